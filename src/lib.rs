@@ -1,7 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
 //! kvmem: KV-cache memory for LLM inference engines.
+//!
+//! A *region* is bytes on a tier; a *layout* says where each block lies in regions; a *transfer* moves blocks
+//! between two layouts by the fastest path that exists, and says which one it took.
+//!
+//! The rooms, ground floor first; a room uses only those above it in this list:
+//!
+//! - [`error`], [`log`], [`process`]: what every room stands on.
+//! - [`cuda`]: the driver, found at run time.
+//! - [`nixl`]: the library, found at run time; agents, each driven by one thread.
+//! - [`region`]: memory on a tier, one file a tier; registration.
+//! - [`layout`]: geometry (pure arithmetic), the builder, the wire form.
+//! - [`transfer`]: the plan (pure), one file an engine, completion.
+//! - [`ffi`]: the C face, one file a noun. The only room C sees.
 
-/// The version of the library, from `Cargo.toml`.
-#[unsafe(no_mangle)]
-pub extern "C" fn kvmem_version_string() -> *const std::ffi::c_char {
-    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
-}
+pub mod cuda;
+pub mod error;
+pub mod ffi;
+pub mod layout;
+pub mod log;
+pub mod nixl;
+pub mod process;
+pub mod region;
+pub mod transfer;

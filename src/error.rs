@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One error for the whole library: a status a caller can branch on, a message a person can act on, and the
+//! native cause underneath.
+
+use std::borrow::Cow;
+
+/// What kind of failure it was. The discriminants are the C ABI's `KVMEM_STATUS_*` values and never change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Status {
+    /// An argument is wrong by itself, whatever the state of the library.
+    InvalidArgument = -1,
+    /// Memory, disk space or another resource is exhausted.
+    OutOfMemory = -2,
+    /// An index or a size lies outside what the object has.
+    OutOfRange = -3,
+    /// The thing named does not exist.
+    NotFound = -4,
+    /// The thing to be made is there already.
+    AlreadyExists = -5,
+    /// The call does not fit the state of the object.
+    InvalidState = -6,
+    /// Something still uses the object.
+    Busy = -7,
+    /// The time given ran out.
+    TimedOut = -8,
+    /// The work was cancelled.
+    Cancelled = -9,
+    /// This can't be done, here or at all.
+    Unsupported = -10,
+    /// The system or a peer refused access.
+    PermissionDenied = -11,
+    /// No usable CUDA driver.
+    UnavailableCuda = -12,
+    /// No usable NIXL library.
+    UnavailableNixl = -13,
+    /// The CUDA driver reported an error.
+    Cuda = -14,
+    /// NIXL reported an error.
+    Nixl = -15,
+    /// The system reported an error.
+    Io = -16,
+    /// The peer process is gone.
+    PeerLost = -17,
+    /// What the handle describes has changed since.
+    Stale = -18,
+    /// Bytes from outside are damaged or hostile.
+    Corrupt = -19,
+    /// Bytes from outside are of a version this library does not read.
+    VersionMismatch = -20,
+    /// A bug in this library; the object may be unusable.
+    Panic = -21,
+}
+
+/// The system under ours that reported the failure, and what it said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// An `errno` value.
+    Errno(i32),
+    /// A status of NIXL's C API.
+    Nixl(i32),
+    /// A `CUresult`.
+    Cuda(i32),
+}
+
+/// A failure: status, message and native cause.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    status: Status,
+    message: Cow<'static, str>,
+    cause: Option<Cause>,
+}
+
+/// The result of everything that can fail.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// An error of our own finding.
+    pub fn new(status: Status, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { status, message: message.into(), cause: None }
+    }
+
+    /// A failed system call: `action` says what was tried, the text of the errno is added.
+    pub fn errno(action: impl std::fmt::Display, errno: rustix::io::Errno) -> Self {
+        use rustix::io::Errno;
+        let status = match errno {
+            Errno::NOMEM | Errno::NOSPC | Errno::DQUOT | Errno::MFILE | Errno::NFILE => Status::OutOfMemory,
+            Errno::ACCESS | Errno::PERM | Errno::ROFS => Status::PermissionDenied,
+            Errno::NOENT => Status::NotFound,
+            Errno::EXIST => Status::AlreadyExists,
+            _ => Status::Io,
+        };
+        let code = errno.raw_os_error();
+        Self {
+            status,
+            message: format!("{action}: {}", errno_text(code)).into(),
+            cause: Some(Cause::Errno(code)),
+        }
+    }
+
+    /// The last `errno` of this thread, after a failed C library call.
+    pub fn last_errno(action: impl std::fmt::Display) -> Self {
+        let code = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+        Self::errno(action, rustix::io::Errno::from_raw_os_error(code))
+    }
+
+    /// The same error with another status, where the caller knows better what it means.
+    pub fn with_status(mut self, status: Status) -> Self {
+        self.status = status;
+        self
+    }
+
+    /// The same error with its native cause.
+    pub fn with_cause(mut self, cause: Cause) -> Self {
+        self.cause = Some(cause);
+        self
+    }
+
+    /// The same error with what was being done put before its message.
+    pub fn context(mut self, doing: impl std::fmt::Display) -> Self {
+        self.message = format!("{doing}: {}", self.message).into();
+        self
+    }
+
+    /// What kind of failure it was.
+    pub fn status(&self) -> Status {
+        self.status
+    }
+
+    /// The sentence for a person.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// What the system underneath said, if it was one.
+    pub fn cause(&self) -> Option<&Cause> {
+        self.cause.as_ref()
+    }
+}
+
+/// Shorthand for `Err(Error::new(...))` with a formatted message.
+macro_rules! fail {
+    ($status:ident, $($message:tt)+) => {
+        return Err($crate::error::Error::new($crate::error::Status::$status, format!($($message)+)))
+    };
+}
+pub(crate) use fail;
+
+/// Shorthand for [`fail!`] unless a condition holds.
+macro_rules! ensure {
+    ($condition:expr, $status:ident, $($message:tt)+) => {
+        if !$condition {
+            $crate::error::fail!($status, $($message)+);
+        }
+    };
+}
+pub(crate) use ensure;
+
+fn errno_text(code: i32) -> String {
+    let text = std::io::Error::from_raw_os_error(code).to_string();
+    let name = errno_name(code);
+    match text.split(" (os error").next() {
+        Some(text) => format!("{text} ({name})"),
+        None => name.to_string(),
+    }
+}
+
+/// The symbolic name of an `errno` value, or `"errno"` for one that calls here do not meet.
+pub fn errno_name(code: i32) -> &'static str {
+    macro_rules! names {
+        ($($name:ident)+) => {
+            match code {
+                $(libc::$name => stringify!($name),)+
+                _ => "errno",
+            }
+        };
+    }
+    names!(EPERM ENOENT ESRCH EINTR EIO ENXIO E2BIG EBADF ECHILD EAGAIN ENOMEM EACCES EFAULT EBUSY EEXIST EXDEV
+        ENODEV ENOTDIR EISDIR EINVAL ENFILE EMFILE ENOTTY ETXTBSY EFBIG ENOSPC ESPIPE EROFS EMLINK EPIPE ERANGE
+        EDEADLK ENAMETOOLONG ENOSYS ENOTEMPTY ELOOP EOVERFLOW EOPNOTSUPP EADDRINUSE ECONNREFUSED ECONNRESET
+        ETIMEDOUT EDQUOT ECANCELED ESTALE EPROTO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_errno_keeps_its_cause_and_says_its_name() {
+        let error = Error::errno("allocate 10 bytes in /x", rustix::io::Errno::NOSPC);
+        assert_eq!(error.status(), Status::OutOfMemory);
+        assert_eq!(error.cause(), Some(&Cause::Errno(libc::ENOSPC)));
+        assert_eq!(error.message(), "allocate 10 bytes in /x: No space left on device (ENOSPC)");
+    }
+
+    #[test]
+    fn context_goes_before_the_message_and_keeps_the_rest() {
+        let error = Error::new(Status::Busy, "in use").with_cause(Cause::Nixl(-3)).context("deregister");
+        assert_eq!(error.to_string(), "deregister: in use");
+        assert_eq!((error.status(), error.cause()), (Status::Busy, Some(&Cause::Nixl(-3))));
+    }
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Building a local layout, in the only order the types allow: dimensions, kind, memory, build.
+
+use std::sync::Arc;
+
+use super::Layout;
+use super::config::{BlockDim, Dimensions, LayoutKind};
+use super::geometry::{Geometry, Placement};
+use super::memory::{LocalMemory, Memory};
+use crate::error::{Error, Result, Status, ensure};
+use crate::nixl::Agent;
+use crate::region::{DiskConfig, Hold, Region, Registration, SystemConfig};
+
+/// Dimensions are known, the kind is not.
+pub struct NeedsKind(Dimensions);
+/// The shape is known, the memory is not.
+pub struct NeedsMemory(Geometry);
+/// Everything is known.
+pub struct Ready {
+    geometry: Geometry,
+    source: Source,
+    agent: Option<Arc<Agent>>,
+}
+
+/// What one allocation for the whole layout is made of; the size is the layout's to say.
+pub enum Allocation {
+    /// Host memory.
+    System(SystemConfig),
+    /// A file.
+    Disk(DiskConfig),
+}
+
+enum Source {
+    Allocate(Allocation),
+    Regions(Vec<Arc<Region>>),
+    Registrations(Vec<Arc<Registration>>),
+}
+
+/// A layout in the making.
+pub struct Builder<State>(State);
+
+impl Builder<NeedsKind> {
+    pub(super) fn new(dimensions: Dimensions) -> Self {
+        Self(NeedsKind(dimensions))
+    }
+
+    /// One region, in which a block holds all its layers.
+    pub fn fully_contiguous(self) -> Result<Builder<NeedsMemory>> {
+        self.kind(LayoutKind::FullyContiguous)
+    }
+
+    /// One region a layer.
+    pub fn layer_separate(self, block_dim: BlockDim) -> Result<Builder<NeedsMemory>> {
+        self.kind(LayoutKind::LayerSeparate(block_dim))
+    }
+
+    /// The kind as a value.
+    pub fn kind(self, kind: LayoutKind) -> Result<Builder<NeedsMemory>> {
+        Geometry::new(self.0.0, kind).map(|geometry| Builder(NeedsMemory(geometry)))
+    }
+}
+
+impl Builder<NeedsMemory> {
+    /// The shape, for those who make the memory themselves.
+    pub fn geometry(&self) -> &Geometry {
+        &self.0.0
+    }
+
+    /// One new allocation holds all regions.
+    pub fn allocate(self, allocation: Allocation) -> Builder<Ready> {
+        self.memory(Source::Allocate(allocation))
+    }
+
+    /// The caller's regions; with an agent each is registered.
+    pub fn regions(self, regions: Vec<Arc<Region>>) -> Builder<Ready> {
+        self.memory(Source::Regions(regions))
+    }
+
+    /// Regions that are registered already, all with one agent.
+    pub fn registrations(self, registrations: Vec<Arc<Registration>>) -> Builder<Ready> {
+        self.memory(Source::Registrations(registrations))
+    }
+
+    fn memory(self, source: Source) -> Builder<Ready> {
+        Builder(Ready { geometry: self.0.0, source, agent: None })
+    }
+}
+
+impl Builder<Ready> {
+    /// Registers the memory with an agent; without one the layout is local only.
+    pub fn agent(mut self, agent: Option<Arc<Agent>>) -> Self {
+        self.0.agent = agent;
+        self
+    }
+
+    /// Checks everything, then allocates and registers what is to be. On failure nothing has changed.
+    pub fn build(self) -> Result<Arc<Layout>> {
+        let Ready { geometry, source, agent } = self.0;
+        match source {
+            Source::Allocate(allocation) => allocate(geometry, allocation, agent),
+            Source::Regions(regions) => place(geometry, regions, agent),
+            Source::Registrations(registrations) => adopt(geometry, registrations, agent),
+        }
+    }
+}
+
+fn allocate(geometry: Geometry, allocation: Allocation, agent: Option<Arc<Agent>>) -> Result<Arc<Layout>> {
+    let size = geometry.allocation_size()?;
+    let base = match allocation {
+        Allocation::System(config) => Region::system(&SystemConfig { size, ..config })?,
+        Allocation::Disk(config) => Region::disk(&DiskConfig { size, ..config })?,
+    };
+    let placement = Placement::within(geometry, base.address())?;
+    let region_size = placement.geometry().region_size();
+    let regions = placement.bases().iter().map(|start| part(&base, start - base.address(), region_size));
+    let regions = regions.collect::<Result<Vec<_>>>()?;
+    let holds =
+        agent.iter().map(|agent| Registration::create(&base, agent)?.hold()).collect::<Result<Vec<_>>>()?;
+    Ok(finish(placement, regions, holds, agent))
+}
+
+/// A part of the allocation; the whole of it is the allocation itself.
+fn part(base: &Arc<Region>, offset: u64, size: u64) -> Result<Arc<Region>> {
+    if offset == 0 && size == base.size() { Ok(base.clone()) } else { Region::view(base, offset, size) }
+}
+
+fn place(geometry: Geometry, regions: Vec<Arc<Region>>, agent: Option<Arc<Agent>>) -> Result<Arc<Layout>> {
+    let placement = check(geometry, &regions)?;
+    let holds = match &agent {
+        Some(agent) => regions.iter().map(|region| registered(region, agent)).collect::<Result<_>>()?,
+        None => Vec::new(),
+    };
+    Ok(finish(placement, regions, holds, agent))
+}
+
+fn registered(region: &Arc<Region>, agent: &Arc<Agent>) -> Result<Hold> {
+    match Registration::find(region, agent) {
+        Some(registration) => registration.hold(),
+        None => Registration::create(region, agent)?.hold(),
+    }
+}
+
+fn adopt(
+    geometry: Geometry,
+    registrations: Vec<Arc<Registration>>,
+    agent: Option<Arc<Agent>>,
+) -> Result<Arc<Layout>> {
+    let regions: Vec<_> = registrations.iter().map(|registration| registration.region().clone()).collect();
+    let placement = check(geometry, &regions)?;
+    let agent = agent.unwrap_or_else(|| registrations[0].agent().clone());
+    let hold = |(index, registration): (usize, &Arc<Registration>)| {
+        ensure!(
+            Arc::ptr_eq(registration.agent(), &agent),
+            InvalidArgument,
+            "region {index} of {} is registered with agent '{}', the layout is for agent '{}'",
+            registrations.len(),
+            registration.agent().name(),
+            agent.name()
+        );
+        registration
+            .hold()
+            .map_err(|error| error.context(format!("region {index} of {}", registrations.len())))
+    };
+    let holds = registrations.iter().enumerate().map(hold).collect::<Result<Vec<_>>>()?;
+    Ok(finish(placement, regions, holds, Some(agent)))
+}
+
+fn finish(
+    placement: Placement,
+    regions: Vec<Arc<Region>>,
+    holds: Vec<Hold>,
+    agent: Option<Arc<Agent>>,
+) -> Arc<Layout> {
+    let tier = regions[0].tier();
+    let size = placement.geometry().region_size();
+    let descriptor = |region: &Arc<Region>| crate::nixl::Descriptor { size, ..region.descriptor() };
+    let descriptors = regions.iter().map(descriptor).collect();
+    Layout::new(placement, Memory::Local(LocalMemory { regions, descriptors, holds, tier, agent }))
+}
+
+/// All that can be wrong with regions of the caller's.
+fn check(geometry: Geometry, regions: &[Arc<Region>]) -> Result<Placement> {
+    let count = geometry.num_regions();
+    ensure!(
+        regions.len() == count,
+        InvalidArgument,
+        "a {} layout of {} layers needs {count} regions, {} are given",
+        geometry.kind().name(),
+        geometry.dimensions().num_layers,
+        regions.len()
+    );
+    for (index, region) in regions.iter().enumerate() {
+        ensure!(
+            region.size() >= geometry.region_size(),
+            OutOfRange,
+            "region {index} of {count} is {} bytes, the layout needs {}",
+            region.size(),
+            geometry.region_size()
+        );
+        ensure!(
+            region.tier() == regions[0].tier(),
+            InvalidArgument,
+            "region 0 is {} memory and region {index} is {}; all must be of one kind",
+            regions[0].tier().name(),
+            region.tier().name()
+        );
+    }
+    ensure_disjoint(regions, geometry.region_size())?;
+    Placement::new(geometry, regions.iter().map(|region| region.address()).collect())
+}
+
+fn ensure_disjoint(regions: &[Arc<Region>], size: u64) -> Result<()> {
+    let mut spans: Vec<_> = regions.iter().enumerate().map(|(i, r)| (r.fd(), r.address(), i)).collect();
+    spans.sort_unstable();
+    for pair in spans.windows(2) {
+        let ((fd, address, index), (next_fd, next_address, next_index)) = (pair[0], pair[1]);
+        if fd == next_fd && next_address - address < size {
+            let message = format!("regions {index} and {next_index} overlap, blocks would share bytes");
+            return Err(Error::new(Status::InvalidArgument, message));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a KV cache looks like, before it lies anywhere.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Result, ensure};
+
+/// The dimensions of a KV cache.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dimensions {
+    /// Blocks (pages) in the cache.
+    pub num_blocks: u64,
+    /// Layers of the model.
+    pub num_layers: u64,
+    /// 2 where K and V are apart, 1 where they are one (MLA).
+    pub outer_dim: u64,
+    /// Tokens in a block.
+    pub page_size: u64,
+    /// Elements one token has in one layer and outer slot.
+    pub inner_dim: u64,
+    /// Bytes of one element.
+    pub dtype_width: u64,
+    /// Each block starts at a multiple of this many bytes.
+    pub alignment: u64,
+    /// Attention heads `inner_dim` is made of, where that is known.
+    pub num_heads: Option<u64>,
+}
+
+/// In what order blocks, layers and outer slots lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LayoutKind {
+    /// One region; a block holds all its layers, a layer its outer slots.
+    FullyContiguous,
+    /// One region a layer.
+    LayerSeparate(BlockDim),
+}
+
+/// Where the block dimension stands within a layer's region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BlockDim {
+    /// [block, outer, page, inner].
+    First,
+    /// [outer, block, page, inner].
+    Second,
+}
+
+impl LayoutKind {
+    /// Its name, for messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FullyContiguous => "fully contiguous",
+            Self::LayerSeparate(_) => "layer separate",
+        }
+    }
+}
+
+impl Dimensions {
+    /// Refuses dimensions no cache has.
+    pub fn validate(&self) -> Result<()> {
+        for (name, value) in [
+            ("num_blocks", self.num_blocks),
+            ("num_layers", self.num_layers),
+            ("page_size", self.page_size),
+            ("inner_dim", self.inner_dim),
+        ] {
+            ensure!(value >= 1, InvalidArgument, "{name} is {value}, it must be at least 1");
+        }
+        ensure!(
+            self.num_blocks <= u64::from(u32::MAX),
+            InvalidArgument,
+            "num_blocks is {}, block ids have 32 bits",
+            self.num_blocks
+        );
+        ensure!(
+            matches!(self.outer_dim, 1 | 2),
+            InvalidArgument,
+            "outer_dim is {}, it must be 1 or 2",
+            self.outer_dim
+        );
+        ensure!(
+            matches!(self.dtype_width, 1 | 2 | 4 | 8),
+            InvalidArgument,
+            "dtype_width is {} bytes, it must be 1, 2, 4 or 8",
+            self.dtype_width
+        );
+        ensure!(
+            self.alignment.is_power_of_two(),
+            InvalidArgument,
+            "alignment is {}, it must be a power of two",
+            self.alignment
+        );
+        if let Some(heads) = self.num_heads {
+            ensure!(
+                heads > 0 && self.inner_dim % heads == 0,
+                InvalidArgument,
+                "inner_dim {} is no multiple of num_heads {heads}",
+                self.inner_dim
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The arithmetic of layouts. Pure: no memory is touched, and every product and sum is checked.
+//!
+//! With R = page_size × inner_dim × dtype_width, N blocks, L layers and O outer slots (at alignment 1):
+//!
+//! - fully contiguous: `base + block·L·O·R + layer·O·R + outer·R`
+//! - layer separate, block first: `base[layer] + block·O·R + outer·R`
+//! - layer separate, block second: `base[layer] + outer·N·R + block·R`
+//!
+//! These are the shapes of NVIDIA Dynamo's KVBM. An alignment rounds the block stride up.
+
+use super::config::{BlockDim, Dimensions, LayoutKind};
+use crate::error::{Error, Result, Status, ensure};
+
+/// The shape of a layout: its sizes and strides, in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    dimensions: Dimensions,
+    kind: LayoutKind,
+    piece_size: u64,
+    block_stride: u64,
+    layer_stride: u64,
+    outer_stride: u64,
+    region_size: u64,
+}
+
+impl Geometry {
+    /// Computes a shape, or says which number does not fit.
+    pub fn new(dimensions: Dimensions, kind: LayoutKind) -> Result<Self> {
+        dimensions.validate()?;
+        let Dimensions {
+            num_blocks,
+            num_layers,
+            outer_dim,
+            page_size,
+            inner_dim,
+            dtype_width,
+            alignment,
+            ..
+        } = dimensions;
+        let piece_size = product(&[page_size, inner_dim, dtype_width])?;
+        let slots = product(&[outer_dim, piece_size])?;
+        let (block_stride, layer_stride, outer_stride, region_size) = match kind {
+            LayoutKind::FullyContiguous => {
+                let block = aligned(product(&[num_layers, slots])?, alignment)?;
+                (block, slots, piece_size, product(&[num_blocks, block])?)
+            }
+            LayoutKind::LayerSeparate(BlockDim::First) => {
+                let block = aligned(slots, alignment)?;
+                (block, 0, piece_size, product(&[num_blocks, block])?)
+            }
+            LayoutKind::LayerSeparate(BlockDim::Second) => {
+                let block = aligned(piece_size, alignment)?;
+                let outer = product(&[num_blocks, block])?;
+                (block, 0, outer, product(&[outer_dim, outer])?)
+            }
+        };
+        let geometry =
+            Self { dimensions, kind, piece_size, block_stride, layer_stride, outer_stride, region_size };
+        geometry.allocation_size()?;
+        Ok(geometry)
+    }
+
+    /// What it was computed from.
+    pub fn dimensions(&self) -> &Dimensions {
+        &self.dimensions
+    }
+
+    /// In what order things lie.
+    pub fn kind(&self) -> LayoutKind {
+        self.kind
+    }
+
+    /// Bytes of one (block, layer, outer).
+    pub fn piece_size(&self) -> u64 {
+        self.piece_size
+    }
+
+    /// Bytes from a block to the next.
+    pub fn block_stride(&self) -> u64 {
+        self.block_stride
+    }
+
+    /// Bytes from a layer to the next; 0 where each layer has a region of its own.
+    pub fn layer_stride(&self) -> u64 {
+        self.layer_stride
+    }
+
+    /// Bytes from an outer slot to the next.
+    pub fn outer_stride(&self) -> u64 {
+        self.outer_stride
+    }
+
+    /// How many regions it lies in.
+    pub fn num_regions(&self) -> usize {
+        match self.kind {
+            LayoutKind::FullyContiguous => 1,
+            LayoutKind::LayerSeparate(_) => self.dimensions.num_layers as usize,
+        }
+    }
+
+    /// Bytes each of them needs.
+    pub fn region_size(&self) -> u64 {
+        self.region_size
+    }
+
+    /// Bytes all of them need.
+    pub fn total_size(&self) -> Result<u64> {
+        product(&[self.num_regions() as u64, self.region_size])
+    }
+
+    /// What the start of each region is a multiple of when one allocation holds them all.
+    pub fn region_alignment(&self) -> u64 {
+        self.dimensions.alignment.max(512)
+    }
+
+    /// Bytes of one allocation that holds all regions, wherever it starts at a multiple of 512 bytes.
+    pub fn allocation_size(&self) -> Result<u64> {
+        let gaps = product(&[self.region_alignment() - 1, self.num_regions() as u64 - 1])?;
+        // A page-aligned start suits up to a page; beyond that there may be a gap before the first region.
+        let head = if self.dimensions.alignment > 4096 { self.dimensions.alignment - 1 } else { 0 };
+        self.total_size()?.checked_add(gaps).and_then(|size| size.checked_add(head)).ok_or_else(overflow)
+    }
+
+    /// Region index and offset in it. The indices must be in range.
+    pub fn offset(&self, block: u64, layer: u64, outer: u64) -> (usize, u64) {
+        let within = block * self.block_stride + layer * self.layer_stride + outer * self.outer_stride;
+        let region = if self.num_regions() > 1 { layer as usize } else { 0 };
+        (region, within)
+    }
+
+    /// Refuses a layout whose blocks differ in any field from these.
+    pub fn ensure_same_blocks(&self, other: &Self) -> Result<()> {
+        let (a, b) = (&self.dimensions, &other.dimensions);
+        for (name, source, destination) in [
+            ("outer_dim", a.outer_dim, b.outer_dim),
+            ("page_size", a.page_size, b.page_size),
+            ("inner_dim", a.inner_dim, b.inner_dim),
+            ("dtype_width", a.dtype_width, b.dtype_width),
+        ] {
+            ensure!(
+                source == destination,
+                InvalidArgument,
+                "{name} is {source} in the source layout and {destination} in the destination"
+            );
+        }
+        if let (Some(source), Some(destination)) = (a.num_heads, b.num_heads) {
+            ensure!(
+                source == destination,
+                InvalidArgument,
+                "num_heads is {source} in the source layout and {destination} in the destination"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// A shape with the address where each region starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    geometry: Geometry,
+    bases: Vec<u64>,
+}
+
+impl Placement {
+    /// Puts a shape at `bases`, one a region; refuses an address that is not aligned or too high.
+    pub fn new(geometry: Geometry, bases: Vec<u64>) -> Result<Self> {
+        ensure!(
+            bases.len() == geometry.num_regions(),
+            InvalidArgument,
+            "the layout needs {} regions, {} are given",
+            geometry.num_regions(),
+            bases.len()
+        );
+        let alignment = geometry.dimensions.alignment;
+        for (index, base) in bases.iter().enumerate() {
+            ensure!(
+                base % alignment == 0,
+                InvalidArgument,
+                "region {index} of {} starts at {base:#x}, which is no multiple of the alignment {alignment}",
+                bases.len()
+            );
+            ensure!(
+                base.checked_add(geometry.region_size).is_some(),
+                OutOfRange,
+                "region {index} of {} at {base:#x} reaches past the end of the address space",
+                bases.len()
+            );
+        }
+        Ok(Self { geometry, bases })
+    }
+
+    /// Lays all regions into one span of memory that starts at `start`, each at a multiple of
+    /// [`Geometry::region_alignment`].
+    pub fn within(geometry: Geometry, start: u64) -> Result<Self> {
+        let alignment = geometry.region_alignment();
+        let mut bases = Vec::with_capacity(geometry.num_regions());
+        let mut next = start;
+        for _ in 0..geometry.num_regions() {
+            let base = next.checked_next_multiple_of(alignment).ok_or_else(overflow)?;
+            next = base.checked_add(geometry.region_size).ok_or_else(overflow)?;
+            bases.push(base);
+        }
+        Self::new(geometry, bases)
+    }
+
+    /// The shape.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Where each region starts.
+    pub fn bases(&self) -> &[u64] {
+        &self.bases
+    }
+
+    /// Region index and address. The indices must be in range.
+    pub fn address(&self, block: u64, layer: u64, outer: u64) -> (usize, u64) {
+        let (region, offset) = self.geometry.offset(block, layer, outer);
+        (region, self.bases[region] + offset)
+    }
+
+    /// The address, for indices of any value.
+    pub fn checked_address(&self, block: u64, layer: u64, outer: u64) -> Result<u64> {
+        let dimensions = &self.geometry.dimensions;
+        if block < dimensions.num_blocks && layer < dimensions.num_layers && outer < dimensions.outer_dim {
+            return Ok(self.address(block, layer, outer).1);
+        }
+        Err(out_of_range(dimensions, block, layer, outer))
+    }
+}
+
+#[cold]
+fn out_of_range(dimensions: &Dimensions, block: u64, layer: u64, outer: u64) -> Error {
+    let Dimensions { num_blocks, num_layers, outer_dim, .. } = dimensions;
+    let message = format!(
+        "block {block}, layer {layer}, outer {outer} is outside a layout of {num_blocks} blocks, {num_layers} layers \
+         and {outer_dim} outer slots"
+    );
+    Error::new(Status::OutOfRange, message)
+}
+
+fn product(factors: &[u64]) -> Result<u64> {
+    let product = factors.iter().try_fold(1u64, |product, factor| product.checked_mul(*factor));
+    // Sizes stay below 2⁶³ so that every address difference fits a signed word.
+    product.filter(|size| *size <= i64::MAX as u64).ok_or_else(overflow)
+}
+
+fn aligned(size: u64, alignment: u64) -> Result<u64> {
+    size.checked_next_multiple_of(alignment).ok_or_else(overflow)
+}
+
+fn overflow() -> Error {
+    Error::new(Status::InvalidArgument, "the layout's size is more than 2^63 - 1 bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_dimensions() -> impl Strategy<Value = Dimensions> {
+        let sizes = (1u64..20, 1u64..6, 1u64..3, 1u64..5, 1u64..9);
+        (sizes, prop::sample::select(vec![1, 2, 4, 8]), 0u32..14).prop_map(
+            |((num_blocks, num_layers, outer_dim, page_size, inner_dim), dtype_width, shift)| Dimensions {
+                num_blocks,
+                num_layers,
+                outer_dim,
+                page_size,
+                inner_dim,
+                dtype_width,
+                alignment: 1 << shift,
+                num_heads: None,
+            },
+        )
+    }
+
+    fn any_kind() -> impl Strategy<Value = LayoutKind> {
+        prop::sample::select(vec![
+            LayoutKind::FullyContiguous,
+            LayoutKind::LayerSeparate(BlockDim::First),
+            LayoutKind::LayerSeparate(BlockDim::Second),
+        ])
+    }
+
+    fn pieces(dimensions: &Dimensions) -> impl Iterator<Item = (u64, u64, u64)> + use<> {
+        let (blocks, layers, outers) = (dimensions.num_blocks, dimensions.num_layers, dimensions.outer_dim);
+        (0..blocks).flat_map(move |b| (0..layers).flat_map(move |l| (0..outers).map(move |o| (b, l, o))))
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_are_disjoint_and_inside_their_region(dimensions in any_dimensions(), kind in any_kind()) {
+            let geometry = Geometry::new(dimensions.clone(), kind).unwrap();
+            let mut spans: Vec<_> = pieces(&dimensions).map(|(b, l, o)| geometry.offset(b, l, o)).collect();
+            spans.sort_unstable();
+            for pair in spans.windows(2) {
+                let ((region, offset), (next_region, next_offset)) = (pair[0], pair[1]);
+                prop_assert!(region < next_region || offset + geometry.piece_size() <= next_offset);
+            }
+            for (region, offset) in spans {
+                prop_assert!(region < geometry.num_regions());
+                prop_assert!(offset + geometry.piece_size() <= geometry.region_size());
+            }
+        }
+
+        #[test]
+        fn the_published_formulas_hold_at_alignment_one(dimensions in any_dimensions(), kind in any_kind()) {
+            let dimensions = Dimensions { alignment: 1, ..dimensions };
+            let (n, l_count, o_count) = (dimensions.num_blocks, dimensions.num_layers, dimensions.outer_dim);
+            let r = dimensions.page_size * dimensions.inner_dim * dimensions.dtype_width;
+            let geometry = Geometry::new(dimensions.clone(), kind).unwrap();
+            for (b, l, o) in pieces(&dimensions) {
+                let expected = match kind {
+                    LayoutKind::FullyContiguous => (0, b * l_count * o_count * r + l * o_count * r + o * r),
+                    LayoutKind::LayerSeparate(BlockDim::First) => (l as usize, b * o_count * r + o * r),
+                    LayoutKind::LayerSeparate(BlockDim::Second) => (l as usize, o * n * r + b * r),
+                };
+                prop_assert_eq!(geometry.offset(b, l, o), expected);
+            }
+            let per_region = if kind == LayoutKind::FullyContiguous { n * l_count * o_count * r } else { n * o_count * r };
+            prop_assert_eq!(geometry.region_size(), per_region);
+        }
+
+        #[test]
+        fn blocks_are_aligned_and_regions_fit_their_allocation(
+            dimensions in any_dimensions(), kind in any_kind(), page in 1u64..1000,
+        ) {
+            let geometry = Geometry::new(dimensions.clone(), kind).unwrap();
+            let start = page * 4096;
+            let placement = Placement::within(geometry.clone(), start).unwrap();
+            for base in placement.bases() {
+                prop_assert_eq!(base % 512, 0);
+                prop_assert!(*base >= start);
+                prop_assert!(base + geometry.region_size() <= start + geometry.allocation_size().unwrap());
+            }
+            for block in 0..dimensions.num_blocks {
+                for layer in 0..dimensions.num_layers {
+                    let starts_block = kind != LayoutKind::FullyContiguous || layer == 0;
+                    if starts_block {
+                        prop_assert_eq!(placement.address(block, layer, 0).1 % dimensions.alignment, 0);
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn any_numbers_give_a_shape_or_an_error(
+            n in any::<u64>(), l in any::<u64>(), p in any::<u64>(), i in any::<u64>(), shift in 0u32..64,
+            kind in any_kind(),
+        ) {
+            let dimensions = Dimensions {
+                num_blocks: n, num_layers: l, outer_dim: 2, page_size: p, inner_dim: i, dtype_width: 8,
+                alignment: 1 << shift, num_heads: None,
+            };
+            if let Ok(geometry) = Geometry::new(dimensions, kind) {
+                prop_assert!(geometry.total_size().unwrap() <= geometry.allocation_size().unwrap());
+            }
+        }
+    }
+
+    fn small() -> Dimensions {
+        Dimensions {
+            num_blocks: 4,
+            num_layers: 2,
+            outer_dim: 2,
+            page_size: 16,
+            inner_dim: 64,
+            dtype_width: 2,
+            alignment: 1,
+            num_heads: Some(8),
+        }
+    }
+
+    #[test]
+    fn wrong_dimensions_are_refused_by_name() {
+        let wrong = [
+            (Dimensions { num_blocks: 0, ..small() }, "num_blocks is 0"),
+            (Dimensions { num_blocks: 1 << 32, ..small() }, "block ids have 32 bits"),
+            (Dimensions { num_layers: 0, ..small() }, "num_layers is 0"),
+            (Dimensions { outer_dim: 3, ..small() }, "outer_dim is 3"),
+            (Dimensions { page_size: 0, ..small() }, "page_size is 0"),
+            (Dimensions { inner_dim: 0, ..small() }, "inner_dim is 0"),
+            (Dimensions { dtype_width: 3, ..small() }, "dtype_width is 3"),
+            (Dimensions { alignment: 3, ..small() }, "alignment is 3"),
+            (Dimensions { alignment: 0, ..small() }, "alignment is 0"),
+            (Dimensions { num_heads: Some(7), ..small() }, "no multiple of num_heads 7"),
+            (Dimensions { inner_dim: 1 << 62, num_heads: None, ..small() }, "more than 2^63 - 1"),
+        ];
+        for (dimensions, text) in wrong {
+            let error = Geometry::new(dimensions, LayoutKind::FullyContiguous).unwrap_err();
+            assert!(error.message().contains(text), "{error}");
+            assert_eq!(error.status(), Status::InvalidArgument);
+        }
+    }
+
+    #[test]
+    fn indices_out_of_range_are_refused() {
+        let geometry = Geometry::new(small(), LayoutKind::FullyContiguous).unwrap();
+        let placement = Placement::new(geometry, vec![4096]).unwrap();
+        assert!(placement.checked_address(3, 1, 1).is_ok());
+        for (b, l, o) in [(4, 0, 0), (0, 2, 0), (0, 0, 2), (u64::MAX, 0, 0)] {
+            assert_eq!(placement.checked_address(b, l, o).unwrap_err().status(), Status::OutOfRange);
+        }
+    }
+
+    #[test]
+    fn blocks_that_differ_in_a_field_are_refused_by_its_name() {
+        let geometry = |dimensions| Geometry::new(dimensions, LayoutKind::FullyContiguous).unwrap();
+        for (other, field) in [
+            (Dimensions { outer_dim: 1, ..small() }, "outer_dim"),
+            (Dimensions { page_size: 8, ..small() }, "page_size"),
+            (Dimensions { inner_dim: 128, ..small() }, "inner_dim"),
+            (Dimensions { dtype_width: 1, ..small() }, "dtype_width"),
+            (Dimensions { num_heads: Some(4), ..small() }, "num_heads"),
+        ] {
+            let error = geometry(small()).ensure_same_blocks(&geometry(other)).unwrap_err();
+            assert!(error.message().contains(field), "{error}");
+        }
+        let unsaid = Dimensions { num_heads: None, num_blocks: 9, num_layers: 7, alignment: 64, ..small() };
+        assert!(geometry(small()).ensure_same_blocks(&geometry(unsaid)).is_ok());
+    }
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Layouts: where each block of a KV cache lies in regions.
+
+mod builder;
+mod config;
+mod descriptor;
+mod geometry;
+mod lists;
+mod memory;
+
+use std::sync::Arc;
+
+pub use builder::{Allocation, Builder};
+pub use config::{BlockDim, Dimensions, LayoutKind};
+pub use geometry::{Geometry, Placement};
+pub use lists::Unit;
+pub use memory::{LocalMemory, Locality, Memory, RemoteMemory};
+
+use lists::Lists;
+
+use crate::error::{Result, fail};
+use crate::nixl::{Agent, Descriptor, MemoryType};
+use crate::region::Region;
+
+/// Block geometry over memory, local or a peer's.
+pub struct Layout {
+    placement: Placement,
+    memory: Memory,
+    lists: Lists,
+}
+
+impl Layout {
+    fn new(placement: Placement, memory: Memory) -> Arc<Self> {
+        Arc::new(Self { placement, memory, lists: Lists::default() })
+    }
+
+    /// Begins a local layout.
+    pub fn builder(dimensions: Dimensions) -> Builder<builder::NeedsKind> {
+        Builder::new(dimensions)
+    }
+
+    /// Where its blocks lie.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// Its shape.
+    pub fn geometry(&self) -> &Geometry {
+        self.placement.geometry()
+    }
+
+    /// What it lies in.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// The agent that reaches it: its own, or the one that imported it.
+    pub fn agent(&self) -> Option<&Arc<Agent>> {
+        self.memory.agent()
+    }
+
+    /// What NIXL knows each of its regions as.
+    pub fn descriptors(&self) -> &[Descriptor] {
+        self.memory.descriptors()
+    }
+
+    /// The kind of memory it lies in.
+    pub fn memory_type(&self) -> MemoryType {
+        self.memory.tier().memory_type()
+    }
+
+    /// The regions it lies in; a remote layout has none here.
+    pub fn regions(&self) -> Result<&[Arc<Region>]> {
+        match &self.memory {
+            Memory::Local(local) => Ok(&local.regions),
+            Memory::Remote(remote) => {
+                fail!(
+                    Unsupported,
+                    "the layout's regions are in the process of agent '{}'",
+                    remote.peer.name()
+                )
+            }
+        }
+    }
+
+    /// Address and size of one block's share of a layer and outer slot.
+    pub fn block(&self, block: u64, layer: u64, outer: u64) -> Result<(u64, u64)> {
+        self.placement
+            .checked_address(block, layer, outer)
+            .map(|address| (address, self.geometry().piece_size()))
+    }
+
+    /// The descriptor a peer imports.
+    pub fn export(&self) -> Result<Vec<u8>> {
+        descriptor::export(self)
+    }
+
+    /// The layout a descriptor describes, reached through `agent`.
+    pub fn import(agent: &Arc<Agent>, bytes: &[u8]) -> Result<Arc<Self>> {
+        descriptor::import(agent, bytes)
+    }
+
+    /// The prepared list of its units, made once; on the agent's thread.
+    pub fn prepared_list(
+        &self,
+        driver: &mut crate::nixl::driver::Driver,
+        unit: Unit,
+    ) -> Result<crate::nixl::ListId> {
+        self.lists.get(self, driver, unit)
+    }
+}
+
+impl Drop for Layout {
+    fn drop(&mut self) {
+        self.lists.release(self.memory.agent());
+    }
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+//! An agent: a handle on the thread that drives it.
+
+use std::sync::Arc;
+use std::thread::{JoinHandle, ThreadId};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Sender, bounded, unbounded};
+
+use super::driver::Driver;
+use super::library;
+use super::notification::{Notification, Receive};
+use super::sys;
+use super::thread::{self, Command, Step, Work};
+use crate::error::{Error, Result, Status, ensure};
+use crate::log::log;
+
+/// How NIXL guards an agent against its own callers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncMode {
+    /// Not at all: enough while only this library's thread calls.
+    None,
+    /// One lock.
+    Strict,
+    /// A read-write lock.
+    ReadWrite,
+}
+
+/// How an agent runs.
+#[derive(Clone, Debug)]
+pub struct AgentConfig {
+    /// NIXL's own progress thread serves peers while this process does something else.
+    pub progress_thread: bool,
+    /// How long it sleeps between rounds; also how often this library drives an idle agent without one.
+    pub progress_delay: Duration,
+    /// A thread that answers peers who fetch metadata by address.
+    pub listen_thread: bool,
+    /// Its TCP port.
+    pub listen_port: u16,
+    /// How long it sleeps between rounds.
+    pub listen_delay: Duration,
+    /// How NIXL guards the agent.
+    pub sync_mode: SyncMode,
+    /// Whether NIXL measures transfers.
+    pub telemetry: bool,
+}
+
+impl Default for AgentConfig {
+    fn default() -> Self {
+        Self {
+            progress_thread: true,
+            progress_delay: Duration::from_millis(1),
+            listen_thread: false,
+            listen_port: 8888,
+            listen_delay: Duration::from_millis(100),
+            sync_mode: SyncMode::ReadWrite,
+            telemetry: false,
+        }
+    }
+}
+
+impl AgentConfig {
+    pub(super) fn raw(&self) -> sys::nixl_capi_agent_config_t {
+        sys::nixl_capi_agent_config_t {
+            enable_prog_thread: self.progress_thread,
+            enable_listen_thread: self.listen_thread,
+            listen_port: self.listen_port.into(),
+            thread_sync: match self.sync_mode {
+                SyncMode::None => 0,
+                SyncMode::Strict => 1,
+                SyncMode::ReadWrite => 2,
+            },
+            num_workers: 1,
+            pthr_delay_us: micros(self.progress_delay),
+            lthr_delay_us: micros(self.listen_delay),
+            capture_telemetry: self.telemetry,
+        }
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A NIXL agent. Whatever needs it holds it; its thread ends with the last holder.
+pub struct Agent {
+    name: String,
+    commands: Sender<Command>,
+    thread: Option<JoinHandle<()>>,
+    thread_id: ThreadId,
+}
+
+impl Agent {
+    /// Loads NIXL if that was not done yet, and starts an agent.
+    pub fn create(name: &str, config: &AgentConfig) -> Result<Arc<Self>> {
+        ensure!(!name.is_empty(), InvalidArgument, "an agent's name can't be empty");
+        library::load(None)?;
+        let (commands, receiver) = unbounded();
+        let (created, result) = bounded(1);
+        let owned = (name.to_string(), config.clone());
+        let idle_poll = (!config.progress_thread).then_some(config.progress_delay);
+        let thread = std::thread::Builder::new()
+            .name("kvmem-agent".to_string())
+            .spawn(move || match Driver::create(&owned.0, &owned.1) {
+                Ok(driver) => {
+                    let _ = created.send(Ok(()));
+                    thread::run(driver, receiver, idle_poll);
+                }
+                Err(error) => drop(created.send(Err(error))),
+            })
+            .map_err(|error| Error::new(Status::OutOfMemory, format!("start the agent's thread: {error}")))?;
+        result.recv().unwrap_or_else(|_| Err(thread_gone()))?;
+        log!(Info, "agent '{name}' is up");
+        let thread_id = thread.thread().id();
+        Ok(Arc::new(Self { name: name.to_string(), commands, thread: Some(thread), thread_id }))
+    }
+
+    /// Its name, by which peers know it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs `function` on the agent's thread and waits for what it answers.
+    pub fn call<R: Send + 'static>(
+        &self,
+        function: impl FnOnce(&mut Driver) -> Result<R> + Send + 'static,
+    ) -> Result<R> {
+        let (reply, result) = bounded(1);
+        let run = move |driver: &mut Driver| drop(reply.send(function(driver)));
+        self.commands.send(Command::Run(Box::new(run))).map_err(|_| thread_gone())?;
+        result.recv().unwrap_or_else(|_| Err(thread_gone()))
+    }
+
+    /// Runs `function` on the agent's thread; waits for its end unless this is that thread, which must not wait
+    /// for itself.
+    pub fn call_or_defer(&self, function: impl FnOnce(&mut Driver) + Send + 'static) {
+        if std::thread::current().id() == self.thread_id {
+            let _ = self.commands.send(Command::Run(Box::new(function)));
+        } else if let Err(error) = self.call(move |driver| {
+            function(driver);
+            Ok(())
+        }) {
+            log!(Error, "agent '{}': {error}", self.name);
+        }
+    }
+
+    /// Runs `function` on the agent's thread some time from now.
+    pub fn defer(&self, function: impl FnOnce(&mut Driver) + Send + 'static) {
+        let _ = self.commands.send(Command::Run(Box::new(function)));
+    }
+
+    /// Adds work to the agent's turns.
+    pub fn start(&self, work: Box<dyn Work>) -> Result<()> {
+        self.commands.send(Command::Start(work)).map_err(|_| thread_gone())
+    }
+
+    /// Takes the notifications that have come, waiting for at least one. `None` waits for ever.
+    pub fn take_notifications(&self, timeout: Option<Duration>) -> Result<Vec<Notification>> {
+        let (reply, result) = bounded(1);
+        self.start(Box::new(Receive::new(timeout, reply)))?;
+        result.recv().unwrap_or_else(|_| Err(thread_gone()))
+    }
+
+    /// Fetches a peer's metadata from its listen thread and waits until it is there.
+    pub fn fetch_remote(
+        &self,
+        name: &str,
+        address: &str,
+        port: u16,
+        timeout: Option<Duration>,
+    ) -> Result<()> {
+        let (peer, host) = (name.to_string(), address.to_string());
+        self.call(move |driver| driver.request_remote(&peer, &host, port))?;
+        let (reply, result) = bounded(1);
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        self.start(Box::new(Arrival { name: name.to_string(), deadline, reply }))?;
+        result.recv().unwrap_or_else(|_| Err(thread_gone())).map_err(|error| {
+            error.context(format!("fetch the metadata of agent '{name}' from {address}:{port}"))
+        })
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.commands.send(Command::Stop);
+        if std::thread::current().id() == self.thread_id {
+            return; // The last holder was work of its own; the thread ends by itself.
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn thread_gone() -> Error {
+    Error::new(Status::Panic, "the agent's thread ended or panicked")
+}
+
+/// Waits until a peer's metadata has been loaded by NIXL's listen thread.
+struct Arrival {
+    name: String,
+    deadline: Option<Instant>,
+    reply: Sender<Result<()>>,
+}
+
+impl Work for Arrival {
+    fn step(&mut self, driver: &mut Driver) -> Step {
+        let over = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let result = match driver.remote_arrived(&self.name) {
+            Ok(false) if over => Err(Error::new(Status::TimedOut, "it has not come in the time given")),
+            Ok(false) => return Step::Waiting,
+            Ok(true) => Ok(()),
+            Err(error) => Err(error),
+        };
+        let _ = self.reply.send(result);
+        Step::Done
+    }
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Backends: the plugins an agent moves bytes with.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char};
+use std::ptr;
+
+use super::driver::{Driver, c_string, check};
+use super::sys;
+use crate::error::{Error, Result, Status, ensure};
+use crate::log::log;
+
+impl Driver {
+    /// Makes a backend from the plugin's own parameters, changed by `parameters`.
+    pub fn create_backend(&mut self, plugin: &str, parameters: &[(String, String)]) -> Result<()> {
+        ensure!(
+            !self.backends.contains_key(plugin),
+            AlreadyExists,
+            "agent '{}' has a {plugin} backend already",
+            self.display_name()
+        );
+        let name = c_string("the plugin's name", plugin)?;
+        let params = self.merged_parameters(plugin, &name, parameters)?;
+        let mut backend = ptr::null_mut();
+        // SAFETY: live handles; the parameters are copied.
+        let status =
+            unsafe { sys::nixl_capi_create_backend(self.agent, name.as_ptr(), params.0, &mut backend) };
+        check(status, || format!("create a {plugin} backend for agent '{}'", self.display_name()))?;
+        self.backends.insert(plugin.to_string(), backend);
+        log!(Info, "agent '{}' has a {plugin} backend", self.display_name());
+        Ok(())
+    }
+
+    fn merged_parameters(&self, plugin: &str, name: &CStr, changes: &[(String, String)]) -> Result<Params> {
+        let mut merged = self.plugin_parameters(plugin, name)?;
+        for (key, value) in changes {
+            merged.insert(key.clone(), value.clone());
+        }
+        let params = Params::new()?;
+        for (key, value) in &merged {
+            let key = c_string("a backend parameter's key", key)?;
+            let value = c_string("a backend parameter's value", value)?;
+            // SAFETY: live handle and strings, which are copied.
+            let status = unsafe { sys::nixl_capi_params_add(params.0, key.as_ptr(), value.as_ptr()) };
+            check(status, || format!("set parameter {key:?} of {plugin}"))?;
+        }
+        Ok(params)
+    }
+
+    fn plugin_parameters(&self, plugin: &str, name: &CStr) -> Result<BTreeMap<String, String>> {
+        let available = self.available_plugins()?;
+        ensure!(
+            available.iter().any(|known| known == plugin),
+            NotFound,
+            "NIXL has no plugin '{plugin}'; it has {}",
+            available.join(", ")
+        );
+        let (mut mems, mut params) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: live handles; both outputs are ours on success.
+        let status =
+            unsafe { sys::nixl_capi_get_plugin_params(self.agent, name.as_ptr(), &mut mems, &mut params) };
+        check(status, || format!("load plugin {plugin}"))?;
+        // SAFETY: returned just now, not used again.
+        unsafe { sys::nixl_capi_destroy_mem_list(mems) };
+        Params(params).entries()
+    }
+
+    fn available_plugins(&self) -> Result<Vec<String>> {
+        let mut list = ptr::null_mut();
+        let mut names = Vec::new();
+        // SAFETY: live handles; the strings are copied before their list goes.
+        unsafe {
+            let status = sys::nixl_capi_get_available_plugins(self.agent, &mut list);
+            check(status, || "list the plugins".to_string())?;
+            let mut size = 0;
+            sys::nixl_capi_string_list_size(list, &mut size);
+            for index in 0..size {
+                let mut name = ptr::null();
+                if sys::nixl_capi_string_list_get(list, index, &mut name) == sys::NIXL_CAPI_SUCCESS {
+                    names.push(copied(name));
+                }
+            }
+            sys::nixl_capi_destroy_string_list(list);
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// The names of the agent's backends, for messages.
+    pub(super) fn backend_names(&self) -> String {
+        let mut names: Vec<_> = self.backends.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        if names.is_empty() { "no backend".to_string() } else { names.join(", ") }
+    }
+}
+
+/// NIXL's map of parameters.
+struct Params(sys::nixl_capi_params_t);
+
+impl Params {
+    fn new() -> Result<Self> {
+        let mut params = ptr::null_mut();
+        // SAFETY: the output is ours on success.
+        let status = unsafe { sys::nixl_capi_create_params(&mut params) };
+        check(status, || "create a parameter map".to_string())?;
+        if params.is_null() {
+            return Err(Error::new(Status::OutOfMemory, "NIXL gave no parameter map"));
+        }
+        Ok(Self(params))
+    }
+
+    fn entries(&self) -> Result<BTreeMap<String, String>> {
+        let mut entries = BTreeMap::new();
+        let mut iterator = ptr::null_mut();
+        // SAFETY: live handles; key and value are copied before the iterator moves on. `has_next` tells whether
+        // this call gave a pair.
+        unsafe {
+            let status = sys::nixl_capi_params_create_iterator(self.0, &mut iterator);
+            check(status, || "read a plugin's parameters".to_string())?;
+            loop {
+                let (mut key, mut value, mut has_next) = (ptr::null(), ptr::null(), false);
+                let status =
+                    sys::nixl_capi_params_iterator_next(iterator, &mut key, &mut value, &mut has_next);
+                if status != sys::NIXL_CAPI_SUCCESS || key.is_null() || value.is_null() {
+                    break;
+                }
+                entries.insert(copied(key), copied(value));
+                if !has_next {
+                    break;
+                }
+            }
+            sys::nixl_capi_params_destroy_iterator(iterator);
+        }
+        Ok(entries)
+    }
+}
+
+impl Drop for Params {
+    fn drop(&mut self) {
+        // SAFETY: made or taken over by this value alone.
+        unsafe { sys::nixl_capi_destroy_params(self.0) };
+    }
+}
+
+/// # Safety
+/// `text` must be NULL or a NUL-terminated string.
+pub(super) unsafe fn copied(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What NIXL knows of a span of memory.
+
+use serde::{Deserialize, Serialize};
+
+use super::sys;
+
+/// NIXL's kind of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum MemoryType {
+    /// Host memory.
+    Dram,
+    /// GPU memory.
+    Vram,
+    /// A file; addresses are offsets in it, the device id is its fd.
+    File,
+}
+
+impl MemoryType {
+    pub(super) fn raw(self) -> sys::nixl_capi_mem_type_t {
+        match self {
+            Self::Dram => sys::NIXL_CAPI_MEM_DRAM,
+            Self::Vram => sys::NIXL_CAPI_MEM_VRAM,
+            Self::File => sys::NIXL_CAPI_MEM_FILE,
+        }
+    }
+
+    /// NIXL's name for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Dram => "DRAM",
+            Self::Vram => "VRAM",
+            Self::File => "FILE",
+        }
+    }
+}
+
+/// A span of memory as an agent registers it and a peer addresses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Descriptor {
+    /// Host or device address; for a file the offset.
+    pub address: u64,
+    /// Bytes.
+    pub size: u64,
+    /// 0 for host memory, the ordinal of a GPU, the fd of a file.
+    pub device_id: u64,
+    /// The kind of memory.
+    pub memory_type: MemoryType,
+}

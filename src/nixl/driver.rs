@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Everything NIXL holds for one agent, and the order in which it goes.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::CString;
+use std::ptr;
+use std::sync::Arc;
+
+use super::agent::AgentConfig;
+use super::descriptor::Descriptor;
+use super::metadata::Remote;
+use super::notification::Inbox;
+use super::request::{ListId, PreparedList, Request, RequestId};
+use super::sys;
+use crate::error::{Cause, Error, Result, Status};
+use crate::log::log;
+
+/// The NIXL objects of one agent. Lives on the agent's thread; its methods are in the files of what they handle.
+pub struct Driver {
+    pub(super) agent: sys::nixl_capi_agent_t,
+    pub(super) name: CString,
+    pub(super) backends: HashMap<String, sys::nixl_capi_backend_t>,
+    pub(super) registered: HashSet<Descriptor>,
+    pub(super) remotes: HashMap<String, Arc<Remote>>,
+    pub(super) lists: HashMap<ListId, PreparedList>,
+    pub(super) requests: HashMap<RequestId, Request>,
+    pub(super) inbox: Inbox,
+    next_id: u64,
+}
+
+impl Driver {
+    /// Creates the agent. The library must be loaded.
+    pub(super) fn create(name: &str, config: &AgentConfig) -> Result<Self> {
+        let name = c_string("the agent's name", name)?;
+        let raw = config.raw();
+        let mut agent = ptr::null_mut();
+        // SAFETY: the library is loaded; both inputs live through the call.
+        let status = unsafe { sys::nixl_capi_create_configured_agent(name.as_ptr(), &raw, &mut agent) };
+        check(status, || format!("create agent '{}'", name.to_string_lossy()))?;
+        Ok(Self {
+            agent,
+            name,
+            backends: HashMap::new(),
+            registered: HashSet::new(),
+            remotes: HashMap::new(),
+            lists: HashMap::new(),
+            requests: HashMap::new(),
+            inbox: Inbox::default(),
+            next_id: 0,
+        })
+    }
+
+    /// The agent's name, for messages.
+    pub(super) fn display_name(&self) -> std::borrow::Cow<'_, str> {
+        self.name.to_string_lossy()
+    }
+
+    pub(super) fn next_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+}
+
+impl Drop for Driver {
+    /// Requests, then prepared lists, then remotes, then registrations, then backends, then the agent.
+    fn drop(&mut self) {
+        let requests: Vec<_> = self.requests.keys().copied().collect();
+        requests.into_iter().for_each(|id| self.release_request(id));
+        let lists: Vec<_> = self.lists.keys().copied().collect();
+        lists.into_iter().for_each(|id| self.release_list(id));
+        let remotes: Vec<_> = self.remotes.keys().cloned().collect();
+        for remote in remotes {
+            if let Err(error) = self.invalidate_remote(&remote) {
+                log!(Warn, "{error}");
+            }
+        }
+        let registered: Vec<_> = self.registered.iter().copied().collect();
+        for descriptor in registered {
+            if let Err(error) = self.deregister(&descriptor) {
+                log!(Warn, "{error}");
+            }
+        }
+        for backend in self.backends.values() {
+            // SAFETY: frees the wrapper around a backend; the backend itself goes with the agent.
+            unsafe { sys::nixl_capi_destroy_backend(*backend) };
+        }
+        // SAFETY: the agent is ours, and nothing that points into it is left.
+        let status = unsafe { sys::nixl_capi_destroy_agent(self.agent) };
+        if status != sys::NIXL_CAPI_SUCCESS {
+            log!(Warn, "destroy agent '{}': {}", self.display_name(), sys::status_name(status));
+        }
+    }
+}
+
+/// A status of NIXL's as a result; `action` is made only for an error.
+pub(super) fn check(status: sys::nixl_capi_status_t, action: impl FnOnce() -> String) -> Result<()> {
+    if status >= 0 {
+        return Ok(());
+    }
+    let kind = if status == sys::NIXL_CAPI_ERROR_NOT_FOUND { Status::NotFound } else { Status::Nixl };
+    Err(Error::new(kind, format!("{}: NIXL answers {}", action(), sys::status_name(status)))
+        .with_cause(Cause::Nixl(status)))
+}
+
+/// A NUL-terminated copy, or an error that names what held the NUL.
+pub(super) fn c_string(what: &str, text: &str) -> Result<CString> {
+    CString::new(text).map_err(|_| Error::new(Status::InvalidArgument, format!("{what} holds a NUL byte")))
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Finding libnixl_capi, and proving that every function called here is in it before the first call.
+
+use std::ffi::{CStr, CString, OsStr, c_char, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use once_cell::sync::OnceCell;
+
+use super::sys;
+use crate::error::{Result, ensure, fail};
+use crate::log::log;
+use crate::process;
+
+const FILE_NAME: &str = "libnixl_capi.so";
+const ENVIRONMENT: &str = "KVMEM_NIXL_LIBRARY";
+
+/// The loaded library. It stays loaded as long as the process.
+pub struct Library {
+    path: PathBuf,
+    loaded_in: u64,
+}
+
+static LIBRARY: OnceCell<Library> = OnceCell::new();
+static LOADING: Mutex<()> = Mutex::new(());
+
+/// Loads the library from `path` (a file, or the folder that holds it), else from `$KVMEM_NIXL_LIBRARY`, else from
+/// where the loader looks. A failure is not remembered: the next call may succeed.
+pub fn load(path: Option<&Path>) -> Result<&'static Library> {
+    let _one_at_a_time = LOADING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if let Some(library) = LIBRARY.get() {
+        return reuse(library, path);
+    }
+    let candidate = candidate(path);
+    let handle = open(&candidate)?;
+    if let Err(error) = check(handle, &candidate) {
+        // SAFETY: the handle is ours, and nothing of the library was called.
+        unsafe { libc::dlclose(handle) };
+        return Err(error);
+    }
+    let path = path_of(handle).unwrap_or(candidate);
+    log!(Info, "NIXL loaded from {}", path.display());
+    Ok(LIBRARY.get_or_init(|| Library { path, loaded_in: process::generation() }))
+}
+
+/// The library, if it is loaded.
+pub fn loaded() -> Option<&'static Library> {
+    LIBRARY.get()
+}
+
+impl Library {
+    /// The file it was loaded from.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn reuse(library: &'static Library, path: Option<&Path>) -> Result<&'static Library> {
+    ensure!(
+        library.loaded_in == process::generation(),
+        InvalidState,
+        "NIXL was loaded before this process was forked, and UCX does not work in a forked child; use exec"
+    );
+    if let Some(wanted) = path {
+        let wanted = in_folder(wanted);
+        let same = wanted.canonicalize().ok() == library.path.canonicalize().ok();
+        ensure!(
+            same,
+            AlreadyExists,
+            "NIXL is loaded from {} already, {} can't replace it in this process",
+            library.path.display(),
+            wanted.display()
+        );
+    }
+    Ok(library)
+}
+
+fn candidate(path: Option<&Path>) -> PathBuf {
+    let from_environment =
+        || std::env::var_os(ENVIRONMENT).filter(|value| !value.is_empty()).map(PathBuf::from);
+    match path.map(Path::to_path_buf).or_else(from_environment) {
+        Some(path) => in_folder(&path),
+        None => PathBuf::from(FILE_NAME),
+    }
+}
+
+fn in_folder(path: &Path) -> PathBuf {
+    if path.is_dir() { path.join(FILE_NAME) } else { path.to_path_buf() }
+}
+
+fn open(path: &Path) -> Result<*mut c_void> {
+    let by_name = path == Path::new(FILE_NAME);
+    ensure!(
+        by_name || path.exists(),
+        UnavailableNixl,
+        "NIXL is missing: there is no file {}; give the path of {FILE_NAME}, or set {ENVIRONMENT}",
+        path.display()
+    );
+    let Ok(name) = CString::new(path.as_os_str().as_bytes()) else {
+        fail!(InvalidArgument, "the path of the NIXL library holds a NUL byte");
+    };
+    // SAFETY: a NUL-terminated path. Constructors of the library run, as they would for any caller of NIXL.
+    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    if !handle.is_null() {
+        return Ok(handle);
+    }
+    let reason = dl_error();
+    if by_name && reason.starts_with(FILE_NAME) && reason.contains("No such file") {
+        fail!(
+            UnavailableNixl,
+            "NIXL is missing: the loader does not find {FILE_NAME}; give its path, or set {ENVIRONMENT}"
+        );
+    }
+    fail!(UnavailableNixl, "NIXL is broken: {} does not load: {reason}", path.display())
+}
+
+/// Refuses a library that would make a stub abort: a symbol is missing, or the stubs would open another file.
+fn check(handle: *mut c_void, path: &Path) -> Result<()> {
+    for symbol in sys::SYMBOLS {
+        // SAFETY: an open handle and a NUL-terminated name.
+        let found = unsafe { libc::dlsym(handle, symbol.as_ptr().cast()) };
+        ensure!(
+            !found.is_null(),
+            UnavailableNixl,
+            "NIXL is too old: {} has no function {}; version 1.5 has it",
+            path.display(),
+            symbol.trim_end_matches('\0')
+        );
+    }
+    // The stubs look the library up by this name, and get the one that is loaded under it.
+    let soname = c"libnixl_capi.so";
+    // SAFETY: RTLD_NOLOAD only asks; the count it adds to a library found is taken back.
+    let by_soname =
+        unsafe { libc::dlopen(soname.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NOLOAD) };
+    if !by_soname.is_null() {
+        // SAFETY: the count taken just above.
+        unsafe { libc::dlclose(by_soname) };
+    }
+    ensure!(
+        by_soname == handle,
+        UnavailableNixl,
+        "NIXL is broken: {} is not the library that this process finds as {FILE_NAME} (its SONAME differs, or \
+         another one was loaded before)",
+        path.display()
+    );
+    // SAFETY: every symbol is there, and the stub finds this library.
+    let is_stub = unsafe { sys::nixl_capi_is_stub() };
+    ensure!(!is_stub, UnavailableNixl, "NIXL is broken: {} is a stub", path.display());
+    Ok(())
+}
+
+fn path_of(handle: *mut c_void) -> Option<PathBuf> {
+    // SAFETY: a symbol of an open handle; dladdr fills `info` with strings that live as long as the library.
+    unsafe {
+        let address = libc::dlsym(handle, sys::SYMBOLS[0].as_ptr().cast::<c_char>());
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        if address.is_null() || libc::dladdr(address, &mut info) == 0 || info.dli_fname.is_null() {
+            return None;
+        }
+        Some(PathBuf::from(OsStr::from_bytes(CStr::from_ptr(info.dli_fname).to_bytes())))
+    }
+}
+
+fn dl_error() -> String {
+    // SAFETY: dlerror answers NULL or a NUL-terminated string of this thread.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return "no reason given".to_string();
+    }
+    // SAFETY: not NULL, see above.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Metadata: what an agent tells a peer so that the peer reaches its memory, and the peers it knows itself.
+
+use std::ffi::{CStr, CString, c_void};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::backend::copied;
+use super::descriptor::Descriptor;
+use super::driver::{Driver, c_string, check};
+use super::request::Span;
+use super::sys;
+use crate::error::{Error, Result, Status, ensure, fail};
+
+/// A peer whose metadata is loaded. Once it is invalidated this value stays invalid, also when a peer of the same
+/// name is loaded later: that one is another.
+#[derive(Debug)]
+pub struct Remote {
+    name: String,
+    valid: AtomicBool,
+}
+
+impl Remote {
+    fn new(name: &str) -> Arc<Self> {
+        Arc::new(Self { name: name.to_string(), valid: AtomicBool::new(true) })
+    }
+
+    /// The peer agent's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Refuses a peer whose metadata was invalidated.
+    pub fn ensure_valid(&self) -> Result<()> {
+        ensure!(
+            self.valid.load(Ordering::Acquire),
+            Stale,
+            "the metadata of agent '{}' was invalidated; load it anew and import its layouts again",
+            self.name
+        );
+        Ok(())
+    }
+}
+
+impl Driver {
+    /// The agent's own metadata, for a peer to load.
+    pub fn local_metadata(&self) -> Result<Vec<u8>> {
+        let (mut data, mut size) = (ptr::null_mut(), 0);
+        // SAFETY: live agent; the outputs are ours on success.
+        let status = unsafe { sys::nixl_capi_get_local_md(self.agent, &mut data, &mut size) };
+        check(status, || {
+            format!(
+                "get the metadata of agent '{}', which has {} (a backend that reaches peers, such as UCX, is needed)",
+                self.display_name(),
+                self.backend_names()
+            )
+        })?;
+        if data.is_null() {
+            fail!(Nixl, "agent '{}' has no metadata", self.display_name());
+        }
+        // SAFETY: `size` bytes from malloc that are ours now.
+        let bytes = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size) }.to_vec();
+        // SAFETY: see above; copied, not used again.
+        unsafe { libc::free(data) };
+        Ok(bytes)
+    }
+
+    /// Loads a peer's metadata and answers the peer's name.
+    pub fn load_remote(&mut self, metadata: &[u8]) -> Result<String> {
+        ensure!(!metadata.is_empty(), InvalidArgument, "the metadata is empty");
+        let mut name = ptr::null_mut();
+        // SAFETY: live agent; `metadata` is copied; the name is ours on success.
+        let status = unsafe {
+            sys::nixl_capi_load_remote_md(
+                self.agent,
+                metadata.as_ptr().cast::<c_void>(),
+                metadata.len(),
+                &mut name,
+            )
+        };
+        check(status, || format!("load {} bytes of metadata", metadata.len()))
+            .map_err(|error| self.explain_load(error, metadata))?;
+        // SAFETY: a string from malloc that is ours now.
+        let peer = unsafe { copied(name) };
+        // SAFETY: see above; copied, not used again.
+        unsafe { libc::free(name.cast()) };
+        self.remotes.entry(peer.clone()).or_insert_with(|| Remote::new(&peer));
+        Ok(peer)
+    }
+
+    /// NIXL says only that loading failed. A peer that came back under a name still loaded is the usual reason.
+    fn explain_load(&self, error: Error, metadata: &[u8]) -> Error {
+        let holds = |name: &str| metadata.windows(name.len()).any(|window| window == name.as_bytes());
+        match self.remotes.keys().find(|name| holds(name)) {
+            Some(name) => error
+                .context(format!(
+                    "agent '{name}' is loaded already, and this is another of that name; if it restarted, \
+                     invalidate its metadata first"
+                ))
+                .with_status(Status::AlreadyExists),
+            None => error.context("the bytes are not NIXL metadata, or no backend here reaches that peer"),
+        }
+    }
+
+    /// The peer of this name, if its metadata is loaded.
+    pub fn remote(&mut self, name: &str) -> Result<Arc<Remote>> {
+        self.remotes.get(name).cloned().ok_or_else(|| {
+            let message =
+                format!("agent '{}' has not loaded the metadata of agent '{name}'", self.display_name());
+            Error::new(Status::NotFound, message)
+        })
+    }
+
+    /// Whether a peer's metadata is loaded and covers all of `descriptors`.
+    pub fn check_remote(&mut self, name: &str, descriptors: &[Descriptor]) -> Result<()> {
+        self.remote(name)?;
+        let peer = c_string("the peer's name", name)?;
+        let list = match descriptors {
+            [] => None,
+            [first, ..] => {
+                let spans = descriptors.iter().map(Span::from);
+                Some(self.descriptor_list(first.memory_type, spans)?)
+            }
+        };
+        let raw = list.as_ref().map_or(ptr::null_mut(), |list| list.raw());
+        // SAFETY: live handles; a null list asks for the agent alone.
+        let status = unsafe { sys::nixl_capi_check_remote_md(self.agent, peer.as_ptr(), raw) };
+        check(status, || format!("the loaded metadata of agent '{name}' does not cover that memory"))
+            .map_err(|error| error.with_status(Status::NotFound))
+    }
+
+    /// Forgets a peer: its lists and idle requests go first, what was imported from it turns stale.
+    pub fn invalidate_remote(&mut self, name: &str) -> Result<()> {
+        let remote = self.remote(name)?;
+        let in_flight = self.requests.values().filter(|r| r.is_for(&remote) && r.in_flight()).count();
+        ensure!(in_flight == 0, Busy, "{in_flight} requests to agent '{name}' are in flight");
+        let requests: Vec<_> =
+            self.requests.iter().filter(|(_, r)| r.is_for(&remote)).map(|(id, _)| *id).collect();
+        requests.into_iter().for_each(|id| self.release_request(id));
+        let lists: Vec<_> = self.lists.iter().filter(|(_, l)| l.is_for(&remote)).map(|(id, _)| *id).collect();
+        lists.into_iter().for_each(|id| self.release_list(id));
+
+        remote.valid.store(false, Ordering::Release);
+        self.remotes.remove(name);
+        let peer = c_string("the peer's name", name)?;
+        // SAFETY: live agent and string.
+        let status = unsafe { sys::nixl_capi_invalidate_remote_md(self.agent, peer.as_ptr()) };
+        // NOT_FOUND: NIXL dropped it by itself, which is what was asked.
+        if status == sys::NIXL_CAPI_ERROR_NOT_FOUND {
+            return Ok(());
+        }
+        check(status, || format!("invalidate the metadata of agent '{name}'"))
+    }
+
+    /// Asks the listen thread of a peer at `address`:`port` for its metadata. It arrives later.
+    pub fn request_remote(&mut self, name: &str, address: &str, port: u16) -> Result<()> {
+        let peer = c_string("the peer's name", name)?;
+        let arguments = Address::new(address, port)?;
+        // SAFETY: live handles.
+        let status = unsafe { sys::nixl_capi_fetch_remote_md(self.agent, peer.as_ptr(), arguments.0) };
+        check(status, || format!("fetch the metadata of agent '{name}' from {address}:{port}"))
+    }
+
+    /// Whether metadata that was requested has arrived; then the peer is known from here on.
+    pub fn remote_arrived(&mut self, name: &str) -> Result<bool> {
+        let peer = c_string("the peer's name", name)?;
+        // SAFETY: live handles; a null list asks for the agent alone.
+        let status = unsafe { sys::nixl_capi_check_remote_md(self.agent, peer.as_ptr(), ptr::null_mut()) };
+        let arrived = status == sys::NIXL_CAPI_SUCCESS;
+        if arrived {
+            self.remotes.entry(name.to_string()).or_insert_with(|| Remote::new(name));
+        }
+        Ok(arrived)
+    }
+
+    /// Sends the agent's own metadata to the listen thread of a peer.
+    pub fn send_local(&mut self, address: &str, port: u16) -> Result<()> {
+        let arguments = Address::new(address, port)?;
+        // SAFETY: live handles.
+        let status = unsafe { sys::nixl_capi_send_local_md(self.agent, arguments.0) };
+        check(status, || format!("send the metadata of agent '{}' to {address}:{port}", self.display_name()))
+    }
+}
+
+/// Optional arguments that name a peer's listen thread.
+struct Address(sys::nixl_capi_opt_args_t);
+
+impl Address {
+    fn new(address: &str, port: u16) -> Result<Self> {
+        let text: CString = c_string("the address", address)?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the output is ours on success.
+        check(unsafe { sys::nixl_capi_create_opt_args(&mut raw) }, || {
+            "create optional arguments".to_string()
+        })?;
+        let this = Self(raw);
+        this.set(&text, port)?;
+        Ok(this)
+    }
+
+    fn set(&self, address: &CStr, port: u16) -> Result<()> {
+        // SAFETY: live handle and string, which is copied.
+        let status = unsafe { sys::nixl_capi_opt_args_set_ip_addr(self.0, address.as_ptr()) };
+        check(status, || format!("set address {address:?}"))?;
+        // SAFETY: live handle.
+        check(unsafe { sys::nixl_capi_opt_args_set_port(self.0, port) }, || format!("set port {port}"))
+    }
+}
+
+impl Drop for Address {
+    fn drop(&mut self) {
+        // SAFETY: made by this value alone.
+        unsafe { sys::nixl_capi_destroy_opt_args(self.0) };
+    }
+}

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//! NIXL: finding the library, the agent and its one thread, and what is done on that thread.
+//!
+//! Every object of NIXL's lives in a [`driver::Driver`], which only the agent's thread touches; the rest of the
+//! library holds ids. So the order of teardown is written down once, and nothing outlives its agent.
+
+pub mod agent;
+mod backend;
+pub mod descriptor;
+pub mod driver;
+pub mod library;
+mod metadata;
+mod notification;
+mod registration;
+pub mod request;
+mod sys;
+mod thread;
+
+pub use agent::{Agent, AgentConfig, SyncMode};
+pub use descriptor::{Descriptor, MemoryType};
+pub use metadata::Remote;
+pub use notification::Notification;
+pub use request::{ListId, Operation, RequestId, Span};
+pub use thread::{Step, Work};

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Notifications: short messages between agents, sent alone or when a transfer is done.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Sender;
+
+use super::backend::copied;
+use super::driver::{Driver, c_string, check};
+use super::sys;
+use super::thread::{Step, Work};
+use crate::error::{Error, Result, Status, ensure};
+
+/// One message, and who sent it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notification {
+    /// The sending agent's name.
+    pub agent: String,
+    /// The bytes, as sent.
+    pub data: Vec<u8>,
+}
+
+/// Messages that NIXL handed over and nobody took yet.
+#[derive(Default)]
+pub struct Inbox(Vec<Notification>);
+
+impl Driver {
+    /// Sends a message to a peer whose metadata is loaded.
+    pub fn notify(&mut self, peer: &str, message: &[u8]) -> Result<()> {
+        let remote = self.remote(peer)?;
+        remote.ensure_valid()?;
+        let name = c_string("the peer's name", peer)?;
+        // NIXL refuses a null pointer, also where there is nothing to read.
+        let data = if message.is_empty() { c"".as_ptr().cast::<c_void>() } else { message.as_ptr().cast() };
+        // SAFETY: live agent; the message is copied.
+        let status = unsafe {
+            sys::nixl_capi_gen_notif(self.agent, name.as_ptr(), data, message.len(), ptr::null_mut())
+        };
+        check(status, || format!("send a notification of {} bytes to agent '{peer}'", message.len()))
+    }
+
+    /// Moves what has arrived into the inbox. Without a progress thread this is also what drives the agent as a
+    /// target.
+    pub fn receive(&mut self) -> Result<()> {
+        let map = Map::new()?;
+        // SAFETY: live handles.
+        let status = unsafe { sys::nixl_capi_get_notifs(self.agent, map.0, ptr::null_mut()) };
+        check(status, || format!("get the notifications of agent '{}'", self.display_name()))?;
+        map.copy_into(&mut self.inbox.0);
+        Ok(())
+    }
+
+    fn take_inbox(&mut self) -> Vec<Notification> {
+        std::mem::take(&mut self.inbox.0)
+    }
+}
+
+/// Waits on the agent's thread until a message is there or the time is over.
+pub(super) struct Receive {
+    deadline: Option<Instant>,
+    reply: Sender<Result<Vec<Notification>>>,
+}
+
+impl Receive {
+    /// `timeout` of `None` waits for ever.
+    pub(super) fn new(timeout: Option<Duration>, reply: Sender<Result<Vec<Notification>>>) -> Self {
+        Self { deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)), reply }
+    }
+
+    fn poll(&self, driver: &mut Driver) -> Option<Result<Vec<Notification>>> {
+        if let Err(error) = driver.receive() {
+            return Some(Err(error));
+        }
+        let messages = driver.take_inbox();
+        if !messages.is_empty() {
+            return Some(Ok(messages));
+        }
+        let over = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        over.then(|| {
+            let message =
+                format!("no notification has come for agent '{}' in the time given", driver.display_name());
+            Err(Error::new(Status::TimedOut, message))
+        })
+    }
+}
+
+impl Work for Receive {
+    fn step(&mut self, driver: &mut Driver) -> Step {
+        match self.poll(driver) {
+            Some(result) => {
+                // A caller that is gone left its messages to the next one.
+                if let Err(unsent) = self.reply.send(result)
+                    && let Ok(messages) = unsent.into_inner()
+                {
+                    driver.inbox.0.extend(messages);
+                }
+                Step::Done
+            }
+            None => Step::Waiting,
+        }
+    }
+}
+
+/// NIXL's map from agent to messages.
+struct Map(sys::nixl_capi_notif_map_t);
+
+impl Map {
+    fn new() -> Result<Self> {
+        let mut map = ptr::null_mut();
+        // SAFETY: the output is ours on success.
+        check(unsafe { sys::nixl_capi_create_notif_map(&mut map) }, || {
+            "create a notification map".to_string()
+        })?;
+        ensure!(!map.is_null(), OutOfMemory, "NIXL gave no notification map");
+        Ok(Self(map))
+    }
+
+    fn copy_into(&self, inbox: &mut Vec<Notification>) {
+        let mut agents = 0;
+        // SAFETY: live map throughout; names and bytes are copied while it lives unchanged.
+        unsafe {
+            sys::nixl_capi_notif_map_size(self.0, &mut agents);
+            for agent in 0..agents {
+                let mut name = ptr::null();
+                if sys::nixl_capi_notif_map_get_agent_at(self.0, agent, &mut name) != sys::NIXL_CAPI_SUCCESS {
+                    continue;
+                }
+                let mut count = 0;
+                sys::nixl_capi_notif_map_get_notifs_size(self.0, name, &mut count);
+                for index in 0..count {
+                    let (mut data, mut size) = (ptr::null(), 0);
+                    sys::nixl_capi_notif_map_get_notif(self.0, name, index, &mut data, &mut size);
+                    let data =
+                        if data.is_null() { &[] } else { std::slice::from_raw_parts(data.cast(), size) };
+                    inbox.push(Notification { agent: copied(name), data: data.to_vec() });
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: made by this value alone.
+        unsafe { sys::nixl_capi_destroy_notif_map(self.0) };
+    }
+}

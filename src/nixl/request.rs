@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Prepared descriptor lists and transfer requests.
+
+use std::ptr;
+use std::sync::Arc;
+
+use super::descriptor::{Descriptor, MemoryType};
+use super::driver::{Driver, c_string, check};
+use super::metadata::Remote;
+use super::sys;
+use crate::error::{Error, Result, Status, ensure};
+use crate::log::log;
+
+/// A prepared list of one agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ListId(u64);
+
+/// A request of one agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RequestId(u64);
+
+/// Which way the bytes go, seen from the agent that asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// From the remote side to the local one.
+    Read,
+    /// From the local side to the remote one.
+    Write,
+}
+
+/// One stretch of memory in a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Address, or offset in a file.
+    pub address: u64,
+    /// Bytes.
+    pub size: u64,
+    /// NIXL's device id.
+    pub device_id: u64,
+}
+
+impl From<&Descriptor> for Span {
+    fn from(descriptor: &Descriptor) -> Self {
+        Self { address: descriptor.address, size: descriptor.size, device_id: descriptor.device_id }
+    }
+}
+
+/// Whose memory a list describes.
+#[derive(Clone, Debug)]
+pub enum Side {
+    /// The agent's own, as the local side of a request.
+    Local,
+    /// The agent's own, as the remote side: files.
+    Own,
+    /// A peer's.
+    Peer(Arc<Remote>),
+}
+
+impl Side {
+    fn is_for(&self, remote: &Arc<Remote>) -> bool {
+        matches!(self, Self::Peer(peer) if Arc::ptr_eq(peer, remote))
+    }
+}
+
+/// A descriptor list NIXL has resolved for one side.
+pub struct PreparedList {
+    raw: sys::nixl_capi_xfer_dlist_handle_t,
+    side: Side,
+}
+
+impl PreparedList {
+    pub(super) fn is_for(&self, remote: &Arc<Remote>) -> bool {
+        self.side.is_for(remote)
+    }
+}
+
+/// A request and whether it is under way.
+pub struct Request {
+    raw: sys::nixl_capi_xfer_req_t,
+    remote: Side,
+    in_flight: bool,
+}
+
+impl Request {
+    pub(super) fn is_for(&self, remote: &Arc<Remote>) -> bool {
+        self.remote.is_for(remote)
+    }
+
+    pub(super) fn in_flight(&self) -> bool {
+        self.in_flight
+    }
+}
+
+impl Driver {
+    /// Resolves a list once, for requests that choose from it by index.
+    pub fn prepare_list(
+        &mut self,
+        side: &Side,
+        memory_type: MemoryType,
+        spans: impl Iterator<Item = Span>,
+    ) -> Result<ListId> {
+        let owner = match side {
+            Side::Local => c_string("", "")?,
+            Side::Own | Side::Peer(_) => self.agent_name(side)?,
+        };
+        let list = self.descriptor_list(memory_type, spans)?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: live handles; the list is copied.
+        let status = unsafe {
+            sys::nixl_capi_prep_xfer_dlist(self.agent, owner.as_ptr(), list.raw(), &mut raw, ptr::null_mut())
+        };
+        check(status, || format!("prepare a list of {} memory", memory_type.name()))?;
+        let id = ListId(self.next_id());
+        self.lists.insert(id, PreparedList { raw, side: side.clone() });
+        Ok(id)
+    }
+
+    /// Whether a list still exists: those of a peer go when it is invalidated.
+    pub fn has_list(&self, id: ListId) -> bool {
+        self.lists.contains_key(&id)
+    }
+
+    /// Releases a list. One that is gone already is fine.
+    pub fn release_list(&mut self, id: ListId) {
+        if let Some(list) = self.lists.remove(&id) {
+            // SAFETY: a live handle of this agent's, taken out of the map and so not used again.
+            let status = unsafe { sys::nixl_capi_release_xfer_dlist_handle(self.agent, list.raw) };
+            if status != sys::NIXL_CAPI_SUCCESS {
+                log!(Warn, "release a prepared list: {}", sys::status_name(status));
+            }
+        }
+    }
+
+    /// A request over indices of two prepared lists. NIXL merges runs of consecutive indices.
+    pub fn make_request(
+        &mut self,
+        operation: Operation,
+        (local, local_indices): (ListId, &[i32]),
+        (remote, remote_indices): (ListId, &[i32]),
+    ) -> Result<RequestId> {
+        let stale = || Error::new(Status::Stale, "a prepared list is gone: its peer was invalidated");
+        let local = self.lists.get(&local).ok_or_else(stale)?.raw;
+        let remote = self.lists.get(&remote).ok_or_else(stale)?;
+        let side = remote.side.clone();
+        let mut raw = ptr::null_mut();
+        // SAFETY: live handles of this agent's; the indices are copied.
+        let status = unsafe {
+            sys::nixl_capi_make_xfer_req(
+                self.agent,
+                operation.raw(),
+                local,
+                local_indices.as_ptr(),
+                local_indices.len(),
+                remote.raw,
+                remote_indices.as_ptr(),
+                remote_indices.len(),
+                &mut raw,
+                ptr::null_mut(),
+            )
+        };
+        check(status, || format!("make a request of {} blocks", local_indices.len()))?;
+        Ok(self.keep(raw, side))
+    }
+
+    /// A request over spans listed for it alone.
+    pub fn create_request(
+        &mut self,
+        operation: Operation,
+        (local_type, local): (MemoryType, impl Iterator<Item = Span>),
+        (side, remote_type, remote): (&Side, MemoryType, impl Iterator<Item = Span>),
+    ) -> Result<RequestId> {
+        let name = self.agent_name(side)?;
+        let local = self.descriptor_list(local_type, local)?;
+        let remote = self.descriptor_list(remote_type, remote)?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: live handles; the lists are copied.
+        let status = unsafe {
+            sys::nixl_capi_create_xfer_req(
+                self.agent,
+                operation.raw(),
+                local.raw(),
+                remote.raw(),
+                name.as_ptr(),
+                &mut raw,
+                ptr::null_mut(),
+            )
+        };
+        check(status, || {
+            format!(
+                "create a request from {} to {} memory of agent '{}' ({} here has {})",
+                local_type.name(),
+                remote_type.name(),
+                name.to_string_lossy(),
+                self.display_name(),
+                self.backend_names()
+            )
+        })?;
+        Ok(self.keep(raw, side.clone()))
+    }
+
+    fn keep(&mut self, raw: sys::nixl_capi_xfer_req_t, remote: Side) -> RequestId {
+        let id = RequestId(self.next_id());
+        self.requests.insert(id, Request { raw, remote, in_flight: false });
+        id
+    }
+
+    /// Starts a request, or starts it again; `true` when it was done within the call.
+    pub fn post(&mut self, id: RequestId) -> Result<bool> {
+        let agent = self.agent;
+        let request = self.request(id)?;
+        ensure!(!request.in_flight, Busy, "the request is in flight");
+        // SAFETY: live handles; without optional arguments nothing of the request changes.
+        let status = unsafe { sys::nixl_capi_post_xfer_req(agent, request.raw, ptr::null_mut()) };
+        request.in_flight = status == sys::NIXL_CAPI_IN_PROG;
+        check(status, || "post a request".to_string())?;
+        Ok(status == sys::NIXL_CAPI_SUCCESS)
+    }
+
+    /// Whether a posted request is done; asking is also what drives it.
+    pub fn is_done(&mut self, id: RequestId) -> Result<bool> {
+        let agent = self.agent;
+        let request = self.request(id)?;
+        // SAFETY: live handles.
+        let status = unsafe { sys::nixl_capi_get_xfer_status(agent, request.raw) };
+        request.in_flight = status == sys::NIXL_CAPI_IN_PROG;
+        check(status, || "a request failed under way".to_string())?;
+        Ok(status == sys::NIXL_CAPI_SUCCESS)
+    }
+
+    /// Releases a request that is not in flight. One that is gone already is fine.
+    pub fn release_request(&mut self, id: RequestId) {
+        let Some(request) = self.requests.remove(&id) else { return };
+        if request.in_flight {
+            // NIXL would free what its backend still writes to; only a panic in between leads here.
+            log!(Error, "a request in flight was given up; it is never released");
+            return;
+        }
+        // SAFETY: a live handle of this agent's, taken out of the map and so not used again.
+        unsafe {
+            let status = sys::nixl_capi_release_xfer_req(self.agent, request.raw);
+            if status != sys::NIXL_CAPI_SUCCESS {
+                log!(Warn, "release a request: {}", sys::status_name(status));
+            }
+            sys::nixl_capi_destroy_xfer_req(request.raw);
+        }
+    }
+
+    fn request(&mut self, id: RequestId) -> Result<&mut Request> {
+        let gone = || Error::new(Status::Stale, "the request is gone: its peer was invalidated");
+        self.requests.get_mut(&id).ok_or_else(gone)
+    }
+
+    fn agent_name(&self, side: &Side) -> Result<std::ffi::CString> {
+        match side {
+            Side::Local | Side::Own => Ok(self.name.clone()),
+            Side::Peer(remote) => {
+                remote.ensure_valid()?;
+                c_string("the peer's name", remote.name())
+            }
+        }
+    }
+
+    pub(super) fn descriptor_list(
+        &self,
+        memory_type: MemoryType,
+        spans: impl Iterator<Item = Span>,
+    ) -> Result<DescriptorList> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: the output is ours on success.
+        let status = unsafe { sys::nixl_capi_create_xfer_dlist(memory_type.raw(), &mut raw) };
+        check(status, || "create a descriptor list".to_string())?;
+        let list = DescriptorList(raw);
+        for Span { address, size, device_id } in spans {
+            // SAFETY: live list.
+            let status = unsafe {
+                sys::nixl_capi_xfer_dlist_add_desc(raw, address as usize, size as usize, device_id)
+            };
+            check(status, || format!("list {size} bytes at {address:#x}"))?;
+        }
+        Ok(list)
+    }
+}
+
+impl Operation {
+    fn raw(self) -> sys::nixl_capi_xfer_op_t {
+        match self {
+            Self::Read => sys::NIXL_CAPI_XFER_OP_READ,
+            Self::Write => sys::NIXL_CAPI_XFER_OP_WRITE,
+        }
+    }
+}
+
+/// NIXL's list of spans.
+pub(super) struct DescriptorList(sys::nixl_capi_xfer_dlist_t);
+
+impl DescriptorList {
+    pub(super) fn raw(&self) -> sys::nixl_capi_xfer_dlist_t {
+        self.0
+    }
+}
+
+impl Drop for DescriptorList {
+    fn drop(&mut self) {
+        // SAFETY: made by this value alone.
+        unsafe { sys::nixl_capi_destroy_xfer_dlist(self.0) };
+    }
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The functions of NIXL's C API that are called here.
+//!
+//! nixl-sys provides the symbols (stubs that resolve libnixl_capi at run time) but keeps its declarations private
+//! and its safe layer drops statuses and lifetimes this library needs, so they are declared once more. A test
+//! compares every signature with the crate's own header.
+//!
+//! **A stub aborts the process when the library or the symbol is missing.** Call none before
+//! [`super::library::load`] has succeeded.
+
+#![allow(non_camel_case_types)]
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+// Links the stubs.
+use nixl_sys as _;
+
+macro_rules! handles {
+    ($($name:ident)+) => {
+        $(pub type $name = *mut c_void;)+
+    };
+}
+handles!(nixl_capi_agent_t nixl_capi_params_t nixl_capi_mem_list_t nixl_capi_string_list_t nixl_capi_backend_t
+    nixl_capi_opt_args_t nixl_capi_param_iter_t nixl_capi_xfer_dlist_t nixl_capi_xfer_dlist_handle_t
+    nixl_capi_reg_dlist_t nixl_capi_xfer_req_t nixl_capi_notif_map_t);
+
+pub type nixl_capi_status_t = c_int;
+pub type nixl_capi_mem_type_t = c_uint;
+pub type nixl_capi_xfer_op_t = c_uint;
+pub type nixl_capi_thread_sync_t = c_uint;
+
+pub const NIXL_CAPI_SUCCESS: nixl_capi_status_t = 0;
+pub const NIXL_CAPI_IN_PROG: nixl_capi_status_t = 1;
+pub const NIXL_CAPI_ERROR_NOT_FOUND: nixl_capi_status_t = -6;
+
+pub const NIXL_CAPI_MEM_DRAM: nixl_capi_mem_type_t = 0;
+pub const NIXL_CAPI_MEM_VRAM: nixl_capi_mem_type_t = 1;
+pub const NIXL_CAPI_MEM_FILE: nixl_capi_mem_type_t = 4;
+
+pub const NIXL_CAPI_XFER_OP_READ: nixl_capi_xfer_op_t = 0;
+pub const NIXL_CAPI_XFER_OP_WRITE: nixl_capi_xfer_op_t = 1;
+
+#[repr(C)]
+pub struct nixl_capi_agent_config_t {
+    pub enable_prog_thread: bool,
+    pub enable_listen_thread: bool,
+    pub listen_port: c_int,
+    pub thread_sync: nixl_capi_thread_sync_t,
+    pub num_workers: c_uint,
+    pub pthr_delay_us: u64,
+    pub lthr_delay_us: u64,
+    pub capture_telemetry: bool,
+}
+
+/// The name of a status, for error causes.
+pub fn status_name(status: nixl_capi_status_t) -> &'static str {
+    match status {
+        0 => "NIXL_CAPI_SUCCESS",
+        1 => "NIXL_CAPI_IN_PROG",
+        -1 => "NIXL_CAPI_ERROR_INVALID_PARAM",
+        -2 => "NIXL_CAPI_ERROR_BACKEND",
+        -3 => "NIXL_CAPI_ERROR_INVALID_STATE",
+        -4 => "NIXL_CAPI_ERROR_EXCEPTION",
+        -5 => "NIXL_CAPI_ERROR_NO_TELEMETRY",
+        -6 => "NIXL_CAPI_ERROR_NOT_FOUND",
+        _ => "NIXL_CAPI_ERROR",
+    }
+}
+
+macro_rules! functions {
+    ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty;)+) => {
+        unsafe extern "C" {
+            $(pub fn $name($($argument: $type),*) -> $result;)+
+        }
+
+        /// Every symbol the library must have, NUL-terminated.
+        pub const SYMBOLS: &[&str] = &[$(concat!(stringify!($name), "\0")),+];
+
+        #[cfg(test)]
+        pub const SIGNATURES: &[(&str, &[&str], &str)] =
+            &[$((stringify!($name), &[$(stringify!($type)),*], stringify!($result))),+];
+    };
+}
+
+functions! {
+    fn nixl_capi_create_configured_agent(name: *const c_char, config: *const nixl_capi_agent_config_t,
+        agent: *mut nixl_capi_agent_t) -> nixl_capi_status_t;
+    fn nixl_capi_destroy_agent(agent: nixl_capi_agent_t) -> nixl_capi_status_t;
+
+    fn nixl_capi_get_local_md(agent: nixl_capi_agent_t, data: *mut *mut c_void, len: *mut usize)
+        -> nixl_capi_status_t;
+    fn nixl_capi_load_remote_md(agent: nixl_capi_agent_t, data: *const c_void, len: usize,
+        agent_name: *mut *mut c_char) -> nixl_capi_status_t;
+    fn nixl_capi_invalidate_remote_md(agent: nixl_capi_agent_t, remote_agent: *const c_char)
+        -> nixl_capi_status_t;
+    fn nixl_capi_check_remote_md(agent: nixl_capi_agent_t, remote_name: *const c_char,
+        descs: nixl_capi_xfer_dlist_t) -> nixl_capi_status_t;
+    fn nixl_capi_send_local_md(agent: nixl_capi_agent_t, opt_args: nixl_capi_opt_args_t) -> nixl_capi_status_t;
+    fn nixl_capi_fetch_remote_md(agent: nixl_capi_agent_t, remote_name: *const c_char,
+        opt_args: nixl_capi_opt_args_t) -> nixl_capi_status_t;
+
+    fn nixl_capi_get_available_plugins(agent: nixl_capi_agent_t, plugins: *mut nixl_capi_string_list_t)
+        -> nixl_capi_status_t;
+    fn nixl_capi_destroy_string_list(list: nixl_capi_string_list_t) -> nixl_capi_status_t;
+    fn nixl_capi_string_list_size(list: nixl_capi_string_list_t, size: *mut usize) -> nixl_capi_status_t;
+    fn nixl_capi_string_list_get(list: nixl_capi_string_list_t, index: usize, str: *mut *const c_char)
+        -> nixl_capi_status_t;
+    fn nixl_capi_get_plugin_params(agent: nixl_capi_agent_t, plugin_name: *const c_char,
+        mems: *mut nixl_capi_mem_list_t, params: *mut nixl_capi_params_t) -> nixl_capi_status_t;
+    fn nixl_capi_destroy_mem_list(list: nixl_capi_mem_list_t) -> nixl_capi_status_t;
+    fn nixl_capi_destroy_params(params: nixl_capi_params_t) -> nixl_capi_status_t;
+    fn nixl_capi_create_backend(agent: nixl_capi_agent_t, plugin_name: *const c_char, params: nixl_capi_params_t,
+        backend: *mut nixl_capi_backend_t) -> nixl_capi_status_t;
+    fn nixl_capi_destroy_backend(backend: nixl_capi_backend_t) -> nixl_capi_status_t;
+
+    fn nixl_capi_create_opt_args(args: *mut nixl_capi_opt_args_t) -> nixl_capi_status_t;
+    fn nixl_capi_destroy_opt_args(args: nixl_capi_opt_args_t) -> nixl_capi_status_t;
+    fn nixl_capi_opt_args_set_ip_addr(args: nixl_capi_opt_args_t, ip_addr: *const c_char) -> nixl_capi_status_t;
+    fn nixl_capi_opt_args_set_port(args: nixl_capi_opt_args_t, port: u16) -> nixl_capi_status_t;
+
+    fn nixl_capi_create_params(params: *mut nixl_capi_params_t) -> nixl_capi_status_t;
+    fn nixl_capi_params_add(params: nixl_capi_params_t, key: *const c_char, value: *const c_char)
+        -> nixl_capi_status_t;
+    fn nixl_capi_params_create_iterator(params: nixl_capi_params_t, iter: *mut nixl_capi_param_iter_t)
+        -> nixl_capi_status_t;
+    fn nixl_capi_params_iterator_next(iter: nixl_capi_param_iter_t, key: *mut *const c_char,
+        value: *mut *const c_char, has_next: *mut bool) -> nixl_capi_status_t;
+    fn nixl_capi_params_destroy_iterator(iter: nixl_capi_param_iter_t) -> nixl_capi_status_t;
+
+    fn nixl_capi_create_reg_dlist(mem_type: nixl_capi_mem_type_t, dlist: *mut nixl_capi_reg_dlist_t)
+        -> nixl_capi_status_t;
+    fn nixl_capi_destroy_reg_dlist(dlist: nixl_capi_reg_dlist_t) -> nixl_capi_status_t;
+    fn nixl_capi_reg_dlist_add_desc(dlist: nixl_capi_reg_dlist_t, addr: usize, len: usize, dev_id: u64,
+        metadata: *const c_void, metadata_len: usize) -> nixl_capi_status_t;
+    fn nixl_capi_register_mem(agent: nixl_capi_agent_t, dlist: nixl_capi_reg_dlist_t,
+        opt_args: nixl_capi_opt_args_t) -> nixl_capi_status_t;
+    fn nixl_capi_deregister_mem(agent: nixl_capi_agent_t, dlist: nixl_capi_reg_dlist_t,
+        opt_args: nixl_capi_opt_args_t) -> nixl_capi_status_t;
+
+    fn nixl_capi_create_xfer_dlist(mem_type: nixl_capi_mem_type_t, dlist: *mut nixl_capi_xfer_dlist_t)
+        -> nixl_capi_status_t;
+    fn nixl_capi_destroy_xfer_dlist(dlist: nixl_capi_xfer_dlist_t) -> nixl_capi_status_t;
+    fn nixl_capi_xfer_dlist_add_desc(dlist: nixl_capi_xfer_dlist_t, addr: usize, len: usize, dev_id: u64)
+        -> nixl_capi_status_t;
+    fn nixl_capi_prep_xfer_dlist(agent: nixl_capi_agent_t, agent_name: *const c_char,
+        descs: nixl_capi_xfer_dlist_t, dlist_hndl: *mut nixl_capi_xfer_dlist_handle_t,
+        opt_args: nixl_capi_opt_args_t) -> nixl_capi_status_t;
+    fn nixl_capi_release_xfer_dlist_handle(agent: nixl_capi_agent_t, dlist_handle: nixl_capi_xfer_dlist_handle_t)
+        -> nixl_capi_status_t;
+
+    fn nixl_capi_make_xfer_req(agent: nixl_capi_agent_t, operation: nixl_capi_xfer_op_t,
+        local_descs: nixl_capi_xfer_dlist_handle_t, local_indices: *const c_int, local_indices_count: usize,
+        remote_descs: nixl_capi_xfer_dlist_handle_t, remote_indices: *const c_int, remote_indices_count: usize,
+        req_hndl: *mut nixl_capi_xfer_req_t, opt_args: nixl_capi_opt_args_t) -> nixl_capi_status_t;
+    fn nixl_capi_create_xfer_req(agent: nixl_capi_agent_t, operation: nixl_capi_xfer_op_t,
+        local_descs: nixl_capi_xfer_dlist_t, remote_descs: nixl_capi_xfer_dlist_t, remote_agent: *const c_char,
+        req_hndl: *mut nixl_capi_xfer_req_t, opt_args: nixl_capi_opt_args_t) -> nixl_capi_status_t;
+    fn nixl_capi_post_xfer_req(agent: nixl_capi_agent_t, req_hndl: nixl_capi_xfer_req_t,
+        opt_args: nixl_capi_opt_args_t) -> nixl_capi_status_t;
+    fn nixl_capi_get_xfer_status(agent: nixl_capi_agent_t, req_hndl: nixl_capi_xfer_req_t) -> nixl_capi_status_t;
+    fn nixl_capi_release_xfer_req(agent: nixl_capi_agent_t, req: nixl_capi_xfer_req_t) -> nixl_capi_status_t;
+    fn nixl_capi_destroy_xfer_req(req: nixl_capi_xfer_req_t) -> nixl_capi_status_t;
+
+    fn nixl_capi_gen_notif(agent: nixl_capi_agent_t, remote_agent: *const c_char, data: *const c_void, len: usize,
+        opt_args: nixl_capi_opt_args_t) -> nixl_capi_status_t;
+    fn nixl_capi_create_notif_map(notif_map: *mut nixl_capi_notif_map_t) -> nixl_capi_status_t;
+    fn nixl_capi_destroy_notif_map(notif_map: nixl_capi_notif_map_t) -> nixl_capi_status_t;
+    fn nixl_capi_get_notifs(agent: nixl_capi_agent_t, notif_map: nixl_capi_notif_map_t,
+        opt_args: nixl_capi_opt_args_t) -> nixl_capi_status_t;
+    fn nixl_capi_notif_map_size(map: nixl_capi_notif_map_t, size: *mut usize) -> nixl_capi_status_t;
+    fn nixl_capi_notif_map_get_agent_at(map: nixl_capi_notif_map_t, index: usize, agent_name: *mut *const c_char)
+        -> nixl_capi_status_t;
+    fn nixl_capi_notif_map_get_notifs_size(map: nixl_capi_notif_map_t, agent_name: *const c_char,
+        size: *mut usize) -> nixl_capi_status_t;
+    fn nixl_capi_notif_map_get_notif(map: nixl_capi_notif_map_t, agent_name: *const c_char, index: usize,
+        data: *mut *const c_void, len: *mut usize) -> nixl_capi_status_t;
+
+    fn nixl_capi_is_stub() -> bool;
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The one thread that drives an agent: commands in the order they come, work in flight in turns.
+//!
+//! NIXL takes one lock an agent for posting, polling and notifications, and whoever loops on it starves the rest.
+//! Here nobody does: each turn runs a bounded number of commands, and every piece of work gets one step.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
+
+use super::driver::Driver;
+use crate::log::log;
+
+/// What one step of work came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It got on; ask again at once.
+    Progressed,
+    /// It waits for hardware or a peer that answers within microseconds.
+    InFlight,
+    /// It waits for something that may take long.
+    Waiting,
+    /// It is over and can be dropped.
+    Done,
+}
+
+/// Something that takes many steps on the agent's thread.
+pub trait Work: Send {
+    /// Takes one short step.
+    fn step(&mut self, driver: &mut Driver) -> Step;
+}
+
+/// What the rest of the library sends to the thread.
+pub enum Command {
+    /// Runs once.
+    Run(Box<dyn FnOnce(&mut Driver) + Send>),
+    /// Joins the work in flight.
+    Start(Box<dyn Work>),
+    /// Ends the thread once no work is left.
+    Stop,
+}
+
+/// How many commands may run before work in flight gets its turn.
+const COMMANDS_A_TURN: usize = 32;
+/// How long work in flight is polled without sleeping.
+const SPIN: Duration = Duration::from_micros(100);
+/// The longest sleep between polls of work in flight.
+const SLEEP_IN_FLIGHT: Duration = Duration::from_micros(20);
+/// The longest sleep while all work waits for something slow.
+const SLEEP_WAITING: Duration = Duration::from_micros(500);
+
+/// Runs until told to stop. `idle_poll` is how often an agent without a progress thread is driven while idle.
+pub fn run(mut driver: Driver, commands: Receiver<Command>, idle_poll: Option<Duration>) {
+    let mut turns = Turns { work: Vec::new(), stopping: false };
+    let mut last_progress = Instant::now();
+    while !(turns.stopping && turns.work.is_empty()) {
+        if turns.take_turn(&mut driver, &commands) == Turn::Progressed {
+            last_progress = Instant::now();
+            continue;
+        }
+        match turns.patience(last_progress.elapsed(), idle_poll) {
+            Patience::Spin => std::thread::yield_now(),
+            Patience::Sleep(time) => match commands.recv_timeout(time) {
+                Ok(command) => turns.execute(command, &mut driver),
+                Err(RecvTimeoutError::Timeout) if turns.work.is_empty() => drive_idle(&mut driver),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => turns.stopping = true,
+            },
+            Patience::Forever => match commands.recv() {
+                Ok(command) => turns.execute(command, &mut driver),
+                Err(_) => turns.stopping = true,
+            },
+        }
+    }
+}
+
+/// Lets NIXL answer its peers while nothing is asked of it here.
+fn drive_idle(driver: &mut Driver) {
+    if let Err(error) = driver.receive() {
+        log!(Warn, "{error}");
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Turn {
+    Progressed,
+    Quiet,
+}
+
+enum Patience {
+    Spin,
+    Sleep(Duration),
+    Forever,
+}
+
+struct Turns {
+    work: Vec<(Box<dyn Work>, Step)>,
+    stopping: bool,
+}
+
+impl Turns {
+    fn take_turn(&mut self, driver: &mut Driver, commands: &Receiver<Command>) -> Turn {
+        let mut turn = Turn::Quiet;
+        for _ in 0..COMMANDS_A_TURN {
+            match commands.try_recv() {
+                Ok(command) => self.execute(command, driver),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => {
+                    self.stopping = true;
+                    break;
+                }
+            }
+            turn = Turn::Progressed;
+        }
+        for (work, last) in &mut self.work {
+            *last = guarded(|| work.step(driver)).unwrap_or(Step::Done);
+            if matches!(last, Step::Progressed | Step::Done) {
+                turn = Turn::Progressed;
+            }
+        }
+        self.work.retain(|(_, last)| *last != Step::Done);
+        turn
+    }
+
+    fn execute(&mut self, command: Command, driver: &mut Driver) {
+        match command {
+            Command::Run(function) => drop(guarded(|| function(driver))),
+            Command::Start(work) => self.work.push((work, Step::Progressed)),
+            Command::Stop => self.stopping = true,
+        }
+    }
+
+    fn patience(&self, quiet: Duration, idle_poll: Option<Duration>) -> Patience {
+        if self.work.is_empty() {
+            return idle_poll.map_or(Patience::Forever, Patience::Sleep);
+        }
+        let in_flight = self.work.iter().any(|(_, last)| *last == Step::InFlight);
+        match (in_flight, quiet < SPIN) {
+            (true, true) => Patience::Spin,
+            (true, false) => Patience::Sleep(SLEEP_IN_FLIGHT),
+            // The longer nothing comes, the longer the sleep, up to its bound.
+            (false, _) => Patience::Sleep((quiet / 4).clamp(SLEEP_IN_FLIGHT, SLEEP_WAITING)),
+        }
+    }
+}
+
+/// Runs a piece of work; a panic in it ends that piece, not the thread.
+fn guarded<R>(function: impl FnOnce() -> R) -> Option<R> {
+    let result = catch_unwind(AssertUnwindSafe(function));
+    result
+        .map_err(|payload| {
+            log!(Error, "a panic on the agent's thread");
+            // Dropping a payload can panic again.
+            std::mem::forget(payload);
+        })
+        .ok()
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Regions: spans of memory on one tier, and what makes them known to agents.
+
+mod adopted;
+mod disk;
+mod numa;
+mod pages;
+mod prefault;
+mod registration;
+mod system;
+
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, Weak};
+
+pub use adopted::{AdoptedMemory, Release};
+pub use disk::{DirectIo, DiskConfig, DiskFile};
+pub use registration::{Hold, Registration};
+pub use system::{HugePages, SystemConfig, SystemMemory};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result, Status, ensure};
+use crate::nixl::{Descriptor, MemoryType};
+
+/// Where memory lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Tier {
+    /// Host memory.
+    System,
+    /// A file.
+    Disk,
+}
+
+impl Tier {
+    /// Its name, for messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::Disk => "disk",
+        }
+    }
+
+    /// The kind of memory NIXL sees.
+    pub fn memory_type(self) -> MemoryType {
+        match self {
+            Self::System => MemoryType::Dram,
+            Self::Disk => MemoryType::File,
+        }
+    }
+}
+
+/// What stands behind a region.
+pub enum Backing {
+    /// Memory this library mapped.
+    System(SystemMemory),
+    /// A file this library opened.
+    Disk(DiskFile),
+    /// Memory of the caller's.
+    Adopted(AdoptedMemory),
+    /// A part of another region.
+    View {
+        /// The region it is a part of.
+        parent: Arc<Region>,
+        /// Where in the parent it begins.
+        offset: u64,
+        /// Its bytes.
+        size: u64,
+    },
+}
+
+/// A span of memory on one tier. Freed when its last holder goes.
+pub struct Region {
+    backing: Backing,
+    registrations: Mutex<Vec<Weak<Registration>>>,
+}
+
+impl Region {
+    fn new(backing: Backing) -> Arc<Self> {
+        Arc::new(Self { backing, registrations: Mutex::default() })
+    }
+
+    /// Maps host memory.
+    pub fn system(config: &SystemConfig) -> Result<Arc<Self>> {
+        SystemMemory::allocate(config).map(|memory| Self::new(Backing::System(memory)))
+    }
+
+    /// Makes or opens a file.
+    pub fn disk(config: &DiskConfig) -> Result<Arc<Self>> {
+        DiskFile::open(config).map(|file| Self::new(Backing::Disk(file)))
+    }
+
+    /// Takes memory of the caller's into use.
+    pub fn adopt(memory: AdoptedMemory) -> Arc<Self> {
+        Self::new(Backing::Adopted(memory))
+    }
+
+    /// A part of a region as a region.
+    pub fn view(parent: &Arc<Self>, offset: u64, size: u64) -> Result<Arc<Self>> {
+        ensure!(size > 0, InvalidArgument, "a view can't be empty");
+        let inside = offset.checked_add(size).is_some_and(|end| end <= parent.size());
+        ensure!(
+            inside,
+            OutOfRange,
+            "a view of {size} bytes at {offset} does not fit a region of {} bytes",
+            parent.size()
+        );
+        Ok(Self::new(Backing::View { parent: parent.clone(), offset, size }))
+    }
+
+    /// What stands behind it.
+    pub fn backing(&self) -> &Backing {
+        &self.backing
+    }
+
+    /// What stands behind it in the end: never a view.
+    pub fn root(&self) -> &Backing {
+        match &self.backing {
+            Backing::View { parent, .. } => parent.root(),
+            root => root,
+        }
+    }
+
+    /// Where it lies.
+    pub fn tier(&self) -> Tier {
+        match self.root() {
+            Backing::Disk(_) => Tier::Disk,
+            _ => Tier::System,
+        }
+    }
+
+    /// Its first byte: a host address, or an offset in the file.
+    pub fn address(&self) -> u64 {
+        match &self.backing {
+            Backing::System(memory) => memory.address() as u64,
+            Backing::Adopted(memory) => memory.address() as u64,
+            Backing::Disk(_) => 0,
+            Backing::View { parent, offset, .. } => parent.address() + offset,
+        }
+    }
+
+    /// Its bytes.
+    pub fn size(&self) -> u64 {
+        match &self.backing {
+            Backing::System(memory) => memory.size() as u64,
+            Backing::Adopted(memory) => memory.size() as u64,
+            Backing::Disk(file) => file.size(),
+            Backing::View { size, .. } => *size,
+        }
+    }
+
+    /// The file behind it, for a disk region.
+    pub fn file(&self) -> Option<&DiskFile> {
+        match self.root() {
+            Backing::Disk(file) => Some(file),
+            _ => None,
+        }
+    }
+
+    /// The fd of the file behind it.
+    pub fn fd(&self) -> Option<RawFd> {
+        self.file().map(|file| BorrowedFd::as_raw_fd(&file.fd()))
+    }
+
+    /// The path of the file behind it, if that has a name.
+    pub fn path(&self) -> Option<&Path> {
+        self.file().and_then(DiskFile::path)
+    }
+
+    /// What NIXL knows it as. A file is addressed by offset, and its device id is its fd.
+    pub fn descriptor(&self) -> Descriptor {
+        Descriptor {
+            address: self.address(),
+            size: self.size(),
+            device_id: self.fd().map_or(0, |fd| fd as u64),
+            memory_type: self.tier().memory_type(),
+        }
+    }
+
+    /// What I/O on it must be a multiple of; 1 where anything goes.
+    pub fn io_alignment(&self) -> u64 {
+        self.file().map_or(1, DiskFile::io_alignment)
+    }
+
+    /// Puts what was written on the medium; memory has nothing to do.
+    pub fn sync(&self) -> Result<()> {
+        self.file().map_or(Ok(()), DiskFile::sync)
+    }
+
+    /// The registrations that hold it now.
+    pub fn registrations(&self) -> Vec<Arc<Registration>> {
+        let mut list = self.registrations.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        list.retain(|registration| registration.strong_count() > 0);
+        list.iter().filter_map(Weak::upgrade).filter(|registration| registration.is_registered()).collect()
+    }
+
+    fn add_registration(&self, registration: &Arc<Registration>) {
+        let mut list = self.registrations.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        list.retain(|registration| registration.strong_count() > 0);
+        list.push(Arc::downgrade(registration));
+    }
+}
+
+/// A size in bytes as this machine addresses it.
+fn host_size(what: &str, size: u64) -> Result<usize> {
+    ensure!(size > 0, InvalidArgument, "{what} of 0 bytes can't be made");
+    match usize::try_from(size) {
+        Ok(size) if size <= isize::MAX as usize => Ok(size),
+        _ => Err(Error::new(
+            Status::InvalidArgument,
+            format!("{what} of {size} bytes is more than can be addressed"),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(size: u64) -> Arc<Region> {
+        Region::system(&SystemConfig { size, ..SystemConfig::default() }).unwrap()
+    }
+
+    #[test]
+    fn a_view_addresses_its_part_and_keeps_the_parent() {
+        let parent = region(8192);
+        let inner = Region::view(&Region::view(&parent, 4096, 4096).unwrap(), 16, 32).unwrap();
+        assert_eq!((inner.address(), inner.size()), (parent.address() + 4112, 32));
+        let weak = Arc::downgrade(&parent);
+        drop(parent);
+        assert!(weak.upgrade().is_some());
+        drop(inner);
+        assert!(weak.upgrade().is_none());
+    }
+
+    #[test]
+    fn a_view_outside_its_parent_is_refused() {
+        let parent = region(4096);
+        for (offset, size) in [(0, 4097), (4096, 1), (u64::MAX, 2)] {
+            let error = Region::view(&parent, offset, size).err().unwrap();
+            assert_eq!(error.status(), Status::OutOfRange, "{error}");
+        }
+        assert_eq!(Region::view(&parent, 0, 0).err().unwrap().status(), Status::InvalidArgument);
+    }
+}

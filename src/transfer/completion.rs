@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How a transfer's user learns that a run is over: by polling, by waiting, or from a queue.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use super::queue::{Entry, Queue};
+use crate::error::{Error, Result, Status, fail};
+
+/// How a run ended.
+pub type Outcome = Result<()>;
+
+/// How long a waiter polls before it sleeps: waking it costs more than that.
+const SPIN: Duration = Duration::from_micros(50);
+
+const NEVER_RUN: u8 = 0;
+const RUNNING: u8 = 1;
+const OVER: u8 = 2;
+
+/// The state of one transfer, shared with whatever runs it.
+pub struct Completion {
+    phase: AtomicU8,
+    last: Mutex<Last>,
+    over: Condvar,
+    bytes: u64,
+    queue: Option<(Arc<Queue>, u64)>,
+}
+
+struct Last {
+    outcome: Outcome,
+    duration: Duration,
+}
+
+impl Completion {
+    /// A transfer of `bytes` that has not run yet.
+    pub fn new(bytes: u64, queue: Option<(Arc<Queue>, u64)>) -> Self {
+        let last = Mutex::new(Last { outcome: Ok(()), duration: Duration::ZERO });
+        Self { phase: AtomicU8::new(NEVER_RUN), last, over: Condvar::new(), bytes, queue }
+    }
+
+    /// The outcome of the last run, or `None` while it is under way.
+    pub fn poll(&self) -> Result<Option<()>> {
+        match self.phase.load(Ordering::Acquire) {
+            NEVER_RUN => fail!(InvalidState, "the transfer was not submitted"),
+            RUNNING => Ok(None),
+            _ => self.last().outcome.clone().map(Some),
+        }
+    }
+
+    /// Waits for the outcome of the last run; `None` waits for ever.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<()> {
+        let start = Instant::now();
+        let spin = timeout.map_or(SPIN, |timeout| timeout.min(SPIN));
+        loop {
+            if self.poll()?.is_some() {
+                return Ok(());
+            }
+            if start.elapsed() >= spin {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        self.sleep(timeout.and_then(|timeout| start.checked_add(timeout)))
+    }
+
+    fn sleep(&self, deadline: Option<Instant>) -> Result<()> {
+        let mut last = self.last();
+        while self.phase.load(Ordering::Acquire) == RUNNING {
+            last = match deadline {
+                None => self.over.wait(last).unwrap_or_else(|poisoned| poisoned.into_inner()),
+                Some(deadline) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        fail!(TimedOut, "the transfer is still under way");
+                    }
+                    self.over.wait_timeout(last, left).unwrap_or_else(|poisoned| poisoned.into_inner()).0
+                }
+            };
+        }
+        last.outcome.clone()
+    }
+
+    /// How long the last finished run took.
+    pub fn duration(&self) -> Duration {
+        self.last().duration
+    }
+
+    /// `busy` is cleared before anyone can learn that the run is over, and under the lock that
+    /// [`Run::start`] takes: the next run begins after all of this one was said.
+    fn finish(&self, outcome: Outcome, duration: Duration, busy: Option<&AtomicBool>) {
+        let status = outcome.as_ref().err().map(Error::status);
+        let mut last = self.last();
+        if let Some(busy) = busy {
+            busy.store(false, Ordering::Release);
+        }
+        *last = Last { outcome, duration };
+        self.phase.store(OVER, Ordering::Release);
+        drop(last);
+        self.over.notify_all();
+        if let Some((queue, user_data)) = &self.queue {
+            let bytes = if status.is_none() { self.bytes } else { 0 };
+            queue.push(Entry { user_data: *user_data, bytes, status });
+        }
+    }
+
+    fn last(&self) -> MutexGuard<'_, Last> {
+        self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// One run of a transfer. Its outcome is told once: at the latest when it is dropped.
+pub struct Run {
+    completion: Arc<Completion>,
+    busy: Arc<AtomicBool>,
+    started: Instant,
+    told: bool,
+    ended: bool,
+}
+
+impl Run {
+    /// Begins a run; `busy` is cleared when it is over.
+    pub fn start(completion: Arc<Completion>, busy: Arc<AtomicBool>) -> Self {
+        let last = completion.last();
+        completion.phase.store(RUNNING, Ordering::Release);
+        drop(last);
+        Self { completion, busy, started: Instant::now(), told: false, ended: false }
+    }
+
+    /// Tells the outcome before the run is over: its user need not wait for what can't be stopped. No new run can
+    /// begin yet, and what is told later is not heard.
+    pub fn tell_early(&mut self, outcome: Outcome) {
+        if !std::mem::replace(&mut self.told, true) {
+            self.completion.finish(outcome, self.started.elapsed(), None);
+        }
+    }
+
+    /// Ends the run: a new one may be submitted by whoever hears of it.
+    pub fn end(mut self, outcome: Outcome) {
+        self.over(outcome);
+    }
+
+    fn over(&mut self, outcome: Outcome) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        if std::mem::replace(&mut self.told, true) {
+            self.busy.store(false, Ordering::Release);
+        } else {
+            self.completion.finish(outcome, self.started.elapsed(), Some(&self.busy));
+        }
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.over(Err(Error::new(Status::Panic, "the transfer was given up before its end")));
+    }
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Transfers: moving blocks between two layouts.
+//!
+//! A transfer is checked, planned and prepared once, and submitted as often as its user likes.
+
+pub mod completion;
+mod host;
+mod nixl;
+pub mod plan;
+mod pool;
+pub mod queue;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+pub use completion::{Completion, Outcome};
+pub use plan::{BlockPair, Layers, Plan};
+pub use queue::{Entry, Queue};
+
+use crate::error::{Result, ensure, fail};
+use crate::layout::{Layout, Locality};
+use crate::nixl::MemoryType;
+
+/// What to move, and whom to tell.
+#[derive(Default)]
+pub struct Request {
+    /// Blocks to move.
+    pub pairs: Vec<BlockPair>,
+    /// The layers of each; `None` for all.
+    pub layers: Option<Layers>,
+    /// Sent to the remote agent when all is done.
+    pub notification: Option<Vec<u8>>,
+    /// Where completions go, with the word that comes back in them.
+    pub queue: Option<(Arc<Queue>, u64)>,
+}
+
+/// Which way the bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// Copied by the CPU.
+    Memcpy,
+    /// Read from a peer by NIXL.
+    NixlRead,
+    /// Written to a peer by NIXL.
+    NixlWrite,
+    /// Read from a file by NIXL.
+    NixlFileRead,
+    /// Written to a file by NIXL.
+    NixlFileWrite,
+}
+
+/// A prepared move of blocks. It keeps its layouts alive, also while it is in flight and its handle is gone.
+pub struct Transfer {
+    path: Path,
+    summary: Summary,
+    engine: Engine,
+    completion: Arc<Completion>,
+    busy: Arc<AtomicBool>,
+}
+
+/// The size of a transfer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Bytes it moves.
+    pub bytes: u64,
+    /// (block, layer, outer) units it is made of.
+    pub pieces: u64,
+    /// Stretches of memory after merging neighbours.
+    pub moves: u64,
+    /// NIXL requests.
+    pub requests: u64,
+}
+
+enum Engine {
+    Host(host::HostCopy),
+    Nixl(nixl::NixlMove),
+}
+
+impl Transfer {
+    /// Checks, plans and prepares; moves nothing.
+    pub fn create(source: &Arc<Layout>, destination: &Arc<Layout>, request: Request) -> Result<Self> {
+        let path = choose(source, destination)?;
+        let remote = matches!(path, Path::NixlRead | Path::NixlWrite);
+        ensure!(
+            request.notification.is_none() || remote,
+            InvalidArgument,
+            "a notification goes to a remote agent, and neither layout is remote"
+        );
+        let plan = Plan::new(source, destination, &request.pairs, request.layers)?;
+        let bytes = plan.bytes();
+        let completion = Arc::new(Completion::new(bytes, request.queue));
+        let mut summary =
+            Summary { bytes, pieces: plan.pieces(), moves: plan.moves().len() as u64, requests: 0 };
+        let engine = match path {
+            Path::Memcpy => Engine::Host(host::HostCopy::prepare(source, destination, plan)?),
+            _ => {
+                let prepared =
+                    nixl::NixlMove::prepare(source, destination, path, plan, request.notification)?;
+                summary.requests = prepared.requests() as u64;
+                Engine::Nixl(prepared)
+            }
+        };
+        Ok(Self { path, summary, engine, completion, busy: Arc::default() })
+    }
+
+    /// Starts it, or starts it again.
+    pub fn submit(&self) -> Result<()> {
+        ensure!(!self.busy.swap(true, Ordering::AcqRel), Busy, "the transfer is in flight");
+        let run = completion::Run::start(self.completion.clone(), self.busy.clone());
+        match &self.engine {
+            Engine::Host(copy) => {
+                copy.submit(run);
+                Ok(())
+            }
+            Engine::Nixl(requests) => requests.submit(run),
+        }
+    }
+
+    /// How the last run stands; `None` while it is under way.
+    pub fn poll(&self) -> Result<Option<()>> {
+        self.completion.poll()
+    }
+
+    /// Waits for the last run; `None` waits for ever.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<()> {
+        if let Engine::Host(copy) = &self.engine {
+            copy.help();
+        }
+        self.completion.wait(timeout)
+    }
+
+    /// The path it takes.
+    pub fn path(&self) -> Path {
+        self.path
+    }
+
+    /// Its size.
+    pub fn summary(&self) -> Summary {
+        self.summary
+    }
+
+    /// How long its last finished run took.
+    pub fn duration(&self) -> Duration {
+        self.completion.duration()
+    }
+}
+
+fn choose(source: &Layout, destination: &Layout) -> Result<Path> {
+    use Locality::Remote;
+    use MemoryType::{Dram, File};
+    let side = |layout: &Layout| (layout.memory().locality() == Remote, layout.memory_type());
+    match (side(source), side(destination)) {
+        ((false, Dram), (false, Dram)) => Ok(Path::Memcpy),
+        ((true, Dram), (false, Dram)) => Ok(Path::NixlRead),
+        ((false, Dram), (true, Dram)) => Ok(Path::NixlWrite),
+        ((false, File), (false, Dram)) => Ok(Path::NixlFileRead),
+        ((false, Dram), (false, File)) => Ok(Path::NixlFileWrite),
+        ((true, _), (true, _)) => fail!(
+            Unsupported,
+            "both layouts are remote; one of the two agents must move the blocks, or they go through a local layout"
+        ),
+        ((false, File), (false, File)) => {
+            fail!(Unsupported, "both layouts are on disk; blocks go through a host layout")
+        }
+        ((_, File), (_, _)) | ((_, _), (_, File)) => {
+            fail!(
+                Unsupported,
+                "NIXL moves no blocks between a file and a peer; they go through a host layout"
+            )
+        }
+        _ => fail!(Unsupported, "nothing here moves GPU memory"),
+    }
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Threads that copy. They start when there is work for them and end when there was none for a while, so that a
+//! process that moves nothing has none.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use crate::log::log;
+use crate::process;
+
+/// Work that several threads can do together.
+pub trait Shared: Send + Sync {
+    /// Does a share of it, or returns at once when nothing is left to begin.
+    fn run(&self);
+}
+
+/// How long a thread waits for work before it ends.
+const IDLE: Duration = Duration::from_secs(5);
+/// More threads than this gain nothing: memory is the limit.
+const MOST_THREADS: usize = 16;
+
+/// The threads of this process.
+pub struct Pool {
+    generation: u64,
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Arc<dyn Shared>>,
+    threads: usize,
+    idle: usize,
+}
+
+impl Pool {
+    /// The pool of this process. A forked child gets its own: threads do not survive a fork.
+    pub fn get() -> &'static Self {
+        static CURRENT: AtomicPtr<Pool> = AtomicPtr::new(std::ptr::null_mut());
+        let generation = process::generation();
+        let known = CURRENT.load(Ordering::Acquire);
+        // SAFETY: pools are never freed.
+        if let Some(pool) = unsafe { known.as_ref() }
+            && pool.generation == generation
+        {
+            return pool;
+        }
+        let fresh =
+            Box::into_raw(Box::new(Self { generation, state: Mutex::default(), work: Condvar::new() }));
+        match CURRENT.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: published just now, and never freed.
+            Ok(_) => unsafe { &*fresh },
+            Err(other) => {
+                // SAFETY: `fresh` was not published; `other` was, by another thread, and is never freed.
+                unsafe {
+                    drop(Box::from_raw(fresh));
+                    &*other
+                }
+            }
+        }
+    }
+
+    /// How many threads are worth having, the caller's included.
+    pub fn parallelism() -> usize {
+        std::thread::available_parallelism().map_or(1, |count| count.get().min(MOST_THREADS))
+    }
+
+    /// Has up to `threads` threads run `shared`.
+    pub fn run(&'static self, shared: &Arc<dyn Shared>, threads: usize) {
+        let mut state = self.lock();
+        for _ in 0..threads {
+            state.queue.push_back(shared.clone());
+        }
+        let wanted =
+            state.queue.len().saturating_sub(state.idle).min(MOST_THREADS.saturating_sub(state.threads));
+        for _ in 0..wanted {
+            match std::thread::Builder::new().name("kvmem-copy".to_string()).spawn(|| self.serve()) {
+                Ok(_) => state.threads += 1,
+                Err(error) => log!(Warn, "start a thread to copy: {error}"),
+            }
+        }
+        let nobody = state.threads == 0;
+        drop(state);
+        self.work.notify_all();
+        if nobody {
+            // Without a thread the caller does all of it.
+            self.lock().queue.retain(|queued| !Arc::ptr_eq(queued, shared));
+            shared.run();
+        }
+    }
+
+    fn serve(&self) {
+        let mut state = self.lock();
+        loop {
+            while let Some(shared) = state.queue.pop_front() {
+                drop(state);
+                shared.run();
+                drop(shared);
+                state = self.lock();
+            }
+            state.idle += 1;
+            let (next, wait) =
+                self.work.wait_timeout(state, IDLE).unwrap_or_else(|poisoned| poisoned.into_inner());
+            state = next;
+            state.idle -= 1;
+            if wait.timed_out() && state.queue.is_empty() {
+                state.threads -= 1;
+                return;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}

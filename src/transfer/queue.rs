@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A completion queue with an event fd.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::error::{Error, Result, Status, fail};
+use crate::log::log;
+
+/// One completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The word given with the transfer.
+    pub user_data: u64,
+    /// Bytes moved; 0 after a failure.
+    pub bytes: u64,
+    /// What failed, or `None`.
+    pub status: Option<Status>,
+}
+
+/// Completions in the order they came. None is lost: the queue grows as it must.
+pub struct Queue {
+    entries: Mutex<VecDeque<Entry>>,
+    arrival: Condvar,
+    event: OwnedFd,
+}
+
+impl Queue {
+    /// An empty queue.
+    pub fn create() -> Result<Arc<Self>> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| Error::errno("make an event fd", errno))?;
+        Ok(Arc::new(Self { entries: Mutex::default(), arrival: Condvar::new(), event }))
+    }
+
+    /// Readable while completions wait.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    /// Adds a completion.
+    pub fn push(&self, entry: Entry) {
+        let mut entries = self.lock();
+        entries.push_back(entry);
+        if entries.len() == 1 {
+            self.signal();
+        }
+        drop(entries);
+        self.arrival.notify_one();
+    }
+
+    /// Takes up to `out.len()` completions and answers how many.
+    pub fn poll(&self, out: &mut [Entry]) -> usize {
+        self.take(&mut self.lock(), out)
+    }
+
+    /// Takes at least one; `None` waits for ever.
+    pub fn wait(&self, out: &mut [Entry], timeout: Option<Duration>) -> Result<usize> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut entries = self.lock();
+        while entries.is_empty() {
+            entries = match deadline {
+                None => self.arrival.wait(entries).unwrap_or_else(|poisoned| poisoned.into_inner()),
+                Some(deadline) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        fail!(TimedOut, "no completion has come in the time given");
+                    }
+                    self.arrival
+                        .wait_timeout(entries, left)
+                        .unwrap_or_else(|poisoned| poisoned.into_inner())
+                        .0
+                }
+            };
+        }
+        let count = self.take(&mut entries, out);
+        // One arrival wakes one waiter; what is left is for the next.
+        if !entries.is_empty() {
+            self.arrival.notify_one();
+        }
+        Ok(count)
+    }
+
+    fn take(&self, entries: &mut VecDeque<Entry>, out: &mut [Entry]) -> usize {
+        let count = entries.len().min(out.len());
+        let had_some = !entries.is_empty();
+        for (slot, entry) in out.iter_mut().zip(entries.drain(..count)) {
+            *slot = entry;
+        }
+        if had_some && entries.is_empty() {
+            self.clear();
+        }
+        count
+    }
+
+    fn signal(&self) {
+        if let Err(errno) = rustix::io::write(&self.event, &1u64.to_ne_bytes()) {
+            log!(Error, "signal a completion: {errno}");
+        }
+    }
+
+    fn clear(&self) {
+        // Empty is fine: then nobody signalled.
+        let _ = rustix::io::read(&self.event, &mut [0u8; 8]);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Entry>> {
+        self.entries.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+
+    const NONE: Entry = Entry { user_data: 0, bytes: 0, status: None };
+
+    fn readable(queue: &Queue) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::from_borrowed_fd(queue.fd(), PollFlags::IN)], Some(&now)).unwrap() == 1
+    }
+
+    #[test]
+    fn the_event_fd_is_readable_exactly_while_completions_wait() {
+        let queue = Queue::create().unwrap();
+        assert!(!readable(&queue));
+        for user_data in 1..=3 {
+            queue.push(Entry { user_data, bytes: 8, status: None });
+        }
+        let mut out = [NONE; 2];
+        assert_eq!((queue.poll(&mut out), out[1].user_data, readable(&queue)), (2, 2, true));
+        assert_eq!((queue.poll(&mut out), out[0].user_data, readable(&queue)), (1, 3, false));
+        assert_eq!(queue.poll(&mut out), 0);
+    }
+
+    #[test]
+    fn waiting_on_an_empty_queue_times_out() {
+        let queue = Queue::create().unwrap();
+        let error = queue.wait(&mut [NONE], Some(Duration::from_millis(1))).unwrap_err();
+        assert_eq!(error.status(), Status::TimedOut);
+    }
+
+    #[test]
+    fn many_waiters_get_every_completion_once() {
+        let queue = Queue::create().unwrap();
+        let takers: Vec<_> = (0..4)
+            .map(|_| {
+                let queue = queue.clone();
+                std::thread::spawn(move || {
+                    let mut seen = Vec::new();
+                    let mut out = [NONE; 3];
+                    while let Ok(count) = queue.wait(&mut out, Some(Duration::from_secs(20))) {
+                        seen.extend(out[..count].iter().map(|entry| entry.user_data));
+                        if seen.contains(&0) {
+                            queue.push(NONE); // Hands the end on.
+                            break;
+                        }
+                    }
+                    seen
+                })
+            })
+            .collect();
+        (1..=1000).for_each(|user_data| queue.push(Entry { user_data, bytes: 0, status: None }));
+        queue.push(NONE);
+        let mut all: Vec<_> = takers.into_iter().flat_map(|taker| taker.join().unwrap()).collect();
+        all.retain(|user_data| *user_data != 0);
+        all.sort_unstable();
+        assert_eq!(all, (1..=1000).collect::<Vec<_>>());
+    }
+}
