@@ -21,4 +21,5 @@ pub use descriptor::{Descriptor, MemoryType};
 pub use metadata::Remote;
 pub use notification::Notification;
 pub use request::{ListId, Operation, RequestId, Span};
+pub use sys::status_name;
 pub use thread::{Step, Work};

@@ -177,3 +177,6 @@ functions! {
 
     fn nixl_capi_is_stub() -> bool;
 }
+
+#[cfg(test)]
+mod tests;

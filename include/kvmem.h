@@ -1,0 +1,1360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvmem: KV-cache memory for LLM inference engines. Generated from src/ffi; do not edit.
+ *
+ * A region is bytes on a tier; a layout says where each block lies in regions; a registration makes a region known
+ * to a NIXL agent; a transfer moves blocks between two layouts.
+ *
+ * Errors.  A fallible function answers a kvmem_status and has a kvmem_error ** last, which may be NULL. On failure
+ *          output handles are set to NULL and no other output is touched, except the size a string needs.
+ * Handles. Whatever a function gives through a kvmem_x ** is the caller's to give to kvmem_x_destroy, in any order:
+ *          what is needed stays alive underneath. Destroying NULL does nothing, and destroying never fails. A handle
+ *          made before a fork answers KVMEM_STATUS_INVALID_STATE in the child.
+ * Options. struct_size is sizeof the struct; all other fields may be zero unless their comment says otherwise. Bits
+ *          and values this library does not know are refused.
+ * Strings. In: NUL-terminated, UTF-8 except for paths. Out: owned by kvmem, for as long as is said.
+ * Threads. Each type's comment says what may run at once.
+ */
+
+
+#ifndef KVMEM_H
+#define KVMEM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/// Major version of the header.
+#define KVMEM_VERSION_MAJOR 0
+
+/// Minor version of the header. Before 1.0 a new minor version may break programs.
+#define KVMEM_VERSION_MINOR 1
+
+/// Patch version of the header.
+#define KVMEM_VERSION_PATCH 0
+
+/// Version of the binary interface: the number in libkvmem.so.N.
+#define KVMEM_ABI_VERSION 0
+
+/// There is no native cause.
+#define KVMEM_DOMAIN_NONE 0
+
+/// The code is an errno.
+#define KVMEM_DOMAIN_ERRNO 1
+
+/// The code is a status of NIXL's C API.
+#define KVMEM_DOMAIN_NIXL 2
+
+/// The code is a CUresult.
+#define KVMEM_DOMAIN_CUDA 3
+
+/// Nothing is logged.
+#define KVMEM_LOG_OFF 0
+
+/// Something failed that no return value could tell.
+#define KVMEM_LOG_ERROR 1
+
+/// Something works, but not as well as asked.
+#define KVMEM_LOG_WARN 2
+
+/// Milestones, such as a library that was loaded.
+#define KVMEM_LOG_INFO 3
+
+/// One line an operation.
+#define KVMEM_LOG_DEBUG 4
+
+/// Everything.
+#define KVMEM_LOG_TRACE 5
+
+/// A timeout that never ends, for every `timeout_ns`.
+#define KVMEM_TIMEOUT_FOREVER UINT64_MAX
+
+/// Host memory.
+#define KVMEM_TIER_SYSTEM 1
+
+/// A file.
+#define KVMEM_TIER_DISK 2
+
+/// kvmem allocated it.
+#define KVMEM_ORIGIN_ALLOCATED 1
+
+/// It is the caller's.
+#define KVMEM_ORIGIN_ADOPTED 2
+
+/// It is a part of another region.
+#define KVMEM_ORIGIN_VIEW 3
+
+/// Ask the kernel for transparent huge pages.
+#define KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES 1
+
+/// Fail rather than take smaller pages than asked for. Without it the region is made of what there is, and its info
+/// says so.
+#define KVMEM_SYSTEM_HUGE_PAGES_REQUIRED 2
+
+/// Bind the memory to `numa_node`.
+#define KVMEM_SYSTEM_NUMA_BIND 4
+
+/// Do not bypass the page cache.
+#define KVMEM_DISK_BUFFERED 1
+
+/// Fail where the file system has no O_DIRECT. Without it the file is buffered there, and its info says so.
+#define KVMEM_DISK_DIRECT_REQUIRED 2
+
+/// Use the file at `path`, which must be there, rather than make it.
+#define KVMEM_DISK_OPEN_EXISTING 4
+
+/// Disk: I/O bypasses the page cache.
+#define KVMEM_REGION_DIRECT_IO 1
+
+/// Disk: the space is reserved.
+#define KVMEM_REGION_PREALLOCATED 2
+
+/// Disk: the file has no name and goes with the region.
+#define KVMEM_REGION_TEMPORARY 4
+
+/// System: the pages are smaller than asked for.
+#define KVMEM_REGION_HUGE_PAGE_FALLBACK 8
+
+/// No progress thread of NIXL's. Then kvmem drives the idle agent, every progress_delay_us.
+#define KVMEM_AGENT_NO_PROGRESS_THREAD 1
+
+/// A thread that answers peers who fetch metadata by address. It listens on all interfaces.
+#define KVMEM_AGENT_LISTEN_THREAD 2
+
+/// NIXL measures transfers.
+#define KVMEM_AGENT_TELEMETRY 4
+
+/// KVMEM_SYNC_RW.
+#define KVMEM_SYNC_DEFAULT 0
+
+/// NIXL does not guard the agent: only kvmem's thread and NIXL's own use it.
+#define KVMEM_SYNC_NONE 1
+
+/// One lock.
+#define KVMEM_SYNC_STRICT 2
+
+/// A read-write lock.
+#define KVMEM_SYNC_RW 3
+
+/// Host memory.
+#define KVMEM_MEMORY_DRAM 1
+
+/// GPU memory.
+#define KVMEM_MEMORY_VRAM 2
+
+/// A file.
+#define KVMEM_MEMORY_FILE 3
+
+/// One region; a block holds all its layers, a layer its outer slots:
+/// base + block·L·O·R + layer·O·R + outer·R
+#define KVMEM_LAYOUT_FULLY_CONTIGUOUS 1
+
+/// One region a layer; where the block stands in it, block_dim says.
+#define KVMEM_LAYOUT_LAYER_SEPARATE 2
+
+/// base[layer] + block·O·R + outer·R
+#define KVMEM_BLOCK_DIM_FIRST 1
+
+/// base[layer] + outer·N·R + block·R
+#define KVMEM_BLOCK_DIM_SECOND 2
+
+/// One new allocation holds all regions, each at a multiple of 512 bytes.
+#define KVMEM_LAYOUT_ALLOCATE 1
+
+/// The caller's regions; with an agent each is registered.
+#define KVMEM_LAYOUT_REGIONS 2
+
+/// Regions that are registered, all with one agent.
+#define KVMEM_LAYOUT_REGISTRATIONS 3
+
+/// This process alone reaches it: no agent knows it.
+#define KVMEM_LOCALITY_LOCAL 1
+
+/// This process reaches it, and peers of its agent.
+#define KVMEM_LOCALITY_REGISTERED 2
+
+/// It is a peer's, reached by transfers.
+#define KVMEM_LOCALITY_REMOTE 3
+
+/// memcpy.
+#define KVMEM_PATH_MEMCPY 1
+
+/// NIXL reads from a peer.
+#define KVMEM_PATH_NIXL_READ 2
+
+/// NIXL writes to a peer.
+#define KVMEM_PATH_NIXL_WRITE 3
+
+/// NIXL reads from a file.
+#define KVMEM_PATH_NIXL_FILE_READ 4
+
+/// NIXL writes to a file.
+#define KVMEM_PATH_NIXL_FILE_WRITE 5
+
+/// A NIXL agent, driven by one thread of its own. Registrations, layouts and transfers hold it.
+///
+/// Threads: all functions on one agent may run at once, except kvmem_agent_destroy; their work is done in turns on
+/// the agent's thread.
+typedef struct kvmem_agent kvmem_agent;
+
+/// Bytes that kvmem made and the caller frees. They never change, so any threads may read them at once. A NUL
+/// follows the last byte, for blobs that hold text.
+typedef struct kvmem_blob kvmem_blob;
+
+/// A failure: status, message and native cause.
+///
+/// Every fallible function has a `kvmem_error **error` as its last parameter. It may be NULL. On failure `*error`
+/// gets a new error, which the caller destroys; on success it is not touched. Nothing is kept in thread-local
+/// storage. An error is never changed after it was made, so any threads may read it at once.
+typedef struct kvmem_error kvmem_error;
+
+/// Where each block of a KV cache lies. It holds its regions and their registrations.
+///
+/// Threads: all functions on one layout may run at once, except kvmem_layout_destroy.
+typedef struct kvmem_layout kvmem_layout;
+
+/// Messages taken from an agent. They never change, so any threads may read them at once.
+typedef struct kvmem_notifications kvmem_notifications;
+
+/// A queue of completions with an event fd. Transfers hold the queue they report to; none of their completions is
+/// lost, whatever their number.
+///
+/// Threads: all functions on one queue may run at once, except kvmem_queue_destroy.
+typedef struct kvmem_queue kvmem_queue;
+
+/// A span of memory on one tier. Views, registrations, layouts and transfers hold the region they lie in, so handles
+/// may be destroyed in any order: the memory goes with the last holder.
+///
+/// Threads: all functions on one region may run at once, except kvmem_region_destroy.
+typedef struct kvmem_region kvmem_region;
+
+/// A region that an agent knows. It holds both, and the region is deregistered before its memory goes.
+///
+/// Threads: all functions on one registration may run at once, except kvmem_registration_destroy.
+typedef struct kvmem_registration kvmem_registration;
+
+/// A move of blocks from one layout to another: checked, planned and prepared once, submitted as often as wanted. It
+/// holds both layouts.
+///
+/// Threads: all functions on one transfer may run at once, except kvmem_transfer_destroy.
+typedef struct kvmem_transfer kvmem_transfer;
+
+/// What a call came to: `KVMEM_STATUS_OK`, a positive state such as `KVMEM_STATUS_IN_PROGRESS`, or a negative error.
+/// Values are never renumbered or used again.
+typedef int32_t kvmem_status;
+
+/// What the system under kvmem said.
+typedef struct {
+    /// Which system, a KVMEM_DOMAIN_* value.
+    uint32_t domain;
+    /// Its code; 0 without a cause.
+    int32_t code;
+    /// The code's name, such as "ENOSPC"; "" without a cause. Lives as long as the error.
+    const char *name;
+} kvmem_error_cause;
+
+/// Gets one message. Called from any thread, also from several at once, never with a lock of kvmem's held. Target
+/// and message are UTF-8 and live through the call. Must not unwind.
+typedef void (*kvmem_log_callback)(uint32_t level, const char *target, const char *message, void *user_data);
+
+/// The CUDA driver of this machine.
+typedef struct {
+    /// The CUDA version it implements: 1000 × major + 10 × minor.
+    int32_t driver_version;
+    /// Devices this process may use; at least 1.
+    int32_t device_count;
+} kvmem_cuda_info;
+
+/// How to allocate host memory. All zeroes but struct_size and size is a good start.
+typedef struct {
+    /// sizeof(kvmem_system_options)
+    size_t struct_size;
+    /// KVMEM_SYSTEM_* flags.
+    uint64_t flags;
+    /// Bytes, at least 1. In a layout's options 0: the layout says.
+    uint64_t size;
+    /// 2097152 or 1073741824 for pages of that size from the system's reserved pool (hugetlbfs); 0 for none.
+    uint64_t huge_page_size;
+    /// The node KVMEM_SYSTEM_NUMA_BIND means.
+    uint32_t numa_node;
+    /// Threads that touch every page before the call returns; 0: each page comes with its first use.
+    uint32_t prefault_threads;
+} kvmem_system_options;
+
+/// How to make or open a file.
+typedef struct {
+    /// sizeof(kvmem_disk_options)
+    size_t struct_size;
+    /// KVMEM_DISK_* flags.
+    uint64_t flags;
+    /// Bytes, at least 1; 0 with KVMEM_DISK_OPEN_EXISTING for the whole file. In a layout's options 0.
+    uint64_t size;
+    /// The caller's file. It is made if it is not there yet, and never deleted by kvmem. NULL for a temporary file,
+    /// which has no name and is gone with the region, or with the process.
+    const char *path;
+    /// Where a temporary file lies; NULL for $TMPDIR, else /tmp.
+    const char *directory;
+} kvmem_disk_options;
+
+/// Called once, on any thread, when nothing uses adopted memory any more. Must not unwind.
+typedef void (*kvmem_release_callback)(void *user_data);
+
+/// Memory of the caller's to use.
+typedef struct {
+    /// sizeof(kvmem_adopt_options)
+    size_t struct_size;
+    /// Must be 0.
+    uint64_t flags;
+    /// The first byte. All of the memory must be mapped, and stay so until release is called.
+    void *address;
+    /// Bytes, at least 1.
+    uint64_t size;
+    /// Who learns that nothing uses the memory any more; may be NULL.
+    kvmem_release_callback release;
+    /// Handed to release.
+    void *user_data;
+} kvmem_adopt_options;
+
+/// What a region is.
+typedef struct {
+    /// The first byte: a host address, or an offset in the file.
+    uint64_t address;
+    /// Bytes.
+    uint64_t size;
+    /// System: the size of the pages it is mapped with. Others: the system's page size.
+    uint64_t page_size;
+    /// System: bytes that lie on transparent huge pages now, as the kernel counts them.
+    uint64_t transparent_huge_bytes;
+    /// Disk: what offsets, sizes and memory addresses of I/O must be multiples of. Others: 1.
+    uint64_t alignment;
+    /// KVMEM_REGION_* flags.
+    uint64_t flags;
+    /// A KVMEM_TIER_* value.
+    uint32_t tier;
+    /// A KVMEM_ORIGIN_* value.
+    uint32_t origin;
+    /// The GPU it lies on; -1 for none.
+    int32_t device_id;
+    /// The NUMA node it is bound to; -1 for none.
+    int32_t numa_node;
+    /// Disk: the open file, valid as long as the region and not to be closed. Others: -1.
+    int32_t fd;
+    /// Agents it is registered with; kvmem_region_get_agent names them.
+    uint32_t registration_count;
+} kvmem_region_info;
+
+/// How an agent runs. All zeroes but struct_size is the default.
+typedef struct {
+    /// sizeof(kvmem_agent_options)
+    size_t struct_size;
+    /// KVMEM_AGENT_* flags.
+    uint64_t flags;
+    /// Microseconds between rounds of the progress thread; 0 for 1000.
+    uint64_t progress_delay_us;
+    /// Microseconds between rounds of the listen thread; 0 for 100000.
+    uint64_t listen_delay_us;
+    /// TCP port of the listen thread; 0 for 8888.
+    uint32_t listen_port;
+    /// A KVMEM_SYNC_* value.
+    uint32_t sync_mode;
+} kvmem_agent_options;
+
+/// One parameter of a backend.
+typedef struct {
+    /// Its name.
+    const char *key;
+    /// Its value.
+    const char *value;
+} kvmem_parameter;
+
+/// One message. Both pointers live as long as the kvmem_notifications.
+typedef struct {
+    /// The name of the agent that sent it.
+    const char *agent;
+    /// The bytes, as sent. Not NUL-terminated.
+    const void *data;
+    /// How many.
+    size_t size;
+} kvmem_notification;
+
+/// What NIXL knows a region as.
+typedef struct {
+    /// The first byte: an address, or an offset in the file.
+    uint64_t address;
+    /// Bytes.
+    uint64_t size;
+    /// 0 for host memory, the ordinal of a GPU, the fd of a file.
+    uint64_t device_id;
+    /// A KVMEM_MEMORY_* value.
+    uint32_t memory_type;
+    /// 1 while it is registered, 0 after kvmem_registration_deregister.
+    uint32_t registered;
+} kvmem_registration_info;
+
+/// The shape of a KV cache. In the formulas N is num_blocks, L num_layers, O outer_dim, and
+/// R = page_size × inner_dim × dtype_width bytes; the shapes are those of NVIDIA Dynamo's KVBM.
+typedef struct {
+    /// sizeof(kvmem_layout_config)
+    size_t struct_size;
+    /// Blocks (pages), 1 to 4294967295.
+    uint64_t num_blocks;
+    /// Layers of the model, at least 1.
+    uint64_t num_layers;
+    /// 2 where K and V are apart, 1 where they are one (MLA).
+    uint64_t outer_dim;
+    /// Tokens in a block, at least 1.
+    uint64_t page_size;
+    /// Elements one token has in one layer and outer slot, at least 1.
+    uint64_t inner_dim;
+    /// Bytes of one element: 1, 2, 4 or 8.
+    uint64_t dtype_width;
+    /// Each block starts at a multiple of this many bytes, a power of two; the block stride is rounded up to it. 0
+    /// for 1.
+    uint64_t alignment;
+    /// Attention heads inner_dim is made of; 0 where that is not known.
+    uint64_t num_heads;
+    /// A KVMEM_LAYOUT_* kind.
+    uint32_t kind;
+    /// A KVMEM_BLOCK_DIM_* value; 0 for KVMEM_BLOCK_DIM_FIRST. KVMEM_BLOCK_DIM_SECOND needs a layer separate layout.
+    uint32_t block_dim;
+} kvmem_layout_config;
+
+/// How to build a layout.
+typedef struct {
+    /// sizeof(kvmem_layout_options)
+    size_t struct_size;
+    /// Must be 0.
+    uint64_t flags;
+    /// The shape.
+    const kvmem_layout_config *config;
+    /// Who shall reach it; NULL for a layout that only this process reaches.
+    kvmem_agent *agent;
+    /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Exactly one of system and disk is given.
+    const kvmem_system_options *system;
+    /// KVMEM_LAYOUT_ALLOCATE: a file to make, with size 0.
+    const kvmem_disk_options *disk;
+    /// KVMEM_LAYOUT_REGIONS: the regions, in order of layers.
+    kvmem_region *const *regions;
+    /// KVMEM_LAYOUT_REGISTRATIONS: the registrations, in order of layers.
+    kvmem_registration *const *registrations;
+    /// How many regions or registrations.
+    size_t count;
+    /// KVMEM_LAYOUT_ALLOCATE, _REGIONS or _REGISTRATIONS.
+    uint32_t source;
+    /// Must be 0.
+    uint32_t reserved;
+} kvmem_layout_options;
+
+/// The memory a shape needs.
+typedef struct {
+    /// 1, or num_layers for a layer separate layout.
+    uint64_t num_regions;
+    /// Bytes of each.
+    uint64_t region_size;
+    /// Bytes of all.
+    uint64_t total_size;
+    /// Bytes of one allocation that holds all, each at a multiple of 512 bytes or of the alignment.
+    uint64_t allocation_size;
+} kvmem_layout_requirements;
+
+/// A span of a layout.
+typedef struct {
+    /// The first byte: an address in the process the layout lies in, or an offset in the file.
+    uint64_t address;
+    /// Bytes.
+    uint64_t size;
+} kvmem_block;
+
+/// The numbers to compute addresses with:
+/// bases[num_bases > 1 ? layer : 0] + block·block_stride + layer·layer_stride + outer·outer_stride
+typedef struct {
+    /// Where each region starts. Valid as long as the layout.
+    const uint64_t *bases;
+    /// 1, or num_layers.
+    uint64_t num_bases;
+    /// Bytes from a block to the next.
+    uint64_t block_stride;
+    /// Bytes from a layer to the next; 0 for a layer separate layout.
+    uint64_t layer_stride;
+    /// Bytes from an outer slot to the next.
+    uint64_t outer_stride;
+    /// Bytes of one (block, layer, outer): R.
+    uint64_t size;
+} kvmem_layout_strides;
+
+/// What a layout is.
+typedef struct {
+    /// As configured.
+    uint64_t num_blocks;
+    /// As configured.
+    uint64_t num_layers;
+    /// As configured.
+    uint64_t outer_dim;
+    /// As configured.
+    uint64_t page_size;
+    /// As configured.
+    uint64_t inner_dim;
+    /// As configured.
+    uint64_t dtype_width;
+    /// As configured; 1 where that was 0.
+    uint64_t alignment;
+    /// As configured.
+    uint64_t num_heads;
+    /// NIXL's device id of its first region: 0 for host memory, the fd of a file.
+    uint64_t device_id;
+    /// Regions it lies in.
+    uint64_t num_regions;
+    /// A KVMEM_LAYOUT_* kind.
+    uint32_t kind;
+    /// A KVMEM_BLOCK_DIM_* value.
+    uint32_t block_dim;
+    /// A KVMEM_TIER_* value.
+    uint32_t tier;
+    /// A KVMEM_LOCALITY_* value.
+    uint32_t locality;
+    /// A KVMEM_MEMORY_* value.
+    uint32_t memory_type;
+    /// 0.
+    uint32_t reserved;
+} kvmem_layout_info;
+
+/// A run of a transfer that is over.
+typedef struct {
+    /// The word given with the transfer.
+    uint64_t user_data;
+    /// Bytes moved; 0 after a failure.
+    uint64_t bytes;
+    /// KVMEM_STATUS_OK or what failed; kvmem_transfer_poll has the message.
+    kvmem_status status;
+    /// 0.
+    uint32_t reserved;
+} kvmem_completion;
+
+/// A block and where it goes.
+typedef struct {
+    /// Block id in the source layout.
+    uint32_t source;
+    /// Block id in the destination layout.
+    uint32_t destination;
+} kvmem_block_pair;
+
+/// What to move.
+typedef struct {
+    /// sizeof(kvmem_transfer_options)
+    size_t struct_size;
+    /// Must be 0.
+    uint64_t flags;
+    /// The blocks, in any order; copied. No destination may be named twice.
+    const kvmem_block_pair *pairs;
+    /// How many, at least 1.
+    size_t num_pairs;
+    /// First layer in the source.
+    uint64_t source_layer;
+    /// First layer in the destination.
+    uint64_t destination_layer;
+    /// How many layers. 0 for all: then both first layers are 0, and both layouts have as many layers.
+    uint64_t num_layers;
+    /// Sent to the remote agent after the last byte has moved; copied. NULL with size 0 for none, not NULL with size
+    /// 0 for an empty one. Needs a remote layout.
+    const void *notification;
+    /// Its bytes.
+    size_t notification_size;
+    /// Where completions go; NULL for none.
+    kvmem_queue *queue;
+    /// Comes back in completions.
+    uint64_t user_data;
+} kvmem_transfer_options;
+
+/// What a transfer does.
+typedef struct {
+    /// Bytes it moves.
+    uint64_t bytes;
+    /// (block, layer, outer) units these are.
+    uint64_t num_pieces;
+    /// Stretches of memory these are after neighbours were joined.
+    uint64_t num_moves;
+    /// NIXL requests; 0 for memcpy.
+    uint64_t num_requests;
+    /// Nanoseconds its last finished run took, from submit to the end; 0 before.
+    uint64_t duration_ns;
+    /// A KVMEM_PATH_* value.
+    uint32_t path;
+    /// 0.
+    uint32_t reserved;
+} kvmem_transfer_info;
+
+/// It worked.
+#define KVMEM_STATUS_OK 0
+
+/// The work is under way.
+#define KVMEM_STATUS_IN_PROGRESS 1
+
+/// An argument is wrong by itself, whatever the state of the library.
+#define KVMEM_STATUS_INVALID_ARGUMENT -1
+
+/// Memory, disk space or another resource is exhausted.
+#define KVMEM_STATUS_OUT_OF_MEMORY -2
+
+/// An index or a size lies outside what the object has.
+#define KVMEM_STATUS_OUT_OF_RANGE -3
+
+/// The thing named does not exist.
+#define KVMEM_STATUS_NOT_FOUND -4
+
+/// The thing to be made is there already.
+#define KVMEM_STATUS_ALREADY_EXISTS -5
+
+/// The call does not fit the state of the object.
+#define KVMEM_STATUS_INVALID_STATE -6
+
+/// Something still uses the object.
+#define KVMEM_STATUS_BUSY -7
+
+/// The time given ran out.
+#define KVMEM_STATUS_TIMED_OUT -8
+
+/// The work was cancelled.
+#define KVMEM_STATUS_CANCELLED -9
+
+/// This can't be done, here or at all.
+#define KVMEM_STATUS_UNSUPPORTED -10
+
+/// The system or a peer refused access.
+#define KVMEM_STATUS_PERMISSION_DENIED -11
+
+/// No usable CUDA driver; the message says whether it is missing, too old or without a device.
+#define KVMEM_STATUS_UNAVAILABLE_CUDA -12
+
+/// No usable NIXL library; the message says whether it is missing, too old or broken.
+#define KVMEM_STATUS_UNAVAILABLE_NIXL -13
+
+/// The CUDA driver reported an error.
+#define KVMEM_STATUS_CUDA -14
+
+/// NIXL reported an error.
+#define KVMEM_STATUS_NIXL -15
+
+/// The system reported an error.
+#define KVMEM_STATUS_IO -16
+
+/// The peer process is gone.
+#define KVMEM_STATUS_PEER_LOST -17
+
+/// What the handle describes has changed since.
+#define KVMEM_STATUS_STALE -18
+
+/// Bytes from outside are damaged or hostile.
+#define KVMEM_STATUS_CORRUPT -19
+
+/// Bytes from outside are of a version this library does not read.
+#define KVMEM_STATUS_VERSION_MISMATCH -20
+
+/// A bug in this library. The objects the call used answer KVMEM_STATUS_INVALID_STATE from now on.
+#define KVMEM_STATUS_PANIC -21
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/// The library's version, such as "0.1.0".
+///
+/// @return a static string
+const char *kvmem_version_string(void);
+
+/// The library's version as a number: 10000 × major + 100 × minor + patch.
+uint32_t kvmem_version_number(void);
+
+/// The library's binary interface, to compare with KVMEM_ABI_VERSION of the header a program was built with.
+uint32_t kvmem_abi_version(void);
+
+/// The name of a status, such as "KVMEM_STATUS_BUSY".
+///
+/// @param status any value
+/// @return a static string; "KVMEM_STATUS_UNKNOWN" for a value that is none
+const char *kvmem_status_name(kvmem_status status);
+
+/// One sentence on what a status means.
+///
+/// @param status any value
+/// @return a static string
+const char *kvmem_status_message(kvmem_status status);
+
+/// The status of an error.
+///
+/// @param error an error; NULL answers KVMEM_STATUS_OK
+kvmem_status kvmem_error_status(const kvmem_error *error);
+
+/// What was asked, what was found and what to do, as one UTF-8 sentence.
+///
+/// @param error an error; NULL answers ""
+/// @param length gets the bytes without the NUL; may be NULL
+/// @return a NUL-terminated string that lives as long as the error
+const char *kvmem_error_message(const kvmem_error *error, size_t *length);
+
+/// What the system under kvmem said.
+///
+/// @param error an error
+/// @param cause gets the cause; its domain is KVMEM_DOMAIN_NONE where kvmem itself found the error
+/// @return KVMEM_STATUS_OK, or KVMEM_STATUS_INVALID_ARGUMENT when either pointer is NULL
+kvmem_status kvmem_error_get_cause(const kvmem_error *error, kvmem_error_cause *cause);
+
+/// Frees an error.
+///
+/// @param error an error, used by nobody any more; NULL does nothing
+void kvmem_error_destroy(kvmem_error *error);
+
+/// Sets the one log callback of the process, or takes it away.
+///
+/// A message that another thread began before the change may still arrive at the old callback after this returns.
+///
+/// @param level the least important messages wanted, a KVMEM_LOG_* value; KVMEM_LOG_OFF takes the callback away
+/// @param callback who gets them; NULL takes the callback away
+/// @param user_data handed to every call
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_INVALID_ARGUMENT for a level that is none
+kvmem_status kvmem_log_set_callback(uint32_t level,
+                                    kvmem_log_callback callback,
+                                    void *user_data,
+                                    kvmem_error **error);
+
+/// Loads NIXL (libnixl_capi.so, version 1.5 or later). Creating an agent does so by itself, with `path` NULL.
+///
+/// The library stays loaded as long as the process. After a failure another path may be tried. Threads: any.
+///
+/// @param path the file, or the folder that holds it; NULL for the path in the environment variable
+///        KVMEM_NIXL_LIBRARY, else for what the loader finds
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK, also when it is loaded from there already;
+///         KVMEM_STATUS_UNAVAILABLE_NIXL when it is missing, too old or broken (the message says which);
+///         KVMEM_STATUS_ALREADY_EXISTS when it is loaded from elsewhere;
+///         KVMEM_STATUS_INVALID_STATE when it was loaded before this process was forked
+kvmem_status kvmem_nixl_load(const char *path, kvmem_error **error);
+
+/// The file NIXL was loaded from.
+///
+/// @param buffer gets the path and its NUL; may be NULL with capacity 0, to ask the size alone
+/// @param capacity bytes of the buffer
+/// @param size gets the bytes the path needs with its NUL, also when the buffer is too small
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_STATE before NIXL is loaded; KVMEM_STATUS_OUT_OF_RANGE when the
+///         buffer is too small
+kvmem_status kvmem_nixl_get_path(char *buffer,
+                                 size_t capacity,
+                                 size_t *size,
+                                 kvmem_error **error);
+
+/// Finds and initialises the CUDA driver. No context is created.
+///
+/// @param info gets what was found
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA without a driver, with one too old, or without a device
+///         (the message says which)
+kvmem_status kvmem_cuda_get_info(kvmem_cuda_info *info,
+                                 kvmem_error **error);
+
+/// The bytes of a blob.
+///
+/// @param blob a blob; NULL answers NULL
+/// @return the first byte; valid as long as the blob
+const void *kvmem_blob_data(const kvmem_blob *blob);
+
+/// The size of a blob in bytes, without the NUL that follows.
+///
+/// @param blob a blob; NULL answers 0
+size_t kvmem_blob_size(const kvmem_blob *blob);
+
+/// Frees a blob.
+///
+/// @param blob a blob, used by nobody any more; NULL does nothing
+void kvmem_blob_destroy(kvmem_blob *blob);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_system_options_init(kvmem_system_options *options, size_t struct_size);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_disk_options_init(kvmem_disk_options *options, size_t struct_size);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_adopt_options_init(kvmem_adopt_options *options, size_t struct_size);
+
+/// Allocates host memory: page-aligned and zeroed.
+///
+/// @param options what to allocate
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for options that can't be, or a NUMA node that is not
+///         there; KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_UNSUPPORTED for huge pages that are required and not
+///         offered
+kvmem_status kvmem_region_create_system(const kvmem_system_options *options,
+                                        kvmem_region **region,
+                                        kvmem_error **error);
+
+/// Makes or opens a file of fixed size, with its space reserved and the page cache bypassed where the file system
+/// has it.
+///
+/// @param options what to make or open
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_ALREADY_EXISTS when the file is there; KVMEM_STATUS_NOT_FOUND when its
+///         folder, or with KVMEM_DISK_OPEN_EXISTING the file, is not; KVMEM_STATUS_INVALID_ARGUMENT for something
+///         that is no file; KVMEM_STATUS_OUT_OF_RANGE for an existing file that is too small;
+///         KVMEM_STATUS_OUT_OF_MEMORY without space; KVMEM_STATUS_UNSUPPORTED without O_DIRECT where that is
+///         required; KVMEM_STATUS_PERMISSION_DENIED; KVMEM_STATUS_IO. A file that could not be made is not left
+///         behind.
+kvmem_status kvmem_region_create_disk(const kvmem_disk_options *options,
+                                      kvmem_region **region,
+                                      kvmem_error **error);
+
+/// Takes host memory of the caller's into use. It is never freed by kvmem.
+///
+/// @param options the memory
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for memory that is not mapped; then release is not called
+kvmem_status kvmem_region_adopt_host(const kvmem_adopt_options *options,
+                                     kvmem_region **region,
+                                     kvmem_error **error);
+
+/// Makes a part of a region a region of its own. It keeps its parent.
+///
+/// @param region the parent
+/// @param offset where in the parent it begins, in bytes
+/// @param size its bytes, at least 1
+/// @param view gets the part; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE when it does not fit; KVMEM_STATUS_INVALID_ARGUMENT when empty
+kvmem_status kvmem_region_create_view(const kvmem_region *region,
+                                      uint64_t offset,
+                                      uint64_t size,
+                                      kvmem_region **view,
+                                      kvmem_error **error);
+
+/// Tells what a region is.
+///
+/// @param region a region
+/// @param info gets the answer
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+kvmem_status kvmem_region_get_info(const kvmem_region *region, kvmem_region_info *info, kvmem_error **error);
+
+/// The path of a disk region's file.
+///
+/// @param region a region
+/// @param buffer gets the path and its NUL; may be NULL with capacity 0, to ask the size alone
+/// @param capacity bytes of the buffer
+/// @param size gets the bytes the path needs with its NUL, also when the buffer is too small
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND when there is no file or it has no name;
+///         KVMEM_STATUS_OUT_OF_RANGE when the buffer is too small
+kvmem_status kvmem_region_get_path(const kvmem_region *region,
+                                   char *buffer,
+                                   size_t capacity,
+                                   size_t *size,
+                                   kvmem_error **error);
+
+/// The name of an agent a region is registered with.
+///
+/// @param region a region
+/// @param index which one, below the info's registration_count
+/// @param buffer gets the name and its NUL; may be NULL with capacity 0, to ask the size alone
+/// @param capacity bytes of the buffer
+/// @param size gets the bytes the name needs with its NUL, also when the buffer is too small
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND past the last; KVMEM_STATUS_OUT_OF_RANGE when the buffer is too
+///         small
+kvmem_status kvmem_region_get_agent(const kvmem_region *region,
+                                    size_t index,
+                                    char *buffer,
+                                    size_t capacity,
+                                    size_t *size,
+                                    kvmem_error **error);
+
+/// Waits until what was written to a disk region is on the medium. Other regions have nothing to do.
+///
+/// @param region a region
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_IO or KVMEM_STATUS_OUT_OF_MEMORY when the data is not safe
+kvmem_status kvmem_region_sync(const kvmem_region *region, kvmem_error **error);
+
+/// Gives up a region. Its memory goes when nothing holds it any more.
+///
+/// @param region a region, used by nobody through this handle any more; NULL does nothing
+void kvmem_region_destroy(kvmem_region *region);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_agent_options_init(kvmem_agent_options *options, size_t struct_size);
+
+/// Creates an agent. Loads NIXL if that was not done yet.
+///
+/// @param name by which peers know it; unique among the agents that meet
+/// @param options how it runs; NULL for the defaults
+/// @param agent gets the agent; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_NIXL; KVMEM_STATUS_INVALID_ARGUMENT; KVMEM_STATUS_NIXL
+kvmem_status kvmem_agent_create(const char *name,
+                                const kvmem_agent_options *options,
+                                kvmem_agent **agent,
+                                kvmem_error **error);
+
+/// The name of an agent.
+///
+/// @param agent an agent; NULL answers NULL
+/// @return a string that lives as long as this handle
+const char *kvmem_agent_name(const kvmem_agent *agent);
+
+/// Gives an agent a backend: a NIXL plugin it moves bytes with, such as "UCX" (peers) or "POSIX" (files). Regions
+/// that are registered already stay unknown to it.
+///
+/// @param agent an agent
+/// @param plugin the plugin's name
+/// @param parameters what differs from the plugin's own parameters; NULL with count 0 for nothing
+/// @param count how many
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND for a plugin that is not there; KVMEM_STATUS_ALREADY_EXISTS for
+///         a second backend of the same plugin; KVMEM_STATUS_NIXL when it can't be made
+kvmem_status kvmem_agent_create_backend(kvmem_agent *agent,
+                                        const char *plugin,
+                                        const kvmem_parameter *parameters,
+                                        size_t count,
+                                        kvmem_error **error);
+
+/// The agent's metadata: what a peer loads to reach its registered memory. Get it after the last registration that
+/// peers shall see; how it travels is the caller's choice.
+///
+/// @param agent an agent with a backend that reaches peers
+/// @param metadata gets NIXL's own bytes; the caller destroys the blob
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NIXL without such a backend
+kvmem_status kvmem_agent_get_local_metadata(kvmem_agent *agent,
+                                            kvmem_blob **metadata,
+                                            kvmem_error **error);
+
+/// Loads a peer's metadata. Loading it again after the peer registered more adds to it.
+///
+/// @param agent an agent
+/// @param data what the peer's kvmem_agent_get_local_metadata, or any NIXL agent, gave
+/// @param size its bytes
+/// @param name gets the peer's name as text; the caller destroys the blob; may be NULL
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_ALREADY_EXISTS when another peer of that name is loaded, such as the same
+///         one before it restarted: invalidate that first; KVMEM_STATUS_NIXL or KVMEM_STATUS_NOT_FOUND for bytes
+///         that are no metadata, or of a peer no backend reaches
+kvmem_status kvmem_agent_load_remote_metadata(kvmem_agent *agent,
+                                              const void *data,
+                                              size_t size,
+                                              kvmem_blob **name,
+                                              kvmem_error **error);
+
+/// Whether the metadata of a peer is loaded. That says nothing of whether the peer lives.
+///
+/// @param agent an agent
+/// @param name the peer's name
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND
+kvmem_status kvmem_agent_check_remote_metadata(kvmem_agent *agent, const char *name, kvmem_error **error);
+
+/// Forgets a peer. Layouts imported from it answer KVMEM_STATUS_STALE from now on, also after a peer of the same
+/// name is loaded.
+///
+/// @param agent an agent
+/// @param name the peer's name
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND when it is not loaded; KVMEM_STATUS_BUSY while transfers to it
+///         are in flight
+kvmem_status kvmem_agent_invalidate_remote_metadata(kvmem_agent *agent,
+                                                    const char *name,
+                                                    kvmem_error **error);
+
+/// Fetches a peer's metadata from its listen thread, and waits until it is loaded.
+///
+/// @param agent an agent that has a listen thread itself
+/// @param name the peer's name
+/// @param address the peer's IP address
+/// @param port the peer's listen port, 1 to 65535
+/// @param timeout_ns nanoseconds, or KVMEM_TIMEOUT_FOREVER
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_NIXL
+kvmem_status kvmem_agent_fetch_remote_metadata(kvmem_agent *agent,
+                                               const char *name,
+                                               const char *address,
+                                               uint32_t port,
+                                               uint64_t timeout_ns,
+                                               kvmem_error **error);
+
+/// Sends the agent's metadata to the listen thread of a peer, which loads it.
+///
+/// @param agent an agent that has a listen thread itself
+/// @param address the peer's IP address
+/// @param port the peer's listen port, 1 to 65535
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK once it is on its way; KVMEM_STATUS_NIXL
+kvmem_status kvmem_agent_send_local_metadata(kvmem_agent *agent,
+                                             const char *address,
+                                             uint32_t port,
+                                             kvmem_error **error);
+
+/// Sends a message to a peer.
+///
+/// @param agent an agent
+/// @param remote the name of a peer whose metadata is loaded
+/// @param data the message; any bytes; may be NULL with size 0
+/// @param size its bytes
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK once it is on its way; KVMEM_STATUS_NOT_FOUND for a peer that is not loaded;
+///         KVMEM_STATUS_NIXL
+kvmem_status kvmem_agent_notify(kvmem_agent *agent,
+                                const char *remote,
+                                const void *data,
+                                size_t size,
+                                kvmem_error **error);
+
+/// Takes all messages that have come, and waits for one if there is none. Each message is taken once.
+///
+/// @param agent an agent
+/// @param timeout_ns nanoseconds to wait, 0 not to wait, or KVMEM_TIMEOUT_FOREVER
+/// @param notifications gets the messages, at least one; the caller destroys them
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_TIMED_OUT when none has come; KVMEM_STATUS_NIXL
+kvmem_status kvmem_agent_take_notifications(kvmem_agent *agent,
+                                            uint64_t timeout_ns,
+                                            kvmem_notifications **notifications,
+                                            kvmem_error **error);
+
+/// Gives up an agent. It goes when nothing holds it any more; then its thread ends within this call.
+///
+/// @param agent an agent, used by nobody through this handle any more; NULL does nothing
+void kvmem_agent_destroy(kvmem_agent *agent);
+
+/// How many messages there are.
+///
+/// @param notifications messages; NULL answers 0
+size_t kvmem_notifications_count(const kvmem_notifications *notifications);
+
+/// One of the messages. Those of one sender are in the order NIXL delivered them.
+///
+/// @param notifications messages
+/// @param index which one, below the count
+/// @param notification gets it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE past the last
+kvmem_status kvmem_notifications_get(const kvmem_notifications *notifications,
+                                     size_t index,
+                                     kvmem_notification *notification,
+                                     kvmem_error **error);
+
+/// Frees messages.
+///
+/// @param notifications messages, used by nobody any more; NULL does nothing
+void kvmem_notifications_destroy(kvmem_notifications *notifications);
+
+/// Makes a region known to an agent, through every backend that takes its kind of memory.
+///
+/// @param region the region
+/// @param agent the agent
+/// @param registration gets the registration; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_ALREADY_EXISTS when this agent knows it; KVMEM_STATUS_NIXL when no backend
+///         takes it
+kvmem_status kvmem_region_register(kvmem_region *region,
+                                   kvmem_agent *agent,
+                                   kvmem_registration **registration,
+                                   kvmem_error **error);
+
+/// Tells what NIXL knows the region as.
+///
+/// @param registration a registration
+/// @param info gets the answer
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+kvmem_status kvmem_registration_get_info(const kvmem_registration *registration,
+                                         kvmem_registration_info *info,
+                                         kvmem_error **error);
+
+/// Takes a registration back and tells whether that worked; kvmem_registration_destroy does so too, silently.
+///
+/// @param registration a registration; the handle stays and must be destroyed
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_BUSY while layouts or transfers hold it; KVMEM_STATUS_INVALID_STATE when it
+///         was taken back before; KVMEM_STATUS_NIXL when NIXL failed: then the memory is never freed
+kvmem_status kvmem_registration_deregister(kvmem_registration *registration,
+                                           kvmem_error **error);
+
+/// Gives up a registration. The region is deregistered when nothing holds the registration any more.
+///
+/// @param registration a registration, used by nobody through this handle any more; NULL does nothing
+void kvmem_registration_destroy(kvmem_registration *registration);
+
+/// Fills a shape with zeroes; every field but alignment, num_heads and block_dim must be set.
+///
+/// @param config the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*config); no more is written
+void kvmem_layout_config_init(kvmem_layout_config *config, size_t struct_size);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_layout_options_init(kvmem_layout_options *options, size_t struct_size);
+
+/// Tells the memory a shape needs. Nothing is allocated.
+///
+/// @param config the shape
+/// @param requirements gets the answer
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a shape that can't be, with the field that is wrong
+kvmem_status kvmem_layout_get_requirements(const kvmem_layout_config *config,
+                                           kvmem_layout_requirements *requirements,
+                                           kvmem_error **error);
+
+/// Builds a layout. Everything is checked before anything is allocated or registered, and a failure changes nothing.
+///
+/// @param options how
+/// @param layout gets the layout; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a shape that can't be, a source that is missing or not
+///         asked for, too few or too many regions, regions of mixed kinds, that overlap, are not aligned or belong to
+///         another agent; KVMEM_STATUS_OUT_OF_RANGE for a region that is too small; KVMEM_STATUS_INVALID_STATE for a
+///         registration that was taken back; what kvmem_region_create_system, kvmem_region_create_disk and
+///         kvmem_region_register answer
+kvmem_status kvmem_layout_build(const kvmem_layout_options *options,
+                                kvmem_layout **layout,
+                                kvmem_error **error);
+
+/// Where one block's share of a layer and outer slot lies.
+///
+/// @param layout a layout
+/// @param block block id, below num_blocks
+/// @param layer below num_layers
+/// @param outer below outer_dim
+/// @param out gets the span
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE
+kvmem_status kvmem_layout_get_block(const kvmem_layout *layout,
+                                    uint64_t block,
+                                    uint64_t layer,
+                                    uint64_t outer,
+                                    kvmem_block *out,
+                                    kvmem_error **error);
+
+/// Tells the numbers to compute addresses with.
+///
+/// @param layout a layout
+/// @param strides gets the answer
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+kvmem_status kvmem_layout_get_strides(const kvmem_layout *layout,
+                                      kvmem_layout_strides *strides,
+                                      kvmem_error **error);
+
+/// Tells what a layout is.
+///
+/// @param layout a layout
+/// @param info gets the answer
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+kvmem_status kvmem_layout_get_info(const kvmem_layout *layout, kvmem_layout_info *info, kvmem_error **error);
+
+/// The name of the agent that owns a layout: the one it was built with, or the peer.
+///
+/// @param layout a layout
+/// @param buffer gets the name and its NUL; may be NULL with capacity 0, to ask the size alone
+/// @param capacity bytes of the buffer
+/// @param size gets the bytes the name needs with its NUL, also when the buffer is too small
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND when it is local only; KVMEM_STATUS_OUT_OF_RANGE when the buffer
+///         is too small
+kvmem_status kvmem_layout_get_agent(const kvmem_layout *layout,
+                                    char *buffer,
+                                    size_t capacity,
+                                    size_t *size,
+                                    kvmem_error **error);
+
+/// One of the regions a layout lies in.
+///
+/// @param layout a layout
+/// @param index which one, below num_regions
+/// @param region gets a handle of its own, which the caller destroys
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE past the last; KVMEM_STATUS_UNSUPPORTED for a remote layout
+kvmem_status kvmem_layout_get_region(const kvmem_layout *layout,
+                                     size_t index,
+                                     kvmem_region **region,
+                                     kvmem_error **error);
+
+/// Serialises a layout for a peer: shape, regions and agent, with a version and a checksum. The peer also needs the
+/// agent's metadata.
+///
+/// @param layout a layout built with an agent, in memory
+/// @param descriptor gets the bytes; the caller destroys the blob
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_STATE when it is local only; KVMEM_STATUS_UNSUPPORTED for a remote
+///         layout or one on disk
+kvmem_status kvmem_layout_export(const kvmem_layout *layout,
+                                 kvmem_blob **descriptor,
+                                 kvmem_error **error);
+
+/// Makes a remote layout from a peer's descriptor: all of it, or nothing. Any bytes may be given; what they claim is
+/// held against itself and against the peer's metadata.
+///
+/// @param agent who shall reach it; the owner's metadata must be loaded
+/// @param data what kvmem_layout_export gave
+/// @param size its bytes
+/// @param layout gets the layout; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_CORRUPT for bytes that are damaged, hostile or none;
+///         KVMEM_STATUS_VERSION_MISMATCH; KVMEM_STATUS_NOT_FOUND when the owner's metadata is not loaded or does not
+///         cover the layout's memory
+kvmem_status kvmem_layout_import(kvmem_agent *agent,
+                                 const void *data,
+                                 size_t size,
+                                 kvmem_layout **layout,
+                                 kvmem_error **error);
+
+/// Gives up a layout. It goes when no transfer holds it any more.
+///
+/// @param layout a layout, used by nobody through this handle any more; NULL does nothing
+void kvmem_layout_destroy(kvmem_layout *layout);
+
+/// Creates an empty queue.
+///
+/// @param queue gets the queue; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_MEMORY without a free fd
+kvmem_status kvmem_queue_create(kvmem_queue **queue, kvmem_error **error);
+
+/// The queue's event fd: readable while completions wait, for poll(2) and epoll. Do not read it.
+///
+/// @param queue a queue
+/// @param fd gets the fd, valid as long as the queue and not to be closed
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+kvmem_status kvmem_queue_get_fd(const kvmem_queue *queue, int32_t *fd, kvmem_error **error);
+
+/// Takes the completions that are there.
+///
+/// @param queue a queue
+/// @param completions gets them, oldest first
+/// @param capacity how many fit, at least 1
+/// @param count gets how many were taken; may be 0
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK, also for none; KVMEM_STATUS_INVALID_ARGUMENT
+kvmem_status kvmem_queue_poll(kvmem_queue *queue,
+                              kvmem_completion *completions,
+                              size_t capacity,
+                              size_t *count,
+                              kvmem_error **error);
+
+/// Takes the completions that are there, and waits for one if there is none.
+///
+/// @param queue a queue
+/// @param timeout_ns nanoseconds to wait, 0 not to wait, or KVMEM_TIMEOUT_FOREVER
+/// @param completions gets them, oldest first
+/// @param capacity how many fit, at least 1
+/// @param count gets how many were taken, at least 1
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_TIMED_OUT when none has come; KVMEM_STATUS_INVALID_ARGUMENT
+kvmem_status kvmem_queue_wait(kvmem_queue *queue,
+                              uint64_t timeout_ns,
+                              kvmem_completion *completions,
+                              size_t capacity,
+                              size_t *count,
+                              kvmem_error **error);
+
+/// Gives up a queue. Transfers that report to it keep it; what they report is heard by nobody.
+///
+/// @param queue a queue, used by nobody through this handle any more; NULL does nothing
+void kvmem_queue_destroy(kvmem_queue *queue);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_size);
+
+/// Checks, plans and prepares a transfer; moves nothing.
+///
+/// Blocks keep their content and may change their ids, layers their numbers, and the two layouts may be of different
+/// kinds and alignments. Blocks must be alike in outer_dim, page_size, inner_dim, dtype_width, and in num_heads where
+/// both say it. Paths: host to host by memcpy; host and disk, host and remote by NIXL.
+///
+/// @param source where the blocks come from
+/// @param destination where they go
+/// @param options which blocks
+/// @param transfer gets the transfer; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for blocks that differ (with the field), a destination named
+///         twice, host memory that is read and written, two agents, or spans that direct I/O does not take;
+///         KVMEM_STATUS_OUT_OF_RANGE for a block or layer that is not there; KVMEM_STATUS_UNSUPPORTED for a pair of
+///         layouts without a path (with the way round it); KVMEM_STATUS_INVALID_STATE for a layout that no agent
+///         knows where NIXL is needed; KVMEM_STATUS_STALE for a peer that was invalidated; KVMEM_STATUS_NIXL
+kvmem_status kvmem_transfer_create(const kvmem_layout *source,
+                                   const kvmem_layout *destination,
+                                   const kvmem_transfer_options *options,
+                                   kvmem_transfer **transfer,
+                                   kvmem_error **error);
+
+/// Starts a transfer; after it is over, starts it again. A host copy of up to 64 KiB is done when this returns.
+///
+/// @param transfer a transfer
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK once it is started: how it ends, poll, wait and the queue tell; KVMEM_STATUS_BUSY while it
+///         is in flight
+kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer,
+                                   kvmem_error **error);
+
+/// Tells how the last run stands.
+///
+/// @param transfer a transfer
+/// @param error gets the failure of the run; may be NULL
+/// @return KVMEM_STATUS_OK when all bytes have moved; KVMEM_STATUS_IN_PROGRESS; KVMEM_STATUS_INVALID_STATE before the
+///         first submit; or how it failed: then any part of the destination blocks may have been written.
+///         KVMEM_STATUS_PEER_LOST when the peer's process has ended; requests that NIXL can't take back keep their
+///         memory until it lets go, and until then a new submit answers KVMEM_STATUS_BUSY
+kvmem_status kvmem_transfer_poll(const kvmem_transfer *transfer,
+                                 kvmem_error **error);
+
+/// Waits for the last run. The waiting thread of a host copy copies along.
+///
+/// @param transfer a transfer
+/// @param timeout_ns nanoseconds to wait, or KVMEM_TIMEOUT_FOREVER
+/// @param error gets the failure of the run or of the wait; may be NULL
+/// @return as kvmem_transfer_poll, but KVMEM_STATUS_TIMED_OUT while it is still in flight
+kvmem_status kvmem_transfer_wait(const kvmem_transfer *transfer, uint64_t timeout_ns, kvmem_error **error);
+
+/// Tells what a transfer does.
+///
+/// @param transfer a transfer
+/// @param info gets the answer
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+kvmem_status kvmem_transfer_get_info(const kvmem_transfer *transfer,
+                                     kvmem_transfer_info *info,
+                                     kvmem_error **error);
+
+/// The name of a path, such as "NIXL read".
+///
+/// @param path any value
+/// @return a static string; "unknown" for a value that is none
+const char *kvmem_path_name(uint32_t path);
+
+/// Gives up a transfer. One in flight goes on, holds what it needs, and still reports to its queue.
+///
+/// @param transfer a transfer, used by nobody through this handle any more; NULL does nothing
+void kvmem_transfer_destroy(kvmem_transfer *transfer);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* KVMEM_H */

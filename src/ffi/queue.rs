@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Completion queues.
+
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use super::error::kvmem_error;
+use super::guard::call;
+use super::handle::{Handle, Out, borrow, destroy, opaque, out};
+use super::status::{KVMEM_STATUS_OK, kvmem_status};
+use super::text;
+use super::time::timeout;
+use crate::error::{Result, ensure};
+use crate::transfer::{Entry, Queue};
+
+/// A queue of completions with an event fd. Transfers hold the queue they report to; none of their completions is
+/// lost, whatever their number.
+///
+/// Threads: all functions on one queue may run at once, except kvmem_queue_destroy.
+pub struct kvmem_queue {
+    handle: Handle<Arc<Queue>>,
+}
+opaque!(kvmem_queue, Arc<Queue>, "queue");
+
+/// A run of a transfer that is over.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_completion {
+    /// The word given with the transfer.
+    pub user_data: u64,
+    /// Bytes moved; 0 after a failure.
+    pub bytes: u64,
+    /// KVMEM_STATUS_OK or what failed; kvmem_transfer_poll has the message.
+    pub status: kvmem_status,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// Creates an empty queue.
+///
+/// @param queue gets the queue; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_MEMORY without a free fd
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_queue_create(
+    queue: *mut *mut kvmem_queue,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    let body = |_: &_| {
+        // SAFETY: by contract.
+        let queue = unsafe { Out::new(queue) }?;
+        queue.set(Queue::create()?);
+        Ok(())
+    };
+    // SAFETY: NULL or writable, by contract.
+    unsafe { call(error, body) }
+}
+
+/// The queue's event fd: readable while completions wait, for poll(2) and epoll. Do not read it.
+///
+/// @param queue a queue
+/// @param fd gets the fd, valid as long as the queue and not to be closed
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_queue_get_fd(
+    queue: *const kvmem_queue,
+    fd: *mut i32,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let fd = out(fd, "fd")?;
+            fd.write(borrow(scope, queue)?.fd().as_raw_fd());
+            Ok(())
+        })
+    }
+}
+
+/// Takes the completions that are there.
+///
+/// @param queue a queue
+/// @param completions gets them, oldest first
+/// @param capacity how many fit, at least 1
+/// @param count gets how many were taken; may be 0
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK, also for none; KVMEM_STATUS_INVALID_ARGUMENT
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_queue_poll(
+    queue: *mut kvmem_queue,
+    completions: *mut kvmem_completion,
+    capacity: usize,
+    count: *mut usize,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let queue = borrow(scope, queue)?;
+            collect(completions, capacity, count, |entries| Ok(queue.poll(entries)))
+        })
+    }
+}
+
+/// Takes the completions that are there, and waits for one if there is none.
+///
+/// @param queue a queue
+/// @param timeout_ns nanoseconds to wait, 0 not to wait, or KVMEM_TIMEOUT_FOREVER
+/// @param completions gets them, oldest first
+/// @param capacity how many fit, at least 1
+/// @param count gets how many were taken, at least 1
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_TIMED_OUT when none has come; KVMEM_STATUS_INVALID_ARGUMENT
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_queue_wait(
+    queue: *mut kvmem_queue,
+    timeout_ns: u64,
+    completions: *mut kvmem_completion,
+    capacity: usize,
+    count: *mut usize,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let queue = borrow(scope, queue)?;
+            collect(completions, capacity, count, |entries| queue.wait(entries, timeout(timeout_ns)))
+        })
+    }
+}
+
+/// Gives up a queue. Transfers that report to it keep it; what they report is heard by nobody.
+///
+/// @param queue a queue, used by nobody through this handle any more; NULL does nothing
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_queue_destroy(queue: *mut kvmem_queue) {
+    // SAFETY: by contract.
+    unsafe { destroy(queue) };
+}
+
+/// How many completions are copied at a time.
+const BATCH: usize = 64;
+
+/// # Safety
+/// `completions` must be NULL or writable for `capacity` items, `count` NULL or writable.
+unsafe fn collect(
+    completions: *mut kvmem_completion,
+    capacity: usize,
+    count: *mut usize,
+    take: impl FnOnce(&mut [Entry]) -> Result<usize>,
+) -> Result<()> {
+    ensure!(capacity > 0, InvalidArgument, "there is no room for a completion");
+    // SAFETY: the caller's promise.
+    let count = unsafe { out(count, "count") }?;
+    text::check_items(completions, capacity, "completions")?;
+    let mut entries = [Entry { user_data: 0, bytes: 0, status: None }; BATCH];
+    let taken = take(&mut entries[..capacity.min(BATCH)])?;
+    for (index, entry) in entries[..taken].iter().enumerate() {
+        let status = entry.status.map_or(KVMEM_STATUS_OK, |status| status as kvmem_status);
+        let completion =
+            kvmem_completion { user_data: entry.user_data, bytes: entry.bytes, status, reserved: 0 };
+        // SAFETY: `index` is below `capacity`.
+        unsafe { completions.add(index).write(completion) };
+    }
+    count.write(taken);
+    Ok(())
+}

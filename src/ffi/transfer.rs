@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Transfers.
+
+use std::ffi::{c_char, c_void};
+
+use super::error::kvmem_error;
+use super::guard::{Scope, call, call_status};
+use super::handle::{Handle, Out, borrow, borrow_nullable, destroy, opaque, out};
+use super::layout::kvmem_layout;
+use super::options::{check_flags, init, options, read};
+use super::queue::kvmem_queue;
+use super::status::{KVMEM_STATUS_IN_PROGRESS, KVMEM_STATUS_OK, kvmem_status};
+use super::text;
+use super::time::timeout;
+use crate::error::{Result, ensure};
+use crate::transfer::{BlockPair, Layers, Path, Request, Transfer};
+
+/// A move of blocks from one layout to another: checked, planned and prepared once, submitted as often as wanted. It
+/// holds both layouts.
+///
+/// Threads: all functions on one transfer may run at once, except kvmem_transfer_destroy.
+pub struct kvmem_transfer {
+    handle: Handle<Transfer>,
+}
+opaque!(kvmem_transfer, Transfer, "transfer");
+
+/// A block and where it goes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_block_pair {
+    /// Block id in the source layout.
+    pub source: u32,
+    /// Block id in the destination layout.
+    pub destination: u32,
+}
+
+/// What to move.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_transfer_options {
+    /// sizeof(kvmem_transfer_options)
+    pub struct_size: usize,
+    /// Must be 0.
+    pub flags: u64,
+    /// The blocks, in any order; copied. No destination may be named twice.
+    pub pairs: *const kvmem_block_pair,
+    /// How many, at least 1.
+    pub num_pairs: usize,
+    /// First layer in the source.
+    pub source_layer: u64,
+    /// First layer in the destination.
+    pub destination_layer: u64,
+    /// How many layers. 0 for all: then both first layers are 0, and both layouts have as many layers.
+    pub num_layers: u64,
+    /// Sent to the remote agent after the last byte has moved; copied. NULL with size 0 for none, not NULL with size
+    /// 0 for an empty one. Needs a remote layout.
+    pub notification: *const c_void,
+    /// Its bytes.
+    pub notification_size: usize,
+    /// Where completions go; NULL for none.
+    pub queue: *mut kvmem_queue,
+    /// Comes back in completions.
+    pub user_data: u64,
+}
+options!(kvmem_transfer_options);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_transfer_options_init(
+    options: *mut kvmem_transfer_options,
+    struct_size: usize,
+) {
+    // SAFETY: by contract.
+    unsafe { init(options, struct_size) };
+}
+
+/// Checks, plans and prepares a transfer; moves nothing.
+///
+/// Blocks keep their content and may change their ids, layers their numbers, and the two layouts may be of different
+/// kinds and alignments. Blocks must be alike in outer_dim, page_size, inner_dim, dtype_width, and in num_heads where
+/// both say it. Paths: host to host by memcpy; host and disk, host and remote by NIXL.
+///
+/// @param source where the blocks come from
+/// @param destination where they go
+/// @param options which blocks
+/// @param transfer gets the transfer; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for blocks that differ (with the field), a destination named
+///         twice, host memory that is read and written, two agents, or spans that direct I/O does not take;
+///         KVMEM_STATUS_OUT_OF_RANGE for a block or layer that is not there; KVMEM_STATUS_UNSUPPORTED for a pair of
+///         layouts without a path (with the way round it); KVMEM_STATUS_INVALID_STATE for a layout that no agent
+///         knows where NIXL is needed; KVMEM_STATUS_STALE for a peer that was invalidated; KVMEM_STATUS_NIXL
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_transfer_create(
+    source: *const kvmem_layout,
+    destination: *const kvmem_layout,
+    options: *const kvmem_transfer_options,
+    transfer: *mut *mut kvmem_transfer,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let (transfer, options) = (Out::new(transfer)?, read(options)?);
+            let source = borrow(scope, source).map_err(|error| error.context("source"))?;
+            let destination = borrow(scope, destination).map_err(|error| error.context("destination"))?;
+            transfer.set(Transfer::create(source, destination, request(scope, &options)?)?);
+            Ok(())
+        })
+    }
+}
+
+/// Starts a transfer; after it is over, starts it again. A host copy of up to 64 KiB is done when this returns.
+///
+/// @param transfer a transfer
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK once it is started: how it ends, poll, wait and the queue tell; KVMEM_STATUS_BUSY while it
+///         is in flight
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_transfer_submit(
+    transfer: *mut kvmem_transfer,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe { call(error, |scope| borrow(scope, transfer)?.submit()) }
+}
+
+/// Tells how the last run stands.
+///
+/// @param transfer a transfer
+/// @param error gets the failure of the run; may be NULL
+/// @return KVMEM_STATUS_OK when all bytes have moved; KVMEM_STATUS_IN_PROGRESS; KVMEM_STATUS_INVALID_STATE before the
+///         first submit; or how it failed: then any part of the destination blocks may have been written.
+///         KVMEM_STATUS_PEER_LOST when the peer's process has ended; requests that NIXL can't take back keep their
+///         memory until it lets go, and until then a new submit answers KVMEM_STATUS_BUSY
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_transfer_poll(
+    transfer: *const kvmem_transfer,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call_status(error, |scope| {
+            let over = borrow(scope, transfer)?.poll()?;
+            Ok(over.map_or(KVMEM_STATUS_IN_PROGRESS, |()| KVMEM_STATUS_OK))
+        })
+    }
+}
+
+/// Waits for the last run. The waiting thread of a host copy copies along.
+///
+/// @param transfer a transfer
+/// @param timeout_ns nanoseconds to wait, or KVMEM_TIMEOUT_FOREVER
+/// @param error gets the failure of the run or of the wait; may be NULL
+/// @return as kvmem_transfer_poll, but KVMEM_STATUS_TIMED_OUT while it is still in flight
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_transfer_wait(
+    transfer: *const kvmem_transfer,
+    timeout_ns: u64,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe { call(error, |scope| borrow(scope, transfer)?.wait(timeout(timeout_ns))) }
+}
+
+/// memcpy.
+pub const KVMEM_PATH_MEMCPY: u32 = 1;
+/// NIXL reads from a peer.
+pub const KVMEM_PATH_NIXL_READ: u32 = 2;
+/// NIXL writes to a peer.
+pub const KVMEM_PATH_NIXL_WRITE: u32 = 3;
+/// NIXL reads from a file.
+pub const KVMEM_PATH_NIXL_FILE_READ: u32 = 4;
+/// NIXL writes to a file.
+pub const KVMEM_PATH_NIXL_FILE_WRITE: u32 = 5;
+
+/// What a transfer does.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_transfer_info {
+    /// Bytes it moves.
+    pub bytes: u64,
+    /// (block, layer, outer) units these are.
+    pub num_pieces: u64,
+    /// Stretches of memory these are after neighbours were joined.
+    pub num_moves: u64,
+    /// NIXL requests; 0 for memcpy.
+    pub num_requests: u64,
+    /// Nanoseconds its last finished run took, from submit to the end; 0 before.
+    pub duration_ns: u64,
+    /// A KVMEM_PATH_* value.
+    pub path: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// Tells what a transfer does.
+///
+/// @param transfer a transfer
+/// @param info gets the answer
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_transfer_get_info(
+    transfer: *const kvmem_transfer,
+    info: *mut kvmem_transfer_info,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let info = out(info, "info")?;
+            let transfer = borrow(scope, transfer)?;
+            let summary = transfer.summary();
+            info.write(kvmem_transfer_info {
+                bytes: summary.bytes,
+                num_pieces: summary.pieces,
+                num_moves: summary.moves,
+                num_requests: summary.requests,
+                duration_ns: u64::try_from(transfer.duration().as_nanos()).unwrap_or(u64::MAX),
+                path: path(transfer.path()),
+                reserved: 0,
+            });
+            Ok(())
+        })
+    }
+}
+
+/// The name of a path, such as "NIXL read".
+///
+/// @param path any value
+/// @return a static string; "unknown" for a value that is none
+#[unsafe(no_mangle)]
+pub extern "C" fn kvmem_path_name(path: u32) -> *const c_char {
+    let name = match path {
+        KVMEM_PATH_MEMCPY => c"memcpy",
+        KVMEM_PATH_NIXL_READ => c"NIXL read",
+        KVMEM_PATH_NIXL_WRITE => c"NIXL write",
+        KVMEM_PATH_NIXL_FILE_READ => c"NIXL file read",
+        KVMEM_PATH_NIXL_FILE_WRITE => c"NIXL file write",
+        _ => c"unknown",
+    };
+    name.as_ptr()
+}
+
+/// Gives up a transfer. One in flight goes on, holds what it needs, and still reports to its queue.
+///
+/// @param transfer a transfer, used by nobody through this handle any more; NULL does nothing
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_transfer_destroy(transfer: *mut kvmem_transfer) {
+    // SAFETY: by contract.
+    unsafe { destroy(transfer) };
+}
+
+/// # Safety
+/// Every pointer in the options must be NULL or valid.
+unsafe fn request(scope: &Scope<'_>, options: &kvmem_transfer_options) -> Result<Request> {
+    check_flags("kvmem_transfer_options", options.flags, 0)?;
+    // SAFETY: the caller's promise, for all below.
+    unsafe {
+        let pairs = text::items(options.pairs, options.num_pairs, "pairs")?;
+        let pair = |pair: &kvmem_block_pair| BlockPair { source: pair.source, destination: pair.destination };
+        let message = text::bytes(options.notification, options.notification_size, "notification")?;
+        let queue = borrow_nullable(scope, options.queue)?;
+        Ok(Request {
+            pairs: pairs.iter().map(pair).collect(),
+            layers: layers(options)?,
+            notification: (!options.notification.is_null()).then(|| message.to_vec()),
+            queue: queue.map(|queue| (queue.clone(), options.user_data)),
+        })
+    }
+}
+
+fn layers(options: &kvmem_transfer_options) -> Result<Option<Layers>> {
+    let kvmem_transfer_options { source_layer: source, destination_layer: destination, num_layers, .. } =
+        *options;
+    ensure!(
+        num_layers > 0 || (source == 0 && destination == 0),
+        InvalidArgument,
+        "num_layers is missing: a first layer is given, and 0 layers mean all"
+    );
+    Ok((num_layers > 0).then_some(Layers { source, destination, count: num_layers }))
+}
+
+fn path(path: Path) -> u32 {
+    match path {
+        Path::Memcpy => KVMEM_PATH_MEMCPY,
+        Path::NixlRead => KVMEM_PATH_NIXL_READ,
+        Path::NixlWrite => KVMEM_PATH_NIXL_WRITE,
+        Path::NixlFileRead => KVMEM_PATH_NIXL_FILE_READ,
+        Path::NixlFileWrite => KVMEM_PATH_NIXL_FILE_WRITE,
+    }
+}
