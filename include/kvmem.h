@@ -274,7 +274,7 @@ typedef struct {
     uint64_t size;
     /// 2097152 or 1073741824 for pages of that size from the system's reserved pool (hugetlbfs); 0 for none.
     uint64_t huge_page_size;
-    /// The node KVMEM_SYSTEM_NUMA_BIND means.
+    /// The node KVMEM_SYSTEM_NUMA_BIND means; 0 without that flag.
     uint32_t numa_node;
     /// Threads that touch every page before the call returns; 0: each page comes with its first use.
     uint32_t prefault_threads;

@@ -57,7 +57,7 @@ pub struct kvmem_system_options {
     pub size: u64,
     /// 2097152 or 1073741824 for pages of that size from the system's reserved pool (hugetlbfs); 0 for none.
     pub huge_page_size: u64,
-    /// The node KVMEM_SYSTEM_NUMA_BIND means.
+    /// The node KVMEM_SYSTEM_NUMA_BIND means; 0 without that flag.
     pub numa_node: u32,
     /// Threads that touch every page before the call returns; 0: each page comes with its first use.
     pub prefault_threads: u32,
@@ -408,6 +408,12 @@ pub(super) fn system_config(options: &kvmem_system_options) -> Result<SystemConf
         huge_pages != HugePages::None || !has(KVMEM_SYSTEM_HUGE_PAGES_REQUIRED),
         InvalidArgument,
         "huge pages are required, but none are asked for"
+    );
+    ensure!(
+        options.numa_node == 0 || has(KVMEM_SYSTEM_NUMA_BIND),
+        InvalidArgument,
+        "numa_node is {}, which means nothing without KVMEM_SYSTEM_NUMA_BIND",
+        options.numa_node
     );
     Ok(SystemConfig {
         size: options.size,

@@ -91,7 +91,7 @@ impl Dimensions {
         );
         if let Some(heads) = self.num_heads {
             ensure!(
-                heads > 0 && self.inner_dim % heads == 0,
+                heads > 0 && self.inner_dim.is_multiple_of(heads),
                 InvalidArgument,
                 "inner_dim {} is no multiple of num_heads {heads}",
                 self.inner_dim

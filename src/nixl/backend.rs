@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char};
 use std::ptr;
 
 use super::driver::{Driver, c_string, check};
-use super::sys;
+use super::{signals, sys};
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 
@@ -22,6 +22,7 @@ impl Driver {
         let name = c_string("the plugin's name", plugin)?;
         let params = self.merged_parameters(plugin, &name, parameters)?;
         let mut backend = ptr::null_mut();
+        let _the_hosts_handlers = signals::Preserved::new();
         // SAFETY: live handles; the parameters are copied.
         let status =
             unsafe { sys::nixl_capi_create_backend(self.agent, name.as_ptr(), params.0, &mut backend) };

@@ -13,6 +13,7 @@ mod metadata;
 mod notification;
 mod registration;
 pub mod request;
+mod signals;
 mod sys;
 mod thread;
 

@@ -84,7 +84,8 @@ impl DiskFile {
         let create = OFlags::CREATE | OFlags::EXCL;
         let open = |flags| fs::open(path, flags | create, private());
         let (fd, direct) = open_direct(config.direct_io, open, &what)?;
-        let made = Self::fill(fd, Some(path.to_path_buf()), config.size, direct);
+        let made = Self::fill(fd, Some(path.to_path_buf()), config.size, direct)
+            .map_err(|error| error.context(&what));
         if made.is_err()
             && let Err(errno) = fs::unlink(path)
         {
@@ -100,7 +101,7 @@ impl DiskFile {
         let what = format!("make a temporary file in {}", directory.display());
         let open = |flags| nameless(&directory, flags);
         let (fd, direct) = open_direct(config.direct_io, open, &what)?;
-        Self::fill(fd, None, config.size, direct)
+        Self::fill(fd, None, config.size, direct).map_err(|error| error.context(&what))
     }
 
     /// Gives a new file its space.

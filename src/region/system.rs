@@ -160,15 +160,9 @@ impl Mapping {
     fn map(size: usize, flags: MapFlags) -> Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping where the kernel likes; no memory of anyone's changes.
-        let address = unsafe {
-            mmap_anonymous(
-                std::ptr::null_mut(),
-                size,
-                protection,
-                MapFlags::PRIVATE | MapFlags::NORESERVE | flags,
-            )
-        }
-        .map_err(|errno| Error::errno(format!("map {size} bytes"), errno))?;
+        let address =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), size, protection, MapFlags::PRIVATE | flags) }
+                .map_err(|errno| Error::errno(format!("map {size} bytes"), errno))?;
         Ok(Self { address, size })
     }
 

@@ -49,19 +49,18 @@ impl Completion {
     }
 
     /// Waits for the outcome of the last run; `None` waits for ever.
-    pub fn wait(&self, timeout: Option<Duration>) -> Result<()> {
-        let start = Instant::now();
-        let spin = timeout.map_or(SPIN, |timeout| timeout.min(SPIN));
+    pub fn wait(&self, deadline: Option<Instant>) -> Result<()> {
+        let now = Instant::now();
+        let spin = deadline.map_or(now + SPIN, |deadline| deadline.min(now + SPIN));
         loop {
             if self.poll()?.is_some() {
                 return Ok(());
             }
-            if start.elapsed() >= spin {
-                break;
+            if Instant::now() >= spin {
+                return self.sleep(deadline);
             }
             std::thread::yield_now();
         }
-        self.sleep(timeout.and_then(|timeout| start.checked_add(timeout)))
     }
 
     fn sleep(&self, deadline: Option<Instant>) -> Result<()> {

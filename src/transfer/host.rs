@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use super::completion::Run;
 use super::plan::{Move, Plan};
@@ -48,11 +49,11 @@ impl HostCopy {
         Pool::get().run(&(job as Arc<dyn Shared>), threads);
     }
 
-    /// Copies along instead of waiting.
-    pub fn help(&self) {
-        let job = self.current().take();
+    /// Copies along instead of waiting, but begins nothing after `deadline`.
+    pub fn help(&self, deadline: Option<Instant>) {
+        let job = self.current().clone();
         if let Some(job) = job {
-            job.run();
+            job.work(|| deadline.is_none_or(|deadline| Instant::now() < deadline));
         }
     }
 
@@ -115,7 +116,14 @@ struct Job {
 
 impl Shared for Job {
     fn run(&self) {
-        loop {
+        self.work(|| true);
+    }
+}
+
+impl Job {
+    /// Copies chunks until none is left to begin, or there is no time.
+    fn work(&self, has_time: impl Fn() -> bool) {
+        while has_time() {
             let chunk = self.next.fetch_add(1, Ordering::Relaxed);
             if chunk >= self.chunks.bounds.len() {
                 return;
@@ -126,9 +134,7 @@ impl Shared for Job {
             }
         }
     }
-}
 
-impl Job {
     fn finish(&self) {
         let ending = self.ending.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         if let Some((layouts, run)) = ending {

@@ -12,7 +12,7 @@ pub mod queue;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use completion::{Completion, Outcome};
 pub use plan::{BlockPair, Layers, Plan};
@@ -122,12 +122,13 @@ impl Transfer {
         self.completion.poll()
     }
 
-    /// Waits for the last run; `None` waits for ever.
+    /// Waits for the last run; `None` waits for ever. Whoever waits for a host copy copies along.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<()> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         if let Engine::Host(copy) = &self.engine {
-            copy.help();
+            copy.help(deadline);
         }
-        self.completion.wait(timeout)
+        self.completion.wait(deadline)
     }
 
     /// The path it takes.

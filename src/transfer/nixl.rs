@@ -152,8 +152,8 @@ impl Build {
     fn requests(&self, driver: &mut Driver) -> Result<Vec<RequestId>> {
         let mut made = Vec::new();
         let result = match self.chosen_units() {
-            Some(unit) => self.from_lists(driver, unit, &mut made),
-            None => self.from_spans(driver, &mut made),
+            Some(unit) => self.over_lists(driver, unit, &mut made),
+            None => self.over_spans(driver, &mut made),
         };
         if result.is_err() {
             made.drain(..).for_each(|id| driver.release_request(id));
@@ -177,7 +177,7 @@ impl Build {
         if self.reads { Operation::Read } else { Operation::Write }
     }
 
-    fn from_lists(&self, driver: &mut Driver, unit: Unit, made: &mut Vec<RequestId>) -> Result<()> {
+    fn over_lists(&self, driver: &mut Driver, unit: Unit, made: &mut Vec<RequestId>) -> Result<()> {
         let local = self.local.prepared_list(driver, unit)?;
         let remote = self.remote.prepared_list(driver, unit)?;
         let (local_indices, remote_indices) = self.indices(unit);
@@ -220,7 +220,7 @@ impl Build {
         (here, there)
     }
 
-    fn from_spans(&self, driver: &mut Driver, made: &mut Vec<RequestId>) -> Result<()> {
+    fn over_spans(&self, driver: &mut Driver, made: &mut Vec<RequestId>) -> Result<()> {
         let (local_type, remote_type) = (self.local.memory_type(), self.remote.memory_type());
         let side = match self.remote.memory() {
             Memory::Remote(remote) => Side::Peer(remote.peer.clone()),

@@ -150,7 +150,8 @@ fn a_destination_named_twice_is_refused_both_ways() {
 fn what_can_not_be_moved_is_refused() {
     let a = placement(dimensions(), KINDS[0], 4096);
     let fewer_layers = placement(Dimensions { num_layers: 2, ..dimensions() }, KINDS[0], 1 << 20);
-    let cases: [(&Placement, &[(u32, u32)], Option<Layers>, Status); 5] = [
+    type Case<'a> = (&'a Placement, &'a [(u32, u32)], Option<Layers>, Status);
+    let cases: [Case; 5] = [
         (&a, &[], None, Status::InvalidArgument),
         (&a, &[(12, 0)], None, Status::OutOfRange),
         (&a, &[(0, 12)], None, Status::OutOfRange),
