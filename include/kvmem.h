@@ -1214,7 +1214,7 @@ kvmem_status kvmem_layout_export(const kvmem_layout *layout,
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_CORRUPT for bytes that are damaged, hostile or none;
 ///         KVMEM_STATUS_VERSION_MISMATCH; KVMEM_STATUS_NOT_FOUND when the owner's metadata is not loaded or does not
-///         cover the layout's memory
+///         cover the layout's memory; KVMEM_STATUS_PEER_LOST when the process that exported it has ended
 kvmem_status kvmem_layout_import(kvmem_agent *agent,
                                  const void *data,
                                  size_t size,
@@ -1297,7 +1297,7 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 ///         twice, host memory that is read and written, two agents, or spans that direct I/O does not take;
 ///         KVMEM_STATUS_OUT_OF_RANGE for a block or layer that is not there; KVMEM_STATUS_UNSUPPORTED for a pair of
 ///         layouts without a path (with the way round it); KVMEM_STATUS_INVALID_STATE for a layout that no agent
-///         knows where NIXL is needed; KVMEM_STATUS_STALE for a peer that was invalidated; KVMEM_STATUS_NIXL
+///         knows where NIXL is needed; KVMEM_STATUS_STALE for a peer that was invalidated
 kvmem_status kvmem_transfer_create(const kvmem_layout *source,
                                    const kvmem_layout *destination,
                                    const kvmem_transfer_options *options,
@@ -1309,7 +1309,7 @@ kvmem_status kvmem_transfer_create(const kvmem_layout *source,
 /// @param transfer a transfer
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK once it is started: how it ends, poll, wait and the queue tell; KVMEM_STATUS_BUSY while it
-///         is in flight
+///         is in flight; KVMEM_STATUS_STALE when its peer was invalidated
 kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer,
                                    kvmem_error **error);
 

@@ -370,9 +370,10 @@ pub unsafe extern "C" fn kvmem_layout_get_agent(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
+            let answer = text::Answer::new(buffer, capacity, size)?;
             let local = || Error::new(Status::NotFound, "the layout is local only, no agent knows it");
             let name = borrow(scope, layout)?.memory().owner().ok_or_else(local)?;
-            text::answer(name.as_bytes(), buffer, capacity, size)
+            answer.set(name.as_bytes())
         })
     }
 }
@@ -440,7 +441,7 @@ pub unsafe extern "C" fn kvmem_layout_export(
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_CORRUPT for bytes that are damaged, hostile or none;
 ///         KVMEM_STATUS_VERSION_MISMATCH; KVMEM_STATUS_NOT_FOUND when the owner's metadata is not loaded or does not
-///         cover the layout's memory
+///         cover the layout's memory; KVMEM_STATUS_PEER_LOST when the process that exported it has ended
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_import(
     agent: *mut kvmem_agent,

@@ -44,10 +44,11 @@ pub unsafe extern "C" fn kvmem_nixl_get_path(
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     let body = |_: &_| {
+        // SAFETY: by contract.
+        let answer = unsafe { text::Answer::new(buffer, capacity, size) }?;
         let not_loaded = || Error::new(Status::InvalidState, "NIXL is not loaded");
         let library = library::loaded().ok_or_else(not_loaded)?;
-        // SAFETY: by contract.
-        unsafe { text::answer(library.path().as_os_str().as_bytes(), buffer, capacity, size) }
+        answer.set(library.path().as_os_str().as_bytes())
     };
     // SAFETY: NULL or writable, by contract.
     unsafe { call(error, body) }

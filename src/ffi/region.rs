@@ -325,9 +325,10 @@ pub unsafe extern "C" fn kvmem_region_get_path(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
+            let answer = text::Answer::new(buffer, capacity, size)?;
             let nameless = || Error::new(Status::NotFound, "the region has no file with a name");
             let path = borrow(scope, region)?.path().ok_or_else(nameless)?;
-            text::answer(path.as_os_str().as_bytes(), buffer, capacity, size)
+            answer.set(path.as_os_str().as_bytes())
         })
     }
 }
@@ -354,6 +355,7 @@ pub unsafe extern "C" fn kvmem_region_get_agent(
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
+            let answer = text::Answer::new(buffer, capacity, size)?;
             let registrations = borrow(scope, region)?.registrations();
             let past = || {
                 let message =
@@ -361,7 +363,7 @@ pub unsafe extern "C" fn kvmem_region_get_agent(
                 Error::new(Status::NotFound, message)
             };
             let registration = registrations.get(index).ok_or_else(past)?;
-            text::answer(registration.agent().name().as_bytes(), buffer, capacity, size)
+            answer.set(registration.agent().name().as_bytes())
         })
     }
 }

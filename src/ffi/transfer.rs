@@ -33,6 +33,7 @@ pub struct kvmem_block_pair {
     /// Block id in the destination layout.
     pub destination: u32,
 }
+const _: () = assert!(size_of::<kvmem_block_pair>() == size_of::<BlockPair>());
 
 /// What to move.
 #[repr(C)]
@@ -92,7 +93,7 @@ pub unsafe extern "C" fn kvmem_transfer_options_init(
 ///         twice, host memory that is read and written, two agents, or spans that direct I/O does not take;
 ///         KVMEM_STATUS_OUT_OF_RANGE for a block or layer that is not there; KVMEM_STATUS_UNSUPPORTED for a pair of
 ///         layouts without a path (with the way round it); KVMEM_STATUS_INVALID_STATE for a layout that no agent
-///         knows where NIXL is needed; KVMEM_STATUS_STALE for a peer that was invalidated; KVMEM_STATUS_NIXL
+///         knows where NIXL is needed; KVMEM_STATUS_STALE for a peer that was invalidated
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_create(
     source: *const kvmem_layout,
@@ -118,7 +119,7 @@ pub unsafe extern "C" fn kvmem_transfer_create(
 /// @param transfer a transfer
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK once it is started: how it ends, poll, wait and the queue tell; KVMEM_STATUS_BUSY while it
-///         is in flight
+///         is in flight; KVMEM_STATUS_STALE when its peer was invalidated
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_submit(
     transfer: *mut kvmem_transfer,
@@ -257,16 +258,16 @@ pub unsafe extern "C" fn kvmem_transfer_destroy(transfer: *mut kvmem_transfer) {
 
 /// # Safety
 /// Every pointer in the options must be NULL or valid.
-unsafe fn request(scope: &Scope<'_>, options: &kvmem_transfer_options) -> Result<Request> {
+unsafe fn request<'a>(scope: &Scope<'_>, options: &kvmem_transfer_options) -> Result<Request<'a>> {
     check_flags("kvmem_transfer_options", options.flags, 0)?;
     // SAFETY: the caller's promise, for all below.
     unsafe {
-        let pairs = text::items(options.pairs, options.num_pairs, "pairs")?;
-        let pair = |pair: &kvmem_block_pair| BlockPair { source: pair.source, destination: pair.destination };
+        // The core's pair is laid out as C's is, field by field.
+        let pairs = text::items(options.pairs.cast::<BlockPair>(), options.num_pairs, "pairs")?;
         let message = text::bytes(options.notification, options.notification_size, "notification")?;
         let queue = borrow_nullable(scope, options.queue)?;
         Ok(Request {
-            pairs: pairs.iter().map(pair).collect(),
+            pairs,
             layers: layers(options)?,
             notification: (!options.notification.is_null()).then(|| message.to_vec()),
             queue: queue.map(|queue| (queue.clone(), options.user_data)),

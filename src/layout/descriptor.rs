@@ -73,6 +73,13 @@ pub fn import(agent: &Arc<Agent>, bytes: &[u8]) -> Result<Arc<Layout>> {
     let payload = parse(bytes)?;
     let placement = validate(&payload)?;
     let Payload { agent: peer, process, tier, regions: descriptors, .. } = payload;
+    ensure!(
+        !process.is_gone(),
+        PeerLost,
+        "process {} of agent '{peer}', which exported the layout, has ended; one that runs now under that name has to \
+         export its own",
+        process.pid
+    );
     let claimed = descriptors.clone();
     let peer = agent.call(move |driver| {
         driver.check_remote(&peer, &claimed)?;

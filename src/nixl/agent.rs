@@ -206,11 +206,10 @@ struct Arrival {
 impl Work for Arrival {
     fn step(&mut self, driver: &mut Driver) -> Step {
         let over = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
-        let result = match driver.remote_arrived(&self.name) {
-            Ok(false) if over => Err(Error::new(Status::TimedOut, "it has not come in the time given")),
-            Ok(false) => return Step::Waiting,
-            Ok(true) => Ok(()),
-            Err(error) => Err(error),
+        let result = match driver.remote(&self.name) {
+            Err(error) if error.status() == Status::NotFound && !over => return Step::Waiting,
+            Err(error) if error.status() == Status::NotFound => Err(error.with_status(Status::TimedOut)),
+            arrived => arrived.map(|_| ()),
         };
         let _ = self.reply.send(result);
         Step::Done

@@ -103,13 +103,23 @@ impl Driver {
         }
     }
 
-    /// The peer of this name, if its metadata is loaded.
+    /// The peer of this name, if its metadata is loaded: by a call here, or by NIXL's listen thread.
     pub fn remote(&mut self, name: &str) -> Result<Arc<Remote>> {
-        self.remotes.get(name).cloned().ok_or_else(|| {
-            let message =
-                format!("agent '{}' has not loaded the metadata of agent '{name}'", self.display_name());
-            Error::new(Status::NotFound, message)
-        })
+        if let Some(remote) = self.remotes.get(name) {
+            return Ok(remote.clone());
+        }
+        let peer = c_string("the peer's name", name)?;
+        // SAFETY: live handles; a null list asks for the agent alone.
+        let status = unsafe { sys::nixl_capi_check_remote_md(self.agent, peer.as_ptr(), ptr::null_mut()) };
+        ensure!(
+            status == sys::NIXL_CAPI_SUCCESS,
+            NotFound,
+            "agent '{}' has not loaded the metadata of agent '{name}'",
+            self.display_name()
+        );
+        let remote = Remote::new(name);
+        self.remotes.insert(name.to_string(), remote.clone());
+        Ok(remote)
     }
 
     /// Whether a peer's metadata is loaded and covers all of `descriptors`.
@@ -160,18 +170,6 @@ impl Driver {
         // SAFETY: live handles.
         let status = unsafe { sys::nixl_capi_fetch_remote_md(self.agent, peer.as_ptr(), arguments.0) };
         check(status, || format!("fetch the metadata of agent '{name}' from {address}:{port}"))
-    }
-
-    /// Whether metadata that was requested has arrived; then the peer is known from here on.
-    pub fn remote_arrived(&mut self, name: &str) -> Result<bool> {
-        let peer = c_string("the peer's name", name)?;
-        // SAFETY: live handles; a null list asks for the agent alone.
-        let status = unsafe { sys::nixl_capi_check_remote_md(self.agent, peer.as_ptr(), ptr::null_mut()) };
-        let arrived = status == sys::NIXL_CAPI_SUCCESS;
-        if arrived {
-            self.remotes.entry(name.to_string()).or_insert_with(|| Remote::new(name));
-        }
-        Ok(arrived)
     }
 
     /// Sends the agent's own metadata to the listen thread of a peer.

@@ -45,6 +45,8 @@ pub enum Command {
 const COMMANDS_A_TURN: usize = 32;
 /// How long work in flight is polled without sleeping.
 const SPIN: Duration = Duration::from_micros(100);
+/// How long the thread stays awake after the last of its work: the next transfer often follows at once.
+const AWAKE: Duration = Duration::from_micros(50);
 /// The longest sleep between polls of work in flight.
 const SLEEP_IN_FLIGHT: Duration = Duration::from_micros(20);
 /// The longest sleep while all work waits for something slow.
@@ -132,6 +134,9 @@ impl Turns {
     }
 
     fn patience(&self, quiet: Duration, idle_poll: Option<Duration>) -> Patience {
+        if self.work.is_empty() && quiet < AWAKE {
+            return Patience::Spin;
+        }
         if self.work.is_empty() {
             return idle_poll.map_or(Patience::Forever, Patience::Sleep);
         }

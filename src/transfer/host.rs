@@ -20,31 +20,37 @@ const BYTES_A_THREAD: u64 = 2 << 20;
 
 /// A prepared copy.
 pub struct HostCopy {
-    plan: Arc<Chunks>,
+    chunks: Arc<Chunks>,
     layouts: [Arc<Layout>; 2],
     current: Mutex<Option<Arc<Job>>>,
 }
 
 impl HostCopy {
     /// Refuses a copy that would read what it has written.
-    pub fn prepare(source: &Arc<Layout>, destination: &Arc<Layout>, plan: Plan) -> Result<Self> {
-        ensure_apart(source, destination, plan.moves())?;
+    pub fn prepare(source: &Arc<Layout>, destination: &Arc<Layout>, plan: &Plan) -> Result<Self> {
+        let moves: Vec<_> = plan.moves(source.placement(), destination.placement()).collect();
+        ensure_apart(source, destination, &moves)?;
         let layouts = [source.clone(), destination.clone()];
-        Ok(Self { plan: Arc::new(Chunks::cut(plan)), layouts, current: Mutex::new(None) })
+        Ok(Self { chunks: Arc::new(Chunks::cut(moves)), layouts, current: Mutex::new(None) })
+    }
+
+    /// How many stretches of memory it moves.
+    pub fn moves(&self) -> u64 {
+        self.chunks.moves.len() as u64
     }
 
     /// Starts the copy; a small one is done when this returns.
     pub fn submit(&self, run: Run) {
         let job = Arc::new(Job {
             next: AtomicUsize::new(0),
-            left: AtomicUsize::new(self.plan.bounds.len()),
-            chunks: self.plan.clone(),
+            left: AtomicUsize::new(self.chunks.bounds.len()),
+            chunks: self.chunks.clone(),
             ending: Mutex::new(Some((self.layouts.clone(), run))),
         });
-        if self.plan.bytes <= INLINE {
+        if self.chunks.bytes <= INLINE {
             return job.run();
         }
-        let threads = (self.plan.bytes / BYTES_A_THREAD).clamp(1, Pool::parallelism() as u64) as usize;
+        let threads = (self.chunks.bytes / BYTES_A_THREAD).clamp(1, Pool::parallelism() as u64) as usize;
         *self.current() = Some(job.clone());
         Pool::get().run(&(job as Arc<dyn Shared>), threads);
     }
@@ -64,17 +70,17 @@ impl HostCopy {
 
 /// The moves, cut into shares of about equal size.
 struct Chunks {
-    moves: Plan,
+    moves: Vec<Move>,
     bytes: u64,
     /// Where each chunk begins: a move, and how far into it.
     bounds: Vec<(usize, u64)>,
 }
 
 impl Chunks {
-    fn cut(moves: Plan) -> Self {
+    fn cut(moves: Vec<Move>) -> Self {
         let mut bounds = vec![(0, 0)];
         let mut filled = 0;
-        for (index, each) in moves.moves().iter().enumerate() {
+        for (index, each) in moves.iter().enumerate() {
             let mut offset = 0;
             while each.size - offset > CHUNK - filled {
                 offset += CHUNK - filled;
@@ -83,11 +89,11 @@ impl Chunks {
             }
             filled += each.size - offset;
         }
-        Self { bytes: moves.bytes(), moves, bounds }
+        Self { bytes: moves.iter().map(|each| each.size).sum(), moves, bounds }
     }
 
     fn copy(&self, chunk: usize) {
-        let moves = self.moves.moves();
+        let moves = &self.moves;
         let (first, mut offset) = self.bounds[chunk];
         let (last, end) = self.bounds.get(chunk + 1).copied().unwrap_or((moves.len(), 0));
         for (index, each) in moves.iter().enumerate().take(last + 1).skip(first) {

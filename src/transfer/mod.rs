@@ -24,9 +24,9 @@ use crate::nixl::MemoryType;
 
 /// What to move, and whom to tell.
 #[derive(Default)]
-pub struct Request {
+pub struct Request<'a> {
     /// Blocks to move.
-    pub pairs: Vec<BlockPair>,
+    pub pairs: &'a [BlockPair],
     /// The layers of each; `None` for all.
     pub layers: Option<Layers>,
     /// Sent to the remote agent when all is done.
@@ -53,7 +53,8 @@ pub enum Path {
 /// A prepared move of blocks. It keeps its layouts alive, also while it is in flight and its handle is gone.
 pub struct Transfer {
     path: Path,
-    summary: Summary,
+    bytes: u64,
+    pieces: u64,
     engine: Engine,
     completion: Arc<Completion>,
     busy: Arc<AtomicBool>,
@@ -79,7 +80,7 @@ enum Engine {
 
 impl Transfer {
     /// Checks, plans and prepares; moves nothing.
-    pub fn create(source: &Arc<Layout>, destination: &Arc<Layout>, request: Request) -> Result<Self> {
+    pub fn create(source: &Arc<Layout>, destination: &Arc<Layout>, request: Request<'_>) -> Result<Self> {
         let path = choose(source, destination)?;
         let remote = matches!(path, Path::NixlRead | Path::NixlWrite);
         ensure!(
@@ -87,25 +88,23 @@ impl Transfer {
             InvalidArgument,
             "a notification goes to a remote agent, and neither layout is remote"
         );
-        let plan = Plan::new(source, destination, &request.pairs, request.layers)?;
-        let bytes = plan.bytes();
-        let completion = Arc::new(Completion::new(bytes, request.queue));
-        let mut summary =
-            Summary { bytes, pieces: plan.pieces(), moves: plan.moves().len() as u64, requests: 0 };
+        let plan = Plan::new(source, destination, request.pairs, request.layers)?;
+        let (bytes, pieces) = (plan.bytes(), plan.pieces());
         let engine = match path {
-            Path::Memcpy => Engine::Host(host::HostCopy::prepare(source, destination, plan)?),
+            Path::Memcpy => Engine::Host(host::HostCopy::prepare(source, destination, &plan)?),
             _ => {
-                let prepared =
-                    nixl::NixlMove::prepare(source, destination, path, plan, request.notification)?;
-                summary.requests = prepared.requests() as u64;
-                Engine::Nixl(prepared)
+                Engine::Nixl(nixl::NixlMove::prepare(source, destination, path, plan, request.notification)?)
             }
         };
-        Ok(Self { path, summary, engine, completion, busy: Arc::default() })
+        let completion = Arc::new(Completion::new(bytes, request.queue));
+        Ok(Self { path, bytes, pieces, engine, completion, busy: Arc::default() })
     }
 
     /// Starts it, or starts it again.
     pub fn submit(&self) -> Result<()> {
+        if let Engine::Nixl(requests) = &self.engine {
+            requests.ensure_reachable()?;
+        }
         ensure!(!self.busy.swap(true, Ordering::AcqRel), Busy, "the transfer is in flight");
         let run = completion::Run::start(self.completion.clone(), self.busy.clone());
         match &self.engine {
@@ -138,7 +137,11 @@ impl Transfer {
 
     /// Its size.
     pub fn summary(&self) -> Summary {
-        self.summary
+        let (moves, requests) = match &self.engine {
+            Engine::Host(copy) => (copy.moves(), 0),
+            Engine::Nixl(requests) => (requests.moves(), requests.requests()),
+        };
+        Summary { bytes: self.bytes, pieces: self.pieces, moves, requests }
     }
 
     /// How long its last finished run took.

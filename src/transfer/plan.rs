@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From block pairs to the fewest moves. Pure: addresses in, addresses out.
 
+mod runs;
+
 use crate::error::{Error, Result, Status, ensure};
-use crate::layout::{Layout, Placement, Unit};
+use crate::layout::{Layout, LayoutKind, Placement, Unit};
 
 /// A block of the source and the block of the destination it goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,15 +42,27 @@ pub struct Move {
     pub destination_region: u32,
 }
 
-/// What a transfer does, in order of destination.
+/// Blocks that follow each other on both sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// First block id in the source layout.
+    pub source: u32,
+    /// First block id in the destination layout.
+    pub destination: u32,
+    /// How many blocks.
+    pub length: u32,
+}
+
+/// What a transfer does, in order of destination. The moves are computed as they are asked for: a plan of many
+/// scattered blocks costs its user little more than reading their ids.
 #[derive(Debug)]
 pub struct Plan {
-    pairs: Vec<BlockPair>,
+    runs: Vec<Run>,
+    blocks: u64,
     layers: Layers,
-    unit: Unit,
+    shape: Shape,
     pieces: u64,
     bytes: u64,
-    moves: Vec<Move>,
 }
 
 impl Plan {
@@ -71,18 +85,21 @@ impl Plan {
     ) -> Result<Self> {
         source.geometry().ensure_same_blocks(destination.geometry())?;
         let layers = range(source, destination, layers)?;
-        let pairs = in_order(source, destination, pairs)?;
-        let dimensions = source.geometry().dimensions();
-        let pieces = product(&[pairs.len() as u64, layers.count, dimensions.outer_dim])?;
+        let runs = runs::find(pairs, blocks_of(source), blocks_of(destination))?;
+        let blocks = pairs.len() as u64;
+        let pieces = product(&[blocks, layers.count, source.geometry().dimensions().outer_dim])?;
         let bytes = product(&[pieces, source.geometry().piece_size()])?;
-        let shape = Shape::of(source, destination, layers);
-        let moves = shape.moves(source, destination, &pairs, layers);
-        Ok(Self { pairs, layers, unit: shape.unit, pieces, bytes, moves })
+        Ok(Self { runs, blocks, layers, shape: Shape::of(source, destination, layers), pieces, bytes })
     }
 
-    /// The pairs, in order of destination.
-    pub fn pairs(&self) -> &[BlockPair] {
-        &self.pairs
+    /// The runs of blocks, in order of destination.
+    pub fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// How many blocks are moved.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
     }
 
     /// The layers moved of each block.
@@ -92,7 +109,7 @@ impl Plan {
 
     /// The largest stretch that lies together in both layouts for every block.
     pub fn unit(&self) -> Unit {
-        self.unit
+        self.shape.unit
     }
 
     /// How many (block, layer, outer) are moved.
@@ -105,10 +122,24 @@ impl Plan {
         self.bytes
     }
 
-    /// The moves: no two can be joined.
-    pub fn moves(&self) -> &[Move] {
-        &self.moves
+    /// How many moves there are at most, without computing them.
+    pub fn most_moves(&self) -> u64 {
+        let per_layer = if self.shape.blocks_together { self.runs.len() as u64 } else { self.blocks };
+        per_layer * self.shape.layers * self.shape.outers
     }
+
+    /// The moves between the placements that were planned for. No two neighbours can be joined.
+    pub fn moves<'a>(
+        &'a self,
+        source: &'a Placement,
+        destination: &'a Placement,
+    ) -> impl Iterator<Item = Move> + 'a {
+        Joined { moves: self.shape.moves(source, destination, &self.runs, self.layers), last: None }
+    }
+}
+
+fn blocks_of(placement: &Placement) -> u64 {
+    placement.geometry().dimensions().num_blocks
 }
 
 fn product(factors: &[u64]) -> Result<u64> {
@@ -142,80 +173,16 @@ fn range(source: &Placement, destination: &Placement, layers: Option<Layers>) ->
     Ok(layers)
 }
 
-/// The pairs by ascending destination, so that runs of blocks are found; in range, and no destination twice.
-fn in_order(source: &Placement, destination: &Placement, pairs: &[BlockPair]) -> Result<Vec<BlockPair>> {
-    ensure!(!pairs.is_empty(), InvalidArgument, "there is no block to move");
-    let sources = source.geometry().dimensions().num_blocks;
-    let destinations = destination.geometry().dimensions().num_blocks;
-    let mut ascending = true;
-    let mut last = None;
-    for (index, pair) in pairs.iter().enumerate() {
-        if u64::from(pair.source) >= sources || u64::from(pair.destination) >= destinations {
-            return Err(out_of_range(index, *pair, sources, destinations));
-        }
-        ascending &= last < Some(pair.destination);
-        last = Some(pair.destination);
-    }
-    if ascending {
-        return Ok(pairs.to_vec());
-    }
-    // Ids are dense, so a table sorts them in one pass; a few pairs of a huge cache are not worth the table.
-    if destinations <= 16 * pairs.len() as u64 {
-        by_table(pairs, destinations as usize)
-    } else {
-        by_sorting(pairs)
-    }
-}
-
-fn by_table(pairs: &[BlockPair], destinations: usize) -> Result<Vec<BlockPair>> {
-    const NONE: u64 = u64::MAX;
-    let mut sources = vec![NONE; destinations];
-    for pair in pairs {
-        let slot = &mut sources[pair.destination as usize];
-        if *slot != NONE {
-            return Err(twice(pair.destination));
-        }
-        *slot = pair.source.into();
-    }
-    let mut ordered = Vec::with_capacity(pairs.len());
-    ordered.extend(
-        sources.iter().enumerate().filter(|(_, source)| **source != NONE).map(|(destination, source)| {
-            BlockPair { source: *source as u32, destination: destination as u32 }
-        }),
-    );
-    Ok(ordered)
-}
-
-fn by_sorting(pairs: &[BlockPair]) -> Result<Vec<BlockPair>> {
-    let mut ordered = pairs.to_vec();
-    ordered.sort_unstable_by_key(|pair| pair.destination);
-    match ordered.windows(2).find(|pair| pair[0].destination == pair[1].destination) {
-        Some(pair) => Err(twice(pair[0].destination)),
-        None => Ok(ordered),
-    }
-}
-
-#[cold]
-fn out_of_range(index: usize, pair: BlockPair, sources: u64, destinations: u64) -> Error {
-    let BlockPair { source, destination } = pair;
-    let message = format!(
-        "pair {index} moves block {source} to block {destination}; the source layout has {sources} blocks, the \
-         destination {destinations}"
-    );
-    Error::new(Status::OutOfRange, message)
-}
-
-#[cold]
-fn twice(destination: u32) -> Error {
-    Error::new(Status::InvalidArgument, format!("block {destination} is a destination twice"))
-}
-
 /// Which loops are left once everything that always lies together is one unit.
+#[derive(Debug)]
 struct Shape {
     unit: Unit,
     unit_size: u64,
     layers: u64,
     outers: u64,
+    /// Neighbouring blocks lie together on both sides, unit by unit.
+    blocks_together: bool,
+    /// A block's units are neighbours, so they are met one after the other.
     blocks_outermost: bool,
 }
 
@@ -225,11 +192,11 @@ impl Shape {
         let piece = sides[0].piece_size();
         let outer_dim = sides[0].dimensions().outer_dim;
         let whole = sides.iter().all(|side| side.dimensions().num_layers == layers.count);
-        let contiguous = sides.iter().all(|side| side.num_regions() == 1 && side.layer_stride() > 0);
+        let contiguous = sides.iter().all(|side| side.kind() == LayoutKind::FullyContiguous);
 
         let slots_together = outer_dim == 1 || sides.iter().all(|side| side.outer_stride() == piece);
         let layers_together = slots_together && contiguous;
-        let (unit, size) = match (slots_together, layers_together) {
+        let (unit, unit_size) = match (slots_together, layers_together) {
             (false, _) => (Unit::Piece, piece),
             (true, false) => (Unit::Layer, piece * outer_dim),
             (true, true) if whole => (Unit::Block, piece * outer_dim * layers.count),
@@ -238,66 +205,103 @@ impl Shape {
         };
         Self {
             unit,
-            unit_size: size,
+            unit_size,
             layers: if layers_together { 1 } else { layers.count },
             outers: if slots_together { 1 } else { outer_dim },
-            blocks_outermost: contiguous,
+            blocks_together: sides.iter().all(|side| side.block_stride() == unit_size),
+            blocks_outermost: contiguous && !layers_together,
         }
     }
 
-    /// Neighbours are met one after the other, so joining each move with the one before finds every run.
-    fn moves(
-        &self,
-        source: &Placement,
-        destination: &Placement,
-        pairs: &[BlockPair],
+    /// Every unit of every run, or whole runs where their blocks lie together. Neighbours in memory are neighbours
+    /// here, so joining each with the one before finds the largest moves.
+    fn moves<'a>(
+        &'a self,
+        source: &'a Placement,
+        destination: &'a Placement,
+        runs: &'a [Run],
         layers: Layers,
-    ) -> Vec<Move> {
-        let mut moves = Moves(Vec::new());
-        let mut push = |pair: &BlockPair, layer: u64, outer: u64| {
-            let (source_region, from) = source.address(pair.source.into(), layers.source + layer, outer);
-            let (destination_region, to) =
-                destination.address(pair.destination.into(), layers.destination + layer, outer);
-            moves.push(Move {
-                source: from,
-                destination: to,
-                size: self.unit_size,
-                source_region: source_region as u32,
-                destination_region: destination_region as u32,
-            });
-        };
-        if self.blocks_outermost {
-            for pair in pairs {
-                for layer in 0..self.layers {
-                    (0..self.outers).for_each(|outer| push(pair, layer, outer));
-                }
-            }
-        } else {
-            for layer in 0..self.layers {
-                for outer in 0..self.outers {
-                    pairs.iter().for_each(|pair| push(pair, layer, outer));
-                }
-            }
-        }
-        moves.0
+    ) -> impl Iterator<Item = Move> + 'a {
+        let (outer_runs, inner_runs) = if self.blocks_outermost { (runs, &[][..]) } else { (&[][..], runs) };
+        let blocks = move |runs: &'a [Run]| runs.iter().flat_map(move |run| self.stretches(*run));
+        let slots =
+            move || (0..self.layers).flat_map(move |layer| (0..self.outers).map(move |outer| (layer, outer)));
+        let lane = move |(layer, outer)| Lane::new(source, destination, layers, layer, outer);
+        let block_by_block = blocks(outer_runs)
+            .flat_map(move |stretch| slots().map(move |slot| lane(slot).at(stretch, self.unit_size)));
+        let slot_by_slot = slots().flat_map(move |slot| {
+            let lane = lane(slot);
+            blocks(inner_runs).map(move |stretch| lane.at(stretch, self.unit_size))
+        });
+        block_by_block.chain(slot_by_slot)
+    }
+
+    /// A run whole, or block by block.
+    fn stretches(&self, run: Run) -> impl Iterator<Item = Run> + use<> {
+        let (count, length) = if self.blocks_together { (1, run.length) } else { (run.length, 1) };
+        (0..count).map(move |i| Run { source: run.source + i, destination: run.destination + i, length })
     }
 }
 
-struct Moves(Vec<Move>);
+/// One layer and outer slot on both sides: from here an address is one product away.
+#[derive(Clone, Copy)]
+struct Lane {
+    source: (u32, u64, u64),
+    destination: (u32, u64, u64),
+}
 
-impl Moves {
-    #[inline]
-    fn push(&mut self, next: Move) {
-        if let Some(last) = self.0.last_mut()
-            && last.source + last.size == next.source
-            && last.destination + last.size == next.destination
-            && last.source_region == next.source_region
-            && last.destination_region == next.destination_region
-        {
-            last.size += next.size;
-        } else {
-            self.0.push(next);
+impl Lane {
+    fn new(source: &Placement, destination: &Placement, layers: Layers, layer: u64, outer: u64) -> Self {
+        let side = |placement: &Placement, first: u64| {
+            let (region, start) = placement.address(0, first + layer, outer);
+            (region as u32, start, placement.geometry().block_stride())
+        };
+        Self { source: side(source, layers.source), destination: side(destination, layers.destination) }
+    }
+
+    fn at(&self, blocks: Run, unit_size: u64) -> Move {
+        let (source_region, source, source_stride) = self.source;
+        let (destination_region, destination, destination_stride) = self.destination;
+        Move {
+            source: source + u64::from(blocks.source) * source_stride,
+            destination: destination + u64::from(blocks.destination) * destination_stride,
+            size: unit_size * u64::from(blocks.length),
+            source_region,
+            destination_region,
         }
+    }
+}
+
+/// Joins each move with the one before where both sides go on.
+struct Joined<I> {
+    moves: I,
+    last: Option<Move>,
+}
+
+impl<I: Iterator<Item = Move>> Iterator for Joined<I> {
+    type Item = Move;
+
+    fn next(&mut self) -> Option<Move> {
+        loop {
+            let next = self.moves.next();
+            match (&mut self.last, next) {
+                (Some(last), Some(next)) if last.goes_on_in(&next) => last.size += next.size,
+                (last, Some(next)) => match last.replace(next) {
+                    Some(done) => return Some(done),
+                    None => continue,
+                },
+                (last, None) => return last.take(),
+            }
+        }
+    }
+}
+
+impl Move {
+    fn goes_on_in(&self, next: &Self) -> bool {
+        self.source + self.size == next.source
+            && self.destination + self.size == next.destination
+            && self.source_region == next.source_region
+            && self.destination_region == next.destination_region
     }
 }
 
