@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+# The commands of this project; `make help` lists them. Everything they make lies under build/.
+
+export PATH := $(PATH):$(HOME)/.cargo/bin
+export CARGO_TARGET_DIR := $(CURDIR)/build/cargo
+# What set-up found, as the one NIXL that tests, demo and benchmarks load. Expanded after set-up has run.
+NIXL_LIBRARY = $$(cat build/nixl-library)
+WITH_NIXL = KVMEM_NIXL_LIBRARY="$(NIXL_LIBRARY)"
+
+TREE := build/cmake
+STARTED := $(shell date +%s)
+
+.DEFAULT_GOAL := all
+# One thing after the other, each with all cores; what runs inside must not look for this make's job server.
+.NOTPARALLEL:
+unexport MAKEFLAGS
+.PHONY: all help setup configure library build test lint rust-test c-test demo bench header clean
+
+all: build
+
+help:
+	@echo "make          set up, then build the library, the C tests, the benchmarks and the examples"
+	@echo "make test     all of that, then every check and every test"
+	@echo "make demo     install the package, build the prefill/decode program against it, run it"
+	@echo "              (DEMO_ARGS='--blocks 512' and the like go to the program)"
+	@echo "make bench    measure beside the references; rows and plots under build/bench"
+	@echo "              (BENCH_ARGS=--quick only sees that it works; bench/run --help tells more)"
+	@echo "make setup    only fetch what is missing: tools, crates, the NIXL wheel"
+	@echo "make lint     rustfmt and clippy"
+	@echo "make header   write include/kvmem.h anew from src/ffi"
+	@echo "make clean    remove build/"
+
+setup:
+	@scripts/setup.sh
+
+configure: setup
+	@cmake -S . -B $(TREE) -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVMEM_CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)" \
+	    -DKVMEM_TEST_NIXL_LIBRARY="$(NIXL_LIBRARY)" >/dev/null
+
+library: configure
+	@cmake --build $(TREE) --target kvmem
+
+build: configure
+	@cmake --build $(TREE)
+
+lint: setup
+	cargo fmt --check
+	cargo clippy --locked --all-targets -- -D warnings
+
+rust-test: setup
+	$(WITH_NIXL) cargo test --locked
+
+c-test: build
+	ctest --test-dir $(TREE) --output-on-failure
+
+test: lint rust-test c-test
+	@echo "make test: all passed, in $$(($$(date +%s) - $(STARTED))) s"
+
+# An outside project that knows nothing but the installed package.
+DEMO := build/demo
+demo: library
+	@cmake --install $(TREE) --prefix $(DEMO)/prefix >/dev/null
+	@cmake -S examples/cpp/prefill_decode -B $(DEMO)/build -G Ninja -DCMAKE_BUILD_TYPE=Release \
+	    -DCMAKE_PREFIX_PATH="$(CURDIR)/$(DEMO)/prefix" >/dev/null
+	@cmake --build $(DEMO)/build
+	@echo
+	@$(WITH_NIXL) $(DEMO)/build/prefill_decode $(DEMO_ARGS)
+
+bench: build
+	@$(WITH_NIXL) bench/run $(BENCH_ARGS)
+
+header: setup
+	KVMEM_BLESS=1 cargo test --locked --test header
+
+clean:
+	rm -rf build

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# install.sh TREE ORIGINAL MOVED SOURCE: installs the package to one prefix and moves it to another, so that nothing is
+# left where it was installed. Nothing in it may name the prefix, the build tree or the source tree.
+set -euo pipefail
+tree=$1 original=$2 moved=$3 source=$4
+
+rm -rf "$original" "$moved"
+"$CMAKE" --install "$tree" --prefix "$original" --strip
+mv "$original" "$moved"
+[[ ! -e $original ]]
+
+# The first alone: the source tree may hold the build tree, or the other way round.
+for path in "$original" "$tree" "$source"; do
+    if grep --recursive --fixed-strings --files-with-matches --text "$path" "$moved"; then
+        echo "these name $path"
+        exit 1
+    fi
+done

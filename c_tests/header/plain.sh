@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# plain.sh COMPILER HEADER: the header holds nothing that Go, Zig or another reader of C headers would stumble over.
+set -euo pipefail
+compiler=$1 header=$2
+
+# Prints the lines of the header on standard input that have no place in it, each under the reason.
+stumbling_blocks() {
+    local code
+    code=$("$compiler" -fpreprocessed -dD -E -P -x c - | grep -v '^#define __') # without comments
+    refuse 'includes more than stddef.h, stdint.h and stdbool.h' \
+        '^ *# *include' '<(stddef|stdint|stdbool)\.h>'
+    refuse 'a union' '\bunion\b'
+    refuse 'an inline function' '\binline\b|\)[[:space:]]*\{'
+    refuse 'a bitfield' ':[[:space:]]*[0-9]+[[:space:]]*;'
+    refuse 'variable arguments' '\.\.\.'
+    refuse 'a macro with parameters' '^ *# *define +[A-Za-z0-9_]+\('
+    refuse 'a macro that casts' '^ *# *define .*\([a-z_][a-z0-9_ ]*\**\)'
+}
+
+# refuse REASON PATTERN [ALLOWED]
+refuse() {
+    local lines
+    lines=$(grep -E "$2" <<<"$code" | grep -vE "${3:-^$}" || true)
+    [[ ! $lines ]] || printf '%s:\n%s\n' "$1" "$lines"
+}
+
+# The check has to see what it looks for before it may say that nothing is there.
+while IFS= read -r sample; do
+    [[ $(stumbling_blocks <<<"$sample") ]] || { echo "the check lets through: $sample"; exit 1; }
+done <<'EOS'
+#include <stdio.h>
+typedef union { int a; float b; } kvmem_either;
+static inline int kvmem_one(void) { return 1; }
+int kvmem_two(void) { return 2; }
+typedef struct { unsigned a : 3; } kvmem_bits;
+int kvmem_print(const char *format, ...);
+#define KVMEM_MAX(a, b) a
+#define KVMEM_ONE (uint64_t)1
+EOS
+
+found=$(stumbling_blocks <"$header")
+[[ ! $found ]] || { echo "$header"; echo "$found"; exit 1; }

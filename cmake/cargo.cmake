@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+# Builds the Rust library by cargo, stages it under its three names, and offers it as the target kvmem::kvmem.
+
+find_program(KVMEM_CARGO cargo HINTS "$ENV{CARGO_HOME}/bin" "$ENV{HOME}/.cargo/bin" DOC "cargo, which builds kvmem")
+if(NOT KVMEM_CARGO)
+    message(FATAL_ERROR "kvmem needs cargo to build and none was found. Install Rust by rustup, "
+                        "or give -DKVMEM_CARGO=/path/to/cargo")
+endif()
+
+set(default "${CMAKE_CURRENT_BINARY_DIR}/cargo")
+if(DEFINED ENV{CARGO_TARGET_DIR})
+    get_filename_component(default "$ENV{CARGO_TARGET_DIR}" ABSOLUTE)
+endif()
+set(KVMEM_CARGO_TARGET_DIR "${default}" CACHE PATH "Where cargo builds; several CMake trees may share it")
+
+# File names and line tables say kvmem/src/... and crates/... instead of where this machine keeps them. As a cargo
+# setting, and not in RUSTFLAGS, it yields to flags that a user sets.
+set(cargo_home "$ENV{CARGO_HOME}")
+if(NOT cargo_home)
+    set(cargo_home "$ENV{HOME}/.cargo")
+endif()
+set(remap "build.rustflags=['--remap-path-prefix=${CMAKE_CURRENT_SOURCE_DIR}=kvmem'\
+,'--remap-path-prefix=${cargo_home}/registry/src=crates']")
+
+set(KVMEM_STAGE "${CMAKE_CURRENT_BINARY_DIR}/lib")
+set(KVMEM_LINK_NAME libkvmem.so)
+set(KVMEM_SONAME ${KVMEM_LINK_NAME}.${PROJECT_VERSION_MAJOR})
+set(KVMEM_FILE_NAME ${KVMEM_LINK_NAME}.${PROJECT_VERSION})
+
+# Always the release profile: CMAKE_BUILD_TYPE speaks for the C and C++ around it. A new file is moved into place, so
+# that a process which has the old one mapped keeps it whole.
+file(GLOB_RECURSE rust_sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/src/*")
+add_custom_command(
+    OUTPUT "${KVMEM_STAGE}/${KVMEM_FILE_NAME}"
+    BYPRODUCTS "${KVMEM_STAGE}/${KVMEM_SONAME}" "${KVMEM_STAGE}/${KVMEM_LINK_NAME}"
+    COMMAND "${KVMEM_CARGO}" build --release --locked --lib --config "${remap}"
+        --target-dir "${KVMEM_CARGO_TARGET_DIR}"
+    COMMAND "${CMAKE_COMMAND}" -E make_directory "${KVMEM_STAGE}"
+    COMMAND "${CMAKE_COMMAND}" -E copy
+        "${KVMEM_CARGO_TARGET_DIR}/release/${KVMEM_LINK_NAME}" "${KVMEM_STAGE}/${KVMEM_FILE_NAME}.new"
+    COMMAND "${CMAKE_COMMAND}" -E rename
+        "${KVMEM_STAGE}/${KVMEM_FILE_NAME}.new" "${KVMEM_STAGE}/${KVMEM_FILE_NAME}"
+    COMMAND "${CMAKE_COMMAND}" -E create_symlink ${KVMEM_FILE_NAME} "${KVMEM_STAGE}/${KVMEM_SONAME}"
+    COMMAND "${CMAKE_COMMAND}" -E create_symlink ${KVMEM_SONAME} "${KVMEM_STAGE}/${KVMEM_LINK_NAME}"
+    DEPENDS ${rust_sources} Cargo.toml Cargo.lock
+    WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}"
+    COMMENT "Building ${KVMEM_FILE_NAME} by cargo"
+    USES_TERMINAL VERBATIM)
+add_custom_target(kvmem ALL DEPENDS "${KVMEM_STAGE}/${KVMEM_FILE_NAME}")
+
+add_library(kvmem::kvmem SHARED IMPORTED GLOBAL)
+add_dependencies(kvmem::kvmem kvmem)
+set_target_properties(kvmem::kvmem PROPERTIES
+    IMPORTED_LOCATION "${KVMEM_STAGE}/${KVMEM_FILE_NAME}"
+    IMPORTED_SONAME ${KVMEM_SONAME}
+    INTERFACE_INCLUDE_DIRECTORIES "${CMAKE_CURRENT_SOURCE_DIR}/include")

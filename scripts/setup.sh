@@ -1,0 +1,247 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Fetches all that building, testing and the demo need. Run it as often as you like: it adds only what is missing.
+#
+# KVMEM_NIXL_WHEEL    a pip requirement or a wheel file to take NIXL from   (default: nixl-cu12==1.5.1)
+# KVMEM_NIXL_LIBRARY  a libnixl_capi.so that is there already; no wheel is fetched then
+# KVMEM_PYTHON        the Python whose venv holds the wheel                 (default: python3)
+set -euo pipefail
+
+nixl_wheel=${KVMEM_NIXL_WHEEL:-nixl-cu12==1.5.1}
+[[ -f $nixl_wheel ]] && nixl_wheel=$(realpath "$nixl_wheel")
+own_nixl=${KVMEM_NIXL_LIBRARY:+$(realpath -m "$KVMEM_NIXL_LIBRARY")}
+python=${KVMEM_PYTHON:-python3}
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly venv=build/venv
+readonly log=build/setup.log              # output of the command that ran last
+readonly nixl_path_file=build/nixl-library # where NIXL was found; read by the Makefile
+readonly steps=6
+step=0
+line=
+ticker=
+
+main() {
+    mkdir -p build
+    exec 9>build/setup.lock
+    flock -n 9 || { echo "another set-up runs in this tree; waiting for it"; flock 9; }
+    trap stop_ticker EXIT
+    tools
+    rust
+    crates
+    python_environment
+    nixl_library
+    nixl_loads
+}
+
+# ---- the steps -------------------------------------------------------------------------------------------------------
+
+tools() {
+    begin "compilers and tools"
+    local missing
+    missing=$(missing_packages | xargs)
+    [[ $missing ]] || { done_with "cached"; return; }
+    has apt-get || fail "missing, and this machine has no apt-get: $missing" \
+        "Install what your distribution calls these Debian packages, then run this again."
+    # shellcheck disable=SC2086
+    apt_install $missing
+    missing=$(missing_packages | xargs)
+    [[ ! $missing ]] || fail "apt-get installed them, yet these do not answer: $missing" \
+        "kvmem needs cmake 3.20 and gcc 10 or newer: see that none older comes first in PATH."
+    done_with "installed"
+}
+
+rust() {
+    begin "Rust toolchain"
+    has cargo || fail "cargo was not found." \
+        "Install Rust $(msrv) or newer by rustup, open a new shell, then run this again."
+    local version
+    version=$(cargo --version) || fail "cargo does not run." "See what 'cargo --version' says in this directory."
+    version=$(cut -d ' ' -f 2 <<<"$version")
+    at_least "$version" "$(msrv)" || fail "Rust is $version, kvmem needs $(msrv) or newer." \
+        "With rustup: rustup update stable"
+    done_with "$version"
+}
+
+crates() {
+    begin "Rust crates"
+    cargo fetch --quiet --locked --offline &>/dev/null && { done_with "cached"; return; }
+    note "cargo fetch"
+    logged cargo fetch --locked || fail "cargo could not fetch what Cargo.lock names." \
+        "It needs the network once, or a mirror in ~/.cargo/config.toml."
+    done_with "fetched"
+}
+
+python_environment() {
+    begin "Python environment"
+    if [[ $own_nixl ]]; then
+        done_with "not needed, KVMEM_NIXL_LIBRARY is set"
+        return
+    fi
+    if [[ -e $venv/wheel && $(<"$venv/wheel") == "$(wheel_identity)" ]]; then
+        done_with "cached"
+        return
+    fi
+    logged "$python" -m venv --clear "$venv" || fail "'$python -m venv $venv' failed." \
+        "Name another Python with KVMEM_PYTHON, for example KVMEM_PYTHON=/usr/bin/python3."
+    done_with "made $venv"
+}
+
+nixl_library() {
+    begin "NIXL library"
+    if [[ $own_nixl ]]; then
+        [[ -f $own_nixl ]] || fail "KVMEM_NIXL_LIBRARY is $own_nixl, and no such file exists." \
+            "Correct it, or unset it to have $nixl_wheel fetched."
+        echo "$own_nixl" >"$nixl_path_file"
+        done_with "KVMEM_NIXL_LIBRARY"
+        return
+    fi
+    local outcome=cached
+    [[ -e $venv/wheel ]] || { install_wheel; outcome=installed; }
+    local found
+    found=$(find "$PWD/$venv" -name libnixl_capi.so -print -quit)
+    [[ $found ]] || fail "$nixl_wheel holds no libnixl_capi.so." \
+        "Unset KVMEM_NIXL_WHEEL, or name one that does, for example nixl-cu12==1.5.1."
+    wheel_identity >"$venv/wheel"
+    echo "$found" >"$nixl_path_file"
+    done_with "$outcome"
+}
+
+nixl_loads() {
+    begin "NIXL loads"
+    local path
+    path=$(<"$nixl_path_file")
+    logged "$python" -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$path" || fail "$path does not load." \
+        "It may be built for another processor or a newer C library; KVMEM_NIXL_WHEEL picks another wheel."
+    done_with "$path"
+}
+
+# ---- what they are made of -------------------------------------------------------------------------------------------
+
+# Prints the Debian packages of what does not answer here, however it was meant to be installed.
+missing_packages() {
+    has gcc || echo gcc
+    has g++ || echo g++
+    has clang++ || echo clang
+    has readelf || echo binutils
+    has make || echo make
+    has ninja || echo ninja-build
+    has pkg-config || echo pkg-config
+    at_least "$(cmake --version 2>/dev/null | awk 'NR == 1 { print $3 }')" 3.20 || echo cmake
+    has_libclang || echo libclang-dev
+    has "$python" || echo python3
+    "$python" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
+}
+
+has_libclang() {
+    [[ ${LIBCLANG_PATH:-} ]] || compgen -G '/usr/lib/llvm-*/lib/libclang.so' >/dev/null ||
+        compgen -G '/usr/lib*/libclang.so' >/dev/null
+}
+
+apt_install() {
+    local root=()
+    if ((EUID != 0)); then
+        has sudo || fail "not root, no sudo, and missing: $*" "As root: apt-get install $*"
+        sudo -n true 2>/dev/null || { [[ -t 0 ]] && echo && sudo -v; } ||
+            fail "sudo wants a password and there is no terminal to ask on." "Run once: sudo apt-get install $*"
+        root=(sudo)
+    fi
+    local apt=("${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -q -y)
+    note "apt-get install $*"
+    logged "${apt[@]}" update || apt_failed "apt-get update" "$@"
+    logged "${apt[@]}" install --no-install-recommends "$@" || apt_failed "apt-get install" "$@"
+}
+
+apt_failed() {
+    local command=$1
+    shift
+    if grep -qi 'could not get lock\|unable to lock\|unable to acquire' "$log"; then
+        fail "$command: another package manager holds the lock." "Let it finish, then run this again."
+    fi
+    fail "$command failed; missing: $*" "Without network, install these from your mirror, then run this again."
+}
+
+install_wheel() {
+    if [[ $nixl_wheel == *.whl && ! -f $nixl_wheel ]]; then
+        fail "KVMEM_NIXL_WHEEL is $nixl_wheel, and no such file exists." "Correct it, or unset it."
+    fi
+    note "pip install $nixl_wheel"
+    # NIXL's C library needs nothing of Python, so neither do we fetch what its Python face would.
+    logged "$venv/bin/python" -m pip install --disable-pip-version-check --retries 2 --no-input --no-compile \
+        --no-deps --only-binary :all: "$nixl_wheel" && return
+    if grep -qi 'connection\|retrying\|name resolution\|timed out\|ssl' "$log"; then
+        fail "pip cannot reach its package index for $nixl_wheel." \
+            "See to the network or proxy, or bring the wheel as a file: KVMEM_NIXL_WHEEL=/path/to/nixl_cu12-VERSION.whl"
+    fi
+    fail "pip has no $nixl_wheel for $("$venv/bin/python" --version) on $(uname -m)." \
+        "KVMEM_PYTHON picks another Python, KVMEM_NIXL_WHEEL another wheel."
+}
+
+# What the venv was filled from: a wheel file counts as another one once it is written anew.
+wheel_identity() {
+    if [[ -f $nixl_wheel ]]; then stat -c '%n %s %Y' "$nixl_wheel"; else echo "$nixl_wheel"; fi
+}
+
+msrv() { sed -n 's/^rust-version *= *"\(.*\)"/\1/p' Cargo.toml; }
+
+has() { command -v "$1" >/dev/null; }
+
+at_least() { [[ $(printf '%s\n' "$2" "$1" | sort -V | head -n 1) == "$2" ]]; }
+
+# ---- one line a step -------------------------------------------------------------------------------------------------
+
+begin() {
+    step=$((step + 1))
+    : >"$log"
+    line="[$step/$steps] $1 ... "
+    printf '%s' "$line"
+}
+
+# Adds to the line what takes its time now.
+note() {
+    line+="$1 ... "
+    printf '%s' "$1 ... "
+}
+
+done_with() {
+    [[ ! -t 1 ]] || printf '\r\033[K%s' "$line"
+    echo "ok ($1)"
+}
+
+# fail WHAT HOW
+fail() {
+    stop_ticker
+    echo "FAILED"
+    {
+        echo "  $1"
+        [[ ! -s $log ]] || { tail -n 4 "$log" | cut -c 1-150 | sed 's/^/  | /'; echo "  | (all of it: $log)"; }
+        echo "  $2"
+    } >&2
+    exit 1
+}
+
+# Runs a command into the log; on a terminal its line counts the seconds.
+logged() {
+    local status=0
+    [[ ! -t 1 ]] || { tick & ticker=$!; }
+    "$@" >"$log" 2>&1 </dev/null 9>&- || status=$?
+    stop_ticker
+    return "$status"
+}
+
+tick() {
+    local start=$SECONDS
+    while true; do
+        printf '\r\033[K%s%d s' "$line" $((SECONDS - start))
+        sleep 1
+    done
+}
+
+stop_ticker() {
+    [[ $ticker ]] || return 0
+    kill "$ticker" 2>/dev/null || true
+    wait "$ticker" 2>/dev/null || true
+    ticker=
+}
+
+main
