@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests that misuse every function: calls that must be refused, and one good handle of each kind.
+#ifndef KVMEM_TEST_CONTRACT_H
+#define KVMEM_TEST_CONTRACT_H
+
+#include "agents.h"
+#include "harness.h"
+
+#include <kvmem.h>
+#include <string.h>
+
+/* What outputs hold before a call that must set or leave them. */
+#define POISON ((void *)(uintptr_t)0x5A5A5A5A5A5A5A5A)
+
+/* Refused with this status, whether or not an error is asked for. */
+#define REFUSED(status, function, ...)                                                               \
+    do {                                                                                             \
+        EXPECT(status, function(__VA_ARGS__, ERR));                                                  \
+        CHECK_EQ(function(__VA_ARGS__, NULL), status);                                               \
+    } while (0)
+
+#define INVALID(function, ...) REFUSED(KVMEM_STATUS_INVALID_ARGUMENT, function, __VA_ARGS__)
+
+/* The same, and the output handle is NULL afterwards. */
+#define REFUSED_NULLS(output, status, function, ...)                                                 \
+    do {                                                                                             \
+        (output) = POISON;                                                                           \
+        EXPECT(status, function(__VA_ARGS__, ERR));                                                  \
+        CHECK((output) == NULL);                                                                     \
+        (output) = POISON;                                                                           \
+        CHECK_EQ(function(__VA_ARGS__, NULL), status);                                               \
+        CHECK((output) == NULL);                                                                     \
+    } while (0)
+
+#define INVALID_NULLS(output, function, ...)                                                         \
+    REFUSED_NULLS(output, KVMEM_STATUS_INVALID_ARGUMENT, function, __VA_ARGS__)
+
+/* The same, and the output structure or number is as it was. */
+#define REFUSED_KEEPS(output, status, function, ...)                                                 \
+    do {                                                                                             \
+        memset(&(output), 0x5A, sizeof(output));                                                     \
+        REFUSED(status, function, __VA_ARGS__);                                                      \
+        CHECK_FILLED(&(output), 0x5A, sizeof(output));                                               \
+    } while (0)
+
+#define INVALID_KEEPS(output, function, ...)                                                         \
+    REFUSED_KEEPS(output, KVMEM_STATUS_INVALID_ARGUMENT, function, __VA_ARGS__)
+
+/* One of each, in good order. `remote` is the layout of another agent of this process, which `far` is. */
+typedef struct world {
+    kvmem_agent *agent;
+    kvmem_agent *far;
+    kvmem_region *region;
+    kvmem_region *file; /* it has a name */
+    kvmem_registration *registration;
+    kv_side local; /* without an agent */
+    kv_side near;
+    kv_side far_side;
+    kvmem_layout *remote;
+    kvmem_queue *queue;
+    kvmem_transfer *transfer; /* near to remote, not submitted yet */
+    kvmem_transfer *copy;     /* local to local, not submitted yet */
+    kvmem_notifications *notifications;
+    kvmem_blob *blob;
+} world;
+
+void world_open(world *world);
+void world_close(world *world);
+
+/* A valid set of options over a layout of one pair. */
+kvmem_transfer_options world_transfer_options(void);
+
+#endif

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// Handles carried into a forked child: every use answers INVALID_STATE, destroying them harms nobody, and the
+// parent goes on as if there had been no child.
+#include "contract.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FORKED(function, ...) REFUSED(KVMEM_STATUS_INVALID_STATE, function, __VA_ARGS__)
+#define FORKED_NULLS(output, function, ...)                                                          \
+    REFUSED_NULLS(output, KVMEM_STATUS_INVALID_STATE, function, __VA_ARGS__)
+#define FORKED_KEEPS(output, function, ...)                                                          \
+    REFUSED_KEEPS(output, KVMEM_STATUS_INVALID_STATE, function, __VA_ARGS__)
+
+static world w;
+
+/* Runs `child` in a child made by fork alone. A failed check or a hang ends it otherwise than well. */
+static void in_a_forked_child(void (*child)(void)) {
+    const pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        test_leave_cases();
+        alarm(20); /* the parent's alarm is not inherited */
+        child();
+        _exit(0);
+    }
+    int state = 0;
+    CHECK_EQ(waitpid(pid, &state, 0), pid);
+    CHECK(WIFEXITED(state));
+    CHECK_EQ(WEXITSTATUS(state), 0);
+}
+
+static void use_regions(void) {
+    char text[64];
+    size_t size = 0;
+    kvmem_region *region = NULL;
+    kvmem_region_info info;
+    kvmem_registration *registration = NULL;
+    kvmem_registration_info registration_info;
+    FORKED_NULLS(region, kvmem_region_create_view, w.region, 0, 1, &region);
+    FORKED_KEEPS(info, kvmem_region_get_info, w.region, &info);
+    FORKED_KEEPS(size, kvmem_region_get_path, w.file, text, sizeof(text), &size);
+    FORKED_KEEPS(size, kvmem_region_get_agent, w.region, 0, text, sizeof(text), &size);
+    FORKED(kvmem_region_sync, w.file);
+    FORKED_NULLS(registration, kvmem_region_register, w.region, w.far, &registration);
+    FORKED_KEEPS(registration_info, kvmem_registration_get_info, w.registration, &registration_info);
+    FORKED(kvmem_registration_deregister, w.registration);
+}
+
+static void use_agents(void) {
+    kvmem_agent *agent = NULL;
+    kvmem_blob *blob = NULL;
+    kvmem_notifications *taken = NULL;
+    FORKED_NULLS(agent, kvmem_agent_create, "child", NULL, &agent); /* UCX does not live through a fork */
+    FORKED(kvmem_nixl_load, NULL);
+    FORKED(kvmem_agent_create_backend, w.agent, "POSIX", NULL, 0);
+    FORKED_NULLS(blob, kvmem_agent_get_local_metadata, w.agent, &blob);
+    FORKED_NULLS(blob, kvmem_agent_load_remote_metadata, w.agent, "x", 1, &blob);
+    FORKED(kvmem_agent_check_remote_metadata, w.agent, "far");
+    FORKED(kvmem_agent_invalidate_remote_metadata, w.agent, "far");
+    FORKED(kvmem_agent_fetch_remote_metadata, w.agent, "far", "127.0.0.1", 1, 0);
+    FORKED(kvmem_agent_send_local_metadata, w.agent, "127.0.0.1", 1);
+    FORKED(kvmem_agent_notify, w.agent, "far", "x", 1);
+    FORKED_NULLS(taken, kvmem_agent_take_notifications, w.agent, 0, &taken);
+}
+
+static void use_layouts(void) {
+    char text[64];
+    size_t size = 0;
+    kvmem_block block;
+    kvmem_layout_strides strides;
+    kvmem_layout_info info;
+    kvmem_region *region = NULL;
+    kvmem_blob *blob = NULL;
+    kvmem_layout *layout = NULL;
+    FORKED_KEEPS(block, kvmem_layout_get_block, w.local.layout, 0, 0, 0, &block);
+    FORKED_KEEPS(strides, kvmem_layout_get_strides, w.local.layout, &strides);
+    FORKED_KEEPS(info, kvmem_layout_get_info, w.local.layout, &info);
+    FORKED_KEEPS(size, kvmem_layout_get_agent, w.near.layout, text, sizeof(text), &size);
+    FORKED_NULLS(region, kvmem_layout_get_region, w.local.layout, 0, &region);
+    FORKED_NULLS(blob, kvmem_layout_export, w.near.layout, &blob);
+    FORKED_NULLS(layout, kvmem_layout_import, w.agent, "x", 1, &layout);
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &config;
+    options.source = KVMEM_LAYOUT_REGIONS;
+    options.regions = &w.region;
+    options.count = 1;
+    FORKED_NULLS(layout, kvmem_layout_build, &options, &layout);
+}
+
+static void use_transfers(void) {
+    int32_t fd = 0;
+    size_t count = 0;
+    kvmem_completion completion;
+    kvmem_transfer *transfer = NULL;
+    kvmem_transfer_info info;
+    const kvmem_transfer_options options = world_transfer_options();
+    FORKED_KEEPS(fd, kvmem_queue_get_fd, w.queue, &fd);
+    FORKED_KEEPS(count, kvmem_queue_poll, w.queue, &completion, 1, &count);
+    FORKED_KEEPS(count, kvmem_queue_wait, w.queue, KVMEM_TIMEOUT_FOREVER, &completion, 1, &count);
+    FORKED_NULLS(transfer, kvmem_transfer_create, w.local.layout, w.local.layout, &options, &transfer);
+    FORKED(kvmem_transfer_submit, w.copy);
+    FORKED(kvmem_transfer_submit, w.transfer);
+    FORKED(kvmem_transfer_poll, w.copy);
+    FORKED(kvmem_transfer_wait, w.copy, KVMEM_TIMEOUT_FOREVER);
+    FORKED_KEEPS(info, kvmem_transfer_get_info, w.copy, &info);
+}
+
+static void destroy_everything(void) {
+    world_close(&w);
+}
+
+/* Memory of its own a child may have: nothing of the parent's is needed for it. */
+static void start_afresh(void) {
+    kvmem_system_options options;
+    kvmem_system_options_init(&options, sizeof(options));
+    options.size = 4096;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_system(&options, &region, ERR));
+    kvmem_region_info info;
+    EXPECT_OK(kvmem_region_get_info(region, &info, ERR));
+    memset((void *)(uintptr_t)info.address, 1, info.size);
+    kvmem_region_destroy(region);
+}
+
+/* The threads that copy were the parent's: a child's transfer works or is refused, and does not hang. */
+static void copy_afresh(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kv_side side;
+    kv_side_open(&side, &config, NULL, 1);
+    const kvmem_transfer_options options = world_transfer_options();
+    kvmem_transfer *transfer = NULL;
+    kvmem_status status = kvmem_transfer_create(side.layout, side.layout, &options, &transfer, ERR);
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_transfer_submit(transfer, ERR);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_transfer_wait(transfer, SECONDS(10), ERR);
+    }
+    CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_INVALID_STATE);
+    kvmem_transfer_destroy(transfer);
+    kv_side_close(&side);
+}
+
+static void expect_parent_works(void) {
+    EXPECT_OK(kvmem_transfer_submit(w.copy, ERR));
+    EXPECT_OK(kvmem_transfer_wait(w.copy, PATIENCE, ERR));
+    EXPECT_OK(kvmem_transfer_submit(w.transfer, ERR));
+    EXPECT_OK(kvmem_transfer_wait(w.transfer, PATIENCE, ERR));
+}
+
+static void open_world(void) {
+    world_open(&w);
+    expect_parent_works(); /* so that every thread there will be, is */
+}
+
+#define IN_CHILD(what)                                                                               \
+    static void what##_in_a_child(void) {                                                            \
+        in_a_forked_child(what);                                                                     \
+        expect_parent_works();                                                                       \
+    }
+IN_CHILD(use_regions)
+IN_CHILD(use_agents)
+IN_CHILD(use_layouts)
+IN_CHILD(use_transfers)
+IN_CHILD(destroy_everything)
+IN_CHILD(start_afresh)
+IN_CHILD(copy_afresh)
+
+static void close_world(void) {
+    world_close(&w);
+}
+
+static const test_case cases[] = {
+    CASE(open_world),
+    CASE(use_regions_in_a_child),
+    CASE(use_agents_in_a_child),
+    CASE(use_layouts_in_a_child),
+    CASE(use_transfers_in_a_child),
+    CASE(destroy_everything_in_a_child),
+    CASE(start_afresh_in_a_child),
+    CASE(copy_afresh_in_a_child),
+    CASE(close_world),
+};
+TEST_MAIN

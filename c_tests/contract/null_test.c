@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// NULL in every pointer slot of every function: refused, or allowed where the header says so, and never more.
+#include "contract.h"
+
+static world w;
+
+static void status_version_and_errors(void) {
+    CHECK(kvmem_status_name(KVMEM_STATUS_OK) != NULL);
+    CHECK(kvmem_status_message(KVMEM_STATUS_OK) != NULL);
+    CHECK(kvmem_version_string() != NULL);
+    CHECK(kvmem_version_number() > 0);
+    CHECK_EQ(kvmem_abi_version(), KVMEM_ABI_VERSION);
+    CHECK(kvmem_path_name(0) != NULL);
+    CHECK_EQ(kvmem_error_status(NULL), KVMEM_STATUS_OK);
+    CHECK_STR(kvmem_error_message(NULL, NULL), "");
+    kvmem_error_cause cause;
+    CHECK_EQ(kvmem_error_get_cause(NULL, &cause), KVMEM_STATUS_INVALID_ARGUMENT);
+    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_queue_create(NULL, ERR));
+    CHECK_EQ(kvmem_error_get_cause(test_last_error(), NULL), KVMEM_STATUS_INVALID_ARGUMENT);
+    CHECK_HAS(kvmem_error_message(test_last_error(), NULL), "queue");
+    kvmem_error_destroy(NULL);
+}
+
+static void log_and_libraries(void) {
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, NULL, NULL, ERR)); /* NULL switches it off */
+    EXPECT_OK(kvmem_nixl_load(NULL, ERR)); /* NULL is the environment's */
+    char path[4096];
+    INVALID(kvmem_nixl_get_path, path, sizeof(path), NULL);
+    size_t size = 0;
+    INVALID_KEEPS(size, kvmem_nixl_get_path, NULL, sizeof(path), &size);
+    INVALID(kvmem_cuda_get_info, NULL);
+}
+
+static void blobs(void) {
+    CHECK(kvmem_blob_data(NULL) == NULL);
+    CHECK_EQ(kvmem_blob_size(NULL), 0);
+    kvmem_blob_destroy(NULL);
+}
+
+static void options_are_initialised_or_left(void) {
+    kvmem_system_options_init(NULL, sizeof(kvmem_system_options));
+    kvmem_disk_options_init(NULL, sizeof(kvmem_disk_options));
+    kvmem_adopt_options_init(NULL, sizeof(kvmem_adopt_options));
+    kvmem_agent_options_init(NULL, sizeof(kvmem_agent_options));
+    kvmem_layout_config_init(NULL, sizeof(kvmem_layout_config));
+    kvmem_layout_options_init(NULL, sizeof(kvmem_layout_options));
+    kvmem_transfer_options_init(NULL, sizeof(kvmem_transfer_options));
+}
+
+static void regions(void) {
+    kvmem_system_options system;
+    kvmem_disk_options disk;
+    kvmem_adopt_options adopt;
+    kvmem_system_options_init(&system, sizeof(system));
+    kvmem_disk_options_init(&disk, sizeof(disk));
+    kvmem_adopt_options_init(&adopt, sizeof(adopt));
+    system.size = disk.size = adopt.size = 4096;
+    kvmem_region *region = NULL;
+    INVALID_NULLS(region, kvmem_region_create_system, NULL, &region);
+    INVALID(kvmem_region_create_system, &system, NULL);
+    INVALID_NULLS(region, kvmem_region_create_disk, NULL, &region);
+    INVALID(kvmem_region_create_disk, &disk, NULL);
+    INVALID_NULLS(region, kvmem_region_adopt_host, NULL, &region);
+    INVALID_NULLS(region, kvmem_region_adopt_host, &adopt, &region); /* its address is NULL */
+    adopt.address = &w;
+    INVALID(kvmem_region_adopt_host, &adopt, NULL);
+    INVALID_NULLS(region, kvmem_region_create_view, NULL, 0, 1, &region);
+    INVALID(kvmem_region_create_view, w.region, 0, 1, NULL);
+    kvmem_region_destroy(NULL);
+}
+
+static void region_answers(void) {
+    kvmem_region_info info;
+    INVALID_KEEPS(info, kvmem_region_get_info, NULL, &info);
+    INVALID(kvmem_region_get_info, w.region, NULL);
+    char text[64];
+    size_t size = 0;
+    INVALID_KEEPS(size, kvmem_region_get_path, NULL, text, sizeof(text), &size);
+    INVALID(kvmem_region_get_path, w.file, text, sizeof(text), NULL);
+    INVALID_KEEPS(size, kvmem_region_get_path, w.file, NULL, sizeof(text), &size);
+    INVALID_KEEPS(size, kvmem_region_get_agent, NULL, 0, text, sizeof(text), &size);
+    INVALID_KEEPS(size, kvmem_region_get_agent, w.region, 0, NULL, sizeof(text), &size);
+    INVALID(kvmem_region_get_agent, w.region, 0, text, sizeof(text), NULL);
+    INVALID(kvmem_region_sync, NULL);
+}
+
+static void agents(void) {
+    kvmem_agent *agent = NULL;
+    INVALID_NULLS(agent, kvmem_agent_create, NULL, NULL, &agent);
+    INVALID(kvmem_agent_create, "agent", NULL, NULL);
+    CHECK(kvmem_agent_name(NULL) == NULL);
+    const kvmem_parameter parameter = {"key", "value"};
+    INVALID(kvmem_agent_create_backend, NULL, "UCX", &parameter, 1);
+    INVALID(kvmem_agent_create_backend, w.agent, NULL, &parameter, 1);
+    INVALID(kvmem_agent_create_backend, w.agent, "MOCK", NULL, 1);
+    kvmem_agent_destroy(NULL);
+}
+
+static void metadata(void) {
+    kvmem_blob *blob = NULL;
+    INVALID_NULLS(blob, kvmem_agent_get_local_metadata, NULL, &blob);
+    INVALID(kvmem_agent_get_local_metadata, w.agent, NULL);
+    INVALID_NULLS(blob, kvmem_agent_load_remote_metadata, NULL, "x", 1, &blob);
+    INVALID_NULLS(blob, kvmem_agent_load_remote_metadata, w.agent, NULL, 1, &blob);
+    INVALID(kvmem_agent_check_remote_metadata, NULL, "far");
+    INVALID(kvmem_agent_check_remote_metadata, w.agent, NULL);
+    INVALID(kvmem_agent_invalidate_remote_metadata, NULL, "far");
+    INVALID(kvmem_agent_invalidate_remote_metadata, w.agent, NULL);
+    INVALID(kvmem_agent_fetch_remote_metadata, NULL, "far", "127.0.0.1", 1, 0);
+    INVALID(kvmem_agent_fetch_remote_metadata, w.agent, NULL, "127.0.0.1", 1, 0);
+    INVALID(kvmem_agent_fetch_remote_metadata, w.agent, "far", NULL, 1, 0);
+    INVALID(kvmem_agent_send_local_metadata, NULL, "127.0.0.1", 1);
+    INVALID(kvmem_agent_send_local_metadata, w.agent, NULL, 1);
+}
+
+static void notifications(void) {
+    INVALID(kvmem_agent_notify, NULL, "far", "x", 1);
+    INVALID(kvmem_agent_notify, w.agent, NULL, "x", 1);
+    INVALID(kvmem_agent_notify, w.agent, "far", NULL, 1);
+    kvmem_notifications *taken = NULL;
+    INVALID_NULLS(taken, kvmem_agent_take_notifications, NULL, 0, &taken);
+    INVALID(kvmem_agent_take_notifications, w.agent, 0, NULL);
+    CHECK_EQ(kvmem_notifications_count(NULL), 0);
+    CHECK_EQ(kvmem_notifications_count(w.notifications), 1);
+    kvmem_notification notification;
+    INVALID_KEEPS(notification, kvmem_notifications_get, NULL, 0, &notification);
+    INVALID(kvmem_notifications_get, w.notifications, 0, NULL);
+    kvmem_notifications_destroy(NULL);
+}
+
+static void registrations(void) {
+    kvmem_registration *registration = NULL;
+    INVALID_NULLS(registration, kvmem_region_register, NULL, w.agent, &registration);
+    INVALID_NULLS(registration, kvmem_region_register, w.region, NULL, &registration);
+    INVALID(kvmem_region_register, w.region, w.agent, NULL);
+    kvmem_registration_info info;
+    INVALID_KEEPS(info, kvmem_registration_get_info, NULL, &info);
+    INVALID(kvmem_registration_get_info, w.registration, NULL);
+    INVALID(kvmem_registration_deregister, NULL);
+    kvmem_registration_destroy(NULL);
+}
+
+static void layouts(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kvmem_layout_requirements needs;
+    INVALID_KEEPS(needs, kvmem_layout_get_requirements, NULL, &needs);
+    INVALID(kvmem_layout_get_requirements, &config, NULL);
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.source = KVMEM_LAYOUT_REGIONS;
+    options.count = 1;
+    kvmem_layout *layout = NULL;
+    INVALID_NULLS(layout, kvmem_layout_build, NULL, &layout);
+    INVALID_NULLS(layout, kvmem_layout_build, &options, &layout); /* no configuration */
+    options.config = &config;
+    INVALID_NULLS(layout, kvmem_layout_build, &options, &layout); /* no regions */
+    options.source = KVMEM_LAYOUT_REGISTRATIONS;
+    INVALID_NULLS(layout, kvmem_layout_build, &options, &layout); /* no registrations */
+    kvmem_registration *missing = NULL;
+    options.registrations = &missing;
+    options.agent = w.agent;
+    INVALID_NULLS(layout, kvmem_layout_build, &options, &layout);
+    options.registrations = &w.registration;
+    INVALID(kvmem_layout_build, &options, NULL);
+    kvmem_layout_destroy(NULL);
+}
+
+static void layout_answers(void) {
+    kvmem_block block;
+    INVALID_KEEPS(block, kvmem_layout_get_block, NULL, 0, 0, 0, &block);
+    INVALID(kvmem_layout_get_block, w.local.layout, 0, 0, 0, NULL);
+    kvmem_layout_strides strides;
+    INVALID_KEEPS(strides, kvmem_layout_get_strides, NULL, &strides);
+    INVALID(kvmem_layout_get_strides, w.local.layout, NULL);
+    kvmem_layout_info info;
+    INVALID_KEEPS(info, kvmem_layout_get_info, NULL, &info);
+    INVALID(kvmem_layout_get_info, w.local.layout, NULL);
+    char name[16];
+    size_t size = 0;
+    INVALID_KEEPS(size, kvmem_layout_get_agent, NULL, name, sizeof(name), &size);
+    INVALID_KEEPS(size, kvmem_layout_get_agent, w.near.layout, NULL, sizeof(name), &size);
+    INVALID(kvmem_layout_get_agent, w.near.layout, name, sizeof(name), NULL);
+    kvmem_region *region = NULL;
+    INVALID_NULLS(region, kvmem_layout_get_region, NULL, 0, &region);
+    INVALID(kvmem_layout_get_region, w.local.layout, 0, NULL);
+}
+
+static void shares(void) {
+    kvmem_blob *blob = NULL;
+    INVALID_NULLS(blob, kvmem_layout_export, NULL, &blob);
+    INVALID(kvmem_layout_export, w.near.layout, NULL);
+    const void *data = kvmem_blob_data(w.blob);
+    const size_t size = kvmem_blob_size(w.blob);
+    kvmem_layout *layout = NULL;
+    INVALID_NULLS(layout, kvmem_layout_import, NULL, data, size, &layout);
+    INVALID_NULLS(layout, kvmem_layout_import, w.far, NULL, size, &layout);
+    INVALID(kvmem_layout_import, w.far, data, size, NULL);
+}
+
+static void queues(void) {
+    INVALID(kvmem_queue_create, NULL);
+    int32_t fd = 0;
+    INVALID_KEEPS(fd, kvmem_queue_get_fd, NULL, &fd);
+    INVALID(kvmem_queue_get_fd, w.queue, NULL);
+    kvmem_completion completion;
+    size_t count = 0;
+    INVALID_KEEPS(count, kvmem_queue_poll, NULL, &completion, 1, &count);
+    INVALID_KEEPS(count, kvmem_queue_poll, w.queue, NULL, 1, &count);
+    INVALID(kvmem_queue_poll, w.queue, &completion, 1, NULL);
+    INVALID_KEEPS(count, kvmem_queue_wait, NULL, 0, &completion, 1, &count);
+    INVALID_KEEPS(count, kvmem_queue_wait, w.queue, 0, NULL, 1, &count);
+    INVALID(kvmem_queue_wait, w.queue, 0, &completion, 1, NULL);
+    kvmem_queue_destroy(NULL);
+}
+
+static void transfers(void) {
+    kvmem_transfer_options options = world_transfer_options();
+    const kvmem_layout *layout = w.local.layout;
+    kvmem_transfer *transfer = NULL;
+    INVALID_NULLS(transfer, kvmem_transfer_create, NULL, layout, &options, &transfer);
+    INVALID_NULLS(transfer, kvmem_transfer_create, layout, NULL, &options, &transfer);
+    INVALID_NULLS(transfer, kvmem_transfer_create, layout, layout, NULL, &transfer);
+    INVALID(kvmem_transfer_create, layout, layout, &options, NULL);
+    options.pairs = NULL;
+    INVALID_NULLS(transfer, kvmem_transfer_create, layout, layout, &options, &transfer);
+    options = world_transfer_options();
+    options.notification_size = 1; /* of nothing */
+    INVALID_NULLS(transfer, kvmem_transfer_create, w.near.layout, w.remote, &options, &transfer);
+    INVALID(kvmem_transfer_submit, NULL);
+    INVALID(kvmem_transfer_poll, NULL);
+    INVALID(kvmem_transfer_wait, NULL, 0);
+    kvmem_transfer_info info;
+    INVALID_KEEPS(info, kvmem_transfer_get_info, NULL, &info);
+    INVALID(kvmem_transfer_get_info, w.copy, NULL);
+    kvmem_transfer_destroy(NULL);
+}
+
+/* After all that, everything still works. */
+static void the_world_is_unharmed(void) {
+    EXPECT_OK(kvmem_transfer_submit(w.copy, ERR));
+    EXPECT_OK(kvmem_transfer_wait(w.copy, PATIENCE, ERR));
+    EXPECT_OK(kvmem_transfer_submit(w.transfer, ERR));
+    EXPECT_OK(kvmem_transfer_wait(w.transfer, PATIENCE, ERR));
+    EXPECT_OK(kvmem_agent_check_remote_metadata(w.agent, "far", ERR));
+    EXPECT_OK(kvmem_region_sync(w.file, ERR));
+    world_close(&w);
+}
+
+static void open_world(void) {
+    world_open(&w);
+}
+
+static const test_case cases[] = {
+    CASE(open_world),
+    CASE(status_version_and_errors),
+    CASE(log_and_libraries),
+    CASE(blobs),
+    CASE(options_are_initialised_or_left),
+    CASE(regions),
+    CASE(region_answers),
+    CASE(agents),
+    CASE(metadata),
+    CASE(notifications),
+    CASE(registrations),
+    CASE(layouts),
+    CASE(layout_answers),
+    CASE(shares),
+    CASE(queues),
+    CASE(transfers),
+    CASE(the_world_is_unharmed),
+};
+TEST_MAIN

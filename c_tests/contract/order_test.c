@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Right calls at the wrong time: too early, twice, after the end, and with one thing in two places.
+#include "contract.h"
+
+static world w;
+
+static void open_world(void) {
+    char path[4096];
+    size_t size = 0;
+    REFUSED_KEEPS(size, KVMEM_STATUS_INVALID_STATE, kvmem_nixl_get_path, path, sizeof(path), &size);
+    world_open(&w);
+}
+
+static void close_world(void) {
+    world_close(&w);
+}
+
+static void a_transfer_has_no_result_before_it_is_submitted(void) {
+    REFUSED(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll, w.copy);
+    REFUSED(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_wait, w.copy, 0);
+    REFUSED(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll, w.transfer);
+    REFUSED(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_wait, w.transfer, 0);
+}
+
+static void a_layout_comes_after_what_it_is_made_of(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    kvmem_layout *layout = NULL;
+    INVALID_NULLS(layout, kvmem_layout_build, &options, &layout);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "config", kvmem_layout_build(&options, &layout, ERR));
+    options.config = &config;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "source", kvmem_layout_build(&options, &layout, ERR));
+    options.source = KVMEM_LAYOUT_REGIONS;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "regions", kvmem_layout_build(&options, &layout, ERR));
+    options.source = KVMEM_LAYOUT_REGISTRATIONS;
+    options.agent = w.agent;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "regions", kvmem_layout_build(&options, &layout, ERR));
+}
+
+static void one_region_is_not_two_layers(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    kvmem_region *regions[] = {w.region, w.region, w.region};
+    kvmem_registration *registrations[] = {w.registration, w.registration, w.registration};
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &config;
+    options.source = KVMEM_LAYOUT_REGIONS;
+    options.regions = regions;
+    options.count = 3;
+    kvmem_layout *layout = NULL;
+    INVALID_NULLS(layout, kvmem_layout_build, &options, &layout);
+    options.regions = NULL;
+    options.source = KVMEM_LAYOUT_REGISTRATIONS;
+    options.registrations = registrations;
+    options.agent = w.agent;
+    INVALID_NULLS(layout, kvmem_layout_build, &options, &layout);
+}
+
+static void registering_twice_and_deregistering_twice(void) {
+    kvmem_registration *again = NULL;
+    REFUSED_NULLS(again, KVMEM_STATUS_ALREADY_EXISTS, kvmem_region_register, w.region, w.agent, &again);
+    EXPECT_OK(kvmem_registration_deregister(w.registration, ERR));
+    REFUSED(KVMEM_STATUS_INVALID_STATE, kvmem_registration_deregister, w.registration);
+    kvmem_registration_destroy(w.registration);
+    w.registration = NULL;
+    EXPECT_OK(kvmem_region_register(w.region, w.agent, &w.registration, ERR));
+}
+
+static void a_backend_twice(void) {
+    REFUSED(KVMEM_STATUS_ALREADY_EXISTS, kvmem_agent_create_backend, w.agent, "UCX", NULL, 0);
+}
+
+static void library_twice(void) {
+    EXPECT_OK(kvmem_nixl_load(NULL, ERR));
+    REFUSED(KVMEM_STATUS_ALREADY_EXISTS, kvmem_nixl_load, "/nonexistent/libnixl_capi.so");
+}
+
+static void peers_must_be_known_first(void) {
+    const kvmem_status missing = KVMEM_STATUS_NOT_FOUND;
+    REFUSED(missing, kvmem_agent_check_remote_metadata, w.agent, "nobody");
+    REFUSED(missing, kvmem_agent_invalidate_remote_metadata, w.agent, "nobody");
+    REFUSED(missing, kvmem_agent_notify, w.agent, "nobody", "x", 1);
+    kvmem_layout *layout = NULL; /* exported by `near`, whom `far` has been told of; a third has not */
+    kvmem_agent *third = agent_open("third");
+    REFUSED_NULLS(layout, missing, kvmem_layout_import, third, kvmem_blob_data(w.blob),
+                  kvmem_blob_size(w.blob), &layout);
+    kvmem_agent_destroy(third);
+}
+
+static void descriptors_must_have_bytes(void) {
+    kvmem_layout *layout = NULL;
+    REFUSED_NULLS(layout, KVMEM_STATUS_CORRUPT, kvmem_layout_import, w.far, "", 0, &layout);
+    kvmem_blob *name = NULL;
+    INVALID_NULLS(name, kvmem_agent_load_remote_metadata, w.agent, "", 0, &name);
+}
+
+static void indices_past_the_end(void) {
+    const kvmem_status outside = KVMEM_STATUS_OUT_OF_RANGE;
+    kvmem_notification notification;
+    REFUSED_KEEPS(notification, outside, kvmem_notifications_get, w.notifications, 1, &notification);
+    REFUSED_KEEPS(notification, outside, kvmem_notifications_get, w.notifications, SIZE_MAX, &notification);
+    kvmem_block block;
+    REFUSED_KEEPS(block, outside, kvmem_layout_get_block, w.remote, 7, 0, 0, &block);
+    kvmem_region *region = NULL;
+    REFUSED_NULLS(region, outside, kvmem_layout_get_region, w.near.layout, 1, &region);
+    REFUSED_NULLS(region, outside, kvmem_region_create_view, w.region, 65536, 1, &region);
+    size_t size = 0;
+    REFUSED_KEEPS(size, KVMEM_STATUS_NOT_FOUND, kvmem_region_get_agent, w.region, 1, NULL, 0, &size);
+}
+
+/* A stale layout says so wherever it is used, and can be looked at and destroyed. */
+static void what_was_imported_is_stale_after_its_peer_is_forgotten(void) {
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(w.agent, "far", ERR));
+    kvmem_status status = kvmem_transfer_submit(w.transfer, NULL); /* refused, or it fails under way */
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_transfer_wait(w.transfer, PATIENCE, NULL);
+    }
+    CHECK_EQ(status, KVMEM_STATUS_STALE);
+    const kvmem_transfer_options options = world_transfer_options();
+    kvmem_transfer *transfer = NULL;
+    REFUSED_NULLS(transfer, KVMEM_STATUS_STALE, kvmem_transfer_create, w.near.layout, w.remote, &options,
+                  &transfer);
+    kvmem_layout_info info;
+    EXPECT_OK(kvmem_layout_get_info(w.remote, &info, ERR));
+    CHECK_EQ(info.locality, KVMEM_LOCALITY_REMOTE);
+}
+
+/* An error slot that holds garbage is overwritten, never freed. */
+static void the_error_slot_is_written_not_read(void) {
+    kvmem_error *error = POISON;
+    CHECK_EQ(kvmem_queue_create(NULL, &error), KVMEM_STATUS_INVALID_ARGUMENT);
+    CHECK(error != POISON && error != NULL);
+    kvmem_error_destroy(error);
+}
+
+static const test_case cases[] = {
+    CASE(open_world),
+    CASE(a_transfer_has_no_result_before_it_is_submitted),
+    CASE(a_layout_comes_after_what_it_is_made_of),
+    CASE(one_region_is_not_two_layers),
+    CASE(registering_twice_and_deregistering_twice),
+    CASE(a_backend_twice),
+    CASE(library_twice),
+    CASE(peers_must_be_known_first),
+    CASE(descriptors_must_have_bytes),
+    CASE(indices_past_the_end),
+    CASE(what_was_imported_is_stale_after_its_peer_is_forgotten),
+    CASE(the_error_slot_is_written_not_read),
+    CASE(close_world),
+};
+TEST_MAIN

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// The agent helpers, and this side's view of a peer process.
+#include "agents.h"
+
+#include "harness.h"
+#include "kv_peer_wire.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+kvmem_agent *agent_open(const char *name) {
+    EXPECT_OK(kvmem_nixl_load(NULL, ERR));
+    kvmem_agent *agent = NULL;
+    EXPECT_OK(kvmem_agent_create(name, NULL, &agent, ERR));
+    EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
+    return agent;
+}
+
+static message take_blob(kvmem_blob *blob) {
+    const size_t size = kvmem_blob_size(blob);
+    message bytes = {test_allocate(size), size};
+    memcpy(bytes.data, kvmem_blob_data(blob), size);
+    kvmem_blob_destroy(blob);
+    return bytes;
+}
+
+message agent_metadata(kvmem_agent *agent) {
+    kvmem_blob *blob = NULL;
+    EXPECT_OK(kvmem_agent_get_local_metadata(agent, &blob, ERR));
+    return take_blob(blob);
+}
+
+message layout_descriptor(const kvmem_layout *layout) {
+    kvmem_blob *blob = NULL;
+    EXPECT_OK(kvmem_layout_export(layout, &blob, ERR));
+    return take_blob(blob);
+}
+
+void agent_load(kvmem_agent *agent, const message *metadata) {
+    EXPECT_OK(kvmem_agent_load_remote_metadata(agent, metadata->data, metadata->size, NULL, ERR));
+}
+
+void agent_expect_notification(kvmem_agent *agent, const char *from, const void *data, size_t size) {
+    kvmem_notifications *taken = NULL;
+    EXPECT_OK(kvmem_agent_take_notifications(agent, PATIENCE, &taken, ERR));
+    CHECK_EQ(kvmem_notifications_count(taken), 1);
+    kvmem_notification notification;
+    EXPECT_OK(kvmem_notifications_get(taken, 0, &notification, ERR));
+    CHECK_STR(notification.agent, from);
+    CHECK_EQ(notification.size, size);
+    CHECK_BYTES(notification.data, data, size);
+    kvmem_notifications_destroy(taken);
+}
+
+void kv_peer_start(kv_peer *peer, const char *name, const kvmem_layout_config *config, uint32_t seed) {
+    memset(peer, 0, sizeof(*peer));
+    CHECK(strlen(name) < sizeof(peer->name));
+    strcpy(peer->name, name);
+    kv_model_open(&peer->model, config, seed);
+    peer->process = peer_start("kv_peer");
+    kv_peer_setup setup = {.config = *config, .seed = seed};
+    strcpy(setup.name, name);
+    frame_send(peer->process.socket, KV_PEER_OPEN, &setup, sizeof(setup));
+    peer->metadata = frame_expect(peer->process.socket, KV_PEER_OPEN);
+    peer->descriptor = frame_expect(peer->process.socket, KV_PEER_OPEN);
+}
+
+/* A request whose answer is empty. */
+static void tell(kv_peer *peer, uint32_t tag, const void *data, size_t size) {
+    frame_send(peer->process.socket, tag, data, size);
+    free(frame_expect(peer->process.socket, tag).data);
+}
+
+void kv_peer_meet(kv_peer *peer, kvmem_agent *agent) {
+    agent_load(agent, &peer->metadata);
+    message mine = agent_metadata(agent);
+    tell(peer, KV_PEER_LOAD, mine.data, mine.size);
+    free(mine.data);
+    const message *descriptor = &peer->descriptor;
+    EXPECT_OK(kvmem_layout_import(agent, descriptor->data, descriptor->size, &peer->model.layout, ERR));
+}
+
+void kv_peer_check(kv_peer *peer) {
+    frame_send(peer->process.socket, KV_PEER_IMAGE, NULL, 0);
+    message image = frame_expect(peer->process.socket, KV_PEER_IMAGE);
+    CHECK_EQ(image.size, peer->model.size);
+    CHECK_BYTES(image.data, peer->model.expected, image.size);
+    free(image.data);
+}
+
+void kv_peer_expect_notification(kv_peer *peer, const char *from, const void *data, size_t size) {
+    frame_send(peer->process.socket, KV_PEER_TAKE, NULL, 0);
+    message sender = frame_expect(peer->process.socket, KV_PEER_TAKE);
+    message bytes = frame_expect(peer->process.socket, KV_PEER_TAKE);
+    CHECK_STR((const char *)sender.data, from);
+    CHECK_EQ(bytes.size, size);
+    CHECK_BYTES(bytes.data, data, size);
+    free(sender.data);
+    free(bytes.data);
+}
+
+void kv_peer_notify(kv_peer *peer, const char *to, const void *data, size_t size) {
+    frame_send(peer->process.socket, KV_PEER_NOTIFY, to, strlen(to) + 1);
+    tell(peer, KV_PEER_NOTIFY, data, size);
+}
+
+void kv_peer_invalidate(kv_peer *peer, const char *name) {
+    tell(peer, KV_PEER_INVALIDATE, name, strlen(name) + 1);
+}
+
+void kv_peer_forget(kv_peer *peer) {
+    kv_side_close(&peer->model);
+    free(peer->metadata.data);
+    free(peer->descriptor.data);
+    memset(peer, 0, sizeof(*peer));
+}
+
+void kv_peer_stop(kv_peer *peer) {
+    peer_finish(&peer->process);
+    kv_peer_forget(peer);
+}
+
+void kv_peer_crash(kv_peer *peer) {
+    peer_kill(&peer->process);
+}

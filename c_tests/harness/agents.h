@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// NIXL agents to test with, and a peer process that owns a layout and does what it is told.
+#ifndef KVMEM_TEST_AGENTS_H
+#define KVMEM_TEST_AGENTS_H
+
+#include "kv.h"
+#include "peer.h"
+
+#include <kvmem.h>
+
+/* An agent with default options and a UCX backend. NIXL must be there: without it the case fails. */
+kvmem_agent *agent_open(const char *name);
+/* Its metadata, as bytes of the test's own. */
+message agent_metadata(kvmem_agent *agent);
+message layout_descriptor(const kvmem_layout *layout);
+void agent_load(kvmem_agent *agent, const message *metadata);
+/* Waits for the next notification and checks who sent it and every byte of it. */
+void agent_expect_notification(kvmem_agent *agent, const char *from, const void *data, size_t size);
+
+/* A process with an agent and one registered layout, seen from this side. */
+typedef struct kv_peer {
+    peer process;
+    char name[32];
+    message metadata;
+    message descriptor;
+    kv_side model; /* its bytes as they must be; model.layout is the imported layout */
+} kv_peer;
+
+/* What the peer runs: a table of roles needs this entry. */
+void kv_peer_role(int socket);
+#define KV_PEER_ROLE {"kv_peer", kv_peer_role}
+
+/* Starts the process; its memory is filled from the seed. */
+void kv_peer_start(kv_peer *peer, const char *name, const kvmem_layout_config *config, uint32_t seed);
+/* Exchanges metadata with `agent` and imports the peer's layout there. */
+void kv_peer_meet(kv_peer *peer, kvmem_agent *agent);
+/* Fetches every byte of the peer's memory and compares it with the model. */
+void kv_peer_check(kv_peer *peer);
+/* The peer waits for a notification, which must be this one. */
+void kv_peer_expect_notification(kv_peer *peer, const char *from, const void *data, size_t size);
+/* The peer sends one. */
+void kv_peer_notify(kv_peer *peer, const char *to, const void *data, size_t size);
+/* The peer forgets what it knows of an agent. */
+void kv_peer_invalidate(kv_peer *peer, const char *name);
+/* Ends the process in good order, or as a crash would, and frees this side's view of it. */
+void kv_peer_stop(kv_peer *peer);
+void kv_peer_crash(kv_peer *peer);
+/* After a crash: frees what is left on this side. */
+void kv_peer_forget(kv_peer *peer);
+
+#endif

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reference formula, patterned memory, and the model of a transfer.
+#include "kv.h"
+
+#include "harness.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define GUARD 4096
+
+const kv_kind kv_kinds[KV_NUM_KINDS] = {
+    {"fully contiguous", KVMEM_LAYOUT_FULLY_CONTIGUOUS, 0},
+    {"layer separate, block first", KVMEM_LAYOUT_LAYER_SEPARATE, KVMEM_BLOCK_DIM_FIRST},
+    {"layer separate, block second", KVMEM_LAYOUT_LAYER_SEPARATE, KVMEM_BLOCK_DIM_SECOND},
+};
+
+kvmem_layout_config kv_config(const kv_kind *kind) {
+    kvmem_layout_config config;
+    kvmem_layout_config_init(&config, sizeof(config));
+    config.num_blocks = 7;
+    config.num_layers = 3;
+    config.outer_dim = 2;
+    config.page_size = 4;
+    config.inner_dim = 6;
+    config.dtype_width = 2;
+    config.kind = kind->kind;
+    config.block_dim = kind->block_dim;
+    return config;
+}
+
+static uint64_t round_up(uint64_t value, uint64_t multiple) {
+    return multiple <= 1 ? value : (value + multiple - 1) / multiple * multiple;
+}
+
+uint64_t kv_piece_size(const kvmem_layout_config *config) {
+    return config->page_size * config->inner_dim * config->dtype_width;
+}
+
+uint64_t kv_block_stride(const kvmem_layout_config *config) {
+    const uint64_t piece = kv_piece_size(config);
+    if (config->kind == KVMEM_LAYOUT_FULLY_CONTIGUOUS) {
+        return round_up(config->num_layers * config->outer_dim * piece, config->alignment);
+    }
+    if (config->block_dim == KVMEM_BLOCK_DIM_SECOND) {
+        return round_up(piece, config->alignment);
+    }
+    return round_up(config->outer_dim * piece, config->alignment);
+}
+
+uint64_t kv_num_regions(const kvmem_layout_config *config) {
+    return config->kind == KVMEM_LAYOUT_FULLY_CONTIGUOUS ? 1 : config->num_layers;
+}
+
+uint64_t kv_region_size(const kvmem_layout_config *config) {
+    const uint64_t blocks = config->num_blocks * kv_block_stride(config);
+    return config->block_dim == KVMEM_BLOCK_DIM_SECOND ? config->outer_dim * blocks : blocks;
+}
+
+uint64_t kv_region_of(const kvmem_layout_config *config, uint64_t layer) {
+    return config->kind == KVMEM_LAYOUT_FULLY_CONTIGUOUS ? 0 : layer;
+}
+
+uint64_t kv_offset(const kvmem_layout_config *config, uint64_t block, uint64_t layer, uint64_t outer) {
+    const uint64_t piece = kv_piece_size(config);
+    const uint64_t stride = kv_block_stride(config);
+    if (config->kind == KVMEM_LAYOUT_FULLY_CONTIGUOUS) {
+        return block * stride + layer * config->outer_dim * piece + outer * piece;
+    }
+    if (config->block_dim == KVMEM_BLOCK_DIM_SECOND) {
+        return outer * config->num_blocks * stride + block * stride;
+    }
+    return block * stride + outer * piece;
+}
+
+void kv_fill(unsigned char *bytes, size_t size, uint32_t seed) {
+    uint32_t state = seed * 2654435761u + 1;
+    for (size_t i = 0; i < size; i++) {
+        state = state * 1664525u + 1013904223u;
+        bytes[i] = (unsigned char)(state >> 24);
+    }
+}
+
+void kv_model_open(kv_side *side, const kvmem_layout_config *config, uint32_t seed) {
+    *side = (kv_side){.config = *config, .num_regions = kv_num_regions(config)};
+    CHECK(side->num_regions <= KV_MAX_REGIONS);
+    const size_t step = round_up(GUARD, config->alignment);
+    size_t end = step;
+    for (size_t i = 0; i < side->num_regions; i++) {
+        side->starts[i] = end;
+        end = round_up(end + kv_region_size(config) + step, step);
+    }
+    side->size = end;
+    side->memory = aligned_alloc(step, side->size);
+    CHECK(side->memory != NULL);
+    kv_fill(side->memory, side->size, seed);
+    side->expected = test_allocate(side->size);
+    memcpy(side->expected, side->memory, side->size);
+}
+
+static void adopt_regions(kv_side *side) {
+    for (size_t i = 0; i < side->num_regions; i++) {
+        kvmem_adopt_options options;
+        kvmem_adopt_options_init(&options, sizeof(options));
+        options.address = side->memory + side->starts[i];
+        options.size = kv_region_size(&side->config);
+        EXPECT_OK(kvmem_region_adopt_host(&options, &side->regions[i], ERR));
+    }
+}
+
+void kv_side_open(kv_side *side, const kvmem_layout_config *config, kvmem_agent *agent, uint32_t seed) {
+    kv_model_open(side, config, seed);
+    adopt_regions(side);
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &side->config;
+    options.agent = agent;
+    options.source = KVMEM_LAYOUT_REGIONS;
+    options.regions = side->regions;
+    options.count = side->num_regions;
+    EXPECT_OK(kvmem_layout_build(&options, &side->layout, ERR));
+}
+
+void kv_side_close(kv_side *side) {
+    kvmem_layout_destroy(side->layout);
+    for (size_t i = 0; i < side->num_regions; i++) {
+        kvmem_region_destroy(side->regions[i]);
+    }
+    free(side->memory);
+    free(side->expected);
+    *side = (kv_side){0};
+}
+
+static size_t piece_at(const kv_side *side, uint64_t block, uint64_t layer, uint64_t outer) {
+    return side->starts[kv_region_of(&side->config, layer)] + kv_offset(&side->config, block, layer, outer);
+}
+
+unsigned char *kv_side_piece(const kv_side *side, uint64_t block, uint64_t layer, uint64_t outer) {
+    return side->memory + piece_at(side, block, layer, outer);
+}
+
+static void expect_pair_moved(kv_side *destination, const kv_side *source, const kv_move *move,
+                              kvmem_block_pair pair) {
+    const uint64_t piece = kv_piece_size(&source->config);
+    for (uint64_t layer = 0; layer < move->num_layers; layer++) {
+        for (uint64_t outer = 0; outer < source->config.outer_dim; outer++) {
+            const size_t from = piece_at(source, pair.source, move->source_layer + layer, outer);
+            const size_t to = piece_at(destination, pair.destination, move->destination_layer + layer, outer);
+            memcpy(destination->expected + to, source->expected + from, piece);
+        }
+    }
+}
+
+void kv_expect_moved(kv_side *destination, const kv_side *source, const kv_move *move) {
+    for (size_t i = 0; i < move->num_pairs; i++) {
+        expect_pair_moved(destination, source, move, move->pairs[i]);
+    }
+}
+
+void kv_side_check(const kv_side *side) {
+    CHECK_BYTES(side->memory, side->expected, side->size);
+}
+
+kvmem_transfer_options kv_transfer_options(const kv_move *move) {
+    kvmem_transfer_options options;
+    kvmem_transfer_options_init(&options, sizeof(options));
+    options.pairs = move->pairs;
+    options.num_pairs = move->num_pairs;
+    options.source_layer = move->source_layer;
+    options.destination_layer = move->destination_layer;
+    options.num_layers = move->num_layers;
+    return options;
+}
+
+kvmem_transfer_info kv_run(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move) {
+    const kvmem_transfer_options options = kv_transfer_options(move);
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    EXPECT_OK(kvmem_transfer_poll(transfer, ERR));
+    kvmem_transfer_info info;
+    EXPECT_OK(kvmem_transfer_get_info(transfer, &info, ERR));
+    kvmem_transfer_destroy(transfer);
+    return info;
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// KV layouts to test with: the address formula stated a second time, memory with guard bands, and a model of
+// what a transfer must leave in every byte of it.
+#ifndef KVMEM_TEST_KV_H
+#define KVMEM_TEST_KV_H
+
+#include <kvmem.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define KV_MAX_REGIONS 16
+
+/* The block dimension is 0 for fully contiguous, as in the options of an engine that never heard of it. */
+typedef struct kv_kind {
+    const char *name;
+    uint32_t kind;
+    uint32_t block_dim;
+} kv_kind;
+#define KV_NUM_KINDS 3
+extern const kv_kind kv_kinds[KV_NUM_KINDS]; /* fully contiguous; layer separate, block first; and second */
+
+/* The geometry most tests use: 7 blocks, 3 layers, K and V, pieces of 4 tokens x 6 elements x 2 bytes. */
+kvmem_layout_config kv_config(const kv_kind *kind);
+
+/* The formula of the header, written down again from the specification. */
+uint64_t kv_piece_size(const kvmem_layout_config *config);
+uint64_t kv_block_stride(const kvmem_layout_config *config);
+uint64_t kv_num_regions(const kvmem_layout_config *config);
+uint64_t kv_region_size(const kvmem_layout_config *config);
+uint64_t kv_region_of(const kvmem_layout_config *config, uint64_t layer);
+/* Bytes from the start of that region to (block, layer, outer). */
+uint64_t kv_offset(const kvmem_layout_config *config, uint64_t block, uint64_t layer, uint64_t outer);
+
+/* Memory for one layout: guard band, region, guard band, region, ..., guard band, all of it patterned. */
+typedef struct kv_side {
+    kvmem_layout_config config;
+    unsigned char *memory;
+    unsigned char *expected; /* what `memory` must hold */
+    size_t size;
+    size_t starts[KV_MAX_REGIONS]; /* of the regions in `memory` */
+    kvmem_region *regions[KV_MAX_REGIONS];
+    size_t num_regions;
+    kvmem_layout *layout;
+} kv_side;
+
+/* The bytes only, for a side that lives in another process: the same seed gives the same bytes there. */
+void kv_model_open(kv_side *side, const kvmem_layout_config *config, uint32_t seed);
+/* Adopts the memory as regions and lays it out; with an agent, registers it. */
+void kv_side_open(kv_side *side, const kvmem_layout_config *config, kvmem_agent *agent, uint32_t seed);
+/* Destroys the handles, then the memory. */
+void kv_side_close(kv_side *side);
+unsigned char *kv_side_piece(const kv_side *side, uint64_t block, uint64_t layer, uint64_t outer);
+
+/* Which blocks and layers go where. */
+typedef struct kv_move {
+    const kvmem_block_pair *pairs;
+    size_t num_pairs;
+    uint64_t source_layer;
+    uint64_t destination_layer;
+    uint64_t num_layers; /* never 0 here */
+} kv_move;
+
+/* Applies the move to what is expected of the destination, from what is expected of the source. */
+void kv_expect_moved(kv_side *destination, const kv_side *source, const kv_move *move);
+/* Every byte, guard bands and padding included, is what it must be. */
+void kv_side_check(const kv_side *side);
+
+/* Options for a transfer of that move. */
+kvmem_transfer_options kv_transfer_options(const kv_move *move);
+/* Creates, submits, waits and destroys; answers its info. */
+kvmem_transfer_info kv_run(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move);
+
+void kv_fill(unsigned char *bytes, size_t size, uint32_t seed);
+
+#endif

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// The peer process: an agent with one registered layout, serving its socket until the test closes it.
+#include "agents.h"
+#include "harness.h"
+#include "kv_peer_wire.h"
+
+#include <poll.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+static kvmem_agent *own_agent;
+static kv_side own_side;
+
+static void serve_open(int socket, const message *request) {
+    kv_peer_setup setup;
+    CHECK_EQ(request->size, sizeof(setup));
+    memcpy(&setup, request->data, sizeof(setup));
+    own_agent = agent_open(setup.name);
+    kv_side_open(&own_side, &setup.config, own_agent, (uint32_t)setup.seed);
+    message metadata = agent_metadata(own_agent);
+    message descriptor = layout_descriptor(own_side.layout);
+    frame_send(socket, KV_PEER_OPEN, metadata.data, metadata.size);
+    frame_send(socket, KV_PEER_OPEN, descriptor.data, descriptor.size);
+    free(metadata.data);
+    free(descriptor.data);
+}
+
+static void serve_take(int socket) {
+    kvmem_notifications *taken = NULL;
+    EXPECT_OK(kvmem_agent_take_notifications(own_agent, PATIENCE, &taken, ERR));
+    CHECK_EQ(kvmem_notifications_count(taken), 1);
+    kvmem_notification notification;
+    EXPECT_OK(kvmem_notifications_get(taken, 0, &notification, ERR));
+    frame_send(socket, KV_PEER_TAKE, notification.agent, strlen(notification.agent) + 1);
+    frame_send(socket, KV_PEER_TAKE, notification.data, notification.size);
+    kvmem_notifications_destroy(taken);
+}
+
+static void serve_notify(int socket, const message *name) {
+    message data = frame_expect(socket, KV_PEER_NOTIFY);
+    EXPECT_OK(kvmem_agent_notify(own_agent, (const char *)name->data, data.data, data.size, ERR));
+    free(data.data);
+    frame_send(socket, KV_PEER_NOTIFY, NULL, 0);
+}
+
+static void serve(int socket, uint32_t tag, const message *request) {
+    switch (tag) {
+    case KV_PEER_OPEN:
+        serve_open(socket, request);
+        break;
+    case KV_PEER_LOAD:
+        agent_load(own_agent, request);
+        frame_send(socket, tag, NULL, 0);
+        break;
+    case KV_PEER_IMAGE:
+        frame_send(socket, tag, own_side.memory, own_side.size);
+        break;
+    case KV_PEER_TAKE:
+        serve_take(socket);
+        break;
+    case KV_PEER_NOTIFY:
+        serve_notify(socket, request);
+        break;
+    case KV_PEER_INVALIDATE:
+        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(own_agent, (const char *)request->data, ERR));
+        frame_send(socket, tag, NULL, 0);
+        break;
+    default:
+        FAIL("no such request: %u", tag);
+    }
+}
+
+/* Whether another request comes; false once the test closed its end. */
+static bool await_request(int socket) {
+    struct pollfd ready = {.fd = socket, .events = POLLIN};
+    char byte;
+    return poll(&ready, 1, -1) == 1 && recv(socket, &byte, 1, MSG_PEEK) == 1;
+}
+
+void kv_peer_role(int socket) {
+    while (await_request(socket)) {
+        uint32_t tag = 0;
+        message request = frame_receive(socket, &tag);
+        serve(socket, tag, &request);
+        free(request.data);
+    }
+    kv_side_close(&own_side);
+    kvmem_agent_destroy(own_agent);
+}

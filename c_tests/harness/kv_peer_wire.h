@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a peer process and the test that started it say to each other.
+#ifndef KVMEM_TEST_KV_PEER_WIRE_H
+#define KVMEM_TEST_KV_PEER_WIRE_H
+
+#include <kvmem.h>
+#include <stdint.h>
+
+/* Each request is answered under its own tag. */
+enum {
+    KV_PEER_OPEN = 1,   /* kv_peer_setup -> metadata, then layout descriptor */
+    KV_PEER_LOAD,       /* metadata -> nothing */
+    KV_PEER_IMAGE,      /* nothing -> every byte of its memory */
+    KV_PEER_TAKE,       /* nothing -> name of the sender with its NUL, then the bytes */
+    KV_PEER_NOTIFY,     /* name with its NUL, then a second frame of bytes -> nothing */
+    KV_PEER_INVALIDATE, /* name with its NUL -> nothing */
+};
+
+typedef struct kv_peer_setup {
+    char name[32];
+    kvmem_layout_config config;
+    uint64_t seed;
+} kv_peer_setup;
+
+#endif

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Spawns peers with posix_spawn over a socket pair, keeps a list of the living, and frames their messages.
+#include "peer.h"
+
+#include "harness.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MAX_PEERS 8
+#define FRAME_TIMEOUT_MS 60000
+#define MAX_FRAME (UINT64_C(1) << 30)
+
+extern char **environ;
+
+/* The living, so that a failed case leaves none behind. */
+static peer living[MAX_PEERS];
+
+typedef struct frame_header {
+    uint64_t size;
+    uint32_t tag;
+    uint32_t zero;
+} frame_header;
+
+static void remember(peer started) {
+    for (size_t i = 0; i < MAX_PEERS; i++) {
+        if (living[i].pid == 0) {
+            living[i] = started;
+            return;
+        }
+    }
+    FAIL("more than %d peers", MAX_PEERS);
+}
+
+static void forget(peer *ended) {
+    for (size_t i = 0; i < MAX_PEERS; i++) {
+        if (living[i].pid == ended->pid) {
+            living[i].pid = 0;
+        }
+    }
+    close(ended->socket);
+    ended->pid = 0;
+    ended->socket = -1;
+}
+
+peer peer_start(const char *role) {
+    int ends[2];
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    posix_spawn_file_actions_t actions;
+    CHECK_EQ(posix_spawn_file_actions_init(&actions), 0);
+    CHECK_EQ(posix_spawn_file_actions_adddup2(&actions, ends[1], PEER_SOCKET), 0);
+    char role_name[64];
+    CHECK(strlen(role) < sizeof(role_name));
+    strcpy(role_name, role);
+    char binary[] = "/proc/self/exe";
+    char argument[] = PEER_ARGUMENT;
+    char *arguments[] = {binary, argument, role_name, NULL};
+    peer started = {0, ends[0]};
+    CHECK_EQ(posix_spawn(&started.pid, binary, &actions, NULL, arguments, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    close(ends[1]);
+    remember(started);
+    return started;
+}
+
+static int reap(pid_t pid) {
+    int state = 0;
+    while (waitpid(pid, &state, 0) < 0 && errno == EINTR) {
+    }
+    return state;
+}
+
+void peer_finish(peer *peer) {
+    shutdown(peer->socket, SHUT_WR);
+    const int state = reap(peer->pid);
+    forget(peer);
+    CHECK(WIFEXITED(state));
+    CHECK_EQ(WEXITSTATUS(state), 0);
+}
+
+void peer_kill(peer *peer) {
+    kill(peer->pid, SIGKILL);
+    reap(peer->pid);
+    forget(peer);
+}
+
+void peer_freeze(const peer *peer) {
+    CHECK_EQ(kill(peer->pid, SIGSTOP), 0);
+    int state = 0;
+    CHECK_EQ(waitpid(peer->pid, &state, WUNTRACED), peer->pid);
+    CHECK(WIFSTOPPED(state));
+}
+
+void peer_thaw(const peer *peer) {
+    CHECK_EQ(kill(peer->pid, SIGCONT), 0);
+}
+
+void peer_reap_all(void) {
+    for (size_t i = 0; i < MAX_PEERS; i++) {
+        if (living[i].pid != 0) {
+            peer left = living[i];
+            peer_kill(&left);
+        }
+    }
+}
+
+static void send_all(int socket, const void *data, size_t size) {
+    const char *bytes = data;
+    while (size > 0) {
+        const ssize_t sent = send(socket, bytes, size, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR) {
+            continue;
+        }
+        CHECK(sent > 0);
+        bytes += sent;
+        size -= (size_t)sent;
+    }
+}
+
+static void receive_all(int socket, void *data, size_t size) {
+    char *bytes = data;
+    while (size > 0) {
+        struct pollfd ready = {.fd = socket, .events = POLLIN};
+        const int count = poll(&ready, 1, FRAME_TIMEOUT_MS);
+        if (count < 0 && errno == EINTR) {
+            continue;
+        }
+        CHECK_EQ(count, 1);
+        const ssize_t received = recv(socket, bytes, size, 0);
+        if (received < 0 && errno == EINTR) {
+            continue;
+        }
+        if (received <= 0) {
+            FAIL("the other process went away");
+        }
+        bytes += received;
+        size -= (size_t)received;
+    }
+}
+
+void frame_send(int socket, uint32_t tag, const void *data, size_t size) {
+    const frame_header header = {.size = size, .tag = tag};
+    send_all(socket, &header, sizeof(header));
+    send_all(socket, data, size);
+}
+
+message frame_receive(int socket, uint32_t *tag) {
+    frame_header header;
+    receive_all(socket, &header, sizeof(header));
+    CHECK(header.size <= MAX_FRAME);
+    message received = {test_allocate(header.size), header.size};
+    receive_all(socket, received.data, received.size);
+    *tag = header.tag;
+    return received;
+}
+
+message frame_expect(int socket, uint32_t tag) {
+    uint32_t got = 0;
+    message received = frame_receive(socket, &got);
+    CHECK_EQ(got, tag);
+    return received;
+}

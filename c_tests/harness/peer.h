@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Peer processes: the same binary started afresh with a role, spoken to in framed messages, always reaped.
+#ifndef KVMEM_TEST_PEER_H
+#define KVMEM_TEST_PEER_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define PEER_ARGUMENT "--role"
+#define PEER_SOCKET 3 /* the peer's end of the socket pair */
+
+typedef struct peer {
+    pid_t pid;
+    int socket;
+} peer;
+
+/* Bytes that belong to the caller: free(data). */
+typedef struct message {
+    unsigned char *data;
+    size_t size;
+} message;
+
+/* Starts this binary again, by exec and never by a bare fork, in the named role. */
+peer peer_start(const char *role);
+/* Waits for the peer to end by itself and checks that it ended well. */
+void peer_finish(peer *peer);
+/* Kills the peer without a warning, as a crash would, and reaps it. */
+void peer_kill(peer *peer);
+/* Freezes the peer; returns once it is frozen, so that whatever needs its help stays in flight. */
+void peer_freeze(const peer *peer);
+void peer_thaw(const peer *peer);
+/* Kills and reaps what a failed case left behind. */
+void peer_reap_all(void);
+
+/* One frame: a tag and bytes. */
+void frame_send(int socket, uint32_t tag, const void *data, size_t size);
+/* The next frame; fails the case when the other side has gone. */
+message frame_receive(int socket, uint32_t *tag);
+/* The next frame, which must bear this tag. */
+message frame_expect(int socket, uint32_t tag);
+
+#endif

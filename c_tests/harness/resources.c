@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads /proc/self to count what the process holds, and makes and removes scratch directories.
+#include "resources.h"
+
+#include "harness.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+size_t count_directory_entries(const char *directory) {
+    DIR *entries = opendir(directory);
+    CHECK(entries != NULL);
+    size_t count = 0;
+    for (const struct dirent *entry = readdir(entries); entry != NULL; entry = readdir(entries)) {
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    }
+    closedir(entries);
+    return count;
+}
+
+size_t count_open_files(void) {
+    return count_directory_entries("/proc/self/fd") - 1; /* not the one that reads the directory */
+}
+
+/* Calls `visit` for each mapping of the process until it answers true. */
+static bool find_mapping(bool (*visit)(uint64_t start, uint64_t end, void *context), void *context) {
+    FILE *maps = fopen("/proc/self/maps", "re");
+    CHECK(maps != NULL);
+    char line[512];
+    bool found = false;
+    while (!found && fgets(line, sizeof(line), maps) != NULL) {
+        char *rest = NULL;
+        const uint64_t start = strtoull(line, &rest, 16);
+        if (*rest != '-') {
+            continue; /* the tail of a line longer than the buffer */
+        }
+        found = visit(start, strtoull(rest + 1, NULL, 16), context);
+    }
+    fclose(maps);
+    return found;
+}
+
+static bool count_one(uint64_t start, uint64_t end, void *context) {
+    (void)start;
+    (void)end;
+    ++*(size_t *)context;
+    return false;
+}
+
+size_t count_mappings(void) {
+    size_t count = 0;
+    find_mapping(count_one, &count);
+    return count;
+}
+
+static bool holds_address(uint64_t start, uint64_t end, void *context) {
+    const uint64_t address = *(const uint64_t *)context;
+    return start <= address && address < end;
+}
+
+bool is_mapped(uint64_t address) {
+    return find_mapping(holds_address, &address);
+}
+
+size_t count_resident_pages(uint64_t address, size_t size) {
+    const size_t pages = (size + 4095) / 4096;
+    unsigned char *resident = test_allocate(pages);
+    CHECK_EQ(mincore((void *)(uintptr_t)address, size, resident), 0);
+    size_t count = 0;
+    for (size_t i = 0; i < pages; i++) {
+        count += resident[i] & 1;
+    }
+    free(resident);
+    return count;
+}
+
+static uint64_t count_huge_pages(const char *which) {
+    char path[128];
+    snprintf(path, sizeof(path), "/sys/kernel/mm/hugepages/hugepages-2048kB/%s", which);
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        return 0;
+    }
+    unsigned long long count = 0;
+    const int fields = fscanf(file, "%llu", &count);
+    fclose(file);
+    return fields == 1 ? count : 0;
+}
+
+uint64_t ready_huge_pages(void) {
+    return count_huge_pages("free_hugepages") + count_huge_pages("nr_overcommit_hugepages");
+}
+
+const char *temporary_directory(void) {
+    const char *named = getenv("TMPDIR");
+    return named != NULL && named[0] != '\0' ? named : "/tmp";
+}
+
+/* What a case has not removed yet. */
+static scratch present[4];
+
+scratch scratch_create(const char *parent) {
+    size_t place = 0;
+    while (present[place].path[0] != '\0') {
+        place++;
+        CHECK(place < NUM(present));
+    }
+    scratch made;
+    const int length = snprintf(made.path, sizeof(made.path), "%s/kvmem_test_XXXXXX", parent);
+    CHECK(length > 0 && (size_t)length < sizeof(made.path));
+    CHECK(mkdtemp(made.path) != NULL);
+    present[place] = made;
+    return made;
+}
+
+const char *scratch_file(const scratch *directory, const char *name) {
+    static char path[256];
+    snprintf(path, sizeof(path), "%s/%s", directory->path, name);
+    return path;
+}
+
+void scratch_remove(const scratch *directory) {
+    DIR *entries = opendir(directory->path);
+    CHECK(entries != NULL);
+    for (const struct dirent *entry = readdir(entries); entry != NULL; entry = readdir(entries)) {
+        unlinkat(dirfd(entries), entry->d_name, 0);
+    }
+    closedir(entries);
+    CHECK_EQ(rmdir(directory->path), 0);
+    for (size_t i = 0; i < NUM(present); i++) {
+        if (strcmp(present[i].path, directory->path) == 0) {
+            present[i].path[0] = '\0';
+        }
+    }
+}
+
+void scratch_remove_all(void) {
+    for (size_t i = 0; i < NUM(present); i++) {
+        if (present[i].path[0] != '\0') {
+            const scratch left = present[i];
+            scratch_remove(&left);
+        }
+    }
+}
+
+void write_file(const char *path, const void *data, size_t size) {
+    const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    CHECK(file >= 0);
+    const ssize_t written = write(file, data, size);
+    close(file);
+    CHECK_EQ(written, size);
+}

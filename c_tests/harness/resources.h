@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the process holds: open files, mappings, and scratch directories that are gone at the end.
+#ifndef KVMEM_TEST_RESOURCES_H
+#define KVMEM_TEST_RESOURCES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+size_t count_open_files(void);
+size_t count_mappings(void);
+bool is_mapped(uint64_t address);
+/* Pages of [address, address + size) that are in memory. */
+size_t count_resident_pages(uint64_t address, size_t size);
+size_t count_directory_entries(const char *directory);
+/* Pages of 2 MiB that the machine keeps ready, or would make. */
+uint64_t ready_huge_pages(void);
+
+/* A fresh directory below `parent`, its path in `path`. One that a failed case leaves is removed after it. */
+typedef struct scratch {
+    char path[128];
+} scratch;
+scratch scratch_create(const char *parent);
+/* The path of a file in it; the answer lives until the next call. */
+const char *scratch_file(const scratch *directory, const char *name);
+void scratch_remove(const scratch *directory);
+void scratch_remove_all(void);
+
+void write_file(const char *path, const void *data, size_t size);
+/* Where temporary files go: $TMPDIR, or /tmp. */
+const char *temporary_directory(void);
+
+#endif

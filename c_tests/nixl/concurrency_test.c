@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Many at once through one agent: a thousand transfers in one queue, and four threads that do not wait for
+// each other.
+#include "agents.h"
+#include "harness.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#define MANY 1000
+#define THREADS 4
+#define ROUNDS 50
+
+static const test_role roles[] = {KV_PEER_ROLE};
+
+typedef struct fixture {
+    kvmem_agent *agent;
+    kv_side side;
+    kv_peer peer;
+} fixture;
+
+static void set_up(fixture *fixture, uint64_t num_blocks) {
+    kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    config.num_blocks = num_blocks;
+    fixture->agent = agent_open("near");
+    kv_side_open(&fixture->side, &config, fixture->agent, 1);
+    kv_peer_start(&fixture->peer, "far", &config, 2);
+    kv_peer_meet(&fixture->peer, fixture->agent);
+}
+
+static void tear_down(fixture *fixture) {
+    kv_peer_stop(&fixture->peer);
+    kv_side_close(&fixture->side);
+    kvmem_agent_destroy(fixture->agent);
+}
+
+/* Transfer i writes block i of this side to block MANY - 1 - i of the other. */
+static kvmem_transfer *create_nth(fixture *fixture, kvmem_queue *queue, uint32_t i) {
+    const kvmem_block_pair pair = {i, MANY - 1 - i};
+    const kv_move move = {&pair, 1, 0, 0, 3};
+    kv_expect_moved(&fixture->peer.model, &fixture->side, &move);
+    kvmem_transfer_options options = kv_transfer_options(&move);
+    options.queue = queue;
+    options.user_data = i;
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(fixture->side.layout, fixture->peer.model.layout, &options, &transfer,
+                                    ERR));
+    return transfer;
+}
+
+static void a_thousand_in_one_queue_all_arrive_once(void) {
+    fixture fixture;
+    set_up(&fixture, MANY);
+    kvmem_queue *queue = NULL;
+    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
+    unsigned char *seen = test_allocate(MANY);
+    for (uint32_t i = 0; i < MANY; i++) {
+        transfers[i] = create_nth(&fixture, queue, i);
+    }
+    for (uint32_t i = 0; i < MANY; i++) {
+        EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
+    }
+    for (size_t taken = 0; taken < MANY;) {
+        kvmem_completion completions[16];
+        size_t count = 0;
+        EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, completions, NUM(completions), &count, ERR));
+        for (size_t i = 0; i < count; i++, taken++) {
+            CHECK_EQ(completions[i].status, KVMEM_STATUS_OK);
+            CHECK_EQ(completions[i].bytes, 3 * 2 * 48);
+            CHECK(completions[i].user_data < MANY);
+            CHECK_EQ(seen[completions[i].user_data]++, 0);
+        }
+    }
+    kv_peer_check(&fixture.peer);
+    for (uint32_t i = 0; i < MANY; i++) {
+        kvmem_transfer_destroy(transfers[i]);
+    }
+    free(transfers);
+    free(seen);
+    kvmem_queue_destroy(queue);
+    tear_down(&fixture);
+}
+
+typedef struct worker {
+    fixture *fixture;
+    kvmem_block_pair pairs[8];
+    kvmem_status status; /* the first failure; read after the join */
+} worker;
+
+/* Creates, submits and waits for its own blocks, without the harness: checks belong to the main thread. */
+static kvmem_status go_once(const worker *worker, const kvmem_layout *source,
+                            const kvmem_layout *destination) {
+    const kv_move move = {worker->pairs, NUM(worker->pairs), 0, 0, 3};
+    const kvmem_transfer_options options = kv_transfer_options(&move);
+    kvmem_transfer *transfer = NULL;
+    kvmem_status status = kvmem_transfer_create(source, destination, &options, &transfer, NULL);
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_transfer_submit(transfer, NULL);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_transfer_wait(transfer, PATIENCE, NULL);
+    }
+    kvmem_transfer_destroy(transfer);
+    return status;
+}
+
+static void *work(void *argument) {
+    worker *worker = argument;
+    const kvmem_layout *here = worker->fixture->side.layout;
+    const kvmem_layout *there = worker->fixture->peer.model.layout;
+    worker->status = KVMEM_STATUS_OK;
+    for (int round = 0; round < ROUNDS && worker->status == KVMEM_STATUS_OK; round++) {
+        worker->status = go_once(worker, here, there);
+        if (worker->status == KVMEM_STATUS_OK) {
+            worker->status = go_once(worker, there, here);
+        }
+    }
+    return NULL;
+}
+
+/* Pair k of worker w: block 8w + k to itself, so that there and back leaves this side as it is. */
+static void four_threads_submit_at_once(void) {
+    fixture fixture;
+    set_up(&fixture, THREADS * 8);
+    worker workers[THREADS];
+    pthread_t threads[THREADS];
+    for (uint32_t w = 0; w < THREADS; w++) {
+        workers[w].fixture = &fixture;
+        for (uint32_t k = 0; k < 8; k++) {
+            workers[w].pairs[k] = (kvmem_block_pair){8 * w + k, 8 * w + k};
+        }
+        const kv_move move = {workers[w].pairs, 8, 0, 0, 3};
+        kv_expect_moved(&fixture.peer.model, &fixture.side, &move);
+        CHECK_EQ(pthread_create(&threads[w], NULL, work, &workers[w]), 0);
+    }
+    for (uint32_t w = 0; w < THREADS; w++) {
+        CHECK_EQ(pthread_join(threads[w], NULL), 0);
+    }
+    for (uint32_t w = 0; w < THREADS; w++) {
+        CHECK_EQ(workers[w].status, KVMEM_STATUS_OK);
+    }
+    kv_side_check(&fixture.side);
+    kv_peer_check(&fixture.peer);
+    tear_down(&fixture);
+}
+
+/* One thread waits for notifications all the while; it must neither starve the transfers nor be starved. */
+static void *wait_for_note(void *argument) {
+    worker *worker = argument;
+    kvmem_notifications *taken = NULL;
+    worker->status = kvmem_agent_take_notifications(worker->fixture->agent, PATIENCE, &taken, NULL);
+    kvmem_notifications_destroy(taken);
+    return NULL;
+}
+
+static void waiting_for_notifications_stops_nobody(void) {
+    fixture fixture;
+    set_up(&fixture, 8);
+    worker waiting = {.fixture = &fixture, .status = KVMEM_STATUS_PANIC};
+    pthread_t thread;
+    CHECK_EQ(pthread_create(&thread, NULL, wait_for_note, &waiting), 0);
+    const kvmem_block_pair pair[] = {{1, 2}};
+    const kv_move move = {pair, 1, 0, 0, 3};
+    for (int i = 0; i < ROUNDS; i++) {
+        kv_run(fixture.side.layout, fixture.peer.model.layout, &move);
+    }
+    kv_peer_notify(&fixture.peer, "near", "enough", 6);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    CHECK_EQ(waiting.status, KVMEM_STATUS_OK);
+    tear_down(&fixture);
+}
+
+static const test_case cases[] = {
+    CASE(a_thousand_in_one_queue_all_arrive_once),
+    CASE(four_threads_submit_at_once),
+    CASE(waiting_for_notifications_stops_nobody),
+};
+TEST_MAIN_WITH_ROLES

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layout descriptors from outside: cut short, with one bit flipped, lengthened, or garbage. None is a layout.
+#include "agents.h"
+#include "harness.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct fixture {
+    kvmem_agent *near;
+    kvmem_agent *far;
+    kv_side side;
+    message descriptor;
+} fixture;
+
+static void set_up(fixture *fixture) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    fixture->near = agent_open("near");
+    fixture->far = agent_open("far");
+    kv_side_open(&fixture->side, &config, fixture->far, 1);
+    message metadata = agent_metadata(fixture->far);
+    agent_load(fixture->near, &metadata);
+    free(metadata.data);
+    fixture->descriptor = layout_descriptor(fixture->side.layout);
+}
+
+static void tear_down(fixture *fixture) {
+    kv_side_close(&fixture->side);
+    free(fixture->descriptor.data);
+    kvmem_agent_destroy(fixture->near);
+    kvmem_agent_destroy(fixture->far);
+}
+
+/* Refused as what it is; `how` names the damage if it is not. The bytes lie at the very end of an allocation,
+   so that a sanitizer sees a read past them. */
+static void refuse(kvmem_agent *agent, const void *bytes, size_t size, const char *how, size_t at) {
+    unsigned char *exact = malloc(size ? size : 1);
+    CHECK(exact != NULL);
+    memcpy(exact, bytes, size);
+    kvmem_layout *layout = (kvmem_layout *)exact;
+    const kvmem_status status = kvmem_layout_import(agent, exact, size, &layout, ERR);
+    free(exact);
+    if (status != KVMEM_STATUS_CORRUPT && status != KVMEM_STATUS_VERSION_MISMATCH) {
+        FAIL("%s at %zu: %s: %s", how, at, kvmem_status_name(status), test_last_message());
+    }
+    CHECK(layout == NULL);
+}
+
+static void every_truncation_is_refused(void) {
+    fixture fixture;
+    set_up(&fixture);
+    for (size_t size = 1; size < fixture.descriptor.size; size++) {
+        refuse(fixture.near, fixture.descriptor.data, size, "cut", size);
+    }
+    tear_down(&fixture);
+}
+
+static void every_flipped_bit_is_refused(void) {
+    fixture fixture;
+    set_up(&fixture);
+    for (size_t bit = 0; bit < 8 * fixture.descriptor.size; bit++) {
+        fixture.descriptor.data[bit / 8] ^= (unsigned char)(1u << bit % 8);
+        refuse(fixture.near, fixture.descriptor.data, fixture.descriptor.size, "flipped bit", bit);
+        fixture.descriptor.data[bit / 8] ^= (unsigned char)(1u << bit % 8);
+    }
+    kvmem_layout *layout = NULL; /* whole again, it is fine again */
+    const message *whole = &fixture.descriptor;
+    EXPECT_OK(kvmem_layout_import(fixture.near, whole->data, whole->size, &layout, ERR));
+    kvmem_layout_destroy(layout);
+    tear_down(&fixture);
+}
+
+static void bytes_behind_the_end_are_refused(void) {
+    fixture fixture;
+    set_up(&fixture);
+    unsigned char *longer = test_allocate(fixture.descriptor.size + 64);
+    memcpy(longer, fixture.descriptor.data, fixture.descriptor.size);
+    refuse(fixture.near, longer, fixture.descriptor.size + 1, "one more byte", fixture.descriptor.size);
+    refuse(fixture.near, longer, fixture.descriptor.size + 64, "64 more bytes", fixture.descriptor.size);
+    free(longer);
+    tear_down(&fixture);
+}
+
+static void garbage_is_refused(void) {
+    fixture fixture;
+    set_up(&fixture);
+    unsigned char garbage[512];
+    for (uint32_t seed = 0; seed < 2000; seed++) {
+        kv_fill(garbage, sizeof(garbage), seed);
+        refuse(fixture.near, garbage, 1 + seed % sizeof(garbage), "garbage", seed);
+    }
+    memset(garbage, 0, sizeof(garbage));
+    refuse(fixture.near, garbage, sizeof(garbage), "zeroes", 0);
+    memset(garbage, 0xFF, sizeof(garbage));
+    refuse(fixture.near, garbage, sizeof(garbage), "ones", 0);
+    tear_down(&fixture);
+}
+
+/* What docs/layout-descriptor.md says of the first bytes. */
+#define VERSION_AT 8
+#define CHECKSUM_AT 16
+#define BODY_AT 20
+
+static uint32_t crc32c(uint32_t state, const unsigned char *bytes, size_t size) {
+    for (size_t i = 0; i < size; i++) {
+        state ^= bytes[i];
+        for (int bit = 0; bit < 8; bit++) {
+            state = state >> 1 ^ (state & 1 ? 0x82F63B78u : 0);
+        }
+    }
+    return state;
+}
+
+/* Gives changed bytes the checksum of an honest sender. */
+static void sign(message *descriptor) {
+    uint32_t state = crc32c(UINT32_MAX, descriptor->data, CHECKSUM_AT);
+    state = ~crc32c(state, descriptor->data + BODY_AT, descriptor->size - BODY_AT);
+    for (int i = 0; i < 4; i++) {
+        descriptor->data[CHECKSUM_AT + i] = (unsigned char)(state >> 8 * i);
+    }
+}
+
+static void a_newer_version_is_named(void) {
+    fixture fixture;
+    set_up(&fixture);
+    const message *descriptor = &fixture.descriptor;
+    kvmem_layout *layout = NULL;
+    sign(&fixture.descriptor); /* changes nothing: this is how it is signed */
+    EXPECT_OK(kvmem_layout_import(fixture.near, descriptor->data, descriptor->size, &layout, ERR));
+    kvmem_layout_destroy(layout);
+    fixture.descriptor.data[VERSION_AT] += 1;
+    sign(&fixture.descriptor);
+    EXPECT_MESSAGE(KVMEM_STATUS_VERSION_MISMATCH, "version 2",
+                   kvmem_layout_import(fixture.near, descriptor->data, descriptor->size, &layout, ERR));
+    CHECK(layout == NULL);
+    tear_down(&fixture);
+}
+
+/* Whether all of a span lies in memory that the far agent registered. */
+static bool is_registered(const kv_side *side, uint64_t address, uint64_t size) {
+    for (size_t i = 0; i < side->num_regions; i++) {
+        const uint64_t start = (uintptr_t)side->memory + side->starts[i];
+        if (address >= start && size <= kv_region_size(&side->config) &&
+            address - start <= kv_region_size(&side->config) - size) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void check_every_block_is_registered(const kvmem_layout *layout, const kv_side *side) {
+    kvmem_layout_info info;
+    EXPECT_OK(kvmem_layout_get_info(layout, &info, ERR));
+    for (uint64_t block = 0; block < info.num_blocks; block++) {
+        for (uint64_t layer = 0; layer < info.num_layers; layer++) {
+            for (uint64_t outer = 0; outer < info.outer_dim; outer++) {
+                kvmem_block piece;
+                EXPECT_OK(kvmem_layout_get_block(layout, block, layer, outer, &piece, ERR));
+                CHECK(is_registered(side, piece.address, piece.size));
+            }
+        }
+    }
+}
+
+/* A hostile sender signs what it sends. It may describe other blocks, but no memory out of bounds. */
+static void a_signed_lie_reaches_no_other_memory(void) {
+    fixture fixture;
+    set_up(&fixture);
+    message *lie = &fixture.descriptor;
+    size_t refused = 0;
+    for (size_t bit = 8 * BODY_AT; bit < 8 * lie->size; bit++) {
+        lie->data[bit / 8] ^= (unsigned char)(1u << bit % 8);
+        sign(lie);
+        kvmem_layout *layout = NULL;
+        if (kvmem_layout_import(fixture.near, lie->data, lie->size, &layout, ERR) == KVMEM_STATUS_OK) {
+            check_every_block_is_registered(layout, &fixture.side);
+            kvmem_layout_destroy(layout);
+        } else {
+            CHECK(layout == NULL);
+            refused++;
+        }
+        lie->data[bit / 8] ^= (unsigned char)(1u << bit % 8);
+    }
+    CHECK(refused > 0);
+    tear_down(&fixture);
+}
+
+static const test_case cases[] = {
+    CASE(every_truncation_is_refused),
+    CASE(every_flipped_bit_is_refused),
+    CASE(bytes_behind_the_end_are_refused),
+    CASE(garbage_is_refused),
+    CASE(a_newer_version_is_named),
+    CASE(a_signed_lie_reaches_no_other_memory),
+};
+TEST_MAIN

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// Metadata between agents, by bytes and by address; and the blobs it comes in.
+#include "agents.h"
+#include "harness.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+static void a_blob_is_bytes_with_a_nul_behind(void) {
+    kvmem_agent *agent = agent_open("blob");
+    kvmem_blob *blob = NULL;
+    EXPECT_OK(kvmem_agent_get_local_metadata(agent, &blob, ERR));
+    kvmem_agent_destroy(agent); /* the blob does not need it */
+    const unsigned char *bytes = kvmem_blob_data(blob);
+    CHECK(kvmem_blob_size(blob) > 0);
+    CHECK_EQ(bytes[kvmem_blob_size(blob)], 0);
+    CHECK(memmem(bytes, kvmem_blob_size(blob), "blob", 4) != NULL);
+    kvmem_blob_destroy(blob);
+}
+
+static void loading_makes_a_peer_known_until_it_is_invalidated(void) {
+    kvmem_agent *near = agent_open("near");
+    kvmem_agent *far = agent_open("far");
+    message metadata = agent_metadata(far);
+    EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "far", kvmem_agent_check_remote_metadata(near, "far", ERR));
+    kvmem_blob *name = NULL;
+    EXPECT_OK(kvmem_agent_load_remote_metadata(near, metadata.data, metadata.size, &name, ERR));
+    CHECK_STR((const char *)kvmem_blob_data(name), "far");
+    CHECK_EQ(kvmem_blob_size(name), 3);
+    kvmem_blob_destroy(name);
+    EXPECT_OK(kvmem_agent_check_remote_metadata(near, "far", ERR));
+    EXPECT_OK(kvmem_agent_load_remote_metadata(near, metadata.data, metadata.size, NULL, ERR)); /* again */
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(near, "far", ERR));
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_check_remote_metadata(near, "far", ERR));
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_invalidate_remote_metadata(near, "far", ERR));
+    agent_load(near, &metadata); /* and back */
+    EXPECT_OK(kvmem_agent_check_remote_metadata(near, "far", ERR));
+    free(metadata.data);
+    kvmem_agent_destroy(near);
+    kvmem_agent_destroy(far);
+}
+
+static void bytes_that_are_no_metadata_are_refused(void) {
+    kvmem_agent *near = agent_open("near");
+    kvmem_agent *far = agent_open("far");
+    message metadata = agent_metadata(far);
+    static const unsigned char zeroes[64];
+    kvmem_blob *name = (kvmem_blob *)&near;
+    CHECK(kvmem_agent_load_remote_metadata(near, zeroes, sizeof(zeroes), &name, ERR) < 0);
+    CHECK(name == NULL);
+    CHECK(kvmem_agent_load_remote_metadata(near, "garbage", 7, NULL, ERR) < 0);
+    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_agent_load_remote_metadata(near, "", 0, NULL, ERR));
+    CHECK(kvmem_agent_load_remote_metadata(near, metadata.data, metadata.size / 2, NULL, ERR) < 0);
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_check_remote_metadata(near, "far", ERR));
+    agent_load(near, &metadata); /* nothing of it stuck */
+    free(metadata.data);
+    kvmem_agent_destroy(near);
+    kvmem_agent_destroy(far);
+}
+
+/* A port of the loopback interface that was free a moment ago. */
+static uint32_t free_port(void) {
+    const int socket_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(socket_fd >= 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    CHECK_EQ(bind(socket_fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    socklen_t size = sizeof(address);
+    CHECK_EQ(getsockname(socket_fd, (struct sockaddr *)&address, &size), 0);
+    close(socket_fd);
+    return ntohs(address.sin_port);
+}
+
+static kvmem_agent *listening_agent(const char *name, uint32_t port) {
+    kvmem_agent_options options;
+    kvmem_agent_options_init(&options, sizeof(options));
+    options.flags = KVMEM_AGENT_LISTEN_THREAD;
+    options.listen_port = port;
+    options.listen_delay_us = 1000;
+    kvmem_agent *agent = NULL;
+    EXPECT_OK(kvmem_agent_create(name, &options, &agent, ERR));
+    EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
+    return agent;
+}
+
+static void metadata_is_fetched_by_address(void) {
+    const uint32_t port = free_port();
+    kvmem_agent *far = listening_agent("far", port);
+    kvmem_agent *near = listening_agent("near", free_port());
+    EXPECT_OK(kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", port, PATIENCE, ERR));
+    EXPECT_OK(kvmem_agent_check_remote_metadata(near, "far", ERR));
+    kvmem_agent_destroy(near);
+    kvmem_agent_destroy(far);
+}
+
+static void metadata_is_sent_by_address(void) {
+    const uint32_t port = free_port();
+    kvmem_agent *far = listening_agent("far", port);
+    kvmem_agent *near = listening_agent("near", free_port());
+    EXPECT_OK(kvmem_agent_send_local_metadata(near, "127.0.0.1", port, ERR));
+    const struct timespec pause = {0, 1000000};
+    while (kvmem_agent_check_remote_metadata(far, "near", NULL) != KVMEM_STATUS_OK) {
+        nanosleep(&pause, NULL); /* it arrives on a thread of NIXL's; the deadline bounds the wait */
+    }
+    kvmem_agent_destroy(near);
+    kvmem_agent_destroy(far);
+}
+
+static void nobody_at_the_address_is_an_error_in_time(void) {
+    kvmem_agent *near = listening_agent("near", free_port());
+    const kvmem_status status =
+        kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", free_port(), MILLISECONDS(500), ERR);
+    CHECK(status == KVMEM_STATUS_TIMED_OUT || status == KVMEM_STATUS_NIXL);
+    CHECK_HAS(test_last_message(), "far");
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_check_remote_metadata(near, "far", ERR));
+    message metadata = agent_metadata(near); /* the agent works on */
+    free(metadata.data);
+    kvmem_agent_destroy(near);
+}
+
+static void impossible_addresses_are_refused(void) {
+    kvmem_agent *near = listening_agent("near", free_port());
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "65536",
+                   kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", 65536, 0, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "65536",
+                   kvmem_agent_send_local_metadata(near, "127.0.0.1", 65536, ERR));
+    kvmem_agent_destroy(near);
+}
+
+static const test_case cases[] = {
+    CASE(a_blob_is_bytes_with_a_nul_behind),
+    CASE(loading_makes_a_peer_known_until_it_is_invalidated),
+    CASE(bytes_that_are_no_metadata_are_refused),
+    CASE(metadata_is_fetched_by_address),
+    CASE(metadata_is_sent_by_address),
+    CASE(nobody_at_the_address_is_an_error_in_time),
+    CASE(impossible_addresses_are_refused),
+};
+TEST_MAIN

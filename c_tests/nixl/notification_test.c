@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Notifications between processes: any bytes, none at all, many, large, and a wait that ends.
+#include "agents.h"
+#include "harness.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const test_role roles[] = {KV_PEER_ROLE};
+
+static void meet(kv_peer *peer, kvmem_agent *agent) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kv_peer_start(peer, "listener", &config, 1);
+    kv_peer_meet(peer, agent);
+}
+
+static void any_bytes_arrive_as_they_were_sent(void) {
+    static const unsigned char binary[] = {0x00, 0xFF, 0xFE, 0x80, 0x00, 'a', 0xC3, 0x28, 0x00};
+    kvmem_agent *agent = agent_open("speaker");
+    kv_peer peer;
+    meet(&peer, agent);
+    EXPECT_OK(kvmem_agent_notify(agent, "listener", binary, sizeof(binary), ERR));
+    kv_peer_expect_notification(&peer, "speaker", binary, sizeof(binary));
+    kv_peer_notify(&peer, "speaker", binary, sizeof(binary));
+    agent_expect_notification(agent, "listener", binary, sizeof(binary));
+    kv_peer_stop(&peer);
+    kvmem_agent_destroy(agent);
+}
+
+static void an_empty_one_is_one_too(void) {
+    kvmem_agent *agent = agent_open("speaker");
+    kv_peer peer;
+    meet(&peer, agent);
+    EXPECT_OK(kvmem_agent_notify(agent, "listener", NULL, 0, ERR));
+    kv_peer_expect_notification(&peer, "speaker", "", 0);
+    kv_peer_notify(&peer, "speaker", NULL, 0);
+    agent_expect_notification(agent, "listener", "", 0);
+    kv_peer_stop(&peer);
+    kvmem_agent_destroy(agent);
+}
+
+static void a_large_one_arrives_whole(void) {
+    const size_t size = MIB;
+    unsigned char *large = test_allocate(size);
+    kv_fill(large, size, 99);
+    kvmem_agent *agent = agent_open("speaker");
+    kv_peer peer;
+    meet(&peer, agent);
+    EXPECT_OK(kvmem_agent_notify(agent, "listener", large, size, ERR));
+    kv_peer_expect_notification(&peer, "speaker", large, size);
+    kv_peer_stop(&peer);
+    kvmem_agent_destroy(agent);
+    free(large);
+}
+
+#define MANY 500
+
+/* None is lost, whoever takes how many at once. */
+static void many_all_arrive(void) {
+    kvmem_agent *agent = agent_open("speaker");
+    kvmem_agent *other = agent_open("other");
+    message metadata = agent_metadata(other);
+    agent_load(agent, &metadata);
+    free(metadata.data);
+    for (uint32_t i = 0; i < MANY; i++) {
+        EXPECT_OK(kvmem_agent_notify(agent, "other", &i, sizeof(i), ERR));
+    }
+    unsigned char seen[MANY] = {0};
+    for (size_t taken = 0; taken < MANY;) {
+        kvmem_notifications *batch = NULL;
+        EXPECT_OK(kvmem_agent_take_notifications(other, PATIENCE, &batch, ERR));
+        CHECK(kvmem_notifications_count(batch) > 0);
+        for (size_t i = 0; i < kvmem_notifications_count(batch); i++, taken++) {
+            kvmem_notification notification;
+            EXPECT_OK(kvmem_notifications_get(batch, i, &notification, ERR));
+            uint32_t number = MANY;
+            CHECK_EQ(notification.size, sizeof(number));
+            memcpy(&number, notification.data, sizeof(number));
+            CHECK(number < MANY);
+            CHECK_EQ(seen[number]++, 0);
+        }
+        kvmem_notifications_destroy(batch);
+    }
+    kvmem_agent_destroy(agent);
+    kvmem_agent_destroy(other);
+}
+
+static void waiting_for_none_times_out(void) {
+    kvmem_agent *agent = agent_open("lonely");
+    kvmem_notifications *taken = (kvmem_notifications *)&agent;
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_agent_take_notifications(agent, 0, &taken, ERR));
+    CHECK(taken == NULL);
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_agent_take_notifications(agent, MILLISECONDS(20), &taken, ERR));
+    kvmem_agent_destroy(agent);
+}
+
+static void strangers_cannot_be_notified(void) {
+    kvmem_agent *agent = agent_open("speaker");
+    EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "stranger", kvmem_agent_notify(agent, "stranger", "x", 1, ERR));
+    kvmem_agent_destroy(agent);
+}
+
+static void the_list_is_checked_and_its_own(void) {
+    kvmem_agent *agent = agent_open("speaker");
+    kvmem_agent *other = agent_open("other");
+    message metadata = agent_metadata(other);
+    agent_load(agent, &metadata);
+    free(metadata.data);
+    EXPECT_OK(kvmem_agent_notify(agent, "other", "still here", 10, ERR));
+    kvmem_notifications *taken = NULL;
+    EXPECT_OK(kvmem_agent_take_notifications(other, PATIENCE, &taken, ERR));
+    kvmem_agent_destroy(agent);
+    kvmem_agent_destroy(other);
+    kvmem_notification notification = {NULL, NULL, 77};
+    EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_notifications_get(taken, 1, &notification, ERR));
+    CHECK_EQ(notification.size, 77);
+    EXPECT_OK(kvmem_notifications_get(taken, 0, &notification, ERR));
+    CHECK_STR(notification.agent, "speaker");
+    CHECK_BYTES(notification.data, "still here", 10);
+    kvmem_notifications_destroy(taken);
+    kvmem_notifications_destroy(NULL);
+    CHECK_EQ(kvmem_notifications_count(NULL), 0);
+}
+
+static const test_case cases[] = {
+    CASE(any_bytes_arrive_as_they_were_sent),
+    CASE(an_empty_one_is_one_too),
+    CASE(a_large_one_arrives_whole),
+    CASE(many_all_arrive),
+    CASE(waiting_for_none_times_out),
+    CASE(strangers_cannot_be_notified),
+    CASE(the_list_is_checked_and_its_own),
+};
+TEST_MAIN_WITH_ROLES

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers that wait for a peer which does not answer: over TCP a frozen process holds them in flight for as
+// long as the test likes. What may be destroyed then, what is refused, and what a kill does.
+#include "agents.h"
+#include "harness.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+static const test_role roles[] = {KV_PEER_ROLE};
+
+static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {3, 3}};
+static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+
+static pthread_mutex_t release_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t release_happened = PTHREAD_COND_INITIALIZER;
+static int releases;
+
+static void note_release(void *user_data) {
+    (void)user_data;
+    pthread_mutex_lock(&release_lock);
+    releases++;
+    pthread_cond_broadcast(&release_happened);
+    pthread_mutex_unlock(&release_lock);
+}
+
+static int releases_so_far(void) {
+    pthread_mutex_lock(&release_lock);
+    const int count = releases;
+    pthread_mutex_unlock(&release_lock);
+    return count;
+}
+
+static void await_release(void) {
+    pthread_mutex_lock(&release_lock);
+    while (releases == 0) {
+        pthread_cond_wait(&release_happened, &release_lock);
+    }
+    pthread_mutex_unlock(&release_lock);
+}
+
+/* Everything that can be destroyed while the transfer is in flight. */
+typedef struct flight {
+    kvmem_agent *agent;
+    kv_side model; /* the bytes of the local side */
+    kvmem_region *region;
+    kvmem_layout *local;
+    kvmem_layout *remote;
+    kvmem_queue *queue;
+    kvmem_transfer *transfer;
+} flight;
+
+static void lay_out_with_release(flight *flight, const kvmem_layout_config *config) {
+    kv_model_open(&flight->model, config, 1);
+    kvmem_adopt_options adopt;
+    kvmem_adopt_options_init(&adopt, sizeof(adopt));
+    adopt.address = flight->model.memory + flight->model.starts[0];
+    adopt.size = kv_region_size(config);
+    adopt.release = note_release;
+    releases = 0;
+    EXPECT_OK(kvmem_region_adopt_host(&adopt, &flight->region, ERR));
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = config;
+    options.agent = flight->agent;
+    options.source = KVMEM_LAYOUT_REGIONS;
+    options.regions = &flight->region;
+    options.count = 1;
+    EXPECT_OK(kvmem_layout_build(&options, &flight->local, ERR));
+}
+
+/* Connected by a first run, so that the next one needs nothing but the peer's help. */
+static void prepare(flight *flight, kv_peer *peer, const char *name) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    flight->agent = agent_open(name);
+    lay_out_with_release(flight, &config);
+    kv_peer_meet(peer, flight->agent);
+    flight->remote = peer->model.layout;
+    peer->model.layout = NULL;
+    EXPECT_OK(kvmem_queue_create(&flight->queue, ERR));
+    kvmem_transfer_options options = kv_transfer_options(&move);
+    options.queue = flight->queue;
+    EXPECT_OK(kvmem_transfer_create(flight->remote, flight->local, &options, &flight->transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(flight->transfer, ERR));
+    EXPECT_OK(kvmem_transfer_wait(flight->transfer, PATIENCE, ERR));
+    kvmem_completion completion;
+    size_t count = 0;
+    EXPECT_OK(kvmem_queue_wait(flight->queue, PATIENCE, &completion, 1, &count, ERR));
+    CHECK_EQ(count, 1);
+}
+
+static void take_off(flight *flight, kv_peer *peer) {
+    peer_freeze(&peer->process);
+    EXPECT_OK(kvmem_transfer_submit(flight->transfer, ERR));
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight->transfer, MILLISECONDS(50), ERR));
+}
+
+enum { AGENT, REGION, LOCAL, REMOTE, QUEUE, TRANSFER, NUM_HANDLES };
+
+static void destroy_handle(flight *flight, int handle) {
+    switch (handle) {
+    case AGENT:
+        kvmem_agent_destroy(flight->agent);
+        flight->agent = NULL;
+        break;
+    case REGION:
+        kvmem_region_destroy(flight->region);
+        flight->region = NULL;
+        break;
+    case LOCAL:
+        kvmem_layout_destroy(flight->local);
+        flight->local = NULL;
+        break;
+    case REMOTE:
+        kvmem_layout_destroy(flight->remote);
+        flight->remote = NULL;
+        break;
+    case QUEUE:
+        kvmem_queue_destroy(flight->queue);
+        flight->queue = NULL;
+        break;
+    default:
+        kvmem_transfer_destroy(flight->transfer);
+        flight->transfer = NULL;
+    }
+}
+
+static void destroy_all(flight *flight) {
+    for (int handle = NUM_HANDLES - 1; handle >= 0; handle--) {
+        destroy_handle(flight, handle);
+    }
+    await_release();
+    kv_side_close(&flight->model);
+}
+
+static void start(kv_peer *peer) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kv_peer_start(peer, "frozen", &config, 2);
+}
+
+static void in_flight_nothing_is_repeated_or_forgotten(void) {
+    kv_peer peer;
+    flight flight;
+    start(&peer);
+    prepare(&flight, &peer, "waiting");
+    take_off(&flight, &peer);
+    EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR));
+    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(flight.transfer, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "frozen",
+                   kvmem_agent_invalidate_remote_metadata(flight.agent, "frozen", ERR));
+    peer_thaw(&peer.process);
+    EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
+    kv_expect_moved(&flight.model, &peer.model, &move);
+    kv_side_check(&flight.model);
+    destroy_all(&flight);
+    kv_peer_stop(&peer);
+}
+
+static void killed_while_a_transfer_waits_for_it(void) {
+    kv_peer peer;
+    flight flight;
+    start(&peer);
+    prepare(&flight, &peer, "waiting");
+    take_off(&flight, &peer);
+    kv_peer_crash(&peer);
+    EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, "frozen",
+                   kvmem_transfer_wait(flight.transfer, SECONDS(5), ERR));
+    kvmem_completion completion;
+    size_t count = 0;
+    EXPECT_OK(kvmem_queue_wait(flight.queue, PATIENCE, &completion, 1, &count, ERR));
+    CHECK_EQ(completion.status, KVMEM_STATUS_PEER_LOST);
+    destroy_all(&flight);
+    kv_peer_forget(&peer);
+}
+
+/* The new peer is met as soon as NIXL has let go of what was in flight to the old one. */
+static void killed_in_flight_and_back_under_the_same_name(void) {
+    kv_peer old;
+    kv_peer risen;
+    flight flight;
+    start(&old);
+    prepare(&flight, &old, "waiting");
+    take_off(&flight, &old);
+    kv_peer_crash(&old);
+    EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_transfer_wait(flight.transfer, SECONDS(5), ERR));
+    const struct timespec pause = {0, 10000000};
+    kvmem_status status = KVMEM_STATUS_BUSY;
+    for (int i = 0; i < 500 && status == KVMEM_STATUS_BUSY; i++) {
+        status = kvmem_agent_invalidate_remote_metadata(flight.agent, "frozen", ERR);
+        nanosleep(&pause, NULL);
+    }
+    CHECK_EQ(status, KVMEM_STATUS_OK);
+    start(&risen);
+    kv_peer_meet(&risen, flight.agent);
+    kv_run(risen.model.layout, flight.local, &move);
+    kv_expect_moved(&flight.model, &risen.model, &move);
+    kv_side_check(&flight.model);
+    kvmem_layout_destroy(risen.model.layout);
+    risen.model.layout = NULL;
+    destroy_all(&flight);
+    kv_peer_forget(&old);
+    kv_peer_stop(&risen);
+}
+
+static void destroy_in_order(kv_peer *peer, const int *order, const char *name) {
+    flight flight;
+    prepare(&flight, peer, name);
+    take_off(&flight, peer);
+    for (int i = 0; i < NUM_HANDLES; i++) {
+        destroy_handle(&flight, order[i]);
+    }
+    CHECK_EQ(releases_so_far(), 0); /* what is in flight holds what it touches */
+    peer_thaw(&peer->process);
+    await_release();
+    kv_expect_moved(&flight.model, &peer->model, &move);
+    kv_side_check(&flight.model);
+    kv_side_close(&flight.model);
+    kv_peer_check(peer);
+    kv_peer_invalidate(peer, name);
+}
+
+/* Puts the next order in its place, as in counting; answers whether there was one. */
+static bool next_order(int *order) {
+    int i = NUM_HANDLES - 2;
+    while (i >= 0 && order[i] > order[i + 1]) {
+        i--;
+    }
+    if (i < 0) {
+        return false;
+    }
+    int j = NUM_HANDLES - 1;
+    while (order[j] < order[i]) {
+        j--;
+    }
+    const int swapped = order[i];
+    order[i] = order[j];
+    order[j] = swapped;
+    for (int low = i + 1, high = NUM_HANDLES - 1; low < high; low++, high--) {
+        const int moved = order[low];
+        order[low] = order[high];
+        order[high] = moved;
+    }
+    return true;
+}
+
+static void handles_go_in_any_order_while_in_flight(void) {
+    int order[NUM_HANDLES] = {0, 1, 2, 3, 4, 5};
+    kv_peer peer;
+    start(&peer);
+    size_t number = 0;
+    do {
+        char name[32];
+        snprintf(name, sizeof(name), "order %zu", number++);
+        destroy_in_order(&peer, order, name);
+    } while (next_order(order));
+    CHECK_EQ(number, 720);
+    kv_peer_stop(&peer);
+}
+
+static const test_case cases[] = {
+    CASE(in_flight_nothing_is_repeated_or_forgotten),
+    CASE(killed_while_a_transfer_waits_for_it),
+    CASE(killed_in_flight_and_back_under_the_same_name),
+    CASE(handles_go_in_any_order_while_in_flight),
+};
+
+int main(int argc, char **argv) {
+    /* Shared memory needs no help from the peer, TCP does. Set before NIXL is loaded; peers inherit it. */
+    setenv("UCX_TLS", "tcp,self", 1);
+    const test_suite suite = {cases, NUM(cases), roles, NUM(roles)};
+    return test_main(argc, argv, &suite);
+}

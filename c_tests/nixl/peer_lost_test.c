@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// A peer that is killed: before a transfer, before the first contact, in the middle of many. Each ends in an
+// error in time, the process lives, and other peers are served.
+#include "agents.h"
+#include "harness.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+
+/* How soon a transfer with a dead peer must have failed. A timeout is a failure of the test. */
+#define SOON SECONDS(5)
+
+static const test_role roles[] = {KV_PEER_ROLE};
+
+static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {3, 3}};
+static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+
+typedef struct fixture {
+    kvmem_agent *agent;
+    kv_side side;
+    kv_peer peer;
+} fixture;
+
+static void set_up(fixture *fixture) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    fixture->agent = agent_open("survivor");
+    kv_side_open(&fixture->side, &config, fixture->agent, 1);
+    kv_peer_start(&fixture->peer, "victim", &config, 2);
+    kv_peer_meet(&fixture->peer, fixture->agent);
+}
+
+/* The agent goes on: with another peer, bytes and notifications arrive. */
+static void expect_survivor_works(fixture *fixture) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    kv_peer next;
+    kv_peer_start(&next, "next", &config, 3);
+    kv_peer_meet(&next, fixture->agent);
+    kv_run(fixture->side.layout, next.model.layout, &move);
+    kv_expect_moved(&next.model, &fixture->side, &move);
+    kv_peer_check(&next);
+    kv_peer_notify(&next, "survivor", "hello", 5);
+    agent_expect_notification(fixture->agent, "next", "hello", 5);
+    kv_peer_stop(&next);
+}
+
+static void tear_down(fixture *fixture) {
+    kv_peer_forget(&fixture->peer);
+    kv_side_close(&fixture->side);
+    kvmem_agent_destroy(fixture->agent);
+}
+
+static kvmem_transfer *create(const kvmem_layout *source, const kvmem_layout *destination) {
+    const kvmem_transfer_options options = kv_transfer_options(&move);
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+    return transfer;
+}
+
+static kvmem_status submit_and_wait(kvmem_transfer *transfer, uint64_t timeout) {
+    const kvmem_status status = kvmem_transfer_submit(transfer, ERR);
+    return status == KVMEM_STATUS_OK ? kvmem_transfer_wait(transfer, timeout, ERR) : status;
+}
+
+static void expect_peer_lost(kvmem_status status) {
+    if (status != KVMEM_STATUS_PEER_LOST) {
+        FAIL("expected PEER_LOST, got %s: %s", kvmem_status_name(status), test_last_message());
+    }
+    CHECK_HAS(test_last_message(), "victim");
+}
+
+static void killed_before_a_transfer(void) {
+    fixture fixture;
+    set_up(&fixture);
+    kvmem_transfer *write = create(fixture.side.layout, fixture.peer.model.layout);
+    kvmem_transfer *read = create(fixture.peer.model.layout, fixture.side.layout);
+    EXPECT_OK(submit_and_wait(write, PATIENCE));
+    kv_peer_crash(&fixture.peer);
+    expect_peer_lost(submit_and_wait(write, SOON));
+    expect_peer_lost(submit_and_wait(read, SOON));
+    expect_peer_lost(submit_and_wait(write, SOON)); /* it stays lost */
+    kvmem_transfer_destroy(write);
+    kvmem_transfer_destroy(read);
+    expect_survivor_works(&fixture);
+    tear_down(&fixture);
+}
+
+static void killed_before_the_first_contact(void) {
+    fixture fixture;
+    set_up(&fixture);
+    kv_peer_crash(&fixture.peer);
+    const kvmem_transfer_options options = kv_transfer_options(&move);
+    kvmem_transfer *transfer = NULL;
+    kvmem_status status = kvmem_transfer_create(fixture.side.layout, fixture.peer.model.layout, &options,
+                                                &transfer, ERR);
+    if (status == KVMEM_STATUS_OK) {
+        status = submit_and_wait(transfer, SOON);
+    }
+    expect_peer_lost(status);
+    kvmem_transfer_destroy(transfer);
+    expect_survivor_works(&fixture);
+    tear_down(&fixture);
+}
+
+typedef struct stream {
+    kvmem_transfer *transfer;
+    atomic_uint rounds;
+    kvmem_status last; /* read after the join */
+} stream;
+
+static void *stream_until_it_fails(void *argument) {
+    stream *stream = argument;
+    stream->last = KVMEM_STATUS_OK;
+    while (stream->last == KVMEM_STATUS_OK) {
+        stream->last = kvmem_transfer_submit(stream->transfer, NULL);
+        if (stream->last == KVMEM_STATUS_OK) {
+            stream->last = kvmem_transfer_wait(stream->transfer, SOON, NULL);
+        }
+        stream->rounds++;
+    }
+    return NULL;
+}
+
+static void killed_in_the_middle_of_many(void) {
+    fixture fixture;
+    set_up(&fixture);
+    stream streams[] = {
+        {.transfer = create(fixture.side.layout, fixture.peer.model.layout)},
+        {.transfer = create(fixture.peer.model.layout, fixture.side.layout)},
+    };
+    pthread_t threads[NUM(streams)];
+    for (size_t i = 0; i < NUM(streams); i++) {
+        CHECK_EQ(pthread_create(&threads[i], NULL, stream_until_it_fails, &streams[i]), 0);
+    }
+    while (streams[0].rounds < 100 || streams[1].rounds < 100) {
+        sched_yield();
+    }
+    kv_peer_crash(&fixture.peer);
+    for (size_t i = 0; i < NUM(streams); i++) {
+        CHECK_EQ(pthread_join(threads[i], NULL), 0);
+        CHECK_EQ(streams[i].last, KVMEM_STATUS_PEER_LOST);
+        kvmem_transfer_destroy(streams[i].transfer);
+    }
+    memcpy(fixture.side.expected, fixture.side.memory, fixture.side.size); /* whatever was read in time */
+    expect_survivor_works(&fixture);
+    tear_down(&fixture);
+}
+
+static void killed_under_many_in_a_queue(void) {
+    fixture fixture;
+    set_up(&fixture);
+    kvmem_queue *queue = NULL;
+    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    kvmem_transfer *transfers[200];
+    kvmem_transfer_options options = kv_transfer_options(&move);
+    options.queue = queue;
+    size_t submitted = 0;
+    for (size_t i = 0; i < NUM(transfers); i++) {
+        options.user_data = i;
+        EXPECT_OK(kvmem_transfer_create(fixture.peer.model.layout, fixture.side.layout, &options,
+                                        &transfers[i], ERR));
+    }
+    for (size_t i = 0; i < NUM(transfers); i++) {
+        if (i == NUM(transfers) / 2) {
+            kv_peer_crash(&fixture.peer);
+        }
+        submitted += kvmem_transfer_submit(transfers[i], ERR) == KVMEM_STATUS_OK;
+    }
+    size_t lost = 0;
+    for (size_t taken = 0; taken < submitted; taken++) { /* none is missing, each with its own status */
+        kvmem_completion completion;
+        size_t count = 0;
+        EXPECT_OK(kvmem_queue_wait(queue, SOON, &completion, 1, &count, ERR));
+        lost += completion.status == KVMEM_STATUS_PEER_LOST;
+        if (completion.status != KVMEM_STATUS_OK) {
+            CHECK_EQ(completion.status, KVMEM_STATUS_PEER_LOST);
+        }
+    }
+    CHECK(lost + (NUM(transfers) - submitted) > 0);
+    for (size_t i = 0; i < NUM(transfers); i++) {
+        kvmem_transfer_destroy(transfers[i]);
+    }
+    kvmem_queue_destroy(queue);
+    memcpy(fixture.side.expected, fixture.side.memory, fixture.side.size); /* whatever was read in time */
+    expect_survivor_works(&fixture);
+    tear_down(&fixture);
+}
+
+static void a_lost_peer_is_not_notified_for_ever(void) {
+    fixture fixture;
+    set_up(&fixture);
+    EXPECT_OK(kvmem_agent_notify(fixture.agent, "victim", "x", 1, ERR));
+    kv_peer_crash(&fixture.peer);
+    const kvmem_status status = kvmem_agent_notify(fixture.agent, "victim", "y", 1, ERR);
+    CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_PEER_LOST || status == KVMEM_STATUS_NIXL);
+    expect_survivor_works(&fixture);
+    tear_down(&fixture);
+}
+
+static const test_case cases[] = {
+    CASE(killed_before_a_transfer),
+    CASE(killed_before_the_first_contact),
+    CASE(killed_in_the_middle_of_many),
+    CASE(killed_under_many_in_a_queue),
+    CASE(a_lost_peer_is_not_notified_for_ever),
+};
+TEST_MAIN_WITH_ROLES

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// A peer that comes back under the name of one that died: told apart, refused until the old one is forgotten.
+#include "agents.h"
+#include "harness.h"
+
+#include <sys/personality.h>
+
+
+static const test_role roles[] = {KV_PEER_ROLE};
+
+static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {3, 3}};
+static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+
+static kvmem_transfer *create(const kvmem_layout *source, const kvmem_layout *destination) {
+    const kvmem_transfer_options options = kv_transfer_options(&move);
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+    return transfer;
+}
+
+/* Refused, or failed under way, as stale; nothing new can be made of it either. */
+static void expect_stale(const kvmem_layout *local, const kvmem_layout *old, kvmem_transfer *old_transfer) {
+    kvmem_status status = kvmem_transfer_submit(old_transfer, ERR);
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_transfer_wait(old_transfer, PATIENCE, ERR);
+    }
+    CHECK_EQ(status, KVMEM_STATUS_STALE);
+    CHECK_HAS(kvmem_error_message(test_last_error(), NULL), "phoenix");
+    const kvmem_transfer_options options = kv_transfer_options(&move);
+    kvmem_transfer *transfer = (kvmem_transfer *)&options;
+    EXPECT_MESSAGE(KVMEM_STATUS_STALE, "phoenix",
+                   kvmem_transfer_create(local, old, &options, &transfer, ERR));
+    CHECK(transfer == NULL);
+}
+
+static void a_restarted_peer_is_told_apart(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kvmem_agent *agent = agent_open("near");
+    kv_side side;
+    kv_side_open(&side, &config, agent, 1);
+    kv_peer old;
+    kv_peer_start(&old, "phoenix", &config, 2);
+    kv_peer_meet(&old, agent);
+    kvmem_transfer *old_transfer = create(side.layout, old.model.layout);
+    EXPECT_OK(kvmem_transfer_submit(old_transfer, ERR));
+    EXPECT_OK(kvmem_transfer_wait(old_transfer, PATIENCE, ERR));
+    kv_peer_crash(&old);
+
+    kv_peer risen;
+    kv_peer_start(&risen, "phoenix", &config, 3);
+    const message *news = &risen.metadata;
+    EXPECT_MESSAGE(KVMEM_STATUS_ALREADY_EXISTS, "phoenix",
+                   kvmem_agent_load_remote_metadata(agent, news->data, news->size, NULL, ERR));
+    CHECK_HAS(test_last_message(), "invalidate");
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(agent, "phoenix", ERR));
+    expect_stale(side.layout, old.model.layout, old_transfer);
+    kv_peer_meet(&risen, agent);
+    expect_stale(side.layout, old.model.layout, old_transfer); /* still: that one was another */
+
+    kv_run(side.layout, risen.model.layout, &move);
+    kv_expect_moved(&risen.model, &side, &move);
+    kv_peer_check(&risen);
+    kvmem_transfer_destroy(old_transfer);
+    kv_peer_forget(&old);
+    kv_peer_stop(&risen);
+    kv_side_close(&side);
+    kvmem_agent_destroy(agent);
+}
+
+/* Without address randomisation both lives of the peer have their memory at the same place, and only who made
+   the descriptor tells them apart. */
+static void an_old_descriptor_is_refused_though_its_addresses_fit(void) {
+    const kvmem_layout_config first = kv_config(&kv_kinds[1]);
+    const kvmem_layout_config second = kv_config(&kv_kinds[2]);
+    kvmem_agent *agent = agent_open("near");
+    const int randomised = personality(ADDR_NO_RANDOMIZE);
+    CHECK(randomised >= 0);
+    kv_peer old;
+    kv_peer_start(&old, "phoenix", &first, 2);
+    kv_peer_crash(&old);
+    kv_peer risen;
+    kv_peer_start(&risen, "phoenix", &second, 3);
+    CHECK(personality((unsigned long)randomised) >= 0);
+    kv_peer_meet(&risen, agent);
+    kvmem_layout *layout = (kvmem_layout *)&first;
+    const message *descriptor = &old.descriptor;
+    EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, "phoenix",
+                   kvmem_layout_import(agent, descriptor->data, descriptor->size, &layout, ERR));
+    CHECK(layout == NULL);
+    kv_peer_forget(&old);
+    kv_peer_stop(&risen);
+    kvmem_agent_destroy(agent);
+}
+
+static const test_case cases[] = {
+    CASE(a_restarted_peer_is_told_apart),
+    CASE(an_old_descriptor_is_refused_though_its_addresses_fit),
+};
+TEST_MAIN_WITH_ROLES

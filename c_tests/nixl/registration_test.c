@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// Regions known to agents: once each, held while in use, and gone from NIXL before their memory is freed.
+#include "agents.h"
+#include "harness.h"
+
+#include <string.h>
+
+static _Alignas(4096) unsigned char memory[65536];
+
+static void count_release(void *user_data) {
+    ++*(int *)user_data;
+}
+
+static kvmem_region *adopt(int *releases) {
+    kvmem_adopt_options options;
+    kvmem_adopt_options_init(&options, sizeof(options));
+    options.address = memory;
+    options.size = sizeof(memory);
+    options.release = releases != NULL ? count_release : NULL;
+    options.user_data = releases;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_adopt_host(&options, &region, ERR));
+    return region;
+}
+
+static kvmem_registration *register_with(kvmem_region *region, kvmem_agent *agent) {
+    kvmem_registration *registration = NULL;
+    EXPECT_OK(kvmem_region_register(region, agent, &registration, ERR));
+    return registration;
+}
+
+static kvmem_registration_info info_of(const kvmem_registration *registration) {
+    kvmem_registration_info info;
+    EXPECT_OK(kvmem_registration_get_info(registration, &info, ERR));
+    return info;
+}
+
+static uint32_t registration_count(const kvmem_region *region) {
+    kvmem_region_info info;
+    EXPECT_OK(kvmem_region_get_info(region, &info, ERR));
+    return info.registration_count;
+}
+
+static void a_registration_says_what_it_is(void) {
+    kvmem_agent *agent = agent_open("registrar");
+    kvmem_region *region = adopt(NULL);
+    kvmem_registration *registration = register_with(region, agent);
+    const kvmem_registration_info info = info_of(registration);
+    CHECK_EQ(info.address, (uintptr_t)memory);
+    CHECK_EQ(info.size, sizeof(memory));
+    CHECK_EQ(info.device_id, 0);
+    CHECK_EQ(info.memory_type, KVMEM_MEMORY_DRAM);
+    CHECK_EQ(info.registered, 1);
+    CHECK_EQ(registration_count(region), 1);
+    char name[16];
+    size_t size = 0;
+    EXPECT_OK(kvmem_region_get_agent(region, 0, name, sizeof(name), &size, ERR));
+    CHECK_STR(name, "registrar");
+    CHECK_EQ(size, strlen("registrar") + 1);
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_agent(region, 1, name, sizeof(name), &size, ERR));
+    kvmem_registration_destroy(registration);
+    CHECK_EQ(registration_count(region), 0);
+    kvmem_region_destroy(region);
+    kvmem_agent_destroy(agent);
+}
+
+static void a_file_is_registered_by_its_descriptor(void) {
+    kvmem_agent *agent = agent_open("files");
+    EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
+    kvmem_disk_options options;
+    kvmem_disk_options_init(&options, sizeof(options));
+    options.size = MIB;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_disk(&options, &region, ERR));
+    kvmem_region_info file;
+    EXPECT_OK(kvmem_region_get_info(region, &file, ERR));
+    kvmem_registration *registration = register_with(region, agent);
+    const kvmem_registration_info info = info_of(registration);
+    CHECK_EQ(info.address, 0);
+    CHECK_EQ(info.size, MIB);
+    CHECK_EQ(info.device_id, file.fd);
+    CHECK_EQ(info.memory_type, KVMEM_MEMORY_FILE);
+    kvmem_registration_destroy(registration);
+    kvmem_region_destroy(region);
+    kvmem_agent_destroy(agent);
+}
+
+static void twice_with_one_agent_is_refused(void) {
+    kvmem_agent *agent = agent_open("twice");
+    kvmem_region *region = adopt(NULL);
+    kvmem_registration *registration = register_with(region, agent);
+    kvmem_registration *again = (kvmem_registration *)memory;
+    EXPECT_MESSAGE(KVMEM_STATUS_ALREADY_EXISTS, "twice", kvmem_region_register(region, agent, &again, ERR));
+    CHECK(again == NULL);
+    EXPECT_OK(kvmem_registration_deregister(registration, ERR));
+    again = register_with(region, agent);
+    kvmem_registration_destroy(again);
+    kvmem_registration_destroy(registration);
+    kvmem_region_destroy(region);
+    kvmem_agent_destroy(agent);
+}
+
+static void two_agents_may_know_one_region(void) {
+    kvmem_agent *first = agent_open("first");
+    kvmem_agent *second = agent_open("second");
+    kvmem_region *region = adopt(NULL);
+    kvmem_registration *registrations[] = {register_with(region, first), register_with(region, second)};
+    CHECK_EQ(registration_count(region), 2);
+    kvmem_registration_destroy(registrations[0]);
+    CHECK_EQ(registration_count(region), 1);
+    CHECK_EQ(info_of(registrations[1]).registered, 1);
+    kvmem_registration_destroy(registrations[1]);
+    kvmem_region_destroy(region);
+    kvmem_agent_destroy(first);
+    kvmem_agent_destroy(second);
+}
+
+static void without_a_backend_that_takes_it_nothing_is_registered(void) {
+    kvmem_agent *agent = NULL;
+    EXPECT_OK(kvmem_agent_create("bare", NULL, &agent, ERR));
+    kvmem_region *region = adopt(NULL);
+    kvmem_registration *registration = (kvmem_registration *)memory;
+    EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "bare", kvmem_region_register(region, agent, &registration, ERR));
+    CHECK(registration == NULL);
+    CHECK_EQ(registration_count(region), 0);
+    kvmem_region_destroy(region);
+    kvmem_agent_destroy(agent);
+}
+
+static void deregistering_twice_is_an_error(void) {
+    kvmem_agent *agent = agent_open("deregister");
+    kvmem_region *region = adopt(NULL);
+    kvmem_registration *registration = register_with(region, agent);
+    EXPECT_OK(kvmem_registration_deregister(registration, ERR));
+    CHECK_EQ(info_of(registration).registered, 0);
+    CHECK_EQ(registration_count(region), 0);
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_registration_deregister(registration, ERR));
+    kvmem_registration_destroy(registration);
+    kvmem_registration_destroy(NULL);
+    kvmem_region_destroy(region);
+    kvmem_agent_destroy(agent);
+}
+
+static kvmem_layout_options options_over(const kvmem_layout_config *config, kvmem_agent *agent,
+                                         kvmem_registration *const *registration) {
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = config;
+    options.agent = agent;
+    options.source = KVMEM_LAYOUT_REGISTRATIONS;
+    options.registrations = registration;
+    options.count = 1;
+    return options;
+}
+
+static void a_layout_holds_its_registration(void) {
+    kvmem_agent *agent = agent_open("holder");
+    kvmem_region *region = adopt(NULL);
+    kvmem_registration *registration = register_with(region, agent);
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    const kvmem_layout_options options = options_over(&config, agent, &registration);
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    EXPECT(KVMEM_STATUS_BUSY, kvmem_registration_deregister(registration, ERR));
+    CHECK_EQ(info_of(registration).registered, 1);
+    kvmem_layout_destroy(layout);
+    EXPECT_OK(kvmem_registration_deregister(registration, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "0", kvmem_layout_build(&options, &layout, ERR));
+    CHECK(layout == NULL);
+    kvmem_registration_destroy(registration);
+    kvmem_region_destroy(region);
+    kvmem_agent_destroy(agent);
+}
+
+static void the_registration_of_another_agent_is_refused(void) {
+    kvmem_agent *owner = agent_open("owner");
+    kvmem_agent *other = agent_open("other");
+    kvmem_region *region = adopt(NULL);
+    kvmem_registration *registration = register_with(region, owner);
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    const kvmem_layout_options options = options_over(&config, other, &registration);
+    kvmem_layout *layout = (kvmem_layout *)memory;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "owner", kvmem_layout_build(&options, &layout, ERR));
+    CHECK_HAS(test_last_message(), "other");
+    CHECK(layout == NULL);
+    kvmem_registration_destroy(registration);
+    kvmem_region_destroy(region);
+    kvmem_agent_destroy(owner);
+    kvmem_agent_destroy(other);
+}
+
+static void a_layout_over_regions_registers_them(void) {
+    kvmem_agent *agent = agent_open("builder");
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    kv_side side;
+    kv_side_open(&side, &config, agent, 1);
+    kvmem_layout_info info;
+    EXPECT_OK(kvmem_layout_get_info(side.layout, &info, ERR));
+    CHECK_EQ(info.locality, KVMEM_LOCALITY_REGISTERED);
+    char name[16];
+    size_t size = 0;
+    EXPECT_OK(kvmem_layout_get_agent(side.layout, name, sizeof(name), &size, ERR));
+    CHECK_STR(name, "builder");
+    for (size_t i = 0; i < side.num_regions; i++) {
+        CHECK_EQ(registration_count(side.regions[i]), 1);
+    }
+    kvmem_layout_destroy(side.layout);
+    side.layout = NULL;
+    for (size_t i = 0; i < side.num_regions; i++) {
+        CHECK_EQ(registration_count(side.regions[i]), 0);
+    }
+    kv_side_close(&side);
+    kvmem_agent_destroy(agent);
+}
+
+enum { AGENT, REGION, REGISTRATION, NUM_HANDLES };
+
+/* Memory is released once, with the later of the region's and the registration's handle, never before. */
+static void destroy_in_order(const int *order) {
+    int releases = 0;
+    kvmem_agent *agent = agent_open("orders");
+    kvmem_region *region = adopt(&releases);
+    kvmem_registration *registration = register_with(region, agent);
+    int holders = 2;
+    for (int i = 0; i < NUM_HANDLES; i++) {
+        switch (order[i]) {
+        case AGENT:
+            kvmem_agent_destroy(agent);
+            break;
+        case REGION:
+            kvmem_region_destroy(region);
+            holders--;
+            break;
+        default:
+            kvmem_registration_destroy(registration);
+            holders--;
+        }
+        CHECK_EQ(releases, holders == 0);
+    }
+}
+
+static void handles_go_in_any_order(void) {
+    static const int orders[][NUM_HANDLES] = {
+        {AGENT, REGION, REGISTRATION}, {AGENT, REGISTRATION, REGION}, {REGION, AGENT, REGISTRATION},
+        {REGION, REGISTRATION, AGENT}, {REGISTRATION, AGENT, REGION}, {REGISTRATION, REGION, AGENT},
+    };
+    for (size_t i = 0; i < NUM(orders); i++) {
+        destroy_in_order(orders[i]);
+    }
+}
+
+static const test_case cases[] = {
+    CASE(a_registration_says_what_it_is),
+    CASE(a_file_is_registered_by_its_descriptor),
+    CASE(twice_with_one_agent_is_refused),
+    CASE(two_agents_may_know_one_region),
+    CASE(without_a_backend_that_takes_it_nothing_is_registered),
+    CASE(deregistering_twice_is_an_error),
+    CASE(a_layout_holds_its_registration),
+    CASE(the_registration_of_another_agent_is_refused),
+    CASE(a_layout_over_regions_registers_them),
+    CASE(handles_go_in_any_order),
+};
+TEST_MAIN

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers to and from another process by block id, byte by byte, with notifications.
+#include "agents.h"
+#include "harness.h"
+
+#include <string.h>
+
+static const test_role roles[] = {KV_PEER_ROLE};
+
+static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};
+static const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
+static const kv_move some_layers = {scattered, NUM(scattered), 2, 0, 1};
+
+static void check_info(const kvmem_transfer_info *info, const kv_move *move, uint32_t path) {
+    CHECK_EQ(info->path, path);
+    CHECK_EQ(info->num_pieces, move->num_pairs * move->num_layers * 2);
+    CHECK_EQ(info->bytes, info->num_pieces * 48);
+    CHECK(info->num_moves >= 1 && info->num_moves <= info->num_pieces);
+    CHECK(info->num_requests >= 1);
+}
+
+static void write_there(kv_side *local, kv_peer *peer, const kv_move *move) {
+    const kvmem_transfer_info info = kv_run(local->layout, peer->model.layout, move);
+    check_info(&info, move, KVMEM_PATH_NIXL_WRITE);
+    kv_expect_moved(&peer->model, local, move);
+    kv_peer_check(peer);
+    kv_side_check(local);
+}
+
+static void read_from_there(kv_side *local, kv_peer *peer, const kv_move *move) {
+    const kvmem_transfer_info info = kv_run(peer->model.layout, local->layout, move);
+    check_info(&info, move, KVMEM_PATH_NIXL_READ);
+    kv_expect_moved(local, &peer->model, move);
+    kv_side_check(local);
+    kv_peer_check(peer);
+}
+
+static void every_pair_of_kinds_is_read_and_written(void) {
+    kvmem_agent *agent = agent_open("near");
+    for (size_t there = 0; there < KV_NUM_KINDS; there++) {
+        const kvmem_layout_config remote = kv_config(&kv_kinds[there]);
+        kv_peer peer;
+        kv_peer_start(&peer, kv_kinds[there].name, &remote, 100);
+        kv_peer_meet(&peer, agent);
+        for (size_t here = 0; here < KV_NUM_KINDS; here++) {
+            kvmem_layout_config local = kv_config(&kv_kinds[here]);
+            local.alignment = here == 0 ? 64 : 1;
+            kv_side side;
+            kv_side_open(&side, &local, agent, (uint32_t)here);
+            write_there(&side, &peer, &all_layers);
+            read_from_there(&side, &peer, &some_layers);
+            read_from_there(&side, &peer, &all_layers);
+            write_there(&side, &peer, &some_layers);
+            kv_side_close(&side);
+        }
+        kv_peer_stop(&peer);
+        EXPECT_OK(kvmem_agent_invalidate_remote_metadata(agent, kv_kinds[there].name, ERR));
+    }
+    kvmem_agent_destroy(agent);
+}
+
+static kvmem_transfer *create_with_notification(const kvmem_layout *source, const kvmem_layout *destination,
+                                                const void *data, size_t size) {
+    kvmem_transfer_options options = kv_transfer_options(&all_layers);
+    options.notification = data;
+    options.notification_size = size;
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+    return transfer;
+}
+
+/* Submits twice: each run sends its notification, though nobody polls for it. */
+static void run_twice(kvmem_transfer *transfer, kv_peer *peer, const void *data, size_t size) {
+    for (int run = 0; run < 2; run++) {
+        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+        kv_peer_expect_notification(peer, "near", data, size);
+        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        kv_peer_check(peer);
+    }
+    kvmem_transfer_destroy(transfer);
+}
+
+static void the_peer_is_notified_when_the_bytes_are_there(void) {
+    static const unsigned char note[] = {'d', 'o', 'n', 'e', 0, 0xFF};
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    kvmem_agent *agent = agent_open("near");
+    kv_peer peer;
+    kv_peer_start(&peer, "far", &config, 1);
+    kv_peer_meet(&peer, agent);
+    kv_side side;
+    kv_side_open(&side, &config, agent, 2);
+    unsigned char gone[sizeof(note)];
+    memcpy(gone, note, sizeof(note));
+    kvmem_transfer *write = create_with_notification(side.layout, peer.model.layout, gone, sizeof(gone));
+    memset(gone, 0, sizeof(gone)); /* it was copied */
+    kv_expect_moved(&peer.model, &side, &all_layers);
+    run_twice(write, &peer, note, sizeof(note));
+    kvmem_transfer *read = create_with_notification(peer.model.layout, side.layout, note, sizeof(note));
+    run_twice(read, &peer, note, sizeof(note));
+    kv_expect_moved(&side, &peer.model, &all_layers);
+    kv_side_check(&side);
+    kv_side_close(&side);
+    kv_peer_stop(&peer);
+    kvmem_agent_destroy(agent);
+}
+
+/* Two hundred blocks of many pieces, so that one request is not one message. */
+static void large_transfers_are_exact_too(void) {
+    kvmem_layout_config here = kv_config(&kv_kinds[0]);
+    here.num_blocks = 200;
+    here.num_layers = 8;
+    here.page_size = 16;
+    here.inner_dim = 256;
+    kvmem_layout_config there = here;
+    there.kind = KVMEM_LAYOUT_LAYER_SEPARATE;
+    there.block_dim = KVMEM_BLOCK_DIM_SECOND;
+    kvmem_block_pair pairs[100];
+    for (uint32_t i = 0; i < NUM(pairs); i++) {
+        pairs[i] = (kvmem_block_pair){2 * i, 199 - i};
+    }
+    const kv_move move = {pairs, NUM(pairs), 0, 0, 8};
+    kvmem_agent *agent = agent_open("near");
+    kv_peer peer;
+    kv_peer_start(&peer, "far", &there, 3);
+    kv_peer_meet(&peer, agent);
+    kv_side side;
+    kv_side_open(&side, &here, agent, 4);
+    kv_run(side.layout, peer.model.layout, &move);
+    kv_expect_moved(&peer.model, &side, &move);
+    kv_peer_check(&peer);
+    kv_run(peer.model.layout, side.layout, &move);
+    kv_expect_moved(&side, &peer.model, &move);
+    kv_side_check(&side);
+    kv_side_close(&side);
+    kv_peer_stop(&peer);
+    kvmem_agent_destroy(agent);
+}
+
+static void refuse(const kvmem_layout *source, const kvmem_layout *destination, kvmem_status status,
+                   const char *part) {
+    const kvmem_transfer_options options = kv_transfer_options(&all_layers);
+    kvmem_transfer *transfer = (kvmem_transfer *)&options;
+    EXPECT_MESSAGE(status, part, kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+    CHECK(transfer == NULL);
+}
+
+static void what_cannot_go_there_is_refused(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kvmem_agent *agent = agent_open("near");
+    kvmem_agent *other = agent_open("other");
+    kv_peer peer;
+    kv_peer_start(&peer, "far", &config, 1);
+    kv_peer_meet(&peer, agent);
+    kv_side unregistered;
+    kv_side_open(&unregistered, &config, NULL, 2);
+    refuse(unregistered.layout, peer.model.layout, KVMEM_STATUS_INVALID_STATE, "agent");
+    kv_side elsewhere;
+    kv_side_open(&elsewhere, &config, other, 3);
+    refuse(elsewhere.layout, peer.model.layout, KVMEM_STATUS_INVALID_ARGUMENT, "other");
+    CHECK_HAS(test_last_message(), "near");
+    refuse(peer.model.layout, peer.model.layout, KVMEM_STATUS_UNSUPPORTED, "remote");
+    kvmem_layout_config wider = config;
+    wider.inner_dim = 7;
+    kv_side different;
+    kv_side_open(&different, &wider, agent, 4);
+    refuse(different.layout, peer.model.layout, KVMEM_STATUS_INVALID_ARGUMENT, "inner_dim");
+    kv_side_close(&different);
+    kv_side_close(&elsewhere);
+    kv_side_close(&unregistered);
+    kv_peer_check(&peer);
+    kv_peer_stop(&peer);
+    kvmem_agent_destroy(agent);
+    kvmem_agent_destroy(other);
+}
+
+static const test_case cases[] = {
+    CASE(every_pair_of_kinds_is_read_and_written),
+    CASE(the_peer_is_notified_when_the_bytes_are_there),
+    CASE(large_transfers_are_exact_too),
+    CASE(what_cannot_go_there_is_refused),
+};
+TEST_MAIN_WITH_ROLES

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// A NIXL library that is named but of no use: missing, broken and too old are three different answers.
+#include "harness.h"
+#include "resources.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Named by the environment or by argument, the answer is the same, and an agent gets it too. */
+static void expect_unavailable(const char *path, const char *part, char *message, size_t capacity) {
+    EXPECT_MESSAGE(KVMEM_STATUS_UNAVAILABLE_NIXL, part, kvmem_nixl_load(path, ERR));
+    CHECK_HAS(test_last_message(), path);
+    CHECK(strlen(test_last_message()) < capacity);
+    strcpy(message, test_last_message());
+    CHECK_EQ(setenv("KVMEM_NIXL_LIBRARY", path, 1), 0);
+    EXPECT(KVMEM_STATUS_UNAVAILABLE_NIXL, kvmem_nixl_load(NULL, ERR));
+    CHECK_STR(test_last_message(), message);
+    kvmem_agent *agent = (kvmem_agent *)&agent;
+    EXPECT_MESSAGE(KVMEM_STATUS_UNAVAILABLE_NIXL, part, kvmem_agent_create("nobody", NULL, &agent, ERR));
+    CHECK(agent == NULL);
+    CHECK_EQ(unsetenv("KVMEM_NIXL_LIBRARY"), 0);
+}
+
+static void missing_broken_and_too_old_are_told_apart(void) {
+    char missing[1024];
+    char broken[1024];
+    char too_old[1024];
+    scratch directory = scratch_create(temporary_directory());
+    const char *path = scratch_file(&directory, "libnixl_capi.so");
+    expect_unavailable(path, "missing", missing, sizeof(missing));
+    write_file(path, "this is text, not a shared library\n", 35);
+    expect_unavailable(path, "broken", broken, sizeof(broken));
+    expect_unavailable(KVMEM_TEST_TOO_OLD_LIBRARY, "too old", too_old, sizeof(too_old));
+    CHECK_HAS(too_old, "nixl_capi_"); /* a function that is missing, by name */
+    CHECK(strcmp(missing, broken) != 0);
+    CHECK(strcmp(broken, too_old) != 0);
+    CHECK(strcmp(missing, too_old) != 0);
+    scratch_remove(&directory);
+}
+
+static void a_directory_without_it_is_missing(void) {
+    scratch directory = scratch_create(temporary_directory());
+    EXPECT_MESSAGE(KVMEM_STATUS_UNAVAILABLE_NIXL, "missing", kvmem_nixl_load(directory.path, ERR));
+    CHECK_HAS(test_last_message(), directory.path);
+    scratch_remove(&directory);
+}
+
+static void failures_leak_no_file(void) {
+    const size_t files = count_open_files();
+    for (int i = 0; i < 10; i++) {
+        EXPECT(KVMEM_STATUS_UNAVAILABLE_NIXL, kvmem_nixl_load(KVMEM_TEST_TOO_OLD_LIBRARY, ERR));
+    }
+    CHECK_EQ(count_open_files(), files);
+}
+
+static void odd_paths_are_missing_too(void) {
+    EXPECT_MESSAGE(KVMEM_STATUS_UNAVAILABLE_NIXL, "missing", kvmem_nixl_load("/not/\xFF/utf-8", ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_UNAVAILABLE_NIXL, "missing", kvmem_nixl_load("", ERR));
+}
+
+static const test_case cases[] = {
+    CASE(missing_broken_and_too_old_are_told_apart),
+    CASE(a_directory_without_it_is_missing),
+    CASE(failures_leak_no_file),
+    CASE(odd_paths_are_missing_too),
+};
+TEST_MAIN

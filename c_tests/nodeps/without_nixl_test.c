@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// A machine with neither NIXL nor CUDA: what needs them says so, the rest works, and the process lives.
+// Run with KVMEM_NIXL_LIBRARY unset and nothing for the loader to find.
+#include "harness.h"
+#include "kv.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+static void loading_nixl_is_unavailable(void) {
+    CHECK(getenv("KVMEM_NIXL_LIBRARY") == NULL);
+    EXPECT_MESSAGE(KVMEM_STATUS_UNAVAILABLE_NIXL, "KVMEM_NIXL_LIBRARY", kvmem_nixl_load(NULL, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_UNAVAILABLE_NIXL, "libnixl_capi.so", kvmem_nixl_load(NULL, ERR)); /* again */
+    size_t size = 77;
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_nixl_get_path(NULL, 0, &size, ERR));
+    CHECK_EQ(size, 77);
+}
+
+static void agents_are_unavailable(void) {
+    kvmem_agent *agent = (kvmem_agent *)&agent;
+    EXPECT(KVMEM_STATUS_UNAVAILABLE_NIXL, kvmem_agent_create("nobody", NULL, &agent, ERR));
+    CHECK(agent == NULL);
+    kvmem_agent_options options;
+    kvmem_agent_options_init(&options, sizeof(options));
+    options.flags = KVMEM_AGENT_LISTEN_THREAD;
+    EXPECT(KVMEM_STATUS_UNAVAILABLE_NIXL, kvmem_agent_create("nobody", &options, &agent, ERR));
+}
+
+/* What takes an agent cannot be given one; without it, it answers and lives. */
+static void what_needs_an_agent_says_so(void) {
+    const kvmem_status invalid = KVMEM_STATUS_INVALID_ARGUMENT;
+    kvmem_blob *blob = NULL;
+    kvmem_notifications *notifications = NULL;
+    kvmem_layout *layout = NULL;
+    kvmem_registration *registration = NULL;
+    EXPECT(invalid, kvmem_agent_create_backend(NULL, "UCX", NULL, 0, ERR));
+    EXPECT(invalid, kvmem_agent_get_local_metadata(NULL, &blob, ERR));
+    EXPECT(invalid, kvmem_agent_load_remote_metadata(NULL, "x", 1, NULL, ERR));
+    EXPECT(invalid, kvmem_agent_check_remote_metadata(NULL, "x", ERR));
+    EXPECT(invalid, kvmem_agent_invalidate_remote_metadata(NULL, "x", ERR));
+    EXPECT(invalid, kvmem_agent_fetch_remote_metadata(NULL, "x", "127.0.0.1", 1, 0, ERR));
+    EXPECT(invalid, kvmem_agent_send_local_metadata(NULL, "127.0.0.1", 1, ERR));
+    EXPECT(invalid, kvmem_agent_notify(NULL, "x", "x", 1, ERR));
+    EXPECT(invalid, kvmem_agent_take_notifications(NULL, 0, &notifications, ERR));
+    EXPECT(invalid, kvmem_layout_import(NULL, "x", 1, &layout, ERR));
+    EXPECT(invalid, kvmem_region_register(NULL, NULL, &registration, ERR));
+    CHECK(kvmem_agent_name(NULL) == NULL);
+    kvmem_agent_destroy(NULL);
+}
+
+/* On a machine with a GPU the driver is there, and the answer is another. */
+static void cuda_is_unavailable(void) {
+    kvmem_cuda_info info = {77, 77};
+    if (access("/dev/nvidiactl", F_OK) == 0) {
+        EXPECT_OK(kvmem_cuda_get_info(&info, ERR));
+        CHECK(info.device_count > 0);
+        return;
+    }
+    EXPECT(KVMEM_STATUS_UNAVAILABLE_CUDA, kvmem_cuda_get_info(&info, ERR));
+    EXPECT(KVMEM_STATUS_UNAVAILABLE_CUDA, kvmem_cuda_get_info(&info, ERR)); /* again */
+    CHECK_EQ(info.driver_version, 77);
+    CHECK_EQ(info.device_count, 77);
+}
+
+static void local_transfers_work(void) {
+    static const kvmem_block_pair pairs[] = {{6, 0}, {0, 6}};
+    const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+    const kvmem_layout_config from = kv_config(&kv_kinds[0]);
+    const kvmem_layout_config to = kv_config(&kv_kinds[2]);
+    kv_side source;
+    kv_side destination;
+    kv_side_open(&source, &from, NULL, 1);
+    kv_side_open(&destination, &to, NULL, 2);
+    kv_run(source.layout, destination.layout, &move);
+    kv_expect_moved(&destination, &source, &move);
+    kv_side_check(&destination);
+    kv_side_close(&source);
+    kv_side_close(&destination);
+}
+
+static void local_regions_work(void) {
+    kvmem_system_options system;
+    kvmem_system_options_init(&system, sizeof(system));
+    system.size = MIB;
+    kvmem_disk_options disk;
+    kvmem_disk_options_init(&disk, sizeof(disk));
+    disk.size = MIB;
+    kvmem_region *memory = NULL;
+    kvmem_region *file = NULL;
+    EXPECT_OK(kvmem_region_create_system(&system, &memory, ERR));
+    EXPECT_OK(kvmem_region_create_disk(&disk, &file, ERR));
+    kvmem_region_destroy(memory);
+    kvmem_region_destroy(file);
+}
+
+/* Disk moves by NIXL only: a local-only disk layout is built, and says why it cannot be moved. */
+static void disk_transfers_say_what_is_missing(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kvmem_disk_options disk;
+    kvmem_disk_options_init(&disk, sizeof(disk));
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &config;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.disk = &disk;
+    kvmem_layout *file = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &file, ERR));
+    kv_side memory;
+    kv_side_open(&memory, &config, NULL, 1);
+    static const kvmem_block_pair pair[] = {{0, 0}};
+    const kv_move move = {pair, 1, 0, 0, 3};
+    const kvmem_transfer_options transfer_options = kv_transfer_options(&move);
+    kvmem_transfer *transfer = (kvmem_transfer *)&transfer;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "agent",
+                   kvmem_transfer_create(memory.layout, file, &transfer_options, &transfer, ERR));
+    CHECK(transfer == NULL);
+    kvmem_layout_destroy(file);
+    kv_side_close(&memory);
+}
+
+static const test_case cases[] = {
+    CASE(loading_nixl_is_unavailable),
+    CASE(agents_are_unavailable),
+    CASE(what_needs_an_agent_says_so),
+    CASE(cuda_is_unavailable),
+    CASE(local_transfers_work),
+    CASE(local_regions_work),
+    CASE(disk_transfers_say_what_is_missing),
+};
+TEST_MAIN

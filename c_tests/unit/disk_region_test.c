@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+// Regions on disk: nameless temporaries, the caller's files, and what happens to a file when things go wrong.
+#include "harness.h"
+#include "resources.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define MEMORY_FILE_SYSTEM "/dev/shm"
+
+static kvmem_disk_options disk_options(uint64_t size) {
+    kvmem_disk_options options;
+    memset(&options, 0xEE, sizeof(options)); /* init must overwrite every byte */
+    kvmem_disk_options_init(&options, sizeof(options));
+    options.size = size;
+    return options;
+}
+
+static kvmem_region *create(const kvmem_disk_options *options) {
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_disk(options, &region, ERR));
+    CHECK(region != NULL);
+    return region;
+}
+
+static kvmem_region_info info_of(const kvmem_region *region) {
+    kvmem_region_info info;
+    EXPECT_OK(kvmem_region_get_info(region, &info, ERR));
+    return info;
+}
+
+/* Refused with this status, no region, and no file descriptor left open. */
+static void refuse(const kvmem_disk_options *options, kvmem_status status, const char *part) {
+    const size_t files = count_open_files();
+    kvmem_region *region = (kvmem_region *)&region;
+    EXPECT_MESSAGE(status, part, kvmem_region_create_disk(options, &region, ERR));
+    CHECK(region == NULL);
+    CHECK_EQ(count_open_files(), files);
+}
+
+static void expect_cause(int code) {
+    kvmem_error_cause cause;
+    EXPECT_OK(kvmem_error_get_cause(test_last_error(), &cause));
+    CHECK_EQ(cause.domain, KVMEM_DOMAIN_ERRNO);
+    CHECK_EQ(cause.code, code);
+}
+
+static bool takes_direct_io(const char *directory) {
+    const int file = open(directory, O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600);
+    if (file >= 0) {
+        close(file);
+    }
+    return file >= 0;
+}
+
+static void a_temporary_has_no_name_and_goes_with_its_region(void) {
+    scratch directory = scratch_create(temporary_directory());
+    const size_t files = count_open_files();
+    kvmem_disk_options options = disk_options(MIB);
+    options.directory = directory.path;
+    kvmem_region *region = create(&options);
+    const kvmem_region_info info = info_of(region);
+    CHECK(info.flags & KVMEM_REGION_TEMPORARY);
+    CHECK_EQ(count_directory_entries(directory.path), 0);
+    struct stat state;
+    CHECK_EQ(fstat(info.fd, &state), 0);
+    CHECK_EQ(state.st_nlink, 0);
+    CHECK(state.st_size >= (off_t)MIB);
+    CHECK(fcntl(info.fd, F_GETFD) & FD_CLOEXEC);
+    size_t size = 0;
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_path(region, NULL, 0, &size, ERR));
+    kvmem_region_destroy(region);
+    CHECK_EQ(count_open_files(), files);
+    scratch_remove(&directory);
+}
+
+static void info_says_what_it_is(void) {
+    const kvmem_disk_options options = disk_options(MIB);
+    kvmem_region *region = create(&options);
+    const kvmem_region_info info = info_of(region);
+    CHECK_EQ(info.tier, KVMEM_TIER_DISK);
+    CHECK_EQ(info.origin, KVMEM_ORIGIN_ALLOCATED);
+    CHECK_EQ(info.address, 0);
+    CHECK_EQ(info.size, MIB);
+    CHECK_EQ(info.device_id, -1);
+    CHECK_EQ(info.numa_node, -1);
+    CHECK(info.fd >= 0);
+    CHECK_EQ(info.registration_count, 0);
+    CHECK_EQ((info.flags & KVMEM_REGION_DIRECT_IO) != 0, takes_direct_io(temporary_directory()));
+    CHECK_EQ(info.alignment > 1, (info.flags & KVMEM_REGION_DIRECT_IO) != 0);
+    CHECK_EQ(info.alignment & (info.alignment - 1), 0);
+    kvmem_region_destroy(region);
+}
+
+static void the_file_is_allocated_in_advance(void) {
+    const kvmem_disk_options options = disk_options(4 * MIB);
+    kvmem_region *region = create(&options);
+    const kvmem_region_info info = info_of(region);
+    struct stat state;
+    CHECK_EQ(fstat(info.fd, &state), 0);
+    CHECK_EQ((info.flags & KVMEM_REGION_PREALLOCATED) != 0, (uint64_t)state.st_blocks * 512 >= 4 * MIB);
+    kvmem_region_destroy(region);
+}
+
+static void buffered_means_no_direct_io(void) {
+    kvmem_disk_options options = disk_options(MIB);
+    options.flags = KVMEM_DISK_BUFFERED;
+    kvmem_region *region = create(&options);
+    const kvmem_region_info info = info_of(region);
+    CHECK_EQ(info.flags & KVMEM_REGION_DIRECT_IO, 0);
+    CHECK_EQ(info.alignment, 1);
+    CHECK_EQ(fcntl(info.fd, F_GETFL) & O_DIRECT, 0);
+    kvmem_region_destroy(region);
+}
+
+static void a_named_file_stays_when_its_region_goes(void) {
+    scratch directory = scratch_create(temporary_directory());
+    const size_t files = count_open_files();
+    kvmem_disk_options options = disk_options(MIB);
+    options.path = scratch_file(&directory, "cache");
+    kvmem_region *region = create(&options);
+    CHECK_EQ(info_of(region).flags & KVMEM_REGION_TEMPORARY, 0);
+    EXPECT_OK(kvmem_region_sync(region, ERR));
+    kvmem_region_destroy(region);
+    CHECK_EQ(count_open_files(), files);
+    struct stat state;
+    CHECK_EQ(stat(scratch_file(&directory, "cache"), &state), 0);
+    CHECK_EQ(state.st_size, MIB);
+    scratch_remove(&directory);
+}
+
+static void the_path_is_answered_in_two_calls(void) {
+    scratch directory = scratch_create(temporary_directory());
+    kvmem_disk_options options = disk_options(4096);
+    options.path = scratch_file(&directory, "named");
+    kvmem_region *region = create(&options);
+    char buffer[256] = "untouched";
+    size_t size = 0;
+    EXPECT_OK(kvmem_region_get_path(region, NULL, 0, &size, ERR));
+    CHECK_EQ(size, strlen(options.path) + 1);
+    EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_region_get_path(region, buffer, size - 1, &size, ERR));
+    CHECK_EQ(size, strlen(options.path) + 1);
+    CHECK_STR(buffer, "untouched");
+    EXPECT_OK(kvmem_region_get_path(region, buffer, size, &size, ERR));
+    CHECK_STR(buffer, options.path);
+    kvmem_region_destroy(region);
+    scratch_remove(&directory);
+}
+
+static void a_file_that_exists_is_left_alone(void) {
+    scratch directory = scratch_create(temporary_directory());
+    kvmem_disk_options options = disk_options(4096);
+    options.path = scratch_file(&directory, "precious");
+    write_file(options.path, "precious", 8);
+    refuse(&options, KVMEM_STATUS_ALREADY_EXISTS, options.path);
+    struct stat state;
+    CHECK_EQ(stat(options.path, &state), 0);
+    CHECK_EQ(state.st_size, 8);
+    scratch_remove(&directory);
+}
+
+static void a_directory_is_no_file(void) {
+    scratch directory = scratch_create(temporary_directory());
+    kvmem_disk_options options = disk_options(4096);
+    options.path = directory.path;
+    refuse(&options, KVMEM_STATUS_ALREADY_EXISTS, directory.path);
+    options.flags = KVMEM_DISK_OPEN_EXISTING;
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, directory.path);
+    scratch_remove(&directory);
+}
+
+static void a_device_is_no_file(void) {
+    kvmem_disk_options options = disk_options(4096);
+    options.path = "/dev/zero";
+    options.flags = KVMEM_DISK_OPEN_EXISTING;
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "/dev/zero");
+}
+
+static void a_missing_directory_is_named(void) {
+    kvmem_disk_options options = disk_options(4096);
+    options.path = "/nonexistent/directory/file";
+    refuse(&options, KVMEM_STATUS_NOT_FOUND, options.path);
+    expect_cause(ENOENT);
+    options.path = NULL;
+    options.directory = "/nonexistent/directory";
+    refuse(&options, KVMEM_STATUS_NOT_FOUND, options.directory);
+    expect_cause(ENOENT);
+}
+
+static void no_space_leaves_nothing_behind(void) {
+    struct statvfs space;
+    CHECK_EQ(statvfs(MEMORY_FILE_SYSTEM, &space), 0);
+    scratch directory = scratch_create(MEMORY_FILE_SYSTEM);
+    kvmem_disk_options options = disk_options((uint64_t)space.f_blocks * space.f_frsize + MIB);
+    options.path = scratch_file(&directory, "too_large");
+    refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, options.path);
+    expect_cause(ENOSPC);
+    CHECK_EQ(count_directory_entries(directory.path), 0);
+    options.path = NULL;
+    options.directory = directory.path;
+    refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, directory.path);
+    expect_cause(ENOSPC);
+    scratch_remove(&directory);
+}
+
+static void a_file_system_in_memory_does_what_it_can(void) {
+    kvmem_disk_options options = disk_options(MIB);
+    options.directory = MEMORY_FILE_SYSTEM;
+    const bool direct = takes_direct_io(MEMORY_FILE_SYSTEM);
+    kvmem_region *region = create(&options);
+    const kvmem_region_info info = info_of(region);
+    CHECK_EQ((info.flags & KVMEM_REGION_DIRECT_IO) != 0, direct);
+    CHECK_EQ(pwrite(info.fd, "", 0, 0), 0);
+    kvmem_region_destroy(region);
+    options.flags = KVMEM_DISK_DIRECT_REQUIRED;
+    if (direct) {
+        kvmem_region_destroy(create(&options));
+    } else {
+        refuse(&options, KVMEM_STATUS_UNSUPPORTED, "O_DIRECT");
+    }
+}
+
+static void contradictions_are_refused(void) {
+    kvmem_disk_options options = disk_options(4096);
+    options.flags = KVMEM_DISK_BUFFERED | KVMEM_DISK_DIRECT_REQUIRED;
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "BUFFERED");
+    options.flags = KVMEM_DISK_OPEN_EXISTING;
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "path");
+    options.flags = 0;
+    options.path = "/tmp/a";
+    options.directory = "/tmp";
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "directory");
+}
+
+static void sizes_that_cannot_be_are_refused(void) {
+    kvmem_disk_options options = disk_options(0);
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes");
+    options.size = UINT64_MAX;
+    kvmem_region *region = NULL;
+    const size_t files = count_open_files();
+    CHECK(kvmem_region_create_disk(&options, &region, ERR) < 0);
+    CHECK(region == NULL);
+    CHECK_EQ(count_open_files(), files);
+}
+
+static void an_existing_file_is_opened_as_it_is(void) {
+    scratch directory = scratch_create(temporary_directory());
+    static unsigned char bytes[8192];
+    memset(bytes, 0x5A, sizeof(bytes));
+    const char *path = scratch_file(&directory, "existing");
+    write_file(path, bytes, sizeof(bytes));
+    const uint64_t sizes[] = {0, 4096, 8192};
+    for (size_t i = 0; i < NUM(sizes); i++) {
+        kvmem_disk_options options = disk_options(sizes[i]);
+        options.path = path;
+        options.flags = KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_BUFFERED;
+        kvmem_region *region = create(&options);
+        CHECK_EQ(info_of(region).size, sizes[i] ? sizes[i] : sizeof(bytes));
+        unsigned char read_back[sizeof(bytes)];
+        CHECK_EQ(pread(info_of(region).fd, read_back, sizeof(read_back), 0), sizeof(bytes));
+        CHECK_FILLED(read_back, 0x5A, sizeof(read_back));
+        kvmem_region_destroy(region);
+    }
+    CHECK_EQ(access(path, F_OK), 0);
+    scratch_remove(&directory);
+}
+
+static void an_existing_file_must_be_there_and_large_enough(void) {
+    scratch directory = scratch_create(temporary_directory());
+    kvmem_disk_options options = disk_options(100);
+    options.path = scratch_file(&directory, "small");
+    options.flags = KVMEM_DISK_OPEN_EXISTING;
+    refuse(&options, KVMEM_STATUS_NOT_FOUND, options.path);
+    CHECK_EQ(count_directory_entries(directory.path), 0);
+    write_file(options.path, "small", 5);
+    refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "100");
+    CHECK_HAS(test_last_message(), "5");
+    write_file(options.path, "", 0);
+    options.size = 0;
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, options.path);
+    scratch_remove(&directory);
+}
+
+static void nothing_leaks(void) {
+    const kvmem_disk_options options = disk_options(4096);
+    kvmem_region_destroy(create(&options));
+    const size_t files = count_open_files();
+    const size_t mappings = count_mappings();
+    for (int i = 0; i < 100; i++) {
+        kvmem_region_destroy(create(&options));
+    }
+    CHECK_EQ(count_open_files(), files);
+    CHECK(count_mappings() < mappings + 100); /* the allocator may have mapped some of its own */
+}
+
+static const test_case cases[] = {
+    CASE(a_temporary_has_no_name_and_goes_with_its_region),
+    CASE(info_says_what_it_is),
+    CASE(the_file_is_allocated_in_advance),
+    CASE(buffered_means_no_direct_io),
+    CASE(a_named_file_stays_when_its_region_goes),
+    CASE(the_path_is_answered_in_two_calls),
+    CASE(a_file_that_exists_is_left_alone),
+    CASE(a_directory_is_no_file),
+    CASE(a_device_is_no_file),
+    CASE(a_missing_directory_is_named),
+    CASE(no_space_leaves_nothing_behind),
+    CASE(a_file_system_in_memory_does_what_it_can),
+    CASE(contradictions_are_refused),
+    CASE(sizes_that_cannot_be_are_refused),
+    CASE(an_existing_file_is_opened_as_it_is),
+    CASE(an_existing_file_must_be_there_and_large_enough),
+    CASE(nothing_leaks),
+};
+TEST_MAIN

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// The harness itself: its checks do fail, say where and why, and its counters and peers are true.
+#include "harness.h"
+#include "kv.h"
+#include "peer.h"
+#include "resources.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void echo(int socket) {
+    uint32_t tag = 0;
+    message received = frame_receive(socket, &tag);
+    frame_send(socket, tag + 1, received.data, received.size);
+    free(received.data);
+}
+
+static void fail_at_once(int socket) {
+    (void)socket;
+    _exit(7);
+}
+
+static const test_role roles[] = {{"echo", echo}, {"fail_at_once", fail_at_once}};
+
+static char printed[4096];
+
+/* Runs `check` in a child, where it must fail, and keeps what it prints. */
+static void expect_fails(void (*check)(void), const char *part) {
+    int output[2];
+    CHECK_EQ(pipe2(output, O_CLOEXEC), 0);
+    fflush(stdout);
+    const pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        test_leave_cases();
+        dup2(output[1], STDOUT_FILENO);
+        check();
+        _exit(EXIT_SUCCESS);
+    }
+    close(output[1]);
+    int state = 0;
+    CHECK_EQ(waitpid(pid, &state, 0), pid);
+    const ssize_t size = read(output[0], printed, sizeof(printed) - 1);
+    close(output[0]);
+    CHECK(size > 0);
+    printed[size] = '\0';
+    CHECK(WIFEXITED(state));
+    CHECK_EQ(WEXITSTATUS(state), EXIT_FAILURE);
+    CHECK_HAS(printed, ".c:");
+    CHECK_HAS(printed, part);
+}
+
+static void fail_condition(void) {
+    CHECK(1 + 1 == 3);
+}
+
+static void fail_number(void) {
+    CHECK_EQ(40 + 2, 43);
+}
+
+static void fail_string(void) {
+    CHECK_STR("left", "right");
+}
+
+static void fail_part(void) {
+    CHECK_HAS("haystack", "needle");
+}
+
+static void fail_bytes(void) {
+    CHECK_BYTES("abcd", "abxd", 4);
+}
+
+static void fail_filled(void) {
+    CHECK_FILLED("aab", 'a', 3);
+}
+
+static void fail_status(void) {
+    EXPECT_OK(kvmem_queue_create(NULL, ERR));
+}
+
+static void fail_message(void) {
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "no such words", kvmem_queue_create(NULL, ERR));
+}
+
+static void fail_lost_error(void) {
+    kvmem_error **slot = ERR; /* asked for, and then nothing is filled in */
+    CHECK(*slot == NULL);
+    test_check_status(__FILE__, __LINE__, "nothing", KVMEM_STATUS_IO, KVMEM_STATUS_IO);
+}
+
+static void checks_fail_and_say_why(void) {
+    expect_fails(fail_condition, "expected 1 + 1 == 3");
+    expect_fails(fail_number, "expected 43 (0x2b), got 42");
+    expect_fails(fail_string, "expected \"right\", got \"left\"");
+    expect_fails(fail_part, "expected \"needle\" in \"haystack\"");
+    expect_fails(fail_bytes, "1 of 4 bytes differ, first at 2");
+    expect_fails(fail_filled, "expected 0x61 at byte 2, got 0x62");
+    expect_fails(fail_status, "expected KVMEM_STATUS_OK, got KVMEM_STATUS_INVALID_ARGUMENT: ");
+    expect_fails(fail_message, "no such words");
+    expect_fails(fail_lost_error, "filled no error");
+}
+
+static void fail_guard_band(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    kv_side side;
+    kv_side_open(&side, &config, NULL, 1);
+    side.memory[side.starts[1] + kv_region_size(&config)] ^= 1; /* one byte past a region */
+    kv_side_check(&side);
+}
+
+static void a_byte_past_a_region_is_seen(void) {
+    expect_fails(fail_guard_band, "1 of ");
+}
+
+static void counters_count(void) {
+    const size_t files = count_open_files();
+    const int file = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    CHECK(file >= 0);
+    CHECK_EQ(count_open_files(), files + 1);
+    close(file);
+    CHECK_EQ(count_open_files(), files);
+    char *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(page != MAP_FAILED);
+    CHECK(is_mapped((uintptr_t)page + 8191));
+    CHECK_EQ(count_resident_pages((uintptr_t)page, 8192), 0);
+    page[0] = 1;
+    CHECK_EQ(count_resident_pages((uintptr_t)page, 8192), 1);
+    CHECK_EQ(munmap(page, 8192), 0);
+    CHECK(!is_mapped((uintptr_t)page));
+}
+
+static void a_peer_answers_and_is_reaped(void) {
+    const size_t files = count_open_files();
+    peer peer = peer_start("echo");
+    frame_send(peer.socket, 41, "hello", 5);
+    message answer = frame_expect(peer.socket, 42);
+    CHECK_EQ(answer.size, 5);
+    CHECK_BYTES(answer.data, "hello", 5);
+    free(answer.data);
+    peer_finish(&peer);
+    CHECK_EQ(count_open_files(), files);
+}
+
+static void finish_failed_peer(void) {
+    peer peer = peer_start("fail_at_once");
+    peer_finish(&peer);
+}
+
+static void talk_to_failed_peer(void) {
+    peer peer = peer_start("fail_at_once");
+    frame_expect(peer.socket, 1);
+}
+
+static void a_peer_that_fails_fails_its_test(void) {
+    expect_fails(finish_failed_peer, "WEXITSTATUS(state): expected 0 (0x0), got 7");
+    expect_fails(talk_to_failed_peer, "the other process went away");
+}
+
+static void peers_freeze_thaw_and_die(void) {
+    peer peer = peer_start("echo");
+    const pid_t pid = peer.pid;
+    peer_freeze(&peer);
+    frame_send(peer.socket, 1, "x", 1);
+    peer_thaw(&peer);
+    free(frame_expect(peer.socket, 2).data);
+    peer_kill(&peer);
+    CHECK_EQ(kill(pid, 0), -1);
+}
+
+static const test_case cases[] = {
+    CASE(checks_fail_and_say_why),
+    CASE(a_byte_past_a_region_is_seen),
+    CASE(counters_count),
+    CASE(a_peer_answers_and_is_reaped),
+    CASE(a_peer_that_fails_fails_its_test),
+    CASE(peers_freeze_thaw_and_die),
+};
+TEST_MAIN_WITH_ROLES

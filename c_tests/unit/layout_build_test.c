@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a layout refuses to be built from: impossible dimensions, regions that do not fit, mixed memory.
+#include "harness.h"
+#include "kv.h"
+#include "resources.h"
+
+#include <string.h>
+
+static void refuse(const kvmem_layout_options *options, kvmem_status status, const char *part) {
+    kvmem_layout *layout = (kvmem_layout *)&layout;
+    EXPECT_MESSAGE(status, part, kvmem_layout_build(options, &layout, ERR));
+    CHECK(layout == NULL);
+}
+
+static kvmem_layout_options allocate_options(const kvmem_layout_config *config,
+                                             const kvmem_system_options *system) {
+    kvmem_layout_options options;
+    memset(&options, 0xEE, sizeof(options)); /* init must overwrite every byte */
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = config;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.system = system;
+    return options;
+}
+
+/* Each way to break one field of a good configuration, and what the message must name. */
+static const struct {
+    size_t field; /* offset of a uint64_t */
+    uint64_t value;
+    const char *named;
+} broken[] = {
+    {offsetof(kvmem_layout_config, num_blocks), 0, "num_blocks"},
+    {offsetof(kvmem_layout_config, num_layers), 0, "num_layers"},
+    {offsetof(kvmem_layout_config, outer_dim), 0, "outer_dim"},
+    {offsetof(kvmem_layout_config, outer_dim), 3, "outer_dim"},
+    {offsetof(kvmem_layout_config, page_size), 0, "page_size"},
+    {offsetof(kvmem_layout_config, inner_dim), 0, "inner_dim"},
+    {offsetof(kvmem_layout_config, dtype_width), 0, "dtype_width"},
+    {offsetof(kvmem_layout_config, dtype_width), 3, "dtype_width"},
+    {offsetof(kvmem_layout_config, dtype_width), 16, "dtype_width"},
+    {offsetof(kvmem_layout_config, alignment), 3, "alignment"},
+    {offsetof(kvmem_layout_config, alignment), UINT64_MAX, "alignment"},
+    {offsetof(kvmem_layout_config, num_blocks), UINT64_C(1) << 32, "num_blocks"},
+    {offsetof(kvmem_layout_config, num_blocks), UINT64_MAX, "num_blocks"},
+    {offsetof(kvmem_layout_config, num_layers), UINT64_MAX, "2^63"},
+    {offsetof(kvmem_layout_config, page_size), UINT64_MAX, "2^63"},
+    {offsetof(kvmem_layout_config, inner_dim), UINT64_C(1) << 62, "2^63"},
+    {offsetof(kvmem_layout_config, page_size), INT64_MAX / 12, "2^63"}, /* a piece fits, the layers do not */
+    {offsetof(kvmem_layout_config, alignment), UINT64_C(1) << 62, "2^63"},
+};
+
+static void impossible_dimensions_are_refused_before_allocation(void) {
+    kvmem_system_options system;
+    kvmem_system_options_init(&system, sizeof(system));
+    for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
+        for (size_t i = 0; i < NUM(broken); i++) {
+            kvmem_layout_config config = kv_config(&kv_kinds[kind]);
+            memcpy((char *)&config + broken[i].field, &broken[i].value, sizeof(uint64_t));
+            const kvmem_layout_options options = allocate_options(&config, &system);
+            refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, broken[i].named);
+            kvmem_layout_requirements needs;
+            EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, broken[i].named,
+                           kvmem_layout_get_requirements(&config, &needs, ERR));
+        }
+    }
+}
+
+static void unknown_kinds_are_refused(void) {
+    kvmem_system_options system;
+    kvmem_system_options_init(&system, sizeof(system));
+    kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    const kvmem_layout_options options = allocate_options(&config, &system);
+    const uint32_t kinds[] = {0, 3, UINT32_MAX};
+    for (size_t i = 0; i < NUM(kinds); i++) {
+        config.kind = kinds[i];
+        refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "kind");
+    }
+    config = kv_config(&kv_kinds[1]);
+    config.block_dim = 3;
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "block_dim");
+    config = kv_config(&kv_kinds[0]);
+    config.block_dim = KVMEM_BLOCK_DIM_SECOND;
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "block_dim");
+}
+
+static void heads_must_divide_the_inner_dimension(void) {
+    kvmem_system_options system;
+    kvmem_system_options_init(&system, sizeof(system));
+    kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    config.num_heads = 4; /* of an inner dimension of 6 */
+    const kvmem_layout_options options = allocate_options(&config, &system);
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "num_heads");
+}
+
+static kvmem_layout_options region_options(const kvmem_layout_config *config, kvmem_region *const *regions,
+                                           size_t count) {
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = config;
+    options.source = KVMEM_LAYOUT_REGIONS;
+    options.regions = regions;
+    options.count = count;
+    return options;
+}
+
+static kvmem_region *adopt(void *address, uint64_t size) {
+    kvmem_adopt_options options;
+    kvmem_adopt_options_init(&options, sizeof(options));
+    options.address = address;
+    options.size = size;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_adopt_host(&options, &region, ERR));
+    return region;
+}
+
+static void destroy_all(kvmem_region **regions, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        kvmem_region_destroy(regions[i]);
+    }
+}
+
+static _Alignas(4096) unsigned char memory[4][8192];
+
+static void the_number_of_regions_is_exact(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    kvmem_region *regions[4];
+    for (size_t i = 0; i < 4; i++) {
+        regions[i] = adopt(memory[i], sizeof(memory[i]));
+    }
+    const size_t counts[] = {0, 1, 2, 4};
+    for (size_t i = 0; i < NUM(counts); i++) {
+        const kvmem_layout_options options = region_options(&config, regions, counts[i]);
+        refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "3");
+    }
+    destroy_all(regions, 4);
+}
+
+static void a_small_region_is_named_with_both_sizes(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]); /* 7 blocks x 2 x 48 bytes = 672 */
+    kvmem_region *regions[] = {adopt(memory[0], 672), adopt(memory[1], 671), adopt(memory[2], 672)};
+    const kvmem_layout_options options = region_options(&config, regions, 3);
+    refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "region 1");
+    CHECK_HAS(test_last_message(), "671");
+    CHECK_HAS(test_last_message(), "672");
+    destroy_all(regions, 3);
+}
+
+static void a_large_region_is_fine(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    kvmem_region *regions[] = {adopt(memory[0], 8192), adopt(memory[1], 672), adopt(memory[2], 673)};
+    const kvmem_layout_options options = region_options(&config, regions, 3);
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    kvmem_layout_destroy(layout);
+    destroy_all(regions, 3);
+}
+
+static void mixed_memory_is_refused_naming_both(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    kvmem_disk_options disk;
+    kvmem_disk_options_init(&disk, sizeof(disk));
+    disk.size = 8192;
+    kvmem_region *file = NULL;
+    EXPECT_OK(kvmem_region_create_disk(&disk, &file, ERR));
+    kvmem_region *regions[] = {adopt(memory[0], 8192), adopt(memory[1], 8192), file};
+    const kvmem_layout_options options = region_options(&config, regions, 3);
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "system");
+    CHECK_HAS(test_last_message(), "disk");
+    destroy_all(regions, 3);
+}
+
+static void a_region_off_the_alignment_is_refused(void) {
+    kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    config.alignment = 256;
+    kvmem_region *region = adopt(memory[0] + 128, 8000);
+    const kvmem_layout_options options = region_options(&config, &region, 1);
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "256");
+    kvmem_region_destroy(region);
+}
+
+static void overlapping_regions_are_refused(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    kvmem_region *regions[] = {adopt(memory[0], 672), adopt(memory[0] + 671, 672), adopt(memory[1], 672)};
+    const kvmem_layout_options options = region_options(&config, regions, 3);
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "overlap");
+    destroy_all(regions, 3);
+}
+
+static void a_missing_region_is_named(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    kvmem_region *regions[] = {adopt(memory[0], 672), NULL, adopt(memory[2], 672)};
+    const kvmem_layout_options options = region_options(&config, regions, 3);
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "1");
+    destroy_all(regions, 3);
+}
+
+static void the_source_and_what_it_needs_must_agree(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kvmem_system_options system;
+    kvmem_system_options_init(&system, sizeof(system));
+    kvmem_disk_options disk;
+    kvmem_disk_options_init(&disk, sizeof(disk));
+    kvmem_region *region = adopt(memory[0], sizeof(memory[0]));
+    kvmem_layout_options options = allocate_options(&config, &system);
+    options.disk = &disk;
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "disk");
+    options = allocate_options(&config, NULL);
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "system");
+    system.size = 4096;
+    options = allocate_options(&config, &system);
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "size");
+    system.size = 0;
+    options.regions = &region;
+    options.count = 1;
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "regions");
+    options = region_options(&config, &region, 1);
+    options.system = &system;
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "system");
+    options = region_options(&config, &region, 1);
+    options.source = KVMEM_LAYOUT_REGISTRATIONS;
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "does not take regions");
+    options.source = 0;
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "source");
+    options.source = 4;
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "source");
+    kvmem_region_destroy(region);
+}
+
+static void a_failed_allocation_leaves_no_file(void) {
+    kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    config.page_size = UINT64_C(1) << 40; /* half a PiB: fits 64 bits, not the machine */
+    kvmem_system_options system;
+    kvmem_system_options_init(&system, sizeof(system));
+    const kvmem_layout_options options = allocate_options(&config, &system);
+    refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "bytes");
+    const size_t files = count_open_files();
+    kvmem_disk_options disk;
+    kvmem_disk_options_init(&disk, sizeof(disk));
+    scratch directory = scratch_create("/dev/shm");
+    disk.directory = directory.path;
+    kvmem_layout_options on_disk = allocate_options(&config, NULL);
+    on_disk.disk = &disk;
+    kvmem_layout *layout = NULL;
+    CHECK(kvmem_layout_build(&on_disk, &layout, ERR) < 0);
+    CHECK(layout == NULL);
+    CHECK_EQ(count_open_files(), files);
+    scratch_remove(&directory);
+}
+
+static void a_local_layout_cannot_be_exported(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kvmem_system_options system;
+    kvmem_system_options_init(&system, sizeof(system));
+    const kvmem_layout_options options = allocate_options(&config, &system);
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    kvmem_blob *descriptor = (kvmem_blob *)&layout;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "agent", kvmem_layout_export(layout, &descriptor, ERR));
+    CHECK(descriptor == NULL);
+    size_t size = 0;
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_layout_get_agent(layout, NULL, 0, &size, ERR));
+    kvmem_layout_destroy(layout);
+}
+
+static const test_case cases[] = {
+    CASE(impossible_dimensions_are_refused_before_allocation),
+    CASE(unknown_kinds_are_refused),
+    CASE(heads_must_divide_the_inner_dimension),
+    CASE(the_number_of_regions_is_exact),
+    CASE(a_small_region_is_named_with_both_sizes),
+    CASE(a_large_region_is_fine),
+    CASE(mixed_memory_is_refused_naming_both),
+    CASE(a_region_off_the_alignment_is_refused),
+    CASE(overlapping_regions_are_refused),
+    CASE(a_missing_region_is_named),
+    CASE(the_source_and_what_it_needs_must_agree),
+    CASE(a_failed_allocation_leaves_no_file),
+    CASE(a_local_layout_cannot_be_exported),
+};
+TEST_MAIN

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where blocks lie: every address against the formula, from single queries, strides and allocated regions.
+#include "harness.h"
+#include "kv.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+/* Geometries that differ in every field, odd sizes and alignments among them. */
+static const struct {
+    uint64_t blocks, layers, outer, page, inner, width, alignment;
+} shapes[] = {
+    {1, 1, 1, 1, 1, 1, 0},      {7, 3, 2, 4, 6, 2, 0},      {5, 1, 2, 16, 8, 2, 1},
+    {4, 8, 1, 3, 5, 1, 64},     {9, 2, 2, 4, 6, 2, 64},     {3, 4, 2, 5, 7, 4, 512},
+    {6, 16, 2, 16, 32, 2, 256}, {2, 3, 2, 64, 128, 8, 512}, {3, 2, 1, 1, 100, 8, 4096},
+};
+
+static kvmem_layout_config shape_config(size_t shape, const kv_kind *kind) {
+    kvmem_layout_config config = kv_config(kind);
+    config.num_blocks = shapes[shape].blocks;
+    config.num_layers = shapes[shape].layers;
+    config.outer_dim = shapes[shape].outer;
+    config.page_size = shapes[shape].page;
+    config.inner_dim = shapes[shape].inner;
+    config.dtype_width = shapes[shape].width;
+    config.alignment = shapes[shape].alignment;
+    return config;
+}
+
+static kvmem_layout_strides strides_of(const kvmem_layout *layout) {
+    kvmem_layout_strides strides;
+    EXPECT_OK(kvmem_layout_get_strides(layout, &strides, ERR));
+    return strides;
+}
+
+/* The header's own formula for engines that compute addresses themselves. */
+static uint64_t address_by_strides(const kvmem_layout_strides *strides, uint64_t block, uint64_t layer,
+                                   uint64_t outer) {
+    return strides->bases[strides->num_bases > 1 ? layer : 0] + block * strides->block_stride +
+           layer * strides->layer_stride + outer * strides->outer_stride;
+}
+
+static void check_piece(const kvmem_layout *layout, const kvmem_layout_config *config,
+                        const uint64_t *regions, uint64_t block, uint64_t layer, uint64_t outer) {
+    const uint64_t offset = kv_offset(config, block, layer, outer);
+    const uint64_t address = regions[kv_region_of(config, layer)] + offset;
+    const kvmem_layout_strides strides = strides_of(layout);
+    kvmem_block piece;
+    EXPECT_OK(kvmem_layout_get_block(layout, block, layer, outer, &piece, ERR));
+    CHECK_EQ(piece.address, address);
+    CHECK_EQ(piece.size, kv_piece_size(config));
+    CHECK_EQ(address_by_strides(&strides, block, layer, outer), address);
+    CHECK_EQ(strides.size, kv_piece_size(config));
+    CHECK(offset + piece.size <= kv_region_size(config));
+}
+
+static void check_pieces(const kvmem_layout *layout, const kvmem_layout_config *config,
+                         const uint64_t *regions) {
+    for (uint64_t block = 0; block < config->num_blocks; block++) {
+        for (uint64_t layer = 0; layer < config->num_layers; layer++) {
+            for (uint64_t outer = 0; outer < config->outer_dim; outer++) {
+                check_piece(layout, config, regions, block, layer, outer);
+            }
+        }
+    }
+}
+
+/* Layer separate with one layer has one base, and then the layer's stride is never used. */
+static void check_bases(const kvmem_layout *layout, const kvmem_layout_config *config) {
+    const kvmem_layout_strides strides = strides_of(layout);
+    CHECK_EQ(strides.num_bases, kv_num_regions(config));
+    CHECK_EQ(strides.block_stride, kv_block_stride(config));
+    if (strides.num_bases > 1) {
+        CHECK_EQ(strides.layer_stride, 0);
+    }
+}
+
+static void addresses_follow_the_formula(void) {
+    for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
+        for (size_t shape = 0; shape < NUM(shapes); shape++) {
+            const kvmem_layout_config config = shape_config(shape, &kv_kinds[kind]);
+            kv_side side;
+            kv_side_open(&side, &config, NULL, 1);
+            uint64_t regions[KV_MAX_REGIONS];
+            for (size_t i = 0; i < side.num_regions; i++) {
+                regions[i] = (uintptr_t)(side.memory + side.starts[i]);
+            }
+            check_pieces(side.layout, &config, regions);
+            check_bases(side.layout, &config);
+            kv_side_check(&side); /* building touches no byte */
+            kv_side_close(&side);
+        }
+    }
+}
+
+static void every_block_starts_at_a_multiple_of_the_alignment(void) {
+    for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
+        for (size_t shape = 0; shape < NUM(shapes); shape++) {
+            const kvmem_layout_config config = shape_config(shape, &kv_kinds[kind]);
+            CHECK_EQ(kv_block_stride(&config) % (config.alignment ? config.alignment : 1), 0);
+            kv_side side;
+            kv_side_open(&side, &config, NULL, 1);
+            for (uint64_t block = 0; block < config.num_blocks; block++) {
+                kvmem_block piece;
+                EXPECT_OK(kvmem_layout_get_block(side.layout, block, 0, 0, &piece, ERR));
+                CHECK_EQ(piece.address % (config.alignment ? config.alignment : 1), 0);
+            }
+            kv_side_close(&side);
+        }
+    }
+}
+
+static void requirements_tell_what_the_caller_must_bring(void) {
+    for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
+        for (size_t shape = 0; shape < NUM(shapes); shape++) {
+            const kvmem_layout_config config = shape_config(shape, &kv_kinds[kind]);
+            const uint64_t count = kv_num_regions(&config);
+            const uint64_t step = config.alignment > 512 ? config.alignment : 512;
+            kvmem_layout_requirements needs;
+            EXPECT_OK(kvmem_layout_get_requirements(&config, &needs, ERR));
+            CHECK_EQ(needs.num_regions, count);
+            CHECK_EQ(needs.region_size, kv_region_size(&config));
+            CHECK_EQ(needs.total_size, count * kv_region_size(&config));
+            CHECK(needs.allocation_size >= needs.total_size);
+            CHECK(needs.allocation_size <= needs.total_size + (step - 1) * count);
+        }
+    }
+}
+
+static kvmem_layout *allocate_system(const kvmem_layout_config *config) {
+    kvmem_system_options system;
+    kvmem_system_options_init(&system, sizeof(system));
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = config;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.system = &system;
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    return layout;
+}
+
+static kvmem_region_info region_info(const kvmem_layout *layout, size_t index) {
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_layout_get_region(layout, index, &region, ERR));
+    kvmem_region_info info;
+    EXPECT_OK(kvmem_region_get_info(region, &info, ERR));
+    kvmem_region_destroy(region);
+    return info;
+}
+
+/* One allocation holds all regions, each at the next multiple of 512, or of a larger alignment. */
+static void allocated_regions_follow_each_other(void) {
+    for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
+        for (size_t shape = 0; shape < NUM(shapes); shape++) {
+            const kvmem_layout_config config = shape_config(shape, &kv_kinds[kind]);
+            const uint64_t step = config.alignment > 512 ? config.alignment : 512;
+            kvmem_layout *layout = allocate_system(&config);
+            uint64_t regions[KV_MAX_REGIONS];
+            for (size_t i = 0; i < kv_num_regions(&config); i++) {
+                const kvmem_region_info info = region_info(layout, i);
+                regions[i] = info.address;
+                CHECK_EQ(info.size, kv_region_size(&config));
+                CHECK_EQ(info.address % step, 0);
+                if (i > 0) {
+                    const uint64_t end = regions[i - 1] + info.size;
+                    CHECK_EQ(info.address, (end + step - 1) / step * step);
+                }
+            }
+            check_pieces(layout, &config, regions);
+            kvmem_layout_destroy(layout);
+        }
+    }
+}
+
+static void alignment_beyond_a_page_holds_for_allocated_memory(void) {
+    for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
+        kvmem_layout_config config = kv_config(&kv_kinds[kind]);
+        config.alignment = 2 * MIB;
+        kvmem_layout *layout = allocate_system(&config);
+        for (uint64_t layer = 0; layer < config.num_layers; layer++) {
+            const bool starts_block = kv_num_regions(&config) > 1 || layer == 0;
+            kvmem_block piece;
+            EXPECT_OK(kvmem_layout_get_block(layout, 6, layer, 0, &piece, ERR));
+            CHECK_EQ(piece.address % (2 * MIB), starts_block ? 0 : layer * 2 * kv_piece_size(&config));
+            memset((void *)(uintptr_t)piece.address, 1, piece.size);
+        }
+        kvmem_layout_destroy(layout);
+    }
+}
+
+static void allocated_memory_is_zeroed(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    kvmem_layout *layout = allocate_system(&config);
+    for (size_t i = 0; i < config.num_layers; i++) {
+        const kvmem_region_info info = region_info(layout, i);
+        CHECK_FILLED((void *)(uintptr_t)info.address, 0, info.size);
+    }
+    kvmem_layout_destroy(layout);
+}
+
+/* On disk an address is a file offset. */
+static void disk_layouts_answer_file_offsets(void) {
+    for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
+        const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
+        kvmem_disk_options disk;
+        kvmem_disk_options_init(&disk, sizeof(disk));
+        kvmem_layout_options options;
+        kvmem_layout_options_init(&options, sizeof(options));
+        options.config = &config;
+        options.source = KVMEM_LAYOUT_ALLOCATE;
+        options.disk = &disk;
+        kvmem_layout *layout = NULL;
+        EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+        uint64_t regions[KV_MAX_REGIONS];
+        for (size_t i = 0; i < kv_num_regions(&config); i++) {
+            regions[i] = region_info(layout, i).address;
+            CHECK_EQ(regions[i], i * ((kv_region_size(&config) + 511) / 512 * 512));
+        }
+        check_pieces(layout, &config, regions);
+        kvmem_layout_info info;
+        EXPECT_OK(kvmem_layout_get_info(layout, &info, ERR));
+        CHECK_EQ(info.tier, KVMEM_TIER_DISK);
+        CHECK_EQ(info.memory_type, KVMEM_MEMORY_FILE);
+        CHECK_EQ(info.device_id, region_info(layout, 0).fd);
+        kvmem_layout_destroy(layout);
+    }
+}
+
+static void info_repeats_the_configuration(void) {
+    kvmem_layout_config config = kv_config(&kv_kinds[2]);
+    config.alignment = 64;
+    config.num_heads = 3;
+    kvmem_layout *layout = allocate_system(&config);
+    kvmem_layout_info info;
+    EXPECT_OK(kvmem_layout_get_info(layout, &info, ERR));
+    CHECK_EQ(info.num_blocks, 7);
+    CHECK_EQ(info.num_layers, 3);
+    CHECK_EQ(info.outer_dim, 2);
+    CHECK_EQ(info.page_size, 4);
+    CHECK_EQ(info.inner_dim, 6);
+    CHECK_EQ(info.dtype_width, 2);
+    CHECK_EQ(info.alignment, 64);
+    CHECK_EQ(info.num_heads, 3);
+    CHECK_EQ(info.num_regions, 3);
+    CHECK_EQ(info.kind, KVMEM_LAYOUT_LAYER_SEPARATE);
+    CHECK_EQ(info.block_dim, KVMEM_BLOCK_DIM_SECOND);
+    CHECK_EQ(info.tier, KVMEM_TIER_SYSTEM);
+    CHECK_EQ(info.memory_type, KVMEM_MEMORY_DRAM);
+    CHECK_EQ(info.device_id, 0);
+    CHECK_EQ(info.locality, KVMEM_LOCALITY_LOCAL);
+    CHECK_EQ(info.reserved, 0);
+    kvmem_layout_destroy(layout);
+}
+
+static void indices_are_checked_one_by_one(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kvmem_layout *layout = allocate_system(&config);
+    kvmem_block piece = {77, 77};
+    const kvmem_status outside = KVMEM_STATUS_OUT_OF_RANGE;
+    EXPECT_MESSAGE(outside, "block 7", kvmem_layout_get_block(layout, 7, 0, 0, &piece, ERR));
+    EXPECT_MESSAGE(outside, "layer 3", kvmem_layout_get_block(layout, 0, 3, 0, &piece, ERR));
+    EXPECT_MESSAGE(outside, "outer", kvmem_layout_get_block(layout, 0, 0, 2, &piece, ERR));
+    EXPECT(outside, kvmem_layout_get_block(layout, UINT64_MAX, 0, 0, &piece, ERR));
+    CHECK_EQ(piece.address, 77);
+    kvmem_region *region = (kvmem_region *)&config;
+    EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_layout_get_region(layout, 1, &region, ERR));
+    CHECK(region == NULL);
+    kvmem_layout_destroy(layout);
+}
+
+static const test_case cases[] = {
+    CASE(addresses_follow_the_formula),
+    CASE(every_block_starts_at_a_multiple_of_the_alignment),
+    CASE(requirements_tell_what_the_caller_must_bring),
+    CASE(allocated_regions_follow_each_other),
+    CASE(alignment_beyond_a_page_holds_for_allocated_memory),
+    CASE(allocated_memory_is_zeroed),
+    CASE(disk_layouts_answer_file_offsets),
+    CASE(info_repeats_the_configuration),
+    CASE(indices_are_checked_one_by_one),
+};
+TEST_MAIN

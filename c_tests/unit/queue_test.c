@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// Completion queues: the event fd and the counts tell the truth, and no completion is lost.
+#include "harness.h"
+#include "kv.h"
+#include "resources.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static const kvmem_block_pair pairs[] = {{0, 6}, {3, 1}};
+static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+
+static kvmem_queue *create(void) {
+    kvmem_queue *queue = NULL;
+    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    CHECK(queue != NULL);
+    return queue;
+}
+
+static int fd_of(const kvmem_queue *queue) {
+    int32_t fd = -1;
+    EXPECT_OK(kvmem_queue_get_fd(queue, &fd, ERR));
+    CHECK(fd >= 0);
+    return fd;
+}
+
+static bool is_readable(int fd, int timeout_ms) {
+    struct pollfd ready = {.fd = fd, .events = POLLIN};
+    return poll(&ready, 1, timeout_ms) == 1 && (ready.revents & POLLIN) != 0;
+}
+
+static kvmem_transfer *create_transfer(const kv_side *source, const kv_side *destination, kvmem_queue *queue,
+                                       uint64_t user_data) {
+    kvmem_transfer_options options = kv_transfer_options(&move);
+    options.queue = queue;
+    options.user_data = user_data;
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(source->layout, destination->layout, &options, &transfer, ERR));
+    return transfer;
+}
+
+static void open_sides(kv_side *source, kv_side *destination) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kv_side_open(source, &config, NULL, 1);
+    kv_side_open(destination, &config, NULL, 2);
+}
+
+static void an_empty_queue_says_so(void) {
+    kvmem_queue *queue = create();
+    const int fd = fd_of(queue);
+    CHECK(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    CHECK(!is_readable(fd, 0));
+    kvmem_completion completion = {77, 77, 77, 77};
+    size_t count = 99;
+    EXPECT_OK(kvmem_queue_poll(queue, &completion, 1, &count, ERR));
+    CHECK_EQ(count, 0);
+    count = 99;
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_queue_wait(queue, 0, &completion, 1, &count, ERR));
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_queue_wait(queue, MILLISECONDS(5), &completion, 1, &count, ERR));
+    CHECK_EQ(completion.user_data, 77);
+    kvmem_queue_destroy(queue);
+}
+
+static void destroying_closes_the_fd(void) {
+    kvmem_queue_destroy(create());
+    const size_t files = count_open_files();
+    for (int i = 0; i < 20; i++) {
+        kvmem_queue_destroy(create());
+    }
+    CHECK_EQ(count_open_files(), files);
+    kvmem_queue_destroy(NULL);
+}
+
+static void a_completion_echoes_its_user_data_and_wakes_poll(void) {
+    kv_side source;
+    kv_side destination;
+    open_sides(&source, &destination);
+    kvmem_queue *queue = create();
+    kvmem_transfer *transfer = create_transfer(&source, &destination, queue, UINT64_C(0xFEDCBA9876543210));
+    CHECK(!is_readable(fd_of(queue), 0)); /* creating moves nothing */
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    CHECK(is_readable(fd_of(queue), 20000));
+    kvmem_completion completion;
+    size_t count = 0;
+    EXPECT_OK(kvmem_queue_poll(queue, &completion, 1, &count, ERR));
+    CHECK_EQ(count, 1);
+    CHECK_EQ(completion.user_data, UINT64_C(0xFEDCBA9876543210));
+    CHECK_EQ(completion.status, KVMEM_STATUS_OK);
+    CHECK_EQ(completion.bytes, 2 * 3 * 2 * 48);
+    CHECK_EQ(completion.reserved, 0);
+    CHECK(!is_readable(fd_of(queue), 0));
+    kvmem_transfer_destroy(transfer);
+    kvmem_queue_destroy(queue);
+    kv_side_close(&source);
+    kv_side_close(&destination);
+}
+
+static void the_fd_stays_readable_until_all_are_taken(void) {
+    kv_side source;
+    kv_side destination;
+    open_sides(&source, &destination);
+    kvmem_queue *queue = create();
+    kvmem_transfer *transfer = create_transfer(&source, &destination, queue, 5);
+    for (int i = 0; i < 3; i++) {
+        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    }
+    kvmem_completion completions[2];
+    size_t count = 0;
+    for (size_t taken = 0; taken < 3; taken += count) {
+        CHECK(is_readable(fd_of(queue), 20000));
+        EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, completions, 2, &count, ERR));
+        CHECK(count >= 1 && count <= 2);
+    }
+    CHECK(!is_readable(fd_of(queue), 0));
+    kvmem_transfer_destroy(transfer);
+    kvmem_queue_destroy(queue);
+    kv_side_close(&source);
+    kv_side_close(&destination);
+}
+
+#define MANY 1000
+
+static void a_thousand_in_flight_all_arrive_once(void) {
+    kv_side source;
+    kv_side destination;
+    open_sides(&source, &destination);
+    kvmem_queue *queue = create();
+    kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
+    unsigned char *seen = test_allocate(MANY);
+    for (size_t i = 0; i < MANY; i++) {
+        transfers[i] = create_transfer(&source, &destination, queue, i);
+    }
+    for (size_t i = 0; i < MANY; i++) {
+        EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
+    }
+    kvmem_completion completions[7];
+    size_t count = 0;
+    for (size_t taken = 0; taken < MANY; taken += count) {
+        EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, completions, NUM(completions), &count, ERR));
+        for (size_t i = 0; i < count; i++) {
+            CHECK_EQ(completions[i].status, KVMEM_STATUS_OK);
+            CHECK(completions[i].user_data < MANY);
+            CHECK_EQ(seen[completions[i].user_data]++, 0);
+        }
+    }
+    EXPECT_OK(kvmem_queue_poll(queue, completions, NUM(completions), &count, ERR));
+    CHECK_EQ(count, 0);
+    for (size_t i = 0; i < MANY; i++) {
+        kvmem_transfer_destroy(transfers[i]);
+    }
+    kv_expect_moved(&destination, &source, &move);
+    kv_side_check(&destination);
+    free(transfers);
+    free(seen);
+    kvmem_queue_destroy(queue);
+    kv_side_close(&source);
+    kv_side_close(&destination);
+}
+
+static void a_queue_may_go_before_its_transfers(void) {
+    kv_side source;
+    kv_side destination;
+    open_sides(&source, &destination);
+    kvmem_queue *queue = create();
+    kvmem_transfer *transfer = create_transfer(&source, &destination, queue, 1);
+    kvmem_queue_destroy(queue);
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    kvmem_transfer_destroy(transfer);
+    kv_expect_moved(&destination, &source, &move);
+    kv_side_check(&destination);
+    kv_side_close(&source);
+    kv_side_close(&destination);
+}
+
+static const test_case cases[] = {
+    CASE(an_empty_queue_says_so),
+    CASE(destroying_closes_the_fd),
+    CASE(a_completion_echoes_its_user_data_and_wakes_poll),
+    CASE(the_fd_stays_readable_until_all_are_taken),
+    CASE(a_thousand_in_flight_all_arrive_once),
+    CASE(a_queue_may_go_before_its_transfers),
+};
+TEST_MAIN

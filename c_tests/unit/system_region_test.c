@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// Regions of system memory: zeroed, page-aligned, huge pages, NUMA, prefault, and gone when destroyed.
+#include "harness.h"
+#include "resources.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static kvmem_system_options system_options(uint64_t size) {
+    kvmem_system_options options;
+    memset(&options, 0xEE, sizeof(options)); /* init must overwrite every byte */
+    kvmem_system_options_init(&options, sizeof(options));
+    options.size = size;
+    return options;
+}
+
+static kvmem_region *create(const kvmem_system_options *options) {
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_system(options, &region, ERR));
+    CHECK(region != NULL);
+    return region;
+}
+
+static kvmem_region_info info_of(const kvmem_region *region) {
+    kvmem_region_info info;
+    EXPECT_OK(kvmem_region_get_info(region, &info, ERR));
+    return info;
+}
+
+static void refuse(const kvmem_system_options *options, kvmem_status status, const char *part) {
+    kvmem_region *region = (kvmem_region *)&region;
+    EXPECT_MESSAGE(status, part, kvmem_region_create_system(options, &region, ERR));
+    CHECK(region == NULL);
+}
+
+static void memory_is_zeroed_aligned_and_writable(void) {
+    const uint64_t sizes[] = {1, 4095, 4096, 4097, 3 * MIB + 123};
+    for (size_t i = 0; i < NUM(sizes); i++) {
+        const kvmem_system_options options = system_options(sizes[i]);
+        kvmem_region *region = create(&options);
+        const kvmem_region_info info = info_of(region);
+        unsigned char *bytes = (unsigned char *)(uintptr_t)info.address;
+        CHECK_EQ(info.size, sizes[i]);
+        CHECK_EQ(info.address % 4096, 0);
+        CHECK_FILLED(bytes, 0, sizes[i]);
+        memset(bytes, 0xA5, sizes[i]);
+        CHECK_FILLED(bytes, 0xA5, sizes[i]);
+        kvmem_region_destroy(region);
+    }
+}
+
+static void info_says_what_it_is(void) {
+    const kvmem_system_options options = system_options(10000);
+    kvmem_region *region = create(&options);
+    const kvmem_region_info info = info_of(region);
+    CHECK_EQ(info.tier, KVMEM_TIER_SYSTEM);
+    CHECK_EQ(info.origin, KVMEM_ORIGIN_ALLOCATED);
+    CHECK_EQ(info.page_size, 4096);
+    CHECK_EQ(info.alignment, 1);
+    CHECK_EQ(info.flags, 0);
+    CHECK_EQ(info.device_id, -1);
+    CHECK_EQ(info.numa_node, -1);
+    CHECK_EQ(info.fd, -1);
+    CHECK_EQ(info.registration_count, 0);
+    char name[8];
+    size_t size = 0;
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_path(region, name, sizeof(name), &size, ERR));
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_agent(region, 0, name, sizeof(name), &size, ERR));
+    EXPECT_OK(kvmem_region_sync(region, ERR));
+    kvmem_region_destroy(region);
+}
+
+static void destroying_unmaps(void) {
+    const kvmem_system_options options = system_options(8 * MIB);
+    kvmem_region *region = create(&options);
+    const uint64_t address = info_of(region).address;
+    CHECK(is_mapped(address));
+    kvmem_region_destroy(region);
+    CHECK(!is_mapped(address));
+    kvmem_region_destroy(NULL);
+}
+
+static void nothing_leaks(void) {
+    const kvmem_system_options options = system_options(MIB);
+    kvmem_region_destroy(create(&options));
+    const size_t mappings = count_mappings();
+    const size_t files = count_open_files();
+    for (int i = 0; i < 100; i++) {
+        kvmem_region_destroy(create(&options));
+    }
+    CHECK(count_mappings() < mappings + 100); /* the allocator may have mapped some of its own */
+    CHECK_EQ(count_open_files(), files);
+}
+
+static void sizes_that_cannot_be_are_refused(void) {
+    const kvmem_system_options none = system_options(0);
+    refuse(&none, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes");
+    const kvmem_system_options beyond_the_machine = system_options(UINT64_C(1) << 56);
+    refuse(&beyond_the_machine, KVMEM_STATUS_OUT_OF_MEMORY, "72057594037927936");
+    const kvmem_system_options overflowing = system_options(UINT64_MAX);
+    kvmem_region *region = NULL;
+    const kvmem_status status = kvmem_region_create_system(&overflowing, &region, ERR);
+    CHECK(status == KVMEM_STATUS_INVALID_ARGUMENT || status == KVMEM_STATUS_OUT_OF_MEMORY);
+    CHECK(region == NULL);
+}
+
+static void huge_pages_are_had_or_their_fallback_is_visible(void) {
+    kvmem_system_options options = system_options(4 * MIB);
+    options.huge_page_size = 2 * MIB;
+    kvmem_region *region = create(&options);
+    const kvmem_region_info info = info_of(region);
+    if (ready_huge_pages() >= 2) {
+        CHECK_EQ(info.page_size, 2 * MIB);
+        CHECK_EQ(info.flags, 0);
+    } else {
+        CHECK_EQ(info.page_size, 4096);
+        CHECK_EQ(info.flags, KVMEM_REGION_HUGE_PAGE_FALLBACK);
+    }
+    CHECK_FILLED((void *)(uintptr_t)info.address, 0, info.size);
+    kvmem_region_destroy(region);
+}
+
+static void required_huge_pages_do_not_fall_back(void) {
+    kvmem_system_options options = system_options((ready_huge_pages() + 1) * 2 * MIB);
+    options.huge_page_size = 2 * MIB;
+    options.flags = KVMEM_SYSTEM_HUGE_PAGES_REQUIRED;
+    refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "huge page");
+}
+
+static void impossible_huge_pages_are_refused(void) {
+    kvmem_system_options options = system_options(4 * MIB);
+    options.huge_page_size = 3 * MIB;
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "3145728");
+    options.huge_page_size = 0;
+    options.flags = KVMEM_SYSTEM_HUGE_PAGES_REQUIRED;
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "huge pages");
+}
+
+static void transparent_huge_pages_are_counted(void) {
+    kvmem_system_options options = system_options(8 * MIB);
+    options.flags = KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES;
+    kvmem_region *region = create(&options);
+    CHECK_EQ(info_of(region).transparent_huge_bytes, 0); /* nothing is touched yet */
+    memset((void *)(uintptr_t)info_of(region).address, 1, 8 * MIB);
+    const kvmem_region_info info = info_of(region);
+    CHECK_EQ(info.transparent_huge_bytes % (2 * MIB), 0);
+    CHECK(info.transparent_huge_bytes <= info.size);
+    kvmem_region_destroy(region);
+}
+
+static void a_numa_node_that_exists_is_bound(void) {
+    kvmem_system_options options = system_options(MIB);
+    options.flags = KVMEM_SYSTEM_NUMA_BIND;
+    options.numa_node = 0;
+    options.prefault_threads = 1;
+    kvmem_region *region = create(&options);
+    CHECK_EQ(info_of(region).numa_node, 0);
+    kvmem_region_destroy(region);
+}
+
+static void a_numa_node_that_does_not_exist_is_refused(void) {
+    const uint32_t nodes[] = {1023, 1000000, UINT32_MAX};
+    for (size_t i = 0; i < NUM(nodes); i++) {
+        kvmem_system_options options = system_options(MIB);
+        options.flags = KVMEM_SYSTEM_NUMA_BIND;
+        options.numa_node = nodes[i];
+        char text[16];
+        snprintf(text, sizeof(text), "%u", nodes[i]);
+        refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, text);
+    }
+}
+
+static void a_numa_node_without_its_flag_is_refused(void) {
+    kvmem_system_options options = system_options(MIB);
+    options.numa_node = 3;
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "numa_node");
+}
+
+static void prefault_makes_every_page_resident(void) {
+    const uint32_t threads[] = {1, 2, 64};
+    for (size_t i = 0; i < NUM(threads); i++) {
+        kvmem_system_options options = system_options(4 * MIB + 1);
+        options.prefault_threads = threads[i];
+        kvmem_region *region = create(&options);
+        const kvmem_region_info info = info_of(region);
+        CHECK_EQ(count_resident_pages(info.address, info.size), 1025);
+        CHECK_FILLED((void *)(uintptr_t)info.address, 0, info.size);
+        kvmem_region_destroy(region);
+    }
+}
+
+static void without_prefault_no_page_is_resident(void) {
+    const kvmem_system_options options = system_options(4 * MIB);
+    kvmem_region *region = create(&options);
+    CHECK_EQ(count_resident_pages(info_of(region).address, 4 * MIB), 0);
+    kvmem_region_destroy(region);
+}
+
+static const test_case cases[] = {
+    CASE(memory_is_zeroed_aligned_and_writable),
+    CASE(info_says_what_it_is),
+    CASE(destroying_unmaps),
+    CASE(nothing_leaks),
+    CASE(sizes_that_cannot_be_are_refused),
+    CASE(huge_pages_are_had_or_their_fallback_is_visible),
+    CASE(required_huge_pages_do_not_fall_back),
+    CASE(impossible_huge_pages_are_refused),
+    CASE(transparent_huge_pages_are_counted),
+    CASE(a_numa_node_that_exists_is_bound),
+    CASE(a_numa_node_that_does_not_exist_is_refused),
+    CASE(a_numa_node_without_its_flag_is_refused),
+    CASE(prefault_makes_every_page_resident),
+    CASE(without_prefault_no_page_is_resident),
+};
+TEST_MAIN

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers in flight: a gate in the source holds the copy until the test has seen what it came to see.
+#include "gate.h"
+#include "harness.h"
+#include "kv.h"
+#include "resources.h"
+
+#include <pthread.h>
+#include <string.h>
+
+static const kvmem_block_pair pairs[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7}};
+static const kv_move move = {pairs, NUM(pairs), 0, 0, 4};
+
+/* Pieces of 32 KiB, 256 KiB a block: no copy here is small enough to be made on the spot. */
+static kvmem_layout_config large_config(const kv_kind *kind) {
+    kvmem_layout_config config = kv_config(kind);
+    config.num_blocks = 64;
+    config.num_layers = 4;
+    config.page_size = 16;
+    config.inner_dim = 1024;
+    return config;
+}
+
+typedef struct flight {
+    kv_side source;
+    kv_side destination;
+    kvmem_queue *queue;
+    kvmem_transfer *transfer;
+} flight;
+
+static void prepare(flight *flight) {
+    const kvmem_layout_config from = large_config(&kv_kinds[0]);
+    const kvmem_layout_config to = large_config(&kv_kinds[1]);
+    kv_side_open(&flight->source, &from, NULL, 7);
+    kv_side_open(&flight->destination, &to, NULL, 8);
+    EXPECT_OK(kvmem_queue_create(&flight->queue, ERR));
+    kvmem_transfer_options options = kv_transfer_options(&move);
+    options.queue = flight->queue;
+    options.user_data = 42;
+    flight->transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(flight->source.layout, flight->destination.layout, &options,
+                                    &flight->transfer, ERR));
+}
+
+/* Submits, and returns with the copy standing at the gate. */
+static void take_off(flight *flight) {
+    gate_close(kv_side_piece(&flight->source, 0, 0, 0), 4096);
+    EXPECT_OK(kvmem_transfer_submit(flight->transfer, ERR));
+    gate_await();
+}
+
+static void expect_landed(flight *flight) {
+    kvmem_completion completion;
+    size_t count = 0;
+    EXPECT_OK(kvmem_queue_wait(flight->queue, PATIENCE, &completion, 1, &count, ERR));
+    CHECK_EQ(count, 1);
+    CHECK_EQ(completion.user_data, 42);
+    CHECK_EQ(completion.status, KVMEM_STATUS_OK);
+    CHECK_EQ(completion.bytes, NUM(pairs) * 4 * 2 * 32768);
+    kv_expect_moved(&flight->destination, &flight->source, &move);
+    kv_side_check(&flight->destination);
+}
+
+static void clean_up(flight *flight) {
+    kvmem_transfer_destroy(flight->transfer);
+    kvmem_queue_destroy(flight->queue);
+    kv_side_close(&flight->source);
+    kv_side_close(&flight->destination);
+}
+
+static void before_the_first_submit_there_is_no_result(void) {
+    flight flight;
+    prepare(&flight);
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(flight.transfer, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_wait(flight.transfer, 0, ERR));
+    kvmem_transfer_info info;
+    EXPECT_OK(kvmem_transfer_get_info(flight.transfer, &info, ERR));
+    CHECK_EQ(info.duration_ns, 0);
+    CHECK_EQ(info.bytes, NUM(pairs) * 4 * 2 * 32768);
+    kv_side_check(&flight.destination); /* creating moves nothing */
+    clean_up(&flight);
+}
+
+static void in_flight_it_is_in_progress_and_waits_time_out(void) {
+    flight flight;
+    prepare(&flight);
+    take_off(&flight);
+    EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR));
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, 0, ERR));
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, MILLISECONDS(20), ERR));
+    EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR));
+    gate_open();
+    EXPECT_OK(kvmem_transfer_wait(flight.transfer, KVMEM_TIMEOUT_FOREVER, ERR));
+    EXPECT_OK(kvmem_transfer_poll(flight.transfer, ERR));
+    kvmem_transfer_info info;
+    EXPECT_OK(kvmem_transfer_get_info(flight.transfer, &info, ERR));
+    CHECK(info.duration_ns >= MILLISECONDS(20)); /* the wait above was part of it */
+    expect_landed(&flight);
+    clean_up(&flight);
+}
+
+/* A wait may copy along, but begins nothing when its time is over. With all of the source behind the gate, it
+   would be caught there. */
+static void a_wait_of_no_time_copies_nothing(void) {
+    flight flight;
+    prepare(&flight);
+    gate_close(kv_side_piece(&flight.source, 0, 0, 0), kv_region_size(&flight.source.config));
+    EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
+    gate_await();
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, 0, ERR));
+    gate_open();
+    EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
+    expect_landed(&flight);
+    clean_up(&flight);
+}
+
+static void in_flight_it_cannot_be_submitted_again(void) {
+    flight flight;
+    prepare(&flight);
+    take_off(&flight);
+    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(flight.transfer, ERR));
+    gate_open();
+    expect_landed(&flight);
+    EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
+    expect_landed(&flight);
+    clean_up(&flight);
+}
+
+static void the_pairs_are_the_callers_after_create(void) {
+    flight flight;
+    prepare(&flight);
+    kvmem_transfer_destroy(flight.transfer);
+    kvmem_block_pair mine[NUM(pairs)];
+    memcpy(mine, pairs, sizeof(pairs));
+    const kv_move my_move = {mine, NUM(mine), 0, 0, 4};
+    kvmem_transfer_options options = kv_transfer_options(&my_move);
+    options.queue = flight.queue;
+    options.user_data = 42;
+    EXPECT_OK(kvmem_transfer_create(flight.source.layout, flight.destination.layout, &options,
+                                    &flight.transfer, ERR));
+    memset(mine, 0xFF, sizeof(mine));
+    EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
+    expect_landed(&flight);
+    clean_up(&flight);
+}
+
+static void destroyed_in_flight_it_still_arrives(void) {
+    flight flight;
+    prepare(&flight);
+    take_off(&flight);
+    kvmem_transfer_destroy(flight.transfer);
+    flight.transfer = NULL;
+    gate_open();
+    expect_landed(&flight);
+    clean_up(&flight);
+}
+
+static pthread_mutex_t release_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t release_happened = PTHREAD_COND_INITIALIZER;
+static int releases;
+
+static void note_release(void *user_data) {
+    (void)user_data;
+    pthread_mutex_lock(&release_lock);
+    releases++;
+    pthread_cond_broadcast(&release_happened);
+    pthread_mutex_unlock(&release_lock);
+}
+
+static int releases_so_far(void) {
+    pthread_mutex_lock(&release_lock);
+    const int count = releases;
+    pthread_mutex_unlock(&release_lock);
+    return count;
+}
+
+static void await_releases(int count) {
+    pthread_mutex_lock(&release_lock);
+    while (releases < count) {
+        pthread_cond_wait(&release_happened, &release_lock);
+    }
+    pthread_mutex_unlock(&release_lock);
+}
+
+/* The memory of one side, adopted a second time with a release callback, under a layout of its own. */
+static kvmem_layout *layout_with_release(kv_side *side) {
+    kvmem_region *region = NULL;
+    kvmem_adopt_options adopt;
+    kvmem_adopt_options_init(&adopt, sizeof(adopt));
+    adopt.address = side->memory + side->starts[0];
+    adopt.size = kv_region_size(&side->config);
+    adopt.release = note_release;
+    EXPECT_OK(kvmem_region_adopt_host(&adopt, &region, ERR));
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &side->config;
+    options.source = KVMEM_LAYOUT_REGIONS;
+    options.regions = &region;
+    options.count = 1;
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    kvmem_region_destroy(region);
+    return layout;
+}
+
+/* Handles 0, 1, 2 and 3 of the test below. */
+enum { SOURCE, DESTINATION, TRANSFER, QUEUE, NUM_HANDLES };
+
+static void destroy_handle(int handle, kvmem_layout **layouts, kvmem_transfer *transfer, kvmem_queue *queue) {
+    if (handle == TRANSFER) {
+        kvmem_transfer_destroy(transfer);
+    } else if (handle == QUEUE) {
+        kvmem_queue_destroy(queue);
+    } else {
+        kvmem_layout_destroy(layouts[handle]);
+    }
+}
+
+static void destroy_in_order_while_in_flight(const int *order) {
+    const kvmem_layout_config config = large_config(&kv_kinds[0]);
+    kv_side source;
+    kv_side destination;
+    kv_side_open(&source, &config, NULL, 1);
+    kv_side_open(&destination, &config, NULL, 2);
+    kvmem_layout *layouts[] = {layout_with_release(&source), layout_with_release(&destination)};
+    kvmem_queue *queue = NULL;
+    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    kvmem_transfer_options options = kv_transfer_options(&move);
+    options.queue = queue;
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(layouts[SOURCE], layouts[DESTINATION], &options, &transfer, ERR));
+    const int before = releases_so_far();
+    gate_close(kv_side_piece(&source, 0, 0, 0), 4096);
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    gate_await();
+    for (int i = 0; i < NUM_HANDLES; i++) {
+        destroy_handle(order[i], layouts, transfer, queue);
+    }
+    CHECK_EQ(releases_so_far(), before); /* what is in flight holds what it touches */
+    gate_open();
+    await_releases(before + 2);
+    kv_expect_moved(&destination, &source, &move);
+    kv_side_check(&destination);
+    kv_side_close(&source);
+    kv_side_close(&destination);
+}
+
+static void handles_may_go_in_any_order_while_in_flight(void) {
+    int order[NUM_HANDLES];
+    for (int i = 0; i < NUM_HANDLES * NUM_HANDLES * NUM_HANDLES * NUM_HANDLES; i++) {
+        unsigned used = 0;
+        for (int k = 0, rest = i; k < NUM_HANDLES; k++, rest /= NUM_HANDLES) {
+            order[k] = rest % NUM_HANDLES;
+            used |= 1u << order[k];
+        }
+        if (used == (1u << NUM_HANDLES) - 1) {
+            destroy_in_order_while_in_flight(order);
+        }
+    }
+}
+
+static void nothing_leaks(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kv_side source;
+    kv_side destination;
+    kv_side_open(&source, &config, NULL, 1);
+    kv_side_open(&destination, &config, NULL, 2);
+    const kvmem_block_pair pair[] = {{1, 2}};
+    const kv_move small = {pair, 1, 0, 0, 3};
+    kv_run(source.layout, destination.layout, &small);
+    const size_t files = count_open_files();
+    for (int i = 0; i < 100; i++) {
+        kv_run(source.layout, destination.layout, &small);
+    }
+    CHECK_EQ(count_open_files(), files);
+    kv_side_close(&source);
+    kv_side_close(&destination);
+}
+
+static const test_case cases[] = {
+    CASE(before_the_first_submit_there_is_no_result),
+    CASE(in_flight_it_is_in_progress_and_waits_time_out),
+    CASE(a_wait_of_no_time_copies_nothing),
+    CASE(in_flight_it_cannot_be_submitted_again),
+    CASE(the_pairs_are_the_callers_after_create),
+    CASE(destroyed_in_flight_it_still_arrives),
+    CASE(handles_may_go_in_any_order_while_in_flight),
+    CASE(nothing_leaks),
+};
+TEST_MAIN

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers between local layouts, byte by byte: what moves, where to, and that nothing else changes.
+#include "harness.h"
+#include "kv.h"
+
+#include <string.h>
+
+/* Ids scattered at both ends, runs that merge and runs that only look as if they did. */
+static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};
+
+static void copy_between(const kvmem_layout_config *from, const kvmem_layout_config *to,
+                         const kv_move *move) {
+    kv_side source;
+    kv_side destination;
+    kv_side_open(&source, from, NULL, 11);
+    kv_side_open(&destination, to, NULL, 22);
+    const kvmem_transfer_info info = kv_run(source.layout, destination.layout, move);
+    kv_expect_moved(&destination, &source, move);
+    kv_side_check(&destination);
+    kv_side_check(&source);
+    const uint64_t pieces = move->num_pairs * move->num_layers * from->outer_dim;
+    CHECK_EQ(info.path, KVMEM_PATH_MEMCPY);
+    CHECK_EQ(info.num_pieces, pieces);
+    CHECK_EQ(info.bytes, pieces * kv_piece_size(from));
+    CHECK(info.num_moves >= 1 && info.num_moves <= pieces);
+    CHECK_EQ(info.num_requests, 0);
+    kv_side_close(&source);
+    kv_side_close(&destination);
+}
+
+static void every_pair_of_kinds_copies(void) {
+    const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
+    for (size_t from = 0; from < KV_NUM_KINDS; from++) {
+        for (size_t to = 0; to < KV_NUM_KINDS; to++) {
+            const kvmem_layout_config source = kv_config(&kv_kinds[from]);
+            const kvmem_layout_config destination = kv_config(&kv_kinds[to]);
+            copy_between(&source, &destination, &all_layers);
+        }
+    }
+}
+
+static void layer_ranges_land_at_other_layers(void) {
+    static const struct {
+        uint64_t source, destination, count;
+    } ranges[] = {{0, 0, 1}, {2, 2, 1}, {0, 2, 1}, {2, 0, 1}, {0, 1, 2}, {1, 0, 2}, {1, 1, 2}};
+    for (size_t from = 0; from < KV_NUM_KINDS; from++) {
+        for (size_t to = 0; to < KV_NUM_KINDS; to++) {
+            for (size_t i = 0; i < NUM(ranges); i++) {
+                const kvmem_layout_config source = kv_config(&kv_kinds[from]);
+                const kvmem_layout_config destination = kv_config(&kv_kinds[to]);
+                const kv_move move = {scattered, NUM(scattered), ranges[i].source, ranges[i].destination,
+                                      ranges[i].count};
+                copy_between(&source, &destination, &move);
+            }
+        }
+    }
+}
+
+static void the_numbers_of_blocks_and_layers_may_differ(void) {
+    static const kvmem_block_pair pairs[] = {{6, 30}, {0, 31}};
+    const kv_move move = {pairs, NUM(pairs), 1, 6, 2};
+    for (size_t from = 0; from < KV_NUM_KINDS; from++) {
+        for (size_t to = 0; to < KV_NUM_KINDS; to++) {
+            const kvmem_layout_config source = kv_config(&kv_kinds[from]);
+            kvmem_layout_config destination = kv_config(&kv_kinds[to]);
+            destination.num_blocks = 32;
+            destination.num_layers = 8;
+            copy_between(&source, &destination, &move);
+        }
+    }
+}
+
+static void padding_may_differ_and_stays_as_it_is(void) {
+    static const uint64_t alignments[] = {1, 64, 512};
+    const kv_move move = {scattered, NUM(scattered), 0, 0, 3};
+    for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
+        for (size_t i = 0; i < NUM(alignments) * NUM(alignments); i++) {
+            kvmem_layout_config source = kv_config(&kv_kinds[kinds / KV_NUM_KINDS]);
+            kvmem_layout_config destination = kv_config(&kv_kinds[kinds % KV_NUM_KINDS]);
+            source.alignment = alignments[i / NUM(alignments)];
+            destination.alignment = alignments[i % NUM(alignments)];
+            copy_between(&source, &destination, &move);
+        }
+    }
+}
+
+static void one_source_may_feed_many_destinations(void) {
+    static const kvmem_block_pair fan_out[] = {{3, 0}, {3, 1}, {3, 2}, {3, 6}};
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    const kv_move move = {fan_out, NUM(fan_out), 0, 0, 3};
+    copy_between(&config, &config, &move);
+}
+
+static void whole_neighbouring_blocks_merge_into_one_move(void) {
+    static const kvmem_block_pair run[] = {{2, 3}, {3, 4}, {4, 5}};
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    const kv_move move = {run, NUM(run), 0, 0, 3};
+    kv_side source;
+    kv_side destination;
+    kv_side_open(&source, &config, NULL, 1);
+    kv_side_open(&destination, &config, NULL, 2);
+    const kvmem_transfer_info info = kv_run(source.layout, destination.layout, &move);
+    CHECK_EQ(info.num_pieces, 3 * 3 * 2);
+    CHECK_EQ(info.num_moves, 1);
+    kv_expect_moved(&destination, &source, &move);
+    kv_side_check(&destination);
+    kv_side_close(&source);
+    kv_side_close(&destination);
+}
+
+/* Blocks may move within one layout while none is both read and written. */
+static void a_layout_copies_to_itself(void) {
+    static const kvmem_block_pair pairs[] = {{0, 6}, {1, 5}};
+    const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+    for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
+        const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
+        kv_side side;
+        kv_side_open(&side, &config, NULL, 3);
+        kv_run(side.layout, side.layout, &move);
+        kv_expect_moved(&side, &side, &move);
+        kv_side_check(&side);
+        kv_side_close(&side);
+    }
+}
+
+static void a_submit_again_copies_again(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[2]);
+    const kv_move move = {scattered, NUM(scattered), 0, 0, 3};
+    const kvmem_transfer_options options = kv_transfer_options(&move);
+    kv_side source;
+    kv_side destination;
+    kv_side_open(&source, &config, NULL, 4);
+    kv_side_open(&destination, &config, NULL, 5);
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(source.layout, destination.layout, &options, &transfer, ERR));
+    for (uint32_t round = 0; round < 50; round++) {
+        kv_fill(source.memory, source.size, round);
+        memcpy(source.expected, source.memory, source.size);
+        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        kv_expect_moved(&destination, &source, &move);
+        kv_side_check(&destination);
+    }
+    kvmem_transfer_destroy(transfer);
+    kv_side_close(&source);
+    kv_side_close(&destination);
+}
+
+/* Large enough that a copy is shared between threads, with ids in reverse. */
+static void large_copies_are_exact_too(void) {
+    kvmem_layout_config from = kv_config(&kv_kinds[0]);
+    from.num_blocks = 64;
+    from.page_size = 16;
+    from.inner_dim = 1024;
+    from.num_layers = 4;
+    kvmem_layout_config to = from;
+    to.kind = KVMEM_LAYOUT_LAYER_SEPARATE;
+    to.block_dim = KVMEM_BLOCK_DIM_SECOND;
+    kvmem_block_pair reversed[64];
+    for (uint32_t i = 0; i < NUM(reversed); i++) {
+        reversed[i] = (kvmem_block_pair){i, 63 - i};
+    }
+    const kv_move move = {reversed, NUM(reversed), 0, 0, 4};
+    copy_between(&from, &to, &move);
+    copy_between(&to, &from, &move);
+    copy_between(&from, &from, &move);
+}
+
+static const test_case cases[] = {
+    CASE(every_pair_of_kinds_copies),
+    CASE(layer_ranges_land_at_other_layers),
+    CASE(the_numbers_of_blocks_and_layers_may_differ),
+    CASE(padding_may_differ_and_stays_as_it_is),
+    CASE(one_source_may_feed_many_destinations),
+    CASE(whole_neighbouring_blocks_merge_into_one_move),
+    CASE(a_layout_copies_to_itself),
+    CASE(a_submit_again_copies_again),
+    CASE(large_copies_are_exact_too),
+};
+TEST_MAIN

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers that must not be created: ids, layers and geometry that do not fit, and moves that overlap.
+#include "harness.h"
+#include "kv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const kvmem_block_pair one_pair[] = {{0, 0}};
+
+static kvmem_transfer_options options_for(const kvmem_block_pair *pairs, size_t count) {
+    kvmem_transfer_options options;
+    memset(&options, 0xEE, sizeof(options)); /* init must overwrite every byte */
+    kvmem_transfer_options_init(&options, sizeof(options));
+    options.pairs = pairs;
+    options.num_pairs = count;
+    return options;
+}
+
+/* Refused at creation, with nothing moved. */
+static void refuse(const kv_side *source, const kv_side *destination, const kvmem_transfer_options *options,
+                   kvmem_status status, const char *part) {
+    kvmem_transfer *transfer = (kvmem_transfer *)&transfer;
+    EXPECT_MESSAGE(status, part,
+                   kvmem_transfer_create(source->layout, destination->layout, options, &transfer, ERR));
+    CHECK(transfer == NULL);
+    kv_side_check(source);
+    kv_side_check(destination);
+}
+
+static void open_sides(kv_side *source, kv_side *destination) {
+    const kvmem_layout_config from = kv_config(&kv_kinds[0]);
+    const kvmem_layout_config to = kv_config(&kv_kinds[1]);
+    kv_side_open(source, &from, NULL, 1);
+    kv_side_open(destination, &to, NULL, 2);
+}
+
+static void close_sides(kv_side *source, kv_side *destination) {
+    kv_side_close(source);
+    kv_side_close(destination);
+}
+
+static void ids_out_of_range_are_named(void) {
+    static const kvmem_block_pair source_out[] = {{0, 0}, {7, 1}};
+    static const kvmem_block_pair destination_out[] = {{0, 0}, {1, 4294967295u}};
+    kv_side source;
+    kv_side destination;
+    open_sides(&source, &destination);
+    kvmem_transfer_options options = options_for(source_out, 2);
+    refuse(&source, &destination, &options, KVMEM_STATUS_OUT_OF_RANGE, "7");
+    CHECK_HAS(test_last_message(), "source");
+    options = options_for(destination_out, 2);
+    refuse(&source, &destination, &options, KVMEM_STATUS_OUT_OF_RANGE, "4294967295");
+    CHECK_HAS(test_last_message(), "destination");
+    close_sides(&source, &destination);
+}
+
+static void a_destination_twice_is_named(void) {
+    static const kvmem_block_pair twice[] = {{0, 3}, {1, 5}, {2, 3}};
+    kv_side source;
+    kv_side destination;
+    open_sides(&source, &destination);
+    const kvmem_transfer_options options = options_for(twice, 3);
+    refuse(&source, &destination, &options, KVMEM_STATUS_INVALID_ARGUMENT, "3");
+    CHECK_HAS(test_last_message(), "destination");
+    close_sides(&source, &destination);
+}
+
+static void no_pairs_is_refused(void) {
+    kv_side source;
+    kv_side destination;
+    open_sides(&source, &destination);
+    kvmem_transfer_options options = options_for(one_pair, 0);
+    refuse(&source, &destination, &options, KVMEM_STATUS_INVALID_ARGUMENT, "no block");
+    options = options_for(NULL, 1);
+    refuse(&source, &destination, &options, KVMEM_STATUS_INVALID_ARGUMENT, "pairs");
+    close_sides(&source, &destination);
+}
+
+static void layers_out_of_range_are_refused(void) {
+    static const struct {
+        uint64_t source, destination, count;
+    } outside[] = {
+        {0, 0, 4}, {1, 0, 3},          {0, 1, 3},          {3, 0, 1},
+        {0, 3, 1}, {UINT64_MAX, 0, 2}, {0, UINT64_MAX, 2}, {0, 0, UINT64_MAX},
+    };
+    kv_side source;
+    kv_side destination;
+    open_sides(&source, &destination);
+    for (size_t i = 0; i < NUM(outside); i++) {
+        kvmem_transfer_options options = options_for(one_pair, 1);
+        options.source_layer = outside[i].source;
+        options.destination_layer = outside[i].destination;
+        options.num_layers = outside[i].count;
+        refuse(&source, &destination, &options, KVMEM_STATUS_OUT_OF_RANGE, "layer");
+    }
+    close_sides(&source, &destination);
+}
+
+static void all_layers_means_from_the_first(void) {
+    kv_side source;
+    kv_side destination;
+    open_sides(&source, &destination);
+    kvmem_transfer_options options = options_for(one_pair, 1);
+    options.source_layer = 1;
+    refuse(&source, &destination, &options, KVMEM_STATUS_INVALID_ARGUMENT, "layer");
+    options = options_for(one_pair, 1);
+    options.destination_layer = 1;
+    refuse(&source, &destination, &options, KVMEM_STATUS_INVALID_ARGUMENT, "layer");
+    close_sides(&source, &destination);
+}
+
+static void all_layers_needs_as_many_on_both_sides(void) {
+    const kvmem_layout_config from = kv_config(&kv_kinds[0]);
+    kvmem_layout_config to = kv_config(&kv_kinds[0]);
+    to.num_layers = 5;
+    kv_side source;
+    kv_side destination;
+    kv_side_open(&source, &from, NULL, 1);
+    kv_side_open(&destination, &to, NULL, 2);
+    const kvmem_transfer_options options = options_for(one_pair, 1);
+    refuse(&source, &destination, &options, KVMEM_STATUS_INVALID_ARGUMENT, "layers");
+    CHECK_HAS(test_last_message(), "3");
+    CHECK_HAS(test_last_message(), "5");
+    close_sides(&source, &destination);
+}
+
+/* Each field of the geometry that must agree, even where the bytes of a piece are as many. */
+static void geometry_is_compared_field_by_field(void) {
+    static const struct {
+        const char *named;
+        uint64_t outer, page, inner, width;
+    } different[] = {
+        {"outer_dim", 1, 4, 6, 2},  {"page_size", 2, 5, 6, 2}, {"inner_dim", 2, 4, 7, 2},
+        {"dtype_width", 2, 4, 6, 4}, {"page_size", 2, 8, 3, 2}, {"inner_dim", 2, 4, 12, 1},
+    };
+    const kvmem_layout_config from = kv_config(&kv_kinds[0]);
+    for (size_t i = 0; i < NUM(different); i++) {
+        kvmem_layout_config to = from;
+        to.outer_dim = different[i].outer;
+        to.page_size = different[i].page;
+        to.inner_dim = different[i].inner;
+        to.dtype_width = different[i].width;
+        kv_side source;
+        kv_side destination;
+        kv_side_open(&source, &from, NULL, 1);
+        kv_side_open(&destination, &to, NULL, 2);
+        const kvmem_transfer_options options = options_for(one_pair, 1);
+        refuse(&source, &destination, &options, KVMEM_STATUS_INVALID_ARGUMENT, different[i].named);
+        refuse(&destination, &source, &options, KVMEM_STATUS_INVALID_ARGUMENT, different[i].named);
+        close_sides(&source, &destination);
+    }
+}
+
+static void heads_that_both_sides_state_must_agree(void) {
+    kvmem_layout_config from = kv_config(&kv_kinds[0]);
+    kvmem_layout_config to = from;
+    from.num_heads = 2;
+    to.num_heads = 3;
+    kv_side source;
+    kv_side destination;
+    kv_side_open(&source, &from, NULL, 1);
+    kv_side_open(&destination, &to, NULL, 2);
+    const kvmem_transfer_options options = options_for(one_pair, 1);
+    refuse(&source, &destination, &options, KVMEM_STATUS_INVALID_ARGUMENT, "num_heads");
+    close_sides(&source, &destination);
+}
+
+static void a_block_read_and_written_at_once_is_refused(void) {
+    static const kvmem_block_pair onto_itself[] = {{2, 2}};
+    static const kvmem_block_pair chain[] = {{0, 1}, {1, 2}};
+    static const kvmem_block_pair swap[] = {{0, 1}, {1, 0}};
+    static const struct {
+        const kvmem_block_pair *pairs;
+        size_t count;
+    } overlapping[] = {{onto_itself, 1}, {chain, 2}, {swap, 2}};
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kv_side side;
+    kv_side_open(&side, &config, NULL, 1);
+    for (size_t i = 0; i < NUM(overlapping); i++) {
+        const kvmem_transfer_options options = options_for(overlapping[i].pairs, overlapping[i].count);
+        refuse(&side, &side, &options, KVMEM_STATUS_INVALID_ARGUMENT, "overlap");
+    }
+    kv_side_close(&side);
+}
+
+/* Two layouts over the same bytes, one block apart: the overlap shows in addresses, not in ids. */
+static void layouts_that_share_memory_are_compared_by_address(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kv_side side;
+    kv_side_open(&side, &config, NULL, 1);
+    kvmem_layout_config small = config;
+    small.num_blocks = 6;
+    kvmem_region *shifted = NULL;
+    EXPECT_OK(kvmem_region_create_view(side.regions[0], kv_block_stride(&config), kv_region_size(&small),
+                                       &shifted, ERR));
+    kvmem_layout_options layout_options;
+    kvmem_layout_options_init(&layout_options, sizeof(layout_options));
+    layout_options.config = &small;
+    layout_options.source = KVMEM_LAYOUT_REGIONS;
+    layout_options.regions = &shifted;
+    layout_options.count = 1;
+    kv_side shifted_side = {.config = small};
+    EXPECT_OK(kvmem_layout_build(&layout_options, &shifted_side.layout, ERR));
+    static const kvmem_block_pair same_bytes[] = {{3, 2}};
+    const kvmem_transfer_options options = options_for(same_bytes, 1);
+    refuse(&side, &shifted_side, &options, KVMEM_STATUS_INVALID_ARGUMENT, "overlap");
+    kvmem_layout_destroy(shifted_side.layout);
+    kvmem_region_destroy(shifted);
+    kv_side_close(&side);
+}
+
+static void a_notification_needs_a_remote_side(void) {
+    kv_side source;
+    kv_side destination;
+    open_sides(&source, &destination);
+    kvmem_transfer_options options = options_for(one_pair, 1);
+    options.notification = "done";
+    options.notification_size = 4;
+    refuse(&source, &destination, &options, KVMEM_STATUS_INVALID_ARGUMENT, "notification");
+    close_sides(&source, &destination);
+}
+
+static const test_case cases[] = {
+    CASE(ids_out_of_range_are_named),
+    CASE(a_destination_twice_is_named),
+    CASE(no_pairs_is_refused),
+    CASE(layers_out_of_range_are_refused),
+    CASE(all_layers_means_from_the_first),
+    CASE(all_layers_needs_as_many_on_both_sides),
+    CASE(geometry_is_compared_field_by_field),
+    CASE(heads_that_both_sides_state_must_agree),
+    CASE(a_block_read_and_written_at_once_is_refused),
+    CASE(layouts_that_share_memory_are_compared_by_address),
+    CASE(a_notification_needs_a_remote_side),
+};
+TEST_MAIN
