@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// The decode process: pulls blocks from prefill, offloads them to disk, restores them, checks every byte, and
+// prints the table.
+#include "move.hpp"
+#include "pattern.hpp"
+#include "progress.hpp"
+#include "roles.hpp"
+
+#include <cstdio>
+#include <cstring>
+
+namespace {
+
+// What came from prefill: its blocks as a layout of ours, and those of them that are ours to pull.
+struct Offer {
+    std::string agent;
+    kv::Layout layout;
+    BlockIds blocks;
+};
+
+void print(const std::string &text) {
+    std::fputs((over_progress() + text).c_str(), stdout);
+    std::fflush(stdout);
+}
+
+Offer receive_offer(kvmem_agent *agent, Channel &prefill, const Deadline &deadline) {
+    print(prefill.receive(Message::rows, deadline));
+    const std::string metadata = prefill.receive(Message::metadata, deadline);
+    const std::string descriptor = prefill.receive(Message::layout, deadline);
+    const std::string ids = prefill.receive(Message::blocks, deadline);
+
+    Offer offer;
+    const Stopwatch stopwatch;
+    const auto name =
+        kv::make<kv::Blob>(kvmem_agent_load_remote_metadata, agent, metadata.data(), metadata.size());
+    offer.agent = kv::bytes(name);
+    offer.layout = kv::make<kv::Layout>(kvmem_layout_import, agent, descriptor.data(), descriptor.size());
+    offer.blocks.resize(ids.size() / sizeof offer.blocks[0]);
+    std::memcpy(offer.blocks.data(), ids.data(), offer.blocks.size() * sizeof offer.blocks[0]);
+    print(format_row({"decode", "import prefill's layout", descriptor.size(), stopwatch.read()}));
+
+    const auto own = kv::make<kv::Blob>(kvmem_agent_get_local_metadata, agent);
+    prefill.send(Message::metadata, kv::bytes(own), deadline);
+    return offer;
+}
+
+// Blocks `ids` hold prefill's blocks `origins`, byte for byte, and no other block was touched.
+void check_cache(const Cache &cache, const BlockIds &ids, const BlockIds &origins) {
+    Progress progress("decode verifies", cache.info.num_blocks * cache.block_bytes());
+    std::vector<bool> expected(cache.info.num_blocks);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+        check_filled(cache, ids[i], origins[i]);
+        expected[ids[i]] = true;
+        progress.add(cache.block_bytes());
+    }
+    for (std::uint64_t block = 0; block < expected.size(); ++block) {
+        if (expected[block]) continue;
+        check_wiped(cache, block);
+        progress.add(cache.block_bytes());
+    }
+}
+
+void wipe(const Cache &cache, const BlockIds &ids) {
+    Row row{"decode", "wipe them in memory", ids.size() * cache.block_bytes()};
+    row.path = "CPU";
+    const Stopwatch stopwatch;
+    for (const std::uint32_t id : ids) wipe_block(cache, id);
+    row.time = stopwatch.read();
+    print(format_row(row));
+}
+
+// Returns the ids at which the blocks now lie.
+BlockIds pull(const Options &options, const Cache &cache, const Offer &offer, Channel &prefill,
+              const Deadline &deadline) {
+    const std::size_t count = offer.blocks.size();
+    const BlockIds ids = draw_blocks(count, options.blocks, offer.blocks, options.seed + 1);
+    Row row{"decode", "pull " + count_blocks(count)};
+    const Move move = {offer.layout.get(), cache.layout.get(), offer.blocks, ids, cache.block_bytes(),
+                       pulled_notification};
+    move_blocks(move, row, deadline);
+    // Checked only after prefill has wiped its memory: what is right now is ours.
+    const std::string released = prefill.receive(Message::released, deadline);
+    check_cache(cache, ids, offer.blocks);
+    row.verified = "every byte";
+    print(format_row(row) + released);
+    return ids;
+}
+
+// To disk and back, to other ids than before, as a paged cache would have it.
+void offload_and_restore(const Options &options, const Cache &cache, const BlockIds &ids,
+                         const BlockIds &origins, kvmem_agent *agent, const Deadline &deadline) {
+    const std::size_t count = ids.size();
+    const auto disk = build_disk_layout(options, count, agent);
+    const BlockIds slots = draw_blocks(count, count, ids, options.seed + 2);
+    Row row{"decode", "offload " + count_blocks(count)};
+    move_blocks({cache.layout.get(), disk.get(), ids, slots, cache.block_bytes()}, row, deadline);
+    row.path += std::string(", ") + disk_mode(disk.get());
+    print(format_row(row));
+
+    wipe(cache, ids);
+    check_cache(cache, {}, {});
+
+    const BlockIds restored = draw_blocks(count, options.blocks, ids, options.seed + 3);
+    row = {"decode", "restore " + count_blocks(count)};
+    move_blocks({disk.get(), cache.layout.get(), slots, restored, cache.block_bytes()}, row, deadline);
+    check_cache(cache, restored, origins);
+    row.path += std::string(", ") + disk_mode(disk.get());
+    row.verified = "every byte";
+    print(format_row(row));
+}
+
+}  // namespace
+
+void run_decode(const Options &options, Channel &prefill, const Deadline &deadline) {
+    print(table_head());
+    Row row;
+    const auto agent = start_agent("decode", {"UCX", "POSIX"}, row);
+    print(format_row(row));
+    const Cache cache = build_cache(options, KVMEM_LAYOUT_LAYER_SEPARATE, agent.get(), row);
+    print(format_row(row));
+
+    Offer offer = receive_offer(agent.get(), prefill, deadline);
+    const BlockIds ids = pull(options, cache, offer, prefill, deadline);
+    offload_and_restore(options, cache, ids, offer.blocks, agent.get(), deadline);
+
+    offer.layout.reset();
+    kv::call(kvmem_agent_invalidate_remote_metadata, agent.get(), offer.agent.c_str());
+    prefill.send(Message::done, {}, deadline);
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// One transfer after another, each small enough that progress can be seen between them.
+#include "move.hpp"
+
+#include "progress.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+namespace {
+
+constexpr std::uint64_t batch_bytes = 256u << 20;
+
+}  // namespace
+
+void move_blocks(const Move &move, Row &row, const Deadline &deadline) {
+    const std::size_t count = move.source_ids.size();
+    const std::size_t batch = std::max<std::uint64_t>(1, batch_bytes / move.block_bytes);
+    std::vector<kvmem_block_pair> pairs(count);
+    for (std::size_t i = 0; i < count; ++i) pairs[i] = {move.source_ids[i], move.destination_ids[i]};
+
+    Progress progress(row.process + " " + row.step, count * move.block_bytes);
+    const Stopwatch stopwatch;
+    for (std::size_t first = 0; first < count; first += batch) {
+        auto options = kv::defaults(kvmem_transfer_options_init);
+        options.pairs = pairs.data() + first;
+        options.num_pairs = std::min(batch, count - first);
+        if (first + options.num_pairs == count && !move.notification.empty()) {
+            options.notification = move.notification.data();
+            options.notification_size = move.notification.size();
+        }
+        const auto transfer =
+            kv::make<kv::Transfer>(kvmem_transfer_create, move.source, move.destination, &options);
+        kv::call(kvmem_transfer_submit, transfer.get());
+        kv::call(kvmem_transfer_wait, transfer.get(), deadline.left_ns());
+        const auto info = kv::get<kvmem_transfer_info>(kvmem_transfer_get_info, transfer.get());
+        progress.add(info.bytes);
+        row.bytes += info.bytes;
+        row.path = kvmem_path_name(info.path);
+    }
+    row.time = stopwatch.read();
+}
+
+BlockIds draw_blocks(std::size_t count, std::uint64_t limit, const BlockIds &avoid, std::uint64_t seed) {
+    BlockIds ids(limit);
+    std::iota(ids.begin(), ids.end(), 0u);
+    std::shuffle(ids.begin(), ids.end(), std::mt19937_64(seed));
+    for (std::size_t i = 0; i < std::min(count, avoid.size()); ++i) {
+        if (ids[i] == avoid[i]) std::swap(ids[i], ids[(i + 1) % limit]);
+    }
+    ids.resize(count);
+    return ids;
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the command line by one table that also writes the help.
+#include "options.hpp"
+
+#include "tier.hpp"
+
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <variant>
+
+namespace {
+
+using Field = std::variant<std::uint64_t Options::*, std::string Options::*>;
+
+struct Option {
+    std::string_view name;
+    std::string_view value;
+    Field field;
+    std::uint64_t most;  // for numbers
+    std::string_view help;
+};
+
+// Zero is let through where it is a question of geometry: the library answers that better than a parser.
+const Option table[] = {
+    {"--blocks", "N", &Options::blocks, 1u << 20, "blocks in each process's cache (256)"},
+    {"--layers", "N", &Options::layers, 1u << 12, "layers of the model (32)"},
+    {"--heads", "N", &Options::heads, 1u << 16, "KV heads (8)"},
+    {"--head-dim", "N", &Options::head_dim, 1u << 16, "elements in a head, bf16 (128)"},
+    {"--page-size", "N", &Options::page_size, 1u << 16, "tokens in a block (16)"},
+    {"--pull", "N", &Options::pull, 1u << 20, "blocks that decode pulls (half of them)"},
+    {"--tier", "NAME", &Options::tier, 0, "where the caches live (system)"},
+    {"--disk-dir", "DIR", &Options::disk_dir, 0, "where the offload file goes ($TMPDIR, else /tmp)"},
+    {"--seed", "N", &Options::seed, UINT64_MAX, "which blocks are drawn (1)"},
+    {"--timeout", "SECONDS", &Options::timeout, 86400, "give up after so long (300)"},
+};
+
+// How the parent tells a child who it is; not for people, so not in the help.
+const Option socket_option = {"--socket", "FD", &Options::socket, 1u << 20, ""};
+
+std::uint64_t parse_number(const Option &option, std::string_view text) {
+    std::uint64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (text.empty() || error != std::errc() || end != text.data() + text.size() || number > option.most) {
+        throw UsageError(std::string(option.name) + " takes a whole number of at most " +
+                         std::to_string(option.most) + ", not '" + std::string(text) + "'");
+    }
+    return number;
+}
+
+void store(Options &options, const Option &option, std::string_view text) {
+    if (const auto *number = std::get_if<std::uint64_t Options::*>(&option.field)) {
+        options.*(*number) = parse_number(option, text);
+    } else {
+        options.*std::get<std::string Options::*>(option.field) = text;
+    }
+}
+
+Role parse_role(std::string_view text) {
+    if (text == "prefill") return Role::prefill;
+    if (text == "decode") return Role::decode;
+    throw UsageError("--role takes prefill or decode, not '" + std::string(text) + "'");
+}
+
+const Option &find_option(std::string_view name) {
+    for (const Option &option : table) {
+        if (option.name == name) return option;
+    }
+    if (name == socket_option.name) return socket_option;
+    throw UsageError("there is no option '" + std::string(name) + "'; --help lists them");
+}
+
+struct Argument {
+    std::string_view name, value;
+};
+
+// Takes `--name=value` or `--name value` off the front; only --help goes without a value.
+Argument take_argument(char **&next, char **end) {
+    const std::string_view text = *next++;
+    if (text == "--help" || text == "-h") return {"--help", {}};
+    const std::size_t equals = text.find('=');
+    if (equals != std::string_view::npos) return {text.substr(0, equals), text.substr(equals + 1)};
+    if (next == end) {
+        find_option(text);
+        throw UsageError("'" + std::string(text) + "' takes a value; --help lists the options");
+    }
+    return {text, *next++};
+}
+
+void settle(Options &options) {
+    if (options.help) return;
+    find_tier(options.tier);
+    if (options.pull == 0) options.pull = options.blocks > 1 ? options.blocks / 2 : options.blocks;
+    if (options.pull > options.blocks) {
+        throw UsageError("--pull " + std::to_string(options.pull) + " is more than the " +
+                         std::to_string(options.blocks) + " blocks that prefill has");
+    }
+    if (options.timeout == 0) throw UsageError("--timeout takes at least 1 second");
+}
+
+}  // namespace
+
+Options parse_options(int argc, char **argv) {
+    Options options;
+    for (char **next = argv + 1; next < argv + argc;) {
+        const Argument argument = take_argument(next, argv + argc);
+        if (argument.name == "--help") {
+            options.help = true;
+        } else if (argument.name == "--role") {
+            options.role = parse_role(argument.value);
+        } else {
+            store(options, find_option(argument.name), argument.value);
+        }
+    }
+    settle(options);
+    return options;
+}
+
+std::string help_text() {
+    std::string text =
+        "prefill_decode: one process fills a KV cache, another pulls blocks of it over NIXL,\n"
+        "offloads them to disk and restores them. Every byte is checked.\n\n";
+    for (const Option &option : table) {
+        std::string left = "  " + std::string(option.name) + " " + std::string(option.value);
+        left.resize(22, ' ');
+        text += left + std::string(option.help) + "\n";
+    }
+    text += "  --help              this text\n\ntiers: " + tier_names() + "\n";
+    return text;
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes the pattern, and compares with it.
+#include "pattern.hpp"
+
+#include <cstring>
+#include <string>
+
+namespace {
+
+// A word, from its highest bit: the mark 'K' (8 bits), block (20), layer (12), outer slot (2), position (22).
+// The mark keeps the first word of the first block apart from wiped memory.
+constexpr std::uint64_t mark = 0x4B;
+constexpr unsigned block_shift = 36, layer_shift = 24, outer_shift = 22;
+constexpr std::uint64_t most_blocks = 1u << 20, most_layers = 1u << 12, most_positions = 1u << 22;
+
+struct Place {
+    std::uint64_t block, layer, outer;
+};
+
+std::uint64_t first_word(const Place &place) {
+    return mark << 56 | place.block << block_shift | place.layer << layer_shift | place.outer << outer_shift;
+}
+
+std::string describe(const Place &place, std::uint64_t position) {
+    return "block " + std::to_string(place.block) + ", layer " + std::to_string(place.layer) +
+           (place.outer == 0 ? ", keys" : ", values") + ", byte " + std::to_string(position * 8);
+}
+
+std::string describe_word(std::uint64_t word) {
+    if (word == 0) return "zeroes";
+    if (word >> 56 != mark) return "bytes of no block";
+    const Place place = {word >> block_shift & (most_blocks - 1), word >> layer_shift & (most_layers - 1),
+                         word >> outer_shift & 3};
+    return "the bytes of " + describe(place, word & (most_positions - 1));
+}
+
+// A piece is compared word by word; its last word may be cut off by its end.
+std::uint64_t load(const std::byte *from, std::size_t size) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, from, size);
+    return word;
+}
+
+void fill_piece(std::byte *bytes, std::size_t size, const Place &place) {
+    std::uint64_t word = first_word(place);
+    for (std::size_t at = 0; at < size; at += 8, ++word) {
+        std::memcpy(bytes + at, &word, at + 8 <= size ? 8 : size - at);
+    }
+}
+
+// Whether the piece is the sequence first, first + step, first + 2 * step and so on: the pattern with a step
+// of 1, wiped memory with zeroes.
+bool holds(const std::byte *bytes, std::size_t size, std::uint64_t first, std::uint64_t step) {
+    const std::size_t words = size / 8;
+    std::uint64_t difference = 0;
+    for (std::size_t i = 0; i < words; ++i) difference |= load(bytes + i * 8, 8) ^ (first + i * step);
+    const std::uint64_t last = first + words * step;
+    return difference == 0 && std::memcmp(bytes + words * 8, &last, size % 8) == 0;
+}
+
+[[noreturn]] void report(const std::byte *bytes, std::size_t size, const Place &at,
+                         const std::string &expected, std::uint64_t first, std::uint64_t step) {
+    std::size_t i = 0;
+    while (i * 8 + 8 <= size && load(bytes + i * 8, 8) == first + i * step) ++i;
+    const std::size_t rest = size - i * 8;
+    throw Mismatch(describe(at, i) + ": expected " + expected + ", found " +
+                   describe_word(load(bytes + i * 8, rest < 8 ? rest : 8)));
+}
+
+template <typename Visit>
+void for_each_piece(const Cache &cache, std::uint64_t block, Visit visit) {
+    for (std::uint64_t layer = 0; layer < cache.info.num_layers; ++layer) {
+        for (std::uint64_t outer = 0; outer < cache.info.outer_dim; ++outer) {
+            visit(cache.piece(block, layer, outer), Place{block, layer, outer});
+        }
+    }
+}
+
+}  // namespace
+
+void require_nameable(const Options &options) {
+    const std::uint64_t words = (options.page_size * options.heads * options.head_dim * 2 + 7) / 8;
+    if (options.blocks <= most_blocks && options.layers <= most_layers && words <= most_positions) return;
+    throw UsageError("the pattern can name " + std::to_string(most_blocks) + " blocks, " +
+                     std::to_string(most_layers) + " layers and " + std::to_string(most_positions * 8) +
+                     " bytes of a block in a layer; this geometry has more");
+}
+
+void fill_block(const Cache &cache, std::uint64_t block) {
+    for_each_piece(cache, block, [&](std::byte *bytes, const Place &place) {
+        fill_piece(bytes, cache.strides.size, place);
+    });
+}
+
+void wipe_block(const Cache &cache, std::uint64_t block) {
+    for_each_piece(cache, block, [&](std::byte *bytes, const Place &) {
+        std::memset(bytes, 0, cache.strides.size);
+    });
+}
+
+void check_filled(const Cache &cache, std::uint64_t block, std::uint64_t origin) {
+    for_each_piece(cache, block, [&](const std::byte *bytes, const Place &at) {
+        const Place from = {origin, at.layer, at.outer};
+        if (holds(bytes, cache.strides.size, first_word(from), 1)) return;
+        const std::string expected = "the bytes of block " + std::to_string(origin);
+        report(bytes, cache.strides.size, at, expected, first_word(from), 1);
+    });
+}
+
+void check_wiped(const Cache &cache, std::uint64_t block) {
+    for_each_piece(cache, block, [&](const std::byte *bytes, const Place &at) {
+        if (holds(bytes, cache.strides.size, 0, 0)) return;
+        report(bytes, cache.strides.size, at, "zeroes", 0, 0);
+    });
+}

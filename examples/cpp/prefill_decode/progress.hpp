@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// How far a step has come, on stderr: a line that rewrites itself on a terminal; elsewhere a line now and
+// then, and only for steps that are slow.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <thread>
+
+// Shown by a thread of its own, so that a step may be one long call.
+class Progress {
+public:
+    Progress(std::string step, std::uint64_t total_bytes);
+    ~Progress();
+    Progress(const Progress &) = delete;
+    Progress &operator=(const Progress &) = delete;
+
+    void add(std::uint64_t bytes) { done_ += bytes; }
+
+private:
+    void run();
+    void show(std::chrono::duration<double> elapsed) const;
+
+    const std::string step_;
+    const std::uint64_t total_;
+    const bool terminal_;
+    std::atomic<std::uint64_t> done_{0};
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool over_ = false;
+    std::thread thread_;  // last: it uses all of the above
+};
+
+// What a line of the table begins with on a terminal, to write over the line that a process may be showing.
+std::string over_progress();

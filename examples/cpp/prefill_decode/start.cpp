@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What both processes begin with.
+#include "progress.hpp"
+#include "roles.hpp"
+#include "tier.hpp"
+
+kv::Agent start_agent(const char *name, std::initializer_list<const char *> backends, Row &row) {
+    const Stopwatch stopwatch;
+    kv::call(kvmem_nixl_load, nullptr);
+    const auto options = kv::defaults(kvmem_agent_options_init);
+    auto agent = kv::make<kv::Agent>(kvmem_agent_create, name, &options);
+    std::string step = "start agent:";
+    for (const char *backend : backends) {
+        kv::call(kvmem_agent_create_backend, agent.get(), backend, nullptr, std::size_t{0});
+        step += std::string(" ") + backend;
+    }
+    row = {name, step, 0, stopwatch.read()};
+    return agent;
+}
+
+Cache build_cache(const Options &options, std::uint32_t kind, kvmem_agent *agent, Row &row) {
+    const auto config = geometry(options, kind, options.blocks);
+    const auto needs = kv::get<kvmem_layout_requirements>(kvmem_layout_get_requirements, &config);
+    const std::string process = kvmem_agent_name(agent);
+    // The same words in both processes, which build at the same time and share a terminal.
+    const Progress progress("building the cache", needs.total_size);
+    const Stopwatch stopwatch;
+    Cache cache(find_tier(options.tier).build(config, agent));
+    row = {process, "allocate, register", needs.total_size, stopwatch.read()};
+    return cache;
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of tiers, and how a cache is built on each.
+#include "tier.hpp"
+
+#include "options.hpp"
+
+#include <algorithm>
+#include <thread>
+
+namespace {
+
+kv::Layout build_on_system(const kvmem_layout_config &config, kvmem_agent *agent) {
+    auto memory = kv::defaults(kvmem_system_options_init);
+    memory.flags = KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES;
+    // A cache serves for hours: its pages come now, not within the first transfers.
+    memory.prefault_threads = std::max(1u, std::thread::hardware_concurrency());
+    auto options = kv::defaults(kvmem_layout_options_init);
+    options.config = &config;
+    options.agent = agent;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.system = &memory;
+    return kv::make<kv::Layout>(kvmem_layout_build, &options);
+}
+
+const Tier tiers[] = {
+    {"system", build_on_system},
+};
+
+}  // namespace
+
+const Tier &find_tier(std::string_view name) {
+    for (const Tier &tier : tiers) {
+        if (tier.name == name) return tier;
+    }
+    throw UsageError("there is no tier '" + std::string(name) + "'; tiers: " + tier_names());
+}
+
+std::string tier_names() {
+    std::string names;
+    for (const Tier &tier : tiers) {
+        if (!names.empty()) names += ", ";
+        names += tier.name;
+    }
+    return names;
+}

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tiers a cache may live on. A new tier is one more row of the table in tier.cpp.
+#pragma once
+
+#include "handles.hpp"
+
+#include <string>
+#include <string_view>
+
+struct Tier {
+    std::string_view name;
+    // Allocates the cache's memory, registers it with the agent, and lays the blocks out in it.
+    kv::Layout (*build)(const kvmem_layout_config &config, kvmem_agent *agent);
+};
+
+// Throws UsageError with the list of tiers when there is none of that name.
+const Tier &find_tier(std::string_view name);
+std::string tier_names();

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Preloaded under the demo by its test: flips one bit of what each transfer brings into memory, so that a
+// demo that does not look at every byte is found out.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <kvmem.h>
+#include <stdlib.h>
+
+static const kvmem_layout *destination;
+static uint64_t block;
+
+// The real function of that name, behind this library.
+static void find(const char *name, void *function)
+{
+    void **slot = function;
+    *slot = dlsym(RTLD_NEXT, name);
+    if (!*slot) abort();
+}
+
+kvmem_status kvmem_transfer_create(const kvmem_layout *from, const kvmem_layout *to,
+                                   const kvmem_transfer_options *options, kvmem_transfer **transfer,
+                                   kvmem_error **error)
+{
+    kvmem_status (*create)(const kvmem_layout *, const kvmem_layout *, const kvmem_transfer_options *,
+                           kvmem_transfer **, kvmem_error **);
+    find("kvmem_transfer_create", &create);
+    destination = to;
+    block = options->pairs[options->num_pairs - 1].destination;
+    return create(from, to, options, transfer, error);
+}
+
+kvmem_status kvmem_transfer_wait(const kvmem_transfer *transfer, uint64_t timeout_ns, kvmem_error **error)
+{
+    kvmem_status (*wait)(const kvmem_transfer *, uint64_t, kvmem_error **);
+    find("kvmem_transfer_wait", &wait);
+    kvmem_status status = wait(transfer, timeout_ns, error);
+    kvmem_layout_info info;
+    kvmem_block piece;
+    if (status != KVMEM_STATUS_OK || !destination) return status;
+    if (kvmem_layout_get_info(destination, &info, NULL) < 0 || info.tier == KVMEM_TIER_DISK) return status;
+    const uint64_t layer = info.num_layers - 1, outer = info.outer_dim - 1;
+    if (kvmem_layout_get_block(destination, block, layer, outer, &piece, NULL) < 0) abort();
+    ((unsigned char *)piece.address)[piece.size - 1] ^= 1;
+    destination = NULL;
+    return status;
+}
