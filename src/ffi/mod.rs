@@ -26,6 +26,7 @@ pub mod region;
 pub mod agent;
 pub mod notification;
 pub mod registration;
+pub mod layout_build;
 pub mod layout;
 pub mod queue;
 pub mod transfer;

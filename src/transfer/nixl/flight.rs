@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A transfer in flight.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::super::completion::Run;
+use super::Prepared;
+use crate::error::{Error, Result, Status};
+use crate::layout::RemoteMemory;
+use crate::log::log;
+use crate::nixl::driver::Driver;
+use crate::nixl::{RequestId, Step, Work};
+
+/// How many requests of one transfer are in flight.
+const WINDOW: usize = 4;
+/// How often a peer that does not answer is looked at.
+const LIVENESS: Duration = Duration::from_millis(250);
+/// How long a failure waits for the peer's process to end: its sockets close first.
+const DYING: Duration = Duration::from_millis(500);
+
+/// One run, in turns on the agent's thread. It ends when NIXL is done with the memory, however the peer fares.
+pub(super) struct Flight {
+    /// `None` until the first step has seen to the requests.
+    waiting: Option<VecDeque<RequestId>>,
+    in_flight: Vec<RequestId>,
+    failure: Option<(Error, Instant)>,
+    last_progress: Instant,
+    run: Option<Run>,
+    /// Let go before anyone hears that the run is over: who hears it may free the memory.
+    prepared: Option<Arc<Prepared>>,
+}
+
+impl Work for Flight {
+    fn step(&mut self, driver: &mut Driver) -> Step {
+        if self.waiting.is_none() {
+            self.begin(driver);
+            return Step::Progressed;
+        }
+        let before = self.left();
+        self.poll(driver);
+        self.post_next(driver);
+        let left = self.left();
+        if left == (0, 0) {
+            if self.peer_may_be_dying() {
+                return Step::Waiting;
+            }
+            self.finish(driver);
+            return Step::Done;
+        }
+        if before != left {
+            self.last_progress = Instant::now();
+            return Step::Progressed;
+        }
+        self.look_after_peer();
+        if self.failure.is_some() { Step::Waiting } else { Step::InFlight }
+    }
+}
+
+impl Flight {
+    pub fn new(prepared: Arc<Prepared>, run: Run) -> Self {
+        Self {
+            waiting: None,
+            in_flight: Vec::new(),
+            failure: None,
+            last_progress: Instant::now(),
+            run: Some(run),
+            prepared: Some(prepared),
+        }
+    }
+
+    fn peer(&self) -> Option<&RemoteMemory> {
+        self.prepared.as_ref().and_then(|prepared| prepared.peer())
+    }
+
+    /// How many requests wait, and how many are in flight.
+    fn left(&self) -> (usize, usize) {
+        (self.waiting.as_ref().map_or(0, VecDeque::len), self.in_flight.len())
+    }
+
+    fn begin(&mut self, driver: &mut Driver) {
+        let made = self.prepared.as_ref().map_or(Ok(VecDeque::new()), |prepared| prepared.requests(driver));
+        self.waiting = Some(VecDeque::new());
+        match made {
+            Ok(requests) => self.waiting = Some(requests),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn poll(&mut self, driver: &mut Driver) {
+        let mut failure = None;
+        self.in_flight.retain(|id| match driver.is_done(*id) {
+            Ok(done) => !done,
+            Err(error) => {
+                failure = Some(error);
+                false
+            }
+        });
+        if let Some(error) = failure {
+            self.fail(error);
+        }
+    }
+
+    /// One request a step: each may take as long as its copy.
+    fn post_next(&mut self, driver: &mut Driver) {
+        if self.in_flight.len() >= WINDOW {
+            return;
+        }
+        let Some(id) = self.waiting.as_mut().and_then(VecDeque::pop_front) else { return };
+        match driver.post(id) {
+            Ok(true) => {}
+            Ok(false) => self.in_flight.push(id),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Nothing more is posted; what is in flight is waited for.
+    fn fail(&mut self, error: Error) {
+        self.waiting = Some(VecDeque::new());
+        if self.failure.is_none() {
+            self.failure = Some((error, Instant::now()));
+        }
+    }
+
+    fn peer_may_be_dying(&self) -> bool {
+        let recent = self.failure.as_ref().is_some_and(|(_, since)| since.elapsed() < DYING);
+        recent && self.peer().is_some_and(|remote| !remote.process.is_gone())
+    }
+
+    /// NIXL does not say that a peer died; its process does.
+    fn explain(&self, error: Error) -> Error {
+        match self.peer() {
+            // Whoever invalidated the peer knows already.
+            _ if error.status() == Status::Stale => error,
+            Some(remote) if remote.process.is_gone() => error
+                .context(format!(
+                    "agent '{}' is lost: its process {} has ended",
+                    remote.peer.name(),
+                    remote.process.pid
+                ))
+                .with_status(Status::PeerLost),
+            Some(remote) => error.context(format!("with agent '{}'", remote.peer.name())),
+            None => error,
+        }
+    }
+
+    /// A request to a dead peer may never end. Its user is told; the memory stays until NIXL lets go of it.
+    fn look_after_peer(&mut self) {
+        if self.last_progress.elapsed() < LIVENESS {
+            return;
+        }
+        self.last_progress = Instant::now();
+        let gone = self.peer().is_some_and(|remote| remote.process.is_gone());
+        if gone && self.failure.is_none() {
+            let error = Error::new(Status::PeerLost, "requests to it are still in flight");
+            let explained = self.explain(error.clone());
+            log!(Warn, "{explained}");
+            if let Some(run) = &mut self.run {
+                run.tell_early(Err(explained));
+            }
+            self.fail(error);
+        }
+    }
+
+    fn finish(&mut self, driver: &mut Driver) {
+        let outcome = match self.failure.take() {
+            Some((error, _)) => Err(self.explain(error)),
+            None => self.notify(driver),
+        };
+        self.prepared = None;
+        if let Some(run) = self.run.take() {
+            run.end(outcome);
+        }
+    }
+
+    fn notify(&self, driver: &mut Driver) -> Result<()> {
+        let message = self.prepared.as_ref().and_then(|prepared| prepared.notification.as_ref());
+        match (message, self.peer()) {
+            (Some(message), Some(remote)) => driver.notify(remote.peer.name(), message).map_err(|error| {
+                self.explain(error.context("the blocks have arrived, but the notification was not sent"))
+            }),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The NIXL engine: requests to peers and to files.
+//!
+//! A transfer is cut into requests of bounded size. With host memory NIXL copies within the posting call, so a
+//! large request would keep the agent from everything else; and many of them can fail early.
+
+mod flight;
+mod recipe;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use super::Path;
+use super::completion::Run;
+use super::plan::Plan;
+use crate::error::{Error, Result, Status, ensure};
+use crate::layout::{Layout, Memory, RemoteMemory};
+use crate::nixl::driver::Driver;
+use crate::nixl::{Agent, RequestId};
+use flight::Flight;
+use recipe::Recipe;
+
+/// A prepared transfer.
+pub struct NixlMove {
+    shared: Arc<Prepared>,
+}
+
+/// What all runs of a transfer share; released with the last of them.
+struct Prepared {
+    agent: Arc<Agent>,
+    recipe: Recipe,
+    /// Made by the first run, on the agent's thread: the caller need not wait for that.
+    made: Mutex<Vec<RequestId>>,
+    notification: Option<Vec<u8>>,
+}
+
+impl NixlMove {
+    /// Checks all that can be checked without NIXL.
+    pub fn prepare(
+        source: &Arc<Layout>,
+        destination: &Arc<Layout>,
+        path: Path,
+        plan: Plan,
+        notification: Option<Vec<u8>>,
+    ) -> Result<Self> {
+        let reads = matches!(path, Path::NixlRead | Path::NixlFileRead);
+        let (local, remote) = if reads { (destination, source) } else { (source, destination) };
+        let agent = shared_agent(local, remote)?.clone();
+        ensure_io_alignment(source, destination, &plan)?;
+        let recipe = Recipe { local: local.clone(), remote: remote.clone(), reads, plan };
+        let shared = Prepared { agent, recipe, made: Mutex::default(), notification };
+        let this = Self { shared: Arc::new(shared) };
+        this.ensure_reachable()?;
+        Ok(this)
+    }
+
+    /// How many stretches of memory it moves.
+    pub fn moves(&self) -> u64 {
+        let (source, destination) = self.shared.recipe.sides();
+        self.shared.recipe.plan.moves(source.placement(), destination.placement()).count() as u64
+    }
+
+    /// How many requests it is made of.
+    pub fn requests(&self) -> u64 {
+        self.shared.recipe.count()
+    }
+
+    /// Refuses a peer that was invalidated.
+    pub fn ensure_reachable(&self) -> Result<()> {
+        self.shared.peer().map_or(Ok(()), |remote| remote.peer.ensure_valid())
+    }
+
+    /// Starts the transfer.
+    pub fn submit(&self, run: Run) -> Result<()> {
+        let flight = Flight::new(self.shared.clone(), run);
+        self.shared.agent.start(Box::new(flight))
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        let made = std::mem::take(self.made.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        if !made.is_empty() {
+            self.agent.defer(move |driver| made.into_iter().for_each(|id| driver.release_request(id)));
+        }
+    }
+}
+
+impl Prepared {
+    fn peer(&self) -> Option<&RemoteMemory> {
+        match self.recipe.remote.memory() {
+            Memory::Remote(remote) => Some(remote),
+            Memory::Local(_) => None,
+        }
+    }
+
+    /// The requests, made if no run has made them before.
+    fn requests(&self, driver: &mut Driver) -> Result<VecDeque<RequestId>> {
+        let mut made = self.made.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if made.is_empty() {
+            *made = self.recipe.make(driver)?;
+        }
+        Ok(made.iter().copied().collect())
+    }
+}
+
+/// The one agent that knows both layouts.
+fn shared_agent<'a>(local: &'a Layout, remote: &'a Layout) -> Result<&'a Arc<Agent>> {
+    let missing = |what: &str| {
+        let message = format!(
+            "the {what} layout is local only; NIXL moves its blocks once it is built with an agent (for files one \
+             that has a POSIX backend)"
+        );
+        Error::new(Status::InvalidState, message)
+    };
+    let here = local.agent().ok_or_else(|| missing("host"))?;
+    let there = remote.agent().ok_or_else(|| missing("disk"))?;
+    ensure!(
+        Arc::ptr_eq(here, there),
+        InvalidArgument,
+        "one layout is known to agent '{}', the other to agent '{}'; one agent must know both",
+        here.name(),
+        there.name()
+    );
+    Ok(here)
+}
+
+/// Direct I/O needs offsets, sizes and memory at multiples of what the file system says.
+fn ensure_io_alignment(source: &Layout, destination: &Layout, plan: &Plan) -> Result<()> {
+    let regions = [source, destination].into_iter().filter_map(|layout| layout.regions().ok()).flatten();
+    let alignment = regions.map(|region| region.io_alignment()).max().unwrap_or(1);
+    if alignment == 1 {
+        return Ok(());
+    }
+    for each in plan.moves(source.placement(), destination.placement()) {
+        ensure!(
+            (each.source | each.destination | each.size).is_multiple_of(alignment),
+            InvalidArgument,
+            "direct I/O on this file needs multiples of {alignment} bytes, and a move of {} bytes from {:#x} to \
+             {:#x} is none; build both layouts with that alignment, or the disk one buffered",
+            each.size,
+            each.source,
+            each.destination
+        );
+    }
+    Ok(())
+}
