@@ -59,8 +59,8 @@ pub enum Cause {
     Errno(i32),
     /// A status of NIXL's C API.
     Nixl(i32),
-    /// A `CUresult`.
-    Cuda(i32),
+    /// A `CUresult`, and the driver's name for it.
+    Cuda(i32, String),
 }
 
 /// A failure: status, message and native cause.

@@ -1,63 +1,90 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finding libcuda: missing, too old, and without a device are three different answers.
+//! The driver, found and initialised once: missing, too old, without a device and failing are different answers.
 
 use std::ffi::CStr;
 
-use cudarc::driver::sys;
 use once_cell::sync::OnceCell;
 
+use super::api::{Api, Code};
 use crate::error::{Cause, Error, Result, Status, ensure};
+use crate::process;
 
-/// The functions that are called here; cudarc panics on one that is missing, so each is looked up first.
-const SYMBOLS: &[&CStr] = &[c"cuInit", c"cuDriverGetVersion", c"cuDeviceGetCount", c"cuGetErrorName"];
+/// CU_ERROR codes that are told apart.
+const OUT_OF_MEMORY: Code = 2;
+const NO_DEVICE: Code = 100;
 
 /// The driver, initialised.
-#[derive(Clone, Copy, Debug)]
 pub struct Driver {
-    /// The CUDA version it implements: 1000 × major + 10 × minor.
-    pub version: i32,
-    /// Devices this process may use; at least 1.
-    pub device_count: i32,
+    pub(super) api: Api,
+    version: i32,
+    device_count: i32,
+    initialised_in: u64,
 }
 
 static DRIVER: OnceCell<Driver> = OnceCell::new();
 
-/// Loads and initialises the driver once. A failure is not remembered.
+/// Finds and initialises the driver. A failure is not remembered.
 pub fn get() -> Result<&'static Driver> {
-    DRIVER.get_or_try_init(initialise)
+    let driver = DRIVER.get_or_try_init(Driver::initialise)?;
+    ensure!(
+        driver.initialised_in == process::generation(),
+        InvalidState,
+        "CUDA was initialised before this process was forked, and does not work in a forked child; use exec"
+    );
+    Ok(driver)
 }
 
-fn initialise() -> Result<Driver> {
-    // SAFETY: only looks for the library and loads it.
-    let present = unsafe { sys::is_culib_present() };
-    ensure!(present, UnavailableCuda, "the CUDA driver is missing: the loader does not find libcuda.so.1");
-    require_symbols()?;
-    let (mut version, mut device_count) = (0, 0);
-    // SAFETY: every function was looked up; the outputs live through the calls.
-    unsafe {
-        check("initialise the CUDA driver", sys::cuInit(0))?;
-        check("ask the CUDA driver's version", sys::cuDriverGetVersion(&mut version))?;
-        check("count CUDA devices", sys::cuDeviceGetCount(&mut device_count))?;
+impl Driver {
+    fn initialise() -> Result<Self> {
+        let api = Api::load()?;
+        let mut driver = Self { api, version: 0, device_count: 0, initialised_in: process::generation() };
+        // SAFETY: a looked-up function.
+        let code = unsafe { (driver.api.init)(0) };
+        ensure!(code != NO_DEVICE, UnavailableCuda, "the CUDA driver has no device this process may use");
+        driver
+            .check(code, "initialise the CUDA driver")
+            .map_err(|e| e.with_status(Status::UnavailableCuda))?;
+        let (mut version, mut device_count) = (0, 0);
+        // SAFETY: looked-up functions; the outputs live through the calls.
+        unsafe {
+            driver.check((driver.api.driver_get_version)(&mut version), "ask the CUDA driver's version")?;
+            driver.check((driver.api.device_get_count)(&mut device_count), "count CUDA devices")?;
+        }
+        ensure!(device_count > 0, UnavailableCuda, "the CUDA driver has no device this process may use");
+        driver.version = version;
+        driver.device_count = device_count;
+        Ok(driver)
     }
-    ensure!(device_count > 0, UnavailableCuda, "the CUDA driver has no device this process may use");
-    Ok(Driver { version, device_count })
-}
 
-fn require_symbols() -> Result<()> {
-    // SAFETY: the library was loaded just before; looking a symbol up calls nothing.
-    let library = unsafe { sys::culib() };
-    for symbol in SYMBOLS {
-        // SAFETY: the symbol is not called through this type.
-        let found = unsafe { library.get::<unsafe extern "C" fn()>(symbol.to_bytes_with_nul()) };
-        ensure!(found.is_ok(), UnavailableCuda, "the CUDA driver is too old: it has no {symbol:?}");
+    /// The CUDA version it implements: 1000 × major + 10 × minor.
+    pub fn version(&self) -> i32 {
+        self.version
     }
-    Ok(())
-}
 
-fn check(action: &str, result: sys::CUresult) -> Result<()> {
-    if result == sys::CUresult::CUDA_SUCCESS {
-        return Ok(());
+    /// Devices this process may use; at least 1.
+    pub fn device_count(&self) -> i32 {
+        self.device_count
     }
-    let message = format!("{action}: the driver answers {result:?}");
-    Err(Error::new(Status::UnavailableCuda, message).with_cause(Cause::Cuda(result as i32)))
+
+    /// A result code as a result; the driver's name for it is in the message.
+    pub(super) fn check(&self, code: Code, action: impl std::fmt::Display) -> Result<()> {
+        if code == 0 {
+            return Ok(());
+        }
+        let status = if code == OUT_OF_MEMORY { Status::OutOfMemory } else { Status::Cuda };
+        let name = self.error_name(code);
+        Err(Error::new(status, format!("{action}: the CUDA driver answers {name}"))
+            .with_cause(Cause::Cuda(code as i32, name)))
+    }
+
+    fn error_name(&self, code: Code) -> String {
+        let mut name = std::ptr::null();
+        // SAFETY: a looked-up function; the name is static in the driver.
+        unsafe {
+            if (self.api.get_error_name)(code, &mut name) == 0 && !name.is_null() {
+                return CStr::from_ptr(name).to_string_lossy().into_owned();
+            }
+        }
+        format!("CUresult {code}")
+    }
 }

@@ -1,4 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CUDA: the driver, found at run time.
+//! CUDA through the driver API: an engine brings its own runtime.
 
+mod api;
+pub mod context;
+pub mod device;
 pub mod driver;
+pub mod host;
+pub mod memory;
+
+pub use context::Context;
+pub use device::Device;
+pub use driver::Driver;

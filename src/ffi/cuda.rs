@@ -32,7 +32,7 @@ pub unsafe extern "C" fn kvmem_cuda_get_info(
         // SAFETY: NULL or writable, by contract.
         let info = unsafe { out(info, "info") }?;
         let driver = driver::get()?;
-        info.write(kvmem_cuda_info { driver_version: driver.version, device_count: driver.device_count });
+        info.write(kvmem_cuda_info { driver_version: driver.version(), device_count: driver.device_count() });
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.

@@ -47,7 +47,7 @@ impl kvmem_error {
             Some(Cause::Nixl(code)) => {
                 (KVMEM_DOMAIN_NIXL, *code, crate::nixl::status_name(*code).to_string())
             }
-            Some(Cause::Cuda(code)) => (KVMEM_DOMAIN_CUDA, *code, format!("CUresult {code}")),
+            Some(Cause::Cuda(code, name)) => (KVMEM_DOMAIN_CUDA, *code, name.clone()),
         };
         let name = without_nul(&name);
         let cause = kvmem_error_cause { domain, code, name: name.as_ptr() };

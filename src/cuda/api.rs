@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The driver's functions that are called here, looked up before the first call.
+//!
+//! cudarc finds and loads the library and brings the types. Its own wrappers panic on a missing symbol and return a
+//! Rust enum, which is undefined for the results of a newer driver: so the functions are kept here, with results as
+//! integers.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdeviceptr, CUuuid};
+
+use crate::error::{Result, ensure};
+
+/// A `CUresult` as a number.
+pub type Code = c_uint;
+
+macro_rules! functions {
+    ($(fn $field:ident = $symbol:literal ($($type:ty),*);)+) => {
+        /// The functions.
+        pub struct Api {
+            $(pub $field: unsafe extern "C" fn($($type),*) -> Code,)+
+        }
+
+        impl Api {
+            /// Looks all of them up; the first that is missing is named.
+            pub fn load() -> Result<Self> {
+                // SAFETY: only looks for the library and loads it.
+                let present = unsafe { sys::is_culib_present() };
+                ensure!(
+                    present,
+                    UnavailableCuda,
+                    "the CUDA driver is missing: the loader does not find libcuda.so.1"
+                );
+                // SAFETY: the library is present, so this does not panic.
+                let library = unsafe { sys::culib() };
+                $(
+                    // SAFETY: the type is the function's own; the library stays loaded.
+                    let found = unsafe {
+                        library.get::<unsafe extern "C" fn($($type),*) -> Code>(concat!($symbol, "\0").as_bytes())
+                    };
+                    let Ok($field) = found.map(|symbol| *symbol) else {
+                        crate::error::fail!(UnavailableCuda, "the CUDA driver is too old: it has no {}", $symbol);
+                    };
+                )+
+                Ok(Self { $($field),+ })
+            }
+        }
+    };
+}
+
+functions! {
+    fn init = "cuInit"(c_uint);
+    fn driver_get_version = "cuDriverGetVersion"(*mut c_int);
+    fn get_error_name = "cuGetErrorName"(Code, *mut *const c_char);
+
+    fn device_get_count = "cuDeviceGetCount"(*mut c_int);
+    fn device_get = "cuDeviceGet"(*mut CUdevice, c_int);
+    fn device_get_name = "cuDeviceGetName"(*mut c_char, c_int, CUdevice);
+    fn device_get_uuid = "cuDeviceGetUuid_v2"(*mut CUuuid, CUdevice);
+    fn device_total_mem = "cuDeviceTotalMem_v2"(*mut usize, CUdevice);
+    fn device_get_attribute = "cuDeviceGetAttribute"(*mut c_int, c_int, CUdevice);
+    fn device_can_access_peer = "cuDeviceCanAccessPeer"(*mut c_int, CUdevice, CUdevice);
+
+    fn primary_ctx_retain = "cuDevicePrimaryCtxRetain"(*mut CUcontext, CUdevice);
+    fn primary_ctx_release = "cuDevicePrimaryCtxRelease_v2"(CUdevice);
+    fn ctx_push_current = "cuCtxPushCurrent_v2"(CUcontext);
+    fn ctx_pop_current = "cuCtxPopCurrent_v2"(*mut CUcontext);
+
+    fn mem_alloc = "cuMemAlloc_v2"(*mut CUdeviceptr, usize);
+    fn mem_free = "cuMemFree_v2"(CUdeviceptr);
+    fn mem_get_info = "cuMemGetInfo_v2"(*mut usize, *mut usize);
+    fn mem_get_address_range = "cuMemGetAddressRange_v2"(*mut CUdeviceptr, *mut usize, CUdeviceptr);
+    fn pointer_get_attribute = "cuPointerGetAttribute"(*mut c_void, c_int, CUdeviceptr);
+    fn mem_host_register = "cuMemHostRegister_v2"(*mut c_void, usize, c_uint);
+    fn mem_host_unregister = "cuMemHostUnregister"(*mut c_void);
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A device's primary context: retained while something of ours needs it, current only inside our calls.
+
+use std::ptr;
+
+use cudarc::driver::sys::CUcontext;
+
+use super::device::Device;
+use super::driver::Driver;
+use crate::error::Result;
+use crate::log::log;
+
+/// A device's primary context, retained.
+pub struct Context {
+    device: Device,
+    raw: CUcontext,
+}
+
+// SAFETY: a context may be used from any thread; it is pushed on the thread that uses it.
+unsafe impl Send for Context {}
+// SAFETY: see above; the driver guards it.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// Retains the primary context of a device. The first to do so in a process creates it.
+    pub fn retain(device: Device) -> Result<Self> {
+        let driver = device.driver();
+        let mut raw = ptr::null_mut();
+        // SAFETY: a valid device; the output lives through the call.
+        let code = unsafe { (driver.api.primary_ctx_retain)(&mut raw, device.raw()) };
+        driver.check(code, format_args!("retain the primary context of device {}", device.ordinal()))?;
+        Ok(Self { device, raw })
+    }
+
+    /// The device.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// The driver.
+    pub fn driver(&self) -> &'static Driver {
+        self.device.driver()
+    }
+
+    /// Makes the context current on this thread until the guard is dropped; then what was current is again.
+    pub fn enter(&self) -> Result<Entered<'_>> {
+        let driver = self.driver();
+        // SAFETY: retained by this value.
+        let code = unsafe { (driver.api.ctx_push_current)(self.raw) };
+        driver.check(code, format_args!("make device {} current", self.device.ordinal()))?;
+        Ok(Entered(self))
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        let driver = self.driver();
+        // SAFETY: retained once by this value.
+        let code = unsafe { (driver.api.primary_ctx_release)(self.device.raw()) };
+        if let Err(error) = driver.check(code, "release a primary context") {
+            log!(Warn, "{error}");
+        }
+    }
+}
+
+/// A context that is current on this thread.
+pub struct Entered<'a>(&'a Context);
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        let driver = self.0.driver();
+        let mut popped = ptr::null_mut();
+        // SAFETY: pushed on this thread by `enter`; calls of ours leave the stack as they found it.
+        let code = unsafe { (driver.api.ctx_pop_current)(&mut popped) };
+        if let Err(error) = driver.check(code, "restore the current context") {
+            log!(Error, "{error}");
+        }
+    }
+}

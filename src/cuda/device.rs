@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Devices and what they can do. Nothing here creates a context.
+
+use std::ffi::c_int;
+
+use cudarc::driver::sys::{CUdevice, CUuuid};
+
+use super::driver::{self, Driver};
+use crate::error::{Result, ensure};
+
+/// Attributes, by their numbers in the driver's ABI.
+const VIRTUAL_MEMORY_MANAGEMENT: c_int = 102;
+const HANDLE_TYPE_POSIX_FD: c_int = 103;
+const GPU_DIRECT_RDMA_WITH_VMM: c_int = 110;
+const MEMORY_POOLS: c_int = 115;
+const DMA_BUF: c_int = 124;
+const HANDLE_TYPE_FABRIC: c_int = 128;
+const HOST_NUMA_ID: c_int = 134;
+const HOST_NUMA_VMM: c_int = 141;
+
+/// A device this process may use.
+#[derive(Clone, Copy)]
+pub struct Device {
+    driver: &'static Driver,
+    ordinal: i32,
+    raw: CUdevice,
+}
+
+/// What a device is and can do, as the driver says. What an attribute promises may still fail in this process.
+#[derive(Clone, Debug)]
+pub struct Properties {
+    /// Its name, such as "NVIDIA H200".
+    pub name: String,
+    /// The same in every process, whatever the ordinals are there.
+    pub uuid: [u8; 16],
+    /// Bytes of memory.
+    pub total_memory: u64,
+    /// The NUMA node it hangs on, where the driver knows.
+    pub numa_node: Option<u32>,
+    /// Memory can be reserved, created and mapped apart.
+    pub vmm: bool,
+    /// Such memory can be exported as a file descriptor.
+    pub posix_fd: bool,
+    /// Such memory can be exported as a fabric handle.
+    pub fabric: bool,
+    /// Such memory can be registered for RDMA.
+    pub rdma_with_vmm: bool,
+    /// Memory can be exported as a DMA-BUF.
+    pub dma_buf: bool,
+    /// Stream-ordered memory pools.
+    pub memory_pools: bool,
+    /// Host memory of a NUMA node can be created and mapped apart.
+    pub host_numa_vmm: bool,
+}
+
+impl Device {
+    /// The device of an ordinal, as CUDA_VISIBLE_DEVICES orders them.
+    pub fn get(ordinal: i32) -> Result<Self> {
+        let driver = driver::get()?;
+        ensure!(
+            (0..driver.device_count()).contains(&ordinal),
+            OutOfRange,
+            "there is no device {ordinal}; this process may use {} of them, counted from 0",
+            driver.device_count()
+        );
+        let mut raw = 0;
+        // SAFETY: the output lives through the call.
+        let code = unsafe { (driver.api.device_get)(&mut raw, ordinal) };
+        driver.check(code, format_args!("get device {ordinal}"))?;
+        Ok(Self { driver, ordinal, raw })
+    }
+
+    /// Its ordinal.
+    pub fn ordinal(&self) -> i32 {
+        self.ordinal
+    }
+
+    /// The driver.
+    pub fn driver(&self) -> &'static Driver {
+        self.driver
+    }
+
+    pub(super) fn raw(&self) -> CUdevice {
+        self.raw
+    }
+
+    /// What it is and can do.
+    pub fn properties(&self) -> Result<Properties> {
+        Ok(Properties {
+            name: self.name()?,
+            uuid: self.uuid()?,
+            total_memory: self.total_memory()?,
+            numa_node: self.numa_node(),
+            vmm: self.has(VIRTUAL_MEMORY_MANAGEMENT),
+            posix_fd: self.has(HANDLE_TYPE_POSIX_FD),
+            fabric: self.has(HANDLE_TYPE_FABRIC),
+            rdma_with_vmm: self.has(GPU_DIRECT_RDMA_WITH_VMM),
+            dma_buf: self.has(DMA_BUF),
+            memory_pools: self.has(MEMORY_POOLS),
+            host_numa_vmm: self.has(HOST_NUMA_VMM),
+        })
+    }
+
+    /// The NUMA node it hangs on, where the driver knows.
+    pub fn numa_node(&self) -> Option<u32> {
+        self.attribute(HOST_NUMA_ID).and_then(|node| u32::try_from(node).ok())
+    }
+
+    /// Whether this device can map memory of another.
+    pub fn can_access(&self, other: &Self) -> Result<bool> {
+        if self.raw == other.raw {
+            return Ok(true);
+        }
+        let mut can = 0;
+        // SAFETY: valid devices; the output lives through the call.
+        let code = unsafe { (self.driver.api.device_can_access_peer)(&mut can, self.raw, other.raw) };
+        let (from, to) = (self.ordinal, other.ordinal);
+        self.driver.check(code, format_args!("ask whether device {from} reaches device {to}"))?;
+        Ok(can != 0)
+    }
+
+    fn name(&self) -> Result<String> {
+        let mut text = [0u8; 256];
+        // SAFETY: a valid device; 255 bytes leave a NUL at the end.
+        let code = unsafe { (self.driver.api.device_get_name)(text.as_mut_ptr().cast(), 255, self.raw) };
+        self.driver.check(code, format_args!("ask the name of device {}", self.ordinal))?;
+        let length = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+        Ok(String::from_utf8_lossy(&text[..length]).into_owned())
+    }
+
+    fn uuid(&self) -> Result<[u8; 16]> {
+        let mut uuid = CUuuid { bytes: [0; 16] };
+        // SAFETY: a valid device; the output lives through the call.
+        let code = unsafe { (self.driver.api.device_get_uuid)(&mut uuid, self.raw) };
+        self.driver.check(code, format_args!("ask the UUID of device {}", self.ordinal))?;
+        Ok(uuid.bytes.map(|byte| byte as u8))
+    }
+
+    fn total_memory(&self) -> Result<u64> {
+        let mut bytes = 0;
+        // SAFETY: a valid device; the output lives through the call.
+        let code = unsafe { (self.driver.api.device_total_mem)(&mut bytes, self.raw) };
+        self.driver.check(code, format_args!("ask the memory of device {}", self.ordinal))?;
+        Ok(bytes as u64)
+    }
+
+    fn has(&self, attribute: c_int) -> bool {
+        self.attribute(attribute).is_some_and(|value| value != 0)
+    }
+
+    /// An older driver does not know every attribute: that is a no.
+    fn attribute(&self, attribute: c_int) -> Option<c_int> {
+        let mut value = 0;
+        // SAFETY: a valid device; the output lives through the call.
+        let code = unsafe { (self.driver.api.device_get_attribute)(&mut value, attribute, self.raw) };
+        (code == 0).then_some(value)
+    }
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Device memory: allocating it, and asking the driver what a pointer is.
+
+use std::ffi::{c_int, c_void};
+
+use super::context::Context;
+use super::device::Device;
+use super::driver;
+use crate::error::{Error, Result, Status, ensure};
+use crate::log::log;
+
+/// Pointer attributes, by their numbers in the driver's ABI.
+const MEMORY_TYPE: c_int = 2;
+const DEVICE_ORDINAL: c_int = 9;
+/// A memory type.
+const MEMORY_TYPE_DEVICE: u32 = 2;
+
+/// Plain memory of a device.
+pub struct Allocation {
+    context: Context,
+    address: u64,
+    size: u64,
+}
+
+impl Allocation {
+    /// Allocates. Without room the error says how much was asked for and how much is free.
+    pub fn new(ordinal: i32, size: u64) -> Result<Self> {
+        ensure!(size > 0, InvalidArgument, "a device region of 0 bytes can't be made");
+        let context = Context::retain(Device::get(ordinal)?)?;
+        let address = allocate(&context, size)?;
+        Ok(Self { context, address, size })
+    }
+
+    /// Its first byte.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Its bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The device.
+    pub fn device(&self) -> Device {
+        self.context.device()
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        let driver = self.context.driver();
+        let freed = self.context.enter().and_then(|_entered| {
+            // SAFETY: allocated by this value, and used by nobody any more.
+            let code = unsafe { (driver.api.mem_free)(self.address) };
+            driver.check(code, format_args!("free {} bytes of device memory", self.size))
+        });
+        if let Err(error) = freed {
+            log!(Error, "{error}");
+        }
+    }
+}
+
+fn allocate(context: &Context, size: u64) -> Result<u64> {
+    let driver = context.driver();
+    let _entered = context.enter()?;
+    let mut address = 0;
+    // SAFETY: a current context; the output lives through the call.
+    let code = unsafe { (driver.api.mem_alloc)(&mut address, size as usize) };
+    let ordinal = context.device().ordinal();
+    driver.check(code, format_args!("allocate {size} bytes on device {ordinal}")).map_err(|error| {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: a current context; the outputs live through the call.
+        let asked = unsafe { (driver.api.mem_get_info)(&mut free, &mut total) };
+        match (error.status(), asked) {
+            (Status::OutOfMemory, 0) => error.context(format!("{size} bytes asked, {free} of {total} free")),
+            _ => error,
+        }
+    })?;
+    Ok(address)
+}
+
+/// Checks with the driver that `size` bytes at `address` are memory of one device, and answers which.
+pub fn identify(address: u64, size: u64) -> Result<Device> {
+    let driver = driver::get()?;
+    let not_device = |error: Error| {
+        error
+            .context(format!("{address:#x} is no device memory of this process"))
+            .with_status(Status::InvalidArgument)
+    };
+    let kind: u32 = attribute(MEMORY_TYPE, address).map_err(not_device)?;
+    ensure!(kind == MEMORY_TYPE_DEVICE, InvalidArgument, "{address:#x} is host memory, not device memory");
+    let device = Device::get(attribute::<c_int>(DEVICE_ORDINAL, address)?)?;
+    let end = address.checked_add(size);
+    ensure!(
+        end.is_some(),
+        InvalidArgument,
+        "{size} bytes at {address:#x} reach past the end of the address space"
+    );
+    let context = Context::retain(device)?;
+    let _entered = context.enter()?;
+    // VMM memory may be many mappings side by side: follow them to the end.
+    let mut next = address;
+    while next < address + size {
+        let (mut base, mut length) = (0, 0);
+        // SAFETY: the outputs live through the call.
+        let code = unsafe { (driver.api.mem_get_address_range)(&mut base, &mut length, next) };
+        driver.check(code, format_args!("find the allocation at {next:#x}")).map_err(|error| {
+            let message = format!(
+                "of {size} bytes at {address:#x} only the first {} are device memory",
+                next - address
+            );
+            error.context(message).with_status(Status::OutOfRange)
+        })?;
+        let owner = Device::get(attribute::<c_int>(DEVICE_ORDINAL, next)?)?;
+        ensure!(
+            owner.ordinal() == device.ordinal(),
+            InvalidArgument,
+            "{size} bytes at {address:#x} lie on device {} and on device {}",
+            device.ordinal(),
+            owner.ordinal()
+        );
+        next = base + length as u64;
+    }
+    Ok(device)
+}
+
+fn attribute<T: Default>(attribute: c_int, address: u64) -> Result<T> {
+    let driver = driver::get()?;
+    let mut value = T::default();
+    // SAFETY: the two attributes asked for are 32-bit integers, as T is; the output lives through the call.
+    let code =
+        unsafe { (driver.api.pointer_get_attribute)((&raw mut value).cast::<c_void>(), attribute, address) };
+    driver.check(code, format_args!("ask what {address:#x} is"))?;
+    Ok(value)
+}
