@@ -68,11 +68,38 @@
 /// A timeout that never ends, for every `timeout_ns`.
 #define KVMEM_TIMEOUT_FOREVER UINT64_MAX
 
+/// Memory can be reserved, created and mapped apart (the driver's virtual memory management).
+#define KVMEM_CUDA_VMM 1
+
+/// Such memory can be exported as a file descriptor.
+#define KVMEM_CUDA_POSIX_FD 2
+
+/// Such memory can be exported as a fabric handle, as the driver says; creating it may still be refused.
+#define KVMEM_CUDA_FABRIC 4
+
+/// Such memory can be registered for RDMA.
+#define KVMEM_CUDA_RDMA_WITH_VMM 8
+
+/// Memory can be exported as a DMA-BUF.
+#define KVMEM_CUDA_DMA_BUF 16
+
+/// Stream-ordered memory pools.
+#define KVMEM_CUDA_MEMORY_POOLS 32
+
+/// Host memory of a NUMA node can be created and mapped apart.
+#define KVMEM_CUDA_HOST_NUMA_VMM 64
+
 /// Host memory.
 #define KVMEM_TIER_SYSTEM 1
 
 /// A file.
 #define KVMEM_TIER_DISK 2
+
+/// Host memory that GPUs reach by DMA.
+#define KVMEM_TIER_PINNED 3
+
+/// Memory of a GPU.
+#define KVMEM_TIER_DEVICE 4
 
 /// kvmem allocated it.
 #define KVMEM_ORIGIN_ALLOCATED 1
@@ -82,6 +109,18 @@
 
 /// It is a part of another region.
 #define KVMEM_ORIGIN_VIEW 3
+
+/// Disk: I/O bypasses the page cache.
+#define KVMEM_REGION_DIRECT_IO 1
+
+/// Disk: the space is reserved.
+#define KVMEM_REGION_PREALLOCATED 2
+
+/// Disk: the file has no name and goes with the region.
+#define KVMEM_REGION_TEMPORARY 4
+
+/// System and pinned: pages are smaller than asked for.
+#define KVMEM_REGION_HUGE_PAGE_FALLBACK 8
 
 /// Ask the kernel for transparent huge pages.
 #define KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES 1
@@ -102,17 +141,11 @@
 /// Use the file at `path`, which must be there, rather than make it.
 #define KVMEM_DISK_OPEN_EXISTING 4
 
-/// Disk: I/O bypasses the page cache.
-#define KVMEM_REGION_DIRECT_IO 1
+/// Ordinary pages only.
+#define KVMEM_PINNED_NO_HUGE_PAGES 1
 
-/// Disk: the space is reserved.
-#define KVMEM_REGION_PREALLOCATED 2
-
-/// Disk: the file has no name and goes with the region.
-#define KVMEM_REGION_TEMPORARY 4
-
-/// System: the pages are smaller than asked for.
-#define KVMEM_REGION_HUGE_PAGE_FALLBACK 8
+/// Bind the memory to `numa_node`.
+#define KVMEM_PINNED_NUMA_BIND 2
 
 /// No progress thread of NIXL's. Then kvmem drives the idle agent, every progress_delay_us.
 #define KVMEM_AGENT_NO_PROGRESS_THREAD 1
@@ -190,6 +223,9 @@
 /// NIXL writes to a file.
 #define KVMEM_PATH_NIXL_FILE_WRITE 5
 
+/// The CUDA driver copies, one copy a move, on a stream of the transfer's own.
+#define KVMEM_PATH_CUDA_COPY 6
+
 /// A NIXL agent, driven by one thread of its own. Registrations, layouts and transfers hold it.
 ///
 /// Threads: all functions on one agent may run at once, except kvmem_agent_destroy; their work is done in turns on
@@ -264,6 +300,50 @@ typedef struct {
     int32_t device_count;
 } kvmem_cuda_info;
 
+/// What a GPU is and can do, as its driver says.
+typedef struct {
+    /// Its name, NUL-terminated.
+    char name[64];
+    /// The same in every process, whatever the ordinals are there.
+    uint8_t uuid[16];
+    /// Bytes of memory.
+    uint64_t total_memory;
+    /// KVMEM_CUDA_* flags.
+    uint64_t capabilities;
+    /// The NUMA node it hangs on; -1 where the driver does not know.
+    int32_t numa_node;
+    /// 0.
+    uint32_t reserved;
+} kvmem_cuda_device_info;
+
+/// What a region is.
+typedef struct {
+    /// The first byte: a host address, a device address, or an offset in the file.
+    uint64_t address;
+    /// Bytes.
+    uint64_t size;
+    /// System and pinned: the size of the pages it is mapped with. Others: the system's page size.
+    uint64_t page_size;
+    /// System and pinned: bytes that lie on transparent huge pages now, as the kernel counts them.
+    uint64_t transparent_huge_bytes;
+    /// Disk: what offsets, sizes and memory addresses of I/O must be multiples of. Others: 1.
+    uint64_t alignment;
+    /// KVMEM_REGION_* flags.
+    uint64_t flags;
+    /// A KVMEM_TIER_* value.
+    uint32_t tier;
+    /// A KVMEM_ORIGIN_* value.
+    uint32_t origin;
+    /// The GPU it lies on, or serves; -1 for none.
+    int32_t device_id;
+    /// The NUMA node its pages come from; -1 for any.
+    int32_t numa_node;
+    /// Disk: the open file, valid as long as the region and not to be closed. Others: -1.
+    int32_t fd;
+    /// Agents it is registered with; kvmem_region_get_agent names them.
+    uint32_t registration_count;
+} kvmem_region_info;
+
 /// How to allocate host memory. All zeroes but struct_size and size is a good start.
 typedef struct {
     /// sizeof(kvmem_system_options)
@@ -295,6 +375,48 @@ typedef struct {
     const char *directory;
 } kvmem_disk_options;
 
+/// Asked after each chunk of a long allocation, on the calling thread, with the bytes done and the bytes in all.
+/// Answers 0 to go on; any other value cancels. Must not unwind.
+typedef int32_t (*kvmem_progress_callback)(uint64_t done, uint64_t total, void *user_data);
+
+/// How to allocate page-locked host memory. All zeroes but struct_size and size is a good start.
+typedef struct {
+    /// sizeof(kvmem_pinned_options)
+    size_t struct_size;
+    /// KVMEM_PINNED_* flags.
+    uint64_t flags;
+    /// Bytes, at least 1. In a layout's options 0: the layout says.
+    uint64_t size;
+    /// Bytes of one page lock, a multiple of the page size; 0 for 1 GiB.
+    uint64_t chunk_size;
+    /// Who is asked between chunks; may be NULL. Not called for a layout.
+    kvmem_progress_callback progress;
+    /// Handed to progress.
+    void *user_data;
+    /// The GPU it serves: without KVMEM_PINNED_NUMA_BIND its pages come from that GPU's NUMA node while there are any.
+    int32_t device;
+    /// The node KVMEM_PINNED_NUMA_BIND means; 0 without that flag.
+    uint32_t numa_node;
+    /// Threads that touch the pages; 0 for one a core, up to 8.
+    uint32_t threads;
+    /// Must be 0.
+    uint32_t reserved;
+} kvmem_pinned_options;
+
+/// How to allocate memory of a GPU.
+typedef struct {
+    /// sizeof(kvmem_device_options)
+    size_t struct_size;
+    /// Must be 0.
+    uint64_t flags;
+    /// Bytes, at least 1. In a layout's options 0: the layout says.
+    uint64_t size;
+    /// The GPU, as CUDA_VISIBLE_DEVICES orders them.
+    int32_t device;
+    /// Must be 0.
+    uint32_t reserved;
+} kvmem_device_options;
+
 /// Called once, on any thread, when nothing uses adopted memory any more. Must not unwind.
 typedef void (*kvmem_release_callback)(void *user_data);
 
@@ -313,34 +435,6 @@ typedef struct {
     /// Handed to release.
     void *user_data;
 } kvmem_adopt_options;
-
-/// What a region is.
-typedef struct {
-    /// The first byte: a host address, or an offset in the file.
-    uint64_t address;
-    /// Bytes.
-    uint64_t size;
-    /// System: the size of the pages it is mapped with. Others: the system's page size.
-    uint64_t page_size;
-    /// System: bytes that lie on transparent huge pages now, as the kernel counts them.
-    uint64_t transparent_huge_bytes;
-    /// Disk: what offsets, sizes and memory addresses of I/O must be multiples of. Others: 1.
-    uint64_t alignment;
-    /// KVMEM_REGION_* flags.
-    uint64_t flags;
-    /// A KVMEM_TIER_* value.
-    uint32_t tier;
-    /// A KVMEM_ORIGIN_* value.
-    uint32_t origin;
-    /// The GPU it lies on; -1 for none.
-    int32_t device_id;
-    /// The NUMA node it is bound to; -1 for none.
-    int32_t numa_node;
-    /// Disk: the open file, valid as long as the region and not to be closed. Others: -1.
-    int32_t fd;
-    /// Agents it is registered with; kvmem_region_get_agent names them.
-    uint32_t registration_count;
-} kvmem_region_info;
 
 /// How an agent runs. All zeroes but struct_size is the default.
 typedef struct {
@@ -428,10 +522,15 @@ typedef struct {
     const kvmem_layout_config *config;
     /// Who shall reach it; NULL for a layout that only this process reaches.
     kvmem_agent *agent;
-    /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Exactly one of system and disk is given.
+    /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Exactly one of system, disk, pinned and device is
+    /// given.
     const kvmem_system_options *system;
     /// KVMEM_LAYOUT_ALLOCATE: a file to make, with size 0.
     const kvmem_disk_options *disk;
+    /// KVMEM_LAYOUT_ALLOCATE: page-locked memory to allocate, with size 0.
+    const kvmem_pinned_options *pinned;
+    /// KVMEM_LAYOUT_ALLOCATE: memory of a GPU to allocate, with size 0.
+    const kvmem_device_options *device;
     /// KVMEM_LAYOUT_REGIONS: the regions, in order of layers.
     kvmem_region *const *regions;
     /// KVMEM_LAYOUT_REGISTRATIONS: the registrations, in order of layers.
@@ -751,6 +850,28 @@ kvmem_status kvmem_nixl_get_path(char *buffer,
 kvmem_status kvmem_cuda_get_info(kvmem_cuda_info *info,
                                  kvmem_error **error);
 
+/// Tells what a GPU is and can do. No context is created.
+///
+/// @param device the GPU, as CUDA_VISIBLE_DEVICES orders them
+/// @param info gets the answer
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there
+kvmem_status kvmem_cuda_get_device_info(int32_t device,
+                                        kvmem_cuda_device_info *info,
+                                        kvmem_error **error);
+
+/// Tells whether one GPU can map memory of another.
+///
+/// @param device the GPU that would map it
+/// @param owner the GPU it lies on
+/// @param can_access gets the answer; a GPU reaches its own memory
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there
+kvmem_status kvmem_cuda_can_access(int32_t device,
+                                   int32_t owner,
+                                   bool *can_access,
+                                   kvmem_error **error);
+
 /// The bytes of a blob.
 ///
 /// @param blob a blob; NULL answers NULL
@@ -766,62 +887,6 @@ size_t kvmem_blob_size(const kvmem_blob *blob);
 ///
 /// @param blob a blob, used by nobody any more; NULL does nothing
 void kvmem_blob_destroy(kvmem_blob *blob);
-
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
-void kvmem_system_options_init(kvmem_system_options *options, size_t struct_size);
-
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
-void kvmem_disk_options_init(kvmem_disk_options *options, size_t struct_size);
-
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
-void kvmem_adopt_options_init(kvmem_adopt_options *options, size_t struct_size);
-
-/// Allocates host memory: page-aligned and zeroed.
-///
-/// @param options what to allocate
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for options that can't be, or a NUMA node that is not
-///         there; KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_UNSUPPORTED for huge pages that are required and not
-///         offered
-kvmem_status kvmem_region_create_system(const kvmem_system_options *options,
-                                        kvmem_region **region,
-                                        kvmem_error **error);
-
-/// Makes or opens a file of fixed size, with its space reserved and the page cache bypassed where the file system
-/// has it.
-///
-/// @param options what to make or open
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_ALREADY_EXISTS when the file is there; KVMEM_STATUS_NOT_FOUND when its
-///         folder, or with KVMEM_DISK_OPEN_EXISTING the file, is not; KVMEM_STATUS_INVALID_ARGUMENT for something
-///         that is no file; KVMEM_STATUS_OUT_OF_RANGE for an existing file that is too small;
-///         KVMEM_STATUS_OUT_OF_MEMORY without space; KVMEM_STATUS_UNSUPPORTED without O_DIRECT where that is
-///         required; KVMEM_STATUS_PERMISSION_DENIED; KVMEM_STATUS_IO. A file that could not be made is not left
-///         behind.
-kvmem_status kvmem_region_create_disk(const kvmem_disk_options *options,
-                                      kvmem_region **region,
-                                      kvmem_error **error);
-
-/// Takes host memory of the caller's into use. It is never freed by kvmem.
-///
-/// @param options the memory
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for memory that is not mapped; then release is not called
-kvmem_status kvmem_region_adopt_host(const kvmem_adopt_options *options,
-                                     kvmem_region **region,
-                                     kvmem_error **error);
 
 /// Makes a part of a region a region of its own. It keeps its parent.
 ///
@@ -888,6 +953,114 @@ kvmem_status kvmem_region_sync(const kvmem_region *region, kvmem_error **error);
 ///
 /// @param region a region, used by nobody through this handle any more; NULL does nothing
 void kvmem_region_destroy(kvmem_region *region);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_system_options_init(kvmem_system_options *options, size_t struct_size);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_disk_options_init(kvmem_disk_options *options, size_t struct_size);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_pinned_options_init(kvmem_pinned_options *options, size_t struct_size);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_device_options_init(kvmem_device_options *options, size_t struct_size);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_adopt_options_init(kvmem_adopt_options *options, size_t struct_size);
+
+/// Allocates host memory: page-aligned and zeroed.
+///
+/// @param options what to allocate
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for options that can't be, or a NUMA node that is not
+///         there; KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_UNSUPPORTED for huge pages that are required and not
+///         offered
+kvmem_status kvmem_region_create_system(const kvmem_system_options *options,
+                                        kvmem_region **region,
+                                        kvmem_error **error);
+
+/// Makes or opens a file of fixed size, with its space reserved and the page cache bypassed where the file system
+/// has it.
+///
+/// @param options what to make or open
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_ALREADY_EXISTS when the file is there; KVMEM_STATUS_NOT_FOUND when its
+///         folder, or with KVMEM_DISK_OPEN_EXISTING the file, is not; KVMEM_STATUS_INVALID_ARGUMENT for something
+///         that is no file; KVMEM_STATUS_OUT_OF_RANGE for an existing file that is too small;
+///         KVMEM_STATUS_OUT_OF_MEMORY without space; KVMEM_STATUS_UNSUPPORTED without O_DIRECT where that is
+///         required; KVMEM_STATUS_PERMISSION_DENIED; KVMEM_STATUS_IO. A file that could not be made is not left
+///         behind.
+kvmem_status kvmem_region_create_disk(const kvmem_disk_options *options,
+                                      kvmem_region **region,
+                                      kvmem_error **error);
+
+/// Allocates host memory that GPUs reach by DMA: placed near the GPU, touched by several threads, page-locked for all
+/// contexts and mapped.
+///
+/// @param options what to allocate
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there;
+///         KVMEM_STATUS_INVALID_ARGUMENT for options that can't be; KVMEM_STATUS_OUT_OF_MEMORY;
+///         KVMEM_STATUS_CANCELLED when progress said so; KVMEM_STATUS_CUDA. A failure leaves nothing allocated
+kvmem_status kvmem_region_create_pinned(const kvmem_pinned_options *options,
+                                        kvmem_region **region,
+                                        kvmem_error **error);
+
+/// Allocates memory of a GPU. Its content is undefined.
+///
+/// @param options what to allocate
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there;
+///         KVMEM_STATUS_OUT_OF_MEMORY with the bytes asked and free; KVMEM_STATUS_INVALID_ARGUMENT;
+///         KVMEM_STATUS_CUDA
+kvmem_status kvmem_region_create_device(const kvmem_device_options *options,
+                                        kvmem_region **region,
+                                        kvmem_error **error);
+
+/// Takes host memory of the caller's into use. It is never freed by kvmem.
+///
+/// @param options the memory
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for memory that is not mapped; then release is not called
+kvmem_status kvmem_region_adopt_host(const kvmem_adopt_options *options,
+                                     kvmem_region **region,
+                                     kvmem_error **error);
+
+/// Takes memory of a GPU that is the caller's into use, such as a tensor. It is never freed by kvmem. The driver is
+/// asked whether all of it is memory of that GPU; it may span several VMM mappings.
+///
+/// @param options the memory; its address is a device pointer
+/// @param device the GPU it lies on, as CUDA_VISIBLE_DEVICES orders them
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for host memory, memory that
+///         was freed, or memory of another GPU; KVMEM_STATUS_OUT_OF_RANGE where the memory ends before the range.
+///         Release is not called after a failure
+kvmem_status kvmem_region_adopt_device(const kvmem_adopt_options *options,
+                                       int32_t device,
+                                       kvmem_region **region,
+                                       kvmem_error **error);
 
 /// Fills options with defaults.
 ///
@@ -1286,7 +1459,8 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 ///
 /// Blocks keep their content and may change their ids, layers their numbers, and the two layouts may be of different
 /// kinds and alignments. Blocks must be alike in outer_dim, page_size, inner_dim, dtype_width, and in num_heads where
-/// both say it. Paths: host to host by memcpy; host and disk, host and remote by NIXL.
+/// both say it. Paths: host to host by memcpy; GPU memory and
+/// host or GPU memory by the CUDA driver; host and disk, any memory and remote by NIXL.
 ///
 /// @param source where the blocks come from
 /// @param destination where they go

@@ -7,7 +7,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdeviceptr, CUuuid};
+use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdeviceptr, CUstream, CUuuid};
 
 use crate::error::{Result, ensure};
 
@@ -73,4 +73,9 @@ functions! {
     fn pointer_get_attribute = "cuPointerGetAttribute"(*mut c_void, c_int, CUdeviceptr);
     fn mem_host_register = "cuMemHostRegister_v2"(*mut c_void, usize, c_uint);
     fn mem_host_unregister = "cuMemHostUnregister"(*mut c_void);
+
+    fn stream_create = "cuStreamCreate"(*mut CUstream, c_uint);
+    fn stream_destroy = "cuStreamDestroy_v2"(CUstream);
+    fn stream_synchronize = "cuStreamSynchronize"(CUstream);
+    fn memcpy_async = "cuMemcpyAsync"(CUdeviceptr, CUdeviceptr, usize, CUstream);
 }

@@ -18,17 +18,20 @@ pub struct PageLock {
 
 impl PageLock {
     /// Page-locks `size` bytes at `address` in chunks of at most `chunk` bytes: some drivers refuse one of half a TB.
-    /// `go_on` is asked after each chunk with the bytes done; a no takes everything back.
+    /// `prepare` is called with offset and length before each chunk. `go_on` is asked after each chunk with the bytes
+    /// done; a no takes everything back.
     pub fn new(
         context: Context,
         address: usize,
         size: usize,
         chunk: usize,
+        mut prepare: impl FnMut(usize, usize) -> Result<()>,
         mut go_on: impl FnMut(u64) -> bool,
     ) -> Result<Self> {
         let mut this = Self { context, chunks: Vec::new() };
         for offset in (0..size).step_by(chunk.max(1)) {
             let length = chunk.min(size - offset);
+            prepare(offset, length)?;
             this.lock(address + offset, length)?;
             if !go_on((offset + length) as u64) {
                 fail!(Cancelled, "page-locking was cancelled after {} of {size} bytes", offset + length);

@@ -7,7 +7,9 @@ pub mod device;
 pub mod driver;
 pub mod host;
 pub mod memory;
+mod stream;
 
 pub use context::Context;
 pub use device::Device;
 pub use driver::Driver;
+pub use stream::Stream;

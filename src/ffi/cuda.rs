@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The CUDA driver.
 
+use std::ffi::c_char;
+
 use super::error::kvmem_error;
 use super::guard::call;
 use super::handle::out;
 use super::status::kvmem_status;
+use crate::cuda::device::{Device, Properties};
 use crate::cuda::driver;
 
 /// The CUDA driver of this machine.
@@ -37,4 +40,107 @@ pub unsafe extern "C" fn kvmem_cuda_get_info(
     };
     // SAFETY: NULL or writable, by contract.
     unsafe { call(error, body) }
+}
+
+/// Memory can be reserved, created and mapped apart (the driver's virtual memory management).
+pub const KVMEM_CUDA_VMM: u64 = 1;
+/// Such memory can be exported as a file descriptor.
+pub const KVMEM_CUDA_POSIX_FD: u64 = 2;
+/// Such memory can be exported as a fabric handle, as the driver says; creating it may still be refused.
+pub const KVMEM_CUDA_FABRIC: u64 = 4;
+/// Such memory can be registered for RDMA.
+pub const KVMEM_CUDA_RDMA_WITH_VMM: u64 = 8;
+/// Memory can be exported as a DMA-BUF.
+pub const KVMEM_CUDA_DMA_BUF: u64 = 16;
+/// Stream-ordered memory pools.
+pub const KVMEM_CUDA_MEMORY_POOLS: u64 = 32;
+/// Host memory of a NUMA node can be created and mapped apart.
+pub const KVMEM_CUDA_HOST_NUMA_VMM: u64 = 64;
+
+/// What a GPU is and can do, as its driver says.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_cuda_device_info {
+    /// Its name, NUL-terminated.
+    pub name: [c_char; 64],
+    /// The same in every process, whatever the ordinals are there.
+    pub uuid: [u8; 16],
+    /// Bytes of memory.
+    pub total_memory: u64,
+    /// KVMEM_CUDA_* flags.
+    pub capabilities: u64,
+    /// The NUMA node it hangs on; -1 where the driver does not know.
+    pub numa_node: i32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// Tells what a GPU is and can do. No context is created.
+///
+/// @param device the GPU, as CUDA_VISIBLE_DEVICES orders them
+/// @param info gets the answer
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_cuda_get_device_info(
+    device: i32,
+    info: *mut kvmem_cuda_device_info,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    let body = |_: &_| {
+        // SAFETY: NULL or writable, by contract.
+        let info = unsafe { out(info, "info") }?;
+        info.write(describe(&Device::get(device)?.properties()?));
+        Ok(())
+    };
+    // SAFETY: NULL or writable, by contract.
+    unsafe { call(error, body) }
+}
+
+/// Tells whether one GPU can map memory of another.
+///
+/// @param device the GPU that would map it
+/// @param owner the GPU it lies on
+/// @param can_access gets the answer; a GPU reaches its own memory
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_cuda_can_access(
+    device: i32,
+    owner: i32,
+    can_access: *mut bool,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    let body = |_: &_| {
+        // SAFETY: NULL or writable, by contract.
+        let can_access = unsafe { out(can_access, "can_access") }?;
+        can_access.write(Device::get(device)?.can_access(&Device::get(owner)?)?);
+        Ok(())
+    };
+    // SAFETY: NULL or writable, by contract.
+    unsafe { call(error, body) }
+}
+
+fn describe(properties: &Properties) -> kvmem_cuda_device_info {
+    let mut name = [0; 64];
+    for (to, from) in name.iter_mut().take(63).zip(properties.name.bytes()) {
+        *to = from as c_char;
+    }
+    let capabilities = [
+        (properties.vmm, KVMEM_CUDA_VMM),
+        (properties.posix_fd, KVMEM_CUDA_POSIX_FD),
+        (properties.fabric, KVMEM_CUDA_FABRIC),
+        (properties.rdma_with_vmm, KVMEM_CUDA_RDMA_WITH_VMM),
+        (properties.dma_buf, KVMEM_CUDA_DMA_BUF),
+        (properties.memory_pools, KVMEM_CUDA_MEMORY_POOLS),
+        (properties.host_numa_vmm, KVMEM_CUDA_HOST_NUMA_VMM),
+    ];
+    kvmem_cuda_device_info {
+        name,
+        uuid: properties.uuid,
+        total_memory: properties.total_memory,
+        capabilities: capabilities.into_iter().filter(|(has, _)| *has).map(|(_, flag)| flag).sum(),
+        numa_node: properties.numa_node.map_or(-1, |node| node as i32),
+        reserved: 0,
+    }
 }

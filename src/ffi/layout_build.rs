@@ -9,7 +9,11 @@ use super::guard::{Scope, call};
 use super::handle::{Opaque, Out, borrow, borrow_nullable, out};
 use super::layout::kvmem_layout;
 use super::options::{check_flags, init, options, read};
-use super::region::{disk_config, kvmem_disk_options, kvmem_region, kvmem_system_options, system_config};
+use super::region::kvmem_region;
+use super::region_create::{
+    device_config, disk_config, kvmem_device_options, kvmem_disk_options, kvmem_pinned_options,
+    kvmem_system_options, pinned_config, system_config,
+};
 use super::registration::kvmem_registration;
 use super::status::kvmem_status;
 use super::text;
@@ -77,10 +81,15 @@ pub struct kvmem_layout_options {
     pub config: *const kvmem_layout_config,
     /// Who shall reach it; NULL for a layout that only this process reaches.
     pub agent: *mut kvmem_agent,
-    /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Exactly one of system and disk is given.
+    /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Exactly one of system, disk, pinned and device is
+    /// given.
     pub system: *const kvmem_system_options,
     /// KVMEM_LAYOUT_ALLOCATE: a file to make, with size 0.
     pub disk: *const kvmem_disk_options,
+    /// KVMEM_LAYOUT_ALLOCATE: page-locked memory to allocate, with size 0.
+    pub pinned: *const kvmem_pinned_options,
+    /// KVMEM_LAYOUT_ALLOCATE: memory of a GPU to allocate, with size 0.
+    pub device: *const kvmem_device_options,
     /// KVMEM_LAYOUT_REGIONS: the regions, in order of layers.
     pub regions: *const *mut kvmem_region,
     /// KVMEM_LAYOUT_REGISTRATIONS: the registrations, in order of layers.
@@ -250,6 +259,8 @@ fn only_what_the_source_takes(options: &kvmem_layout_options) -> Result<()> {
     let given = [
         ("system", !options.system.is_null(), KVMEM_LAYOUT_ALLOCATE),
         ("disk", !options.disk.is_null(), KVMEM_LAYOUT_ALLOCATE),
+        ("pinned", !options.pinned.is_null(), KVMEM_LAYOUT_ALLOCATE),
+        ("device", !options.device.is_null(), KVMEM_LAYOUT_ALLOCATE),
         ("regions", !options.regions.is_null(), KVMEM_LAYOUT_REGIONS),
         ("registrations", !options.registrations.is_null(), KVMEM_LAYOUT_REGISTRATIONS),
     ];
@@ -267,36 +278,40 @@ fn only_what_the_source_takes(options: &kvmem_layout_options) -> Result<()> {
 /// # Safety
 /// As for [`build`].
 unsafe fn allocation(options: &kvmem_layout_options) -> Result<Allocation> {
-    let sized =
-        |size| Error::new(Status::InvalidArgument, format!("size is {size}; the layout says it, leave it 0"));
+    let given = [
+        options.system.is_null(),
+        options.disk.is_null(),
+        options.pinned.is_null(),
+        options.device.is_null(),
+    ];
+    let given = given.iter().filter(|is_null| !**is_null).count();
+    ensure!(
+        given == 1,
+        InvalidArgument,
+        "KVMEM_LAYOUT_ALLOCATE needs one of system, disk, pinned and device options, {given} are given"
+    );
     // SAFETY: the caller's promise.
     unsafe {
-        match (options.system.is_null(), options.disk.is_null()) {
-            (false, true) => {
-                let options = read(options.system)?;
-                if options.size != 0 {
-                    Err(sized(options.size))
-                } else {
-                    system_config(&options).map(Allocation::System)
-                }
-            }
-            (true, false) => {
-                let options = read(options.disk)?;
-                if options.size != 0 {
-                    Err(sized(options.size))
-                } else {
-                    disk_config(&options).map(Allocation::Disk)
-                }
-            }
-            (true, true) => Err(Error::new(
-                Status::InvalidArgument,
-                "KVMEM_LAYOUT_ALLOCATE needs system or disk options, both are missing",
-            )),
-            (false, false) => {
-                Err(Error::new(Status::InvalidArgument, "system and disk options exclude each other"))
-            }
+        if !options.system.is_null() {
+            let options = read(options.system)?;
+            return unsized_yet(options.size).and_then(|()| system_config(&options)).map(Allocation::System);
         }
+        if !options.disk.is_null() {
+            let options = read(options.disk)?;
+            return unsized_yet(options.size).and_then(|()| disk_config(&options)).map(Allocation::Disk);
+        }
+        if !options.pinned.is_null() {
+            let options = read(options.pinned)?;
+            return unsized_yet(options.size).and_then(|()| pinned_config(&options)).map(Allocation::Pinned);
+        }
+        let options = read(options.device)?;
+        unsized_yet(options.size).and_then(|()| device_config(&options)).map(Allocation::Device)
     }
+}
+
+fn unsized_yet(size: u64) -> Result<()> {
+    ensure!(size == 0, InvalidArgument, "size is {size}; the layout says it, leave it 0");
+    Ok(())
 }
 
 /// # Safety

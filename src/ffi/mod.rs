@@ -23,6 +23,7 @@ pub mod nixl;
 pub mod cuda;
 pub mod blob;
 pub mod region;
+pub mod region_create;
 pub mod agent;
 pub mod notification;
 pub mod registration;

@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Regions.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::c_char;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use super::error::kvmem_error;
 use super::guard::call;
 use super::handle::{Handle, Out, borrow, destroy, opaque, out};
-use super::options::{check_flags, init, options, read};
 use super::status::kvmem_status;
 use super::text;
-use crate::error::{Error, Result, Status, ensure};
-use crate::region::{
-    AdoptedMemory, Backing, DirectIo, DiskConfig, HugePages, Region, Release, SystemConfig, Tier,
-};
+use crate::error::{Error, Status};
+use crate::region::{Backing, DeviceMemory, Region, SystemMemory, Tier};
 
 /// A span of memory on one tier. Views, registrations, layouts and transfers hold the region they lie in, so handles
 /// may be destroyed in any order: the memory goes with the last holder.
@@ -29,6 +26,10 @@ opaque!(kvmem_region, Arc<Region>, "region");
 pub const KVMEM_TIER_SYSTEM: u32 = 1;
 /// A file.
 pub const KVMEM_TIER_DISK: u32 = 2;
+/// Host memory that GPUs reach by DMA.
+pub const KVMEM_TIER_PINNED: u32 = 3;
+/// Memory of a GPU.
+pub const KVMEM_TIER_DEVICE: u32 = 4;
 
 /// kvmem allocated it.
 pub const KVMEM_ORIGIN_ALLOCATED: u32 = 1;
@@ -36,187 +37,6 @@ pub const KVMEM_ORIGIN_ALLOCATED: u32 = 1;
 pub const KVMEM_ORIGIN_ADOPTED: u32 = 2;
 /// It is a part of another region.
 pub const KVMEM_ORIGIN_VIEW: u32 = 3;
-
-/// Ask the kernel for transparent huge pages.
-pub const KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES: u64 = 1;
-/// Fail rather than take smaller pages than asked for. Without it the region is made of what there is, and its info
-/// says so.
-pub const KVMEM_SYSTEM_HUGE_PAGES_REQUIRED: u64 = 2;
-/// Bind the memory to `numa_node`.
-pub const KVMEM_SYSTEM_NUMA_BIND: u64 = 4;
-
-/// How to allocate host memory. All zeroes but struct_size and size is a good start.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct kvmem_system_options {
-    /// sizeof(kvmem_system_options)
-    pub struct_size: usize,
-    /// KVMEM_SYSTEM_* flags.
-    pub flags: u64,
-    /// Bytes, at least 1. In a layout's options 0: the layout says.
-    pub size: u64,
-    /// 2097152 or 1073741824 for pages of that size from the system's reserved pool (hugetlbfs); 0 for none.
-    pub huge_page_size: u64,
-    /// The node KVMEM_SYSTEM_NUMA_BIND means; 0 without that flag.
-    pub numa_node: u32,
-    /// Threads that touch every page before the call returns; 0: each page comes with its first use.
-    pub prefault_threads: u32,
-}
-options!(kvmem_system_options);
-
-/// Do not bypass the page cache.
-pub const KVMEM_DISK_BUFFERED: u64 = 1;
-/// Fail where the file system has no O_DIRECT. Without it the file is buffered there, and its info says so.
-pub const KVMEM_DISK_DIRECT_REQUIRED: u64 = 2;
-/// Use the file at `path`, which must be there, rather than make it.
-pub const KVMEM_DISK_OPEN_EXISTING: u64 = 4;
-
-/// How to make or open a file.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct kvmem_disk_options {
-    /// sizeof(kvmem_disk_options)
-    pub struct_size: usize,
-    /// KVMEM_DISK_* flags.
-    pub flags: u64,
-    /// Bytes, at least 1; 0 with KVMEM_DISK_OPEN_EXISTING for the whole file. In a layout's options 0.
-    pub size: u64,
-    /// The caller's file. It is made if it is not there yet, and never deleted by kvmem. NULL for a temporary file,
-    /// which has no name and is gone with the region, or with the process.
-    pub path: *const c_char,
-    /// Where a temporary file lies; NULL for $TMPDIR, else /tmp.
-    pub directory: *const c_char,
-}
-options!(kvmem_disk_options);
-
-/// Called once, on any thread, when nothing uses adopted memory any more. Must not unwind.
-pub type kvmem_release_callback = Option<unsafe extern "C" fn(user_data: *mut c_void)>;
-
-/// Memory of the caller's to use.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct kvmem_adopt_options {
-    /// sizeof(kvmem_adopt_options)
-    pub struct_size: usize,
-    /// Must be 0.
-    pub flags: u64,
-    /// The first byte. All of the memory must be mapped, and stay so until release is called.
-    pub address: *mut c_void,
-    /// Bytes, at least 1.
-    pub size: u64,
-    /// Who learns that nothing uses the memory any more; may be NULL.
-    pub release: kvmem_release_callback,
-    /// Handed to release.
-    pub user_data: *mut c_void,
-}
-options!(kvmem_adopt_options);
-
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_system_options_init(options: *mut kvmem_system_options, struct_size: usize) {
-    // SAFETY: by contract.
-    unsafe { init(options, struct_size) };
-}
-
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_disk_options_init(options: *mut kvmem_disk_options, struct_size: usize) {
-    // SAFETY: by contract.
-    unsafe { init(options, struct_size) };
-}
-
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_adopt_options_init(options: *mut kvmem_adopt_options, struct_size: usize) {
-    // SAFETY: by contract.
-    unsafe { init(options, struct_size) };
-}
-
-/// Allocates host memory: page-aligned and zeroed.
-///
-/// @param options what to allocate
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for options that can't be, or a NUMA node that is not
-///         there; KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_UNSUPPORTED for huge pages that are required and not
-///         offered
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_region_create_system(
-    options: *const kvmem_system_options,
-    region: *mut *mut kvmem_region,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
-        region.set(Region::system(&system_config(&options)?)?);
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
-}
-
-/// Makes or opens a file of fixed size, with its space reserved and the page cache bypassed where the file system
-/// has it.
-///
-/// @param options what to make or open
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_ALREADY_EXISTS when the file is there; KVMEM_STATUS_NOT_FOUND when its
-///         folder, or with KVMEM_DISK_OPEN_EXISTING the file, is not; KVMEM_STATUS_INVALID_ARGUMENT for something
-///         that is no file; KVMEM_STATUS_OUT_OF_RANGE for an existing file that is too small;
-///         KVMEM_STATUS_OUT_OF_MEMORY without space; KVMEM_STATUS_UNSUPPORTED without O_DIRECT where that is
-///         required; KVMEM_STATUS_PERMISSION_DENIED; KVMEM_STATUS_IO. A file that could not be made is not left
-///         behind.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_region_create_disk(
-    options: *const kvmem_disk_options,
-    region: *mut *mut kvmem_region,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
-        // SAFETY: by contract.
-        region.set(Region::disk(&unsafe { disk_config(&options) }?)?);
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
-}
-
-/// Takes host memory of the caller's into use. It is never freed by kvmem.
-///
-/// @param options the memory
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for memory that is not mapped; then release is not called
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_region_adopt_host(
-    options: *const kvmem_adopt_options,
-    region: *mut *mut kvmem_region,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
-        check_flags("kvmem_adopt_options", options.flags, 0)?;
-        let release = options.release.map(|release| release_once(release, UserData(options.user_data)));
-        region.set(Region::adopt(AdoptedMemory::new(options.address as usize, options.size, release)?));
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
-}
 
 /// Makes a part of a region a region of its own. It keeps its parent.
 ///
@@ -250,20 +70,20 @@ pub const KVMEM_REGION_DIRECT_IO: u64 = 1;
 pub const KVMEM_REGION_PREALLOCATED: u64 = 2;
 /// Disk: the file has no name and goes with the region.
 pub const KVMEM_REGION_TEMPORARY: u64 = 4;
-/// System: the pages are smaller than asked for.
+/// System and pinned: pages are smaller than asked for.
 pub const KVMEM_REGION_HUGE_PAGE_FALLBACK: u64 = 8;
 
 /// What a region is.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_region_info {
-    /// The first byte: a host address, or an offset in the file.
+    /// The first byte: a host address, a device address, or an offset in the file.
     pub address: u64,
     /// Bytes.
     pub size: u64,
-    /// System: the size of the pages it is mapped with. Others: the system's page size.
+    /// System and pinned: the size of the pages it is mapped with. Others: the system's page size.
     pub page_size: u64,
-    /// System: bytes that lie on transparent huge pages now, as the kernel counts them.
+    /// System and pinned: bytes that lie on transparent huge pages now, as the kernel counts them.
     pub transparent_huge_bytes: u64,
     /// Disk: what offsets, sizes and memory addresses of I/O must be multiples of. Others: 1.
     pub alignment: u64,
@@ -273,9 +93,9 @@ pub struct kvmem_region_info {
     pub tier: u32,
     /// A KVMEM_ORIGIN_* value.
     pub origin: u32,
-    /// The GPU it lies on; -1 for none.
+    /// The GPU it lies on, or serves; -1 for none.
     pub device_id: i32,
-    /// The NUMA node it is bound to; -1 for none.
+    /// The NUMA node its pages come from; -1 for any.
     pub numa_node: i32,
     /// Disk: the open file, valid as long as the region and not to be closed. Others: -1.
     pub fd: i32,
@@ -391,88 +211,6 @@ pub unsafe extern "C" fn kvmem_region_destroy(region: *mut kvmem_region) {
     unsafe { destroy(region) };
 }
 
-/// Options as the core has them.
-pub(super) fn system_config(options: &kvmem_system_options) -> Result<SystemConfig> {
-    let known =
-        KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES | KVMEM_SYSTEM_HUGE_PAGES_REQUIRED | KVMEM_SYSTEM_NUMA_BIND;
-    check_flags("kvmem_system_options", options.flags, known)?;
-    let has = |flag| options.flags & flag != 0;
-    let huge_pages = match (options.huge_page_size, has(KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES)) {
-        (0, false) => HugePages::None,
-        (0, true) => HugePages::Transparent,
-        (size @ (0x20_0000 | 0x4000_0000), _) => HugePages::Reserved(size),
-        (size, _) => {
-            let message = format!("huge_page_size is {size}; it is 0, 2097152 or 1073741824");
-            return Err(Error::new(Status::InvalidArgument, message));
-        }
-    };
-    ensure!(
-        huge_pages != HugePages::None || !has(KVMEM_SYSTEM_HUGE_PAGES_REQUIRED),
-        InvalidArgument,
-        "huge pages are required, but none are asked for"
-    );
-    ensure!(
-        options.numa_node == 0 || has(KVMEM_SYSTEM_NUMA_BIND),
-        InvalidArgument,
-        "numa_node is {}, which means nothing without KVMEM_SYSTEM_NUMA_BIND",
-        options.numa_node
-    );
-    Ok(SystemConfig {
-        size: options.size,
-        huge_pages,
-        huge_pages_required: has(KVMEM_SYSTEM_HUGE_PAGES_REQUIRED),
-        numa_node: has(KVMEM_SYSTEM_NUMA_BIND).then_some(options.numa_node),
-        prefault_threads: options.prefault_threads,
-    })
-}
-
-/// Options as the core has them.
-///
-/// # Safety
-/// The paths must be NULL or NUL-terminated.
-pub(super) unsafe fn disk_config(options: &kvmem_disk_options) -> Result<DiskConfig> {
-    let known = KVMEM_DISK_BUFFERED | KVMEM_DISK_DIRECT_REQUIRED | KVMEM_DISK_OPEN_EXISTING;
-    check_flags("kvmem_disk_options", options.flags, known)?;
-    let has = |flag| options.flags & flag != 0;
-    let direct_io = match (has(KVMEM_DISK_BUFFERED), has(KVMEM_DISK_DIRECT_REQUIRED)) {
-        (false, false) => DirectIo::Preferred,
-        (false, true) => DirectIo::Required,
-        (true, false) => DirectIo::Off,
-        (true, true) => {
-            let message = "KVMEM_DISK_BUFFERED and KVMEM_DISK_DIRECT_REQUIRED exclude each other";
-            return Err(Error::new(Status::InvalidArgument, message));
-        }
-    };
-    // SAFETY: the caller's promise.
-    let (path, directory) = unsafe { (text::path(options.path), text::path(options.directory)) };
-    ensure!(
-        path.is_none() || directory.is_none(),
-        InvalidArgument,
-        "a file with a path lies where that says; directory is for temporary ones"
-    );
-    Ok(DiskConfig {
-        size: options.size,
-        path: path.map(Into::into),
-        directory: directory.map(Into::into),
-        direct_io,
-        open_existing: has(KVMEM_DISK_OPEN_EXISTING),
-    })
-}
-
-struct UserData(*mut c_void);
-// SAFETY: the caller promises that the callback may run on any thread with it.
-unsafe impl Send for UserData {}
-// SAFETY: see above.
-unsafe impl Sync for UserData {}
-
-fn release_once(release: unsafe extern "C" fn(*mut c_void), user_data: UserData) -> Release {
-    Box::new(move || {
-        let user_data = &user_data;
-        // SAFETY: a callback that does not unwind, by contract.
-        unsafe { release(user_data.0) };
-    })
-}
-
 fn describe(region: &Region) -> kvmem_region_info {
     let mut info = kvmem_region_info {
         address: region.address(),
@@ -483,18 +221,19 @@ fn describe(region: &Region) -> kvmem_region_info {
         flags: 0,
         tier: tier(region.tier()),
         origin: KVMEM_ORIGIN_ALLOCATED,
-        device_id: -1,
+        device_id: region.ordinal().unwrap_or(-1),
         numa_node: -1,
         fd: region.fd().unwrap_or(-1),
         registration_count: region.registrations().len() as u32,
     };
     match region.root() {
-        Backing::System(memory) => {
-            info.page_size = memory.page_size();
-            info.transparent_huge_bytes = memory.transparent_huge_bytes();
-            info.numa_node = memory.numa_node().map_or(-1, |node| node as i32);
-            info.flags |= if memory.fell_back() { KVMEM_REGION_HUGE_PAGE_FALLBACK } else { 0 };
+        Backing::System(memory) => describe_pages(memory, &mut info),
+        Backing::Pinned(memory) => {
+            describe_pages(memory.memory(), &mut info);
+            info.device_id = memory.ordinal();
         }
+        Backing::Device(DeviceMemory::Owned(_)) => {}
+        Backing::Device(DeviceMemory::Adopted(_)) => info.origin = KVMEM_ORIGIN_ADOPTED,
         Backing::Disk(file) => {
             info.flags |= if file.is_direct() { KVMEM_REGION_DIRECT_IO } else { 0 };
             info.flags |= if file.is_preallocated() { KVMEM_REGION_PREALLOCATED } else { 0 };
@@ -509,10 +248,19 @@ fn describe(region: &Region) -> kvmem_region_info {
     info
 }
 
+fn describe_pages(memory: &SystemMemory, info: &mut kvmem_region_info) {
+    info.page_size = memory.page_size();
+    info.transparent_huge_bytes = memory.transparent_huge_bytes();
+    info.numa_node = memory.numa_node().map_or(-1, |node| node as i32);
+    info.flags |= if memory.fell_back() { KVMEM_REGION_HUGE_PAGE_FALLBACK } else { 0 };
+}
+
 /// A tier as C has it.
 pub(super) fn tier(tier: Tier) -> u32 {
     match tier {
         Tier::System => KVMEM_TIER_SYSTEM,
         Tier::Disk => KVMEM_TIER_DISK,
+        Tier::Pinned => KVMEM_TIER_PINNED,
+        Tier::Device => KVMEM_TIER_DEVICE,
     }
 }

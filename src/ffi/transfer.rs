@@ -82,7 +82,8 @@ pub unsafe extern "C" fn kvmem_transfer_options_init(
 ///
 /// Blocks keep their content and may change their ids, layers their numbers, and the two layouts may be of different
 /// kinds and alignments. Blocks must be alike in outer_dim, page_size, inner_dim, dtype_width, and in num_heads where
-/// both say it. Paths: host to host by memcpy; host and disk, host and remote by NIXL.
+/// both say it. Paths: host to host by memcpy; GPU memory and
+/// host or GPU memory by the CUDA driver; host and disk, any memory and remote by NIXL.
 ///
 /// @param source where the blocks come from
 /// @param destination where they go
@@ -177,6 +178,8 @@ pub const KVMEM_PATH_NIXL_WRITE: u32 = 3;
 pub const KVMEM_PATH_NIXL_FILE_READ: u32 = 4;
 /// NIXL writes to a file.
 pub const KVMEM_PATH_NIXL_FILE_WRITE: u32 = 5;
+/// The CUDA driver copies, one copy a move, on a stream of the transfer's own.
+pub const KVMEM_PATH_CUDA_COPY: u32 = 6;
 
 /// What a transfer does.
 #[repr(C)]
@@ -242,6 +245,7 @@ pub extern "C" fn kvmem_path_name(path: u32) -> *const c_char {
         KVMEM_PATH_NIXL_WRITE => c"NIXL write",
         KVMEM_PATH_NIXL_FILE_READ => c"NIXL file read",
         KVMEM_PATH_NIXL_FILE_WRITE => c"NIXL file write",
+        KVMEM_PATH_CUDA_COPY => c"CUDA copy",
         _ => c"unknown",
     };
     name.as_ptr()
@@ -293,5 +297,6 @@ fn path(path: Path) -> u32 {
         Path::NixlWrite => KVMEM_PATH_NIXL_WRITE,
         Path::NixlFileRead => KVMEM_PATH_NIXL_FILE_READ,
         Path::NixlFileWrite => KVMEM_PATH_NIXL_FILE_WRITE,
+        Path::CudaCopy => KVMEM_PATH_CUDA_COPY,
     }
 }

@@ -9,7 +9,9 @@ use super::geometry::{Geometry, Placement};
 use super::memory::{LocalMemory, Memory};
 use crate::error::{Error, Result, Status, ensure};
 use crate::nixl::Agent;
-use crate::region::{DiskConfig, Hold, Region, Registration, SystemConfig};
+use crate::region::{
+    DeviceConfig, DeviceMemory, DiskConfig, Hold, PinnedConfig, Region, Registration, SystemConfig,
+};
 
 /// Dimensions are known, the kind is not.
 pub struct NeedsKind(Dimensions);
@@ -28,6 +30,10 @@ pub enum Allocation {
     System(SystemConfig),
     /// A file.
     Disk(DiskConfig),
+    /// Page-locked host memory.
+    Pinned(PinnedConfig),
+    /// Memory of a GPU.
+    Device(DeviceConfig),
 }
 
 enum Source {
@@ -109,6 +115,10 @@ fn allocate(geometry: Geometry, allocation: Allocation, agent: Option<Arc<Agent>
     let base = match allocation {
         Allocation::System(config) => Region::system(&SystemConfig { size, ..config })?,
         Allocation::Disk(config) => Region::disk(&DiskConfig { size, ..config })?,
+        Allocation::Pinned(config) => Region::pinned(&PinnedConfig { size, ..config }, &mut |_, _| true)?,
+        Allocation::Device(config) => {
+            Region::device(DeviceMemory::allocate(&DeviceConfig { size, ..config })?)
+        }
     };
     let placement = Placement::within(geometry, base.address())?;
     let region_size = placement.geometry().region_size();
@@ -203,6 +213,12 @@ fn check(geometry: Geometry, regions: &[Arc<Region>]) -> Result<Placement> {
             "region 0 is {} memory and region {index} is {}; all must be of one kind",
             regions[0].tier().name(),
             region.tier().name()
+        );
+        let (first, this) = (regions[0].ordinal().unwrap_or(0), region.ordinal().unwrap_or(0));
+        ensure!(
+            first == this,
+            InvalidArgument,
+            "region 0 lies on device {first} and region {index} on device {this}; all must be on one device"
         );
     }
     ensure_disjoint(regions, geometry.region_size())?;

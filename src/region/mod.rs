@@ -2,9 +2,11 @@
 //! Regions: spans of memory on one tier, and what makes them known to agents.
 
 mod adopted;
+mod device;
 mod disk;
 mod numa;
 mod pages;
+mod pinned;
 mod prefault;
 mod registration;
 mod system;
@@ -14,7 +16,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 
 pub use adopted::{AdoptedMemory, Release};
+pub use device::{DeviceConfig, DeviceMemory};
 pub use disk::{DirectIo, DiskConfig, DiskFile};
+pub use numa::Placement as NumaPlacement;
+pub use pinned::{PinnedConfig, PinnedMemory, Progress};
 pub use registration::{Hold, Registration};
 pub use system::{HugePages, SystemConfig, SystemMemory};
 
@@ -30,6 +35,10 @@ pub enum Tier {
     System,
     /// A file.
     Disk,
+    /// Host memory that devices reach by DMA.
+    Pinned,
+    /// Memory of a GPU.
+    Device,
 }
 
 impl Tier {
@@ -38,14 +47,17 @@ impl Tier {
         match self {
             Self::System => "system",
             Self::Disk => "disk",
+            Self::Pinned => "pinned",
+            Self::Device => "device",
         }
     }
 
     /// The kind of memory NIXL sees.
     pub fn memory_type(self) -> MemoryType {
         match self {
-            Self::System => MemoryType::Dram,
+            Self::System | Self::Pinned => MemoryType::Dram,
             Self::Disk => MemoryType::File,
+            Self::Device => MemoryType::Vram,
         }
     }
 }
@@ -56,8 +68,12 @@ pub enum Backing {
     System(SystemMemory),
     /// A file this library opened.
     Disk(DiskFile),
-    /// Memory of the caller's.
+    /// Host memory of the caller's.
     Adopted(AdoptedMemory),
+    /// Page-locked memory.
+    Pinned(PinnedMemory),
+    /// Memory of a GPU.
+    Device(DeviceMemory),
     /// A part of another region.
     View {
         /// The region it is a part of.
@@ -95,6 +111,16 @@ impl Region {
         Self::new(Backing::Adopted(memory))
     }
 
+    /// Allocates page-locked host memory.
+    pub fn pinned(config: &PinnedConfig, progress: Progress<'_>) -> Result<Arc<Self>> {
+        PinnedMemory::allocate(config, progress).map(|memory| Self::new(Backing::Pinned(memory)))
+    }
+
+    /// Allocates, or takes into use, memory of a GPU.
+    pub fn device(memory: DeviceMemory) -> Arc<Self> {
+        Self::new(Backing::Device(memory))
+    }
+
     /// A part of a region as a region.
     pub fn view(parent: &Arc<Self>, offset: u64, size: u64) -> Result<Arc<Self>> {
         ensure!(size > 0, InvalidArgument, "a view can't be empty");
@@ -125,7 +151,9 @@ impl Region {
     pub fn tier(&self) -> Tier {
         match self.root() {
             Backing::Disk(_) => Tier::Disk,
-            _ => Tier::System,
+            Backing::Pinned(_) => Tier::Pinned,
+            Backing::Device(_) => Tier::Device,
+            Backing::System(_) | Backing::Adopted(_) | Backing::View { .. } => Tier::System,
         }
     }
 
@@ -134,6 +162,8 @@ impl Region {
         match &self.backing {
             Backing::System(memory) => memory.address() as u64,
             Backing::Adopted(memory) => memory.address() as u64,
+            Backing::Pinned(memory) => memory.memory().address() as u64,
+            Backing::Device(memory) => memory.address(),
             Backing::Disk(_) => 0,
             Backing::View { parent, offset, .. } => parent.address() + offset,
         }
@@ -144,8 +174,18 @@ impl Region {
         match &self.backing {
             Backing::System(memory) => memory.size() as u64,
             Backing::Adopted(memory) => memory.size() as u64,
+            Backing::Pinned(memory) => memory.memory().size() as u64,
+            Backing::Device(memory) => memory.size(),
             Backing::Disk(file) => file.size(),
             Backing::View { size, .. } => *size,
+        }
+    }
+
+    /// The ordinal of the GPU it lies on.
+    pub fn ordinal(&self) -> Option<i32> {
+        match self.root() {
+            Backing::Device(memory) => Some(memory.ordinal()),
+            _ => None,
         }
     }
 
@@ -167,12 +207,12 @@ impl Region {
         self.file().and_then(DiskFile::path)
     }
 
-    /// What NIXL knows it as. A file is addressed by offset, and its device id is its fd.
+    /// What NIXL knows it as. A file is addressed by offset, and its device id is its fd; a GPU's is its ordinal.
     pub fn descriptor(&self) -> Descriptor {
         Descriptor {
             address: self.address(),
             size: self.size(),
-            device_id: self.fd().map_or(0, |fd| fd as u64),
+            device_id: self.fd().or(self.ordinal()).map_or(0, |id| id as u64),
             memory_type: self.tier().memory_type(),
         }
     }

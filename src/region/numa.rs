@@ -1,13 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Binding memory to a NUMA node.
+//! Placing memory on a NUMA node.
 
 use crate::error::{Error, Result, Status, ensure};
 
 /// From <linux/mempolicy.h>, which the libc crate does not carry.
+const MPOL_PREFERRED: libc::c_int = 1;
 const MPOL_BIND: libc::c_int = 2;
 
-/// Lets the pages of a range come from `node` only. The pages must not be there yet.
-pub fn bind(address: usize, size: usize, node: u32) -> Result<()> {
+/// Where the pages of a range shall come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// This node only.
+    Bind(u32),
+    /// This node while it has pages, else any.
+    Prefer(u32),
+}
+
+impl Placement {
+    /// The node.
+    pub fn node(self) -> u32 {
+        match self {
+            Self::Bind(node) | Self::Prefer(node) => node,
+        }
+    }
+}
+
+/// Places the pages of a range. They must not be there yet.
+pub fn place(address: usize, size: usize, placement: Placement) -> Result<()> {
+    let node = placement.node();
+    let mode = match placement {
+        Placement::Bind(_) => MPOL_BIND,
+        Placement::Prefer(_) => MPOL_PREFERRED,
+    };
     ensure!(
         node_exists(node),
         InvalidArgument,
@@ -23,7 +47,7 @@ pub fn bind(address: usize, size: usize, node: u32) -> Result<()> {
             libc::SYS_mbind,
             address,
             size,
-            MPOL_BIND,
+            mode,
             mask.as_ptr(),
             mask.len() * bits as usize + 1,
             0 as libc::c_uint,
@@ -32,12 +56,13 @@ pub fn bind(address: usize, size: usize, node: u32) -> Result<()> {
     if result == 0 {
         return Ok(());
     }
-    let error = Error::last_errno(format!("bind {size} bytes to NUMA node {node}"));
+    let error = Error::last_errno(format!("place {size} bytes on NUMA node {node}"));
     let kernel_without_numa = std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS);
     Err(if kernel_without_numa { error.with_status(Status::Unsupported) } else { error })
 }
 
-fn node_exists(node: u32) -> bool {
+/// Whether this machine has a node.
+pub fn node_exists(node: u32) -> bool {
     let present = std::path::Path::new("/sys/devices/system/node");
     // A kernel without NUMA has one node and no folder for it.
     if present.exists() { present.join(format!("node{node}")).exists() } else { node == 0 }
@@ -54,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_node_that_is_not_there_is_refused_by_name() {
-        let error = bind(0, 4096, 100_000).err().unwrap();
+        let error = place(0, 4096, Placement::Bind(100_000)).err().unwrap();
         assert_eq!(error.status(), Status::InvalidArgument);
         assert!(error.message().contains("no NUMA node 100000"), "{error}");
     }

@@ -30,8 +30,8 @@ pub struct SystemConfig {
     pub huge_pages: HugePages,
     /// Fail rather than take smaller pages than asked for.
     pub huge_pages_required: bool,
-    /// The NUMA node to bind the pages to.
-    pub numa_node: Option<u32>,
+    /// The NUMA node the pages come from.
+    pub numa: Option<numa::Placement>,
     /// How many threads touch every page before the call returns; 0: each page comes with its first use.
     pub prefault_threads: u32,
 }
@@ -42,7 +42,7 @@ pub struct SystemMemory {
     size: usize,
     page_size: u64,
     fell_back: bool,
-    numa_node: Option<u32>,
+    numa: Option<numa::Placement>,
 }
 
 impl SystemMemory {
@@ -54,13 +54,13 @@ impl SystemMemory {
             HugePages::Transparent => Self::transparent(size, config.huge_pages_required)?,
             HugePages::Reserved(page) => Self::reserved(size, page, config.huge_pages_required)?,
         };
-        if let Some(node) = config.numa_node {
-            numa::bind(mapping.address as usize, mapping.size, node)?;
+        if let Some(placement) = config.numa {
+            numa::place(mapping.address as usize, mapping.size, placement)?;
         }
         if config.prefault_threads > 0 {
             prefault::touch(mapping.address as usize, mapping.size, page_size, config.prefault_threads)?;
         }
-        Ok(Self { mapping, size, page_size, fell_back, numa_node: config.numa_node })
+        Ok(Self { mapping, size, page_size, fell_back, numa: config.numa })
     }
 
     fn transparent(size: usize, required: bool) -> Result<(Mapping, u64, bool)> {
@@ -103,9 +103,22 @@ impl SystemMemory {
         self.fell_back
     }
 
-    /// The NUMA node its pages are bound to.
+    /// The NUMA node its pages come from.
     pub fn numa_node(&self) -> Option<u32> {
-        self.numa_node
+        self.numa.map(numa::Placement::node)
+    }
+
+    /// Touches every page of a part, with up to `threads` threads.
+    pub fn prefault(&self, offset: usize, size: usize, threads: u32) -> Result<()> {
+        prefault::touch(self.address() + offset, size, self.page_size, threads)
+    }
+
+    /// Asks for ordinary pages from `offset` on.
+    pub fn give_up_huge_pages(&mut self, offset: usize) {
+        let rest = self.mapping.size - offset.min(self.mapping.size);
+        // SAFETY: advice about a part of our own mapping.
+        let _ = unsafe { madvise((self.address() + offset) as *mut c_void, rest, Advice::LinuxNoHugepage) };
+        self.fell_back = true;
     }
 
     /// How many of its bytes lie on transparent huge pages now.

@@ -151,7 +151,7 @@ impl Job {
 }
 
 /// Within one piece of memory no block may be read after it was written, or while it is.
-fn ensure_apart(source: &Layout, destination: &Layout, moves: &[Move]) -> Result<()> {
+pub(super) fn ensure_apart(source: &Layout, destination: &Layout, moves: &[Move]) -> Result<()> {
     let meet = source.descriptors().iter().any(|from| {
         destination
             .descriptors()

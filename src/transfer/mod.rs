@@ -4,6 +4,7 @@
 //! A transfer is checked, planned and prepared once, and submitted as often as its user likes.
 
 pub mod completion;
+mod cuda;
 mod host;
 mod nixl;
 pub mod plan;
@@ -48,6 +49,8 @@ pub enum Path {
     NixlFileRead,
     /// Written to a file by NIXL.
     NixlFileWrite,
+    /// Copied by the CUDA driver, one copy a move.
+    CudaCopy,
 }
 
 /// A prepared move of blocks. It keeps its layouts alive, also while it is in flight and its handle is gone.
@@ -75,6 +78,7 @@ pub struct Summary {
 
 enum Engine {
     Host(host::HostCopy),
+    Cuda(cuda::CudaCopy),
     Nixl(nixl::NixlMove),
 }
 
@@ -92,6 +96,7 @@ impl Transfer {
         let (bytes, pieces) = (plan.bytes(), plan.pieces());
         let engine = match path {
             Path::Memcpy => Engine::Host(host::HostCopy::prepare(source, destination, &plan)?),
+            Path::CudaCopy => Engine::Cuda(cuda::CudaCopy::prepare(source, destination, &plan)?),
             _ => {
                 Engine::Nixl(nixl::NixlMove::prepare(source, destination, path, plan, request.notification)?)
             }
@@ -109,6 +114,10 @@ impl Transfer {
         let run = completion::Run::start(self.completion.clone(), self.busy.clone());
         match &self.engine {
             Engine::Host(copy) => {
+                copy.submit(run);
+                Ok(())
+            }
+            Engine::Cuda(copy) => {
                 copy.submit(run);
                 Ok(())
             }
@@ -139,6 +148,7 @@ impl Transfer {
     pub fn summary(&self) -> Summary {
         let (moves, requests) = match &self.engine {
             Engine::Host(copy) => (copy.moves(), 0),
+            Engine::Cuda(copy) => (copy.moves(), 0),
             Engine::Nixl(requests) => (requests.moves(), requests.requests()),
         };
         Summary { bytes: self.bytes, pieces: self.pieces, moves, requests }
@@ -155,11 +165,6 @@ fn choose(source: &Layout, destination: &Layout) -> Result<Path> {
     use MemoryType::{Dram, File};
     let side = |layout: &Layout| (layout.memory().locality() == Remote, layout.memory_type());
     match (side(source), side(destination)) {
-        ((false, Dram), (false, Dram)) => Ok(Path::Memcpy),
-        ((true, Dram), (false, Dram)) => Ok(Path::NixlRead),
-        ((false, Dram), (true, Dram)) => Ok(Path::NixlWrite),
-        ((false, File), (false, Dram)) => Ok(Path::NixlFileRead),
-        ((false, Dram), (false, File)) => Ok(Path::NixlFileWrite),
         ((true, _), (true, _)) => fail!(
             Unsupported,
             "both layouts are remote; one of the two agents must move the blocks, or they go through a local layout"
@@ -167,12 +172,20 @@ fn choose(source: &Layout, destination: &Layout) -> Result<Path> {
         ((false, File), (false, File)) => {
             fail!(Unsupported, "both layouts are on disk; blocks go through a host layout")
         }
-        ((_, File), (_, _)) | ((_, _), (_, File)) => {
+        ((true, _), (_, File)) | ((_, File), (true, _)) => {
             fail!(
                 Unsupported,
                 "NIXL moves no blocks between a file and a peer; they go through a host layout"
             )
         }
-        _ => fail!(Unsupported, "nothing here moves GPU memory"),
+        ((true, _), (false, _)) => Ok(Path::NixlRead),
+        ((false, _), (true, _)) => Ok(Path::NixlWrite),
+        ((false, Dram), (false, Dram)) => Ok(Path::Memcpy),
+        ((false, File), (false, Dram)) => Ok(Path::NixlFileRead),
+        ((false, Dram), (false, File)) => Ok(Path::NixlFileWrite),
+        ((false, File), (false, _)) | ((false, _), (false, File)) => {
+            fail!(Unsupported, "blocks go between a file and GPU memory through a host layout")
+        }
+        ((false, _), (false, _)) => Ok(Path::CudaCopy),
     }
 }

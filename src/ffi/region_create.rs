@@ -1,0 +1,472 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Making regions: one options struct and one function a tier.
+
+use std::ffi::{c_char, c_void};
+
+use super::error::kvmem_error;
+use super::guard::call;
+use super::handle::Out;
+use super::options::{check_flags, init, options, read};
+use super::region::kvmem_region;
+use super::status::kvmem_status;
+use super::text;
+use crate::error::{Error, Result, Status, ensure};
+use crate::region::{
+    AdoptedMemory, DeviceConfig, DeviceMemory, DirectIo, DiskConfig, HugePages, NumaPlacement, PinnedConfig,
+    Region, Release, SystemConfig,
+};
+
+/// Ask the kernel for transparent huge pages.
+pub const KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES: u64 = 1;
+/// Fail rather than take smaller pages than asked for. Without it the region is made of what there is, and its info
+/// says so.
+pub const KVMEM_SYSTEM_HUGE_PAGES_REQUIRED: u64 = 2;
+/// Bind the memory to `numa_node`.
+pub const KVMEM_SYSTEM_NUMA_BIND: u64 = 4;
+
+/// How to allocate host memory. All zeroes but struct_size and size is a good start.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_system_options {
+    /// sizeof(kvmem_system_options)
+    pub struct_size: usize,
+    /// KVMEM_SYSTEM_* flags.
+    pub flags: u64,
+    /// Bytes, at least 1. In a layout's options 0: the layout says.
+    pub size: u64,
+    /// 2097152 or 1073741824 for pages of that size from the system's reserved pool (hugetlbfs); 0 for none.
+    pub huge_page_size: u64,
+    /// The node KVMEM_SYSTEM_NUMA_BIND means; 0 without that flag.
+    pub numa_node: u32,
+    /// Threads that touch every page before the call returns; 0: each page comes with its first use.
+    pub prefault_threads: u32,
+}
+options!(kvmem_system_options);
+
+/// Do not bypass the page cache.
+pub const KVMEM_DISK_BUFFERED: u64 = 1;
+/// Fail where the file system has no O_DIRECT. Without it the file is buffered there, and its info says so.
+pub const KVMEM_DISK_DIRECT_REQUIRED: u64 = 2;
+/// Use the file at `path`, which must be there, rather than make it.
+pub const KVMEM_DISK_OPEN_EXISTING: u64 = 4;
+
+/// How to make or open a file.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_disk_options {
+    /// sizeof(kvmem_disk_options)
+    pub struct_size: usize,
+    /// KVMEM_DISK_* flags.
+    pub flags: u64,
+    /// Bytes, at least 1; 0 with KVMEM_DISK_OPEN_EXISTING for the whole file. In a layout's options 0.
+    pub size: u64,
+    /// The caller's file. It is made if it is not there yet, and never deleted by kvmem. NULL for a temporary file,
+    /// which has no name and is gone with the region, or with the process.
+    pub path: *const c_char,
+    /// Where a temporary file lies; NULL for $TMPDIR, else /tmp.
+    pub directory: *const c_char,
+}
+options!(kvmem_disk_options);
+
+/// Ordinary pages only.
+pub const KVMEM_PINNED_NO_HUGE_PAGES: u64 = 1;
+/// Bind the memory to `numa_node`.
+pub const KVMEM_PINNED_NUMA_BIND: u64 = 2;
+
+/// Asked after each chunk of a long allocation, on the calling thread, with the bytes done and the bytes in all.
+/// Answers 0 to go on; any other value cancels. Must not unwind.
+pub type kvmem_progress_callback =
+    Option<unsafe extern "C" fn(done: u64, total: u64, user_data: *mut c_void) -> i32>;
+
+/// How to allocate page-locked host memory. All zeroes but struct_size and size is a good start.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_pinned_options {
+    /// sizeof(kvmem_pinned_options)
+    pub struct_size: usize,
+    /// KVMEM_PINNED_* flags.
+    pub flags: u64,
+    /// Bytes, at least 1. In a layout's options 0: the layout says.
+    pub size: u64,
+    /// Bytes of one page lock, a multiple of the page size; 0 for 1 GiB.
+    pub chunk_size: u64,
+    /// Who is asked between chunks; may be NULL. Not called for a layout.
+    pub progress: kvmem_progress_callback,
+    /// Handed to progress.
+    pub user_data: *mut c_void,
+    /// The GPU it serves: without KVMEM_PINNED_NUMA_BIND its pages come from that GPU's NUMA node while there are any.
+    pub device: i32,
+    /// The node KVMEM_PINNED_NUMA_BIND means; 0 without that flag.
+    pub numa_node: u32,
+    /// Threads that touch the pages; 0 for one a core, up to 8.
+    pub threads: u32,
+    /// Must be 0.
+    pub reserved: u32,
+}
+options!(kvmem_pinned_options);
+
+/// How to allocate memory of a GPU.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_device_options {
+    /// sizeof(kvmem_device_options)
+    pub struct_size: usize,
+    /// Must be 0.
+    pub flags: u64,
+    /// Bytes, at least 1. In a layout's options 0: the layout says.
+    pub size: u64,
+    /// The GPU, as CUDA_VISIBLE_DEVICES orders them.
+    pub device: i32,
+    /// Must be 0.
+    pub reserved: u32,
+}
+options!(kvmem_device_options);
+
+/// Called once, on any thread, when nothing uses adopted memory any more. Must not unwind.
+pub type kvmem_release_callback = Option<unsafe extern "C" fn(user_data: *mut c_void)>;
+
+/// Memory of the caller's to use.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_adopt_options {
+    /// sizeof(kvmem_adopt_options)
+    pub struct_size: usize,
+    /// Must be 0.
+    pub flags: u64,
+    /// The first byte. All of the memory must be mapped, and stay so until release is called.
+    pub address: *mut c_void,
+    /// Bytes, at least 1.
+    pub size: u64,
+    /// Who learns that nothing uses the memory any more; may be NULL.
+    pub release: kvmem_release_callback,
+    /// Handed to release.
+    pub user_data: *mut c_void,
+}
+options!(kvmem_adopt_options);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_system_options_init(options: *mut kvmem_system_options, struct_size: usize) {
+    // SAFETY: by contract.
+    unsafe { init(options, struct_size) };
+}
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_disk_options_init(options: *mut kvmem_disk_options, struct_size: usize) {
+    // SAFETY: by contract.
+    unsafe { init(options, struct_size) };
+}
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_pinned_options_init(options: *mut kvmem_pinned_options, struct_size: usize) {
+    // SAFETY: by contract.
+    unsafe { init(options, struct_size) };
+}
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_device_options_init(options: *mut kvmem_device_options, struct_size: usize) {
+    // SAFETY: by contract.
+    unsafe { init(options, struct_size) };
+}
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_adopt_options_init(options: *mut kvmem_adopt_options, struct_size: usize) {
+    // SAFETY: by contract.
+    unsafe { init(options, struct_size) };
+}
+
+/// Allocates host memory: page-aligned and zeroed.
+///
+/// @param options what to allocate
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for options that can't be, or a NUMA node that is not
+///         there; KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_UNSUPPORTED for huge pages that are required and not
+///         offered
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_region_create_system(
+    options: *const kvmem_system_options,
+    region: *mut *mut kvmem_region,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    let body = |_: &_| {
+        // SAFETY: by contract.
+        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
+        region.set(Region::system(&system_config(&options)?)?);
+        Ok(())
+    };
+    // SAFETY: NULL or writable, by contract.
+    unsafe { call(error, body) }
+}
+
+/// Makes or opens a file of fixed size, with its space reserved and the page cache bypassed where the file system
+/// has it.
+///
+/// @param options what to make or open
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_ALREADY_EXISTS when the file is there; KVMEM_STATUS_NOT_FOUND when its
+///         folder, or with KVMEM_DISK_OPEN_EXISTING the file, is not; KVMEM_STATUS_INVALID_ARGUMENT for something
+///         that is no file; KVMEM_STATUS_OUT_OF_RANGE for an existing file that is too small;
+///         KVMEM_STATUS_OUT_OF_MEMORY without space; KVMEM_STATUS_UNSUPPORTED without O_DIRECT where that is
+///         required; KVMEM_STATUS_PERMISSION_DENIED; KVMEM_STATUS_IO. A file that could not be made is not left
+///         behind.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_region_create_disk(
+    options: *const kvmem_disk_options,
+    region: *mut *mut kvmem_region,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    let body = |_: &_| {
+        // SAFETY: by contract.
+        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
+        // SAFETY: by contract.
+        region.set(Region::disk(&unsafe { disk_config(&options) }?)?);
+        Ok(())
+    };
+    // SAFETY: NULL or writable, by contract.
+    unsafe { call(error, body) }
+}
+
+/// Allocates host memory that GPUs reach by DMA: placed near the GPU, touched by several threads, page-locked for all
+/// contexts and mapped.
+///
+/// @param options what to allocate
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there;
+///         KVMEM_STATUS_INVALID_ARGUMENT for options that can't be; KVMEM_STATUS_OUT_OF_MEMORY;
+///         KVMEM_STATUS_CANCELLED when progress said so; KVMEM_STATUS_CUDA. A failure leaves nothing allocated
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_region_create_pinned(
+    options: *const kvmem_pinned_options,
+    region: *mut *mut kvmem_region,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    let body = |_: &_| {
+        // SAFETY: by contract.
+        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
+        let user_data = options.user_data;
+        // SAFETY: a callback that does not unwind, by contract.
+        let ask = |ask: unsafe extern "C" fn(u64, u64, *mut c_void) -> i32, done, total| unsafe {
+            ask(done, total, user_data)
+        };
+        let mut progress =
+            |done, total| options.progress.is_none_or(|callback| ask(callback, done, total) == 0);
+        region.set(Region::pinned(&pinned_config(&options)?, &mut progress)?);
+        Ok(())
+    };
+    // SAFETY: NULL or writable, by contract.
+    unsafe { call(error, body) }
+}
+
+/// Allocates memory of a GPU. Its content is undefined.
+///
+/// @param options what to allocate
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there;
+///         KVMEM_STATUS_OUT_OF_MEMORY with the bytes asked and free; KVMEM_STATUS_INVALID_ARGUMENT;
+///         KVMEM_STATUS_CUDA
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_region_create_device(
+    options: *const kvmem_device_options,
+    region: *mut *mut kvmem_region,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    let body = |_: &_| {
+        // SAFETY: by contract.
+        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
+        region.set(Region::device(DeviceMemory::allocate(&device_config(&options)?)?));
+        Ok(())
+    };
+    // SAFETY: NULL or writable, by contract.
+    unsafe { call(error, body) }
+}
+
+/// Takes host memory of the caller's into use. It is never freed by kvmem.
+///
+/// @param options the memory
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for memory that is not mapped; then release is not called
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_region_adopt_host(
+    options: *const kvmem_adopt_options,
+    region: *mut *mut kvmem_region,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    let body = |_: &_| {
+        // SAFETY: by contract.
+        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
+        check_flags("kvmem_adopt_options", options.flags, 0)?;
+        let release = options.release.map(|release| release_once(release, UserData(options.user_data)));
+        region.set(Region::adopt(AdoptedMemory::new(options.address as usize, options.size, release)?));
+        Ok(())
+    };
+    // SAFETY: NULL or writable, by contract.
+    unsafe { call(error, body) }
+}
+
+/// Takes memory of a GPU that is the caller's into use, such as a tensor. It is never freed by kvmem. The driver is
+/// asked whether all of it is memory of that GPU; it may span several VMM mappings.
+///
+/// @param options the memory; its address is a device pointer
+/// @param device the GPU it lies on, as CUDA_VISIBLE_DEVICES orders them
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for host memory, memory that
+///         was freed, or memory of another GPU; KVMEM_STATUS_OUT_OF_RANGE where the memory ends before the range.
+///         Release is not called after a failure
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_region_adopt_device(
+    options: *const kvmem_adopt_options,
+    device: i32,
+    region: *mut *mut kvmem_region,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    let body = |_: &_| {
+        // SAFETY: by contract.
+        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
+        check_flags("kvmem_adopt_options", options.flags, 0)?;
+        let release = options.release.map(|release| release_once(release, UserData(options.user_data)));
+        region.set(Region::device(DeviceMemory::adopt(
+            options.address as u64,
+            options.size,
+            device,
+            release,
+        )?));
+        Ok(())
+    };
+    // SAFETY: NULL or writable, by contract.
+    unsafe { call(error, body) }
+}
+
+/// Options as the core has them.
+pub(super) fn system_config(options: &kvmem_system_options) -> Result<SystemConfig> {
+    let known =
+        KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES | KVMEM_SYSTEM_HUGE_PAGES_REQUIRED | KVMEM_SYSTEM_NUMA_BIND;
+    check_flags("kvmem_system_options", options.flags, known)?;
+    let has = |flag| options.flags & flag != 0;
+    let huge_pages = match (options.huge_page_size, has(KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES)) {
+        (0, false) => HugePages::None,
+        (0, true) => HugePages::Transparent,
+        (size @ (0x20_0000 | 0x4000_0000), _) => HugePages::Reserved(size),
+        (size, _) => {
+            let message = format!("huge_page_size is {size}; it is 0, 2097152 or 1073741824");
+            return Err(Error::new(Status::InvalidArgument, message));
+        }
+    };
+    ensure!(
+        huge_pages != HugePages::None || !has(KVMEM_SYSTEM_HUGE_PAGES_REQUIRED),
+        InvalidArgument,
+        "huge pages are required, but none are asked for"
+    );
+    ensure!(
+        options.numa_node == 0 || has(KVMEM_SYSTEM_NUMA_BIND),
+        InvalidArgument,
+        "numa_node is {}, which means nothing without KVMEM_SYSTEM_NUMA_BIND",
+        options.numa_node
+    );
+    Ok(SystemConfig {
+        size: options.size,
+        huge_pages,
+        huge_pages_required: has(KVMEM_SYSTEM_HUGE_PAGES_REQUIRED),
+        numa: has(KVMEM_SYSTEM_NUMA_BIND).then_some(NumaPlacement::Bind(options.numa_node)),
+        prefault_threads: options.prefault_threads,
+    })
+}
+
+/// Options as the core has them.
+///
+/// # Safety
+/// The paths must be NULL or NUL-terminated.
+pub(super) unsafe fn disk_config(options: &kvmem_disk_options) -> Result<DiskConfig> {
+    let known = KVMEM_DISK_BUFFERED | KVMEM_DISK_DIRECT_REQUIRED | KVMEM_DISK_OPEN_EXISTING;
+    check_flags("kvmem_disk_options", options.flags, known)?;
+    let has = |flag| options.flags & flag != 0;
+    let direct_io = match (has(KVMEM_DISK_BUFFERED), has(KVMEM_DISK_DIRECT_REQUIRED)) {
+        (false, false) => DirectIo::Preferred,
+        (false, true) => DirectIo::Required,
+        (true, false) => DirectIo::Off,
+        (true, true) => {
+            let message = "KVMEM_DISK_BUFFERED and KVMEM_DISK_DIRECT_REQUIRED exclude each other";
+            return Err(Error::new(Status::InvalidArgument, message));
+        }
+    };
+    // SAFETY: the caller's promise.
+    let (path, directory) = unsafe { (text::path(options.path), text::path(options.directory)) };
+    ensure!(
+        path.is_none() || directory.is_none(),
+        InvalidArgument,
+        "a file with a path lies where that says; directory is for temporary ones"
+    );
+    Ok(DiskConfig {
+        size: options.size,
+        path: path.map(Into::into),
+        directory: directory.map(Into::into),
+        direct_io,
+        open_existing: has(KVMEM_DISK_OPEN_EXISTING),
+    })
+}
+
+/// Options as the core has them.
+pub(super) fn pinned_config(options: &kvmem_pinned_options) -> Result<PinnedConfig> {
+    check_flags("kvmem_pinned_options", options.flags, KVMEM_PINNED_NO_HUGE_PAGES | KVMEM_PINNED_NUMA_BIND)?;
+    ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
+    let has = |flag| options.flags & flag != 0;
+    ensure!(
+        options.numa_node == 0 || has(KVMEM_PINNED_NUMA_BIND),
+        InvalidArgument,
+        "numa_node is {}, which means nothing without KVMEM_PINNED_NUMA_BIND",
+        options.numa_node
+    );
+    Ok(PinnedConfig {
+        size: options.size,
+        ordinal: options.device,
+        numa_node: has(KVMEM_PINNED_NUMA_BIND).then_some(options.numa_node),
+        threads: options.threads,
+        chunk: options.chunk_size,
+        no_huge_pages: has(KVMEM_PINNED_NO_HUGE_PAGES),
+    })
+}
+
+/// Options as the core has them.
+pub(super) fn device_config(options: &kvmem_device_options) -> Result<DeviceConfig> {
+    check_flags("kvmem_device_options", options.flags, 0)?;
+    ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
+    Ok(DeviceConfig { size: options.size, ordinal: options.device })
+}
+
+struct UserData(*mut c_void);
+// SAFETY: the caller promises that the callback may run on any thread with it.
+unsafe impl Send for UserData {}
+// SAFETY: see above.
+unsafe impl Sync for UserData {}
+
+fn release_once(release: unsafe extern "C" fn(*mut c_void), user_data: UserData) -> Release {
+    Box::new(move || {
+        let user_data = &user_data;
+        // SAFETY: a callback that does not unwind, by contract.
+        unsafe { release(user_data.0) };
+    })
+}
