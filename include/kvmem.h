@@ -71,10 +71,10 @@
 /// Memory can be reserved, created and mapped apart (the driver's virtual memory management).
 #define KVMEM_CUDA_VMM 1
 
-/// Such memory can be exported as a file descriptor.
+/// Such memory can be exported as a file descriptor: shown by doing so.
 #define KVMEM_CUDA_POSIX_FD 2
 
-/// Such memory can be exported as a fabric handle, as the driver says; creating it may still be refused.
+/// Such memory can be exported as a fabric handle: shown by doing so, whatever the driver's attribute promises.
 #define KVMEM_CUDA_FABRIC 4
 
 /// Such memory can be registered for RDMA.
@@ -226,6 +226,36 @@
 /// The CUDA driver copies, one copy a move, on a stream of the transfer's own.
 #define KVMEM_PATH_CUDA_COPY 6
 
+/// On a GPU.
+#define KVMEM_VMM_DEVICE 1
+
+/// On a NUMA node of the host.
+#define KVMEM_VMM_HOST_NUMA 2
+
+/// It can be exported as a file descriptor.
+#define KVMEM_VMM_POSIX_FD 1
+
+/// It can be exported as a fabric handle.
+#define KVMEM_VMM_FABRIC 2
+
+/// It can be registered for RDMA.
+#define KVMEM_VMM_RDMA 4
+
+/// What sizes and offsets must be multiples of.
+#define KVMEM_GRANULARITY_MINIMUM 0
+
+/// What they should be multiples of.
+#define KVMEM_GRANULARITY_RECOMMENDED 1
+
+/// Nothing.
+#define KVMEM_ACCESS_NONE 0
+
+/// Read.
+#define KVMEM_ACCESS_READ 1
+
+/// Read and write.
+#define KVMEM_ACCESS_READ_WRITE 3
+
 /// A NIXL agent, driven by one thread of its own. Registrations, layouts and transfers hold it.
 ///
 /// Threads: all functions on one agent may run at once, except kvmem_agent_destroy; their work is done in turns on
@@ -273,6 +303,21 @@ typedef struct kvmem_registration kvmem_registration;
 ///
 /// Threads: all functions on one transfer may run at once, except kvmem_transfer_destroy.
 typedef struct kvmem_transfer kvmem_transfer;
+
+/// Memory at an address. It holds its range and its memory, so the three may be destroyed in any order.
+///
+/// Threads: all functions on one mapping may run at once, except kvmem_vmm_mapping_destroy.
+typedef struct kvmem_vmm_mapping kvmem_vmm_mapping;
+
+/// Memory without an address.
+///
+/// Threads: all functions on one memory may run at once, except kvmem_vmm_memory_destroy.
+typedef struct kvmem_vmm_memory kvmem_vmm_memory;
+
+/// A range of device addresses with nothing behind them until something is mapped.
+///
+/// Threads: all functions on one range may run at once, except kvmem_vmm_range_destroy.
+typedef struct kvmem_vmm_range kvmem_vmm_range;
 
 /// What a call came to: `KVMEM_STATUS_OK`, a positive state such as `KVMEM_STATUS_IN_PROGRESS`, or a negative error.
 /// Values are never renumbered or used again.
@@ -681,6 +726,20 @@ typedef struct {
     uint32_t reserved;
 } kvmem_transfer_info;
 
+/// What memory to create. The flags are fixed for the life of the memory.
+typedef struct {
+    /// sizeof(kvmem_vmm_options)
+    size_t struct_size;
+    /// KVMEM_VMM_* flags.
+    uint64_t flags;
+    /// Bytes, a multiple of the minimum granularity. Not read by kvmem_vmm_get_granularity.
+    uint64_t size;
+    /// KVMEM_VMM_DEVICE or KVMEM_VMM_HOST_NUMA; 0 for KVMEM_VMM_DEVICE.
+    uint32_t location;
+    /// The GPU, as CUDA_VISIBLE_DEVICES orders them, or the node.
+    int32_t id;
+} kvmem_vmm_options;
+
 /// It worked.
 #define KVMEM_STATUS_OK 0
 
@@ -850,7 +909,7 @@ kvmem_status kvmem_nixl_get_path(char *buffer,
 kvmem_status kvmem_cuda_get_info(kvmem_cuda_info *info,
                                  kvmem_error **error);
 
-/// Tells what a GPU is and can do. No context is created.
+/// Tells what a GPU is and can do. Small memory is created and exported for a moment to see which handles work.
 ///
 /// @param device the GPU, as CUDA_VISIBLE_DEVICES orders them
 /// @param info gets the answer
@@ -1526,6 +1585,139 @@ const char *kvmem_path_name(uint32_t path);
 ///
 /// @param transfer a transfer, used by nobody through this handle any more; NULL does nothing
 void kvmem_transfer_destroy(kvmem_transfer *transfer);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_vmm_options_init(kvmem_vmm_options *options, size_t struct_size);
+
+/// Tells what sizes and offsets of such memory must or should be multiples of.
+///
+/// @param options the memory
+/// @param which a KVMEM_GRANULARITY_* value
+/// @param granularity gets the bytes
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there;
+///         KVMEM_STATUS_INVALID_ARGUMENT; KVMEM_STATUS_CUDA
+kvmem_status kvmem_vmm_get_granularity(const kvmem_vmm_options *options,
+                                       uint32_t which,
+                                       uint64_t *granularity,
+                                       kvmem_error **error);
+
+/// Reserves device addresses. Takes no memory.
+///
+/// @param size bytes, a multiple of the page size; of the granularity to be mapped fully
+/// @param alignment a power of two the first address is a multiple of; 0 for the driver's choice
+/// @param range gets the range; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT;
+///         KVMEM_STATUS_OUT_OF_MEMORY without addresses; KVMEM_STATUS_CUDA
+kvmem_status kvmem_vmm_range_create(uint64_t size,
+                                    uint64_t alignment,
+                                    kvmem_vmm_range **range,
+                                    kvmem_error **error);
+
+/// Where a range lies.
+///
+/// @param range a range
+/// @param address gets its first address
+/// @param size gets its bytes
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+kvmem_status kvmem_vmm_range_get_span(const kvmem_vmm_range *range,
+                                      uint64_t *address,
+                                      uint64_t *size,
+                                      kvmem_error **error);
+
+/// Gives up a range. Its addresses go when nothing is mapped there any more.
+///
+/// @param range a range, used by nobody through this handle any more; NULL does nothing
+void kvmem_vmm_range_destroy(kvmem_vmm_range *range);
+
+/// Creates memory.
+///
+/// @param options what to create
+/// @param memory gets the memory; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there;
+///         KVMEM_STATUS_INVALID_ARGUMENT, also for a size that is no multiple of the granularity;
+///         KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_CUDA, also for a handle type this machine does not give
+kvmem_status kvmem_vmm_memory_create(const kvmem_vmm_options *options,
+                                     kvmem_vmm_memory **memory,
+                                     kvmem_error **error);
+
+/// Exports memory as a file descriptor, close-on-exec. While one is open anywhere the memory stays.
+///
+/// @param memory memory created with KVMEM_VMM_POSIX_FD
+/// @param fd gets a descriptor the caller closes
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_STATE for memory created without the flag; KVMEM_STATUS_CUDA
+kvmem_status kvmem_vmm_memory_export_fd(const kvmem_vmm_memory *memory, int32_t *fd, kvmem_error **error);
+
+/// Gives up memory. It goes when it is mapped nowhere and no descriptor of it is open.
+///
+/// @param memory memory, used by nobody through this handle any more; NULL does nothing
+void kvmem_vmm_memory_destroy(kvmem_vmm_memory *memory);
+
+/// Maps all of a memory into a range. No GPU may touch it until kvmem_vmm_mapping_set_access says so.
+///
+/// @param range where
+/// @param offset bytes from the start of the range, a multiple of the granularity
+/// @param memory what
+/// @param mapping gets the mapping; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for an offset that is no multiple;
+///         KVMEM_STATUS_OUT_OF_RANGE when it does not fit; KVMEM_STATUS_ALREADY_EXISTS where something is mapped;
+///         KVMEM_STATUS_CUDA
+kvmem_status kvmem_vmm_mapping_create(kvmem_vmm_range *range,
+                                      uint64_t offset,
+                                      kvmem_vmm_memory *memory,
+                                      kvmem_vmm_mapping **mapping,
+                                      kvmem_error **error);
+
+/// Says what a GPU may do with a mapping.
+///
+/// @param mapping a mapping
+/// @param device the GPU, as CUDA_VISIBLE_DEVICES orders them
+/// @param access a KVMEM_ACCESS_* value
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there; KVMEM_STATUS_INVALID_ARGUMENT
+///         for an access that is none; KVMEM_STATUS_UNSUPPORTED for a GPU that does not reach the memory;
+///         KVMEM_STATUS_CUDA
+kvmem_status kvmem_vmm_mapping_set_access(kvmem_vmm_mapping *mapping,
+                                          int32_t device,
+                                          uint32_t access,
+                                          kvmem_error **error);
+
+/// Tells what a GPU may do with a mapping.
+///
+/// @param mapping a mapping
+/// @param device the GPU, as CUDA_VISIBLE_DEVICES orders them
+/// @param access gets a KVMEM_ACCESS_* value
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there; KVMEM_STATUS_CUDA
+kvmem_status kvmem_vmm_mapping_get_access(const kvmem_vmm_mapping *mapping,
+                                          int32_t device,
+                                          uint32_t *access,
+                                          kvmem_error **error);
+
+/// Where a mapping lies.
+///
+/// @param mapping a mapping
+/// @param address gets its first address
+/// @param size gets its bytes
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+kvmem_status kvmem_vmm_mapping_get_span(const kvmem_vmm_mapping *mapping,
+                                        uint64_t *address,
+                                        uint64_t *size,
+                                        kvmem_error **error);
+
+/// Unmaps: its addresses must not be used any more, by any GPU.
+///
+/// @param mapping a mapping, used by nobody through this handle any more; NULL does nothing
+void kvmem_vmm_mapping_destroy(kvmem_vmm_mapping *mapping);
 
 #ifdef __cplusplus
 }  // extern "C"

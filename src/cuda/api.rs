@@ -9,6 +9,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdeviceptr, CUstream, CUuuid};
 
+use super::vmm::{RawAccess, RawLocation, RawProperties};
 use crate::error::{Result, ensure};
 
 /// A `CUresult` as a number.
@@ -17,8 +18,8 @@ pub type Code = c_uint;
 macro_rules! functions {
     ($(fn $field:ident = $symbol:literal ($($type:ty),*);)+) => {
         /// The functions.
-        pub struct Api {
-            $(pub $field: unsafe extern "C" fn($($type),*) -> Code,)+
+        pub(super) struct Api {
+            $(pub(super) $field: unsafe extern "C" fn($($type),*) -> Code,)+
         }
 
         impl Api {
@@ -73,6 +74,17 @@ functions! {
     fn pointer_get_attribute = "cuPointerGetAttribute"(*mut c_void, c_int, CUdeviceptr);
     fn mem_host_register = "cuMemHostRegister_v2"(*mut c_void, usize, c_uint);
     fn mem_host_unregister = "cuMemHostUnregister"(*mut c_void);
+
+    fn mem_get_granularity = "cuMemGetAllocationGranularity"(*mut usize, *const RawProperties, c_uint);
+    fn mem_address_reserve = "cuMemAddressReserve"(*mut CUdeviceptr, usize, usize, CUdeviceptr, u64);
+    fn mem_address_free = "cuMemAddressFree"(CUdeviceptr, usize);
+    fn mem_create = "cuMemCreate"(*mut u64, usize, *const RawProperties, u64);
+    fn mem_release = "cuMemRelease"(u64);
+    fn mem_map = "cuMemMap"(CUdeviceptr, usize, usize, u64, u64);
+    fn mem_unmap = "cuMemUnmap"(CUdeviceptr, usize);
+    fn mem_set_access = "cuMemSetAccess"(CUdeviceptr, usize, *const RawAccess, usize);
+    fn mem_get_access = "cuMemGetAccess"(*mut u64, *const RawLocation, CUdeviceptr);
+    fn mem_export = "cuMemExportToShareableHandle"(*mut c_void, u64, c_uint, u64);
 
     fn stream_create = "cuStreamCreate"(*mut CUstream, c_uint);
     fn stream_destroy = "cuStreamDestroy_v2"(CUstream);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Devices and what they can do. Nothing here creates a context.
+//! Devices and what they can do. Nothing here makes a context.
 
 use std::ffi::c_int;
 
 use cudarc::driver::sys::{CUdevice, CUuuid};
 
 use super::driver::{self, Driver};
+use super::vmm;
 use crate::error::{Result, ensure};
 
 /// Attributes, by their numbers in the driver's ABI.
@@ -26,7 +27,7 @@ pub struct Device {
     raw: CUdevice,
 }
 
-/// What a device is and can do, as the driver says. What an attribute promises may still fail in this process.
+/// What a device is and can do: as the driver's attributes say, and for handles as a try has shown.
 #[derive(Clone, Debug)]
 pub struct Properties {
     /// Its name, such as "NVIDIA H200".
@@ -86,14 +87,17 @@ impl Device {
 
     /// What it is and can do.
     pub fn properties(&self) -> Result<Properties> {
+        let plain = vmm::Properties::on_device(self.ordinal);
         Ok(Properties {
             name: self.name()?,
             uuid: self.uuid()?,
             total_memory: self.total_memory()?,
             numa_node: self.numa_node(),
             vmm: self.has(VIRTUAL_MEMORY_MANAGEMENT),
-            posix_fd: self.has(HANDLE_TYPE_POSIX_FD),
-            fabric: self.has(HANDLE_TYPE_FABRIC),
+            posix_fd: self.has(HANDLE_TYPE_POSIX_FD)
+                && vmm::can_export(vmm::Properties { posix_fd: true, ..plain }),
+            fabric: self.has(HANDLE_TYPE_FABRIC)
+                && vmm::can_export(vmm::Properties { fabric: true, ..plain }),
             rdma_with_vmm: self.has(GPU_DIRECT_RDMA_WITH_VMM),
             dma_buf: self.has(DMA_BUF),
             memory_pools: self.has(MEMORY_POOLS),

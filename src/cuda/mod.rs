@@ -8,6 +8,7 @@ pub mod driver;
 pub mod host;
 pub mod memory;
 mod stream;
+pub mod vmm;
 
 pub use context::Context;
 pub use device::Device;

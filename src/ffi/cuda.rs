@@ -44,9 +44,9 @@ pub unsafe extern "C" fn kvmem_cuda_get_info(
 
 /// Memory can be reserved, created and mapped apart (the driver's virtual memory management).
 pub const KVMEM_CUDA_VMM: u64 = 1;
-/// Such memory can be exported as a file descriptor.
+/// Such memory can be exported as a file descriptor: shown by doing so.
 pub const KVMEM_CUDA_POSIX_FD: u64 = 2;
-/// Such memory can be exported as a fabric handle, as the driver says; creating it may still be refused.
+/// Such memory can be exported as a fabric handle: shown by doing so, whatever the driver's attribute promises.
 pub const KVMEM_CUDA_FABRIC: u64 = 4;
 /// Such memory can be registered for RDMA.
 pub const KVMEM_CUDA_RDMA_WITH_VMM: u64 = 8;
@@ -75,7 +75,7 @@ pub struct kvmem_cuda_device_info {
     pub reserved: u32,
 }
 
-/// Tells what a GPU is and can do. No context is created.
+/// Tells what a GPU is and can do. Small memory is created and exported for a moment to see which handles work.
 ///
 /// @param device the GPU, as CUDA_VISIBLE_DEVICES orders them
 /// @param info gets the answer

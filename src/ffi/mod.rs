@@ -31,3 +31,4 @@ pub mod layout_build;
 pub mod layout;
 pub mod queue;
 pub mod transfer;
+pub mod vmm;
