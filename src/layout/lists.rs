@@ -76,7 +76,7 @@ impl Lists {
         if let Some(agent) = agent
             && !lists.is_empty()
         {
-            agent.call_or_defer(move |driver| lists.into_values().for_each(|id| driver.release_list(id)));
+            agent.defer(move |driver| lists.into_values().for_each(|id| driver.release_list(id)));
         }
     }
 }
