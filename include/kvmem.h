@@ -101,6 +101,9 @@
 /// Memory of a GPU.
 #define KVMEM_TIER_DEVICE 4
 
+/// Memory of a GPU that grows and shrinks behind fixed addresses.
+#define KVMEM_TIER_ELASTIC 5
+
 /// kvmem allocated it.
 #define KVMEM_ORIGIN_ALLOCATED 1
 
@@ -367,7 +370,7 @@ typedef struct {
     uint64_t address;
     /// Bytes.
     uint64_t size;
-    /// System and pinned: the size of the pages it is mapped with. Others: the system's page size.
+    /// System and pinned: the size of the pages it is mapped with. Elastic: the size of an extent. Others: the system's page size.
     uint64_t page_size;
     /// System and pinned: bytes that lie on transparent huge pages now, as the kernel counts them.
     uint64_t transparent_huge_bytes;
@@ -461,6 +464,22 @@ typedef struct {
     /// Must be 0.
     uint32_t reserved;
 } kvmem_device_options;
+
+/// How to reserve memory of a GPU that grows and shrinks.
+typedef struct {
+    /// sizeof(kvmem_elastic_options)
+    size_t struct_size;
+    /// Must be 0.
+    uint64_t flags;
+    /// The most bytes there may be; rounded up to whole extents. In a layout's options 0: the layout says.
+    uint64_t size;
+    /// Bytes of an extent, a multiple of the recommended granularity; 0 for 64 MiB. Growth costs by the extent.
+    uint64_t extent_size;
+    /// The GPU, as CUDA_VISIBLE_DEVICES orders them.
+    int32_t device;
+    /// Must be 0.
+    uint32_t reserved;
+} kvmem_elastic_options;
 
 /// Called once, on any thread, when nothing uses adopted memory any more. Must not unwind.
 typedef void (*kvmem_release_callback)(void *user_data);
@@ -567,8 +586,8 @@ typedef struct {
     const kvmem_layout_config *config;
     /// Who shall reach it; NULL for a layout that only this process reaches.
     kvmem_agent *agent;
-    /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Exactly one of system, disk, pinned and device is
-    /// given.
+    /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Exactly one of system, disk, pinned, device
+    /// and elastic is given.
     const kvmem_system_options *system;
     /// KVMEM_LAYOUT_ALLOCATE: a file to make, with size 0.
     const kvmem_disk_options *disk;
@@ -576,6 +595,9 @@ typedef struct {
     const kvmem_pinned_options *pinned;
     /// KVMEM_LAYOUT_ALLOCATE: memory of a GPU to allocate, with size 0.
     const kvmem_device_options *device;
+    /// KVMEM_LAYOUT_ALLOCATE: memory of a GPU that grows and shrinks, with size and extent_size 0. At first no block has
+    /// memory: kvmem_layout_resize gives it. The block stride is padded so that no block straddles two extents.
+    const kvmem_elastic_options *elastic;
     /// KVMEM_LAYOUT_REGIONS: the regions, in order of layers.
     kvmem_region *const *regions;
     /// KVMEM_LAYOUT_REGISTRATIONS: the registrations, in order of layers.
@@ -660,6 +682,18 @@ typedef struct {
     /// 0.
     uint32_t reserved;
 } kvmem_layout_info;
+
+/// What an elastic region has of its memory now.
+typedef struct {
+    /// Bytes of an extent.
+    uint64_t extent_size;
+    /// Extents there may be.
+    uint64_t num_extents;
+    /// Extents that have memory.
+    uint64_t num_committed;
+    /// How often what lies behind an address has changed.
+    uint64_t generation;
+} kvmem_elastic_info;
 
 /// A run of a transfer that is over.
 typedef struct {
@@ -1041,6 +1075,12 @@ void kvmem_device_options_init(kvmem_device_options *options, size_t struct_size
 ///
 /// @param options the caller's struct; NULL does nothing
 /// @param struct_size sizeof(*options); no more is written
+void kvmem_elastic_options_init(kvmem_elastic_options *options, size_t struct_size);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
 void kvmem_adopt_options_init(kvmem_adopt_options *options, size_t struct_size);
 
 /// Allocates host memory: page-aligned and zeroed.
@@ -1095,6 +1135,18 @@ kvmem_status kvmem_region_create_pinned(const kvmem_pinned_options *options,
 kvmem_status kvmem_region_create_device(const kvmem_device_options *options,
                                         kvmem_region **region,
                                         kvmem_error **error);
+
+/// Reserves addresses of a GPU for memory that grows and shrinks. Nothing has memory yet: kvmem_region_commit gives it.
+///
+/// @param options what to reserve
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there;
+///         KVMEM_STATUS_INVALID_ARGUMENT, also for an extent that is no multiple of the granularity;
+///         KVMEM_STATUS_CUDA
+kvmem_status kvmem_region_create_elastic(const kvmem_elastic_options *options,
+                                         kvmem_region **region,
+                                         kvmem_error **error);
 
 /// Takes host memory of the caller's into use. It is never freed by kvmem.
 ///
@@ -1457,6 +1509,59 @@ kvmem_status kvmem_layout_import(kvmem_agent *agent,
 ///
 /// @param layout a layout, used by nobody through this handle any more; NULL does nothing
 void kvmem_layout_destroy(kvmem_layout *layout);
+
+/// Gives a part of an elastic region memory, in whole extents; what has some keeps it. Agents that know the region
+/// learn of the new extents. Addresses stay what they are.
+///
+/// @param region an elastic region, not a view
+/// @param offset bytes from its start
+/// @param size bytes, at least 1; every extent that is touched gets memory
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE past what was reserved; KVMEM_STATUS_OUT_OF_MEMORY;
+///         KVMEM_STATUS_INVALID_ARGUMENT for a region that is not elastic; KVMEM_STATUS_CUDA; KVMEM_STATUS_NIXL. A
+///         failure changes nothing
+kvmem_status kvmem_region_commit(kvmem_region *region,
+                                 uint64_t offset,
+                                 uint64_t size,
+                                 kvmem_error **error);
+
+/// Takes the memory of whole extents away, from agents that know them first. Nothing may use them any more; transfers
+/// of kvmem's are seen to.
+///
+/// @param region an elastic region, not a view
+/// @param offset bytes from its start, a multiple of the extent
+/// @param size bytes, a multiple of the extent
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_BUSY while a transfer uses one, nothing waits for its end;
+///         KVMEM_STATUS_INVALID_STATE where one has no memory; KVMEM_STATUS_INVALID_ARGUMENT;
+///         KVMEM_STATUS_OUT_OF_RANGE; KVMEM_STATUS_NIXL when an agent did not let go: then the memory is never freed
+kvmem_status kvmem_region_decommit(kvmem_region *region,
+                                   uint64_t offset,
+                                   uint64_t size,
+                                   kvmem_error **error);
+
+/// Tells what an elastic region has of its memory now.
+///
+/// @param region an elastic region, or a view of one
+/// @param info gets the answer
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a region that is not elastic
+kvmem_status kvmem_region_get_elastic_info(const kvmem_region *region,
+                                           kvmem_elastic_info *info,
+                                           kvmem_error **error);
+
+/// Gives the first blocks of a layout memory and takes it from the others, in whole extents. Addresses, strides and
+/// block ids stay what they are.
+///
+/// @param layout a layout that was built with elastic options
+/// @param num_blocks how many blocks are in use: 0 to the layout's num_blocks
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE for more blocks than the layout was built for;
+///         KVMEM_STATUS_INVALID_STATE for a layout on other memory; KVMEM_STATUS_BUSY while a transfer uses what is to
+///         go; KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_CUDA; KVMEM_STATUS_NIXL
+kvmem_status kvmem_layout_resize(kvmem_layout *layout,
+                                 uint64_t num_blocks,
+                                 kvmem_error **error);
 
 /// Creates an empty queue.
 ///

@@ -94,11 +94,10 @@ impl Device {
             total_memory: self.total_memory()?,
             numa_node: self.numa_node(),
             vmm: self.has(VIRTUAL_MEMORY_MANAGEMENT),
-            posix_fd: self.has(HANDLE_TYPE_POSIX_FD)
-                && vmm::can_export(vmm::Properties { posix_fd: true, ..plain }),
+            posix_fd: self.exports_posix_fd() && vmm::can_export(vmm::Properties { posix_fd: true, ..plain }),
             fabric: self.has(HANDLE_TYPE_FABRIC)
                 && vmm::can_export(vmm::Properties { fabric: true, ..plain }),
-            rdma_with_vmm: self.has(GPU_DIRECT_RDMA_WITH_VMM),
+            rdma_with_vmm: self.registers_vmm(),
             dma_buf: self.has(DMA_BUF),
             memory_pools: self.has(MEMORY_POOLS),
             host_numa_vmm: self.has(HOST_NUMA_VMM),
@@ -108,6 +107,16 @@ impl Device {
     /// The NUMA node it hangs on, where the driver knows.
     pub fn numa_node(&self) -> Option<u32> {
         self.attribute(HOST_NUMA_ID).and_then(|node| u32::try_from(node).ok())
+    }
+
+    /// Whether VMM memory of it can be exported as a file descriptor, as its attribute says.
+    pub fn exports_posix_fd(&self) -> bool {
+        self.has(HANDLE_TYPE_POSIX_FD)
+    }
+
+    /// Whether VMM memory of it can be registered for RDMA, as its attribute says.
+    pub fn registers_vmm(&self) -> bool {
+        self.has(GPU_DIRECT_RDMA_WITH_VMM)
     }
 
     /// Whether this device can map memory of another.

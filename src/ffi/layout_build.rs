@@ -11,8 +11,8 @@ use super::layout::kvmem_layout;
 use super::options::{check_flags, init, options, read};
 use super::region::kvmem_region;
 use super::region_create::{
-    device_config, disk_config, kvmem_device_options, kvmem_disk_options, kvmem_pinned_options,
-    kvmem_system_options, pinned_config, system_config,
+    device_config, disk_config, elastic_config, kvmem_device_options, kvmem_disk_options,
+    kvmem_elastic_options, kvmem_pinned_options, kvmem_system_options, pinned_config, system_config,
 };
 use super::registration::kvmem_registration;
 use super::status::kvmem_status;
@@ -81,8 +81,8 @@ pub struct kvmem_layout_options {
     pub config: *const kvmem_layout_config,
     /// Who shall reach it; NULL for a layout that only this process reaches.
     pub agent: *mut kvmem_agent,
-    /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Exactly one of system, disk, pinned and device is
-    /// given.
+    /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Exactly one of system, disk, pinned, device
+    /// and elastic is given.
     pub system: *const kvmem_system_options,
     /// KVMEM_LAYOUT_ALLOCATE: a file to make, with size 0.
     pub disk: *const kvmem_disk_options,
@@ -90,6 +90,9 @@ pub struct kvmem_layout_options {
     pub pinned: *const kvmem_pinned_options,
     /// KVMEM_LAYOUT_ALLOCATE: memory of a GPU to allocate, with size 0.
     pub device: *const kvmem_device_options,
+    /// KVMEM_LAYOUT_ALLOCATE: memory of a GPU that grows and shrinks, with size and extent_size 0. At first no block has
+    /// memory: kvmem_layout_resize gives it. The block stride is padded so that no block straddles two extents.
+    pub elastic: *const kvmem_elastic_options,
     /// KVMEM_LAYOUT_REGIONS: the regions, in order of layers.
     pub regions: *const *mut kvmem_region,
     /// KVMEM_LAYOUT_REGISTRATIONS: the registrations, in order of layers.
@@ -261,6 +264,7 @@ fn only_what_the_source_takes(options: &kvmem_layout_options) -> Result<()> {
         ("disk", !options.disk.is_null(), KVMEM_LAYOUT_ALLOCATE),
         ("pinned", !options.pinned.is_null(), KVMEM_LAYOUT_ALLOCATE),
         ("device", !options.device.is_null(), KVMEM_LAYOUT_ALLOCATE),
+        ("elastic", !options.elastic.is_null(), KVMEM_LAYOUT_ALLOCATE),
         ("regions", !options.regions.is_null(), KVMEM_LAYOUT_REGIONS),
         ("registrations", !options.registrations.is_null(), KVMEM_LAYOUT_REGISTRATIONS),
     ];
@@ -288,7 +292,7 @@ unsafe fn allocation(options: &kvmem_layout_options) -> Result<Allocation> {
     ensure!(
         given == 1,
         InvalidArgument,
-        "KVMEM_LAYOUT_ALLOCATE needs one of system, disk, pinned and device options, {given} are given"
+        "KVMEM_LAYOUT_ALLOCATE needs one of system, disk, pinned, device and elastic options, {given} are given"
     );
     // SAFETY: the caller's promise.
     unsafe {
@@ -299,6 +303,18 @@ unsafe fn allocation(options: &kvmem_layout_options) -> Result<Allocation> {
         if !options.disk.is_null() {
             let options = read(options.disk)?;
             return unsized_yet(options.size).and_then(|()| disk_config(&options)).map(Allocation::Disk);
+        }
+        if !options.elastic.is_null() {
+            let options = read(options.elastic)?;
+            ensure!(
+                options.extent_size == 0,
+                InvalidArgument,
+                "extent_size is {}; the layout says it",
+                options.extent_size
+            );
+            return unsized_yet(options.size)
+                .and_then(|()| elastic_config(&options))
+                .map(Allocation::Elastic);
         }
         if !options.pinned.is_null() {
             let options = read(options.pinned)?;

@@ -29,6 +29,7 @@ pub mod notification;
 pub mod registration;
 pub mod layout_build;
 pub mod layout;
+pub mod elastic;
 pub mod queue;
 pub mod transfer;
 pub mod vmm;

@@ -30,6 +30,8 @@ pub const KVMEM_TIER_DISK: u32 = 2;
 pub const KVMEM_TIER_PINNED: u32 = 3;
 /// Memory of a GPU.
 pub const KVMEM_TIER_DEVICE: u32 = 4;
+/// Memory of a GPU that grows and shrinks behind fixed addresses.
+pub const KVMEM_TIER_ELASTIC: u32 = 5;
 
 /// kvmem allocated it.
 pub const KVMEM_ORIGIN_ALLOCATED: u32 = 1;
@@ -81,7 +83,7 @@ pub struct kvmem_region_info {
     pub address: u64,
     /// Bytes.
     pub size: u64,
-    /// System and pinned: the size of the pages it is mapped with. Others: the system's page size.
+    /// System and pinned: the size of the pages it is mapped with. Elastic: the size of an extent. Others: the system's page size.
     pub page_size: u64,
     /// System and pinned: bytes that lie on transparent huge pages now, as the kernel counts them.
     pub transparent_huge_bytes: u64,
@@ -232,6 +234,7 @@ fn describe(region: &Region) -> kvmem_region_info {
             describe_pages(memory.memory(), &mut info);
             info.device_id = memory.ordinal();
         }
+        Backing::Elastic(memory) => info.page_size = memory.extent_size(),
         Backing::Device(DeviceMemory::Owned(_)) => {}
         Backing::Device(DeviceMemory::Adopted(_)) => info.origin = KVMEM_ORIGIN_ADOPTED,
         Backing::Disk(file) => {
@@ -262,5 +265,6 @@ pub(super) fn tier(tier: Tier) -> u32 {
         Tier::Disk => KVMEM_TIER_DISK,
         Tier::Pinned => KVMEM_TIER_PINNED,
         Tier::Device => KVMEM_TIER_DEVICE,
+        Tier::Elastic => KVMEM_TIER_ELASTIC,
     }
 }

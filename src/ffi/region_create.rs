@@ -12,8 +12,8 @@ use super::status::kvmem_status;
 use super::text;
 use crate::error::{Error, Result, Status, ensure};
 use crate::region::{
-    AdoptedMemory, DeviceConfig, DeviceMemory, DirectIo, DiskConfig, HugePages, NumaPlacement, PinnedConfig,
-    Region, Release, SystemConfig,
+    AdoptedMemory, DeviceConfig, DeviceMemory, DirectIo, DiskConfig, ElasticConfig, HugePages, NumaPlacement,
+    PinnedConfig, Region, Release, SystemConfig,
 };
 
 /// Ask the kernel for transparent huge pages.
@@ -122,6 +122,25 @@ pub struct kvmem_device_options {
 }
 options!(kvmem_device_options);
 
+/// How to reserve memory of a GPU that grows and shrinks.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_elastic_options {
+    /// sizeof(kvmem_elastic_options)
+    pub struct_size: usize,
+    /// Must be 0.
+    pub flags: u64,
+    /// The most bytes there may be; rounded up to whole extents. In a layout's options 0: the layout says.
+    pub size: u64,
+    /// Bytes of an extent, a multiple of the recommended granularity; 0 for 64 MiB. Growth costs by the extent.
+    pub extent_size: u64,
+    /// The GPU, as CUDA_VISIBLE_DEVICES orders them.
+    pub device: i32,
+    /// Must be 0.
+    pub reserved: u32,
+}
+options!(kvmem_elastic_options);
+
 /// Called once, on any thread, when nothing uses adopted memory any more. Must not unwind.
 pub type kvmem_release_callback = Option<unsafe extern "C" fn(user_data: *mut c_void)>;
 
@@ -180,6 +199,16 @@ pub unsafe extern "C" fn kvmem_pinned_options_init(options: *mut kvmem_pinned_op
 /// @param struct_size sizeof(*options); no more is written
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_device_options_init(options: *mut kvmem_device_options, struct_size: usize) {
+    // SAFETY: by contract.
+    unsafe { init(options, struct_size) };
+}
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_elastic_options_init(options: *mut kvmem_elastic_options, struct_size: usize) {
     // SAFETY: by contract.
     unsafe { init(options, struct_size) };
 }
@@ -297,6 +326,30 @@ pub unsafe extern "C" fn kvmem_region_create_device(
         // SAFETY: by contract.
         let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
         region.set(Region::device(DeviceMemory::allocate(&device_config(&options)?)?));
+        Ok(())
+    };
+    // SAFETY: NULL or writable, by contract.
+    unsafe { call(error, body) }
+}
+
+/// Reserves addresses of a GPU for memory that grows and shrinks. Nothing has memory yet: kvmem_region_commit gives it.
+///
+/// @param options what to reserve
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there;
+///         KVMEM_STATUS_INVALID_ARGUMENT, also for an extent that is no multiple of the granularity;
+///         KVMEM_STATUS_CUDA
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_region_create_elastic(
+    options: *const kvmem_elastic_options,
+    region: *mut *mut kvmem_region,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    let body = |_: &_| {
+        // SAFETY: by contract.
+        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
+        region.set(Region::elastic(&elastic_config(&options)?)?);
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.
@@ -455,6 +508,13 @@ pub(super) fn device_config(options: &kvmem_device_options) -> Result<DeviceConf
     check_flags("kvmem_device_options", options.flags, 0)?;
     ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
     Ok(DeviceConfig { size: options.size, ordinal: options.device })
+}
+
+/// Options as the core has them.
+pub(super) fn elastic_config(options: &kvmem_elastic_options) -> Result<ElasticConfig> {
+    check_flags("kvmem_elastic_options", options.flags, 0)?;
+    ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
+    Ok(ElasticConfig { size: options.size, extent_size: options.extent_size, ordinal: options.device })
 }
 
 struct UserData(*mut c_void);

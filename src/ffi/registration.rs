@@ -86,7 +86,7 @@ pub unsafe extern "C" fn kvmem_registration_get_info(
         call(error, |scope| {
             let info = out(info, "info")?;
             let registration = borrow(scope, registration)?;
-            let descriptor = registration.descriptor();
+            let descriptor = registration.region().descriptor();
             info.write(kvmem_registration_info {
                 address: descriptor.address,
                 size: descriptor.size,

@@ -3,14 +3,15 @@
 
 use std::sync::Arc;
 
-use super::Layout;
 use super::config::{BlockDim, Dimensions, LayoutKind};
 use super::geometry::{Geometry, Placement};
 use super::memory::{LocalMemory, Memory};
+use super::{Layout, extents};
 use crate::error::{Error, Result, Status, ensure};
 use crate::nixl::Agent;
 use crate::region::{
-    DeviceConfig, DeviceMemory, DiskConfig, Hold, PinnedConfig, Region, Registration, SystemConfig,
+    DeviceConfig, DeviceMemory, DiskConfig, ElasticConfig, Hold, PinnedConfig, Region, Registration,
+    SystemConfig, extent_granularity,
 };
 
 /// Dimensions are known, the kind is not.
@@ -34,6 +35,9 @@ pub enum Allocation {
     Pinned(PinnedConfig),
     /// Memory of a GPU.
     Device(DeviceConfig),
+    /// Memory of a GPU that grows and shrinks; at first no block has any. The extent size is the layout's to say, so
+    /// that no block straddles two.
+    Elastic(ElasticConfig),
 }
 
 enum Source {
@@ -111,6 +115,20 @@ impl Builder<Ready> {
 }
 
 fn allocate(geometry: Geometry, allocation: Allocation, agent: Option<Arc<Agent>>) -> Result<Arc<Layout>> {
+    let (base, placement) = match allocation {
+        Allocation::Elastic(config) => elastic(geometry, config)?,
+        allocation => fixed(geometry, allocation)?,
+    };
+    let region_size = placement.geometry().region_size();
+    let regions = placement.bases().iter().map(|start| part(&base, start - base.address(), region_size));
+    let regions = regions.collect::<Result<Vec<_>>>()?;
+    let holds =
+        agent.iter().map(|agent| Registration::create(&base, agent)?.hold()).collect::<Result<Vec<_>>>()?;
+    let elastic_base = base.elastic_memory().is_some().then_some(base);
+    Ok(finish(placement, regions, holds, agent, elastic_base))
+}
+
+fn fixed(geometry: Geometry, allocation: Allocation) -> Result<(Arc<Region>, Placement)> {
     let size = geometry.allocation_size()?;
     let base = match allocation {
         Allocation::System(config) => Region::system(&SystemConfig { size, ..config })?,
@@ -119,14 +137,19 @@ fn allocate(geometry: Geometry, allocation: Allocation, agent: Option<Arc<Agent>
         Allocation::Device(config) => {
             Region::device(DeviceMemory::allocate(&DeviceConfig { size, ..config })?)
         }
+        Allocation::Elastic(config) => return elastic(geometry, config),
     };
     let placement = Placement::within(geometry, base.address())?;
-    let region_size = placement.geometry().region_size();
-    let regions = placement.bases().iter().map(|start| part(&base, start - base.address(), region_size));
-    let regions = regions.collect::<Result<Vec<_>>>()?;
-    let holds =
-        agent.iter().map(|agent| Registration::create(&base, agent)?.hold()).collect::<Result<Vec<_>>>()?;
-    Ok(finish(placement, regions, holds, agent))
+    Ok((base, placement))
+}
+
+fn elastic(geometry: Geometry, config: ElasticConfig) -> Result<(Arc<Region>, Placement)> {
+    let granularity = extent_granularity(config.ordinal)?;
+    let (geometry, extent_size) = extents::fit(geometry.dimensions(), geometry.kind(), granularity)?;
+    let size = extents::reserved_size(&geometry, extent_size)?;
+    let base = Region::elastic(&ElasticConfig { size, extent_size, ..config })?;
+    let placement = extents::place(geometry, base.address(), extent_size)?;
+    Ok((base, placement))
 }
 
 /// A part of the allocation; the whole of it is the allocation itself.
@@ -140,7 +163,7 @@ fn place(geometry: Geometry, regions: Vec<Arc<Region>>, agent: Option<Arc<Agent>
         Some(agent) => regions.iter().map(|region| registered(region, agent)).collect::<Result<_>>()?,
         None => Vec::new(),
     };
-    Ok(finish(placement, regions, holds, agent))
+    Ok(finish(placement, regions, holds, agent, None))
 }
 
 fn registered(region: &Arc<Region>, agent: &Arc<Agent>) -> Result<Hold> {
@@ -172,7 +195,7 @@ fn adopt(
             .map_err(|error| error.context(format!("region {index} of {}", registrations.len())))
     };
     let holds = registrations.iter().enumerate().map(hold).collect::<Result<Vec<_>>>()?;
-    Ok(finish(placement, regions, holds, Some(agent)))
+    Ok(finish(placement, regions, holds, Some(agent), None))
 }
 
 fn finish(
@@ -180,12 +203,16 @@ fn finish(
     regions: Vec<Arc<Region>>,
     holds: Vec<Hold>,
     agent: Option<Arc<Agent>>,
+    elastic_base: Option<Arc<Region>>,
 ) -> Arc<Layout> {
     let tier = regions[0].tier();
     let size = placement.geometry().region_size();
     let descriptor = |region: &Arc<Region>| crate::nixl::Descriptor { size, ..region.descriptor() };
     let descriptors = regions.iter().map(descriptor).collect();
-    Layout::new(placement, Memory::Local(LocalMemory { regions, descriptors, holds, tier, agent }))
+    Layout::new(
+        placement,
+        Memory::Local(LocalMemory { regions, descriptors, holds, tier, agent, elastic_base }),
+    )
 }
 
 /// All that can be wrong with regions of the caller's.
@@ -221,6 +248,11 @@ fn check(geometry: Geometry, regions: &[Arc<Region>]) -> Result<Placement> {
             "region 0 lies on device {first} and region {index} on device {this}; all must be on one device"
         );
     }
+    ensure!(
+        regions.iter().all(|region| region.elastic_memory().is_none()),
+        Unsupported,
+        "blocks of a layout on elastic memory of the caller's could straddle extents; have the layout allocate it"
+    );
     ensure_disjoint(regions, geometry.region_size())?;
     Placement::new(geometry, regions.iter().map(|region| region.address()).collect())
 }

@@ -62,6 +62,11 @@ fn exportable(layout: &Layout) -> Result<&LocalMemory> {
                 Unsupported,
                 "a disk layout can't be reached by a peer; copy its blocks to a host layout"
             );
+            ensure!(
+                local.tier != Tier::Elastic,
+                Unsupported,
+                "a layout on elastic memory can't be exported yet; a peer would not learn what is committed"
+            );
             Ok(local)
         }
     }

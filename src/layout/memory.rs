@@ -27,6 +27,8 @@ pub struct LocalMemory {
     pub tier: Tier,
     /// The agent they are registered with.
     pub agent: Option<Arc<Agent>>,
+    /// The elastic region they are parts of, where it was allocated for the layout.
+    pub elastic_base: Option<Arc<Region>>,
 }
 
 /// Regions of a peer.
@@ -69,6 +71,14 @@ impl Memory {
         match self {
             Self::Local(local) => local.tier,
             Self::Remote(remote) => remote.tier,
+        }
+    }
+
+    /// The elastic region that was allocated for it.
+    pub fn elastic_base(&self) -> Option<&Arc<Region>> {
+        match self {
+            Self::Local(local) => local.elastic_base.as_ref(),
+            Self::Remote(_) => None,
         }
     }
 

@@ -4,6 +4,7 @@
 mod builder;
 mod config;
 mod descriptor;
+mod extents;
 mod geometry;
 mod lists;
 mod memory;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 
 pub use builder::{Allocation, Builder};
 pub use config::{BlockDim, Dimensions, LayoutKind};
+pub use extents::TouchedExtents;
 pub use geometry::{Geometry, Placement};
 pub use lists::Unit;
 pub use memory::{LocalMemory, Locality, Memory, RemoteMemory};

@@ -4,6 +4,8 @@
 mod adopted;
 mod device;
 mod disk;
+mod elastic;
+mod extents;
 mod numa;
 mod pages;
 mod pinned;
@@ -18,6 +20,8 @@ use std::sync::{Arc, Mutex, Weak};
 pub use adopted::{AdoptedMemory, Release};
 pub use device::{DeviceConfig, DeviceMemory};
 pub use disk::{DirectIo, DiskConfig, DiskFile};
+pub use elastic::{ElasticConfig, ElasticMemory, granularity as extent_granularity};
+pub use extents::ExtentHold;
 pub use numa::Placement as NumaPlacement;
 pub use pinned::{PinnedConfig, PinnedMemory, Progress};
 pub use registration::{Hold, Registration};
@@ -39,6 +43,8 @@ pub enum Tier {
     Pinned,
     /// Memory of a GPU.
     Device,
+    /// Memory of a GPU that grows and shrinks behind fixed addresses.
+    Elastic,
 }
 
 impl Tier {
@@ -49,6 +55,7 @@ impl Tier {
             Self::Disk => "disk",
             Self::Pinned => "pinned",
             Self::Device => "device",
+            Self::Elastic => "elastic",
         }
     }
 
@@ -57,7 +64,7 @@ impl Tier {
         match self {
             Self::System | Self::Pinned => MemoryType::Dram,
             Self::Disk => MemoryType::File,
-            Self::Device => MemoryType::Vram,
+            Self::Device | Self::Elastic => MemoryType::Vram,
         }
     }
 }
@@ -74,6 +81,8 @@ pub enum Backing {
     Pinned(PinnedMemory),
     /// Memory of a GPU.
     Device(DeviceMemory),
+    /// Memory of a GPU that grows and shrinks.
+    Elastic(ElasticMemory),
     /// A part of another region.
     View {
         /// The region it is a part of.
@@ -89,11 +98,12 @@ pub enum Backing {
 pub struct Region {
     backing: Backing,
     registrations: Mutex<Vec<Weak<Registration>>>,
+    resizing: Mutex<()>,
 }
 
 impl Region {
     fn new(backing: Backing) -> Arc<Self> {
-        Arc::new(Self { backing, registrations: Mutex::default() })
+        Arc::new(Self { backing, registrations: Mutex::default(), resizing: Mutex::default() })
     }
 
     /// Maps host memory.
@@ -119,6 +129,11 @@ impl Region {
     /// Allocates, or takes into use, memory of a GPU.
     pub fn device(memory: DeviceMemory) -> Arc<Self> {
         Self::new(Backing::Device(memory))
+    }
+
+    /// Reserves addresses of a GPU, without memory.
+    pub fn elastic(config: &ElasticConfig) -> Result<Arc<Self>> {
+        ElasticMemory::reserve(config).map(|memory| Self::new(Backing::Elastic(memory)))
     }
 
     /// A part of a region as a region.
@@ -153,6 +168,7 @@ impl Region {
             Backing::Disk(_) => Tier::Disk,
             Backing::Pinned(_) => Tier::Pinned,
             Backing::Device(_) => Tier::Device,
+            Backing::Elastic(_) => Tier::Elastic,
             Backing::System(_) | Backing::Adopted(_) | Backing::View { .. } => Tier::System,
         }
     }
@@ -164,6 +180,7 @@ impl Region {
             Backing::Adopted(memory) => memory.address() as u64,
             Backing::Pinned(memory) => memory.memory().address() as u64,
             Backing::Device(memory) => memory.address(),
+            Backing::Elastic(memory) => memory.address(),
             Backing::Disk(_) => 0,
             Backing::View { parent, offset, .. } => parent.address() + offset,
         }
@@ -176,6 +193,7 @@ impl Region {
             Backing::Adopted(memory) => memory.size() as u64,
             Backing::Pinned(memory) => memory.memory().size() as u64,
             Backing::Device(memory) => memory.size(),
+            Backing::Elastic(memory) => memory.size(),
             Backing::Disk(file) => file.size(),
             Backing::View { size, .. } => *size,
         }
@@ -185,6 +203,7 @@ impl Region {
     pub fn ordinal(&self) -> Option<i32> {
         match self.root() {
             Backing::Device(memory) => Some(memory.ordinal()),
+            Backing::Elastic(memory) => Some(memory.ordinal()),
             _ => None,
         }
     }

@@ -3,37 +3,44 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::Region;
+use super::{Backing, Region};
 use crate::error::{Result, ensure, fail};
 use crate::log::log;
 use crate::nixl::{Agent, Descriptor};
 
-/// A region known to an agent.
+/// A region known to an agent. An elastic one is known extent by extent, and grows and shrinks there too.
 pub struct Registration {
     region: Arc<Region>,
     agent: Arc<Agent>,
-    descriptor: Descriptor,
     state: Mutex<State>,
 }
 
 struct State {
     registered: bool,
     holds: usize,
+    descriptors: Vec<Descriptor>,
 }
 
 impl Registration {
     /// Registers a region. One that this agent knows already is refused.
     pub fn create(region: &Arc<Region>, agent: &Arc<Agent>) -> Result<Arc<Self>> {
+        let _unchanged = region.resizing();
         if Self::find(region, agent).is_some() {
             fail!(AlreadyExists, "the region is registered with agent '{}' already", agent.name());
         }
-        let descriptor = region.descriptor();
-        agent.call(move |driver| driver.register(descriptor))?;
+        let part_of_elastic =
+            region.elastic_memory().is_some() && matches!(region.backing(), Backing::View { .. });
+        ensure!(
+            !part_of_elastic,
+            Unsupported,
+            "a view of an elastic region can't be registered; register the region"
+        );
+        let descriptors = region.descriptors();
+        register(agent, &descriptors)?;
         let registration = Arc::new(Self {
             region: region.clone(),
             agent: agent.clone(),
-            descriptor,
-            state: Mutex::new(State { registered: true, holds: 0 }),
+            state: Mutex::new(State { registered: true, holds: 0, descriptors }),
         });
         region.add_registration(&registration);
         Ok(registration)
@@ -52,11 +59,6 @@ impl Registration {
     /// The agent.
     pub fn agent(&self) -> &Arc<Agent> {
         &self.agent
-    }
-
-    /// What the agent knows it as.
-    pub fn descriptor(&self) -> &Descriptor {
-        &self.descriptor
     }
 
     /// Whether the agent still knows it.
@@ -87,9 +89,29 @@ impl Registration {
             self.agent.name()
         );
         ensure!(state.holds == 0, Busy, "{} layouts or transfers hold the registration", state.holds);
-        let descriptor = self.descriptor;
+        let descriptors = std::mem::take(&mut state.descriptors);
         state.registered = false;
-        self.agent.call(move |driver| driver.deregister(&descriptor)).inspect_err(|_| self.keep_memory())
+        deregister(&self.agent, descriptors).inspect_err(|_| self.keep_memory())
+    }
+
+    /// Registers extents that were added to the region: all of them, or none.
+    pub(super) fn extend(&self, added: &[Descriptor]) -> Result<()> {
+        let mut state = self.state();
+        if state.registered {
+            register(&self.agent, added)?;
+            state.descriptors.extend_from_slice(added);
+        }
+        Ok(())
+    }
+
+    /// Deregisters extents that go from the region.
+    pub(super) fn reduce(&self, removed: &[Descriptor]) -> Result<()> {
+        let mut state = self.state();
+        if state.registered {
+            state.descriptors.retain(|descriptor| !removed.contains(descriptor));
+            deregister(&self.agent, removed.to_vec()).inspect_err(|_| self.keep_memory())?;
+        }
+        Ok(())
     }
 
     /// NIXL may still use memory it failed to deregister: that memory is never freed.
@@ -102,14 +124,42 @@ impl Registration {
     }
 }
 
+/// All of them, or none.
+fn register(agent: &Agent, descriptors: &[Descriptor]) -> Result<()> {
+    let descriptors = descriptors.to_vec();
+    agent.call(move |driver| {
+        for (index, descriptor) in descriptors.iter().enumerate() {
+            if let Err(error) = driver.register(*descriptor) {
+                for registered in &descriptors[..index] {
+                    if let Err(error) = driver.deregister(registered) {
+                        log!(Error, "{error}");
+                    }
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    })
+}
+
+/// All of them, whatever fails; the first failure is told.
+fn deregister(agent: &Agent, descriptors: Vec<Descriptor>) -> Result<()> {
+    agent.call(move |driver| {
+        let results: Vec<_> = descriptors.iter().map(|descriptor| driver.deregister(descriptor)).collect();
+        results.into_iter().collect()
+    })
+}
+
 impl Drop for Registration {
     fn drop(&mut self) {
-        if !self.is_registered() {
+        let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if !state.registered {
             return;
         }
-        let (descriptor, region) = (self.descriptor, self.region.clone());
+        let (descriptors, region) = (std::mem::take(&mut state.descriptors), self.region.clone());
         self.agent.call_or_defer(move |driver| {
-            if let Err(error) = driver.deregister(&descriptor) {
+            let failed = descriptors.iter().filter_map(|descriptor| driver.deregister(descriptor).err());
+            if let Some(error) = failed.last() {
                 log!(Error, "{error}; its memory is kept");
                 std::mem::forget(region);
             }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::queue::{Entry, Queue};
 use crate::error::{Error, Result, Status, fail};
+use crate::region::ExtentHold;
 
 /// How a run ended.
 pub type Outcome = Result<()>;
@@ -115,15 +116,20 @@ pub struct Run {
     started: Instant,
     told: bool,
     ended: bool,
+    /// What must stay while it runs; let go before anyone hears that it is over.
+    held: Option<Held>,
 }
+
+/// Extents of the two layouts.
+pub type Held = [Vec<ExtentHold>; 2];
 
 impl Run {
     /// Begins a run; `busy` is cleared when it is over.
-    pub fn start(completion: Arc<Completion>, busy: Arc<AtomicBool>) -> Self {
+    pub fn start(completion: Arc<Completion>, busy: Arc<AtomicBool>, held: Held) -> Self {
         let last = completion.last();
         completion.phase.store(RUNNING, Ordering::Release);
         drop(last);
-        Self { completion, busy, started: Instant::now(), told: false, ended: false }
+        Self { completion, busy, started: Instant::now(), told: false, ended: false, held: Some(held) }
     }
 
     /// Tells the outcome before the run is over: its user need not wait for what can't be stopped. No new run can
@@ -143,6 +149,7 @@ impl Run {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
+        self.held = None;
         if std::mem::replace(&mut self.told, true) {
             self.busy.store(false, Ordering::Release);
         } else {

@@ -20,7 +20,7 @@ pub use plan::{BlockPair, Layers, Plan};
 pub use queue::{Entry, Queue};
 
 use crate::error::{Result, ensure, fail};
-use crate::layout::{Layout, Locality};
+use crate::layout::{Layout, Locality, TouchedExtents};
 use crate::nixl::MemoryType;
 
 /// What to move, and whom to tell.
@@ -61,6 +61,7 @@ pub struct Transfer {
     engine: Engine,
     completion: Arc<Completion>,
     busy: Arc<AtomicBool>,
+    touched: [TouchedExtents; 2],
 }
 
 /// The size of a transfer.
@@ -94,6 +95,7 @@ impl Transfer {
         );
         let plan = Plan::new(source, destination, request.pairs, request.layers)?;
         let (bytes, pieces) = (plan.bytes(), plan.pieces());
+        let touched = touched(source, destination, &plan);
         let engine = match path {
             Path::Memcpy => Engine::Host(host::HostCopy::prepare(source, destination, &plan)?),
             Path::CudaCopy => Engine::Cuda(cuda::CudaCopy::prepare(source, destination, &plan)?),
@@ -102,7 +104,7 @@ impl Transfer {
             }
         };
         let completion = Arc::new(Completion::new(bytes, request.queue));
-        Ok(Self { path, bytes, pieces, engine, completion, busy: Arc::default() })
+        Ok(Self { path, bytes, pieces, engine, completion, busy: Arc::default(), touched })
     }
 
     /// Starts it, or starts it again.
@@ -110,8 +112,10 @@ impl Transfer {
         if let Engine::Nixl(requests) = &self.engine {
             requests.ensure_reachable()?;
         }
+        let [source, destination] = &self.touched;
+        let held = [source.hold()?, destination.hold()?];
         ensure!(!self.busy.swap(true, Ordering::AcqRel), Busy, "the transfer is in flight");
-        let run = completion::Run::start(self.completion.clone(), self.busy.clone());
+        let run = completion::Run::start(self.completion.clone(), self.busy.clone(), held);
         match &self.engine {
             Engine::Host(copy) => {
                 copy.submit(run);
@@ -158,6 +162,16 @@ impl Transfer {
     pub fn duration(&self) -> Duration {
         self.completion.duration()
     }
+}
+
+/// What either side must have memory for while the transfer runs.
+fn touched(source: &Layout, destination: &Layout, plan: &Plan) -> [TouchedExtents; 2] {
+    let moves = || plan.moves(source.placement(), destination.placement());
+    [
+        source.touched_extents(moves().map(|each| (each.source_region, each.source, each.size))),
+        destination
+            .touched_extents(moves().map(|each| (each.destination_region, each.destination, each.size))),
+    ]
 }
 
 fn choose(source: &Layout, destination: &Layout) -> Result<Path> {

@@ -30,8 +30,15 @@ struct Prepared {
     agent: Arc<Agent>,
     recipe: Recipe,
     /// Made by the first run, on the agent's thread: the caller need not wait for that.
-    made: Mutex<Vec<RequestId>>,
+    made: Mutex<Made>,
     notification: Option<Vec<u8>>,
+}
+
+/// Requests, and the generation of the memory they were made for.
+#[derive(Default)]
+struct Made {
+    generation: u64,
+    requests: Vec<RequestId>,
 }
 
 impl NixlMove {
@@ -79,9 +86,10 @@ impl NixlMove {
 
 impl Drop for Prepared {
     fn drop(&mut self) {
-        let made = std::mem::take(self.made.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner()));
-        if !made.is_empty() {
-            self.agent.defer(move |driver| made.into_iter().for_each(|id| driver.release_request(id)));
+        let made = self.made.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let requests = std::mem::take(&mut made.requests);
+        if !requests.is_empty() {
+            self.agent.defer(move |driver| requests.into_iter().for_each(|id| driver.release_request(id)));
         }
     }
 }
@@ -94,13 +102,15 @@ impl Prepared {
         }
     }
 
-    /// The requests, made if no run has made them before.
+    /// The requests, made if no run has made them before, or for other memory than there is now.
     fn requests(&self, driver: &mut Driver) -> Result<VecDeque<RequestId>> {
         let mut made = self.made.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if made.is_empty() {
-            *made = self.recipe.make(driver)?;
+        let generation = self.recipe.generation();
+        if made.requests.is_empty() || made.generation != generation {
+            made.requests.drain(..).for_each(|id| driver.release_request(id));
+            *made = Made { generation, requests: self.recipe.make(driver)? };
         }
-        Ok(made.iter().copied().collect())
+        Ok(made.requests.iter().copied().collect())
     }
 }
 

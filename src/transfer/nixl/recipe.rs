@@ -43,6 +43,10 @@ impl Recipe {
     /// Prepared lists save listing the spans, but every unit of every run has to be named: few large moves are
     /// cheaper to list.
     fn chosen_unit(&self) -> Option<Unit> {
+        // A list of all units would name memory that an elastic layout does not have.
+        if self.local.is_elastic() {
+            return None;
+        }
         let unit = self.plan.unit();
         let units = self.plan.bytes() / unit.size(&self.local);
         let fits = [&self.local, &self.remote].iter().all(|layout| unit.count(layout) <= MOST_UNITS);
@@ -129,6 +133,11 @@ impl Recipe {
         Ok(())
     }
 
+    /// How often the memory behind either side has changed.
+    pub fn generation(&self) -> u64 {
+        self.local.generation() + self.remote.generation()
+    }
+
     /// Source and destination.
     pub fn sides(&self) -> (&Layout, &Layout) {
         if self.reads { (&self.remote, &self.local) } else { (&self.local, &self.remote) }
@@ -146,7 +155,11 @@ impl Recipe {
                     chunks.push(Vec::new());
                     filled = 0;
                 }
-                let size = (each.size - offset).min(REQUEST_BYTES - filled);
+                // NIXL knows elastic memory extent by extent.
+                let here = source.bytes_to_extent_end(each.source_region, each.source + offset);
+                let there =
+                    destination.bytes_to_extent_end(each.destination_region, each.destination + offset);
+                let size = (each.size - offset).min(REQUEST_BYTES - filled).min(here).min(there);
                 if let Some(chunk) = chunks.last_mut() {
                     chunk.push(self.spans(&each, offset, size));
                 }

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Layouts on elastic memory: blocks that never straddle an extent, and memory for the blocks in use.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Layout;
+use super::config::{BlockDim, Dimensions, LayoutKind};
+use super::geometry::{Geometry, Placement};
+use crate::error::{Error, Result, Status, ensure};
+use crate::region::{ExtentHold, Region};
+
+/// What extents are made about as large as.
+const TARGET: u64 = 64 << 20;
+
+/// Extents that hold a whole number of blocks: pads the block stride as little as that takes, and answers the shape
+/// with the size of an extent.
+///
+/// With a block stride of s and a granularity of g the smallest such extent is the least common multiple of the two.
+/// Rounding s up to a power of two p makes it smaller; the smallest p is taken that brings it to the target.
+pub fn fit(dimensions: &Dimensions, kind: LayoutKind, granularity: u64) -> Result<(Geometry, u64)> {
+    let mut alignment = dimensions.alignment;
+    loop {
+        let geometry = Geometry::new(Dimensions { alignment, ..dimensions.clone() }, kind)?;
+        let stride = geometry.block_stride();
+        let smallest = granularity / common_divisor(stride, granularity);
+        match stride.checked_mul(smallest) {
+            Some(extent) if extent <= TARGET || alignment >= granularity => {
+                return Ok((geometry, extent * (TARGET / extent).max(1)));
+            }
+            Some(_) => alignment *= 2,
+            None => return Err(Error::new(Status::InvalidArgument, "a block is more than can be addressed")),
+        }
+    }
+}
+
+fn common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}
+
+/// Puts each region of a shape at a whole number of extents.
+pub fn place(geometry: Geometry, start: u64, extent: u64) -> Result<Placement> {
+    let step = region_step(&geometry, extent)?;
+    let bases = (0..geometry.num_regions() as u64).map(|region| start + region * step).collect();
+    Placement::new(geometry, bases)
+}
+
+/// Bytes to reserve for a shape.
+pub fn reserved_size(geometry: &Geometry, extent: u64) -> Result<u64> {
+    let size = region_step(geometry, extent)?.checked_mul(geometry.num_regions() as u64);
+    size.filter(|size| *size <= i64::MAX as u64).ok_or_else(too_large)
+}
+
+fn region_step(geometry: &Geometry, extent: u64) -> Result<u64> {
+    geometry.region_size().checked_next_multiple_of(extent).ok_or_else(too_large)
+}
+
+fn too_large() -> Error {
+    Error::new(Status::InvalidArgument, "the layout's size is more than 2^63 - 1 bytes")
+}
+
+/// Offsets and sizes, within one region, of what the first `blocks` blocks take.
+pub fn spans(geometry: &Geometry, blocks: u64) -> impl Iterator<Item = (u64, u64)> {
+    let planes = match geometry.kind() {
+        LayoutKind::LayerSeparate(BlockDim::Second) => geometry.dimensions().outer_dim,
+        _ => 1,
+    };
+    let (stride, outer_stride) = (geometry.block_stride(), geometry.outer_stride());
+    (0..planes).map(move |plane| (plane * outer_stride, blocks * stride)).filter(|(_, size)| *size > 0)
+}
+
+impl Layout {
+    /// Gives the first `blocks` blocks memory, and takes it from the others.
+    pub fn resize(&self, blocks: u64) -> Result<()> {
+        let most = self.geometry().dimensions().num_blocks;
+        ensure!(blocks <= most, OutOfRange, "{blocks} blocks asked, the layout was built for {most}");
+        let base = self.elastic_region()?;
+        let Some(memory) = base.elastic_memory() else { return Ok(()) };
+        let wanted: BTreeSet<usize> = self
+            .placement()
+            .bases()
+            .iter()
+            .flat_map(|start| {
+                let offset = start - memory.address();
+                spans(self.geometry(), blocks).flat_map(move |(at, size)| memory.touched(offset + at, size))
+            })
+            .collect();
+        let committed: BTreeSet<usize> = memory.committed().into_iter().collect();
+        let missing: Vec<_> = wanted.difference(&committed).copied().collect();
+        let unwanted: Vec<_> = committed.difference(&wanted).copied().collect();
+        if !missing.is_empty() {
+            base.commit_extents(&missing)?;
+        }
+        if !unwanted.is_empty() {
+            base.decommit_extents(&unwanted)?;
+        }
+        Ok(())
+    }
+
+    /// How often the memory behind its addresses has changed.
+    pub fn generation(&self) -> u64 {
+        self.elastic_regions().map(|memory| memory.generation()).sum()
+    }
+
+    /// Whether its memory grows and shrinks.
+    pub fn is_elastic(&self) -> bool {
+        self.elastic_regions().next().is_some()
+    }
+
+    /// Bytes from an address to the end of its extent.
+    pub fn bytes_to_extent_end(&self, region: u32, address: u64) -> u64 {
+        let region = self.regions().ok().and_then(|regions| regions.get(region as usize));
+        region.map_or(u64::MAX, |region| region.bytes_to_extent_end(address))
+    }
+
+    /// The extents that spans of its regions touch.
+    pub fn touched_extents(&self, spans: impl Iterator<Item = (u32, u64, u64)>) -> TouchedExtents {
+        if !self.is_elastic() {
+            return TouchedExtents(Vec::new());
+        }
+        let regions = self.regions().unwrap_or_default();
+        let mut touched = vec![BTreeSet::new(); regions.len()];
+        for (region, address, size) in spans {
+            if let Some(memory) = regions[region as usize].elastic_memory() {
+                touched[region as usize].extend(memory.touched(address - memory.address(), size));
+            }
+        }
+        let extents = |set: BTreeSet<usize>| Arc::new(set.into_iter().collect::<Vec<_>>());
+        TouchedExtents(regions.iter().cloned().zip(touched.into_iter().map(extents)).collect())
+    }
+
+    fn elastic_regions(&self) -> impl Iterator<Item = &crate::region::ElasticMemory> {
+        self.regions().unwrap_or_default().iter().filter_map(|region| region.elastic_memory())
+    }
+
+    /// The one elastic region that kvmem allocated for it.
+    fn elastic_region(&self) -> Result<&Arc<Region>> {
+        self.memory().elastic_base().ok_or_else(|| {
+            let message = "the layout does not lie on elastic memory that was allocated for it";
+            Error::new(Status::InvalidState, message)
+        })
+    }
+}
+
+/// Extents of a layout's regions that a transfer reads or writes.
+pub struct TouchedExtents(Vec<(Arc<Region>, Arc<Vec<usize>>)>);
+
+impl TouchedExtents {
+    /// Keeps all of them; refused where one has no memory.
+    pub fn hold(&self) -> Result<Vec<ExtentHold>> {
+        self.0.iter().map(|(region, extents)| ExtentHold::new(region, extents)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const GRANULARITY: u64 = 2 << 20;
+
+    proptest! {
+        #[test]
+        fn no_block_straddles_an_extent(
+            num_blocks in 1u64..200, num_layers in 1u64..40, outer_dim in 1u64..3, page_size in 1u64..65,
+            inner_dim in 1u64..2000, width in prop::sample::select(vec![1, 2, 4]),
+            kind in prop::sample::select(vec![
+                LayoutKind::FullyContiguous,
+                LayoutKind::LayerSeparate(BlockDim::First),
+                LayoutKind::LayerSeparate(BlockDim::Second),
+            ]),
+        ) {
+            let dimensions = Dimensions {
+                num_blocks, num_layers, outer_dim, page_size, inner_dim, dtype_width: width, alignment: 1,
+                num_heads: None,
+            };
+            let (geometry, extent) = fit(&dimensions, kind, GRANULARITY).unwrap();
+            prop_assert_eq!(extent % GRANULARITY, 0);
+            prop_assert_eq!(extent % geometry.block_stride(), 0);
+            prop_assert!(extent <= TARGET || geometry.block_stride() > TARGET / 2);
+            let plain = Geometry::new(dimensions, kind).unwrap();
+            let padding = geometry.block_stride() - plain.block_stride();
+            prop_assert!(padding < GRANULARITY, "a block is padded by less than the granularity");
+            for block in [0, num_blocks / 2, num_blocks - 1] {
+                for outer in 0..outer_dim {
+                    let (_, offset) = geometry.offset(block, 0, outer);
+                    prop_assert_eq!(offset / extent, (offset + geometry.piece_size() - 1) / extent);
+                }
+            }
+        }
+
+        #[test]
+        fn the_first_blocks_lie_in_their_spans(
+            num_blocks in 1u64..50, outer_dim in 1u64..3, blocks in 0u64..50, second in any::<bool>(),
+        ) {
+            let blocks = blocks.min(num_blocks);
+            let kind = LayoutKind::LayerSeparate(if second { BlockDim::Second } else { BlockDim::First });
+            let dimensions = Dimensions {
+                num_blocks, num_layers: 2, outer_dim, page_size: 16, inner_dim: 100, dtype_width: 2, alignment: 1,
+                num_heads: None,
+            };
+            let (geometry, _) = fit(&dimensions, kind, GRANULARITY).unwrap();
+            let spans: Vec<_> = spans(&geometry, blocks).collect();
+            for block in 0..blocks {
+                for outer in 0..outer_dim {
+                    let (_, offset) = geometry.offset(block, 0, outer);
+                    let end = offset + geometry.piece_size();
+                    prop_assert!(spans.iter().any(|(at, size)| *at <= offset && end <= at + size));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Elastic memory: addresses for the most there may be, memory for what is in use.
+//!
+//! It grows and shrinks in extents. One extent is one allocation of the driver's, one mapping and one NIXL
+//! registration: UCX exports no more than the first mapping of what it is given. Addresses never change; the
+//! generation counts every change of what lies behind one.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::cuda::vmm::{Access, Granularity, Location, Mapping, Memory, Properties, Range};
+use crate::error::{Result, ensure};
+
+/// An extent that is not asked for otherwise: growth costs by the extent, not by the byte.
+const EXTENT: u64 = 64 << 20;
+
+/// What to reserve.
+#[derive(Clone, Debug, Default)]
+pub struct ElasticConfig {
+    /// The most bytes there may be; rounded up to whole extents.
+    pub size: u64,
+    /// Bytes of an extent, a multiple of the granularity; 0 for 64 MiB.
+    pub extent_size: u64,
+    /// The device, as CUDA_VISIBLE_DEVICES orders them.
+    pub ordinal: i32,
+}
+
+/// Reserved addresses, and the extents that have memory.
+pub struct ElasticMemory {
+    range: Arc<Range>,
+    properties: Properties,
+    ordinal: i32,
+    extent_size: u64,
+    extents: Mutex<Vec<Option<Extent>>>,
+    generation: AtomicU64,
+}
+
+struct Extent {
+    mapping: Arc<Mapping>,
+    holds: usize,
+}
+
+/// New extents, mapped but not yet part of the region: dropped, they are gone again.
+pub struct Growth {
+    /// Index of each.
+    pub extents: Vec<usize>,
+    mappings: Vec<Arc<Mapping>>,
+}
+
+impl ElasticMemory {
+    /// Reserves addresses. Nothing has memory yet.
+    pub fn reserve(config: &ElasticConfig) -> Result<Self> {
+        let properties = properties(config.ordinal)?;
+        let granularity = properties.granularity(Granularity::Recommended)?;
+        let extent_size = if config.extent_size == 0 { EXTENT } else { config.extent_size };
+        ensure!(
+            extent_size.is_multiple_of(granularity),
+            InvalidArgument,
+            "an extent of {extent_size} bytes is no multiple of the granularity {granularity}"
+        );
+        ensure!(config.size > 0, InvalidArgument, "an elastic region of 0 bytes can't be made");
+        let size = config.size.checked_next_multiple_of(extent_size).filter(|size| *size <= i64::MAX as u64);
+        ensure!(size.is_some(), InvalidArgument, "{} bytes are more than can be addressed", config.size);
+        let range = Range::reserve(size.unwrap_or_default(), granularity)?;
+        let count = (range.size() / extent_size) as usize;
+        let extents = Mutex::new((0..count).map(|_| None).collect());
+        Ok(Self {
+            range,
+            properties,
+            ordinal: config.ordinal,
+            extent_size,
+            extents,
+            generation: AtomicU64::new(0),
+        })
+    }
+
+    /// Its first address.
+    pub fn address(&self) -> u64 {
+        self.range.address()
+    }
+
+    /// Its bytes when all of it has memory.
+    pub fn size(&self) -> u64 {
+        self.range.size()
+    }
+
+    /// The device's ordinal.
+    pub fn ordinal(&self) -> i32 {
+        self.ordinal
+    }
+
+    /// Bytes of an extent.
+    pub fn extent_size(&self) -> u64 {
+        self.extent_size
+    }
+
+    /// How often what lies behind an address has changed.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The extents that have memory, in order.
+    pub fn committed(&self) -> Vec<usize> {
+        let extents = self.extents();
+        extents.iter().enumerate().filter(|(_, extent)| extent.is_some()).map(|(index, _)| index).collect()
+    }
+
+    /// Address and size of an extent.
+    pub fn span(&self, extent: usize) -> (u64, u64) {
+        (self.address() + extent as u64 * self.extent_size, self.extent_size)
+    }
+
+    /// The extents that a span within the region touches.
+    pub fn touched(&self, offset: u64, size: u64) -> std::ops::Range<usize> {
+        let first = offset / self.extent_size;
+        let end = (offset + size).div_ceil(self.extent_size);
+        first as usize..end as usize
+    }
+
+    /// Creates and maps those of `wanted` that have no memory yet: all of them, or none.
+    pub fn grow(&self, wanted: &[usize]) -> Result<Growth> {
+        let missing: Vec<_> = {
+            let extents = self.extents();
+            wanted.iter().copied().filter(|index| extents[*index].is_none()).collect()
+        };
+        let mut mappings = Vec::with_capacity(missing.len());
+        for extent in &missing {
+            let memory = Memory::create(self.extent_size, self.properties)?;
+            let mapping = Mapping::create(&self.range, *extent as u64 * self.extent_size, &memory)?;
+            mapping.set_access(self.ordinal, Access::ReadWrite)?;
+            mappings.push(mapping);
+        }
+        Ok(Growth { extents: missing, mappings })
+    }
+
+    /// Makes new extents part of the region.
+    pub fn add(&self, growth: Growth) {
+        let mut extents = self.extents();
+        if !growth.extents.is_empty() {
+            self.generation.fetch_add(1, Ordering::AcqRel);
+        }
+        for (index, mapping) in growth.extents.into_iter().zip(growth.mappings) {
+            extents[index] = Some(Extent { mapping, holds: 0 });
+        }
+    }
+
+    /// Takes extents out of the region; their memory goes when the result is dropped. Refused, whole, where one is a
+    /// hole or in use.
+    pub fn take(&self, unwanted: &[usize]) -> Result<Vec<Arc<Mapping>>> {
+        let mut extents = self.extents();
+        for index in unwanted {
+            let (offset, size) = (*index as u64 * self.extent_size, self.extent_size);
+            let Some(extent) = &extents[*index] else {
+                crate::error::fail!(InvalidState, "the {size} bytes at offset {offset} are not committed");
+            };
+            ensure!(extent.holds == 0, Busy, "a transfer in flight uses the {size} bytes at offset {offset}");
+        }
+        if !unwanted.is_empty() {
+            self.generation.fetch_add(1, Ordering::AcqRel);
+        }
+        Ok(unwanted.iter().filter_map(|index| extents[*index].take()).map(|extent| extent.mapping).collect())
+    }
+
+    /// Keeps extents until the hold is dropped; refused where one has no memory.
+    pub(super) fn hold(&self, wanted: &[usize]) -> Result<()> {
+        let mut extents = self.extents();
+        for index in wanted {
+            ensure!(
+                extents[*index].is_some(),
+                InvalidState,
+                "the {} bytes at offset {} of the elastic region are not committed",
+                self.extent_size,
+                *index as u64 * self.extent_size
+            );
+        }
+        for index in wanted {
+            extents[*index].iter_mut().for_each(|extent| extent.holds += 1);
+        }
+        Ok(())
+    }
+
+    pub(super) fn release(&self, held: &[usize]) {
+        let mut extents = self.extents();
+        for index in held {
+            extents[*index].iter_mut().for_each(|extent| extent.holds -= 1);
+        }
+    }
+
+    fn extents(&self) -> MutexGuard<'_, Vec<Option<Extent>>> {
+        self.extents.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// The granularity that extents on a device are multiples of.
+pub fn granularity(ordinal: i32) -> Result<u64> {
+    properties(ordinal)?.granularity(Granularity::Recommended)
+}
+
+/// Memory that can be shared and, where the device can, registered for RDMA: neither can be added later.
+fn properties(ordinal: i32) -> Result<Properties> {
+    let device = crate::cuda::Device::get(ordinal)?;
+    Ok(Properties {
+        location: Location::Device(ordinal),
+        posix_fd: device.exports_posix_fd(),
+        fabric: false,
+        rdma: device.registers_vmm(),
+    })
+}

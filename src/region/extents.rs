@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What an elastic region has of its memory now: growing, shrinking, and holding what is in use.
+
+use std::sync::{Arc, MutexGuard};
+
+use super::elastic::ElasticMemory;
+use super::{Backing, Region};
+use crate::error::{Error, Result, Status, ensure};
+use crate::nixl::Descriptor;
+
+impl Region {
+    /// The elastic memory behind it, if it is that.
+    pub fn elastic_memory(&self) -> Option<&ElasticMemory> {
+        match self.root() {
+            Backing::Elastic(memory) => Some(memory),
+            _ => None,
+        }
+    }
+
+    /// Gives `size` bytes at `offset` memory, in whole extents; what has some keeps it. All of it, or none.
+    pub fn commit(&self, offset: u64, size: u64) -> Result<()> {
+        let memory = self.resizable(offset, size)?;
+        self.commit_extents(&memory.touched(offset, size).collect::<Vec<_>>())
+    }
+
+    /// Takes the memory of `size` bytes at `offset` away, in whole extents.
+    pub fn decommit(&self, offset: u64, size: u64) -> Result<()> {
+        let memory = self.resizable(offset, size)?;
+        let extent = memory.extent_size();
+        ensure!(
+            offset.is_multiple_of(extent) && size.is_multiple_of(extent),
+            InvalidArgument,
+            "{size} bytes at offset {offset} are no whole extents of {extent} bytes"
+        );
+        self.decommit_extents(&memory.touched(offset, size).collect::<Vec<_>>())
+    }
+
+    /// Gives extents memory, and makes it known to the agents that know the region.
+    pub fn commit_extents(&self, wanted: &[usize]) -> Result<()> {
+        let _resizing = self.resizing();
+        let memory = self.elastic_memory().ok_or_else(not_elastic)?;
+        let growth = memory.grow(wanted)?;
+        let added: Vec<_> =
+            growth.extents.iter().map(|extent| self.extent_descriptor(memory, *extent)).collect();
+        let registrations = self.registrations();
+        for (index, registration) in registrations.iter().enumerate() {
+            if let Err(error) = registration.extend(&added) {
+                for extended in &registrations[..index] {
+                    extended.reduce(&added)?;
+                }
+                return Err(error);
+            }
+        }
+        memory.add(growth);
+        Ok(())
+    }
+
+    /// Takes extents away, from the agents that know them first. Refused while one is in use.
+    pub fn decommit_extents(&self, unwanted: &[usize]) -> Result<()> {
+        let _resizing = self.resizing();
+        let memory = self.elastic_memory().ok_or_else(not_elastic)?;
+        let taken = memory.take(unwanted)?;
+        let removed: Vec<_> = unwanted.iter().map(|extent| self.extent_descriptor(memory, *extent)).collect();
+        for registration in self.registrations() {
+            if let Err(error) = registration.reduce(&removed) {
+                // NIXL may still use what it failed to let go of: it is never unmapped.
+                std::mem::forget(taken);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// What NIXL knows it as: each extent that has memory, or the region as one.
+    pub fn descriptors(&self) -> Vec<Descriptor> {
+        match &self.backing {
+            Backing::Elastic(memory) => {
+                memory.committed().into_iter().map(|extent| self.extent_descriptor(memory, extent)).collect()
+            }
+            _ => vec![self.descriptor()],
+        }
+    }
+
+    /// Bytes from `address` to the end of its extent; no bound where the memory is one piece.
+    pub fn bytes_to_extent_end(&self, address: u64) -> u64 {
+        self.elastic_memory().map_or(u64::MAX, |memory| {
+            memory.extent_size() - (address - memory.address()) % memory.extent_size()
+        })
+    }
+
+    /// Nothing grows, shrinks or is registered while this is held.
+    pub(super) fn resizing(&self) -> MutexGuard<'_, ()> {
+        self.resizing.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn resizable(&self, offset: u64, size: u64) -> Result<&ElasticMemory> {
+        let Backing::Elastic(memory) = &self.backing else { return Err(not_elastic()) };
+        ensure!(size > 0, InvalidArgument, "0 bytes can't be committed or decommitted");
+        ensure!(
+            offset.checked_add(size).is_some_and(|end| end <= memory.size()),
+            OutOfRange,
+            "{size} bytes at offset {offset} reach past the {} bytes that were reserved",
+            memory.size()
+        );
+        Ok(memory)
+    }
+
+    fn extent_descriptor(&self, memory: &ElasticMemory, extent: usize) -> Descriptor {
+        let (address, size) = memory.span(extent);
+        Descriptor { address, size, ..self.descriptor() }
+    }
+}
+
+fn not_elastic() -> Error {
+    Error::new(
+        Status::InvalidArgument,
+        "the region is not elastic, or a view of one: commit through the region itself",
+    )
+}
+
+/// Extents of a region that are in use: they stay until this is dropped.
+pub struct ExtentHold {
+    region: Arc<Region>,
+    extents: Arc<Vec<usize>>,
+}
+
+impl ExtentHold {
+    /// Holds extents; refused where one has no memory.
+    pub fn new(region: &Arc<Region>, extents: &Arc<Vec<usize>>) -> Result<Self> {
+        region.elastic_memory().map_or(Ok(()), |memory| memory.hold(extents))?;
+        Ok(Self { region: region.clone(), extents: extents.clone() })
+    }
+}
+
+impl Drop for ExtentHold {
+    fn drop(&mut self) {
+        if let Some(memory) = self.region.elastic_memory() {
+            memory.release(&self.extents);
+        }
+    }
+}
