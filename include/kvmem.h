@@ -435,7 +435,7 @@ typedef struct {
     uint64_t flags;
     /// Bytes, at least 1. In a layout's options 0: the layout says.
     uint64_t size;
-    /// Bytes of one page lock, a multiple of the page size; 0 for 1 GiB.
+    /// Bytes of one page lock, a multiple of the page size; 0 for 512 MiB.
     uint64_t chunk_size;
     /// Who is asked between chunks; may be NULL. Not called for a layout.
     kvmem_progress_callback progress;

@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 
 use super::context::Context;
-use crate::error::{Result, fail};
+use crate::error::Result;
 use crate::log::log;
 
 /// CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP: for every context, and mapped.
@@ -17,30 +17,13 @@ pub struct PageLock {
 }
 
 impl PageLock {
-    /// Page-locks `size` bytes at `address` in chunks of at most `chunk` bytes: some drivers refuse one of half a TB.
-    /// `prepare` is called with offset and length before each chunk. `go_on` is asked after each chunk with the bytes
-    /// done; a no takes everything back.
-    pub fn new(
-        context: Context,
-        address: usize,
-        size: usize,
-        chunk: usize,
-        mut prepare: impl FnMut(usize, usize) -> Result<()>,
-        mut go_on: impl FnMut(u64) -> bool,
-    ) -> Result<Self> {
-        let mut this = Self { context, chunks: Vec::new() };
-        for offset in (0..size).step_by(chunk.max(1)) {
-            let length = chunk.min(size - offset);
-            prepare(offset, length)?;
-            this.lock(address + offset, length)?;
-            if !go_on((offset + length) as u64) {
-                fail!(Cancelled, "page-locking was cancelled after {} of {size} bytes", offset + length);
-            }
-        }
-        Ok(this)
+    /// A lock of nothing yet.
+    pub fn new(context: Context) -> Self {
+        Self { context, chunks: Vec::new() }
     }
 
-    fn lock(&mut self, address: usize, length: usize) -> Result<()> {
+    /// Page-locks one more chunk. It must stay mapped until this value is dropped.
+    pub fn add(&mut self, address: usize, length: usize) -> Result<()> {
         let driver = self.context.driver();
         let _entered = self.context.enter()?;
         // SAFETY: mapped memory of the caller's of this file; it stays mapped until this value is dropped.

@@ -287,6 +287,7 @@ unsafe fn allocation(options: &kvmem_layout_options) -> Result<Allocation> {
         options.disk.is_null(),
         options.pinned.is_null(),
         options.device.is_null(),
+        options.elastic.is_null(),
     ];
     let given = given.iter().filter(|is_null| !**is_null).count();
     ensure!(

@@ -232,6 +232,7 @@ fn describe(region: &Region) -> kvmem_region_info {
         Backing::System(memory) => describe_pages(memory, &mut info),
         Backing::Pinned(memory) => {
             describe_pages(memory.memory(), &mut info);
+            info.flags |= if memory.fell_back() { KVMEM_REGION_HUGE_PAGE_FALLBACK } else { 0 };
             info.device_id = memory.ordinal();
         }
         Backing::Elastic(memory) => info.page_size = memory.extent_size(),

@@ -88,7 +88,7 @@ pub struct kvmem_pinned_options {
     pub flags: u64,
     /// Bytes, at least 1. In a layout's options 0: the layout says.
     pub size: u64,
-    /// Bytes of one page lock, a multiple of the page size; 0 for 1 GiB.
+    /// Bytes of one page lock, a multiple of the page size; 0 for 512 MiB.
     pub chunk_size: u64,
     /// Who is asked between chunks; may be NULL. Not called for a layout.
     pub progress: kvmem_progress_callback,

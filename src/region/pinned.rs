@@ -10,15 +10,15 @@ use super::numa::Placement;
 use super::system::{HugePages, SystemConfig, SystemMemory};
 use crate::cuda::host::PageLock;
 use crate::cuda::{Context, Device};
-use crate::error::{Result, ensure};
+use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 
 /// A chunk that is not asked for otherwise: one page lock of half a TB fails on some drivers.
-const CHUNK: u64 = 1 << 30;
+const CHUNK: u64 = 512 << 20;
 /// Pages are touched in slices of this size, so that a stall is noticed.
-const SLICE: usize = 256 << 20;
+const SLICE: usize = 512 << 20;
 /// A slice that takes longer waits for the kernel to make huge pages: the rest does without.
-const STALL: Duration = Duration::from_secs(1);
+const STALL: Duration = Duration::from_secs(2);
 /// Threads that are not asked for otherwise; more gain little.
 const MOST_THREADS: usize = 8;
 
@@ -36,7 +36,7 @@ pub struct PinnedConfig {
     pub numa_node: Option<u32>,
     /// Threads that touch its pages; 0 for as many as there are cores, up to 8.
     pub threads: u32,
-    /// Bytes of one page lock; 0 for 1 GiB.
+    /// Bytes of one page lock; 0 for 512 MiB.
     pub chunk: u64,
     /// Ordinary pages only.
     pub no_huge_pages: bool,
@@ -48,6 +48,7 @@ pub struct PinnedMemory {
     _lock: PageLock,
     memory: SystemMemory,
     ordinal: i32,
+    fell_back: bool,
 }
 
 impl PinnedMemory {
@@ -61,26 +62,27 @@ impl PinnedMemory {
             "a page lock of {chunk} bytes is no multiple of the page size {page}"
         );
         let device = Device::get(config.ordinal)?;
-        let context = Context::retain(device)?;
-        let mut memory = SystemMemory::allocate(&system_config(config, device))?;
-        let (address, size) = (memory.address(), memory.size());
+        let memory = SystemMemory::allocate(&system_config(config, device))?;
+        let mut lock = PageLock::new(Context::retain(device)?);
         let threads = if config.threads == 0 { default_threads() } else { config.threads };
-        let mut huge = !config.no_huge_pages;
-        let prepare = |offset: usize, length: usize| {
-            for slice in (offset..offset + length).step_by(SLICE) {
-                let began = Instant::now();
-                memory.prefault(slice, SLICE.min(offset + length - slice), threads)?;
-                if huge && began.elapsed() > STALL {
-                    log!(Warn, "making huge pages stalls; ordinary ones from byte {slice} on");
-                    memory.give_up_huge_pages(slice);
-                    huge = false;
-                }
-            }
+        let touching = Touching { memory: &memory, threads, huge: !config.no_huge_pages };
+        let fell_back = touching.ahead_of(chunk as usize, |offset, length| {
+            lock.add(memory.address() + offset, length)?;
+            let done = offset + length;
+            ensure!(
+                progress(done as u64, memory.size() as u64),
+                Cancelled,
+                "pinning was cancelled after {done} of {} bytes",
+                memory.size()
+            );
             Ok(())
-        };
-        let go_on = |done| progress(done, size as u64);
-        let lock = PageLock::new(context, address, size, chunk as usize, prepare, go_on)?;
-        Ok(Self { _lock: lock, memory, ordinal: config.ordinal })
+        })?;
+        Ok(Self { _lock: lock, memory, ordinal: config.ordinal, fell_back })
+    }
+
+    /// Whether making huge pages was given up.
+    pub fn fell_back(&self) -> bool {
+        self.fell_back || self.memory.fell_back()
     }
 
     /// The host memory.
@@ -91,6 +93,72 @@ impl PinnedMemory {
     /// The device it serves.
     pub fn ordinal(&self) -> i32 {
         self.ordinal
+    }
+}
+
+/// Touching pages: the slow part, so it runs ahead of the page locks.
+struct Touching<'a> {
+    memory: &'a SystemMemory,
+    threads: u32,
+    huge: bool,
+}
+
+impl Touching<'_> {
+    /// Calls `with_chunk` for each chunk once its pages are there, while those of the next are touched. Answers
+    /// whether huge pages were given up.
+    fn ahead_of(
+        mut self,
+        chunk: usize,
+        mut with_chunk: impl FnMut(usize, usize) -> Result<()>,
+    ) -> Result<bool> {
+        let size = self.memory.size();
+        let chunks = (0..size).step_by(chunk).map(|offset| (offset, chunk.min(size - offset)));
+        let (ready, touched) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let (ahead, wanted) = (chunks.clone(), self.huge);
+            let toucher = std::thread::Builder::new().spawn_scoped(scope, move || {
+                for (offset, length) in ahead {
+                    let done = self.touch(offset, length);
+                    // Nobody waits any more after a failure or a cancellation.
+                    if done.is_err() || ready.send(()).is_err() {
+                        return done.map(|()| false);
+                    }
+                }
+                Ok(wanted && !self.huge)
+            });
+            let toucher = toucher.map_err(|error| {
+                Error::new(Status::OutOfMemory, format!("start a thread to touch pages: {error}"))
+            })?;
+            let mut locked = Ok(());
+            for (offset, length) in chunks {
+                // A toucher that failed says so when it is joined.
+                if touched.recv().is_err() {
+                    break;
+                }
+                locked = with_chunk(offset, length);
+                if locked.is_err() {
+                    break;
+                }
+            }
+            drop(touched);
+            let fell_back = toucher.join().unwrap_or_else(|_| {
+                Err(Error::new(Status::Panic, "the thread that touches pages panicked"))
+            })?;
+            locked.map(|()| fell_back)
+        })
+    }
+
+    fn touch(&mut self, offset: usize, length: usize) -> Result<()> {
+        for slice in (offset..offset + length).step_by(SLICE) {
+            let began = Instant::now();
+            self.memory.prefault(slice, SLICE.min(offset + length - slice), self.threads)?;
+            if self.huge && began.elapsed() > STALL {
+                log!(Warn, "making huge pages stalls; ordinary ones from byte {slice} on");
+                self.memory.give_up_huge_pages(slice);
+                self.huge = false;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -113,17 +113,20 @@ impl SystemMemory {
         prefault::touch(self.address() + offset, size, self.page_size, threads)
     }
 
-    /// Asks for ordinary pages from `offset` on.
-    pub fn give_up_huge_pages(&mut self, offset: usize) {
-        let rest = self.mapping.size - offset.min(self.mapping.size);
-        // SAFETY: advice about a part of our own mapping.
-        let _ = unsafe { madvise((self.address() + offset) as *mut c_void, rest, Advice::LinuxNoHugepage) };
-        self.fell_back = true;
-    }
-
     /// How many of its bytes lie on transparent huge pages now.
     pub fn transparent_huge_bytes(&self) -> u64 {
         pages::transparent_huge_bytes(self.address(), self.mapping.size)
+    }
+
+    /// Asks for ordinary pages from `offset` on.
+    pub fn give_up_huge_pages(&self, offset: usize) {
+        let rest = self.mapping.size - offset.min(self.mapping.size);
+        // SAFETY: advice about a part of our own mapping.
+        let advised =
+            unsafe { madvise((self.address() + offset) as *mut c_void, rest, Advice::LinuxNoHugepage) };
+        if let Err(errno) = advised {
+            log!(Warn, "ask for ordinary pages: {errno}");
+        }
     }
 }
 
