@@ -28,7 +28,6 @@ static void log_and_libraries(void) {
     INVALID(kvmem_nixl_get_path, path, sizeof(path), NULL);
     size_t size = 0;
     INVALID_KEEPS(size, kvmem_nixl_get_path, NULL, sizeof(path), &size);
-    INVALID(kvmem_cuda_get_info, NULL);
 }
 
 static void blobs(void) {

@@ -3,6 +3,7 @@
 #include "kv.h"
 
 #include "harness.h"
+#include "regions.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -100,11 +101,7 @@ void kv_model_open(kv_side *side, const kvmem_layout_config *config, uint32_t se
 
 static void adopt_regions(kv_side *side) {
     for (size_t i = 0; i < side->num_regions; i++) {
-        kvmem_adopt_options options;
-        kvmem_adopt_options_init(&options, sizeof(options));
-        options.address = side->memory + side->starts[i];
-        options.size = kv_region_size(&side->config);
-        EXPECT_OK(kvmem_region_adopt_host(&options, &side->regions[i], ERR));
+        side->regions[i] = region_adopt(side->memory + side->starts[i], kv_region_size(&side->config));
     }
 }
 

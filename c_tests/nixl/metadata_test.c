@@ -75,22 +75,28 @@ static uint32_t free_port(void) {
     return ntohs(address.sin_port);
 }
 
-static kvmem_agent *listening_agent(const char *name, uint32_t port) {
+/* Between finding a port and listening on it somebody may take it: then another one is tried. */
+static kvmem_agent *listening_agent(const char *name, uint32_t *port) {
     kvmem_agent_options options;
     kvmem_agent_options_init(&options, sizeof(options));
     options.flags = KVMEM_AGENT_LISTEN_THREAD;
-    options.listen_port = port;
     options.listen_delay_us = 1000;
     kvmem_agent *agent = NULL;
-    EXPECT_OK(kvmem_agent_create(name, &options, &agent, ERR));
+    kvmem_status status = KVMEM_STATUS_NIXL;
+    for (int i = 0; i < 10 && status == KVMEM_STATUS_NIXL; i++) {
+        options.listen_port = *port = free_port();
+        status = kvmem_agent_create(name, &options, &agent, NULL);
+    }
+    CHECK_EQ(status, KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
     return agent;
 }
 
 static void metadata_is_fetched_by_address(void) {
-    const uint32_t port = free_port();
-    kvmem_agent *far = listening_agent("far", port);
-    kvmem_agent *near = listening_agent("near", free_port());
+    uint32_t port = 0;
+    uint32_t near_port = 0;
+    kvmem_agent *far = listening_agent("far", &port);
+    kvmem_agent *near = listening_agent("near", &near_port);
     EXPECT_OK(kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", port, PATIENCE, ERR));
     EXPECT_OK(kvmem_agent_check_remote_metadata(near, "far", ERR));
     kvmem_agent_destroy(near);
@@ -98,9 +104,10 @@ static void metadata_is_fetched_by_address(void) {
 }
 
 static void metadata_is_sent_by_address(void) {
-    const uint32_t port = free_port();
-    kvmem_agent *far = listening_agent("far", port);
-    kvmem_agent *near = listening_agent("near", free_port());
+    uint32_t port = 0;
+    uint32_t near_port = 0;
+    kvmem_agent *far = listening_agent("far", &port);
+    kvmem_agent *near = listening_agent("near", &near_port);
     EXPECT_OK(kvmem_agent_send_local_metadata(near, "127.0.0.1", port, ERR));
     const struct timespec pause = {0, 1000000};
     while (kvmem_agent_check_remote_metadata(far, "near", NULL) != KVMEM_STATUS_OK) {
@@ -111,7 +118,8 @@ static void metadata_is_sent_by_address(void) {
 }
 
 static void nobody_at_the_address_is_an_error_in_time(void) {
-    kvmem_agent *near = listening_agent("near", free_port());
+    uint32_t near_port = 0;
+    kvmem_agent *near = listening_agent("near", &near_port);
     const kvmem_status status =
         kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", free_port(), MILLISECONDS(500), ERR);
     CHECK(status == KVMEM_STATUS_TIMED_OUT || status == KVMEM_STATUS_NIXL);
@@ -123,7 +131,8 @@ static void nobody_at_the_address_is_an_error_in_time(void) {
 }
 
 static void impossible_addresses_are_refused(void) {
-    kvmem_agent *near = listening_agent("near", free_port());
+    uint32_t near_port = 0;
+    kvmem_agent *near = listening_agent("near", &near_port);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "65536",
                    kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", 65536, 0, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "65536",

@@ -2,6 +2,7 @@
 // Regions known to agents: once each, held while in use, and gone from NIXL before their memory is freed.
 #include "agents.h"
 #include "harness.h"
+#include "regions.h"
 
 #include <string.h>
 
@@ -36,9 +37,7 @@ static kvmem_registration_info info_of(const kvmem_registration *registration) {
 }
 
 static uint32_t registration_count(const kvmem_region *region) {
-    kvmem_region_info info;
-    EXPECT_OK(kvmem_region_get_info(region, &info, ERR));
-    return info.registration_count;
+    return region_info(region).registration_count;
 }
 
 static void a_registration_says_what_it_is(void) {
@@ -72,13 +71,11 @@ static void a_file_is_registered_by_its_descriptor(void) {
     options.size = MIB;
     kvmem_region *region = NULL;
     EXPECT_OK(kvmem_region_create_disk(&options, &region, ERR));
-    kvmem_region_info file;
-    EXPECT_OK(kvmem_region_get_info(region, &file, ERR));
     kvmem_registration *registration = register_with(region, agent);
     const kvmem_registration_info info = info_of(registration);
     CHECK_EQ(info.address, 0);
     CHECK_EQ(info.size, MIB);
-    CHECK_EQ(info.device_id, file.fd);
+    CHECK_EQ(info.device_id, region_info(region).fd);
     CHECK_EQ(info.memory_type, KVMEM_MEMORY_FILE);
     kvmem_registration_destroy(registration);
     kvmem_region_destroy(region);

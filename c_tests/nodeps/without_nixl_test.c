@@ -4,6 +4,7 @@
 #include "harness.h"
 #include "kv.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -48,18 +49,71 @@ static void what_needs_an_agent_says_so(void) {
     kvmem_agent_destroy(NULL);
 }
 
-/* On a machine with a GPU the driver is there, and the answer is another. */
+/* What every CUDA call answers: on a machine with a GPU the driver is there, and the answer is another. */
+static kvmem_status cuda_answer(void) {
+    return access("/dev/nvidiactl", F_OK) == 0 ? KVMEM_STATUS_OK : KVMEM_STATUS_UNAVAILABLE_CUDA;
+}
+
 static void cuda_is_unavailable(void) {
     kvmem_cuda_info info = {77, 77};
-    if (access("/dev/nvidiactl", F_OK) == 0) {
-        EXPECT_OK(kvmem_cuda_get_info(&info, ERR));
-        CHECK(info.device_count > 0);
-        return;
+    kvmem_cuda_device_info device_info;
+    bool can_access = false;
+    for (int call = 0; call < 2; call++) {
+        EXPECT(cuda_answer(), kvmem_cuda_get_info(&info, ERR));
+        EXPECT(cuda_answer(), kvmem_cuda_get_device_info(0, &device_info, ERR));
+        EXPECT(cuda_answer(), kvmem_cuda_can_access(0, 0, &can_access, ERR));
     }
-    EXPECT(KVMEM_STATUS_UNAVAILABLE_CUDA, kvmem_cuda_get_info(&info, ERR));
-    EXPECT(KVMEM_STATUS_UNAVAILABLE_CUDA, kvmem_cuda_get_info(&info, ERR)); /* again */
-    CHECK_EQ(info.driver_version, 77);
-    CHECK_EQ(info.device_count, 77);
+    if (cuda_answer() == KVMEM_STATUS_UNAVAILABLE_CUDA) {
+        CHECK_EQ(info.driver_version, 77);
+        CHECK_EQ(info.device_count, 77);
+    }
+}
+
+static void gpu_memory_is_unavailable(void) {
+    kvmem_pinned_options pinned;
+    kvmem_pinned_options_init(&pinned, sizeof(pinned));
+    pinned.size = 4096;
+    kvmem_region *region = NULL;
+    EXPECT(cuda_answer(), kvmem_region_create_pinned(&pinned, &region, ERR));
+    kvmem_region_destroy(region);
+    kvmem_device_options device;
+    kvmem_device_options_init(&device, sizeof(device));
+    device.size = 4096;
+    EXPECT(cuda_answer(), kvmem_region_create_device(&device, &region, ERR));
+    kvmem_region_destroy(region);
+    kvmem_elastic_options elastic;
+    kvmem_elastic_options_init(&elastic, sizeof(elastic));
+    elastic.size = 64 * MIB;
+    EXPECT(cuda_answer(), kvmem_region_create_elastic(&elastic, &region, ERR));
+    kvmem_region_destroy(region);
+}
+
+static void virtual_memory_is_unavailable(void) {
+    kvmem_vmm_options options;
+    kvmem_vmm_options_init(&options, sizeof(options));
+    options.size = 2 * MIB;
+    uint64_t granularity = 0;
+    kvmem_vmm_range *range = NULL;
+    kvmem_vmm_memory *memory = NULL;
+    EXPECT(cuda_answer(), kvmem_vmm_get_granularity(&options, KVMEM_GRANULARITY_MINIMUM, &granularity, ERR));
+    EXPECT(cuda_answer(), kvmem_vmm_range_create(2 * MIB, 0, &range, ERR));
+    EXPECT(cuda_answer(), kvmem_vmm_memory_create(&options, &memory, ERR));
+    kvmem_vmm_memory_destroy(memory);
+    kvmem_vmm_range_destroy(range);
+}
+
+/* Without a driver nothing is memory of a GPU; with one, this memory is not. */
+static void host_memory_is_not_taken_for_a_gpus(void) {
+    static unsigned char memory[4096];
+    kvmem_adopt_options options;
+    kvmem_adopt_options_init(&options, sizeof(options));
+    options.address = memory;
+    options.size = sizeof(memory);
+    kvmem_region *region = (kvmem_region *)memory;
+    const kvmem_status status = kvmem_region_adopt_device(&options, 0, &region, ERR);
+    const bool has_gpu = cuda_answer() == KVMEM_STATUS_OK;
+    CHECK_EQ(status, has_gpu ? KVMEM_STATUS_INVALID_ARGUMENT : KVMEM_STATUS_UNAVAILABLE_CUDA);
+    CHECK(region == NULL);
 }
 
 static void local_transfers_work(void) {
@@ -123,6 +177,9 @@ static const test_case cases[] = {
     CASE(agents_are_unavailable),
     CASE(what_needs_an_agent_says_so),
     CASE(cuda_is_unavailable),
+    CASE(gpu_memory_is_unavailable),
+    CASE(virtual_memory_is_unavailable),
+    CASE(host_memory_is_not_taken_for_a_gpus),
     CASE(local_transfers_work),
     CASE(local_regions_work),
     CASE(disk_transfers_say_what_is_missing),

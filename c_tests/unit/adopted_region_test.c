@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adopted memory and views: never freed by the library, released once, when the last holder has gone.
 #include "harness.h"
+#include "regions.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,12 +33,6 @@ static kvmem_region *adopt(int *releases) {
     return region;
 }
 
-static kvmem_region_info info_of(const kvmem_region *region) {
-    kvmem_region_info info;
-    EXPECT_OK(kvmem_region_get_info(region, &info, ERR));
-    return info;
-}
-
 static kvmem_region *view_of(const kvmem_region *parent, uint64_t offset, uint64_t size) {
     kvmem_region *view = NULL;
     EXPECT_OK(kvmem_region_create_view(parent, offset, size, &view, ERR));
@@ -48,7 +43,7 @@ static kvmem_region *view_of(const kvmem_region *parent, uint64_t offset, uint64
 static void adopted_memory_is_left_as_it_is(void) {
     memset(memory, 0x3C, sizeof(memory));
     kvmem_region *region = adopt(NULL);
-    const kvmem_region_info info = info_of(region);
+    const kvmem_region_info info = region_info(region);
     CHECK_EQ(info.address, (uintptr_t)memory);
     CHECK_EQ(info.size, sizeof(memory));
     CHECK_EQ(info.tier, KVMEM_TIER_SYSTEM);
@@ -74,7 +69,7 @@ static void views_keep_adopted_memory(void) {
     kvmem_region_destroy(region);
     kvmem_region_destroy(view);
     CHECK_EQ(releases, 0);
-    CHECK_EQ(info_of(inner).address, (uintptr_t)memory + 4196);
+    CHECK_EQ(region_info(inner).address, (uintptr_t)memory + 4196);
     kvmem_region_destroy(inner);
     CHECK_EQ(releases, 1);
 }
@@ -111,7 +106,7 @@ static void layouts_keep_adopted_memory(void) {
     EXPECT_OK(kvmem_layout_get_region(layout, 0, &again, ERR));
     kvmem_layout_destroy(layout);
     CHECK_EQ(releases, 0);
-    CHECK_EQ(info_of(again).address, (uintptr_t)memory);
+    CHECK_EQ(region_info(again).address, (uintptr_t)memory);
     kvmem_region_destroy(again);
     CHECK_EQ(releases, 1);
 }
@@ -135,13 +130,13 @@ static void a_failed_adoption_releases_nothing(void) {
 static void a_view_says_what_it_is(void) {
     kvmem_region *region = adopt(NULL);
     kvmem_region *view = view_of(region, 1, sizeof(memory) - 1);
-    const kvmem_region_info info = info_of(view);
+    const kvmem_region_info info = region_info(view);
     CHECK_EQ(info.origin, KVMEM_ORIGIN_VIEW);
     CHECK_EQ(info.tier, KVMEM_TIER_SYSTEM);
     CHECK_EQ(info.address, (uintptr_t)memory + 1);
     CHECK_EQ(info.size, sizeof(memory) - 1);
     kvmem_region *whole = view_of(region, 0, sizeof(memory));
-    CHECK_EQ(info_of(whole).size, sizeof(memory));
+    CHECK_EQ(region_info(whole).size, sizeof(memory));
     kvmem_region_destroy(whole);
     kvmem_region_destroy(view);
     kvmem_region_destroy(region);
@@ -184,12 +179,12 @@ static void a_view_of_a_file_begins_at_its_offset(void) {
     kvmem_region *file = NULL;
     EXPECT_OK(kvmem_region_create_disk(&options, &file, ERR));
     kvmem_region *view = view_of(file, 8192, 4096);
-    const kvmem_region_info info = info_of(view);
+    const kvmem_region_info info = region_info(view);
     CHECK_EQ(info.address, 8192);
-    CHECK_EQ(info.fd, info_of(file).fd);
+    CHECK_EQ(info.fd, region_info(file).fd);
     CHECK_EQ(info.tier, KVMEM_TIER_DISK);
     kvmem_region *inner = view_of(view, 512, 512);
-    CHECK_EQ(info_of(inner).address, 8704);
+    CHECK_EQ(region_info(inner).address, 8704);
     kvmem_region_destroy(file);
     EXPECT_OK(kvmem_region_sync(inner, ERR));
     kvmem_region_destroy(inner);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Regions on disk: nameless temporaries, the caller's files, and what happens to a file when things go wrong.
 #include "harness.h"
+#include "regions.h"
 #include "resources.h"
 
 #include <errno.h>
@@ -27,12 +28,6 @@ static kvmem_region *create(const kvmem_disk_options *options) {
     EXPECT_OK(kvmem_region_create_disk(options, &region, ERR));
     CHECK(region != NULL);
     return region;
-}
-
-static kvmem_region_info info_of(const kvmem_region *region) {
-    kvmem_region_info info;
-    EXPECT_OK(kvmem_region_get_info(region, &info, ERR));
-    return info;
 }
 
 /* Refused with this status, no region, and no file descriptor left open. */
@@ -65,7 +60,7 @@ static void a_temporary_has_no_name_and_goes_with_its_region(void) {
     kvmem_disk_options options = disk_options(MIB);
     options.directory = directory.path;
     kvmem_region *region = create(&options);
-    const kvmem_region_info info = info_of(region);
+    const kvmem_region_info info = region_info(region);
     CHECK(info.flags & KVMEM_REGION_TEMPORARY);
     CHECK_EQ(count_directory_entries(directory.path), 0);
     struct stat state;
@@ -83,7 +78,7 @@ static void a_temporary_has_no_name_and_goes_with_its_region(void) {
 static void info_says_what_it_is(void) {
     const kvmem_disk_options options = disk_options(MIB);
     kvmem_region *region = create(&options);
-    const kvmem_region_info info = info_of(region);
+    const kvmem_region_info info = region_info(region);
     CHECK_EQ(info.tier, KVMEM_TIER_DISK);
     CHECK_EQ(info.origin, KVMEM_ORIGIN_ALLOCATED);
     CHECK_EQ(info.address, 0);
@@ -101,7 +96,7 @@ static void info_says_what_it_is(void) {
 static void the_file_is_allocated_in_advance(void) {
     const kvmem_disk_options options = disk_options(4 * MIB);
     kvmem_region *region = create(&options);
-    const kvmem_region_info info = info_of(region);
+    const kvmem_region_info info = region_info(region);
     struct stat state;
     CHECK_EQ(fstat(info.fd, &state), 0);
     CHECK_EQ((info.flags & KVMEM_REGION_PREALLOCATED) != 0, (uint64_t)state.st_blocks * 512 >= 4 * MIB);
@@ -112,7 +107,7 @@ static void buffered_means_no_direct_io(void) {
     kvmem_disk_options options = disk_options(MIB);
     options.flags = KVMEM_DISK_BUFFERED;
     kvmem_region *region = create(&options);
-    const kvmem_region_info info = info_of(region);
+    const kvmem_region_info info = region_info(region);
     CHECK_EQ(info.flags & KVMEM_REGION_DIRECT_IO, 0);
     CHECK_EQ(info.alignment, 1);
     CHECK_EQ(fcntl(info.fd, F_GETFL) & O_DIRECT, 0);
@@ -125,7 +120,7 @@ static void a_named_file_stays_when_its_region_goes(void) {
     kvmem_disk_options options = disk_options(MIB);
     options.path = scratch_file(&directory, "cache");
     kvmem_region *region = create(&options);
-    CHECK_EQ(info_of(region).flags & KVMEM_REGION_TEMPORARY, 0);
+    CHECK_EQ(region_info(region).flags & KVMEM_REGION_TEMPORARY, 0);
     EXPECT_OK(kvmem_region_sync(region, ERR));
     kvmem_region_destroy(region);
     CHECK_EQ(count_open_files(), files);
@@ -214,7 +209,7 @@ static void a_file_system_in_memory_does_what_it_can(void) {
     options.directory = MEMORY_FILE_SYSTEM;
     const bool direct = takes_direct_io(MEMORY_FILE_SYSTEM);
     kvmem_region *region = create(&options);
-    const kvmem_region_info info = info_of(region);
+    const kvmem_region_info info = region_info(region);
     CHECK_EQ((info.flags & KVMEM_REGION_DIRECT_IO) != 0, direct);
     CHECK_EQ(pwrite(info.fd, "", 0, 0), 0);
     kvmem_region_destroy(region);
@@ -261,9 +256,9 @@ static void an_existing_file_is_opened_as_it_is(void) {
         options.path = path;
         options.flags = KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_BUFFERED;
         kvmem_region *region = create(&options);
-        CHECK_EQ(info_of(region).size, sizes[i] ? sizes[i] : sizeof(bytes));
+        CHECK_EQ(region_info(region).size, sizes[i] ? sizes[i] : sizeof(bytes));
         unsigned char read_back[sizeof(bytes)];
-        CHECK_EQ(pread(info_of(region).fd, read_back, sizeof(read_back), 0), sizeof(bytes));
+        CHECK_EQ(pread(region_info(region).fd, read_back, sizeof(read_back), 0), sizeof(bytes));
         CHECK_FILLED(read_back, 0x5A, sizeof(read_back));
         kvmem_region_destroy(region);
     }

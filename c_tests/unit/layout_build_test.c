@@ -2,6 +2,7 @@
 // What a layout refuses to be built from: impossible dimensions, regions that do not fit, mixed memory.
 #include "harness.h"
 #include "kv.h"
+#include "regions.h"
 #include "resources.h"
 
 #include <string.h>
@@ -103,16 +104,6 @@ static kvmem_layout_options region_options(const kvmem_layout_config *config, kv
     return options;
 }
 
-static kvmem_region *adopt(void *address, uint64_t size) {
-    kvmem_adopt_options options;
-    kvmem_adopt_options_init(&options, sizeof(options));
-    options.address = address;
-    options.size = size;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_adopt_host(&options, &region, ERR));
-    return region;
-}
-
 static void destroy_all(kvmem_region **regions, size_t count) {
     for (size_t i = 0; i < count; i++) {
         kvmem_region_destroy(regions[i]);
@@ -125,7 +116,7 @@ static void the_number_of_regions_is_exact(void) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     kvmem_region *regions[4];
     for (size_t i = 0; i < 4; i++) {
-        regions[i] = adopt(memory[i], sizeof(memory[i]));
+        regions[i] = region_adopt(memory[i], sizeof(memory[i]));
     }
     const size_t counts[] = {0, 1, 2, 4};
     for (size_t i = 0; i < NUM(counts); i++) {
@@ -137,7 +128,11 @@ static void the_number_of_regions_is_exact(void) {
 
 static void a_small_region_is_named_with_both_sizes(void) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]); /* 7 blocks x 2 x 48 bytes = 672 */
-    kvmem_region *regions[] = {adopt(memory[0], 672), adopt(memory[1], 671), adopt(memory[2], 672)};
+    kvmem_region *regions[] = {
+        region_adopt(memory[0], 672),
+        region_adopt(memory[1], 671),
+        region_adopt(memory[2], 672),
+    };
     const kvmem_layout_options options = region_options(&config, regions, 3);
     refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "region 1");
     CHECK_HAS(test_last_message(), "671");
@@ -147,7 +142,11 @@ static void a_small_region_is_named_with_both_sizes(void) {
 
 static void a_large_region_is_fine(void) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    kvmem_region *regions[] = {adopt(memory[0], 8192), adopt(memory[1], 672), adopt(memory[2], 673)};
+    kvmem_region *regions[] = {
+        region_adopt(memory[0], 8192),
+        region_adopt(memory[1], 672),
+        region_adopt(memory[2], 673),
+    };
     const kvmem_layout_options options = region_options(&config, regions, 3);
     kvmem_layout *layout = NULL;
     EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
@@ -162,7 +161,7 @@ static void mixed_memory_is_refused_naming_both(void) {
     disk.size = 8192;
     kvmem_region *file = NULL;
     EXPECT_OK(kvmem_region_create_disk(&disk, &file, ERR));
-    kvmem_region *regions[] = {adopt(memory[0], 8192), adopt(memory[1], 8192), file};
+    kvmem_region *regions[] = {region_adopt(memory[0], 8192), region_adopt(memory[1], 8192), file};
     const kvmem_layout_options options = region_options(&config, regions, 3);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "system");
     CHECK_HAS(test_last_message(), "disk");
@@ -172,7 +171,7 @@ static void mixed_memory_is_refused_naming_both(void) {
 static void a_region_off_the_alignment_is_refused(void) {
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
     config.alignment = 256;
-    kvmem_region *region = adopt(memory[0] + 128, 8000);
+    kvmem_region *region = region_adopt(memory[0] + 128, 8000);
     const kvmem_layout_options options = region_options(&config, &region, 1);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "256");
     kvmem_region_destroy(region);
@@ -180,7 +179,11 @@ static void a_region_off_the_alignment_is_refused(void) {
 
 static void overlapping_regions_are_refused(void) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    kvmem_region *regions[] = {adopt(memory[0], 672), adopt(memory[0] + 671, 672), adopt(memory[1], 672)};
+    kvmem_region *regions[] = {
+        region_adopt(memory[0], 672),
+        region_adopt(memory[0] + 671, 672),
+        region_adopt(memory[1], 672),
+    };
     const kvmem_layout_options options = region_options(&config, regions, 3);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "overlap");
     destroy_all(regions, 3);
@@ -188,7 +191,7 @@ static void overlapping_regions_are_refused(void) {
 
 static void a_missing_region_is_named(void) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    kvmem_region *regions[] = {adopt(memory[0], 672), NULL, adopt(memory[2], 672)};
+    kvmem_region *regions[] = {region_adopt(memory[0], 672), NULL, region_adopt(memory[2], 672)};
     const kvmem_layout_options options = region_options(&config, regions, 3);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "1");
     destroy_all(regions, 3);
@@ -200,7 +203,7 @@ static void the_source_and_what_it_needs_must_agree(void) {
     kvmem_system_options_init(&system, sizeof(system));
     kvmem_disk_options disk;
     kvmem_disk_options_init(&disk, sizeof(disk));
-    kvmem_region *region = adopt(memory[0], sizeof(memory[0]));
+    kvmem_region *region = region_adopt(memory[0], sizeof(memory[0]));
     kvmem_layout_options options = allocate_options(&config, &system);
     options.disk = &disk;
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "disk");
@@ -216,6 +219,11 @@ static void the_source_and_what_it_needs_must_agree(void) {
     options = region_options(&config, &region, 1);
     options.system = &system;
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "system");
+    kvmem_device_options device;
+    kvmem_device_options_init(&device, sizeof(device));
+    options = region_options(&config, &region, 1);
+    options.device = &device;
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "device");
     options = region_options(&config, &region, 1);
     options.source = KVMEM_LAYOUT_REGISTRATIONS;
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "does not take regions");

@@ -2,6 +2,7 @@
 // Where blocks lie: every address against the formula, from single queries, strides and allocated regions.
 #include "harness.h"
 #include "kv.h"
+#include "regions.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -140,11 +141,10 @@ static kvmem_layout *allocate_system(const kvmem_layout_config *config) {
     return layout;
 }
 
-static kvmem_region_info region_info(const kvmem_layout *layout, size_t index) {
+static kvmem_region_info nth_region_info(const kvmem_layout *layout, size_t index) {
     kvmem_region *region = NULL;
     EXPECT_OK(kvmem_layout_get_region(layout, index, &region, ERR));
-    kvmem_region_info info;
-    EXPECT_OK(kvmem_region_get_info(region, &info, ERR));
+    const kvmem_region_info info = region_info(region);
     kvmem_region_destroy(region);
     return info;
 }
@@ -158,7 +158,7 @@ static void allocated_regions_follow_each_other(void) {
             kvmem_layout *layout = allocate_system(&config);
             uint64_t regions[KV_MAX_REGIONS];
             for (size_t i = 0; i < kv_num_regions(&config); i++) {
-                const kvmem_region_info info = region_info(layout, i);
+                const kvmem_region_info info = nth_region_info(layout, i);
                 regions[i] = info.address;
                 CHECK_EQ(info.size, kv_region_size(&config));
                 CHECK_EQ(info.address % step, 0);
@@ -193,7 +193,7 @@ static void allocated_memory_is_zeroed(void) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     kvmem_layout *layout = allocate_system(&config);
     for (size_t i = 0; i < config.num_layers; i++) {
-        const kvmem_region_info info = region_info(layout, i);
+        const kvmem_region_info info = nth_region_info(layout, i);
         CHECK_FILLED((void *)(uintptr_t)info.address, 0, info.size);
     }
     kvmem_layout_destroy(layout);
@@ -214,7 +214,7 @@ static void disk_layouts_answer_file_offsets(void) {
         EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
         uint64_t regions[KV_MAX_REGIONS];
         for (size_t i = 0; i < kv_num_regions(&config); i++) {
-            regions[i] = region_info(layout, i).address;
+            regions[i] = nth_region_info(layout, i).address;
             CHECK_EQ(regions[i], i * ((kv_region_size(&config) + 511) / 512 * 512));
         }
         check_pieces(layout, &config, regions);
@@ -222,7 +222,7 @@ static void disk_layouts_answer_file_offsets(void) {
         EXPECT_OK(kvmem_layout_get_info(layout, &info, ERR));
         CHECK_EQ(info.tier, KVMEM_TIER_DISK);
         CHECK_EQ(info.memory_type, KVMEM_MEMORY_FILE);
-        CHECK_EQ(info.device_id, region_info(layout, 0).fd);
+        CHECK_EQ(info.device_id, nth_region_info(layout, 0).fd);
         kvmem_layout_destroy(layout);
     }
 }

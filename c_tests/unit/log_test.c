@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The log callback: who is called, with what, at which levels, and that it may call back.
 #include "harness.h"
+#include "regions.h"
 #include "resources.h"
 
 #include <stdatomic.h>
@@ -36,9 +37,7 @@ static void fall_back(void) {
     options.huge_page_size = 2 * MIB;
     kvmem_region *region = NULL;
     EXPECT_OK(kvmem_region_create_system(&options, &region, ERR));
-    kvmem_region_info info;
-    EXPECT_OK(kvmem_region_get_info(region, &info, ERR));
-    CHECK(info.flags & KVMEM_REGION_HUGE_PAGE_FALLBACK);
+    CHECK(region_info(region).flags & KVMEM_REGION_HUGE_PAGE_FALLBACK);
     kvmem_region_destroy(region);
 }
 

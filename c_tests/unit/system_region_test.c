@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Regions of system memory: zeroed, page-aligned, huge pages, NUMA, prefault, and gone when destroyed.
 #include "harness.h"
+#include "regions.h"
 #include "resources.h"
 
 #include <stdio.h>
@@ -21,12 +22,6 @@ static kvmem_region *create(const kvmem_system_options *options) {
     return region;
 }
 
-static kvmem_region_info info_of(const kvmem_region *region) {
-    kvmem_region_info info;
-    EXPECT_OK(kvmem_region_get_info(region, &info, ERR));
-    return info;
-}
-
 static void refuse(const kvmem_system_options *options, kvmem_status status, const char *part) {
     kvmem_region *region = (kvmem_region *)&region;
     EXPECT_MESSAGE(status, part, kvmem_region_create_system(options, &region, ERR));
@@ -38,7 +33,7 @@ static void memory_is_zeroed_aligned_and_writable(void) {
     for (size_t i = 0; i < NUM(sizes); i++) {
         const kvmem_system_options options = system_options(sizes[i]);
         kvmem_region *region = create(&options);
-        const kvmem_region_info info = info_of(region);
+        const kvmem_region_info info = region_info(region);
         unsigned char *bytes = (unsigned char *)(uintptr_t)info.address;
         CHECK_EQ(info.size, sizes[i]);
         CHECK_EQ(info.address % 4096, 0);
@@ -52,7 +47,7 @@ static void memory_is_zeroed_aligned_and_writable(void) {
 static void info_says_what_it_is(void) {
     const kvmem_system_options options = system_options(10000);
     kvmem_region *region = create(&options);
-    const kvmem_region_info info = info_of(region);
+    const kvmem_region_info info = region_info(region);
     CHECK_EQ(info.tier, KVMEM_TIER_SYSTEM);
     CHECK_EQ(info.origin, KVMEM_ORIGIN_ALLOCATED);
     CHECK_EQ(info.page_size, 4096);
@@ -73,7 +68,7 @@ static void info_says_what_it_is(void) {
 static void destroying_unmaps(void) {
     const kvmem_system_options options = system_options(8 * MIB);
     kvmem_region *region = create(&options);
-    const uint64_t address = info_of(region).address;
+    const uint64_t address = region_info(region).address;
     CHECK(is_mapped(address));
     kvmem_region_destroy(region);
     CHECK(!is_mapped(address));
@@ -108,7 +103,7 @@ static void huge_pages_are_had_or_their_fallback_is_visible(void) {
     kvmem_system_options options = system_options(4 * MIB);
     options.huge_page_size = 2 * MIB;
     kvmem_region *region = create(&options);
-    const kvmem_region_info info = info_of(region);
+    const kvmem_region_info info = region_info(region);
     if (ready_huge_pages() >= 2) {
         CHECK_EQ(info.page_size, 2 * MIB);
         CHECK_EQ(info.flags, 0);
@@ -140,9 +135,9 @@ static void transparent_huge_pages_are_counted(void) {
     kvmem_system_options options = system_options(8 * MIB);
     options.flags = KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES;
     kvmem_region *region = create(&options);
-    CHECK_EQ(info_of(region).transparent_huge_bytes, 0); /* nothing is touched yet */
-    memset((void *)(uintptr_t)info_of(region).address, 1, 8 * MIB);
-    const kvmem_region_info info = info_of(region);
+    CHECK_EQ(region_info(region).transparent_huge_bytes, 0); /* nothing is touched yet */
+    memset((void *)(uintptr_t)region_info(region).address, 1, 8 * MIB);
+    const kvmem_region_info info = region_info(region);
     CHECK_EQ(info.transparent_huge_bytes % (2 * MIB), 0);
     CHECK(info.transparent_huge_bytes <= info.size);
     kvmem_region_destroy(region);
@@ -154,7 +149,7 @@ static void a_numa_node_that_exists_is_bound(void) {
     options.numa_node = 0;
     options.prefault_threads = 1;
     kvmem_region *region = create(&options);
-    CHECK_EQ(info_of(region).numa_node, 0);
+    CHECK_EQ(region_info(region).numa_node, 0);
     kvmem_region_destroy(region);
 }
 
@@ -182,7 +177,7 @@ static void prefault_makes_every_page_resident(void) {
         kvmem_system_options options = system_options(4 * MIB + 1);
         options.prefault_threads = threads[i];
         kvmem_region *region = create(&options);
-        const kvmem_region_info info = info_of(region);
+        const kvmem_region_info info = region_info(region);
         CHECK_EQ(count_resident_pages(info.address, info.size), 1025);
         CHECK_FILLED((void *)(uintptr_t)info.address, 0, info.size);
         kvmem_region_destroy(region);
@@ -192,7 +187,7 @@ static void prefault_makes_every_page_resident(void) {
 static void without_prefault_no_page_is_resident(void) {
     const kvmem_system_options options = system_options(4 * MIB);
     kvmem_region *region = create(&options);
-    CHECK_EQ(count_resident_pages(info_of(region).address, 4 * MIB), 0);
+    CHECK_EQ(count_resident_pages(region_info(region).address, 4 * MIB), 0);
     kvmem_region_destroy(region);
 }
 

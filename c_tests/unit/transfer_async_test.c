@@ -3,9 +3,9 @@
 #include "gate.h"
 #include "harness.h"
 #include "kv.h"
+#include "regions.h"
 #include "resources.h"
 
-#include <pthread.h>
 #include <string.h>
 
 static const kvmem_block_pair pairs[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7}};
@@ -155,42 +155,10 @@ static void destroyed_in_flight_it_still_arrives(void) {
     clean_up(&flight);
 }
 
-static pthread_mutex_t release_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t release_happened = PTHREAD_COND_INITIALIZER;
-static int releases;
-
-static void note_release(void *user_data) {
-    (void)user_data;
-    pthread_mutex_lock(&release_lock);
-    releases++;
-    pthread_cond_broadcast(&release_happened);
-    pthread_mutex_unlock(&release_lock);
-}
-
-static int releases_so_far(void) {
-    pthread_mutex_lock(&release_lock);
-    const int count = releases;
-    pthread_mutex_unlock(&release_lock);
-    return count;
-}
-
-static void await_releases(int count) {
-    pthread_mutex_lock(&release_lock);
-    while (releases < count) {
-        pthread_cond_wait(&release_happened, &release_lock);
-    }
-    pthread_mutex_unlock(&release_lock);
-}
-
 /* The memory of one side, adopted a second time with a release callback, under a layout of its own. */
 static kvmem_layout *layout_with_release(kv_side *side) {
-    kvmem_region *region = NULL;
-    kvmem_adopt_options adopt;
-    kvmem_adopt_options_init(&adopt, sizeof(adopt));
-    adopt.address = side->memory + side->starts[0];
-    adopt.size = kv_region_size(&side->config);
-    adopt.release = note_release;
-    EXPECT_OK(kvmem_region_adopt_host(&adopt, &region, ERR));
+    kvmem_region *region =
+        region_adopt_noting_release(side->memory + side->starts[0], kv_region_size(&side->config));
     kvmem_layout_options options;
     kvmem_layout_options_init(&options, sizeof(options));
     options.config = &side->config;

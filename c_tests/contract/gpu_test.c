@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// The GPU functions: NULL in every pointer slot, handles of the wrong kind, values that are none. They are
+// refused before the driver is asked, so with a GPU and without one alike.
+#include "contract.h"
+
+static _Alignas(4096) unsigned char memory[4096];
+
+static void questions(void) {
+    INVALID(kvmem_cuda_get_info, NULL);
+    INVALID(kvmem_cuda_get_device_info, 0, NULL);
+    INVALID(kvmem_cuda_can_access, 0, 0, NULL);
+}
+
+static void regions(void) {
+    kvmem_pinned_options pinned;
+    kvmem_device_options device;
+    kvmem_elastic_options elastic;
+    kvmem_adopt_options adopt;
+    kvmem_pinned_options_init(&pinned, sizeof(pinned));
+    kvmem_device_options_init(&device, sizeof(device));
+    kvmem_elastic_options_init(&elastic, sizeof(elastic));
+    kvmem_adopt_options_init(&adopt, sizeof(adopt));
+    kvmem_pinned_options_init(NULL, sizeof(pinned));
+    kvmem_device_options_init(NULL, sizeof(device));
+    kvmem_elastic_options_init(NULL, sizeof(elastic));
+    pinned.size = device.size = elastic.size = adopt.size = 4096;
+    adopt.address = memory;
+    kvmem_region *region = NULL;
+    INVALID_NULLS(region, kvmem_region_create_pinned, NULL, &region);
+    INVALID(kvmem_region_create_pinned, &pinned, NULL);
+    INVALID_NULLS(region, kvmem_region_create_device, NULL, &region);
+    INVALID(kvmem_region_create_device, &device, NULL);
+    INVALID_NULLS(region, kvmem_region_create_elastic, NULL, &region);
+    INVALID(kvmem_region_create_elastic, &elastic, NULL);
+    INVALID_NULLS(region, kvmem_region_adopt_device, NULL, 0, &region);
+    INVALID(kvmem_region_adopt_device, &adopt, 0, NULL);
+}
+
+static void what_is_not_elastic_does_not_grow(void) {
+    kvmem_elastic_info info;
+    INVALID(kvmem_region_commit, NULL, 0, 4096);
+    INVALID(kvmem_region_decommit, NULL, 0, 4096);
+    INVALID_KEEPS(info, kvmem_region_get_elastic_info, NULL, &info);
+    INVALID(kvmem_layout_resize, NULL, 1);
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kv_side side;
+    kv_side_open(&side, &config, NULL, 1);
+    INVALID(kvmem_region_commit, side.regions[0], 0, 4096);
+    INVALID(kvmem_region_decommit, side.regions[0], 0, 4096);
+    INVALID_KEEPS(info, kvmem_region_get_elastic_info, side.regions[0], &info);
+    INVALID(kvmem_region_get_elastic_info, side.regions[0], NULL);
+    REFUSED(KVMEM_STATUS_INVALID_STATE, kvmem_layout_resize, side.layout, 1);
+    kv_side_check(&side);
+    kv_side_close(&side);
+}
+
+static void virtual_memory(void) {
+    kvmem_vmm_options options;
+    kvmem_vmm_options_init(&options, sizeof(options));
+    kvmem_vmm_options_init(NULL, sizeof(options));
+    options.size = 2 * MIB;
+    uint64_t granularity = 0;
+    INVALID_KEEPS(granularity, kvmem_vmm_get_granularity, NULL, KVMEM_GRANULARITY_MINIMUM, &granularity);
+    INVALID_KEEPS(granularity, kvmem_vmm_get_granularity, &options, 99, &granularity);
+    INVALID(kvmem_vmm_get_granularity, &options, KVMEM_GRANULARITY_MINIMUM, NULL);
+    INVALID(kvmem_vmm_range_create, 2 * MIB, 0, NULL);
+    kvmem_vmm_memory *created = NULL;
+    INVALID_NULLS(created, kvmem_vmm_memory_create, NULL, &created);
+    INVALID(kvmem_vmm_memory_create, &options, NULL);
+    int32_t fd = 0;
+    INVALID_KEEPS(fd, kvmem_vmm_memory_export_fd, NULL, &fd);
+    kvmem_vmm_range_destroy(NULL);
+    kvmem_vmm_memory_destroy(NULL);
+}
+
+static void virtual_mappings(void) {
+    kvmem_vmm_mapping *mapping = NULL;
+    INVALID_NULLS(mapping, kvmem_vmm_mapping_create, NULL, 0, NULL, &mapping);
+    INVALID(kvmem_vmm_mapping_create, NULL, 0, NULL, NULL);
+    uint64_t address = 0;
+    uint64_t size = 0;
+    INVALID_KEEPS(address, kvmem_vmm_range_get_span, NULL, &address, &size);
+    INVALID_KEEPS(size, kvmem_vmm_mapping_get_span, NULL, &address, &size);
+    uint32_t access = 0;
+    INVALID(kvmem_vmm_mapping_set_access, NULL, 0, KVMEM_ACCESS_READ_WRITE);
+    INVALID_KEEPS(access, kvmem_vmm_mapping_get_access, NULL, 0, &access);
+    kvmem_vmm_mapping_destroy(NULL);
+}
+
+static const test_case cases[] = {
+    CASE(questions),
+    CASE(regions),
+    CASE(what_is_not_elastic_does_not_grow),
+    CASE(virtual_memory),
+    CASE(virtual_mappings),
+};
+TEST_MAIN

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fills in good options of every kind, and hands them to the call that takes them.
+#include "subjects.h"
+
+#include <stdbool.h>
+#include <unistd.h>
+
+world subjects_world;
+
+static void fill_system(void *options) {
+    kvmem_system_options *system = options;
+    kvmem_system_options_init(system, sizeof(*system));
+    system->size = 4096;
+}
+
+static kvmem_status call_system(const void *options) {
+    kvmem_region *region = POISON;
+    const kvmem_status status = kvmem_region_create_system(options, &region, ERR);
+    kvmem_region_destroy(region);
+    return status;
+}
+
+static void fill_disk(void *options) {
+    kvmem_disk_options *disk = options;
+    kvmem_disk_options_init(disk, sizeof(*disk));
+    disk->size = 4096;
+}
+
+static kvmem_status call_disk(const void *options) {
+    kvmem_region *region = POISON;
+    const kvmem_status status = kvmem_region_create_disk(options, &region, ERR);
+    kvmem_region_destroy(region);
+    return status;
+}
+
+static void fill_pinned(void *options) {
+    kvmem_pinned_options *pinned = options;
+    kvmem_pinned_options_init(pinned, sizeof(*pinned));
+    pinned->size = 4096;
+}
+
+static kvmem_status call_pinned(const void *options) {
+    kvmem_region *region = POISON;
+    const kvmem_status status = kvmem_region_create_pinned(options, &region, ERR);
+    kvmem_region_destroy(region);
+    return status;
+}
+
+static void fill_device(void *options) {
+    kvmem_device_options *device = options;
+    kvmem_device_options_init(device, sizeof(*device));
+    device->size = 4096;
+}
+
+static kvmem_status call_device(const void *options) {
+    kvmem_region *region = POISON;
+    const kvmem_status status = kvmem_region_create_device(options, &region, ERR);
+    kvmem_region_destroy(region);
+    return status;
+}
+
+static void fill_vmm(void *options) {
+    kvmem_vmm_options *vmm = options;
+    kvmem_vmm_options_init(vmm, sizeof(*vmm));
+    vmm->size = 2 * MIB;
+}
+
+static kvmem_status call_vmm(const void *options) {
+    kvmem_vmm_memory *memory = POISON;
+    const kvmem_status status = kvmem_vmm_memory_create(options, &memory, ERR);
+    kvmem_vmm_memory_destroy(memory);
+    return status;
+}
+
+static void fill_elastic(void *options) {
+    kvmem_elastic_options *elastic = options;
+    kvmem_elastic_options_init(elastic, sizeof(*elastic));
+    elastic->size = 64 * MIB;
+}
+
+static kvmem_status call_elastic(const void *options) {
+    kvmem_region *region = POISON;
+    const kvmem_status status = kvmem_region_create_elastic(options, &region, ERR);
+    kvmem_region_destroy(region);
+    return status;
+}
+
+static void fill_adopt(void *options) {
+    kvmem_adopt_options *adopt = options;
+    kvmem_adopt_options_init(adopt, sizeof(*adopt));
+    adopt->address = &subjects_world;
+    adopt->size = sizeof(subjects_world);
+}
+
+static kvmem_status call_adopt(const void *options) {
+    kvmem_region *region = POISON;
+    const kvmem_status status = kvmem_region_adopt_host(options, &region, ERR);
+    kvmem_region_destroy(region);
+    return status;
+}
+
+static void fill_agent(void *options) {
+    kvmem_agent_options_init(options, sizeof(kvmem_agent_options));
+}
+
+static kvmem_status call_agent(const void *options) {
+    kvmem_agent *agent = POISON;
+    const kvmem_status status = kvmem_agent_create("optioned", options, &agent, ERR);
+    kvmem_agent_destroy(agent);
+    return status;
+}
+
+static void fill_config(void *options) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    memcpy(options, &config, sizeof(config));
+}
+
+static kvmem_status call_config(const void *options) {
+    kvmem_layout_requirements needs;
+    return kvmem_layout_get_requirements(options, &needs, ERR);
+}
+
+/* The same configuration, reached through the options of a layout. */
+static kvmem_status call_nested_config(const void *config) {
+    kvmem_system_options system;
+    kvmem_system_options_init(&system, sizeof(system));
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = config;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.system = &system;
+    kvmem_layout *layout = POISON;
+    const kvmem_status status = kvmem_layout_build(&options, &layout, ERR);
+    kvmem_layout_destroy(layout);
+    return status;
+}
+
+static void fill_layout(void *options) {
+    static kvmem_layout_config config;
+    config = kv_config(&kv_kinds[0]);
+    kvmem_layout_options *layout = options;
+    kvmem_layout_options_init(layout, sizeof(*layout));
+    layout->config = &config;
+    layout->source = KVMEM_LAYOUT_REGIONS;
+    layout->regions = &subjects_world.region;
+    layout->count = 1;
+}
+
+static kvmem_status call_layout(const void *options) {
+    kvmem_layout *layout = POISON;
+    const kvmem_status status = kvmem_layout_build(options, &layout, ERR);
+    kvmem_layout_destroy(layout);
+    return status;
+}
+
+static void fill_transfer(void *options) {
+    const kvmem_transfer_options transfer = world_transfer_options();
+    memcpy(options, &transfer, sizeof(transfer));
+}
+
+static kvmem_status call_transfer(const void *options) {
+    kvmem_transfer *transfer = POISON;
+    const kvmem_layout *layout = subjects_world.local.layout;
+    const kvmem_status status = kvmem_transfer_create(layout, layout, options, &transfer, ERR);
+    kvmem_transfer_destroy(transfer);
+    return status;
+}
+
+const subject subjects[] = {
+    {"system", sizeof(kvmem_system_options), fill_system, call_system, 7, false},
+    {"disk", sizeof(kvmem_disk_options), fill_disk, call_disk, 7, false},
+    {"pinned", sizeof(kvmem_pinned_options), fill_pinned, call_pinned, 3, true},
+    {"device", sizeof(kvmem_device_options), fill_device, call_device, 0, true},
+    {"elastic", sizeof(kvmem_elastic_options), fill_elastic, call_elastic, 0, true},
+    {"vmm", sizeof(kvmem_vmm_options), fill_vmm, call_vmm, 7, true},
+    {"adopt", sizeof(kvmem_adopt_options), fill_adopt, call_adopt, 0, false},
+    {"agent", sizeof(kvmem_agent_options), fill_agent, call_agent, 7, false},
+    {"config", sizeof(kvmem_layout_config), fill_config, call_config, UINT64_MAX, false},
+    {"nested config", sizeof(kvmem_layout_config), fill_config, call_nested_config, UINT64_MAX,
+     false},
+    {"layout", sizeof(kvmem_layout_options), fill_layout, call_layout, 0, false},
+    {"transfer", sizeof(kvmem_transfer_options), fill_transfer, call_transfer, 0, false},
+};
+
+const size_t num_subjects = NUM(subjects);
+
+const subject *subject_named(const char *name) {
+    for (size_t i = 0; i < num_subjects; i++) {
+        if (strcmp(subjects[i].name, name) == 0) {
+            return &subjects[i];
+        }
+    }
+    FAIL("no subject %s", name);
+}
+
+kvmem_status subject_good_answer(const subject *subject) {
+    const bool has_gpu = access("/dev/nvidiactl", F_OK) == 0;
+    return subject->needs_gpu && !has_gpu ? KVMEM_STATUS_UNAVAILABLE_CUDA : KVMEM_STATUS_OK;
+}
+
+unsigned char *subject_good_options(const subject *subject, size_t tail) {
+    unsigned char *options = test_allocate(subject->size + tail);
+    subject->fill(options);
+    return options;
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Adoption, info, and the count of releases behind a lock.
+#include "regions.h"
+
+#include "harness.h"
+
+#include <pthread.h>
+
+static pthread_mutex_t release_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t release_happened = PTHREAD_COND_INITIALIZER;
+static int releases;
+
+kvmem_region_info region_info(const kvmem_region *region) {
+    kvmem_region_info info;
+    EXPECT_OK(kvmem_region_get_info(region, &info, ERR));
+    return info;
+}
+
+static kvmem_region *adopt(void *address, uint64_t size, kvmem_release_callback release) {
+    kvmem_adopt_options options;
+    kvmem_adopt_options_init(&options, sizeof(options));
+    options.address = address;
+    options.size = size;
+    options.release = release;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_adopt_host(&options, &region, ERR));
+    CHECK(region != NULL);
+    return region;
+}
+
+kvmem_region *region_adopt(void *address, uint64_t size) {
+    return adopt(address, size, NULL);
+}
+
+kvmem_region *region_adopt_noting_release(void *address, uint64_t size) {
+    return adopt(address, size, note_release);
+}
+
+void note_release(void *user_data) {
+    (void)user_data;
+    pthread_mutex_lock(&release_lock);
+    releases++;
+    pthread_cond_broadcast(&release_happened);
+    pthread_mutex_unlock(&release_lock);
+}
+
+int releases_so_far(void) {
+    pthread_mutex_lock(&release_lock);
+    const int count = releases;
+    pthread_mutex_unlock(&release_lock);
+    return count;
+}
+
+void await_releases(int count) {
+    pthread_mutex_lock(&release_lock);
+    while (releases < count) {
+        pthread_cond_wait(&release_happened, &release_lock);
+    }
+    pthread_mutex_unlock(&release_lock);
+}

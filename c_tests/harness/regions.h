@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Regions in one line, and a release callback that can be waited for.
+#ifndef KVMEM_TEST_REGIONS_H
+#define KVMEM_TEST_REGIONS_H
+
+#include <kvmem.h>
+
+kvmem_region_info region_info(const kvmem_region *region);
+/* Memory of the test's as a region, without a release callback. */
+kvmem_region *region_adopt(void *address, uint64_t size);
+/* The same with note_release. */
+kvmem_region *region_adopt_noting_release(void *address, uint64_t size);
+
+/* Counts; it may run on any thread of the library's. */
+void note_release(void *user_data);
+int releases_so_far(void);
+/* Waits until there were so many. The process's deadline bounds the wait. */
+void await_releases(int count);
+
+#endif
