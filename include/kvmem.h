@@ -285,7 +285,7 @@ typedef struct kvmem_layout kvmem_layout;
 typedef struct kvmem_notifications kvmem_notifications;
 
 /// A queue of completions with an event fd. Transfers hold the queue they report to; none of their completions is
-/// lost, whatever their number.
+/// lost, whatever their number. A completion may come a moment after kvmem_transfer_wait has returned.
 ///
 /// Threads: all functions on one queue may run at once, except kvmem_queue_destroy.
 typedef struct kvmem_queue kvmem_queue;
@@ -1662,13 +1662,16 @@ kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer,
 kvmem_status kvmem_transfer_poll(const kvmem_transfer *transfer,
                                  kvmem_error **error);
 
-/// Waits for the last run. The waiting thread of a host copy copies along.
+/// Waits for the last run. The waiting thread of a host copy copies along, a MiB at a time, and looks at the clock in
+/// between.
 ///
 /// @param transfer a transfer
 /// @param timeout_ns nanoseconds to wait, or KVMEM_TIMEOUT_FOREVER
 /// @param error gets the failure of the run or of the wait; may be NULL
 /// @return as kvmem_transfer_poll, but KVMEM_STATUS_TIMED_OUT while it is still in flight
-kvmem_status kvmem_transfer_wait(const kvmem_transfer *transfer, uint64_t timeout_ns, kvmem_error **error);
+kvmem_status kvmem_transfer_wait(const kvmem_transfer *transfer,
+                                 uint64_t timeout_ns,
+                                 kvmem_error **error);
 
 /// Tells what a transfer does.
 ///

@@ -14,7 +14,7 @@ use crate::error::{Result, ensure};
 use crate::transfer::{Entry, Queue};
 
 /// A queue of completions with an event fd. Transfers hold the queue they report to; none of their completions is
-/// lost, whatever their number.
+/// lost, whatever their number. A completion may come a moment after kvmem_transfer_wait has returned.
 ///
 /// Threads: all functions on one queue may run at once, except kvmem_queue_destroy.
 pub struct kvmem_queue {

@@ -152,7 +152,8 @@ pub unsafe extern "C" fn kvmem_transfer_poll(
     }
 }
 
-/// Waits for the last run. The waiting thread of a host copy copies along.
+/// Waits for the last run. The waiting thread of a host copy copies along, a MiB at a time, and looks at the clock in
+/// between.
 ///
 /// @param transfer a transfer
 /// @param timeout_ns nanoseconds to wait, or KVMEM_TIMEOUT_FOREVER

@@ -12,6 +12,8 @@ use crate::region::{ExtentHold, Region};
 
 /// What extents are made about as large as.
 const TARGET: u64 = 64 << 20;
+/// A region that is smaller still grows in about this many steps.
+const STEPS: u64 = 8;
 
 /// Extents that hold a whole number of blocks: pads the block stride as little as that takes, and answers the shape
 /// with the size of an extent.
@@ -26,7 +28,8 @@ pub fn fit(dimensions: &Dimensions, kind: LayoutKind, granularity: u64) -> Resul
         let smallest = granularity / common_divisor(stride, granularity);
         match stride.checked_mul(smallest) {
             Some(extent) if extent <= TARGET || alignment >= granularity => {
-                return Ok((geometry, extent * (TARGET / extent).max(1)));
+                let wanted = TARGET.min(geometry.region_size() / STEPS);
+                return Ok((geometry, extent * (wanted / extent).max(1)));
             }
             Some(_) => alignment *= 2,
             None => return Err(Error::new(Status::InvalidArgument, "a block is more than can be addressed")),
