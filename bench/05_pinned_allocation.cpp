@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// Row 5: pinned memory, against cuMemHostAlloc; and its page lock alone, against the bare cuMemHostRegister.
+#include "common/clock.hpp"
+#include "common/gpu.hpp"
+#include "common/kv.hpp"
+#include "common/program.hpp"
+#include "reference/cuda.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <limits>
+#include <stdexcept>
+#include <time.h>
+
+namespace {
+
+using namespace bench;
+using region = std::unique_ptr<kvmem_region, kv::destroyer<kvmem_region_destroy>>;
+
+constexpr int device = 0;
+constexpr unsigned host_flags = cuda::host_portable | cuda::host_mapped; // what kvmem asks for too
+constexpr uint64_t gib = 1 << 30;
+
+uint64_t most_gib = 0; // the largest size; 0: what half of the free memory holds, at most 32
+
+region create_pinned(uint64_t size, uint32_t threads)
+{
+    kvmem_pinned_options options;
+    kvmem_pinned_options_init(&options, sizeof options);
+    options.size = size;
+    options.device = device;
+    options.threads = threads;
+    return kv::make<region>(kvmem_region_create_pinned, &options);
+}
+
+// The memory that create_pinned makes, of the same pages and from the same node, but not locked.
+region create_unlocked(const kvmem_region_info &like, uint32_t threads)
+{
+    kvmem_system_options options;
+    kvmem_system_options_init(&options, sizeof options);
+    options.flags = KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES;
+    options.size = like.size;
+    options.prefault_threads = threads;
+    if (like.numa_node >= 0) {
+        options.flags |= KVMEM_SYSTEM_NUMA_BIND;
+        options.numa_node = static_cast<uint32_t>(like.numa_node);
+    }
+    return kv::make<region>(kvmem_region_create_system, &options);
+}
+
+kvmem_region_info info_of(const region &memory)
+{
+    kvmem_region_info info{};
+    kv::call(kvmem_region_get_info, memory.get(), &info);
+    return info;
+}
+
+void *host_alloc(uint64_t size)
+{
+    void *memory = nullptr;
+    cuda::check(cuda::load().host_alloc(&memory, size, host_flags), "cuMemHostAlloc");
+    return memory;
+}
+
+uint64_t read_number(const char *path, const std::string &key = {})
+{
+    std::ifstream file(path);
+    std::string word;
+    uint64_t number = 0;
+    if (!key.empty())
+        while (file >> word && word != key)
+            ;
+    return file >> number ? number : std::numeric_limits<uint64_t>::max();
+}
+
+// What the kernel says can be had, and what is left of the control group's limit, if there is one.
+uint64_t free_bytes()
+{
+    const uint64_t machine = read_number("/proc/meminfo", "MemAvailable:") * 1024;
+    const uint64_t limit = read_number("/sys/fs/cgroup/memory.max");
+    const uint64_t used = read_number("/sys/fs/cgroup/memory.current");
+    return limit > used ? std::min(machine, limit - used) : machine;
+}
+
+std::vector<uint64_t> sizes(const options &chosen)
+{
+    if (chosen.quick)
+        return {64 << 20};
+    const uint64_t most = most_gib > 0 ? most_gib * gib : std::min(32 * gib, free_bytes() / 2);
+    std::vector<uint64_t> found;
+    for (uint64_t size = gib; size <= most; size *= 2)
+        found.push_back(size);
+    if (found.empty())
+        throw std::runtime_error("less than 2 GiB of memory are free; --most-gib 1 measures all the same");
+    return found;
+}
+
+int rounds(const options &chosen, uint64_t size) { return chosen.rounds(size <= 8 * gib ? 5 : 3); }
+
+samples milliseconds(const samples &nanoseconds)
+{
+    samples values;
+    for (double value : nanoseconds)
+        values.push_back(value * 1e-6);
+    return values;
+}
+
+struct subject {
+    uint64_t size;
+    uint32_t threads;
+    const char *timed;
+    const char *reference;
+};
+
+void add_row(results &found, const subject &what, const samples &ours_ns, const samples &reference_ns)
+{
+    const parameters measured = {{"MiB", what.size >> 20},
+                                 {"threads", what.threads},
+                                 {"timed", what.timed},
+                                 {"gpu", gpu_description(device)}};
+    found.add({"05-pinned-allocation", measured, milliseconds(ours_ns), what.reference,
+               milliseconds(reference_ns), {}, "ms"});
+}
+
+// A turn allocates and frees; it answers how long the first took, and adds both to `whole`.
+template <typename Allocate, typename Free>
+candidate allocation_turn(samples &whole, Allocate allocate, Free free)
+{
+    return [&whole, allocate, free] {
+        const double start = now_ns();
+        auto memory = allocate();
+        const double allocated = now_ns();
+        free(memory);
+        whole.push_back(now_ns() - start);
+        return allocated - start;
+    };
+}
+
+void measure_allocation(const options &chosen, uint64_t size, results &found)
+{
+    const uint32_t threads[] = {1, 4, 8, 16};
+    constexpr size_t reference = std::size(threads);
+    std::vector<samples> whole(reference + 1);
+    std::vector<candidate> candidates;
+    for (size_t ours = 0; ours < reference; ++ours)
+        candidates.push_back(allocation_turn(
+            whole[ours], [size, count = threads[ours]] { return create_pinned(size, count); },
+            [](region &memory) { memory.reset(); }));
+    candidates.push_back(allocation_turn(
+        whole[reference], [size] { return host_alloc(size); },
+        [](void *memory) { cuda::check(cuda::load().host_free(memory), "cuMemFreeHost"); }));
+    const std::vector<samples> allocation = alternate(rounds(chosen, size), candidates);
+    for (samples &turns : whole)
+        turns.erase(turns.begin()); // `alternate` does not count the first turn either
+
+    for (size_t ours = 0; ours < reference; ++ours) {
+        add_row(found, {size, threads[ours], "allocate", "cuMemHostAlloc"}, allocation[ours],
+                allocation[reference]);
+        add_row(found, {size, threads[ours], "allocate, free", "cuMemHostAlloc, cuMemFreeHost"},
+                whole[ours], whole[reference]);
+    }
+}
+
+struct cost {
+    double wall_ns;
+    double cpu_ns; // of the calling thread
+};
+
+double thread_cpu_ns()
+{
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) * 1e9 + static_cast<double>(time.tv_nsec);
+}
+
+template <typename Work> cost cost_of(Work &&work)
+{
+    const double cpu = thread_cpu_ns();
+    const double wall = time_ns(work);
+    return {wall, thread_cpu_ns() - cpu};
+}
+
+// kvmem locks pages only while it creates memory, so that part is told in two ways, both against one bare call on
+// memory of the same kind whose pages are there:
+// - CPU time of the calling thread: other threads touch the pages, this one maps, starts them, and locks;
+// - what is left of the whole creation after creating the same memory unlocked in the same turn.
+void measure_page_lock(const options &chosen, uint64_t size, results &found)
+{
+    constexpr uint32_t threads = 8;
+    samples ours_cpu, ours_left, bare_cpu, bare_wall;
+    for (int round = -1; round < rounds(chosen, size); ++round) {
+        region memory;
+        const cost pinned = cost_of([&] { memory = create_pinned(size, threads); });
+        const kvmem_region_info like = info_of(memory);
+        memory.reset();
+        const cost unlocked = cost_of([&] { memory = create_unlocked(like, threads); });
+        void *address = reinterpret_cast<void *>(info_of(memory).address);
+        const cost bare = cost_of([&] {
+            cuda::check(cuda::load().host_register(address, size, host_flags), "cuMemHostRegister");
+        });
+        cuda::check(cuda::load().host_unregister(address), "cuMemHostUnregister");
+        if (round < 0)
+            continue; // the first turn does not count
+        ours_cpu.push_back(pinned.cpu_ns);
+        ours_left.push_back(pinned.wall_ns - unlocked.wall_ns);
+        bare_cpu.push_back(bare.cpu_ns);
+        bare_wall.push_back(bare.wall_ns);
+    }
+    const char *bare = "cuMemHostRegister of pages that are there";
+    add_row(found, {size, threads, "page lock: CPU time of the calling thread", bare}, ours_cpu, bare_cpu);
+    add_row(found, {size, threads, "page lock: allocate less allocate unlocked", bare}, ours_left, bare_wall);
+}
+
+void measure(const options &chosen, results &found)
+{
+    warn_of_stand_in();
+    const cuda::current_device current(device);
+    for (uint64_t size : sizes(chosen)) {
+        measure_allocation(chosen, size, found);
+        measure_page_lock(chosen, size, found);
+    }
+}
+
+// Takes `--most-gib N` out of the arguments, which are as all benches have them otherwise.
+int take_most_gib(int argc, char **argv)
+{
+    char **end = argv + argc;
+    char **option = std::find(argv, end, std::string("--most-gib"));
+    if (option == end || option + 1 == end)
+        return argc;
+    most_gib = std::stoull(option[1]);
+    std::copy(option + 2, end, option);
+    return argc - 2;
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+    argc = take_most_gib(argc, argv);
+    return bench::run_program(argc, argv, measure);
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Row 9: how much later than raw NIXL, polled without pause, the end of a transfer is seen.
+#include "common/program.hpp"
+#include "common/two_sides.hpp"
+
+#include <cstdlib>
+#include <ctime>
+#include <poll.h>
+
+namespace {
+
+using namespace bench;
+
+constexpr uint64_t blocks = 64;
+constexpr uint64_t block_bytes = 16'384;
+constexpr const char *reference_name = "NIXL polled every 1 ms";
+
+void sleep_1_ms()
+{
+    const timespec pause = {0, 1'000'000};
+    nanosleep(&pause, nullptr);
+}
+
+kvmem_completion wait_on_queue(kvmem_queue *queue)
+{
+    kvmem_completion completion{};
+    size_t count = 0;
+    kv::call(kvmem_queue_wait, queue, uint64_t{30'000'000'000}, &completion, size_t{1}, &count);
+    return completion;
+}
+
+// As an event loop does it: asleep in poll(2) on the queue's fd, with whatever else it watches.
+kvmem_completion wait_on_fd(kvmem_queue *queue, int fd)
+{
+    pollfd watched = {fd, POLLIN, 0};
+    if (poll(&watched, 1, 30'000) != 1)
+        throw std::runtime_error("no event within 30 s");
+    kvmem_completion completion{};
+    size_t count = 0;
+    kv::call(kvmem_queue_poll, queue, &completion, size_t{1}, &count);
+    if (count != 1)
+        throw std::runtime_error("the event fd was readable, the queue empty");
+    return completion;
+}
+
+void check(const kvmem_completion &completion)
+{
+    if (completion.status != KVMEM_STATUS_OK)
+        throw std::runtime_error(kvmem_status_name(completion.status));
+}
+
+// Many transfers one after the other; the statistic of each series of `length`, in microseconds.
+samples by_series(const samples &all, double share, size_t length)
+{
+    samples result;
+    for (size_t first = 0; first + length <= all.size(); first += length) {
+        const double *start = all.data() + first;
+        result.push_back(percentile(samples(start, start + length), share) / 1000);
+    }
+    return result;
+}
+
+// Adjacent on both sides, so that ours becomes one descriptor, as the reference is.
+kv::pairs first_blocks(uint32_t count)
+{
+    kv::pairs pairs;
+    for (uint32_t block = 0; block < count; ++block)
+        pairs.push_back({block, block});
+    return pairs;
+}
+
+// Raw NIXL polled without pause, our three ways, NIXL polled every 1 ms: `count` transfers of each.
+std::vector<samples> time_ways(const two_sides &sides, const kv::pairs &pairs, int count)
+{
+    const kv::queue queue = kv::make<kv::queue>(kvmem_queue_create);
+    int32_t fd = -1;
+    kv::call(kvmem_queue_get_fd, queue.get(), &fd);
+    const kv::transfer plain = kv::make_transfer(sides.remote(), sides.local(), pairs);
+    const kv::transfer queued = kv::make_transfer(sides.remote(), sides.local(), pairs, {queue.get(), 1});
+    // Who polls without pause does better without NIXL's thread, who sleeps needs it.
+    const std::unique_ptr<nixl::agent> raw_agent = sides.make_reference("raw-initiator", false);
+    nixl::read_request raw = sides.read_as_one(*raw_agent, pairs.size() * block_bytes);
+    nixl::read_request polled = sides.read_as_one(sides.reference(), pairs.size() * block_bytes);
+
+    const host_view view = sides.view();
+    return alternate(count, {
+        checked(view, pairs, [&] { raw.post_and_poll(); }),
+        checked(view, pairs, [&] { kv::submit_and_wait(plain); }),
+        checked(view, pairs, [&] {
+            kv::submit(queued);
+            check(wait_on_queue(queue.get()));
+        }),
+        checked(view, pairs, [&] {
+            kv::submit(queued);
+            check(wait_on_fd(queue.get(), fd));
+        }),
+        checked(view, pairs, [&] {
+            polled.post();
+            while (!polled.done())
+                sleep_1_ms();
+        }),
+    });
+}
+
+struct transport {
+    const char *name;
+    const char *ucx_tls; // null: what UCX picks
+};
+
+void measure_size(const options &chosen, const two_sides &sides, const transport &there, uint32_t count,
+                  results &found)
+{
+    const size_t length = chosen.quick ? 50 : 500;
+    const int series = chosen.quick ? 2 : 5;
+    const std::vector<samples> taken =
+        time_ways(sides, first_blocks(count), static_cast<int>(length) * series);
+
+    const char *ways[] = {"kvmem_transfer_wait", "kvmem_queue_wait", "event fd and poll(2)"};
+    const std::pair<const char *, double> statistics[] = {{"p50", 0.5}, {"p99", 0.99}};
+    for (const auto &[statistic, share] : statistics)
+        for (size_t way = 0; way < 3; ++way)
+            found.add({"09-completion",
+                       {{"way", ways[way]},
+                        {"statistic", statistic},
+                        {"transport", there.name},
+                        {"bytes", count * block_bytes},
+                        {"ceiling_is", "raw NIXL, polled without pause"}},
+                       by_series(taken[way + 1], share, length),
+                       reference_name,
+                       by_series(taken[4], share, length),
+                       by_series(taken[0], share, length),
+                       "us"});
+}
+
+void measure(const options &chosen, results &found)
+{
+    for (const transport &there : {transport{"shared memory", nullptr}, transport{"tcp", "tcp"}}) {
+        // Read by UCX when an agent's backend is created, in this process and in the peer.
+        if (there.ucx_tls != nullptr)
+            setenv("UCX_TLS", there.ucx_tls, 1);
+        const two_sides sides({blocks, block_bytes}, true);
+        for (uint32_t count : {1u, 64u})
+            measure_size(chosen, sides, there, count, found);
+    }
+}
+
+} // namespace
+
+int main(int argc, char **argv) { return bench::run_program(argc, argv, measure, bench::serve_pool); }

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// kvmem as the benches use it: handles that destroy themselves, statuses that throw.
+#pragma once
+
+#include <kvmem.h>
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace kv {
+
+template <auto Destroy> struct destroyer {
+    template <typename Handle> void operator()(Handle *handle) const { Destroy(handle); }
+};
+
+using agent = std::unique_ptr<kvmem_agent, destroyer<kvmem_agent_destroy>>;
+using blob = std::unique_ptr<kvmem_blob, destroyer<kvmem_blob_destroy>>;
+using layout = std::unique_ptr<kvmem_layout, destroyer<kvmem_layout_destroy>>;
+using queue = std::unique_ptr<kvmem_queue, destroyer<kvmem_queue_destroy>>;
+using transfer = std::unique_ptr<kvmem_transfer, destroyer<kvmem_transfer_destroy>>;
+
+[[noreturn]] inline void fail(kvmem_status status, kvmem_error *error)
+{
+    std::string text = kvmem_status_name(status);
+    text += std::string(": ") + kvmem_error_message(error, nullptr);
+    kvmem_error_destroy(error);
+    throw std::runtime_error(text);
+}
+
+// Calls a function whose last parameter is the error; throws what it says.
+template <typename Function, typename... Arguments> void call(Function function, Arguments... arguments)
+{
+    kvmem_error *error = nullptr;
+    const kvmem_status status = function(arguments..., &error);
+    if (status != KVMEM_STATUS_OK)
+        fail(status, error);
+}
+
+// The same for a function that gives a handle before its error.
+template <typename Handle, typename Function, typename... Arguments>
+Handle make(Function function, Arguments... arguments)
+{
+    typename Handle::pointer handle = nullptr;
+    call(function, arguments..., &handle);
+    return Handle(handle);
+}
+
+using pairs = std::vector<kvmem_block_pair>;
+
+struct completion_target {
+    kvmem_queue *queue = nullptr;
+    uint64_t user_data = 0;
+};
+
+// With UCX; the library is the one that the reference loads too.
+inline agent make_agent(const std::string &name, bool progress_thread = true)
+{
+    call(kvmem_nixl_load, nullptr);
+    kvmem_agent_options options;
+    kvmem_agent_options_init(&options, sizeof options);
+    options.flags = progress_thread ? 0 : KVMEM_AGENT_NO_PROGRESS_THREAD;
+    agent made = make<agent>(kvmem_agent_create, name.c_str(), &options);
+    call(kvmem_agent_create_backend, made.get(), "UCX", nullptr, size_t{0});
+    return made;
+}
+
+// Memory of its own, registered if there is an agent; with 0 threads it is there when first touched.
+inline layout make_layout(const kvmem_layout_config &config, kvmem_agent *owner = nullptr,
+                          uint32_t prefault_threads = 2)
+{
+    kvmem_system_options memory;
+    kvmem_system_options_init(&memory, sizeof memory);
+    memory.prefault_threads = prefault_threads;
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof options);
+    options.config = &config;
+    options.agent = owner;
+    options.system = &memory;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    return make<layout>(kvmem_layout_build, &options);
+}
+
+inline transfer make_transfer(const layout &source, const layout &destination, const pairs &blocks,
+                              completion_target to = {})
+{
+    kvmem_transfer_options options;
+    kvmem_transfer_options_init(&options, sizeof options);
+    options.pairs = blocks.data();
+    options.num_pairs = blocks.size();
+    options.queue = to.queue;
+    options.user_data = to.user_data;
+    return make<transfer>(kvmem_transfer_create, source.get(), destination.get(), &options);
+}
+
+inline void submit(const transfer &moved) { call(kvmem_transfer_submit, moved.get()); }
+
+inline void wait(const transfer &moved) { call(kvmem_transfer_wait, moved.get(), uint64_t{30'000'000'000}); }
+
+inline void submit_and_wait(const transfer &moved)
+{
+    submit(moved);
+    wait(moved);
+}
+
+} // namespace kv

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every bench program's main does: its options, its results, its errors, and its second process.
+#pragma once
+
+#include "common/results.hpp"
+
+#include <string>
+#include <vector>
+
+namespace bench {
+
+struct options {
+    bool quick = false; // fewer runs, smaller sizes: to see that it works
+    int rounds(int usual) const { return quick ? (usual < 5 ? usual : 5) : usual; }
+};
+
+using measure_function = void (*)(const options &, results &);
+using peer_function = void (*)(const std::vector<std::string> &arguments);
+
+// Runs `measure`, or `as_peer` in the process that the bench started; answers main's exit code.
+int run_program(int argc, char **argv, measure_function measure, peer_function as_peer = nullptr);
+
+} // namespace bench

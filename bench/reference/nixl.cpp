@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calls behind the reference's agent, lists and requests, each checked.
+#include "reference/nixl.hpp"
+
+#include <cstdlib>
+#include <stdexcept>
+
+namespace nixl {
+namespace {
+
+using nixl_capi::status;
+
+void check(status found, const char *call)
+{
+    if (found != nixl_capi::success && found != nixl_capi::in_progress)
+        throw std::runtime_error(std::string("NIXL ") + call + " answered " + std::to_string(found));
+}
+
+} // namespace
+
+agent::agent(const std::string &name, bool progress_thread) : api_(nixl_capi::load())
+{
+    nixl_capi::agent_config config{};
+    config.progress_thread = progress_thread;
+    config.thread_sync = nixl_capi::sync_rw;
+    config.progress_delay_us = 1000;
+    config.listen_delay_us = 100000;
+    check(api_.create_configured_agent(name.c_str(), &config, &handle_), "create_configured_agent");
+
+    nixl_capi::mem_list memories = nullptr;
+    nixl_capi::params parameters = nullptr;
+    check(api_.get_plugin_params(handle_, "UCX", &memories, &parameters), "get_plugin_params");
+    const status created = api_.create_backend(handle_, "UCX", parameters, &backend_);
+    api_.destroy_mem_list(memories);
+    api_.destroy_params(parameters);
+    check(created, "create_backend");
+}
+
+agent::~agent()
+{
+    if (!peer_.empty())
+        api_.invalidate_remote_md(handle_, peer_.c_str());
+    for (nixl_capi::reg_dlist list : registered_) {
+        api_.deregister_mem(handle_, list, nullptr);
+        api_.destroy_reg_dlist(list);
+    }
+    api_.destroy_backend(backend_);
+    api_.destroy_agent(handle_);
+}
+
+void agent::add_memory(span memory)
+{
+    nixl_capi::reg_dlist list = nullptr;
+    check(api_.create_reg_dlist(nixl_capi::memory_dram, &list), "create_reg_dlist");
+    check(api_.reg_dlist_add_desc(list, memory.address, memory.size, 0, nullptr, 0), "reg_dlist_add_desc");
+    check(api_.register_mem(handle_, list, nullptr), "register_mem");
+    registered_.push_back(list);
+}
+
+bytes agent::metadata() const
+{
+    void *data = nullptr;
+    size_t size = 0;
+    check(api_.get_local_md(handle_, &data, &size), "get_local_md");
+    const auto *first = static_cast<const unsigned char *>(data);
+    bytes copy(first, first + size);
+    std::free(data);
+    return copy;
+}
+
+void agent::load_peer(const bytes &metadata)
+{
+    char *name = nullptr;
+    check(api_.load_remote_md(handle_, metadata.data(), metadata.size(), &name), "load_remote_md");
+    peer_ = name;
+    std::free(name);
+}
+
+descriptors::descriptors(const agent &owner) : owner_(owner)
+{
+    check(owner.api().create_xfer_dlist(nixl_capi::memory_dram, &handle_), "create_xfer_dlist");
+}
+
+descriptors::~descriptors() { owner_.api().destroy_xfer_dlist(handle_); }
+
+void descriptors::add(span piece)
+{
+    check(owner_.api().xfer_dlist_add_desc(handle_, piece.address, piece.size, 0), "xfer_dlist_add_desc");
+}
+
+prepared::prepared(const agent &owner, side where, const std::vector<span> &pieces) : owner_(owner)
+{
+    descriptors list(owner);
+    for (const span &piece : pieces)
+        list.add(piece);
+    // The empty name is this agent's own side.
+    const char *name = where == side::local ? "" : owner.peer().c_str();
+    check(owner.api().prep_xfer_dlist(owner.handle(), name, list.handle(), &handle_, nullptr),
+          "prep_xfer_dlist");
+}
+
+prepared::~prepared() { owner_.api().release_xfer_dlist_handle(owner_.handle(), handle_); }
+
+read_request::read_request(const agent &owner, const descriptors &local, const descriptors &remote)
+    : owner_(owner)
+{
+    check(owner.api().create_xfer_req(owner.handle(), nixl_capi::op_read, local.handle(), remote.handle(),
+                                      owner.peer().c_str(), &handle_, nullptr),
+          "create_xfer_req");
+}
+
+read_request::read_request(const agent &owner, const prepared &local, const std::vector<int> &local_ids,
+                           const prepared &remote, const std::vector<int> &remote_ids)
+    : owner_(owner)
+{
+    check(owner.api().make_xfer_req(owner.handle(), nixl_capi::op_read, local.handle(), local_ids.data(),
+                                    local_ids.size(), remote.handle(), remote_ids.data(), remote_ids.size(),
+                                    &handle_, nullptr),
+          "make_xfer_req");
+}
+
+read_request::~read_request()
+{
+    owner_.api().release_xfer_req(owner_.handle(), handle_);
+    owner_.api().destroy_xfer_req(handle_);
+}
+
+void read_request::post()
+{
+    const status posted = owner_.api().post_xfer_req(owner_.handle(), handle_, nullptr);
+    check(posted, "post_xfer_req");
+    done_at_post_ = posted == nixl_capi::success;
+}
+
+bool read_request::done() const
+{
+    if (done_at_post_)
+        return true;
+    const status found = owner_.api().get_xfer_status(owner_.handle(), handle_);
+    check(found, "get_xfer_status");
+    return found == nixl_capi::success;
+}
+
+void read_request::post_and_poll()
+{
+    post();
+    while (!done()) {
+    }
+}
+
+} // namespace nixl

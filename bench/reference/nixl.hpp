@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reference: NIXL as a careful C++ user calls it today, one thread, no layer between.
+#pragma once
+
+#include "reference/nixl_capi.hpp"
+
+#include <string>
+#include <vector>
+
+namespace nixl {
+
+using bytes = std::vector<unsigned char>;
+
+struct span {
+    uintptr_t address;
+    size_t size;
+};
+
+// A NIXL agent with one UCX backend, and the memory registered with it.
+class agent {
+  public:
+    explicit agent(const std::string &name, bool progress_thread = true);
+    ~agent();
+    agent(const agent &) = delete;
+    agent &operator=(const agent &) = delete;
+
+    void add_memory(span memory);
+    bytes metadata() const;
+    void load_peer(const bytes &metadata);
+
+    const nixl_capi::library &api() const { return api_; }
+    nixl_capi::agent handle() const { return handle_; }
+    const std::string &peer() const { return peer_; }
+
+  private:
+    const nixl_capi::library &api_;
+    nixl_capi::agent handle_ = nullptr;
+    nixl_capi::backend backend_ = nullptr;
+    std::vector<nixl_capi::reg_dlist> registered_;
+    std::string peer_;
+};
+
+// A descriptor list as create_xfer_req takes it.
+class descriptors {
+  public:
+    explicit descriptors(const agent &owner);
+    ~descriptors();
+    descriptors(const descriptors &) = delete;
+    descriptors &operator=(const descriptors &) = delete;
+
+    void add(span piece);
+    nixl_capi::xfer_dlist handle() const { return handle_; }
+
+  private:
+    const agent &owner_;
+    nixl_capi::xfer_dlist handle_ = nullptr;
+};
+
+enum class side { local, remote };
+
+// A descriptor list prepared once, of which requests take pieces by index.
+class prepared {
+  public:
+    prepared(const agent &owner, side where, const std::vector<span> &pieces);
+    ~prepared();
+    prepared(const prepared &) = delete;
+    prepared &operator=(const prepared &) = delete;
+
+    nixl_capi::prepared handle() const { return handle_; }
+
+  private:
+    const agent &owner_;
+    nixl_capi::prepared handle_ = nullptr;
+};
+
+// A read of the peer's memory: made from lists each time, or from indices into prepared lists.
+class read_request {
+  public:
+    read_request(const agent &owner, const descriptors &local, const descriptors &remote);
+    read_request(const agent &owner, const prepared &local, const std::vector<int> &local_ids,
+                 const prepared &remote, const std::vector<int> &remote_ids);
+    ~read_request();
+    read_request(const read_request &) = delete;
+    read_request &operator=(const read_request &) = delete;
+
+    void post();
+    bool done() const;
+    void post_and_poll();
+
+  private:
+    const agent &owner_;
+    nixl_capi::request handle_ = nullptr;
+    bool done_at_post_ = false;
+};
+
+} // namespace nixl
