@@ -229,12 +229,7 @@ pub unsafe extern "C" fn kvmem_layout_get_region(
     unsafe {
         call(error, |scope| {
             let region = Out::new(region)?;
-            let regions = borrow(scope, layout)?.regions()?;
-            let past = || {
-                let message = format!("there is no region {index}, the layout has {}", regions.len());
-                Error::new(Status::OutOfRange, message)
-            };
-            region.set(regions.get(index).ok_or_else(past)?.clone());
+            region.set(borrow(scope, layout)?.region(index)?.clone());
             Ok(())
         })
     }

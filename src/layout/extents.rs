@@ -112,7 +112,7 @@ impl Layout {
 
     /// Bytes from an address to the end of its extent.
     pub fn bytes_to_extent_end(&self, region: u32, address: u64) -> u64 {
-        let region = self.regions().ok().and_then(|regions| regions.get(region as usize));
+        let region = self.memory().regions().get(region as usize);
         region.map_or(u64::MAX, |region| region.bytes_to_extent_end(address))
     }
 
@@ -121,7 +121,7 @@ impl Layout {
         if !self.is_elastic() {
             return TouchedExtents(Vec::new());
         }
-        let regions = self.regions().unwrap_or_default();
+        let regions = self.memory().regions();
         let mut touched = vec![BTreeSet::new(); regions.len()];
         for (region, address, size) in spans {
             if let Some(memory) = regions[region as usize].elastic_memory() {
@@ -133,7 +133,7 @@ impl Layout {
     }
 
     fn elastic_regions(&self) -> impl Iterator<Item = &crate::region::ElasticMemory> {
-        self.regions().unwrap_or_default().iter().filter_map(|region| region.elastic_memory())
+        self.memory().regions().iter().filter_map(|region| region.elastic_memory())
     }
 
     /// The one elastic region that kvmem allocated for it.

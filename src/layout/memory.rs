@@ -74,6 +74,14 @@ impl Memory {
         }
     }
 
+    /// The regions of this process it lies in; none for a peer's.
+    pub fn regions(&self) -> &[Arc<Region>] {
+        match self {
+            Self::Local(local) => &local.regions,
+            Self::Remote(_) => &[],
+        }
+    }
+
     /// The elastic region that was allocated for it.
     pub fn elastic_base(&self) -> Option<&Arc<Region>> {
         match self {

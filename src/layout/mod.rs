@@ -20,7 +20,7 @@ pub use memory::{LocalMemory, Locality, Memory, RemoteMemory};
 
 use lists::Lists;
 
-use crate::error::{Result, fail};
+use crate::error::{Result, ensure, fail};
 use crate::nixl::{Agent, Descriptor, MemoryType};
 use crate::region::Region;
 
@@ -71,18 +71,19 @@ impl Layout {
         self.memory.tier().memory_type()
     }
 
-    /// The regions it lies in; a remote layout has none here.
-    pub fn regions(&self) -> Result<&[Arc<Region>]> {
-        match &self.memory {
-            Memory::Local(local) => Ok(&local.regions),
-            Memory::Remote(remote) => {
-                fail!(
-                    Unsupported,
-                    "the layout's regions are in the process of agent '{}'",
-                    remote.peer.name()
-                )
-            }
+    /// One of the regions it lies in; a remote layout has none here.
+    pub fn region(&self, index: usize) -> Result<&Arc<Region>> {
+        if let Memory::Remote(remote) = &self.memory {
+            fail!(Unsupported, "the layout's regions are in the process of agent '{}'", remote.peer.name());
         }
+        let regions = self.memory.regions();
+        ensure!(
+            index < regions.len(),
+            OutOfRange,
+            "there is no region {index}, the layout has {}",
+            regions.len()
+        );
+        Ok(&regions[index])
     }
 
     /// Address and size of one block's share of a layer and outer slot.

@@ -44,8 +44,7 @@ impl CudaCopy {
 
 /// The driver's copies cross devices by themselves; the stream belongs to the destination where that is a GPU's.
 fn ordinal(source: &Layout, destination: &Layout) -> Result<i32> {
-    let of =
-        |layout: &Layout| layout.regions().ok().and_then(|regions| regions.first().and_then(|r| r.ordinal()));
+    let of = |layout: &Layout| layout.memory().regions().first().and_then(|region| region.ordinal());
     let neither = || Error::new(Status::Unsupported, "neither layout is GPU memory");
     of(destination).or(of(source)).ok_or_else(neither)
 }

@@ -137,7 +137,7 @@ fn shared_agent<'a>(local: &'a Layout, remote: &'a Layout) -> Result<&'a Arc<Age
 
 /// Direct I/O needs offsets, sizes and memory at multiples of what the file system says.
 fn ensure_io_alignment(source: &Layout, destination: &Layout, plan: &Plan) -> Result<()> {
-    let regions = [source, destination].into_iter().filter_map(|layout| layout.regions().ok()).flatten();
+    let regions = [source, destination].into_iter().flat_map(|layout| layout.memory().regions());
     let alignment = regions.map(|region| region.io_alignment()).max().unwrap_or(1);
     if alignment == 1 {
         return Ok(());
