@@ -102,24 +102,24 @@ pub fn identify(address: u64, size: u64) -> Result<Device> {
     // VMM memory may be many mappings side by side: follow them to the end.
     let mut next = address;
     while next < address + size {
-        let (mut base, mut length) = (0, 0);
-        // SAFETY: the outputs live through the call.
-        let code = unsafe { (driver.api.mem_get_address_range)(&mut base, &mut length, next) };
-        driver.check(code, format_args!("find the allocation at {next:#x}")).map_err(|error| {
+        let ends_here = |error: Error| {
             let message = format!(
                 "of {size} bytes at {address:#x} only the first {} are device memory",
                 next - address
             );
             error.context(message).with_status(Status::OutOfRange)
-        })?;
-        let owner = Device::get(attribute::<c_int>(DEVICE_ORDINAL, next)?)?;
+        };
+        let owner: c_int = attribute(DEVICE_ORDINAL, next).map_err(ends_here)?;
         ensure!(
-            owner.ordinal() == device.ordinal(),
+            owner == device.ordinal(),
             InvalidArgument,
-            "{size} bytes at {address:#x} lie on device {} and on device {}",
-            device.ordinal(),
-            owner.ordinal()
+            "{size} bytes at {address:#x} lie on device {} and on device {owner}",
+            device.ordinal()
         );
+        let (mut base, mut length) = (0, 0);
+        // SAFETY: the outputs live through the call.
+        let code = unsafe { (driver.api.mem_get_address_range)(&mut base, &mut length, next) };
+        driver.check(code, format_args!("find the allocation at {next:#x}")).map_err(ends_here)?;
         next = base + length as u64;
     }
     Ok(device)

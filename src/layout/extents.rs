@@ -110,10 +110,10 @@ impl Layout {
         self.elastic_regions().next().is_some()
     }
 
-    /// Bytes from an address to the end of its extent.
-    pub fn bytes_to_extent_end(&self, region: u32, address: u64) -> u64 {
+    /// Bytes from an address that the driver and NIXL see as one piece.
+    pub fn bytes_in_piece(&self, region: u32, address: u64) -> u64 {
         let region = self.memory().regions().get(region as usize);
-        region.map_or(u64::MAX, |region| region.bytes_to_extent_end(address))
+        region.map_or(u64::MAX, |region| region.bytes_in_piece(address))
     }
 
     /// The extents that spans of its regions touch.

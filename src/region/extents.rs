@@ -81,13 +81,6 @@ impl Region {
         }
     }
 
-    /// Bytes from `address` to the end of its extent; no bound where the memory is one piece.
-    pub fn bytes_to_extent_end(&self, address: u64) -> u64 {
-        self.elastic_memory().map_or(u64::MAX, |memory| {
-            memory.extent_size() - (address - memory.address()) % memory.extent_size()
-        })
-    }
-
     /// Nothing grows, shrinks or is registered while this is held.
     pub(super) fn resizing(&self) -> MutexGuard<'_, ()> {
         self.resizing.lock().unwrap_or_else(|poisoned| poisoned.into_inner())

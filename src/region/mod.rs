@@ -241,6 +241,17 @@ impl Region {
         self.file().map_or(1, DiskFile::io_alignment)
     }
 
+    /// Bytes from `address` that the driver and NIXL see as one piece: to the end of an extent or of a page lock. No
+    /// bound where the memory is one piece.
+    pub fn bytes_in_piece(&self, address: u64) -> u64 {
+        let (start, piece) = match self.root() {
+            Backing::Elastic(memory) => (memory.address(), memory.extent_size()),
+            Backing::Pinned(memory) => (memory.memory().address() as u64, memory.chunk_size()),
+            _ => return u64::MAX,
+        };
+        piece - (address - start) % piece
+    }
+
     /// Puts what was written on the medium; memory has nothing to do.
     pub fn sync(&self) -> Result<()> {
         self.file().map_or(Ok(()), DiskFile::sync)

@@ -48,6 +48,7 @@ pub struct PinnedMemory {
     _lock: PageLock,
     memory: SystemMemory,
     ordinal: i32,
+    chunk_size: u64,
     fell_back: bool,
 }
 
@@ -77,12 +78,17 @@ impl PinnedMemory {
             );
             Ok(())
         })?;
-        Ok(Self { _lock: lock, memory, ordinal: config.ordinal, fell_back })
+        Ok(Self { _lock: lock, memory, ordinal: config.ordinal, chunk_size: chunk, fell_back })
     }
 
     /// Whether making huge pages was given up.
     pub fn fell_back(&self) -> bool {
         self.fell_back || self.memory.fell_back()
+    }
+
+    /// Bytes of one page lock: no copy of the driver's may reach over its end.
+    pub fn chunk_size(&self) -> u64 {
+        self.chunk_size
     }
 
     /// The host memory.

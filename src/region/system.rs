@@ -49,11 +49,13 @@ impl SystemMemory {
     /// Maps memory as configured, or changes nothing.
     pub fn allocate(config: &SystemConfig) -> Result<Self> {
         let size = host_size("a system region", config.size)?;
-        let (mapping, page_size, fell_back) = match config.huge_pages {
-            HugePages::None => (Mapping::ordinary(size)?, base_page(), false),
-            HugePages::Transparent => Self::transparent(size, config.huge_pages_required)?,
-            HugePages::Reserved(page) => Self::reserved(size, page, config.huge_pages_required)?,
+        let mapped = match config.huge_pages {
+            HugePages::None => Mapping::ordinary(size).map(|mapping| (mapping, base_page(), false)),
+            HugePages::Transparent => Self::transparent(size, config.huge_pages_required),
+            HugePages::Reserved(page) => Self::reserved(size, page, config.huge_pages_required),
         };
+        let (mapping, page_size, fell_back) =
+            mapped.map_err(|error| error.context(format!("allocate {size} bytes of host memory")))?;
         if let Some(placement) = config.numa {
             numa::place(mapping.address as usize, mapping.size, placement)?;
         }

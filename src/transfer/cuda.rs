@@ -13,6 +13,7 @@ use crate::layout::Layout;
 /// A prepared copy.
 pub struct CudaCopy {
     copy: Arc<Copy>,
+    stretches: u64,
     layouts: [Arc<Layout>; 2],
 }
 
@@ -24,15 +25,17 @@ struct Copy {
 impl CudaCopy {
     /// Makes the stream, on the device of whichever side is GPU memory.
     pub fn prepare(source: &Arc<Layout>, destination: &Arc<Layout>, plan: &Plan) -> Result<Self> {
-        let moves: Vec<_> = plan.moves(source.placement(), destination.placement()).collect();
-        super::host::ensure_apart(source, destination, &moves)?;
+        let stretches: Vec<_> = plan.moves(source.placement(), destination.placement()).collect();
+        let moves: Vec<_> = stretches.iter().flat_map(|each| cut(source, destination, *each)).collect();
+        super::host::ensure_apart(source, destination, &stretches)?;
         let stream = Stream::new(Context::retain(Device::get(ordinal(source, destination)?)?)?)?;
-        Ok(Self { copy: Arc::new(Copy { moves, stream }), layouts: [source.clone(), destination.clone()] })
+        let layouts = [source.clone(), destination.clone()];
+        Ok(Self { copy: Arc::new(Copy { moves, stream }), stretches: stretches.len() as u64, layouts })
     }
 
     /// How many stretches of memory it moves.
     pub fn moves(&self) -> u64 {
-        self.copy.moves.len() as u64
+        self.stretches
     }
 
     /// Starts the copy.
@@ -40,6 +43,27 @@ impl CudaCopy {
         let job = Job { copy: self.copy.clone(), ending: Mutex::new(Some((self.layouts.clone(), run))) };
         Pool::get().run(&(Arc::new(job) as Arc<dyn Shared>), 1);
     }
+}
+
+/// No copy of the driver's may reach over the end of an extent or of a page lock, on either side.
+fn cut<'a>(
+    source: &'a Layout,
+    destination: &'a Layout,
+    mut left: Move,
+) -> impl Iterator<Item = Move> + use<'a> {
+    std::iter::from_fn(move || {
+        let here = source.bytes_in_piece(left.source_region, left.source);
+        let there = destination.bytes_in_piece(left.destination_region, left.destination);
+        let size = left.size.min(here).min(there);
+        let next = Move { size, ..left };
+        left = Move {
+            source: left.source + size,
+            destination: left.destination + size,
+            size: left.size - size,
+            ..left
+        };
+        (size > 0).then_some(next)
+    })
 }
 
 /// The driver's copies cross devices by themselves; the stream belongs to the destination where that is a GPU's.

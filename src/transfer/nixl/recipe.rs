@@ -156,9 +156,8 @@ impl Recipe {
                     filled = 0;
                 }
                 // NIXL knows elastic memory extent by extent.
-                let here = source.bytes_to_extent_end(each.source_region, each.source + offset);
-                let there =
-                    destination.bytes_to_extent_end(each.destination_region, each.destination + offset);
+                let here = source.bytes_in_piece(each.source_region, each.source + offset);
+                let there = destination.bytes_in_piece(each.destination_region, each.destination + offset);
                 let size = (each.size - offset).min(REQUEST_BYTES - filled).min(here).min(there);
                 if let Some(chunk) = chunks.last_mut() {
                     chunk.push(self.spans(&each, offset, size));

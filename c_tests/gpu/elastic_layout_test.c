@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layouts on elastic memory: built for the most blocks, with memory for those in use.
+#include "kv.h"
+#include "stance.h"
+
+#include <string.h>
+
+#define BLOCKS 64
+
+/* Pieces of 32 KiB, so that a few blocks fill an extent. */
+static kvmem_layout_config config_of(const kv_kind *kind) {
+    kvmem_layout_config config = kv_config(kind);
+    config.num_blocks = BLOCKS;
+    config.num_layers = 2;
+    config.outer_dim = 2;
+    config.page_size = 16;
+    config.inner_dim = 1024;
+    config.dtype_width = 2;
+    config.alignment = 0;
+    config.num_heads = 0;
+    return config;
+}
+
+static kvmem_layout *build_elastic(const kvmem_layout_config *config) {
+    const kvmem_elastic_options elastic = {.struct_size = sizeof(elastic)};
+    const kvmem_layout_options options = {.struct_size = sizeof(options),
+                                          .config = config,
+                                          .source = KVMEM_LAYOUT_ALLOCATE,
+                                          .elastic = &elastic};
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    return layout;
+}
+
+static kvmem_elastic_info memory_of(const kvmem_layout *layout) {
+    kvmem_region *region = NULL;
+    kvmem_elastic_info info;
+    EXPECT_OK(kvmem_layout_get_region(layout, 0, &region, ERR));
+    EXPECT_OK(kvmem_region_get_elastic_info(region, &info, ERR));
+    kvmem_region_destroy(region);
+    return info;
+}
+
+static size_t pairs_between(kvmem_block_pair *pairs, uint32_t first, uint32_t last, uint32_t step) {
+    size_t count = 0;
+    for (uint32_t block = first; block < last; block += step) {
+        pairs[count++] = (kvmem_block_pair){.source = block, .destination = last - 1 - (block - first)};
+    }
+    return count;
+}
+
+static void blocks_survive_growing_and_shrinking(void) {
+    for (size_t i = 0; i < KV_NUM_KINDS; i++) {
+        const kvmem_layout_config config = config_of(&kv_kinds[i]);
+        kv_side host, back;
+        kv_side_open(&host, &config, NULL, 1);
+        kv_side_open(&back, &config, NULL, 2);
+        kvmem_layout *layout = build_elastic(&config);
+        CHECK_EQ(memory_of(layout).num_committed, 0);
+        EXPECT_OK(kvmem_layout_resize(layout, 16, ERR));
+        const uint64_t of_a_few = memory_of(layout).num_committed;
+        CHECK(of_a_few > 0);
+
+        kvmem_block_pair there[BLOCKS], home[BLOCKS];
+        const size_t count = pairs_between(there, 0, 16, 1);
+        for (size_t k = 0; k < count; k++) {
+            home[k] = (kvmem_block_pair){.source = there[k].destination, .destination = there[k].source};
+        }
+        const kv_move out = {there, count, 0, 0, 2}, in = {home, count, 0, 0, 2};
+        CHECK_EQ(kv_run(host.layout, layout, &out).path, KVMEM_PATH_CUDA_COPY);
+        EXPECT_OK(kvmem_layout_resize(layout, BLOCKS, ERR)); /* the first blocks stay */
+        /* With the block second an extent is a plane of all blocks. */
+        CHECK(memory_of(layout).num_committed > of_a_few || config.block_dim == KVMEM_BLOCK_DIM_SECOND);
+        EXPECT_OK(kvmem_layout_resize(layout, 16, ERR));
+        CHECK_EQ(memory_of(layout).num_committed, of_a_few);
+        kv_run(layout, back.layout, &in);
+        for (size_t k = 0; k < count; k++) {
+            const kvmem_block_pair pair = {home[k].destination, home[k].destination};
+            const kv_move one = {&pair, 1, 0, 0, 2};
+            kv_expect_moved(&back, &host, &one);
+        }
+        kv_side_check(&back);
+        CALL(kvmem_layout_destroy(layout));
+        kv_side_close(&host);
+        kv_side_close(&back);
+    }
+}
+
+static void no_block_straddles_an_extent(void) {
+    for (size_t i = 0; i < KV_NUM_KINDS; i++) {
+        kvmem_layout_config config = config_of(&kv_kinds[i]);
+        config.inner_dim = 577; /* blocks of an odd size are padded, and nothing else changes */
+        kvmem_layout *layout = build_elastic(&config);
+        const uint64_t extent = memory_of(layout).extent_size;
+        kvmem_layout_strides strides;
+        EXPECT_OK(kvmem_layout_get_strides(layout, &strides, ERR));
+        CHECK_EQ(extent % strides.block_stride, 0);
+        for (uint64_t block = 0; block < BLOCKS; block++) {
+            kvmem_block first, last;
+            EXPECT_OK(kvmem_layout_get_block(layout, block, 1, 0, &first, ERR));
+            EXPECT_OK(kvmem_layout_get_block(layout, block, 1, 1, &last, ERR));
+            const uint64_t base = strides.bases[strides.num_bases > 1];
+            CHECK_EQ((first.address - base) / extent, (first.address - base + first.size - 1) / extent);
+            CHECK_EQ((last.address - base) / extent, (last.address - base + last.size - 1) / extent);
+        }
+        CALL(kvmem_layout_destroy(layout));
+    }
+}
+
+static void blocks_without_memory_are_refused_when_they_are_moved(void) {
+    const kvmem_layout_config config = config_of(&kv_kinds[0]);
+    kv_side host;
+    kv_side_open(&host, &config, NULL, 3);
+    kvmem_layout *layout = build_elastic(&config);
+    const kvmem_block_pair pair = {BLOCKS - 1, BLOCKS - 1};
+    const kv_move move = {&pair, 1, 0, 0, 2};
+    const kvmem_transfer_options options = kv_transfer_options(&move);
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(host.layout, layout, &options, &transfer, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "not committed", kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_layout_resize(layout, BLOCKS, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR)); /* the same transfer, now that there is memory */
+    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    EXPECT_OK(kvmem_layout_resize(layout, 0, ERR));
+    CHECK_EQ(memory_of(layout).num_committed, 0);
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_submit(transfer, ERR));
+    kvmem_transfer_destroy(transfer);
+    CALL(kvmem_layout_destroy(layout));
+    kv_side_check(&host);
+    kv_side_close(&host);
+}
+
+static void what_cannot_be_is_refused(void) {
+    const kvmem_layout_config config = config_of(&kv_kinds[1]);
+    kvmem_layout *layout = build_elastic(&config);
+    kvmem_blob *descriptor = NULL;
+    EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_layout_resize(layout, BLOCKS + 1, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_layout_export(layout, &descriptor, ERR)); /* local only */
+    CALL(kvmem_layout_destroy(layout));
+
+    kv_side host;
+    kv_side_open(&host, &config, NULL, 4);
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_layout_resize(host.layout, 1, ERR));
+    kv_side_close(&host);
+}
+
+static const test_case cases[] = {
+    CASE(blocks_survive_growing_and_shrinking),
+    CASE(no_block_straddles_an_extent),
+    CASE(blocks_without_memory_are_refused_when_they_are_moved),
+    CASE(what_cannot_be_is_refused),
+};
+GPU_MAIN

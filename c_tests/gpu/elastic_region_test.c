@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elastic regions: addresses that stay, memory that comes and goes in extents.
+#include "regions.h"
+#include "stance.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define EXTENT (4 * MIB)
+
+static kvmem_region *reserve(uint64_t size) {
+    kvmem_elastic_options options;
+    memset(&options, 0xEE, sizeof(options)); /* init must overwrite every byte */
+    kvmem_elastic_options_init(&options, sizeof(options));
+    options.size = size;
+    options.extent_size = EXTENT;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_elastic(&options, &region, ERR));
+    CHECK(region != NULL);
+    return region;
+}
+
+static kvmem_elastic_info elastic_info(const kvmem_region *region) {
+    kvmem_elastic_info info;
+    EXPECT_OK(kvmem_region_get_elastic_info(region, &info, ERR));
+    return info;
+}
+
+static void expect_state(const kvmem_region *region, uint64_t committed, uint64_t generation) {
+    const kvmem_elastic_info info = elastic_info(region);
+    CHECK_EQ(info.num_committed, committed);
+    CHECK_EQ(info.generation, generation);
+}
+
+static void write_extent(const kvmem_region *region, uint64_t extent, int value) {
+    unsigned char *bytes = test_allocate(EXTENT);
+    memset(bytes, value, EXTENT);
+    write_device(0, region_info(region).address + extent * EXTENT, bytes, EXTENT);
+    free(bytes);
+}
+
+static void expect_extent(const kvmem_region *region, uint64_t extent, int value) {
+    unsigned char *bytes = test_allocate(EXTENT);
+    memset(bytes, 0, EXTENT);
+    read_device(0, bytes, region_info(region).address + extent * EXTENT, EXTENT);
+    CHECK_FILLED(bytes, value, EXTENT);
+    free(bytes);
+}
+
+static void it_is_reserved_without_memory(void) {
+    kvmem_region *region = reserve(4 * EXTENT - 1); /* rounded up */
+    const kvmem_region_info info = region_info(region);
+    CHECK(info.address != 0);
+    CHECK_EQ(info.size, 4 * EXTENT);
+    CHECK_EQ(info.tier, KVMEM_TIER_ELASTIC);
+    CHECK_EQ(info.device_id, 0);
+    CHECK_EQ(info.page_size, EXTENT);
+    CHECK_EQ(elastic_info(region).extent_size, EXTENT);
+    CHECK_EQ(elastic_info(region).num_extents, 4);
+    expect_state(region, 0, 0);
+    CALL(kvmem_region_destroy(region));
+}
+
+static void it_grows_and_shrinks_behind_the_same_addresses(void) {
+    kvmem_region *region = reserve(4 * EXTENT);
+    const uint64_t address = region_info(region).address;
+    EXPECT_OK(kvmem_region_commit(region, EXTENT, 1, ERR)); /* one byte takes its extent */
+    expect_state(region, 1, 1);
+    write_extent(region, 1, 0x11);
+    EXPECT_OK(kvmem_region_commit(region, 0, 4 * EXTENT, ERR));
+    expect_state(region, 4, 2);
+    expect_extent(region, 1, 0x11); /* what had memory keeps it */
+    write_extent(region, 3, 0x33);
+    EXPECT_OK(kvmem_region_decommit(region, 0, 3 * EXTENT, ERR));
+    expect_state(region, 1, 3);
+    expect_extent(region, 3, 0x33);
+    EXPECT_OK(kvmem_region_commit(region, 0, EXTENT, ERR));
+    write_extent(region, 0, 0x44);
+    expect_extent(region, 0, 0x44);
+    CHECK_EQ(region_info(region).address, address);
+    CALL(kvmem_region_destroy(region));
+}
+
+static void what_changes_nothing_counts_nothing(void) {
+    kvmem_region *region = reserve(2 * EXTENT);
+    EXPECT_OK(kvmem_region_commit(region, 0, EXTENT, ERR));
+    EXPECT_OK(kvmem_region_commit(region, 0, EXTENT, ERR));
+    expect_state(region, 1, 1);
+    CALL(kvmem_region_destroy(region));
+}
+
+static void what_cannot_be_is_refused_and_changes_nothing(void) {
+    kvmem_region *region = reserve(4 * EXTENT);
+    EXPECT_OK(kvmem_region_commit(region, EXTENT, EXTENT, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_region_decommit(region, 0, EXTENT, ERR)); /* a hole */
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_region_decommit(region, EXTENT, 2 * EXTENT, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_decommit(region, EXTENT, EXTENT - 1, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_decommit(region, EXTENT + 4096, EXTENT, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_commit(region, 0, 0, ERR));
+    EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_region_commit(region, 4 * EXTENT, 1, ERR));
+    EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_region_commit(region, UINT64_MAX, 2, ERR));
+    expect_state(region, 1, 1);
+
+    kvmem_region *view = NULL;
+    EXPECT_OK(kvmem_region_create_view(region, 0, EXTENT, &view, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_commit(view, 0, EXTENT, ERR));
+    CHECK_EQ(elastic_info(view).num_committed, 1); /* a view tells of its region */
+    CALL(kvmem_region_destroy(region));
+    CALL(kvmem_region_destroy(view));
+
+    static char host[64];
+    kvmem_region *rigid = region_adopt(host, sizeof(host));
+    kvmem_elastic_info info;
+    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_commit(rigid, 0, 1, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_get_elastic_info(rigid, &info, ERR));
+    CALL(kvmem_region_destroy(rigid));
+}
+
+static void growing_past_the_device_takes_nothing(void) {
+    size_t memory = 0;
+    CU(cuDeviceTotalMem_v2(&memory, 0));
+    kvmem_region *region = reserve(2 * memory);
+    EXPECT_OK(kvmem_region_commit(region, 0, EXTENT, ERR));
+    write_extent(region, 0, 0x77);
+    EXPECT(KVMEM_STATUS_OUT_OF_MEMORY, kvmem_region_commit(region, 0, 2 * memory, ERR));
+    expect_state(region, 1, 1);
+    expect_extent(region, 0, 0x77);
+    EXPECT_OK(kvmem_region_commit(region, EXTENT, 4 * EXTENT, ERR)); /* what was taken is back */
+    CALL(kvmem_region_destroy(region));
+}
+
+static void extents_are_whole_granules(void) {
+    kvmem_elastic_options options = {.struct_size = sizeof(options), .size = EXTENT, .extent_size = EXTENT + 4096};
+    kvmem_region *region = NULL;
+    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_create_elastic(&options, &region, ERR));
+    options.extent_size = 0;
+    options.size = 0;
+    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_create_elastic(&options, &region, ERR));
+    options.size = EXTENT;
+    options.device = driver_devices();
+    EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_region_create_elastic(&options, &region, ERR));
+}
+
+static const test_case cases[] = {
+    CASE(it_is_reserved_without_memory),
+    CASE(it_grows_and_shrinks_behind_the_same_addresses),
+    CASE(what_changes_nothing_counts_nothing),
+    CASE(what_cannot_be_is_refused_and_changes_nothing),
+    CASE(growing_past_the_device_takes_nothing),
+    CASE(extents_are_whole_granules),
+};
+GPU_MAIN
