@@ -88,6 +88,6 @@ functions! {
 
     fn stream_create = "cuStreamCreate"(*mut CUstream, c_uint);
     fn stream_destroy = "cuStreamDestroy_v2"(CUstream);
-    fn stream_synchronize = "cuStreamSynchronize"(CUstream);
+    fn stream_query = "cuStreamQuery"(CUstream);
     fn memcpy_async = "cuMemcpyAsync"(CUdeviceptr, CUdeviceptr, usize, CUstream);
 }

@@ -50,6 +50,11 @@ impl Context {
         driver.check(code, format_args!("make device {} current", self.device.ordinal()))?;
         Ok(Entered(self))
     }
+
+    /// The same on the way out: tried again once, for what is not given back now never is.
+    pub fn enter_to_free(&self) -> Result<Entered<'_>> {
+        self.enter().or_else(|_| self.enter())
+    }
 }
 
 impl Drop for Context {

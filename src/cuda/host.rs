@@ -10,7 +10,7 @@ use crate::log::log;
 /// CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP: for every context, and mapped.
 const PORTABLE_AND_MAPPED: u32 = 1 | 2;
 
-/// A range of host memory that is page-locked, chunk by chunk.
+/// A range of host memory that is page-locked, chunk by chunk, until [`PageLock::release`].
 pub struct PageLock {
     context: Context,
     chunks: Vec<usize>,
@@ -33,18 +33,19 @@ impl PageLock {
         self.chunks.push(address);
         Ok(())
     }
-}
 
-impl Drop for PageLock {
-    fn drop(&mut self) {
+    /// Unlocks everything, and answers whether that worked: memory that is still locked must not be unmapped.
+    pub fn release(&mut self) -> bool {
         let driver = self.context.driver();
-        let Ok(_entered) = self.context.enter().inspect_err(|error| log!(Error, "{error}")) else { return };
-        for address in self.chunks.drain(..) {
-            // SAFETY: registered by this value.
-            let code = unsafe { (driver.api.mem_host_unregister)(address as *mut c_void) };
-            if let Err(error) = driver.check(code, format_args!("release the page lock at {address:#x}")) {
-                log!(Error, "{error}");
+        let unlocked = self.context.enter_to_free().and_then(|_entered| {
+            while let Some(address) = self.chunks.last() {
+                // SAFETY: registered by this value.
+                let code = unsafe { (driver.api.mem_host_unregister)(*address as *mut c_void) };
+                driver.check(code, format_args!("release the page lock at {address:#x}"))?;
+                self.chunks.pop();
             }
-        }
+            Ok(())
+        });
+        unlocked.inspect_err(|error| log!(Error, "{error}; the memory stays")).is_ok()
     }
 }

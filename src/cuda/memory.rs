@@ -6,12 +6,15 @@ use std::ffi::{c_int, c_void};
 use super::context::Context;
 use super::device::Device;
 use super::driver;
-use crate::error::{Error, Result, Status, ensure};
+use crate::error::{Cause, Error, Result, Status, ensure};
 use crate::log::log;
 
 /// Pointer attributes, by their numbers in the driver's ABI.
 const MEMORY_TYPE: c_int = 2;
 const DEVICE_ORDINAL: c_int = 9;
+/// Results that are told apart.
+const INVALID_VALUE: i32 = 1;
+const NOT_FOUND: i32 = 500;
 /// A memory type.
 const MEMORY_TYPE_DEVICE: u32 = 2;
 
@@ -50,7 +53,7 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         let driver = self.context.driver();
-        let freed = self.context.enter().and_then(|_entered| {
+        let freed = self.context.enter_to_free().and_then(|_entered| {
             // SAFETY: allocated by this value, and used by nobody any more.
             let code = unsafe { (driver.api.mem_free)(self.address) };
             driver.check(code, format_args!("free {} bytes of device memory", self.size))
@@ -80,10 +83,16 @@ fn allocate(context: &Context, size: u64) -> Result<u64> {
     Ok(address)
 }
 
-/// Checks with the driver that `size` bytes at `address` are memory of one device, and answers which.
-pub fn identify(address: u64, size: u64) -> Result<Device> {
+/// Checks with the driver that `size` bytes at `address` are memory of one device, and answers which, and of how many
+/// allocations or mappings side by side they are a part.
+pub fn identify(address: u64, size: u64) -> Result<(Device, usize)> {
     let driver = driver::get()?;
+    // Any other answer is a failure of the driver's, not a mistake of the caller's.
+    let unknown = |error: &Error| matches!(error.cause(), Some(Cause::Cuda(INVALID_VALUE | NOT_FOUND, _)));
     let not_device = |error: Error| {
+        if !unknown(&error) {
+            return error;
+        }
         error
             .context(format!("{address:#x} is no device memory of this process"))
             .with_status(Status::InvalidArgument)
@@ -100,9 +109,12 @@ pub fn identify(address: u64, size: u64) -> Result<Device> {
     let context = Context::retain(device)?;
     let _entered = context.enter()?;
     // VMM memory may be many mappings side by side: follow them to the end.
-    let mut next = address;
+    let (mut next, mut pieces) = (address, 0);
     while next < address + size {
         let ends_here = |error: Error| {
+            if !unknown(&error) {
+                return error;
+            }
             let message = format!(
                 "of {size} bytes at {address:#x} only the first {} are device memory",
                 next - address
@@ -121,8 +133,9 @@ pub fn identify(address: u64, size: u64) -> Result<Device> {
         let code = unsafe { (driver.api.mem_get_address_range)(&mut base, &mut length, next) };
         driver.check(code, format_args!("find the allocation at {next:#x}")).map_err(ends_here)?;
         next = base + length as u64;
+        pieces += 1;
     }
-    Ok(device)
+    Ok((device, pieces))
 }
 
 fn attribute<T: Default>(attribute: c_int, address: u64) -> Result<T> {

@@ -35,32 +35,37 @@ impl Stream {
         Ok(Self { raw, context })
     }
 
-    /// Starts a copy between any two of host and device memory.
+    /// Starts copies of (source, destination, size) between any two of host and device memory.
     ///
     /// # Safety
-    /// Both spans must be memory of this process, and stay so until [`Stream::synchronize`] returns.
-    pub unsafe fn copy(&self, source: u64, destination: u64, size: u64) -> Result<()> {
+    /// All spans must be memory of this process, and stay so until [`Stream::is_done`] has answered `true` or an
+    /// error, also after a failure here: what was started goes on.
+    pub unsafe fn copy_all(&self, copies: impl Iterator<Item = (u64, u64, u64)>) -> Result<()> {
         let driver = self.context.driver();
         let _entered = self.context.enter()?;
-        // SAFETY: the caller's promise.
-        let code = unsafe { (driver.api.memcpy_async)(destination, source, size as usize, self.raw) };
-        driver.check(code, format_args!("copy {size} bytes from {source:#x} to {destination:#x}"))
+        for (source, destination, size) in copies {
+            // SAFETY: the caller's promise.
+            let code = unsafe { (driver.api.memcpy_async)(destination, source, size as usize, self.raw) };
+            driver.check(code, format_args!("copy {size} bytes from {source:#x} to {destination:#x}"))?;
+        }
+        Ok(())
     }
 
-    /// Waits for everything started on it.
-    pub fn synchronize(&self) -> Result<()> {
+    /// Whether everything started on it is over.
+    pub fn is_done(&self) -> Result<bool> {
+        const NOT_READY: u32 = 600;
         let driver = self.context.driver();
-        let _entered = self.context.enter()?;
+        let _entered = self.context.enter_to_free()?;
         // SAFETY: a live stream.
-        let code = unsafe { (driver.api.stream_synchronize)(self.raw) };
-        driver.check(code, "wait for copies")
+        let code = unsafe { (driver.api.stream_query)(self.raw) };
+        if code == NOT_READY { Ok(false) } else { driver.check(code, "copy blocks").map(|()| true) }
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
         let driver = self.context.driver();
-        let destroyed = self.context.enter().and_then(|_entered| {
+        let destroyed = self.context.enter_to_free().and_then(|_entered| {
             // SAFETY: made by this value.
             let code = unsafe { (driver.api.stream_destroy)(self.raw) };
             driver.check(code, "destroy a stream")

@@ -27,6 +27,7 @@ pub struct AdoptedDevice {
     address: u64,
     size: u64,
     ordinal: i32,
+    pieces: usize,
     release: Option<Release>,
 }
 
@@ -41,14 +42,14 @@ impl DeviceMemory {
     pub fn adopt(address: u64, size: u64, ordinal: i32, release: Option<Release>) -> Result<Self> {
         ensure!(address != 0, InvalidArgument, "the address to adopt is NULL");
         ensure!(size > 0, InvalidArgument, "an adopted region of 0 bytes can't be made");
-        let device = memory::identify(address, size)?;
+        let (device, pieces) = memory::identify(address, size)?;
         ensure!(
             device.ordinal() == ordinal,
             InvalidArgument,
             "{address:#x} is memory of device {}, not of device {ordinal}",
             device.ordinal()
         );
-        Ok(Self::Adopted(AdoptedDevice { address, size, ordinal, release }))
+        Ok(Self::Adopted(AdoptedDevice { address, size, ordinal, pieces, release }))
     }
 
     /// Its first byte.
@@ -64,6 +65,14 @@ impl DeviceMemory {
         match self {
             Self::Owned(memory) => memory.size(),
             Self::Adopted(memory) => memory.size,
+        }
+    }
+
+    /// Allocations or mappings side by side it is made of.
+    pub fn pieces(&self) -> usize {
+        match self {
+            Self::Owned(_) => 1,
+            Self::Adopted(memory) => memory.pieces,
         }
     }
 

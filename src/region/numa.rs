@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Placing memory on a NUMA node.
 
-use crate::error::{Error, Result, Status, ensure};
+use crate::error::{Cause, Error, Result, Status, ensure};
+use crate::log::log;
 
 /// From <linux/mempolicy.h>, which the libc crate does not carry.
 const MPOL_PREFERRED: libc::c_int = 1;
@@ -25,8 +26,9 @@ impl Placement {
     }
 }
 
-/// Places the pages of a range. They must not be there yet.
-pub fn place(address: usize, size: usize, placement: Placement) -> Result<()> {
+/// Places the pages of a range, which must not be there yet, and answers what is in force: a preference that the
+/// system refuses, as containers do, is none.
+pub fn place(address: usize, size: usize, placement: Placement) -> Result<Option<Placement>> {
     let node = placement.node();
     let mode = match placement {
         Placement::Bind(_) => MPOL_BIND,
@@ -54,10 +56,14 @@ pub fn place(address: usize, size: usize, placement: Placement) -> Result<()> {
         )
     };
     if result == 0 {
-        return Ok(());
+        return Ok(Some(placement));
     }
     let error = Error::last_errno(format!("place {size} bytes on NUMA node {node}"));
-    let kernel_without_numa = std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS);
+    let kernel_without_numa = error.cause() == Some(&Cause::Errno(libc::ENOSYS));
+    if matches!(placement, Placement::Prefer(_)) {
+        log!(Warn, "{error}; they come from any node");
+        return Ok(None);
+    }
     Err(if kernel_without_numa { error.with_status(Status::Unsupported) } else { error })
 }
 

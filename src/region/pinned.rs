@@ -4,6 +4,7 @@
 //! cuMemHostAlloc touches its pages with one thread. Here the memory is mapped, placed near the device, touched by
 //! several threads and then page-locked, chunk by chunk.
 
+use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
 use super::numa::Placement;
@@ -44,9 +45,8 @@ pub struct PinnedConfig {
 
 /// Page-locked host memory.
 pub struct PinnedMemory {
-    // Dropped in this order: unlocked, then unmapped.
-    _lock: PageLock,
-    memory: SystemMemory,
+    lock: PageLock,
+    memory: ManuallyDrop<SystemMemory>,
     ordinal: i32,
     chunk_size: u64,
     fell_back: bool,
@@ -64,10 +64,23 @@ impl PinnedMemory {
         );
         let device = Device::get(config.ordinal)?;
         let memory = SystemMemory::allocate(&system_config(config, device))?;
-        let mut lock = PageLock::new(Context::retain(device)?);
+        let lock = PageLock::new(Context::retain(device)?);
+        let mut this = Self {
+            lock,
+            memory: ManuallyDrop::new(memory),
+            ordinal: config.ordinal,
+            chunk_size: chunk,
+            fell_back: false,
+        };
+        this.pin(config, progress)?;
+        Ok(this)
+    }
+
+    fn pin(&mut self, config: &PinnedConfig, progress: Progress<'_>) -> Result<()> {
         let threads = if config.threads == 0 { default_threads() } else { config.threads };
-        let touching = Touching { memory: &memory, threads, huge: !config.no_huge_pages };
-        let fell_back = touching.ahead_of(chunk as usize, |offset, length| {
+        let (memory, lock) = (&self.memory, &mut self.lock);
+        let touching = Touching { memory, threads, huge: !config.no_huge_pages };
+        self.fell_back = touching.ahead_of(self.chunk_size as usize, |offset, length| {
             lock.add(memory.address() + offset, length)?;
             let done = offset + length;
             ensure!(
@@ -78,7 +91,7 @@ impl PinnedMemory {
             );
             Ok(())
         })?;
-        Ok(Self { _lock: lock, memory, ordinal: config.ordinal, chunk_size: chunk, fell_back })
+        Ok(())
     }
 
     /// Whether making huge pages was given up.
@@ -99,6 +112,15 @@ impl PinnedMemory {
     /// The device it serves.
     pub fn ordinal(&self) -> i32 {
         self.ordinal
+    }
+}
+
+impl Drop for PinnedMemory {
+    fn drop(&mut self) {
+        if self.lock.release() {
+            // SAFETY: dropped here and nowhere else.
+            unsafe { ManuallyDrop::drop(&mut self.memory) };
+        }
     }
 }
 
@@ -174,7 +196,7 @@ fn system_config(config: &PinnedConfig, device: Device) -> SystemConfig {
     let near = || device.numa_node().filter(|node| super::numa::node_exists(*node)).map(Placement::Prefer);
     SystemConfig {
         size: config.size,
-        huge_pages: if config.no_huge_pages { HugePages::None } else { HugePages::Transparent },
+        huge_pages: if config.no_huge_pages { HugePages::Never } else { HugePages::Transparent },
         huge_pages_required: false,
         numa: bound.or_else(near),
         prefault_threads: 0,

@@ -35,6 +35,14 @@ impl Registration {
             Unsupported,
             "a view of an elastic region can't be registered; register the region"
         );
+        if let Backing::Device(memory) = region.root() {
+            ensure!(
+                memory.pieces() == 1,
+                Unsupported,
+                "the region is made of {} mappings, of which NIXL would reach the first; adopt each as a region",
+                memory.pieces()
+            );
+        }
         let descriptors = region.descriptors();
         register(agent, &descriptors)?;
         let registration = Arc::new(Self {

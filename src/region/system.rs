@@ -15,6 +15,8 @@ pub enum HugePages {
     /// The system's own.
     #[default]
     None,
+    /// The system's own, also where the kernel makes huge ones unasked.
+    Never,
     /// Ask the kernel to use huge pages where it can.
     Transparent,
     /// Pages of this size from the system's reserved pool.
@@ -51,18 +53,27 @@ impl SystemMemory {
         let size = host_size("a system region", config.size)?;
         let mapped = match config.huge_pages {
             HugePages::None => Mapping::ordinary(size).map(|mapping| (mapping, base_page(), false)),
+            HugePages::Never => Self::without_huge(size),
             HugePages::Transparent => Self::transparent(size, config.huge_pages_required),
             HugePages::Reserved(page) => Self::reserved(size, page, config.huge_pages_required),
         };
         let (mapping, page_size, fell_back) =
             mapped.map_err(|error| error.context(format!("allocate {size} bytes of host memory")))?;
-        if let Some(placement) = config.numa {
-            numa::place(mapping.address as usize, mapping.size, placement)?;
-        }
+        let numa = match config.numa {
+            Some(placement) => numa::place(mapping.address as usize, mapping.size, placement)?,
+            None => None,
+        };
         if config.prefault_threads > 0 {
             prefault::touch(mapping.address as usize, mapping.size, page_size, config.prefault_threads)?;
         }
-        Ok(Self { mapping, size, page_size, fell_back, numa: config.numa })
+        Ok(Self { mapping, size, page_size, fell_back, numa })
+    }
+
+    fn without_huge(size: usize) -> Result<(Mapping, u64, bool)> {
+        let mapping = Mapping::ordinary(size)?;
+        // SAFETY: advice about a mapping of our own. A kernel without huge pages refuses it, and need not know.
+        let _ = unsafe { madvise(mapping.address, mapping.size, Advice::LinuxNoHugepage) };
+        Ok((mapping, base_page(), false))
     }
 
     fn transparent(size: usize, required: bool) -> Result<(Mapping, u64, bool)> {

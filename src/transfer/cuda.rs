@@ -2,6 +2,9 @@
 //! The CUDA engine: the driver's copies, one a move, on a stream of the transfer's own.
 
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use once_cell::sync::OnceCell;
 
 use super::completion::Run;
 use super::plan::{Move, Plan};
@@ -40,8 +43,12 @@ impl CudaCopy {
 
     /// Starts the copy.
     pub fn submit(&self, run: Run) {
-        let job = Job { copy: self.copy.clone(), ending: Mutex::new(Some((self.layouts.clone(), run))) };
-        Pool::get().run(&(Arc::new(job) as Arc<dyn Shared>), 1);
+        Flights::get().add(Flight {
+            copy: self.copy.clone(),
+            layouts: self.layouts.clone(),
+            run,
+            failure: None,
+        });
     }
 }
 
@@ -74,35 +81,99 @@ fn ordinal(source: &Layout, destination: &Layout) -> Result<i32> {
 }
 
 /// One run of the copy.
-struct Job {
+struct Flight {
     copy: Arc<Copy>,
-    /// The layouts are let go before anyone hears that the run is over: who hears it may free their memory.
-    ending: Mutex<Option<([Arc<Layout>; 2], Run)>>,
+    layouts: [Arc<Layout>; 2],
+    run: Run,
+    failure: Option<Error>,
 }
 
-impl Shared for Job {
+impl Flight {
+    fn start(&mut self) {
+        let moves = self.copy.moves.iter().map(|each| (each.source, each.destination, each.size));
+        // SAFETY: the plan checked all spans against their layouts, which are held until the stream is done.
+        self.failure = unsafe { self.copy.stream.copy_all(moves) }.err();
+    }
+
+    /// The stream and the layouts are let go before anyone hears that the run is over: who hears it may free their
+    /// memory.
+    fn end(self, outcome: Result<()>) {
+        let Self { copy, layouts, run, failure } = self;
+        drop((copy, layouts));
+        run.end(failure.map_or(outcome, Err));
+    }
+}
+
+/// All copies of this process that the driver is at, watched by one thread while there are any.
+#[derive(Default)]
+struct Flights(Mutex<Watch>);
+
+#[derive(Default)]
+struct Watch {
+    new: Vec<Flight>,
+    watched: bool,
+}
+
+/// How long the thread polls after the last copy ended before it begins to sleep in between.
+const SPIN: Duration = Duration::from_micros(200);
+const SLEEP: Duration = Duration::from_micros(20);
+
+impl Flights {
+    fn get() -> &'static Arc<Self> {
+        static FLIGHTS: OnceCell<Arc<Flights>> = OnceCell::new();
+        FLIGHTS.get_or_init(Arc::default)
+    }
+
+    fn add(self: &Arc<Self>, flight: Flight) {
+        let mut watch = self.lock();
+        watch.new.push(flight);
+        if !std::mem::replace(&mut watch.watched, true) {
+            drop(watch);
+            Pool::get().run(&(self.clone() as Arc<dyn Shared>), 1);
+        }
+    }
+
+    /// What was added, or `None` when the thread may go.
+    fn take_new(&self, idle: bool) -> Option<Vec<Flight>> {
+        let mut watch = self.lock();
+        if watch.new.is_empty() && idle {
+            watch.watched = false;
+            return None;
+        }
+        Some(std::mem::take(&mut watch.new))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Watch> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Shared for Flights {
     fn run(&self) {
-        let Some((layouts, run)) = self.ending().take() else { return };
-        let outcome = self.copy.execute();
-        drop(layouts);
-        run.end(outcome);
+        let mut flights: Vec<Flight> = Vec::new();
+        let mut progress = Instant::now();
+        while let Some(mut new) = self.take_new(flights.is_empty()) {
+            new.iter_mut().for_each(Flight::start);
+            flights.extend(new);
+            let before = flights.len();
+            flights = flights.into_iter().filter_map(watched).collect();
+            if flights.len() < before {
+                progress = Instant::now();
+            } else if progress.elapsed() < SPIN {
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(SLEEP);
+            }
+        }
     }
 }
 
-impl Job {
-    fn ending(&self) -> MutexGuard<'_, Option<([Arc<Layout>; 2], Run)>> {
-        self.ending.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+/// The flight while it goes on.
+fn watched(flight: Flight) -> Option<Flight> {
+    match flight.copy.stream.is_done() {
+        Ok(false) => return Some(flight),
+        Ok(true) => flight.end(Ok(())),
+        Err(error) => flight.end(Err(error)),
     }
-}
-
-impl Copy {
-    /// Waits for what was started also after a failure: it may still write.
-    fn execute(&self) -> Result<()> {
-        let started = self.moves.iter().try_for_each(|each| {
-            // SAFETY: the plan checked both spans against their layouts, which the job keeps alive until this ends.
-            unsafe { self.stream.copy(each.source, each.destination, each.size) }
-        });
-        let ended = self.stream.synchronize();
-        started.and(ended)
-    }
+    None
 }
