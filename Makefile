@@ -14,7 +14,7 @@ STARTED := $(shell date +%s)
 # One thing after the other, each with all cores; what runs inside must not look for this make's job server.
 .NOTPARALLEL:
 unexport MAKEFLAGS
-.PHONY: all help setup configure library build test lint rust-test c-test demo bench header clean
+.PHONY: all help setup configure library build test lint rust-test c-test demo bench gpu-bundle header clean
 
 all: build
 
@@ -25,6 +25,8 @@ help:
 	@echo "              (DEMO_ARGS='--blocks 512' and the like go to the program)"
 	@echo "make bench    measure beside the references; rows and plots under build/bench"
 	@echo "              (BENCH_ARGS=--quick only sees that it works; bench/run --help tells more)"
+	@echo "make gpu-bundle"
+	@echo "              fill build/gpu-bundle, to test and measure on a GPU host without Rust or a network"
 	@echo "make setup    only fetch what is missing: tools, crates, the NIXL wheel"
 	@echo "make lint     rustfmt and clippy"
 	@echo "make header   write include/kvmem.h anew from src/ffi"
@@ -68,6 +70,10 @@ demo: library
 
 bench: build
 	@$(WITH_NIXL) bench/run $(BENCH_ARGS)
+
+# Copied to a GPU host, its `run` tells the rest.
+gpu-bundle: build
+	@scripts/gpu-bundle.sh
 
 header: setup
 	KVMEM_BLESS=1 cargo test --locked --test header

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <stdexcept>
@@ -22,15 +23,17 @@ constexpr int device = 0;
 constexpr unsigned host_flags = cuda::host_portable | cuda::host_mapped; // what kvmem asks for too
 constexpr uint64_t gib = 1 << 30;
 
-uint64_t most_gib = 0; // the largest size; 0: what half of the free memory holds, at most 32
+const char *most_gib = nullptr; // the largest size; NULL: what half of the free memory holds, at most 32
 
-region create_pinned(uint64_t size, uint32_t threads)
+// With chunks of 0, which is kvmem's own choice, pages are touched while those before them are locked.
+region create_pinned(uint64_t size, uint32_t threads, uint64_t chunk_size = 0)
 {
     kvmem_pinned_options options;
     kvmem_pinned_options_init(&options, sizeof options);
     options.size = size;
     options.device = device;
     options.threads = threads;
+    options.chunk_size = chunk_size;
     return kv::make<region>(kvmem_region_create_pinned, &options);
 }
 
@@ -83,11 +86,22 @@ uint64_t free_bytes()
     return limit > used ? std::min(machine, limit - used) : machine;
 }
 
+uint64_t most_bytes()
+{
+    if (most_gib == nullptr)
+        return std::min(32 * gib, free_bytes() / 2);
+    char *end = nullptr;
+    const uint64_t number = std::strtoull(most_gib, &end, 10);
+    if (*end != '\0' || number == 0 || number > 1024)
+        throw std::invalid_argument("--most-gib takes 1 to 1024, not " + std::string(most_gib));
+    return number * gib;
+}
+
 std::vector<uint64_t> sizes(const options &chosen)
 {
+    const uint64_t most = most_bytes();
     if (chosen.quick)
         return {64 << 20};
-    const uint64_t most = most_gib > 0 ? most_gib * gib : std::min(32 * gib, free_bytes() / 2);
     std::vector<uint64_t> found;
     for (uint64_t size = gib; size <= most; size *= 2)
         found.push_back(size);
@@ -181,8 +195,8 @@ template <typename Work> cost cost_of(Work &&work)
     return {wall, thread_cpu_ns() - cpu};
 }
 
-// kvmem locks pages only while it creates memory, so that part is told in two ways, both against one bare call on
-// memory of the same kind whose pages are there:
+// kvmem locks pages only while it creates memory. Here it touches them all first and then locks them by one
+// call, as the reference does with memory of the same kind. Its lock is told in two ways:
 // - CPU time of the calling thread: other threads touch the pages, this one maps, starts them, and locks;
 // - what is left of the whole creation after creating the same memory unlocked in the same turn.
 void measure_page_lock(const options &chosen, uint64_t size, results &found)
@@ -191,7 +205,7 @@ void measure_page_lock(const options &chosen, uint64_t size, results &found)
     samples ours_cpu, ours_left, bare_cpu, bare_wall;
     for (int round = -1; round < rounds(chosen, size); ++round) {
         region memory;
-        const cost pinned = cost_of([&] { memory = create_pinned(size, threads); });
+        const cost pinned = cost_of([&] { memory = create_pinned(size, threads, size); });
         const kvmem_region_info like = info_of(memory);
         memory.reset();
         const cost unlocked = cost_of([&] { memory = create_unlocked(like, threads); });
@@ -222,14 +236,14 @@ void measure(const options &chosen, results &found)
     }
 }
 
-// Takes `--most-gib N` out of the arguments, which are as all benches have them otherwise.
+// Takes `--most-gib N` out of the arguments; the others are those of every bench.
 int take_most_gib(int argc, char **argv)
 {
     char **end = argv + argc;
     char **option = std::find(argv, end, std::string("--most-gib"));
-    if (option == end || option + 1 == end)
+    if (end - option < 2)
         return argc;
-    most_gib = std::stoull(option[1]);
+    most_gib = option[1];
     std::copy(option + 2, end, option);
     return argc - 2;
 }

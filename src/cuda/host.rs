@@ -40,8 +40,11 @@ impl PageLock {
         let unlocked = self.context.enter_to_free().and_then(|_entered| {
             while let Some(address) = self.chunks.last() {
                 // SAFETY: registered by this value.
-                let code = unsafe { (driver.api.mem_host_unregister)(*address as *mut c_void) };
-                driver.check(code, format_args!("release the page lock at {address:#x}"))?;
+                let unlock = || unsafe { (driver.api.mem_host_unregister)(*address as *mut c_void) };
+                let unlocked =
+                    || driver.check(unlock(), format_args!("release the page lock at {address:#x}"));
+                // Tried again once: what is not given back now never is.
+                unlocked().or_else(|_| unlocked())?;
                 self.chunks.pop();
             }
             Ok(())

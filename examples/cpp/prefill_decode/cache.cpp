@@ -10,10 +10,11 @@ constexpr std::uint64_t direct_io_unit = 4096;
 
 }  // namespace
 
-Cache::Cache(kv::Layout built)
+Cache::Cache(kv::Layout built, kv::Layout beside)
     : layout(std::move(built)),
+      staging(std::move(beside)),
       info(kv::get<kvmem_layout_info>(kvmem_layout_get_info, layout.get())),
-      strides(kv::get<kvmem_layout_strides>(kvmem_layout_get_strides, layout.get())) {}
+      strides(kv::get<kvmem_layout_strides>(kvmem_layout_get_strides, host())) {}
 
 std::byte *Cache::piece(std::uint64_t block, std::uint64_t layer, std::uint64_t outer) const {
     const std::uint64_t base = strides.bases[strides.num_bases > 1 ? layer : 0];

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A KV cache: a layout, and the addresses in it, computed the way an engine's own kernels would.
+// A KV cache: a layout, the blocks as this CPU reaches them, and the addresses of those, computed the way an
+// engine's own kernels would.
 #pragma once
 
 #include "handles.hpp"
@@ -10,12 +11,16 @@
 
 struct Cache {
     kv::Layout layout;
+    kv::Layout staging;  // as many blocks in host memory, beside a layout in GPU memory; else empty
     kvmem_layout_info info;
-    kvmem_layout_strides strides;
+    kvmem_layout_strides strides;  // of the host's side
 
-    explicit Cache(kv::Layout built);
+    Cache(kv::Layout built, kv::Layout beside);
 
-    // One piece: what one block holds of one layer's keys (outer 0) or values (outer 1).
+    // The layout that the CPU and the disk reach.
+    const kvmem_layout *host() const { return staging ? staging.get() : layout.get(); }
+
+    // One piece on the host's side: what one block holds of one layer's keys (outer 0) or values (outer 1).
     std::byte *piece(std::uint64_t block, std::uint64_t layer, std::uint64_t outer) const;
     std::uint64_t block_bytes() const;
 };

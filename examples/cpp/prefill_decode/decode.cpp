@@ -5,6 +5,7 @@
 #include "pattern.hpp"
 #include "progress.hpp"
 #include "roles.hpp"
+#include "stage.hpp"
 
 #include <cstdio>
 #include <cstring>
@@ -44,8 +45,12 @@ Offer receive_offer(kvmem_agent *agent, Channel &prefill, const Deadline &deadli
     return offer;
 }
 
-// Blocks `ids` hold prefill's blocks `origins`, byte for byte, and no other block was touched.
-void check_cache(const Cache &cache, const BlockIds &ids, const BlockIds &origins) {
+// Blocks `ids` hold prefill's blocks `origins`, byte for byte, and no other block was touched. Returns the
+// row of the copy that it took to look.
+std::string check_cache(const Cache &cache, const BlockIds &ids, const BlockIds &origins,
+                        const Deadline &deadline) {
+    const BlockIds all = all_blocks(cache.info.num_blocks);
+    const std::string copied = copy_to_host({"decode", "copy all out, to check"}, cache, all, deadline);
     Progress progress("decode verifies", cache.info.num_blocks * cache.block_bytes());
     std::vector<bool> expected(cache.info.num_blocks);
     for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -58,15 +63,16 @@ void check_cache(const Cache &cache, const BlockIds &ids, const BlockIds &origin
         check_wiped(cache, block);
         progress.add(cache.block_bytes());
     }
+    return copied;
 }
 
-void wipe(const Cache &cache, const BlockIds &ids) {
+void wipe(const Cache &cache, const BlockIds &ids, const Deadline &deadline) {
     Row row{"decode", "wipe them in memory", ids.size() * cache.block_bytes()};
     row.path = "CPU";
     const Stopwatch stopwatch;
     for (const std::uint32_t id : ids) wipe_block(cache, id);
     row.time = stopwatch.read();
-    print(format_row(row));
+    print(format_row(row) + copy_to_gpu({"decode", "copy them to the GPU"}, cache, ids, deadline));
 }
 
 // Returns the ids at which the blocks now lie.
@@ -80,9 +86,9 @@ BlockIds pull(const Options &options, const Cache &cache, const Offer &offer, Ch
     move_blocks(move, row, deadline);
     // Checked only after prefill has wiped its memory: what is right now is ours.
     const std::string released = prefill.receive(Message::released, deadline);
-    check_cache(cache, ids, offer.blocks);
+    const std::string copied = check_cache(cache, ids, offer.blocks, deadline);
     row.verified = "every byte";
-    print(format_row(row) + released);
+    print(format_row(row) + released + copied);
     return ids;
 }
 
@@ -92,21 +98,23 @@ void offload_and_restore(const Options &options, const Cache &cache, const Block
     const std::size_t count = ids.size();
     const auto disk = build_disk_layout(options, count, agent);
     const BlockIds slots = draw_blocks(count, count, ids, options.seed + 2);
+    print(copy_to_host({"decode", "copy " + count_blocks(count) + " to host"}, cache, ids, deadline));
     Row row{"decode", "offload " + count_blocks(count)};
-    move_blocks({cache.layout.get(), disk.get(), ids, slots, cache.block_bytes()}, row, deadline);
+    move_blocks({cache.host(), disk.get(), ids, slots, cache.block_bytes()}, row, deadline);
     row.path += std::string(", ") + disk_mode(disk.get());
     print(format_row(row));
 
-    wipe(cache, ids);
-    check_cache(cache, {}, {});
+    wipe(cache, ids, deadline);
+    print(check_cache(cache, {}, {}, deadline));
 
     const BlockIds restored = draw_blocks(count, options.blocks, ids, options.seed + 3);
     row = {"decode", "restore " + count_blocks(count)};
-    move_blocks({disk.get(), cache.layout.get(), slots, restored, cache.block_bytes()}, row, deadline);
-    check_cache(cache, restored, origins);
+    move_blocks({disk.get(), cache.host(), slots, restored, cache.block_bytes()}, row, deadline);
+    std::string copied = copy_to_gpu({"decode", "copy them to the GPU"}, cache, restored, deadline);
+    copied += check_cache(cache, restored, origins, deadline);
     row.path += std::string(", ") + disk_mode(disk.get());
     row.verified = "every byte";
-    print(format_row(row));
+    print(format_row(row) + copied);
 }
 
 }  // namespace
@@ -116,8 +124,11 @@ void run_decode(const Options &options, Channel &prefill, const Deadline &deadli
     Row row;
     const auto agent = start_agent("decode", {"UCX", "POSIX"}, row);
     print(format_row(row));
-    const Cache cache = build_cache(options, KVMEM_LAYOUT_LAYER_SEPARATE, agent.get(), row);
-    print(format_row(row));
+    std::string built;
+    const Cache cache = build_cache(options, KVMEM_LAYOUT_LAYER_SEPARATE, agent.get(), built);
+    // New host memory is zeroed; new GPU memory holds anything.
+    print(built +
+          copy_to_gpu({"decode", "clear GPU memory"}, cache, all_blocks(options.blocks), deadline));
 
     Offer offer = receive_offer(agent.get(), prefill, deadline);
     const BlockIds ids = pull(options, cache, offer, prefill, deadline);

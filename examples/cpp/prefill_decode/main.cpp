@@ -5,6 +5,7 @@
 #include "pattern.hpp"
 #include "roles.hpp"
 #include "table.hpp"
+#include "tier.hpp"
 
 #include <cstdlib>
 #include <exception>
@@ -18,16 +19,25 @@ const char *name_of(Role role) {
     return role == Role::prefill ? "prefill" : role == Role::decode ? "decode" : "prefill_decode";
 }
 
-// Refuses a bad geometry before anything is started, in the library's words.
+// The name of the GPU that the tier needs, in brackets; "" if it needs none.
+std::string name_gpu(const Options &options) {
+    if (!find_tier(options.tier).needs_gpu) return {};
+    const auto device = static_cast<std::int32_t>(options.device);
+    const auto gpu = kv::get<kvmem_cuda_device_info>(kvmem_cuda_get_device_info, device);
+    return " (" + std::to_string(device) + ": " + gpu.name + ")";
+}
+
+// Refuses a bad geometry or a missing GPU before anything is started, in the library's words.
 void introduce(const Options &options) {
     const auto config = geometry(options, KVMEM_LAYOUT_FULLY_CONTIGUOUS, options.blocks);
     const auto needs = kv::get<kvmem_layout_requirements>(kvmem_layout_get_requirements, &config);
     require_nameable(options);
+    const std::string gpu = name_gpu(options);
     std::cout << "kvmem " << kvmem_version_string() << ": " << options.blocks << " blocks of "
               << options.layers << " layers, keys and values, " << options.page_size << " tokens, "
               << options.heads << " heads x " << options.head_dim << ", bf16: "
               << format_bytes(needs.total_size) << " a side\n"
-              << "prefill: fully contiguous; decode: layer separate; tier: " << options.tier << "\n\n"
+              << "prefill: fully contiguous; decode: layer separate; tier: " << options.tier << gpu << "\n\n"
               << std::flush;
 }
 

@@ -42,9 +42,14 @@ void move_blocks(const Move &move, Row &row, const Deadline &deadline) {
     row.time = stopwatch.read();
 }
 
-BlockIds draw_blocks(std::size_t count, std::uint64_t limit, const BlockIds &avoid, std::uint64_t seed) {
-    BlockIds ids(limit);
+BlockIds all_blocks(std::uint64_t count) {
+    BlockIds ids(count);
     std::iota(ids.begin(), ids.end(), 0u);
+    return ids;
+}
+
+BlockIds draw_blocks(std::size_t count, std::uint64_t limit, const BlockIds &avoid, std::uint64_t seed) {
+    BlockIds ids = all_blocks(limit);
     std::shuffle(ids.begin(), ids.end(), std::mt19937_64(seed));
     for (std::size_t i = 0; i < std::min(count, avoid.size()); ++i) {
         if (ids[i] == avoid[i]) std::swap(ids[i], ids[(i + 1) % limit]);

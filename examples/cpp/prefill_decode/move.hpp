@@ -23,5 +23,7 @@ struct Move {
 // Waits until all blocks have arrived, filling in the row's bytes, time and path.
 void move_blocks(const Move &move, Row &row, const Deadline &deadline);
 
+BlockIds all_blocks(std::uint64_t count);
+
 // `count` different ids below `limit`, in no order; where `avoid` has an id in the same place, another one.
 BlockIds draw_blocks(std::size_t count, std::uint64_t limit, const BlockIds &avoid, std::uint64_t seed);

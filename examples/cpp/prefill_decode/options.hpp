@@ -20,6 +20,7 @@ struct Options {
     std::uint64_t seed = 1;
     std::uint64_t timeout = 300;
     std::string tier = "system";
+    std::uint64_t device = 0;  // the GPU, for tiers that need one
     std::string disk_dir;  // empty: where temporary files go
     bool help = false;
 

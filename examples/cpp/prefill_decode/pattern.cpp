@@ -98,6 +98,12 @@ void wipe_block(const Cache &cache, std::uint64_t block) {
     });
 }
 
+void spoil_block(const Cache &cache, std::uint64_t block) {
+    for_each_piece(cache, block, [&](std::byte *bytes, const Place &) {
+        std::memset(bytes, 0xA5, cache.strides.size);
+    });
+}
+
 void check_filled(const Cache &cache, std::uint64_t block, std::uint64_t origin) {
     for_each_piece(cache, block, [&](const std::byte *bytes, const Place &at) {
         const Place from = {origin, at.layer, at.outer};

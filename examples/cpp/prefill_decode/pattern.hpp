@@ -17,6 +17,8 @@ void require_nameable(const Options &options);
 
 void fill_block(const Cache &cache, std::uint64_t block);
 void wipe_block(const Cache &cache, std::uint64_t block);
+// Neither filled nor wiped: whatever the block is to hold has to come.
+void spoil_block(const Cache &cache, std::uint64_t block);
 
 // `block` holds, byte for byte, what fill_block wrote into block `origin` of another cache.
 void check_filled(const Cache &cache, std::uint64_t block, std::uint64_t origin);

@@ -4,6 +4,7 @@
 #include "pattern.hpp"
 #include "progress.hpp"
 #include "roles.hpp"
+#include "stage.hpp"
 
 #include <stdexcept>
 
@@ -12,7 +13,7 @@ namespace {
 // How long prefill listens for a notification before it looks whether decode still lives.
 constexpr std::uint64_t slice_ns = 100'000'000;
 
-Row fill(const Cache &cache) {
+std::string fill(const Cache &cache, const Deadline &deadline) {
     Row row{"prefill", "fill " + count_blocks(cache.info.num_blocks)};
     row.bytes = cache.info.num_blocks * cache.block_bytes();
     row.path = "CPU";
@@ -23,17 +24,19 @@ Row fill(const Cache &cache) {
         progress.add(cache.block_bytes());
     }
     row.time = stopwatch.read();
-    return row;
+    return format_row(row) +
+           copy_to_gpu({"prefill", "copy it to the GPU"}, cache, all_blocks(cache.info.num_blocks), deadline);
 }
 
-Row wipe(const Cache &cache) {
+std::string wipe(const Cache &cache, const Deadline &deadline) {
     Row row{"prefill", "wipe the whole cache"};
     row.bytes = cache.info.num_blocks * cache.block_bytes();
     row.path = "CPU";
     const Stopwatch stopwatch;
     for (std::uint64_t block = 0; block < cache.info.num_blocks; ++block) wipe_block(cache, block);
     row.time = stopwatch.read();
-    return row;
+    return format_row(row) +
+           copy_to_gpu({"prefill", "copy it to the GPU"}, cache, all_blocks(cache.info.num_blocks), deadline);
 }
 
 // All that decode needs to read blocks here: who we are, where the blocks lie, and which ones are meant.
@@ -76,10 +79,11 @@ void wait_until_pulled(kvmem_agent *agent, Channel &decode, const Deadline &dead
 }  // namespace
 
 void run_prefill(const Options &options, Channel &decode, const Deadline &deadline) {
-    Row started, built;
+    Row started;
+    std::string built;
     const auto agent = start_agent("prefill", {"UCX"}, started);
     const Cache cache = build_cache(options, KVMEM_LAYOUT_FULLY_CONTIGUOUS, agent.get(), built);
-    const std::string rows = format_row(started) + format_row(built) + format_row(fill(cache));
+    const std::string rows = format_row(started) + built + fill(cache, deadline);
 
     const BlockIds blocks = draw_blocks(options.pull, options.blocks, {}, options.seed);
     send_offer(cache, agent.get(), blocks, rows, decode, deadline);
@@ -87,6 +91,6 @@ void run_prefill(const Options &options, Channel &decode, const Deadline &deadli
     kv::make<kv::Blob>(kvmem_agent_load_remote_metadata, agent.get(), metadata.data(), metadata.size());
 
     wait_until_pulled(agent.get(), decode, deadline);
-    decode.send(Message::released, format_row(wipe(cache)), deadline);
+    decode.send(Message::released, wipe(cache, deadline), deadline);
     decode.receive(Message::done, deadline);
 }

@@ -18,14 +18,22 @@ kv::Agent start_agent(const char *name, std::initializer_list<const char *> back
     return agent;
 }
 
-Cache build_cache(const Options &options, std::uint32_t kind, kvmem_agent *agent, Row &row) {
+Cache build_cache(const Options &options, std::uint32_t kind, kvmem_agent *agent, std::string &rows) {
     const auto config = geometry(options, kind, options.blocks);
     const auto needs = kv::get<kvmem_layout_requirements>(kvmem_layout_get_requirements, &config);
+    const auto device = static_cast<std::int32_t>(options.device);
     const std::string process = kvmem_agent_name(agent);
     // The same words in both processes, which build at the same time and share a terminal.
     const Progress progress("building the cache", needs.total_size);
     const Stopwatch stopwatch;
-    Cache cache(find_tier(options.tier).build(config, agent));
-    row = {process, "allocate, register", needs.total_size, stopwatch.read()};
-    return cache;
+    auto layout = find_tier(options.tier).build(config, agent, device);
+    rows = format_row({process, "allocate, register", needs.total_size, stopwatch.read()});
+    const auto info = kv::get<kvmem_layout_info>(kvmem_layout_get_info, layout.get());
+    if (info.memory_type != KVMEM_MEMORY_VRAM) return Cache(std::move(layout), nullptr);
+
+    // GPU memory is reached by no load, no store and no file: its blocks take the way through host memory.
+    const Stopwatch beside;
+    auto staging = build_on_pinned(config, agent, device);
+    rows += format_row({process, "the same, pinned on host", needs.total_size, beside.read()});
+    return Cache(std::move(layout), std::move(staging));
 }

@@ -9,24 +9,47 @@
 
 namespace {
 
-kv::Layout build_on_system(const kvmem_layout_config &config, kvmem_agent *agent) {
-    auto memory = kv::defaults(kvmem_system_options_init);
-    memory.flags = KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES;
-    // A cache serves for hours: its pages come now, not within the first transfers.
-    memory.prefault_threads = std::max(1u, std::thread::hardware_concurrency());
+kvmem_layout_options allocate(const kvmem_layout_config &config, kvmem_agent *agent) {
     auto options = kv::defaults(kvmem_layout_options_init);
     options.config = &config;
     options.agent = agent;
     options.source = KVMEM_LAYOUT_ALLOCATE;
+    return options;
+}
+
+kv::Layout build_on_system(const kvmem_layout_config &config, kvmem_agent *agent, std::int32_t) {
+    auto memory = kv::defaults(kvmem_system_options_init);
+    memory.flags = KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES;
+    // A cache serves for hours: its pages come now, not within the first transfers.
+    memory.prefault_threads = std::max(1u, std::thread::hardware_concurrency());
+    auto options = allocate(config, agent);
     options.system = &memory;
     return kv::make<kv::Layout>(kvmem_layout_build, &options);
 }
 
+kv::Layout build_on_device(const kvmem_layout_config &config, kvmem_agent *agent, std::int32_t device) {
+    auto memory = kv::defaults(kvmem_device_options_init);
+    memory.device = device;
+    auto options = allocate(config, agent);
+    options.device = &memory;
+    return kv::make<kv::Layout>(kvmem_layout_build, &options);
+}
+
 const Tier tiers[] = {
-    {"system", build_on_system},
+    {"system", false, build_on_system},
+    {"pinned", true, build_on_pinned},
+    {"device", true, build_on_device},
 };
 
 }  // namespace
+
+kv::Layout build_on_pinned(const kvmem_layout_config &config, kvmem_agent *agent, std::int32_t device) {
+    auto memory = kv::defaults(kvmem_pinned_options_init);
+    memory.device = device;
+    auto options = allocate(config, agent);
+    options.pinned = &memory;
+    return kv::make<kv::Layout>(kvmem_layout_build, &options);
+}
 
 const Tier &find_tier(std::string_view name) {
     for (const Tier &tier : tiers) {

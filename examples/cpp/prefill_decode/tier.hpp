@@ -4,15 +4,21 @@
 
 #include "handles.hpp"
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 struct Tier {
     std::string_view name;
-    // Allocates the cache's memory, registers it with the agent, and lays the blocks out in it.
-    kv::Layout (*build)(const kvmem_layout_config &config, kvmem_agent *agent);
+    bool needs_gpu;
+    // Allocates the cache's memory, registers it with the agent, and lays the blocks out in it. The device is
+    // the GPU it lies on or serves.
+    kv::Layout (*build)(const kvmem_layout_config &config, kvmem_agent *agent, std::int32_t device);
 };
 
 // Throws UsageError with the list of tiers when there is none of that name.
 const Tier &find_tier(std::string_view name);
 std::string tier_names();
+
+// Host memory that the GPU copies from and to, also for caches of other tiers.
+kv::Layout build_on_pinned(const kvmem_layout_config &config, kvmem_agent *agent, std::int32_t device);

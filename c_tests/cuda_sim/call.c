@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Begins and ends a driver call.
+#include "call.h"
+
+#include "contexts.h"
+
+#include <unistd.h>
+
+const function_info functions[NUM_FUNCTIONS] = {
+#define FUNCTION(name, need, manner) {#name, need, manner},
+    CUDA_FUNCTIONS(FUNCTION)
+#undef FUNCTION
+};
+
+/* A forked child does not have the driver that its parent initialised. */
+static CUresult check_need(need need) {
+    if (need == NOTHING) {
+        return CUDA_SUCCESS;
+    }
+    if (sim.initialised_in != getpid()) {
+        return CUDA_ERROR_NOT_INITIALIZED;
+    }
+    const context *current = context_current();
+    if (need == CONTEXT && current == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (need >= LIVE && current != NULL && !current->is_alive) {
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    return CUDA_SUCCESS;
+}
+
+call call_begin(function which) {
+    pthread_mutex_lock(&sim.lock);
+    call begun = {.result = CUDA_SUCCESS};
+    failing when = AT_ONCE;
+    CUresult result = CUDA_SUCCESS;
+    if (!faults_take(which, &when, &result)) {
+        begun.result = check_need(functions[which].need);
+    } else if (when == AT_ONCE) {
+        begun.result = result;
+    } else {
+        begun.result = check_need(functions[which].need);
+        *(when == LATER ? &begun.later : &begun.afterwards) = result;
+    }
+    return begun;
+}
+
+void call_end(const call *call) {
+    (void)call;
+    pthread_mutex_unlock(&sim.lock);
+}
+
+CUresult call_released(const call *call, CUresult result) {
+    return result == CUDA_SUCCESS ? call->afterwards : result;
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// The stack of contexts of each thread, contexts that a program creates, and what dies with one.
+#include "contexts.h"
+
+#include "call.h"
+#include "devices.h"
+#include "queue.h"
+#include "spans.h"
+
+#define MAX_DEPTH 64
+
+static _Thread_local context *stack[MAX_DEPTH];
+static _Thread_local size_t depth;
+
+context *context_current(void) {
+    return depth == 0 ? NULL : stack[depth - 1];
+}
+
+size_t context_depth(void) {
+    return depth;
+}
+
+void context_push(context *pushed) {
+    if (depth == MAX_DEPTH) {
+        sim_crash("more than %d contexts on the stack of one thread", MAX_DEPTH);
+    }
+    stack[depth++] = pushed;
+}
+
+void context_pop(void) {
+    depth--;
+}
+
+context *context_find(CUcontext wanted) {
+    EACH(context, known, sim.contexts) {
+        if (known == wanted) {
+            return known;
+        }
+    }
+    sim_crash("%p is no context and never was one", (void *)wanted);
+}
+
+context *context_create(CUdevice device) {
+    context *created = list_add(&sim.contexts, sizeof(*created));
+    created->device = device;
+    created->is_alive = true;
+    created->legacy.context = created;
+    created->per_thread.context = created;
+    return created;
+}
+
+void context_destroy(context *ended) {
+    queue_drain();
+    sim.lost_with_context += spans_destroy_of(ended);
+    sim.lost_with_context += streams_destroy_of(ended);
+    sim.lost_with_context += events_destroy_of(ended);
+    ended->legacy.error = ended->per_thread.error = CUDA_SUCCESS;
+    ended->is_alive = false;
+}
+
+CUresult cuCtxCreate_v2(CUcontext *created, unsigned flags, CUdevice device) {
+    DRIVER_CALL(cuCtxCreate_v2);
+    if (created == NULL || (flags & ~(unsigned)CU_CTX_FLAGS_MASK) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!device_exists(device)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *created = context_create(device);
+    context_push(*created);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxDestroy_v2(CUcontext wanted) {
+    DRIVER_CALL(cuCtxDestroy_v2);
+    if (wanted == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    context *found = context_find(wanted);
+    if (found->is_primary) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (!found->is_alive) {
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    context_destroy(found);
+    if (context_current() == found) {
+        context_pop();
+    }
+    return RELEASED(CUDA_SUCCESS);
+}
+
+CUresult cuCtxPushCurrent_v2(CUcontext pushed) {
+    DRIVER_CALL(cuCtxPushCurrent_v2);
+    if (pushed == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    context_push(context_find(pushed));
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPopCurrent_v2(CUcontext *popped) {
+    DRIVER_CALL(cuCtxPopCurrent_v2);
+    if (context_current() == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (popped != NULL) {
+        *popped = context_current();
+    }
+    context_pop();
+    return RELEASED(CUDA_SUCCESS);
+}
+
+CUresult cuCtxGetCurrent(CUcontext *current) {
+    DRIVER_CALL(cuCtxGetCurrent);
+    if (current == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *current = context_current();
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetCurrent(CUcontext wanted) {
+    DRIVER_CALL(cuCtxSetCurrent);
+    context *found = wanted == NULL ? NULL : context_find(wanted);
+    if (context_current() != NULL) {
+        context_pop();
+    }
+    if (found != NULL) {
+        context_push(found);
+    }
+    return CUDA_SUCCESS;
+}
+
+/* A destroyed context still knows its device. */
+CUresult cuCtxGetDevice(CUdevice *device) {
+    DRIVER_CALL(cuCtxGetDevice);
+    if (context_current() == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *device = context_current()->device;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSynchronize(void) {
+    DRIVER_CALL(cuCtxSynchronize);
+    queue_drain();
+    return streams_take_error_of(context_current());
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contexts: the stack of a thread, the counted primary context, and what a destroyed one still answers.
+#include "driver_test.h"
+
+#include <pthread.h>
+
+static CUcontext current(void) {
+    CUcontext context = NULL;
+    CU(cuCtxGetCurrent(&context));
+    return context;
+}
+
+static bool is_active(CUdevice device) {
+    unsigned flags = 0;
+    int active = 0;
+    CU(cuDevicePrimaryCtxGetState(device, &flags, &active));
+    return active != 0;
+}
+
+static void stack_pushes_pops_and_sets(void) {
+    CUcontext first = NULL;
+    CUcontext second = NULL;
+    CUcontext popped = NULL;
+    CU(cuInit(0));
+    CU(cuDevicePrimaryCtxRetain(&first, 0));
+    CU(cuDevicePrimaryCtxRetain(&second, 1));
+    CHECK(current() == NULL);
+    CU(cuCtxPushCurrent_v2(first));
+    CU(cuCtxPushCurrent_v2(second));
+    CUdevice device = -1;
+    CU(cuCtxGetDevice(&device));
+    CHECK_EQ(device, 1);
+    CU(cuCtxSetCurrent(first)); /* in place of the top */
+    CU(cuCtxSetCurrent(NULL));  /* takes the top away */
+    CHECK(current() == first);
+    CU(cuCtxPopCurrent_v2(&popped));
+    CHECK(popped == first);
+    CHECK(current() == NULL);
+    CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuCtxPopCurrent_v2(&popped));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuCtxPushCurrent_v2(NULL));
+    CU(cuCtxSetCurrent(NULL));
+    CU(cuCtxSetCurrent(second)); /* onto an empty stack */
+    CU(cuCtxPopCurrent_v2(NULL));
+    CU(cuDevicePrimaryCtxRelease_v2(0));
+    CU(cuDevicePrimaryCtxRelease_v2(1));
+    check_nothing_left();
+}
+
+static void *read_current(void *answer) {
+    *(CUcontext *)answer = current();
+    return NULL;
+}
+
+static void stack_is_of_the_thread(void) {
+    CUcontext elsewhere = (CUcontext)&elsewhere;
+    open_device(0);
+    pthread_t thread;
+    CHECK_EQ(pthread_create(&thread, NULL, read_current, &elsewhere), 0);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    CHECK(elsewhere == NULL);
+    close_device(0);
+}
+
+static void memory_needs_a_context(void) {
+    CUdeviceptr address = 0;
+    void *host = NULL;
+    size_t bytes = 0;
+    CUstream stream = NULL;
+    CUevent event = NULL;
+    CUdevice device = 0;
+    unsigned char local[64];
+    CU(cuInit(0));
+    CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuCtxGetDevice(&device));
+    CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuCtxSynchronize());
+    CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuMemAlloc_v2(&address, 1));
+    CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuMemGetInfo_v2(&bytes, &bytes));
+    CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuMemGetAddressRange_v2(&address, &bytes, ADDRESS(local)));
+    CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuMemHostAlloc(&host, 1, 0));
+    CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuMemHostRegister_v2(local, sizeof(local), 0));
+    CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuMemcpy(0, 0, 0));
+    CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuStreamCreate(&stream, 0));
+    CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuStreamSynchronize(NULL));
+    CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuEventCreate(&event, 0));
+    /* What frees needs none. */
+    CU(cuMemFree_v2(0));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(ADDRESS(local)));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFreeHost(local));
+    CU_EXPECT(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, cuMemHostUnregister(local));
+}
+
+static void vmm_needs_no_context(void) {
+    CU(cuInit(0));
+    const CUdeviceptr address = map_fresh(0, GRANULE);
+    CHECK(!is_active(0));
+    unmap_and_free(address, GRANULE);
+    check_nothing_left();
+}
+
+static void primary_is_counted(void) {
+    CUcontext first = NULL;
+    CUcontext again = NULL;
+    CU(cuInit(0));
+    CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuDevicePrimaryCtxRelease_v2(0));
+    CU(cuDevicePrimaryCtxRetain(&first, 0));
+    CU(cuDevicePrimaryCtxRetain(&again, 0));
+    CHECK(first == again);
+    CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuCtxDestroy_v2(first));
+    CU(cuDevicePrimaryCtxRelease_v2(0));
+    CHECK(is_active(0) && !is_active(1));
+    CU(cuDevicePrimaryCtxRelease_v2(0));
+    CHECK(!is_active(0));
+    CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuDevicePrimaryCtxRelease_v2(0));
+    CU(cuDevicePrimaryCtxRetain(&again, 0));
+    CHECK(first == again);
+    CU(cuDevicePrimaryCtxRelease_v2(0));
+}
+
+/* It stays current, knows its device, and nothing else. */
+static void expect_destroyed(CUcontext context, CUdevice device) {
+    CUdevice asked = -1;
+    CUdeviceptr address = 0;
+    size_t bytes = 0;
+    CHECK(current() == context);
+    CU(cuCtxGetDevice(&asked));
+    CHECK_EQ(asked, device);
+    CU_EXPECT(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuCtxSynchronize());
+    CU_EXPECT(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuMemAlloc_v2(&address, 1));
+    CU_EXPECT(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuMemFree_v2(0));
+    CU_EXPECT(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuMemGetInfo_v2(&bytes, &bytes));
+}
+
+static void released_primary_takes_its_memory_along(void) {
+    const CUcontext context = open_device(0);
+    const CUdeviceptr address = allocate_filled(4096, 1);
+    CU(cuDevicePrimaryCtxRelease_v2(0));
+    check_unknown(address);
+    expect_destroyed(context, 0);
+    CU(cuCtxPopCurrent_v2(NULL));
+    check_nothing_left();
+}
+
+static void reset_primary_is_dead_until_retained(void) {
+    CUcontext again = NULL;
+    const CUcontext context = open_device(0);
+    const CUdeviceptr mapped = map_fresh(0, GRANULE);
+    CU(cuMemsetD8_v2(mapped, 7, GRANULE));
+    CU(cuDevicePrimaryCtxReset_v2(0));
+    CHECK(!is_active(0));
+    expect_destroyed(context, 0);
+    CU(cuDevicePrimaryCtxRetain(&again, 0));
+    CHECK(again == context);
+    check_device_filled(mapped, 7, GRANULE); /* of no context */
+    unmap_and_free(mapped, GRANULE);
+    CU(cuDevicePrimaryCtxRelease_v2(0));
+    close_device(0);
+}
+
+static void created_context_is_current_until_destroyed(void) {
+    CUcontext created = NULL;
+    const CUcontext primary = open_device(0);
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuCtxCreate_v2(&created, 0x1000, 0));
+    CU(cuCtxCreate_v2(&created, 0, 1));
+    CHECK(current() == created);
+    CU(cuCtxDestroy_v2(created));
+    CHECK(current() == primary); /* taken off the stack */
+    CU(cuCtxCreate_v2(&created, 0, 1));
+    CU(cuCtxPushCurrent_v2(primary));
+    CU(cuCtxDestroy_v2(created));
+    CHECK(current() == primary);
+    CU(cuCtxPopCurrent_v2(NULL));
+    expect_destroyed(created, 1); /* not being on top, it stayed */
+    CU(cuCtxPopCurrent_v2(NULL));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuCtxDestroy_v2(NULL));
+    close_device(0);
+}
+
+static const test_case cases[] = {
+    CASE(memory_needs_a_context),
+    CASE(vmm_needs_no_context),
+    CASE(stack_pushes_pops_and_sets),
+    CASE(stack_is_of_the_thread),
+    CASE(primary_is_counted),
+    CASE(released_primary_takes_its_memory_along),
+    CASE(reset_primary_is_dead_until_retained),
+    CASE(created_context_is_current_until_destroyed),
+};
+
+TEST_MAIN

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every driver function of the stand-in: FUNCTION(name, what must be there before, how it fails on demand).
+#ifndef CUDA_SIM_FUNCTIONS_H
+#define CUDA_SIM_FUNCTIONS_H
+
+/* What must be there: NOTHING; DRIVER: cuInit; LIVE: a current context, if any, that is not destroyed;
+ * CONTEXT: a current context that is not destroyed.
+ * How it fails: ACTS: before it does anything; RELEASES: after it has let go, as when the driver reports an
+ * error of earlier work; SUBMITS: as ACTS, or on a later call, when the work is done. */
+#define CUDA_FUNCTIONS(FUNCTION)                                                                     \
+    FUNCTION(cuInit, NOTHING, ACTS)                                                                  \
+    FUNCTION(cuDriverGetVersion, NOTHING, ACTS)                                                      \
+    FUNCTION(cuGetErrorName, NOTHING, ACTS)                                                          \
+    FUNCTION(cuGetErrorString, NOTHING, ACTS)                                                        \
+    FUNCTION(cuDeviceGetCount, DRIVER, ACTS)                                                         \
+    FUNCTION(cuDeviceGet, DRIVER, ACTS)                                                              \
+    FUNCTION(cuDeviceGetName, DRIVER, ACTS)                                                          \
+    FUNCTION(cuDeviceGetUuid, DRIVER, ACTS)                                                          \
+    FUNCTION(cuDeviceGetUuid_v2, DRIVER, ACTS)                                                       \
+    FUNCTION(cuDeviceTotalMem_v2, DRIVER, ACTS)                                                      \
+    FUNCTION(cuDeviceGetAttribute, DRIVER, ACTS)                                                     \
+    FUNCTION(cuDeviceGetPCIBusId, DRIVER, ACTS)                                                      \
+    FUNCTION(cuDeviceCanAccessPeer, DRIVER, ACTS)                                                    \
+    FUNCTION(cuDevicePrimaryCtxRetain, DRIVER, ACTS)                                                 \
+    FUNCTION(cuDevicePrimaryCtxRelease_v2, DRIVER, RELEASES)                                         \
+    FUNCTION(cuDevicePrimaryCtxReset_v2, DRIVER, RELEASES)                                           \
+    FUNCTION(cuDevicePrimaryCtxGetState, DRIVER, ACTS)                                               \
+    FUNCTION(cuCtxCreate_v2, DRIVER, ACTS)                                                           \
+    FUNCTION(cuCtxDestroy_v2, DRIVER, RELEASES)                                                      \
+    FUNCTION(cuCtxPushCurrent_v2, DRIVER, ACTS)                                                      \
+    FUNCTION(cuCtxPopCurrent_v2, DRIVER, RELEASES)                                                   \
+    FUNCTION(cuCtxGetCurrent, DRIVER, ACTS)                                                          \
+    FUNCTION(cuCtxSetCurrent, DRIVER, ACTS)                                                          \
+    FUNCTION(cuCtxGetDevice, DRIVER, ACTS)                                                           \
+    FUNCTION(cuCtxSynchronize, CONTEXT, ACTS)                                                        \
+    FUNCTION(cuMemAlloc_v2, CONTEXT, ACTS)                                                           \
+    FUNCTION(cuMemFree_v2, LIVE, RELEASES)                                                           \
+    FUNCTION(cuMemGetInfo_v2, CONTEXT, ACTS)                                                         \
+    FUNCTION(cuMemGetAddressRange_v2, CONTEXT, ACTS)                                                 \
+    FUNCTION(cuPointerGetAttribute, DRIVER, ACTS)                                                    \
+    FUNCTION(cuPointerGetAttributes, DRIVER, ACTS)                                                   \
+    FUNCTION(cuMemHostAlloc, CONTEXT, ACTS)                                                          \
+    FUNCTION(cuMemFreeHost, LIVE, RELEASES)                                                          \
+    FUNCTION(cuMemHostRegister_v2, CONTEXT, ACTS)                                                    \
+    FUNCTION(cuMemHostUnregister, LIVE, RELEASES)                                                    \
+    FUNCTION(cuMemHostGetDevicePointer_v2, CONTEXT, ACTS)                                            \
+    FUNCTION(cuMemGetAllocationGranularity, DRIVER, ACTS)                                            \
+    FUNCTION(cuMemAddressReserve, DRIVER, ACTS)                                                      \
+    FUNCTION(cuMemAddressFree, DRIVER, RELEASES)                                                     \
+    FUNCTION(cuMemCreate, DRIVER, ACTS)                                                              \
+    FUNCTION(cuMemRelease, DRIVER, RELEASES)                                                         \
+    FUNCTION(cuMemMap, DRIVER, ACTS)                                                                 \
+    FUNCTION(cuMemUnmap, DRIVER, RELEASES)                                                           \
+    FUNCTION(cuMemSetAccess, DRIVER, ACTS)                                                           \
+    FUNCTION(cuMemGetAccess, DRIVER, ACTS)                                                           \
+    FUNCTION(cuMemRetainAllocationHandle, DRIVER, ACTS)                                              \
+    FUNCTION(cuMemGetAllocationPropertiesFromHandle, DRIVER, ACTS)                                   \
+    FUNCTION(cuMemExportToShareableHandle, DRIVER, ACTS)                                             \
+    FUNCTION(cuMemImportFromShareableHandle, DRIVER, ACTS)                                           \
+    FUNCTION(cuIpcGetMemHandle, CONTEXT, ACTS)                                                       \
+    FUNCTION(cuIpcOpenMemHandle_v2, CONTEXT, ACTS)                                                   \
+    FUNCTION(cuIpcCloseMemHandle, CONTEXT, RELEASES)                                                 \
+    FUNCTION(cuMemcpy, CONTEXT, ACTS)                                                                \
+    FUNCTION(cuMemcpyAsync, LIVE, SUBMITS)                                                           \
+    FUNCTION(cuMemcpyHtoD_v2, CONTEXT, ACTS)                                                         \
+    FUNCTION(cuMemcpyDtoH_v2, CONTEXT, ACTS)                                                         \
+    FUNCTION(cuMemcpyDtoD_v2, CONTEXT, ACTS)                                                         \
+    FUNCTION(cuMemcpyHtoDAsync_v2, LIVE, SUBMITS)                                                    \
+    FUNCTION(cuMemcpyDtoHAsync_v2, LIVE, SUBMITS)                                                    \
+    FUNCTION(cuMemcpyDtoDAsync_v2, LIVE, SUBMITS)                                                    \
+    FUNCTION(cuMemcpyBatchAsync, LIVE, SUBMITS)                                                      \
+    FUNCTION(cuMemsetD8_v2, CONTEXT, ACTS)                                                           \
+    FUNCTION(cuMemsetD8Async, LIVE, SUBMITS)                                                         \
+    FUNCTION(cuStreamCreate, CONTEXT, ACTS)                                                          \
+    FUNCTION(cuStreamCreateWithPriority, CONTEXT, ACTS)                                              \
+    FUNCTION(cuStreamDestroy_v2, LIVE, RELEASES)                                                     \
+    FUNCTION(cuStreamSynchronize, LIVE, ACTS)                                                        \
+    FUNCTION(cuStreamQuery, LIVE, ACTS)                                                              \
+    FUNCTION(cuStreamWaitEvent, LIVE, ACTS)                                                          \
+    FUNCTION(cuEventCreate, CONTEXT, ACTS)                                                           \
+    FUNCTION(cuEventRecord, LIVE, ACTS)                                                              \
+    FUNCTION(cuEventQuery, LIVE, ACTS)                                                               \
+    FUNCTION(cuEventSynchronize, LIVE, ACTS)                                                         \
+    FUNCTION(cuEventDestroy_v2, LIVE, RELEASES)
+
+#endif

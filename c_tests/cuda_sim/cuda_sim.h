@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The test's side of the stand-in driver: failing on demand, holding work back, and counting what is alive.
+// A test finds these functions with dlsym in the libcuda.so.1 that the library under test has loaded.
+#ifndef CUDA_SIM_H
+#define CUDA_SIM_H
+
+#include "cuda_types.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#pragma GCC visibility push(default)
+
+/* In place of a count of calls: all of them from now on. */
+#define SIM_EVERY_CALL UINT64_C(0)
+
+/* The nth call from now of a driver function (1 is the next one) answers `result`. A function that gives
+ * something back (cuMemFree_v2, cuMemUnmap, cuCtxPopCurrent_v2, ...) has done so all the same, as when the
+ * driver reports an error of earlier work; every other function has done nothing. */
+void sim_fail(const char *function, uint64_t nth, CUresult result);
+/* The same, but the call does nothing at all, also where it gives something back. */
+void sim_refuse(const char *function, uint64_t nth, CUresult result);
+/* The nth call of a function that submits work answers CUDA_SUCCESS, its work is not done, and the next call
+ * that looks at its stream answers `result`, once. An event recorded after it does until recorded again. */
+void sim_fail_later(const char *function, uint64_t nth, CUresult result);
+/* As sim_fail, for the nth driver call from now of whatever function. */
+void sim_fail_nth_of_all(uint64_t nth, CUresult result);
+/* The function that failed on demand last; NULL when none has. */
+const char *sim_last_failed(void);
+
+/* Calls since the start or the last reset, of one function and of all. */
+uint64_t sim_calls(const char *function);
+uint64_t sim_call_count(void);
+
+/* From here submitted work waits: queries answer CUDA_ERROR_NOT_READY, and what waits for work blocks. So
+ * does what frees, unregisters, or ends a context. Synchronous copies wait for the legacy default stream. */
+void sim_hold(void);
+/* Does what waits, in the order of submission, and everything after it at once again. */
+void sim_go(void);
+
+/* From here every device answers this for the attribute, and behaves so where it is one of the VMM. */
+void sim_set_attribute(CUdevice_attribute attribute, int value);
+/* Whether devices can reach the memory of each other; they can, unless told. */
+void sim_set_peer_access(bool can);
+
+/* Forgets planned failures and counts, does what waits, and takes back what was set; leaves memory, contexts
+ * and streams as they are. */
+void sim_reset(void);
+
+/* What is alive in this process: all zero when everything has been given back. */
+typedef struct sim_counts {
+    uint64_t primary_retains;   /* of primary contexts, not released */
+    uint64_t contexts;          /* created, not destroyed */
+    uint64_t allocations;       /* device memory */
+    uint64_t host_allocations;
+    uint64_t registrations;     /* of host memory */
+    uint64_t reservations;
+    uint64_t handles;           /* references to memory handles: releases that are due */
+    uint64_t mappings;
+    uint64_t ipc_openings;
+    uint64_t streams;
+    uint64_t events;
+    uint64_t open_fds;          /* open files on device memory that the program exported or received */
+    uint64_t lost_with_context; /* objects that were alive when their context was destroyed; never falls */
+} sim_counts;
+void sim_live(sim_counts *counts);
+
+/* Contexts on the stack of the calling thread. */
+size_t sim_current_context_depth(void);
+
+#pragma GCC visibility pop
+
+#endif

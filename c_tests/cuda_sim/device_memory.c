@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plain memory of a device. The program gets addresses that it can't touch itself, as on a real device.
+#include "call.h"
+#include "contexts.h"
+#include "memory.h"
+#include "queue.h"
+#include "spans.h"
+
+#include <sys/mman.h>
+
+static CUresult allocate(CUdeviceptr *address, size_t size) {
+    const CUmemAllocationProp prop = {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .location = {CU_MEM_LOCATION_TYPE_DEVICE, context_current()->device},
+    };
+    memory *behind = NULL;
+    const CUresult result = memory_create(OF_ALLOCATION, size, &prop, &behind);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    void *start = map_untouchable(NULL, size, behind->fd);
+    if (start == MAP_FAILED) {
+        memory_destroy_if_unused(behind);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *address = span_add(SPAN_ALLOCATION, (uintptr_t)start, size, behind, context_current())->start;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
+    DRIVER_CALL(cuMemAlloc_v2);
+    if (address == NULL || size == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return allocate(address, size);
+}
+
+CUresult cuMemFree_v2(CUdeviceptr address) {
+    DRIVER_CALL(cuMemFree_v2);
+    if (address == 0) {
+        return RELEASED(CUDA_SUCCESS);
+    }
+    queue_drain();
+    span *freed = span_starting(SPAN_ALLOCATION, address);
+    if (freed == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    span_remove(freed);
+    return RELEASED(CUDA_SUCCESS);
+}
+
+CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {
+    DRIVER_CALL(cuMemGetInfo_v2);
+    if (free != NULL) {
+        *free = sim.memory_per_device - sim.devices[context_current()->device].used;
+    }
+    if (total != NULL) {
+        *total = sim.memory_per_device;
+    }
+    return CUDA_SUCCESS;
+}

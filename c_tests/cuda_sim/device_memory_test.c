@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plain device memory: allocated, measured, freed, out of the program's own reach.
+#include "driver_test.h"
+
+static void allocation_has_its_exact_range(void) {
+    CUdeviceptr base = 0;
+    size_t size = 0;
+    open_device(0);
+    const CUdeviceptr address = allocate_filled(1000, 1);
+    CHECK_EQ(address % 256, 0);
+    CU(cuMemGetAddressRange_v2(&base, &size, address + 999));
+    CHECK_EQ(base, address);
+    CHECK_EQ(size, 1000);
+    CU(cuMemGetAddressRange_v2(NULL, NULL, address));
+    CU_EXPECT(CUDA_ERROR_NOT_FOUND, cuMemGetAddressRange_v2(&base, &size, address + 1000));
+    CU_EXPECT(CUDA_ERROR_NOT_FOUND, cuMemGetAddressRange_v2(&base, &size, ADDRESS(&base)));
+    CU_EXPECT(CUDA_ERROR_NOT_FOUND, cuMemGetAddressRange_v2(&base, &size, 0));
+    CU(cuMemFree_v2(address));
+    close_device(0);
+}
+
+static void program_cannot_touch_it(void) {
+    open_device(0);
+    const CUdeviceptr address = allocate_filled(4096, 1);
+    check_untouchable(address);
+    check_device_filled(address, 1, 4096);
+    CU(cuMemFree_v2(address));
+    close_device(0);
+}
+
+static void sizes_out_of_range_are_refused(void) {
+    CUdeviceptr address = 0;
+    size_t free = 0;
+    size_t total = 0;
+    open_device(0);
+    CU(cuMemGetInfo_v2(&free, &total));
+    CHECK(free <= total);
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemAlloc_v2(&address, 0));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemAlloc_v2(NULL, 1));
+    CU_EXPECT(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2(&address, total + 1));
+    CU_EXPECT(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2(&address, (size_t)1 << 62));
+    close_device(0);
+}
+
+static void free_memory_goes_and_comes(void) {
+    size_t before = 0;
+    size_t during = 0;
+    size_t after = 0;
+    open_device(0);
+    CU(cuMemGetInfo_v2(&before, NULL));
+    const CUdeviceptr address = allocate_filled(64 * MIB, 1);
+    CU(cuMemGetInfo_v2(&during, NULL));
+    CHECK_EQ(before - during, 64 * MIB);
+    CU(cuMemFree_v2(address));
+    CU(cuMemGetInfo_v2(&after, NULL));
+    CHECK_EQ(after, before);
+    close_device(0);
+}
+
+static void only_a_start_is_freed_once(void) {
+    unsigned char local = 0;
+    open_device(0);
+    const CUdeviceptr address = allocate_filled(4096, 1);
+    const CUdeviceptr mapped = map_fresh(0, GRANULE);
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(address + 1));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(address + 512));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(ADDRESS(&local)));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(mapped));
+    CU(cuMemFree_v2(0));
+    CU(cuMemFree_v2(address));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(address));
+    unmap_and_free(mapped, GRANULE);
+    close_device(0);
+}
+
+static void freeing_needs_no_context_of_its_own(void) {
+    CUcontext popped = NULL;
+    open_device(0);
+    const CUdeviceptr one = allocate_filled(4096, 1);
+    const CUdeviceptr two = allocate_filled(4096, 2);
+    CUcontext other = NULL;
+    CU(cuDevicePrimaryCtxRetain(&other, 1));
+    CU(cuCtxPushCurrent_v2(other));
+    CU(cuMemFree_v2(one)); /* under the context of another device */
+    CU(cuCtxPopCurrent_v2(NULL));
+    CU(cuDevicePrimaryCtxRelease_v2(1));
+    CU(cuCtxPopCurrent_v2(&popped));
+    CU(cuMemFree_v2(two)); /* under none */
+    CU(cuCtxPushCurrent_v2(popped));
+    close_device(0);
+}
+
+static const test_case cases[] = {
+    CASE(allocation_has_its_exact_range),
+    CASE(program_cannot_touch_it),
+    CASE(sizes_out_of_range_are_refused),
+    CASE(free_memory_goes_and_comes),
+    CASE(only_a_start_is_freed_once),
+    CASE(freeing_needs_no_context_of_its_own),
+};
+
+TEST_MAIN

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuInit and the devices: how many and how large, from the environment.
+//
+// KVMEM_SIM_DEVICES: how many devices the machine has (2). KVMEM_SIM_MEMORY: the bytes of each (8 GiB).
+// CUDA_VISIBLE_DEVICES: which of them the process may use, in which order, by number.
+#include "devices.h"
+
+#include "call.h"
+#include "cuda_sim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* CUDA 13.0. */
+#define VERSION 13000
+
+static const char device_name[] = "kvmem stand-in device";
+static const char uuid_prefix[15] = "kvmem-sim-dev-0";
+
+static uint64_t number_from_environment(const char *name, uint64_t otherwise) {
+    const char *text = getenv(name);
+    if (text == NULL) {
+        return otherwise;
+    }
+    char *end = NULL;
+    const unsigned long long number = strtoull(text, &end, 10);
+    if (end == text || *end != '\0') {
+        sim_crash("%s=%s is no number", name, text);
+    }
+    return number;
+}
+
+static bool is_listed(int physical) {
+    return device_of_physical(physical) != NO_ORDINAL;
+}
+
+/* A number that is no device hides itself and all after it; one that comes twice hides all. */
+static void list_visible(const char *text, int on_machine) {
+    while (*text != '\0') {
+        char *end = NULL;
+        const long physical = strtol(text, &end, 10);
+        if (end == text || physical < 0 || physical >= on_machine) {
+            return;
+        }
+        if (is_listed((int)physical)) {
+            sim.num_devices = 0;
+            return;
+        }
+        sim.devices[sim.num_devices++].physical = (int)physical;
+        if (*end != ',') {
+            return;
+        }
+        text = end + 1;
+    }
+}
+
+static void list_devices(void) {
+    const uint64_t on_machine = number_from_environment("KVMEM_SIM_DEVICES", 2);
+    if (on_machine > MAX_DEVICES) {
+        sim_crash("KVMEM_SIM_DEVICES is more than %d", MAX_DEVICES);
+    }
+    sim.num_devices = 0;
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    if (visible != NULL) {
+        list_visible(visible, (int)on_machine);
+        return;
+    }
+    for (uint64_t i = 0; i < on_machine; i++) {
+        sim.devices[sim.num_devices++].physical = (int)i;
+    }
+}
+
+CUresult cuInit(unsigned flags) {
+    DRIVER_CALL(cuInit);
+    if (flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (sim.initialised_in != 0) {
+        return sim.initialised_in == getpid() ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+    }
+    list_devices();
+    if (sim.num_devices == 0) {
+        return CUDA_ERROR_NO_DEVICE;
+    }
+    sim.memory_per_device = number_from_environment("KVMEM_SIM_MEMORY", 8 * GIB);
+    sim.initialised_in = getpid();
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDriverGetVersion(int *version) {
+    DRIVER_CALL(cuDriverGetVersion);
+    if (version == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *version = VERSION;
+    return CUDA_SUCCESS;
+}
+
+bool device_exists(CUdevice device) {
+    return device >= 0 && device < sim.num_devices;
+}
+
+bool device_reaches(CUdevice device, CUdevice owner) {
+    return device == owner || owner == NO_ORDINAL || !sim.no_peer_access;
+}
+
+CUdevice device_of_physical(int physical) {
+    for (CUdevice device = 0; device < sim.num_devices; device++) {
+        if (sim.devices[device].physical == physical) {
+            return device;
+        }
+    }
+    return NO_ORDINAL;
+}
+
+void sim_set_peer_access(bool can) {
+    pthread_mutex_lock(&sim.lock);
+    sim.no_peer_access = !can;
+    pthread_mutex_unlock(&sim.lock);
+}
+
+CUresult cuDeviceGetCount(int *count) {
+    DRIVER_CALL(cuDeviceGetCount);
+    if (count == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *count = sim.num_devices;
+    return CUDA_SUCCESS;
+}
+
+/* What every question about a device begins with. */
+static CUresult check_question(const void *answer, CUdevice device) {
+    if (answer == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return device_exists(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult cuDeviceGet(CUdevice *device, int ordinal) {
+    DRIVER_CALL(cuDeviceGet);
+    const CUresult result = check_question(device, ordinal);
+    if (result == CUDA_SUCCESS) {
+        *device = ordinal;
+    }
+    return result;
+}
+
+CUresult cuDeviceGetName(char *name, int size, CUdevice device) {
+    DRIVER_CALL(cuDeviceGetName);
+    const CUresult result = check_question(name, device);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (size <= 0) {
+        sim_crash("cuDeviceGetName into %d bytes", size);
+    }
+    snprintf(name, (size_t)size, "%s", device_name);
+    return CUDA_SUCCESS;
+}
+
+static CUresult get_uuid(CUuuid *uuid, CUdevice device) {
+    const CUresult result = check_question(uuid, device);
+    if (result == CUDA_SUCCESS) {
+        memcpy(uuid->bytes, uuid_prefix, sizeof(uuid_prefix));
+        uuid->bytes[sizeof(uuid_prefix)] = (unsigned char)sim.devices[device].physical;
+    }
+    return result;
+}
+
+CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
+    DRIVER_CALL(cuDeviceGetUuid);
+    return get_uuid(uuid, device);
+}
+
+CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
+    DRIVER_CALL(cuDeviceGetUuid_v2);
+    return get_uuid(uuid, device);
+}
+
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
+    DRIVER_CALL(cuDeviceTotalMem_v2);
+    const CUresult result = check_question(bytes, device);
+    if (result == CUDA_SUCCESS) {
+        *bytes = sim.memory_per_device;
+    }
+    return result;
+}
+
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
+    DRIVER_CALL(cuDeviceGetAttribute);
+    const CUresult result = check_question(value, device);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (attribute == CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID) {
+        *value = sim.devices[device].physical;
+        return CUDA_SUCCESS;
+    }
+    return attribute_get(attribute, value) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuDeviceGetPCIBusId(char *id, int size, CUdevice device) {
+    DRIVER_CALL(cuDeviceGetPCIBusId);
+    const CUresult result = check_question(id, device);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    char text[16];
+    const int length = snprintf(text, sizeof(text), "0000:00:%02x.0", (unsigned)sim.devices[device].physical);
+    if (size <= length) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    memcpy(id, text, (size_t)length + 1);
+    return CUDA_SUCCESS;
+}
+
+/* A device is no peer of itself. */
+CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
+    DRIVER_CALL(cuDeviceCanAccessPeer);
+    const CUresult result = check_question(can, device);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!device_exists(peer)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *can = device != peer && device_reaches(device, peer);
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Devices: their questions, their peers, and the order that CUDA_VISIBLE_DEVICES gives them.
+#include "driver_test.h"
+#include "peer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { TELL_COUNT = 1, TELL_UUID };
+
+/* Tells the count of devices, and the UUID of each. */
+static void tell_devices(int socket) {
+    int count = 0;
+    CU(cuInit(0));
+    CU(cuDeviceGetCount(&count));
+    frame_send(socket, TELL_COUNT, &count, sizeof(count));
+    for (CUdevice device = 0; device < count; device++) {
+        CUuuid uuid;
+        CU(cuDeviceGetUuid_v2(&uuid, device));
+        frame_send(socket, TELL_UUID, &uuid, sizeof(uuid));
+    }
+}
+
+static const test_role roles[] = {{"tell_devices", tell_devices}};
+
+static CUuuid uuid_of(CUdevice device) {
+    CUuuid uuid;
+    CU(cuDeviceGetUuid_v2(&uuid, device));
+    return uuid;
+}
+
+/* A process with this list sees these devices, by the ordinals that they have here. */
+static void expect_visible(const char *list, int count, const CUdevice *devices) {
+    setenv("CUDA_VISIBLE_DEVICES", list, 1);
+    peer other = peer_start("tell_devices");
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    message told = frame_expect(other.socket, TELL_COUNT);
+    CHECK_EQ(*(int *)(void *)told.data, count);
+    free(told.data);
+    for (int i = 0; i < count; i++) {
+        const CUuuid expected = uuid_of(devices[i]);
+        told = frame_expect(other.socket, TELL_UUID);
+        CHECK_BYTES(told.data, expected.bytes, sizeof(expected.bytes));
+        free(told.data);
+    }
+    peer_finish(&other);
+}
+
+static void visible_devices_are_reordered(void) {
+    CU(cuInit(0));
+    expect_visible("0,1", 2, (const CUdevice[]){0, 1});
+    expect_visible("1,0", 2, (const CUdevice[]){1, 0});
+    expect_visible("1", 1, (const CUdevice[]){1});
+    expect_visible("1,77,0", 1, (const CUdevice[]){1});
+    expect_visible("0,-1,1", 1, (const CUdevice[]){0});
+}
+
+static void devices_differ(void) {
+    int count = 0;
+    CU(cuInit(0));
+    CU(cuDeviceGetCount(&count));
+    CHECK(count >= 2);
+    const CUuuid first = uuid_of(0);
+    const CUuuid second = uuid_of(1);
+    CUuuid old_form;
+    CHECK(memcmp(&first, &second, sizeof(first)) != 0);
+    CU(cuDeviceGetUuid(&old_form, 1));
+    CHECK_BYTES(old_form.bytes, second.bytes, sizeof(second.bytes));
+    char ids[2][32];
+    CU(cuDeviceGetPCIBusId(ids[0], sizeof(ids[0]), 0));
+    CU(cuDeviceGetPCIBusId(ids[1], sizeof(ids[1]), 1));
+    CHECK(strcmp(ids[0], ids[1]) != 0);
+    CHECK_EQ(strlen(ids[0]), 12);
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuDeviceGetPCIBusId(ids[0], 5, 0));
+}
+
+static void names_are_cut_to_the_buffer(void) {
+    char name[64];
+    char start[4];
+    CU(cuInit(0));
+    CU(cuDeviceGetName(name, sizeof(name), 0));
+    CU(cuDeviceGetName(start, sizeof(start), 0));
+    CHECK_EQ(strlen(start), 3);
+    CHECK(strncmp(name, start, 3) == 0);
+}
+
+static void unknown_devices_are_refused(void) {
+    CU(cuInit(0));
+    const CUdevice unknown[] = {-1, 100};
+    for (size_t i = 0; i < NUM(unknown); i++) {
+        CUdevice device = 0;
+        char text[64];
+        CUuuid uuid;
+        size_t bytes = 0;
+        int value = 0;
+        CUcontext context = NULL;
+        unsigned flags = 0;
+        CU_EXPECT(CUDA_ERROR_INVALID_DEVICE, cuDeviceGet(&device, unknown[i]));
+        CU_EXPECT(CUDA_ERROR_INVALID_DEVICE, cuDeviceGetName(text, sizeof(text), unknown[i]));
+        CU_EXPECT(CUDA_ERROR_INVALID_DEVICE, cuDeviceGetUuid_v2(&uuid, unknown[i]));
+        CU_EXPECT(CUDA_ERROR_INVALID_DEVICE, cuDeviceTotalMem_v2(&bytes, unknown[i]));
+        CU_EXPECT(CUDA_ERROR_INVALID_DEVICE,
+                  cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, unknown[i]));
+        CU_EXPECT(CUDA_ERROR_INVALID_DEVICE, cuDeviceCanAccessPeer(&value, 0, unknown[i]));
+        CU_EXPECT(CUDA_ERROR_INVALID_DEVICE, cuDevicePrimaryCtxRetain(&context, unknown[i]));
+        CU_EXPECT(CUDA_ERROR_INVALID_DEVICE, cuDevicePrimaryCtxGetState(unknown[i], &flags, &value));
+    }
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuDeviceGet(NULL, 0));
+}
+
+static void attributes_are_those_of_the_card(void) {
+    static const struct {
+        CUdevice_attribute attribute;
+        int value;
+    } expected[] = {
+        {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9},
+        {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 132},
+        {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1},
+        {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1},
+        {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 1},
+        {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 1},
+        {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, 1},
+        {CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1},
+    };
+    CU(cuInit(0));
+    int value = 0;
+    for (size_t i = 0; i < NUM(expected); i++) {
+        CU(cuDeviceGetAttribute(&value, expected[i].attribute, 1));
+        CHECK_EQ(value, expected[i].value);
+    }
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuDeviceGetAttribute(&value, (CUdevice_attribute)9999, 0));
+}
+
+static void peers_reach_each_other(void) {
+    int can = 0;
+    CU(cuInit(0));
+    CU(cuDeviceCanAccessPeer(&can, 0, 1));
+    CHECK_EQ(can, 1);
+    CU(cuDeviceCanAccessPeer(&can, 1, 1));
+    CHECK_EQ(can, 0); /* a device is no peer of itself */
+}
+
+static const test_case cases[] = {
+    CASE(visible_devices_are_reordered),
+    CASE(devices_differ),
+    CASE(names_are_cut_to_the_buffer),
+    CASE(unknown_devices_are_refused),
+    CASE(attributes_are_those_of_the_card),
+    CASE(peers_reach_each_other),
+};
+
+TEST_MAIN_WITH_ROLES

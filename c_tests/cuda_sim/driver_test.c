@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks of driver results, and the memory that the tests begin with.
+#include "driver_test.h"
+
+#include "cuda_sim.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* A real driver has no such function. */
+#pragma weak sim_live
+
+void check_driver(const char *file, int line, const char *call, CUresult got, CUresult expected) {
+    if (got != expected) {
+        const char *got_name = "?";
+        const char *expected_name = "?";
+        cuGetErrorName(got, &got_name);
+        cuGetErrorName(expected, &expected_name);
+        test_fail(file, line, "%s: expected %s, got %d %s", call, expected_name, (int)got, got_name);
+    }
+}
+
+CUcontext open_device(CUdevice device) {
+    CUcontext context = NULL;
+    CU(cuInit(0));
+    CU(cuDevicePrimaryCtxRetain(&context, device));
+    CU(cuCtxPushCurrent_v2(context));
+    return context;
+}
+
+void close_device(CUdevice device) {
+    CU(cuCtxPopCurrent_v2(NULL));
+    CU(cuDevicePrimaryCtxRelease_v2(device));
+    check_nothing_left();
+}
+
+void check_nothing_left(void) {
+    if (sim_live == NULL) {
+        return;
+    }
+    sim_counts counts;
+    sim_live(&counts);
+    const sim_counts nothing = {.lost_with_context = counts.lost_with_context};
+    if (memcmp(&counts, &nothing, sizeof(counts)) != 0) {
+        const uint64_t *numbers = (const uint64_t *)&counts;
+        for (size_t i = 0; i < sizeof(counts) / sizeof(*numbers); i++) {
+            if (numbers[i] != 0) {
+                FAIL("count %zu of what is alive is %llu", i, (unsigned long long)numbers[i]);
+            }
+        }
+    }
+}
+
+CUmemAllocationProp device_prop(CUdevice device) {
+    const CUmemAllocationProp prop = {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        .location = {CU_MEM_LOCATION_TYPE_DEVICE, device},
+    };
+    return prop;
+}
+
+CUmemGenericAllocationHandle create_handle(CUdevice device, size_t size) {
+    const CUmemAllocationProp prop = device_prop(device);
+    CUmemGenericAllocationHandle handle = 0;
+    CU(cuMemCreate(&handle, size, &prop, 0));
+    return handle;
+}
+
+CUmemAccessDesc access_for(CUdevice device, CUmemAccess_flags flags) {
+    return (CUmemAccessDesc){{CU_MEM_LOCATION_TYPE_DEVICE, device}, flags};
+}
+
+CUdeviceptr reserve(size_t size) {
+    CUdeviceptr address = 0;
+    CU(cuMemAddressReserve(&address, size, 0, 0, 0));
+    return address;
+}
+
+CUdeviceptr map_fresh(CUdevice device, size_t size) {
+    const CUmemGenericAllocationHandle handle = create_handle(device, size);
+    const CUdeviceptr address = reserve(size);
+    const CUmemAccessDesc access = access_for(device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CU(cuMemMap(address, size, 0, handle, 0));
+    CU(cuMemSetAccess(address, size, &access, 1));
+    CU(cuMemRelease(handle));
+    return address;
+}
+
+void unmap_and_free(CUdeviceptr address, size_t size) {
+    CU(cuMemUnmap(address, size));
+    CU(cuMemAddressFree(address, size));
+}
+
+CUdeviceptr allocate_filled(size_t size, unsigned char value) {
+    CUdeviceptr address = 0;
+    CU(cuMemAlloc_v2(&address, size));
+    CU(cuMemsetD8_v2(address, value, size));
+    return address;
+}
+
+void check_device_filled(CUdeviceptr address, unsigned char value, size_t size) {
+    unsigned char *copy = test_allocate(size);
+    CU(cuMemcpyDtoH_v2(copy, address, size));
+    CHECK_FILLED(copy, value, size);
+    free(copy);
+}
+
+void check_unknown(CUdeviceptr address) {
+    int type = 0;
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE,
+              cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address));
+}
+
+void check_untouchable(CUdeviceptr address) {
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        test_leave_cases();
+        signal(SIGSEGV, SIG_DFL);
+        *(volatile unsigned char *)POINTER(address) = 1;
+        _exit(EXIT_SUCCESS);
+    }
+    int state = 0;
+    CHECK_EQ(waitpid(child, &state, 0), child);
+    CHECK(WIFSIGNALED(state));
+    CHECK_EQ(WTERMSIG(state), SIGSEGV);
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Failing on demand, and counting calls.
+#include "call.h"
+#include "cuda_sim.h"
+#include "devices.h"
+#include "queue.h"
+
+#include <string.h>
+
+#define MAX_PLANS 32
+
+typedef struct plan {
+    bool is_set;
+    function which; /* NUM_FUNCTIONS for all */
+    uint64_t calls_left;
+    bool every_call;
+    bool refuses; /* AT_ONCE in any case */
+    bool is_later;
+    CUresult result;
+} plan;
+
+static plan plans[MAX_PLANS];
+static uint64_t counts[NUM_FUNCTIONS];
+static const char *last_failed;
+
+static failing how_it_fails(const plan *plan, function which) {
+    if (plan->is_later) {
+        return LATER;
+    }
+    return functions[which].manner == RELEASES && !plan->refuses ? AFTERWARDS : AT_ONCE;
+}
+
+/* Whether it is this plan's turn. */
+static bool is_due(plan *plan, function which) {
+    if (!plan->is_set || (plan->which != which && plan->which != NUM_FUNCTIONS)) {
+        return false;
+    }
+    if (plan->every_call) {
+        return true;
+    }
+    plan->calls_left--;
+    plan->is_set = plan->calls_left > 0;
+    return !plan->is_set;
+}
+
+bool faults_take(function which, failing *when, CUresult *result) {
+    counts[which]++;
+    bool taken = false;
+    for (size_t i = 0; i < MAX_PLANS; i++) {
+        if (is_due(&plans[i], which) && !taken) {
+            taken = true;
+            last_failed = functions[which].name;
+            *when = how_it_fails(&plans[i], which);
+            *result = plans[i].result;
+        }
+    }
+    return taken;
+}
+
+static function find(const char *name) {
+    for (size_t i = 0; i < NUM_FUNCTIONS; i++) {
+        if (strcmp(functions[i].name, name) == 0) {
+            return (function)i;
+        }
+    }
+    sim_crash("a test names %s, which it does not have", name);
+}
+
+static void add(plan added) {
+    added.is_set = true;
+    added.every_call = added.calls_left == SIM_EVERY_CALL;
+    for (size_t i = 0; i < MAX_PLANS; i++) {
+        if (!plans[i].is_set) {
+            plans[i] = added;
+            return;
+        }
+    }
+    sim_crash("a test plans more than %d failures", MAX_PLANS);
+}
+
+static void add_locked(plan added) {
+    pthread_mutex_lock(&sim.lock);
+    add(added);
+    pthread_mutex_unlock(&sim.lock);
+}
+
+void sim_fail(const char *name, uint64_t nth, CUresult result) {
+    add_locked((plan){.which = find(name), .calls_left = nth, .result = result});
+}
+
+void sim_refuse(const char *name, uint64_t nth, CUresult result) {
+    add_locked((plan){.which = find(name), .calls_left = nth, .result = result, .refuses = true});
+}
+
+void sim_fail_later(const char *name, uint64_t nth, CUresult result) {
+    const function which = find(name);
+    if (functions[which].manner != SUBMITS) {
+        sim_crash("a test lets %s fail later, which submits no work", name);
+    }
+    add_locked((plan){.which = which, .calls_left = nth, .result = result, .is_later = true});
+}
+
+void sim_fail_nth_of_all(uint64_t nth, CUresult result) {
+    add_locked((plan){.which = NUM_FUNCTIONS, .calls_left = nth, .result = result});
+}
+
+const char *sim_last_failed(void) {
+    pthread_mutex_lock(&sim.lock);
+    const char *name = last_failed;
+    pthread_mutex_unlock(&sim.lock);
+    return name;
+}
+
+uint64_t sim_calls(const char *name) {
+    pthread_mutex_lock(&sim.lock);
+    const uint64_t count = counts[find(name)];
+    pthread_mutex_unlock(&sim.lock);
+    return count;
+}
+
+uint64_t sim_call_count(void) {
+    pthread_mutex_lock(&sim.lock);
+    uint64_t count = 0;
+    for (size_t i = 0; i < NUM_FUNCTIONS; i++) {
+        count += counts[i];
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return count;
+}
+
+void sim_reset(void) {
+    pthread_mutex_lock(&sim.lock);
+    memset(plans, 0, sizeof(plans));
+    memset(counts, 0, sizeof(counts));
+    last_failed = NULL;
+    attributes_reset();
+    queue_go();
+    pthread_mutex_unlock(&sim.lock);
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fills, which run on the device itself: plain memory of a peer is out of their reach.
+#include "contexts.h"
+#include "copying.h"
+#include "spans.h"
+
+static bool is_of_peer(CUdeviceptr address, CUdevice device) {
+    const span *known = span_at(address);
+    return known != NULL && known->kind == SPAN_ALLOCATION && span_device(known) != device;
+}
+
+static CUresult check_fill(range filled, CUdevice device) {
+    if (is_of_peer(filled.start, device)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return check_reach(filled, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, KNOWN, device);
+}
+
+CUresult cuMemsetD8_v2(CUdeviceptr destination, unsigned char value, size_t size) {
+    DRIVER_CALL(cuMemsetD8_v2);
+    CUresult result = await_legacy_stream();
+    if (result == CUDA_SUCCESS) {
+        result = check_fill((range){destination, size}, context_current()->device);
+    }
+    if (result == CUDA_SUCCESS) {
+        reach_fill(destination, value, size);
+    }
+    return result;
+}
+
+CUresult cuMemsetD8Async(CUdeviceptr destination, unsigned char value, size_t size, CUstream handle) {
+    DRIVER_CALL(cuMemsetD8Async);
+    stream *on = NULL;
+    CUresult result = find_healthy_stream(handle, &on);
+    if (result == CUDA_SUCCESS) {
+        result = check_fill((range){destination, size}, on->context->device);
+    }
+    if (result == CUDA_SUCCESS) {
+        const work filling = {.kind = WORK_FILL, .stream = on, .destination = destination, .size = size,
+                              .value = value};
+        submit_or_fail(&filling, &this_call);
+    }
+    return result;
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Page-locked host memory: allocated by the driver, or the program's own, registered.
+#include "call.h"
+#include "contexts.h"
+#include "queue.h"
+#include "spans.h"
+
+#include <sys/mman.h>
+
+#define PAGE UINT64_C(4096)
+#define ALLOCATION_FLAGS                                                                             \
+    (unsigned)(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED)
+#define REGISTRATION_FLAGS                                                                           \
+    (unsigned)(CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |                          \
+               CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY)
+
+CUresult cuMemHostAlloc(void **address, size_t size, unsigned flags) {
+    DRIVER_CALL(cuMemHostAlloc);
+    if (address == NULL || (flags & ~ALLOCATION_FLAGS) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (size == 0) {
+        *address = NULL;
+        return CUDA_SUCCESS;
+    }
+    void *start = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (start == MAP_FAILED) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    span_add(SPAN_HOST_ALLOCATION, (uintptr_t)start, size, NULL, context_current());
+    *address = start;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemFreeHost(void *address) {
+    DRIVER_CALL(cuMemFreeHost);
+    if (address == NULL) {
+        return RELEASED(CUDA_SUCCESS);
+    }
+    queue_drain();
+    span *freed = span_starting(SPAN_HOST_ALLOCATION, (uintptr_t)address);
+    if (freed == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    span_remove(freed);
+    return RELEASED(CUDA_SUCCESS);
+}
+
+/* Two registrations may share a page, but no byte. */
+static CUresult check_free(CUdeviceptr start, size_t size) {
+    EACH(span, known, sim.spans) {
+        if (span_overlaps(known, start, size)) {
+            return known->kind == SPAN_REGISTRATION ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
+                                                    : CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+/* Brings the pages in, as locking does; false when some are not there or not to be written. */
+static bool populate(CUdeviceptr start, size_t size, bool read_only) {
+    const CUdeviceptr first = start / PAGE * PAGE;
+    const int how = read_only ? MADV_POPULATE_READ : MADV_POPULATE_WRITE;
+    return madvise((void *)(uintptr_t)first, (size_t)(start + size - first), how) == 0;
+}
+
+CUresult cuMemHostRegister_v2(void *address, size_t size, unsigned flags) {
+    DRIVER_CALL(cuMemHostRegister_v2);
+    const CUdeviceptr start = (uintptr_t)address;
+    if (address == NULL || size == 0 || start + size < start || (flags & ~REGISTRATION_FLAGS) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const CUresult result = check_free(start, size);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!populate(start, size, (flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    span_add(SPAN_REGISTRATION, start, size, NULL, context_current());
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostUnregister(void *address) {
+    DRIVER_CALL(cuMemHostUnregister);
+    if (address == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    queue_drain();
+    span *known = span_at((uintptr_t)address);
+    if (known == NULL) {
+        return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    }
+    if (known->kind != SPAN_REGISTRATION || known->start != (uintptr_t)address) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    span_remove(known);
+    return RELEASED(CUDA_SUCCESS);
+}
+
+/* Devices use the addresses of the host. */
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *host, unsigned flags) {
+    DRIVER_CALL(cuMemHostGetDevicePointer_v2);
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const span *known = span_at((uintptr_t)host);
+    const bool is_reachable = flags == 0 && known != NULL && span_is_host(known);
+    *device = is_reachable ? (uintptr_t)host : 0;
+    return is_reachable ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}

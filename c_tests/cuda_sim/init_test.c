@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Before cuInit, in a forked child, without a device; and the results' names.
+#include "driver_test.h"
+#include "peer.h"
+
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* All that may be asked of a driver that is not initialised, and some of what may not. */
+static void check_uninitialised(void) {
+    int number = 0;
+    const char *text = NULL;
+    CUcontext context = NULL;
+    CUdeviceptr address = 0;
+    const CUmemAllocationProp prop = device_prop(0);
+    CUmemGenericAllocationHandle handle = 0;
+    CU(cuDriverGetVersion(&number));
+    CHECK(number >= 12000);
+    CU(cuGetErrorName(CUDA_ERROR_OUT_OF_MEMORY, &text));
+    CHECK_STR(text, "CUDA_ERROR_OUT_OF_MEMORY");
+    CU_EXPECT(CUDA_ERROR_NOT_INITIALIZED, cuDeviceGetCount(&number));
+    CU_EXPECT(CUDA_ERROR_NOT_INITIALIZED, cuCtxGetCurrent(&context));
+    CU_EXPECT(CUDA_ERROR_NOT_INITIALIZED, cuDevicePrimaryCtxRetain(&context, 0));
+    CU_EXPECT(CUDA_ERROR_NOT_INITIALIZED, cuMemAlloc_v2(&address, 1));
+    CU_EXPECT(CUDA_ERROR_NOT_INITIALIZED, cuMemFree_v2(0));
+    CU_EXPECT(CUDA_ERROR_NOT_INITIALIZED, cuMemAddressReserve(&address, GRANULE, 0, 0, 0));
+    CU_EXPECT(CUDA_ERROR_NOT_INITIALIZED, cuMemCreate(&handle, GRANULE, &prop, 0));
+    CU_EXPECT(CUDA_ERROR_NOT_INITIALIZED,
+              cuPointerGetAttribute(&number, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 1));
+}
+
+static void be_uninitialised(int socket) {
+    (void)socket;
+    check_uninitialised();
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuInit(1));
+    check_uninitialised();
+}
+
+static void be_without_device(int socket) {
+    (void)socket;
+    CU_EXPECT(CUDA_ERROR_NO_DEVICE, cuInit(0));
+    check_uninitialised();
+}
+
+static const test_role roles[] = {
+    {"uninitialised", be_uninitialised},
+    {"without_device", be_without_device},
+};
+
+static void nothing_works_before_init(void) {
+    peer fresh = peer_start("uninitialised");
+    peer_finish(&fresh);
+}
+
+static void init_without_a_device_fails(void) {
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    peer hidden = peer_start("without_device");
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    peer_finish(&hidden);
+}
+
+static void init_may_be_repeated(void) {
+    CU(cuInit(0));
+    CU(cuInit(0));
+}
+
+static void nothing_works_in_a_forked_child(void) {
+    open_device(0);
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        test_leave_cases();
+        check_uninitialised();
+        CU_EXPECT(CUDA_ERROR_NOT_INITIALIZED, cuInit(0));
+        _exit(EXIT_SUCCESS);
+    }
+    int state = 0;
+    CHECK_EQ(waitpid(child, &state, 0), child);
+    CHECK(WIFEXITED(state) && WEXITSTATUS(state) == EXIT_SUCCESS);
+    close_device(0);
+}
+
+static void results_have_names_and_sentences(void) {
+    static const struct {
+        CUresult result;
+        const char *name;
+    } known[] = {
+        {CUDA_SUCCESS, "CUDA_SUCCESS"},
+        {CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE"},
+        {CUDA_ERROR_CONTEXT_IS_DESTROYED, "CUDA_ERROR_CONTEXT_IS_DESTROYED"},
+        {CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN"},
+    };
+    for (size_t i = 0; i < NUM(known); i++) {
+        const char *text = NULL;
+        CU(cuGetErrorName(known[i].result, &text));
+        CHECK_STR(text, known[i].name);
+        CU(cuGetErrorString(known[i].result, &text));
+        CHECK(text != NULL && text[0] != '\0');
+    }
+    const char *text = "untouched";
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuGetErrorName((CUresult)12345, &text));
+    CHECK(text == NULL);
+}
+
+static const test_case cases[] = {
+    CASE(nothing_works_before_init),
+    CASE(init_without_a_device_fails),
+    CASE(init_may_be_repeated),
+    CASE(nothing_works_in_a_forked_child),
+    CASE(results_have_names_and_sentences),
+};
+
+TEST_MAIN_WITH_ROLES

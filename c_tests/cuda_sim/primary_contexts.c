@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The primary context of each device: one for the process, counted, the same each time it comes back to life.
+#include "call.h"
+#include "contexts.h"
+#include "devices.h"
+
+static context *revive(CUdevice device) {
+    context **primary = &sim.devices[device].primary;
+    if (*primary == NULL) {
+        *primary = context_create(device);
+        (*primary)->is_primary = true;
+    }
+    (*primary)->is_alive = true;
+    return *primary;
+}
+
+static void destroy_if_alive(context *primary) {
+    if (primary != NULL && primary->is_alive) {
+        context_destroy(primary);
+    }
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
+    DRIVER_CALL(cuDevicePrimaryCtxRetain);
+    if (context == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!device_exists(device)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *context = revive(device);
+    sim.devices[device].retains++;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+    DRIVER_CALL(cuDevicePrimaryCtxRelease_v2);
+    if (!device_exists(device)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (sim.devices[device].retains == 0) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    sim.devices[device].retains--;
+    if (sim.devices[device].retains == 0) {
+        destroy_if_alive(sim.devices[device].primary);
+    }
+    return RELEASED(CUDA_SUCCESS);
+}
+
+/* Whoever has retained it still has, but the context is dead until retained again. */
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+    DRIVER_CALL(cuDevicePrimaryCtxReset_v2);
+    if (!device_exists(device)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    destroy_if_alive(sim.devices[device].primary);
+    return RELEASED(CUDA_SUCCESS);
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
+    DRIVER_CALL(cuDevicePrimaryCtxGetState);
+    if (flags == NULL || active == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!device_exists(device)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    const context *primary = sim.devices[device].primary;
+    *flags = 0;
+    *active = primary != NULL && primary->is_alive;
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Follows addresses to bytes. Memory side by side is one range only when it is mapped piece by piece.
+#include "reach.h"
+
+#include "spans.h"
+
+#include <string.h>
+
+CUmemAccess_flags access_of(const span *known, CUdevice device) {
+    return known->kind == SPAN_MAPPING ? known->device_access[device] : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+}
+
+static size_t left_in(const span *known, CUdeviceptr address) {
+    return known->size - (size_t)(address - known->start);
+}
+
+/* A range may go on from mapping to mapping, but it ends where any other memory does. */
+static CUresult check_known(range wanted, CUmemAccess_flags needed, CUdevice device) {
+    const span *first = span_at(wanted.start);
+    if (first->kind != SPAN_MAPPING) {
+        return wanted.size <= left_in(first, wanted.start) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    }
+    while (true) {
+        const span *known = span_at(wanted.start);
+        if (known == NULL || known->kind != SPAN_MAPPING || (access_of(known, device) & needed) != needed) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        const size_t left = left_in(known, wanted.start);
+        if (wanted.size <= left) {
+            return CUDA_SUCCESS;
+        }
+        wanted.start += left;
+        wanted.size -= left;
+    }
+}
+
+CUresult check_reach(range wanted, CUmemAccess_flags needed, must_be must_be, CUdevice device) {
+    if (wanted.size == 0) {
+        return CUDA_SUCCESS;
+    }
+    if (span_at(wanted.start) != NULL) {
+        return check_known(wanted, needed, device);
+    }
+    return must_be == ANY && wanted.start != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The bytes behind an address, and how many of `size` lie there in one piece. What the driver does not know
+ * is host memory: should there be none, the process ends here as in the real driver. */
+static unsigned char *bytes_at(CUdeviceptr address, size_t *size) {
+    const span *known = span_at(address);
+    if (known == NULL || known->memory == NULL) {
+        return (unsigned char *)(uintptr_t)address;
+    }
+    const size_t left = left_in(known, address);
+    *size = *size < left ? *size : left;
+    return known->memory->bytes + (address - known->start);
+}
+
+void reach_copy(CUdeviceptr destination, CUdeviceptr source, size_t size) {
+    while (size > 0) {
+        size_t piece = size;
+        unsigned char *to = bytes_at(destination, &piece);
+        const unsigned char *from = bytes_at(source, &piece);
+        memmove(to, from, piece);
+        destination += piece;
+        source += piece;
+        size -= piece;
+    }
+}
+
+void reach_fill(CUdeviceptr destination, unsigned char value, size_t size) {
+    while (size > 0) {
+        size_t piece = size;
+        unsigned char *to = bytes_at(destination, &piece);
+        memset(to, value, piece);
+        destination += piece;
+        size -= piece;
+    }
+}

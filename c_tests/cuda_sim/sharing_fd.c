@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Handles as file descriptors: an open file on the memory, that another process turns back into a handle.
+// Whose memory it is stands in the file's name; the importer knows nothing else of how it was created.
+#include "call.h"
+#include "devices.h"
+#include "memory.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What the driver answers for a descriptor that is not one of its own. */
+#define NOT_OURS CUDA_ERROR_UNKNOWN
+
+CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
+                                      CUmemAllocationHandleType type, unsigned long long flags) {
+    DRIVER_CALL(cuMemExportToShareableHandle);
+    if (shareable == NULL || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const memory *exported = memory_of_handle(handle);
+    const bool was_requested = (exported->prop.requestedHandleTypes & (unsigned)type) != 0;
+    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !was_requested) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const int fd = fcntl(exported->fd, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0) {
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    *(int *)shareable = fd;
+    return CUDA_SUCCESS;
+}
+
+/* The location that the name of the file states; false when it is no file of a handle. */
+static bool read_location(int fd, CUmemLocation *location) {
+    char name[128];
+    memory_file_name(fd, name, sizeof(name));
+    const size_t length = strlen(MEMORY_FILE_OF_HANDLE);
+    if (strncmp(name, MEMORY_FILE_OF_HANDLE, length) != 0) {
+        return false;
+    }
+    if (sscanf(name + length, "dev%d", &location->id) == 1) {
+        location->type = CU_MEM_LOCATION_TYPE_DEVICE;
+        return true;
+    }
+    location->type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
+    return sscanf(name + length, "numa%d", &location->id) == 1;
+}
+
+static CUresult import(int fd, CUmemGenericAllocationHandle *handle) {
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
+    if (!read_location(fd, &prop.location)) {
+        return NOT_OURS;
+    }
+    CUdevice owner = NO_ORDINAL;
+    if (prop.location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
+        owner = prop.location.id = device_of_physical(prop.location.id);
+        if (owner == NO_ORDINAL) {
+            return CUDA_ERROR_INVALID_DEVICE;
+        }
+    }
+    struct stat file;
+    const int own_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (own_fd < 0 || fstat(own_fd, &file) != 0) {
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    memory *imported = NULL;
+    const CUresult result = memory_open(own_fd, (size_t)file.st_size, &prop, owner, &imported);
+    if (result == CUDA_SUCCESS) {
+        imported->references = 1;
+        *handle = imported->handle;
+    }
+    return result;
+}
+
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
+                                        CUmemAllocationHandleType type) {
+    DRIVER_CALL(cuMemImportFromShareableHandle);
+    if (handle == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
+        return CUDA_ERROR_NOT_PERMITTED;
+    }
+    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return import((int)(intptr_t)shareable, handle);
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// Handles as file descriptors, from one process to another.
+#include "driver_test.h"
+#include "fd_socket.h"
+#include "peer.h"
+#include "resources.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define POSIX_FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+#define DEVICE 1
+
+enum { READ_IT = 1, HAVE_READ, STOP };
+
+static int export(CUmemGenericAllocationHandle handle) {
+    int fd = -1;
+    CU(cuMemExportToShareableHandle(&fd, handle, POSIX_FD, 0));
+    CHECK(fd >= 0);
+    return fd;
+}
+
+static CUmemGenericAllocationHandle import(int fd) {
+    CUmemGenericAllocationHandle handle = 0;
+    CU(cuMemImportFromShareableHandle(&handle, POINTER(fd), POSIX_FD));
+    return handle;
+}
+
+static CUdeviceptr map_handle(CUmemGenericAllocationHandle handle, CUmemAccess_flags flags) {
+    const CUmemAccessDesc access = access_for(DEVICE, flags);
+    const CUdeviceptr address = reserve(GRANULE);
+    CU(cuMemMap(address, GRANULE, 0, handle, 0));
+    CU(cuMemSetAccess(address, GRANULE, &access, 1));
+    CU(cuMemRelease(handle));
+    return address;
+}
+
+/* Maps what comes, for reading; reads it when told to, and checks that its own promise holds. */
+static void be_importer(int socket) {
+    open_device(DEVICE);
+    const int fd = receive_fd(socket);
+    const CUmemGenericAllocationHandle handle = import(fd);
+    CUmemAllocationProp prop;
+    CU(cuMemGetAllocationPropertiesFromHandle(&prop, handle));
+    CHECK_EQ(prop.location.type, CU_MEM_LOCATION_TYPE_DEVICE);
+    CHECK_EQ(prop.location.id, DEVICE);
+    CHECK_EQ(prop.requestedHandleTypes, 0);
+    int again = -1;
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemExportToShareableHandle(&again, handle, POSIX_FD, 0));
+    close(fd);
+    const CUdeviceptr address = map_handle(handle, CU_MEM_ACCESS_FLAGS_PROT_READ);
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemsetD8_v2(address, 0, 64));
+    uint32_t tag = 0;
+    message told = frame_receive(socket, &tag);
+    while (tag == READ_IT) {
+        check_device_filled(address, told.data[0], GRANULE);
+        free(told.data);
+        frame_send(socket, HAVE_READ, "", 0);
+        told = frame_receive(socket, &tag);
+    }
+    free(told.data);
+    unmap_and_free(address, GRANULE);
+    close_device(DEVICE);
+}
+
+/* Exports memory, and kills itself when told to. */
+static void be_exporter(int socket) {
+    open_device(DEVICE);
+    const CUmemGenericAllocationHandle handle = create_handle(DEVICE, GRANULE);
+    const int fd = export(handle);
+    const CUdeviceptr address = map_handle(handle, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CU(cuMemsetD8_v2(address, 9, GRANULE));
+    CU(cuCtxSynchronize());
+    send_fd(socket, fd);
+    free(frame_expect(socket, STOP).data);
+}
+
+static const test_role roles[] = {{"importer", be_importer}, {"exporter", be_exporter}};
+
+static void reads(const peer *importer, unsigned char value) {
+    frame_send(importer->socket, READ_IT, &value, 1);
+    free(frame_expect(importer->socket, HAVE_READ).data);
+}
+
+static void another_process_sees_the_same_bytes(void) {
+    open_device(DEVICE);
+    const CUmemGenericAllocationHandle handle = create_handle(DEVICE, GRANULE);
+    const int fd = export(handle);
+    const CUdeviceptr address = map_handle(handle, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    peer importer = peer_start("importer");
+    send_fd(importer.socket, fd);
+    close(fd);
+    for (unsigned char value = 1; value < 4; value++) {
+        CU(cuMemsetD8_v2(address, value, GRANULE));
+        CU(cuCtxSynchronize());
+        reads(&importer, value);
+    }
+    unmap_and_free(address, GRANULE);
+    reads(&importer, 3); /* it has the memory for itself now */
+    frame_send(importer.socket, STOP, "", 0);
+    peer_finish(&importer);
+    close_device(DEVICE);
+}
+
+static void memory_outlives_a_killed_exporter(void) {
+    open_device(DEVICE);
+    peer exporter = peer_start("exporter");
+    const int fd = receive_fd(exporter.socket);
+    const CUdeviceptr address = map_handle(import(fd), CU_MEM_ACCESS_FLAGS_PROT_READ);
+    peer_kill(&exporter);
+    close(fd);
+    check_device_filled(address, 9, GRANULE);
+    unmap_and_free(address, GRANULE);
+    close_device(DEVICE);
+}
+
+static void exports_are_files_closed_on_exec(void) {
+    CU(cuInit(0));
+    const CUmemGenericAllocationHandle handle = create_handle(DEVICE, GRANULE);
+    const int first = export(handle);
+    const int second = export(handle);
+    CHECK(first != second);
+    CHECK_EQ(fcntl(first, F_GETFD), FD_CLOEXEC);
+    close(first);
+    close(second);
+    CU(cuMemRelease(handle));
+    check_nothing_left();
+}
+
+static void exports_are_checked(void) {
+    int fd = -1;
+    CUmemAllocationProp prop = device_prop(0);
+    CUmemGenericAllocationHandle plain = 0;
+    CU(cuInit(0));
+    prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+    CU(cuMemCreate(&plain, GRANULE, &prop, 0));
+    const CUmemGenericAllocationHandle handle = create_handle(0, GRANULE);
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemExportToShareableHandle(&fd, plain, POSIX_FD, 0));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE,
+              cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_NONE, 0));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE,
+              cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_FABRIC, 0));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemExportToShareableHandle(&fd, handle, POSIX_FD, 1));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemExportToShareableHandle(NULL, handle, POSIX_FD, 0));
+    CHECK_EQ(fd, -1);
+    CU(cuMemRelease(plain));
+    CU(cuMemRelease(handle));
+    check_nothing_left();
+}
+
+static void imports_are_checked(void) {
+    CUmemGenericAllocationHandle handle = 77;
+    CU(cuInit(0));
+    const int null_file = open("/dev/null", O_RDWR | O_CLOEXEC);
+    CU_EXPECT(CUDA_ERROR_UNKNOWN, cuMemImportFromShareableHandle(&handle, POINTER(null_file), POSIX_FD));
+    CU_EXPECT(CUDA_ERROR_UNKNOWN, cuMemImportFromShareableHandle(&handle, POINTER(-1), POSIX_FD));
+    CU_EXPECT(CUDA_ERROR_UNKNOWN, cuMemImportFromShareableHandle(&handle, POINTER(999), POSIX_FD));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE,
+              cuMemImportFromShareableHandle(&handle, POINTER(null_file), CU_MEM_HANDLE_TYPE_NONE));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemImportFromShareableHandle(NULL, POINTER(null_file), POSIX_FD));
+    CHECK_EQ(handle, 77);
+    close(null_file);
+    check_nothing_left();
+}
+
+static void an_own_export_comes_back_as_another_handle(void) {
+    open_device(DEVICE);
+    const CUmemGenericAllocationHandle handle = create_handle(DEVICE, GRANULE);
+    const int fd = export(handle);
+    const CUmemGenericAllocationHandle imported = import(fd);
+    CHECK(imported != handle);
+    const CUdeviceptr one = map_handle(handle, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    const CUdeviceptr two = map_handle(imported, CU_MEM_ACCESS_FLAGS_PROT_READ);
+    CU(cuMemsetD8_v2(one, 6, GRANULE));
+    check_device_filled(two, 6, GRANULE);
+    close(fd);
+    unmap_and_free(one, GRANULE);
+    unmap_and_free(two, GRANULE);
+    close_device(DEVICE);
+}
+
+static void an_import_leaves_no_file_behind(void) {
+    CU(cuInit(0));
+    const CUmemGenericAllocationHandle handle = create_handle(DEVICE, GRANULE);
+    const int fd = export(handle);
+    CU(cuMemRelease(import(fd)));
+    const size_t before = count_open_files();
+    CU(cuMemRelease(import(fd)));
+    CHECK_EQ(count_open_files(), before);
+    close(fd);
+    CU(cuMemRelease(handle));
+    check_nothing_left();
+}
+
+static const test_case cases[] = {
+    CASE(another_process_sees_the_same_bytes),
+    CASE(memory_outlives_a_killed_exporter),
+    CASE(exports_are_files_closed_on_exec),
+    CASE(exports_are_checked),
+    CASE(imports_are_checked),
+    CASE(an_own_export_comes_back_as_another_handle),
+    CASE(an_import_leaves_no_file_behind),
+};
+
+TEST_MAIN_WITH_ROLES

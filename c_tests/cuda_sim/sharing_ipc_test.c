@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// Legacy IPC handles, from one process to another.
+#include "driver_test.h"
+#include "peer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Large enough that a real driver keeps none of them in one allocation of its own with another. */
+#define SIZE ((size_t)4 * MIB)
+#define FLAGS CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+
+enum { HANDLES = 1, READY, STOP };
+
+/* What the owner shares: two allocations, and one that it has freed again. */
+typedef struct handles {
+    CUipcMemHandle one, two, freed;
+} handles;
+
+static CUipcMemHandle handle_of(CUdeviceptr address) {
+    CUipcMemHandle handle;
+    CU(cuIpcGetMemHandle(&handle, address));
+    return handle;
+}
+
+static void be_owner(int socket) {
+    open_device(0);
+    const CUdeviceptr one = allocate_filled(SIZE, 1);
+    const CUdeviceptr two = allocate_filled(SIZE, 2);
+    const CUdeviceptr gone = allocate_filled(SIZE, 3);
+    const handles shared = {handle_of(one), handle_of(two), handle_of(gone)};
+    CU(cuMemFree_v2(gone));
+    CU(cuCtxSynchronize());
+    frame_send(socket, HANDLES, &shared, sizeof(shared));
+    free(frame_expect(socket, STOP).data);
+    check_device_filled(one, 7, SIZE); /* what the other wrote */
+    CU(cuMemFree_v2(one));
+    CU(cuMemFree_v2(two));
+    close_device(0);
+}
+
+static const test_role roles[] = {{"owner", be_owner}};
+
+static peer start_owner(handles *shared) {
+    peer owner = peer_start("owner");
+    const message told = frame_expect(owner.socket, HANDLES);
+    CHECK_EQ(told.size, sizeof(*shared));
+    memcpy(shared, told.data, sizeof(*shared));
+    free(told.data);
+    return owner;
+}
+
+static CUdeviceptr open_handle(CUipcMemHandle handle) {
+    CUdeviceptr address = 0;
+    CU(cuIpcOpenMemHandle_v2(&address, handle, FLAGS));
+    return address;
+}
+
+static void another_process_reads_and_writes(void) {
+    handles shared;
+    CUdeviceptr base = 0;
+    size_t size = 0;
+    CUipcMemHandle again;
+    int capable = 1;
+    open_device(0);
+    peer owner = start_owner(&shared);
+    const CUdeviceptr address = open_handle(shared.one);
+    check_device_filled(address, 1, SIZE);
+    CU(cuMemsetD8_v2(address, 7, SIZE));
+    CU(cuCtxSynchronize());
+    CU(cuMemGetAddressRange_v2(&base, &size, address + 5));
+    CHECK_EQ(base, address);
+    CHECK_EQ(size, SIZE);
+    check_untouchable(address);
+    CU(cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address));
+    CHECK_EQ(capable, 0);
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(&again, address)); /* not its to share */
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemFree_v2(address));
+    CU(cuIpcCloseMemHandle(address));
+    frame_send(owner.socket, STOP, "", 0);
+    peer_finish(&owner);
+    close_device(0);
+}
+
+static void openings_are_counted(void) {
+    handles shared;
+    open_device(0);
+    peer owner = start_owner(&shared);
+    const CUdeviceptr address = open_handle(shared.one);
+    CHECK_EQ(open_handle(shared.one), address);
+    const CUdeviceptr other = open_handle(shared.two);
+    CHECK(other != address);
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuIpcCloseMemHandle(address + 5));
+    CU(cuIpcCloseMemHandle(address));
+    check_device_filled(address, 1, SIZE);
+    CU(cuIpcCloseMemHandle(address));
+    check_unknown(address);
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuIpcCloseMemHandle(address));
+    CU(cuIpcCloseMemHandle(other));
+    peer_kill(&owner);
+    close_device(0);
+}
+
+static void a_killed_owner_leaves_open_memory(void) {
+    handles shared;
+    CUdeviceptr refused = 0;
+    open_device(0);
+    peer owner = start_owner(&shared);
+    const CUdeviceptr address = open_handle(shared.one);
+    peer_kill(&owner);
+    check_device_filled(address, 1, SIZE);
+    CU_EXPECT(CUDA_ERROR_INVALID_HANDLE, cuIpcOpenMemHandle_v2(&refused, shared.two, FLAGS));
+    CU(cuIpcCloseMemHandle(address));
+    close_device(0);
+}
+
+static void openings_are_checked(void) {
+    handles shared;
+    CUipcMemHandle nonsense;
+    CUdeviceptr address = 0;
+    open_device(0);
+    peer owner = start_owner(&shared);
+    /* With one error or another. */
+    CHECK(cuIpcOpenMemHandle_v2(&address, shared.freed, FLAGS) != CUDA_SUCCESS);
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuIpcOpenMemHandle_v2(&address, shared.one, 0));
+    memset(&nonsense, 0, sizeof(nonsense));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuIpcOpenMemHandle_v2(&address, nonsense, FLAGS));
+    memset(&nonsense, 0x33, sizeof(nonsense));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuIpcOpenMemHandle_v2(&address, nonsense, FLAGS));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuIpcCloseMemHandle(0));
+    CHECK_EQ(address, 0);
+    peer_kill(&owner);
+    close_device(0);
+}
+
+static void a_handle_names_the_base_allocation(void) {
+    CUdeviceptr opened = 0;
+    CUipcMemHandle refused;
+    void *host = NULL;
+    open_device(0);
+    const CUdeviceptr address = allocate_filled(SIZE, 1);
+    const CUdeviceptr mapped = map_fresh(0, GRANULE);
+    const CUipcMemHandle base = handle_of(address);
+    const CUipcMemHandle interior = handle_of(address + 100);
+    CHECK_BYTES(&interior, &base, sizeof(base));
+    /* In its own process. */
+    CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuIpcOpenMemHandle_v2(&opened, base, FLAGS));
+    CU(cuMemHostAlloc(&host, 64, 0));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(&refused, ADDRESS(host)));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(&refused, mapped));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuIpcCloseMemHandle(address));
+    CU(cuMemFreeHost(host));
+    CU(cuMemFree_v2(address));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuIpcGetMemHandle(&refused, address));
+    unmap_and_free(mapped, GRANULE);
+    close_device(0);
+}
+
+static const test_case cases[] = {
+    CASE(another_process_reads_and_writes),
+    CASE(openings_are_counted),
+    CASE(a_killed_owner_leaves_open_memory),
+    CASE(openings_are_checked),
+    CASE(a_handle_names_the_base_allocation),
+};
+
+TEST_MAIN_WITH_ROLES

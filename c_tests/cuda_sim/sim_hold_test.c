@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work that is held back: asked for, waited for, done in order, and too late for memory that has gone.
+#include "cuda_sim.h"
+#include "driver_test.h"
+
+#include <pthread.h>
+
+static CUstream stream;
+static CUevent event;
+static CUdeviceptr address;
+
+static void set_up(void) {
+    open_device(0);
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    address = allocate_filled(64, 1);
+    sim_hold();
+}
+
+static void tear_down(void) {
+    CU(cuEventDestroy_v2(event));
+    CU(cuStreamDestroy_v2(stream));
+    CU(cuMemFree_v2(address));
+    close_device(0);
+}
+
+static void held_work_is_not_ready(void) {
+    set_up();
+    CU(cuMemsetD8Async(address, 2, 64, stream));
+    CU(cuEventRecord(event, stream));
+    CU(cuMemsetD8Async(address, 3, 32, stream));
+    CU_EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+    CU_EXPECT(CUDA_ERROR_NOT_READY, cuEventQuery(event));
+    check_device_filled(address, 1, 64); /* a synchronous copy does not wait for this stream */
+    sim_go();
+    CU(cuStreamQuery(stream));
+    CU(cuEventQuery(event));
+    check_device_filled(address, 3, 32); /* in order */
+    check_device_filled(address + 32, 2, 32);
+    CU(cuMemsetD8Async(address, 4, 64, stream)); /* at once again */
+    check_device_filled(address, 4, 64);
+    tear_down();
+}
+
+typedef struct waiter {
+    CUresult (*wait)(void);
+    CUcontext context;
+    CUresult result;
+    bool was_ready;
+} waiter;
+
+static CUresult wait_for_stream(void) {
+    return cuStreamSynchronize(stream);
+}
+
+static CUresult wait_for_event(void) {
+    return cuEventSynchronize(event);
+}
+
+/* Waits on a thread of its own, and looks whether the work was done when it came back. */
+static void *wait_elsewhere(void *argument) {
+    waiter *waiter = argument;
+    cuCtxPushCurrent_v2(waiter->context);
+    waiter->result = waiter->wait();
+    waiter->was_ready = cuStreamQuery(stream) == CUDA_SUCCESS;
+    cuCtxPopCurrent_v2(NULL);
+    return NULL;
+}
+
+static void waiting_blocks_until_the_work_goes(void) {
+    CUresult (*const ways[])(void) = {wait_for_stream, wait_for_event, cuCtxSynchronize};
+    for (size_t i = 0; i < NUM(ways); i++) {
+        pthread_t thread;
+        waiter waiter = {.wait = ways[i]};
+        set_up();
+        CU(cuMemsetD8Async(address, 2, 64, stream));
+        CU(cuEventRecord(event, stream));
+        CU(cuCtxGetCurrent(&waiter.context));
+        CHECK_EQ(pthread_create(&thread, NULL, wait_elsewhere, &waiter), 0);
+        CU_EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+        sim_go();
+        CHECK_EQ(pthread_join(thread, NULL), 0);
+        CHECK_EQ(waiter.result, CUDA_SUCCESS);
+        CHECK(waiter.was_ready);
+        tear_down();
+    }
+}
+
+static void work_that_comes_too_late_is_an_illegal_address(void) {
+    set_up();
+    const CUdeviceptr mapped = map_fresh(0, GRANULE);
+    CU(cuMemsetD8Async(mapped, 2, 64, stream));
+    unmap_and_free(mapped, GRANULE); /* waits for nothing */
+    sim_go();
+    CU_EXPECT(CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(stream));
+    tear_down();
+}
+
+static void destroyed_streams_finish_their_work(void) {
+    CUstream ended = NULL;
+    set_up();
+    CU(cuStreamCreate(&ended, CU_STREAM_NON_BLOCKING));
+    CU(cuMemsetD8Async(address, 5, 64, ended));
+    CU(cuStreamDestroy_v2(ended));
+    sim_go();
+    check_device_filled(address, 5, 64);
+    tear_down();
+}
+
+static void reset_lets_work_go(void) {
+    set_up();
+    CU(cuMemsetD8Async(address, 6, 64, stream));
+    sim_reset();
+    CU(cuStreamQuery(stream));
+    check_device_filled(address, 6, 64);
+    tear_down();
+}
+
+static const test_case cases[] = {
+    CASE(held_work_is_not_ready),
+    CASE(waiting_blocks_until_the_work_goes),
+    CASE(work_that_comes_too_late_is_an_illegal_address),
+    CASE(destroyed_streams_finish_their_work),
+    CASE(reset_lets_work_go),
+};
+
+TEST_MAIN

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counting what is alive; sizes from the environment; attributes and peers as a test sets them; misuse.
+#include "cuda_sim.h"
+#include "driver_test.h"
+#include "peer.h"
+#include "resources.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static sim_counts live(void) {
+    sim_counts counts;
+    sim_live(&counts);
+    return counts;
+}
+
+static void everything_alive_is_counted(void) {
+    CUcontext created = NULL;
+    CUdeviceptr plain = 0;
+    CUmemGenericAllocationHandle again = 0;
+    CUstream stream = NULL;
+    CUevent event = NULL;
+    void *host = NULL;
+    int fd = -1;
+    open_device(0);
+    unsigned char *pages = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CU(cuMemAlloc_v2(&plain, 64));
+    CU(cuMemHostAlloc(&host, 64, 0));
+    CU(cuMemHostRegister_v2(pages, MIB, 0));
+    CU(cuStreamCreate(&stream, 0));
+    CU(cuEventCreate(&event, 0));
+    const CUmemGenericAllocationHandle handle = create_handle(0, GRANULE);
+    CU(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    const int received = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    const CUdeviceptr address = reserve(2 * GRANULE);
+    CU(cuMemMap(address, GRANULE, 0, handle, 0));
+    CU(cuMemRetainAllocationHandle(&again, POINTER(address)));
+    CU(cuCtxCreate_v2(&created, 0, 1));
+    const sim_counts expected = {
+        .primary_retains = 1, .contexts = 1, .allocations = 1, .host_allocations = 1, .registrations = 1,
+        .reservations = 1, .handles = 2, .mappings = 1, .streams = 1, .events = 1, .open_fds = 2,
+        .lost_with_context = live().lost_with_context};
+    const sim_counts counts = live();
+    CHECK_BYTES(&counts, &expected, sizeof(expected));
+    CHECK_EQ(sim_current_context_depth(), 2);
+    CU(cuCtxDestroy_v2(created));
+    close(fd);
+    close(received);
+    CU(cuMemRelease(handle));
+    CU(cuMemRelease(again));
+    unmap_and_free(address, GRANULE * 2);
+    CU(cuEventDestroy_v2(event));
+    CU(cuStreamDestroy_v2(stream));
+    CU(cuMemHostUnregister(pages));
+    CU(cuMemFreeHost(host));
+    CU(cuMemFree_v2(plain));
+    munmap(pages, MIB);
+    close_device(0);
+}
+
+static void what_dies_with_its_context_is_counted(void) {
+    CUstream stream = NULL;
+    const uint64_t before = live().lost_with_context;
+    open_device(0);
+    allocate_filled(64, 1);
+    CU(cuStreamCreate(&stream, 0));
+    close_device(0);
+    CHECK_EQ(live().lost_with_context, before + 2);
+}
+
+static void cycles_leave_nothing_in_the_process(void) {
+    size_t files = 0;
+    size_t mappings = 0;
+    for (int cycle = 0; cycle < 100; cycle++) {
+        open_device(0);
+        CU(cuMemFree_v2(allocate_filled(MIB, 1)));
+        unmap_and_free(map_fresh(0, 2 * GRANULE), 2 * GRANULE);
+        close_device(0);
+        if (cycle == 0) {
+            files = count_open_files();
+            mappings = count_mappings();
+        }
+    }
+    CHECK_EQ(count_open_files(), files);
+    CHECK_EQ(count_mappings(), mappings);
+}
+
+static void attributes_can_be_taken_away(void) {
+    const CUmemAllocationProp prop = device_prop(0);
+    CUmemAllocationProp rdma = prop;
+    CUmemAllocationProp numa = prop;
+    CUmemGenericAllocationHandle handle = 0;
+    CUdeviceptr address = 0;
+    size_t granularity = 0;
+    int value = 1;
+    CU(cuInit(0));
+    sim_set_attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 0);
+    CU_EXPECT(CUDA_ERROR_NOT_SUPPORTED, cuMemCreate(&handle, GRANULE, &prop, 0));
+    sim_reset();
+    rdma.allocFlags.gpuDirectRDMACapable = 1;
+    sim_set_attribute(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 0);
+    CU_EXPECT(CUDA_ERROR_NOT_SUPPORTED, cuMemCreate(&handle, GRANULE, &rdma, 0));
+    numa.location = (CUmemLocation){CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};
+    sim_set_attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0);
+    CU_EXPECT(CUDA_ERROR_NOT_SUPPORTED, cuMemCreate(&handle, GRANULE, &numa, 0));
+    sim_set_attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0);
+    CU(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1));
+    CHECK_EQ(value, 0);
+    CU_EXPECT(CUDA_ERROR_NOT_SUPPORTED, cuMemAddressReserve(&address, GRANULE, 0, 0, 0));
+    CU_EXPECT(CUDA_ERROR_NOT_SUPPORTED, cuMemCreate(&handle, GRANULE, &prop, 0));
+    CU_EXPECT(CUDA_ERROR_NOT_SUPPORTED, cuMemGetAllocationGranularity(&granularity, &prop, 0));
+    sim_reset();
+    CU(cuMemCreate(&handle, GRANULE, &rdma, 0));
+    CU(cuMemRelease(handle));
+    check_nothing_left();
+}
+
+static void peer_access_can_be_taken_away(void) {
+    const CUmemAccessDesc peer = access_for(1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    int can = 1;
+    CU(cuInit(0));
+    const CUdeviceptr address = map_fresh(0, GRANULE);
+    sim_set_peer_access(false);
+    CU(cuDeviceCanAccessPeer(&can, 0, 1));
+    CHECK_EQ(can, 0);
+    CU_EXPECT(CUDA_ERROR_INVALID_DEVICE, cuMemSetAccess(address, GRANULE, &peer, 1));
+    sim_set_peer_access(true);
+    CU(cuMemSetAccess(address, GRANULE, &peer, 1));
+    unmap_and_free(address, GRANULE);
+    check_nothing_left();
+}
+
+enum { HANDLE = 1, STOP };
+
+/* Shares memory that it has freed, and allocates other memory in its place. */
+static void be_stale_owner(int socket) {
+    CUipcMemHandle handle;
+    open_device(0);
+    const CUdeviceptr freed = allocate_filled(64, 1);
+    CU(cuIpcGetMemHandle(&handle, freed));
+    CU(cuMemFree_v2(freed));
+    const CUdeviceptr other = allocate_filled(64, 2);
+    frame_send(socket, HANDLE, &handle, sizeof(handle));
+    free(frame_expect(socket, STOP).data);
+    CU(cuMemFree_v2(other));
+    close_device(0);
+}
+
+/* A real driver may well open the other memory. */
+static void a_stale_ipc_handle_opens_nothing_else(void) {
+    CUipcMemHandle handle;
+    CUdeviceptr address = 0;
+    open_device(0);
+    peer owner = peer_start("stale_owner");
+    const message told = frame_expect(owner.socket, HANDLE);
+    memcpy(&handle, told.data, sizeof(handle));
+    free(told.data);
+    CU_EXPECT(CUDA_ERROR_NOT_PERMITTED,
+              cuIpcOpenMemHandle_v2(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    frame_send(owner.socket, STOP, "", 0);
+    peer_finish(&owner);
+    close_device(0);
+}
+
+/* As the environment of the case below says. */
+static void be_small(int socket) {
+    (void)socket;
+    int count = 0;
+    size_t total = 0;
+    CUdeviceptr address = 0;
+    CU(cuInit(0));
+    CU(cuDeviceGetCount(&count));
+    CHECK_EQ(count, 3);
+    CU(cuDeviceTotalMem_v2(&total, 2));
+    CHECK_EQ(total, 4 * MIB);
+    open_device(2);
+    const CUdeviceptr half = allocate_filled(2 * MIB, 1);
+    CU_EXPECT(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2(&address, 2 * MIB + 1));
+    const CUdeviceptr rest = map_fresh(2, GRANULE);
+    CU_EXPECT(CUDA_ERROR_OUT_OF_MEMORY, cuMemAlloc_v2(&address, 1));
+    unmap_and_free(rest, GRANULE);
+    CU(cuMemFree_v2(half));
+    close_device(2);
+}
+
+static void be_two_devices_of_8_gib(int socket) {
+    (void)socket;
+    int count = 0;
+    size_t total = 0;
+    CU(cuInit(0));
+    CU(cuDeviceGetCount(&count));
+    CHECK_EQ(count, 2);
+    CU(cuDeviceTotalMem_v2(&total, 0));
+    CHECK_EQ(total, UINT64_C(8) << 30);
+}
+
+static void map_a_released_handle(void) {
+    CU(cuInit(0));
+    const CUmemGenericAllocationHandle handle = create_handle(0, GRANULE);
+    CU(cuMemRelease(handle));
+    cuMemMap(reserve(GRANULE), GRANULE, 0, handle, 0);
+}
+
+static void query_a_destroyed_stream(void) {
+    CUstream stream = NULL;
+    open_device(0);
+    CU(cuStreamCreate(&stream, 0));
+    CU(cuStreamDestroy_v2(stream));
+    cuStreamQuery(stream);
+}
+
+static void push_what_is_no_context(void) {
+    int local = 0;
+    CU(cuInit(0));
+    cuCtxPushCurrent_v2((CUcontext)&local);
+}
+
+static void fail_what_is_no_function(void) {
+    sim_fail("cuMemAllocate", 1, CUDA_ERROR_UNKNOWN);
+}
+
+static void fail_later_what_submits_nothing(void) {
+    sim_fail_later("cuMemAlloc_v2", 1, CUDA_ERROR_UNKNOWN);
+}
+
+/* The child says why on its standard error, and aborts. */
+static void expect_abort(void (*misuse)(void)) {
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        const struct rlimit no_core = {0, 0};
+        setrlimit(RLIMIT_CORE, &no_core);
+        dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDERR_FILENO);
+        misuse();
+        _exit(EXIT_SUCCESS);
+    }
+    int state = 0;
+    CHECK_EQ(waitpid(child, &state, 0), child);
+    CHECK(WIFSIGNALED(state));
+    CHECK_EQ(WTERMSIG(state), SIGABRT);
+}
+
+/* In a process whose driver is not initialised, so that its children may do so. */
+static void be_misused(int socket) {
+    (void)socket;
+    expect_abort(map_a_released_handle);
+    expect_abort(query_a_destroyed_stream);
+    expect_abort(push_what_is_no_context);
+    expect_abort(fail_what_is_no_function);
+    expect_abort(fail_later_what_submits_nothing);
+}
+
+static const test_role roles[] = {
+    {"stale_owner", be_stale_owner},
+    {"small", be_small},
+    {"as_it_is", be_two_devices_of_8_gib},
+    {"misused", be_misused},
+};
+
+static void the_environment_sets_count_and_size(void) {
+    peer as_it_is = peer_start("as_it_is");
+    peer_finish(&as_it_is);
+    setenv("KVMEM_SIM_DEVICES", "3", 1);
+    setenv("KVMEM_SIM_MEMORY", "4194304", 1);
+    peer small = peer_start("small");
+    unsetenv("KVMEM_SIM_DEVICES");
+    unsetenv("KVMEM_SIM_MEMORY");
+    peer_finish(&small);
+}
+
+/* Where the real driver would crash, and where a test itself is wrong. */
+static void misuse_stops_the_process(void) {
+    peer misused = peer_start("misused");
+    peer_finish(&misused);
+}
+
+static const test_case cases[] = {
+    CASE(everything_alive_is_counted),
+    CASE(what_dies_with_its_context_is_counted),
+    CASE(cycles_leave_nothing_in_the_process),
+    CASE(attributes_can_be_taken_away),
+    CASE(peer_access_can_be_taken_away),
+    CASE(a_stale_ipc_handle_opens_nothing_else),
+    CASE(the_environment_sets_count_and_size),
+    CASE(misuse_stops_the_process),
+};
+
+TEST_MAIN_WITH_ROLES

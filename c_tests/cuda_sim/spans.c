@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of address ranges.
+#include "spans.h"
+
+#include "memory.h"
+
+#include <sys/mman.h>
+
+span *span_add(span_kind kind, CUdeviceptr start, size_t size, memory *behind, context *owner) {
+    span *added = list_add(&sim.spans, sizeof(*added));
+    added->kind = kind;
+    added->start = start;
+    added->size = size;
+    added->memory = behind;
+    added->context = owner;
+    added->buffer = next_number();
+    if (behind != NULL) {
+        behind->spans++;
+    }
+    return added;
+}
+
+/* A reservation stays reserved; what was mapped for the span alone goes. */
+static void unmap(const span *ended) {
+    void *start = (void *)(uintptr_t)ended->start;
+    if (ended->kind == SPAN_MAPPING) {
+        map_untouchable(start, ended->size, -1);
+    } else if (ended->kind != SPAN_REGISTRATION) {
+        munmap(start, ended->size);
+    }
+}
+
+void span_remove(span *ended) {
+    memory *behind = ended->memory;
+    unmap(ended);
+    list_remove(&sim.spans, &ended->node);
+    if (behind != NULL) {
+        behind->spans--;
+        memory_destroy_if_unused(behind);
+    }
+}
+
+span *span_at(CUdeviceptr address) {
+    EACH(span, known, sim.spans) {
+        if (address >= known->start && address - known->start < known->size) {
+            return known;
+        }
+    }
+    return NULL;
+}
+
+span *span_starting(span_kind kind, CUdeviceptr start) {
+    EACH(span, known, sim.spans) {
+        if (known->kind == kind && known->start == start) {
+            return known;
+        }
+    }
+    return NULL;
+}
+
+bool span_overlaps(const span *known, CUdeviceptr start, size_t size) {
+    return known->start < start + size && start < known->start + known->size;
+}
+
+reservation *reservation_around(CUdeviceptr start, size_t size) {
+    EACH(reservation, known, sim.reservations) {
+        if (start >= known->start && size <= known->size && start - known->start <= known->size - size) {
+            return known;
+        }
+    }
+    return NULL;
+}
+
+void *map_untouchable(void *at, size_t size, int fd) {
+    const int kind = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+    return mmap(at, size, PROT_NONE, kind | MAP_NORESERVE | (at == NULL ? 0 : MAP_FIXED), fd, 0);
+}
+
+bool span_is_host(const span *known) {
+    return known->memory == NULL || known->memory->owner == NO_ORDINAL;
+}
+
+CUdevice span_device(const span *known) {
+    if (known->memory != NULL && known->memory->owner != NO_ORDINAL) {
+        return known->memory->owner;
+    }
+    return known->context != NULL ? known->context->device : 0;
+}
+
+uint64_t spans_destroy_of(const context *ended) {
+    uint64_t count = 0;
+    for (node *each = sim.spans; each != NULL;) {
+        span *known = (span *)each;
+        each = each->next;
+        if (known->context == ended) {
+            span_remove(known);
+            count++;
+        }
+    }
+    return count;
+}

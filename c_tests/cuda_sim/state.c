@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one state, its lists, and the way out when the real driver would crash.
+#include "state.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+state sim = {
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .work_done = PTHREAD_COND_INITIALIZER,
+    .last_number = 0x1000,
+};
+
+static void lock(void) {
+    pthread_mutex_lock(&sim.lock);
+}
+
+static void unlock(void) {
+    pthread_mutex_unlock(&sim.lock);
+}
+
+/* No fork in the middle of a call: the child has the lock as it was in that moment. */
+__attribute__((constructor)) static void keep_lock_over_fork(void) {
+    pthread_atfork(lock, unlock, unlock);
+}
+
+void *list_add(node **list, size_t size) {
+    node *item = calloc(1, size);
+    if (item == NULL) {
+        sim_crash("no memory for the stand-in's own tables");
+    }
+    item->next = *list;
+    *list = item;
+    return item;
+}
+
+void list_remove(node **list, node *item) {
+    while (*list != item) {
+        list = &(*list)->next;
+    }
+    *list = item->next;
+    free(item);
+}
+
+uint64_t next_number(void) {
+    return ++sim.last_number;
+}
+
+void sim_crash(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    fputs("the stand-in for the CUDA driver stops where the driver would crash: ", stderr);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    va_end(arguments);
+    abort();
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// All that the stand-in driver knows, behind one lock.
+#ifndef CUDA_SIM_STATE_H
+#define CUDA_SIM_STATE_H
+
+#include "cuda_types.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define MAX_DEVICES 16
+#define MIB (UINT64_C(1) << 20)
+#define GIB (UINT64_C(1) << 30)
+#define NO_ORDINAL (-1)
+
+/* The head of everything that is kept in a list. */
+typedef struct node {
+    struct node *next;
+} node;
+
+#define EACH(type, name, list) \
+    for (type *name = (type *)(list); name != NULL; name = (type *)name->node.next)
+
+typedef struct CUctx_st context;
+typedef struct CUstream_st stream;
+typedef struct CUevent_st event;
+
+struct CUstream_st {
+    node node;
+    context *context;
+    uint64_t pending; /* work that is held back */
+    CUresult error;   /* of work that failed, until a call reports it */
+    bool destroyed;   /* and freed when nothing is pending */
+};
+
+struct CUevent_st {
+    node node;
+    context *context;
+    uint64_t pending;
+    CUresult error;
+    bool destroyed;
+};
+
+/* Kept for ever, so that a stale one is known for what it is. */
+struct CUctx_st {
+    node node;
+    CUdevice device;
+    bool is_primary;
+    bool is_alive;
+    stream legacy;
+    stream per_thread;
+};
+
+typedef struct device {
+    int physical; /* its number before CUDA_VISIBLE_DEVICES */
+    uint64_t used;
+    uint64_t retains;
+    context *primary; /* NULL until first retained */
+} device;
+
+/* Memory as such: a file in memory, and a mapping of it that only the stand-in uses. */
+typedef struct memory {
+    node node;
+    CUmemGenericAllocationHandle handle;
+    CUmemAllocationProp prop;
+    CUdevice owner; /* NO_ORDINAL for host memory */
+    int fd;
+    unsigned char *bytes;
+    size_t size;
+    uint64_t references; /* to the handle */
+    uint64_t spans;      /* that show it */
+    bool is_accounted;   /* counts towards what its device has used */
+} memory;
+
+typedef enum span_kind {
+    SPAN_ALLOCATION,
+    SPAN_IPC,
+    SPAN_MAPPING,
+    SPAN_HOST_ALLOCATION,
+    SPAN_REGISTRATION,
+} span_kind;
+
+/* A range of addresses with memory behind it. */
+typedef struct span {
+    node node;
+    span_kind kind;
+    CUdeviceptr start;
+    size_t size;
+    memory *memory;       /* NULL for registrations and host allocations: they are their own bytes */
+    context *context;     /* NULL for mappings */
+    uint64_t buffer;      /* a number of its own */
+    uint64_t openings;    /* of SPAN_IPC */
+    CUmemAccess_flags device_access[MAX_DEVICES]; /* of SPAN_MAPPING */
+    CUmemAccess_flags host_access;
+} span;
+
+/* Addresses that were reserved for mappings. */
+typedef struct reservation {
+    node node;
+    CUdeviceptr start;
+    size_t size;
+} reservation;
+
+typedef struct state {
+    pthread_mutex_t lock;
+    pthread_cond_t work_done;
+    pid_t initialised_in; /* 0 until cuInit */
+    int num_devices;
+    device devices[MAX_DEVICES];
+    uint64_t memory_per_device;
+    uint64_t last_number; /* of handles and buffers */
+    uint64_t lost_with_context;
+    bool no_peer_access;
+    node *contexts, *streams, *events, *memories, *spans, *reservations;
+} state;
+
+extern state sim;
+
+/* Zeroed, at the head of a list. */
+void *list_add(node **list, size_t size);
+/* Unlinks and frees. */
+void list_remove(node **list, node *item);
+uint64_t next_number(void);
+
+/* Ends the process with a sentence: where the real driver would crash. */
+_Noreturn void sim_crash(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

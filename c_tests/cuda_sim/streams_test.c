@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams and events: made, asked, waited for, destroyed; which context they need.
+#include "driver_test.h"
+
+static void streams_are_made_and_destroyed(void) {
+    CUstream stream = NULL;
+    open_device(0);
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuStreamCreate(&stream, 0x100));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuStreamCreate(NULL, 0));
+    CU(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, -100)); /* taken for the nearest */
+    CU(cuStreamQuery(stream));
+    CU(cuStreamSynchronize(stream));
+    CU(cuStreamDestroy_v2(stream));
+    CU_EXPECT(CUDA_ERROR_INVALID_HANDLE, cuStreamDestroy_v2(NULL));
+    CU_EXPECT(CUDA_ERROR_INVALID_HANDLE, cuStreamDestroy_v2(CU_STREAM_PER_THREAD));
+    close_device(0);
+}
+
+static void special_streams_are_of_the_current_context(void) {
+    CUcontext popped = NULL;
+    const CUstream special[] = {NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
+    open_device(0);
+    for (size_t i = 0; i < NUM(special); i++) {
+        CU(cuStreamQuery(special[i]));
+        CU(cuStreamSynchronize(special[i]));
+    }
+    CU(cuCtxPopCurrent_v2(&popped));
+    CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuStreamQuery(NULL));
+    CU(cuCtxPushCurrent_v2(popped));
+    close_device(0);
+}
+
+static void events_are_made_and_destroyed(void) {
+    CUevent event = NULL;
+    open_device(0);
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuEventCreate(&event, 0x100));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuEventCreate(&event, CU_EVENT_INTERPROCESS));
+    CU(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+    CU(cuEventDestroy_v2(event));
+    CU_EXPECT(CUDA_ERROR_INVALID_HANDLE, cuEventDestroy_v2(NULL));
+    CU_EXPECT(CUDA_ERROR_INVALID_HANDLE, cuEventQuery(NULL));
+    CU_EXPECT(CUDA_ERROR_INVALID_HANDLE, cuEventRecord(NULL, NULL));
+    CU_EXPECT(CUDA_ERROR_INVALID_HANDLE, cuStreamWaitEvent(NULL, NULL, 0));
+    close_device(0);
+}
+
+static void an_event_follows_its_stream(void) {
+    CUstream stream = NULL;
+    CUevent event = NULL;
+    open_device(0);
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CU(cuEventQuery(event)); /* one that was never recorded is reached */
+    CU(cuEventSynchronize(event));
+    CU(cuStreamWaitEvent(stream, event, 0));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuStreamWaitEvent(stream, event, 9));
+    CU(cuEventRecord(event, stream));
+    CU(cuEventSynchronize(event));
+    CU(cuEventQuery(event));
+    CU(cuEventDestroy_v2(event));
+    CU(cuStreamDestroy_v2(stream));
+    close_device(0);
+}
+
+static void streams_work_under_any_context(void) {
+    CUstream stream = NULL;
+    CUevent event = NULL;
+    CUcontext other = NULL;
+    const CUcontext own = open_device(0);
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    const CUdeviceptr address = allocate_filled(64, 1);
+    CU(cuDevicePrimaryCtxRetain(&other, 1));
+    CU(cuCtxPushCurrent_v2(other));
+    CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CU(cuMemsetD8Async(address, 8, 64, stream));
+    CU(cuStreamSynchronize(stream));
+    CU_EXPECT(CUDA_ERROR_INVALID_HANDLE, cuEventRecord(event, stream)); /* of two contexts */
+    CU(cuCtxPopCurrent_v2(NULL));
+    check_device_filled(address, 8, 64);
+    CU(cuMemFree_v2(address));
+    CU(cuCtxPopCurrent_v2(NULL));
+    CU(cuStreamQuery(stream)); /* and under none */
+    CU(cuStreamDestroy_v2(stream));
+    CU(cuEventQuery(event));
+    CU(cuEventDestroy_v2(event));
+    CU(cuDevicePrimaryCtxRelease_v2(1));
+    CU(cuCtxPushCurrent_v2(own));
+    close_device(0);
+}
+
+static const test_case cases[] = {
+    CASE(streams_are_made_and_destroyed),
+    CASE(special_streams_are_of_the_current_context),
+    CASE(events_are_made_and_destroyed),
+    CASE(an_event_follows_its_stream),
+    CASE(streams_work_under_any_context),
+};
+
+TEST_MAIN

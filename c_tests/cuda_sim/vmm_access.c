@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who may reach a mapping: each device for itself, and the host where the memory is the host's.
+#include "call.h"
+#include "devices.h"
+#include "spans.h"
+#include "vmm.h"
+
+#include <sys/mman.h>
+
+/* Whether whole mappings, side by side, fill the range. */
+static bool is_filled(CUdeviceptr start, size_t size) {
+    const CUdeviceptr end = start + size;
+    while (start < end) {
+        const span *known = span_starting(SPAN_MAPPING, start);
+        if (known == NULL || known->size > end - start) {
+            return false;
+        }
+        start += known->size;
+    }
+    return true;
+}
+
+static bool is_host(const CUmemLocation *location) {
+    return location->type == CU_MEM_LOCATION_TYPE_HOST || location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+}
+
+static CUresult check_access(const span *known, const CUmemAccessDesc *access) {
+    const CUmemAccess_flags flags = access->flags;
+    if (flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+        flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (is_host(&access->location)) {
+        return span_is_host(known) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (access->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !device_exists(access->location.id)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const bool reaches = device_reaches(access->location.id, known->memory->owner);
+    return reaches ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+static void let_host(span *known, CUmemAccess_flags flags) {
+    const int protection = flags == CU_MEM_ACCESS_FLAGS_PROT_NONE   ? PROT_NONE
+                           : flags == CU_MEM_ACCESS_FLAGS_PROT_READ ? PROT_READ
+                                                                    : PROT_READ | PROT_WRITE;
+    mprotect((void *)(uintptr_t)known->start, known->size, protection);
+    known->host_access = flags;
+}
+
+static void set_access(span *known, const CUmemAccessDesc *access) {
+    if (is_host(&access->location)) {
+        let_host(known, access->flags);
+    } else {
+        known->device_access[access->location.id] = access->flags;
+    }
+}
+
+typedef struct mappings {
+    CUdeviceptr start;
+    size_t size;
+} mappings;
+
+static bool is_among(const mappings *these, const span *known) {
+    return known->kind == SPAN_MAPPING && span_overlaps(known, these->start, these->size);
+}
+
+static CUresult check_all(const mappings *these, const CUmemAccessDesc *access) {
+    EACH(span, known, sim.spans) {
+        const CUresult result = is_among(these, known) ? check_access(known, access) : CUDA_SUCCESS;
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+static void set_all(const mappings *these, const CUmemAccessDesc *access) {
+    EACH(span, known, sim.spans) {
+        if (is_among(these, known)) {
+            set_access(known, access);
+        }
+    }
+}
+
+/* All or nothing. */
+CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc *accesses, size_t count) {
+    DRIVER_CALL(cuMemSetAccess);
+    if (size == 0 || accesses == NULL || count == 0 || !is_filled(address, size)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const mappings these = {address, size};
+    for (size_t i = 0; i < count; i++) {
+        const CUresult result = check_all(&these, &accesses[i]);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        set_all(&these, &accesses[i]);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address) {
+    DRIVER_CALL(cuMemGetAccess);
+    const span *known = span_at(address);
+    if (flags == NULL || location == NULL || known == NULL || known->kind != SPAN_MAPPING) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (is_host(location)) {
+        *flags = known->host_access;
+        return CUDA_SUCCESS;
+    }
+    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!device_exists(location->id)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *flags = known->device_access[location->id];
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Addresses: reserved, mapped to a whole handle, unmapped, given back.
+#include "call.h"
+#include "memory.h"
+#include "spans.h"
+#include "vmm.h"
+
+#include <sys/mman.h>
+
+static CUdeviceptr align_up(CUdeviceptr address, uint64_t alignment) {
+    return (address + alignment - 1) / alignment * alignment;
+}
+
+/* Maps more than is needed, and gives back what lies before and after. */
+static CUdeviceptr reserve_aligned(size_t size, size_t alignment, CUdeviceptr wish) {
+    const uint64_t slack = alignment;
+    const int kind = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void *mapped = mmap((void *)(uintptr_t)wish, size + slack, PROT_NONE, kind, -1, 0);
+    if (mapped == MAP_FAILED) {
+        return 0;
+    }
+    const CUdeviceptr first = (uintptr_t)mapped;
+    const CUdeviceptr start = align_up(first, alignment);
+    if (start > first) {
+        munmap(mapped, (size_t)(start - first));
+    }
+    munmap((void *)(uintptr_t)(start + size), (size_t)(first + slack - start));
+    return start;
+}
+
+CUresult cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wish,
+                             unsigned long long flags) {
+    DRIVER_CALL(cuMemAddressReserve);
+    const bool is_power = (alignment & (alignment - 1)) == 0;
+    if (address == NULL || size == 0 || !is_granular(size) || !is_power || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!vmm_is_supported()) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    const CUdeviceptr start = reserve_aligned(size, alignment > GRANULARITY ? alignment : GRANULARITY, wish);
+    if (start == 0) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    reservation *added = list_add(&sim.reservations, sizeof(*added));
+    added->start = start;
+    added->size = size;
+    *address = start;
+    return CUDA_SUCCESS;
+}
+
+static bool is_mapped(CUdeviceptr start, size_t size) {
+    EACH(span, known, sim.spans) {
+        if (known->kind == SPAN_MAPPING && span_overlaps(known, start, size)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+CUresult cuMemAddressFree(CUdeviceptr address, size_t size) {
+    DRIVER_CALL(cuMemAddressFree);
+    reservation *known = reservation_around(address, size);
+    if (known == NULL || known->start != address || known->size != size || is_mapped(address, size)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    munmap((void *)(uintptr_t)address, size);
+    list_remove(&sim.reservations, &known->node);
+    return RELEASED(CUDA_SUCCESS);
+}
+
+/* Nobody may reach the mapping until access is set. */
+CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long flags) {
+    DRIVER_CALL(cuMemMap);
+    if (size == 0 || !is_granular(address) || !is_granular(size) || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    memory *mapped = memory_of_handle(handle);
+    if (offset != 0 || size != mapped->size) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (reservation_around(address, size) == NULL || is_mapped(address, size)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (map_untouchable((void *)(uintptr_t)address, size, mapped->fd) == MAP_FAILED) {
+        return CUDA_ERROR_MAP_FAILED;
+    }
+    span_add(SPAN_MAPPING, address, size, mapped, NULL);
+    return CUDA_SUCCESS;
+}
+
+/* A mapping goes as a whole. Addresses between mappings may be in the range, mapped or not. */
+CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
+    DRIVER_CALL(cuMemUnmap);
+    if (size == 0 || !is_granular(address) || !is_granular(size) || !reservation_around(address, size)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    EACH(span, known, sim.spans) {
+        const bool is_inside = known->start >= address && known->start + known->size <= address + size;
+        if (known->kind == SPAN_MAPPING && span_overlaps(known, address, size) && !is_inside) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    for (node *each = sim.spans; each != NULL;) {
+        span *known = (span *)each;
+        each = each->next;
+        if (known->kind == SPAN_MAPPING && span_overlaps(known, address, size)) {
+            span_remove(known);
+        }
+    }
+    return RELEASED(CUDA_SUCCESS);
+}

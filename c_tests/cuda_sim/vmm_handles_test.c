@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Handles of memory: what may be asked for, what the card can hold, how releases are counted.
+#include "driver_test.h"
+
+#include <string.h>
+
+static void granularity_is_2_mib(void) {
+    const CUmemAllocationProp prop = device_prop(0);
+    size_t granularity = 0;
+    CU(cuInit(0));
+    CU(cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    CHECK_EQ(granularity, GRANULE);
+    CU(cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
+    CHECK_EQ(granularity, GRANULE);
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE,
+              cuMemGetAllocationGranularity(&granularity, &prop, (CUmemAllocationGranularity_flags)7));
+}
+
+static void refuses(CUresult expected, size_t size, const CUmemAllocationProp *prop) {
+    CUmemGenericAllocationHandle handle = 77;
+    CU_EXPECT(expected, cuMemCreate(&handle, size, prop, 0));
+    CHECK_EQ(handle, 77);
+}
+
+static void sizes_out_of_range_are_refused(void) {
+    const CUmemAllocationProp prop = device_prop(0);
+    CUmemGenericAllocationHandle handle = 0;
+    size_t total = 0;
+    CU(cuInit(0));
+    CU(cuDeviceTotalMem_v2(&total, 0));
+    refuses(CUDA_ERROR_INVALID_VALUE, 0, &prop);
+    refuses(CUDA_ERROR_INVALID_VALUE, GRANULE / 2, &prop);
+    refuses(CUDA_ERROR_INVALID_VALUE, GRANULE + 4096, &prop);
+    refuses(CUDA_ERROR_OUT_OF_MEMORY, (total / GRANULE + 1) * GRANULE, &prop);
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemCreate(NULL, GRANULE, &prop, 0));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemCreate(&handle, GRANULE, NULL, 0));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemCreate(&handle, GRANULE, &prop, 1));
+    check_nothing_left();
+}
+
+static void properties_are_checked(void) {
+    CU(cuInit(0));
+    CUmemAllocationProp prop = device_prop(0);
+    prop.type = CU_MEM_ALLOCATION_TYPE_INVALID;
+    refuses(CUDA_ERROR_INVALID_VALUE, GRANULE, &prop);
+    prop = device_prop(99);
+    refuses(CUDA_ERROR_INVALID_DEVICE, GRANULE, &prop);
+    prop = device_prop(0);
+    prop.location.type = CU_MEM_LOCATION_TYPE_INVALID;
+    refuses(CUDA_ERROR_INVALID_VALUE, GRANULE, &prop);
+    prop.location.type = CU_MEM_LOCATION_TYPE_HOST;
+    refuses(CUDA_ERROR_INVALID_VALUE, GRANULE, &prop);
+    prop.location = (CUmemLocation){CU_MEM_LOCATION_TYPE_HOST_NUMA, 50};
+    refuses(CUDA_ERROR_INVALID_VALUE, GRANULE, &prop);
+    prop = device_prop(0);
+    prop.requestedHandleTypes = 2; /* of Windows */
+    refuses(CUDA_ERROR_INVALID_VALUE, GRANULE, &prop);
+    prop = device_prop(0);
+    prop.allocFlags.usage = 7;
+    refuses(CUDA_ERROR_INVALID_VALUE, GRANULE, &prop);
+    prop = device_prop(0);
+    prop.allocFlags.reserved[0] = 1;
+    refuses(CUDA_ERROR_INVALID_VALUE, GRANULE, &prop);
+    check_nothing_left();
+}
+
+static void fabric_is_promised_but_not_permitted(void) {
+    int promised = 0;
+    CUmemAllocationProp prop = device_prop(0);
+    CU(cuInit(0));
+    CU(cuDeviceGetAttribute(&promised, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, 0));
+    CHECK_EQ(promised, 1);
+    prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_FABRIC;
+    refuses(CUDA_ERROR_NOT_PERMITTED, GRANULE, &prop);
+    prop.requestedHandleTypes |= CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    refuses(CUDA_ERROR_NOT_PERMITTED, GRANULE, &prop);
+}
+
+static void properties_are_kept(void) {
+    CUmemAllocationProp kept;
+    CUmemAllocationProp prop = device_prop(1);
+    CUmemGenericAllocationHandle handle = 0;
+    CU(cuInit(0));
+    prop.allocFlags.gpuDirectRDMACapable = 1;
+    CU(cuMemCreate(&handle, GRANULE, &prop, 0));
+    CU(cuMemGetAllocationPropertiesFromHandle(&kept, handle));
+    CHECK_EQ(kept.type, prop.type);
+    CHECK_EQ(kept.location.type, CU_MEM_LOCATION_TYPE_DEVICE);
+    CHECK_EQ(kept.location.id, 1);
+    CHECK_EQ(kept.requestedHandleTypes, prop.requestedHandleTypes);
+    CHECK_EQ(kept.allocFlags.gpuDirectRDMACapable, 1);
+    CU(cuMemRelease(handle));
+    check_nothing_left();
+}
+
+static void releases_are_counted(void) {
+    CUmemGenericAllocationHandle again = 0;
+    open_device(0);
+    const CUdeviceptr address = map_fresh(0, GRANULE); /* released already */
+    CU(cuMemsetD8_v2(address, 5, GRANULE));
+    CU(cuMemRetainAllocationHandle(&again, POINTER(address + 5)));
+    const CUmemGenericAllocationHandle first = again;
+    CU(cuMemRetainAllocationHandle(&again, POINTER(address)));
+    CHECK_EQ(again, first);
+    CU(cuMemRelease(first));
+    CU(cuMemRelease(first));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemRelease(first));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemRelease(0));
+    check_device_filled(address, 5, GRANULE); /* the mapping keeps it */
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemRetainAllocationHandle(&again, &again));
+    unmap_and_free(address, GRANULE);
+    close_device(0);
+}
+
+static void memory_is_back_when_released_and_unmapped(void) {
+    size_t before = 0;
+    size_t free = 0;
+    open_device(0);
+    CU(cuMemGetInfo_v2(&before, NULL));
+    const CUdeviceptr address = map_fresh(0, 32 * MIB);
+    CU(cuMemGetInfo_v2(&free, NULL));
+    CHECK_EQ(before - free, 32 * MIB);
+    unmap_and_free(address, 32 * MIB);
+    CU(cuMemGetInfo_v2(&free, NULL));
+    CHECK_EQ(free, before);
+    close_device(0);
+}
+
+static const test_case cases[] = {
+    CASE(granularity_is_2_mib),
+    CASE(sizes_out_of_range_are_refused),
+    CASE(properties_are_checked),
+    CASE(fabric_is_promised_but_not_permitted),
+    CASE(properties_are_kept),
+    CASE(releases_are_counted),
+    CASE(memory_is_back_when_released_and_unmapped),
+};
+
+TEST_MAIN

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// An engine's device memory as regions: checked with the driver, left as it is, released once.
+#include "engine.h"
+#include "regions.h"
+#include "stance.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ALLOCATION (8 * MIB)
+
+static void count_release(void *user_data) {
+    ++*(int *)user_data;
+}
+
+static kvmem_adopt_options adopt_options(uint64_t address, uint64_t size, int *releases) {
+    kvmem_adopt_options options;
+    kvmem_adopt_options_init(&options, sizeof(options));
+    options.address = (void *)(uintptr_t)address;
+    options.size = size;
+    if (releases != NULL) {
+        options.release = count_release;
+        options.user_data = releases;
+    }
+    return options;
+}
+
+static kvmem_region *adopt(uint64_t address, uint64_t size, int device, int *releases) {
+    const kvmem_adopt_options options = adopt_options(address, size, releases);
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_adopt_device(&options, device, &region, ERR));
+    CHECK(region != NULL);
+    return region;
+}
+
+/* Refused, and nothing released. */
+static void refuse(uint64_t address, uint64_t size, int device, kvmem_status status, const char *part) {
+    int releases = 0;
+    const kvmem_adopt_options options = adopt_options(address, size, &releases);
+    kvmem_region *region = (kvmem_region *)&region;
+    EXPECT_MESSAGE(status, part, kvmem_region_adopt_device(&options, device, &region, ERR));
+    CHECK(region == NULL);
+    CHECK_EQ(releases, 0);
+}
+
+static void check_adopted(uint64_t address, uint64_t size, int device) {
+    kvmem_region *region = adopt(address, size, device, NULL);
+    const kvmem_region_info info = region_info(region);
+    CHECK_EQ(info.address, address);
+    CHECK_EQ(info.size, size);
+    CHECK_EQ(info.tier, KVMEM_TIER_DEVICE);
+    CHECK_EQ(info.origin, KVMEM_ORIGIN_ADOPTED);
+    CHECK_EQ(info.device_id, device);
+    CHECK_EQ(info.fd, -1);
+    CHECK_EQ(info.numa_node, -1);
+    CALL(kvmem_region_destroy(region));
+}
+
+static void an_allocation_is_adopted_whole_or_in_part(void) {
+    for (int device = 0; device < driver_devices(); device++) {
+        const uint64_t address = engine_allocate(device, ALLOCATION);
+        check_adopted(address, ALLOCATION, device);
+        check_adopted(address + 12345, 54321, device);
+        check_adopted(address + ALLOCATION - 1, 1, device);
+        engine_free(device, address);
+    }
+}
+
+static void it_is_left_as_it_is(void) {
+    unsigned char *bytes = test_allocate(ALLOCATION);
+    memset(bytes, 0x3C, ALLOCATION);
+    const uint64_t address = engine_allocate(0, ALLOCATION);
+    write_device(0, address, bytes, ALLOCATION);
+    CALL(kvmem_region_destroy(adopt(address, ALLOCATION, 0, NULL)));
+    memset(bytes, 0, ALLOCATION);
+    read_device(0, bytes, address, ALLOCATION);
+    CHECK_FILLED(bytes, 0x3C, ALLOCATION);
+    engine_free(0, address); /* the library has not */
+    free(bytes);
+}
+
+/* A block of four bytes, over the region. */
+static kvmem_layout *layout_over(kvmem_region *region) {
+    kvmem_layout_config config;
+    kvmem_layout_config_init(&config, sizeof(config));
+    config.num_blocks = 1;
+    config.num_layers = 1;
+    config.outer_dim = 1;
+    config.page_size = 1;
+    config.inner_dim = 4;
+    config.dtype_width = 1;
+    config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &config;
+    options.source = KVMEM_LAYOUT_REGIONS;
+    options.regions = &region;
+    options.count = 1;
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    return layout;
+}
+
+static void it_is_released_once_by_the_last_who_holds_it(void) {
+    int releases = 0;
+    const uint64_t address = engine_allocate(0, ALLOCATION);
+    kvmem_region *region = adopt(address, ALLOCATION, 0, &releases);
+    kvmem_region *view = NULL;
+    EXPECT_OK(kvmem_region_create_view(region, 100, 4, &view, ERR));
+    CALL(kvmem_region_destroy(region));
+    kvmem_layout *layout = layout_over(view);
+    CALL(kvmem_region_destroy(view));
+    CHECK_EQ(releases, 0);
+    CALL(kvmem_layout_destroy(layout));
+    CHECK_EQ(releases, 1);
+    engine_free(0, address);
+}
+
+static void the_same_memory_may_be_adopted_twice(void) {
+    int releases = 0;
+    const uint64_t address = engine_allocate(0, ALLOCATION);
+    kvmem_region *first = adopt(address, ALLOCATION, 0, &releases);
+    kvmem_region *second = adopt(address + 1, ALLOCATION - 1, 0, &releases);
+    CALL(kvmem_region_destroy(first));
+    CHECK_EQ(releases, 1);
+    CALL(kvmem_region_destroy(second));
+    CHECK_EQ(releases, 2);
+    engine_free(0, address);
+}
+
+static void a_range_past_the_end_is_refused(void) {
+    size_t memory = 0;
+    CU(cuDeviceTotalMem_v2(&memory, 0));
+    const uint64_t address = engine_allocate(0, ALLOCATION);
+    refuse(address, ALLOCATION + memory, 0, KVMEM_STATUS_OUT_OF_RANGE, "only the first");
+    refuse(address + ALLOCATION - 1, 1 + memory, 0, KVMEM_STATUS_OUT_OF_RANGE, "only the first");
+    refuse(address, UINT64_MAX - address + 2, 0, KVMEM_STATUS_INVALID_ARGUMENT, "address space");
+    refuse(address, UINT64_MAX, 0, KVMEM_STATUS_INVALID_ARGUMENT, "address space");
+    engine_free(0, address);
+}
+
+static void freed_memory_is_refused(void) {
+    retain_device(0);
+    const uint64_t freed = engine_allocate(0, ALLOCATION);
+    engine_free(0, freed);
+    refuse(freed, ALLOCATION, 0, KVMEM_STATUS_INVALID_ARGUMENT, "no device memory");
+    refuse(freed + 4096, 1, 0, KVMEM_STATUS_INVALID_ARGUMENT, "no device memory");
+    release_device(0);
+}
+
+static void host_memory_is_refused(void) {
+    static int of_the_program;
+    int on_the_stack = 0;
+    void *on_the_heap = test_allocate(4096);
+    const void *const ordinary[] = {&of_the_program, &on_the_stack, on_the_heap, (const void *)16};
+    for (size_t i = 0; i < NUM(ordinary); i++) {
+        refuse((uint64_t)(uintptr_t)ordinary[i], 4, 0, KVMEM_STATUS_INVALID_ARGUMENT, "no device memory");
+    }
+    free(on_the_heap);
+    void *pinned = engine_allocate_host(0, 4096);
+    refuse((uint64_t)(uintptr_t)pinned, 4096, 0, KVMEM_STATUS_INVALID_ARGUMENT, "host memory");
+    engine_free_host(0, pinned);
+}
+
+static void nothing_is_refused(void) {
+    const uint64_t address = engine_allocate(0, ALLOCATION);
+    refuse(0, ALLOCATION, 0, KVMEM_STATUS_INVALID_ARGUMENT, "NULL");
+    refuse(address, 0, 0, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes");
+    engine_free(0, address);
+}
+
+static void the_wrong_device_is_refused(void) {
+    const uint64_t address = engine_allocate(0, ALLOCATION);
+    const int wrong[] = {driver_devices(), 1, -1, 1000000};
+    for (size_t i = 0; i < NUM(wrong); i++) {
+        refuse(address, ALLOCATION, wrong[i], KVMEM_STATUS_INVALID_ARGUMENT, "memory of device 0");
+    }
+    engine_free(0, address);
+}
+
+static void memory_of_several_mappings_is_adopted(void) {
+    span span;
+    span_open(&span, 0, 4, 3);
+    check_adopted(span.address, 3 * span.granule, 0);
+    check_adopted(span.address + span.granule - 1, 2, 0);
+    check_adopted(span.address + 100, 3 * span.granule - 200, 0);
+    span_close(&span);
+}
+
+static void memory_that_ends_before_the_range_is_refused(void) {
+    span span;
+    span_open(&span, 0, 4, 2);
+    refuse(span.address, 2 * span.granule + 1, 0, KVMEM_STATUS_OUT_OF_RANGE, "only the first");
+    refuse(span.address + 5, 3 * span.granule, 0, KVMEM_STATUS_OUT_OF_RANGE, "only the first");
+    refuse(span.address + 2 * span.granule, 1, 0, KVMEM_STATUS_INVALID_ARGUMENT, "no device memory");
+    span_close(&span);
+}
+
+/* Not every engine works in the device's primary context. */
+static void memory_of_another_context_is_adopted(void) {
+    CUcontext own = NULL;
+    CUcontext popped = NULL;
+    CUdeviceptr address = 0;
+    CU(cuCtxCreate_v2(&own, 0, 0));
+    CU(cuMemAlloc_v2(&address, ALLOCATION));
+    CU(cuCtxPopCurrent_v2(&popped));
+    check_adopted(address + 512, ALLOCATION - 512, 0);
+    CU(cuCtxDestroy_v2(own));
+}
+
+static const test_case cases[] = {
+    CASE(an_allocation_is_adopted_whole_or_in_part),
+    CASE(it_is_left_as_it_is),
+    CASE(it_is_released_once_by_the_last_who_holds_it),
+    CASE(the_same_memory_may_be_adopted_twice),
+    CASE(a_range_past_the_end_is_refused),
+    CASE(freed_memory_is_refused),
+    CASE(host_memory_is_refused),
+    CASE(nothing_is_refused),
+    CASE(the_wrong_device_is_refused),
+    CASE(memory_of_several_mappings_is_adopted),
+    CASE(memory_that_ends_before_the_range_is_refused),
+    CASE(memory_of_another_context_is_adopted),
+};
+GPU_MAIN

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// GPU copies as asynchronous work: submitted again, reported once to their queue, outliving their handles, many at a
+// time.
+#include "regions.h"
+#include "sides.h"
+#include "stance.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const kvmem_block_pair pairs[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7}};
+static const kv_move move = {pairs, NUM(pairs), 0, 0, 4};
+
+/* Pieces of 32 KiB, 256 KiB a block. */
+static kvmem_layout_config large_config(const kv_kind *kind) {
+    kvmem_layout_config config = kv_config(kind);
+    config.num_blocks = 64;
+    config.num_layers = 4;
+    config.page_size = 16;
+    config.inner_dim = 1024;
+    return config;
+}
+#define MOVED (NUM(pairs) * 4 * 2 * UINT64_C(32768))
+
+typedef struct flight {
+    side source;
+    side destination;
+    kvmem_queue *queue;
+    kvmem_transfer *transfer;
+} flight;
+
+static void prepare(flight *flight, place from, place to) {
+    const kvmem_layout_config source = large_config(&kv_kinds[0]);
+    const kvmem_layout_config destination = large_config(&kv_kinds[1]);
+    side_open(&flight->source, from, 0, &source, NULL, 7);
+    side_open(&flight->destination, to, 0, &destination, NULL, 8);
+    EXPECT_OK(kvmem_queue_create(&flight->queue, ERR));
+    kvmem_transfer_options options = kv_transfer_options(&move);
+    options.queue = flight->queue;
+    options.user_data = 42;
+    EXPECT_OK(kvmem_transfer_create(flight->source.model.layout, flight->destination.model.layout, &options,
+                                    &flight->transfer, ERR));
+}
+
+static void expect_landed(flight *flight) {
+    kvmem_completion completion;
+    size_t count = 0;
+    EXPECT_OK(kvmem_queue_wait(flight->queue, PATIENCE, &completion, 1, &count, ERR));
+    CHECK_EQ(count, 1);
+    CHECK_EQ(completion.user_data, 42);
+    CHECK_EQ(completion.status, KVMEM_STATUS_OK);
+    CHECK_EQ(completion.bytes, MOVED);
+    kv_expect_moved(&flight->destination.model, &flight->source.model, &move);
+    side_check(&flight->destination);
+}
+
+static void clean_up(flight *flight) {
+    CALL(kvmem_transfer_destroy(flight->transfer));
+    CALL(kvmem_queue_destroy(flight->queue));
+    side_close(&flight->source);
+    side_close(&flight->destination);
+}
+
+static void before_the_first_submit_nothing_moves(void) {
+    flight flight;
+    prepare(&flight, PLACE_PINNED, PLACE_DEVICE);
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(flight.transfer, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_wait(flight.transfer, 0, ERR));
+    kvmem_transfer_info info;
+    EXPECT_OK(kvmem_transfer_get_info(flight.transfer, &info, ERR));
+    CHECK_EQ(info.path, KVMEM_PATH_CUDA_COPY);
+    CHECK_EQ(info.bytes, MOVED);
+    CHECK_EQ(info.duration_ns, 0);
+    side_check(&flight.destination);
+    clean_up(&flight);
+}
+
+static void the_path_has_a_name(void) {
+    CHECK_STR(kvmem_path_name(KVMEM_PATH_CUDA_COPY), "CUDA copy");
+}
+
+static void submitted_again_it_moves_what_is_there_then(void) {
+    static const struct {
+        place from, to;
+    } ways[] = {{PLACE_PINNED, PLACE_DEVICE}, {PLACE_DEVICE, PLACE_SYSTEM}, {PLACE_DEVICE, PLACE_ADOPTED}};
+    for (size_t way = 0; way < NUM(ways); way++) {
+        flight flight;
+        prepare(&flight, ways[way].from, ways[way].to);
+        for (uint32_t seed = 0; seed < 5; seed++) {
+            side_refill(&flight.source, seed);
+            EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
+            expect_landed(&flight);
+            EXPECT_OK(kvmem_transfer_poll(flight.transfer, ERR));
+            EXPECT_OK(kvmem_transfer_wait(flight.transfer, 0, ERR));
+        }
+        clean_up(&flight);
+    }
+}
+
+static void the_queue_wakes_who_polls_its_fd(void) {
+    flight flight;
+    prepare(&flight, PLACE_PINNED, PLACE_DEVICE);
+    struct pollfd ready = {.events = POLLIN};
+    EXPECT_OK(kvmem_queue_get_fd(flight.queue, &ready.fd, ERR));
+    CHECK_EQ(poll(&ready, 1, 0), 0);
+    EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
+    CHECK_EQ(poll(&ready, 1, 20000), 1);
+    expect_landed(&flight);
+    CHECK_EQ(poll(&ready, 1, 0), 0);
+    clean_up(&flight);
+}
+
+static void destroyed_at_once_it_still_arrives(void) {
+    flight flight;
+    prepare(&flight, PLACE_DEVICE, PLACE_PINNED);
+    EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
+    CALL(kvmem_transfer_destroy(flight.transfer));
+    flight.transfer = NULL;
+    expect_landed(&flight);
+    clean_up(&flight);
+}
+
+/* A layout over an allocation of the engine's, which learns when it is let go. */
+static kvmem_layout *layout_with_release(const kvmem_layout_config *config, uint64_t address) {
+    kvmem_adopt_options adopt;
+    kvmem_adopt_options_init(&adopt, sizeof(adopt));
+    adopt.address = (void *)(uintptr_t)address;
+    adopt.size = kv_region_size(config);
+    adopt.release = note_release;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_adopt_device(&adopt, 0, &region, ERR));
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = config;
+    options.source = KVMEM_LAYOUT_REGIONS;
+    options.regions = &region;
+    options.count = 1;
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    CALL(kvmem_region_destroy(region));
+    return layout;
+}
+
+static void all_handles_may_go_at_once(void) {
+    const kvmem_layout_config config = large_config(&kv_kinds[0]);
+    const size_t size = kv_region_size(&config);
+    const uint64_t memory[] = {engine_allocate(0, size), engine_allocate(0, size)};
+    kvmem_layout *layouts[] = {layout_with_release(&config, memory[0]), layout_with_release(&config, memory[1])};
+    kvmem_queue *queue = NULL;
+    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    kvmem_transfer_options options = kv_transfer_options(&move);
+    options.queue = queue;
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(layouts[0], layouts[1], &options, &transfer, ERR));
+    const int before = releases_so_far();
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    CALL(kvmem_layout_destroy(layouts[0]));
+    CALL(kvmem_queue_destroy(queue));
+    CALL(kvmem_layout_destroy(layouts[1]));
+    CALL(kvmem_transfer_destroy(transfer));
+    await_releases(before + 2); /* and not before the last byte has moved: the engine frees it now */
+    engine_free(0, memory[0]);
+    engine_free(0, memory[1]);
+}
+
+/* Each of many transfers to its own block, all in flight together, none of their completions lost or doubled. */
+static void many_in_flight_are_each_reported_once(void) {
+    enum { MANY = 200 };
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kvmem_layout_config wide = config;
+    wide.num_blocks = MANY;
+    side source;
+    side destination;
+    side_open(&source, PLACE_PINNED, 0, &config, NULL, 1);
+    side_open(&destination, PLACE_DEVICE, 0, &wide, NULL, 2);
+    kvmem_queue *queue = NULL;
+    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    kvmem_transfer *transfers[MANY];
+    for (uint32_t i = 0; i < MANY; i++) {
+        const kvmem_block_pair pair = {i % 7, i};
+        const kv_move one = {&pair, 1, 0, 0, 3};
+        kvmem_transfer_options options = kv_transfer_options(&one);
+        options.queue = queue;
+        options.user_data = i;
+        EXPECT_OK(kvmem_transfer_create(source.model.layout, destination.model.layout, &options,
+                                        &transfers[i], ERR));
+        kv_expect_moved(&destination.model, &source.model, &one);
+    }
+    for (size_t i = 0; i < MANY; i++) {
+        EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
+    }
+    bool reported[MANY] = {false};
+    for (size_t seen = 0; seen < MANY;) {
+        kvmem_completion completions[16];
+        size_t count = 0;
+        EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, completions, NUM(completions), &count, ERR));
+        for (size_t i = 0; i < count; i++, seen++) {
+            CHECK(completions[i].user_data < MANY && !reported[completions[i].user_data]);
+            CHECK_EQ(completions[i].status, KVMEM_STATUS_OK);
+            CHECK_EQ(completions[i].bytes, 288);
+            reported[completions[i].user_data] = true;
+        }
+    }
+    side_check(&destination);
+    for (size_t i = 0; i < MANY; i++) {
+        CALL(kvmem_transfer_destroy(transfers[i]));
+    }
+    CALL(kvmem_queue_destroy(queue));
+    side_close(&source);
+    side_close(&destination);
+}
+
+static const test_case cases[] = {
+    CASE(before_the_first_submit_nothing_moves),
+    CASE(the_path_has_a_name),
+    CASE(submitted_again_it_moves_what_is_there_then),
+    CASE(the_queue_wakes_who_polls_its_fd),
+    CASE(destroyed_at_once_it_still_arrives),
+    CASE(all_handles_may_go_at_once),
+    CASE(many_in_flight_are_each_reported_once),
+};
+GPU_MAIN

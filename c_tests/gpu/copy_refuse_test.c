@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers with GPU memory that must not be created: overlaps, blocks that are not there, and pairs of layouts
+// without a path between them.
+#include "sides.h"
+#include "stance.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const kvmem_block_pair one_pair[] = {{0, 0}};
+
+/* Refused at creation. */
+static void refuse(const kvmem_layout *source, const kvmem_layout *destination, const kvmem_block_pair *pairs,
+                   size_t count, kvmem_status status, const char *part) {
+    const kv_move move = {pairs, count, 0, 0, 3};
+    const kvmem_transfer_options options = kv_transfer_options(&move);
+    kvmem_transfer *transfer = (kvmem_transfer *)&transfer;
+    EXPECT_MESSAGE(status, part, kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+    CHECK(transfer == NULL);
+}
+
+static kvmem_layout *disk_layout(const kvmem_layout_config *config) {
+    kvmem_disk_options disk;
+    kvmem_disk_options_init(&disk, sizeof(disk));
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = config;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.disk = &disk;
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    return layout;
+}
+
+static void between_disk_and_device_the_way_round_is_named(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kvmem_layout *disk = disk_layout(&config);
+    const place places[] = {PLACE_DEVICE, PLACE_ADOPTED};
+    for (size_t i = 0; i < NUM(places); i++) {
+        side side;
+        side_open(&side, places[i], 0, &config, NULL, 1);
+        refuse(disk, side.model.layout, one_pair, 1, KVMEM_STATUS_UNSUPPORTED, "through a host layout");
+        refuse(side.model.layout, disk, one_pair, 1, KVMEM_STATUS_UNSUPPORTED, "through a host layout");
+        side_check(&side);
+        side_close(&side);
+    }
+    CALL(kvmem_layout_destroy(disk));
+}
+
+static void what_is_read_is_not_written(void) {
+    static const kvmem_block_pair onto_itself[] = {{2, 2}};
+    static const kvmem_block_pair chain[] = {{0, 1}, {1, 2}};
+    static const kvmem_block_pair swap[] = {{0, 5}, {5, 0}};
+    for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
+        const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
+        const place places[] = {PLACE_DEVICE, PLACE_ADOPTED, PLACE_SPANNED};
+        for (size_t i = 0; i < NUM(places); i++) {
+            side side;
+            side_open(&side, places[i], 0, &config, NULL, 1);
+            const kvmem_layout *layout = side.model.layout;
+            refuse(layout, layout, onto_itself, 1, KVMEM_STATUS_INVALID_ARGUMENT, "overlap");
+            refuse(layout, layout, chain, 2, KVMEM_STATUS_INVALID_ARGUMENT, "overlap");
+            refuse(layout, layout, swap, 2, KVMEM_STATUS_INVALID_ARGUMENT, "overlap");
+            side_check(&side);
+            side_close(&side);
+        }
+    }
+}
+
+/* A second layout over a side's first region, from `offset` on. */
+static kvmem_layout *second_layout(side *side, uint64_t offset, kvmem_layout_config *config) {
+    *config = side->model.config;
+    config->num_blocks = 3;
+    kvmem_region *view = NULL;
+    EXPECT_OK(kvmem_region_create_view(side->model.regions[0], offset, kv_region_size(config), &view, ERR));
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = config;
+    options.source = KVMEM_LAYOUT_REGIONS;
+    options.regions = &view;
+    options.count = 1;
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    CALL(kvmem_region_destroy(view));
+    return layout;
+}
+
+/* Blocks of 288 bytes; the other layout begins 100 bytes into the third. */
+static void another_layout_in_the_same_memory_is_seen(void) {
+    static const kvmem_block_pair meeting[] = {{2, 0}};
+    static const kvmem_block_pair apart[] = {{1, 0}};
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    side side;
+    side_open(&side, PLACE_DEVICE, 0, &config, NULL, 1);
+    kvmem_layout_config small;
+    kvmem_layout *other = second_layout(&side, 2 * 288 + 100, &small);
+    refuse(side.model.layout, other, meeting, 1, KVMEM_STATUS_INVALID_ARGUMENT, "overlap");
+    const kv_move move = {apart, 1, 0, 0, 3};
+    kv_run(side.model.layout, other, &move);
+    CALL(kvmem_layout_destroy(other));
+    unsigned char *expected = side.model.expected + side.model.starts[0];
+    memcpy(expected + 2 * 288 + 100, expected + 288, 288);
+    side_check(&side);
+    side_close(&side);
+}
+
+static void blocks_that_are_not_there_are_named(void) {
+    static const kvmem_block_pair source_out[] = {{0, 0}, {7, 1}};
+    static const kvmem_block_pair destination_out[] = {{0, 0}, {1, 4294967295u}};
+    static const kvmem_block_pair twice[] = {{0, 3}, {1, 5}, {2, 3}};
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    side device;
+    side pinned;
+    side_open(&device, PLACE_DEVICE, 0, &config, NULL, 1);
+    side_open(&pinned, PLACE_PINNED, 0, &config, NULL, 2);
+    const kvmem_layout *here = pinned.model.layout;
+    const kvmem_layout *there = device.model.layout;
+    refuse(here, there, source_out, 2, KVMEM_STATUS_OUT_OF_RANGE, "source");
+    refuse(there, here, destination_out, 2, KVMEM_STATUS_OUT_OF_RANGE, "4294967295");
+    refuse(here, there, twice, 3, KVMEM_STATUS_INVALID_ARGUMENT, "3");
+    side_check(&device);
+    side_check(&pinned);
+    side_close(&device);
+    side_close(&pinned);
+}
+
+static void blocks_that_differ_are_refused_by_the_field(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kvmem_layout_config wider = config;
+    wider.inner_dim = 7;
+    side device;
+    side pinned;
+    side_open(&device, PLACE_DEVICE, 0, &config, NULL, 1);
+    side_open(&pinned, PLACE_PINNED, 0, &wider, NULL, 2);
+    refuse(device.model.layout, pinned.model.layout, one_pair, 1, KVMEM_STATUS_INVALID_ARGUMENT, "inner_dim");
+    side_close(&device);
+    side_close(&pinned);
+}
+
+static void a_notification_has_nobody_to_go_to(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    side device;
+    side pinned;
+    side_open(&device, PLACE_DEVICE, 0, &config, NULL, 1);
+    side_open(&pinned, PLACE_PINNED, 0, &config, NULL, 2);
+    const kv_move move = {one_pair, 1, 0, 0, 3};
+    kvmem_transfer_options options = kv_transfer_options(&move);
+    options.notification = "done";
+    options.notification_size = 4;
+    kvmem_transfer *transfer = (kvmem_transfer *)&transfer;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "notification",
+                   kvmem_transfer_create(device.model.layout, pinned.model.layout, &options, &transfer, ERR));
+    CHECK(transfer == NULL);
+    side_close(&device);
+    side_close(&pinned);
+}
+
+static const test_case cases[] = {
+    CASE(between_disk_and_device_the_way_round_is_named),
+    CASE(what_is_read_is_not_written),
+    CASE(another_layout_in_the_same_memory_is_seen),
+    CASE(blocks_that_are_not_there_are_named),
+    CASE(blocks_that_differ_are_refused_by_the_field),
+    CASE(a_notification_has_nobody_to_go_to),
+};
+GPU_MAIN

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers between GPU and host memory, byte by byte: what moves, where to, and that nothing else changes.
+#include "sides.h"
+#include "stance.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Ids scattered at both ends, runs that merge and runs that only look as if they did. */
+static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};
+static const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
+
+static void check_info(const kvmem_transfer_info *info, const side *source, const side *destination,
+                       const kv_move *move) {
+    const uint64_t pieces = move->num_pairs * move->num_layers * source->model.config.outer_dim;
+    const bool by_driver = place_is_device(source->place) || place_is_device(destination->place);
+    CHECK_EQ(info->path, by_driver ? KVMEM_PATH_CUDA_COPY : KVMEM_PATH_MEMCPY);
+    CHECK_EQ(info->num_pieces, pieces);
+    CHECK_EQ(info->bytes, pieces * kv_piece_size(&source->model.config));
+    CHECK(info->num_moves >= 1 && info->num_moves <= pieces);
+    CHECK_EQ(info->num_requests, 0);
+    CHECK(info->duration_ns > 0);
+}
+
+static void copy(place from, const kvmem_layout_config *source_config, place to,
+                 const kvmem_layout_config *destination_config, const kv_move *move) {
+    side source;
+    side destination;
+    side_open(&source, from, 0, source_config, NULL, 11);
+    side_open(&destination, to, 0, destination_config, NULL, 22);
+    const kvmem_transfer_info info = side_move(&source, &destination, move);
+    check_info(&info, &source, &destination, move);
+    side_close(&source);
+    side_close(&destination);
+}
+
+/* All places and all kinds of layout, on this side fixed and on the other in turn. */
+static void copy_from(place from) {
+    for (place to = 0; to < NUM_PLACES; to++) {
+        for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
+            const kvmem_layout_config source = side_config(&kv_kinds[kinds / KV_NUM_KINDS]);
+            const kvmem_layout_config destination = side_config(&kv_kinds[kinds % KV_NUM_KINDS]);
+            copy(from, &source, to, &destination, &all_layers);
+        }
+    }
+}
+
+static void from_system_memory_to_every_place(void) {
+    copy_from(PLACE_SYSTEM);
+}
+
+static void from_pinned_memory_to_every_place(void) {
+    copy_from(PLACE_PINNED);
+}
+
+static void from_pinned_memory_in_chunks_to_every_place(void) {
+    copy_from(PLACE_CHUNKED);
+}
+
+static void from_pinned_memory_of_the_engine_to_every_place(void) {
+    copy_from(PLACE_ENGINE_PINNED);
+}
+
+static void from_device_memory_to_every_place(void) {
+    copy_from(PLACE_DEVICE);
+}
+
+static void from_adopted_memory_to_every_place(void) {
+    copy_from(PLACE_ADOPTED);
+}
+
+static void from_several_mappings_to_every_place(void) {
+    copy_from(PLACE_SPANNED);
+}
+
+/* The ways between a GPU and the rest that engines take most. */
+static const struct {
+    place from, to;
+} ways[] = {
+    {PLACE_PINNED, PLACE_DEVICE},
+    {PLACE_DEVICE, PLACE_PINNED},
+    {PLACE_ADOPTED, PLACE_DEVICE},
+};
+
+static void layer_ranges_land_at_other_layers(void) {
+    static const struct {
+        uint64_t source, destination, count;
+    } ranges[] = {{0, 0, 1}, {2, 2, 1}, {0, 2, 1}, {2, 0, 1}, {0, 1, 2}, {1, 0, 2}, {1, 1, 2}};
+    for (size_t way = 0; way < NUM(ways); way++) {
+        for (size_t i = 0; i < NUM(ranges); i++) {
+            const kvmem_layout_config source = side_config(&kv_kinds[i % KV_NUM_KINDS]);
+            const kvmem_layout_config destination = side_config(&kv_kinds[(i + way) % KV_NUM_KINDS]);
+            const kv_move move = {scattered, NUM(scattered), ranges[i].source, ranges[i].destination,
+                                  ranges[i].count};
+            copy(ways[way].from, &source, ways[way].to, &destination, &move);
+        }
+    }
+}
+
+static void padding_may_differ_and_stays_as_it_is(void) {
+    static const uint64_t alignments[] = {1, 64, 512};
+    for (size_t way = 0; way < NUM(ways); way++) {
+        for (size_t i = 0; i < NUM(alignments) * NUM(alignments); i++) {
+            kvmem_layout_config source = side_config(&kv_kinds[i % KV_NUM_KINDS]);
+            kvmem_layout_config destination = side_config(&kv_kinds[way % KV_NUM_KINDS]);
+            source.alignment = alignments[i / NUM(alignments)];
+            destination.alignment = alignments[i % NUM(alignments)];
+            copy(ways[way].from, &source, ways[way].to, &destination, &all_layers);
+        }
+    }
+}
+
+static void the_numbers_of_blocks_and_layers_may_differ(void) {
+    static const kvmem_block_pair pairs[] = {{6, 30}, {0, 31}};
+    const kv_move move = {pairs, NUM(pairs), 1, 6, 2};
+    for (size_t way = 0; way < NUM(ways); way++) {
+        const kvmem_layout_config source = side_config(&kv_kinds[way]);
+        kvmem_layout_config destination = side_config(&kv_kinds[1]);
+        destination.num_blocks = 32;
+        destination.num_layers = 8;
+        copy(ways[way].from, &source, ways[way].to, &destination, &move);
+    }
+}
+
+static void one_source_may_feed_many_destinations(void) {
+    static const kvmem_block_pair fan_out[] = {{3, 0}, {3, 1}, {3, 2}, {3, 6}};
+    const kvmem_layout_config config = side_config(&kv_kinds[1]);
+    const kv_move move = {fan_out, NUM(fan_out), 0, 0, 3};
+    for (size_t way = 0; way < NUM(ways); way++) {
+        copy(ways[way].from, &config, ways[way].to, &config, &move);
+    }
+}
+
+static void whole_neighbouring_blocks_merge_into_one_move(void) {
+    static const kvmem_block_pair run[] = {{2, 3}, {3, 4}, {4, 5}};
+    const kvmem_layout_config config = side_config(&kv_kinds[0]);
+    const kv_move move = {run, NUM(run), 0, 0, 3};
+    side source;
+    side destination;
+    side_open(&source, PLACE_DEVICE, 0, &config, NULL, 1);
+    side_open(&destination, PLACE_PINNED, 0, &config, NULL, 2);
+    const kvmem_transfer_info info = side_move(&source, &destination, &move);
+    CHECK_EQ(info.num_pieces, 3 * 3 * 2);
+    CHECK_EQ(info.num_moves, 1);
+    side_close(&source);
+    side_close(&destination);
+}
+
+/* Blocks may move within one layout while none is both read and written. */
+static void a_layout_copies_to_itself(void) {
+    static const kvmem_block_pair pairs[] = {{0, 6}, {1, 5}};
+    const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+    for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
+        const kvmem_layout_config config = side_config(&kv_kinds[kind]);
+        side side;
+        side_open(&side, PLACE_DEVICE, 0, &config, NULL, 3);
+        const kvmem_transfer_info info = side_move(&side, &side, &move);
+        CHECK_EQ(info.path, KVMEM_PATH_CUDA_COPY);
+        side_close(&side);
+    }
+}
+
+/* 256 blocks of 256 KiB, every second one to a place at the other end. */
+static void large_transfers_are_exact_too(void) {
+    kvmem_layout_config from = kv_config(&kv_kinds[0]);
+    from.num_blocks = 256;
+    from.num_layers = 4;
+    from.page_size = 16;
+    from.inner_dim = 1024;
+    kvmem_layout_config to = from;
+    to.kind = KVMEM_LAYOUT_LAYER_SEPARATE;
+    to.block_dim = KVMEM_BLOCK_DIM_SECOND;
+    kvmem_block_pair pairs[128];
+    for (uint32_t i = 0; i < NUM(pairs); i++) {
+        pairs[i] = (kvmem_block_pair){2 * i, 255 - i};
+    }
+    const kv_move move = {pairs, NUM(pairs), 0, 0, 4};
+    for (size_t way = 0; way < NUM(ways); way++) {
+        copy(ways[way].from, &from, ways[way].to, &to, &move);
+    }
+}
+
+static const test_case cases[] = {
+    CASE(from_system_memory_to_every_place),
+    CASE(from_pinned_memory_to_every_place),
+    CASE(from_pinned_memory_in_chunks_to_every_place),
+    CASE(from_pinned_memory_of_the_engine_to_every_place),
+    CASE(from_device_memory_to_every_place),
+    CASE(from_adopted_memory_to_every_place),
+    CASE(from_several_mappings_to_every_place),
+    CASE(layer_ranges_land_at_other_layers),
+    CASE(padding_may_differ_and_stays_as_it_is),
+    CASE(the_numbers_of_blocks_and_layers_may_differ),
+    CASE(one_source_may_feed_many_destinations),
+    CASE(whole_neighbouring_blocks_merge_into_one_move),
+    CASE(a_layout_copies_to_itself),
+    CASE(large_transfers_are_exact_too),
+};
+GPU_MAIN

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counts before and after; threads that end a while after their work are waited for.
+#include "cycles.h"
+
+#include "patience.h"
+#include "resources.h"
+#include "stance.h"
+#include "usage.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+
+#define WARM_UP 20
+
+static uint32_t num_cycles = 10000;
+
+int cycles_take_count(int argc, char **argv) {
+    if (argc != 2 || !isdigit((unsigned char)argv[1][0])) {
+        return argc;
+    }
+    num_cycles = (uint32_t)strtoul(argv[1], NULL, 10);
+    return 1;
+}
+
+/* A copy's stream is given back by the thread that copied, which itself ends after idling for a while. */
+static void await_as_before(size_t threads_before, uint64_t memory_before) {
+    const uint64_t end = patience_end();
+    while (count_threads() > threads_before || free_memory(0) < memory_before) {
+        patience_wait(end, "threads to end and memory to come back");
+    }
+}
+
+void cycles_run(void (*cycle)(place place, uint32_t seed), place place) {
+    retain_device(0); /* a context takes memory and threads of its own */
+    for (uint32_t i = 0; i < WARM_UP; i++) {
+        cycle(place, i);
+    }
+    const size_t threads_before = count_threads();
+    const uint64_t memory_before = free_memory(0);
+    const size_t files_before = count_open_files();
+    const uint64_t resident_before = resident_memory();
+    for (uint32_t i = 0; i < num_cycles; i++) {
+        cycle(place, i);
+    }
+    await_as_before(threads_before, memory_before);
+    CHECK_EQ(count_open_files(), files_before);
+    CHECK(resident_memory() < resident_before + MIB + num_cycles * UINT64_C(2048));
+    release_device(0);
+}

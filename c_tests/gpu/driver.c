@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Looks the functions up in the loaded library, and wraps what the tests need most.
+#include "driver.h"
+
+#include "harness.h"
+
+#include <dlfcn.h>
+#include <stdint.h>
+#include <string.h>
+
+static void *library;
+static driver functions;
+
+static void *find_library(void) {
+    kvmem_cuda_info info;
+    EXPECT_OK(kvmem_cuda_get_info(&info, ERR));
+    void *found = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    if (found == NULL) {
+        FAIL("the library says it has a driver, and libcuda.so.1 is not loaded");
+    }
+    return found;
+}
+
+/* A pointer to data becomes one to a function by its bytes: C has no conversion for that. */
+static void look_up(void *found, const char *name, void *function) {
+    void *symbol = dlsym(found, name);
+    if (symbol == NULL) {
+        FAIL("the driver has no %s", name);
+    }
+    memcpy(function, &symbol, sizeof(symbol));
+}
+
+const driver *driver_get(void) {
+    if (library == NULL) {
+        void *found = find_library();
+#define FUNCTION(name) look_up(found, #name, &functions.name);
+        DRIVER_FUNCTIONS(FUNCTION)
+#undef FUNCTION
+        library = found;
+    }
+    return &functions;
+}
+
+void *driver_symbol(const char *name) {
+    driver_get();
+    return dlsym(library, name);
+}
+
+int driver_devices(void) {
+    kvmem_cuda_info info;
+    EXPECT_OK(kvmem_cuda_get_info(&info, ERR));
+    return info.device_count;
+}
+
+void driver_check(const char *file, int line, const char *call, CUresult result) {
+    if (result != CUDA_SUCCESS) {
+        const char *name = NULL;
+        driver_get()->cuGetErrorName(result, &name);
+        test_fail(file, line, "%s: the driver answers %d, %s", call, (int)result, name ? name : "no name");
+    }
+}
+
+CUcontext current_context(void) {
+    CUcontext context = NULL;
+    CU(cuCtxGetCurrent(&context));
+    return context;
+}
+
+bool has_primary_context(int device) {
+    unsigned flags = 0;
+    int active = 0;
+    CU(cuDevicePrimaryCtxGetState(device, &flags, &active));
+    return active != 0;
+}
+
+void retain_device(int device) {
+    CUcontext context = NULL;
+    CU(cuDevicePrimaryCtxRetain(&context, device));
+}
+
+void release_device(int device) {
+    CU(cuDevicePrimaryCtxRelease_v2(device));
+}
+
+void enter_device(int device) {
+    CUcontext context = NULL;
+    CU(cuDevicePrimaryCtxRetain(&context, device));
+    CU(cuCtxPushCurrent_v2(context));
+}
+
+void leave_device(int device) {
+    CUcontext context = NULL;
+    CU(cuCtxPopCurrent_v2(&context));
+    release_device(device);
+}
+
+uint64_t free_memory(int device) {
+    size_t free_bytes = 0;
+    size_t total_bytes = 0;
+    enter_device(device);
+    CU(cuMemGetInfo_v2(&free_bytes, &total_bytes));
+    leave_device(device);
+    return free_bytes;
+}
+
+void write_device(int device, uint64_t to, const void *from, size_t size) {
+    enter_device(device);
+    CU(cuMemcpyHtoD_v2(to, from, size));
+    leave_device(device);
+}
+
+void read_device(int device, void *to, uint64_t from, size_t size) {
+    enter_device(device);
+    CU(cuMemcpyDtoH_v2(to, from, size));
+    leave_device(device);
+}

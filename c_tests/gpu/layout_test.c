@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layouts in GPU and pinned memory: allocated or over regions, at the addresses of the formula; what does not fit
+// together is refused.
+#include "regions.h"
+#include "sides.h"
+#include "stance.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static kvmem_layout_options options_for(const kvmem_layout_config *config, uint32_t source) {
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = config;
+    options.source = source;
+    return options;
+}
+
+static void refuse(const kvmem_layout_options *options, kvmem_status status, const char *part) {
+    kvmem_layout *layout = (kvmem_layout *)&layout;
+    EXPECT_MESSAGE(status, part, kvmem_layout_build(options, &layout, ERR));
+    CHECK(layout == NULL);
+}
+
+/* Every piece lies where the formula says, from the base of its region. */
+static void check_addresses(const kvmem_layout *layout, const kvmem_layout_config *config) {
+    kvmem_layout_strides strides;
+    EXPECT_OK(kvmem_layout_get_strides(layout, &strides, ERR));
+    CHECK_EQ(strides.num_bases, kv_num_regions(config));
+    for (uint64_t block = 0; block < config->num_blocks; block++) {
+        for (uint64_t layer = 0; layer < config->num_layers; layer++) {
+            for (uint64_t outer = 0; outer < config->outer_dim; outer++) {
+                kvmem_block piece;
+                EXPECT_OK(kvmem_layout_get_block(layout, block, layer, outer, &piece, ERR));
+                const uint64_t base = strides.bases[kv_region_of(config, layer)];
+                CHECK_EQ(piece.address, base + kv_offset(config, block, layer, outer));
+                CHECK_EQ(piece.size, kv_piece_size(config));
+            }
+        }
+    }
+}
+
+/* The regions of an allocated layout: in one allocation, none overlapping, each at a multiple of 512 bytes. */
+static void check_regions(const kvmem_layout *layout, const kvmem_layout_config *config, uint32_t tier,
+                          int device) {
+    uint64_t end = 0;
+    for (size_t i = 0; i < kv_num_regions(config); i++) {
+        kvmem_region *region = NULL;
+        EXPECT_OK(kvmem_layout_get_region(layout, i, &region, ERR));
+        const kvmem_region_info info = region_info(region);
+        CHECK_EQ(info.tier, tier);
+        CHECK_EQ(info.device_id, device);
+        CHECK_EQ(info.size, kv_region_size(config));
+        CHECK_EQ(info.address % 512, 0);
+        CHECK(info.address >= end);
+        end = info.address + info.size;
+        CALL(kvmem_region_destroy(region));
+    }
+    kvmem_region *none = NULL;
+    EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_layout_get_region(layout, kv_num_regions(config), &none, ERR));
+}
+
+static void check_info(const kvmem_layout *layout, const kvmem_layout_config *config, uint32_t tier,
+                       uint32_t memory_type, int device_id) {
+    kvmem_layout_info info;
+    EXPECT_OK(kvmem_layout_get_info(layout, &info, ERR));
+    CHECK_EQ(info.tier, tier);
+    CHECK_EQ(info.memory_type, memory_type);
+    CHECK_EQ(info.device_id, device_id);
+    CHECK_EQ(info.locality, KVMEM_LOCALITY_LOCAL);
+    CHECK_EQ(info.num_regions, kv_num_regions(config));
+    CHECK_EQ(info.num_blocks, config->num_blocks);
+}
+
+static void device_memory_is_allocated(void) {
+    for (int device = 0; device < driver_devices(); device++) {
+        for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
+            const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
+            kvmem_device_options memory;
+            kvmem_device_options_init(&memory, sizeof(memory));
+            memory.device = device;
+            kvmem_layout_options options = options_for(&config, KVMEM_LAYOUT_ALLOCATE);
+            options.device = &memory;
+            kvmem_layout *layout = NULL;
+            EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+            check_info(layout, &config, KVMEM_TIER_DEVICE, KVMEM_MEMORY_VRAM, device);
+            check_addresses(layout, &config);
+            check_regions(layout, &config, KVMEM_TIER_DEVICE, device);
+            CALL(kvmem_layout_destroy(layout));
+        }
+    }
+}
+
+static void pinned_memory_is_allocated(void) {
+    for (int device = 0; device < driver_devices(); device++) {
+        for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
+            const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
+            kvmem_pinned_options memory;
+            kvmem_pinned_options_init(&memory, sizeof(memory));
+            memory.device = device;
+            kvmem_layout_options options = options_for(&config, KVMEM_LAYOUT_ALLOCATE);
+            options.pinned = &memory;
+            kvmem_layout *layout = NULL;
+            EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+            check_info(layout, &config, KVMEM_TIER_PINNED, KVMEM_MEMORY_DRAM, 0);
+            check_addresses(layout, &config);
+            check_regions(layout, &config, KVMEM_TIER_PINNED, device);
+            CALL(kvmem_layout_destroy(layout));
+        }
+    }
+}
+
+static uint32_t tier_of(place place) {
+    if (place_is_device(place)) {
+        return KVMEM_TIER_DEVICE;
+    }
+    return place == PLACE_PINNED || place == PLACE_CHUNKED ? KVMEM_TIER_PINNED : KVMEM_TIER_SYSTEM;
+}
+
+static void regions_of_every_place_are_laid_out(void) {
+    for (place place = 0; place < NUM_PLACES; place++) {
+        for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
+            const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
+            side side;
+            side_open(&side, place, 0, &config, NULL, 1);
+            check_addresses(side.model.layout, &config);
+            const bool device = place_is_device(place);
+            check_info(side.model.layout, &config, tier_of(place), device ? KVMEM_MEMORY_VRAM : KVMEM_MEMORY_DRAM, 0);
+            side_check(&side); /* laying out writes nothing */
+            side_close(&side);
+        }
+    }
+}
+
+static void a_layout_keeps_its_memory(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    const place places[] = {PLACE_PINNED, PLACE_DEVICE};
+    for (size_t i = 0; i < NUM(places); i++) {
+        side side;
+        side_open(&side, places[i], 0, &config, NULL, 1);
+        CALL(kvmem_region_destroy(side.model.regions[0]));
+        CALL(kvmem_region_destroy(side.whole));
+        side.model.regions[0] = NULL;
+        side.whole = NULL;
+        side_check(&side);
+        side_refill(&side, 2);
+        side_check(&side);
+        side_close(&side);
+    }
+}
+
+/* Views of one region of device memory as the regions of a layer separate layout. */
+static void build_over_views(const uint64_t *offsets, kvmem_status status, const char *part) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    kvmem_device_options device;
+    kvmem_device_options_init(&device, sizeof(device));
+    device.size = MIB;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_device(&device, &region, ERR));
+    kvmem_region *views[3];
+    for (size_t i = 0; i < NUM(views); i++) {
+        EXPECT_OK(kvmem_region_create_view(region, offsets[i], kv_region_size(&config), &views[i], ERR));
+    }
+    kvmem_layout_options options = options_for(&config, KVMEM_LAYOUT_REGIONS);
+    options.regions = views;
+    options.count = NUM(views);
+    if (status == KVMEM_STATUS_OK) {
+        kvmem_layout *layout = NULL;
+        EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+        CALL(kvmem_layout_destroy(layout));
+    } else {
+        refuse(&options, status, part);
+    }
+    for (size_t i = 0; i < NUM(views); i++) {
+        CALL(kvmem_region_destroy(views[i]));
+    }
+    CALL(kvmem_region_destroy(region));
+}
+
+static void regions_may_touch_and_must_not_overlap(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    const uint64_t size = kv_region_size(&config);
+    const uint64_t touching[] = {size, 0, 2 * size};
+    build_over_views(touching, KVMEM_STATUS_OK, "");
+    const uint64_t overlapping[] = {0, 2 * size, 3 * size - 1};
+    build_over_views(overlapping, KVMEM_STATUS_INVALID_ARGUMENT, "1 and 2 overlap");
+    const uint64_t twice[] = {0, size, 0};
+    build_over_views(twice, KVMEM_STATUS_INVALID_ARGUMENT, "0 and 2 overlap");
+}
+
+static void regions_that_are_too_small_are_refused(void) {
+    kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    side side;
+    side_open(&side, PLACE_ADOPTED, 0, &config, NULL, 1);
+    config.num_blocks++;
+    kvmem_layout_options options = options_for(&config, KVMEM_LAYOUT_REGIONS);
+    options.regions = side.model.regions;
+    options.count = side.model.num_regions;
+    refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "2016 bytes, the layout needs 2304");
+    side_close(&side);
+}
+
+/* A layout's three regions, the last of another kind. */
+static void mix(place first, place last, const char *first_name, const char *last_name) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    side two;
+    side one;
+    side_open(&two, first, 0, &config, NULL, 1);
+    side_open(&one, last, 0, &config, NULL, 2);
+    kvmem_region *mixed[] = {two.model.regions[0], two.model.regions[1], one.model.regions[2]};
+    kvmem_layout_options options = options_for(&config, KVMEM_LAYOUT_REGIONS);
+    options.regions = mixed;
+    options.count = NUM(mixed);
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, first_name);
+    CHECK_HAS(test_last_message(), last_name);
+    side_close(&two);
+    side_close(&one);
+}
+
+static void regions_of_different_tiers_are_refused(void) {
+    mix(PLACE_DEVICE, PLACE_SYSTEM, "region 0 is device", "region 2 is system");
+    mix(PLACE_DEVICE, PLACE_PINNED, "region 0 is device", "region 2 is pinned");
+    mix(PLACE_PINNED, PLACE_DEVICE, "region 0 is pinned", "region 2 is device");
+    mix(PLACE_SYSTEM, PLACE_ADOPTED, "region 0 is system", "region 2 is device");
+}
+
+static void wrong_options_are_refused(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kvmem_device_options device;
+    kvmem_pinned_options pinned;
+    kvmem_device_options_init(&device, sizeof(device));
+    kvmem_pinned_options_init(&pinned, sizeof(pinned));
+    kvmem_layout_options options = options_for(&config, KVMEM_LAYOUT_ALLOCATE);
+    options.device = &device;
+    options.pinned = &pinned;
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "2 are given");
+    options.pinned = NULL;
+    device.size = 4096;
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "size is 4096");
+    device.size = 0;
+    device.device = driver_devices();
+    refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "no device");
+    options.device = NULL;
+    options.pinned = &pinned;
+    pinned.device = -1;
+    refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "no device -1");
+}
+
+static void more_than_the_device_has_is_refused(void) {
+    kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    config.num_blocks = UINT64_C(1) << 31;
+    config.page_size = 1024;
+    config.inner_dim = 1024;
+    kvmem_device_options device;
+    kvmem_device_options_init(&device, sizeof(device));
+    kvmem_layout_options options = options_for(&config, KVMEM_LAYOUT_ALLOCATE);
+    options.device = &device;
+    refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "free");
+}
+
+static const test_case cases[] = {
+    CASE(device_memory_is_allocated),
+    CASE(pinned_memory_is_allocated),
+    CASE(regions_of_every_place_are_laid_out),
+    CASE(a_layout_keeps_its_memory),
+    CASE(regions_may_touch_and_must_not_overlap),
+    CASE(regions_that_are_too_small_are_refused),
+    CASE(regions_of_different_tiers_are_refused),
+    CASE(wrong_options_are_refused),
+    CASE(more_than_the_device_has_is_refused),
+};
+GPU_MAIN

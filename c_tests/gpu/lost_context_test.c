@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// An engine that resets its device under the library: what lay there is lost, the process lives, and new memory can
+// be had.
+#include "regions.h"
+#include "sides.h"
+#include "stance.h"
+
+static void reset_device(int device) {
+    CU(cuDevicePrimaryCtxReset_v2(device));
+}
+
+static kvmem_region *create_device(void) {
+    kvmem_device_options options;
+    kvmem_device_options_init(&options, sizeof(options));
+    options.size = MIB;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_device(&options, &region, ERR));
+    return region;
+}
+
+/* All the library can do on the device, from the beginning. */
+static void check_works(void) {
+    static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
+    const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    side host;
+    side there;
+    side_open(&host, PLACE_PINNED, 0, &config, NULL, 1);
+    side_open(&there, PLACE_DEVICE, 0, &config, NULL, 2);
+    side_move(&host, &there, &move);
+    side_close(&host);
+    side_close(&there);
+}
+
+static void regions_are_destroyed_without_harm(void) {
+    kvmem_region *region = create_device();
+    kvmem_pinned_options options;
+    kvmem_pinned_options_init(&options, sizeof(options));
+    options.size = MIB;
+    kvmem_region *pinned = NULL;
+    EXPECT_OK(kvmem_region_create_pinned(&options, &pinned, ERR));
+    reset_device(0);
+    CHECK_EQ(region_info(region).size, MIB);
+    CALL(kvmem_region_destroy(region));
+    CALL(kvmem_region_destroy(pinned));
+    check_works();
+}
+
+static void a_transfer_fails_and_says_so(void) {
+    static const kvmem_block_pair pair[] = {{0, 0}};
+    const kv_move move = {pair, 1, 0, 0, 3};
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    side host;
+    side there;
+    side_open(&host, PLACE_PINNED, 0, &config, NULL, 1);
+    side_open(&there, PLACE_DEVICE, 0, &config, NULL, 2);
+    const kvmem_transfer_options options = kv_transfer_options(&move);
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(host.model.layout, there.model.layout, &options, &transfer, ERR));
+    reset_device(0);
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT(KVMEM_STATUS_CUDA, kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    kvmem_error_cause cause;
+    EXPECT_OK(kvmem_error_get_cause(test_last_error(), &cause));
+    CHECK_EQ(cause.domain, KVMEM_DOMAIN_CUDA);
+    CHECK(cause.code != 0);
+    CALL(kvmem_transfer_destroy(transfer));
+    side_close(&host);
+    side_close(&there);
+    check_works();
+}
+
+static const test_case cases[] = {
+    CASE(regions_are_destroyed_without_harm),
+    CASE(a_transfer_fails_and_says_so),
+};
+GPU_MAIN

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// The peer process: an agent with one registered side, serving its socket until the test closes it.
+#include "side_peer.h"
+
+#include "harness.h"
+#include "kv_peer_wire.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* Sent as KV_PEER_OPEN. */
+typedef struct setup {
+    kv_peer_setup kv;
+    int32_t place;
+    int32_t device;
+} setup;
+
+static kvmem_agent *own_agent;
+static side own_side;
+
+void side_peer_start(kv_peer *peer, const char *name, place place, int device,
+                     const kvmem_layout_config *config, uint32_t seed) {
+    *peer = (kv_peer){.process = peer_start("side_peer")};
+    CHECK(strlen(name) < sizeof(peer->name));
+    strcpy(peer->name, name);
+    kv_model_open(&peer->model, config, seed);
+    setup setup = {.kv = {.config = *config, .seed = seed}, .place = (int32_t)place, .device = device};
+    strcpy(setup.kv.name, name);
+    frame_send(peer->process.socket, KV_PEER_OPEN, &setup, sizeof(setup));
+    peer->metadata = frame_expect(peer->process.socket, KV_PEER_OPEN);
+    peer->descriptor = frame_expect(peer->process.socket, KV_PEER_OPEN);
+}
+
+static void serve_open(int socket, const message *request) {
+    setup setup;
+    CHECK_EQ(request->size, sizeof(setup));
+    memcpy(&setup, request->data, sizeof(setup));
+    own_agent = agent_open(setup.kv.name);
+    side_open(&own_side, (place)setup.place, setup.device, &setup.kv.config, own_agent,
+              (uint32_t)setup.kv.seed);
+    message metadata = agent_metadata(own_agent);
+    message descriptor = layout_descriptor(own_side.model.layout);
+    frame_send(socket, KV_PEER_OPEN, metadata.data, metadata.size);
+    frame_send(socket, KV_PEER_OPEN, descriptor.data, descriptor.size);
+    free(metadata.data);
+    free(descriptor.data);
+}
+
+static void serve(int socket, uint32_t tag, const message *request) {
+    switch (tag) {
+    case KV_PEER_OPEN:
+        serve_open(socket, request);
+        break;
+    case KV_PEER_LOAD:
+        agent_load(own_agent, request);
+        frame_send(socket, tag, NULL, 0);
+        break;
+    case KV_PEER_IMAGE:
+        side_read(&own_side);
+        frame_send(socket, tag, own_side.model.memory, own_side.model.size);
+        break;
+    default:
+        FAIL("no such request: %u", tag);
+    }
+}
+
+/* Whether another request comes; false once the test closed its end. */
+static bool await_request(int socket) {
+    struct pollfd ready = {.fd = socket, .events = POLLIN};
+    char byte;
+    return poll(&ready, 1, -1) == 1 && recv(socket, &byte, 1, MSG_PEEK) == 1;
+}
+
+void side_peer_role(int socket) {
+    while (await_request(socket)) {
+        uint32_t tag = 0;
+        message request = frame_receive(socket, &tag);
+        serve(socket, tag, &request);
+        free(request.data);
+    }
+    side_close(&own_side);
+    kvmem_agent_destroy(own_agent);
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// A deadline on the monotonic clock.
+#include "patience.h"
+
+#include "harness.h"
+
+#include <sched.h>
+#include <time.h>
+
+static uint64_t now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * SECONDS(1) + (uint64_t)time.tv_nsec;
+}
+
+uint64_t patience_end(void) {
+    return now() + PATIENCE;
+}
+
+void patience_wait(uint64_t end, const char *what) {
+    if (now() > end) {
+        FAIL("waited in vain for %s", what);
+    }
+    sched_yield();
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// The progress callback of pinned memory: called once a chunk, able to cancel, and a cancelled allocation leaves
+// nothing.
+#include "regions.h"
+#include "resources.h"
+#include "stance.h"
+#include "usage.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What the callback saw, and when it shall cancel. It may not end its case itself: the library is underneath. */
+typedef struct journal {
+    uint64_t chunk;
+    uint64_t total;
+    uint64_t calls;
+    uint64_t surprises; /* calls that were not as they must be */
+    uint64_t cancel_at; /* the call that answers no; 0 for none */
+    int32_t answer;     /* that no */
+    pthread_t thread;
+    CUcontext context;
+} journal;
+
+static int32_t note(uint64_t done, uint64_t total, void *user_data) {
+    journal *journal = user_data;
+    journal->calls++;
+    const uint64_t chunks = journal->calls * journal->chunk;
+    const bool expected = total == journal->total && done == (chunks < total ? chunks : total) &&
+                          pthread_equal(pthread_self(), journal->thread) &&
+                          current_context() == journal->context;
+    journal->surprises += !expected;
+    return journal->calls == journal->cancel_at ? journal->answer : 0;
+}
+
+static kvmem_pinned_options options_with(journal *journal, uint64_t size, uint64_t chunk) {
+    *journal = (struct journal){.chunk = chunk, .total = size, .answer = 1};
+    journal->thread = pthread_self();
+    journal->context = current_context();
+    kvmem_pinned_options options;
+    kvmem_pinned_options_init(&options, sizeof(options));
+    options.size = size;
+    options.chunk_size = chunk;
+    options.progress = note;
+    options.user_data = journal;
+    return options;
+}
+
+static void it_is_called_once_a_chunk(void) {
+    static const struct {
+        uint64_t size, chunk, calls;
+    } shapes[] = {
+        {MIB, 4096, 256}, {MIB, 64 * 1024, 16}, {MIB + 1, 64 * 1024, 17}, {5000, 4096, 2},
+        {4096, 4096, 1},  {1, 4096, 1},         {MIB, MIB, 1},            {MIB, 64 * MIB, 1},
+    };
+    for (size_t i = 0; i < NUM(shapes); i++) {
+        journal journal;
+        const kvmem_pinned_options options = options_with(&journal, shapes[i].size, shapes[i].chunk);
+        kvmem_region *region = NULL;
+        EXPECT_OK(kvmem_region_create_pinned(&options, &region, ERR));
+        CHECK_EQ(journal.calls, shapes[i].calls);
+        CHECK_EQ(journal.surprises, 0);
+        CALL(kvmem_region_destroy(region));
+        CHECK_EQ(journal.calls, shapes[i].calls);
+    }
+}
+
+static void cancel(uint64_t at, int32_t answer) {
+    journal journal;
+    kvmem_pinned_options options = options_with(&journal, 256 * MIB, 32 * MIB);
+    journal.cancel_at = at;
+    journal.answer = answer;
+    kvmem_region *region = (kvmem_region *)&region;
+    char done[32];
+    snprintf(done, sizeof(done), "%llu", (unsigned long long)(at * 32 * MIB));
+    EXPECT_MESSAGE(KVMEM_STATUS_CANCELLED, done, kvmem_region_create_pinned(&options, &region, ERR));
+    CHECK(region == NULL);
+    CHECK_EQ(journal.calls, at);
+    CHECK_EQ(journal.surprises, 0);
+}
+
+static void any_other_answer_cancels(void) {
+    static const int32_t answers[] = {1, -1, INT32_MAX, INT32_MIN};
+    for (size_t i = 0; i < NUM(answers); i++) {
+        cancel(1, answers[i]);
+    }
+}
+
+static void cancelled_anywhere_it_leaves_nothing(void) {
+    retain_device(0); /* what a context takes shall not count */
+    cancel(1, 1);
+    const uint64_t space = address_space();
+    const size_t files = count_open_files();
+    for (uint64_t at = 1; at <= 8; at++) {
+        cancel(at, 1);
+    }
+    CHECK(address_space() < space + 256 * MIB);
+    CHECK_EQ(count_open_files(), files);
+    release_device(0);
+}
+
+static int32_t use_the_library(uint64_t done, uint64_t total, void *user_data) {
+    (void)done;
+    (void)total;
+    kvmem_pinned_options options;
+    kvmem_pinned_options_init(&options, sizeof(options));
+    options.size = 4096;
+    kvmem_region *region = NULL;
+    const kvmem_status status = kvmem_region_create_pinned(&options, &region, NULL);
+    kvmem_region_destroy(region);
+    *(int *)user_data += status == KVMEM_STATUS_OK;
+    return 0;
+}
+
+static void the_callback_may_use_the_library(void) {
+    int successes = 0;
+    kvmem_pinned_options options;
+    kvmem_pinned_options_init(&options, sizeof(options));
+    options.size = 65536;
+    options.chunk_size = 16384;
+    options.progress = use_the_library;
+    options.user_data = &successes;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_pinned(&options, &region, ERR));
+    CHECK_EQ(successes, 4);
+    CALL(kvmem_region_destroy(region));
+}
+
+static void a_layout_does_not_call_it(void) {
+    journal journal;
+    kvmem_pinned_options options = options_with(&journal, 0, 4096);
+    kvmem_layout_config config;
+    kvmem_layout_config_init(&config, sizeof(config));
+    config.num_blocks = 16;
+    config.num_layers = 1;
+    config.outer_dim = 2;
+    config.page_size = 16;
+    config.inner_dim = 64;
+    config.dtype_width = 2;
+    config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
+    kvmem_layout_options layout_options;
+    kvmem_layout_options_init(&layout_options, sizeof(layout_options));
+    layout_options.config = &config;
+    layout_options.source = KVMEM_LAYOUT_ALLOCATE;
+    layout_options.pinned = &options;
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&layout_options, &layout, ERR));
+    CHECK_EQ(journal.calls, 0);
+    CALL(kvmem_layout_destroy(layout));
+}
+
+static const test_case cases[] = {
+    CASE(it_is_called_once_a_chunk),
+    CASE(any_other_answer_cancels),
+    CASE(cancelled_anywhere_it_leaves_nothing),
+    CASE(the_callback_may_use_the_library),
+    CASE(a_layout_does_not_call_it),
+};
+GPU_MAIN

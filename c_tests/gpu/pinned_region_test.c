@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// Regions of pinned memory: reached by devices chunk by chunk, placed as asked, and gone when destroyed.
+#include "kv.h"
+#include "engine.h"
+#include "regions.h"
+#include "resources.h"
+#include "stance.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static kvmem_pinned_options pinned_options(uint64_t size) {
+    kvmem_pinned_options options;
+    memset(&options, 0xEE, sizeof(options)); /* init must overwrite every byte */
+    kvmem_pinned_options_init(&options, sizeof(options));
+    options.size = size;
+    return options;
+}
+
+static kvmem_region *create(const kvmem_pinned_options *options) {
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_pinned(options, &region, ERR));
+    CHECK(region != NULL);
+    return region;
+}
+
+static void refuse(const kvmem_pinned_options *options, kvmem_status status, const char *part) {
+    kvmem_region *region = (kvmem_region *)&region;
+    EXPECT_MESSAGE(status, part, kvmem_region_create_pinned(options, &region, ERR));
+    CHECK(region == NULL);
+}
+
+static unsigned char *bytes_of(const kvmem_region *region) {
+    return (unsigned char *)(uintptr_t)region_info(region).address;
+}
+
+/* Whether the driver knows an address as host memory that devices reach. */
+static bool is_page_locked(uint64_t address) {
+    unsigned type = 0;
+    return driver_get()->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ==
+               CUDA_SUCCESS &&
+           type == CU_MEMORYTYPE_HOST;
+}
+
+static void check_page_locked(const kvmem_region *region) {
+    const kvmem_region_info info = region_info(region);
+    for (uint64_t offset = 0; offset < info.size; offset += 4096) {
+        CHECK(is_page_locked(info.address + offset));
+    }
+    CHECK(is_page_locked(info.address + info.size - 1));
+}
+
+/* Copies all of it to a device in pieces of a page and compares what arrived. */
+static void check_device_reads(int device, const kvmem_region *region) {
+    const kvmem_region_info info = region_info(region);
+    kv_fill(bytes_of(region), info.size, (uint32_t)info.size);
+    const uint64_t there = engine_allocate(device, info.size);
+    enter_device(device);
+    for (uint64_t offset = 0; offset < info.size; offset += 4096) {
+        const uint64_t size = info.size - offset < 4096 ? info.size - offset : 4096;
+        CU(cuMemcpyHtoDAsync_v2(there + offset, bytes_of(region) + offset, size, NULL));
+    }
+    CU(cuStreamSynchronize(NULL));
+    leave_device(device);
+    unsigned char *arrived = test_allocate(info.size);
+    read_device(device, arrived, there, info.size);
+    CHECK_BYTES(arrived, bytes_of(region), info.size);
+    free(arrived);
+    engine_free(device, there);
+}
+
+static void devices_read_every_byte(void) {
+    static const uint64_t sizes[] = {1, 4095, 4096, 4097, 3 * MIB + 123};
+    for (size_t i = 0; i < NUM(sizes); i++) {
+        const kvmem_pinned_options options = pinned_options(sizes[i]);
+        kvmem_region *region = create(&options);
+        CHECK_EQ(region_info(region).size, sizes[i]);
+        CHECK_EQ(region_info(region).address % 4096, 0);
+        check_page_locked(region);
+        for (int device = 0; device < driver_devices(); device++) {
+            check_device_reads(device, region); /* whichever it was made for */
+        }
+        CALL(kvmem_region_destroy(region));
+    }
+}
+
+/* The node the driver names, where this machine has it. */
+static int near_node(int device) {
+    kvmem_cuda_device_info info;
+    EXPECT_OK(kvmem_cuda_get_device_info(device, &info, ERR));
+    char path[64];
+    snprintf(path, sizeof(path), "/sys/devices/system/node/node%d", info.numa_node);
+    return access(path, F_OK) == 0 ? info.numa_node : -1;
+}
+
+static void info_says_what_it_is(void) {
+    for (int device = 0; device < driver_devices(); device++) {
+        kvmem_pinned_options options = pinned_options(5 * MIB + 7);
+        options.device = device;
+        kvmem_region *region = create(&options);
+        const kvmem_region_info info = region_info(region);
+        CHECK_EQ(info.size, 5 * MIB + 7);
+        CHECK_EQ(info.page_size, sysconf(_SC_PAGESIZE));
+        CHECK_EQ(info.alignment, 1);
+        CHECK_EQ(info.tier, KVMEM_TIER_PINNED);
+        CHECK_EQ(info.origin, KVMEM_ORIGIN_ALLOCATED);
+        CHECK_EQ(info.device_id, device);
+        CHECK_EQ(info.numa_node, near_node(device));
+        CHECK_EQ(info.fd, -1);
+        CHECK_EQ(info.registration_count, 0);
+        CALL(kvmem_region_destroy(region));
+    }
+}
+
+static void destroying_unlocks_and_unmaps(void) {
+    retain_device(0); /* without a context the driver would forget all locks */
+    const kvmem_pinned_options options = pinned_options(8 * MIB);
+    kvmem_region *region = create(&options);
+    const uint64_t address = region_info(region).address;
+    CHECK(is_page_locked(address));
+    CALL(kvmem_region_destroy(region));
+    CHECK(!is_page_locked(address));
+    CHECK(!is_mapped(address));
+    release_device(0);
+}
+
+static void views_keep_it(void) {
+    const kvmem_pinned_options options = pinned_options(MIB);
+    kvmem_region *region = create(&options);
+    const uint64_t address = region_info(region).address;
+    kvmem_region *view = NULL;
+    EXPECT_OK(kvmem_region_create_view(region, 4000, 10000, &view, ERR));
+    CALL(kvmem_region_destroy(region));
+    const kvmem_region_info info = region_info(view);
+    CHECK_EQ(info.address, address + 4000);
+    CHECK_EQ(info.tier, KVMEM_TIER_PINNED);
+    CHECK_EQ(info.origin, KVMEM_ORIGIN_VIEW);
+    CHECK_EQ(info.device_id, 0);
+    check_page_locked(view);
+    check_device_reads(0, view);
+    CALL(kvmem_region_destroy(view));
+    CHECK(!is_mapped(address));
+}
+
+static void huge_pages_are_had_or_their_absence_is_visible(void) {
+    const kvmem_pinned_options options = pinned_options(16 * MIB);
+    kvmem_region *region = create(&options);
+    const kvmem_region_info info = region_info(region);
+    if (info.flags == KVMEM_REGION_HUGE_PAGE_FALLBACK) {
+        CHECK_EQ(info.transparent_huge_bytes, 0);
+    } else {
+        CHECK_EQ(info.flags, 0);
+        CHECK_EQ(info.transparent_huge_bytes % (2 * MIB), 0);
+        CHECK(info.transparent_huge_bytes <= info.size);
+    }
+    CALL(kvmem_region_destroy(region));
+}
+
+static void without_huge_pages_there_are_none(void) {
+    kvmem_pinned_options options = pinned_options(16 * MIB);
+    options.flags = KVMEM_PINNED_NO_HUGE_PAGES;
+    kvmem_region *region = create(&options);
+    const kvmem_region_info info = region_info(region);
+    CHECK_EQ(info.transparent_huge_bytes, 0);
+    CHECK_EQ(info.flags, 0);
+    check_device_reads(0, region);
+    CALL(kvmem_region_destroy(region));
+}
+
+static void any_number_of_threads_touches_it(void) {
+    static const uint32_t threads[] = {0, 1, 3, 64};
+    for (size_t i = 0; i < NUM(threads); i++) {
+        kvmem_pinned_options options = pinned_options(40 * MIB);
+        options.threads = threads[i];
+        kvmem_region *region = create(&options);
+        CHECK_EQ(count_resident_pages(region_info(region).address, 40 * MIB), 40 * MIB / 4096);
+        CALL(kvmem_region_destroy(region));
+    }
+}
+
+static void a_numa_node_that_exists_is_bound(void) {
+    kvmem_pinned_options options = pinned_options(MIB);
+    options.flags = KVMEM_PINNED_NUMA_BIND;
+    kvmem_region *region = create(&options);
+    CHECK_EQ(region_info(region).numa_node, 0);
+    CALL(kvmem_region_destroy(region));
+}
+
+static void a_numa_node_that_does_not_exist_is_refused(void) {
+    static const uint32_t nodes[] = {1023, 1000000, UINT32_MAX};
+    for (size_t i = 0; i < NUM(nodes); i++) {
+        kvmem_pinned_options options = pinned_options(MIB);
+        options.flags = KVMEM_PINNED_NUMA_BIND;
+        options.numa_node = nodes[i];
+        char text[16];
+        snprintf(text, sizeof(text), "%u", nodes[i]);
+        refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, text);
+    }
+}
+
+static void a_numa_node_without_its_flag_is_refused(void) {
+    kvmem_pinned_options options = pinned_options(MIB);
+    options.numa_node = 3;
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "numa_node");
+}
+
+static void chunks_are_whole_pages(void) {
+    static const uint64_t wrong[] = {1, 4095, 4097, UINT64_MAX};
+    for (size_t i = 0; i < NUM(wrong); i++) {
+        kvmem_pinned_options options = pinned_options(MIB);
+        options.chunk_size = wrong[i];
+        char text[24];
+        snprintf(text, sizeof(text), "%llu", (unsigned long long)wrong[i]);
+        refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, text);
+    }
+}
+
+static void sizes_that_cannot_be_are_refused(void) {
+    const kvmem_pinned_options none = pinned_options(0);
+    refuse(&none, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes");
+    const kvmem_pinned_options beyond_the_machine = pinned_options(UINT64_C(1) << 56);
+    refuse(&beyond_the_machine, KVMEM_STATUS_OUT_OF_MEMORY, "72057594037927936");
+    const kvmem_pinned_options overflowing = pinned_options(UINT64_MAX);
+    refuse(&overflowing, KVMEM_STATUS_INVALID_ARGUMENT, "18446744073709551615");
+}
+
+static void devices_that_are_not_there_are_refused(void) {
+    const int missing[] = {driver_devices(), -1, INT32_MAX, INT32_MIN};
+    for (size_t i = 0; i < NUM(missing); i++) {
+        kvmem_pinned_options options = pinned_options(MIB);
+        options.device = missing[i];
+        char text[16];
+        snprintf(text, sizeof(text), "%d", missing[i]);
+        refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, text);
+    }
+}
+
+/* Neighbours in the address space are locked and unlocked each for itself. */
+static void many_small_ones_do_not_meet(void) {
+    kvmem_region *regions[64];
+    const kvmem_pinned_options options = pinned_options(4096);
+    for (size_t i = 0; i < NUM(regions); i++) {
+        regions[i] = create(&options);
+    }
+    for (size_t i = 0; i < NUM(regions); i += 2) {
+        CALL(kvmem_region_destroy(regions[i]));
+    }
+    for (size_t i = 1; i < NUM(regions); i += 2) {
+        check_page_locked(regions[i]);
+        check_device_reads(0, regions[i]);
+        CALL(kvmem_region_destroy(regions[i]));
+    }
+}
+
+static const test_case cases[] = {
+    CASE(devices_read_every_byte),
+    CASE(info_says_what_it_is),
+    CASE(destroying_unlocks_and_unmaps),
+    CASE(views_keep_it),
+    CASE(huge_pages_are_had_or_their_absence_is_visible),
+    CASE(without_huge_pages_there_are_none),
+    CASE(any_number_of_threads_touches_it),
+    CASE(a_numa_node_that_exists_is_bound),
+    CASE(a_numa_node_that_does_not_exist_is_refused),
+    CASE(a_numa_node_without_its_flag_is_refused),
+    CASE(chunks_are_whole_pages),
+    CASE(sizes_that_cannot_be_are_refused),
+    CASE(devices_that_are_not_there_are_refused),
+    CASE(many_small_ones_do_not_meet),
+};
+GPU_MAIN

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// Allocates for each place, copies the model's bytes there, and reads them back.
+#include "sides.h"
+
+#include "stance.h"
+
+#include <string.h>
+
+static const char *const names[NUM_PLACES] = {
+    [PLACE_SYSTEM] = "system memory",
+    [PLACE_PINNED] = "pinned memory",
+    [PLACE_CHUNKED] = "pinned memory in chunks of a page",
+    [PLACE_ENGINE_PINNED] = "the engine's pinned memory",
+    [PLACE_DEVICE] = "device memory",
+    [PLACE_ADOPTED] = "adopted device memory",
+    [PLACE_SPANNED] = "memory of several mappings",
+};
+
+const char *place_name(place place) {
+    return names[place];
+}
+
+bool place_is_device(place place) {
+    return place == PLACE_DEVICE || place == PLACE_ADOPTED || place == PLACE_SPANNED;
+}
+
+kvmem_layout_config side_config(const kv_kind *kind) {
+    kvmem_layout_config config = kv_config(kind);
+    config.inner_dim = 60;
+    return config;
+}
+
+static void create_system(side *side) {
+    kvmem_system_options options;
+    kvmem_system_options_init(&options, sizeof(options));
+    options.size = side->model.size;
+    EXPECT_OK(kvmem_region_create_system(&options, &side->whole, ERR));
+}
+
+static void create_pinned(side *side, uint64_t chunk_size) {
+    kvmem_pinned_options options;
+    kvmem_pinned_options_init(&options, sizeof(options));
+    options.chunk_size = chunk_size;
+    options.size = side->model.size;
+    options.device = side->device;
+    EXPECT_OK(kvmem_region_create_pinned(&options, &side->whole, ERR));
+}
+
+static void create_device(side *side) {
+    kvmem_device_options options;
+    kvmem_device_options_init(&options, sizeof(options));
+    options.size = side->model.size;
+    options.device = side->device;
+    EXPECT_OK(kvmem_region_create_device(&options, &side->whole, ERR));
+}
+
+/* Puts the border between two mappings into the middle of the first region. */
+static uint64_t open_span(side *side) {
+    span_open(&side->span, side->device, 2, 2);
+    CHECK(side->model.size <= side->span.granule);
+    const uint64_t alignment = side->model.config.alignment ? side->model.config.alignment : 1;
+    const uint64_t half = kv_region_size(&side->model.config) / 2 / alignment * alignment;
+    return side->span.address + side->span.granule - side->model.starts[0] - half;
+}
+
+static void allocate(side *side) {
+    switch (side->place) {
+    case PLACE_SYSTEM:
+        create_system(side);
+        break;
+    case PLACE_PINNED:
+        create_pinned(side, 0);
+        break;
+    case PLACE_CHUNKED:
+        create_pinned(side, 4096);
+        break;
+    case PLACE_DEVICE:
+        create_device(side);
+        break;
+    case PLACE_ENGINE_PINNED:
+        side->base = (uint64_t)(uintptr_t)engine_allocate_host(side->device, side->model.size);
+        break;
+    case PLACE_ADOPTED:
+        side->base = engine_allocate(side->device, side->model.size);
+        break;
+    default:
+        side->base = open_span(side);
+        break;
+    }
+    if (side->whole != NULL) {
+        kvmem_region_info info;
+        EXPECT_OK(kvmem_region_get_info(side->whole, &info, ERR));
+        side->base = info.address;
+    }
+}
+
+static kvmem_region *make_region(side *side, uint64_t start, uint64_t size) {
+    kvmem_region *region = NULL;
+    if (side->whole != NULL) {
+        EXPECT_OK(kvmem_region_create_view(side->whole, start, size, &region, ERR));
+        return region;
+    }
+    kvmem_adopt_options options;
+    kvmem_adopt_options_init(&options, sizeof(options));
+    options.address = (void *)(uintptr_t)(side->base + start);
+    options.size = size;
+    if (place_is_device(side->place)) {
+        EXPECT_OK(kvmem_region_adopt_device(&options, side->device, &region, ERR));
+    } else {
+        EXPECT_OK(kvmem_region_adopt_host(&options, &region, ERR));
+    }
+    return region;
+}
+
+static void build(side *side, kvmem_agent *agent) {
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &side->model.config;
+    options.agent = agent;
+    options.source = KVMEM_LAYOUT_REGIONS;
+    options.regions = side->model.regions;
+    options.count = side->model.num_regions;
+    EXPECT_OK(kvmem_layout_build(&options, &side->model.layout, ERR));
+}
+
+static void write_all(side *side) {
+    if (place_is_device(side->place)) {
+        write_device(side->device, side->base, side->model.expected, side->model.size);
+    } else {
+        memcpy((void *)(uintptr_t)side->base, side->model.expected, side->model.size);
+    }
+}
+
+void side_open(side *side, place place, int device, const kvmem_layout_config *config, kvmem_agent *agent,
+               uint32_t seed) {
+    *side = (struct side){.place = place, .device = device};
+    kv_model_open(&side->model, config, seed);
+    allocate(side);
+    write_all(side);
+    for (size_t i = 0; i < side->model.num_regions; i++) {
+        side->model.regions[i] = make_region(side, side->model.starts[i], kv_region_size(config));
+    }
+    build(side, agent);
+}
+
+static void free_engine_memory(side *side) {
+    if (side->place == PLACE_ENGINE_PINNED) {
+        engine_free_host(side->device, (void *)(uintptr_t)side->base);
+    } else if (side->place == PLACE_ADOPTED) {
+        engine_free(side->device, side->base);
+    } else if (side->place == PLACE_SPANNED) {
+        span_close(&side->span);
+    }
+}
+
+void side_close(side *side) {
+    CALL(kv_side_close(&side->model));
+    CALL(kvmem_region_destroy(side->whole));
+    free_engine_memory(side);
+    *side = (struct side){0};
+}
+
+void side_read(side *side) {
+    if (place_is_device(side->place)) {
+        read_device(side->device, side->model.memory, side->base, side->model.size);
+    } else {
+        memcpy(side->model.memory, (void *)(uintptr_t)side->base, side->model.size);
+    }
+}
+
+void side_check(side *side) {
+    side_read(side);
+    CHECK_BYTES(side->model.memory, side->model.expected, side->model.size);
+}
+
+void side_refill(side *side, uint32_t seed) {
+    kv_fill(side->model.expected, side->model.size, seed);
+    write_all(side);
+}
+
+kvmem_transfer_info side_move(side *source, side *destination, const kv_move *move) {
+    const kvmem_transfer_info info = kv_run(source->model.layout, destination->model.layout, move);
+    stance_check(__FILE__, __LINE__, "a transfer's life");
+    kv_expect_moved(&destination->model, &source->model, move);
+    side_check(destination);
+    side_check(source);
+    return info;
+}

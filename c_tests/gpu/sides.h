@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// KV layouts in every kind of memory this machine has: the sides of transfers, with guard bands and a model of what
+// every byte must be.
+#ifndef KVMEM_TEST_GPU_SIDES_H
+#define KVMEM_TEST_GPU_SIDES_H
+
+#include "kv.h"
+#include "engine.h"
+
+#include <kvmem.h>
+
+/* Where a layout lies. */
+typedef enum place {
+    PLACE_SYSTEM,        /* host memory of the library's */
+    PLACE_PINNED,        /* page-locked memory of the library's */
+    PLACE_CHUNKED,       /* the same, every page locked for itself */
+    PLACE_ENGINE_PINNED, /* page-locked memory of the engine's, adopted as host memory */
+    PLACE_DEVICE,        /* memory of a GPU, the library's */
+    PLACE_ADOPTED,       /* the engine's, adopted from the middle of an allocation */
+    PLACE_SPANNED,       /* the engine's, the first region across the border of two mappings */
+    NUM_PLACES,
+} place;
+
+const char *place_name(place place);
+bool place_is_device(place place);
+
+/* One layout: its memory lies as the model's does, guard bands and all. */
+typedef struct side {
+    kv_side model; /* model.memory is what was read back last; regions and layout are the real ones */
+    place place;
+    int device;
+    uint64_t base;       /* the first byte of the first guard band */
+    kvmem_region *whole; /* what the regions are views of; NULL where they are adopted one by one */
+    span span;
+} side;
+
+/* A geometry whose blocks reach over pages: 7 blocks, 3 layers, K and V, pieces of 480 bytes. */
+kvmem_layout_config side_config(const kv_kind *kind);
+
+void side_open(side *side, place place, int device, const kvmem_layout_config *config, kvmem_agent *agent,
+               uint32_t seed);
+/* Destroys the handles, then the memory. */
+void side_close(side *side);
+/* Reads every byte back into model.memory. */
+void side_read(side *side);
+/* The same, and compares. */
+void side_check(side *side);
+/* Writes bytes of another seed over everything; the model follows. */
+void side_refill(side *side, uint32_t seed);
+/* Copies by the library and checks that exactly the moved blocks changed at the destination. */
+kvmem_transfer_info side_move(side *source, side *destination, const kv_move *move);
+
+#endif

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds the stand-in's functions in the driver that is loaded, and compares its counts.
+#include "control.h"
+
+#include "driver.h"
+#include "harness.h"
+#include "patience.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static control functions;
+static bool is_ready;
+
+static void look_up(const char *name, void *function) {
+    void *symbol = driver_symbol(name);
+    if (symbol == NULL) {
+        FAIL("the driver is not the stand-in: it has no %s", name);
+    }
+    memcpy(function, &symbol, sizeof(symbol));
+}
+
+const control *control_get(void) {
+    if (!is_ready) {
+#define FUNCTION(name) look_up(#name, &functions.name);
+        CONTROL_FUNCTIONS(FUNCTION)
+#undef FUNCTION
+        is_ready = true;
+    }
+    return &functions;
+}
+
+sim_counts sim_live_now(void) {
+    sim_counts counts;
+    SIM(sim_live(&counts));
+    return counts;
+}
+
+/* The counts by name; all of them are numbers of 64 bits. */
+static const char *const names[] = {
+    "primary_retains", "contexts", "allocations",  "host_allocations", "registrations", "reservations",
+    "handles",         "mappings", "ipc_openings", "streams",          "events",        "open_fds",
+    "lost_with_context",
+};
+_Static_assert(sizeof(sim_counts) == NUM(names) * sizeof(uint64_t), "a name for each count");
+
+static void describe_difference(const sim_counts *before, const sim_counts *after, char *text, size_t size) {
+    uint64_t counts[2][NUM(names)];
+    memcpy(counts[0], before, sizeof(counts[0]));
+    memcpy(counts[1], after, sizeof(counts[1]));
+    const char *failed = SIM(sim_last_failed());
+    snprintf(text, size, "(%s failing)", failed != NULL ? failed : "nothing");
+    for (size_t i = 0; i < NUM(names); i++) {
+        const size_t used = strlen(text);
+        if (counts[0][i] != counts[1][i]) {
+            snprintf(text + used, size - used, " %s back at %llu from %llu", names[i],
+                     (unsigned long long)counts[0][i], (unsigned long long)counts[1][i]);
+        }
+    }
+}
+
+void await_live(const sim_counts *before) {
+    const uint64_t end = patience_end();
+    for (;;) {
+        const sim_counts after = sim_live_now();
+        if (memcmp(&after, before, sizeof(after)) == 0) {
+            return;
+        }
+        char difference[512];
+        describe_difference(before, &after, difference, sizeof(difference));
+        patience_wait(end, difference);
+    }
+}

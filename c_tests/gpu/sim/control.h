@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// The stand-in driver's own functions: failing on demand, holding work back, counting what is alive.
+#ifndef KVMEM_TEST_GPU_CONTROL_H
+#define KVMEM_TEST_GPU_CONTROL_H
+
+#include "cuda_sim.h"
+
+#define CONTROL_FUNCTIONS(FUNCTION)                                                                  \
+    FUNCTION(sim_fail)                                                                               \
+    FUNCTION(sim_fail_later)                                                                         \
+    FUNCTION(sim_fail_nth_of_all)                                                                    \
+    FUNCTION(sim_last_failed)                                                                        \
+    FUNCTION(sim_calls)                                                                              \
+    FUNCTION(sim_call_count)                                                                         \
+    FUNCTION(sim_hold)                                                                               \
+    FUNCTION(sim_go)                                                                                 \
+    FUNCTION(sim_set_peer_access)                                                                    \
+    FUNCTION(sim_reset)                                                                              \
+    FUNCTION(sim_live)                                                                               \
+    FUNCTION(sim_current_context_depth)
+
+typedef struct control {
+#define FUNCTION(name) __typeof__(name) *name;
+    CONTROL_FUNCTIONS(FUNCTION)
+#undef FUNCTION
+} control;
+
+/* Fails the case where the driver is not the stand-in. */
+const control *control_get(void);
+#define SIM(call) control_get()->call
+
+/* What is alive now. */
+sim_counts sim_live_now(void);
+/* Waits until just as much is alive as was; fails after PATIENCE with what is not. */
+void await_live(const sim_counts *before);
+
+#endif

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// GPU copies in flight: the stand-in holds their work back until the test has seen what it came to see, or lets it
+// fail when it is done.
+#include "control.h"
+#include "patience.h"
+#include "sides.h"
+#include "stance.h"
+
+#include <stdlib.h>
+
+static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}};
+static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+
+typedef struct flight {
+    side source;
+    side destination;
+    kvmem_queue *queue;
+    kvmem_transfer *transfer;
+} flight;
+
+static void prepare(flight *flight) {
+    const kvmem_layout_config config = side_config(&kv_kinds[1]);
+    SIM(sim_reset());
+    side_open(&flight->source, PLACE_DEVICE, 0, &config, NULL, 7);
+    side_open(&flight->destination, PLACE_PINNED, 0, &config, NULL, 8);
+    EXPECT_OK(kvmem_queue_create(&flight->queue, ERR));
+    kvmem_transfer_options options = kv_transfer_options(&move);
+    options.queue = flight->queue;
+    options.user_data = 42;
+    EXPECT_OK(kvmem_transfer_create(flight->source.model.layout, flight->destination.model.layout, &options,
+                                    &flight->transfer, ERR));
+}
+
+static kvmem_completion next_completion(kvmem_queue *queue) {
+    kvmem_completion completion;
+    size_t count = 0;
+    EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, &completion, 1, &count, ERR));
+    CHECK_EQ(count, 1);
+    return completion;
+}
+
+static void expect_landed(flight *flight) {
+    const kvmem_completion completion = next_completion(flight->queue);
+    CHECK_EQ(completion.user_data, 42);
+    CHECK_EQ(completion.status, KVMEM_STATUS_OK);
+    CHECK_EQ(completion.bytes, 3 * 3 * 2 * 480);
+    kv_expect_moved(&flight->destination.model, &flight->source.model, &move);
+    side_check(&flight->destination);
+}
+
+static void clean_up(flight *flight) {
+    CALL(kvmem_transfer_destroy(flight->transfer));
+    CALL(kvmem_queue_destroy(flight->queue));
+    side_close(&flight->source);
+    side_close(&flight->destination);
+}
+
+/* Waits until the driver has been given so many copies since the last reset. */
+static void await_copies(uint64_t count) {
+    const uint64_t end = patience_end();
+    while (SIM(sim_calls("cuMemcpyAsync")) < count) {
+        patience_wait(end, "copies to reach the driver");
+    }
+}
+
+/* Submits, and returns once the driver has all of it. */
+static void take_off(flight *flight) {
+    SIM(sim_reset());
+    SIM(sim_hold());
+    EXPECT_OK(kvmem_transfer_submit(flight->transfer, ERR));
+    kvmem_transfer_info info;
+    EXPECT_OK(kvmem_transfer_get_info(flight->transfer, &info, ERR));
+    await_copies(info.num_moves);
+}
+
+static void in_flight_it_is_in_progress_and_waits_time_out(void) {
+    flight flight;
+    prepare(&flight);
+    take_off(&flight);
+    EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR));
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, 0, ERR));
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, MILLISECONDS(20), ERR));
+    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(flight.transfer, ERR));
+    kvmem_completion completion;
+    size_t count = 1;
+    EXPECT_OK(kvmem_queue_poll(flight.queue, &completion, 1, &count, ERR));
+    CHECK_EQ(count, 0);
+    SIM(sim_go());
+    EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
+    expect_landed(&flight);
+    EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
+    expect_landed(&flight);
+    clean_up(&flight);
+}
+
+/* Handles 0 to 3 of a transfer in flight. */
+enum { SOURCE, DESTINATION, TRANSFER, QUEUE, NUM_HANDLES };
+
+static void destroy_handle(flight *flight, int handle) {
+    if (handle == TRANSFER) {
+        CALL(kvmem_transfer_destroy(flight->transfer));
+        flight->transfer = NULL;
+    } else if (handle == QUEUE) {
+        CALL(kvmem_queue_destroy(flight->queue));
+        flight->queue = NULL;
+    } else {
+        side *side = handle == SOURCE ? &flight->source : &flight->destination;
+        CALL(kvmem_layout_destroy(side->model.layout));
+        side->model.layout = NULL;
+        for (size_t i = 0; i < side->model.num_regions; i++) {
+            CALL(kvmem_region_destroy(side->model.regions[i]));
+            side->model.regions[i] = NULL;
+        }
+        CALL(kvmem_region_destroy(side->whole));
+        side->whole = NULL;
+    }
+}
+
+/* What is in flight holds what it touches, and lets go of it when it has landed. */
+static void destroy_in_order_while_in_flight(const int *order) {
+    const sim_counts before = sim_live_now();
+    flight flight;
+    prepare(&flight);
+    take_off(&flight);
+    const sim_counts flying = sim_live_now();
+    for (int i = 0; i < NUM_HANDLES; i++) {
+        destroy_handle(&flight, order[i]);
+    }
+    const sim_counts still_flying = sim_live_now();
+    CHECK_EQ(still_flying.allocations, flying.allocations);
+    CHECK_EQ(still_flying.registrations, flying.registrations);
+    CHECK_EQ(still_flying.streams, flying.streams);
+    SIM(sim_go());
+    await_live(&before);
+    clean_up(&flight);
+}
+
+static void handles_may_go_in_any_order_while_in_flight(void) {
+    int order[NUM_HANDLES];
+    for (int i = 0; i < NUM_HANDLES * NUM_HANDLES * NUM_HANDLES * NUM_HANDLES; i++) {
+        unsigned used = 0;
+        for (int k = 0, rest = i; k < NUM_HANDLES; k++, rest /= NUM_HANDLES) {
+            order[k] = rest % NUM_HANDLES;
+            used |= 1u << order[k];
+        }
+        if (used == (1u << NUM_HANDLES) - 1) {
+            destroy_in_order_while_in_flight(order);
+        }
+    }
+}
+
+/* The driver tells of a failed copy when it is waited for. */
+static void a_copy_that_fails_later_fails_its_transfer_alone(void) {
+    flight failing;
+    flight other;
+    prepare(&failing);
+    prepare(&other);
+    SIM(sim_fail_later("cuMemcpyAsync", 2, CUDA_ERROR_ECC_UNCORRECTABLE));
+    EXPECT_OK(kvmem_transfer_submit(failing.transfer, ERR));
+    EXPECT(KVMEM_STATUS_CUDA, kvmem_transfer_wait(failing.transfer, PATIENCE, ERR));
+    kvmem_error_cause cause;
+    CHECK_EQ(kvmem_error_get_cause(test_last_error(), &cause), KVMEM_STATUS_OK);
+    CHECK_EQ(cause.domain, KVMEM_DOMAIN_CUDA);
+    CHECK_STR(cause.name, "CUDA_ERROR_ECC_UNCORRECTABLE");
+    const kvmem_completion completion = next_completion(failing.queue);
+    CHECK_EQ(completion.user_data, 42);
+    CHECK_EQ(completion.status, KVMEM_STATUS_CUDA);
+    CHECK_EQ(completion.bytes, 0);
+    EXPECT_OK(kvmem_transfer_submit(other.transfer, ERR));
+    expect_landed(&other);
+    EXPECT_OK(kvmem_transfer_submit(failing.transfer, ERR));
+    expect_landed(&failing);
+    clean_up(&failing);
+    clean_up(&other);
+}
+
+/* A copy that the driver refuses may follow one that it has begun: that one is waited for. */
+static void after_a_refused_copy_what_was_begun_is_waited_for(void) {
+    flight flight;
+    prepare(&flight);
+    SIM(sim_hold());
+    SIM(sim_fail("cuMemcpyAsync", 3, CUDA_ERROR_INVALID_VALUE));
+    EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
+    await_copies(3);
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, MILLISECONDS(20), ERR));
+    SIM(sim_go());
+    EXPECT(KVMEM_STATUS_CUDA, kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
+    CHECK_EQ(next_completion(flight.queue).status, KVMEM_STATUS_CUDA);
+    EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
+    expect_landed(&flight);
+    clean_up(&flight);
+}
+
+/* More GPU copies in flight than anybody keeps threads for. */
+#define MANY 40
+
+static void prepare_many(flight *flights) {
+    for (size_t i = 0; i < MANY; i++) {
+        prepare(&flights[i]);
+    }
+    SIM(sim_hold());
+    for (size_t i = 0; i < MANY; i++) {
+        EXPECT_OK(kvmem_transfer_submit(flights[i].transfer, ERR));
+    }
+}
+
+static void land_many(flight *flights) {
+    SIM(sim_go());
+    for (size_t i = 0; i < MANY; i++) {
+        expect_landed(&flights[i]);
+        clean_up(&flights[i]);
+    }
+}
+
+static void a_host_copy_does_not_wait_for_gpus(void) {
+    static const kvmem_block_pair blocks[] = {{0, 1}, {2, 3}};
+    const kv_move host_move = {blocks, NUM(blocks), 0, 0, 3};
+    flight *flights = test_allocate(MANY * sizeof(*flights));
+    prepare_many(flights);
+    kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    config.page_size = 64;
+    config.inner_dim = 1024; /* blocks of 768 KiB: too large to be copied on the spot */
+    kv_side source;
+    kv_side destination;
+    kv_side_open(&source, &config, NULL, 1);
+    kv_side_open(&destination, &config, NULL, 2);
+    kvmem_queue *queue = NULL;
+    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    kvmem_transfer_options options = kv_transfer_options(&host_move);
+    options.queue = queue;
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(source.layout, destination.layout, &options, &transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    CHECK_EQ(next_completion(queue).status, KVMEM_STATUS_OK);
+    kv_expect_moved(&destination, &source, &host_move);
+    kv_side_check(&destination);
+    CALL(kvmem_transfer_destroy(transfer));
+    CALL(kvmem_queue_destroy(queue));
+    kv_side_close(&source);
+    kv_side_close(&destination);
+    land_many(flights);
+    free(flights);
+}
+
+static void all_that_was_submitted_is_handed_to_the_driver(void) {
+    flight *flights = test_allocate(MANY * sizeof(*flights));
+    prepare_many(flights);
+    kvmem_transfer_info info;
+    EXPECT_OK(kvmem_transfer_get_info(flights[0].transfer, &info, ERR));
+    await_copies(MANY * info.num_moves); /* none waits for another: the driver orders nothing between them */
+    land_many(flights);
+    free(flights);
+}
+
+static const test_case cases[] = {
+    CASE(in_flight_it_is_in_progress_and_waits_time_out),
+    CASE(handles_may_go_in_any_order_while_in_flight),
+    CASE(a_copy_that_fails_later_fails_its_transfer_alone),
+    CASE(after_a_refused_copy_what_was_begun_is_waited_for),
+    CASE(a_host_copy_does_not_wait_for_gpus),
+    CASE(all_that_was_submitted_is_handed_to_the_driver),
+};
+GPU_MAIN

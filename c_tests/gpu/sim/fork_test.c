@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// CUDA does not live through a fork: in the child every use answers INVALID_STATE and no driver is called, and the
+// parent goes on as if there had been no child.
+#include "control.h"
+#include "sides.h"
+#include "stance.h"
+
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const kvmem_block_pair pair[] = {{1, 2}};
+static const kv_move move = {pair, 1, 0, 0, 3};
+
+/* What the parent has, and its child inherits. */
+typedef struct world {
+    side pinned;
+    side device;
+    side adopted;
+    kvmem_transfer *transfer;
+    uint64_t engine_memory;
+} world;
+
+static world w;
+
+static void open_world(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    side_open(&w.pinned, PLACE_PINNED, 0, &config, NULL, 1);
+    side_open(&w.device, PLACE_DEVICE, 0, &config, NULL, 2);
+    side_open(&w.adopted, PLACE_ADOPTED, 0, &config, NULL, 3);
+    w.engine_memory = engine_allocate(0, MIB);
+    const kvmem_transfer_options options = kv_transfer_options(&move);
+    EXPECT_OK(kvmem_transfer_create(w.pinned.model.layout, w.device.model.layout, &options, &w.transfer, ERR));
+}
+
+static void close_world(void) {
+    CALL(kvmem_transfer_destroy(w.transfer));
+    side_close(&w.pinned);
+    side_close(&w.device);
+    side_close(&w.adopted);
+    engine_free(0, w.engine_memory);
+}
+
+static void expect_parent_works(void) {
+    EXPECT_OK(kvmem_transfer_submit(w.transfer, ERR));
+    EXPECT_OK(kvmem_transfer_wait(w.transfer, PATIENCE, ERR));
+    kv_expect_moved(&w.device.model, &w.pinned.model, &move);
+    side_check(&w.device);
+}
+
+/* No stance here: looking at it would call the driver. */
+#define FORKED(call) test_check_status(__FILE__, __LINE__, #call, call, KVMEM_STATUS_INVALID_STATE)
+
+static void ask(void) {
+    kvmem_cuda_info info;
+    kvmem_cuda_device_info device_info;
+    bool can = false;
+    FORKED(kvmem_cuda_get_info(&info, ERR));
+    FORKED(kvmem_cuda_get_device_info(0, &device_info, ERR));
+    FORKED(kvmem_cuda_can_access(0, 1, &can, ERR));
+}
+
+static void allocate(void) {
+    kvmem_device_options device;
+    kvmem_device_options_init(&device, sizeof(device));
+    device.size = 4096;
+    kvmem_region *region = NULL;
+    FORKED(kvmem_region_create_device(&device, &region, ERR));
+    kvmem_pinned_options pinned;
+    kvmem_pinned_options_init(&pinned, sizeof(pinned));
+    pinned.size = 4096;
+    FORKED(kvmem_region_create_pinned(&pinned, &region, ERR));
+    kvmem_adopt_options adopt;
+    kvmem_adopt_options_init(&adopt, sizeof(adopt));
+    adopt.address = (void *)(uintptr_t)w.engine_memory;
+    adopt.size = MIB;
+    FORKED(kvmem_region_adopt_device(&adopt, 0, &region, ERR));
+    CHECK(region == NULL);
+}
+
+static void use_handles(void) {
+    kvmem_region_info info;
+    kvmem_layout_info layout_info;
+    kvmem_region *view = NULL;
+    kvmem_transfer *transfer = NULL;
+    const kvmem_transfer_options options = kv_transfer_options(&move);
+    FORKED(kvmem_region_get_info(w.device.whole, &info, ERR));
+    FORKED(kvmem_region_create_view(w.pinned.whole, 0, 1, &view, ERR));
+    FORKED(kvmem_layout_get_info(w.adopted.model.layout, &layout_info, ERR));
+    FORKED(kvmem_transfer_create(w.device.model.layout, w.pinned.model.layout, &options, &transfer, ERR));
+    FORKED(kvmem_transfer_submit(w.transfer, ERR));
+    FORKED(kvmem_transfer_wait(w.transfer, KVMEM_TIMEOUT_FOREVER, ERR));
+}
+
+static void destroy_everything(void) {
+    kvmem_transfer_destroy(w.transfer);
+    kv_side_close(&w.pinned.model);
+    kv_side_close(&w.device.model);
+    kv_side_close(&w.adopted.model);
+    kvmem_region_destroy(w.pinned.whole);
+    kvmem_region_destroy(w.device.whole);
+}
+
+/* Runs in a child made by fork alone; neither it nor what it destroys may call the driver. */
+static void in_a_forked_child(void (*child)(void)) {
+    const uint64_t calls = SIM(sim_call_count());
+    const pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        test_leave_cases();
+        alarm(20); /* the parent's alarm is not inherited */
+        child();
+        CHECK_EQ(SIM(sim_call_count()), calls);
+        _exit(0);
+    }
+    int state = 0;
+    CHECK_EQ(waitpid(pid, &state, 0), pid);
+    CHECK(WIFEXITED(state));
+    CHECK_EQ(WEXITSTATUS(state), 0);
+    expect_parent_works();
+}
+
+static void a_child_asks(void) {
+    in_a_forked_child(ask);
+}
+
+static void a_child_allocates(void) {
+    in_a_forked_child(allocate);
+}
+
+static void a_child_uses_what_it_inherited(void) {
+    in_a_forked_child(use_handles);
+}
+
+static void a_child_destroys_what_it_inherited(void) {
+    in_a_forked_child(destroy_everything);
+}
+
+static const test_case cases[] = {
+    CASE(open_world),
+    CASE(a_child_asks),
+    CASE(a_child_allocates),
+    CASE(a_child_uses_what_it_inherited),
+    CASE(a_child_destroys_what_it_inherited),
+    CASE(close_world),
+};
+GPU_MAIN

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// A driver that fails while it is initialised: said with its cause, and tried again at the next call.
+#include "harness.h"
+
+#include "cuda_sim.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+/* The stand-in, loaded before the library has asked anything of it. */
+static void *stand_in(const char *name) {
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    CHECK(library != NULL);
+    void *symbol = dlsym(library, name);
+    CHECK(symbol != NULL);
+    return symbol;
+}
+
+static void fail_next(const char *function, CUresult result) {
+    __typeof__(sim_fail) *fail = NULL;
+    void *symbol = stand_in("sim_fail");
+    memcpy(&fail, &symbol, sizeof(fail));
+    fail(function, 1, result);
+}
+
+static void expect_failure(const char *function, CUresult result, kvmem_status status, const char *part) {
+    kvmem_cuda_info info;
+    memset(&info, 0xEE, sizeof(info));
+    fail_next(function, result);
+    EXPECT_MESSAGE(status, part, kvmem_cuda_get_info(&info, ERR));
+    CHECK_FILLED(&info, 0xEE, sizeof(info));
+}
+
+static void check_cause(CUresult result, const char *name) {
+    kvmem_error_cause cause;
+    CHECK_EQ(kvmem_error_get_cause(test_last_error(), &cause), KVMEM_STATUS_OK);
+    CHECK_EQ(cause.domain, KVMEM_DOMAIN_CUDA);
+    CHECK_EQ(cause.code, result);
+    CHECK_STR(cause.name, name);
+}
+
+static void each_failure_is_told_and_forgotten(void) {
+    const kvmem_status unavailable = KVMEM_STATUS_UNAVAILABLE_CUDA;
+    expect_failure("cuInit", CUDA_ERROR_NO_DEVICE, unavailable, "no device");
+    expect_failure("cuInit", CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, unavailable, "DRIVER_MISMATCH");
+    check_cause(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH");
+    expect_failure("cuInit", CUDA_ERROR_UNKNOWN, unavailable, "CUDA_ERROR_UNKNOWN");
+    check_cause(CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN");
+    expect_failure("cuDriverGetVersion", CUDA_ERROR_UNKNOWN, KVMEM_STATUS_CUDA, "version");
+    check_cause(CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN");
+    expect_failure("cuDeviceGetCount", CUDA_ERROR_UNKNOWN, KVMEM_STATUS_CUDA, "count");
+    check_cause(CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN");
+    kvmem_cuda_info info;
+    EXPECT_OK(kvmem_cuda_get_info(&info, ERR));
+    CHECK(info.device_count >= 1);
+}
+
+static const test_case cases[] = {
+    CASE(each_failure_is_told_and_forgotten),
+};
+TEST_MAIN

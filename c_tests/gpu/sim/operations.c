@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operations. None checks anything: whoever runs them does.
+#include "operations.h"
+
+#include "engine.h"
+#include "harness.h"
+#include "kv.h"
+
+#define SIZE (UINT64_C(1) << 20)
+
+static uint64_t allocation;
+static span mappings;
+static kv_side host;
+
+void operations_open(void) {
+    allocation = engine_allocate(0, SIZE);
+    span_open(&mappings, 0, 3, 3);
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    kv_side_open(&host, &config, NULL, 1);
+}
+
+void operations_close(void) {
+    kv_side_close(&host);
+    span_close(&mappings);
+    engine_free(0, allocation);
+}
+
+static kvmem_status ask_a_device(void) {
+    kvmem_cuda_device_info info;
+    return kvmem_cuda_get_device_info(1, &info, ERR);
+}
+
+static kvmem_status ask_for_access(void) {
+    bool can = false;
+    return kvmem_cuda_can_access(0, 1, &can, ERR);
+}
+
+static kvmem_status create_device(int device, uint64_t size) {
+    kvmem_device_options options;
+    kvmem_device_options_init(&options, sizeof(options));
+    options.device = device;
+    options.size = size;
+    kvmem_region *region = NULL;
+    const kvmem_status status = kvmem_region_create_device(&options, &region, ERR);
+    kvmem_region_destroy(region);
+    return status;
+}
+
+static kvmem_status have_device_memory(void) {
+    return create_device(1, SIZE);
+}
+
+static kvmem_status ask_too_much(void) {
+    return create_device(0, UINT64_C(1) << 50);
+}
+
+static kvmem_status adopt(uint64_t address, uint64_t size) {
+    kvmem_adopt_options options;
+    kvmem_adopt_options_init(&options, sizeof(options));
+    options.address = (void *)(uintptr_t)address;
+    options.size = size;
+    kvmem_region *region = NULL;
+    const kvmem_status status = kvmem_region_adopt_device(&options, 0, &region, ERR);
+    kvmem_region_destroy(region);
+    return status;
+}
+
+static kvmem_status adopt_an_allocation(void) {
+    return adopt(allocation + 16, SIZE - 16);
+}
+
+static kvmem_status adopt_mappings(void) {
+    return adopt(mappings.address, 3 * mappings.granule);
+}
+
+static kvmem_status adopt_past_the_end(void) {
+    return adopt(mappings.address, 3 * mappings.granule + 1);
+}
+
+static int32_t cancel_at_half(uint64_t done, uint64_t total, void *user_data) {
+    (void)user_data;
+    return done >= total / 2;
+}
+
+static kvmem_status create_pinned(kvmem_progress_callback progress) {
+    kvmem_pinned_options options;
+    kvmem_pinned_options_init(&options, sizeof(options));
+    options.size = 4 * SIZE;
+    options.chunk_size = SIZE;
+    options.progress = progress;
+    kvmem_region *region = NULL;
+    const kvmem_status status = kvmem_region_create_pinned(&options, &region, ERR);
+    kvmem_region_destroy(region);
+    return status;
+}
+
+static kvmem_status have_pinned_memory(void) {
+    return create_pinned(NULL);
+}
+
+static kvmem_status cancel_pinned_memory(void) {
+    return create_pinned(cancel_at_half);
+}
+
+/* A layout in new memory: a GPU's, or else pinned. */
+static kvmem_status build(bool on_device, kvmem_layout **layout) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    kvmem_device_options device;
+    kvmem_device_options_init(&device, sizeof(device));
+    kvmem_pinned_options pinned;
+    kvmem_pinned_options_init(&pinned, sizeof(pinned));
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &config;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.device = on_device ? &device : NULL;
+    options.pinned = on_device ? NULL : &pinned;
+    return kvmem_layout_build(&options, layout, ERR);
+}
+
+static kvmem_status have_a_layout(bool on_device) {
+    kvmem_layout *layout = NULL;
+    const kvmem_status status = build(on_device, &layout);
+    kvmem_layout_destroy(layout);
+    return status;
+}
+
+static kvmem_status have_a_layout_on_a_device(void) {
+    return have_a_layout(true);
+}
+
+static kvmem_status have_a_layout_in_pinned_memory(void) {
+    return have_a_layout(false);
+}
+
+static kvmem_status move(const kvmem_layout *source, const kvmem_layout *destination) {
+    static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
+    const kv_move scattered = {pairs, NUM(pairs), 0, 0, 3};
+    const kvmem_transfer_options options = kv_transfer_options(&scattered);
+    kvmem_transfer *transfer = NULL;
+    kvmem_status status = kvmem_transfer_create(source, destination, &options, &transfer, ERR);
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_transfer_submit(transfer, ERR);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_transfer_wait(transfer, PATIENCE, ERR);
+    }
+    kvmem_transfer_destroy(transfer);
+    return status;
+}
+
+static kvmem_status copy_to_a_device(void) {
+    kvmem_layout *layout = NULL;
+    kvmem_status status = build(true, &layout);
+    if (status == KVMEM_STATUS_OK) {
+        status = move(host.layout, layout);
+    }
+    kvmem_layout_destroy(layout);
+    return status;
+}
+
+static kvmem_status copy_from_a_device(void) {
+    kvmem_layout *pinned = NULL;
+    kvmem_layout *device = NULL;
+    kvmem_status status = build(false, &pinned);
+    if (status == KVMEM_STATUS_OK) {
+        status = build(true, &device);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = move(device, pinned);
+    }
+    kvmem_layout_destroy(pinned);
+    kvmem_layout_destroy(device);
+    return status;
+}
+
+const operation operations[] = {
+    {"asking a device", ask_a_device, KVMEM_STATUS_OK},
+    {"asking for access", ask_for_access, KVMEM_STATUS_OK},
+    {"device memory", have_device_memory, KVMEM_STATUS_OK},
+    {"too much device memory", ask_too_much, KVMEM_STATUS_OUT_OF_MEMORY},
+    {"adopting an allocation", adopt_an_allocation, KVMEM_STATUS_OK},
+    {"adopting mappings", adopt_mappings, KVMEM_STATUS_OK},
+    {"adopting past the end", adopt_past_the_end, KVMEM_STATUS_OUT_OF_RANGE},
+    {"pinned memory", have_pinned_memory, KVMEM_STATUS_OK},
+    {"cancelled pinned memory", cancel_pinned_memory, KVMEM_STATUS_CANCELLED},
+    {"a layout on a device", have_a_layout_on_a_device, KVMEM_STATUS_OK},
+    {"a layout in pinned memory", have_a_layout_in_pinned_memory, KVMEM_STATUS_OK},
+    {"a copy to a device", copy_to_a_device, KVMEM_STATUS_OK},
+    {"a copy from a device", copy_from_a_device, KVMEM_STATUS_OK},
+};
+const size_t num_operations = NUM(operations);

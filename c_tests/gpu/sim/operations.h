@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every operation that calls the driver, as one function each: made, used, given back.
+#ifndef KVMEM_TEST_GPU_OPERATIONS_H
+#define KVMEM_TEST_GPU_OPERATIONS_H
+
+#include <kvmem.h>
+#include <stddef.h>
+
+typedef struct operation {
+    const char *name;
+    /* Does everything with the error slot, and answers the first status that is not OK, the library's own objects
+       given back in any case. */
+    kvmem_status (*run)(void);
+    kvmem_status expected; /* where nothing is made to fail */
+} operation;
+
+extern const operation operations[];
+extern const size_t num_operations;
+
+/* What the operations use of the engine's. */
+void operations_open(void);
+void operations_close(void);
+
+#endif

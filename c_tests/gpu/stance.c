@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Takes a stance, runs the table, takes the next.
+#include "stance.h"
+
+#include "peer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static CUcontext held;
+
+void stance_check(const char *file, int line, const char *call) {
+    const CUcontext current = current_context();
+    if (current != held) {
+        CU(cuCtxSetCurrent(held)); /* the next case begins as it should */
+        test_fail(file, line, "%s: context %p was current before and %p is after", call, (void *)held,
+                  (void *)current);
+    }
+}
+
+void stance_take(CUcontext context) {
+    held = context;
+    CU(cuCtxSetCurrent(context));
+}
+
+/* An engine without CUDA on this thread. */
+static int run_without_context(int argc, char **argv, const test_suite *suite) {
+    printf("with no current context:\n");
+    stance_take(NULL);
+    return test_main(argc, argv, suite);
+}
+
+/* An engine with a context of its own, on the device that the cases use least. */
+static int run_with_own_context(int argc, char **argv, const test_suite *suite) {
+    printf("with a current context of the test's own:\n");
+    CUcontext own = NULL;
+    CU(cuCtxCreate_v2(&own, 0, driver_devices() - 1));
+    stance_take(own);
+    const int result = test_main(argc, argv, suite);
+    stance_take(NULL);
+    CU(cuCtxDestroy_v2(own));
+    return result;
+}
+
+int stance_main(int argc, char **argv, const test_suite *suite) {
+    if (argc > 1 && strcmp(argv[1], PEER_ARGUMENT) == 0) {
+        return test_main(argc, argv, suite); /* a peer has one part to play */
+    }
+    const int without = run_without_context(argc, argv, suite);
+    const int with = run_with_own_context(argc, argv, suite);
+    return without == EXIT_SUCCESS ? with : without;
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who holds the current context: every case runs with none and with one of the test's own, and every call of the
+// library must leave it as it is.
+//
+// Included after harness.h: from here EXPECT looks at the current context after each call.
+#ifndef KVMEM_TEST_GPU_STANCE_H
+#define KVMEM_TEST_GPU_STANCE_H
+
+#include "driver.h"
+#include "harness.h"
+
+#undef EXPECT
+#define EXPECT(status, call)                                                                         \
+    do {                                                                                             \
+        test_check_status(__FILE__, __LINE__, #call, call, status);                                  \
+        stance_check(__FILE__, __LINE__, #call);                                                     \
+    } while (0)
+
+/* A call without a status, such as a destroy. */
+#define CALL(call)                                                                                   \
+    do {                                                                                             \
+        call;                                                                                        \
+        stance_check(__FILE__, __LINE__, #call);                                                     \
+    } while (0)
+
+/* The current context is the one that the test made current. */
+void stance_check(const char *file, int line, const char *call);
+/* Makes a context current, to be found so after every call; NULL for none. */
+void stance_take(CUcontext context);
+
+/* Runs the cases in each stance. */
+int stance_main(int argc, char **argv, const test_suite *suite);
+
+/* A main function for a table of cases called `cases`. */
+#define GPU_MAIN                                                                                     \
+    int main(int argc, char **argv) {                                                                \
+        const test_suite suite = {cases, NUM(cases), NULL, 0};                                       \
+        return stance_main(argc, argv, &suite);                                                      \
+    }
+
+/* The same with the roles of its peers, called `roles`. */
+#define GPU_MAIN_WITH_ROLES                                                                          \
+    int main(int argc, char **argv) {                                                                \
+        const test_suite suite = {cases, NUM(cases), roles, NUM(roles)};                             \
+        return stance_main(argc, argv, &suite);                                                      \
+    }
+
+#endif

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two GPUs in one process: told apart, never mixed in one layout, copied between. Fails where there is only one.
+#include "regions.h"
+#include "sides.h"
+#include "stance.h"
+#include "work.h"
+
+#include <string.h>
+
+static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};
+static const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
+
+static void there_are_two_and_they_differ(void) {
+    kvmem_cuda_device_info infos[2];
+    CHECK(driver_devices() >= 2);
+    EXPECT_OK(kvmem_cuda_get_device_info(0, &infos[0], ERR));
+    EXPECT_OK(kvmem_cuda_get_device_info(1, &infos[1], ERR));
+    CHECK(memcmp(infos[0].uuid, infos[1].uuid, sizeof(infos[0].uuid)) != 0);
+}
+
+static void copy(place from, int from_device, place to, int to_device) {
+    for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
+        const kvmem_layout_config source_config = side_config(&kv_kinds[kinds / KV_NUM_KINDS]);
+        const kvmem_layout_config destination_config = side_config(&kv_kinds[kinds % KV_NUM_KINDS]);
+        side source;
+        side destination;
+        side_open(&source, from, from_device, &source_config, NULL, 11);
+        side_open(&destination, to, to_device, &destination_config, NULL, 22);
+        const kvmem_transfer_info info = side_move(&source, &destination, &all_layers);
+        CHECK_EQ(info.path, KVMEM_PATH_CUDA_COPY);
+        side_close(&source);
+        side_close(&destination);
+    }
+}
+
+static void blocks_go_from_one_to_the_other(void) {
+    static const place places[] = {PLACE_DEVICE, PLACE_ADOPTED};
+    for (int from = 0; from < 2; from++) {
+        for (size_t i = 0; i < NUM(places) * NUM(places); i++) {
+            copy(places[i / NUM(places)], from, places[i % NUM(places)], 1 - from);
+        }
+    }
+}
+
+/* Pinned memory serves every device, whichever it was made for. */
+static void pinned_memory_serves_both(void) {
+    for (int from = 0; from < 2; from++) {
+        copy(PLACE_PINNED, from, PLACE_DEVICE, 1 - from);
+        copy(PLACE_DEVICE, from, PLACE_PINNED, 1 - from);
+        copy(PLACE_DEVICE, from, PLACE_ENGINE_PINNED, 1 - from);
+        copy(PLACE_SYSTEM, 0, PLACE_DEVICE, from);
+    }
+}
+
+static void regions_of_both_make_no_layout(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    static const place places[] = {PLACE_DEVICE, PLACE_ADOPTED};
+    for (size_t i = 0; i < NUM(places); i++) {
+        side first;
+        side second;
+        side_open(&first, places[i], 0, &config, NULL, 1);
+        side_open(&second, places[i], 1, &config, NULL, 2);
+        kvmem_region *mixed[] = {first.model.regions[0], first.model.regions[1], second.model.regions[2]};
+        kvmem_layout_options options;
+        kvmem_layout_options_init(&options, sizeof(options));
+        options.config = &config;
+        options.source = KVMEM_LAYOUT_REGIONS;
+        options.regions = mixed;
+        options.count = NUM(mixed);
+        kvmem_layout *layout = (kvmem_layout *)&layout;
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "region 0 lies on device 0",
+                       kvmem_layout_build(&options, &layout, ERR));
+        CHECK_HAS(test_last_message(), "region 2 on device 1");
+        CHECK(layout == NULL);
+        side_close(&first);
+        side_close(&second);
+    }
+}
+
+/* Refused, naming what it is and what it should be. */
+static void refuse_adoption(uint64_t address, uint64_t size, int device, const char *first,
+                            const char *second) {
+    kvmem_adopt_options options;
+    kvmem_adopt_options_init(&options, sizeof(options));
+    options.address = (void *)(uintptr_t)address;
+    options.size = size;
+    kvmem_region *region = (kvmem_region *)&region;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, first,
+                   kvmem_region_adopt_device(&options, device, &region, ERR));
+    CHECK_HAS(test_last_message(), second);
+    CHECK(region == NULL);
+}
+
+static void memory_of_the_other_is_not_adopted(void) {
+    for (int device = 0; device < 2; device++) {
+        const uint64_t address = engine_allocate(device, MIB);
+        refuse_adoption(address, MIB, 1 - device, device == 0 ? "memory of device 0" : "memory of device 1",
+                        device == 0 ? "not of device 1" : "not of device 0");
+        engine_free(device, address);
+    }
+}
+
+static void a_range_over_both_is_not_adopted(void) {
+    span span;
+    span_open(&span, 0, 2, 1);
+    span_grow(&span, 1);
+    refuse_adoption(span.address, 2 * span.granule, 0, "on device 0", "on device 1");
+    span_close(&span);
+}
+
+static void work_on_one_makes_no_context_on_the_other(void) {
+    for (int device = 0; device < 2; device++) {
+        work_on(device);
+        CHECK(!has_primary_context(1 - device));
+        await_no_context(device);
+    }
+}
+
+static const test_case cases[] = {
+    CASE(there_are_two_and_they_differ),
+    CASE(blocks_go_from_one_to_the_other),
+    CASE(pinned_memory_serves_both),
+    CASE(regions_of_both_make_no_layout),
+    CASE(memory_of_the_other_is_not_adopted),
+    CASE(a_range_over_both_is_not_adopted),
+    CASE(work_on_one_makes_no_context_on_the_other),
+};
+GPU_MAIN

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each call through EXPECT or CALL, so that the current context is looked at after it.
+#include "work.h"
+
+#include "patience.h"
+#include "sides.h"
+#include "stance.h"
+
+static void ask(int device) {
+    kvmem_cuda_info info;
+    kvmem_cuda_device_info device_info;
+    bool can = false;
+    EXPECT_OK(kvmem_cuda_get_info(&info, ERR));
+    EXPECT_OK(kvmem_cuda_get_device_info(device, &device_info, ERR));
+    EXPECT_OK(kvmem_cuda_can_access(device, device, &can, ERR));
+    EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_cuda_get_device_info(info.device_count, &device_info, ERR));
+}
+
+static void use_device_memory(int device) {
+    kvmem_device_options options;
+    kvmem_device_options_init(&options, sizeof(options));
+    options.device = device;
+    options.size = MIB;
+    kvmem_region *region = NULL;
+    kvmem_region *view = NULL;
+    kvmem_region_info info;
+    EXPECT_OK(kvmem_region_create_device(&options, &region, ERR));
+    EXPECT_OK(kvmem_region_get_info(region, &info, ERR));
+    EXPECT_OK(kvmem_region_create_view(region, 4096, 4096, &view, ERR));
+    CALL(kvmem_region_destroy(region));
+    CALL(kvmem_region_destroy(view));
+    options.size = UINT64_C(1) << 50;
+    EXPECT(KVMEM_STATUS_OUT_OF_MEMORY, kvmem_region_create_device(&options, &region, ERR));
+}
+
+static int32_t cancel_at_half(uint64_t done, uint64_t total, void *user_data) {
+    (void)user_data;
+    return done >= total / 2;
+}
+
+static void use_pinned_memory(int device) {
+    kvmem_pinned_options options;
+    kvmem_pinned_options_init(&options, sizeof(options));
+    options.device = device;
+    options.size = MIB;
+    options.chunk_size = 256 * 1024;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_pinned(&options, &region, ERR));
+    CALL(kvmem_region_destroy(region));
+    options.progress = cancel_at_half;
+    EXPECT(KVMEM_STATUS_CANCELLED, kvmem_region_create_pinned(&options, &region, ERR));
+}
+
+static void use_memory_of_the_engine(int device) {
+    const uint64_t address = engine_allocate(device, MIB);
+    kvmem_adopt_options options;
+    kvmem_adopt_options_init(&options, sizeof(options));
+    options.address = (void *)(uintptr_t)address;
+    options.size = MIB;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_adopt_device(&options, device, &region, ERR));
+    CALL(kvmem_region_destroy(region));
+    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_adopt_device(&options, device + 1, &region, ERR));
+    engine_free(device, address);
+    options.address = &options;
+    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_adopt_device(&options, device, &region, ERR));
+}
+
+static void build_layouts(int device) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    kvmem_device_options memory;
+    kvmem_device_options_init(&memory, sizeof(memory));
+    memory.device = device;
+    kvmem_pinned_options pinned;
+    kvmem_pinned_options_init(&pinned, sizeof(pinned));
+    pinned.device = device;
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &config;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.device = &memory;
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    CALL(kvmem_layout_destroy(layout));
+    options.device = NULL;
+    options.pinned = &pinned;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    CALL(kvmem_layout_destroy(layout));
+}
+
+static void copy_blocks(int device) {
+    static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
+    const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    side host;
+    side there;
+    side_open(&host, PLACE_PINNED, device, &config, NULL, 1);
+    side_open(&there, PLACE_DEVICE, device, &config, NULL, 2);
+    kvmem_transfer_options options = kv_transfer_options(&move);
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(host.model.layout, there.model.layout, &options, &transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    EXPECT_OK(kvmem_transfer_poll(transfer, ERR));
+    CALL(kvmem_transfer_destroy(transfer));
+    kv_expect_moved(&there.model, &host.model, &move);
+    side_check(&there);
+    side_close(&host);
+    side_close(&there);
+}
+
+void work_on_memory(int device) {
+    ask(device);
+    use_device_memory(device);
+    use_pinned_memory(device);
+    use_memory_of_the_engine(device);
+    build_layouts(device);
+}
+
+void work_on(int device) {
+    work_on_memory(device);
+    copy_blocks(device);
+}
+
+void await_no_context(int device) {
+    const uint64_t end = patience_end();
+    while (has_primary_context(device)) {
+        patience_wait(end, "the library to give the context back");
+    }
+}

@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Makes build/gpu-bundle from what `make build` built: a folder that tests, measures and shows kvmem on a GPU host
+# which has neither Rust nor a network. Copy it there whole; its `run` tells the rest.
+#
+# KVMEM_GPU_NIXL_WHEEL  a pip requirement or a wheel file of NIXL for CUDA 13  (default: nixl-cu13==1.5.1)
+# KVMEM_PYTHON          the Python whose venv holds the wheel                  (default: python3)
+set -euo pipefail
+
+nixl_wheel=${KVMEM_GPU_NIXL_WHEEL:-nixl-cu13==1.5.1}
+[[ -f $nixl_wheel ]] && nixl_wheel=$(realpath "$nixl_wheel")
+python=${KVMEM_PYTHON:-python3}
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly bundle=build/gpu-bundle
+readonly fresh=build/gpu-bundle.new # made and tried here, then moved
+readonly venv=build/nixl-cu13
+readonly prefix=build/gpu-prefix      # kvmem as installed, stripped
+readonly demo=build/gpu-demo
+readonly most_bytes=60000000
+
+readonly libraries=.nixl_cu13.mesonpy.libs # where the wheel keeps NIXL itself, seen from site-packages
+readonly others=nixl_cu13.libs             # and what NIXL needs
+readonly plugins=(UCX POSIX GDS_MT)
+readonly ucx_modules=(libucm_cuda libuct_cuda libuct_cma) # found by UCX itself, so that nothing needs them by name
+
+main() {
+    rm -rf "$fresh"
+    mkdir -p "$fresh"/{lib,tests,bench,bin,nixl}
+    kvmem
+    programs
+    fetch_wheel
+    nixl
+    cp LICENSE "$fresh/"
+    install -m 755 scripts/gpu-run.sh "$fresh/run"
+    about >"$fresh/about"
+    see_that_it_fits
+    see_that_it_runs
+    rm -rf "$bundle"
+    mv "$fresh" "$bundle"
+    echo "$bundle: $(bytes "$bundle" | numfmt --to=si)B, $(cat "$bundle/about")"
+}
+
+# ---- what goes in ----------------------------------------------------------------------------------------------------
+
+kvmem() {
+    cmake --install build/cmake --prefix "$prefix" --strip >/dev/null
+    cp -L "$prefix/lib/libkvmem.so.0" "$fresh/lib/"
+}
+
+# All of them look for libkvmem.so.0 in ../lib.
+programs() {
+    shopt -s nullglob
+    local tests=(build/cmake/gpu_tests/gpu_*) test
+    ((${#tests[@]})) || fail "build/cmake/gpu_tests has no tests." "Run make gpu-bundle, which builds them first."
+    for test in "${tests[@]}"; do
+        # Those need the stand-in driver.
+        [[ $test == */gpu_sim_* ]] || add_program "$test" tests
+    done
+    add_program build/cmake/bench/05_pinned_allocation bench
+    # shellcheck disable=SC2016
+    cmake -S examples/cpp/prefill_decode -B "$demo" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+        -DCMAKE_PREFIX_PATH="$PWD/$prefix" -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON \
+        '-DCMAKE_INSTALL_RPATH=$ORIGIN/../lib' >/dev/null
+    cmake --build "$demo" >/dev/null
+    add_program "$demo/prefill_decode" bin
+}
+
+add_program() {
+    install -s "$1" "$fresh/$2/"
+}
+
+fetch_wheel() {
+    [[ -e $venv/wheel && $(<"$venv/wheel") == "$(wheel_identity)" ]] && return
+    echo "fetching $nixl_wheel"
+    "$python" -m venv --clear "$venv"
+    # NIXL's C library needs nothing of Python.
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input --no-compile --no-deps \
+        --only-binary :all: "$nixl_wheel"
+    wheel_identity >"$venv/wheel"
+}
+
+# A wheel file counts as another one once it is written anew.
+wheel_identity() {
+    if [[ -f $nixl_wheel ]]; then stat -c '%n %s %Y' "$nixl_wheel"; else echo "$nixl_wheel"; fi
+}
+
+# NIXL with the plugins that are wanted here, and nothing that they do not need: a third of the wheel.
+nixl() (
+    local target=$PWD/$fresh/nixl roots=() name
+    cd "$venv"/lib/python3*/site-packages
+    roots=("$libraries/libnixl_capi.so")
+    for name in "${plugins[@]}"; do roots+=("$libraries/plugins/libplugin_$name.so"); done
+    for name in "${ucx_modules[@]}"; do roots+=("$others/ucx/$name".so*); done
+    needed_by "${roots[@]}" | xargs cp --parents -t "$target"
+)
+
+# The files, and all that they need of the wheel's, directly or not.
+needed_by() {
+    local -A seen=()
+    local queue=("$@") file name folder
+    while ((${#queue[@]})); do
+        file=${queue[0]}
+        queue=("${queue[@]:1}")
+        [[ ! ${seen[$file]:-} ]] || continue
+        seen[$file]=yes
+        echo "$file"
+        while read -r name; do
+            for folder in "$libraries" "$others"; do
+                [[ ! -e $folder/$name ]] || queue+=("$folder/$name")
+            done
+        done < <(readelf -d "$file" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
+    done
+}
+
+about() {
+    local commit
+    commit=$(git describe --always --dirty 2>/dev/null) || commit=unknown
+    echo "kvmem $(sed -n 's/^version *= *"\(.*\)"/\1/p' Cargo.toml | head -n 1), commit $commit;" \
+        "$(basename "$nixl_wheel"); needs glibc $(newest_glibc) or newer"
+}
+
+# The newest version of glibc that anything in the bundle asks for.
+newest_glibc() {
+    find "$fresh" -type f -exec readelf -V {} + 2>/dev/null | grep -o 'GLIBC_2\.[0-9]*' | sort -Vu | tail -n 1 |
+        cut -d _ -f 2
+}
+
+# ---- whether it is any good ------------------------------------------------------------------------------------------
+
+see_that_it_fits() {
+    local size
+    size=$(bytes "$fresh")
+    ((size < most_bytes)) || fail "the bundle has $size bytes; it must stay below $most_bytes." \
+        "See what grew: du -a $fresh | sort -n | tail"
+}
+
+# All but the GPU: the library, NIXL, UCX and POSIX as they came, found without any help from outside.
+see_that_it_runs() {
+    env -i "$fresh/run" demo --tier system --blocks 16 --timeout 60 >build/gpu-bundle.log 2>&1 ||
+        fail "the demo does not run from the bundle." "$(tail -n 5 build/gpu-bundle.log)"
+}
+
+bytes() { du -sb "$1" | cut -f 1; }
+
+fail() {
+    printf '%s\n' "$@" >&2
+    exit 1
+}
+
+main

@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The bundle's runner: tests, measures and shows kvmem on the GPU of this host, with what lies beside it.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+readonly here
+readonly out=${OUT:-results}
+readonly deadline=300 # seconds a test has
+
+# NIXL and its UCX are the bundle's own. UCX reaches GPU memory by the CUDA runtime, which comes with the toolkit.
+export KVMEM_NIXL_LIBRARY=$here/nixl/.nixl_cu13.mesonpy.libs/libnixl_capi.so
+if [[ -d /usr/local/cuda/lib64 ]]; then
+    export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/cuda/lib64
+fi
+
+main() {
+    local command=${1:-}
+    shift || true
+    case $command in
+    test) run_tests "$@" ;;
+    bench) run_benches "$@" ;;
+    demo) run_demo "$@" ;;
+    *) usage ;;
+    esac
+}
+
+usage() {
+    cat <<END
+./run test [NAME...]    run the tests, or those named: $(names tests | xargs)
+./run bench [--quick]   measure, and write results.json to \$OUT, else to ./results
+./run demo [OPTION...]  prefill and decode on every tier, or as the options say (--help lists them)
+END
+    exit 2
+}
+
+names() { find "$here/$1" -type f -printf '%f\n' | sort; }
+
+# A line a program, and at the end how many passed; what failed also tells what it printed.
+run_tests() {
+    local passed=0 failed=0 name
+    cat "$here/about"
+    # shellcheck disable=SC2046
+    (($#)) || set -- $(names tests)
+    for name in "$@"; do
+        if run_test "$name"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+    done
+    echo "$passed passed, $failed failed"
+    ((passed > 0 && failed == 0))
+}
+
+run_test() {
+    local status=0 printed start=$SECONDS
+    printed=$(timeout --kill-after=10 "$deadline" "$here/tests/$1" 2>&1 </dev/null) || status=$?
+    if ((status == 0)); then
+        echo "ok      $1  $((SECONDS - start)) s"
+        return
+    fi
+    local why="exit status $status"
+    ((status != 124 && status != 137)) || why="not done after $deadline s"
+    echo "FAILED  $1  $why"
+    echo "        ${printed//$'\n'/$'\n'        }"
+    return 1
+}
+
+run_benches() {
+    local name files=()
+    cat "$here/about"
+    mkdir -p "$out"
+    for name in $(names bench); do
+        "$here/bench/$name" --output "$out/$name.json" "$@"
+        files+=("$out/$name.json")
+    done
+    join_lists "${files[@]}" >"$out/results.json"
+    rm "${files[@]}"
+    echo "rows in $out/results.json"
+}
+
+# One JSON list of several, each of which has its brackets on lines of their own.
+join_lists() {
+    local file comma=
+    echo "["
+    for file in "$@"; do
+        [[ ! $comma ]] || echo ","
+        sed '1d;$d' "$file"
+        comma=yes
+    done
+    echo "]"
+}
+
+run_demo() {
+    local tier
+    cat "$here/about"
+    if (($#)); then
+        "$here/bin/prefill_decode" "$@"
+        return
+    fi
+    for tier in $("$here/bin/prefill_decode" --help | sed -n 's/^tiers: //p' | tr -d ,); do
+        echo
+        "$here/bin/prefill_decode" --tier "$tier"
+    done
+}
+
+main "$@"
