@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts: the caller's stay as they are, none is made that nobody asked for, and the library's go with its last
-// object.
+// Contexts: the caller's stay as they are, none is made that nobody asked for, and the library's go with its
+// last object.
 #include "kv.h"
 #include "engine.h"
 #include "stance.h"

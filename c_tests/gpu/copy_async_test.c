@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPU copies as asynchronous work: submitted again, reported once to their queue, outliving their handles, many at a
-// time.
+// GPU copies as asynchronous work: submitted again, reported once to their queue, outliving their handles,
+// many at a time.
 #include "regions.h"
 #include "sides.h"
 #include "stance.h"
@@ -146,7 +146,10 @@ static void all_handles_may_go_at_once(void) {
     const kvmem_layout_config config = large_config(&kv_kinds[0]);
     const size_t size = kv_region_size(&config);
     const uint64_t memory[] = {engine_allocate(0, size), engine_allocate(0, size)};
-    kvmem_layout *layouts[] = {layout_with_release(&config, memory[0]), layout_with_release(&config, memory[1])};
+    kvmem_layout *layouts[] = {
+        layout_with_release(&config, memory[0]),
+        layout_with_release(&config, memory[1]),
+    };
     kvmem_queue *queue = NULL;
     EXPECT_OK(kvmem_queue_create(&queue, ERR));
     kvmem_transfer_options options = kv_transfer_options(&move);
@@ -164,7 +167,7 @@ static void all_handles_may_go_at_once(void) {
     engine_free(0, memory[1]);
 }
 
-/* Each of many transfers to its own block, all in flight together, none of their completions lost or doubled. */
+/* Each of many transfers to its own block, all in flight together; no completion is lost or doubled. */
 static void many_in_flight_are_each_reported_once(void) {
     enum { MANY = 200 };
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers with GPU memory that must not be created: overlaps, blocks that are not there, and pairs of layouts
-// without a path between them.
+// Transfers with GPU memory that must not be created: overlaps, blocks that are not there, and pairs of
+// layouts without a path between them.
 #include "sides.h"
 #include "stance.h"
 

@@ -130,7 +130,11 @@ static void growing_past_the_device_takes_nothing(void) {
 }
 
 static void extents_are_whole_granules(void) {
-    kvmem_elastic_options options = {.struct_size = sizeof(options), .size = EXTENT, .extent_size = EXTENT + 4096};
+    kvmem_elastic_options options = {
+        .struct_size = sizeof(options),
+        .size = EXTENT,
+        .extent_size = EXTENT + 4096,
+    };
     kvmem_region *region = NULL;
     EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_create_elastic(&options, &region, ERR));
     options.extent_size = 0;

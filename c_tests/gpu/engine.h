@@ -14,7 +14,7 @@ void engine_free(int device, uint64_t address);
 void *engine_allocate_host(int device, uint64_t size);
 void engine_free_host(int device, void *address);
 
-/* A span of addresses with memory mapped side by side, each mapping one granule, as a growing engine has it. */
+/* Addresses with memory mapped side by side, each mapping one granule, as a growing engine has it. */
 #define SPAN_MAX 8
 typedef struct span {
     int device; /* whose context is kept */

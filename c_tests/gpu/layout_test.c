@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts in GPU and pinned memory: allocated or over regions, at the addresses of the formula; what does not fit
-// together is refused.
+// Layouts in GPU and pinned memory: allocated or over regions, at the addresses of the formula; what does not
+// fit together is refused.
 #include "regions.h"
 #include "sides.h"
 #include "stance.h"
@@ -40,7 +40,7 @@ static void check_addresses(const kvmem_layout *layout, const kvmem_layout_confi
     }
 }
 
-/* The regions of an allocated layout: in one allocation, none overlapping, each at a multiple of 512 bytes. */
+/* The regions of an allocated layout follow one another, each at a multiple of 512 bytes. */
 static void check_regions(const kvmem_layout *layout, const kvmem_layout_config *config, uint32_t tier,
                           int device) {
     uint64_t end = 0;
@@ -124,8 +124,8 @@ static void regions_of_every_place_are_laid_out(void) {
             side side;
             side_open(&side, place, 0, &config, NULL, 1);
             check_addresses(side.model.layout, &config);
-            const bool device = place_is_device(place);
-            check_info(side.model.layout, &config, tier_of(place), device ? KVMEM_MEMORY_VRAM : KVMEM_MEMORY_DRAM, 0);
+            const uint32_t memory_type = place_is_device(place) ? KVMEM_MEMORY_VRAM : KVMEM_MEMORY_DRAM;
+            check_info(side.model.layout, &config, tier_of(place), memory_type, 0);
             side_check(&side); /* laying out writes nothing */
             side_close(&side);
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine that resets its device under the library: what lay there is lost, the process lives, and new memory can
-// be had.
+// An engine that resets its device under the library: what lay there is lost, the process lives, and new
+// memory can be had.
 #include "regions.h"
 #include "sides.h"
 #include "stance.h"

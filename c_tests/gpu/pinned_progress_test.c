@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The progress callback of pinned memory: called once a chunk, able to cancel, and a cancelled allocation leaves
-// nothing.
+// The progress callback of pinned memory: called once a chunk, able to cancel, and a cancelled allocation
+// leaves nothing.
 #include "regions.h"
 #include "resources.h"
 #include "stance.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the callback saw, and when it shall cancel. It may not end its case itself: the library is underneath. */
+/* What the callback saw, and when it shall cancel. It may not end its case: the library is underneath. */
 typedef struct journal {
     uint64_t chunk;
     uint64_t total;

@@ -6,22 +6,8 @@
 
 #include <string.h>
 
-static const char *const names[NUM_PLACES] = {
-    [PLACE_SYSTEM] = "system memory",
-    [PLACE_PINNED] = "pinned memory",
-    [PLACE_CHUNKED] = "pinned memory in chunks of a page",
-    [PLACE_ENGINE_PINNED] = "the engine's pinned memory",
-    [PLACE_DEVICE] = "device memory",
-    [PLACE_ADOPTED] = "adopted device memory",
-    [PLACE_SPANNED] = "memory of several mappings",
-};
-
-const char *place_name(place place) {
-    return names[place];
-}
-
 bool place_is_device(place place) {
-    return place == PLACE_DEVICE || place == PLACE_ADOPTED || place == PLACE_SPANNED;
+    return place >= PLACE_DEVICE;
 }
 
 kvmem_layout_config side_config(const kv_kind *kind) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// KV layouts in every kind of memory this machine has: the sides of transfers, with guard bands and a model of what
-// every byte must be.
+// KV layouts in every kind of memory this machine has: the sides of transfers, with guard bands and a model
+// of what every byte must be.
 #ifndef KVMEM_TEST_GPU_SIDES_H
 #define KVMEM_TEST_GPU_SIDES_H
 
@@ -9,7 +9,7 @@
 
 #include <kvmem.h>
 
-/* Where a layout lies. */
+/* Where a layout lies: in host memory, then in memory of a GPU. */
 typedef enum place {
     PLACE_SYSTEM,        /* host memory of the library's */
     PLACE_PINNED,        /* page-locked memory of the library's */
@@ -21,7 +21,6 @@ typedef enum place {
     NUM_PLACES,
 } place;
 
-const char *place_name(place place);
 bool place_is_device(place place);
 
 /* One layout: its memory lies as the model's does, guard bands and all. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who holds the current context: every case runs with none and with one of the test's own, and every call of the
-// library must leave it as it is.
+// Who holds the current context: every case runs with none and with one of the test's own, and every call of
+// the library must leave it as it is.
 //
 // Included after harness.h: from here EXPECT looks at the current context after each call.
 #ifndef KVMEM_TEST_GPU_STANCE_H

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two GPUs in one process: told apart, never mixed in one layout, copied between. Fails where there is only one.
+// Two GPUs in one process: told apart, never mixed in one layout, copied between. Fails where there is one.
 #include "regions.h"
 #include "sides.h"
 #include "stance.h"

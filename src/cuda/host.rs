@@ -36,19 +36,26 @@ impl PageLock {
 
     /// Unlocks everything, and answers whether that worked: memory that is still locked must not be unmapped.
     pub fn release(&mut self) -> bool {
+        let Ok(_entered) = self.context.enter_to_free().inspect_err(|error| log!(Error, "{error}")) else {
+            return self.chunks.is_empty();
+        };
+        self.chunks.iter().filter(|address| !self.unlock(**address)).count() == 0
+    }
+
+    fn unlock(&self, address: usize) -> bool {
+        // CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED: the call before has unlocked it and told of an earlier failure.
+        const NOT_REGISTERED: u32 = 713;
         let driver = self.context.driver();
-        let unlocked = self.context.enter_to_free().and_then(|_entered| {
-            while let Some(address) = self.chunks.last() {
-                // SAFETY: registered by this value.
-                let unlock = || unsafe { (driver.api.mem_host_unregister)(*address as *mut c_void) };
-                let unlocked =
-                    || driver.check(unlock(), format_args!("release the page lock at {address:#x}"));
-                // Tried again once: what is not given back now never is.
-                unlocked().or_else(|_| unlocked())?;
-                self.chunks.pop();
-            }
-            Ok(())
-        });
-        unlocked.inspect_err(|error| log!(Error, "{error}; the memory stays")).is_ok()
+        // SAFETY: registered by this value.
+        let unlock = || unsafe { (driver.api.mem_host_unregister)(address as *mut c_void) };
+        // Tried again once: what is not given back now never is.
+        let code = if unlock() == 0 { 0 } else { unlock() };
+        let unlocked = code == 0 || code == NOT_REGISTERED;
+        if !unlocked
+            && let Err(error) = driver.check(code, format_args!("release the page lock at {address:#x}"))
+        {
+            log!(Error, "{error}; the memory stays");
+        }
+        unlocked
     }
 }

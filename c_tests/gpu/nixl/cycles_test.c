@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Thousands of rounds of allocate, register, build and destroy leave memory, files and threads where they were. Needs
-// a GPU; a number as the only argument says how many, 10,000 where there is none.
+// Thousands of rounds of allocate, register, build and destroy leave memory, files and threads where they
+// were. Needs a GPU; a number as the only argument says how many, 10,000 where there is none.
 #include "agents.h"
 #include "cycles.h"
 #include "stance.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NIXL between two processes with GPU and pinned memory, read and written by block id, byte by byte. Needs a GPU.
+// NIXL between two processes with GPU and pinned memory, read and written by block id, byte by byte. Needs a
+// GPU.
 #include "regions.h"
 #include "side_peer.h"
 #include "stance.h"
@@ -128,8 +129,8 @@ static void registrations_are_laid_out(void) {
     CALL(kvmem_agent_destroy(agent));
 }
 
-/* UCX knows the first of several mappings only: what lies behind the others must arrive all the same, or not be
-   registered. */
+/* UCX knows the first of several mappings only: what lies behind the others must arrive all the same, or not
+   be registered. */
 static void memory_of_several_mappings_arrives_whole_or_is_refused(void) {
     kvmem_agent *agent = agent_open("near");
     span span;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPU copies in flight: the stand-in holds their work back until the test has seen what it came to see, or lets it
-// fail when it is done.
+// GPU copies in flight: the stand-in holds their work back until the test has seen what it came to see, or
+// lets it fail when it is done.
 #include "control.h"
 #include "patience.h"
 #include "sides.h"

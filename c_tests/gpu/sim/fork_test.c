@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA does not live through a fork: in the child every use answers INVALID_STATE and no driver is called, and the
-// parent goes on as if there had been no child.
+// CUDA does not live through a fork: in the child every use answers INVALID_STATE and no driver is called,
+// and the parent goes on as if there had been no child.
 #include "control.h"
 #include "sides.h"
 #include "stance.h"
@@ -30,7 +30,9 @@ static void open_world(void) {
     side_open(&w.adopted, PLACE_ADOPTED, 0, &config, NULL, 3);
     w.engine_memory = engine_allocate(0, MIB);
     const kvmem_transfer_options options = kv_transfer_options(&move);
-    EXPECT_OK(kvmem_transfer_create(w.pinned.model.layout, w.device.model.layout, &options, &w.transfer, ERR));
+    const kvmem_layout *here = w.pinned.model.layout;
+    const kvmem_layout *there = w.device.model.layout;
+    EXPECT_OK(kvmem_transfer_create(here, there, &options, &w.transfer, ERR));
 }
 
 static void close_world(void) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operations. None checks anything: whoever runs them does.
+// The operations. What they answer is for whoever runs them to judge.
 #include "operations.h"
 
 #include "engine.h"
@@ -133,6 +133,83 @@ static kvmem_status have_a_layout_in_pinned_memory(void) {
     return have_a_layout(false);
 }
 
+#define EXTENT (UINT64_C(2) << 20)
+
+static kvmem_elastic_info elastic_info(const kvmem_region *region) {
+    kvmem_elastic_info info = {0};
+    kvmem_region_get_elastic_info(region, &info, NULL);
+    return info;
+}
+
+/* What could not be done has changed nothing. */
+static void check_unchanged(const kvmem_region *region, const kvmem_elastic_info *before) {
+    const kvmem_elastic_info after = elastic_info(region);
+    CHECK_EQ(after.num_committed, before->num_committed);
+    CHECK_EQ(after.generation, before->generation);
+}
+
+static kvmem_status grow(kvmem_region *region, uint64_t first, uint64_t count) {
+    const kvmem_elastic_info before = elastic_info(region);
+    const kvmem_status status = kvmem_region_commit(region, first * EXTENT, count * EXTENT, ERR);
+    if (status != KVMEM_STATUS_OK) {
+        check_unchanged(region, &before);
+    }
+    return status;
+}
+
+static kvmem_status use_elastic(kvmem_region *region) {
+    kvmem_status status = grow(region, 1, 1);
+    if (status == KVMEM_STATUS_OK) {
+        status = grow(region, 0, 4);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_region_decommit(region, 2 * EXTENT, EXTENT, ERR);
+    }
+    return status;
+}
+
+static kvmem_status have_elastic_memory(void) {
+    kvmem_elastic_options options;
+    kvmem_elastic_options_init(&options, sizeof(options));
+    options.size = 4 * EXTENT;
+    options.extent_size = EXTENT;
+    kvmem_region *region = NULL;
+    kvmem_status status = kvmem_region_create_elastic(&options, &region, ERR);
+    if (status == KVMEM_STATUS_OK) {
+        status = use_elastic(region);
+    }
+    kvmem_region_destroy(region);
+    return status;
+}
+
+/* Eight blocks of 1 MiB. */
+static kvmem_status build_elastic(kvmem_layout **layout) {
+    kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    config.num_blocks = 8;
+    config.num_layers = 2;
+    config.page_size = 16;
+    config.inner_dim = 8192;
+    kvmem_elastic_options elastic;
+    kvmem_elastic_options_init(&elastic, sizeof(elastic));
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &config;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.elastic = &elastic;
+    return kvmem_layout_build(&options, layout, ERR);
+}
+
+static kvmem_status resize_a_layout(void) {
+    static const uint64_t sizes[] = {3, 8, 1, 0, 2};
+    kvmem_layout *layout = NULL;
+    kvmem_status status = build_elastic(&layout);
+    for (size_t i = 0; i < NUM(sizes) && status == KVMEM_STATUS_OK; i++) {
+        status = kvmem_layout_resize(layout, sizes[i], ERR);
+    }
+    kvmem_layout_destroy(layout);
+    return status;
+}
+
 static kvmem_status move(const kvmem_layout *source, const kvmem_layout *destination) {
     static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
     const kv_move scattered = {pairs, NUM(pairs), 0, 0, 3};
@@ -186,6 +263,8 @@ const operation operations[] = {
     {"cancelled pinned memory", cancel_pinned_memory, KVMEM_STATUS_CANCELLED},
     {"a layout on a device", have_a_layout_on_a_device, KVMEM_STATUS_OK},
     {"a layout in pinned memory", have_a_layout_in_pinned_memory, KVMEM_STATUS_OK},
+    {"elastic memory", have_elastic_memory, KVMEM_STATUS_OK},
+    {"resizing a layout", resize_a_layout, KVMEM_STATUS_OK},
     {"a copy to a device", copy_to_a_device, KVMEM_STATUS_OK},
     {"a copy from a device", copy_from_a_device, KVMEM_STATUS_OK},
 };

@@ -8,8 +8,8 @@
 
 typedef struct operation {
     const char *name;
-    /* Does everything with the error slot, and answers the first status that is not OK, the library's own objects
-       given back in any case. */
+    /* Does everything with the error slot, and answers the first status that is not OK, the library's own
+       objects given back in any case. */
     kvmem_status (*run)(void);
     kvmem_status expected; /* where nothing is made to fail */
 } operation;

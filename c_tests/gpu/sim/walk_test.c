@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every driver call of every operation fails in turn: nothing leaks, the caller's context stays, the error says what
-// the driver said, and the operation works afterwards.
+// Every driver call of every operation fails in turn: nothing leaks, the caller's context stays, the error
+// says what the driver said, and the operation works afterwards.
 #include "control.h"
 #include "operations.h"
 #include "resources.h"

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elastic memory that an agent knows grows and shrinks, and what has memory is read and written by NIXL. Needs
+// a GPU.
+#include "side_peer.h"
+#include "stance.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const test_role roles[] = {SIDE_PEER_ROLE};
+
+/* Blocks of 1.5 MiB, so that a few of them lie in extents of their own. */
+static kvmem_layout_config block_config(void) {
+    kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    config.page_size = 16;
+    config.inner_dim = 8192;
+    return config;
+}
+
+static kvmem_layout *build_elastic(const kvmem_layout_config *config, kvmem_agent *agent) {
+    kvmem_elastic_options elastic;
+    kvmem_elastic_options_init(&elastic, sizeof(elastic));
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = config;
+    options.agent = agent;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.elastic = &elastic;
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    return layout;
+}
+
+/* A block here holds what the peer's block must hold. */
+static void check_block(const kvmem_layout *layout, uint32_t here, const kv_peer *peer, uint32_t there) {
+    const kvmem_layout_config *config = &peer->model.config;
+    const uint64_t size = kv_piece_size(config);
+    unsigned char *bytes = test_allocate(size);
+    for (uint64_t layer = 0; layer < config->num_layers; layer++) {
+        for (uint64_t outer = 0; outer < config->outer_dim; outer++) {
+            kvmem_block piece;
+            EXPECT_OK(kvmem_layout_get_block(layout, here, layer, outer, &piece, ERR));
+            CHECK_EQ(piece.size, size);
+            read_device(0, bytes, piece.address, size);
+            const uint64_t at = peer->model.starts[0] + kv_offset(config, there, layer, outer);
+            CHECK_BYTES(bytes, peer->model.expected + at, size);
+        }
+    }
+    free(bytes);
+}
+
+static void fetch(const kv_peer *peer, uint32_t there, const kvmem_layout *layout, uint32_t here) {
+    const kvmem_block_pair pair = {there, here};
+    const kv_move move = {&pair, 1, 0, 0, 3};
+    const kvmem_transfer_info info = kv_run(peer->model.layout, layout, &move);
+    CHECK_EQ(info.path, KVMEM_PATH_NIXL_READ);
+    check_block(layout, here, peer, there);
+}
+
+static void blocks_go_where_memory_has_come(void) {
+    const kvmem_layout_config config = block_config();
+    kvmem_agent *agent = agent_open("near");
+    kv_peer peer;
+    side_peer_start(&peer, "far", PLACE_DEVICE, 0, &config, 1);
+    kv_peer_meet(&peer, agent);
+    kvmem_layout *layout = build_elastic(&config, agent);
+    EXPECT_OK(kvmem_layout_resize(layout, 2, ERR));
+    fetch(&peer, 6, layout, 0);
+    fetch(&peer, 5, layout, 1);
+    EXPECT_OK(kvmem_layout_resize(layout, config.num_blocks, ERR));
+    check_block(layout, 0, &peer, 6);
+    fetch(&peer, 4, layout, 6);
+    EXPECT_OK(kvmem_layout_resize(layout, 1, ERR));
+    check_block(layout, 0, &peer, 6);
+    EXPECT_OK(kvmem_layout_resize(layout, config.num_blocks, ERR));
+    fetch(&peer, 3, layout, 6); /* in memory that is new behind the same address */
+    check_block(layout, 0, &peer, 6);
+    kv_peer_check(&peer);
+    CALL(kvmem_layout_destroy(layout));
+    kv_peer_stop(&peer);
+    CALL(kvmem_agent_destroy(agent));
+}
+
+static void blocks_come_from_where_memory_has_come(void) {
+    static const kvmem_block_pair out[] = {{6, 2}};
+    const kv_move move = {out, NUM(out), 0, 0, 3};
+    const kvmem_layout_config config = block_config();
+    kvmem_agent *agent = agent_open("near");
+    kv_peer peer;
+    side_peer_start(&peer, "far", PLACE_PINNED, 0, &config, 1);
+    kv_peer_meet(&peer, agent);
+    kvmem_layout *layout = build_elastic(&config, agent);
+    EXPECT_OK(kvmem_layout_resize(layout, config.num_blocks, ERR));
+    fetch(&peer, 5, layout, 6);
+    const kvmem_transfer_info info = kv_run(layout, peer.model.layout, &move);
+    CHECK_EQ(info.path, KVMEM_PATH_NIXL_WRITE);
+    const uint64_t block = 3 * 2 * kv_piece_size(&config);
+    unsigned char *expected = peer.model.expected + peer.model.starts[0];
+    memcpy(expected + 2 * block, expected + 5 * block, block);
+    kv_peer_check(&peer);
+    CALL(kvmem_layout_destroy(layout));
+    kv_peer_stop(&peer);
+    CALL(kvmem_agent_destroy(agent));
+}
+
+static const test_case cases[] = {
+    CASE(blocks_go_where_memory_has_come),
+    CASE(blocks_come_from_where_memory_has_come),
+};
+GPU_MAIN_WITH_ROLES
