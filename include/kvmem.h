@@ -474,6 +474,7 @@ typedef struct {
     /// The most bytes there may be; rounded up to whole extents. In a layout's options 0: the layout says.
     uint64_t size;
     /// Bytes of an extent, a multiple of the recommended granularity; 0 for 64 MiB. Growth costs by the extent.
+    /// In a layout's options 0: the layout says.
     uint64_t extent_size;
     /// The GPU, as CUDA_VISIBLE_DEVICES orders them.
     int32_t device;

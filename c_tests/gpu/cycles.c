@@ -9,8 +9,11 @@
 
 #include <ctype.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define WARM_UP 20
+/* Each run has a deadline of its own in place of the process's: thousands of cycles take a minute or two. */
+#define DEADLINE_SECONDS 240
 
 static uint32_t num_cycles = 10000;
 
@@ -31,6 +34,7 @@ static void await_as_before(size_t threads_before, uint64_t memory_before) {
 }
 
 void cycles_run(void (*cycle)(place place, uint32_t seed), place place) {
+    alarm(DEADLINE_SECONDS);
     retain_device(0); /* a context takes memory and threads of its own */
     for (uint32_t i = 0; i < WARM_UP; i++) {
         cycle(place, i);

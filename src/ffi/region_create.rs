@@ -133,6 +133,7 @@ pub struct kvmem_elastic_options {
     /// The most bytes there may be; rounded up to whole extents. In a layout's options 0: the layout says.
     pub size: u64,
     /// Bytes of an extent, a multiple of the recommended granularity; 0 for 64 MiB. Growth costs by the extent.
+    /// In a layout's options 0: the layout says.
     pub extent_size: u64,
     /// The GPU, as CUDA_VISIBLE_DEVICES orders them.
     pub device: i32,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elastic memory that an agent knows grows and shrinks, and what has memory is read and written by NIXL. Needs
-// a GPU.
+// Elastic memory that an agent knows grows and shrinks, and what has memory is read and written by NIXL.
+// Needs a GPU.
 #include "side_peer.h"
 #include "stance.h"
 
