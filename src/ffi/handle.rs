@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Handles: what an opaque pointer points at, and what is checked each time one comes in.
 
+use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::guard::{Scope, quiet};
@@ -142,6 +143,14 @@ pub unsafe fn destroy<T: Opaque>(pointer: *mut T) {
         }
     });
 }
+
+/// A word of the caller's for a callback of the caller's.
+pub struct UserData(pub *mut c_void);
+
+// SAFETY: the caller promises that the callback may run on any thread with it.
+unsafe impl Send for UserData {}
+// SAFETY: see above.
+unsafe impl Sync for UserData {}
 
 /// The error for a pointer that must not be NULL.
 #[cold]

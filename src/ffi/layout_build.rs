@@ -8,7 +8,7 @@ use super::error::kvmem_error;
 use super::guard::{Scope, call};
 use super::handle::{Opaque, Out, borrow, borrow_nullable, out};
 use super::layout::kvmem_layout;
-use super::options::{check_flags, init, options, read};
+use super::options::{check_flags, init, not_one_of, options, read};
 use super::region::kvmem_region;
 use super::region_create::{
     device_config, disk_config, elastic_config, kvmem_device_options, kvmem_disk_options,
@@ -347,8 +347,4 @@ where
         value.cloned().map_err(|error| error.context(format!("{name}[{index}] of {count}")))
     };
     items.iter().enumerate().map(value).collect()
-}
-
-fn not_one_of(name: &str, value: u32, values: &str) -> Error {
-    Error::new(Status::InvalidArgument, format!("{name} is {value}, which is no {values} value"))
 }

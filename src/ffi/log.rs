@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::error::kvmem_error;
 use super::guard::call;
+use super::handle::UserData;
 use super::status::kvmem_status;
 use crate::error::ensure;
 use crate::log::{self, Level};
@@ -28,12 +29,6 @@ pub const KVMEM_LOG_TRACE: u32 = 5;
 pub type kvmem_log_callback = Option<
     unsafe extern "C" fn(level: u32, target: *const c_char, message: *const c_char, user_data: *mut c_void),
 >;
-
-struct UserData(*mut c_void);
-// SAFETY: the caller promises that the callback may run on any thread with it.
-unsafe impl Send for UserData {}
-// SAFETY: see above.
-unsafe impl Sync for UserData {}
 
 /// Sets the one log callback of the process, or takes it away.
 ///

@@ -2,7 +2,7 @@
 //! Options structs: how one of another size than ours is read, and what every field may hold.
 
 use super::handle::null;
-use crate::error::{Result, ensure};
+use crate::error::{Error, Result, Status, ensure};
 
 /// More than any options struct will ever have: a larger size is garbage.
 const MOST_BYTES: usize = 4096;
@@ -86,6 +86,12 @@ pub unsafe fn init<T: Options>(pointer: *mut T, size: usize) {
 pub fn check_flags(what: &str, flags: u64, known: u64) -> Result<()> {
     ensure!(flags & !known == 0, InvalidArgument, "{what} has unknown flags {:#x}", flags & !known);
     Ok(())
+}
+
+/// The error for an enum that has a value this library does not know.
+#[cold]
+pub fn not_one_of(name: &str, value: u32, values: &str) -> Error {
+    Error::new(Status::InvalidArgument, format!("{name} is {value}, which is no {values} value"))
 }
 
 #[cfg(test)]

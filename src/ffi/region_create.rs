@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_void};
 
 use super::error::kvmem_error;
 use super::guard::call;
-use super::handle::Out;
+use super::handle::{Out, UserData};
 use super::options::{check_flags, init, options, read};
 use super::region::kvmem_region;
 use super::status::kvmem_status;
@@ -517,12 +517,6 @@ pub(super) fn elastic_config(options: &kvmem_elastic_options) -> Result<ElasticC
     ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
     Ok(ElasticConfig { size: options.size, extent_size: options.extent_size, ordinal: options.device })
 }
-
-struct UserData(*mut c_void);
-// SAFETY: the caller promises that the callback may run on any thread with it.
-unsafe impl Send for UserData {}
-// SAFETY: see above.
-unsafe impl Sync for UserData {}
 
 fn release_once(release: unsafe extern "C" fn(*mut c_void), user_data: UserData) -> Release {
     Box::new(move || {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::error::kvmem_error;
 use super::guard::call;
 use super::handle::{Handle, Out, borrow, destroy, opaque, out};
-use super::options::{check_flags, init, options, read};
+use super::options::{check_flags, init, not_one_of, options, read};
 use super::status::kvmem_status;
 use crate::cuda::vmm::{Access, Granularity, Location, Mapping, Memory, Properties, Range};
-use crate::error::{Error, Result, Status, ensure};
+use crate::error::{Result, ensure};
 
 /// A range of device addresses with nothing behind them until something is mapped.
 ///
@@ -368,8 +368,4 @@ fn properties(options: &kvmem_vmm_options) -> Result<Properties> {
         fabric: has(KVMEM_VMM_FABRIC),
         rdma: has(KVMEM_VMM_RDMA),
     })
-}
-
-fn not_one_of(name: &str, value: u32, values: &str) -> Error {
-    Error::new(Status::InvalidArgument, format!("{name} is {value}, which is no {values} value"))
 }
