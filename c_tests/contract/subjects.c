@@ -110,6 +110,44 @@ static kvmem_status call_agent(const void *options) {
     return status;
 }
 
+/* A region that can be shared, and goes with its share. */
+static kvmem_share *share_of_region(const kvmem_share_options *options, kvmem_status *status) {
+    kvmem_system_options system;
+    kvmem_system_options_init(&system, sizeof(system));
+    system.flags = KVMEM_SYSTEM_SHAREABLE;
+    system.size = 4096;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_system(&system, &region, ERR));
+    kvmem_share *share = POISON;
+    *status = kvmem_share_create_region(region, options, &share, ERR);
+    kvmem_region_destroy(region);
+    return share;
+}
+
+static void fill_share(void *options) {
+    kvmem_share_options_init(options, sizeof(kvmem_share_options));
+}
+
+static kvmem_status call_share(const void *options) {
+    kvmem_status status;
+    kvmem_share_destroy(share_of_region(options, &status));
+    return status;
+}
+
+static void fill_open(void *options) {
+    kvmem_open_options_init(options, sizeof(kvmem_open_options));
+}
+
+static kvmem_status call_open(const void *options) {
+    kvmem_status status;
+    kvmem_share *share = share_of_region(NULL, &status);
+    kvmem_region *region = POISON;
+    status = kvmem_share_open_region(share, options, &region, ERR);
+    kvmem_region_destroy(region);
+    kvmem_share_destroy(share);
+    return status;
+}
+
 static void fill_config(void *options) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     memcpy(options, &config, sizeof(config));
@@ -167,13 +205,15 @@ static kvmem_status call_transfer(const void *options) {
 }
 
 const subject subjects[] = {
-    {"system", sizeof(kvmem_system_options), fill_system, call_system, 7, false},
+    {"system", sizeof(kvmem_system_options), fill_system, call_system, 15, false},
     {"disk", sizeof(kvmem_disk_options), fill_disk, call_disk, 7, false},
-    {"pinned", sizeof(kvmem_pinned_options), fill_pinned, call_pinned, 3, true},
+    {"pinned", sizeof(kvmem_pinned_options), fill_pinned, call_pinned, 7, true},
     {"device", sizeof(kvmem_device_options), fill_device, call_device, 0, true},
     {"elastic", sizeof(kvmem_elastic_options), fill_elastic, call_elastic, 0, true},
     {"vmm", sizeof(kvmem_vmm_options), fill_vmm, call_vmm, 7, true},
     {"adopt", sizeof(kvmem_adopt_options), fill_adopt, call_adopt, 0, false},
+    {"share", sizeof(kvmem_share_options), fill_share, call_share, 1, false},
+    {"open", sizeof(kvmem_open_options), fill_open, call_open, 31, false},
     {"agent", sizeof(kvmem_agent_options), fill_agent, call_agent, 7, false},
     {"config", sizeof(kvmem_layout_config), fill_config, call_config, UINT64_MAX, false},
     {"nested config", sizeof(kvmem_layout_config), fill_config, call_nested_config, UINT64_MAX,

@@ -30,6 +30,7 @@ pub mod registration;
 pub mod layout_build;
 pub mod layout;
 pub mod elastic;
+pub mod share;
 pub mod queue;
 pub mod transfer;
 pub mod vmm;

@@ -41,6 +41,8 @@ pub struct PinnedConfig {
     pub chunk: u64,
     /// Ordinary pages only.
     pub no_huge_pages: bool,
+    /// Other processes can be given it.
+    pub shareable: bool,
 }
 
 /// Page-locked host memory.
@@ -73,6 +75,19 @@ impl PinnedMemory {
             fell_back: false,
         };
         this.pin(config, progress)?;
+        Ok(this)
+    }
+
+    /// Page-locks memory that another process has shared.
+    pub fn lock(memory: SystemMemory, ordinal: i32, writable: bool) -> Result<Self> {
+        ensure!(writable, Unsupported, "memory that may only be read can't be page-locked");
+        let lock = PageLock::new(Context::retain(Device::get(ordinal)?)?);
+        let memory = ManuallyDrop::new(memory);
+        let mut this = Self { lock, memory, ordinal, chunk_size: CHUNK, fell_back: false };
+        let (address, size) = (this.memory.address(), this.memory.size());
+        for offset in (0..size).step_by(CHUNK as usize) {
+            this.lock.add(address + offset, (CHUNK as usize).min(size - offset))?;
+        }
         Ok(this)
     }
 
@@ -200,6 +215,7 @@ fn system_config(config: &PinnedConfig, device: Device) -> SystemConfig {
         huge_pages_required: false,
         numa: bound.or_else(near),
         prefault_threads: 0,
+        shareable: config.shareable,
     }
 }
 
