@@ -101,6 +101,7 @@ void results::add(const row &measured)
 {
     rows_.push_back(row_json(measured));
     tell(measured);
+    write();
 }
 
 void results::write() const
