@@ -14,7 +14,7 @@
 namespace {
 
 using namespace bench;
-using region = std::unique_ptr<kvmem_region, kv::destroyer<kvmem_region_destroy>>;
+using kv::region;
 
 constexpr int device = 0;
 constexpr uint64_t gib = 1 << 30;

@@ -33,9 +33,15 @@ void points::measure(const std::string &point, const std::function<void()> &work
     std::fflush(stdout);
 }
 
+void points::skip(const std::string &point, const std::string &why) const
+{
+    std::printf("[%5.1f s] %s: not measured, %s\n", seconds(), point.c_str(), why.c_str());
+}
+
 void points::finish() const
 {
-    std::printf("%d points measured, %d failed, %d left out, in %.1f s\n", measured_, failed_, late_, seconds());
+    std::printf("%d points measured, %d failed, %d left out, in %.1f s\n", measured_, failed_, late_,
+                seconds());
     if (failed_ + late_ > 0)
         throw std::runtime_error(std::to_string(failed_ + late_) + " points have no rows");
 }

@@ -16,6 +16,9 @@ class points {
     // Tells the point and measures it; tells why where that fails, or where its time is over.
     void measure(const std::string &point, const std::function<void()> &work);
 
+    // Tells a point that is not to be measured.
+    void skip(const std::string &point, const std::string &why) const;
+
     // Throws what was left out, if anything was. A bench calls it last.
     void finish() const;
 
