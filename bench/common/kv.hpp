@@ -96,18 +96,16 @@ inline transfer make_transfer(const layout &source, const layout &destination, c
 }
 
 // What moved it: the engine's name.
-inline std::string path_of(const kvmem_transfer *moved)
+inline std::string path_of(const transfer &moved)
 {
     kvmem_transfer_info info{};
-    call(kvmem_transfer_get_info, moved, &info);
+    call(kvmem_transfer_get_info, moved.get(), &info);
     return kvmem_path_name(info.path);
 }
 
 inline void submit(const transfer &moved) { call(kvmem_transfer_submit, moved.get()); }
 
-inline void wait(const kvmem_transfer *moved) { call(kvmem_transfer_wait, moved, uint64_t{30'000'000'000}); }
-
-inline void wait(const transfer &moved) { wait(moved.get()); }
+inline void wait(const transfer &moved) { call(kvmem_transfer_wait, moved.get(), uint64_t{30'000'000'000}); }
 
 inline void submit_and_wait(const transfer &moved)
 {

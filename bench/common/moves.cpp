@@ -4,9 +4,9 @@
 
 #include "common/clock.hpp"
 
-#include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <stdexcept>
 
 namespace bench {
 namespace {
@@ -80,13 +80,6 @@ samples ceiling_of(uint64_t bytes, const std::vector<move_way> &ways, const std:
 }
 
 } // namespace
-
-move_way prepared(const std::string &name, kv::transfer transfer)
-{
-    const std::shared_ptr<kvmem_transfer> shared(std::move(transfer));
-    return {role::ours, name, [shared] { kv::call(kvmem_transfer_submit, shared.get()); },
-            [shared] { kv::wait(shared.get()); }, [shared] { return kv::path_of(shared.get()); }};
-}
 
 std::vector<move_times> alternate_moves(int rounds, const checked_move &moved, const std::vector<move_way> &ways)
 {

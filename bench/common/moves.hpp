@@ -2,7 +2,6 @@
 // Ways to move the same bytes, taking turns, each turn into wiped memory and checked.
 #pragma once
 
-#include "common/kv.hpp"
 #include "common/results.hpp"
 
 #include <cstdint>
@@ -38,9 +37,6 @@ struct checked_move {
     std::function<void()> wipe;
     std::function<void()> verify;
 };
-
-// A prepared transfer that is submitted again and again.
-move_way prepared(const std::string &name, kv::transfer transfer);
 
 // One turn is not counted. A way that fails is told and drops out; with no way of ours left that is thrown.
 std::vector<move_times> alternate_moves(int rounds, const checked_move &moved, const std::vector<move_way> &ways);

@@ -5,7 +5,7 @@
 #include "common/block_ids.hpp"
 #include "common/moves.hpp"
 #include "common/side.hpp"
-#include "reference/copies.hpp"
+#include "common/ways.hpp"
 
 #include <algorithm>
 
@@ -66,24 +66,12 @@ kv::pairs pairs_of(const scattered_case &measured, const grid_point &point)
     return pairs;
 }
 
-std::vector<move_way> ways_of(const scattered_case &measured, const side &from, const side &to,
-                              const kv::pairs &pairs, cuda::copy_list &list, uint64_t bytes,
-                              const cuda::own_stream &stream)
+std::vector<move_way> ways_of(const move_of &moved, uint64_t bytes)
 {
-    const auto wait = [&stream] { stream.wait(); };
-    std::vector<move_way> ways;
-    ways.push_back(prepared("default", kv::make_transfer(from.layout(), to.layout(), pairs)));
-    // The source stays as it is, so that the driver may read it in any order.
-    const cuda::batch_hints hints = {measured.from.where() == place::host, false};
-    if (cuda::has_batch())
-        ways.push_back({role::reference, "cuMemcpyBatchAsync",
-                        [&list, hints, &stream] { cuda::copy_batch(list, hints, stream); }, wait, {}});
-    ways.push_back(
-        {role::reference, "cuMemcpyAsync, a loop", [&list, &stream] { cuda::copy_each(list, stream); }, wait, {}});
-    ways.push_back({role::ceiling, "one large copy",
-                    [&to, &from, bytes, &stream] { cuda::copy_whole(to.base(), from.base(), bytes, stream); },
-                    wait,
-                    {}});
+    std::vector<move_way> ways = driver_batch(moved);
+    ways.insert(ways.begin(), prepared(moved));
+    ways.push_back(driver_loop(moved));
+    ways.push_back(one_large_copy(moved, bytes));
     return ways;
 }
 
@@ -94,9 +82,7 @@ void measure_point(const options &chosen, const scattered_case &measured, const 
     const side to(measured.to, measured.mirror, config);
     from.fill();
     const kv::pairs pairs = pairs_of(measured, point);
-    cuda::copy_list list = stretches(from, to, pairs);
-    const cuda::own_stream stream;
-    const std::vector<move_way> ways = ways_of(measured, from, to, pairs, list, point.bytes(), stream);
+    const std::vector<move_way> ways = ways_of({from, to, pairs}, point.bytes());
     const checked_move moved = {point.bytes(), [&] { to.wipe(pairs); }, [&] { to.verify(pairs); }};
     const std::vector<move_times> times = alternate_moves(chosen.rounds(rounds_for(point.bytes())), moved, ways);
     parameters all = measured.parameters;
