@@ -13,7 +13,7 @@ void *open_first_match(const std::string &pattern)
     void *library = nullptr;
     if (glob(pattern.c_str(), 0, nullptr, &found) == 0)
         for (size_t index = 0; index < found.gl_pathc && library == nullptr; ++index)
-            library = dlopen(found.gl_pathv[index], RTLD_NOW | RTLD_GLOBAL);
+            library = dlopen(found.gl_pathv[index], RTLD_NOW | RTLD_LOCAL);
     globfree(&found);
     return library;
 }
@@ -26,7 +26,7 @@ void *open_toolkit(std::initializer_list<const char *> names)
                              "/usr/local/lib/python3*/*-packages/nvidia/*/lib/",
                              "/usr/lib/python3*/*-packages/nvidia/*/lib/"};
     for (const char *name : names) {
-        if (void *library = dlopen(name, RTLD_NOW | RTLD_GLOBAL))
+        if (void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL))
             return library;
         for (const char *folder : folders)
             if (void *library = open_first_match(std::string(folder) + name))
