@@ -28,7 +28,10 @@ main() {
 usage() {
     cat <<END
 ./run test [NAME...]    run the tests, or those named: $(names tests | xargs)
-./run bench [--quick]   measure, and write results.json to \$OUT, else to ./results
+./run bench [NAME...] [OPTION...]
+                        measure, and write results.json to \$OUT, else to ./results: all, or those named of
+                        $(names bench | xargs)
+                        with --quick only to see that it works; with --seconds N each takes about N at most
 ./run demo [OPTION...]  prefill and decode on every tier, or as the options say (--help lists them)
 END
     exit 2
@@ -84,17 +87,30 @@ run_test() {
     return 1
 }
 
+# One that fails has written the rows it has, and does not keep the others from running.
 run_benches() {
-    local name files=()
+    local chosen=() files=() failed=() name
     cat "$here/about"
     mkdir -p "$out"
-    for name in $(names bench); do
-        "$here/bench/$name" --output "$out/$name.json" "$@"
-        files+=("$out/$name.json")
+    while [[ ${1:-} && $1 != -* ]]; do
+        chosen+=("$1")
+        shift
     done
-    join_lists "${files[@]}" >"$out/results.json"
-    rm "${files[@]}"
-    echo "rows in $out/results.json"
+    # shellcheck disable=SC2207
+    ((${#chosen[@]})) || chosen=($(names bench))
+    for name in "${chosen[@]}"; do
+        echo "-- $name"
+        rm -f "$out/$name.json"
+        "$here/bench/$name" --output "$out/$name.json" "$@" || failed+=("$name")
+        [[ ! -e $out/$name.json ]] || files+=("$out/$name.json")
+    done
+    if ((${#files[@]})); then
+        join_lists "${files[@]}" >"$out/results.json"
+        rm "${files[@]}"
+        echo "rows in $out/results.json"
+    fi
+    ((${#failed[@]} == 0)) || echo "failed: ${failed[*]}"
+    ((${#failed[@]} == 0))
 }
 
 # One JSON list of several, each of which has its brackets on lines of their own.
