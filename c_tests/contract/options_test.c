@@ -38,6 +38,7 @@ static void init_states_the_size_and_nothing_else(void) {
         kvmem_elastic_options elastic;
         kvmem_vmm_options vmm;
         kvmem_adopt_options adopt;
+        kvmem_ipc_options ipc;
         kvmem_agent_options agent;
         kvmem_layout_config config;
         kvmem_layout_options layout;
@@ -59,6 +60,7 @@ static void init_states_the_size_and_nothing_else(void) {
     CHECK_INIT(kvmem_elastic_options_init, elastic);
     CHECK_INIT(kvmem_vmm_options_init, vmm);
     CHECK_INIT(kvmem_adopt_options_init, adopt);
+    CHECK_INIT(kvmem_ipc_options_init, ipc);
     CHECK_INIT(kvmem_agent_options_init, agent);
     CHECK_INIT(kvmem_layout_config_init, config);
     CHECK_INIT(kvmem_layout_options_init, layout);
@@ -192,6 +194,7 @@ static void reserved_fields_are_zero(void) {
         {"pinned", "reserved", offsetof(kvmem_pinned_options, reserved)},
         {"device", "reserved", offsetof(kvmem_device_options, reserved)},
         {"elastic", "reserved", offsetof(kvmem_elastic_options, reserved)},
+        {"ipc", "reserved", offsetof(kvmem_ipc_options, reserved)},
     };
     for (size_t i = 0; i < NUM(reserved); i++) {
         refuse_value(&reserved[i], 1);

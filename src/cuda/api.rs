@@ -9,6 +9,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdeviceptr, CUstream, CUuuid};
 
+use super::ipc::RawIpcHandle;
 use super::vmm::{RawAccess, RawLocation, RawProperties};
 use crate::error::{Result, ensure};
 
@@ -85,6 +86,13 @@ functions! {
     fn mem_set_access = "cuMemSetAccess"(CUdeviceptr, usize, *const RawAccess, usize);
     fn mem_get_access = "cuMemGetAccess"(*mut u64, *const RawLocation, CUdeviceptr);
     fn mem_export = "cuMemExportToShareableHandle"(*mut c_void, u64, c_uint, u64);
+    fn mem_import = "cuMemImportFromShareableHandle"(*mut u64, *mut c_void, c_uint);
+    fn mem_get_properties = "cuMemGetAllocationPropertiesFromHandle"(*mut RawProperties, u64);
+    fn mem_retain = "cuMemRetainAllocationHandle"(*mut u64, *mut c_void);
+
+    fn ipc_get_mem_handle = "cuIpcGetMemHandle"(*mut RawIpcHandle, CUdeviceptr);
+    fn ipc_open_mem_handle = "cuIpcOpenMemHandle_v2"(*mut CUdeviceptr, RawIpcHandle, c_uint);
+    fn ipc_close_mem_handle = "cuIpcCloseMemHandle"(CUdeviceptr);
 
     fn stream_create = "cuStreamCreate"(*mut CUstream, c_uint);
     fn stream_destroy = "cuStreamDestroy_v2"(CUstream);

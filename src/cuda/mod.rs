@@ -6,6 +6,7 @@ pub mod context;
 pub mod device;
 pub mod driver;
 pub mod host;
+pub mod ipc;
 pub mod memory;
 mod stream;
 pub mod vmm;

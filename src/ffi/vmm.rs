@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The CUDA driver's virtual memory management, step by step, for engines that do it themselves.
 
-use std::os::fd::IntoRawFd;
 use std::sync::Arc;
 
 use super::error::kvmem_error;
@@ -199,28 +198,6 @@ pub unsafe extern "C" fn kvmem_vmm_memory_create(
     };
     // SAFETY: NULL or writable, by contract.
     unsafe { call(error, body) }
-}
-
-/// Exports memory as a file descriptor, close-on-exec. While one is open anywhere the memory stays.
-///
-/// @param memory memory created with KVMEM_VMM_POSIX_FD
-/// @param fd gets a descriptor the caller closes
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_STATE for memory created without the flag; KVMEM_STATUS_CUDA
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_vmm_memory_export_fd(
-    memory: *const kvmem_vmm_memory,
-    fd: *mut i32,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let fd = out(fd, "fd")?;
-            fd.write(borrow(scope, memory)?.export_fd()?.into_raw_fd());
-            Ok(())
-        })
-    }
 }
 
 /// Gives up memory. It goes when it is mapped nowhere and no descriptor of it is open.

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 
 pub use adopted::{AdoptedMemory, Release};
-pub use device::{DeviceConfig, DeviceMemory};
+pub use device::{DeviceConfig, DeviceMemory, IpcConfig};
 pub use disk::{DirectIo, DiskConfig, DiskFile};
 pub use elastic::{ElasticConfig, ElasticMemory, granularity as extent_granularity};
 pub use extents::ExtentHold;
