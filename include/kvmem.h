@@ -1868,7 +1868,8 @@ void kvmem_vmm_memory_destroy(kvmem_vmm_memory *memory);
 /// @param memory what
 /// @param mapping gets the mapping; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for an offset that is no multiple;
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for an offset that is no multiple, and for memory that was
+///         imported with another size than it has;
 ///         KVMEM_STATUS_OUT_OF_RANGE when it does not fit; KVMEM_STATUS_ALREADY_EXISTS where something is mapped;
 ///         KVMEM_STATUS_CUDA
 kvmem_status kvmem_vmm_mapping_create(kvmem_vmm_range *range,

@@ -20,6 +20,7 @@ main() {
     test) run_tests "$@" ;;
     bench) run_benches "$@" ;;
     demo) run_demo "$@" ;;
+    clients) run_clients "$@" ;;
     *) usage ;;
     esac
 }
@@ -29,6 +30,9 @@ usage() {
 ./run test [NAME...]    run the tests, or those named: $(names tests | xargs)
 ./run bench [--quick]   measure, and write results.json to \$OUT, else to ./results
 ./run demo [OPTION...]  prefill and decode on every tier, or as the options say (--help lists them)
+./run clients [NAME...] have programs that were not made for kvmem share memory with it, or those named:
+                        $(client_names | xargs); the last two need CuPy, or CuPy and PyTorch
+                        with Python (\$PYTHON, else python3)
 END
     exit 2
 }
@@ -60,6 +64,22 @@ run_test() {
     echo "FAILED  $1  $why"
     echo "        ${printed//$'\n'/$'\n'        }"
     return 1
+}
+
+client_names() { printf '%s\n' driver cupy torch; }
+
+# A line a check, from each client; then how many of them passed in all.
+run_clients() {
+    local name failed=()
+    cat "$here/about"
+    # shellcheck disable=SC2046
+    (($#)) || set -- $(client_names)
+    for name in "$@"; do
+        PYTHONDONTWRITEBYTECODE=1 timeout --kill-after=10 "$deadline" "${PYTHON:-python3}" \
+            "$here/clients/${name}_client.py" "$here/clients/kvmem_side" </dev/null 2>&1 || failed+=("$name")
+    done
+    echo "$(($# - ${#failed[@]})) of $# clients passed${failed[*]:+; failed: ${failed[*]}}"
+    ((!${#failed[@]}))
 }
 
 run_benches() {
