@@ -116,7 +116,7 @@
 /// It is a part of another region.
 #define KVMEM_ORIGIN_VIEW 3
 
-/// Another process has shared it.
+/// It is another process's.
 #define KVMEM_ORIGIN_IMPORTED 4
 
 /// Disk: I/O bypasses the page cache.
@@ -316,6 +316,9 @@
 
 /// Read and write.
 #define KVMEM_ACCESS_READ_WRITE 3
+
+/// A device of imported memory that is not compared.
+#define KVMEM_VMM_ANY_DEVICE -1
 
 /// A NIXL agent, driven by one thread of its own. Registrations, layouts and transfers hold it.
 ///
@@ -592,6 +595,46 @@ typedef struct {
     /// Handed to release.
     void *user_data;
 } kvmem_adopt_options;
+
+/// What another process must be told to open memory of this one's.
+typedef struct {
+    /// The driver's handle. It names the whole allocation, and whoever has it reaches all of that.
+    uint8_t handle[64];
+    /// The GPU's UUID: kvmem_cuda_find_device tells its ordinal in the other process.
+    uint8_t uuid[16];
+    /// Where the allocation begins in this process.
+    uint64_t base;
+    /// Bytes of the allocation.
+    uint64_t base_size;
+    /// Where in the allocation the address lies that was exported.
+    uint64_t offset;
+    /// The driver's number for the allocation in this process, which it never uses again.
+    uint64_t buffer_id;
+} kvmem_ipc_handle;
+
+/// Memory of another process's to open.
+typedef struct {
+    /// sizeof(kvmem_ipc_options)
+    size_t struct_size;
+    /// Must be 0.
+    uint64_t flags;
+    /// The driver's handle.
+    uint8_t handle[64];
+    /// Where in the allocation the region begins.
+    uint64_t offset;
+    /// Bytes of the region, at least 1.
+    uint64_t size;
+    /// Bytes of the allocation as its process has them, to notice a handle that names another one by now; 0: not
+    /// compared.
+    uint64_t base_size;
+    /// The number of the allocation in its process, to notice a handle that is open here and named another one then;
+    /// 0: not compared.
+    uint64_t buffer_id;
+    /// The GPU the memory lies on, as CUDA_VISIBLE_DEVICES orders them here.
+    int32_t device;
+    /// Must be 0.
+    uint32_t reserved;
+} kvmem_ipc_options;
 
 /// How an agent runs. All zeroes but struct_size is the default.
 typedef struct {
@@ -911,6 +954,12 @@ typedef struct {
     int32_t id;
 } kvmem_vmm_options;
 
+/// What another process on the same fabric imports.
+typedef struct {
+    /// The driver's handle.
+    uint8_t bytes[64];
+} kvmem_fabric_handle;
+
 /// It worked.
 #define KVMEM_STATUS_OK 0
 
@@ -1089,6 +1138,17 @@ kvmem_status kvmem_cuda_get_info(kvmem_cuda_info *info,
 kvmem_status kvmem_cuda_get_device_info(int32_t device,
                                         kvmem_cuda_device_info *info,
                                         kvmem_error **error);
+
+/// Finds a GPU by its UUID: ordinals differ between processes, as CUDA_VISIBLE_DEVICES orders them in each.
+///
+/// @param uuid 16 bytes, as kvmem_cuda_get_device_info gives them
+/// @param device gets its ordinal here
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_NOT_FOUND for a GPU that this process may not
+///         use; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer; KVMEM_STATUS_CUDA
+kvmem_status kvmem_cuda_find_device(const uint8_t *uuid,
+                                    int32_t *device,
+                                    kvmem_error **error);
 
 /// Tells whether one GPU can map memory of another.
 ///
@@ -1328,6 +1388,43 @@ kvmem_status kvmem_region_adopt_device(const kvmem_adopt_options *options,
                                        int32_t device,
                                        kvmem_region **region,
                                        kvmem_error **error);
+
+/// Gets the handle by which another process opens memory of a GPU. The memory must stay allocated as long as it is open
+/// there, and what is written must be done before it is read there: a handle carries neither.
+///
+/// @param address any byte of memory that cuMemAlloc gave, such as the address of a device region or of a tensor
+/// @param handle gets the handle
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for what is no GPU memory of
+///         this process; KVMEM_STATUS_UNSUPPORTED for memory that was mapped apart, of a pool, or of another process;
+///         KVMEM_STATUS_CUDA
+kvmem_status kvmem_ipc_export(uint64_t address,
+                              kvmem_ipc_handle *handle,
+                              kvmem_error **error);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_ipc_options_init(kvmem_ipc_options *options, size_t struct_size);
+
+/// Opens GPU memory of another process's as a region. A handle that is open already is not opened again: the regions
+/// share one mapping, which is closed with the last of them. The memory stays readable here when its process ends.
+///
+/// The driver uses a handle's bytes again once the memory is freed: a stale handle opens whatever came after it. Sizes
+/// are checked against what the driver has mapped; base_size and buffer_id notice more.
+///
+/// @param options what to open
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there,
+///         and for a part that ends past the allocation; KVMEM_STATUS_INVALID_ARGUMENT for a handle that names nothing
+///         that can be opened, that is of this very process, or of memory of another GPU; KVMEM_STATUS_NOT_FOUND for
+///         memory of a GPU that this process may not use; KVMEM_STATUS_STALE when base_size or buffer_id says so;
+///         KVMEM_STATUS_CUDA
+kvmem_status kvmem_region_open_ipc(const kvmem_ipc_options *options,
+                                   kvmem_region **region,
+                                   kvmem_error **error);
 
 /// Fills options with defaults.
 ///
@@ -2037,14 +2134,6 @@ kvmem_status kvmem_vmm_memory_create(const kvmem_vmm_options *options,
                                      kvmem_vmm_memory **memory,
                                      kvmem_error **error);
 
-/// Exports memory as a file descriptor, close-on-exec. While one is open anywhere the memory stays.
-///
-/// @param memory memory created with KVMEM_VMM_POSIX_FD
-/// @param fd gets a descriptor the caller closes
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_STATE for memory created without the flag; KVMEM_STATUS_CUDA
-kvmem_status kvmem_vmm_memory_export_fd(const kvmem_vmm_memory *memory, int32_t *fd, kvmem_error **error);
-
 /// Gives up memory. It goes when it is mapped nowhere and no descriptor of it is open.
 ///
 /// @param memory memory, used by nobody through this handle any more; NULL does nothing
@@ -2057,7 +2146,8 @@ void kvmem_vmm_memory_destroy(kvmem_vmm_memory *memory);
 /// @param memory what
 /// @param mapping gets the mapping; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for an offset that is no multiple;
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for an offset that is no multiple, and for memory that was
+///         imported with another size than it has;
 ///         KVMEM_STATUS_OUT_OF_RANGE when it does not fit; KVMEM_STATUS_ALREADY_EXISTS where something is mapped;
 ///         KVMEM_STATUS_CUDA
 kvmem_status kvmem_vmm_mapping_create(kvmem_vmm_range *range,
@@ -2108,6 +2198,75 @@ kvmem_status kvmem_vmm_mapping_get_span(const kvmem_vmm_mapping *mapping,
 ///
 /// @param mapping a mapping, used by nobody through this handle any more; NULL does nothing
 void kvmem_vmm_mapping_destroy(kvmem_vmm_mapping *mapping);
+
+/// Exports memory as a file descriptor, close-on-exec. While one is open anywhere the memory stays.
+///
+/// @param memory memory created with KVMEM_VMM_POSIX_FD
+/// @param fd gets a descriptor the caller closes
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_STATE for memory created without the flag; KVMEM_STATUS_UNSUPPORTED
+///         for memory that was imported; KVMEM_STATUS_CUDA
+kvmem_status kvmem_vmm_memory_export_fd(const kvmem_vmm_memory *memory,
+                                        int32_t *fd,
+                                        kvmem_error **error);
+
+/// Exports memory as a fabric handle, which processes on other machines of the fabric can import too.
+///
+/// @param memory memory created with KVMEM_VMM_FABRIC
+/// @param handle gets the handle
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_STATE for memory created without the flag; KVMEM_STATUS_UNSUPPORTED
+///         for memory that was imported; KVMEM_STATUS_CUDA
+kvmem_status kvmem_vmm_memory_export_fabric(const kvmem_vmm_memory *memory,
+                                            kvmem_fabric_handle *handle,
+                                            kvmem_error **error);
+
+/// Imports memory from a file descriptor that somebody exported. It is mapped like memory created here, but can't be
+/// exported again.
+///
+/// @param fd the descriptor; it stays the caller's, who may close it once this returns
+/// @param size bytes of all of the memory, as its exporter says. The driver does not tell: a wrong size is refused by
+///             kvmem_vmm_mapping_create
+/// @param device the GPU the memory lies on, as CUDA_VISIBLE_DEVICES orders them here: compared with what the driver
+///               says; KVMEM_VMM_ANY_DEVICE for any, and for memory of the host
+/// @param memory gets the memory; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for a descriptor that is not
+///         open or no memory of the driver's, for memory of another GPU, and for a size that is no multiple of the
+///         granularity; KVMEM_STATUS_NOT_FOUND for memory of a GPU that this process may not use; KVMEM_STATUS_CUDA
+kvmem_status kvmem_vmm_memory_import_fd(int32_t fd,
+                                        uint64_t size,
+                                        int32_t device,
+                                        kvmem_vmm_memory **memory,
+                                        kvmem_error **error);
+
+/// Imports memory from a fabric handle that somebody exported. It is mapped like memory created here, but can't be
+/// exported again.
+///
+/// @param handle the handle
+/// @param size bytes of all of the memory, as for kvmem_vmm_memory_import_fd
+/// @param device the GPU the memory lies on, as for kvmem_vmm_memory_import_fd
+/// @param memory gets the memory; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_UNSUPPORTED where fabric handles don't work;
+///         KVMEM_STATUS_INVALID_ARGUMENT as for kvmem_vmm_memory_import_fd; KVMEM_STATUS_CUDA
+kvmem_status kvmem_vmm_memory_import_fabric(const kvmem_fabric_handle *handle,
+                                            uint64_t size,
+                                            int32_t device,
+                                            kvmem_vmm_memory **memory,
+                                            kvmem_error **error);
+
+/// Takes hold of memory that somebody else in this process has mapped, such as an engine: it stays when they let go,
+/// and is exported as it was created.
+///
+/// @param address any byte of the mapping
+/// @param memory gets the memory; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT where no memory that was
+///         created and mapped apart lies; KVMEM_STATUS_CUDA
+kvmem_status kvmem_vmm_memory_retain(uint64_t address,
+                                     kvmem_vmm_memory **memory,
+                                     kvmem_error **error);
 
 #ifdef __cplusplus
 }  // extern "C"

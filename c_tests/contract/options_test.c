@@ -40,6 +40,7 @@ static void init_states_the_size_and_nothing_else(void) {
         kvmem_share_options share;
         kvmem_open_options open;
         kvmem_adopt_options adopt;
+        kvmem_ipc_options ipc;
         kvmem_agent_options agent;
         kvmem_layout_config config;
         kvmem_layout_options layout;
@@ -63,6 +64,7 @@ static void init_states_the_size_and_nothing_else(void) {
     CHECK_INIT(kvmem_share_options_init, share);
     CHECK_INIT(kvmem_open_options_init, open);
     CHECK_INIT(kvmem_adopt_options_init, adopt);
+    CHECK_INIT(kvmem_ipc_options_init, ipc);
     CHECK_INIT(kvmem_agent_options_init, agent);
     CHECK_INIT(kvmem_layout_config_init, config);
     CHECK_INIT(kvmem_layout_options_init, layout);
@@ -199,6 +201,7 @@ static void reserved_fields_are_zero(void) {
         {"elastic", "reserved", offsetof(kvmem_elastic_options, reserved)},
         {"share", "reserved", offsetof(kvmem_share_options, reserved)},
         {"open", "reserved", offsetof(kvmem_open_options, reserved)},
+        {"ipc", "reserved", offsetof(kvmem_ipc_options, reserved)},
     };
     for (size_t i = 0; i < NUM(reserved); i++) {
         refuse_value(&reserved[i], 1);

@@ -39,7 +39,7 @@ pub const KVMEM_ORIGIN_ALLOCATED: u32 = 1;
 pub const KVMEM_ORIGIN_ADOPTED: u32 = 2;
 /// It is a part of another region.
 pub const KVMEM_ORIGIN_VIEW: u32 = 3;
-/// Another process has shared it.
+/// It is another process's.
 pub const KVMEM_ORIGIN_IMPORTED: u32 = 4;
 
 /// Makes a part of a region a region of its own. It keeps its parent.
@@ -303,11 +303,11 @@ fn describe(region: &Region) -> kvmem_region_info {
             info.device_id = memory.ordinal();
         }
         Backing::Elastic(memory) => info.page_size = memory.extent_size(),
-        Backing::Device(memory) => {
-            if let DeviceMemory::Adopted(_) = **memory {
-                info.origin = KVMEM_ORIGIN_ADOPTED;
-            }
-        }
+        Backing::Device(memory) => match **memory {
+            DeviceMemory::Owned(_) => {}
+            DeviceMemory::Adopted(_) => info.origin = KVMEM_ORIGIN_ADOPTED,
+            DeviceMemory::Imported(_) => info.origin = KVMEM_ORIGIN_IMPORTED,
+        },
         Backing::Disk(file) => {
             info.flags |= if file.is_direct() { KVMEM_REGION_DIRECT_IO } else { 0 };
             info.flags |= if file.is_preallocated() { KVMEM_REGION_PREALLOCATED } else { 0 };

@@ -6,12 +6,12 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::{FileType, fstat, readlink};
 
 use crate::cuda::driver::{INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, answered};
-use crate::error::{Error, Status};
+use crate::error::{Cause, Error, Status};
 
 /// The driver's refusal, with what the descriptor is. Drivers answer an unknown error for what is no memory of theirs,
 /// and for much else: it counts as the caller's mistake where the descriptor is plainly something else.
 pub fn explain(fd: BorrowedFd<'_>, error: Error) -> Error {
-    if error.status() == Status::OutOfMemory {
+    if error.status() == Status::OutOfMemory || !matches!(error.cause(), Some(Cause::Cuda(..))) {
         return error;
     }
     let (what, is_foreign) = describe(fd);
