@@ -89,6 +89,9 @@
 /// Host memory of a NUMA node can be created and mapped apart.
 #define KVMEM_CUDA_HOST_NUMA_VMM 64
 
+/// The driver takes many copies in one call.
+#define KVMEM_CUDA_BATCH_COPIES 128
+
 /// Host memory.
 #define KVMEM_TIER_SYSTEM 1
 
@@ -358,10 +361,22 @@ typedef struct {
     uint64_t total_memory;
     /// KVMEM_CUDA_* flags.
     uint64_t capabilities;
+    /// Bytes that sizes and offsets of VMM memory must be multiples of; 0 without KVMEM_CUDA_VMM. For memory that stays
+    /// in the process; kvmem_vmm_get_granularity answers for any other.
+    uint64_t minimum_granularity;
+    /// Bytes that they should be multiples of; 0 without KVMEM_CUDA_VMM.
+    uint64_t recommended_granularity;
+    /// GPUs whose memory this one can map, a bit for each: bit i is GPU i, its own is set. GPUs from 64 on have none;
+    /// kvmem_cuda_can_access answers for them.
+    uint64_t can_access;
+    /// Its compute capability, the major number: 9 of 9.0.
+    uint32_t compute_capability_major;
+    /// The minor number.
+    uint32_t compute_capability_minor;
+    /// Multiprocessors it has.
+    uint32_t multiprocessors;
     /// The NUMA node it hangs on; -1 where the driver does not know.
     int32_t numa_node;
-    /// 0.
-    uint32_t reserved;
 } kvmem_cuda_device_info;
 
 /// What a region is.
