@@ -16,7 +16,7 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 KERNELS = os.path.join(ROOT, "src", "cuda", "kernels")
 LIBRARY = os.path.join(ROOT, "build", "nvrtc", "nvidia", "cuda_nvrtc", "lib", "libnvrtc.so.12")
-OPTIONS = [b"--gpu-architecture=compute_75", b"--std=c++17"]
+OPTIONS = [b"--gpu-architecture=compute_75", b"--std=c++03"]
 
 
 def load():

@@ -14,30 +14,56 @@ typedef unsigned long long address;
 /* Runs that a CTA has at hand; one word of the next ones is on its way to each thread meanwhile. */
 #define RUNS 128u
 #define RUN_WORDS 3u
+/* CTAs that fit a multiprocessor together: more loads under way than memory asks for. */
+#define CTAS_TOGETHER 2
 
 static __device__ __forceinline__ unsigned smaller(unsigned a, unsigned b) {
     return a < b ? a : b;
 }
 
-/* `count` words by one warp. */
+/* `count` words by one warp; all loads of a full round are under way before its first store. */
 template <typename word>
 static __device__ __forceinline__ void copy_words(address to, address from, unsigned count) {
-    const word *source = reinterpret_cast<const word *>(from);
-    word *destination = reinterpret_cast<word *>(to);
-    for (unsigned first = threadIdx.x % WARP; first < count; first += WARP * IN_FLIGHT) {
+    const unsigned lane = threadIdx.x % WARP;
+    const word *source = reinterpret_cast<const word *>(from) + lane;
+    word *destination = reinterpret_cast<word *>(to) + lane;
+    unsigned done = 0;
+#pragma unroll 1
+    for (; done + WARP * IN_FLIGHT <= count; done += WARP * IN_FLIGHT) {
         word held[IN_FLIGHT];
 #pragma unroll
         for (unsigned i = 0; i < IN_FLIGHT; i++) {
-            if (first + i * WARP < count) {
-                held[i] = __ldcs(source + first + i * WARP);
-            }
+            held[i] = __ldcs(source + done + i * WARP);
         }
 #pragma unroll
         for (unsigned i = 0; i < IN_FLIGHT; i++) {
-            if (first + i * WARP < count) {
-                __stcs(destination + first + i * WARP, held[i]);
+            __stcs(destination + done + i * WARP, held[i]);
+        }
+    }
+    /* The rest in half rounds, which may be partly empty. */
+#pragma unroll 1
+    for (; done < count; done += WARP * (IN_FLIGHT / 2)) {
+        word held[IN_FLIGHT / 2];
+#pragma unroll
+        for (unsigned i = 0; i < IN_FLIGHT / 2; i++) {
+            if (done + i * WARP + lane < count) {
+                held[i] = __ldcs(source + done + i * WARP);
             }
         }
+#pragma unroll
+        for (unsigned i = 0; i < IN_FLIGHT / 2; i++) {
+            if (done + i * WARP + lane < count) {
+                __stcs(destination + done + i * WARP, held[i]);
+            }
+        }
+    }
+}
+
+/* Fewer bytes than a warp has threads. */
+static __device__ __forceinline__ void copy_few(address to, address from, unsigned count) {
+    const unsigned lane = threadIdx.x % WARP;
+    if (lane < count) {
+        reinterpret_cast<unsigned char *>(to)[lane] = reinterpret_cast<const unsigned char *>(from)[lane];
     }
 }
 
@@ -47,16 +73,15 @@ static __device__ __forceinline__ void copy_in_words(address to, address from, u
     const unsigned head = smaller((unsigned)(0 - to) % sizeof(word), size);
     const unsigned words = (size - head) / sizeof(word);
     const unsigned tail = head + words * (unsigned)sizeof(word);
-    copy_words<unsigned char>(to, from, head);
+    copy_few(to, from, head);
     copy_words<word>(to + head, from + head, words);
-    copy_words<unsigned char>(to + tail, from + tail, size - tail);
+    copy_few(to + tail, from + tail, size - tail);
 }
 
-static __device__ __forceinline__ void copy_bytes(address to, address from, unsigned size) {
+/* Both sides are not equally aligned. Apart from the rest, which would pay for it with registers. */
+static __device__ __noinline__ void copy_narrow(address to, address from, unsigned size) {
     const unsigned apart = (unsigned)(to ^ from);
-    if (apart % 16 == 0) {
-        copy_in_words<uint4>(to, from, size);
-    } else if (apart % 8 == 0) {
+    if (apart % 8 == 0) {
         copy_in_words<unsigned long long>(to, from, size);
     } else if (apart % 4 == 0) {
         copy_in_words<unsigned>(to, from, size);
@@ -64,6 +89,14 @@ static __device__ __forceinline__ void copy_bytes(address to, address from, unsi
         copy_in_words<unsigned short>(to, from, size);
     } else {
         copy_words<unsigned char>(to, from, size);
+    }
+}
+
+static __device__ __forceinline__ void copy_bytes(address to, address from, unsigned size) {
+    if ((unsigned)(to ^ from) % 16 == 0) {
+        copy_in_words<uint4>(to, from, size);
+    } else {
+        copy_narrow(to, from, size);
     }
 }
 
@@ -100,7 +133,7 @@ static __device__ __forceinline__ unsigned load_word(const kvmem_copy &asked, un
     return reinterpret_cast<const unsigned *>(asked.runs)[(address)first * RUN_WORDS + word];
 }
 
-extern "C" __global__ void __launch_bounds__(KVMEM_COPY_THREADS)
+extern "C" __global__ void __launch_bounds__(KVMEM_COPY_THREADS, CTAS_TOGETHER)
 kvmem_copy_blocks(const __grid_constant__ kvmem_copy asked) {
     __shared__ unsigned words[RUNS * RUN_WORDS];
     const unsigned tiles_a_run =
