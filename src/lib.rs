@@ -6,7 +6,7 @@
 //!
 //! The rooms, ground floor first; a room uses only those above it in this list:
 //!
-//! - [`error`], [`log`], [`process`]: what every room stands on.
+//! - [`error`], [`log`], [`process`], [`wire`]: what every room stands on.
 //! - [`cuda`]: the driver, found at run time.
 //! - [`nixl`]: the library, found at run time; agents, each driven by one thread.
 //! - [`region`]: memory on a tier, one file a tier; registration.
@@ -23,3 +23,4 @@ pub mod nixl;
 pub mod process;
 pub mod region;
 pub mod transfer;
+pub mod wire;

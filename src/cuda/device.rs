@@ -10,6 +10,9 @@ use super::vmm;
 use crate::error::{Result, ensure};
 
 /// Attributes, by their numbers in the driver's ABI.
+const MULTIPROCESSOR_COUNT: c_int = 16;
+const COMPUTE_CAPABILITY_MAJOR: c_int = 75;
+const COMPUTE_CAPABILITY_MINOR: c_int = 76;
 const VIRTUAL_MEMORY_MANAGEMENT: c_int = 102;
 const HANDLE_TYPE_POSIX_FD: c_int = 103;
 const GPU_DIRECT_RDMA_WITH_VMM: c_int = 110;
@@ -36,10 +39,20 @@ pub struct Properties {
     pub uuid: [u8; 16],
     /// Bytes of memory.
     pub total_memory: u64,
+    /// Its compute capability, major and minor.
+    pub compute_capability: (u32, u32),
+    /// Multiprocessors it has.
+    pub multiprocessors: u32,
     /// The NUMA node it hangs on, where the driver knows.
     pub numa_node: Option<u32>,
+    /// Devices whose memory it can map, itself among them, a bit for each ordinal below 64.
+    pub can_access: u64,
     /// Memory can be reserved, created and mapped apart.
     pub vmm: bool,
+    /// What sizes and offsets of such memory must be multiples of; 0 without it.
+    pub minimum_granularity: u64,
+    /// What they should be multiples of; 0 without it.
+    pub recommended_granularity: u64,
     /// Such memory can be exported as a file descriptor.
     pub posix_fd: bool,
     /// Such memory can be exported as a fabric handle.
@@ -52,6 +65,8 @@ pub struct Properties {
     pub memory_pools: bool,
     /// Host memory of a NUMA node can be created and mapped apart.
     pub host_numa_vmm: bool,
+    /// The driver takes many copies in one call.
+    pub batch_copies: bool,
 }
 
 impl Device {
@@ -88,12 +103,19 @@ impl Device {
     /// What it is and can do.
     pub fn properties(&self) -> Result<Properties> {
         let plain = vmm::Properties::on_device(self.ordinal);
+        let vmm = self.has(VIRTUAL_MEMORY_MANAGEMENT);
+        let granularity = |which| if vmm { plain.granularity(which) } else { Ok(0) };
         Ok(Properties {
             name: self.name()?,
             uuid: self.uuid()?,
             total_memory: self.total_memory()?,
+            compute_capability: (self.count(COMPUTE_CAPABILITY_MAJOR), self.count(COMPUTE_CAPABILITY_MINOR)),
+            multiprocessors: self.count(MULTIPROCESSOR_COUNT),
             numa_node: self.numa_node(),
-            vmm: self.has(VIRTUAL_MEMORY_MANAGEMENT),
+            can_access: self.accessible()?,
+            vmm,
+            minimum_granularity: granularity(vmm::Granularity::Minimum)?,
+            recommended_granularity: granularity(vmm::Granularity::Recommended)?,
             posix_fd: self.exports_posix_fd() && vmm::can_export(vmm::Properties { posix_fd: true, ..plain }),
             fabric: self.has(HANDLE_TYPE_FABRIC)
                 && vmm::can_export(vmm::Properties { fabric: true, ..plain }),
@@ -101,6 +123,7 @@ impl Device {
             dma_buf: self.has(DMA_BUF),
             memory_pools: self.has(MEMORY_POOLS),
             host_numa_vmm: self.has(HOST_NUMA_VMM),
+            batch_copies: self.driver.copies_batches(),
         })
     }
 
@@ -119,6 +142,11 @@ impl Device {
         self.has(GPU_DIRECT_RDMA_WITH_VMM)
     }
 
+    /// Multiprocessors it has.
+    pub fn multiprocessors(&self) -> u32 {
+        self.count(MULTIPROCESSOR_COUNT).max(1)
+    }
+
     /// Whether this device can map memory of another.
     pub fn can_access(&self, other: &Self) -> Result<bool> {
         if self.raw == other.raw {
@@ -130,6 +158,14 @@ impl Device {
         let (from, to) = (self.ordinal, other.ordinal);
         self.driver.check(code, format_args!("ask whether device {from} reaches device {to}"))?;
         Ok(can != 0)
+    }
+
+    /// Of the devices whose ordinals have a bit, those whose memory it can map.
+    fn accessible(&self) -> Result<u64> {
+        (0..self.driver.device_count().min(64)).try_fold(0, |reached, ordinal| {
+            let bit = u64::from(self.can_access(&Self::get(ordinal)?)?) << ordinal;
+            Ok(reached | bit)
+        })
     }
 
     fn name(&self) -> Result<String> {
@@ -155,6 +191,10 @@ impl Device {
         let code = unsafe { (self.driver.api.device_total_mem)(&mut bytes, self.raw) };
         self.driver.check(code, format_args!("ask the memory of device {}", self.ordinal))?;
         Ok(bytes as u64)
+    }
+
+    fn count(&self, attribute: c_int) -> u32 {
+        self.attribute(attribute).and_then(|value| u32::try_from(value).ok()).unwrap_or(0)
     }
 
     fn has(&self, attribute: c_int) -> bool {

@@ -66,6 +66,11 @@ impl Driver {
         self.device_count
     }
 
+    /// Whether it takes many copies in one call, as drivers from CUDA 12.8 on do.
+    pub fn copies_batches(&self) -> bool {
+        self.api.memcpy_batch_async.is_some()
+    }
+
     /// A result code as a result; the driver's name for it is in the message.
     pub(super) fn check(&self, code: Code, action: impl std::fmt::Display) -> Result<()> {
         if code == 0 {

@@ -11,7 +11,10 @@ use crate::log::log;
 
 /// Pointer attributes, by their numbers in the driver's ABI.
 const MEMORY_TYPE: c_int = 2;
+const DEVICE_POINTER: c_int = 3;
 const DEVICE_ORDINAL: c_int = 9;
+const RANGE_START: c_int = 11;
+const RANGE_SIZE: c_int = 12;
 /// Results that are told apart.
 const INVALID_VALUE: i32 = 1;
 const NOT_FOUND: i32 = 500;
@@ -138,10 +141,38 @@ pub fn identify(address: u64, size: u64) -> Result<(Device, usize)> {
     Ok((device, pieces))
 }
 
+/// Whether `size` bytes at `address` are host memory that devices reach at the same addresses: page-locked from end to
+/// end. Memory that the driver does not know is not.
+pub fn is_mapped_host(context: &Context, address: u64, size: u64) -> Result<bool> {
+    let _entered = context.enter()?;
+    let mut next = address;
+    while next < address.saturating_add(size) {
+        let Some((kind, device_address)) = known(next)? else { return Ok(false) };
+        if kind == MEMORY_TYPE_DEVICE || device_address != next {
+            return Ok(false);
+        }
+        let start: u64 = attribute(RANGE_START, next)?;
+        let length: u64 = attribute(RANGE_SIZE, next)?;
+        next = start.saturating_add(length).max(next + 1);
+    }
+    Ok(true)
+}
+
+/// The type of memory, and where devices reach it; `None` where the driver does not know it, or devices don't.
+fn known(address: u64) -> Result<Option<(u32, u64)>> {
+    let asked = attribute::<u32>(MEMORY_TYPE, address)
+        .and_then(|kind| Ok((kind, attribute::<u64>(DEVICE_POINTER, address)?)));
+    match asked {
+        Ok(known) => Ok(Some(known)),
+        Err(error) if matches!(error.cause(), Some(Cause::Cuda(INVALID_VALUE, _))) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 fn attribute<T: Default>(attribute: c_int, address: u64) -> Result<T> {
     let driver = driver::get()?;
     let mut value = T::default();
-    // SAFETY: the two attributes asked for are 32-bit integers, as T is; the output lives through the call.
+    // SAFETY: T is as wide as each attribute that is asked for; the output lives through the call.
     let code =
         unsafe { (driver.api.pointer_get_attribute)((&raw mut value).cast::<c_void>(), attribute, address) };
     driver.check(code, format_args!("ask what {address:#x} is"))?;
