@@ -68,11 +68,12 @@ struct direction {
     }
 };
 
-std::vector<move_way> ways_of(const move_of &moved, const shared_kernel &kernel, uint64_t bytes)
+std::vector<move_way> ways_of(const options &chosen, const move_of &moved, const shared_kernel &kernel, uint64_t bytes)
 {
-    std::vector<move_way> ways = {prepared(moved), created_each_time(moved)};
-    for (auto &&references : {pointer_kernel(moved, kernel), driver_batch(moved)})
-        ways.insert(ways.end(), references.begin(), references.end());
+    std::vector<move_way> ways = prepared(moved, chosen.engines);
+    ways.push_back(created_each_time(moved));
+    append(ways, pointer_kernel(moved, kernel));
+    append(ways, driver_batch(moved));
     ways.push_back(driver_loop(moved));
     ways.push_back(one_large_copy(moved, bytes));
     return ways;
@@ -84,7 +85,7 @@ void measure_shape(const options &chosen, const direction &along, const shape &m
     const side to(along.to, along.mirror, config_of(measured, !along.from_contiguous));
     from.fill();
     const kv::pairs pairs = scattered_pairs(measured.blocks, measured.blocks * spread);
-    const std::vector<move_way> ways = ways_of({from, to, pairs}, along.kernel, measured.bytes());
+    const std::vector<move_way> ways = ways_of(chosen, {from, to, pairs}, along.kernel, measured.bytes());
     const checked_move moved = {measured.bytes(), [&] { to.wipe(pairs); }, [&] { to.verify(pairs); }};
     const int rounds = chosen.rounds(rounds_for(measured.bytes()));
     const parameters told = {{"direction", along.name},

@@ -79,7 +79,7 @@ kv::pairs pairs_of(const workload &measured)
 }
 
 // What was seen in the turns of one way.
-struct beside {
+struct beside_times {
     samples gemm_us;
     samples link; // GB/s
 };
@@ -103,7 +103,7 @@ double move_beside(const move_way &way, uint64_t bytes, cuda::gemms &compute)
     return static_cast<double>(moved) / (end - start);
 }
 
-void take_turn(const stage &on, const move_way &way, const checked_move &moved, beside &seen)
+void take_turn(const stage &on, const move_way &way, const checked_move &moved, beside_times &seen)
 {
     moved.wipe();
     on.compute.start(on.gemms);
@@ -114,7 +114,7 @@ void take_turn(const stage &on, const move_way &way, const checked_move &moved, 
         moved.verify();
 }
 
-bool take_turn_or_drop(const stage &on, const move_way &way, const checked_move &moved, beside &seen)
+bool take_turn_or_drop(const stage &on, const move_way &way, const checked_move &moved, beside_times &seen)
 {
     try {
         take_turn(on, way, moved, seen);
@@ -129,16 +129,16 @@ bool take_turn_or_drop(const stage &on, const move_way &way, const checked_move 
 
 struct outcome {
     samples alone_us;
-    std::vector<beside> ways;
+    std::vector<beside_times> ways;
 };
 
 outcome alternate(const stage &on, int rounds, const checked_move &moved, const std::vector<move_way> &ways)
 {
-    outcome seen{{}, std::vector<beside>(ways.size())};
+    outcome seen{{}, std::vector<beside_times>(ways.size())};
     std::vector<bool> in(ways.size(), true);
     for (int round = -1; round < rounds; ++round) {
         if (round == 0)
-            seen = {{}, std::vector<beside>(ways.size())};
+            seen = {{}, std::vector<beside_times>(ways.size())};
         on.compute.start(on.gemms);
         seen.alone_us.push_back(on.compute.wait());
         for (size_t which = 0; which < ways.size(); ++which)
@@ -147,42 +147,88 @@ outcome alternate(const stage &on, int rounds, const checked_move &moved, const 
     return seen;
 }
 
-// Ours comes first, one large copy last.
-std::vector<move_way> ways_of(const stage &on, const move_of &moved, uint64_t bytes)
+// Each engine as it may be asked for beside compute.
+std::vector<move_way> engines(const move_of &moved)
 {
-    std::vector<move_way> ways = {prepared(moved)};
-    for (auto &&references :
-         {driver_batch(moved, true), pointer_kernel(moved, on.kernel), pointer_kernel(moved, on.kernel, few_ctas)})
-        ways.insert(ways.end(), references.begin(), references.end());
+    std::vector<move_way> ways;
+    for (uint32_t path : {KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D})
+        append(ways, prepared_as(std::string("by ") + kvmem_path_name(path), moved, {KVMEM_COMPUTE_MAY_RUN, path}));
+    for (uint32_t ctas : {4u, 8u, few_ctas})
+        append(ways, prepared_as("by kernel, " + std::to_string(ctas) + " CTAs", moved,
+                                 {KVMEM_COMPUTE_MAY_RUN, KVMEM_PATH_CUDA_KERNEL, ctas}));
+    // Staging memory grows with the largest that was asked for, and stays so.
+    for (uint64_t mib : {uint64_t{64}, uint64_t{256}})
+        append(ways, prepared_as("staged through " + std::to_string(mib) + " MiB", moved,
+                                 {KVMEM_COMPUTE_MAY_RUN, KVMEM_PATH_CUDA_STAGED, 0, mib << 20}));
+    return ways;
+}
+
+std::vector<move_way> ways_of(const options &chosen, const stage &on, const move_of &moved, uint64_t bytes)
+{
+    std::vector<move_way> ways = prepared_as("prepared", moved, {});
+    if (chosen.engines)
+        append(ways, engines(moved));
+    append(ways, driver_batch(moved, true));
+    append(ways, pointer_kernel(moved, on.kernel));
+    append(ways, pointer_kernel(moved, on.kernel, few_ctas));
     ways.push_back(one_large_copy(moved, bytes));
     return ways;
 }
 
-void add_rows(results &found, const parameters &told, const std::vector<move_way> &ways, const outcome &seen)
-{
-    if (seen.ways.front().link.empty())
-        throw std::runtime_error("ours has no figures");
-    const beside &ours = seen.ways.front();
-    const auto with = [&](const char *what) {
-        parameters all = told;
-        all.emplace_back("way", ways.front().name);
-        all.emplace_back("path", ways.front().path());
+class beside_rows {
+  public:
+    beside_rows(results &found, const parameters &told, const std::vector<move_way> &ways, const outcome &seen)
+        : found_(found), told_(told), ways_(ways), seen_(seen)
+    {
+    }
+
+    void add(size_t ours) const
+    {
+        const samples &gemm = seen_.ways[ours].gemm_us;
+        const samples &ceiling = seen_.ways.back().link; // one large copy
+        const parameters beside = with(ours, "one GEMM beside the transfers");
+        found_.add({name, beside, gemm, "the same GEMM alone", seen_.alone_us, {}, "us"});
+        for (size_t which = 0; which < ways_.size(); ++which) {
+            const beside_times &reference = seen_.ways[which];
+            if (ways_[which].role == role::ours || reference.link.empty())
+                continue;
+            found_.add(
+                {name, beside, gemm, "beside " + ways_[which].name, reference.gemm_us, seen_.alone_us, "us"});
+            if (ways_[which].role == role::reference)
+                found_.add({name, with(ours, "the transfers beside the GEMMs"), seen_.ways[ours].link,
+                            ways_[which].name, reference.link, ceiling, "GB/s"});
+        }
+    }
+
+  private:
+    static constexpr char name[] = "07-beside-compute";
+
+    parameters with(size_t ours, const char *what) const
+    {
+        parameters all = told_;
+        all.emplace_back("way", ways_[ours].name);
+        all.emplace_back("path", ways_[ours].path());
         all.emplace_back("measured", what);
         return all;
-    };
-    const parameters gemm = with("one GEMM beside the transfers");
-    const parameters link = with("the transfers beside the GEMMs");
-    found.add({"07-beside-compute", gemm, ours.gemm_us, "the same GEMM alone", seen.alone_us, {}, "us"});
-    for (size_t which = 1; which < ways.size(); ++which) {
-        const beside &reference = seen.ways[which];
-        if (reference.link.empty())
-            continue;
-        found.add({"07-beside-compute", gemm, ours.gemm_us, "beside " + ways[which].name, reference.gemm_us,
-                   seen.alone_us, "us"});
-        if (ways[which].role == role::reference)
-            found.add({"07-beside-compute", link, ours.link, ways[which].name, reference.link, seen.ways.back().link,
-                       "GB/s"});
     }
+
+    results &found_;
+    const parameters &told_;
+    const std::vector<move_way> &ways_;
+    const outcome &seen_;
+};
+
+void add_rows(results &found, const parameters &told, const std::vector<move_way> &ways, const outcome &seen)
+{
+    const beside_rows rows(found, told, ways, seen);
+    bool any = false;
+    for (size_t ours = 0; ours < ways.size(); ++ours)
+        if (ways[ours].role == role::ours && !seen.ways[ours].link.empty()) {
+            rows.add(ours);
+            any = true;
+        }
+    if (!any)
+        throw std::runtime_error("no way of ours has figures");
 }
 
 void measure_workload(const options &chosen, const stage &on, const workload &measured, results &found)
@@ -194,7 +240,7 @@ void measure_workload(const options &chosen, const stage &on, const workload &me
     from.fill();
     const kv::pairs pairs = pairs_of(measured);
     const uint64_t bytes = pairs.size() * from.used() / (measured.blocks() * spread);
-    const std::vector<move_way> ways = ways_of(on, {from, to, pairs}, bytes);
+    const std::vector<move_way> ways = ways_of(chosen, on, {from, to, pairs}, bytes);
     const checked_move moved = {bytes, [&] { to.wipe(pairs); }, [&] { to.verify(pairs); }};
     const outcome seen = alternate(on, chosen.quick ? 2 : 5, moved, ways);
     const parameters told = {{"work", measured.name},

@@ -66,10 +66,10 @@ kv::pairs pairs_of(const scattered_case &measured, const grid_point &point)
     return pairs;
 }
 
-std::vector<move_way> ways_of(const move_of &moved, uint64_t bytes)
+std::vector<move_way> ways_of(const options &chosen, const move_of &moved, uint64_t bytes)
 {
-    std::vector<move_way> ways = driver_batch(moved);
-    ways.insert(ways.begin(), prepared(moved));
+    std::vector<move_way> ways = prepared(moved, chosen.engines);
+    append(ways, driver_batch(moved));
     ways.push_back(driver_loop(moved));
     ways.push_back(one_large_copy(moved, bytes));
     return ways;
@@ -82,7 +82,7 @@ void measure_point(const options &chosen, const scattered_case &measured, const 
     const side to(measured.to, measured.mirror, config);
     from.fill();
     const kv::pairs pairs = pairs_of(measured, point);
-    const std::vector<move_way> ways = ways_of({from, to, pairs}, point.bytes());
+    const std::vector<move_way> ways = ways_of(chosen, {from, to, pairs}, point.bytes());
     const checked_move moved = {point.bytes(), [&] { to.wipe(pairs); }, [&] { to.verify(pairs); }};
     const std::vector<move_times> times = alternate_moves(chosen.rounds(rounds_for(point.bytes())), moved, ways);
     parameters all = measured.parameters;

@@ -18,8 +18,12 @@ struct move_of {
     const kv::pairs &pairs;
 };
 
-// A transfer made beforehand, submitted again and again.
-move_way prepared(const move_of &moved);
+// Transfers made beforehand and submitted again and again: as kvmem chooses while the GPU may compute, which is the
+// default; as it chooses where the GPU is told to be idle; and, if wanted, with each engine that takes such a move.
+std::vector<move_way> prepared(const move_of &moved, bool engines = false);
+
+// One that is asked to go so; no way where it can't, which is told.
+std::vector<move_way> prepared_as(const std::string &name, const move_of &moved, kv::wish wished);
 
 // The transfer is created with each submission and destroyed after each wait.
 move_way created_each_time(const move_of &moved);

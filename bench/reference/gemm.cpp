@@ -2,7 +2,6 @@
 // cuBLAS, found at run time. It works in the current context, which is the device's primary one.
 #include "reference/gemm.hpp"
 
-#include "common/clock.hpp"
 #include "reference/toolkit.hpp"
 
 #include <algorithm>
@@ -75,8 +74,6 @@ gemms::gemms(int size) : size_(size), matrices_(3)
 {
     const size_t bytes = element * static_cast<size_t>(size) * static_cast<size_t>(size);
     const std::vector<uint16_t> values = some_values();
-    check(load().event_create(&start_, 0), "cuEventCreate");
-    check(load().event_create(&end_, 0), "cuEventCreate");
     for (address &matrix : matrices_) {
         check(load().memory_alloc(&matrix, bytes), "cuMemAlloc");
         fill_matrix(matrix, bytes, values);
@@ -93,8 +90,6 @@ gemms::~gemms()
         blas().destroy(handle_);
     for (address matrix : matrices_)
         load().memory_free(matrix);
-    load().event_destroy(end_);
-    load().event_destroy(start_);
 }
 
 std::string gemms::name() const
@@ -122,31 +117,19 @@ void gemms::start(int count)
 {
     count_ = count;
     pretended_ = 6;
-    started_ns_ = bench::now_ns();
-    check(load().event_record(start_, stream_.get()), "cuEventRecord");
+    watch_.start(stream_.get());
     for (int index = 0; index < count; ++index)
         enqueue();
-    check(load().event_record(end_, stream_.get()), "cuEventRecord");
+    watch_.stop(stream_.get());
 }
 
 bool gemms::busy()
 {
     if (load().stand_in)
         return pretended_-- > 0;
-    const result answer = load().event_query(end_);
-    if (answer != not_ready)
-        check(answer, "cuEventQuery");
-    return answer == not_ready;
+    return watch_.running();
 }
 
-double gemms::wait()
-{
-    check(load().event_synchronize(end_), "cuEventSynchronize");
-    if (load().event_elapsed == nullptr) // the stand-in
-        return (bench::now_ns() - started_ns_) * 1e-3 / count_;
-    float milliseconds = 0;
-    check(load().event_elapsed(&milliseconds, start_, end_), "cuEventElapsedTime");
-    return static_cast<double>(milliseconds) * 1e3 / count_;
-}
+double gemms::wait() { return watch_.wait_ns() * 1e-3 / count_; }
 
 } // namespace cuda

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "reference/copies.hpp"
+#include "reference/stopwatch.hpp"
 
 #include <string>
 #include <vector>
@@ -33,12 +34,10 @@ class gemms {
     int size_;
     own_stream stream_;
     std::vector<address> matrices_;
-    event start_ = nullptr;
-    event end_ = nullptr;
+    stopwatch watch_;
     void *handle_ = nullptr; // cuBLAS
     int count_ = 0;
     int pretended_ = 0; // questions
-    double started_ns_ = 0;
 };
 
 } // namespace cuda
