@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 3: blocks between a fully contiguous and a layer separate layout, against KVBM's way and the driver's copies.
+// Row 3: blocks between a fully contiguous and a layer separate layout, against KVBM's way and the driver's.
 #include "common/block_ids.hpp"
 #include "common/gpu.hpp"
 #include "common/moves.hpp"
@@ -68,7 +68,8 @@ struct direction {
     }
 };
 
-std::vector<move_way> ways_of(const options &chosen, const move_of &moved, const shared_kernel &kernel, uint64_t bytes)
+std::vector<move_way> ways_of(const options &chosen, const move_of &moved, const shared_kernel &kernel,
+                              uint64_t bytes)
 {
     std::vector<move_way> ways = prepared(moved, chosen.engines);
     ways.push_back(created_each_time(moved));
@@ -93,7 +94,8 @@ void measure_shape(const options &chosen, const direction &along, const shape &m
                              {"chunk_bytes", measured.chunk_bytes},
                              {"chunks", measured.chunks()},
                              {"gpu", gpu_description(device)}};
-    add_move_rows(found, "03-layout-change", told, measured.bytes(), ways, alternate_moves(rounds, moved, ways));
+    add_move_rows(found, "03-layout-change", told, measured.bytes(), ways,
+                  alternate_moves(rounds, moved, ways));
 }
 
 void measure_direction(const options &chosen, const direction &along, points &grid, results &found)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 7: transfers of rows 1 and 3 while matrices are multiplied on another stream: what each costs the other.
+// Row 7: transfers of rows 1 and 3 beside matrices multiplied on another stream: what each costs the other.
 #include "common/block_ids.hpp"
 #include "common/clock.hpp"
 #include "common/gpu.hpp"
@@ -152,7 +152,8 @@ std::vector<move_way> engines(const move_of &moved)
 {
     std::vector<move_way> ways;
     for (uint32_t path : {KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D})
-        append(ways, prepared_as(std::string("by ") + kvmem_path_name(path), moved, {KVMEM_COMPUTE_MAY_RUN, path}));
+        append(ways,
+               prepared_as(std::string("by ") + kvmem_path_name(path), moved, {KVMEM_COMPUTE_MAY_RUN, path}));
     for (uint32_t ctas : {4u, 8u, few_ctas})
         append(ways, prepared_as("by kernel, " + std::to_string(ctas) + " CTAs", moved,
                                  {KVMEM_COMPUTE_MAY_RUN, KVMEM_PATH_CUDA_KERNEL, ctas}));
@@ -177,10 +178,10 @@ std::vector<move_way> ways_of(const options &chosen, const stage &on, const move
 
 class beside_rows {
   public:
-    beside_rows(results &found, const parameters &told, const std::vector<move_way> &ways, const outcome &seen)
+    beside_rows(results &found, const parameters &told, const std::vector<move_way> &ways,
+                const outcome &seen)
         : found_(found), told_(told), ways_(ways), seen_(seen)
-    {
-    }
+    {}
 
     void add(size_t ours) const
     {
@@ -243,12 +244,9 @@ void measure_workload(const options &chosen, const stage &on, const workload &me
     const std::vector<move_way> ways = ways_of(chosen, on, {from, to, pairs}, bytes);
     const checked_move moved = {bytes, [&] { to.wipe(pairs); }, [&] { to.verify(pairs); }};
     const outcome seen = alternate(on, chosen.quick ? 2 : 5, moved, ways);
-    const parameters told = {{"work", measured.name},
-                             {"direction", measured.direction()},
-                             {"piece_bytes", measured.piece_bytes},
-                             {"MiB", bytes >> 20},
-                             {"compute", on.compute.name()},
-                             {"gpu", gpu_description(device)}};
+    const parameters told = {
+        {"work", measured.name}, {"direction", measured.direction()}, {"piece_bytes", measured.piece_bytes},
+        {"MiB", bytes >> 20},    {"compute", on.compute.name()},      {"gpu", gpu_description(device)}};
     add_rows(found, told, ways, seen);
 }
 
@@ -256,11 +254,13 @@ std::vector<workload> workloads(const options &chosen)
 {
     const uint64_t bytes = chosen.quick ? 4 << 20 : 320 << 20;
     std::vector<workload> found;
-    for (uint64_t piece_bytes : chosen.quick ? std::vector<uint64_t>{16 << 10}
-                                             : std::vector<uint64_t>{16 << 10, 256 << 10, 4 << 10})
+    for (uint64_t piece_bytes :
+         chosen.quick ? std::vector<uint64_t>{16 << 10} : std::vector<uint64_t>{16 << 10, 256 << 10, 4 << 10})
         for (bool to_device : {false, true}) {
-            found.push_back({"blocks, host side scattered", work::blocks_scattered, to_device, piece_bytes, bytes});
-            found.push_back({"blocks, host side contiguous", work::blocks_contiguous, to_device, piece_bytes, bytes});
+            found.push_back(
+                {"blocks, host side scattered", work::blocks_scattered, to_device, piece_bytes, bytes});
+            found.push_back(
+                {"blocks, host side contiguous", work::blocks_contiguous, to_device, piece_bytes, bytes});
             found.push_back({"layer separate on the GPU, fully contiguous on the host", work::layout_change,
                              to_device, piece_bytes, bytes});
         }

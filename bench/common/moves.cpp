@@ -88,8 +88,8 @@ struct rows_of_moves {
     const std::vector<move_times> &times;
 
     // A row of each way of ours against each reference, where both have such samples.
-    template <typename Convert>
-    void add(const char *timed, samples move_times::*taken, bool with_ceiling, const char *unit, Convert convert) const
+    template <typename Convert> void add(const char *timed, samples move_times::*taken, bool with_ceiling,
+                                         const char *unit, Convert convert) const
     {
         for (size_t ours = 0; ours < ways.size(); ++ours)
             for (size_t reference = 0; reference < ways.size(); ++reference) {
@@ -117,7 +117,8 @@ struct rows_of_moves {
 
 } // namespace
 
-std::vector<move_times> alternate_moves(int rounds, const checked_move &moved, const std::vector<move_way> &ways)
+std::vector<move_times> alternate_moves(int rounds, const checked_move &moved,
+                                        const std::vector<move_way> &ways)
 {
     std::vector<bool> in(ways.size(), true);
     std::vector<move_times> times(ways.size());

@@ -38,7 +38,8 @@ inline void append(std::vector<move_way> &ways, const std::vector<move_way> &mor
 struct move_times {
     samples submit; // the call that starts it
     samples seen;   // from that call to the end of the wait
-    samples gpu;    // in turns of their own: from an event on the stream before it to one after it, by the GPU's clock
+    samples gpu; // in turns of their own: from an event on the stream before it to one after it, by the GPU's
+                 // clock
 };
 
 struct checked_move {
@@ -48,7 +49,8 @@ struct checked_move {
 };
 
 // One turn is not counted. A way that fails is told and drops out; with no way of ours left that is thrown.
-std::vector<move_times> alternate_moves(int rounds, const checked_move &moved, const std::vector<move_way> &ways);
+std::vector<move_times> alternate_moves(int rounds, const checked_move &moved,
+                                        const std::vector<move_way> &ways);
 
 // Rows of each way of ours against each reference: GB/s from the submission until it is seen to be done, and
 // between two events on a stream; microseconds of the submitting call.

@@ -11,8 +11,7 @@
 namespace bench {
 
 points::points(const options &chosen) : start_ns_(now_ns()), most_seconds_(chosen.seconds), only_(chosen.only)
-{
-}
+{}
 
 double points::seconds() const { return (now_ns() - start_ns_) * 1e-9; }
 

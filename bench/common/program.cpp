@@ -18,7 +18,8 @@ void keep_freed_memory()
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
 }
 
-constexpr char usage[] = "[--quick] [--output results.json]; GPU benches also [--seconds N] [--only POINT] [--engines]";
+constexpr char usage[] =
+    "[--quick] [--output results.json]; GPU benches also [--seconds N] [--only POINT] [--engines]";
 
 struct told {
     options chosen;

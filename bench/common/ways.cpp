@@ -69,7 +69,8 @@ std::vector<move_way> prepared(const move_of &moved, bool engines)
     if (engines)
         for (uint32_t path : {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,
                               KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED})
-            append(ways, prepared_as(std::string("by ") + kvmem_path_name(path), moved, {KVMEM_COMPUTE_IDLE, path}));
+            append(ways, prepared_as(std::string("by ") + kvmem_path_name(path), moved,
+                                     {KVMEM_COMPUTE_IDLE, path}));
     return ways;
 }
 
@@ -112,7 +113,8 @@ move_way driver_loop(const move_of &moved)
 {
     const auto stream = std::make_shared<cuda::own_stream>();
     const auto list = std::make_shared<cuda::copy_list>(stretches(moved.from, moved.to, moved.pairs));
-    return on_stream(role::reference, "cuMemcpyAsync, a loop", stream, [=] { cuda::copy_each(*list, *stream); });
+    return on_stream(role::reference, "cuMemcpyAsync, a loop", stream,
+                     [=] { cuda::copy_each(*list, *stream); });
 }
 
 shared_kernel make_pointer_kernel(int device, uint64_t most_chunks)
@@ -145,7 +147,8 @@ move_way one_large_copy(const move_of &moved, uint64_t bytes)
     const auto stream = std::make_shared<cuda::own_stream>();
     const cuda::address to = moved.to.base();
     const cuda::address from = moved.from.base();
-    return on_stream(role::ceiling, "one large copy", stream, [=] { cuda::copy_whole(to, from, bytes, *stream); });
+    return on_stream(role::ceiling, "one large copy", stream,
+                     [=] { cuda::copy_whole(to, from, bytes, *stream); });
 }
 
 } // namespace bench

@@ -20,9 +20,9 @@ struct cublas {
     int (*create)(void **);
     int (*destroy)(void *);
     int (*set_stream)(void *, stream);
-    int (*gemm)(void *, int transposed_a, int transposed_b, int m, int n, int k, const void *alpha, const void *a,
-                int type_a, int rows_a, const void *b, int type_b, int rows_b, const void *beta, void *c, int type_c,
-                int rows_c, int compute_type, int algorithm);
+    int (*gemm)(void *, int transposed_a, int transposed_b, int m, int n, int k, const void *alpha,
+                const void *a, int type_a, int rows_a, const void *b, int type_b, int rows_b,
+                const void *beta, void *c, int type_c, int rows_c, int compute_type, int algorithm);
 };
 
 cublas open_cublas()
@@ -64,7 +64,8 @@ void fill_matrix(address matrix, size_t bytes, const std::vector<uint16_t> &valu
 {
     const size_t part = values.size() * element;
     for (size_t offset = 0; offset < bytes; offset += part)
-        check(load().copy(matrix + offset, reinterpret_cast<address>(values.data()), std::min(part, bytes - offset)),
+        check(load().copy(matrix + offset, reinterpret_cast<address>(values.data()),
+                          std::min(part, bytes - offset)),
               "cuMemcpy");
 }
 

@@ -12,8 +12,9 @@ namespace cuda {
 
 class gemms {
   public:
-    // size × size matrices. Throws what is missing where there is no cuBLAS. On the tests' stand-in driver, which has
-    // none and does one thing after the other, memsets stand for the products, and they are busy for a few questions.
+    // size × size matrices. Throws what is missing where there is no cuBLAS. On the tests' stand-in driver,
+    // which has none and does one thing after the other, memsets stand for the products, and they are busy
+    // for a few questions.
     explicit gemms(int size);
     ~gemms();
     gemms(const gemms &) = delete;

@@ -19,8 +19,8 @@ class stopwatch {
 
     bool running() const; // not stopped yet, as the GPU sees it
 
-    // Waits for the end and answers nanoseconds. The tests' stand-in has no clock of its own: there they are the
-    // caller's, until this call.
+    // Waits for the end and answers nanoseconds. The tests' stand-in has no clock of its own: there they are
+    // the caller's, until this call.
     double wait_ns();
 
   private:
