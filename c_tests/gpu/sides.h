@@ -22,6 +22,8 @@ typedef enum place {
 } place;
 
 bool place_is_device(place place);
+/* A path of the CUDA engine's. */
+bool path_is_cuda(uint32_t path);
 
 /* One layout: its memory lies as the model's does, guard bands and all. */
 typedef struct side {
