@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 3: blocks between a fully contiguous and a layer separate layout, against KVBM's way and the driver's copies.
+// Row 3: blocks between a fully contiguous and a layer separate layout, against KVBM's way and the driver's.
 #include "common/block_ids.hpp"
 #include "common/gpu.hpp"
 #include "common/moves.hpp"
@@ -68,11 +68,13 @@ struct direction {
     }
 };
 
-std::vector<move_way> ways_of(const move_of &moved, const shared_kernel &kernel, uint64_t bytes)
+std::vector<move_way> ways_of(const options &chosen, const move_of &moved, const shared_kernel &kernel,
+                              uint64_t bytes)
 {
-    std::vector<move_way> ways = {prepared(moved), created_each_time(moved)};
-    for (auto &&references : {pointer_kernel(moved, kernel), driver_batch(moved)})
-        ways.insert(ways.end(), references.begin(), references.end());
+    std::vector<move_way> ways = prepared(moved, chosen.engines);
+    ways.push_back(created_each_time(moved));
+    append(ways, pointer_kernel(moved, kernel));
+    append(ways, driver_batch(moved));
     ways.push_back(driver_loop(moved));
     ways.push_back(one_large_copy(moved, bytes));
     return ways;
@@ -84,7 +86,7 @@ void measure_shape(const options &chosen, const direction &along, const shape &m
     const side to(along.to, along.mirror, config_of(measured, !along.from_contiguous));
     from.fill();
     const kv::pairs pairs = scattered_pairs(measured.blocks, measured.blocks * spread);
-    const std::vector<move_way> ways = ways_of({from, to, pairs}, along.kernel, measured.bytes());
+    const std::vector<move_way> ways = ways_of(chosen, {from, to, pairs}, along.kernel, measured.bytes());
     const checked_move moved = {measured.bytes(), [&] { to.wipe(pairs); }, [&] { to.verify(pairs); }};
     const int rounds = chosen.rounds(rounds_for(measured.bytes()));
     const parameters told = {{"direction", along.name},
@@ -92,7 +94,8 @@ void measure_shape(const options &chosen, const direction &along, const shape &m
                              {"chunk_bytes", measured.chunk_bytes},
                              {"chunks", measured.chunks()},
                              {"gpu", gpu_description(device)}};
-    add_move_rows(found, "03-layout-change", told, measured.bytes(), ways, alternate_moves(rounds, moved, ways));
+    add_move_rows(found, "03-layout-change", told, measured.bytes(), ways,
+                  alternate_moves(rounds, moved, ways));
 }
 
 void measure_direction(const options &chosen, const direction &along, points &grid, results &found)

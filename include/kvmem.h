@@ -269,6 +269,19 @@
 /// A share of a layout.
 #define KVMEM_SHARED_LAYOUT 2
 
+/// Compute may run on the GPU meanwhile: paths that slow it are not taken.
+#define KVMEM_COMPUTE_MAY_RUN 0
+
+/// Nothing computes on the GPU meanwhile: copies may take all of it.
+#define KVMEM_COMPUTE_IDLE 1
+
+/// Refuse paths that put bytes anywhere between source and destination: staging memory, or the driver's own where host
+/// memory is not page-locked.
+#define KVMEM_TRANSFER_ZERO_COPY (1 << 0)
+
+/// Refuse paths through host memory that is neither source nor destination.
+#define KVMEM_TRANSFER_NO_HOST_BOUNCE (1 << 1)
+
 /// memcpy.
 #define KVMEM_PATH_MEMCPY 1
 
@@ -286,6 +299,18 @@
 
 /// The CUDA driver copies, one copy a move, on a stream of the transfer's own.
 #define KVMEM_PATH_CUDA_COPY 6
+
+/// The CUDA driver copies, all moves in one call, on a stream of the library's own.
+#define KVMEM_PATH_CUDA_BATCH 7
+
+/// The CUDA driver copies rows of blocks at regular distances.
+#define KVMEM_PATH_CUDA_2D 8
+
+/// A kernel reads and writes both sides itself.
+#define KVMEM_PATH_CUDA_KERNEL 9
+
+/// A kernel gathers or scatters inside GPU memory, and the CUDA driver copies what then lies together.
+#define KVMEM_PATH_CUDA_STAGED 10
 
 /// On a GPU.
 #define KVMEM_VMM_DEVICE 1
@@ -319,6 +344,9 @@
 
 /// A device of imported memory that is not compared.
 #define KVMEM_VMM_ANY_DEVICE -1
+
+/// A stream of the CUDA driver's: what it calls CUstream, and the runtime cudaStream_t.
+typedef struct CUstream_st CUstream_st;
 
 /// A NIXL agent, driven by one thread of its own. Registrations, layouts and transfers hold it.
 ///
@@ -899,7 +927,7 @@ typedef struct {
 typedef struct {
     /// sizeof(kvmem_transfer_options)
     size_t struct_size;
-    /// Must be 0.
+    /// KVMEM_TRANSFER_* flags.
     uint64_t flags;
     /// The blocks, in any order; copied. No destination may be named twice.
     const kvmem_block_pair *pairs;
@@ -920,6 +948,17 @@ typedef struct {
     kvmem_queue *queue;
     /// Comes back in completions.
     uint64_t user_data;
+    /// A KVMEM_COMPUTE_* value: whether the GPU computes while blocks move.
+    uint32_t compute;
+    /// The most CTAs of a copy kernel, for engines that share the GPU closely; 0 for as many as are worth having.
+    uint32_t max_ctas;
+    /// Bytes of device memory for staged copies, of which each half fills while the other drains; 0 for 64 MiB. Larger
+    /// ones keep the link busier beside compute. Transfers on a device share one, as large as the largest asked for.
+    uint64_t staging_size;
+    /// A KVMEM_PATH_* value to take and no other; 0 for the one that is expected to be fastest.
+    uint32_t path;
+    /// Must be 0.
+    uint32_t reserved;
 } kvmem_transfer_options;
 
 /// What a transfer does.
@@ -939,6 +978,18 @@ typedef struct {
     /// 0.
     uint32_t reserved;
 } kvmem_transfer_info;
+
+/// What is expected of a transfer.
+typedef struct {
+    /// Stretches of memory it moves.
+    uint64_t num_moves;
+    /// Bytes a second that it is expected to move, by figures measured on one machine; 0 where there are none.
+    uint64_t bytes_per_second;
+    /// A KVMEM_PATH_* value.
+    uint32_t path;
+    /// 0.
+    uint32_t reserved;
+} kvmem_transfer_explanation;
 
 /// What memory to create. The flags are fixed for the life of the memory.
 typedef struct {
@@ -2003,7 +2054,11 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 /// Blocks keep their content and may change their ids, layers their numbers, and the two layouts may be of different
 /// kinds and alignments. Blocks must be alike in outer_dim, page_size, inner_dim, dtype_width, and in num_heads where
 /// both say it. Paths: host to host by memcpy; GPU memory and
-/// host or GPU memory by the CUDA driver; host and disk, any memory and remote by NIXL.
+/// host or GPU memory by the CUDA driver, a kernel, or both, whichever is expected to be fastest: kvmem_transfer_explain
+/// tells. Host and disk, any memory and remote by NIXL.
+///
+/// What copies on a GPU need is made for the first of them, which takes longer, and kept as long as one of the GPU's
+/// layouts.
 ///
 /// @param source where the blocks come from
 /// @param destination where they go
@@ -2013,7 +2068,8 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for blocks that differ (with the field), a destination named
 ///         twice, host memory that is read and written, two agents, or spans that direct I/O does not take;
 ///         KVMEM_STATUS_OUT_OF_RANGE for a block or layer that is not there; KVMEM_STATUS_UNSUPPORTED for a pair of
-///         layouts without a path (with the way round it); KVMEM_STATUS_INVALID_STATE for a layout that no agent
+///         layouts without a path (with the way round it), or whose path was refused by a flag, or can't be the one
+///         asked for; KVMEM_STATUS_INVALID_STATE for a layout that no agent
 ///         knows where NIXL is needed; KVMEM_STATUS_STALE for a peer that was invalidated
 kvmem_status kvmem_transfer_create(const kvmem_layout *source,
                                    const kvmem_layout *destination,
@@ -2029,6 +2085,24 @@ kvmem_status kvmem_transfer_create(const kvmem_layout *source,
 ///         is in flight; KVMEM_STATUS_STALE when its peer was invalidated
 kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer,
                                    kvmem_error **error);
+
+/// Starts a transfer on a stream: it begins when what is on the stream now is over, and what is put there later finds
+/// the blocks moved. Its end is told as always, by poll, wait and queue.
+///
+/// While the stream is captured into a graph, the transfer becomes a part of the graph and does not run: poll, wait and
+/// queue hear nothing of the graph's runs, and the transfer, both layouts and their memory must outlive the graph.
+///
+/// @param transfer a transfer from or to GPU memory
+/// @param stream a stream of the primary context of the destination's GPU, or of the source's where only that is GPU
+///               memory. NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are those of the calling thread's context
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK once it is on the stream: how it ends, poll, wait and the queue tell;
+///         KVMEM_STATUS_INVALID_ARGUMENT for a stream of another context; KVMEM_STATUS_UNSUPPORTED for a transfer that
+///         no GPU takes part in; KVMEM_STATUS_INVALID_STATE for a captured stream where the path can't be captured, or
+///         blocks are elastic; KVMEM_STATUS_BUSY while it is in flight, or its staging memory is in use
+kvmem_status kvmem_transfer_submit_on_stream(kvmem_transfer *transfer,
+                                             CUstream_st *stream,
+                                             kvmem_error **error);
 
 /// Tells how the last run stands.
 ///
@@ -2061,6 +2135,19 @@ kvmem_status kvmem_transfer_wait(const kvmem_transfer *transfer,
 kvmem_status kvmem_transfer_get_info(const kvmem_transfer *transfer,
                                      kvmem_transfer_info *info,
                                      kvmem_error **error);
+
+/// Tells which path a transfer takes, what is expected of it, and why it takes no other. Moves nothing.
+///
+/// @param transfer a transfer
+/// @param explanation gets the figures; may be NULL
+/// @param text gets a blob of text for people, a line for each path that was weighed; the caller destroys it; may be
+///             NULL
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK
+kvmem_status kvmem_transfer_explain(const kvmem_transfer *transfer,
+                                    kvmem_transfer_explanation *explanation,
+                                    kvmem_blob **text,
+                                    kvmem_error **error);
 
 /// The name of a path, such as "NIXL read".
 ///

@@ -44,8 +44,8 @@ kv::layout arena::build(const kvmem_layout_config &config, uint64_t &used) const
     std::vector<kv::region> views;
     std::vector<kvmem_region *> regions;
     for (uint64_t index = 0; index < needed.num_regions; ++index) {
-        views.push_back(
-            kv::make<kv::region>(kvmem_region_create_view, memory_.get(), index * distance, needed.region_size));
+        views.push_back(kv::make<kv::region>(kvmem_region_create_view, memory_.get(), index * distance,
+                                             needed.region_size));
         regions.push_back(views.back().get());
     }
     kvmem_layout_options options;

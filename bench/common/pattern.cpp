@@ -108,8 +108,8 @@ void host_view::verify_pair(const kvmem_block_pair &pair) const
             const auto *words = reinterpret_cast<uint64_t *>(piece(pair.destination, layer, outer));
             if (difference(words, strides_.size / sizeof *words, first) != 0)
                 throw std::runtime_error("block " + std::to_string(pair.destination) +
-                                         " does not hold what its source block " + std::to_string(pair.source) +
-                                         " does");
+                                         " does not hold what its source block " +
+                                         std::to_string(pair.source) + " does");
         }
 }
 

@@ -11,6 +11,8 @@ namespace bench {
 
 struct options {
     bool quick = false; // fewer runs, smaller sizes: to see that it works
+    bool engines = false; // benches of copies: each engine that kvmem may choose, too
+    std::string only;     // GPU benches: no point but those with this in their titles
     double seconds = 480; // no new point of a GPU bench begins after that
     int rounds(int usual) const { return quick ? (usual < 5 ? usual : 5) : usual; }
 };

@@ -18,8 +18,7 @@ side::side(const arena &memory, const arena &mirror, const kvmem_layout_config &
     : memory_(memory), mirror_(mirror), layout_(memory.build(config, used_)),
       shift_(memory.where() == place::device ? mirror.base() - memory.base() : 0),
       view_(layout_, shift_, threads())
-{
-}
+{}
 
 cuda::address side::address(uint64_t block, uint64_t layer, uint64_t outer) const
 {
@@ -57,8 +56,8 @@ cuda::copy_list stretches(const side &from, const side &to, const kv::pairs &pai
     for (const kvmem_block_pair &pair : pairs)
         for (uint64_t layer = 0; layer < from.view().num_layers(); ++layer)
             for (uint64_t outer = 0; outer < from.view().outer_dim(); ++outer)
-                list.append(to.address(pair.destination, layer, outer), from.address(pair.source, layer, outer),
-                            size);
+                list.append(to.address(pair.destination, layer, outer),
+                            from.address(pair.source, layer, outer), size);
     return list;
 }
 

@@ -49,6 +49,14 @@
     FUNCTION(cuMemcpyHtoD_v2)                                                                        \
     FUNCTION(cuMemcpyDtoH_v2)                                                                        \
     FUNCTION(cuMemcpyHtoDAsync_v2)                                                                   \
+    FUNCTION(cuMemcpyDtoHAsync_v2)                                                                   \
+    FUNCTION(cuMemcpyAsync)                                                                          \
+    FUNCTION(cuStreamBeginCapture_v2)                                                                \
+    FUNCTION(cuStreamEndCapture)                                                                     \
+    FUNCTION(cuGraphInstantiateWithFlags)                                                            \
+    FUNCTION(cuGraphLaunch)                                                                          \
+    FUNCTION(cuGraphExecDestroy)                                                                     \
+    FUNCTION(cuGraphDestroy)                                                                         \
     FUNCTION(cuStreamCreate)                                                                         \
     FUNCTION(cuStreamSynchronize)                                                                    \
     FUNCTION(cuStreamDestroy_v2)

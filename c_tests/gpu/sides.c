@@ -15,6 +15,10 @@ bool place_is_elastic(place place) {
     return place >= PLACE_ELASTIC;
 }
 
+bool path_is_cuda(uint32_t path) {
+    return path == KVMEM_PATH_CUDA_COPY || (path >= KVMEM_PATH_CUDA_BATCH && path <= KVMEM_PATH_CUDA_STAGED);
+}
+
 kvmem_layout_config side_config(const kv_kind *kind) {
     kvmem_layout_config config = kv_config(kind);
     config.inner_dim = 60;

@@ -173,6 +173,11 @@ impl Device {
         self.has(GPU_DIRECT_RDMA_WITH_VMM)
     }
 
+    /// Multiprocessors it has.
+    pub fn multiprocessors(&self) -> u32 {
+        self.count(MULTIPROCESSOR_COUNT).max(1)
+    }
+
     /// Whether this device can map memory of another.
     pub fn can_access(&self, other: &Self) -> Result<bool> {
         if self.raw == other.raw {

@@ -11,8 +11,11 @@ use crate::log::log;
 
 /// Pointer attributes, by their numbers in the driver's ABI.
 const MEMORY_TYPE: c_int = 2;
+const DEVICE_POINTER: c_int = 3;
 const BUFFER_ID: c_int = 7;
 const DEVICE_ORDINAL: c_int = 9;
+const RANGE_START: c_int = 11;
+const RANGE_SIZE: c_int = 12;
 /// A memory type.
 const MEMORY_TYPE_DEVICE: u32 = 2;
 
@@ -164,6 +167,34 @@ pub fn buffer_id(address: u64) -> Result<u64> {
 /// mistake of the caller's.
 fn is_unknown(error: &Error) -> bool {
     answered(error, &[INVALID_VALUE, NOT_FOUND])
+}
+
+/// Whether `size` bytes at `address` are host memory that devices reach at the same addresses: page-locked from end to
+/// end. Memory that the driver does not know is not.
+pub fn is_mapped_host(context: &Context, address: u64, size: u64) -> Result<bool> {
+    let _entered = context.enter()?;
+    let mut next = address;
+    while next < address.saturating_add(size) {
+        let Some((kind, device_address)) = known(next)? else { return Ok(false) };
+        if kind == MEMORY_TYPE_DEVICE || device_address != next {
+            return Ok(false);
+        }
+        let start: u64 = attribute(RANGE_START, next)?;
+        let length: u64 = attribute(RANGE_SIZE, next)?;
+        next = start.saturating_add(length).max(next + 1);
+    }
+    Ok(true)
+}
+
+/// The type of memory, and where devices reach it; `None` where the driver does not know it, or devices don't.
+fn known(address: u64) -> Result<Option<(u32, u64)>> {
+    let asked = attribute::<u32>(MEMORY_TYPE, address)
+        .and_then(|kind| Ok((kind, attribute::<u64>(DEVICE_POINTER, address)?)));
+    match asked {
+        Ok(known) => Ok(Some(known)),
+        Err(error) if answered(&error, &[INVALID_VALUE]) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn attribute<T: Default>(attribute: c_int, address: u64) -> Result<T> {

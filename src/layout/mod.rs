@@ -10,7 +10,8 @@ mod lists;
 mod mapped;
 mod memory;
 
-use std::sync::Arc;
+use std::any::Any;
+use std::sync::{Arc, Mutex};
 
 pub use builder::{Allocation, Builder};
 pub use config::{BlockDim, Dimensions, LayoutKind};
@@ -30,11 +31,12 @@ pub struct Layout {
     placement: Placement,
     memory: Memory,
     lists: Lists,
+    companion: Mutex<Option<Arc<dyn Any + Send + Sync>>>,
 }
 
 impl Layout {
     fn new(placement: Placement, memory: Memory) -> Arc<Self> {
-        Arc::new(Self { placement, memory, lists: Lists::default() })
+        Arc::new(Self { placement, memory, lists: Lists::default(), companion: Mutex::default() })
     }
 
     /// Begins a local layout.
@@ -50,6 +52,15 @@ impl Layout {
     /// Its shape.
     pub fn geometry(&self) -> &Geometry {
         self.placement.geometry()
+    }
+
+    /// Keeps what an engine has made for it as long as the layout lives, in place of what was kept before: it need not
+    /// be made for each transfer.
+    pub fn keep(&self, companion: Arc<dyn Any + Send + Sync>) {
+        let mut kept = self.companion.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let before = kept.replace(companion);
+        drop(kept);
+        drop(before);
     }
 
     /// What it lies in.
