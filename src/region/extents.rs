@@ -81,12 +81,13 @@ impl Region {
         Ok((memory.export(&committed)?, hold))
     }
 
-    /// What NIXL knows it as: each extent that has memory, or the region as one.
+    /// What NIXL knows it as: the control block, for peers to look at, and each extent that has memory; or the region
+    /// as one.
     pub fn descriptors(&self) -> Vec<Descriptor> {
         match &self.backing {
-            Backing::Elastic(memory) => {
-                memory.committed().into_iter().map(|extent| self.extent_descriptor(memory, extent)).collect()
-            }
+            Backing::Elastic(memory) => std::iter::once(memory.control().descriptor())
+                .chain(memory.committed().into_iter().map(|extent| self.extent_descriptor(memory, extent)))
+                .collect(),
             _ => vec![self.descriptor()],
         }
     }
