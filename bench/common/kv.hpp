@@ -19,6 +19,7 @@ using agent = std::unique_ptr<kvmem_agent, destroyer<kvmem_agent_destroy>>;
 using blob = std::unique_ptr<kvmem_blob, destroyer<kvmem_blob_destroy>>;
 using layout = std::unique_ptr<kvmem_layout, destroyer<kvmem_layout_destroy>>;
 using queue = std::unique_ptr<kvmem_queue, destroyer<kvmem_queue_destroy>>;
+using region = std::unique_ptr<kvmem_region, destroyer<kvmem_region_destroy>>;
 using transfer = std::unique_ptr<kvmem_transfer, destroyer<kvmem_transfer_destroy>>;
 
 [[noreturn]] inline void fail(kvmem_status status, kvmem_error *error)
@@ -92,6 +93,14 @@ inline transfer make_transfer(const layout &source, const layout &destination, c
     options.queue = to.queue;
     options.user_data = to.user_data;
     return make<transfer>(kvmem_transfer_create, source.get(), destination.get(), &options);
+}
+
+// What moved it: the engine's name.
+inline std::string path_of(const transfer &moved)
+{
+    kvmem_transfer_info info{};
+    call(kvmem_transfer_get_info, moved.get(), &info);
+    return kvmem_path_name(info.path);
 }
 
 inline void submit(const transfer &moved) { call(kvmem_transfer_submit, moved.get()); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of a bench program: [--quick] [--output results.json].
+// The command line of a bench program: [--quick] [--seconds N] [--output results.json].
 #include "common/program.hpp"
 
 #include <cstdio>
@@ -27,9 +27,11 @@ void measure_as_told(const std::vector<std::string> &arguments, measure_function
             chosen.quick = true;
         else if (arguments[index] == "--output" && index + 1 < arguments.size())
             output = arguments[++index];
+        else if (arguments[index] == "--seconds" && index + 1 < arguments.size())
+            chosen.seconds = std::stod(arguments[++index]);
         else
             throw std::invalid_argument("unknown argument " + arguments[index] +
-                                        "; usage: [--quick] [--output results.json]");
+                                        "; usage: [--quick] [--seconds N] [--output results.json]");
     }
     results found(output);
     measure(chosen, found);

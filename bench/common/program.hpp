@@ -11,6 +11,7 @@ namespace bench {
 
 struct options {
     bool quick = false; // fewer runs, smaller sizes: to see that it works
+    double seconds = 480; // no new point of a GPU bench begins after that
     int rounds(int usual) const { return quick ? (usual < 5 ? usual : 5) : usual; }
 };
 
