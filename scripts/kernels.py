@@ -15,17 +15,20 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 KERNELS = os.path.join(ROOT, "src", "cuda", "kernels")
-LIBRARY = os.path.join(ROOT, "build", "nvrtc", "nvidia", "cuda_nvrtc", "lib", "libnvrtc.so.12")
+# In the site-packages of an environment of its own.
+LIBRARY = os.path.join("build", "nvrtc", "lib", "python3*", "site-packages", "nvidia", "cuda_nvrtc", "lib",
+                       "libnvrtc.so.12")
 OPTIONS = [b"--gpu-architecture=compute_75", b"--std=c++03"]
 
 
 def load():
-    if not os.path.exists(LIBRARY):
+    found = glob.glob(os.path.join(ROOT, LIBRARY))
+    if not found:
         sys.exit(f"{LIBRARY} is missing; run scripts/setup.sh, which fetches it")
     # NVRTC looks for its other half beside itself only when that is loaded.
-    for builtins in glob.glob(os.path.join(os.path.dirname(LIBRARY), "libnvrtc-builtins.so*")):
+    for builtins in glob.glob(os.path.join(os.path.dirname(found[0]), "libnvrtc-builtins.so*")):
         ctypes.CDLL(builtins, mode=ctypes.RTLD_GLOBAL)
-    return ctypes.CDLL(LIBRARY)
+    return ctypes.CDLL(found[0])
 
 
 def text_of(nvrtc, program, what):

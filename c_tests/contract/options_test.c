@@ -179,10 +179,12 @@ static void values_out_of_range_are_refused(void) {
         {"config", "kind", offsetof(kvmem_layout_config, kind)},
         {"config", "block_dim", offsetof(kvmem_layout_config, block_dim)},
         {"layout", "source", offsetof(kvmem_layout_options, source)},
+        {"transfer", "compute", offsetof(kvmem_transfer_options, compute)},
+        {"transfer", "path", offsetof(kvmem_transfer_options, path)},
         {"vmm", "location", offsetof(kvmem_vmm_options, location)},
         {"share", "way", offsetof(kvmem_share_options, way)},
     };
-    static const uint32_t wrong[] = {7, 255, 0x80000000u, UINT32_MAX};
+    static const uint32_t wrong[] = {70, 255, 0x80000000u, UINT32_MAX};
     for (size_t i = 0; i < NUM(wrong); i++) {
         for (size_t k = 0; k < NUM(enumerations); k++) {
             refuse_value(&enumerations[k], wrong[i]);
@@ -199,6 +201,7 @@ static void reserved_fields_are_zero(void) {
         {"pinned", "reserved", offsetof(kvmem_pinned_options, reserved)},
         {"device", "reserved", offsetof(kvmem_device_options, reserved)},
         {"elastic", "reserved", offsetof(kvmem_elastic_options, reserved)},
+        {"transfer", "reserved", offsetof(kvmem_transfer_options, reserved)},
         {"share", "reserved", offsetof(kvmem_share_options, reserved)},
         {"open", "reserved", offsetof(kvmem_open_options, reserved)},
         {"ipc", "reserved", offsetof(kvmem_ipc_options, reserved)},

@@ -11,12 +11,12 @@ bool place_is_device(place place) {
     return place >= PLACE_DEVICE;
 }
 
-bool place_is_elastic(place place) {
-    return place >= PLACE_ELASTIC;
-}
-
 bool path_is_cuda(uint32_t path) {
     return path == KVMEM_PATH_CUDA_COPY || (path >= KVMEM_PATH_CUDA_BATCH && path <= KVMEM_PATH_CUDA_STAGED);
+}
+
+bool place_is_elastic(place place) {
+    return place >= PLACE_ELASTIC;
 }
 
 kvmem_layout_config side_config(const kv_kind *kind) {

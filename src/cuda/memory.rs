@@ -122,6 +122,34 @@ pub fn identify(address: u64, size: u64) -> Result<(Device, usize)> {
     Ok((device, pieces))
 }
 
+/// Whether `size` bytes at `address` are host memory that devices reach at the same addresses: page-locked from end to
+/// end. Memory that the driver does not know is not.
+pub fn is_mapped_host(context: &Context, address: u64, size: u64) -> Result<bool> {
+    let _entered = context.enter()?;
+    let mut next = address;
+    while next < address.saturating_add(size) {
+        let Some((kind, device_address)) = known(next)? else { return Ok(false) };
+        if kind == MEMORY_TYPE_DEVICE || device_address != next {
+            return Ok(false);
+        }
+        let start: u64 = attribute(RANGE_START, next)?;
+        let length: u64 = attribute(RANGE_SIZE, next)?;
+        next = start.saturating_add(length).max(next + 1);
+    }
+    Ok(true)
+}
+
+/// The type of memory, and where devices reach it; `None` where the driver does not know it, or devices don't.
+fn known(address: u64) -> Result<Option<(u32, u64)>> {
+    let asked = attribute::<u32>(MEMORY_TYPE, address)
+        .and_then(|kind| Ok((kind, attribute::<u64>(DEVICE_POINTER, address)?)));
+    match asked {
+        Ok(known) => Ok(Some(known)),
+        Err(error) if answered(&error, &[INVALID_VALUE]) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// The device whose memory lies at an address; refused where that is none's.
 pub fn owner_of(address: u64) -> Result<Device> {
     let not_device = |error: Error| {
@@ -169,38 +197,10 @@ fn is_unknown(error: &Error) -> bool {
     answered(error, &[INVALID_VALUE, NOT_FOUND])
 }
 
-/// Whether `size` bytes at `address` are host memory that devices reach at the same addresses: page-locked from end to
-/// end. Memory that the driver does not know is not.
-pub fn is_mapped_host(context: &Context, address: u64, size: u64) -> Result<bool> {
-    let _entered = context.enter()?;
-    let mut next = address;
-    while next < address.saturating_add(size) {
-        let Some((kind, device_address)) = known(next)? else { return Ok(false) };
-        if kind == MEMORY_TYPE_DEVICE || device_address != next {
-            return Ok(false);
-        }
-        let start: u64 = attribute(RANGE_START, next)?;
-        let length: u64 = attribute(RANGE_SIZE, next)?;
-        next = start.saturating_add(length).max(next + 1);
-    }
-    Ok(true)
-}
-
-/// The type of memory, and where devices reach it; `None` where the driver does not know it, or devices don't.
-fn known(address: u64) -> Result<Option<(u32, u64)>> {
-    let asked = attribute::<u32>(MEMORY_TYPE, address)
-        .and_then(|kind| Ok((kind, attribute::<u64>(DEVICE_POINTER, address)?)));
-    match asked {
-        Ok(known) => Ok(Some(known)),
-        Err(error) if answered(&error, &[INVALID_VALUE]) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 fn attribute<T: Default>(attribute: c_int, address: u64) -> Result<T> {
     let driver = driver::get()?;
     let mut value = T::default();
-    // SAFETY: the attributes asked for are as wide as the T they are asked as: 32 bits, the buffer id 64. The output
+    // SAFETY: the attributes asked for are as wide as the T they are asked as: 32 bits, ids and addresses 64. The output
     // lives through the call.
     let code =
         unsafe { (driver.api.pointer_get_attribute)((&raw mut value).cast::<c_void>(), attribute, address) };

@@ -2,6 +2,7 @@
 // The operations. What they answer is for whoever runs them to judge.
 #include "operations.h"
 
+#include "driver.h"
 #include "engine.h"
 #include "harness.h"
 #include "kv.h"
@@ -15,6 +16,7 @@
 static uint64_t allocation;
 static span mappings;
 static kv_side host;
+static CUstream stream;
 static peer owner; /* of the two that follow */
 static kvmem_ipc_handle shared;
 static int shared_fd;
@@ -27,9 +29,15 @@ void operations_open(void) {
     span_open(&mappings, 0, 3, 3);
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     kv_side_open(&host, &config, NULL, 1);
+    enter_device(0);
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    leave_device(0);
 }
 
 void operations_close(void) {
+    enter_device(0);
+    CU(cuStreamDestroy_v2(stream));
+    leave_device(0);
     kv_side_close(&host);
     span_close(&mappings);
     engine_free(0, allocation);
@@ -297,20 +305,33 @@ static kvmem_status resize_a_layout(void) {
     return status;
 }
 
-static kvmem_status move(const kvmem_layout *source, const kvmem_layout *destination) {
+/* How a transfer is started. */
+typedef enum start { ON_ITS_OWN, ON_A_STREAM } start;
+
+static kvmem_status submit(kvmem_transfer *transfer, start start) {
+    return start == ON_A_STREAM ? kvmem_transfer_submit_on_stream(transfer, stream, ERR)
+                                : kvmem_transfer_submit(transfer, ERR);
+}
+
+static kvmem_status move_by(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path, start start) {
     static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
     const kv_move scattered = {pairs, NUM(pairs), 0, 0, 3};
-    const kvmem_transfer_options options = kv_transfer_options(&scattered);
+    kvmem_transfer_options options = kv_transfer_options(&scattered);
+    options.path = path;
     kvmem_transfer *transfer = NULL;
     kvmem_status status = kvmem_transfer_create(source, destination, &options, &transfer, ERR);
     if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_submit(transfer, ERR);
+        status = submit(transfer, start);
     }
     if (status == KVMEM_STATUS_OK) {
         status = kvmem_transfer_wait(transfer, PATIENCE, ERR);
     }
     kvmem_transfer_destroy(transfer);
     return status;
+}
+
+static kvmem_status move(const kvmem_layout *source, const kvmem_layout *destination) {
+    return move_by(source, destination, 0, ON_ITS_OWN);
 }
 
 static kvmem_status copy_to_a_device(void) {
@@ -338,6 +359,45 @@ static kvmem_status copy_from_a_device(void) {
     return status;
 }
 
+static kvmem_status copy_from_a_device_by(uint32_t path, start start) {
+    kvmem_layout *pinned = NULL;
+    kvmem_layout *device = NULL;
+    kvmem_status status = build(false, &pinned);
+    if (status == KVMEM_STATUS_OK) {
+        status = build(true, &device);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = move_by(device, pinned, path, start);
+    }
+    kvmem_layout_destroy(pinned);
+    kvmem_layout_destroy(device);
+    return status;
+}
+
+static kvmem_status copy_by_batch(void) {
+    return copy_from_a_device_by(KVMEM_PATH_CUDA_BATCH, ON_ITS_OWN);
+}
+
+static kvmem_status copy_by_kernel(void) {
+    return copy_from_a_device_by(KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN);
+}
+
+static kvmem_status copy_staged(void) {
+    return copy_from_a_device_by(KVMEM_PATH_CUDA_STAGED, ON_ITS_OWN);
+}
+
+static kvmem_status copy_by_kernel_on_a_stream(void) {
+    return copy_from_a_device_by(KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM);
+}
+
+static kvmem_status copy_staged_on_a_stream(void) {
+    return copy_from_a_device_by(KVMEM_PATH_CUDA_STAGED, ON_A_STREAM);
+}
+
+static kvmem_status copy_one_by_one_on_a_stream(void) {
+    return copy_from_a_device_by(KVMEM_PATH_CUDA_COPY, ON_A_STREAM);
+}
+
 const operation operations[] = {
     {"asking a device", ask_a_device, KVMEM_STATUS_OK},
     {"asking for access", ask_for_access, KVMEM_STATUS_OK},
@@ -361,5 +421,11 @@ const operation operations[] = {
     {"resizing a layout", resize_a_layout, KVMEM_STATUS_OK},
     {"a copy to a device", copy_to_a_device, KVMEM_STATUS_OK},
     {"a copy from a device", copy_from_a_device, KVMEM_STATUS_OK},
+    {"a copy in a batch", copy_by_batch, KVMEM_STATUS_OK},
+    {"a copy by the kernel", copy_by_kernel, KVMEM_STATUS_OK},
+    {"a staged copy", copy_staged, KVMEM_STATUS_OK},
+    {"a copy by the kernel on a stream", copy_by_kernel_on_a_stream, KVMEM_STATUS_OK},
+    {"a staged copy on a stream", copy_staged_on_a_stream, KVMEM_STATUS_OK},
+    {"a copy one by one on a stream", copy_one_by_one_on_a_stream, KVMEM_STATUS_OK},
 };
 const size_t num_operations = NUM(operations);
