@@ -29,6 +29,7 @@
     FUNCTION(cuCtxSetCurrent)                                                                        \
     FUNCTION(cuCtxPushCurrent_v2)                                                                    \
     FUNCTION(cuCtxPopCurrent_v2)                                                                     \
+    FUNCTION(cuCtxSynchronize)                                                                       \
     FUNCTION(cuMemAlloc_v2)                                                                          \
     FUNCTION(cuMemFree_v2)                                                                           \
     FUNCTION(cuMemGetInfo_v2)                                                                        \

@@ -13,6 +13,7 @@ use cudarc::driver::sys::{
 };
 
 use super::copy::RawRows;
+use super::ipc::RawIpcHandle;
 use super::vmm::{RawAccess, RawLocation, RawProperties};
 use crate::error::{Result, ensure};
 
@@ -99,6 +100,13 @@ functions! {
     fn mem_set_access = "cuMemSetAccess"(CUdeviceptr, usize, *const RawAccess, usize);
     fn mem_get_access = "cuMemGetAccess"(*mut u64, *const RawLocation, CUdeviceptr);
     fn mem_export = "cuMemExportToShareableHandle"(*mut c_void, u64, c_uint, u64);
+    fn mem_import = "cuMemImportFromShareableHandle"(*mut u64, *mut c_void, c_uint);
+    fn mem_get_properties = "cuMemGetAllocationPropertiesFromHandle"(*mut RawProperties, u64);
+    fn mem_retain = "cuMemRetainAllocationHandle"(*mut u64, *mut c_void);
+
+    fn ipc_get_mem_handle = "cuIpcGetMemHandle"(*mut RawIpcHandle, CUdeviceptr);
+    fn ipc_open_mem_handle = "cuIpcOpenMemHandle_v2"(*mut CUdeviceptr, RawIpcHandle, c_uint);
+    fn ipc_close_mem_handle = "cuIpcCloseMemHandle"(CUdeviceptr);
 
     fn module_load_data = "cuModuleLoadData"(*mut CUmodule, *const c_void);
     fn module_unload = "cuModuleUnload"(CUmodule);

@@ -8,6 +8,7 @@ pub mod device;
 pub mod driver;
 pub mod event;
 pub mod host;
+pub mod ipc;
 pub mod kernel;
 pub mod memory;
 pub mod module;

@@ -23,6 +23,8 @@ pub const KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES: u64 = 1;
 pub const KVMEM_SYSTEM_HUGE_PAGES_REQUIRED: u64 = 2;
 /// Bind the memory to `numa_node`.
 pub const KVMEM_SYSTEM_NUMA_BIND: u64 = 4;
+/// Make it of a memory file, so that it can be shared with other processes.
+pub const KVMEM_SYSTEM_SHAREABLE: u64 = 8;
 
 /// How to allocate host memory. All zeroes but struct_size and size is a good start.
 #[repr(C)]
@@ -72,6 +74,8 @@ options!(kvmem_disk_options);
 pub const KVMEM_PINNED_NO_HUGE_PAGES: u64 = 1;
 /// Bind the memory to `numa_node`.
 pub const KVMEM_PINNED_NUMA_BIND: u64 = 2;
+/// Make it of a memory file, so that it can be shared with other processes.
+pub const KVMEM_PINNED_SHAREABLE: u64 = 4;
 
 /// Asked after each chunk of a long allocation, on the calling thread, with the bytes done and the bytes in all.
 /// Answers 0 to go on; any other value cancels. Must not unwind.
@@ -417,8 +421,10 @@ pub unsafe extern "C" fn kvmem_region_adopt_device(
 
 /// Options as the core has them.
 pub(super) fn system_config(options: &kvmem_system_options) -> Result<SystemConfig> {
-    let known =
-        KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES | KVMEM_SYSTEM_HUGE_PAGES_REQUIRED | KVMEM_SYSTEM_NUMA_BIND;
+    let known = KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES
+        | KVMEM_SYSTEM_HUGE_PAGES_REQUIRED
+        | KVMEM_SYSTEM_NUMA_BIND
+        | KVMEM_SYSTEM_SHAREABLE;
     check_flags("kvmem_system_options", options.flags, known)?;
     let has = |flag| options.flags & flag != 0;
     let huge_pages = match (options.huge_page_size, has(KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES)) {
@@ -447,6 +453,7 @@ pub(super) fn system_config(options: &kvmem_system_options) -> Result<SystemConf
         huge_pages_required: has(KVMEM_SYSTEM_HUGE_PAGES_REQUIRED),
         numa: has(KVMEM_SYSTEM_NUMA_BIND).then_some(NumaPlacement::Bind(options.numa_node)),
         prefault_threads: options.prefault_threads,
+        shareable: has(KVMEM_SYSTEM_SHAREABLE),
     })
 }
 
@@ -485,7 +492,8 @@ pub(super) unsafe fn disk_config(options: &kvmem_disk_options) -> Result<DiskCon
 
 /// Options as the core has them.
 pub(super) fn pinned_config(options: &kvmem_pinned_options) -> Result<PinnedConfig> {
-    check_flags("kvmem_pinned_options", options.flags, KVMEM_PINNED_NO_HUGE_PAGES | KVMEM_PINNED_NUMA_BIND)?;
+    let known = KVMEM_PINNED_NO_HUGE_PAGES | KVMEM_PINNED_NUMA_BIND | KVMEM_PINNED_SHAREABLE;
+    check_flags("kvmem_pinned_options", options.flags, known)?;
     ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
     let has = |flag| options.flags & flag != 0;
     ensure!(
@@ -501,6 +509,7 @@ pub(super) fn pinned_config(options: &kvmem_pinned_options) -> Result<PinnedConf
         threads: options.threads,
         chunk: options.chunk_size,
         no_huge_pages: has(KVMEM_PINNED_NO_HUGE_PAGES),
+        shareable: has(KVMEM_PINNED_SHAREABLE),
     })
 }
 

@@ -41,6 +41,11 @@ fn common_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { common_divisor(b, a % b) }
 }
 
+/// Whether no block straddles extents of this size in a region that begins with one.
+pub fn holds_whole_blocks(geometry: &Geometry, extent: u64) -> bool {
+    extent.is_multiple_of(geometry.block_stride())
+}
+
 /// Puts each region of a shape at a whole number of extents.
 pub fn place(geometry: Geometry, start: u64, extent: u64) -> Result<Placement> {
     let step = region_step(&geometry, extent)?;

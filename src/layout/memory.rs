@@ -52,6 +52,8 @@ pub enum Locality {
     Local,
     /// By this process, and by peers of its agent.
     Registered,
+    /// By this process, which has mapped another's memory.
+    Mapped,
     /// By NIXL.
     Remote,
 }
@@ -60,6 +62,9 @@ impl Memory {
     /// How it is reached.
     pub fn locality(&self) -> Locality {
         match self {
+            Self::Local(local) if local.regions.iter().any(|region| region.origin().is_some()) => {
+                Locality::Mapped
+            }
             Self::Local(local) if local.agent.is_none() => Locality::Local,
             Self::Local(_) => Locality::Registered,
             Self::Remote(_) => Locality::Remote,

@@ -7,6 +7,7 @@ mod descriptor;
 mod extents;
 mod geometry;
 mod lists;
+mod mapped;
 mod memory;
 
 use std::any::Any;

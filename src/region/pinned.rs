@@ -41,6 +41,8 @@ pub struct PinnedConfig {
     pub chunk: u64,
     /// Ordinary pages only.
     pub no_huge_pages: bool,
+    /// Other processes can be given it.
+    pub shareable: bool,
 }
 
 /// Page-locked host memory.
@@ -76,10 +78,23 @@ impl PinnedMemory {
         Ok(this)
     }
 
+    /// Page-locks memory that another process has shared.
+    pub fn lock(memory: SystemMemory, ordinal: i32, writable: bool) -> Result<Self> {
+        ensure!(writable, Unsupported, "memory that may only be read can't be page-locked");
+        let lock = PageLock::new(Context::retain(Device::get(ordinal)?)?);
+        let memory = ManuallyDrop::new(memory);
+        let mut this = Self { lock, memory, ordinal, chunk_size: CHUNK, fell_back: false };
+        let (address, size) = (this.memory.address(), this.memory.size());
+        for offset in (0..size).step_by(CHUNK as usize) {
+            this.lock.add(address + offset, (CHUNK as usize).min(size - offset))?;
+        }
+        Ok(this)
+    }
+
     fn pin(&mut self, config: &PinnedConfig, progress: Progress<'_>) -> Result<()> {
         let threads = if config.threads == 0 { default_threads() } else { config.threads };
         let (memory, lock) = (&self.memory, &mut self.lock);
-        let touching = Touching { memory, threads, huge: !config.no_huge_pages };
+        let touching = Touching { memory, threads, huge: !config.no_huge_pages, stall: STALL };
         self.fell_back = touching.ahead_of(self.chunk_size as usize, |offset, length| {
             lock.add(memory.address() + offset, length)?;
             let done = offset + length;
@@ -129,6 +144,8 @@ struct Touching<'a> {
     memory: &'a SystemMemory,
     threads: u32,
     huge: bool,
+    /// How long a slice may take before huge pages are given up.
+    stall: Duration,
 }
 
 impl Touching<'_> {
@@ -178,15 +195,22 @@ impl Touching<'_> {
 
     fn touch(&mut self, offset: usize, length: usize) -> Result<()> {
         for slice in (offset..offset + length).step_by(SLICE) {
+            let size = SLICE.min(offset + length - slice);
             let began = Instant::now();
-            self.memory.prefault(slice, SLICE.min(offset + length - slice), self.threads)?;
-            if self.huge && began.elapsed() > STALL {
-                log!(Warn, "making huge pages stalls; ordinary ones from byte {slice} on");
-                self.memory.give_up_huge_pages(slice);
-                self.huge = false;
+            self.memory.prefault(slice, size, self.threads)?;
+            if began.elapsed() > self.stall {
+                self.give_up_huge_pages(slice + size);
             }
         }
         Ok(())
+    }
+
+    fn give_up_huge_pages(&mut self, offset: usize) {
+        if self.huge && offset < self.memory.size() {
+            log!(Warn, "making huge pages stalls; ordinary ones from byte {offset} on");
+            self.memory.give_up_huge_pages(offset);
+            self.huge = false;
+        }
     }
 }
 
@@ -200,9 +224,55 @@ fn system_config(config: &PinnedConfig, device: Device) -> SystemConfig {
         huge_pages_required: false,
         numa: bound.or_else(near),
         prefault_threads: 0,
+        shareable: config.shareable,
     }
 }
 
 fn default_threads() -> u32 {
     std::thread::available_parallelism().map_or(1, |count| count.get().min(MOST_THREADS) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pages::transparent_huge_bytes;
+    use super::*;
+
+    const CHUNK: usize = 4 << 20;
+
+    /// Touches two chunks of memory; answers whether huge pages were given up.
+    fn touch_two_chunks(memory: &SystemMemory, stall: Duration) -> bool {
+        let mut chunks = Vec::new();
+        let touching = Touching { memory, threads: 2, huge: true, stall };
+        let fell_back = touching.ahead_of(CHUNK, |offset, length| {
+            chunks.push((offset, length));
+            Ok(())
+        });
+        assert_eq!(chunks, [(0, CHUNK), (CHUNK, CHUNK)]);
+        fell_back.unwrap()
+    }
+
+    fn memory() -> SystemMemory {
+        let huge_pages = HugePages::Transparent;
+        SystemMemory::allocate(&SystemConfig { size: 2 * CHUNK as u64, huge_pages, ..Default::default() })
+            .unwrap()
+    }
+
+    #[test]
+    fn after_a_stall_the_rest_has_ordinary_pages() {
+        let memory = memory();
+        assert!(touch_two_chunks(&memory, Duration::ZERO));
+        assert_eq!(transparent_huge_bytes(memory.address() + CHUNK, CHUNK), 0);
+    }
+
+    #[test]
+    fn without_a_stall_huge_pages_are_kept_to_the_end() {
+        assert!(!touch_two_chunks(&memory(), Duration::MAX));
+    }
+
+    #[test]
+    fn a_stall_at_the_end_gives_nothing_up() {
+        let memory = memory();
+        let touching = Touching { memory: &memory, threads: 1, huge: true, stall: Duration::ZERO };
+        assert!(!touching.ahead_of(2 * CHUNK, |_, _| Ok(())).unwrap());
+    }
 }

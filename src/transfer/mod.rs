@@ -155,6 +155,7 @@ impl Transfer {
     /// Checks, plans and prepares; moves nothing.
     pub fn create(source: &Arc<Layout>, destination: &Arc<Layout>, request: Request<'_>) -> Result<Self> {
         let mut path = choose(source, destination)?;
+        destination.memory().regions().iter().try_for_each(|region| region.ensure_writable())?;
         ensure_possible(path, request.preferences.path)?;
         let remote = matches!(path, Path::NixlRead | Path::NixlWrite);
         ensure!(

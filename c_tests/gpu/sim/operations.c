@@ -5,14 +5,24 @@
 #include "engine.h"
 #include "harness.h"
 #include "kv.h"
+#include "owner.h"
+
+#include <string.h>
+#include <unistd.h>
 
 #define SIZE (UINT64_C(1) << 20)
 
 static uint64_t allocation;
 static span mappings;
 static kv_side host;
+static peer owner; /* of the two that follow */
+static kvmem_ipc_handle shared;
+static int shared_fd;
 
 void operations_open(void) {
+    owner = owner_start();
+    shared = owner_allocate(&owner, 1, SIZE, 0, 1);
+    shared_fd = owner_create(&owner, 0, 2 * SIZE, 2);
     allocation = engine_allocate(0, SIZE);
     span_open(&mappings, 0, 3, 3);
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
@@ -23,6 +33,8 @@ void operations_close(void) {
     kv_side_close(&host);
     span_close(&mappings);
     engine_free(0, allocation);
+    close(shared_fd);
+    peer_finish(&owner);
 }
 
 static kvmem_status ask_a_device(void) {
@@ -75,6 +87,81 @@ static kvmem_status adopt_mappings(void) {
 
 static kvmem_status adopt_past_the_end(void) {
     return adopt(mappings.address, 3 * mappings.granule + 1);
+}
+
+static kvmem_status find_a_device(void) {
+    int32_t device = 0;
+    return kvmem_cuda_find_device(shared.uuid, &device, ERR);
+}
+
+static kvmem_status export_a_handle(void) {
+    kvmem_ipc_handle handle;
+    return kvmem_ipc_export(allocation + 16, &handle, ERR);
+}
+
+static kvmem_status open_ipc(uint64_t size, uint64_t base_size) {
+    kvmem_ipc_options options;
+    kvmem_ipc_options_init(&options, sizeof(options));
+    memcpy(options.handle, shared.handle, sizeof(options.handle));
+    options.device = 1;
+    options.size = size;
+    options.base_size = base_size;
+    kvmem_region *region = NULL;
+    const kvmem_status status = kvmem_region_open_ipc(&options, &region, ERR);
+    kvmem_region_destroy(region);
+    return status;
+}
+
+static kvmem_status open_memory_of_another(void) {
+    return open_ipc(SIZE, SIZE);
+}
+
+static kvmem_status open_past_the_end(void) {
+    return open_ipc(SIZE + 1, 0);
+}
+
+/* With the memory in the caller's hands. */
+static kvmem_status map(kvmem_vmm_memory *memory, uint64_t size) {
+    kvmem_vmm_range *range = NULL;
+    kvmem_vmm_mapping *mapping = NULL;
+    kvmem_status status = kvmem_vmm_range_create(size, 0, &range, ERR);
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_vmm_mapping_create(range, 0, memory, &mapping, ERR);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_vmm_mapping_set_access(mapping, 0, KVMEM_ACCESS_READ_WRITE, ERR);
+    }
+    kvmem_vmm_mapping_destroy(mapping);
+    kvmem_vmm_range_destroy(range);
+    return status;
+}
+
+static kvmem_status import_memory(int32_t device) {
+    kvmem_vmm_memory *memory = NULL;
+    kvmem_status status = kvmem_vmm_memory_import_fd(shared_fd, 2 * SIZE, device, &memory, ERR);
+    if (status == KVMEM_STATUS_OK) {
+        status = map(memory, 2 * SIZE);
+    }
+    kvmem_vmm_memory_destroy(memory);
+    return status;
+}
+
+static kvmem_status import_and_map(void) {
+    return import_memory(0);
+}
+
+static kvmem_status import_of_the_wrong_device(void) {
+    return import_memory(1);
+}
+
+static kvmem_status retain_and_map(void) {
+    kvmem_vmm_memory *memory = NULL;
+    kvmem_status status = kvmem_vmm_memory_retain(mappings.address + 1, &memory, ERR);
+    if (status == KVMEM_STATUS_OK) {
+        status = map(memory, mappings.granule);
+    }
+    kvmem_vmm_memory_destroy(memory);
+    return status;
 }
 
 static int32_t cancel_at_half(uint64_t done, uint64_t total, void *user_data) {
@@ -259,6 +346,13 @@ const operation operations[] = {
     {"adopting an allocation", adopt_an_allocation, KVMEM_STATUS_OK},
     {"adopting mappings", adopt_mappings, KVMEM_STATUS_OK},
     {"adopting past the end", adopt_past_the_end, KVMEM_STATUS_OUT_OF_RANGE},
+    {"finding a device", find_a_device, KVMEM_STATUS_OK},
+    {"exporting a handle", export_a_handle, KVMEM_STATUS_OK},
+    {"opening a handle", open_memory_of_another, KVMEM_STATUS_OK},
+    {"opening past the end", open_past_the_end, KVMEM_STATUS_OUT_OF_RANGE},
+    {"importing a descriptor", import_and_map, KVMEM_STATUS_OK},
+    {"importing of the wrong device", import_of_the_wrong_device, KVMEM_STATUS_INVALID_ARGUMENT},
+    {"retaining a mapping", retain_and_map, KVMEM_STATUS_OK},
     {"pinned memory", have_pinned_memory, KVMEM_STATUS_OK},
     {"cancelled pinned memory", cancel_pinned_memory, KVMEM_STATUS_CANCELLED},
     {"a layout on a device", have_a_layout_on_a_device, KVMEM_STATUS_OK},
