@@ -35,7 +35,7 @@ def draw_curves(rows):
 
 def draw_layout_change(rows):
     """Bandwidth against the size of a chunk above, what the submitting call takes below."""
-    rows = most(rows, "chunks", "chunk_bytes")
+    rows = most([row for row in rows if row["parameters"]["blocks"] == "scattered"], "chunks", "chunk_bytes")
     above = panels_of(seen(rows), ["direction", "change"])
     below = panels_of([row for row in rows if row["parameters"]["timed"] == "submitting call"], ["direction", "change"])
     figure, axes = plt.subplots(2, len(above), figsize=(1 + 2.6 * len(above), 7), sharey="row", squeeze=False)

@@ -67,7 +67,7 @@ kv::pairs pairs_of(const scattered_case &measured, const grid_point &point)
 
 std::vector<move_way> ways_of(const options &chosen, const move_of &moved, uint64_t bytes)
 {
-    std::vector<move_way> ways = prepared(moved, chosen.engines);
+    std::vector<move_way> ways = prepared(moved, chosen);
     append(ways, driver_batch(moved));
     ways.push_back(driver_loop(moved));
     ways.push_back(one_large_copy(moved, bytes));
