@@ -103,6 +103,12 @@ def point(axes, gemm, link, field, name, colour):
     axes.annotate(short(size_of(link)), (across, up), textcoords="offset points", xytext=(4, 3), fontsize=6)
 
 
+def draw_share(rows):
+    figure, axes = plt.subplots(figsize=(7, 3.5))
+    bars(axes, merged(rows, ["extents", "timed"]), "ms to share an elastic region, by its extents (less is better)")
+    return figure
+
+
 # ---- which rows ------------------------------------------------------------------------------------------------------
 
 
@@ -231,4 +237,5 @@ GROUPS = {
     "03-layout-change": ("03-layout-change", draw_layout_change),
     "06-elastic-growth": ("06-elastic-growth", draw_growth),
     "07-beside-compute": ("07-beside-compute", draw_beside),
+    "13-share": ("13-share", draw_share),
 }
