@@ -125,8 +125,11 @@ std::vector<move_times> alternate_moves(int rounds, const checked_move &moved,
     for (int round = -1; round < rounds; ++round) {
         if (round == 0)
             times.assign(ways.size(), {});
-        for (size_t which = 0; which < ways.size(); ++which)
+        for (size_t step = 0; step < ways.size(); ++step) {
+            // Another one begins each round: none always follows the same one.
+            const size_t which = (step + static_cast<size_t>(round + 1)) % ways.size();
             in[which] = in[which] && take_turn_or_drop(ways[which], moved, times[which]);
+        }
         require_ours(ways, in);
     }
     return times;

@@ -48,7 +48,7 @@ struct checked_move {
     std::function<void()> verify;
 };
 
-// One turn is not counted. A way that fails is told and drops out; with no way of ours left that is thrown.
+// One round is not counted. A way that fails is told and drops out; with no way of ours left that is thrown.
 std::vector<move_times> alternate_moves(int rounds, const checked_move &moved,
                                         const std::vector<move_way> &ways);
 
