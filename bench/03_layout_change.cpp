@@ -100,7 +100,8 @@ void measure_shape(const options &chosen, const direction &along, const shape &m
     const uint32_t pool = measured.blocks * spread;
     const kv::pairs pairs = measured.run ? one_run(measured.blocks) : scattered_pairs(measured.blocks, pool);
     const std::vector<move_way> ways = ways_of(chosen, {from, to, pairs}, along.kernel, measured.bytes());
-    const checked_move moved = {measured.bytes(), [&] { to.wipe(pairs); }, [&] { to.verify(pairs); }};
+    const checked_move moved = {measured.bytes(), [&] { to.wipe(pairs); }, [&] { to.verify(pairs); },
+                                [&] { to.wipe_first(measured.bytes()); }};
     const int rounds = chosen.rounds(rounds_for(measured.bytes()));
     const parameters told = {{"direction", along.name},
                              {"change", along.change()},

@@ -105,7 +105,7 @@ double move_beside(const move_way &way, uint64_t bytes, cuda::gemms &compute)
 
 void take_turn(const stage &on, const move_way &way, const checked_move &moved, beside_times &seen)
 {
-    moved.wipe();
+    (way.role == role::ceiling ? moved.wipe_for_ceiling : moved.wipe)();
     on.compute.start(on.gemms);
     const double link = move_beside(way, moved.bytes, on.compute);
     seen.gemm_us.push_back(on.compute.wait());
@@ -225,7 +225,8 @@ void measure_workload(const options &chosen, const stage &on, const workload &me
     const kv::pairs pairs = pairs_of(measured);
     const uint64_t bytes = pairs.size() * from.used() / (measured.blocks() * spread);
     const std::vector<move_way> ways = ways_of(chosen, on, {from, to, pairs}, bytes);
-    const checked_move moved = {bytes, [&] { to.wipe(pairs); }, [&] { to.verify(pairs); }};
+    const checked_move moved = {bytes, [&] { to.wipe(pairs); }, [&] { to.verify(pairs); },
+                                [&] { to.wipe_first(bytes); }};
     const outcome seen = alternate(on, chosen.quick ? 2 : 5, moved, ways);
     const parameters told = {
         {"work", measured.name}, {"direction", measured.direction()}, {"piece_bytes", measured.piece_bytes},

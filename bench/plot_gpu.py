@@ -38,7 +38,7 @@ def draw_layout_change(rows):
     rows = most([row for row in rows if row["parameters"]["blocks"] == "scattered"], "chunks", "chunk_bytes")
     above = panels_of(seen(rows), ["direction", "change"])
     below = panels_of([row for row in rows if row["parameters"]["timed"] == "submitting call"], ["direction", "change"])
-    figure, axes = plt.subplots(2, len(above), figsize=(1 + 2.6 * len(above), 7), sharey="row", squeeze=False)
+    figure, axes = plt.subplots(2, len(above), figsize=(1 + 2.6 * len(above), 7), squeeze=False)
     for column, title in enumerate(above):
         curve(axes[0][column], title.replace(", ", "\n").replace(" to ", "\n→ "), above[title], "chunk_bytes")
         each = [row for row in below[title] if row["parameters"]["way"] == "created each time"]

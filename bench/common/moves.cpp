@@ -44,12 +44,14 @@ using turn = void (*)(const move_way &, move_times &);
 
 void take_checked_turn(turn take, const move_way &way, const checked_move &moved, move_times &times)
 {
-    const bool checked = way.role != role::ceiling;
-    if (checked)
-        moved.wipe();
+    if (way.role == role::ceiling) {
+        moved.wipe_for_ceiling();
+        take(way, times);
+        return;
+    }
+    moved.wipe();
     take(way, times);
-    if (checked)
-        moved.verify();
+    moved.verify();
 }
 
 void take_turn(const move_way &way, const checked_move &moved, move_times &times)

@@ -46,6 +46,7 @@ struct checked_move {
     uint64_t bytes;
     std::function<void()> wipe;
     std::function<void()> verify;
+    std::function<void()> wipe_for_ceiling; // where that writes: in the same state as for the others
 };
 
 // One round is not counted. A way that fails is told and drops out; with no way of ours left that is thrown.

@@ -83,7 +83,8 @@ void measure_point(const options &chosen, const scattered_case &measured, const 
     from.fill();
     const kv::pairs pairs = pairs_of(measured, point);
     const std::vector<move_way> ways = ways_of(chosen, {from, to, pairs}, point.bytes());
-    const checked_move moved = {point.bytes(), [&] { to.wipe(pairs); }, [&] { to.verify(pairs); }};
+    const checked_move moved = {point.bytes(), [&] { to.wipe(pairs); }, [&] { to.verify(pairs); },
+                                [&] { to.wipe_first(point.bytes()); }};
     const std::vector<move_times> times =
         alternate_moves(chosen.rounds(rounds_for(point.bytes())), moved, ways);
     parameters all = measured.parameters;
