@@ -105,7 +105,7 @@ double move_beside(const move_way &way, uint64_t bytes, cuda::gemms &compute)
 
 void take_turn(const stage &on, const move_way &way, const checked_move &moved, beside_times &seen)
 {
-    moved.wipe();
+    (way.role == role::ceiling ? moved.wipe_for_ceiling : moved.wipe)();
     on.compute.start(on.gemms);
     const double link = move_beside(way, moved.bytes, on.compute);
     seen.gemm_us.push_back(on.compute.wait());
@@ -147,28 +147,11 @@ outcome alternate(const stage &on, int rounds, const checked_move &moved, const 
     return seen;
 }
 
-// Each engine as it may be asked for beside compute.
-std::vector<move_way> engines(const move_of &moved)
-{
-    std::vector<move_way> ways;
-    for (uint32_t path : {KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D})
-        append(ways,
-               prepared_as(std::string("by ") + kvmem_path_name(path), moved, {KVMEM_COMPUTE_MAY_RUN, path}));
-    for (uint32_t ctas : {4u, 8u, few_ctas})
-        append(ways, prepared_as("by kernel, " + std::to_string(ctas) + " CTAs", moved,
-                                 {KVMEM_COMPUTE_MAY_RUN, KVMEM_PATH_CUDA_KERNEL, ctas}));
-    // Staging memory grows with the largest that was asked for, and stays so.
-    for (uint64_t mib : {uint64_t{64}, uint64_t{256}})
-        append(ways, prepared_as("staged through " + std::to_string(mib) + " MiB", moved,
-                                 {KVMEM_COMPUTE_MAY_RUN, KVMEM_PATH_CUDA_STAGED, 0, mib << 20}));
-    return ways;
-}
-
 std::vector<move_way> ways_of(const options &chosen, const stage &on, const move_of &moved, uint64_t bytes)
 {
     std::vector<move_way> ways = prepared_as("prepared", moved, {});
     if (chosen.engines)
-        append(ways, engines(moved));
+        append(ways, engines(moved, chosen, KVMEM_COMPUTE_MAY_RUN));
     append(ways, driver_batch(moved, true));
     append(ways, pointer_kernel(moved, on.kernel));
     append(ways, pointer_kernel(moved, on.kernel, few_ctas));
@@ -242,7 +225,8 @@ void measure_workload(const options &chosen, const stage &on, const workload &me
     const kv::pairs pairs = pairs_of(measured);
     const uint64_t bytes = pairs.size() * from.used() / (measured.blocks() * spread);
     const std::vector<move_way> ways = ways_of(chosen, on, {from, to, pairs}, bytes);
-    const checked_move moved = {bytes, [&] { to.wipe(pairs); }, [&] { to.verify(pairs); }};
+    const checked_move moved = {bytes, [&] { to.wipe(pairs); }, [&] { to.verify(pairs); },
+                                [&] { to.wipe_first(bytes); }};
     const outcome seen = alternate(on, chosen.quick ? 2 : 5, moved, ways);
     const parameters told = {
         {"work", measured.name}, {"direction", measured.direction()}, {"piece_bytes", measured.piece_bytes},

@@ -44,12 +44,14 @@ using turn = void (*)(const move_way &, move_times &);
 
 void take_checked_turn(turn take, const move_way &way, const checked_move &moved, move_times &times)
 {
-    const bool checked = way.role != role::ceiling;
-    if (checked)
-        moved.wipe();
+    if (way.role == role::ceiling) {
+        moved.wipe_for_ceiling();
+        take(way, times);
+        return;
+    }
+    moved.wipe();
     take(way, times);
-    if (checked)
-        moved.verify();
+    moved.verify();
 }
 
 void take_turn(const move_way &way, const checked_move &moved, move_times &times)
@@ -125,8 +127,11 @@ std::vector<move_times> alternate_moves(int rounds, const checked_move &moved,
     for (int round = -1; round < rounds; ++round) {
         if (round == 0)
             times.assign(ways.size(), {});
-        for (size_t which = 0; which < ways.size(); ++which)
+        for (size_t step = 0; step < ways.size(); ++step) {
+            // Another one begins each round: none always follows the same one.
+            const size_t which = (step + static_cast<size_t>(round + 1)) % ways.size();
             in[which] = in[which] && take_turn_or_drop(ways[which], moved, times[which]);
+        }
         require_ours(ways, in);
     }
     return times;

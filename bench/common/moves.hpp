@@ -46,9 +46,10 @@ struct checked_move {
     uint64_t bytes;
     std::function<void()> wipe;
     std::function<void()> verify;
+    std::function<void()> wipe_for_ceiling; // where that writes: in the same state as for the others
 };
 
-// One turn is not counted. A way that fails is told and drops out; with no way of ours left that is thrown.
+// One round is not counted. A way that fails is told and drops out; with no way of ours left that is thrown.
 std::vector<move_times> alternate_moves(int rounds, const checked_move &moved,
                                         const std::vector<move_way> &ways);
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <exception>
 #include <malloc.h>
+#include <sstream>
 #include <stdexcept>
 
 namespace bench {
@@ -19,12 +20,23 @@ void keep_freed_memory()
 }
 
 constexpr char usage[] =
-    "[--quick] [--output results.json]; GPU benches also [--seconds N] [--only POINT] [--engines]";
+    "[--quick] [--output results.json]; GPU benches also [--seconds N] [--only POINT]; those of copies also "
+    "[--engines [--ctas N,N...] [--staging-mib N]]";
 
 struct told {
     options chosen;
     std::string output;
 };
+
+// Of "1,2,3".
+std::vector<unsigned> numbers(const std::string &text)
+{
+    std::vector<unsigned> found;
+    std::istringstream words(text);
+    for (std::string word; std::getline(words, word, ',');)
+        found.push_back(static_cast<unsigned>(std::stoul(word)));
+    return found;
+}
 
 // Answers whether it is an option with a value.
 bool take_value(told &all, const std::string &option, const std::string &value)
@@ -35,6 +47,10 @@ bool take_value(told &all, const std::string &option, const std::string &value)
         all.chosen.seconds = std::stod(value);
     else if (option == "--only")
         all.chosen.only = value;
+    else if (option == "--ctas")
+        all.chosen.ctas = numbers(value);
+    else if (option == "--staging-mib")
+        all.chosen.staging_mib = numbers(value).at(0);
     else
         return false;
     return true;

@@ -67,7 +67,7 @@ kv::pairs pairs_of(const scattered_case &measured, const grid_point &point)
 
 std::vector<move_way> ways_of(const options &chosen, const move_of &moved, uint64_t bytes)
 {
-    std::vector<move_way> ways = prepared(moved, chosen.engines);
+    std::vector<move_way> ways = prepared(moved, chosen);
     append(ways, driver_batch(moved));
     ways.push_back(driver_loop(moved));
     ways.push_back(one_large_copy(moved, bytes));
@@ -83,7 +83,8 @@ void measure_point(const options &chosen, const scattered_case &measured, const 
     from.fill();
     const kv::pairs pairs = pairs_of(measured, point);
     const std::vector<move_way> ways = ways_of(chosen, {from, to, pairs}, point.bytes());
-    const checked_move moved = {point.bytes(), [&] { to.wipe(pairs); }, [&] { to.verify(pairs); }};
+    const checked_move moved = {point.bytes(), [&] { to.wipe(pairs); }, [&] { to.verify(pairs); },
+                                [&] { to.wipe_first(point.bytes()); }};
     const std::vector<move_times> times =
         alternate_moves(chosen.rounds(rounds_for(point.bytes())), moved, ways);
     parameters all = measured.parameters;

@@ -2,6 +2,7 @@
 // The CPU sees memory of a GPU in the mirror: copied there whole, by one copy of the driver's.
 #include "common/side.hpp"
 
+#include "common/parallel.hpp"
 #include "reference/cuda.hpp"
 
 #include <algorithm>
@@ -11,6 +12,12 @@ namespace bench {
 namespace {
 
 unsigned threads() { return std::clamp(std::thread::hardware_concurrency(), 1u, 16u); }
+
+void fill_device(cuda::address base, uint64_t size)
+{
+    cuda::check(cuda::load().fill(base, 0, size), "cuMemsetD8");
+    cuda::check(cuda::load().context_synchronize(), "cuCtxSynchronize");
+}
 
 } // namespace
 
@@ -38,8 +45,19 @@ void side::wipe(const kv::pairs &moved) const
         view_.wipe(moved);
         return;
     }
-    cuda::check(cuda::load().fill(memory_.base(), 0, used_), "cuMemsetD8");
-    cuda::check(cuda::load().context_synchronize(), "cuCtxSynchronize");
+    fill_device(memory_.base(), used_);
+}
+
+void side::wipe_first(uint64_t bytes) const
+{
+    if (where() == place::device) {
+        fill_device(memory_.base(), bytes);
+        return;
+    }
+    constexpr uint64_t page = 4096;
+    auto *first = reinterpret_cast<unsigned char *>(memory_.base());
+    in_parts(bytes / page, threads(),
+             [first](uint64_t from, uint64_t to) { wipe_memory(first + from * page, (to - from) * page); });
 }
 
 void side::verify(const kv::pairs &moved) const

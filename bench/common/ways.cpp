@@ -62,15 +62,26 @@ std::vector<move_way> prepared_as(const std::string &name, const move_of &moved,
     }
 }
 
-std::vector<move_way> prepared(const move_of &moved, bool engines)
+std::vector<move_way> prepared(const move_of &moved, const options &chosen)
 {
     std::vector<move_way> ways = {submitted_again("prepared", moved, {})};
     append(ways, prepared_as("prepared, GPU idle", moved, {KVMEM_COMPUTE_IDLE}));
-    if (engines)
-        for (uint32_t path : {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,
-                              KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED})
-            append(ways, prepared_as(std::string("by ") + kvmem_path_name(path), moved,
-                                     {KVMEM_COMPUTE_IDLE, path}));
+    if (chosen.engines)
+        append(ways, engines(moved, chosen, KVMEM_COMPUTE_IDLE));
+    return ways;
+}
+
+std::vector<move_way> engines(const move_of &moved, const options &chosen, uint32_t compute)
+{
+    std::vector<move_way> ways;
+    const uint64_t staging = uint64_t{chosen.staging_mib} << 20;
+    for (uint32_t path : {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,
+                          KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED})
+        append(ways,
+               prepared_as(std::string("by ") + kvmem_path_name(path), moved, {compute, path, 0, staging}));
+    for (unsigned ctas : chosen.ctas)
+        append(ways, prepared_as("by CUDA kernel, " + std::to_string(ctas) + " CTAs", moved,
+                                 {compute, KVMEM_PATH_CUDA_KERNEL, ctas, 0}));
     return ways;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/moves.hpp"
+#include "common/program.hpp"
 #include "common/side.hpp"
 #include "reference/copies.hpp"
 #include "reference/pointer_kernel.hpp"
@@ -21,7 +22,10 @@ struct move_of {
 // Transfers made beforehand and submitted again and again: as kvmem chooses while the GPU may compute, which
 // is the default; as it chooses where the GPU is told to be idle; and, if wanted, with each engine that takes
 // such a move.
-std::vector<move_way> prepared(const move_of &moved, bool engines = false);
+std::vector<move_way> prepared(const move_of &moved, const options &chosen);
+
+// Only these engines.
+std::vector<move_way> engines(const move_of &moved, const options &chosen, uint32_t compute);
 
 // One that is asked to go so; no way where it can't, which is told.
 std::vector<move_way> prepared_as(const std::string &name, const move_of &moved, kv::wish wished);
