@@ -85,7 +85,9 @@ impl Error {
     pub fn errno(action: impl std::fmt::Display, errno: rustix::io::Errno) -> Self {
         use rustix::io::Errno;
         let status = match errno {
-            Errno::NOMEM | Errno::NOSPC | Errno::DQUOT | Errno::MFILE | Errno::NFILE => Status::OutOfMemory,
+            Errno::NOMEM | Errno::NOSPC | Errno::DQUOT | Errno::FBIG | Errno::MFILE | Errno::NFILE => {
+                Status::OutOfMemory
+            }
             Errno::ACCESS | Errno::PERM | Errno::ROFS => Status::PermissionDenied,
             Errno::NOENT => Status::NotFound,
             Errno::EXIST => Status::AlreadyExists,

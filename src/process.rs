@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Who a process is: its identity across a machine's processes, and whether it was forked since.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use once_cell::sync::OnceCell;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
@@ -95,6 +95,51 @@ fn generation_cell() -> &'static AtomicU64 {
             }
         }
     })
+}
+
+/// A value that a process has once. A forked child gets its own: threads and locks do not survive a fork.
+pub struct PerProcess<T: 'static>(AtomicPtr<Born<T>>);
+
+struct Born<T> {
+    generation: u64,
+    value: T,
+}
+
+impl<T: Send + Sync> PerProcess<T> {
+    /// Nothing yet.
+    pub const fn new() -> Self {
+        Self(AtomicPtr::new(std::ptr::null_mut()))
+    }
+
+    /// The value of this process, made at first use.
+    pub fn get(&self, make: impl FnOnce() -> T) -> &'static T {
+        let generation = generation();
+        let known = self.0.load(Ordering::Acquire);
+        // SAFETY: what was published is never freed.
+        if let Some(born) = unsafe { known.as_ref() }
+            && born.generation == generation
+        {
+            return &born.value;
+        }
+        let fresh = Box::into_raw(Box::new(Born { generation, value: make() }));
+        match self.0.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: published just now, and never freed.
+            Ok(_) => unsafe { &(*fresh).value },
+            Err(other) => {
+                // SAFETY: `fresh` was not published; `other` was, by another thread, and is never freed.
+                unsafe {
+                    drop(Box::from_raw(fresh));
+                    &(*other).value
+                }
+            }
+        }
+    }
+}
+
+impl<T: Send + Sync> Default for PerProcess<T> {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Handles carried into a forked child: every use answers INVALID_STATE, destroying them harms nobody, and the
 // parent goes on as if there had been no child.
+#include "child.h"
 #include "contract.h"
-
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define FORKED(function, ...) REFUSED(KVMEM_STATUS_INVALID_STATE, function, __VA_ARGS__)
 #define FORKED_NULLS(output, function, ...)                                                          \
@@ -13,22 +11,6 @@
     REFUSED_KEEPS(output, KVMEM_STATUS_INVALID_STATE, function, __VA_ARGS__)
 
 static world w;
-
-/* Runs `child` in a child made by fork alone. A failed check or a hang ends it otherwise than well. */
-static void in_a_forked_child(void (*child)(void)) {
-    const pid_t pid = fork();
-    CHECK(pid >= 0);
-    if (pid == 0) {
-        test_leave_cases();
-        alarm(20); /* the parent's alarm is not inherited */
-        child();
-        _exit(0);
-    }
-    int state = 0;
-    CHECK_EQ(waitpid(pid, &state, 0), pid);
-    CHECK(WIFEXITED(state));
-    CHECK_EQ(WEXITSTATUS(state), 0);
-}
 
 static void use_regions(void) {
     char text[64];

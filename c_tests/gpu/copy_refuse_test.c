@@ -19,34 +19,6 @@ static void refuse(const kvmem_layout *source, const kvmem_layout *destination, 
     CHECK(transfer == NULL);
 }
 
-static kvmem_layout *disk_layout(const kvmem_layout_config *config) {
-    kvmem_disk_options disk;
-    kvmem_disk_options_init(&disk, sizeof(disk));
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = config;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.disk = &disk;
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
-    return layout;
-}
-
-static void between_disk_and_device_the_way_round_is_named(void) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kvmem_layout *disk = disk_layout(&config);
-    const place places[] = {PLACE_DEVICE, PLACE_ADOPTED};
-    for (size_t i = 0; i < NUM(places); i++) {
-        side side;
-        side_open(&side, places[i], 0, &config, NULL, 1);
-        refuse(disk, side.model.layout, one_pair, 1, KVMEM_STATUS_UNSUPPORTED, "through a host layout");
-        refuse(side.model.layout, disk, one_pair, 1, KVMEM_STATUS_UNSUPPORTED, "through a host layout");
-        side_check(&side);
-        side_close(&side);
-    }
-    CALL(kvmem_layout_destroy(disk));
-}
-
 static void what_is_read_is_not_written(void) {
     static const kvmem_block_pair onto_itself[] = {{2, 2}};
     static const kvmem_block_pair chain[] = {{0, 1}, {1, 2}};
@@ -156,7 +128,6 @@ static void a_notification_has_nobody_to_go_to(void) {
 }
 
 static const test_case cases[] = {
-    CASE(between_disk_and_device_the_way_round_is_named),
     CASE(what_is_read_is_not_written),
     CASE(another_layout_in_the_same_memory_is_seen),
     CASE(blocks_that_are_not_there_are_named),

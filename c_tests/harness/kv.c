@@ -170,7 +170,13 @@ kvmem_transfer_options kv_transfer_options(const kv_move *move) {
 }
 
 kvmem_transfer_info kv_run(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move) {
-    const kvmem_transfer_options options = kv_transfer_options(move);
+    return kv_run_by(source, destination, move, 0);
+}
+
+kvmem_transfer_info kv_run_by(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move,
+                              uint32_t path) {
+    kvmem_transfer_options options = kv_transfer_options(move);
+    options.path = path;
     kvmem_transfer *transfer = NULL;
     EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfer, ERR));
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));

@@ -69,6 +69,9 @@ void kv_side_check(const kv_side *side);
 kvmem_transfer_options kv_transfer_options(const kv_move *move);
 /* Creates, submits, waits and destroys; answers its info. */
 kvmem_transfer_info kv_run(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move);
+/* The same by a path that is asked for. */
+kvmem_transfer_info kv_run_by(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move,
+                              uint32_t path);
 
 void kv_fill(unsigned char *bytes, size_t size, uint32_t seed);
 

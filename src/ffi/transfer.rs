@@ -47,10 +47,10 @@ pub const KVMEM_COMPUTE_MAY_RUN: u32 = 0;
 /// Nothing computes on the GPU meanwhile: copies may take all of it.
 pub const KVMEM_COMPUTE_IDLE: u32 = 1;
 
-/// Refuse paths that put bytes anywhere between source and destination: staging memory, or the driver's own where host
-/// memory is not page-locked.
+/// Refuse paths that put bytes anywhere between source and destination: staging memory, the driver's own where host
+/// memory is not page-locked, or the page cache of a buffered file.
 pub const KVMEM_TRANSFER_ZERO_COPY: u64 = 1 << 0;
-/// Refuse paths through host memory that is neither source nor destination.
+/// Refuse paths through host memory that is neither source nor destination, as all between a file and a GPU are.
 pub const KVMEM_TRANSFER_NO_HOST_BOUNCE: u64 = 1 << 1;
 
 /// What to move.
@@ -86,6 +86,8 @@ pub struct kvmem_transfer_options {
     pub max_ctas: u32,
     /// Bytes of device memory for staged copies, of which each half fills while the other drains; 0 for 64 MiB. Larger
     /// ones keep the link busier beside compute. Transfers on a device share one, as large as the largest asked for.
+    /// Between a file and GPU memory: bytes of page-locked memory in four slots, each of which holds at least a piece,
+    /// and which transfers of a device share as well.
     pub staging_size: u64,
     /// A KVMEM_PATH_* value to take and no other; 0 for the one that is expected to be fastest.
     pub path: u32,
@@ -113,7 +115,13 @@ pub unsafe extern "C" fn kvmem_transfer_options_init(
 /// kinds and alignments. Blocks must be alike in outer_dim, page_size, inner_dim, dtype_width, and in num_heads where
 /// both say it. Paths: host to host by memcpy; GPU memory and
 /// host or GPU memory by the CUDA driver, a kernel, or both, whichever is expected to be fastest: kvmem_transfer_explain
-/// tells. Host and disk, any memory and remote by NIXL.
+/// tells. Host and disk by io_uring where the file is open for direct I/O and the kernel lets us, else by threads;
+/// NIXL's POSIX backend where `path` asks for it, and an agent knows both layouts. GPU memory and disk through
+/// page-locked host memory. Any memory and remote by NIXL.
+///
+/// A transfer to disk is over when all bytes are written: with direct I/O to the device, else to the page cache.
+/// kvmem_region_sync then makes them durable. A file that was cut short since its region was made ends a transfer from
+/// it with KVMEM_STATUS_IO, and one there is no room for a transfer to it with KVMEM_STATUS_OUT_OF_MEMORY.
 ///
 /// What copies on a GPU need is made for the first of them, which takes longer, and kept as long as one of the GPU's
 /// layouts.
@@ -124,7 +132,8 @@ pub unsafe extern "C" fn kvmem_transfer_options_init(
 /// @param transfer gets the transfer; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for blocks that differ (with the field), a destination named
-///         twice, host memory that is read and written, two agents, or spans that direct I/O does not take;
+///         twice, host memory that is read and written, two agents, spans that direct I/O does not take, or a
+///         staging_size too small for a piece;
 ///         KVMEM_STATUS_OUT_OF_RANGE for a block or layer that is not there; KVMEM_STATUS_UNSUPPORTED for a pair of
 ///         layouts without a path (with the way round it), or whose path was refused by a flag, or can't be the one
 ///         asked for; KVMEM_STATUS_INVALID_STATE for a layout that no agent
@@ -249,6 +258,15 @@ pub const KVMEM_PATH_CUDA_KERNEL: u32 = 9;
 /// A kernel gathers or scatters inside GPU memory, and the CUDA driver copies what then lies together.
 pub const KVMEM_PATH_CUDA_STAGED: u32 = 10;
 
+/// io_uring reads or writes a file.
+pub const KVMEM_PATH_URING: u32 = 11;
+/// Threads read or write a file by preadv and pwritev.
+pub const KVMEM_PATH_PREAD: u32 = 12;
+/// Between a file and GPU memory through page-locked memory: io_uring has the file's side, the CUDA driver the GPU's.
+pub const KVMEM_PATH_URING_STAGED: u32 = 13;
+/// The same with threads for the file's side.
+pub const KVMEM_PATH_PREAD_STAGED: u32 = 14;
+
 /// What a transfer does.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -259,7 +277,7 @@ pub struct kvmem_transfer_info {
     pub num_pieces: u64,
     /// Stretches of memory these are after neighbours were joined.
     pub num_moves: u64,
-    /// NIXL requests; 0 for memcpy.
+    /// NIXL requests, or reads or writes of a file; 0 for others.
     pub num_requests: u64,
     /// Nanoseconds its last finished run took, from submit to the end; 0 before.
     pub duration_ns: u64,
@@ -426,7 +444,7 @@ fn path(path: Path) -> u32 {
     PATHS.iter().find(|(_, known)| *known == path).map_or(0, |(value, _)| *value)
 }
 
-const PATHS: [(u32, Path); 10] = [
+const PATHS: [(u32, Path); 14] = [
     (KVMEM_PATH_MEMCPY, Path::Memcpy),
     (KVMEM_PATH_NIXL_READ, Path::NixlRead),
     (KVMEM_PATH_NIXL_WRITE, Path::NixlWrite),
@@ -437,4 +455,8 @@ const PATHS: [(u32, Path); 10] = [
     (KVMEM_PATH_CUDA_2D, Path::Cuda2d),
     (KVMEM_PATH_CUDA_KERNEL, Path::CudaKernel),
     (KVMEM_PATH_CUDA_STAGED, Path::CudaStaged),
+    (KVMEM_PATH_URING, Path::Uring),
+    (KVMEM_PATH_PREAD, Path::Pread),
+    (KVMEM_PATH_URING_STAGED, Path::UringStaged),
+    (KVMEM_PATH_PREAD_STAGED, Path::PreadStaged),
 ];

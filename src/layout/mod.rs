@@ -33,12 +33,12 @@ pub struct Layout {
     placement: Placement,
     memory: Memory,
     lists: Lists,
-    companion: Mutex<Option<Arc<dyn Any + Send + Sync>>>,
+    companions: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
 impl Layout {
     fn new(placement: Placement, memory: Memory) -> Arc<Self> {
-        Arc::new(Self { placement, memory, lists: Lists::default(), companion: Mutex::default() })
+        Arc::new(Self { placement, memory, lists: Lists::default(), companions: Mutex::default() })
     }
 
     /// Begins a local layout.
@@ -56,12 +56,13 @@ impl Layout {
         self.placement.geometry()
     }
 
-    /// Keeps what an engine has made for it as long as the layout lives, in place of what was kept before: it need not
-    /// be made for each transfer.
-    pub fn keep(&self, companion: Arc<dyn Any + Send + Sync>) {
-        let mut kept = self.companion.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let before = kept.replace(companion);
-        drop(kept);
+    /// Keeps what an engine has made for it as long as the layout lives, in place of what of its type was kept before:
+    /// it need not be made for each transfer.
+    pub fn keep<T: Any + Send + Sync>(&self, companion: Arc<T>) {
+        let mut companions = self.companions.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let before = companions.iter().position(|kept| kept.is::<T>()).map(|index| companions.remove(index));
+        companions.push(companion);
+        drop(companions);
         drop(before);
     }
 

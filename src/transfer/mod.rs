@@ -5,6 +5,7 @@
 
 pub mod completion;
 mod cuda;
+mod disk;
 pub mod explain;
 mod host;
 mod nixl;
@@ -63,6 +64,14 @@ pub enum Path {
     CudaKernel,
     /// Gathered or scattered by a kernel in device memory, and copied from or to there by the CUDA driver.
     CudaStaged,
+    /// Read from or written to a file by io_uring.
+    Uring,
+    /// Read from or written to a file by threads that call preadv and pwritev.
+    Pread,
+    /// Between a file and a GPU through host memory, the file's side by io_uring.
+    UringStaged,
+    /// The same with threads.
+    PreadStaged,
 }
 
 impl std::fmt::Display for Path {
@@ -113,11 +122,26 @@ impl Path {
             Self::Cuda2d => c"CUDA 2D copy",
             Self::CudaKernel => c"CUDA kernel",
             Self::CudaStaged => c"CUDA staged",
+            Self::Uring => c"io_uring",
+            Self::Pread => c"pread/pwrite",
+            Self::UringStaged => c"io_uring, staged",
+            Self::PreadStaged => c"pread/pwrite, staged",
         }
     }
 
     fn is_cuda(self) -> bool {
         matches!(self, Self::CudaCopy | Self::CudaBatch | Self::Cuda2d | Self::CudaKernel | Self::CudaStaged)
+    }
+
+    fn is_disk(self) -> bool {
+        matches!(self, Self::Uring | Self::Pread | Self::UringStaged | Self::PreadStaged)
+    }
+
+    /// Between the same two kinds of memory as another way.
+    fn is_alike(self, other: Self) -> bool {
+        let staged = |path| matches!(path, Self::UringStaged | Self::PreadStaged);
+        (self.is_cuda() && other.is_cuda())
+            || (self.is_disk() && other.is_disk() && staged(self) == staged(other))
     }
 }
 
@@ -141,20 +165,21 @@ pub struct Summary {
     pub pieces: u64,
     /// Stretches of memory after merging neighbours.
     pub moves: u64,
-    /// NIXL requests.
+    /// NIXL requests, or reads and writes of a file.
     pub requests: u64,
 }
 
 enum Engine {
     Host(host::HostCopy),
     Cuda(Box<cuda::CudaCopy>),
+    Disk(disk::DiskMove),
     Nixl(nixl::NixlMove),
 }
 
 impl Transfer {
     /// Checks, plans and prepares; moves nothing.
     pub fn create(source: &Arc<Layout>, destination: &Arc<Layout>, request: Request<'_>) -> Result<Self> {
-        let mut path = choose(source, destination)?;
+        let mut path = choose(source, destination, request.preferences.path)?;
         ensure_possible(path, request.preferences.path)?;
         destination.memory().regions().iter().try_for_each(|region| region.ensure_writable())?;
         let remote = matches!(path, Path::NixlRead | Path::NixlWrite);
@@ -168,6 +193,9 @@ impl Transfer {
         let touched = touched(source, destination, &plan);
         let engine = match path {
             Path::Memcpy => Engine::Host(host::HostCopy::prepare(source, destination, &plan)?),
+            path if path.is_disk() => {
+                Engine::Disk(disk::DiskMove::prepare(source, destination, &plan, &request.preferences)?)
+            }
             path if path.is_cuda() => Engine::Cuda(Box::new(cuda::CudaCopy::prepare(
                 source,
                 destination,
@@ -178,8 +206,10 @@ impl Transfer {
                 Engine::Nixl(nixl::NixlMove::prepare(source, destination, path, plan, request.notification)?)
             }
         };
-        if let Engine::Cuda(copy) = &engine {
-            path = copy.path();
+        match &engine {
+            Engine::Cuda(copy) => path = copy.path(),
+            Engine::Disk(moved) => path = moved.path(),
+            _ => {}
         }
         let completion = Arc::new(Completion::new(bytes, request.queue));
         Ok(Self { path, bytes, pieces, engine, completion, busy: Arc::default(), touched })
@@ -198,6 +228,10 @@ impl Transfer {
             }
             Engine::Cuda(copy) => {
                 copy.submit(run);
+                Ok(())
+            }
+            Engine::Disk(moved) => {
+                moved.submit(run);
                 Ok(())
             }
             Engine::Nixl(requests) => requests.submit(run),
@@ -248,6 +282,7 @@ impl Transfer {
         let (moves, requests) = match &self.engine {
             Engine::Host(copy) => (copy.moves(), 0),
             Engine::Cuda(copy) => (copy.moves(), 0),
+            Engine::Disk(moved) => (moved.moves(), moved.requests()),
             Engine::Nixl(requests) => (requests.moves(), requests.requests()),
         };
         Summary { bytes: self.bytes, pieces: self.pieces, moves, requests }
@@ -257,6 +292,7 @@ impl Transfer {
     pub fn candidates(&self) -> Vec<Candidate> {
         match &self.engine {
             Engine::Cuda(copy) => copy.candidates().to_vec(),
+            Engine::Disk(moved) => moved.candidates().to_vec(),
             _ => vec![Candidate { path: self.path, seconds: 0.0, reason: None }],
         }
     }
@@ -280,12 +316,14 @@ fn touched(source: &Layout, destination: &Layout, plan: &Plan) -> [TouchedExtent
 /// Which way to take can only be asked of layouts between which there are several.
 fn ensure_possible(natural: Path, asked: Option<Path>) -> Result<()> {
     let Some(asked) = asked else { return Ok(()) };
-    let possible = natural == asked || (natural.is_cuda() && asked.is_cuda());
+    let possible = natural == asked || natural.is_alike(asked);
     ensure!(possible, Unsupported, "{asked} is no way between these layouts; they go by {natural}");
     Ok(())
 }
 
-fn choose(source: &Layout, destination: &Layout) -> Result<Path> {
+/// The way, or one of several that are weighed later. NIXL reads and writes files of this machine only when it is asked
+/// to.
+fn choose(source: &Layout, destination: &Layout, asked: Option<Path>) -> Result<Path> {
     use Locality::Remote;
     use MemoryType::{Dram, File};
     let side = |layout: &Layout| (layout.memory().locality() == Remote, layout.memory_type());
@@ -306,11 +344,10 @@ fn choose(source: &Layout, destination: &Layout) -> Result<Path> {
         ((true, _), (false, _)) => Ok(Path::NixlRead),
         ((false, _), (true, _)) => Ok(Path::NixlWrite),
         ((false, Dram), (false, Dram)) => Ok(Path::Memcpy),
-        ((false, File), (false, Dram)) => Ok(Path::NixlFileRead),
-        ((false, Dram), (false, File)) => Ok(Path::NixlFileWrite),
-        ((false, File), (false, _)) | ((false, _), (false, File)) => {
-            fail!(Unsupported, "blocks go between a file and GPU memory through a host layout")
-        }
+        ((false, File), (false, Dram)) if asked == Some(Path::NixlFileRead) => Ok(Path::NixlFileRead),
+        ((false, Dram), (false, File)) if asked == Some(Path::NixlFileWrite) => Ok(Path::NixlFileWrite),
+        ((false, File), (false, Dram)) | ((false, Dram), (false, File)) => Ok(Path::Uring),
+        ((false, File), (false, _)) | ((false, _), (false, File)) => Ok(Path::UringStaged),
         ((false, _), (false, _)) => Ok(Path::CudaCopy),
     }
 }

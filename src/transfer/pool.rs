@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Threads that copy. They start when there is work for them and end when there was none for a while, so that a
-//! process that moves nothing has none.
+//! Threads that copy, or read and write files. They start when there is work for them and end when there was none for
+//! a while, so that a process that moves nothing has none.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::log::log;
-use crate::process;
+use crate::process::PerProcess;
 
 /// Work that several threads can do together.
 pub trait Shared: Send + Sync {
@@ -21,9 +20,9 @@ const IDLE: Duration = Duration::from_secs(5);
 /// More threads than this gain nothing: memory is the limit.
 const MOST_THREADS: usize = 16;
 
-/// The threads of this process.
+/// Some threads of this process.
 pub struct Pool {
-    generation: u64,
+    name: &'static str,
     state: Mutex<State>,
     work: Condvar,
 }
@@ -36,30 +35,20 @@ struct State {
 }
 
 impl Pool {
-    /// The pool of this process. A forked child gets its own: threads do not survive a fork.
+    /// The threads of this process that copy.
     pub fn get() -> &'static Self {
-        static CURRENT: AtomicPtr<Pool> = AtomicPtr::new(std::ptr::null_mut());
-        let generation = process::generation();
-        let known = CURRENT.load(Ordering::Acquire);
-        // SAFETY: pools are never freed.
-        if let Some(pool) = unsafe { known.as_ref() }
-            && pool.generation == generation
-        {
-            return pool;
-        }
-        let fresh =
-            Box::into_raw(Box::new(Self { generation, state: Mutex::default(), work: Condvar::new() }));
-        match CURRENT.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: published just now, and never freed.
-            Ok(_) => unsafe { &*fresh },
-            Err(other) => {
-                // SAFETY: `fresh` was not published; `other` was, by another thread, and is never freed.
-                unsafe {
-                    drop(Box::from_raw(fresh));
-                    &*other
-                }
-            }
-        }
+        static COPIES: PerProcess<Pool> = PerProcess::new();
+        COPIES.get(|| Self::new("kvmem-copy"))
+    }
+
+    /// Those that read and write files. They are others: a slow disk must not keep a copy waiting.
+    pub fn files() -> &'static Self {
+        static FILES: PerProcess<Pool> = PerProcess::new();
+        FILES.get(|| Self::new("kvmem-file"))
+    }
+
+    fn new(name: &'static str) -> Self {
+        Self { name, state: Mutex::default(), work: Condvar::new() }
     }
 
     /// How many threads are worth having, the caller's included.
@@ -76,9 +65,9 @@ impl Pool {
         let wanted =
             state.queue.len().saturating_sub(state.idle).min(MOST_THREADS.saturating_sub(state.threads));
         for _ in 0..wanted {
-            match std::thread::Builder::new().name("kvmem-copy".to_string()).spawn(|| self.serve()) {
+            match std::thread::Builder::new().name(self.name.to_string()).spawn(|| self.serve()) {
                 Ok(_) => state.threads += 1,
-                Err(error) => log!(Warn, "start a thread to copy: {error}"),
+                Err(error) => log!(Warn, "start a thread to move blocks: {error}"),
             }
         }
         let nobody = state.threads == 0;

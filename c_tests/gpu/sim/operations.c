@@ -4,6 +4,7 @@
 
 #include "driver.h"
 #include "engine.h"
+#include "file_side.h"
 #include "harness.h"
 #include "kv.h"
 #include "owner.h"
@@ -16,6 +17,7 @@
 static uint64_t allocation;
 static span mappings;
 static kv_side host;
+static kvmem_layout *disk;
 static CUstream stream;
 static peer owner; /* of the two that follow */
 static kvmem_ipc_handle shared;
@@ -29,6 +31,7 @@ void operations_open(void) {
     span_open(&mappings, 0, 3, 3);
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     kv_side_open(&host, &config, NULL, 1);
+    disk = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
     enter_device(0);
     CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     leave_device(0);
@@ -38,6 +41,7 @@ void operations_close(void) {
     enter_device(0);
     CU(cuStreamDestroy_v2(stream));
     leave_device(0);
+    kvmem_layout_destroy(disk);
     kv_side_close(&host);
     span_close(&mappings);
     engine_free(0, allocation);
@@ -359,6 +363,37 @@ static kvmem_status copy_from_a_device(void) {
     return status;
 }
 
+/* A piece a slot, so that a run goes round the ring. */
+static kvmem_status move_by_disk(bool to_disk) {
+    static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
+    const kv_move scattered = {pairs, NUM(pairs), 0, 0, 3};
+    kvmem_transfer_options options = kv_transfer_options(&scattered);
+    kvmem_layout *device = NULL;
+    kvmem_transfer *transfer = NULL;
+    kvmem_status status = build(true, &device);
+    options.staging_size = 4 * kv_piece_size(&host.config);
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_transfer_create(to_disk ? device : disk, to_disk ? disk : device, &options, &transfer, ERR);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_transfer_submit(transfer, ERR);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_transfer_wait(transfer, PATIENCE, ERR);
+    }
+    kvmem_transfer_destroy(transfer);
+    kvmem_layout_destroy(device);
+    return status;
+}
+
+static kvmem_status copy_from_a_device_to_disk(void) {
+    return move_by_disk(true);
+}
+
+static kvmem_status copy_from_disk_to_a_device(void) {
+    return move_by_disk(false);
+}
+
 static kvmem_status copy_from_a_device_by(uint32_t path, start start) {
     kvmem_layout *pinned = NULL;
     kvmem_layout *device = NULL;
@@ -427,5 +462,7 @@ const operation operations[] = {
     {"a copy by the kernel on a stream", copy_by_kernel_on_a_stream, KVMEM_STATUS_OK},
     {"a staged copy on a stream", copy_staged_on_a_stream, KVMEM_STATUS_OK},
     {"a copy one by one on a stream", copy_one_by_one_on_a_stream, KVMEM_STATUS_OK},
+    {"a copy to disk", copy_from_a_device_to_disk, KVMEM_STATUS_OK},
+    {"a copy from disk", copy_from_disk_to_a_device, KVMEM_STATUS_OK},
 };
 const size_t num_operations = NUM(operations);

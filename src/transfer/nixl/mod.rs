@@ -65,7 +65,7 @@ impl NixlMove {
         let reads = matches!(path, Path::NixlRead | Path::NixlFileRead);
         let (local, remote) = if reads { (destination, source) } else { (source, destination) };
         let agent = shared_agent(local, remote)?.clone();
-        ensure_io_alignment(source, destination, &plan)?;
+        super::disk::alignment::ensure_io_alignment(source, destination, &plan)?;
         let recipe = Recipe { local: local.clone(), remote: remote.clone(), reads, plan };
         let guard = Guard::prepare(&agent, &recipe)?;
         let shared = Prepared { agent, recipe, made: Mutex::default(), notification, guard };
@@ -151,25 +151,4 @@ fn shared_agent<'a>(local: &'a Layout, remote: &'a Layout) -> Result<&'a Arc<Age
         there.name()
     );
     Ok(here)
-}
-
-/// Direct I/O needs offsets, sizes and memory at multiples of what the file system says.
-fn ensure_io_alignment(source: &Layout, destination: &Layout, plan: &Plan) -> Result<()> {
-    let regions = [source, destination].into_iter().flat_map(|layout| layout.memory().regions());
-    let alignment = regions.map(|region| region.io_alignment()).max().unwrap_or(1);
-    if alignment == 1 {
-        return Ok(());
-    }
-    for each in plan.moves(source.placement(), destination.placement()) {
-        ensure!(
-            (each.source | each.destination | each.size).is_multiple_of(alignment),
-            InvalidArgument,
-            "direct I/O on this file needs multiples of {alignment} bytes, and a move of {} bytes from {:#x} to \
-             {:#x} is none; build both layouts with that alignment, or the disk one buffered",
-            each.size,
-            each.source,
-            each.destination
-        );
-    }
-    Ok(())
 }

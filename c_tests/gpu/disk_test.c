@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks between a file and GPU memory, through a ring of page-locked memory: every byte of both, whatever the slots
+// hold, and what is refused.
+#include "child.h"
+#include "file_side.h"
+#include "sides.h"
+#include "stance.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}};
+static const kvmem_block_pair fan_out[] = {{3, 0}, {3, 1}, {5, 6}};
+static const kv_move moves[] = {
+    {scattered, NUM(scattered), 0, 0, 3},
+    {fan_out, NUM(fan_out), 1, 0, 2},
+    {scattered, NUM(scattered), 0, 2, 1},
+};
+static const place device_places[] = {PLACE_DEVICE, PLACE_ADOPTED, PLACE_SPANNED, PLACE_ELASTIC};
+
+typedef struct flight {
+    scratch directory;
+    side device;
+    file_side file;
+} flight;
+
+static void open_flight(flight *flight, place place, const kvmem_layout_config *device,
+                        const kvmem_layout_config *disk, uint64_t flags) {
+    flight->directory = scratch_create(temporary_directory());
+    side_open(&flight->device, place, 0, device, NULL, 1);
+    file_side_open(&flight->file, disk, NULL, &flight->directory, flags, 2);
+}
+
+static void close_flight(flight *flight) {
+    CALL(file_side_close(&flight->file));
+    side_close(&flight->device);
+    scratch_remove(&flight->directory);
+}
+
+static uint32_t best_path(const flight *flight) {
+    return file_side_is_direct(&flight->file) && has_io_uring() ? KVMEM_PATH_URING_STAGED
+                                                                : KVMEM_PATH_PREAD_STAGED;
+}
+
+static kvmem_status create(const flight *flight, bool to_file, const kvmem_transfer_options *options,
+                           kvmem_transfer **transfer) {
+    const kvmem_layout *device = flight->device.model.layout;
+    const kvmem_layout *file = flight->file.model.layout;
+    const kvmem_status status =
+        kvmem_transfer_create(to_file ? device : file, to_file ? file : device, options, transfer, ERR);
+    stance_check(__FILE__, __LINE__, "kvmem_transfer_create");
+    return status;
+}
+
+/* Moves one way and looks at every byte of both sides. */
+static void run(flight *flight, bool to_file, const kv_move *move, uint32_t path, uint64_t staging_size) {
+    kv_side *source = to_file ? &flight->device.model : &flight->file.model;
+    kv_side *destination = to_file ? &flight->file.model : &flight->device.model;
+    kvmem_transfer_options options = kv_transfer_options(move);
+    options.path = path;
+    options.staging_size = staging_size;
+    kvmem_transfer *transfer = NULL;
+    CHECK_EQ(create(flight, to_file, &options, &transfer), KVMEM_STATUS_OK);
+    kvmem_transfer_info info;
+    EXPECT_OK(kvmem_transfer_get_info(transfer, &info, ERR));
+    CHECK_EQ(info.path, path != 0 ? path : best_path(flight));
+    CHECK(info.num_requests > 0);
+    for (int again = 0; again < 2; again++) {
+        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        EXPECT_OK(kvmem_transfer_poll(transfer, ERR));
+        kv_expect_moved(destination, source, move);
+        side_check(&flight->device);
+        file_side_check(&flight->file);
+    }
+    CALL(kvmem_transfer_destroy(transfer));
+}
+
+static void out_and_back(flight *flight, const kv_move *move, uint64_t staging_size) {
+    const uint32_t paths[] = {0, KVMEM_PATH_PREAD_STAGED, KVMEM_PATH_URING_STAGED};
+    for (size_t i = 0; i < (has_io_uring() ? 3 : 2); i++) {
+        side_refill(&flight->device, 50 + (uint32_t)i);
+        run(flight, true, move, paths[i], staging_size);
+        side_refill(&flight->device, 90 + (uint32_t)i);
+        run(flight, false, move, paths[i], staging_size);
+    }
+}
+
+/* Kinds and moves take turns; the slots hold one piece each, so that most copies go round the ring. */
+static void every_kind_from_and_to_every_place(kvmem_layout_config (*config)(const kv_kind *), uint64_t flags,
+                                               uint64_t staging_size) {
+    retain_device(0);
+    for (size_t turn = 0; turn < NUM(device_places) * KV_NUM_KINDS; turn++) {
+        const kvmem_layout_config device = config(&kv_kinds[turn % KV_NUM_KINDS]);
+        const kvmem_layout_config disk = config(&kv_kinds[(turn + turn / KV_NUM_KINDS) % KV_NUM_KINDS]);
+        flight flight;
+        open_flight(&flight, device_places[turn / KV_NUM_KINDS], &device, &disk, flags);
+        out_and_back(&flight, &moves[turn % NUM(moves)], staging_size);
+        close_flight(&flight);
+    }
+    release_device(0);
+}
+
+static void buffered_files_from_and_to_every_place(void) {
+    every_kind_from_and_to_every_place(side_config, KVMEM_DISK_BUFFERED, 4 * 480);
+}
+
+static void direct_files_from_and_to_every_place(void) {
+    every_kind_from_and_to_every_place(kv_aligned_config, 0, 4 * 4096);
+}
+
+/* Pieces of 512 KiB through slots that hold one and a half. */
+static void pieces_that_are_cut_are_exact_too(void) {
+    kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
+    config.num_blocks = 16;
+    config.num_layers = 2;
+    config.inner_dim = 16384;
+    static const kvmem_block_pair pairs[] = {{0, 8}, {1, 9}, {2, 10}, {3, 11}, {9, 0}, {15, 1}};
+    const kv_move move = {pairs, NUM(pairs), 0, 0, 2};
+    flight flight;
+    open_flight(&flight, PLACE_DEVICE, &config, &config, 0);
+    out_and_back(&flight, &move, 4 * 768 * 1024);
+    out_and_back(&flight, &move, 0);
+    close_flight(&flight);
+}
+
+static void refuse(const flight *flight, const kvmem_transfer_options *options, kvmem_status status,
+                   const char *part) {
+    for (int to_file = 0; to_file < 2; to_file++) {
+        kvmem_transfer *transfer = (kvmem_transfer *)&transfer;
+        CHECK_EQ(create(flight, to_file, options, &transfer), status);
+        CHECK_HAS(test_last_message(), part);
+        CHECK(transfer == NULL);
+    }
+}
+
+static void what_does_not_fit_is_refused(void) {
+    const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
+    flight flight;
+    open_flight(&flight, PLACE_DEVICE, &config, &config, 0);
+    kvmem_transfer_options options = kv_transfer_options(&moves[0]);
+    options.staging_size = 4 * 4096 - 1;
+    refuse(&flight, &options, KVMEM_STATUS_INVALID_ARGUMENT, "staging_size is 16383 bytes");
+    refuse(&flight, &options, KVMEM_STATUS_INVALID_ARGUMENT, "a piece of 4096 bytes");
+    options.staging_size = UINT64_MAX;
+    refuse(&flight, &options, KVMEM_STATUS_INVALID_ARGUMENT, "");
+    options.staging_size = 0;
+    options.flags = KVMEM_TRANSFER_NO_HOST_BOUNCE;
+    refuse(&flight, &options, KVMEM_STATUS_UNSUPPORTED, "host memory");
+    options.flags = KVMEM_TRANSFER_ZERO_COPY;
+    refuse(&flight, &options, KVMEM_STATUS_UNSUPPORTED, "host memory");
+    options.flags = 0;
+    const uint32_t strange[] = {KVMEM_PATH_URING, KVMEM_PATH_PREAD, KVMEM_PATH_NIXL_FILE_READ, KVMEM_PATH_CUDA_COPY};
+    for (size_t i = 0; i < NUM(strange); i++) {
+        options.path = strange[i];
+        refuse(&flight, &options, KVMEM_STATUS_UNSUPPORTED, kvmem_path_name(strange[i]));
+    }
+    side_check(&flight.device);
+    file_side_check(&flight.file);
+    close_flight(&flight);
+}
+
+static void spans_that_direct_io_does_not_take_are_refused(void) {
+    const kvmem_layout_config config = side_config(&kv_kinds[1]);
+    flight flight;
+    open_flight(&flight, PLACE_DEVICE, &config, &config, KVMEM_DISK_DIRECT_REQUIRED);
+    const kvmem_transfer_options options = kv_transfer_options(&moves[0]);
+    refuse(&flight, &options, KVMEM_STATUS_INVALID_ARGUMENT, "direct I/O");
+    close_flight(&flight);
+}
+
+static void a_file_cut_short_is_an_error(void) {
+    const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
+    const uint64_t modes[] = {0, KVMEM_DISK_BUFFERED};
+    for (size_t i = 0; i < NUM(modes); i++) {
+        flight flight;
+        open_flight(&flight, PLACE_DEVICE, &config, &config, modes[i]);
+        kvmem_transfer_options options = kv_transfer_options(&moves[0]);
+        options.staging_size = 8 * 4096;
+        kvmem_transfer *transfer = NULL;
+        CHECK_EQ(create(&flight, false, &options, &transfer), KVMEM_STATUS_OK);
+        file_side_truncate(&flight.file, flight.file.model.size / 2);
+        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+        EXPECT_MESSAGE(KVMEM_STATUS_IO, "cut short", kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        CALL(kvmem_transfer_destroy(transfer));
+        close_flight(&flight);
+    }
+}
+
+#define MANY 500
+
+/* Many small transfers share the ring; all are in flight at once. */
+static void hundreds_in_flight_lose_nothing(void) {
+    kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
+    config.num_blocks = MANY;
+    config.num_layers = 1;
+    config.outer_dim = 1;
+    static kvmem_transfer *transfers[MANY];
+    flight flight;
+    kvmem_queue *queue = NULL;
+    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    open_flight(&flight, PLACE_DEVICE, &config, &config, 0);
+    for (int to_file = 0; to_file < 2; to_file++) {
+        kv_side *source = to_file ? &flight.device.model : &flight.file.model;
+        kv_side *destination = to_file ? &flight.file.model : &flight.device.model;
+        side_refill(&flight.device, 5);
+        for (uint32_t i = 0; i < MANY; i++) {
+            const kvmem_block_pair pair = {i, MANY - 1 - i};
+            const kv_move move = {&pair, 1, 0, 0, 1};
+            kvmem_transfer_options options = kv_transfer_options(&move);
+            options.queue = queue;
+            options.user_data = i;
+            CHECK_EQ(create(&flight, to_file, &options, &transfers[i]), KVMEM_STATUS_OK);
+            kv_expect_moved(destination, source, &move);
+        }
+        for (uint32_t i = 0; i < MANY; i++) {
+            EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
+        }
+        for (size_t landed = 0, count = 0; landed < MANY; landed += count) {
+            kvmem_completion completions[64];
+            EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, completions, NUM(completions), &count, ERR));
+            for (size_t i = 0; i < count; i++) {
+                CHECK_EQ(completions[i].status, KVMEM_STATUS_OK);
+            }
+        }
+        for (uint32_t i = 0; i < MANY; i++) {
+            CALL(kvmem_transfer_destroy(transfers[i]));
+        }
+        side_check(&flight.device);
+        file_side_check(&flight.file);
+    }
+    close_flight(&flight);
+    CALL(kvmem_queue_destroy(queue));
+}
+
+static const test_case cases[] = {
+    CASE(buffered_files_from_and_to_every_place),
+    CASE(direct_files_from_and_to_every_place),
+    CASE(pieces_that_are_cut_are_exact_too),
+    CASE(what_does_not_fit_is_refused),
+    CASE(spans_that_direct_io_does_not_take_are_refused),
+    CASE(a_file_cut_short_is_an_error),
+    CASE(hundreds_in_flight_lose_nothing),
+};
+GPU_MAIN

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// A KV layout in a file of the test's own, with guard bands and a model of what every byte must be.
+#ifndef KVMEM_TEST_FILE_SIDE_H
+#define KVMEM_TEST_FILE_SIDE_H
+
+#include "kv.h"
+#include "resources.h"
+
+/* A layout whose regions are views of the file, placed as the model of its bytes places them. */
+typedef struct file_side {
+    kv_side model; /* model.memory is what was read back last */
+    kvmem_region *file;
+    char path[256];
+} file_side;
+
+/* Pieces of 4 KiB on blocks aligned to 4 KiB: what direct I/O asks for on any device. */
+kvmem_layout_config kv_aligned_config(const kv_kind *kind);
+
+/* With KVMEM_DISK_* flags; one such side in a directory at a time. */
+void file_side_open(file_side *side, const kvmem_layout_config *config, kvmem_agent *agent,
+                    const scratch *directory, uint64_t flags, uint32_t seed);
+void file_side_close(file_side *side);
+/* Whether its I/O bypasses the page cache: where the file system takes that. */
+bool file_side_is_direct(const file_side *side);
+/* Reads the whole file through a descriptor of the test's own, and compares. */
+void file_side_check(file_side *side);
+/* Cuts the file short behind the library's back. */
+void file_side_truncate(const file_side *side, uint64_t size);
+
+/* A disk layout in a nameless file of its own. */
+kvmem_layout *temporary_disk_layout(const kvmem_layout_config *config, kvmem_agent *agent, uint64_t flags);
+
+#endif

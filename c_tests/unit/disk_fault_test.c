@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files and kernels that fail a transfer: what is not all moved is an error, and says which.
+#include "child.h"
+#include "file_side.h"
+#include "harness.h"
+#include "resources.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static const kvmem_block_pair all_pairs[] = {{0, 0}, {6, 1}, {1, 2}, {5, 3}, {2, 4}, {4, 5}, {3, 6}};
+static const kv_move all = {all_pairs, NUM(all_pairs), 0, 0, 3};
+/* Of which no two are one request, on whatever side the file is. */
+static const kvmem_block_pair apart_pairs[] = {{0, 0}, {2, 2}, {4, 4}, {6, 6}};
+static const kv_move apart = {apart_pairs, NUM(apart_pairs), 0, 0, 3};
+
+/* Memory and a file of 7 blocks of 24 KiB. */
+typedef struct pair_of_sides {
+    scratch directory;
+    kv_side host;
+    file_side file;
+} pair_of_sides;
+
+static void sides_open(pair_of_sides *sides, uint64_t flags) {
+    const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
+    sides->directory = scratch_create(temporary_directory());
+    kv_side_open(&sides->host, &config, NULL, 1);
+    file_side_open(&sides->file, &config, NULL, &sides->directory, flags, 2);
+}
+
+static void sides_close(pair_of_sides *sides) {
+    file_side_close(&sides->file);
+    kv_side_close(&sides->host);
+    scratch_remove(&sides->directory);
+}
+
+static kvmem_transfer *create_of(const pair_of_sides *sides, const kv_move *move, bool to_file, uint32_t path) {
+    kvmem_transfer_options options = kv_transfer_options(move);
+    options.path = path;
+    const kvmem_layout *file = sides->file.model.layout;
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(to_file ? sides->host.layout : file, to_file ? file : sides->host.layout,
+                                    &options, &transfer, ERR));
+    return transfer;
+}
+
+static kvmem_transfer *create(const pair_of_sides *sides, bool to_file, uint32_t path) {
+    return create_of(sides, &all, to_file, path);
+}
+
+/* It ends with this status and errno; 0 for a failure of the library's own finding. */
+static void expect_failure(kvmem_transfer *transfer, kvmem_status status, int code, const char *part) {
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_MESSAGE(status, part, kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    kvmem_error_cause cause = {0};
+    const kvmem_status has_cause = kvmem_error_get_cause(test_last_error(), &cause);
+    if (code != 0) {
+        CHECK_EQ(has_cause, KVMEM_STATUS_OK);
+        CHECK_EQ(cause.domain, KVMEM_DOMAIN_ERRNO);
+        CHECK_EQ(cause.code, code);
+    }
+    EXPECT(status, kvmem_transfer_poll(transfer, ERR));
+}
+
+/* Runs it well, in both directions. */
+static void expect_to_work(pair_of_sides *sides, uint32_t path) {
+    for (int to_file = 1; to_file >= 0; to_file--) {
+        kv_side *source = to_file ? &sides->host : &sides->file.model;
+        kv_side *destination = to_file ? &sides->file.model : &sides->host;
+        kv_run_by(source->layout, destination->layout, &all, path);
+        kv_expect_moved(destination, source, &all);
+        file_side_check(&sides->file);
+        kv_side_check(&sides->host);
+    }
+}
+
+static const uint64_t modes[] = {0, KVMEM_DISK_BUFFERED};
+static const uint32_t ways[] = {KVMEM_PATH_PREAD, KVMEM_PATH_URING};
+
+static size_t num_ways(void) {
+    return has_io_uring() ? 2 : 1;
+}
+
+/* A read that the file can't serve is an error, not data: at a page, within one, and of an empty file. */
+static void a_file_cut_short_is_an_error(void) {
+    for (size_t i = 0; i < NUM(modes) * num_ways(); i++) {
+        const uint64_t lengths[] = {3 * 4096 + 24576, 5 * 4096 + 24576 + 777, 0};
+        for (size_t k = 0; k < NUM(lengths); k++) {
+            pair_of_sides sides;
+            sides_open(&sides, modes[i % NUM(modes)]);
+            kvmem_transfer *transfer = create(&sides, false, ways[i / NUM(modes)]);
+            file_side_truncate(&sides.file, lengths[k]);
+            expect_failure(transfer, KVMEM_STATUS_IO, 0, "cut short");
+            file_side_truncate(&sides.file, sides.file.model.size);
+            EXPECT_OK(kvmem_transfer_submit(transfer, ERR)); /* of a file that has its length, if not its bytes */
+            EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+            kvmem_transfer_destroy(transfer);
+            sides_close(&sides);
+        }
+    }
+}
+
+/* A transfer that was cut short by a failure reports so to its queue, with no bytes. */
+static void the_queue_hears_of_a_failure(void) {
+    for (size_t i = 0; i < num_ways(); i++) {
+        pair_of_sides sides;
+        sides_open(&sides, KVMEM_DISK_BUFFERED);
+        kvmem_queue *queue = NULL;
+        EXPECT_OK(kvmem_queue_create(&queue, ERR));
+        kvmem_transfer_options options = kv_transfer_options(&all);
+        options.path = ways[i];
+        options.queue = queue;
+        options.user_data = 7;
+        kvmem_transfer *transfer = NULL;
+        EXPECT_OK(kvmem_transfer_create(sides.file.model.layout, sides.host.layout, &options, &transfer, ERR));
+        file_side_truncate(&sides.file, 8192);
+        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+        kvmem_completion completion;
+        size_t count = 0;
+        EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, &completion, 1, &count, ERR));
+        CHECK_EQ(completion.user_data, 7);
+        CHECK_EQ(completion.status, KVMEM_STATUS_IO);
+        CHECK_EQ(completion.bytes, 0);
+        kvmem_transfer_destroy(transfer);
+        kvmem_queue_destroy(queue);
+        sides_close(&sides);
+    }
+}
+
+/* The process may write no further than the middle of the file: the kernel writes a part, then refuses. */
+static void no_room_in_the_middle(void) {
+    signal(SIGXFSZ, SIG_IGN);
+    for (size_t i = 0; i < NUM(modes) * num_ways(); i++) {
+        pair_of_sides sides;
+        sides_open(&sides, modes[i % NUM(modes)]);
+        kvmem_transfer *transfer = create(&sides, true, ways[i / NUM(modes)]);
+        const struct rlimit little = {sides.file.model.size / 2, RLIM_INFINITY};
+        const struct rlimit plenty = {RLIM_INFINITY, RLIM_INFINITY};
+        CHECK_EQ(setrlimit(RLIMIT_FSIZE, &little), 0);
+        expect_failure(transfer, KVMEM_STATUS_OUT_OF_MEMORY, EFBIG, "EFBIG");
+        CHECK_EQ(setrlimit(RLIMIT_FSIZE, &plenty), 0);
+        kvmem_transfer_destroy(transfer);
+        expect_to_work(&sides, ways[i / NUM(modes)]);
+        sides_close(&sides);
+    }
+}
+
+static void there_is_no_room_in_the_middle(void) {
+    in_a_forked_child(no_room_in_the_middle);
+}
+
+static int injected;
+static kvmem_status expected_of_it;
+
+/* The file's second half can't be read or written. The threads that do it start after this, and have the filter. */
+static void answer_in_the_middle(void) {
+    pair_of_sides sides;
+    sides_open(&sides, KVMEM_DISK_BUFFERED);
+    kvmem_transfer *write = create_of(&sides, &apart, true, KVMEM_PATH_PREAD);
+    kvmem_transfer *read = create_of(&sides, &apart, false, KVMEM_PATH_PREAD);
+    kvmem_transfer_info info;
+    EXPECT_OK(kvmem_transfer_get_info(read, &info, ERR));
+    CHECK_EQ(info.num_requests, NUM(apart_pairs));
+    const uint32_t middle = (uint32_t)(sides.file.model.starts[0] + 4 * kv_block_stride(&sides.file.model.config));
+    refuse_system_call_from(SYS_pwritev, middle, injected);
+    refuse_system_call_from(SYS_preadv, middle, injected);
+    expect_failure(write, expected_of_it, injected, "write");
+    expect_failure(read, expected_of_it, injected, "read");
+    kvmem_transfer_destroy(write);
+    kvmem_transfer_destroy(read);
+    sides_close(&sides);
+}
+
+static void what_the_kernel_answers_is_kept(void) {
+    static const struct {
+        int code;
+        kvmem_status status;
+    } answers[] = {
+        {EIO, KVMEM_STATUS_IO},
+        {ENOSPC, KVMEM_STATUS_OUT_OF_MEMORY},
+        {EDQUOT, KVMEM_STATUS_OUT_OF_MEMORY},
+        {EPERM, KVMEM_STATUS_PERMISSION_DENIED},
+        {EAGAIN, KVMEM_STATUS_IO},
+        {EINTR, KVMEM_STATUS_IO},
+    };
+    for (size_t i = 0; i < NUM(answers); i++) {
+        injected = answers[i].code;
+        expected_of_it = answers[i].status;
+        in_a_forked_child(answer_in_the_middle);
+    }
+}
+
+/* What a container without io_uring answers. */
+static void without_a_ring(void) {
+    pair_of_sides sides;
+    sides_open(&sides, 0);
+    refuse_system_call(SYS_io_uring_setup, injected);
+    CHECK(!has_io_uring());
+    kvmem_transfer *transfer = create(&sides, true, 0);
+    kvmem_transfer_info info;
+    EXPECT_OK(kvmem_transfer_get_info(transfer, &info, ERR));
+    CHECK_EQ(info.path, KVMEM_PATH_PREAD);
+    kvmem_blob *text = NULL;
+    EXPECT_OK(kvmem_transfer_explain(transfer, NULL, &text, ERR));
+    char said[2048] = {0};
+    CHECK(kvmem_blob_size(text) < sizeof(said));
+    memcpy(said, kvmem_blob_data(text), kvmem_blob_size(text));
+    CHECK_HAS(said, injected == ENOSYS ? "the kernel has no io_uring" : "io_uring is not permitted");
+    kvmem_blob_destroy(text);
+    kvmem_transfer_destroy(transfer);
+    expect_to_work(&sides, 0);
+    kvmem_transfer_options options = kv_transfer_options(&all);
+    options.path = KVMEM_PATH_URING;
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "io_uring",
+                   kvmem_transfer_create(sides.host.layout, sides.file.model.layout, &options, &transfer, ERR));
+    sides_close(&sides);
+}
+
+static void without_io_uring_threads_move_the_same_bytes(void) {
+    const int answers[] = {ENOSYS, EPERM};
+    for (size_t i = 0; i < NUM(answers); i++) {
+        injected = answers[i];
+        in_a_forked_child(without_a_ring);
+    }
+}
+
+/* A filter that lets a ring be made, and not used, is found out before it matters. */
+static void a_ring_that_does_not_work(void) {
+    pair_of_sides sides;
+    sides_open(&sides, 0);
+    refuse_system_call(SYS_io_uring_enter, EPERM);
+    expect_to_work(&sides, 0);
+    kvmem_transfer *transfer = create(&sides, true, 0);
+    kvmem_transfer_info info;
+    EXPECT_OK(kvmem_transfer_get_info(transfer, &info, ERR));
+    CHECK_EQ(info.path, KVMEM_PATH_PREAD);
+    kvmem_transfer_destroy(transfer);
+    sides_close(&sides);
+}
+
+static void a_ring_that_does_not_work_is_not_taken(void) {
+    in_a_forked_child(a_ring_that_does_not_work);
+}
+
+/* One that stops working fails what was to go through it, and is not taken again. */
+static void a_ring_taken_away(void) {
+    if (!has_io_uring()) {
+        return; /* then the case above says all there is to say */
+    }
+    pair_of_sides sides;
+    sides_open(&sides, 0);
+    kvmem_transfer *transfer = create(&sides, true, KVMEM_PATH_URING);
+    refuse_system_call(SYS_io_uring_enter, EPERM);
+    expect_failure(transfer, KVMEM_STATUS_PERMISSION_DENIED, EPERM, "io_uring");
+    expect_failure(transfer, KVMEM_STATUS_IO, 0, "create the transfer again");
+    kvmem_transfer_destroy(transfer);
+    expect_to_work(&sides, 0);
+    sides_close(&sides);
+}
+
+static void a_ring_taken_away_is_an_error(void) {
+    in_a_forked_child(a_ring_taken_away);
+}
+
+static pair_of_sides parents;
+
+static void in_the_child(void) {
+    kvmem_transfer_info info;
+    kvmem_transfer *none = NULL;
+    const kvmem_transfer_options options = kv_transfer_options(&all);
+    EXPECT(KVMEM_STATUS_INVALID_STATE,
+           kvmem_transfer_create(parents.host.layout, parents.file.model.layout, &options, &none, ERR));
+    pair_of_sides sides;
+    sides_open(&sides, 0);
+    kvmem_transfer *transfer = create(&sides, true, 0);
+    EXPECT_OK(kvmem_transfer_get_info(transfer, &info, ERR));
+    CHECK_EQ(info.path, has_io_uring() ? KVMEM_PATH_URING : KVMEM_PATH_PREAD);
+    kvmem_transfer_destroy(transfer);
+    expect_to_work(&sides, 0);
+    expect_to_work(&sides, KVMEM_PATH_PREAD);
+    sides_close(&sides);
+}
+
+/* The child has a ring and threads of its own; the parent goes on with its. */
+static void a_forked_child_moves_blocks_of_its_own(void) {
+    sides_open(&parents, 0);
+    for (int i = 0; i < 3; i++) {
+        expect_to_work(&parents, 0);
+        expect_to_work(&parents, KVMEM_PATH_PREAD);
+        in_a_forked_child(in_the_child);
+    }
+    expect_to_work(&parents, 0);
+    sides_close(&parents);
+}
+
+/* The ring and what wakes its thread are there while a disk layout is, and no longer. */
+static void nothing_stays_open(void) {
+    pair_of_sides sides;
+    sides_open(&sides, 0);
+    const size_t without = count_open_files();
+    expect_to_work(&sides, 0);
+    CHECK(count_open_files() <= without + 2);
+    for (int i = 0; i < 50; i++) {
+        expect_to_work(&sides, 0);
+        CHECK(count_open_files() <= without + 2);
+    }
+    sides_close(&sides);
+}
+
+static const test_case cases[] = {
+    CASE(a_file_cut_short_is_an_error),
+    CASE(the_queue_hears_of_a_failure),
+    CASE(there_is_no_room_in_the_middle),
+    CASE(what_the_kernel_answers_is_kept),
+    CASE(without_io_uring_threads_move_the_same_bytes),
+    CASE(a_ring_that_does_not_work_is_not_taken),
+    CASE(a_ring_taken_away_is_an_error),
+    CASE(a_forked_child_moves_blocks_of_its_own),
+    CASE(nothing_stays_open),
+};
+TEST_MAIN

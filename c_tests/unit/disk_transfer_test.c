@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks between memory and a file without NIXL: every byte of both, by io_uring and by threads.
+#include "child.h"
+#include "file_side.h"
+#include "harness.h"
+#include "resources.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const kvmem_block_pair out_pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}};
+static const kvmem_block_pair back_pairs[] = {{5, 1}, {0, 0}, {4, 6}, {4, 5}};
+static const kv_move out = {out_pairs, NUM(out_pairs), 0, 0, 3};
+static const kv_move back = {back_pairs, NUM(back_pairs), 1, 0, 2};
+
+/* As the library chooses, and each way by name; io_uring only where the kernel gives it. */
+static size_t paths_here(uint32_t paths[3]) {
+    paths[0] = 0;
+    paths[1] = KVMEM_PATH_PREAD;
+    paths[2] = KVMEM_PATH_URING;
+    return has_io_uring() ? 3 : 2;
+}
+
+/* What the library chooses: the ring for direct I/O, threads for the page cache. */
+static uint32_t best_path(bool is_direct) {
+    return is_direct && has_io_uring() ? KVMEM_PATH_URING : KVMEM_PATH_PREAD;
+}
+
+static void move_out_and_back(const kvmem_layout_config *memory, const kvmem_layout_config *disk,
+                              const scratch *directory, uint64_t flags, uint32_t path) {
+    kv_side host;
+    file_side file;
+    kv_side_open(&host, memory, NULL, 1);
+    file_side_open(&file, disk, NULL, directory, flags, 2);
+    const uint32_t expected = path != 0 ? path : best_path(file_side_is_direct(&file));
+    kvmem_transfer_info info = kv_run_by(host.layout, file.model.layout, &out, path);
+    CHECK_EQ(info.path, expected);
+    CHECK_EQ(info.bytes, 5 * 3 * 2 * kv_piece_size(memory));
+    CHECK(info.num_requests >= 1 && info.num_requests <= info.num_moves);
+    kv_expect_moved(&file.model, &host, &out);
+    file_side_check(&file);
+    kv_side_check(&host);
+    info = kv_run_by(file.model.layout, host.layout, &back, path);
+    CHECK_EQ(info.path, expected);
+    CHECK_EQ(info.num_pieces, 4 * 2 * 2);
+    kv_expect_moved(&host, &file.model, &back);
+    kv_side_check(&host);
+    file_side_check(&file);
+    file_side_close(&file);
+    kv_side_close(&host);
+}
+
+static void every_pair_of_kinds(kvmem_layout_config (*config)(const kv_kind *), uint64_t flags) {
+    scratch directory = scratch_create(temporary_directory());
+    uint32_t paths[3];
+    const size_t num_paths = paths_here(paths);
+    for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
+        const kvmem_layout_config memory = config(&kv_kinds[kinds / KV_NUM_KINDS]);
+        const kvmem_layout_config disk = config(&kv_kinds[kinds % KV_NUM_KINDS]);
+        for (size_t i = 0; i < num_paths; i++) {
+            move_out_and_back(&memory, &disk, &directory, flags, paths[i]);
+        }
+    }
+    scratch_remove(&directory);
+}
+
+static void every_pair_of_kinds_goes_out_and_comes_back(void) {
+    every_pair_of_kinds(kv_config, KVMEM_DISK_BUFFERED);
+}
+
+static void direct_io_moves_the_same_bytes(void) {
+    every_pair_of_kinds(kv_aligned_config, 0);
+}
+
+static kvmem_layout_config odd_config(const kv_kind *kind) {
+    kvmem_layout_config config = kv_config(kind);
+    config.page_size = 7;
+    config.inner_dim = 391;
+    config.dtype_width = 1;
+    return config;
+}
+
+static void odd_sizes_go_through_the_page_cache(void) {
+    every_pair_of_kinds(odd_config, KVMEM_DISK_BUFFERED);
+}
+
+/* Offload, wipe, restore: what an engine does with a nameless file; the same transfers again and again. */
+static void a_temporary_file_gives_back_what_it_took(void) {
+    const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
+    const kvmem_block_pair all[] = {{0, 6}, {1, 5}, {2, 4}, {3, 3}, {4, 2}, {5, 1}, {6, 0}};
+    const kv_move there_and_back = {all, NUM(all), 0, 0, 3};
+    kvmem_layout *file = temporary_disk_layout(&config, NULL, 0);
+    kv_side host;
+    kv_side_open(&host, &config, NULL, 5);
+    const kvmem_transfer_options options = kv_transfer_options(&there_and_back);
+    kvmem_transfer *offload = NULL;
+    kvmem_transfer *restore = NULL;
+    EXPECT_OK(kvmem_transfer_create(host.layout, file, &options, &offload, ERR));
+    EXPECT_OK(kvmem_transfer_create(file, host.layout, &options, &restore, ERR));
+    for (int i = 0; i < 20; i++) {
+        EXPECT_OK(kvmem_transfer_submit(offload, ERR));
+        EXPECT_OK(kvmem_transfer_wait(offload, PATIENCE, ERR));
+        memset(host.memory + host.starts[0], 0, kv_region_size(&config));
+        EXPECT_OK(kvmem_transfer_submit(restore, ERR));
+        EXPECT_OK(kvmem_transfer_wait(restore, PATIENCE, ERR));
+        kv_side_check(&host);
+    }
+    kvmem_transfer_destroy(offload);
+    kvmem_transfer_destroy(restore);
+    kvmem_layout_destroy(file);
+    kv_side_close(&host);
+}
+
+/* 64 MiB in pieces of 512 KiB: more requests than are at the kernel at a time, and pieces that are cut. */
+static void large_transfers_are_exact_too(void) {
+    kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
+    config.num_blocks = 32;
+    config.num_layers = 2;
+    config.inner_dim = 16384;
+    kvmem_block_pair pairs[16];
+    for (uint32_t i = 0; i < NUM(pairs); i++) {
+        pairs[i] = (kvmem_block_pair){2 * i, 31 - i};
+    }
+    const kv_move move = {pairs, NUM(pairs), 0, 0, 2};
+    scratch directory = scratch_create(temporary_directory());
+    uint32_t paths[3];
+    const size_t num_paths = paths_here(paths);
+    for (size_t i = 0; i < num_paths; i++) {
+        kv_side host;
+        file_side file;
+        kv_side_open(&host, &config, NULL, 1);
+        file_side_open(&file, &config, NULL, &directory, 0, 2);
+        kv_run_by(file.model.layout, host.layout, &move, paths[i]);
+        kv_expect_moved(&host, &file.model, &move);
+        kv_side_check(&host);
+        file_side_close(&file);
+        kv_side_close(&host);
+    }
+    scratch_remove(&directory);
+}
+
+/* Blocks that lie scattered in memory and one after the other in the file. */
+static void neighbours_in_the_file_are_one_request(void) {
+    const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
+    const kvmem_block_pair pairs[] = {{6, 1}, {0, 2}, {4, 3}, {2, 4}, {1, 5}};
+    const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+    scratch directory = scratch_create(temporary_directory());
+    kv_side host;
+    file_side file;
+    kv_side_open(&host, &config, NULL, 1);
+    file_side_open(&file, &config, NULL, &directory, 0, 2);
+    const kvmem_transfer_info info = kv_run(host.layout, file.model.layout, &move);
+    CHECK_EQ(info.num_moves, 5);
+    CHECK_EQ(info.num_requests, 1);
+    kv_expect_moved(&file.model, &host, &move);
+    file_side_check(&file);
+    file_side_close(&file);
+    kv_side_close(&host);
+    scratch_remove(&directory);
+}
+
+#define MANY 3000
+
+/* Each transfer moves one block; all are in flight at once, and each is told of once. */
+static void take_off(const kvmem_layout *source, const kvmem_layout *destination, kvmem_queue *queue,
+                     uint32_t path, kvmem_transfer **transfers) {
+    for (uint32_t i = 0; i < MANY; i++) {
+        const kvmem_block_pair pair = {i, MANY - 1 - i};
+        const kv_move move = {&pair, 1, 0, 0, 1};
+        kvmem_transfer_options options = kv_transfer_options(&move);
+        options.queue = queue;
+        options.user_data = i;
+        options.path = path;
+        EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfers[i], ERR));
+    }
+    for (uint32_t i = 0; i < MANY; i++) {
+        EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
+    }
+}
+
+static void await_all(kvmem_queue *queue, uint64_t bytes) {
+    bool *seen = test_allocate(MANY);
+    for (uint32_t landed = 0; landed < MANY;) {
+        kvmem_completion completions[64];
+        size_t count = 0;
+        EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, completions, NUM(completions), &count, ERR));
+        for (size_t i = 0; i < count; i++, landed++) {
+            CHECK_EQ(completions[i].status, KVMEM_STATUS_OK);
+            CHECK_EQ(completions[i].bytes, bytes);
+            CHECK(completions[i].user_data < MANY && !seen[completions[i].user_data]);
+            seen[completions[i].user_data] = true;
+        }
+    }
+    free(seen);
+}
+
+static void thousands_in_flight_lose_nothing(void) {
+    kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
+    config.num_blocks = MANY;
+    config.num_layers = 1;
+    config.outer_dim = 1;
+    kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
+    scratch directory = scratch_create(temporary_directory());
+    kvmem_queue *queue = NULL;
+    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    uint32_t paths[3];
+    const size_t num_paths = paths_here(paths);
+    for (size_t i = 0; i < 2 * num_paths; i++) {
+        const bool to_file = i % 2 == 0;
+        kv_side host;
+        file_side file;
+        kv_side_open(&host, &config, NULL, 1);
+        file_side_open(&file, &config, NULL, &directory, 0, 2);
+        kv_side *source = to_file ? &host : &file.model;
+        kv_side *destination = to_file ? &file.model : &host;
+        take_off(source->layout, destination->layout, queue, paths[i / 2], transfers);
+        await_all(queue, 4096);
+        for (uint32_t block = 0; block < MANY; block++) {
+            const kvmem_block_pair pair = {block, MANY - 1 - block};
+            const kv_move move = {&pair, 1, 0, 0, 1};
+            kv_expect_moved(destination, source, &move);
+            kvmem_transfer_destroy(transfers[block]);
+        }
+        kv_side_check(&host);
+        file_side_check(&file);
+        file_side_close(&file);
+        kv_side_close(&host);
+    }
+    kvmem_queue_destroy(queue);
+    scratch_remove(&directory);
+    free(transfers);
+}
+
+/* What is in flight holds what it needs. */
+static void handles_may_go_while_it_is_in_flight(void) {
+    kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
+    config.num_blocks = MANY;
+    config.num_layers = 1;
+    config.outer_dim = 1;
+    kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
+    uint32_t paths[3];
+    const size_t num_paths = paths_here(paths);
+    for (size_t i = 0; i < num_paths; i++) {
+        kvmem_layout *file = temporary_disk_layout(&config, NULL, 0);
+        kvmem_queue *queue = NULL;
+        kv_side host;
+        EXPECT_OK(kvmem_queue_create(&queue, ERR));
+        kv_side_open(&host, &config, NULL, 1);
+        take_off(host.layout, file, queue, paths[i], transfers);
+        kvmem_layout_destroy(file);
+        for (uint32_t block = 0; block < MANY; block++) {
+            kvmem_transfer_destroy(transfers[block]);
+        }
+        await_all(queue, 4096);
+        kvmem_queue_destroy(queue);
+        kv_side_close(&host);
+    }
+    free(transfers);
+}
+
+static void refuse_by(const kvmem_layout *source, const kvmem_layout *destination,
+                      const kvmem_transfer_options *options, kvmem_status status, const char *part) {
+    kvmem_transfer *transfer = (kvmem_transfer *)&transfer;
+    EXPECT_MESSAGE(status, part, kvmem_transfer_create(source, destination, options, &transfer, ERR));
+    CHECK(transfer == NULL);
+}
+
+static void spans_that_direct_io_does_not_take_are_refused(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    const kvmem_transfer_options options = kv_transfer_options(&out);
+    scratch directory = scratch_create(temporary_directory());
+    kv_side host;
+    file_side file;
+    kv_side_open(&host, &config, NULL, 1);
+    file_side_open(&file, &config, NULL, &directory, KVMEM_DISK_DIRECT_REQUIRED, 2);
+    refuse_by(host.layout, file.model.layout, &options, KVMEM_STATUS_INVALID_ARGUMENT, "direct I/O");
+    refuse_by(file.model.layout, host.layout, &options, KVMEM_STATUS_INVALID_ARGUMENT, "direct I/O");
+    kv_side_check(&host);
+    file_side_check(&file);
+    file_side_close(&file);
+    kv_side_close(&host);
+    scratch_remove(&directory);
+}
+
+static void what_does_not_fit_is_refused(void) {
+    const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
+    kvmem_layout *file = temporary_disk_layout(&config, NULL, 0);
+    kvmem_layout *buffered = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
+    kv_side host;
+    kv_side_open(&host, &config, NULL, 1);
+    kvmem_transfer_options options = kv_transfer_options(&out);
+    refuse_by(file, buffered, &options, KVMEM_STATUS_UNSUPPORTED, "disk");
+    const uint32_t strange[] = {KVMEM_PATH_MEMCPY, KVMEM_PATH_NIXL_READ, KVMEM_PATH_CUDA_COPY,
+                                KVMEM_PATH_URING_STAGED, KVMEM_PATH_PREAD_STAGED};
+    for (size_t i = 0; i < NUM(strange); i++) {
+        options.path = strange[i];
+        refuse_by(host.layout, file, &options, KVMEM_STATUS_UNSUPPORTED, kvmem_path_name(strange[i]));
+    }
+    options.path = KVMEM_PATH_NIXL_FILE_READ;
+    refuse_by(host.layout, file, &options, KVMEM_STATUS_UNSUPPORTED, "NIXL file read");
+    options.path = KVMEM_PATH_NIXL_FILE_WRITE;
+    refuse_by(host.layout, file, &options, KVMEM_STATUS_INVALID_STATE, "agent");
+    options.path = 0;
+    options.flags = KVMEM_TRANSFER_ZERO_COPY;
+    refuse_by(host.layout, buffered, &options, KVMEM_STATUS_UNSUPPORTED, "page cache");
+    options.notification = "done";
+    options.notification_size = 4;
+    options.flags = 0;
+    refuse_by(host.layout, file, &options, KVMEM_STATUS_INVALID_ARGUMENT, "notification");
+    kv_side_close(&host);
+    kvmem_layout_destroy(buffered);
+    kvmem_layout_destroy(file);
+}
+
+static void bytes_between_memory_and_a_direct_file_touch_nothing_else(void) {
+    const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
+    kvmem_layout *file = temporary_disk_layout(&config, NULL, KVMEM_DISK_DIRECT_REQUIRED);
+    kv_side host;
+    kv_side_open(&host, &config, NULL, 1);
+    kvmem_transfer_options options = kv_transfer_options(&out);
+    options.flags = KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE;
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(host.layout, file, &options, &transfer, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "no stream", kvmem_transfer_submit_on_stream(transfer, NULL, ERR));
+    kvmem_transfer_destroy(transfer);
+    kv_side_close(&host);
+    kvmem_layout_destroy(file);
+}
+
+/* Every way is named, and why it is not taken. */
+static void the_choice_is_explained(void) {
+    const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
+    const uint64_t flags[] = {KVMEM_DISK_DIRECT_REQUIRED, KVMEM_DISK_BUFFERED};
+    for (size_t i = 0; i < NUM(flags); i++) {
+        kvmem_layout *file = temporary_disk_layout(&config, NULL, flags[i]);
+        kv_side host;
+        kv_side_open(&host, &config, NULL, 1);
+        const kvmem_transfer_options options = kv_transfer_options(&out);
+        kvmem_transfer *transfer = NULL;
+        EXPECT_OK(kvmem_transfer_create(file, host.layout, &options, &transfer, ERR));
+        kvmem_transfer_explanation explanation;
+        kvmem_blob *text = NULL;
+        EXPECT_OK(kvmem_transfer_explain(transfer, &explanation, &text, ERR));
+        CHECK_EQ(explanation.path, best_path(i == 0));
+        char said[2048] = {0};
+        CHECK(kvmem_blob_size(text) < sizeof(said));
+        memcpy(said, kvmem_blob_data(text), kvmem_blob_size(text));
+        CHECK_HAS(said, "io_uring");
+        CHECK_HAS(said, "pread/pwrite");
+        CHECK_HAS(said, "NIXL file read");
+        kvmem_blob_destroy(text);
+        kvmem_transfer_destroy(transfer);
+        kv_side_close(&host);
+        kvmem_layout_destroy(file);
+    }
+}
+
+static const test_case cases[] = {
+    CASE(every_pair_of_kinds_goes_out_and_comes_back),
+    CASE(direct_io_moves_the_same_bytes),
+    CASE(odd_sizes_go_through_the_page_cache),
+    CASE(a_temporary_file_gives_back_what_it_took),
+    CASE(large_transfers_are_exact_too),
+    CASE(neighbours_in_the_file_are_one_request),
+    CASE(thousands_in_flight_lose_nothing),
+    CASE(handles_may_go_while_it_is_in_flight),
+    CASE(spans_that_direct_io_does_not_take_are_refused),
+    CASE(what_does_not_fit_is_refused),
+    CASE(bytes_between_memory_and_a_direct_file_touch_nothing_else),
+    CASE(the_choice_is_explained),
+};
+TEST_MAIN

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From pieces of files to few reads or writes: what is adjacent in a file is one request, wherever it lies in memory.
+//! Pure.
+
+use std::os::fd::RawFd;
+
+/// The most bytes of a request: larger ones gain nothing, and several keep a device busier than one.
+pub const MOST_BYTES: u64 = 1 << 20;
+/// The most spans of a request: what the kernel takes.
+const MOST_SPANS: usize = 1024;
+
+/// Bytes that lie together in a file and in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The open file.
+    pub file: RawFd,
+    /// Where in it.
+    pub offset: u64,
+    /// Where in memory.
+    pub address: u64,
+    /// How many.
+    pub size: u64,
+}
+
+/// A span of memory, as the kernel takes it: a `struct iovec`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Its first byte.
+    pub address: usize,
+    /// Its bytes.
+    pub size: usize,
+}
+const _: () = assert!(size_of::<Span>() == size_of::<libc::iovec>());
+
+/// One read or write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The open file.
+    pub file: RawFd,
+    /// Where in it.
+    pub offset: u64,
+    /// Bytes of all spans.
+    pub size: u64,
+    first: usize,
+    count: usize,
+}
+
+/// Reads or writes.
+#[derive(Debug, Default)]
+pub struct Requests {
+    writes: bool,
+    spans: Vec<Span>,
+    list: Vec<Request>,
+}
+
+impl Requests {
+    /// Joins pieces that follow each other in a file.
+    pub fn gather(mut pieces: Vec<Piece>, writes: bool) -> Self {
+        let place = |piece: &Piece| (piece.file, piece.offset);
+        if !pieces.is_sorted_by_key(place) {
+            pieces.sort_unstable_by_key(place);
+        }
+        let mut requests = Self { writes, spans: Vec::with_capacity(pieces.len()), list: Vec::new() };
+        pieces.into_iter().flat_map(cut).for_each(|piece| requests.add(piece));
+        requests
+    }
+
+    fn add(&mut self, piece: Piece) {
+        let Piece { file, offset, address, size } = piece;
+        match self.list.last_mut() {
+            Some(last)
+                if last.file == file
+                    && last.offset + last.size == offset
+                    && last.size + size <= MOST_BYTES
+                    && last.count < MOST_SPANS =>
+            {
+                last.size += size;
+                last.count += 1;
+            }
+            _ => self.list.push(Request { file, offset, size, first: self.spans.len(), count: 1 }),
+        }
+        self.spans.push(Span { address: address as usize, size: size as usize });
+    }
+
+    /// Whether they write to the file.
+    pub fn writes(&self) -> bool {
+        self.writes
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// One of them.
+    pub fn get(&self, index: usize) -> &Request {
+        &self.list[index]
+    }
+
+    /// Where one reads to, or writes from.
+    pub fn spans(&self, index: usize) -> &[Span] {
+        let Request { first, count, .. } = self.list[index];
+        &self.spans[first..first + count]
+    }
+
+    /// Bytes of all.
+    pub fn bytes(&self) -> u64 {
+        self.list.iter().map(|request| request.size).sum()
+    }
+}
+
+/// A large piece in parts.
+fn cut(piece: Piece) -> impl Iterator<Item = Piece> {
+    (0..piece.size).step_by(MOST_BYTES as usize).map(move |done| Piece {
+        offset: piece.offset + done,
+        address: piece.address + done,
+        size: MOST_BYTES.min(piece.size - done),
+        ..piece
+    })
+}
+
+/// What is left of spans after the first `done` bytes.
+pub fn after(spans: &[Span], mut done: usize) -> Vec<Span> {
+    let mut left = Vec::new();
+    for span in spans {
+        let skipped = done.min(span.size);
+        done -= skipped;
+        if skipped < span.size {
+            left.push(Span { address: span.address + skipped, size: span.size - skipped });
+        }
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn piece(offset: u64, address: u64, size: u64) -> Piece {
+        Piece { file: 3, offset, address, size }
+    }
+
+    #[test]
+    fn what_is_adjacent_in_the_file_is_one_request() {
+        let pieces = vec![piece(4096, 100, 4096), piece(0, 90_000, 4096), piece(12288, 0, 10)];
+        let requests = Requests::gather(pieces, false);
+        assert_eq!(requests.len(), 2);
+        assert_eq!((requests.get(0).offset, requests.get(0).size), (0, 8192));
+        assert_eq!(requests.spans(0)[0].address, 90_000);
+        assert_eq!(requests.spans(0)[1].address, 100);
+        assert_eq!(requests.get(1).offset, 12288);
+    }
+
+    #[test]
+    fn files_are_told_apart() {
+        let other = Piece { file: 4, ..piece(4096, 100, 4096) };
+        assert_eq!(Requests::gather(vec![piece(0, 0, 4096), other], true).len(), 2);
+    }
+
+    #[test]
+    fn what_is_left_begins_where_it_ended() {
+        let spans = [Span { address: 1000, size: 10 }, Span { address: 50, size: 5 }];
+        assert_eq!(after(&spans, 0), spans);
+        assert_eq!(after(&spans, 4), [Span { address: 1004, size: 6 }, spans[1]]);
+        assert_eq!(after(&spans, 10), [spans[1]]);
+        assert_eq!(after(&spans, 15), []);
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_is_asked_for_once(sizes in prop::collection::vec((1u64..3 << 20, 0u64..3, 1i32..3), 1..40),
+                                        turn in 0usize..40) {
+            let (mut offset, mut pieces) = (0, Vec::new());
+            for (size, gap, file) in sizes {
+                offset += gap * 512;
+                pieces.push(Piece { file, offset, address: offset.wrapping_mul(7919), size });
+                offset += size;
+            }
+            let turn = turn % pieces.len();
+            pieces.rotate_left(turn);
+            let requests = Requests::gather(pieces.clone(), true);
+            let mut asked = Vec::new();
+            for index in 0..requests.len() {
+                let request = requests.get(index);
+                prop_assert!(request.size <= MOST_BYTES && request.count <= MOST_SPANS);
+                let mut at = request.offset;
+                for span in requests.spans(index) {
+                    asked.push((request.file, at, span.address as u64, span.size as u64));
+                    at += span.size as u64;
+                }
+                prop_assert_eq!(at, request.offset + request.size);
+            }
+            pieces.sort_unstable_by_key(|piece| (piece.file, piece.offset));
+            let mut asked = asked.into_iter();
+            for Piece { file, offset, address, size } in pieces {
+                let mut done = 0;
+                while done < size {
+                    let Some((in_file, at, to, part)) = asked.next() else { panic!("bytes are missing") };
+                    prop_assert_eq!((in_file, at, to), (file, offset + done, address + done));
+                    done += part;
+                }
+                prop_assert_eq!(done, size);
+            }
+            prop_assert!(asked.next().is_none());
+        }
+    }
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Between a file and a GPU, through a ring of page-locked host memory: the file's side of one chunk is read or
+//! written while the GPU copies another.
+
+mod chunks;
+mod ring;
+mod session;
+
+use std::sync::Arc;
+
+use self::chunks::Chunks;
+use self::ring::{Flight, Ring, SLOTS};
+use super::Sides;
+use super::host::pieces;
+use super::io::Io;
+use crate::error::{Error, Result, Status, ensure};
+use crate::layout::Layout;
+use crate::transfer::completion::Run;
+use crate::transfer::plan::Plan;
+
+/// Staging memory that is not asked for otherwise.
+const STAGING: u64 = 64 << 20;
+
+/// A prepared transfer.
+pub struct StagedIo {
+    prepared: Arc<Prepared>,
+    ring: Arc<Ring>,
+    layouts: [Arc<Layout>; 2],
+    moves: u64,
+    requests: u64,
+}
+
+/// What all runs share.
+pub struct Prepared {
+    chunks: Chunks,
+    /// Blocks go to the file.
+    writes: bool,
+    io: Io,
+}
+
+impl StagedIo {
+    pub fn prepare(sides: &Sides<'_>, plan: &Plan, io: Io, staging_size: u64) -> Result<Self> {
+        let slot = slot_size(sides, staging_size)?;
+        let moved: Vec<_> = pieces(sides, plan).collect();
+        let moves = moved.len() as u64;
+        let chunks = Chunks::cut(moved, slot, |region, address| sides.memory.bytes_in_piece(region, address));
+        let requests = chunks.list.iter().map(|chunk| chunks.in_file(chunk, 0).len() as u64).sum();
+        let device = sides.memory.memory().regions().first().and_then(|region| region.ordinal());
+        let device = device.ok_or_else(|| Error::new(Status::Unsupported, "the memory is no GPU's"))?;
+        let ring = Ring::of(device, slot)?;
+        // Page-locking takes its time: the next transfer finds it done.
+        sides.memory.keep(ring.clone());
+        Ok(Self {
+            prepared: Arc::new(Prepared { chunks, writes: sides.writes, io }),
+            ring,
+            layouts: [sides.file.clone(), sides.memory.clone()],
+            moves,
+            requests,
+        })
+    }
+
+    pub fn submit(&self, run: Run) {
+        self.ring.start(Flight::new(self.prepared.clone(), self.layouts.clone(), run));
+    }
+
+    pub fn moves(&self) -> u64 {
+        self.moves
+    }
+
+    pub fn requests(&self) -> u64 {
+        self.requests
+    }
+}
+
+/// Bytes of a slot: a share of the staging memory that holds a piece, in whole units of the file's I/O.
+fn slot_size(sides: &Sides<'_>, staging_size: u64) -> Result<u64> {
+    let piece = sides.file.geometry().piece_size();
+    let regions = sides.file.memory().regions();
+    let unit = regions.iter().map(|region| region.io_alignment()).max().unwrap_or(1);
+    let wanted = match staging_size {
+        0 => STAGING.max(SLOTS as u64 * piece.next_multiple_of(unit)),
+        given => given,
+    };
+    let slot = wanted / SLOTS as u64 / unit * unit;
+    ensure!(
+        slot >= piece,
+        InvalidArgument,
+        "staging_size is {staging_size} bytes, {SLOTS} slots of {slot}; a piece of {piece} bytes fits none, it takes {} \
+         bytes",
+        SLOTS as u64 * piece.next_multiple_of(unit)
+    );
+    Ok(slot)
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Making a ring, where the kernel has it and lets us: containers often do not.
+
+use io_uring::{IoUring, Probe, opcode};
+
+/// Requests at the kernel at a time.
+pub const DEPTH: usize = 64;
+/// Room for those, and for looking at what wakes the thread.
+const ENTRIES: u32 = 2 * DEPTH as u32;
+
+/// A ring that was seen to work, or why there is none.
+pub fn make() -> Result<IoUring, String> {
+    // Completions need not interrupt the thread, which asks for them anyway. Kernels before 5.19 refuse that.
+    let gentle = IoUring::builder().dontfork().setup_coop_taskrun().build(ENTRIES);
+    let mut ring = match gentle {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            IoUring::builder().dontfork().build(ENTRIES).map_err(refusal)?
+        }
+        gentle => gentle.map_err(refusal)?,
+    };
+    ensure_operations(&ring)?;
+    try_out(&mut ring).map_err(refusal)?;
+    Ok(ring)
+}
+
+fn refusal(error: std::io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::ENOSYS) => "the kernel has no io_uring, or a filter of system calls hides it".to_string(),
+        Some(libc::EPERM | libc::EACCES) => {
+            "io_uring is not permitted here: by a filter of system calls, or kernel.io_uring_disabled"
+                .to_string()
+        }
+        _ => format!("io_uring can't be set up: {error}"),
+    }
+}
+
+fn ensure_operations(ring: &IoUring) -> Result<(), String> {
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe).map_err(refusal)?;
+    let wanted = [
+        opcode::Read::CODE,
+        opcode::Write::CODE,
+        opcode::Readv::CODE,
+        opcode::Writev::CODE,
+        opcode::PollAdd::CODE,
+    ];
+    match wanted.iter().all(|code| probe.is_supported(*code)) {
+        true => Ok(()),
+        false => Err("the kernel's io_uring is too old".to_string()),
+    }
+}
+
+/// A filter may let a ring be made, and not used.
+fn try_out(ring: &mut IoUring) -> std::io::Result<()> {
+    // SAFETY: it does nothing.
+    let pushed = unsafe { ring.submission().push(&opcode::Nop::new().build()) };
+    pushed.map_err(std::io::Error::other)?;
+    ring.submit_and_wait(1)?;
+    ring.completion().for_each(drop);
+    Ok(())
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A thread's time with the ring: it hands requests to the kernel, a bounded number at a time, and sleeps until one of
+//! them is over.
+
+use std::collections::VecDeque;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use io_uring::squeue::{Entry, Flags};
+use io_uring::{opcode, types};
+use rustix::io::Errno;
+
+use super::super::io::Work;
+use super::super::operation::{Ask, Next, Operation};
+use super::Uring;
+use super::ring::DEPTH;
+use crate::error::Error;
+
+/// Bytes at the kernel at a time; one request may be more.
+const MOST_BYTES: u64 = 32 << 20;
+/// Marks what looks at the event fd.
+const WAKE: u64 = u64::MAX;
+/// How long the thread sleeps where the kernel takes nothing more and has nothing to answer.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// What the thread knows of requests under way.
+pub struct Session<'a> {
+    uring: &'a Uring,
+    flights: Vec<Option<Flight>>,
+    vacant: Vec<usize>,
+    /// Flights with requests to begin, which take turns.
+    ready: VecDeque<usize>,
+    /// What is at the kernel; the index is the entry's `user_data`.
+    slots: Vec<Option<Slot>>,
+    free: Vec<usize>,
+    /// Entries of the ring that the kernel has not taken yet, by their `user_data`.
+    untaken: VecDeque<u64>,
+    bytes: u64,
+}
+
+/// Work under way.
+struct Flight {
+    work: Work,
+    at_kernel: usize,
+    failure: Option<Error>,
+}
+
+struct Slot {
+    flight: usize,
+    operation: Operation,
+}
+
+impl<'a> Session<'a> {
+    pub fn new(uring: &'a Uring) -> Self {
+        Self {
+            uring,
+            flights: Vec::new(),
+            vacant: Vec::new(),
+            ready: VecDeque::new(),
+            slots: (0..DEPTH).map(|_| None).collect(),
+            free: (0..DEPTH).collect(),
+            untaken: VecDeque::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Whether nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        self.ready.is_empty() && self.free.len() == DEPTH
+    }
+
+    /// Takes in new work.
+    pub fn begin(&mut self, new: Vec<Work>) {
+        for work in new {
+            if work.range.is_empty() {
+                (work.ending)(Ok(()));
+                continue;
+            }
+            let flight = Some(Flight { work, at_kernel: 0, failure: None });
+            let index = self.vacant.pop().unwrap_or(self.flights.len());
+            match self.flights.get_mut(index) {
+                Some(place) => *place = flight,
+                None => self.flights.push(flight),
+            }
+            self.ready.push_back(index);
+        }
+    }
+
+    /// Hands over what there is room for, sleeps until something is over, and sees to that.
+    pub fn step(&mut self) {
+        self.fill();
+        self.watch();
+        if self.is_idle() {
+            return;
+        }
+        let error = match self.uring.ring.submit_and_wait(1) {
+            Ok(_) => None,
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => None,
+            Err(error) => Some(error),
+        };
+        self.note_taken();
+        if self.reap() == 0
+            && let Some(error) = error
+        {
+            self.stalled(error);
+        }
+    }
+
+    fn fill(&mut self) {
+        while let (Some(flight), true) = (self.ready.front().copied(), self.has_room()) {
+            self.ready.pop_front();
+            let Some(request) = self.flights[flight].as_mut().and_then(Flight::take_next) else { continue };
+            self.enter(Slot { flight, operation: Operation::new(request) });
+            if self.flights[flight].as_ref().is_some_and(|flight| !flight.work.range.is_empty()) {
+                self.ready.push_back(flight);
+            }
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        !self.free.is_empty() && (self.bytes < MOST_BYTES || self.free.len() == DEPTH)
+    }
+
+    fn enter(&mut self, slot: Slot) {
+        let (Some(flight), Some(index)) = (&self.flights[slot.flight], self.free.pop()) else { return };
+        self.bytes += slot.operation.size(&flight.work.requests);
+        self.slots[index] = Some(slot);
+        self.hand_over(index);
+    }
+
+    fn hand_over(&mut self, index: usize) {
+        let Some(slot) = &self.slots[index] else { return };
+        let Some(flight) = &self.flights[slot.flight] else { return };
+        let requests = &flight.work.requests;
+        let mut entry = entry(&slot.operation.ask(requests), requests.writes());
+        if slot.operation.is_delayed() {
+            // By a thread of the kernel's, which may wait.
+            entry = entry.flags(Flags::ASYNC);
+        }
+        self.push(entry, index as u64);
+    }
+
+    fn push(&mut self, entry: Entry, what: u64) {
+        // SAFETY: this thread alone has the ring. What the entry names stays until its completion: the memory is held
+        // by whoever gave the work, the spans by the work or the slot, neither of which is moved or freed before.
+        let pushed = unsafe { self.uring.ring.submission_shared().push(&entry.user_data(what)) };
+        debug_assert!(pushed.is_ok(), "there is an entry for each slot");
+        self.untaken.push_back(what);
+    }
+
+    /// The kernel takes entries in their order.
+    fn note_taken(&mut self) {
+        // SAFETY: this thread alone has the ring.
+        let left = unsafe { self.uring.ring.submission_shared() }.len();
+        self.untaken.drain(..self.untaken.len().saturating_sub(left));
+    }
+
+    /// Has the ring look at the event fd, if it does not.
+    fn watch(&mut self) {
+        if !self.uring.is_watching.swap(true, Ordering::Relaxed) {
+            let fd = types::Fd(self.uring.wake.as_raw_fd());
+            self.push(opcode::PollAdd::new(fd, libc::POLLIN as u32).build(), WAKE);
+        }
+    }
+
+    /// Sees to all that is over; answers how much that was.
+    fn reap(&mut self) -> usize {
+        // SAFETY: this thread alone has the ring.
+        let over: Vec<_> = unsafe { self.uring.ring.completion_shared() }
+            .map(|entry| (entry.user_data(), entry.result()))
+            .collect();
+        let count = over.len();
+        for (what, answer) in over {
+            match what {
+                WAKE => self.woken(),
+                slot => self.answered(slot as usize, answer),
+            }
+        }
+        count
+    }
+
+    /// Also when the thread that had the ring watch has ended.
+    fn woken(&self) {
+        // Empty is fine: then nobody woke us.
+        let _ = rustix::io::read(&self.uring.wake, &mut [0u8; 8]);
+        self.uring.is_watching.store(false, Ordering::Relaxed);
+    }
+
+    fn answered(&mut self, index: usize, answer: i32) {
+        let Some(Slot { flight: which, operation }) = self.slots.get_mut(index).and_then(Option::as_mut)
+        else {
+            return;
+        };
+        let which = *which;
+        let Some(flight) = &mut self.flights[which] else { return };
+        let answer = u64::try_from(answer).map_err(|_| Errno::from_raw_os_error(-answer));
+        match operation.advance(&flight.work.requests, answer) {
+            Next::Again => return self.hand_over(index),
+            Next::Failed(error) => flight.fail(error),
+            Next::Done => {}
+        }
+        self.bytes -= operation.size(&flight.work.requests);
+        flight.at_kernel -= 1;
+        self.slots[index] = None;
+        self.free.push(index);
+        self.end_if_over(which);
+    }
+
+    fn end_if_over(&mut self, which: usize) {
+        let is_over = |flight: &mut Flight| flight.at_kernel == 0 && flight.work.range.is_empty();
+        let Some(flight) = self.flights[which].take_if(is_over) else { return };
+        self.vacant.push(which);
+        (flight.work.ending)(flight.failure.map_or(Ok(()), Err));
+    }
+
+    /// The kernel takes nothing more, for now or for good.
+    fn stalled(&mut self, error: std::io::Error) {
+        let code = error.raw_os_error().unwrap_or(libc::EIO);
+        let is_transient = matches!(code, libc::EAGAIN | libc::EBUSY | libc::ENOMEM);
+        let untaken = self.untaken.iter().filter(|what| **what != WAKE).count();
+        let at_kernel = DEPTH - self.free.len() - untaken;
+        // What the kernel has it will answer; its memory is not let go before.
+        if is_transient || at_kernel > 0 {
+            return std::thread::sleep(PAUSE);
+        }
+        self.uring.give_up();
+        let error = Error::errno("hand requests to io_uring", Errno::from_raw_os_error(code));
+        for flight in std::mem::take(&mut self.flights).into_iter().flatten() {
+            (flight.work.ending)(Err(flight.failure.unwrap_or_else(|| error.clone())));
+        }
+        *self = Self::new(self.uring);
+    }
+}
+
+impl Flight {
+    fn take_next(&mut self) -> Option<usize> {
+        let next = self.work.range.next()?;
+        self.at_kernel += 1;
+        Some(next)
+    }
+
+    /// Nothing more is begun; what is at the kernel is waited for.
+    fn fail(&mut self, error: Error) {
+        self.work.range.start = self.work.range.end;
+        self.failure.get_or_insert(error);
+    }
+}
+
+fn entry(ask: &Ask<'_>, writes: bool) -> Entry {
+    let file = types::Fd(ask.file);
+    let count = ask.spans.len() as u32;
+    match ask.spans {
+        // One span costs the kernel less by itself.
+        [span] if writes => {
+            opcode::Write::new(file, span.address as *const u8, span.size as u32).offset(ask.offset).build()
+        }
+        [span] => {
+            opcode::Read::new(file, span.address as *mut u8, span.size as u32).offset(ask.offset).build()
+        }
+        spans if writes => opcode::Writev::new(file, spans.as_ptr().cast(), count).offset(ask.offset).build(),
+        spans => opcode::Readv::new(file, spans.as_ptr().cast(), count).offset(ask.offset).build(),
+    }
+}
