@@ -91,6 +91,35 @@ def draw_host_copy(rows):
     return figure
 
 
+def draw_disk(rows):
+    """Bytes moved above, the CPU time of that below; a column for each direction and order, direct I/O first."""
+    keys = ("io", "direction", "file")
+    columns = list(dict.fromkeys(tuple(row["parameters"][key] for key in keys) for row in rows))
+    figure, axes = plt.subplots(2, len(columns), figsize=(2.4 * len(columns), 6), sharex=True, squeeze=False)
+    shades = (REFERENCE, SECOND, "#b08968", "#ddb892")
+    for column, wanted in enumerate(columns):
+        chosen = [row for row in rows if tuple(row["parameters"][key] for key in keys) == wanted]
+        axes[0][column].set_title(f"{wanted[0]}, {wanted[1]},\nfile {wanted[2]}", fontsize=8)
+        for part, unit in zip((axes[0][column], axes[1][column]), ("GB/s", "CPU s/GB")):
+            measured = [row for row in chosen if row["unit"] == unit]
+            names = list(dict.fromkeys(row["reference_name"] for row in measured))
+            for name, shade in zip(names, shades):
+                line(part, [row for row in measured if row["reference_name"] == name], "reference", shade, "-", name)
+            first = [row for row in measured if row["reference_name"] == names[0]]
+            line(part, first, "ours", OURS, "-", "ours")
+            if unit == "GB/s":
+                line(part, first, "ceiling", CEILING, "--", "1 MiB after 1 MiB, 8 threads")
+            part.set_xscale("log", base=2)
+            part.set_xticks([1 << 14, 1 << 18, 1 << 22], ["16K", "256K", "4M"])
+            part.set_ylim(bottom=0)
+        axes[1][column].set_xlabel("bytes of a block")
+    axes[0][0].set_ylabel("GB/s")
+    axes[1][0].set_ylabel("CPU seconds a GB (less is better)")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=3, fontsize=8)
+    return figure
+
+
 def draw_block_address(rows):
     figure, axes = plt.subplots(figsize=(7, 4))
     bars(axes, merged(rows, ["kind", "way"]), "ns per address (less is better)")
@@ -115,6 +144,7 @@ GROUPS = {
     "08-submit": ("08-submit", draw_submit),
     "09-completion": ("09-completion", draw_completion),
     "10-host-copy": ("10-host-copy", draw_host_copy),
+    "11-disk": ("11-disk", draw_disk),
     "12-block-address": ("12-block-address", draw_block_address),
     "footprint": ("footprint", draw_footprint),
 }

@@ -165,6 +165,13 @@ mod tests {
     }
 
     #[test]
+    fn a_value_of_the_process_is_made_once() {
+        static NUMBER: PerProcess<u32> = PerProcess::new();
+        let first: *const u32 = NUMBER.get(|| 7);
+        assert!(std::ptr::eq(first, NUMBER.get(|| 8)));
+    }
+
+    #[test]
     fn generation_is_stable_within_a_process() {
         assert_ne!(generation(), 0);
         assert_eq!(generation(), generation());

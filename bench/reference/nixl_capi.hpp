@@ -24,6 +24,7 @@ constexpr status success = 0;
 constexpr status in_progress = 1;
 
 constexpr int memory_dram = 0;
+constexpr int memory_file = 4;
 constexpr int sync_rw = 2;
 constexpr int op_read = 0;
 constexpr int op_write = 1;
@@ -45,6 +46,8 @@ struct agent_config {
     X(destroy_agent, agent)                                                                              \
     X(get_plugin_params, agent, const char *plugin, mem_list *mems, params *out)                         \
     X(destroy_mem_list, mem_list)                                                                        \
+    X(create_params, params *out)                                                                        \
+    X(params_add, params, const char *key, const char *value)                                            \
     X(destroy_params, params)                                                                            \
     X(create_backend, agent, const char *plugin, params, backend *out)                                   \
     X(destroy_backend, backend)                                                                          \

@@ -39,7 +39,7 @@ kvmem_layout_config geometry(const Options &options, std::uint32_t kind, std::ui
     return config;
 }
 
-kv::Layout build_disk_layout(const Options &options, std::uint64_t blocks, kvmem_agent *agent) {
+kv::Layout build_disk_layout(const Options &options, std::uint64_t blocks) {
     // Fully contiguous: a block is one extent of the file, whatever it looks like in memory.
     const auto config = geometry(options, KVMEM_LAYOUT_FULLY_CONTIGUOUS, blocks);
     auto file = kv::defaults(kvmem_disk_options_init);
@@ -50,7 +50,6 @@ kv::Layout build_disk_layout(const Options &options, std::uint64_t blocks, kvmem
     }
     auto layout = kv::defaults(kvmem_layout_options_init);
     layout.config = &config;
-    layout.agent = agent;
     layout.source = KVMEM_LAYOUT_ALLOCATE;
     layout.disk = &file;
     return kv::make<kv::Layout>(kvmem_layout_build, &layout);

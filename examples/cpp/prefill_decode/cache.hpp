@@ -29,7 +29,7 @@ struct Cache {
 kvmem_layout_config geometry(const Options &options, std::uint32_t kind, std::uint64_t blocks);
 
 // `blocks` blocks in a file that has no name and is gone with the layout.
-kv::Layout build_disk_layout(const Options &options, std::uint64_t blocks, kvmem_agent *agent);
+kv::Layout build_disk_layout(const Options &options, std::uint64_t blocks);
 
 // How the file of that layout is read and written: "O_DIRECT" or "buffered".
 const char *disk_mode(const kvmem_layout *layout);

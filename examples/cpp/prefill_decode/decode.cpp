@@ -94,9 +94,9 @@ BlockIds pull(const Options &options, const Cache &cache, const Offer &offer, Ch
 
 // To disk and back, to other ids than before, as a paged cache would have it.
 void offload_and_restore(const Options &options, const Cache &cache, const BlockIds &ids,
-                         const BlockIds &origins, kvmem_agent *agent, const Deadline &deadline) {
+                         const BlockIds &origins, const Deadline &deadline) {
     const std::size_t count = ids.size();
-    const auto disk = build_disk_layout(options, count, agent);
+    const auto disk = build_disk_layout(options, count);
     const BlockIds slots = draw_blocks(count, count, ids, options.seed + 2);
     print(copy_to_host({"decode", "copy " + count_blocks(count) + " to host"}, cache, ids, deadline));
     Row row{"decode", "offload " + count_blocks(count)};
@@ -122,7 +122,7 @@ void offload_and_restore(const Options &options, const Cache &cache, const Block
 void run_decode(const Options &options, Channel &prefill, const Deadline &deadline) {
     print(table_head());
     Row row;
-    const auto agent = start_agent("decode", {"UCX", "POSIX"}, row);
+    const auto agent = start_agent("decode", row);
     print(format_row(row));
     std::string built;
     const Cache cache = build_cache(options, KVMEM_LAYOUT_LAYER_SEPARATE, agent.get(), built);
@@ -132,7 +132,7 @@ void run_decode(const Options &options, Channel &prefill, const Deadline &deadli
 
     Offer offer = receive_offer(agent.get(), prefill, deadline);
     const BlockIds ids = pull(options, cache, offer, prefill, deadline);
-    offload_and_restore(options, cache, ids, offer.blocks, agent.get(), deadline);
+    offload_and_restore(options, cache, ids, offer.blocks, deadline);
 
     offer.layout.reset();
     kv::call(kvmem_agent_invalidate_remote_metadata, agent.get(), offer.agent.c_str());

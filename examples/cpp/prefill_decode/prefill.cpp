@@ -81,7 +81,7 @@ void wait_until_pulled(kvmem_agent *agent, Channel &decode, const Deadline &dead
 void run_prefill(const Options &options, Channel &decode, const Deadline &deadline) {
     Row started;
     std::string built;
-    const auto agent = start_agent("prefill", {"UCX"}, started);
+    const auto agent = start_agent("prefill", started);
     const Cache cache = build_cache(options, KVMEM_LAYOUT_FULLY_CONTIGUOUS, agent.get(), built);
     const std::string rows = format_row(started) + built + fill(cache, deadline);
 

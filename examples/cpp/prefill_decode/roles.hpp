@@ -16,9 +16,9 @@
 void run_prefill(const Options &options, Channel &peer, const Deadline &deadline);
 void run_decode(const Options &options, Channel &peer, const Deadline &deadline);
 
-// How both begin: a NIXL agent with these backends, and the process's cache on the tier that was asked for.
+// How both begin: a NIXL agent that reaches peers, and the process's cache on the tier that was asked for.
 // Each says in its row, or rows, what it did.
-kv::Agent start_agent(const char *name, std::initializer_list<const char *> backends, Row &row);
+kv::Agent start_agent(const char *name, Row &row);
 Cache build_cache(const Options &options, std::uint32_t kind, kvmem_agent *agent, std::string &rows);
 
 // The notification that tells prefill that its blocks have been read.

@@ -35,6 +35,15 @@ pub enum Io {
     },
 }
 
+/// The two by name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    /// io_uring.
+    Ring,
+    /// Threads that call preadv and pwritev.
+    Threads,
+}
+
 /// Why one of the two is not taken.
 #[derive(Default)]
 pub struct Reasons {
@@ -56,7 +65,7 @@ impl Io {
     ///
     /// Direct I/O is io_uring's: one thread keeps the device busy. A buffered file's bytes are copied by the kernel
     /// within the call, so that there several threads are faster than one ring.
-    pub fn choose(is_direct: bool, writes: bool, asked: Option<bool>) -> Result<(Self, Reasons)> {
+    pub fn choose(is_direct: bool, writes: bool, asked: Option<Who>) -> Result<(Self, Reasons)> {
         let threads = match (is_direct, writes) {
             (true, _) => AT_DEVICE,
             (false, false) => Pool::parallelism().clamp(FEWEST_READERS, AT_DEVICE),
@@ -64,8 +73,8 @@ impl Io {
         };
         let calls = Self::Calls { threads };
         let because = |reason: &str| Some(reason.to_string());
-        let wants_ring = asked.unwrap_or(is_direct);
-        if !wants_ring {
+        let wanted = asked.unwrap_or(if is_direct { Who::Ring } else { Who::Threads });
+        if wanted == Who::Threads {
             let reason = match asked {
                 Some(_) => because("another path was asked for"),
                 None => because("the file is buffered, and several threads copy faster"),
@@ -88,9 +97,12 @@ impl Io {
         }
     }
 
-    /// Whether it is the ring.
-    pub fn is_ring(&self) -> bool {
-        matches!(self, Self::Uring(_))
+    /// Which of the two it is.
+    pub fn who(&self) -> Who {
+        match self {
+            Self::Uring(_) => Who::Ring,
+            Self::Calls { .. } => Who::Threads,
+        }
     }
 
     /// Starts some work; never waits for it.

@@ -13,7 +13,7 @@ mod uring;
 use std::sync::Arc;
 
 use self::host::HostIo;
-use self::io::{Io, Reasons};
+use self::io::{Io, Reasons, Who};
 use self::staged::StagedIo;
 use super::completion::Run;
 use super::plan::Plan;
@@ -54,12 +54,12 @@ impl DiskMove {
         let is_staged = sides.memory.memory_type() == MemoryType::Vram;
         sides.ensure_allowed(is_staged, preferences)?;
         alignment::ensure_io_alignment(source, destination, plan)?;
-        let asked = preferences.path.map(|path| path == ring_path(is_staged));
+        let asked = preferences.path.map(asked_for);
         let (io, reasons) = Io::choose(sides.is_direct(), sides.writes, asked)?;
         if let Io::Uring(uring) = &io {
             sides.file.keep(uring.clone());
         }
-        let path = if io.is_ring() { ring_path(is_staged) } else { calls_path(is_staged) };
+        let path = path(io.who(), is_staged);
         let engine = match is_staged {
             true => Engine::Staged(StagedIo::prepare(&sides, plan, io, preferences.staging_size)?),
             false => Engine::Host(HostIo::prepare(&sides, plan, io)),
@@ -130,18 +130,25 @@ impl<'a> Sides<'a> {
     }
 }
 
-fn ring_path(is_staged: bool) -> Path {
-    if is_staged { Path::UringStaged } else { Path::Uring }
+fn path(who: Who, is_staged: bool) -> Path {
+    match (who, is_staged) {
+        (Who::Ring, false) => Path::Uring,
+        (Who::Threads, false) => Path::Pread,
+        (Who::Ring, true) => Path::UringStaged,
+        (Who::Threads, true) => Path::PreadStaged,
+    }
 }
 
-fn calls_path(is_staged: bool) -> Path {
-    if is_staged { Path::PreadStaged } else { Path::Pread }
+fn asked_for(path: Path) -> Who {
+    if matches!(path, Path::Uring | Path::UringStaged) { Who::Ring } else { Who::Threads }
 }
 
 fn candidates(sides: &Sides<'_>, is_staged: bool, reasons: Reasons) -> Vec<Candidate> {
     let candidate = |path, reason| Candidate { path, seconds: 0.0, reason };
-    let mut all =
-        vec![candidate(ring_path(is_staged), reasons.uring), candidate(calls_path(is_staged), reasons.calls)];
+    let mut all = vec![
+        candidate(path(Who::Ring, is_staged), reasons.uring),
+        candidate(path(Who::Threads, is_staged), reasons.calls),
+    ];
     if !is_staged {
         let nixl = if sides.writes { Path::NixlFileWrite } else { Path::NixlFileRead };
         all.push(candidate(nixl, Some("it joins no neighbours in the file, and needs an agent".to_string())));

@@ -90,10 +90,10 @@ impl<'a> Session<'a> {
     /// Hands over what there is room for, sleeps until something is over, and sees to that.
     pub fn step(&mut self) {
         self.fill();
-        self.watch();
         if self.is_idle() {
             return;
         }
+        self.watch();
         let error = match self.uring.ring.submit_and_wait(1) {
             Ok(_) => None,
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => None,

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// Row 11: blocks between host memory and a file, against NIXL's POSIX plugin and pread/pwrite on the same file.
+#include "common/block_ids.hpp"
+#include "common/pattern.hpp"
+#include "common/program.hpp"
+#include "reference/nixl_file.hpp"
+#include "reference/positioned_io.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <sys/resource.h>
+
+namespace {
+
+using namespace bench;
+
+constexpr unsigned several = 8; // threads of the reference
+
+struct disk_case {
+    uint64_t block_bytes;
+    bool writes;
+    bool direct;
+    bool in_order; // blocks follow each other in the file, as a cache that offloads lays them down
+};
+
+kvmem_layout_config make_config(uint64_t num_blocks, uint64_t block_bytes)
+{
+    kvmem_layout_config config;
+    kvmem_layout_config_init(&config, sizeof config);
+    config.num_blocks = num_blocks;
+    config.num_layers = 1;
+    config.outer_dim = 1;
+    config.page_size = 16;
+    config.inner_dim = block_bytes / 32;
+    config.dtype_width = 2;
+    config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
+    return config;
+}
+
+kv::layout make_file(const kvmem_layout_config &config, bool direct)
+{
+    kvmem_disk_options disk;
+    kvmem_disk_options_init(&disk, sizeof disk);
+    disk.flags = direct ? KVMEM_DISK_DIRECT_REQUIRED : KVMEM_DISK_BUFFERED;
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof options);
+    options.config = &config;
+    options.disk = &disk;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    return kv::make<kv::layout>(kvmem_layout_build, &options);
+}
+
+int descriptor_of(const kv::layout &file)
+{
+    kvmem_layout_info info{};
+    kv::call(kvmem_layout_get_info, file.get(), &info);
+    return static_cast<int>(info.device_id);
+}
+
+uintptr_t first_byte(const kv::layout &layout)
+{
+    return reinterpret_cast<uintptr_t>(host_view(layout).piece(0, 0, 0));
+}
+
+// CPU time of all threads of this process, in seconds.
+double cpu_seconds()
+{
+    rusage used{};
+    getrusage(RUSAGE_SELF, &used);
+    const auto seconds = [](const timeval &time) {
+        return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+    };
+    return seconds(used.ru_utime) + seconds(used.ru_stime);
+}
+
+// Memory and a file with the same blocks, and memory in which the file is looked at.
+class disk_sides {
+  public:
+    disk_sides(uint64_t num_blocks, const disk_case &shape)
+        : shape_(shape), size_(num_blocks * shape.block_bytes), config_(make_config(num_blocks, shape.block_bytes)),
+          host_(kv::make_layout(config_)), file_(make_file(config_, shape.direct)),
+          mirror_(kv::make_layout(config_)), descriptor_(descriptor_of(file_)), seen_(file_, first_byte(mirror_), 1)
+    {
+        seen_.fill();
+        whole_file(true);
+        host_view(host_).fill();
+    }
+
+    const kv::layout &source() const { return shape_.writes ? host_ : file_; }
+    const kv::layout &destination() const { return shape_.writes ? file_ : host_; }
+    uintptr_t memory() const { return first_byte(host_); }
+    uint64_t size() const { return size_; }
+    int descriptor() const { return descriptor_; }
+
+    std::vector<nixl::file_piece> pieces(const kv::pairs &pairs) const
+    {
+        std::vector<nixl::file_piece> found;
+        for (const kvmem_block_pair &pair : pairs) {
+            const uint64_t in_memory = shape_.writes ? pair.source : pair.destination;
+            const uint64_t in_file = shape_.writes ? pair.destination : pair.source;
+            found.push_back({memory() + in_memory * shape_.block_bytes, in_file * shape_.block_bytes,
+                             static_cast<size_t>(shape_.block_bytes)});
+        }
+        return found;
+    }
+
+    void wipe(const kv::pairs &pairs)
+    {
+        if (!shape_.writes)
+            return host_view(host_).wipe(pairs);
+        wipe_memory(reinterpret_cast<unsigned char *>(first_byte(mirror_)), size_);
+        whole_file(true);
+    }
+
+    void verify(const kv::pairs &pairs)
+    {
+        if (!shape_.writes)
+            return host_view(host_).verify(pairs);
+        whole_file(false);
+        seen_.verify(pairs);
+    }
+
+  private:
+    // Between the file and the mirror.
+    void whole_file(bool writes)
+    {
+        std::vector<nixl::file_piece> parts;
+        constexpr uint64_t part = 4 << 20;
+        for (uint64_t done = 0; done < size_; done += part)
+            parts.push_back({first_byte(mirror_) + done, done, static_cast<size_t>(std::min(part, size_ - done))});
+        positioned::transfer(descriptor_, writes, parts, 2);
+    }
+
+    disk_case shape_;
+    uint64_t size_;
+    kvmem_layout_config config_;
+    kv::layout host_;
+    kv::layout file_;
+    kv::layout mirror_;
+    int descriptor_;
+    host_view seen_;
+};
+
+// Scattered in memory; in the file scattered as well, or one after the other.
+kv::pairs pairs_of(uint32_t count, uint32_t pool, const disk_case &shape)
+{
+    kv::pairs pairs = scattered_pairs(count, pool);
+    if (!shape.in_order)
+        return pairs;
+    for (uint32_t index = 0; index < count; ++index)
+        (shape.writes ? pairs[index].destination : pairs[index].source) = index;
+    return pairs;
+}
+
+struct way {
+    const char *name;
+    std::function<void()> run;
+    samples cpu; // seconds a GB, turn by turn
+};
+
+// Both samples of one turn: the time is answered, the CPU time noted.
+candidate measured(disk_sides &sides, const kv::pairs &pairs, way &asked, double gigabytes)
+{
+    return [&sides, &pairs, &asked, gigabytes] {
+        sides.wipe(pairs);
+        const double before = cpu_seconds();
+        const double taken = time_ns(asked.run);
+        asked.cpu.push_back((cpu_seconds() - before) / gigabytes);
+        sides.verify(pairs);
+        return taken;
+    };
+}
+
+kv::transfer by_path(const disk_sides &sides, const kv::pairs &pairs, uint32_t path)
+{
+    kv::wish wished;
+    wished.path = path;
+    return kv::make_transfer(sides.source(), sides.destination(), pairs, {}, wished);
+}
+
+std::string title_of(const disk_case &shape)
+{
+    return std::string(shape.direct ? "direct" : "buffered") + (shape.writes ? ", host to disk" : ", disk to host") +
+           (shape.in_order ? ", file in order, " : ", file scattered, ") + std::to_string(shape.block_bytes >> 10) +
+           " KiB";
+}
+
+void measure_case(const options &chosen, const disk_case &shape, results &found)
+{
+    if (title_of(shape).find(chosen.only) == std::string::npos)
+        return;
+    const uint64_t total = chosen.quick ? 16 << 20 : 128 << 20;
+    const auto pool = static_cast<uint32_t>(total / shape.block_bytes);
+    disk_sides sides(pool, shape);
+    const kv::pairs pairs = pairs_of(pool * 3 / 4, pool, shape);
+    const std::vector<nixl::file_piece> pieces = sides.pieces(pairs);
+    const auto bytes = static_cast<double>(pairs.size() * shape.block_bytes);
+
+    const kv::transfer ours = by_path(sides, pairs, 0);
+    const nixl::file_agent plain("reference", "", sides.memory(), sides.size(), sides.descriptor(), sides.size());
+    const nixl::file_agent ring("reference-ring", "use_uring", sides.memory(), sides.size(), sides.descriptor(),
+                                sides.size());
+    nixl::file_request plain_request(plain, shape.writes, pieces);
+    nixl::file_request ring_request(ring, shape.writes, pieces);
+    std::vector<nixl::file_piece> large;
+    for (uint64_t done = 0; done < static_cast<uint64_t>(bytes); done += 1 << 20)
+        large.push_back({sides.memory() + done, done, std::min<size_t>(1 << 20, static_cast<uint64_t>(bytes) - done)});
+
+    const auto positioned_by = [&](unsigned threads) {
+        return [&, threads] { positioned::transfer(sides.descriptor(), shape.writes, pieces, threads); };
+    };
+    std::vector<way> ways = {
+        {"ours", [&] { kv::submit_and_wait(ours); }, {}},
+        {"NIXL POSIX, request posted again", [&] { plain_request.post_and_poll(); }, {}},
+        {"NIXL POSIX by io_uring, request posted again", [&] { ring_request.post_and_poll(); }, {}},
+        {"pread/pwrite of each block, 1 thread", positioned_by(1), {}},
+        {"pread/pwrite of each block, 8 threads", positioned_by(several), {}},
+    };
+    std::vector<kv::transfer> engines;
+    if (chosen.engines)
+        for (uint32_t path : {KVMEM_PATH_URING, KVMEM_PATH_PREAD}) {
+            engines.push_back(by_path(sides, pairs, path));
+            kvmem_transfer *engine = engines.back().get();
+            ways.push_back({kvmem_path_name(path), [engine] {
+                                kv::call(kvmem_transfer_submit, engine);
+                                kv::call(kvmem_transfer_wait, engine, KVMEM_TIMEOUT_FOREVER);
+                            }, {}});
+        }
+    std::vector<candidate> candidates;
+    for (way &asked : ways)
+        candidates.push_back(measured(sides, pairs, asked, bytes / 1e9));
+    // Whole stretches, one after the other: nothing is checked, and what it wrote is wiped before the next.
+    candidates.push_back([&] {
+        return time_ns([&] { positioned::transfer(sides.descriptor(), shape.writes, large, several); });
+    });
+    const std::vector<samples> taken = alternate(chosen.rounds(7), candidates);
+    for (way &asked : ways)
+        asked.cpu.erase(asked.cpu.begin()); // of the turn that does not count
+
+    const parameters described = {{"direction", shape.writes ? "host to disk" : "disk to host"},
+                                  {"io", shape.direct ? "direct" : "buffered"},
+                                  {"file", shape.in_order ? "in order" : "scattered"},
+                                  {"block_bytes", shape.block_bytes},
+                                  {"blocks", pairs.size()},
+                                  {"path", kv::path_of(ours)}};
+    for (size_t other = 1; other < ways.size(); ++other) {
+        parameters timed = described;
+        timed.emplace_back("timed", "submit, wait");
+        found.add({"11-disk", timed, rates(bytes, taken[0]), ways[other].name, rates(bytes, taken[other]),
+                   rates(bytes, taken.back()), "GB/s"});
+        parameters spent = described;
+        spent.emplace_back("timed", "CPU time of the process");
+        found.add({"11-disk", spent, ways[0].cpu, ways[other].name, ways[other].cpu, {}, "CPU s/GB"});
+    }
+}
+
+void measure(const options &chosen, results &found)
+{
+    for (bool direct : {true, false})
+        for (bool writes : {true, false})
+            for (bool in_order : {true, false})
+                for (uint64_t block_bytes = 16 << 10; block_bytes <= 4 << 20; block_bytes *= 4)
+                    measure_case(chosen, {block_bytes, writes, direct, in_order}, found);
+}
+
+} // namespace
+
+int main(int argc, char **argv) { return bench::run_program(argc, argv, measure); }
