@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A machine with neither NIXL nor CUDA: what needs them says so, the rest works, and the process lives.
 // Run with KVMEM_NIXL_LIBRARY unset and nothing for the loader to find.
+#include "file_side.h"
 #include "harness.h"
 #include "kv.h"
 
@@ -147,26 +148,26 @@ static void local_regions_work(void) {
     kvmem_region_destroy(file);
 }
 
-/* Disk moves by NIXL only: a local-only disk layout is built, and says why it cannot be moved. */
-static void disk_transfers_say_what_is_missing(void) {
+/* Only what asks for NIXL by name needs it. */
+static void disk_transfers_work(void) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kvmem_disk_options disk;
-    kvmem_disk_options_init(&disk, sizeof(disk));
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &config;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.disk = &disk;
-    kvmem_layout *file = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &file, ERR));
+    kvmem_layout *file = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
     kv_side memory;
     kv_side_open(&memory, &config, NULL, 1);
-    static const kvmem_block_pair pair[] = {{0, 0}};
-    const kv_move move = {pair, 1, 0, 0, 3};
-    const kvmem_transfer_options transfer_options = kv_transfer_options(&move);
+    static const kvmem_block_pair there[] = {{0, 3}};
+    static const kvmem_block_pair back[] = {{3, 1}};
+    const kv_move out = {there, 1, 0, 0, 3};
+    const kv_move in = {back, 1, 0, 0, 3};
+    const kv_move both = {(kvmem_block_pair[]){{0, 1}}, 1, 0, 0, 3};
+    kv_run(memory.layout, file, &out);
+    kv_run(file, memory.layout, &in);
+    kv_expect_moved(&memory, &memory, &both);
+    kv_side_check(&memory);
+    kvmem_transfer_options options = kv_transfer_options(&out);
+    options.path = KVMEM_PATH_NIXL_FILE_WRITE;
     kvmem_transfer *transfer = (kvmem_transfer *)&transfer;
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "agent",
-                   kvmem_transfer_create(memory.layout, file, &transfer_options, &transfer, ERR));
+                   kvmem_transfer_create(memory.layout, file, &options, &transfer, ERR));
     CHECK(transfer == NULL);
     kvmem_layout_destroy(file);
     kv_side_close(&memory);
@@ -182,6 +183,6 @@ static const test_case cases[] = {
     CASE(host_memory_is_not_taken_for_a_gpus),
     CASE(local_transfers_work),
     CASE(local_regions_work),
-    CASE(disk_transfers_say_what_is_missing),
+    CASE(disk_transfers_work),
 };
 TEST_MAIN

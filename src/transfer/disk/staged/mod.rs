@@ -3,13 +3,16 @@
 //! written while the GPU copies another.
 
 mod chunks;
+mod flight;
+mod inbox;
 mod ring;
 mod session;
 
 use std::sync::Arc;
 
 use self::chunks::Chunks;
-use self::ring::{Flight, Ring, SLOTS};
+use self::flight::Flight;
+use self::ring::{Ring, SLOTS};
 use super::Sides;
 use super::host::pieces;
 use super::io::Io;
@@ -60,7 +63,8 @@ impl StagedIo {
     }
 
     pub fn submit(&self, run: Run) {
-        self.ring.start(Flight::new(self.prepared.clone(), self.layouts.clone(), run));
+        let ring = self.ring.clone();
+        self.ring.inbox.start(Flight::new(self.prepared.clone(), ring, self.layouts.clone(), run));
     }
 
     pub fn moves(&self) -> u64 {

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::super::io::Work;
 use super::super::requests::Requests;
-use super::ring::{Answer, Flight, Ring, SLOTS};
+use super::flight::Flight;
+use super::inbox::{Answer, Inbox};
+use super::ring::{Ring, SLOTS};
 use crate::cuda::copy::Batch;
 use crate::error::{Error, Result};
 
@@ -19,7 +21,7 @@ const LONG: Duration = Duration::from_secs(1);
 
 /// What the thread knows of runs under way.
 pub struct Session<'a> {
-    ring: &'a Arc<Ring>,
+    inbox: &'a Inbox,
     flights: Vec<Option<Flight>>,
     vacant: Vec<usize>,
     /// Runs with chunks to begin with, in order of submission.
@@ -47,9 +49,9 @@ struct Chunk {
 }
 
 impl<'a> Session<'a> {
-    pub fn new(ring: &'a Arc<Ring>) -> Self {
+    pub fn new(inbox: &'a Inbox) -> Self {
         Self {
-            ring,
+            inbox,
             flights: Vec::new(),
             vacant: Vec::new(),
             waiting: VecDeque::new(),
@@ -60,7 +62,7 @@ impl<'a> Session<'a> {
     /// Goes on until nothing is under way.
     pub fn run(mut self) {
         let mut progress = Instant::now();
-        while let Some((new, answers)) = self.ring.take_new(self.is_idle()) {
+        while let Some((new, answers)) = self.inbox.take_new(self.is_idle()) {
             let came = !new.is_empty() || !answers.is_empty();
             self.begin(new);
             answers.into_iter().for_each(|answer| self.answered(answer));
@@ -81,9 +83,9 @@ impl<'a> Session<'a> {
     fn rest(&self, progress: Instant) {
         let at_device = self.slots.iter().any(|slot| matches!(slot, Slot::AtDevice(_) | Slot::Failing(_)));
         match at_device {
-            false => self.ring.sleep(LONG),
+            false => self.inbox.sleep(LONG),
             true if progress.elapsed() < SPIN => std::thread::yield_now(),
-            true => self.ring.sleep(SLEEP),
+            true => self.inbox.sleep(SLEEP),
         }
     }
 
@@ -120,11 +122,11 @@ impl<'a> Session<'a> {
     /// Starts a chunk's I/O.
     fn transfer(&mut self, slot: usize, chunk: Chunk) {
         let Some(flight) = &self.flights[chunk.flight] else { return };
-        let prepared = &flight.prepared;
-        let pieces = prepared.chunks.in_file(&prepared.chunks.list[chunk.index], self.ring.slot(slot));
+        let Flight { prepared, ring, .. } = flight;
+        let pieces = prepared.chunks.in_file(&prepared.chunks.list[chunk.index], ring.slot(slot));
         let requests = Arc::new(Requests::gather(pieces, prepared.writes));
-        let ring = self.ring.clone();
-        let ending = Box::new(move |outcome| ring.answer(Answer { slot, outcome }));
+        let inbox = ring.inbox.clone();
+        let ending = Box::new(move |outcome| inbox.answer(Answer { slot, outcome }));
         self.slots[slot] = Slot::AtFile(chunk);
         prepared.io.start(Work { range: 0..requests.len(), requests, ending });
     }
@@ -153,10 +155,10 @@ impl<'a> Session<'a> {
 
     fn enqueue(&self, slot: usize, chunk: Chunk) -> Result<()> {
         let Some(flight) = &self.flights[chunk.flight] else { return Ok(()) };
-        let prepared = &flight.prepared;
+        let Flight { prepared, ring, .. } = flight;
         let part = &prepared.chunks.list[chunk.index];
-        let copies = prepared.chunks.on_device(part, self.ring.slot(slot), !prepared.writes);
-        let on = self.ring.stream.activate()?;
+        let copies = prepared.chunks.on_device(part, ring.slot(slot), !prepared.writes);
+        let on = ring.stream.activate()?;
         // SAFETY: the plan checked the GPU's spans against their layout, which the flight holds; the slot is this
         // chunk's alone until the driver is done with it.
         unsafe {
@@ -166,7 +168,7 @@ impl<'a> Session<'a> {
                 copies.into_iter().try_for_each(|copy| on.copy(copy))?;
             }
         }
-        on.record(&self.ring.copied[slot])
+        on.record(&ring.copied[slot])
     }
 
     /// Sees to slots that the GPU is done with; answers whether there were any.
@@ -174,8 +176,8 @@ impl<'a> Session<'a> {
         let mut any = false;
         for slot in 0..SLOTS {
             let (chunk, done) = match self.slots[slot] {
-                Slot::AtDevice(chunk) => (chunk, self.ring.copied[slot].is_done()),
-                Slot::Failing(chunk) => (chunk, self.ring.stream.is_done()),
+                Slot::AtDevice(chunk) => (chunk, self.ask(chunk, |ring| ring.copied[slot].is_done())),
+                Slot::Failing(chunk) => (chunk, self.ask(chunk, |ring| ring.stream.is_done())),
                 _ => continue,
             };
             match done {
@@ -186,6 +188,10 @@ impl<'a> Session<'a> {
             any = true;
         }
         any
+    }
+
+    fn ask(&self, chunk: Chunk, is_done: impl FnOnce(&Ring) -> Result<bool>) -> Result<bool> {
+        self.flights[chunk.flight].as_ref().map_or(Ok(true), |flight| is_done(&flight.ring))
     }
 
     fn copied(&mut self, slot: usize, chunk: Chunk) {
@@ -200,7 +206,7 @@ impl<'a> Session<'a> {
     /// The driver does not say whether it is done, so it is asked once more: it may have told of an earlier failure.
     fn not_copied(&mut self, slot: usize, chunk: Chunk, error: Error) {
         self.fail(chunk, error);
-        match self.ring.stream.is_done() {
+        match self.ask(chunk, |ring| ring.stream.is_done()) {
             Ok(false) => self.slots[slot] = Slot::Failing(chunk),
             // With the context lost, nothing copies any more.
             Ok(true) | Err(_) => self.leave(slot, chunk, Ok(())),
@@ -208,8 +214,8 @@ impl<'a> Session<'a> {
     }
 
     fn fail(&mut self, chunk: Chunk, error: Error) {
-        self.ring.retire();
         if let Some(flight) = &mut self.flights[chunk.flight] {
+            flight.ring.retire();
             flight.fail(error);
         }
     }

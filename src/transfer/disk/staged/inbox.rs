@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What comes to the thread that serves a staging ring: new runs, and how the I/O of slots went. The thread holds no
+//! more than this, so that a ring goes with the last of those who use it, before anyone hears of the last run's end.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use super::flight::Flight;
+use super::session::Session;
+use crate::error::Result;
+use crate::transfer::pool::{Pool, Shared};
+
+/// What has come.
+#[derive(Default)]
+pub struct Inbox {
+    state: Mutex<State>,
+    arrival: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    new: Vec<Flight>,
+    answers: VecDeque<Answer>,
+    is_served: bool,
+}
+
+/// How a slot's I/O went.
+pub struct Answer {
+    /// Which slot.
+    pub slot: usize,
+    /// How it went.
+    pub outcome: Result<()>,
+}
+
+impl Inbox {
+    /// Has a run go through its ring.
+    pub fn start(self: &Arc<Self>, flight: Flight) {
+        let mut state = self.state();
+        state.new.push(flight);
+        let is_served = std::mem::replace(&mut state.is_served, true);
+        drop(state);
+        self.arrival.notify_one();
+        if !is_served {
+            Pool::get().run(&(self.clone() as Arc<dyn Shared>), 1);
+        }
+    }
+
+    /// Tells how a slot's I/O went; from any thread.
+    pub fn answer(&self, answer: Answer) {
+        self.state().answers.push_back(answer);
+        self.arrival.notify_one();
+    }
+
+    /// What has come, or `None` when the thread may go.
+    pub fn take_new(&self, is_idle: bool) -> Option<(Vec<Flight>, VecDeque<Answer>)> {
+        let mut state = self.state();
+        if is_idle && state.new.is_empty() {
+            state.is_served = false;
+            return None;
+        }
+        Some((std::mem::take(&mut state.new), std::mem::take(&mut state.answers)))
+    }
+
+    /// Sleeps until something comes, or for so long.
+    pub fn sleep(&self, at_most: Duration) {
+        let state = self.state();
+        if state.new.is_empty() && state.answers.is_empty() {
+            drop(self.arrival.wait_timeout(state, at_most));
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Shared for Inbox {
+    fn run(&self) {
+        Session::new(self).run();
+    }
+}
