@@ -11,6 +11,7 @@
 //! - [`nixl`]: the library, found at run time; agents, each driven by one thread.
 //! - [`region`]: memory on a tier, one file a tier; registration.
 //! - [`layout`]: geometry (pure arithmetic), the builder, the wire form.
+//! - [`share`]: memory on its way to another process.
 //! - [`transfer`]: the plan (pure), one file an engine, completion.
 //! - [`ffi`]: the C face, one file a noun. The only room C sees.
 
@@ -22,5 +23,6 @@ pub mod log;
 pub mod nixl;
 pub mod process;
 pub mod region;
+pub mod share;
 pub mod transfer;
 pub mod wire;
