@@ -33,11 +33,11 @@ static __device__ __forceinline__ void copy_words(address to, address from, unsi
         word held[IN_FLIGHT];
 #pragma unroll
         for (unsigned i = 0; i < IN_FLIGHT; i++) {
-            held[i] = __ldcs(source + done + i * WARP);
+            held[i] = source[done + i * WARP];
         }
 #pragma unroll
         for (unsigned i = 0; i < IN_FLIGHT; i++) {
-            __stcs(destination + done + i * WARP, held[i]);
+            destination[done + i * WARP] = held[i];
         }
     }
     /* The rest in half rounds, which may be partly empty. */
@@ -47,13 +47,13 @@ static __device__ __forceinline__ void copy_words(address to, address from, unsi
 #pragma unroll
         for (unsigned i = 0; i < IN_FLIGHT / 2; i++) {
             if (done + i * WARP + lane < count) {
-                held[i] = __ldcs(source + done + i * WARP);
+                held[i] = source[done + i * WARP];
             }
         }
 #pragma unroll
         for (unsigned i = 0; i < IN_FLIGHT / 2; i++) {
             if (done + i * WARP + lane < count) {
-                __stcs(destination + done + i * WARP, held[i]);
+                destination[done + i * WARP] = held[i];
             }
         }
     }
