@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 1: scattered blocks between a GPU and page-locked host memory, against the driver's batch and its single copies.
+// Row 1: scattered blocks between a GPU and page-locked memory, against the driver's batch and its loop.
 #include "common/gpu.hpp"
 #include "common/scattered.hpp"
 #include "reference/cuda.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 2: scattered blocks within the memory of one GPU, against the driver's batch and its single copies.
+// Row 2: scattered blocks within the memory of one GPU, against the driver's batch and its loop.
 #include "common/gpu.hpp"
 #include "common/scattered.hpp"
 #include "reference/cuda.hpp"
@@ -20,10 +20,10 @@ void measure(const options &chosen, results &found)
     const arena mirror(place::host, device, size);
     points grid(chosen);
     const parameters told = {{"direction", "D2D"}, {"gpu", gpu_description(device)}};
-    measure_scattered(chosen,
-                      {"02-scattered-device", "D2D", told, source, destination, mirror, order::scattered,
-                       order::scattered},
-                      grid, found);
+    measure_scattered(
+        chosen,
+        {"02-scattered-device", "D2D", told, source, destination, mirror, order::scattered, order::scattered},
+        grid, found);
     grid.finish();
 }
 

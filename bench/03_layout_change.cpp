@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 3: blocks between a fully contiguous and a layer separate layout, against KVBM's way and the driver's copies.
+// Row 3: blocks between a fully contiguous and a layer separate layout, against KVBM's way and the driver's.
 #include "common/block_ids.hpp"
 #include "common/gpu.hpp"
 #include "common/moves.hpp"
@@ -24,6 +24,7 @@ constexpr uint32_t spread = 2; // blocks a side has for each that moves
 struct shape {
     uint64_t chunk_bytes; // one layer and outer slot of a block: the longest stretch on both sides
     uint32_t blocks;
+    bool run; // the blocks follow one another on both sides, and keys and values lie together
     uint64_t bytes() const { return chunk_bytes * layers * outers * blocks; }
     uint64_t chunks() const { return layers * outers * blocks; }
 };
@@ -31,11 +32,14 @@ struct shape {
 std::vector<shape> shapes_of(const options &chosen)
 {
     if (chosen.quick)
-        return {{4 << 10, 8}, {16 << 10, 8}};
+        return {{4 << 10, 8, false}, {16 << 10, 8, true}};
     std::vector<shape> shapes;
     for (uint64_t chunk_bytes : {4 << 10, 16 << 10, 64 << 10})
         for (uint32_t blocks : {16u, most_blocks})
-            shapes.push_back({chunk_bytes, blocks});
+            shapes.push_back({chunk_bytes, blocks, false});
+    if (chosen.engines)
+        for (uint64_t chunk_bytes : {4 << 10, 16 << 10, 64 << 10})
+            shapes.push_back({chunk_bytes, most_blocks, true});
     return shapes;
 }
 
@@ -51,8 +55,16 @@ kvmem_layout_config config_of(const shape &measured, bool contiguous)
     config.inner_dim = measured.chunk_bytes / (16 * 2);
     config.dtype_width = 2;
     config.kind = contiguous ? KVMEM_LAYOUT_FULLY_CONTIGUOUS : KVMEM_LAYOUT_LAYER_SEPARATE;
-    config.block_dim = contiguous ? KVMEM_BLOCK_DIM_FIRST : KVMEM_BLOCK_DIM_SECOND;
+    config.block_dim = contiguous || measured.run ? KVMEM_BLOCK_DIM_FIRST : KVMEM_BLOCK_DIM_SECOND;
     return config;
+}
+
+kv::pairs one_run(uint32_t blocks)
+{
+    kv::pairs pairs;
+    for (uint32_t block = 0; block < blocks; ++block)
+        pairs.push_back({block, block});
+    return pairs;
 }
 
 struct direction {
@@ -68,11 +80,13 @@ struct direction {
     }
 };
 
-std::vector<move_way> ways_of(const move_of &moved, const shared_kernel &kernel, uint64_t bytes)
+std::vector<move_way> ways_of(const options &chosen, const move_of &moved, const shared_kernel &kernel,
+                              uint64_t bytes)
 {
-    std::vector<move_way> ways = {prepared(moved), created_each_time(moved)};
-    for (auto &&references : {pointer_kernel(moved, kernel), driver_batch(moved)})
-        ways.insert(ways.end(), references.begin(), references.end());
+    std::vector<move_way> ways = prepared(moved, chosen);
+    ways.push_back(created_each_time(moved));
+    append(ways, pointer_kernel(moved, kernel));
+    append(ways, driver_batch(moved));
     ways.push_back(driver_loop(moved));
     ways.push_back(one_large_copy(moved, bytes));
     return ways;
@@ -83,16 +97,20 @@ void measure_shape(const options &chosen, const direction &along, const shape &m
     const side from(along.from, along.mirror, config_of(measured, along.from_contiguous));
     const side to(along.to, along.mirror, config_of(measured, !along.from_contiguous));
     from.fill();
-    const kv::pairs pairs = scattered_pairs(measured.blocks, measured.blocks * spread);
-    const std::vector<move_way> ways = ways_of({from, to, pairs}, along.kernel, measured.bytes());
-    const checked_move moved = {measured.bytes(), [&] { to.wipe(pairs); }, [&] { to.verify(pairs); }};
+    const uint32_t pool = measured.blocks * spread;
+    const kv::pairs pairs = measured.run ? one_run(measured.blocks) : scattered_pairs(measured.blocks, pool);
+    const std::vector<move_way> ways = ways_of(chosen, {from, to, pairs}, along.kernel, measured.bytes());
+    const checked_move moved = {measured.bytes(), [&] { to.wipe(pairs); }, [&] { to.verify(pairs); },
+                                [&] { to.wipe_first(measured.bytes()); }};
     const int rounds = chosen.rounds(rounds_for(measured.bytes()));
     const parameters told = {{"direction", along.name},
                              {"change", along.change()},
                              {"chunk_bytes", measured.chunk_bytes},
                              {"chunks", measured.chunks()},
+                             {"blocks", measured.run ? "one run" : "scattered"},
                              {"gpu", gpu_description(device)}};
-    add_move_rows(found, "03-layout-change", told, measured.bytes(), ways, alternate_moves(rounds, moved, ways));
+    add_move_rows(found, "03-layout-change", told, measured.bytes(), ways,
+                  alternate_moves(rounds, moved, ways));
 }
 
 void measure_direction(const options &chosen, const direction &along, points &grid, results &found)
@@ -101,7 +119,8 @@ void measure_direction(const options &chosen, const direction &along, points &gr
     for (const shape &measured : shapes_of(chosen)) {
         const std::string title = std::string(along.name) + ", " + along.change() + ", " +
                                   std::to_string(measured.chunks()) + " chunks of " +
-                                  std::to_string(measured.chunk_bytes >> 10) + " KiB";
+                                  std::to_string(measured.chunk_bytes >> 10) + " KiB" +
+                                  (measured.run ? ", one run" : "");
         if (measured.bytes() > most)
             grid.skip(title, "more than " + std::to_string(most >> 20) + " MiB in all");
         else

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 6: elastic memory that grows and shrinks by 1 GiB, against 2 MiB pages as kvcached and vAttention map them.
+// Row 6: elastic memory that grows and shrinks by 1 GiB, against the 2 MiB pages of kvcached and vAttention.
 #include "common/clock.hpp"
 #include "common/gpu.hpp"
 #include "common/kv.hpp"
@@ -52,9 +52,12 @@ way ours(const std::shared_ptr<kvmem_region> &range)
 {
     kvmem_region_info info{};
     kv::call(kvmem_region_get_info, range.get(), &info);
-    return {"kvmem", info.address,
-            [range](uint64_t offset, uint64_t size) { kv::call(kvmem_region_commit, range.get(), offset, size); },
-            [range](uint64_t offset, uint64_t size) { kv::call(kvmem_region_decommit, range.get(), offset, size); }};
+    return {
+        "kvmem", info.address,
+        [range](uint64_t offset, uint64_t size) { kv::call(kvmem_region_commit, range.get(), offset, size); },
+        [range](uint64_t offset, uint64_t size) {
+            kv::call(kvmem_region_decommit, range.get(), offset, size);
+        }};
 }
 
 way paged(const char *name, const growth &shape, uint64_t page_size, cuda::page_access access,
@@ -71,10 +74,12 @@ void verify(const way &measured, const growth &shape, unsigned char value)
     cuda::check(cuda::load().fill(measured.base, value, shape.size), "cuMemsetD8");
     for (uint64_t offset = page - sizeof(uint64_t); offset < shape.size; offset += page) {
         uint64_t word = 0;
-        cuda::check(cuda::load().copy(reinterpret_cast<cuda::address>(&word), measured.base + offset, sizeof word),
-                    "cuMemcpy");
+        cuda::check(
+            cuda::load().copy(reinterpret_cast<cuda::address>(&word), measured.base + offset, sizeof word),
+            "cuMemcpy");
         if (word != value * 0x0101010101010101u)
-            throw std::runtime_error(std::string(measured.name) + ": wrong bytes at " + std::to_string(offset));
+            throw std::runtime_error(std::string(measured.name) + ": wrong bytes at " +
+                                     std::to_string(offset));
     }
 }
 
@@ -130,7 +135,8 @@ void measure_growth(const options &chosen, const growth &shape, results &found)
     for (int round = -1; round < rounds; ++round)
         for (size_t which = 0; which < ways.size(); ++which) {
             taken_times uncounted;
-            take_turn(ways[which], shape, static_cast<unsigned char>(round + 2), round < 0 ? uncounted : times[which]);
+            take_turn(ways[which], shape, static_cast<unsigned char>(round + 2),
+                      round < 0 ? uncounted : times[which]);
         }
     add_rows(found, shape, ways, times);
 }
@@ -148,15 +154,17 @@ void measure(const options &chosen, results &found)
 {
     warn_of_stand_in();
     const cuda::current_device current(device);
-    const std::vector<growth> shapes =
-        chosen.quick ? std::vector<growth>{{64 << 20, 256 << 20}} : std::vector<growth>{{gib, 4 * gib}, {gib, 16 * gib}};
+    const std::vector<growth> shapes = chosen.quick ? std::vector<growth>{{64 << 20, 256 << 20}}
+                                                    : std::vector<growth>{{gib, 4 * gib}, {gib, 16 * gib}};
     points points(chosen);
     for (const growth &shape : shapes)
-        points.measure(std::to_string(shape.size >> 20) + " MiB in steps of " + std::to_string(shape.step >> 20), [&] {
-            if (shape.size > most_bytes())
-                throw std::runtime_error("less than two and a half times as much memory is free on the GPU");
-            measure_growth(chosen, shape, found);
-        });
+        points.measure(
+            std::to_string(shape.size >> 20) + " MiB in steps of " + std::to_string(shape.step >> 20), [&] {
+                if (shape.size > most_bytes())
+                    throw std::runtime_error(
+                        "less than two and a half times as much memory is free on the GPU");
+                measure_growth(chosen, shape, found);
+            });
     points.finish();
 }
 

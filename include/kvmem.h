@@ -546,7 +546,8 @@ typedef struct {
     const char *directory;
 } kvmem_disk_options;
 
-/// Asked after each chunk of a long allocation, on the calling thread, with the bytes done and the bytes in all.
+/// Asked after each chunk of a long allocation, within large chunks after each 512 MiB, on the calling thread, with the
+/// bytes done and the bytes in all.
 /// Answers 0 to go on; any other value cancels. Must not unwind.
 typedef int32_t (*kvmem_progress_callback)(uint64_t done, uint64_t total, void *user_data);
 
@@ -558,7 +559,8 @@ typedef struct {
     uint64_t flags;
     /// Bytes, at least 1. In a layout's options 0: the layout says.
     uint64_t size;
-    /// Bytes of one page lock, a multiple of the page size; 0 for 512 MiB.
+    /// Bytes of one page lock, a multiple of the page size; 0 for 64 GiB. A copy of the driver's that reaches over the end
+    /// of one fails; kvmem's own are cut there.
     uint64_t chunk_size;
     /// Who is asked between chunks; may be NULL. Not called for a layout.
     kvmem_progress_callback progress;

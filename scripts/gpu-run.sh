@@ -32,7 +32,8 @@ usage() {
 ./run bench [NAME...] [OPTION...]
                         measure, and write results.json to \$OUT, else to ./results: all, or those named of
                         $(names bench | xargs)
-                        with --quick only to see that it works; with --seconds N each takes about N at most
+                        with --quick only to see that it works; with --seconds N none takes much longer;
+                        with --only POINT only points with that in their titles (bench/README.md in the project)
 ./run demo [OPTION...]  prefill and decode on every tier, or as the options say (--help lists them)
 ./run clients [NAME...] have programs that were not made for kvmem share memory with it, or those named:
                         $(client_names | xargs); the last two need CuPy, or CuPy and PyTorch

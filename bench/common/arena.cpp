@@ -11,6 +11,9 @@ namespace bench {
 namespace {
 
 constexpr uint64_t alignment = 512; // of a region within an arena
+constexpr uint64_t largest_page = 2 << 20;
+
+uint64_t round_up(uint64_t size, uint64_t step) { return (size + step - 1) / step * step; }
 
 kv::region create(place where, int device, uint64_t size)
 {
@@ -24,6 +27,7 @@ kv::region create(place where, int device, uint64_t size)
     kvmem_pinned_options options;
     kvmem_pinned_options_init(&options, sizeof options);
     options.size = size;
+    options.chunk_size = size; // one page lock: the driver refuses a copy that straddles two
     options.device = device;
     return kv::make<kv::region>(kvmem_region_create_pinned, &options);
 }
@@ -39,13 +43,13 @@ kv::layout arena::build(const kvmem_layout_config &config, uint64_t &used) const
 {
     kvmem_layout_requirements needed{};
     kv::call(kvmem_layout_get_requirements, &config, &needed);
-    const uint64_t distance = (needed.region_size + alignment - 1) / alignment * alignment;
+    const uint64_t distance = round_up(needed.region_size, alignment);
     used = distance * needed.num_regions;
     std::vector<kv::region> views;
     std::vector<kvmem_region *> regions;
     for (uint64_t index = 0; index < needed.num_regions; ++index) {
-        views.push_back(
-            kv::make<kv::region>(kvmem_region_create_view, memory_.get(), index * distance, needed.region_size));
+        views.push_back(kv::make<kv::region>(kvmem_region_create_view, memory_.get(), index * distance,
+                                             needed.region_size));
         regions.push_back(views.back().get());
     }
     kvmem_layout_options options;
@@ -62,7 +66,8 @@ uint64_t arena_size(uint64_t wanted)
     size_t free = 0;
     size_t total = 0;
     cuda::check(cuda::load().memory_info(&free, &total), "cuMemGetInfo");
-    return std::min({wanted, free_bytes() / 4, uint64_t{free} / 4}) / alignment * alignment;
+    const uint64_t most = std::min(free_bytes(), uint64_t{free}) / 4;
+    return std::min(round_up(wanted, largest_page), most / largest_page * largest_page);
 }
 
 } // namespace bench

@@ -30,7 +30,8 @@ class arena {
     kvmem_region_info info_{};
 };
 
-// What each of the arenas of a bench may have at most: a fourth of what is free, on the host and on the GPU.
+// What each of the arenas of a bench may have: what is wanted, or a fourth of what is free on the host and on
+// the GPU; a multiple of the largest page.
 uint64_t arena_size(uint64_t wanted);
 
 } // namespace bench

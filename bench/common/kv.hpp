@@ -83,8 +83,16 @@ inline layout make_layout(const kvmem_layout_config &config, kvmem_agent *owner 
     return make<layout>(kvmem_layout_build, &options);
 }
 
+// How a transfer between memory of a GPU is asked to go.
+struct wish {
+    uint32_t compute = KVMEM_COMPUTE_MAY_RUN;
+    uint32_t path = 0; // any
+    uint32_t max_ctas = 0;
+    uint64_t staging_size = 0;
+};
+
 inline transfer make_transfer(const layout &source, const layout &destination, const pairs &blocks,
-                              completion_target to = {})
+                              completion_target to = {}, wish wished = {})
 {
     kvmem_transfer_options options;
     kvmem_transfer_options_init(&options, sizeof options);
@@ -92,6 +100,10 @@ inline transfer make_transfer(const layout &source, const layout &destination, c
     options.num_pairs = blocks.size();
     options.queue = to.queue;
     options.user_data = to.user_data;
+    options.compute = wished.compute;
+    options.path = wished.path;
+    options.max_ctas = wished.max_ctas;
+    options.staging_size = wished.staging_size;
     return make<transfer>(kvmem_transfer_create, source.get(), destination.get(), &options);
 }
 

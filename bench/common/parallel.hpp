@@ -17,7 +17,8 @@ template <typename Work> void in_parts(size_t count, unsigned threads, Work work
     }
     std::vector<std::future<void>> parts;
     for (unsigned part = 0; part < threads; ++part)
-        parts.push_back(std::async(std::launch::async, work, count * part / threads, count * (part + 1) / threads));
+        parts.push_back(
+            std::async(std::launch::async, work, count * part / threads, count * (part + 1) / threads));
     for (std::future<void> &part : parts)
         part.get();
 }

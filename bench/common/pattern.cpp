@@ -29,20 +29,20 @@ uint64_t difference(const uint64_t *words, uint64_t count, uint64_t first)
     return found;
 }
 
-// Zeroes, and out of the caches: otherwise whoever copies on the core that wiped has it easier.
-void wipe_piece(unsigned char *piece, uint64_t size)
+} // namespace
+
+// Otherwise whoever copies on the core that wiped has it easier.
+void wipe_memory(unsigned char *first, uint64_t size)
 {
 #ifdef __SSE2__
-    auto *words = reinterpret_cast<__m128i *>(piece);
+    auto *words = reinterpret_cast<__m128i *>(first);
     for (uint64_t index = 0; index < size / sizeof *words; ++index)
         _mm_stream_si128(words + index, _mm_setzero_si128());
     _mm_sfence();
 #else
-    std::memset(piece, 0, size);
+    std::memset(first, 0, size);
 #endif
 }
-
-} // namespace
 
 host_view::host_view(const kv::layout &layout, uint64_t shift, unsigned threads)
     : shift_(shift), threads_(threads)
@@ -89,7 +89,7 @@ void host_view::wipe_block(uint64_t block) const
 {
     for (uint64_t layer = 0; layer < info_.num_layers; ++layer)
         for (uint64_t outer = 0; outer < info_.outer_dim; ++outer)
-            wipe_piece(piece(block, layer, outer), strides_.size);
+            wipe_memory(piece(block, layer, outer), strides_.size);
 }
 
 void host_view::verify(const kv::pairs &moved) const
@@ -108,8 +108,8 @@ void host_view::verify_pair(const kvmem_block_pair &pair) const
             const auto *words = reinterpret_cast<uint64_t *>(piece(pair.destination, layer, outer));
             if (difference(words, strides_.size / sizeof *words, first) != 0)
                 throw std::runtime_error("block " + std::to_string(pair.destination) +
-                                         " does not hold what its source block " + std::to_string(pair.source) +
-                                         " does");
+                                         " does not hold what its source block " +
+                                         std::to_string(pair.source) + " does");
         }
 }
 

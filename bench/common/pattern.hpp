@@ -10,6 +10,9 @@
 
 namespace bench {
 
+// Zeroes, and out of the caches; all of it a multiple of 16 bytes.
+void wipe_memory(unsigned char *first, uint64_t size);
+
 // A host layout seen as memory.
 class host_view {
   public:

@@ -10,12 +10,17 @@
 
 namespace bench {
 
-points::points(const options &chosen) : start_ns_(now_ns()), most_seconds_(chosen.seconds) {}
+points::points(const options &chosen) : start_ns_(now_ns()), most_seconds_(chosen.seconds), only_(chosen.only)
+{}
 
 double points::seconds() const { return (now_ns() - start_ns_) * 1e-9; }
 
+bool points::is_chosen(const std::string &point) const { return point.find(only_) != std::string::npos; }
+
 void points::measure(const std::string &point, const std::function<void()> &work)
 {
+    if (!is_chosen(point))
+        return;
     if (seconds() > most_seconds_) {
         std::printf("[%5.1f s] %s: left out, the time is over\n", seconds(), point.c_str());
         ++late_;
@@ -35,7 +40,8 @@ void points::measure(const std::string &point, const std::function<void()> &work
 
 void points::skip(const std::string &point, const std::string &why) const
 {
-    std::printf("[%5.1f s] %s: not measured, %s\n", seconds(), point.c_str(), why.c_str());
+    if (is_chosen(point))
+        std::printf("[%5.1f s] %s: not measured, %s\n", seconds(), point.c_str(), why.c_str());
 }
 
 void points::finish() const

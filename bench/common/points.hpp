@@ -24,9 +24,11 @@ class points {
 
   private:
     double seconds() const;
+    bool is_chosen(const std::string &point) const;
 
     double start_ns_;
     double most_seconds_;
+    std::string only_;
     int measured_ = 0;
     int failed_ = 0;
     int late_ = 0;

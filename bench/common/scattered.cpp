@@ -24,10 +24,9 @@ struct grid_point {
 
 std::vector<grid_point> grid_of(const options &chosen)
 {
-    const std::vector<uint64_t> sizes = chosen.quick
-                                            ? std::vector<uint64_t>{4 << 10, 64 << 10, 1 << 20}
-                                            : std::vector<uint64_t>{4 << 10, 16 << 10, 64 << 10,
-                                                                    256 << 10, 1 << 20, 4 << 20};
+    const std::vector<uint64_t> sizes =
+        chosen.quick ? std::vector<uint64_t>{4 << 10, 64 << 10, 1 << 20}
+                     : std::vector<uint64_t>{4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20};
     const std::vector<uint32_t> counts =
         chosen.quick ? std::vector<uint32_t>{64, 1000} : std::vector<uint32_t>{64, 1000, 10'000, 65'536};
     std::vector<grid_point> grid;
@@ -66,25 +65,28 @@ kv::pairs pairs_of(const scattered_case &measured, const grid_point &point)
     return pairs;
 }
 
-std::vector<move_way> ways_of(const move_of &moved, uint64_t bytes)
+std::vector<move_way> ways_of(const options &chosen, const move_of &moved, uint64_t bytes)
 {
-    std::vector<move_way> ways = driver_batch(moved);
-    ways.insert(ways.begin(), prepared(moved));
+    std::vector<move_way> ways = prepared(moved, chosen);
+    append(ways, driver_batch(moved));
     ways.push_back(driver_loop(moved));
     ways.push_back(one_large_copy(moved, bytes));
     return ways;
 }
 
-void measure_point(const options &chosen, const scattered_case &measured, const grid_point &point, results &found)
+void measure_point(const options &chosen, const scattered_case &measured, const grid_point &point,
+                   results &found)
 {
     const kvmem_layout_config config = config_of(point);
     const side from(measured.from, measured.mirror, config);
     const side to(measured.to, measured.mirror, config);
     from.fill();
     const kv::pairs pairs = pairs_of(measured, point);
-    const std::vector<move_way> ways = ways_of({from, to, pairs}, point.bytes());
-    const checked_move moved = {point.bytes(), [&] { to.wipe(pairs); }, [&] { to.verify(pairs); }};
-    const std::vector<move_times> times = alternate_moves(chosen.rounds(rounds_for(point.bytes())), moved, ways);
+    const std::vector<move_way> ways = ways_of(chosen, {from, to, pairs}, point.bytes());
+    const checked_move moved = {point.bytes(), [&] { to.wipe(pairs); }, [&] { to.verify(pairs); },
+                                [&] { to.wipe_first(point.bytes()); }};
+    const std::vector<move_times> times =
+        alternate_moves(chosen.rounds(rounds_for(point.bytes())), moved, ways);
     parameters all = measured.parameters;
     all.emplace_back("block_bytes", point.block_bytes);
     all.emplace_back("blocks", point.blocks);
@@ -93,15 +95,12 @@ void measure_point(const options &chosen, const scattered_case &measured, const 
 
 } // namespace
 
-uint64_t scattered_bytes(const options &chosen)
-{
-    return most_moved(chosen) * spread;
-}
+uint64_t scattered_bytes(const options &chosen) { return most_moved(chosen) * spread; }
 
 void measure_scattered(const options &chosen, const scattered_case &measured, points &grid, results &found)
 {
-    const uint64_t most = std::min({most_moved(chosen), measured.from.size() / spread, measured.to.size() / spread,
-                                    measured.mirror.size() / spread});
+    const uint64_t most = std::min({most_moved(chosen), measured.from.size() / spread,
+                                    measured.to.size() / spread, measured.mirror.size() / spread});
     for (const grid_point &point : grid_of(chosen)) {
         const std::string title = measured.title + ", " + std::to_string(point.blocks) + " blocks of " +
                                   std::to_string(point.block_bytes >> 10) + " KiB";

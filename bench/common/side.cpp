@@ -2,6 +2,7 @@
 // The CPU sees memory of a GPU in the mirror: copied there whole, by one copy of the driver's.
 #include "common/side.hpp"
 
+#include "common/parallel.hpp"
 #include "reference/cuda.hpp"
 
 #include <algorithm>
@@ -12,14 +13,19 @@ namespace {
 
 unsigned threads() { return std::clamp(std::thread::hardware_concurrency(), 1u, 16u); }
 
+void fill_device(cuda::address base, uint64_t size)
+{
+    cuda::check(cuda::load().fill(base, 0, size), "cuMemsetD8");
+    cuda::check(cuda::load().context_synchronize(), "cuCtxSynchronize");
+}
+
 } // namespace
 
 side::side(const arena &memory, const arena &mirror, const kvmem_layout_config &config)
     : memory_(memory), mirror_(mirror), layout_(memory.build(config, used_)),
       shift_(memory.where() == place::device ? mirror.base() - memory.base() : 0),
       view_(layout_, shift_, threads())
-{
-}
+{}
 
 cuda::address side::address(uint64_t block, uint64_t layer, uint64_t outer) const
 {
@@ -39,8 +45,19 @@ void side::wipe(const kv::pairs &moved) const
         view_.wipe(moved);
         return;
     }
-    cuda::check(cuda::load().fill(memory_.base(), 0, used_), "cuMemsetD8");
-    cuda::check(cuda::load().context_synchronize(), "cuCtxSynchronize");
+    fill_device(memory_.base(), used_);
+}
+
+void side::wipe_first(uint64_t bytes) const
+{
+    if (where() == place::device) {
+        fill_device(memory_.base(), bytes);
+        return;
+    }
+    constexpr uint64_t page = 4096;
+    auto *first = reinterpret_cast<unsigned char *>(memory_.base());
+    in_parts(bytes / page, threads(),
+             [first](uint64_t from, uint64_t to) { wipe_memory(first + from * page, (to - from) * page); });
 }
 
 void side::verify(const kv::pairs &moved) const
@@ -57,8 +74,8 @@ cuda::copy_list stretches(const side &from, const side &to, const kv::pairs &pai
     for (const kvmem_block_pair &pair : pairs)
         for (uint64_t layer = 0; layer < from.view().num_layers(); ++layer)
             for (uint64_t outer = 0; outer < from.view().outer_dim(); ++outer)
-                list.append(to.address(pair.destination, layer, outer), from.address(pair.source, layer, outer),
-                            size);
+                list.append(to.address(pair.destination, layer, outer),
+                            from.address(pair.source, layer, outer), size);
     return list;
 }
 

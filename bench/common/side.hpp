@@ -23,6 +23,7 @@ class side {
 
     void fill() const;
     void wipe(const kv::pairs &moved) const;
+    void wipe_first(uint64_t bytes) const;
     // Throws unless every destination block holds the pattern of its source block.
     void verify(const kv::pairs &moved) const;
 

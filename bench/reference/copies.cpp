@@ -33,7 +33,8 @@ void copy_each(const copy_list &list, const own_stream &on)
 {
     const library &driver = load();
     for (size_t index = 0; index < list.sizes.size(); ++index)
-        check(driver.copy_async(list.to[index], list.from[index], list.sizes[index], on.get()), "cuMemcpyAsync");
+        check(driver.copy_async(list.to[index], list.from[index], list.sizes[index], on.get()),
+              "cuMemcpyAsync");
 }
 
 bool has_batch() { return load().copy_batch != nullptr; }
@@ -45,8 +46,8 @@ void copy_batch(copy_list &list, batch_hints hints, const own_stream &on)
     attributes.flags = hints.beside_compute ? prefer_overlap_with_compute : 0;
     size_t first_copy = 0;
     size_t failed = 0;
-    check(load().copy_batch(list.to.data(), list.from.data(), list.sizes.data(), list.sizes.size(), &attributes,
-                            &first_copy, 1, &failed, on.get()),
+    check(load().copy_batch(list.to.data(), list.from.data(), list.sizes.data(), list.sizes.size(),
+                            &attributes, &first_copy, 1, &failed, on.get()),
           "cuMemcpyBatchAsync");
 }
 

@@ -54,11 +54,13 @@ std::string log_of(const nvrtc &compiler, program made)
 std::vector<char> compile(const std::string &source, int device)
 {
     const nvrtc compiler = open_nvrtc();
-    const std::string target = "--gpu-architecture=sm_" + std::to_string(attribute(compute_capability_major, device)) +
+    const std::string target = "--gpu-architecture=sm_" +
+                               std::to_string(attribute(compute_capability_major, device)) +
                                std::to_string(attribute(compute_capability_minor, device));
     const char *options[] = {target.c_str()};
     program made = nullptr;
-    require(compiler.create(&made, source.c_str(), "reference.cu", 0, nullptr, nullptr), "nvrtcCreateProgram");
+    require(compiler.create(&made, source.c_str(), "reference.cu", 0, nullptr, nullptr),
+            "nvrtcCreateProgram");
     if (compiler.compile(made, 1, options) != 0)
         throw std::runtime_error("the reference's kernel does not compile: " + log_of(compiler, made));
     size_t size = 0;
@@ -81,7 +83,8 @@ int attribute(int which, int device)
 compiled_kernel::compiled_kernel(const std::string &source, const char *name, int device)
 {
     // NVRTC looks for the driver too, and does not survive the stand-in.
-    if (load().stand_in || load().launch == nullptr || load().module_load == nullptr || load().module_function == nullptr)
+    if (load().stand_in || load().launch == nullptr || load().module_load == nullptr ||
+        load().module_function == nullptr)
         throw std::runtime_error("the driver runs no kernels");
     const std::vector<char> image = compile(source, device);
     check(load().module_load(&module_, image.data()), "cuModuleLoadData");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chunks copied the way KVBM does it: for each transfer the host makes two arrays of pointers, uploads them, and one
-// kernel copies a chunk for each pair; the arrays are made anew only after an event.
+// Chunks copied the way KVBM does it: for each transfer the host makes two arrays of pointers, uploads them,
+// and one kernel copies a chunk for each pair; the arrays are made anew only after an event.
 #pragma once
 
 #include "reference/nvrtc.hpp"
@@ -19,8 +19,8 @@ class pointer_kernel {
     address *to() { return pinned_; }
     address *from() { return pinned_ + most_chunks_; }
 
-    // Uploads the first `count` pointers of both arrays and copies `size` bytes for each. With 0 CTAs as many as serve
-    // an idle GPU.
+    // Uploads the first `count` pointers of both arrays and copies `size` bytes for each. With 0 CTAs as many
+    // as serve an idle GPU.
     void copy(uint32_t count, uint64_t size, unsigned ctas, stream on);
 
   private:

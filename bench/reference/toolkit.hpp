@@ -9,8 +9,8 @@
 
 namespace cuda {
 
-// The first of these that is found by its name, or in the folders a toolkit or its wheels are installed to. Throws
-// what is missing. Never closed.
+// The first of these that is found by its name, or in the folders a toolkit or its wheels are installed to.
+// Throws what is missing. Never closed.
 void *open_toolkit(std::initializer_list<const char *> names);
 
 template <typename Function> void resolve_in(void *library, const char *symbol, Function &function)

@@ -11,7 +11,8 @@ constexpr int read_and_write = 3;
 
 } // namespace
 
-paged_range::paged_range(int device, uint64_t size, uint64_t page_size, page_access access, page_supply supply)
+paged_range::paged_range(int device, uint64_t size, uint64_t page_size, page_access access,
+                         page_supply supply)
     : device_(device), size_(size), page_size_(page_size), access_(access), supply_(supply),
       pages_(size / page_size), mapped_(size / page_size)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory that grows by small pages behind addresses reserved once, the way kvcached and vAttention do it.
+// Device memory that grows by small pages behind addresses reserved once, as in kvcached and vAttention.
 #pragma once
 
 #include "reference/cuda.hpp"

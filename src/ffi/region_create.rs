@@ -77,7 +77,8 @@ pub const KVMEM_PINNED_NUMA_BIND: u64 = 2;
 /// Make it of a memory file, so that it can be shared with other processes.
 pub const KVMEM_PINNED_SHAREABLE: u64 = 4;
 
-/// Asked after each chunk of a long allocation, on the calling thread, with the bytes done and the bytes in all.
+/// Asked after each chunk of a long allocation, within large chunks after each 512 MiB, on the calling thread, with the
+/// bytes done and the bytes in all.
 /// Answers 0 to go on; any other value cancels. Must not unwind.
 pub type kvmem_progress_callback =
     Option<unsafe extern "C" fn(done: u64, total: u64, user_data: *mut c_void) -> i32>;
@@ -92,7 +93,8 @@ pub struct kvmem_pinned_options {
     pub flags: u64,
     /// Bytes, at least 1. In a layout's options 0: the layout says.
     pub size: u64,
-    /// Bytes of one page lock, a multiple of the page size; 0 for 512 MiB.
+    /// Bytes of one page lock, a multiple of the page size; 0 for 64 GiB. A copy of the driver's that reaches over the end
+    /// of one fails; kvmem's own are cut there.
     pub chunk_size: u64,
     /// Who is asked between chunks; may be NULL. Not called for a layout.
     pub progress: kvmem_progress_callback,

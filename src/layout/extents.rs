@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::Layout;
 use super::config::{BlockDim, Dimensions, LayoutKind};
 use super::geometry::{Geometry, Placement};
+use super::{Layout, Memory, RemoteElastic};
 use crate::error::{Error, Result, Status, ensure};
 use crate::region::{ExtentHold, Region};
 
@@ -110,20 +110,31 @@ impl Layout {
         self.elastic_regions().map(|memory| memory.generation()).sum()
     }
 
-    /// Whether its memory grows and shrinks.
+    /// Whether its memory grows and shrinks, here or at a peer.
     pub fn is_elastic(&self) -> bool {
-        self.elastic_regions().next().is_some()
+        self.elastic_regions().next().is_some() || self.remote_elastic().is_some()
     }
 
     /// Bytes from an address that the driver and NIXL see as one piece.
     pub fn bytes_in_piece(&self, region: u32, address: u64) -> u64 {
+        if let Some(elastic) = self.remote_elastic() {
+            return elastic.bytes_in_extent(address);
+        }
         let region = self.memory().regions().get(region as usize);
         region.map_or(u64::MAX, |region| region.bytes_in_piece(address))
     }
 
+    /// What a peer says of the elastic memory it lies in.
+    fn remote_elastic(&self) -> Option<&RemoteElastic> {
+        match self.memory() {
+            Memory::Remote(remote) => remote.elastic.as_ref(),
+            Memory::Local(_) => None,
+        }
+    }
+
     /// The extents that spans of its regions touch.
     pub fn touched_extents(&self, spans: impl Iterator<Item = (u32, u64, u64)>) -> TouchedExtents {
-        if !self.is_elastic() {
+        if self.elastic_regions().next().is_none() {
             return TouchedExtents(Vec::new());
         }
         let regions = self.memory().regions();

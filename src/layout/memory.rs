@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::remote_elastic::RemoteElastic;
 use crate::nixl::{Agent, Descriptor, Remote};
 use crate::process::Identity;
 use crate::region::{Hold, Region, Tier};
@@ -43,6 +44,8 @@ pub struct RemoteMemory {
     pub descriptors: Vec<Descriptor>,
     /// Where they lie over there.
     pub tier: Tier,
+    /// What has memory over there, where that grows and shrinks.
+    pub elastic: Option<RemoteElastic>,
 }
 
 /// How a layout is reached from here.

@@ -9,6 +9,7 @@ mod geometry;
 mod lists;
 mod mapped;
 mod memory;
+mod remote_elastic;
 
 use std::any::Any;
 use std::sync::{Arc, Mutex};
@@ -19,6 +20,7 @@ pub use extents::TouchedExtents;
 pub use geometry::{Geometry, Placement};
 pub use lists::Unit;
 pub use memory::{LocalMemory, Locality, Memory, RemoteMemory};
+pub use remote_elastic::RemoteElastic;
 
 use lists::Lists;
 

@@ -14,6 +14,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use super::file_lock::FileLock;
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
+use crate::nixl::{Descriptor, MemoryType};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"KVMEMCTL");
 const VERSION: u32 = 1;
@@ -120,9 +121,14 @@ impl Control {
         self.readable.as_fd()
     }
 
-    /// Its memory: address and bytes.
-    pub fn span(&self) -> (u64, u64) {
-        (self.memory as u64, self.size as u64)
+    /// What NIXL knows it as.
+    pub fn descriptor(&self) -> Descriptor {
+        Descriptor {
+            address: self.memory as u64,
+            size: self.size as u64,
+            device_id: 0,
+            memory_type: MemoryType::Dram,
+        }
     }
 
     /// How often what lies behind an address has changed.
@@ -138,6 +144,29 @@ impl Control {
     /// How many extents it tells of.
     pub fn extent_count(&self) -> usize {
         self.extents().len()
+    }
+
+    /// How many extents a block of so many bytes tells of; `None` where no block has that size.
+    pub fn extents_of_size(size: u64) -> Option<usize> {
+        let words = usize::try_from(size).ok()?.checked_sub(HEAD)?;
+        let whole = words.is_multiple_of(size_of::<u32>()) && words / size_of::<u32>() <= MOST_EXTENTS;
+        whole.then_some(words / size_of::<u32>())
+    }
+
+    /// What a copy of a block says of an extent; `None` where it is no copy of one, or has no such extent.
+    ///
+    /// # Safety
+    /// `size` bytes at `address` must be readable, and aligned as a block is.
+    pub unsafe fn changes_in_copy(address: u64, size: u64, index: usize) -> Option<u32> {
+        if index >= Self::extents_of_size(size)? {
+            return None;
+        }
+        // SAFETY: the caller's promise. What another process writes there is read word by word.
+        unsafe {
+            let head = address as *const u64;
+            let words = (address as usize + HEAD) as *const u32;
+            (head.read_volatile() == MAGIC).then(|| words.add(index).read_volatile())
+        }
     }
 
     /// Says that extents were given or lost memory.

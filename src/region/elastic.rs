@@ -158,6 +158,15 @@ impl ElasticMemory {
         extents.iter().enumerate().filter(|(_, extent)| extent.is_some()).map(|(index, _)| index).collect()
     }
 
+    /// The extents that have memory, in order, each with how often it has changed.
+    pub fn committed_changes(&self) -> Vec<(u64, u32)> {
+        let extents = self.extents();
+        let each = |(index, extent): (usize, &Option<Extent>)| {
+            extent.as_ref().map(|extent| (index as u64, extent.changes))
+        };
+        extents.iter().enumerate().filter_map(each).collect()
+    }
+
     /// Address and size of an extent.
     pub fn span(&self, extent: usize) -> (u64, u64) {
         (self.address() + extent as u64 * self.extent_size, self.extent_size)

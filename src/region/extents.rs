@@ -81,11 +81,17 @@ impl Region {
         Ok((memory.export(&committed)?, hold))
     }
 
-    /// What NIXL knows it as: each extent that has memory, or the region as one.
+    /// What NIXL knows it as: the control block, for peers to look at, and each extent that has memory; or the region
+    /// as one.
     pub fn descriptors(&self) -> Vec<Descriptor> {
         match &self.backing {
             Backing::Elastic(memory) => {
-                memory.committed().into_iter().map(|extent| self.extent_descriptor(memory, extent)).collect()
+                let control = self.origin.is_none().then(|| memory.control().descriptor());
+                let committed = memory.committed().into_iter();
+                control
+                    .into_iter()
+                    .chain(committed.map(|extent| self.extent_descriptor(memory, extent)))
+                    .collect()
             }
             _ => vec![self.descriptor()],
         }

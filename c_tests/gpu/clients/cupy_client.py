@@ -7,7 +7,7 @@ import sys
 import cupy
 import numpy
 
-import cuda
+import driver_api
 import flows
 
 
@@ -39,7 +39,7 @@ class Client:
     def __init__(self):
         cupy.cuda.Device(0).use()
         cupy.zeros(1)
-        cuda.start()
+        driver_api.start()
 
     def open(self, handle, offset, size):
         base = cupy.cuda.runtime.ipcOpenMemHandle(handle)

@@ -4,7 +4,7 @@
 
 import sys
 
-import cuda
+import driver_api
 import flows
 
 
@@ -13,10 +13,10 @@ class Memory:
         self.address, self.size, self.end = address, size, end
 
     def read(self):
-        return cuda.read(self.address, self.size)
+        return driver_api.read(self.address, self.size)
 
     def write(self, data):
-        cuda.write(self.address, data)
+        driver_api.write(self.address, data)
 
     def close(self):
         self.end()
@@ -24,17 +24,17 @@ class Memory:
 
 class Client:
     def __init__(self):
-        cuda.start()
+        driver_api.start()
 
     def open(self, handle, offset, size):
-        base = cuda.ipc_open(handle)
-        print(f"note    the allocation that is opened next has the number {cuda.buffer_id(base)} here", flush=True)
-        return Memory(base + offset, size, lambda: cuda.ipc_close(base))
+        base = driver_api.ipc_open(handle)
+        print(f"note    the allocation that is opened next has the number {driver_api.buffer_id(base)} here", flush=True)
+        return Memory(base + offset, size, lambda: driver_api.ipc_close(base))
 
     def allocate(self, size):
-        base = cuda.allocate(2 * size)
-        memory = Memory(base + 12345, size, lambda: cuda.free(base))
-        memory.handle = cuda.ipc_handle(memory.address)
+        base = driver_api.allocate(2 * size)
+        memory = Memory(base + 12345, size, lambda: driver_api.free(base))
+        memory.handle = driver_api.ipc_handle(memory.address)
         return memory
 
     def wrap(self, address, size):

@@ -12,7 +12,7 @@ import os
 import sys
 import traceback
 
-import cuda
+import driver_api
 from peer import Kvmem, pattern
 
 SIZE = 4 << 20
@@ -39,10 +39,10 @@ def open_ours(client, kvmem):
 def share_theirs(client, kvmem):
     memory = client.allocate(SIZE)
     memory.write(pattern(SIZE, 3))
-    base, base_size = cuda.allocation_at(memory.address)
+    base, base_size = driver_api.allocation_at(memory.address)
     offset = memory.address - base
-    buffer = cuda.buffer_id(memory.address)
-    kvmem.ask("open", memory.handle.hex(), cuda.uuid().hex(), offset, SIZE, base_size, buffer)
+    buffer = driver_api.buffer_id(memory.address)
+    kvmem.ask("open", memory.handle.hex(), driver_api.uuid().hex(), offset, SIZE, base_size, buffer)
     kvmem.ask("verify", 3)
     kvmem.ask("fill", 4)
     expect(memory, 4)
@@ -53,7 +53,7 @@ def share_theirs(client, kvmem):
 
 def import_ours(client, kvmem):
     _, fd = kvmem.ask("create", SIZE, 5)
-    mapped = cuda.Mapped(SIZE, fd)
+    mapped = driver_api.Mapped(SIZE, fd)
     os.close(fd)
     memory = client.wrap(mapped.address, SIZE)
     expect(memory, 5)
@@ -66,7 +66,7 @@ def import_ours(client, kvmem):
 
 
 def export_theirs(client, kvmem):
-    mapped = cuda.Mapped(SIZE)
+    mapped = driver_api.Mapped(SIZE)
     memory = client.wrap(mapped.address, SIZE)
     memory.write(pattern(SIZE, 7))
     fd = mapped.export()

@@ -13,7 +13,7 @@ import numpy
 import torch
 from torch.multiprocessing.reductions import rebuild_cuda_tensor
 
-import cuda
+import driver_api
 import flows
 
 # How it begins a handle of memory that came from cudaMalloc: a version, then this.
@@ -42,7 +42,7 @@ class Memory:
 class Client:
     def __init__(self):
         torch.zeros(1, device="cuda:0")
-        cuda.start()
+        driver_api.start()
 
     def open(self, handle, offset, size):
         tensor = rebuild_cuda_tensor(
@@ -76,7 +76,7 @@ class Client:
         memory = Memory(tensor, lambda: release(counter, counter_offset))
         memory.before = before
         memory.handle = handle[-64:]
-        base, _ = cuda.allocation_at(memory.address)
+        base, _ = driver_api.allocation_at(memory.address)
         if (told_size, told_offset) != (size, memory.address - base):
             raise RuntimeError(f"PyTorch says {told_size} bytes at {told_offset} of the allocation")
         return memory
