@@ -272,7 +272,7 @@
 /// The broker is a process of `broker_user`.
 #define KVMEM_FETCH_BROKER_USER 2
 
-/// Compute may run on the GPU meanwhile: paths that slow it are not taken.
+/// Compute may run on the GPU meanwhile: what would slow it is not taken, or takes few CTAs.
 #define KVMEM_COMPUTE_MAY_RUN 0
 
 /// Nothing computes on the GPU meanwhile: copies may take all of it.
@@ -1040,8 +1040,9 @@ typedef struct {
     uint32_t compute;
     /// The most CTAs of a copy kernel, for engines that share the GPU closely; 0 for as many as are worth having.
     uint32_t max_ctas;
-    /// Bytes of device memory for staged copies, of which each half fills while the other drains; 0 for 64 MiB. Larger
-    /// ones keep the link busier beside compute. Transfers on a device share one, as large as the largest asked for.
+    /// Bytes of device memory for staged copies, whose parts fill and drain in turn; 0 for 128 MiB, or 64 MiB where
+    /// nothing computes. Beside long kernels it must hold what the link moves during one of them. Transfers on a device
+    /// share one, as large as the largest asked for.
     uint64_t staging_size;
     /// A KVMEM_PATH_* value to take and no other; 0 for the one that is expected to be fastest.
     uint32_t path;
