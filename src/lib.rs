@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! kvmem: KV-cache memory for LLM inference engines.
 //!
-//! A *region* is bytes on a tier; a *layout* says where each block lies in regions; a *transfer* moves blocks
-//! between two layouts by the fastest path that exists, and says which one it took.
+//! A *region* is bytes on a tier; a *layout* says where each block lies in regions; a *share* carries either to another
+//! process; a *transfer* moves blocks between two layouts by the fastest path that exists, and says which one it took.
 //!
 //! The rooms, ground floor first; a room uses only those above it in this list:
 //!
@@ -11,7 +11,7 @@
 //! - [`nixl`]: the library, found at run time; agents, each driven by one thread.
 //! - [`region`]: memory on a tier, one file a tier; registration.
 //! - [`layout`]: geometry (pure arithmetic), the builder, the wire form.
-//! - [`share`]: memory on its way to another process.
+//! - [`share`]: a region or layout on its way to another process.
 //! - [`transfer`]: the plan (pure), one file an engine, completion.
 //! - [`ffi`]: the C face, one file a noun. The only room C sees.
 

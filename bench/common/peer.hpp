@@ -23,6 +23,8 @@ class channel {
     // The next message; nothing once the other side has closed.
     std::optional<std::vector<unsigned char>> receive_or_end();
     std::vector<unsigned char> receive();
+    // The socket, for those who send more than bytes, between two messages.
+    int fd() const { return fd_; }
 
   private:
     bool read_exactly(void *data, size_t size);

@@ -4,6 +4,7 @@
 
 #include "call.h"
 #include "devices.h"
+#include "modules.h"
 #include "queue.h"
 #include "spans.h"
 
@@ -54,6 +55,7 @@ void context_destroy(context *ended) {
     sim.lost_with_context += spans_destroy_of(ended);
     sim.lost_with_context += streams_destroy_of(ended);
     sim.lost_with_context += events_destroy_of(ended);
+    sim.lost_with_context += modules_destroy_of(ended);
     ended->legacy.error = ended->per_thread.error = CUDA_SUCCESS;
     ended->is_alive = false;
 }

@@ -13,8 +13,8 @@ static const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
 static void check_info(const kvmem_transfer_info *info, const side *source, const side *destination,
                        const kv_move *move) {
     const uint64_t pieces = move->num_pairs * move->num_layers * source->model.config.outer_dim;
-    const bool by_driver = place_is_device(source->place) || place_is_device(destination->place);
-    CHECK_EQ(info->path, by_driver ? KVMEM_PATH_CUDA_COPY : KVMEM_PATH_MEMCPY);
+    const bool by_gpu = place_is_device(source->place) || place_is_device(destination->place);
+    CHECK(by_gpu ? path_is_cuda(info->path) : info->path == KVMEM_PATH_MEMCPY);
     CHECK_EQ(info->num_pieces, pieces);
     CHECK_EQ(info->bytes, pieces * kv_piece_size(&source->model.config));
     CHECK(info->num_moves >= 1 && info->num_moves <= pieces);
@@ -75,6 +75,14 @@ static void from_several_mappings_to_every_place(void) {
     copy_from(PLACE_SPANNED);
 }
 
+static void from_elastic_memory_to_every_place(void) {
+    copy_from(PLACE_ELASTIC);
+}
+
+static void from_elastic_memory_with_holes_to_every_place(void) {
+    copy_from(PLACE_ELASTIC_PARTLY);
+}
+
 /* The ways between a GPU and the rest that engines take most. */
 static const struct {
     place from, to;
@@ -82,6 +90,7 @@ static const struct {
     {PLACE_PINNED, PLACE_DEVICE},
     {PLACE_DEVICE, PLACE_PINNED},
     {PLACE_ADOPTED, PLACE_DEVICE},
+    {PLACE_ELASTIC, PLACE_PINNED},
 };
 
 static void layer_ranges_land_at_other_layers(void) {
@@ -120,7 +129,7 @@ static void the_numbers_of_blocks_and_layers_may_differ(void) {
     static const kvmem_block_pair pairs[] = {{6, 30}, {0, 31}};
     const kv_move move = {pairs, NUM(pairs), 1, 6, 2};
     for (size_t way = 0; way < NUM(ways); way++) {
-        const kvmem_layout_config source = side_config(&kv_kinds[way]);
+        const kvmem_layout_config source = side_config(&kv_kinds[way % KV_NUM_KINDS]);
         kvmem_layout_config destination = side_config(&kv_kinds[1]);
         destination.num_blocks = 32;
         destination.num_layers = 8;
@@ -155,13 +164,14 @@ static void whole_neighbouring_blocks_merge_into_one_move(void) {
 /* Blocks may move within one layout while none is both read and written. */
 static void a_layout_copies_to_itself(void) {
     static const kvmem_block_pair pairs[] = {{0, 6}, {1, 5}};
+    static const place places[] = {PLACE_DEVICE, PLACE_ELASTIC};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
-    for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
-        const kvmem_layout_config config = side_config(&kv_kinds[kind]);
+    for (size_t i = 0; i < NUM(places) * KV_NUM_KINDS; i++) {
+        const kvmem_layout_config config = side_config(&kv_kinds[i % KV_NUM_KINDS]);
         side side;
-        side_open(&side, PLACE_DEVICE, 0, &config, NULL, 3);
+        side_open(&side, places[i / KV_NUM_KINDS], 0, &config, NULL, 3);
         const kvmem_transfer_info info = side_move(&side, &side, &move);
-        CHECK_EQ(info.path, KVMEM_PATH_CUDA_COPY);
+        CHECK(path_is_cuda(info.path));
         side_close(&side);
     }
 }
@@ -194,6 +204,8 @@ static const test_case cases[] = {
     CASE(from_device_memory_to_every_place),
     CASE(from_adopted_memory_to_every_place),
     CASE(from_several_mappings_to_every_place),
+    CASE(from_elastic_memory_to_every_place),
+    CASE(from_elastic_memory_with_holes_to_every_place),
     CASE(layer_ranges_land_at_other_layers),
     CASE(padding_may_differ_and_stays_as_it_is),
     CASE(the_numbers_of_blocks_and_layers_may_differ),

@@ -27,9 +27,14 @@ static void adopted_memory_comes_and_goes(void) {
     cycles_run(one_cycle, PLACE_ADOPTED);
 }
 
+static void elastic_memory_comes_and_goes(void) {
+    cycles_run(one_cycle, PLACE_ELASTIC);
+}
+
 static const test_case cases[] = {
     CASE(device_memory_comes_and_goes),
     CASE(adopted_memory_comes_and_goes),
+    CASE(elastic_memory_comes_and_goes),
 };
 
 int main(int argc, char **argv) {

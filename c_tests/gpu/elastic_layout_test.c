@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layouts on elastic memory: built for the most blocks, with memory for those in use.
-#include "kv.h"
+#include "elastic_side.h"
 #include "stance.h"
 
 #include <string.h>
@@ -21,26 +21,6 @@ static kvmem_layout_config config_of(const kv_kind *kind) {
     return config;
 }
 
-static kvmem_layout *build_elastic(const kvmem_layout_config *config) {
-    const kvmem_elastic_options elastic = {.struct_size = sizeof(elastic)};
-    const kvmem_layout_options options = {.struct_size = sizeof(options),
-                                          .config = config,
-                                          .source = KVMEM_LAYOUT_ALLOCATE,
-                                          .elastic = &elastic};
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
-    return layout;
-}
-
-static kvmem_elastic_info memory_of(const kvmem_layout *layout) {
-    kvmem_region *region = NULL;
-    kvmem_elastic_info info;
-    EXPECT_OK(kvmem_layout_get_region(layout, 0, &region, ERR));
-    EXPECT_OK(kvmem_region_get_elastic_info(region, &info, ERR));
-    kvmem_region_destroy(region);
-    return info;
-}
-
 static size_t pairs_between(kvmem_block_pair *pairs, uint32_t first, uint32_t last, uint32_t step) {
     size_t count = 0;
     for (uint32_t block = first; block < last; block += step) {
@@ -55,10 +35,10 @@ static void blocks_survive_growing_and_shrinking(void) {
         kv_side host, back;
         kv_side_open(&host, &config, NULL, 1);
         kv_side_open(&back, &config, NULL, 2);
-        kvmem_layout *layout = build_elastic(&config);
-        CHECK_EQ(memory_of(layout).num_committed, 0);
+        kvmem_layout *layout = elastic_layout(&config, 0, NULL);
+        CHECK_EQ(elastic_layout_memory(layout).num_committed, 0);
         EXPECT_OK(kvmem_layout_resize(layout, 16, ERR));
-        const uint64_t of_a_few = memory_of(layout).num_committed;
+        const uint64_t of_a_few = elastic_layout_memory(layout).num_committed;
         CHECK(of_a_few > 0);
 
         kvmem_block_pair there[BLOCKS], home[BLOCKS];
@@ -70,9 +50,9 @@ static void blocks_survive_growing_and_shrinking(void) {
         CHECK_EQ(kv_run(host.layout, layout, &out).path, KVMEM_PATH_CUDA_COPY);
         EXPECT_OK(kvmem_layout_resize(layout, BLOCKS, ERR)); /* the first blocks stay */
         /* With the block second an extent is a plane of all blocks. */
-        CHECK(memory_of(layout).num_committed > of_a_few || config.block_dim == KVMEM_BLOCK_DIM_SECOND);
+        CHECK(elastic_layout_memory(layout).num_committed > of_a_few || config.block_dim == KVMEM_BLOCK_DIM_SECOND);
         EXPECT_OK(kvmem_layout_resize(layout, 16, ERR));
-        CHECK_EQ(memory_of(layout).num_committed, of_a_few);
+        CHECK_EQ(elastic_layout_memory(layout).num_committed, of_a_few);
         kv_run(layout, back.layout, &in);
         for (size_t k = 0; k < count; k++) {
             const kvmem_block_pair pair = {home[k].destination, home[k].destination};
@@ -90,8 +70,8 @@ static void no_block_straddles_an_extent(void) {
     for (size_t i = 0; i < KV_NUM_KINDS; i++) {
         kvmem_layout_config config = config_of(&kv_kinds[i]);
         config.inner_dim = 577; /* blocks of an odd size are padded, and nothing else changes */
-        kvmem_layout *layout = build_elastic(&config);
-        const uint64_t extent = memory_of(layout).extent_size;
+        kvmem_layout *layout = elastic_layout(&config, 0, NULL);
+        const uint64_t extent = elastic_layout_memory(layout).extent_size;
         kvmem_layout_strides strides;
         EXPECT_OK(kvmem_layout_get_strides(layout, &strides, ERR));
         CHECK_EQ(extent % strides.block_stride, 0);
@@ -111,7 +91,7 @@ static void blocks_without_memory_are_refused_when_they_are_moved(void) {
     const kvmem_layout_config config = config_of(&kv_kinds[0]);
     kv_side host;
     kv_side_open(&host, &config, NULL, 3);
-    kvmem_layout *layout = build_elastic(&config);
+    kvmem_layout *layout = elastic_layout(&config, 0, NULL);
     const kvmem_block_pair pair = {BLOCKS - 1, BLOCKS - 1};
     const kv_move move = {&pair, 1, 0, 0, 2};
     const kvmem_transfer_options options = kv_transfer_options(&move);
@@ -122,7 +102,7 @@ static void blocks_without_memory_are_refused_when_they_are_moved(void) {
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR)); /* the same transfer, now that there is memory */
     EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
     EXPECT_OK(kvmem_layout_resize(layout, 0, ERR));
-    CHECK_EQ(memory_of(layout).num_committed, 0);
+    CHECK_EQ(elastic_layout_memory(layout).num_committed, 0);
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_submit(transfer, ERR));
     kvmem_transfer_destroy(transfer);
     CALL(kvmem_layout_destroy(layout));
@@ -132,7 +112,7 @@ static void blocks_without_memory_are_refused_when_they_are_moved(void) {
 
 static void what_cannot_be_is_refused(void) {
     const kvmem_layout_config config = config_of(&kv_kinds[1]);
-    kvmem_layout *layout = build_elastic(&config);
+    kvmem_layout *layout = elastic_layout(&config, 0, NULL);
     kvmem_blob *descriptor = NULL;
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_layout_resize(layout, BLOCKS + 1, ERR));
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_layout_export(layout, &descriptor, ERR)); /* local only */

@@ -40,7 +40,6 @@ static void a_device_says_who_it_is(void) {
         CHECK(memcmp(info.uuid, nobody, sizeof(nobody)) != 0);
         CHECK_BYTES(info.uuid, uuid.bytes, sizeof(info.uuid));
         CHECK_EQ(info.total_memory, memory);
-        CHECK_EQ(info.reserved, 0);
     }
 }
 
@@ -95,7 +94,41 @@ static void a_device_says_what_it_can_do(void) {
         CHECK_EQ((can & KVMEM_CUDA_POSIX_FD) != 0,
                  can_export(device, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
         CHECK_EQ((can & KVMEM_CUDA_FABRIC) != 0, can_export(device, CU_MEM_HANDLE_TYPE_FABRIC));
-        CHECK_EQ(can >> 7, 0);
+        CHECK_EQ((can & KVMEM_CUDA_BATCH_COPIES) != 0, driver_symbol("cuMemcpyBatchAsync") != NULL);
+        CHECK_EQ(can >> 8, 0);
+    }
+}
+
+static void a_device_says_how_large_its_processor_is(void) {
+    for (int device = 0; device < driver_devices(); device++) {
+        const kvmem_cuda_device_info info = device_info(device);
+        CHECK(info.compute_capability_major > 0);
+        CHECK(info.multiprocessors > 0);
+        CHECK_EQ(info.compute_capability_major,
+                 attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR));
+        CHECK_EQ(info.compute_capability_minor,
+                 attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
+        CHECK_EQ(info.multiprocessors, attribute(device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
+    }
+}
+
+/* Of memory that stays in the process. */
+static size_t granularity(int device, CUmemAllocationGranularity_flags which) {
+    const CUmemAllocationProp properties = {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .location = {CU_MEM_LOCATION_TYPE_DEVICE, device},
+    };
+    size_t bytes = 0;
+    CU(cuMemGetAllocationGranularity(&bytes, &properties, which));
+    return bytes;
+}
+
+static void a_device_says_its_granularities(void) {
+    for (int device = 0; device < driver_devices(); device++) {
+        const kvmem_cuda_device_info info = device_info(device);
+        CHECK(info.capabilities & KVMEM_CUDA_VMM);
+        CHECK_EQ(info.minimum_granularity, granularity(device, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+        CHECK_EQ(info.recommended_granularity, granularity(device, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
     }
 }
 
@@ -151,6 +184,7 @@ static void access_to_or_from_a_device_that_is_not_there_is_refused(void) {
 
 static void a_device_reaches_what_the_driver_says(void) {
     for (int device = 0; device < driver_devices(); device++) {
+        uint64_t accessible = 0;
         for (int owner = 0; owner < driver_devices(); owner++) {
             int expected = device == owner;
             if (device != owner) {
@@ -159,7 +193,9 @@ static void a_device_reaches_what_the_driver_says(void) {
             bool can = !expected;
             EXPECT_OK(kvmem_cuda_can_access(device, owner, &can, ERR));
             CHECK_EQ(can, expected);
+            accessible |= (uint64_t)can << owner;
         }
+        CHECK_EQ(device_info(device).can_access, accessible);
     }
 }
 
@@ -179,6 +215,8 @@ static const test_case cases[] = {
     CASE(the_driver_says_its_version_and_devices),
     CASE(a_device_says_who_it_is),
     CASE(a_device_says_what_it_can_do),
+    CASE(a_device_says_how_large_its_processor_is),
+    CASE(a_device_says_its_granularities),
     CASE(a_device_says_its_numa_node),
     CASE(devices_that_are_not_there_are_refused),
     CASE(access_to_or_from_a_device_that_is_not_there_is_refused),

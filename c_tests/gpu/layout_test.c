@@ -117,8 +117,9 @@ static uint32_t tier_of(place place) {
     return place == PLACE_PINNED || place == PLACE_CHUNKED ? KVMEM_TIER_PINNED : KVMEM_TIER_SYSTEM;
 }
 
+/* An elastic layout has no regions of the caller's. */
 static void regions_of_every_place_are_laid_out(void) {
-    for (place place = 0; place < NUM_PLACES; place++) {
+    for (place place = 0; !place_is_elastic(place); place++) {
         for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
             const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
             side side;

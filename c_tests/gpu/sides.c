@@ -2,12 +2,21 @@
 // Allocates for each place, copies the model's bytes there, and reads them back.
 #include "sides.h"
 
+#include "elastic_side.h"
 #include "stance.h"
 
 #include <string.h>
 
 bool place_is_device(place place) {
     return place >= PLACE_DEVICE;
+}
+
+bool path_is_cuda(uint32_t path) {
+    return path == KVMEM_PATH_CUDA_COPY || (path >= KVMEM_PATH_CUDA_BATCH && path <= KVMEM_PATH_CUDA_STAGED);
+}
+
+bool place_is_elastic(place place) {
+    return place >= PLACE_ELASTIC;
 }
 
 kvmem_layout_config side_config(const kv_kind *kind) {
@@ -110,7 +119,9 @@ static void build(side *side, kvmem_agent *agent) {
 }
 
 static void write_all(side *side) {
-    if (place_is_device(side->place)) {
+    if (place_is_elastic(side->place)) {
+        elastic_side_write(side);
+    } else if (place_is_device(side->place)) {
         write_device(side->device, side->base, side->model.expected, side->model.size);
     } else {
         memcpy((void *)(uintptr_t)side->base, side->model.expected, side->model.size);
@@ -120,6 +131,10 @@ static void write_all(side *side) {
 void side_open(side *side, place place, int device, const kvmem_layout_config *config, kvmem_agent *agent,
                uint32_t seed) {
     *side = (struct side){.place = place, .device = device};
+    if (place_is_elastic(place)) {
+        elastic_side_open(side, config, agent, seed);
+        return;
+    }
     kv_model_open(&side->model, config, seed);
     allocate(side);
     write_all(side);
@@ -147,7 +162,9 @@ void side_close(side *side) {
 }
 
 void side_read(side *side) {
-    if (place_is_device(side->place)) {
+    if (place_is_elastic(side->place)) {
+        elastic_side_read(side);
+    } else if (place_is_device(side->place)) {
         read_device(side->device, side->model.memory, side->base, side->model.size);
     } else {
         memcpy(side->model.memory, (void *)(uintptr_t)side->base, side->model.size);
@@ -161,6 +178,7 @@ void side_check(side *side) {
 
 void side_refill(side *side, uint32_t seed) {
     kv_fill(side->model.expected, side->model.size, seed);
+    memcpy(side->model.memory, side->model.expected, side->model.size); /* of what is never read back */
     write_all(side);
 }
 

@@ -11,26 +11,33 @@
 
 /* Where a layout lies: in host memory, then in memory of a GPU. */
 typedef enum place {
-    PLACE_SYSTEM,        /* host memory of the library's */
-    PLACE_PINNED,        /* page-locked memory of the library's */
-    PLACE_CHUNKED,       /* the same, every page locked for itself */
-    PLACE_ENGINE_PINNED, /* page-locked memory of the engine's, adopted as host memory */
-    PLACE_DEVICE,        /* memory of a GPU, the library's */
-    PLACE_ADOPTED,       /* the engine's, adopted from the middle of an allocation */
-    PLACE_SPANNED,       /* the engine's, the first region across the border of two mappings */
+    PLACE_SYSTEM,         /* host memory of the library's */
+    PLACE_PINNED,         /* page-locked memory of the library's */
+    PLACE_CHUNKED,        /* the same, every page locked for itself */
+    PLACE_ENGINE_PINNED,  /* page-locked memory of the engine's, adopted as host memory */
+    PLACE_DEVICE,         /* memory of a GPU, the library's */
+    PLACE_ADOPTED,        /* the engine's, adopted from the middle of an allocation */
+    PLACE_SPANNED,        /* the engine's, the first region across the border of two mappings */
+    PLACE_ELASTIC,        /* elastic memory, allocated for the layout */
+    PLACE_ELASTIC_PARTLY, /* the same, of twice as many blocks, of which the first half has memory */
     NUM_PLACES,
 } place;
 
 bool place_is_device(place place);
+bool place_is_elastic(place place);
+/* A path of the CUDA engine's. */
+bool path_is_cuda(uint32_t path);
 
-/* One layout: its memory lies as the model's does, guard bands and all. */
+/* One layout: its memory lies as the model's does, guard bands and all. Elastic memory only does so block by
+ * block, and has the padding behind each as its guard bands. */
 typedef struct side {
     kv_side model; /* model.memory is what was read back last; regions and layout are the real ones */
     place place;
     int device;
-    uint64_t base;       /* the first byte of the first guard band */
-    kvmem_region *whole; /* what the regions are views of; NULL where they are adopted one by one */
+    uint64_t base;          /* the first byte of the first guard band */
+    kvmem_region *whole;    /* what the regions are views of; NULL where they are adopted one by one */
     span span;
+    uint64_t blocks_in_use; /* elastic: blocks that have memory, from the first on */
 } side;
 
 /* A geometry whose blocks reach over pages: 7 blocks, 3 layers, K and V, pieces of 480 bytes. */

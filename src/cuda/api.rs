@@ -7,8 +7,13 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdeviceptr, CUstream, CUuuid};
+use cudarc::driver::sys::{
+    self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmemcpyAttributes, CUmodule, CUstream,
+    CUuuid,
+};
 
+use super::copy::RawRows;
+use super::ipc::RawIpcHandle;
 use super::vmm::{RawAccess, RawLocation, RawProperties};
 use crate::error::{Result, ensure};
 
@@ -16,14 +21,18 @@ use crate::error::{Result, ensure};
 pub type Code = c_uint;
 
 macro_rules! functions {
-    ($(fn $field:ident = $symbol:literal ($($type:ty),*);)+) => {
-        /// The functions.
+    (
+        $(fn $field:ident = $symbol:literal ($($type:ty),*);)+
+        $(optional fn $newer:ident = $newer_symbol:literal ($($newer_type:ty),*);)+
+    ) => {
+        /// The functions; those that not every driver has are options.
         pub(super) struct Api {
             $(pub(super) $field: unsafe extern "C" fn($($type),*) -> Code,)+
+            $(pub(super) $newer: Option<unsafe extern "C" fn($($newer_type),*) -> Code>,)+
         }
 
         impl Api {
-            /// Looks all of them up; the first that is missing is named.
+            /// Looks all of them up; the first that must be there and is not is named.
             pub fn load() -> Result<Self> {
                 // SAFETY: only looks for the library and loads it.
                 let present = unsafe { sys::is_culib_present() };
@@ -32,21 +41,27 @@ macro_rules! functions {
                     UnavailableCuda,
                     "the CUDA driver is missing: the loader does not find libcuda.so.1"
                 );
-                // SAFETY: the library is present, so this does not panic.
-                let library = unsafe { sys::culib() };
                 $(
-                    // SAFETY: the type is the function's own; the library stays loaded.
-                    let found = unsafe {
-                        library.get::<unsafe extern "C" fn($($type),*) -> Code>(concat!($symbol, "\0").as_bytes())
-                    };
-                    let Ok($field) = found.map(|symbol| *symbol) else {
+                    // SAFETY: the library is present; the type is the function's own.
+                    let Some($field) = (unsafe { find(concat!($symbol, "\0")) }) else {
                         crate::error::fail!(UnavailableCuda, "the CUDA driver is too old: it has no {}", $symbol);
                     };
                 )+
-                Ok(Self { $($field),+ })
+                // SAFETY: as above.
+                $(let $newer = unsafe { find(concat!($newer_symbol, "\0")) };)+
+                Ok(Self { $($field,)+ $($newer),+ })
             }
         }
     };
+}
+
+/// A function of the library by its name, which ends with a NUL; `None` where the library has none of that name.
+///
+/// # Safety
+/// The library must be present, or this panics. `F` must be the type of that function.
+unsafe fn find<F: Copy>(symbol: &str) -> Option<F> {
+    // SAFETY: the caller's promises; the library stays loaded.
+    unsafe { sys::culib().get::<F>(symbol.as_bytes()) }.ok().map(|found| *found)
 }
 
 functions! {
@@ -85,9 +100,38 @@ functions! {
     fn mem_set_access = "cuMemSetAccess"(CUdeviceptr, usize, *const RawAccess, usize);
     fn mem_get_access = "cuMemGetAccess"(*mut u64, *const RawLocation, CUdeviceptr);
     fn mem_export = "cuMemExportToShareableHandle"(*mut c_void, u64, c_uint, u64);
+    fn mem_import = "cuMemImportFromShareableHandle"(*mut u64, *mut c_void, c_uint);
+    fn mem_get_properties = "cuMemGetAllocationPropertiesFromHandle"(*mut RawProperties, u64);
+    fn mem_retain = "cuMemRetainAllocationHandle"(*mut u64, *mut c_void);
 
-    fn stream_create = "cuStreamCreate"(*mut CUstream, c_uint);
+    fn ipc_get_mem_handle = "cuIpcGetMemHandle"(*mut RawIpcHandle, CUdeviceptr);
+    fn ipc_open_mem_handle = "cuIpcOpenMemHandle_v2"(*mut CUdeviceptr, RawIpcHandle, c_uint);
+    fn ipc_close_mem_handle = "cuIpcCloseMemHandle"(CUdeviceptr);
+
+    fn module_load_data = "cuModuleLoadData"(*mut CUmodule, *const c_void);
+    fn module_unload = "cuModuleUnload"(CUmodule);
+    fn module_get_function = "cuModuleGetFunction"(*mut CUfunction, CUmodule, *const c_char);
+    fn launch_kernel = "cuLaunchKernel"(
+        CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint,
+        CUstream, *mut *mut c_void, *mut *mut c_void
+    );
+
+    fn event_create = "cuEventCreate"(*mut CUevent, c_uint);
+    fn event_record = "cuEventRecord"(CUevent, CUstream);
+    fn event_query = "cuEventQuery"(CUevent);
+    fn event_destroy = "cuEventDestroy_v2"(CUevent);
+
+    fn stream_create_with_priority = "cuStreamCreateWithPriority"(*mut CUstream, c_uint, c_int);
     fn stream_destroy = "cuStreamDestroy_v2"(CUstream);
     fn stream_query = "cuStreamQuery"(CUstream);
+    fn stream_wait_event = "cuStreamWaitEvent"(CUstream, CUevent, c_uint);
+    fn stream_get_ctx = "cuStreamGetCtx"(CUstream, *mut CUcontext);
+    fn stream_is_capturing = "cuStreamIsCapturing"(CUstream, *mut c_uint);
     fn memcpy_async = "cuMemcpyAsync"(CUdeviceptr, CUdeviceptr, usize, CUstream);
+    fn memcpy_2d_async = "cuMemcpy2DAsync_v2"(*const RawRows, CUstream);
+
+    optional fn memcpy_batch_async = "cuMemcpyBatchAsync"(
+        *mut CUdeviceptr, *mut CUdeviceptr, *mut usize, usize,
+        *mut CUmemcpyAttributes, *mut usize, usize, *mut usize, CUstream
+    );
 }

@@ -42,6 +42,11 @@ impl Context {
         self.device.driver()
     }
 
+    /// Whether it is this context of the driver's.
+    pub(super) fn is(&self, raw: CUcontext) -> bool {
+        self.raw == raw
+    }
+
     /// Makes the context current on this thread until the guard is dropped; then what was current is again.
     pub fn enter(&self) -> Result<Entered<'_>> {
         let driver = self.driver();
@@ -70,6 +75,12 @@ impl Drop for Context {
 
 /// A context that is current on this thread.
 pub struct Entered<'a>(&'a Context);
+
+impl Entered<'_> {
+    pub(super) fn driver(&self) -> &'static Driver {
+        self.0.driver()
+    }
+}
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {

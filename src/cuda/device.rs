@@ -7,9 +7,12 @@ use cudarc::driver::sys::{CUdevice, CUuuid};
 
 use super::driver::{self, Driver};
 use super::vmm;
-use crate::error::{Result, ensure};
+use crate::error::{Result, ensure, fail};
 
 /// Attributes, by their numbers in the driver's ABI.
+const MULTIPROCESSOR_COUNT: c_int = 16;
+const COMPUTE_CAPABILITY_MAJOR: c_int = 75;
+const COMPUTE_CAPABILITY_MINOR: c_int = 76;
 const VIRTUAL_MEMORY_MANAGEMENT: c_int = 102;
 const HANDLE_TYPE_POSIX_FD: c_int = 103;
 const GPU_DIRECT_RDMA_WITH_VMM: c_int = 110;
@@ -36,10 +39,20 @@ pub struct Properties {
     pub uuid: [u8; 16],
     /// Bytes of memory.
     pub total_memory: u64,
+    /// Its compute capability, major and minor.
+    pub compute_capability: (u32, u32),
+    /// Multiprocessors it has.
+    pub multiprocessors: u32,
     /// The NUMA node it hangs on, where the driver knows.
     pub numa_node: Option<u32>,
+    /// Devices whose memory it can map, itself among them, a bit for each ordinal below 64.
+    pub can_access: u64,
     /// Memory can be reserved, created and mapped apart.
     pub vmm: bool,
+    /// What sizes and offsets of such memory must be multiples of; 0 without it.
+    pub minimum_granularity: u64,
+    /// What they should be multiples of; 0 without it.
+    pub recommended_granularity: u64,
     /// Such memory can be exported as a file descriptor.
     pub posix_fd: bool,
     /// Such memory can be exported as a fabric handle.
@@ -52,6 +65,22 @@ pub struct Properties {
     pub memory_pools: bool,
     /// Host memory of a NUMA node can be created and mapped apart.
     pub host_numa_vmm: bool,
+    /// The driver takes many copies in one call.
+    pub batch_copies: bool,
+}
+
+/// A device's UUID as tools and CUDA_VISIBLE_DEVICES write it.
+pub struct UuidText<'a>(pub &'a [u8; 16]);
+
+impl std::fmt::Display for UuidText<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("GPU")?;
+        for (index, byte) in self.0.iter().enumerate() {
+            let dash = if matches!(index, 0 | 4 | 6 | 8 | 10) { "-" } else { "" };
+            write!(f, "{dash}{byte:02x}")?;
+        }
+        Ok(())
+    }
 }
 
 impl Device {
@@ -71,6 +100,23 @@ impl Device {
         Ok(Self { driver, ordinal, raw })
     }
 
+    /// The device of a UUID, whatever its ordinal is here.
+    pub fn by_uuid(uuid: &[u8; 16]) -> Result<Self> {
+        let count = driver::get()?.device_count();
+        for ordinal in 0..count {
+            let device = Self::get(ordinal)?;
+            if device.uuid()? == *uuid {
+                return Ok(device);
+            }
+        }
+        fail!(
+            NotFound,
+            "{} is none of the {count} GPUs this process may use: it is on another machine, or \
+             CUDA_VISIBLE_DEVICES or the container hides it",
+            UuidText(uuid)
+        )
+    }
+
     /// Its ordinal.
     pub fn ordinal(&self) -> i32 {
         self.ordinal
@@ -88,12 +134,19 @@ impl Device {
     /// What it is and can do.
     pub fn properties(&self) -> Result<Properties> {
         let plain = vmm::Properties::on_device(self.ordinal);
+        let vmm = self.has(VIRTUAL_MEMORY_MANAGEMENT);
+        let granularity = |which| if vmm { plain.granularity(which) } else { Ok(0) };
         Ok(Properties {
             name: self.name()?,
             uuid: self.uuid()?,
             total_memory: self.total_memory()?,
+            compute_capability: (self.count(COMPUTE_CAPABILITY_MAJOR), self.count(COMPUTE_CAPABILITY_MINOR)),
+            multiprocessors: self.count(MULTIPROCESSOR_COUNT),
             numa_node: self.numa_node(),
-            vmm: self.has(VIRTUAL_MEMORY_MANAGEMENT),
+            can_access: self.accessible()?,
+            vmm,
+            minimum_granularity: granularity(vmm::Granularity::Minimum)?,
+            recommended_granularity: granularity(vmm::Granularity::Recommended)?,
             posix_fd: self.exports_posix_fd() && vmm::can_export(vmm::Properties { posix_fd: true, ..plain }),
             fabric: self.has(HANDLE_TYPE_FABRIC)
                 && vmm::can_export(vmm::Properties { fabric: true, ..plain }),
@@ -101,6 +154,7 @@ impl Device {
             dma_buf: self.has(DMA_BUF),
             memory_pools: self.has(MEMORY_POOLS),
             host_numa_vmm: self.has(HOST_NUMA_VMM),
+            batch_copies: self.driver.copies_batches(),
         })
     }
 
@@ -119,6 +173,11 @@ impl Device {
         self.has(GPU_DIRECT_RDMA_WITH_VMM)
     }
 
+    /// Multiprocessors it has.
+    pub fn multiprocessors(&self) -> u32 {
+        self.count(MULTIPROCESSOR_COUNT).max(1)
+    }
+
     /// Whether this device can map memory of another.
     pub fn can_access(&self, other: &Self) -> Result<bool> {
         if self.raw == other.raw {
@@ -132,6 +191,14 @@ impl Device {
         Ok(can != 0)
     }
 
+    /// Of the devices whose ordinals have a bit, those whose memory it can map.
+    fn accessible(&self) -> Result<u64> {
+        (0..self.driver.device_count().min(64)).try_fold(0, |reached, ordinal| {
+            let bit = u64::from(self.can_access(&Self::get(ordinal)?)?) << ordinal;
+            Ok(reached | bit)
+        })
+    }
+
     fn name(&self) -> Result<String> {
         let mut text = [0u8; 256];
         // SAFETY: a valid device; 255 bytes leave a NUL at the end.
@@ -141,7 +208,8 @@ impl Device {
         Ok(String::from_utf8_lossy(&text[..length]).into_owned())
     }
 
-    fn uuid(&self) -> Result<[u8; 16]> {
+    /// Its UUID, the same in every process.
+    pub fn uuid(&self) -> Result<[u8; 16]> {
         let mut uuid = CUuuid { bytes: [0; 16] };
         // SAFETY: a valid device; the output lives through the call.
         let code = unsafe { (self.driver.api.device_get_uuid)(&mut uuid, self.raw) };
@@ -157,6 +225,10 @@ impl Device {
         Ok(bytes as u64)
     }
 
+    fn count(&self, attribute: c_int) -> u32 {
+        self.attribute(attribute).and_then(|value| u32::try_from(value).ok()).unwrap_or(0)
+    }
+
     fn has(&self, attribute: c_int) -> bool {
         self.attribute(attribute).is_some_and(|value| value != 0)
     }
@@ -167,5 +239,16 @@ impl Device {
         // SAFETY: a valid device; the output lives through the call.
         let code = unsafe { (self.driver.api.device_get_attribute)(&mut value, attribute, self.raw) };
         (code == 0).then_some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_is_written_as_tools_write_it() {
+        let uuid = std::array::from_fn(|index| index as u8 * 17);
+        assert_eq!(UuidText(&uuid).to_string(), "GPU-00112233-4455-6677-8899-aabbccddeeff");
     }
 }

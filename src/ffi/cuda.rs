@@ -5,7 +5,7 @@ use std::ffi::c_char;
 
 use super::error::kvmem_error;
 use super::guard::call;
-use super::handle::out;
+use super::handle::{null, out};
 use super::status::kvmem_status;
 use crate::cuda::device::{Device, Properties};
 use crate::cuda::driver;
@@ -56,6 +56,8 @@ pub const KVMEM_CUDA_DMA_BUF: u64 = 16;
 pub const KVMEM_CUDA_MEMORY_POOLS: u64 = 32;
 /// Host memory of a NUMA node can be created and mapped apart.
 pub const KVMEM_CUDA_HOST_NUMA_VMM: u64 = 64;
+/// The driver takes many copies in one call.
+pub const KVMEM_CUDA_BATCH_COPIES: u64 = 128;
 
 /// What a GPU is and can do, as its driver says.
 #[repr(C)]
@@ -69,10 +71,22 @@ pub struct kvmem_cuda_device_info {
     pub total_memory: u64,
     /// KVMEM_CUDA_* flags.
     pub capabilities: u64,
+    /// Bytes that sizes and offsets of VMM memory must be multiples of; 0 without KVMEM_CUDA_VMM. For memory that stays
+    /// in the process; kvmem_vmm_get_granularity answers for any other.
+    pub minimum_granularity: u64,
+    /// Bytes that they should be multiples of; 0 without KVMEM_CUDA_VMM.
+    pub recommended_granularity: u64,
+    /// GPUs whose memory this one can map, a bit for each: bit i is GPU i, its own is set. GPUs from 64 on have none;
+    /// kvmem_cuda_can_access answers for them.
+    pub can_access: u64,
+    /// Its compute capability, the major number: 9 of 9.0.
+    pub compute_capability_major: u32,
+    /// The minor number.
+    pub compute_capability_minor: u32,
+    /// Multiprocessors it has.
+    pub multiprocessors: u32,
     /// The NUMA node it hangs on; -1 where the driver does not know.
     pub numa_node: i32,
-    /// 0.
-    pub reserved: u32,
 }
 
 /// Tells what a GPU is and can do. Small memory is created and exported for a moment to see which handles work.
@@ -91,6 +105,29 @@ pub unsafe extern "C" fn kvmem_cuda_get_device_info(
         // SAFETY: NULL or writable, by contract.
         let info = unsafe { out(info, "info") }?;
         info.write(describe(&Device::get(device)?.properties()?));
+        Ok(())
+    };
+    // SAFETY: NULL or writable, by contract.
+    unsafe { call(error, body) }
+}
+
+/// Finds a GPU by its UUID: ordinals differ between processes, as CUDA_VISIBLE_DEVICES orders them in each.
+///
+/// @param uuid 16 bytes, as kvmem_cuda_get_device_info gives them
+/// @param device gets its ordinal here
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_NOT_FOUND for a GPU that this process may not
+///         use; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer; KVMEM_STATUS_CUDA
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_cuda_find_device(
+    uuid: *const u8,
+    device: *mut i32,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    let body = |_: &_| {
+        // SAFETY: NULL, or writable and 16 readable bytes, by contract.
+        let (device, uuid) = unsafe { (out(device, "device")?, uuid.cast::<[u8; 16]>().as_ref()) };
+        device.write(Device::by_uuid(uuid.ok_or_else(|| null("uuid"))?)?.ordinal());
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.
@@ -134,13 +171,20 @@ fn describe(properties: &Properties) -> kvmem_cuda_device_info {
         (properties.dma_buf, KVMEM_CUDA_DMA_BUF),
         (properties.memory_pools, KVMEM_CUDA_MEMORY_POOLS),
         (properties.host_numa_vmm, KVMEM_CUDA_HOST_NUMA_VMM),
+        (properties.batch_copies, KVMEM_CUDA_BATCH_COPIES),
     ];
+    let (compute_capability_major, compute_capability_minor) = properties.compute_capability;
     kvmem_cuda_device_info {
         name,
         uuid: properties.uuid,
         total_memory: properties.total_memory,
         capabilities: capabilities.into_iter().filter(|(has, _)| *has).map(|(_, flag)| flag).sum(),
+        minimum_granularity: properties.minimum_granularity,
+        recommended_granularity: properties.recommended_granularity,
+        can_access: properties.can_access,
+        compute_capability_major,
+        compute_capability_minor,
+        multiprocessors: properties.multiprocessors,
         numa_node: properties.numa_node.map_or(-1, |node| node as i32),
-        reserved: 0,
     }
 }

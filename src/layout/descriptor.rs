@@ -9,10 +9,11 @@ use super::Layout;
 use super::config::{Dimensions, LayoutKind};
 use super::geometry::{Geometry, Placement};
 use super::memory::{LocalMemory, Memory, RemoteMemory};
+use super::remote_elastic::RemoteElastic;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::nixl::{Agent, Descriptor};
 use crate::process::Identity;
-use crate::region::Tier;
+use crate::region::{Region, Tier};
 use crate::wire::Form;
 
 const FORM: Form = Form { magic: b"KVMEMLAY", version: 1, name: "layout descriptor" };
@@ -26,6 +27,7 @@ struct Payload {
     dimensions: Dimensions,
     regions: Vec<Descriptor>,
     bases: Vec<u64>,
+    elastic: Option<RemoteElastic>,
 }
 
 /// Serialises a layout that peers can reach.
@@ -39,6 +41,7 @@ pub fn export(layout: &Layout) -> Result<Vec<u8>> {
         dimensions: layout.geometry().dimensions().clone(),
         regions: local.descriptors.clone(),
         bases: layout.placement().bases().to_vec(),
+        elastic: local.elastic_base.as_deref().and_then(elastic),
     };
     FORM.write(&payload)
 }
@@ -58,21 +61,31 @@ fn exportable(layout: &Layout) -> Result<&LocalMemory> {
                 "a disk layout can't be reached by a peer; copy its blocks to a host layout"
             );
             ensure!(
-                local.tier != Tier::Elastic,
+                local.regions.iter().all(|region| region.origin().is_none()),
                 Unsupported,
-                "a layout on elastic memory can't be exported yet; a peer would not learn what is committed"
+                "the layout lies in another process's memory; that process can export it"
             );
             Ok(local)
         }
     }
 }
 
+/// What has memory now; peers find out by the control block when that changes.
+fn elastic(base: &Region) -> Option<RemoteElastic> {
+    base.elastic_memory().map(|memory| RemoteElastic {
+        start: memory.address(),
+        extent_size: memory.extent_size(),
+        committed: memory.committed_changes(),
+        control: memory.control().descriptor(),
+    })
+}
+
 /// Reads a descriptor. All or nothing, whatever the bytes; what it claims is held against itself and against the
 /// metadata that the agent has of the peer.
 pub fn import(agent: &Arc<Agent>, bytes: &[u8]) -> Result<Arc<Layout>> {
     let payload: Payload = FORM.read(bytes)?;
-    let placement = validate(&payload)?;
-    let Payload { agent: peer, process, tier, regions: descriptors, .. } = payload;
+    let (placement, claimed) = validate(&payload)?;
+    let Payload { agent: peer, process, tier, regions: descriptors, elastic, .. } = payload;
     ensure!(
         !process.is_gone(),
         PeerLost,
@@ -80,16 +93,16 @@ pub fn import(agent: &Arc<Agent>, bytes: &[u8]) -> Result<Arc<Layout>> {
          export its own",
         process.pid
     );
-    let claimed = descriptors.clone();
     let peer = agent.call(move |driver| {
         driver.check_remote(&peer, &claimed)?;
         driver.remote(&peer)
     })?;
-    let memory = RemoteMemory { agent: agent.clone(), peer, process, descriptors, tier };
+    let memory = RemoteMemory { agent: agent.clone(), peer, process, descriptors, tier, elastic };
     Ok(Layout::new(placement, Memory::Remote(memory)))
 }
 
-fn validate(payload: &Payload) -> Result<Placement> {
+/// Where the blocks lie, and what the peer must have registered for that.
+fn validate(payload: &Payload) -> Result<(Placement, Vec<Descriptor>)> {
     let corrupt =
         |error: Error| error.context("the layout descriptor is inconsistent").with_status(Status::Corrupt);
     let geometry = Geometry::new(payload.dimensions.clone(), payload.kind).map_err(corrupt)?;
@@ -125,7 +138,17 @@ fn validate(payload: &Payload) -> Result<Placement> {
             region.size
         );
     }
-    Ok(placement)
+    ensure!(
+        payload.elastic.is_some() == (payload.tier == Tier::Elastic),
+        Corrupt,
+        "the layout descriptor is of {} memory, and tells of extents where it must not, or does not where it must",
+        payload.tier.name()
+    );
+    let claimed = match &payload.elastic {
+        Some(elastic) => elastic.validate(&placement, payload.regions[0].device_id)?,
+        None => payload.regions.clone(),
+    };
+    Ok((placement, claimed))
 }
 
 #[cfg(test)]
@@ -158,11 +181,12 @@ mod tests {
             dimensions,
             regions: vec![region(0x10000), region(0x20000)],
             bases: vec![0x10000, 0x20000],
+            elastic: None,
         }
     }
 
     fn read(bytes: &[u8]) -> Result<Placement> {
-        FORM.read(bytes).and_then(|payload| validate(&payload))
+        FORM.read(bytes).and_then(|payload| validate(&payload)).map(|(placement, _)| placement)
     }
 
     #[test]

@@ -9,14 +9,15 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 
+use super::Parcel;
 use super::broker::{Refusal, Request, Token, address, check_name};
 use super::frame::Kind;
 use super::incoming::{Boundaries, Limits};
 use super::message::peer_user;
 use super::outgoing::Load;
 use super::socket::{receive_kind, send_kind};
-use super::{Access, Parcel};
 use crate::error::{Error, Result, Status, ensure, fail};
+use crate::region::Access;
 
 /// What to fetch.
 #[derive(Clone, Debug)]

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kvmem::error::{Error, Result, Status};
+use kvmem::region::Access;
+use kvmem::share::Parcel;
 use kvmem::share::broker::{Broker, BrokerConfig, Publication, Terms, Token};
 use kvmem::share::client::{Fetch, fetch};
-use kvmem::share::{Access, Parcel};
 
 use super::child::{NOBODY, Role, argument, ready};
 use super::support::{Directory, Offer, Shop, Test, check, soon, terms};

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use kvmem::error::Status;
-use kvmem::share::Access;
+use kvmem::region::Access;
 use kvmem::share::client::{Fetch, fetch};
 
 use super::child::{Role, argument, ready};

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use kvmem::error::Result;
+use kvmem::region::Access;
+use kvmem::share::Parcel;
 use kvmem::share::broker::{Broker, BrokerConfig, Publication, Terms, Token};
 use kvmem::share::client::{Fetch, fetch};
-use kvmem::share::{Access, Parcel};
 use rustix::fs::MemfdFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 

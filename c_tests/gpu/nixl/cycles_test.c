@@ -32,10 +32,15 @@ static void registered_adopted_memory_comes_and_goes(void) {
     registered_memory_comes_and_goes(PLACE_ADOPTED);
 }
 
+static void registered_elastic_memory_comes_and_goes(void) {
+    registered_memory_comes_and_goes(PLACE_ELASTIC);
+}
+
 static const test_case cases[] = {
     CASE(registered_device_memory_comes_and_goes),
     CASE(registered_pinned_memory_comes_and_goes),
     CASE(registered_adopted_memory_comes_and_goes),
+    CASE(registered_elastic_memory_comes_and_goes),
 };
 
 int main(int argc, char **argv) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elastic memory that an agent knows grows and shrinks, and what has memory is read and written by NIXL.
 // Needs a GPU.
+#include "elastic_side.h"
 #include "side_peer.h"
 #include "stance.h"
 
@@ -15,20 +16,6 @@ static kvmem_layout_config block_config(void) {
     config.page_size = 16;
     config.inner_dim = 8192;
     return config;
-}
-
-static kvmem_layout *build_elastic(const kvmem_layout_config *config, kvmem_agent *agent) {
-    kvmem_elastic_options elastic;
-    kvmem_elastic_options_init(&elastic, sizeof(elastic));
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = config;
-    options.agent = agent;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.elastic = &elastic;
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
-    return layout;
 }
 
 /* A block here holds what the peer's block must hold. */
@@ -63,7 +50,7 @@ static void blocks_go_where_memory_has_come(void) {
     kv_peer peer;
     side_peer_start(&peer, "far", PLACE_DEVICE, 0, &config, 1);
     kv_peer_meet(&peer, agent);
-    kvmem_layout *layout = build_elastic(&config, agent);
+    kvmem_layout *layout = elastic_layout(&config, 0, agent);
     EXPECT_OK(kvmem_layout_resize(layout, 2, ERR));
     fetch(&peer, 6, layout, 0);
     fetch(&peer, 5, layout, 1);
@@ -89,7 +76,7 @@ static void blocks_come_from_where_memory_has_come(void) {
     kv_peer peer;
     side_peer_start(&peer, "far", PLACE_PINNED, 0, &config, 1);
     kv_peer_meet(&peer, agent);
-    kvmem_layout *layout = build_elastic(&config, agent);
+    kvmem_layout *layout = elastic_layout(&config, 0, agent);
     EXPECT_OK(kvmem_layout_resize(layout, config.num_blocks, ERR));
     fetch(&peer, 5, layout, 6);
     const kvmem_transfer_info info = kv_run(layout, peer.model.layout, &move);

@@ -19,6 +19,10 @@ static void copy(int from, int to) {
 
 static void check_access(bool expected) {
     for (int device = 0; device < 2; device++) {
+        kvmem_cuda_device_info info;
+        EXPECT_OK(kvmem_cuda_get_device_info(device, &info, ERR));
+        CHECK_EQ((info.can_access >> (1 - device)) & 1, expected);
+        CHECK_EQ((info.can_access >> device) & 1, 1);
         bool can = !expected;
         EXPECT_OK(kvmem_cuda_can_access(device, 1 - device, &can, ERR));
         CHECK_EQ(can, expected);

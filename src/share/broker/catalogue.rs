@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use super::Publication;
 use super::request::{Request, check_name};
 use super::token::Token;
-use super::{Access, Publication};
 use crate::error::{Error, Result, Status, ensure, fail};
+use crate::region::Access;
 
 /// What a token is good for.
 #[derive(Clone, Copy, Debug)]

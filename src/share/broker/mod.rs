@@ -24,9 +24,10 @@ pub(super) use listener::address;
 pub(super) use request::{Refusal, Request, check_name};
 pub use token::Token;
 
-use super::{Access, Parcel};
+use super::Parcel;
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
+use crate::region::Access;
 use catalogue::Catalogue;
 use listener::Listener;
 use service::Service;

@@ -2,9 +2,9 @@
 //! What a client asks of a broker, and what it is told when it gets no share: their bytes.
 //! docs/share-transport.md has them one by one.
 
-use super::Access;
 use super::token::{TOKEN_BYTES, Token};
 use crate::error::{Error, Result, Status, ensure, fail};
+use crate::region::Access;
 
 /// The most bytes of a name.
 const MOST_NAME: usize = 255;

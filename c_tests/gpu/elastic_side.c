@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// In the model blocks are a page apart or a few, so that it stays small; on the GPU four of them fill an extent.
+#include "elastic_side.h"
+
+#include "stance.h"
+
+#define MODEL_ALIGNMENT 4096
+#define LAYOUT_ALIGNMENT (MIB / 2)
+
+kvmem_layout *elastic_layout(const kvmem_layout_config *config, int device, kvmem_agent *agent) {
+    kvmem_elastic_options elastic;
+    kvmem_elastic_options_init(&elastic, sizeof(elastic));
+    elastic.device = device;
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = config;
+    options.agent = agent;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.elastic = &elastic;
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    return layout;
+}
+
+kvmem_elastic_info elastic_layout_memory(const kvmem_layout *layout) {
+    kvmem_region *region = NULL;
+    kvmem_elastic_info info;
+    EXPECT_OK(kvmem_layout_get_region(layout, 0, &region, ERR));
+    EXPECT_OK(kvmem_region_get_elastic_info(region, &info, ERR));
+    CALL(kvmem_region_destroy(region));
+    return info;
+}
+
+void elastic_side_open(side *side, const kvmem_layout_config *config, kvmem_agent *agent, uint32_t seed) {
+    const bool partly = side->place == PLACE_ELASTIC_PARTLY;
+    kvmem_layout_config own = *config;
+    own.num_blocks *= partly ? 2 : 1;
+    own.alignment = MODEL_ALIGNMENT;
+    kv_model_open(&side->model, &own, seed);
+    own.alignment = LAYOUT_ALIGNMENT;
+    side->model.layout = elastic_layout(&own, side->device, agent);
+    side->blocks_in_use = config->num_blocks;
+    EXPECT_OK(kvmem_layout_resize(side->model.layout, side->blocks_in_use, ERR));
+    const kvmem_elastic_info info = elastic_layout_memory(side->model.layout);
+    CHECK_EQ(info.num_committed < info.num_extents, partly);
+    elastic_side_write(side);
+}
+
+/* A stretch that belongs to one block: in the model, and on the GPU. */
+typedef struct slot {
+    size_t at;
+    uint64_t address;
+    size_t size;
+} slot;
+
+typedef void (*visit)(const side *side, const slot *slot);
+
+static void visit_slots(const side *side, visit visit) {
+    const kvmem_layout_config *config = &side->model.config;
+    const uint64_t planes = config->block_dim == KVMEM_BLOCK_DIM_SECOND ? config->outer_dim : 1;
+    kvmem_layout_strides strides;
+    EXPECT_OK(kvmem_layout_get_strides(side->model.layout, &strides, ERR));
+    for (uint64_t region = 0; region < strides.num_bases; region++) {
+        for (uint64_t plane = 0; plane < planes; plane++) {
+            for (uint64_t block = 0; block < side->blocks_in_use; block++) {
+                const slot slot = {
+                    .at = side->model.starts[region] + kv_offset(config, block, region, plane),
+                    .address =
+                        strides.bases[region] + plane * strides.outer_stride + block * strides.block_stride,
+                    .size = kv_block_stride(config),
+                };
+                visit(side, &slot);
+            }
+        }
+    }
+}
+
+static void write_slot(const side *side, const slot *slot) {
+    write_device(side->device, slot->address, side->model.expected + slot->at, slot->size);
+}
+
+static void read_slot(const side *side, const slot *slot) {
+    read_device(side->device, side->model.memory + slot->at, slot->address, slot->size);
+}
+
+void elastic_side_write(const side *side) {
+    visit_slots(side, write_slot);
+}
+
+void elastic_side_read(side *side) {
+    visit_slots(side, read_slot);
+}
