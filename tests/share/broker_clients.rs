@@ -2,16 +2,21 @@
 //! Many clients of a broker, and those that stall or die at any step.
 
 use std::io::{Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use kvmem::error::Status;
+use kvmem::log;
 use kvmem::region::Access;
 use kvmem::share::client::{Fetch, fetch};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use super::child::{Role, argument, ready};
 use super::message;
-use super::support::{Offer, Shop, Test, check, soon, terms};
+use super::support::{Offer, PATIENCE, Shop, Test, check, soon, terms};
 
 fn arguments(shop: &Shop, more: (&'static str, String)) -> Vec<(&'static str, String)> {
     let token = shop.token.0.map(|byte| byte.to_string()).join(" ");
@@ -45,7 +50,6 @@ pub fn many_fetches() {
     let request = message::request("kv", &token());
     clients.iter_mut().for_each(|client| client.write_all(&request).unwrap());
     for client in clients {
-        use std::os::fd::AsFd;
         check(&kvmem::share::socket::receive(client.as_fd(), soon()).unwrap(), 1000, 3);
     }
 }
@@ -185,4 +189,37 @@ fn one_user_can_not_have_more_bytes_on_their_way_than_the_limit() {
     shop.await_no_clients();
     shop.check_service();
     check(&fetch(&large, soon()).unwrap(), 8 << 20, 500);
+}
+
+#[test]
+fn a_broker_out_of_files_lets_clients_in_once_it_has_some() {
+    let _test = Test::begin();
+    let shop = Shop::open();
+    let noticed = Arc::new((Mutex::new(false), Condvar::new()));
+    let notice = noticed.clone();
+    log::set_sink(
+        log::Level::Warn as u32,
+        Some(Arc::new(move |_, _, message| {
+            if message.contains("can't let a client in") {
+                *notice.0.lock().unwrap() = true;
+                notice.1.notify_all();
+            }
+        })),
+    );
+    let limit = getrlimit(Resource::Nofile);
+    let free = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 0).unwrap();
+    let room = free.as_raw_fd() as u64 + 1;
+    drop(free);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(room), ..limit }).unwrap();
+    // The last file of this process is the client's own end.
+    let client = UnixStream::connect(shop.directory.socket());
+    let seen = noticed.0.lock().unwrap();
+    let waited = noticed.1.wait_timeout_while(seen, PATIENCE, |seen| !*seen);
+    setrlimit(Resource::Nofile, limit).unwrap();
+    log::set_sink(0, None);
+    assert!(*waited.unwrap().0, "the broker did not run out of files");
+    let mut client = client.unwrap();
+    client.write_all(&message::request("kv", &shop.token.0)).unwrap();
+    check(&kvmem::share::socket::receive(client.as_fd(), soon()).unwrap(), 1000, 3);
+    shop.await_no_clients();
 }
