@@ -74,7 +74,7 @@ impl Parcel {
 
     fn finish(self, object: Object) -> Result<Share> {
         let manifest = Manifest {
-            process: Identity::current(),
+            process: Identity::current()?,
             access: self.grant.access,
             fds: self.fds.len() as u32,
             regions: self.regions,
