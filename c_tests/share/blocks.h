@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layouts in any memory, block by block against the model.
+#ifndef KVMEM_TEST_SHARE_BLOCKS_H
+#define KVMEM_TEST_SHARE_BLOCKS_H
+
+#include "kv.h"
+#include "memory.h"
+
+/* A geometry whose pieces are whole pages, so that files take them; stretched over extents where those are. */
+kvmem_layout_config blocks_config(const kv_kind *kind);
+
+/* A shareable layout of its own; with an agent, registered. In elastic memory all blocks have some. */
+kvmem_layout *blocks_build(memory_kind memory, const kvmem_layout_config *config, kvmem_agent *agent);
+
+/* Every block of a layout: written from what the model expects, and compared with that. */
+void blocks_write(const kvmem_layout *layout, const kv_side *model);
+void blocks_check(const kvmem_layout *layout, const kv_side *model);
+
+#endif
