@@ -6,10 +6,6 @@
 #include "regions.h"
 #include "resources.h"
 
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 static const test_role roles[] = {HOLDER_ROLE};
 
 typedef struct fixture {
