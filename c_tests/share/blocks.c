@@ -14,15 +14,17 @@ kvmem_layout_config blocks_config(const kv_kind *kind) {
     return config;
 }
 
-kvmem_layout *blocks_build(memory_kind memory, const kvmem_layout_config *config, kvmem_agent *agent) {
+static kvmem_layout *build_together(memory_kind memory, const kvmem_layout_config *config, kvmem_agent *agent) {
     kvmem_system_options system = {.struct_size = sizeof(system), .flags = KVMEM_SYSTEM_SHAREABLE};
     kvmem_disk_options disk = {.struct_size = sizeof(disk)};
     kvmem_pinned_options pinned = {.struct_size = sizeof(pinned), .flags = KVMEM_PINNED_SHAREABLE};
     kvmem_device_options device = {.struct_size = sizeof(device)};
     kvmem_elastic_options elastic = {.struct_size = sizeof(elastic)};
+    kvmem_layout_config own = *config;
+    own.alignment = memory == MEMORY_ELASTIC ? MEMORY_EXTENT / 4 : config->alignment;
     kvmem_layout_options options;
     kvmem_layout_options_init(&options, sizeof(options));
-    options.config = config;
+    options.config = &own;
     options.agent = agent;
     options.source = KVMEM_LAYOUT_ALLOCATE;
     options.system = memory == MEMORY_SYSTEM ? &system : NULL;
@@ -36,6 +38,32 @@ kvmem_layout *blocks_build(memory_kind memory, const kvmem_layout_config *config
         EXPECT_OK(kvmem_layout_resize(layout, config->num_blocks, ERR));
     }
     return layout;
+}
+
+/* Each region is larger than it must be, and no two are of one size. */
+static kvmem_layout *build_apart(memory_kind memory, const kvmem_layout_config *config, kvmem_agent *agent) {
+    kvmem_region *regions[KV_MAX_REGIONS];
+    const uint64_t count = kv_num_regions(config);
+    for (uint64_t i = 0; i < count; i++) {
+        regions[i] = memory_create(memory, kv_region_size(config) + (i + 1) * 4096, NULL);
+    }
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = config;
+    options.agent = agent;
+    options.source = KVMEM_LAYOUT_REGIONS;
+    options.regions = regions;
+    options.count = count;
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    for (uint64_t i = 0; i < count; i++) {
+        kvmem_region_destroy(regions[i]);
+    }
+    return layout;
+}
+
+kvmem_layout *blocks_build(memory_kind memory, const kvmem_layout_config *config, blocks_lie lie, kvmem_agent *agent) {
+    return lie == BLOCKS_TOGETHER ? build_together(memory, config, agent) : build_apart(memory, config, agent);
 }
 
 typedef void (*visit)(const kvmem_region *region, uint64_t offset, const unsigned char *expected, uint64_t size);

@@ -51,8 +51,9 @@ void holder_make(const peer *holder, memory_kind kind, const char *path, uint32_
     ask_well(holder, HOLDER_MAKE, &request);
 }
 
-void holder_build(const peer *holder, memory_kind kind, size_t layout_kind, const char *agent, uint32_t seed) {
-    holder_request request = {.kind = kind, .layout_kind = layout_kind, .seed = seed};
+void holder_build(const peer *holder, memory_kind kind, size_t layout_kind, blocks_lie lie, const char *agent,
+                  uint32_t seed) {
+    holder_request request = {.kind = kind, .layout_kind = layout_kind, .which = lie, .seed = seed};
     put_text(request.agent, sizeof(request.agent), agent);
     ask_well(holder, HOLDER_BUILD, &request);
 }
@@ -105,6 +106,12 @@ kvmem_status holder_open(const peer *holder, const parcel *parcel, uint64_t flag
     return receive_status(holder, HOLDER_OPEN);
 }
 
+kvmem_status holder_open_layout(const peer *holder, const parcel *parcel) {
+    send_request(holder, HOLDER_OPEN_LAYOUT, &(holder_request){0});
+    parcel_send(holder->socket, parcel);
+    return receive_status(holder, HOLDER_OPEN_LAYOUT);
+}
+
 void holder_close(const peer *holder) {
     ask_well(holder, HOLDER_CLOSE, &(holder_request){0});
 }
@@ -147,6 +154,10 @@ kvmem_status holder_commit(const peer *holder, uint64_t offset, uint64_t size) {
 
 kvmem_status holder_decommit(const peer *holder, uint64_t offset, uint64_t size) {
     return ask(holder, HOLDER_DECOMMIT, &(holder_request){.offset = offset, .size = size});
+}
+
+kvmem_status holder_resize(const peer *holder, uint64_t num_blocks) {
+    return ask(holder, HOLDER_RESIZE, &(holder_request){.size = num_blocks});
 }
 
 uint64_t holder_free_memory(const peer *holder) {

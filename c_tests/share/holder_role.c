@@ -49,7 +49,7 @@ static void build(const holder_request *request) {
         }
     }
     kv_model_open(&own_model, &config, request->seed);
-    own_layout = blocks_build((memory_kind)request->kind, &config, own_agent);
+    own_layout = blocks_build((memory_kind)request->kind, &config, (blocks_lie)request->which, own_agent);
     blocks_write(own_layout, &own_model);
 }
 
@@ -114,6 +114,17 @@ static kvmem_status open_shared(int socket, const holder_request *request) {
     return status;
 }
 
+static kvmem_status open_shared_layout(int socket) {
+    parcel parcel = parcel_receive(socket);
+    kvmem_share *share = parcel_share(&parcel);
+    kvmem_layout *layout = NULL;
+    parcel_close(&parcel);
+    const kvmem_status status = kvmem_share_open_layout(share, NULL, &layout, ERR);
+    kvmem_share_destroy(share);
+    kvmem_layout_destroy(layout);
+    return status;
+}
+
 static void close_opened(void) {
     while (num_opened > 0) {
         kvmem_region_destroy(opened[--num_opened]);
@@ -172,6 +183,8 @@ static kvmem_status serve_status(int socket, uint32_t tag, const holder_request 
         break;
     case HOLDER_OPEN:
         return open_shared(socket, request);
+    case HOLDER_OPEN_LAYOUT:
+        return open_shared_layout(socket);
     case HOLDER_CLOSE:
         close_opened();
         break;
@@ -190,6 +203,8 @@ static kvmem_status serve_status(int socket, uint32_t tag, const holder_request 
         return kvmem_region_commit(own, request->offset, request->size, ERR);
     case HOLDER_DECOMMIT:
         return kvmem_region_decommit(own, request->offset, request->size, ERR);
+    case HOLDER_RESIZE:
+        return kvmem_layout_resize(own_layout, request->size, ERR);
     default:
         FAIL("no such request: %u", tag);
     }

@@ -13,6 +13,7 @@ enum {
     HOLDER_END_SHARES,
     HOLDER_DESTROY,
     HOLDER_OPEN, /* followed by a parcel */
+    HOLDER_OPEN_LAYOUT, /* followed by a parcel */
     HOLDER_CLOSE,
     HOLDER_CHECK,
     HOLDER_FILL,
@@ -22,6 +23,7 @@ enum {
     HOLDER_OWNER,
     HOLDER_COMMIT,
     HOLDER_DECOMMIT,
+    HOLDER_RESIZE,
     HOLDER_MEMORY, /* uint64_t */
 };
 

@@ -29,6 +29,29 @@ void refuse_parcel(const parcel *parcel, uint64_t flags, kvmem_status status, co
     CHECK(region == NULL);
 }
 
+static kvmem_status open_layout_with(const parcel *parcel, uint64_t flags, kvmem_agent *agent, kvmem_layout **layout) {
+    kvmem_open_options options;
+    kvmem_open_options_init(&options, sizeof(options));
+    options.flags = flags;
+    options.agent = agent;
+    kvmem_share *share = parcel_share(parcel);
+    const kvmem_status status = kvmem_share_open_layout(share, &options, layout, ERR);
+    kvmem_share_destroy(share);
+    return status;
+}
+
+kvmem_layout *open_layout(const parcel *parcel, uint64_t flags, kvmem_agent *agent) {
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(open_layout_with(parcel, flags, agent, &layout));
+    return layout;
+}
+
+void refuse_layout(const parcel *parcel, uint64_t flags, kvmem_agent *agent, kvmem_status status, const char *part) {
+    kvmem_layout *layout = NULL;
+    EXPECT_MESSAGE(status, part, open_layout_with(parcel, flags, agent, &layout));
+    CHECK(layout == NULL);
+}
+
 kvmem_status try_parcel(const parcel *parcel, uint64_t flags) {
     kvmem_region *region = NULL;
     const kvmem_status status = open_with(parcel, flags, &region);

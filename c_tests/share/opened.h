@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions of a parcel, in one line.
+// Regions and layouts of a parcel, in one line.
 #ifndef KVMEM_TEST_SHARE_OPENED_H
 #define KVMEM_TEST_SHARE_OPENED_H
 
@@ -7,9 +7,12 @@
 
 /* A shared region, opened with KVMEM_OPEN_* flags. */
 kvmem_region *open_parcel(const parcel *parcel, uint64_t flags);
+/* A shared layout; the agent may be NULL. */
+kvmem_layout *open_layout(const parcel *parcel, uint64_t flags, kvmem_agent *agent);
+void refuse_layout(const parcel *parcel, uint64_t flags, kvmem_agent *agent, kvmem_status status, const char *part);
 /* It is read, or opened, with this status. */
 void refuse_parcel(const parcel *parcel, uint64_t flags, kvmem_status status, const char *part);
-/* The same, whatever the status, which must be a failure; nothing may crash. */
+/* The same, whatever comes of it. With the error slot. */
 kvmem_status try_parcel(const parcel *parcel, uint64_t flags);
 
 #endif
