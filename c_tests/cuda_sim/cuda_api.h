@@ -33,6 +33,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context);
 CUresult cuCtxGetCurrent(CUcontext *context);
 CUresult cuCtxSetCurrent(CUcontext context);
 CUresult cuCtxGetDevice(CUdevice *device);
+CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags);
 CUresult cuCtxSynchronize(void);
 
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size);
