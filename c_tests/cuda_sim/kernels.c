@@ -97,7 +97,8 @@ CUresult kernel_run(const kvmem_copy *asked, const context *on) {
     const uint64_t tiles = (uint64_t)asked->num_layers * asked->num_outers * asked->tiles *
                            (asked->are_joined ? 1 : asked->most_blocks);
     const size_t table = asked->num_runs * sizeof(kvmem_copy_run);
-    if (tiles * asked->num_runs > UINT32_MAX || asked->num_layers > KVMEM_COPY_MAX_LAYERS || asked->tile_size % 16 != 0) {
+    if (tiles * asked->num_runs > UINT32_MAX || asked->num_layers > KVMEM_COPY_MAX_LAYERS ||
+        asked->tile_size % 16 != 0) {
         sim_crash("the copy kernel is asked for what its integers do not hold");
     }
     if (!reaches_all(asked->runs, table, CU_MEM_ACCESS_FLAGS_PROT_READ, on)) {

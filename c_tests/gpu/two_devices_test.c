@@ -79,7 +79,8 @@ static void a_kernel_pulls_from_the_other(void) {
         kvmem_transfer_options options = kv_transfer_options(&all_layers);
         options.path = KVMEM_PATH_CUDA_KERNEL;
         kvmem_transfer *transfer = NULL;
-        EXPECT_OK(kvmem_transfer_create(source.model.layout, destination.model.layout, &options, &transfer, ERR));
+        EXPECT_OK(kvmem_transfer_create(source.model.layout, destination.model.layout, &options, &transfer,
+                                        ERR));
         EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
         EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
         CALL(kvmem_transfer_destroy(transfer));

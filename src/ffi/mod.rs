@@ -34,5 +34,6 @@ pub mod elastic;
 pub mod share;
 pub mod queue;
 pub mod transfer;
+pub mod path;
 pub mod vmm;
 pub mod vmm_handles;
