@@ -42,7 +42,7 @@ pub struct kvmem_block_pair {
 }
 const _: () = assert!(size_of::<kvmem_block_pair>() == size_of::<BlockPair>());
 
-/// Compute may run on the GPU meanwhile: paths that slow it are not taken.
+/// Compute may run on the GPU meanwhile: what would slow it is not taken, or takes few CTAs.
 pub const KVMEM_COMPUTE_MAY_RUN: u32 = 0;
 /// Nothing computes on the GPU meanwhile: copies may take all of it.
 pub const KVMEM_COMPUTE_IDLE: u32 = 1;
@@ -84,8 +84,9 @@ pub struct kvmem_transfer_options {
     pub compute: u32,
     /// The most CTAs of a copy kernel, for engines that share the GPU closely; 0 for as many as are worth having.
     pub max_ctas: u32,
-    /// Bytes of device memory for staged copies, of which each half fills while the other drains; 0 for 64 MiB. Larger
-    /// ones keep the link busier beside compute. Transfers on a device share one, as large as the largest asked for.
+    /// Bytes of device memory for staged copies, whose parts fill and drain in turn; 0 for 128 MiB, or 64 MiB where
+    /// nothing computes. Beside long kernels it must hold what the link moves during one of them. Transfers on a device
+    /// share one, as large as the largest asked for.
     pub staging_size: u64,
     /// A KVMEM_PATH_* value to take and no other; 0 for the one that is expected to be fastest.
     pub path: u32,

@@ -160,7 +160,7 @@ static void a_failure_belongs_to_its_transfer(void) {
         fail_once(KVMEM_PATH_CUDA_BATCH, "cuMemcpyBatchAsync", 1, later);
         fail_once(KVMEM_PATH_CUDA_COPY, "cuMemcpyAsync", 3, later);
         fail_once(KVMEM_PATH_CUDA_STAGED, "cuLaunchKernel", 1, later);
-        fail_once(KVMEM_PATH_CUDA_STAGED, "cuMemcpyBatchAsync", 1, later);
+        fail_once(KVMEM_PATH_CUDA_STAGED, "cuMemcpyAsync", 2, later);
     }
     fail_once(KVMEM_PATH_CUDA_STAGED, "cuEventRecord", 2, false);
     fail_once(KVMEM_PATH_CUDA_STAGED, "cuStreamWaitEvent", 3, false);
@@ -265,7 +265,7 @@ static void without_staging_memory_another_path_is_taken(void) {
     CALL(kvmem_transfer_destroy(transfer));
     SIM(sim_fail("cuMemAlloc_v2", SIM_EVERY_CALL, CUDA_ERROR_OUT_OF_MEMORY));
     kvmem_transfer_options options = kv_transfer_options(&all);
-    options.staging_size = 128 * MIB; /* more than is there already */
+    options.staging_size = 256 * MIB; /* more than is there already */
     options.path = KVMEM_PATH_CUDA_STAGED;
     EXPECT(KVMEM_STATUS_OUT_OF_MEMORY, kvmem_transfer_create(source.model.layout, destination.model.layout, &options,
                                                              &transfer, ERR));

@@ -33,28 +33,25 @@ static __device__ __forceinline__ void copy_words(address to, address from, unsi
         word held[IN_FLIGHT];
 #pragma unroll
         for (unsigned i = 0; i < IN_FLIGHT; i++) {
-            held[i] = __ldcs(source + done + i * WARP);
+            held[i] = source[done + i * WARP];
         }
 #pragma unroll
         for (unsigned i = 0; i < IN_FLIGHT; i++) {
-            __stcs(destination + done + i * WARP, held[i]);
+            destination[done + i * WARP] = held[i];
         }
     }
-    /* The rest in half rounds, which may be partly empty. */
+    /* The rest in rounds of two, the second of which may be partly empty. */
 #pragma unroll 1
-    for (; done < count; done += WARP * (IN_FLIGHT / 2)) {
-        word held[IN_FLIGHT / 2];
-#pragma unroll
-        for (unsigned i = 0; i < IN_FLIGHT / 2; i++) {
-            if (done + i * WARP + lane < count) {
-                held[i] = __ldcs(source + done + i * WARP);
-            }
+    for (done += lane; done < count; done += 2 * WARP) {
+        const word first = source[done - lane];
+        const bool has_second = done + WARP < count;
+        word second;
+        if (has_second) {
+            second = source[done - lane + WARP];
         }
-#pragma unroll
-        for (unsigned i = 0; i < IN_FLIGHT / 2; i++) {
-            if (done + i * WARP + lane < count) {
-                __stcs(destination + done + i * WARP, held[i]);
-            }
+        destination[done - lane] = first;
+        if (has_second) {
+            destination[done - lane + WARP] = second;
         }
     }
 }
