@@ -6,7 +6,7 @@
 
 use super::division::{Division, HostOrder, are_joined};
 use super::engine::{Engine, Staging};
-use super::kernel::{Shape, cut_runs, typical_length};
+use super::kernel::{Shape, TILE, cut_runs, typical_length};
 use super::ring::{MOST_RUNS, Slot};
 use super::shelf::Taken;
 use crate::cuda::copy::Copy;
@@ -224,6 +224,7 @@ impl Chunking<'_> {
             block_strides: oriented(geometry.block_stride(), block_stride),
             outer_strides: oriented(geometry.outer_stride(), outer_stride),
             most_blocks: self.most_blocks,
+            most_tile: TILE,
         };
         let first = if self.to_host { self.plan.layers().source } else { self.plan.layers().destination };
         let layers: Vec<_> = part
