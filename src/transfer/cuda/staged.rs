@@ -133,7 +133,7 @@ impl StagedCopy {
             true => Copy { source: part + copy.source, ..*copy },
             false => Copy { destination: part + copy.destination, ..*copy },
         });
-        // One by one: on an H200, work that waited for a batch from the host once found a block of it missing.
+        // One by one: in batches an H200 once left out a block, and why is not known.
         // SAFETY: the caller's promise.
         placed.into_iter().try_for_each(|copy| unsafe { on.copy(copy) })
     }
