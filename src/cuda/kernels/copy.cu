@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moves scattered blocks between any memory that the device reaches: its own, a peer's, mapped host memory.
 //
-// The geometry gives every address, so that only runs of block ids are read. Each CTA has a range of tiles of its own;
-// its warps take them side by side, each with eight 16-byte loads under way in every thread.
+// The geometry gives every address, so that only runs of block ids are read. Each CTA has a range of tiles of
+// its own; its warps take them side by side, each with eight 16-byte loads under way in every thread.
 #include "copy.h"
 
 typedef unsigned long long address;
@@ -98,7 +98,8 @@ static __device__ __forceinline__ void copy_bytes(address to, address from, unsi
 }
 
 /* Tile `index` of a run: layer by layer, slot by slot, block by block, part by part. */
-static __device__ __forceinline__ void copy_tile(const kvmem_copy &asked, const kvmem_copy_run &run, unsigned index) {
+static __device__ __forceinline__ void copy_tile(const kvmem_copy &asked, const kvmem_copy_run &run,
+                                                 unsigned index) {
     unsigned block = 0;
     unsigned rest = index / asked.tiles;
     const unsigned part = index % asked.tiles;
