@@ -2353,6 +2353,11 @@ kvmem_status kvmem_transfer_get_info(const kvmem_transfer *transfer,
                                      kvmem_transfer_info *info,
                                      kvmem_error **error);
 
+/// Gives up a transfer. One in flight goes on, holds what it needs, and still reports to its queue.
+///
+/// @param transfer a transfer, used by nobody through this handle any more; NULL does nothing
+void kvmem_transfer_destroy(kvmem_transfer *transfer);
+
 /// Tells which path a transfer takes, what is expected of it, and why it takes no other. Moves nothing.
 ///
 /// @param transfer a transfer
@@ -2371,11 +2376,6 @@ kvmem_status kvmem_transfer_explain(const kvmem_transfer *transfer,
 /// @param path any value
 /// @return a static string; "unknown" for a value that is none
 const char *kvmem_path_name(uint32_t path);
-
-/// Gives up a transfer. One in flight goes on, holds what it needs, and still reports to its queue.
-///
-/// @param transfer a transfer, used by nobody through this handle any more; NULL does nothing
-void kvmem_transfer_destroy(kvmem_transfer *transfer);
 
 /// Fills options with defaults.
 ///

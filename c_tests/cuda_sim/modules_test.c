@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char ptx[] = ".version 7.0\n.target sm_52\n.address_size 64\n.visible .entry nothing()\n{\nret;\n}\n";
+static const char ptx[] =
+    ".version 7.0\n.target sm_52\n.address_size 64\n.visible .entry nothing()\n{\nret;\n}\n";
 
 static void a_module_gives_its_kernels_by_name(void) {
     open_device(0);
@@ -95,7 +96,8 @@ static void a_graph_does_its_work_when_it_is_launched(void) {
 
 static void the_default_stream_is_not_captured(void) {
     open_device(0);
-    CU_EXPECT(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuStreamBeginCapture_v2(NULL, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CU_EXPECT(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+              cuStreamBeginCapture_v2(NULL, CU_STREAM_CAPTURE_MODE_RELAXED));
     close_device(0);
 }
 

@@ -36,5 +36,6 @@ pub mod share_socket;
 pub mod broker;
 pub mod queue;
 pub mod transfer;
+pub mod path;
 pub mod vmm;
 pub mod vmm_handles;

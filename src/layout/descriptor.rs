@@ -35,7 +35,7 @@ pub fn export(layout: &Layout) -> Result<Vec<u8>> {
     let local = exportable(layout)?;
     let payload = Payload {
         agent: layout.memory().owner().unwrap_or_default().to_string(),
-        process: Identity::current(),
+        process: Identity::current()?,
         tier: local.tier,
         kind: layout.geometry().kind(),
         dimensions: layout.geometry().dimensions().clone(),

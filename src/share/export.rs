@@ -71,7 +71,7 @@ impl Packing {
 
     fn finish(self, object: Object, source: Source) -> Result<Share> {
         let manifest = Manifest {
-            process: Identity::current(),
+            process: Identity::current()?,
             access: self.grant.access,
             fds: self.fds.len() as u32,
             regions: self.regions,

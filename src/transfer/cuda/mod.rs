@@ -2,6 +2,7 @@
 //! The CUDA engine: copies between GPU memory and GPU or host memory, by the way that takes the least time.
 
 mod choice;
+mod division;
 mod driver;
 mod engine;
 mod flights;
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 use once_cell::sync::OnceCell;
 
 use self::choice::{Case, Direction, Staged};
+use self::division::{Division, HostOrder};
 use self::driver::DriverCopies;
 use self::engine::Engine;
 use self::flights::{Flight, Flights, Flying};
@@ -25,7 +27,7 @@ use self::job::Job;
 use self::kernel::KernelCopy;
 use self::ring::Slot;
 use self::sides::Sides;
-use self::staged::{Division, HostOrder, StagedCopy};
+use self::staged::StagedCopy;
 use super::completion::Run;
 use super::plan::Plan;
 use super::{Candidate, Path, Preferences};
