@@ -88,8 +88,8 @@ kvmem_fetch_options order_options(const order *order) {
     return options;
 }
 
-/* Another user for good. Then /proc would hide this process from itself, as it does a set-user-ID program, and
- * the end of its parent would go unnoticed. */
+/* Another user for good. Then /proc would hide this process from itself, as it does a set-user-ID program,
+ * and the end of its parent would go unnoticed. */
 static void become(uint32_t user) {
     CHECK_EQ(setgid(user), 0);
     CHECK_EQ(setuid(user), 0);
