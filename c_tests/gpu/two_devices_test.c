@@ -67,6 +67,31 @@ static void pinned_memory_serves_both(void) {
     release_both();
 }
 
+/* The kernel of one reads memory of the other. */
+static void a_kernel_pulls_from_the_other(void) {
+    const kvmem_layout_config config = side_config(&kv_kinds[1]);
+    retain_both();
+    for (int from = 0; from < 2; from++) {
+        side source;
+        side destination;
+        side_open(&source, PLACE_DEVICE, from, &config, NULL, 11);
+        side_open(&destination, PLACE_DEVICE, 1 - from, &config, NULL, 22);
+        kvmem_transfer_options options = kv_transfer_options(&all_layers);
+        options.path = KVMEM_PATH_CUDA_KERNEL;
+        kvmem_transfer *transfer = NULL;
+        EXPECT_OK(kvmem_transfer_create(source.model.layout, destination.model.layout, &options, &transfer,
+                                        ERR));
+        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        CALL(kvmem_transfer_destroy(transfer));
+        kv_expect_moved(&destination.model, &source.model, &all_layers);
+        side_check(&destination);
+        side_close(&source);
+        side_close(&destination);
+    }
+    release_both();
+}
+
 static void regions_of_both_make_no_layout(void) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     static const place places[] = {PLACE_DEVICE, PLACE_ADOPTED};
@@ -135,6 +160,7 @@ static const test_case cases[] = {
     CASE(there_are_two_and_they_differ),
     CASE(blocks_go_from_one_to_the_other),
     CASE(pinned_memory_serves_both),
+    CASE(a_kernel_pulls_from_the_other),
     CASE(regions_of_both_make_no_layout),
     CASE(memory_of_the_other_is_not_adopted),
     CASE(a_range_over_both_is_not_adopted),

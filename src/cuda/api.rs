@@ -82,6 +82,8 @@ functions! {
     fn ctx_push_current = "cuCtxPushCurrent_v2"(CUcontext);
     fn ctx_pop_current = "cuCtxPopCurrent_v2"(*mut CUcontext);
 
+    fn ctx_enable_peer_access = "cuCtxEnablePeerAccess"(CUcontext, c_uint);
+
     fn mem_alloc = "cuMemAlloc_v2"(*mut CUdeviceptr, usize);
     fn mem_free = "cuMemFree_v2"(CUdeviceptr);
     fn mem_get_info = "cuMemGetInfo_v2"(*mut usize, *mut usize);

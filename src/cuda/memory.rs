@@ -6,6 +6,7 @@ use std::ffi::{c_int, c_void};
 use super::context::Context;
 use super::device::Device;
 use super::driver::{self, INVALID_VALUE, NOT_FOUND, answered};
+use super::vmm::RawLocation;
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 
@@ -137,6 +138,20 @@ pub fn is_mapped_host(context: &Context, address: u64, size: u64) -> Result<bool
         next = start.saturating_add(length).max(next + 1);
     }
     Ok(true)
+}
+
+/// Whether a device may read VMM memory at an address, or write it.
+pub fn is_accessible(device: Device, address: u64, write: bool) -> Result<bool> {
+    const READ: u64 = 1;
+    const READ_AND_WRITE: u64 = 3;
+    let driver = device.driver();
+    let location = RawLocation::of_device(&device);
+    let mut flags = 0;
+    // SAFETY: the location and the output live through the call.
+    let code = unsafe { (driver.api.mem_get_access)(&mut flags, &location, address) };
+    driver.check(code, format_args!("ask whether device {} reaches {address:#x}", device.ordinal()))?;
+    let needed = if write { READ_AND_WRITE } else { READ };
+    Ok(flags & needed == needed)
 }
 
 /// The type of memory, and where devices reach it; `None` where the driver does not know it, or devices don't.

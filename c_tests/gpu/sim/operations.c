@@ -313,7 +313,8 @@ static kvmem_status submit(kvmem_transfer *transfer, start start) {
                                 : kvmem_transfer_submit(transfer, ERR);
 }
 
-static kvmem_status move_by(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path, start start) {
+static kvmem_status move_by(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
+                            start start) {
     static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
     const kv_move scattered = {pairs, NUM(pairs), 0, 0, 3};
     kvmem_transfer_options options = kv_transfer_options(&scattered);
