@@ -104,6 +104,17 @@ void forge_text(parcel *parcel, const char *field, const char *value) {
     replace_value(parcel, field, bytes, length + 1);
 }
 
+void forge_blob(parcel *parcel, const char *field, const void *data, size_t size) {
+    CHECK(size <= UINT16_MAX);
+    unsigned char *bytes = test_allocate(3 + size);
+    bytes[0] = 0x59; /* a length of two bytes follows */
+    bytes[1] = (unsigned char)(size >> 8);
+    bytes[2] = (unsigned char)size;
+    memcpy(bytes + 3, data, size);
+    replace_value(parcel, field, bytes, 3 + size);
+    free(bytes);
+}
+
 unsigned char *forged_bytes(const parcel *parcel, const char *field, size_t size) {
     unsigned char *at = parcel->bytes.data + find_value(parcel, field);
     const item found = item_at(at);

@@ -15,6 +15,8 @@ void forge_integer(parcel *parcel, const char *field, uint64_t value);
 void forge_text(parcel *parcel, const char *field, const char *value);
 /* Flips the last bit of a field of bytes. */
 void forge_bytes(parcel *parcel, const char *field);
+/* Gives a field of bytes these, fewer than 64 KiB. */
+void forge_blob(parcel *parcel, const char *field, const void *data, size_t size);
 uint64_t forged_integer(const parcel *parcel, const char *field);
 /* Where the value of a field of bytes begins: it has at least `size` of them. */
 unsigned char *forged_bytes(const parcel *parcel, const char *field, size_t size);
