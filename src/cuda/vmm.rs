@@ -9,8 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::io::FdFlags;
 
+use super::context::Context;
 use super::device::Device;
 use super::driver::{self, Driver};
+use super::memory;
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 
@@ -129,6 +131,17 @@ impl Properties {
     }
 }
 
+impl Location {
+    /// How much is free takes a context to ask for: told where there is one.
+    fn with_room(self, error: Error, size: u64) -> Error {
+        let Self::Device(ordinal) = self else { return error };
+        match Device::get(ordinal).ok().and_then(Context::retain_existing) {
+            Some(context) => memory::with_room(error, &context, size),
+            None => error,
+        }
+    }
+}
+
 impl std::fmt::Display for Location {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -231,7 +244,9 @@ impl Memory {
         let mut handle = 0;
         // SAFETY: the properties and the output live through the call.
         let code = unsafe { (driver.api.mem_create)(&mut handle, size as usize, &raw, 0) };
-        driver.check(code, format_args!("create {size} bytes on {}", properties.location))?;
+        driver
+            .check(code, format_args!("create {size} bytes on {}", properties.location))
+            .map_err(|error| properties.location.with_room(error, size))?;
         Ok(Arc::new(Self { driver, handle, size, properties }))
     }
 
