@@ -123,6 +123,38 @@ static void a_range_over_both_is_not_adopted(void) {
     span_close(&span);
 }
 
+/* What one may do with mapped memory of the other is for the program to say, where the hardware can. */
+static void mapped_memory_is_allowed_to_the_other(void) {
+    kvmem_vmm_options options;
+    kvmem_vmm_options_init(&options, sizeof(options));
+    options.size = 2 * MIB;
+    bool can = false;
+    kvmem_vmm_range *range = NULL;
+    kvmem_vmm_memory *memory = NULL;
+    kvmem_vmm_mapping *mapping = NULL;
+    uint64_t address = 0;
+    uint32_t access = KVMEM_ACCESS_READ;
+    EXPECT_OK(kvmem_cuda_can_access(1, 0, &can, ERR));
+    EXPECT_OK(kvmem_vmm_range_create(options.size, 0, &range, ERR));
+    EXPECT_OK(kvmem_vmm_memory_create(&options, &memory, ERR));
+    EXPECT_OK(kvmem_vmm_mapping_create(range, 0, memory, &mapping, ERR));
+    EXPECT(can ? KVMEM_STATUS_OK : KVMEM_STATUS_UNSUPPORTED,
+           kvmem_vmm_mapping_set_access(mapping, 1, KVMEM_ACCESS_READ_WRITE, ERR));
+    EXPECT_OK(kvmem_vmm_mapping_get_access(mapping, 1, &access, ERR));
+    CHECK_EQ(access, can ? KVMEM_ACCESS_READ_WRITE : KVMEM_ACCESS_NONE);
+    EXPECT_OK(kvmem_vmm_mapping_get_span(mapping, &address, &options.size, ERR));
+    if (can) {
+        unsigned char bytes[] = "of device 0, written by device 1";
+        write_device(1, address, bytes, sizeof(bytes));
+        memset(bytes, 0, sizeof(bytes));
+        read_device(1, bytes, address, sizeof(bytes));
+        CHECK_STR((const char *)bytes, "of device 0, written by device 1");
+    }
+    CALL(kvmem_vmm_mapping_destroy(mapping));
+    CALL(kvmem_vmm_memory_destroy(memory));
+    CALL(kvmem_vmm_range_destroy(range));
+}
+
 static void work_on_one_makes_no_context_on_the_other(void) {
     for (int device = 0; device < 2; device++) {
         work_on(device);
@@ -138,6 +170,7 @@ static const test_case cases[] = {
     CASE(regions_of_both_make_no_layout),
     CASE(memory_of_the_other_is_not_adopted),
     CASE(a_range_over_both_is_not_adopted),
+    CASE(mapped_memory_is_allowed_to_the_other),
     CASE(work_on_one_makes_no_context_on_the_other),
 };
 GPU_MAIN

@@ -6,6 +6,8 @@
 #include "harness.h"
 #include "kv.h"
 
+#include <unistd.h>
+
 #define SIZE (UINT64_C(1) << 20)
 
 static uint64_t allocation;
@@ -210,6 +212,46 @@ static kvmem_status resize_a_layout(void) {
     return status;
 }
 
+static kvmem_status use_mapping(kvmem_vmm_mapping *mapping, const kvmem_vmm_memory *memory) {
+    kvmem_status status = kvmem_vmm_mapping_set_access(mapping, 1, KVMEM_ACCESS_READ_WRITE, ERR);
+    uint32_t access = 0;
+    int32_t fd = -1;
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_vmm_mapping_get_access(mapping, 1, &access, ERR);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_vmm_memory_export_fd(memory, &fd, ERR);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        close(fd);
+    }
+    return status;
+}
+
+static kvmem_status map_memory(void) {
+    kvmem_vmm_options options;
+    kvmem_vmm_options_init(&options, sizeof(options));
+    options.flags = KVMEM_VMM_POSIX_FD | KVMEM_VMM_RDMA;
+    options.size = EXTENT;
+    kvmem_vmm_range *range = NULL;
+    kvmem_vmm_memory *memory = NULL;
+    kvmem_vmm_mapping *mapping = NULL;
+    kvmem_status status = kvmem_vmm_range_create(2 * EXTENT, 0, &range, ERR);
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_vmm_memory_create(&options, &memory, ERR);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_vmm_mapping_create(range, EXTENT, memory, &mapping, ERR);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = use_mapping(mapping, memory);
+    }
+    kvmem_vmm_range_destroy(range);
+    kvmem_vmm_memory_destroy(memory);
+    kvmem_vmm_mapping_destroy(mapping);
+    return status;
+}
+
 static kvmem_status move(const kvmem_layout *source, const kvmem_layout *destination) {
     static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
     const kv_move scattered = {pairs, NUM(pairs), 0, 0, 3};
@@ -264,6 +306,7 @@ const operation operations[] = {
     {"a layout on a device", have_a_layout_on_a_device, KVMEM_STATUS_OK},
     {"a layout in pinned memory", have_a_layout_in_pinned_memory, KVMEM_STATUS_OK},
     {"elastic memory", have_elastic_memory, KVMEM_STATUS_OK},
+    {"virtual memory", map_memory, KVMEM_STATUS_OK},
     {"resizing a layout", resize_a_layout, KVMEM_STATUS_OK},
     {"a copy to a device", copy_to_a_device, KVMEM_STATUS_OK},
     {"a copy from a device", copy_from_a_device, KVMEM_STATUS_OK},

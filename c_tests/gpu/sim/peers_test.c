@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices that do not reach each other's memory: said so, and blocks go from one to the other all the same.
+// Devices that do less than an H200: it is said, what needs it is refused, and blocks go from one to the other all
+// the same.
 #include "control.h"
 #include "sides.h"
 #include "stance.h"
@@ -40,7 +41,65 @@ static void with_and_without_peer_access_blocks_arrive(void) {
     SIM(sim_set_peer_access(true));
 }
 
+/* Of device 0, mapped. */
+typedef struct mapped {
+    kvmem_vmm_range *range;
+    kvmem_vmm_memory *memory;
+    kvmem_vmm_mapping *mapping;
+} mapped;
+
+static mapped map(void) {
+    kvmem_vmm_options options;
+    kvmem_vmm_options_init(&options, sizeof(options));
+    options.size = 2 * MIB;
+    mapped it = {0};
+    EXPECT_OK(kvmem_vmm_range_create(options.size, 0, &it.range, ERR));
+    EXPECT_OK(kvmem_vmm_memory_create(&options, &it.memory, ERR));
+    EXPECT_OK(kvmem_vmm_mapping_create(it.range, 0, it.memory, &it.mapping, ERR));
+    return it;
+}
+
+static void unmap(const mapped *it) {
+    CALL(kvmem_vmm_mapping_destroy(it->mapping));
+    CALL(kvmem_vmm_memory_destroy(it->memory));
+    CALL(kvmem_vmm_range_destroy(it->range));
+}
+
+static void access_for_a_device_that_does_not_reach_it_is_refused(void) {
+    static const uint32_t accesses[] = {KVMEM_ACCESS_READ, KVMEM_ACCESS_READ_WRITE};
+    const mapped it = map();
+    uint32_t access = KVMEM_ACCESS_READ;
+    SIM(sim_set_peer_access(false));
+    for (size_t i = 0; i < NUM(accesses); i++) {
+        EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "device 1 does not reach memory of device 0",
+                       kvmem_vmm_mapping_set_access(it.mapping, 1, accesses[i], ERR));
+    }
+    EXPECT_OK(kvmem_vmm_mapping_get_access(it.mapping, 1, &access, ERR));
+    CHECK_EQ(access, KVMEM_ACCESS_NONE);
+    EXPECT_OK(kvmem_vmm_mapping_set_access(it.mapping, 0, KVMEM_ACCESS_READ_WRITE, ERR));
+    SIM(sim_set_peer_access(true));
+    EXPECT_OK(kvmem_vmm_mapping_set_access(it.mapping, 1, KVMEM_ACCESS_READ, ERR));
+    unmap(&it);
+}
+
+static void without_virtual_memory_nothing_of_it_is_promised(void) {
+    kvmem_cuda_device_info info;
+    kvmem_elastic_options options;
+    kvmem_elastic_options_init(&options, sizeof(options));
+    options.size = MIB;
+    kvmem_region *region = NULL;
+    SIM(sim_set_attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0));
+    EXPECT_OK(kvmem_cuda_get_device_info(0, &info, ERR));
+    CHECK(!(info.capabilities & (KVMEM_CUDA_VMM | KVMEM_CUDA_POSIX_FD)));
+    CHECK_EQ(info.minimum_granularity, 0);
+    CHECK_EQ(info.recommended_granularity, 0);
+    EXPECT(KVMEM_STATUS_CUDA, kvmem_region_create_elastic(&options, &region, ERR));
+    SIM(sim_reset());
+}
+
 static const test_case cases[] = {
+    CASE(access_for_a_device_that_does_not_reach_it_is_refused),
+    CASE(without_virtual_memory_nothing_of_it_is_promised),
     CASE(with_and_without_peer_access_blocks_arrive),
 };
 GPU_MAIN
