@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's own steps: addresses and memory apart, put together, allowed to GPUs, and taken down in any order.
+// The driver's own steps: addresses and memory apart, put together, allowed to GPUs, and taken down in any
+// order.
 #include "stance.h"
 
 #include "patience.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices that do less than an H200: it is said, what needs it is refused, and blocks go from one to the other all
-// the same.
+// Devices that do less than an H200: it is said, what needs it is refused, and blocks go from one to the
+// other all the same.
 #include "control.h"
 #include "sides.h"
 #include "stance.h"
