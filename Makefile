@@ -14,7 +14,7 @@ STARTED := $(shell date +%s)
 # One thing after the other, each with all cores; what runs inside must not look for this make's job server.
 .NOTPARALLEL:
 unexport MAKEFLAGS
-.PHONY: all help setup configure library build test lint rust-test c-test demo bench gpu-bundle header clean
+.PHONY: all help setup configure library build test lint rust-test c-test demo bench gpu-bundle header kernels clean
 
 all: build
 
@@ -27,8 +27,9 @@ help:
 	@echo "              (BENCH_ARGS=--quick only sees that it works; bench/run --help tells more)"
 	@echo "make gpu-bundle"
 	@echo "              fill build/gpu-bundle, to test and measure on a GPU host without Rust or a network"
-	@echo "make setup    only fetch what is missing: tools, crates, the NIXL wheel"
+	@echo "make setup    only fetch what is missing: tools, crates, the wheels of NIXL and NVRTC"
 	@echo "make lint     rustfmt and clippy"
+	@echo "make kernels  write src/cuda/kernels/*.ptx anew from their sources"
 	@echo "make header   write include/kvmem.h anew from src/ffi"
 	@echo "make clean    remove build/"
 
@@ -74,6 +75,9 @@ bench: build
 # Copied to a GPU host, its `run` tells the rest.
 gpu-bundle: build
 	@scripts/gpu-bundle.sh
+
+kernels: setup
+	python3 scripts/kernels.py
 
 header: setup
 	KVMEM_BLESS=1 cargo test --locked --test header

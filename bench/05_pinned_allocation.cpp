@@ -3,21 +3,20 @@
 #include "common/clock.hpp"
 #include "common/gpu.hpp"
 #include "common/kv.hpp"
+#include "common/machine.hpp"
 #include "common/program.hpp"
 #include "reference/cuda.hpp"
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <fstream>
-#include <limits>
 #include <stdexcept>
 #include <time.h>
 
 namespace {
 
 using namespace bench;
-using region = std::unique_ptr<kvmem_region, kv::destroyer<kvmem_region_destroy>>;
+using kv::region;
 
 constexpr int device = 0;
 constexpr unsigned host_flags = cuda::host_portable | cuda::host_mapped; // what kvmem asks for too
@@ -64,26 +63,6 @@ void *host_alloc(uint64_t size)
     void *memory = nullptr;
     cuda::check(cuda::load().host_alloc(&memory, size, host_flags), "cuMemHostAlloc");
     return memory;
-}
-
-uint64_t read_number(const char *path, const std::string &key = {})
-{
-    std::ifstream file(path);
-    std::string word;
-    uint64_t number = 0;
-    if (!key.empty())
-        while (file >> word && word != key)
-            ;
-    return file >> number ? number : std::numeric_limits<uint64_t>::max();
-}
-
-// What the kernel says can be had, and what is left of the control group's limit, if there is one.
-uint64_t free_bytes()
-{
-    const uint64_t machine = read_number("/proc/meminfo", "MemAvailable:") * 1024;
-    const uint64_t limit = read_number("/sys/fs/cgroup/memory.max");
-    const uint64_t used = read_number("/sys/fs/cgroup/memory.current");
-    return limit > used ? std::min(machine, limit - used) : machine;
 }
 
 uint64_t most_bytes()

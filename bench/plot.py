@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws one SVG per group of rows, from a results.json and nothing else: plot.py RESULTS DIRECTORY"""
+"""Draws SVGs of each group of rows, from a results.json and nothing else: plot.py RESULTS DIRECTORY"""
 
 import json
 import pathlib
@@ -20,19 +20,25 @@ matplotlib.rcParams.update({
 })
 import matplotlib.pyplot as plt
 
-OURS, REFERENCE, SECOND, CEILING = "#0b6e4f", "#8d99ae", "#cbd3df", "#d1495b"
+import plot_gpu
+from plot_parts import CEILING, OURS, REFERENCE, SECOND, bars, line, merged
 
 
 def main():
     results, directory = map(pathlib.Path, sys.argv[1:3])
     rows = json.loads(results.read_text())
-    for group, draw in GROUPS.items():
+    for name, (group, draw) in (GROUPS | plot_gpu.GROUPS).items():
         chosen = [row for row in rows if row["name"].startswith(group)]
         if chosen:
             figure = draw(chosen)
-            figure.supxlabel(chosen[0]["machine"], fontsize=7, color="#666666")
-            figure.savefig(directory / f"{group}.svg", metadata={"Date": None})
+            figure.supxlabel(machine_of(chosen[0]), fontsize=7, color="#666666")
+            figure.savefig(directory / f"{name}.svg", metadata={"Date": None})
             plt.close(figure)
+
+
+def machine_of(row):
+    gpu = row["parameters"].get("gpu")
+    return f"{gpu}; {row['machine']}" if gpu else row["machine"]
 
 
 def draw_submit(rows):
@@ -101,62 +107,16 @@ def draw_footprint(rows):
     return figure
 
 
-# ---- what the drawings are made of -----------------------------------------------------------------------------------
-
-
 def kind_of(row):
     return row["parameters"]["from"], row["parameters"]["to"]
 
 
-def merged(rows, keys):
-    """Per label: ours, its references by name, its ceiling. Rows that differ in the reference only share a label."""
-    found = {}
-    for row in rows:
-        label = "\n".join((", ".join(shown(row, key) for key in keys[:-1]), shown(row, keys[-1]))).strip()
-        entry = found.setdefault(label, {"ours": row["ours"], "references": {}, "ceiling": row["ceiling"]})
-        entry["references"][row["reference_name"]] = row["reference"]
-    return found
-
-
-def shown(row, key):
-    value = row[key] if key in row else row["parameters"][key]
-    return f"{value // 1024} KiB" if key.endswith("bytes") else str(value)
-
-
-def bars(axes, entries, title, ceiling="one large transfer"):
-    """Horizontal bars, ours on top of its references, whiskers from minimum to maximum."""
-    names = list(dict.fromkeys(name for entry in entries.values() for name in entry["references"]))
-    shades = {name: (REFERENCE, SECOND, "#e9ecf2")[index % 3] for index, name in enumerate(names)}
-    thickness = 0.8 / (1 + max(len(entry["references"]) for entry in entries.values()))
-    for place, entry in enumerate(entries.values()):
-        drawn = [("ours", entry["ours"], OURS)]
-        drawn += [(name, value, shades[name]) for name, value in entry["references"].items()]
-        for index, (name, value, shade) in enumerate(drawn):
-            height = place - 0.4 + (index + 0.5) * thickness
-            spread = [[value["median"] - value["min"]], [value["max"] - value["median"]]]
-            axes.barh(height, value["median"], thickness * 0.9, color=shade, label=name, xerr=spread,
-                      error_kw={"elinewidth": 0.7, "ecolor": "#444444"})
-        if entry["ceiling"]:
-            axes.plot([entry["ceiling"]["median"]] * 2, [place - 0.4, place + 0.4], color=CEILING, label=ceiling)
-    axes.set_yticks(range(len(entries)), list(entries), fontsize=7)
-    axes.set_ylim(len(entries) - 0.5, -0.5)
-    axes.set_title(title, fontsize=9)
-    labelled = dict(zip(*reversed(axes.get_legend_handles_labels())))
-    axes.legend(labelled.values(), labelled.keys(), fontsize=7, loc="upper left", bbox_to_anchor=(0, -0.05))
-
-
-def line(axes, rows, field, colour, style, label):
-    rows = sorted(rows, key=lambda row: row["parameters"]["block_bytes"])
-    axes.plot([row["parameters"]["block_bytes"] for row in rows], [row[field]["median"] for row in rows],
-              style, color=colour, label=label, marker="o", markersize=2.5)
-
-
 GROUPS = {
-    "08-submit": draw_submit,
-    "09-completion": draw_completion,
-    "10-host-copy": draw_host_copy,
-    "12-block-address": draw_block_address,
-    "footprint": draw_footprint,
+    "08-submit": ("08-submit", draw_submit),
+    "09-completion": ("09-completion", draw_completion),
+    "10-host-copy": ("10-host-copy", draw_host_copy),
+    "12-block-address": ("12-block-address", draw_block_address),
+    "footprint": ("footprint", draw_footprint),
 }
 
 if __name__ == "__main__":

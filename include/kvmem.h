@@ -116,6 +116,9 @@
 /// It is a part of another region.
 #define KVMEM_ORIGIN_VIEW 3
 
+/// It is another process's.
+#define KVMEM_ORIGIN_IMPORTED 4
+
 /// Disk: I/O bypasses the page cache.
 #define KVMEM_REGION_DIRECT_IO 1
 
@@ -128,6 +131,12 @@
 /// System and pinned: pages are smaller than asked for.
 #define KVMEM_REGION_HUGE_PAGE_FALLBACK 8
 
+/// System and pinned: it lies in a memory file, so that it can be shared with other processes.
+#define KVMEM_REGION_SHAREABLE 16
+
+/// Another process has shared it to be read only.
+#define KVMEM_REGION_READ_ONLY 32
+
 /// Ask the kernel for transparent huge pages.
 #define KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES 1
 
@@ -137,6 +146,9 @@
 
 /// Bind the memory to `numa_node`.
 #define KVMEM_SYSTEM_NUMA_BIND 4
+
+/// Make it of a memory file, so that it can be shared with other processes.
+#define KVMEM_SYSTEM_SHAREABLE 8
 
 /// Do not bypass the page cache.
 #define KVMEM_DISK_BUFFERED 1
@@ -152,6 +164,9 @@
 
 /// Bind the memory to `numa_node`.
 #define KVMEM_PINNED_NUMA_BIND 2
+
+/// Make it of a memory file, so that it can be shared with other processes.
+#define KVMEM_PINNED_SHAREABLE 4
 
 /// No progress thread of NIXL's. Then kvmem drives the idle agent, every progress_delay_us.
 #define KVMEM_AGENT_NO_PROGRESS_THREAD 1
@@ -214,6 +229,62 @@
 /// It is a peer's, reached by transfers.
 #define KVMEM_LOCALITY_REMOTE 3
 
+/// It is another process's, and mapped here: reached like memory of this process.
+#define KVMEM_LOCALITY_MAPPED 4
+
+/// As the tier allows: file descriptors for system, pinned, elastic and disk, the driver's IPC handle for device memory.
+#define KVMEM_SHARE_AUTO 0
+
+/// By file descriptors.
+#define KVMEM_SHARE_FD 1
+
+/// By the driver's IPC handle.
+#define KVMEM_SHARE_IPC 2
+
+/// No memory is carried: other processes reach a layout by NIXL.
+#define KVMEM_SHARE_REMOTE 3
+
+/// Importers may only read. A file descriptor then can't be mapped to be written; a GPU is given no right to write
+/// extents; device memory by IPC handle is the importer's to respect, whose kvmem refuses to write.
+#define KVMEM_SHARE_READ_ONLY 1
+
+/// Open to read, also where more is granted.
+#define KVMEM_OPEN_READ_ONLY 1
+
+/// Page-lock host memory, for `device`: it is pinned memory then.
+#define KVMEM_OPEN_PIN 2
+
+/// Map the memory of a layout or fail: do not turn to NIXL.
+#define KVMEM_OPEN_MAPPED_ONLY 4
+
+/// Reach a layout by NIXL, also where its memory could be mapped.
+#define KVMEM_OPEN_REMOTE 8
+
+/// Register a mapped layout with `agent`.
+#define KVMEM_OPEN_REGISTER 16
+
+/// A share of a region.
+#define KVMEM_SHARED_REGION 1
+
+/// A share of a layout.
+#define KVMEM_SHARED_LAYOUT 2
+
+/// The broker is a process of `broker_user`.
+#define KVMEM_FETCH_BROKER_USER 2
+
+/// Compute may run on the GPU meanwhile: what would slow it is not taken, or takes few CTAs.
+#define KVMEM_COMPUTE_MAY_RUN 0
+
+/// Nothing computes on the GPU meanwhile: copies may take all of it.
+#define KVMEM_COMPUTE_IDLE 1
+
+/// Refuse paths that put bytes anywhere between source and destination: staging memory, or the driver's own where host
+/// memory is not page-locked.
+#define KVMEM_TRANSFER_ZERO_COPY (1 << 0)
+
+/// Refuse paths through host memory that is neither source nor destination.
+#define KVMEM_TRANSFER_NO_HOST_BOUNCE (1 << 1)
+
 /// memcpy.
 #define KVMEM_PATH_MEMCPY 1
 
@@ -231,6 +302,18 @@
 
 /// The CUDA driver copies, one copy a move, on a stream of the transfer's own.
 #define KVMEM_PATH_CUDA_COPY 6
+
+/// The CUDA driver copies, all moves in one call, on a stream of the library's own.
+#define KVMEM_PATH_CUDA_BATCH 7
+
+/// The CUDA driver copies rows of blocks at regular distances.
+#define KVMEM_PATH_CUDA_2D 8
+
+/// A kernel reads and writes both sides itself.
+#define KVMEM_PATH_CUDA_KERNEL 9
+
+/// A kernel gathers or scatters inside GPU memory, and the CUDA driver copies what then lies together.
+#define KVMEM_PATH_CUDA_STAGED 10
 
 /// On a GPU.
 #define KVMEM_VMM_DEVICE 1
@@ -262,6 +345,12 @@
 /// Read and write.
 #define KVMEM_ACCESS_READ_WRITE 3
 
+/// A device of imported memory that is not compared.
+#define KVMEM_VMM_ANY_DEVICE -1
+
+/// A stream of the CUDA driver's: what it calls CUstream, and the runtime cudaStream_t.
+typedef struct CUstream_st CUstream_st;
+
 /// A NIXL agent, driven by one thread of its own. Registrations, layouts and transfers hold it.
 ///
 /// Threads: all functions on one agent may run at once, except kvmem_agent_destroy; their work is done in turns on
@@ -271,6 +360,12 @@ typedef struct kvmem_agent kvmem_agent;
 /// Bytes that kvmem made and the caller frees. They never change, so any threads may read them at once. A NUL
 /// follows the last byte, for blobs that hold text.
 typedef struct kvmem_blob kvmem_blob;
+
+/// Shares published by name at a socket path. One thread serves all clients and never waits for one of them; a client
+/// is heard if its user is allowed, asks in time, and shows a token.
+///
+/// Threads: all functions on one broker may run at once, except kvmem_broker_destroy.
+typedef struct kvmem_broker kvmem_broker;
 
 /// A failure: status, message and native cause.
 ///
@@ -303,6 +398,13 @@ typedef struct kvmem_region kvmem_region;
 ///
 /// Threads: all functions on one registration may run at once, except kvmem_registration_destroy.
 typedef struct kvmem_registration kvmem_registration;
+
+/// A region or a layout on its way to another process: bytes, and file descriptors that belong to them. Made by whoever
+/// owns the memory, or received; whoever has it opens it. While it lives, what it shares stays: extents of an elastic
+/// region that it carries can't be decommitted.
+///
+/// Threads: all functions on one share may run at once, except kvmem_share_destroy.
+typedef struct kvmem_share kvmem_share;
 
 /// A move of blocks from one layout to another: checked, planned and prepared once, submitted as often as wanted. It
 /// holds both layouts.
@@ -407,6 +509,21 @@ typedef struct {
     uint32_t registration_count;
 } kvmem_region_info;
 
+/// Who holds a region's memory.
+typedef struct {
+    /// All in this process that keep it, this handle included: handles, views, layouts, registrations, shares,
+    /// transfers in flight.
+    uint64_t references;
+    /// Views of it.
+    uint64_t views;
+    /// Agents it is registered with.
+    uint64_t registrations;
+    /// Shares of it that were not destroyed.
+    uint64_t shares;
+    /// How often other processes have it open now. A process that ended, however it ended, does not count.
+    uint64_t importers;
+} kvmem_region_holders;
+
 /// How to allocate host memory. All zeroes but struct_size and size is a good start.
 typedef struct {
     /// sizeof(kvmem_system_options)
@@ -438,7 +555,8 @@ typedef struct {
     const char *directory;
 } kvmem_disk_options;
 
-/// Asked after each chunk of a long allocation, on the calling thread, with the bytes done and the bytes in all.
+/// Asked after each chunk of a long allocation, within large chunks after each 512 MiB, on the calling thread, with the
+/// bytes done and the bytes in all.
 /// Answers 0 to go on; any other value cancels. Must not unwind.
 typedef int32_t (*kvmem_progress_callback)(uint64_t done, uint64_t total, void *user_data);
 
@@ -450,7 +568,8 @@ typedef struct {
     uint64_t flags;
     /// Bytes, at least 1. In a layout's options 0: the layout says.
     uint64_t size;
-    /// Bytes of one page lock, a multiple of the page size; 0 for 512 MiB.
+    /// Bytes of one page lock, a multiple of the page size; 0 for 64 GiB. A copy of the driver's that reaches over the end
+    /// of one fails; kvmem's own are cut there.
     uint64_t chunk_size;
     /// Who is asked between chunks; may be NULL. Not called for a layout.
     kvmem_progress_callback progress;
@@ -515,6 +634,46 @@ typedef struct {
     /// Handed to release.
     void *user_data;
 } kvmem_adopt_options;
+
+/// What another process must be told to open memory of this one's.
+typedef struct {
+    /// The driver's handle. It names the whole allocation, and whoever has it reaches all of that.
+    uint8_t handle[64];
+    /// The GPU's UUID: kvmem_cuda_find_device tells its ordinal in the other process.
+    uint8_t uuid[16];
+    /// Where the allocation begins in this process.
+    uint64_t base;
+    /// Bytes of the allocation.
+    uint64_t base_size;
+    /// Where in the allocation the address lies that was exported.
+    uint64_t offset;
+    /// The driver's number for the allocation in this process, which it never uses again.
+    uint64_t buffer_id;
+} kvmem_ipc_handle;
+
+/// Memory of another process's to open.
+typedef struct {
+    /// sizeof(kvmem_ipc_options)
+    size_t struct_size;
+    /// Must be 0.
+    uint64_t flags;
+    /// The driver's handle.
+    uint8_t handle[64];
+    /// Where in the allocation the region begins.
+    uint64_t offset;
+    /// Bytes of the region, at least 1.
+    uint64_t size;
+    /// Bytes of the allocation as its process has them, to notice a handle that names another one by now; 0: not
+    /// compared.
+    uint64_t base_size;
+    /// The number of the allocation in its process, to notice a handle that is open here and named another one then;
+    /// 0: not compared.
+    uint64_t buffer_id;
+    /// The GPU the memory lies on, as CUDA_VISIBLE_DEVICES orders them here.
+    int32_t device;
+    /// Must be 0.
+    uint32_t reserved;
+} kvmem_ipc_options;
 
 /// How an agent runs. All zeroes but struct_size is the default.
 typedef struct {
@@ -711,6 +870,127 @@ typedef struct {
     uint64_t generation;
 } kvmem_elastic_info;
 
+/// What to share, and how. All zeroes but struct_size grants everything.
+typedef struct {
+    /// sizeof(kvmem_share_options)
+    size_t struct_size;
+    /// KVMEM_SHARE_READ_ONLY, or 0.
+    uint64_t flags;
+    /// KVMEM_SHARE_AUTO, KVMEM_SHARE_FD, KVMEM_SHARE_IPC or KVMEM_SHARE_REMOTE.
+    uint32_t way;
+    /// Must be 0.
+    uint32_t reserved;
+} kvmem_share_options;
+
+/// How to open a share. All zeroes but struct_size maps the memory with all that is granted.
+typedef struct {
+    /// sizeof(kvmem_open_options)
+    size_t struct_size;
+    /// KVMEM_OPEN_* flags.
+    uint64_t flags;
+    /// Who reaches a layout by NIXL where it can't be mapped, or registers it; may be NULL.
+    kvmem_agent *agent;
+    /// The GPU KVMEM_OPEN_PIN means; 0 without that flag.
+    int32_t device;
+    /// Must be 0.
+    uint32_t reserved;
+} kvmem_open_options;
+
+/// What a share is.
+typedef struct {
+    /// Its bytes.
+    uint64_t size;
+    /// File descriptors that belong to them.
+    uint64_t num_fds;
+    /// Bytes of memory it carries; 0 where it is reached by NIXL only.
+    uint64_t memory_size;
+    /// The process that shares, as that process counts.
+    uint32_t pid;
+    /// KVMEM_SHARED_REGION or KVMEM_SHARED_LAYOUT.
+    uint32_t object;
+    /// The KVMEM_TIER_* value of what it carries; 0 where it is reached by NIXL only.
+    uint32_t tier;
+    /// 1 where importers may only read.
+    uint32_t read_only;
+} kvmem_share_info;
+
+/// How a broker runs. All zeroes but struct_size and path serves the broker's own user.
+typedef struct {
+    /// sizeof(kvmem_broker_options)
+    size_t struct_size;
+    /// Must be 0.
+    uint64_t flags;
+    /// Where its socket lies; at most 107 bytes. A socket there that nobody listens at is replaced.
+    const char *path;
+    /// User ids that may fetch; copied. NULL with num_users 0 for the broker's own user alone. Nobody else may, root
+    /// included.
+    const uint32_t *users;
+    /// How many.
+    size_t num_users;
+    /// How long a client may take to ask, and again to read the answer, in nanoseconds; 0 for 10 seconds.
+    uint64_t client_timeout_ns;
+    /// The most bytes of shares on their way to one user at once; 0 for 256 MiB.
+    uint64_t max_bytes_per_user;
+    /// Permission bits of the socket; 0 for 0600. Other users than the broker's own need 0660 or 0666 to connect.
+    uint32_t mode;
+    /// The most clients at once; 0 for 256. Those that come meanwhile wait to be let in.
+    uint32_t max_clients;
+    /// The most clients at once of one user; 0 for an equal part of max_clients.
+    uint32_t max_clients_per_user;
+    /// Must be 0.
+    uint32_t reserved;
+} kvmem_broker_options;
+
+/// What a token is good for. All zeroes but struct_size: all that the share grants, for as long as it is published.
+typedef struct {
+    /// sizeof(kvmem_publish_options)
+    size_t struct_size;
+    /// KVMEM_SHARE_READ_ONLY: its bearer may only read, whatever the share grants. Or 0.
+    uint64_t flags;
+    /// How often it can be used; 0 for any number. A token that is used up is refused like a wrong one.
+    uint64_t max_uses;
+    /// For how long, in nanoseconds; 0 for as long as the name is published.
+    uint64_t lifetime_ns;
+} kvmem_publish_options;
+
+/// 256 bits that nobody can guess: whoever has them may fetch. A secret, to be handed over as one.
+typedef struct {
+    /// The bits.
+    uint8_t bytes[32];
+} kvmem_token;
+
+/// What to fetch, and from whom.
+typedef struct {
+    /// sizeof(kvmem_fetch_options)
+    size_t struct_size;
+    /// KVMEM_SHARE_READ_ONLY to ask for no more than reading; KVMEM_FETCH_BROKER_USER.
+    uint64_t flags;
+    /// Where the broker listens.
+    const char *path;
+    /// What the share was published as.
+    const char *name;
+    /// The token that goes with it; read during the call.
+    const kvmem_token *token;
+    /// How long to wait, in nanoseconds; 0 for 10 seconds, KVMEM_TIMEOUT_FOREVER for ever.
+    uint64_t timeout_ns;
+    /// Whose process the broker must be, with KVMEM_FETCH_BROKER_USER; else 0, and it must be of the caller's own user.
+    uint32_t broker_user;
+    /// Must be 0.
+    uint32_t reserved;
+} kvmem_fetch_options;
+
+/// What a broker has done.
+typedef struct {
+    /// Names published now.
+    uint64_t publications;
+    /// Clients connected now.
+    uint64_t clients;
+    /// Shares handed out.
+    uint64_t granted;
+    /// Clients that were told no.
+    uint64_t refused;
+} kvmem_broker_info;
+
 /// A run of a transfer that is over.
 typedef struct {
     /// The word given with the transfer.
@@ -735,7 +1015,7 @@ typedef struct {
 typedef struct {
     /// sizeof(kvmem_transfer_options)
     size_t struct_size;
-    /// Must be 0.
+    /// KVMEM_TRANSFER_* flags.
     uint64_t flags;
     /// The blocks, in any order; copied. No destination may be named twice.
     const kvmem_block_pair *pairs;
@@ -756,6 +1036,18 @@ typedef struct {
     kvmem_queue *queue;
     /// Comes back in completions.
     uint64_t user_data;
+    /// A KVMEM_COMPUTE_* value: whether the GPU computes while blocks move.
+    uint32_t compute;
+    /// The most CTAs of a copy kernel, for engines that share the GPU closely; 0 for as many as are worth having.
+    uint32_t max_ctas;
+    /// Bytes of device memory for staged copies, whose parts fill and drain in turn; 0 for 128 MiB, or 64 MiB where
+    /// nothing computes. Beside long kernels it must hold what the link moves during one of them. Transfers on a device
+    /// share one, as large as the largest asked for.
+    uint64_t staging_size;
+    /// A KVMEM_PATH_* value to take and no other; 0 for the one that is expected to be fastest.
+    uint32_t path;
+    /// Must be 0.
+    uint32_t reserved;
 } kvmem_transfer_options;
 
 /// What a transfer does.
@@ -776,6 +1068,18 @@ typedef struct {
     uint32_t reserved;
 } kvmem_transfer_info;
 
+/// What is expected of a transfer.
+typedef struct {
+    /// Stretches of memory it moves.
+    uint64_t num_moves;
+    /// Bytes a second that it is expected to move, by figures measured on one machine; 0 where there are none.
+    uint64_t bytes_per_second;
+    /// A KVMEM_PATH_* value.
+    uint32_t path;
+    /// 0.
+    uint32_t reserved;
+} kvmem_transfer_explanation;
+
 /// What memory to create. The flags are fixed for the life of the memory.
 typedef struct {
     /// sizeof(kvmem_vmm_options)
@@ -789,6 +1093,12 @@ typedef struct {
     /// The GPU, as CUDA_VISIBLE_DEVICES orders them, or the node.
     int32_t id;
 } kvmem_vmm_options;
+
+/// What another process on the same fabric imports.
+typedef struct {
+    /// The driver's handle.
+    uint8_t bytes[64];
+} kvmem_fabric_handle;
 
 /// It worked.
 #define KVMEM_STATUS_OK 0
@@ -969,6 +1279,17 @@ kvmem_status kvmem_cuda_get_device_info(int32_t device,
                                         kvmem_cuda_device_info *info,
                                         kvmem_error **error);
 
+/// Finds a GPU by its UUID: ordinals differ between processes, as CUDA_VISIBLE_DEVICES orders them in each.
+///
+/// @param uuid 16 bytes, as kvmem_cuda_get_device_info gives them
+/// @param device gets its ordinal here
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_NOT_FOUND for a GPU that this process may not
+///         use; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer; KVMEM_STATUS_CUDA
+kvmem_status kvmem_cuda_find_device(const uint8_t *uuid,
+                                    int32_t *device,
+                                    kvmem_error **error);
+
 /// Tells whether one GPU can map memory of another.
 ///
 /// @param device the GPU that would map it
@@ -1057,6 +1378,25 @@ kvmem_status kvmem_region_get_agent(const kvmem_region *region,
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_IO or KVMEM_STATUS_OUT_OF_MEMORY when the data is not safe
 kvmem_status kvmem_region_sync(const kvmem_region *region, kvmem_error **error);
+
+/// Tells who holds a region, in this process and in others.
+///
+/// @param region a region
+/// @param holders gets the answer
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+kvmem_status kvmem_region_get_holders(const kvmem_region *region,
+                                      kvmem_region_holders *holders,
+                                      kvmem_error **error);
+
+/// Tells whether the owner of an imported region still has it. What is mapped here stays readable also when it has
+/// not. A region of this process is its own owner.
+///
+/// @param region a region
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_PEER_LOST when its owner has freed it or has ended
+kvmem_status kvmem_region_check_owner(const kvmem_region *region,
+                                      kvmem_error **error);
 
 /// Gives up a region. Its memory goes when nothing holds it any more.
 ///
@@ -1188,6 +1528,43 @@ kvmem_status kvmem_region_adopt_device(const kvmem_adopt_options *options,
                                        int32_t device,
                                        kvmem_region **region,
                                        kvmem_error **error);
+
+/// Gets the handle by which another process opens memory of a GPU. The memory must stay allocated as long as it is open
+/// there, and what is written must be done before it is read there: a handle carries neither.
+///
+/// @param address any byte of memory that cuMemAlloc gave, such as the address of a device region or of a tensor
+/// @param handle gets the handle
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for what is no GPU memory of
+///         this process; KVMEM_STATUS_UNSUPPORTED for memory that was mapped apart, of a pool, or of another process;
+///         KVMEM_STATUS_CUDA
+kvmem_status kvmem_ipc_export(uint64_t address,
+                              kvmem_ipc_handle *handle,
+                              kvmem_error **error);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_ipc_options_init(kvmem_ipc_options *options, size_t struct_size);
+
+/// Opens GPU memory of another process's as a region. A handle that is open already is not opened again: the regions
+/// share one mapping, which is closed with the last of them. The memory stays readable here when its process ends.
+///
+/// The driver uses a handle's bytes again once the memory is freed: a stale handle opens whatever came after it. Sizes
+/// are checked against what the driver has mapped; base_size and buffer_id notice more.
+///
+/// @param options what to open
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there,
+///         and for a part that ends past the allocation; KVMEM_STATUS_INVALID_ARGUMENT for a handle that names nothing
+///         that can be opened, that is of this very process, or of memory of another GPU; KVMEM_STATUS_NOT_FOUND for
+///         memory of a GPU that this process may not use; KVMEM_STATUS_STALE when base_size or buffer_id says so;
+///         KVMEM_STATUS_CUDA
+kvmem_status kvmem_region_open_ipc(const kvmem_ipc_options *options,
+                                   kvmem_region **region,
+                                   kvmem_error **error);
 
 /// Fills options with defaults.
 ///
@@ -1579,6 +1956,259 @@ kvmem_status kvmem_layout_resize(kvmem_layout *layout,
                                  uint64_t num_blocks,
                                  kvmem_error **error);
 
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_share_options_init(kvmem_share_options *options, size_t struct_size);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_open_options_init(kvmem_open_options *options, size_t struct_size);
+
+/// Shares a region, or the part of one that a view is. Of a view all of its parent is carried.
+///
+/// @param region the region: system or pinned memory made shareable, device memory allocated by kvmem or adopted,
+///        elastic memory (the extents that are committed now), or a file
+/// @param options what to grant, and how; NULL for everything
+/// @param share gets the share; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNSUPPORTED for memory that can't be carried, or not in the way asked for,
+///         with the reason; KVMEM_STATUS_CUDA; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors
+kvmem_status kvmem_share_create_region(const kvmem_region *region,
+                                       const kvmem_share_options *options,
+                                       kvmem_share **share,
+                                       kvmem_error **error);
+
+/// Shares a layout: its shape and its regions, and, where it was built with an agent, what peers need to reach it by
+/// NIXL. A layout shared to be read only is not reached by NIXL, which knows no such right.
+///
+/// @param layout a layout of this process
+/// @param options what to grant, and how; NULL for everything
+/// @param share gets the share; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return as kvmem_share_create_region; KVMEM_STATUS_INVALID_STATE when no memory is carried and no agent knows the
+///         layout
+kvmem_status kvmem_share_create_layout(const kvmem_layout *layout,
+                                       const kvmem_share_options *options,
+                                       kvmem_share **share,
+                                       kvmem_error **error);
+
+/// Makes a share of what came from another process by a way of the caller's own. Any bytes may be given.
+///
+/// @param data the bytes of kvmem_share_data; copied
+/// @param size how many
+/// @param fds the file descriptors, in the order of kvmem_share_get_fd; duplicated, so that the caller closes its own;
+///        may be NULL with num_fds 0
+/// @param num_fds how many
+/// @param share gets the share; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_CORRUPT for bytes that are damaged, hostile or none, and for file descriptors
+///         that are not as many as the bytes say; KVMEM_STATUS_VERSION_MISMATCH; KVMEM_STATUS_INVALID_ARGUMENT for a
+///         file descriptor that is not open; KVMEM_STATUS_OUT_OF_MEMORY
+kvmem_status kvmem_share_create_received(const void *data,
+                                         size_t size,
+                                         const int32_t *fds,
+                                         size_t num_fds,
+                                         kvmem_share **share,
+                                         kvmem_error **error);
+
+/// The bytes of a share, for a way of the caller's own to the other process. They hold no secret but addresses.
+///
+/// @param share a share; NULL answers NULL
+/// @param size gets how many; may be NULL
+/// @return the first byte; valid as long as the share
+const void *kvmem_share_data(const kvmem_share *share,
+                             size_t *size);
+
+/// One of the file descriptors of a share. They go to the other process in this order.
+///
+/// @param share a share
+/// @param index which one, below num_fds
+/// @param fd gets it: valid as long as the share, and not to be closed
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE past the last
+kvmem_status kvmem_share_get_fd(const kvmem_share *share, size_t index, int32_t *fd, kvmem_error **error);
+
+/// Tells what a share is.
+///
+/// @param share a share
+/// @param info gets the answer
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+kvmem_status kvmem_share_get_info(const kvmem_share *share, kvmem_share_info *info, kvmem_error **error);
+
+/// Opens the region that a share is of. In the process that shares it this is the region itself; opened twice in
+/// another process it is mapped once.
+///
+/// Nothing that the bytes say is taken on trust: the sizes, the device and the kind of memory are asked of the kernel
+/// and the driver. A device is found by its UUID, whatever its ordinal is here. Extents of elastic memory that their
+/// owner decommits later answer KVMEM_STATUS_STALE to new transfers; memory whose owner has ended stays readable, and
+/// kvmem_region_check_owner tells.
+///
+/// @param share a share of a region
+/// @param options how to open it; NULL for all that is granted
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_CORRUPT when the memory is not what the bytes say;
+///         KVMEM_STATUS_PERMISSION_DENIED for more than is granted; KVMEM_STATUS_NOT_FOUND for a GPU that this process
+///         does not see; KVMEM_STATUS_PEER_LOST for device memory whose owner has freed it or has ended;
+///         KVMEM_STATUS_UNSUPPORTED for memory of another machine, or to page-lock what may only be read;
+///         KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for a share of a layout; KVMEM_STATUS_CUDA;
+///         KVMEM_STATUS_OUT_OF_MEMORY
+kvmem_status kvmem_share_open_region(const kvmem_share *share,
+                                     const kvmem_open_options *options,
+                                     kvmem_region **region,
+                                     kvmem_error **error);
+
+/// Opens the layout that a share is of: mapped where that is possible, else reached by NIXL if there is an agent. Its
+/// info says which (locality).
+///
+/// @param share a share of a layout
+/// @param options how to open it; NULL for all that is granted
+/// @param layout gets the layout; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return as kvmem_share_open_region; for a layout reached by NIXL as kvmem_agent_load_remote_metadata and
+///         kvmem_layout_import
+kvmem_status kvmem_share_open_layout(const kvmem_share *share,
+                                     const kvmem_open_options *options,
+                                     kvmem_layout **layout,
+                                     kvmem_error **error);
+
+/// Gives up a share: its file descriptors are closed. What was opened of it stays open.
+///
+/// @param share a share, used by nobody through this handle any more; NULL does nothing
+void kvmem_share_destroy(kvmem_share *share);
+
+/// Sends a share over a connected Unix socket of the caller's, a stream or one that keeps messages apart, blocking or
+/// not. The share stays the caller's, and can be sent to others. docs/share.md has what goes over the socket.
+///
+/// @param share a share
+/// @param fd the socket; nothing else may be sent on it meanwhile
+/// @param timeout_ns how long to wait for the peer to read, in nanoseconds; KVMEM_TIMEOUT_FOREVER for ever
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK when all of it is in the socket; KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_PEER_LOST when the
+///         other end is closed; KVMEM_STATUS_INVALID_ARGUMENT for what is no connected Unix socket; KVMEM_STATUS_IO.
+///         After a failure the message says whether the socket can still be used.
+kvmem_status kvmem_share_send(const kvmem_share *share,
+                              int32_t fd,
+                              uint64_t timeout_ns,
+                              kvmem_error **error);
+
+/// Receives a share that kvmem_share_send sent. Any bytes may come.
+///
+/// @param fd a connected Unix socket; nothing else may be received on it meanwhile
+/// @param timeout_ns how long to wait, in nanoseconds; KVMEM_TIMEOUT_FOREVER for ever
+/// @param share gets the share; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_PEER_LOST when the other end is closed;
+///         KVMEM_STATUS_CORRUPT for what is no share; KVMEM_STATUS_VERSION_MISMATCH; KVMEM_STATUS_OUT_OF_MEMORY also
+///         without file descriptors; KVMEM_STATUS_INVALID_ARGUMENT for what is no connected Unix socket
+kvmem_status kvmem_share_receive(int32_t fd,
+                                 uint64_t timeout_ns,
+                                 kvmem_share **share,
+                                 kvmem_error **error);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_broker_options_init(kvmem_broker_options *options, size_t struct_size);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_publish_options_init(kvmem_publish_options *options, size_t struct_size);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_fetch_options_init(kvmem_fetch_options *options, size_t struct_size);
+
+/// Starts a broker.
+///
+/// @param options where, and for whom
+/// @param broker gets the broker; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_ALREADY_EXISTS when somebody listens at the path, or something that is no
+///         socket is there; KVMEM_STATUS_NOT_FOUND without its folder; KVMEM_STATUS_PERMISSION_DENIED;
+///         KVMEM_STATUS_INVALID_ARGUMENT, also for users that the mode keeps out; KVMEM_STATUS_OUT_OF_MEMORY
+kvmem_status kvmem_broker_create(const kvmem_broker_options *options,
+                                 kvmem_broker **broker,
+                                 kvmem_error **error);
+
+/// Offers a share under a name. While it is published the share is held, also when its handle is destroyed.
+///
+/// @param broker a broker
+/// @param name a name that is free: 1 to 255 bytes of UTF-8
+/// @param share what is offered
+/// @param options what the token is good for; NULL for all that the share grants
+/// @param token gets the token by which it is fetched
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_ALREADY_EXISTS for a name in use; KVMEM_STATUS_INVALID_ARGUMENT
+kvmem_status kvmem_broker_publish(kvmem_broker *broker,
+                                  const char *name,
+                                  const kvmem_share *share,
+                                  const kvmem_publish_options *options,
+                                  kvmem_token *token,
+                                  kvmem_error **error);
+
+/// Makes another token for what is published.
+///
+/// @param broker a broker
+/// @param name what it is published as
+/// @param options what the token is good for; NULL for everything
+/// @param token gets the token
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND when the name is not published; KVMEM_STATUS_INVALID_ARGUMENT
+kvmem_status kvmem_broker_grant(kvmem_broker *broker,
+                                const char *name,
+                                const kvmem_publish_options *options,
+                                kvmem_token *token,
+                                kvmem_error **error);
+
+/// Takes an offer back, and all its tokens with it. Who is being sent it just now still gets it, and what was opened
+/// stays open.
+///
+/// @param broker a broker
+/// @param name what it is published as
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND when the name is not published
+kvmem_status kvmem_broker_unpublish(kvmem_broker *broker,
+                                    const char *name,
+                                    kvmem_error **error);
+
+/// Tells what a broker has done.
+///
+/// @param broker a broker
+/// @param info gets the answer
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+kvmem_status kvmem_broker_get_info(const kvmem_broker *broker, kvmem_broker_info *info, kvmem_error **error);
+
+/// Ends a broker: its thread ends, its socket is closed and removed, its shares are let go.
+///
+/// @param broker a broker, used by nobody through this handle any more; NULL does nothing
+void kvmem_broker_destroy(kvmem_broker *broker);
+
+/// Fetches a share from a broker.
+///
+/// @param options what to fetch, and from whom
+/// @param share gets the share; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_PERMISSION_DENIED for a wrong user, name or token, which are not told apart, a
+///         token that is used up, more than it grants, or a broker of another user; KVMEM_STATUS_NOT_FOUND when nothing
+///         is at the path; KVMEM_STATUS_PEER_LOST when nobody listens there, or the broker goes away;
+///         KVMEM_STATUS_BUSY when this user has too many clients or bytes under way; KVMEM_STATUS_TIMED_OUT;
+///         KVMEM_STATUS_CORRUPT; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors
+kvmem_status kvmem_share_fetch(const kvmem_fetch_options *options,
+                               kvmem_share **share,
+                               kvmem_error **error);
+
 /// Creates an empty queue.
 ///
 /// @param queue gets the queue; the caller destroys it
@@ -1640,7 +2270,11 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 /// Blocks keep their content and may change their ids, layers their numbers, and the two layouts may be of different
 /// kinds and alignments. Blocks must be alike in outer_dim, page_size, inner_dim, dtype_width, and in num_heads where
 /// both say it. Paths: host to host by memcpy; GPU memory and
-/// host or GPU memory by the CUDA driver; host and disk, any memory and remote by NIXL.
+/// host or GPU memory by the CUDA driver, a kernel, or both, whichever is expected to be fastest: kvmem_transfer_explain
+/// tells. Host and disk, any memory and remote by NIXL.
+///
+/// What copies on a GPU need is made for the first of them, which takes longer, and kept as long as one of the GPU's
+/// layouts.
 ///
 /// @param source where the blocks come from
 /// @param destination where they go
@@ -1650,7 +2284,8 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for blocks that differ (with the field), a destination named
 ///         twice, host memory that is read and written, two agents, or spans that direct I/O does not take;
 ///         KVMEM_STATUS_OUT_OF_RANGE for a block or layer that is not there; KVMEM_STATUS_UNSUPPORTED for a pair of
-///         layouts without a path (with the way round it); KVMEM_STATUS_INVALID_STATE for a layout that no agent
+///         layouts without a path (with the way round it), or whose path was refused by a flag, or can't be the one
+///         asked for; KVMEM_STATUS_INVALID_STATE for a layout that no agent
 ///         knows where NIXL is needed; KVMEM_STATUS_STALE for a peer that was invalidated
 kvmem_status kvmem_transfer_create(const kvmem_layout *source,
                                    const kvmem_layout *destination,
@@ -1666,6 +2301,24 @@ kvmem_status kvmem_transfer_create(const kvmem_layout *source,
 ///         is in flight; KVMEM_STATUS_STALE when its peer was invalidated
 kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer,
                                    kvmem_error **error);
+
+/// Starts a transfer on a stream: it begins when what is on the stream now is over, and what is put there later finds
+/// the blocks moved. Its end is told as always, by poll, wait and queue.
+///
+/// While the stream is captured into a graph, the transfer becomes a part of the graph and does not run: poll, wait and
+/// queue hear nothing of the graph's runs, and the transfer, both layouts and their memory must outlive the graph.
+///
+/// @param transfer a transfer from or to GPU memory
+/// @param stream a stream of the primary context of the destination's GPU, or of the source's where only that is GPU
+///               memory. NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are those of the calling thread's context
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK once it is on the stream: how it ends, poll, wait and the queue tell;
+///         KVMEM_STATUS_INVALID_ARGUMENT for a stream of another context; KVMEM_STATUS_UNSUPPORTED for a transfer that
+///         no GPU takes part in; KVMEM_STATUS_INVALID_STATE for a captured stream where the path can't be captured, or
+///         blocks are elastic; KVMEM_STATUS_BUSY while it is in flight, or its staging memory is in use
+kvmem_status kvmem_transfer_submit_on_stream(kvmem_transfer *transfer,
+                                             CUstream_st *stream,
+                                             kvmem_error **error);
 
 /// Tells how the last run stands.
 ///
@@ -1699,16 +2352,29 @@ kvmem_status kvmem_transfer_get_info(const kvmem_transfer *transfer,
                                      kvmem_transfer_info *info,
                                      kvmem_error **error);
 
+/// Gives up a transfer. One in flight goes on, holds what it needs, and still reports to its queue.
+///
+/// @param transfer a transfer, used by nobody through this handle any more; NULL does nothing
+void kvmem_transfer_destroy(kvmem_transfer *transfer);
+
+/// Tells which path a transfer takes, what is expected of it, and why it takes no other. Moves nothing.
+///
+/// @param transfer a transfer
+/// @param explanation gets the figures; may be NULL
+/// @param text gets a blob of text for people, a line for each path that was weighed; the caller destroys it; may be
+///             NULL
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK
+kvmem_status kvmem_transfer_explain(const kvmem_transfer *transfer,
+                                    kvmem_transfer_explanation *explanation,
+                                    kvmem_blob **text,
+                                    kvmem_error **error);
+
 /// The name of a path, such as "NIXL read".
 ///
 /// @param path any value
 /// @return a static string; "unknown" for a value that is none
 const char *kvmem_path_name(uint32_t path);
-
-/// Gives up a transfer. One in flight goes on, holds what it needs, and still reports to its queue.
-///
-/// @param transfer a transfer, used by nobody through this handle any more; NULL does nothing
-void kvmem_transfer_destroy(kvmem_transfer *transfer);
 
 /// Fills options with defaults.
 ///
@@ -1771,14 +2437,6 @@ kvmem_status kvmem_vmm_memory_create(const kvmem_vmm_options *options,
                                      kvmem_vmm_memory **memory,
                                      kvmem_error **error);
 
-/// Exports memory as a file descriptor, close-on-exec. While one is open anywhere the memory stays.
-///
-/// @param memory memory created with KVMEM_VMM_POSIX_FD
-/// @param fd gets a descriptor the caller closes
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_STATE for memory created without the flag; KVMEM_STATUS_CUDA
-kvmem_status kvmem_vmm_memory_export_fd(const kvmem_vmm_memory *memory, int32_t *fd, kvmem_error **error);
-
 /// Gives up memory. It goes when it is mapped nowhere and no descriptor of it is open.
 ///
 /// @param memory memory, used by nobody through this handle any more; NULL does nothing
@@ -1791,7 +2449,8 @@ void kvmem_vmm_memory_destroy(kvmem_vmm_memory *memory);
 /// @param memory what
 /// @param mapping gets the mapping; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for an offset that is no multiple;
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for an offset that is no multiple, and for memory that was
+///         imported with another size than it has;
 ///         KVMEM_STATUS_OUT_OF_RANGE when it does not fit; KVMEM_STATUS_ALREADY_EXISTS where something is mapped;
 ///         KVMEM_STATUS_CUDA
 kvmem_status kvmem_vmm_mapping_create(kvmem_vmm_range *range,
@@ -1842,6 +2501,75 @@ kvmem_status kvmem_vmm_mapping_get_span(const kvmem_vmm_mapping *mapping,
 ///
 /// @param mapping a mapping, used by nobody through this handle any more; NULL does nothing
 void kvmem_vmm_mapping_destroy(kvmem_vmm_mapping *mapping);
+
+/// Exports memory as a file descriptor, close-on-exec. While one is open anywhere the memory stays.
+///
+/// @param memory memory created with KVMEM_VMM_POSIX_FD
+/// @param fd gets a descriptor the caller closes
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_STATE for memory created without the flag; KVMEM_STATUS_UNSUPPORTED
+///         for memory that was imported; KVMEM_STATUS_CUDA
+kvmem_status kvmem_vmm_memory_export_fd(const kvmem_vmm_memory *memory,
+                                        int32_t *fd,
+                                        kvmem_error **error);
+
+/// Exports memory as a fabric handle, which processes on other machines of the fabric can import too.
+///
+/// @param memory memory created with KVMEM_VMM_FABRIC
+/// @param handle gets the handle
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_STATE for memory created without the flag; KVMEM_STATUS_UNSUPPORTED
+///         for memory that was imported; KVMEM_STATUS_CUDA
+kvmem_status kvmem_vmm_memory_export_fabric(const kvmem_vmm_memory *memory,
+                                            kvmem_fabric_handle *handle,
+                                            kvmem_error **error);
+
+/// Imports memory from a file descriptor that somebody exported. It is mapped like memory created here, but can't be
+/// exported again.
+///
+/// @param fd the descriptor; it stays the caller's, who may close it once this returns
+/// @param size bytes of all of the memory, as its exporter says. The driver does not tell: a wrong size is refused by
+///             kvmem_vmm_mapping_create
+/// @param device the GPU the memory lies on, as CUDA_VISIBLE_DEVICES orders them here: compared with what the driver
+///               says; KVMEM_VMM_ANY_DEVICE for any, and for memory of the host
+/// @param memory gets the memory; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for a descriptor that is not
+///         open or no memory of the driver's, for memory of another GPU, and for a size that is no multiple of the
+///         granularity; KVMEM_STATUS_NOT_FOUND for memory of a GPU that this process may not use; KVMEM_STATUS_CUDA
+kvmem_status kvmem_vmm_memory_import_fd(int32_t fd,
+                                        uint64_t size,
+                                        int32_t device,
+                                        kvmem_vmm_memory **memory,
+                                        kvmem_error **error);
+
+/// Imports memory from a fabric handle that somebody exported. It is mapped like memory created here, but can't be
+/// exported again.
+///
+/// @param handle the handle
+/// @param size bytes of all of the memory, as for kvmem_vmm_memory_import_fd
+/// @param device the GPU the memory lies on, as for kvmem_vmm_memory_import_fd
+/// @param memory gets the memory; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_UNSUPPORTED where fabric handles don't work;
+///         KVMEM_STATUS_INVALID_ARGUMENT as for kvmem_vmm_memory_import_fd; KVMEM_STATUS_CUDA
+kvmem_status kvmem_vmm_memory_import_fabric(const kvmem_fabric_handle *handle,
+                                            uint64_t size,
+                                            int32_t device,
+                                            kvmem_vmm_memory **memory,
+                                            kvmem_error **error);
+
+/// Takes hold of memory that somebody else in this process has mapped, such as an engine: it stays when they let go,
+/// and is exported as it was created.
+///
+/// @param address any byte of the mapping
+/// @param memory gets the memory; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT where no memory that was
+///         created and mapped apart lies; KVMEM_STATUS_CUDA
+kvmem_status kvmem_vmm_memory_retain(uint64_t address,
+                                     kvmem_vmm_memory **memory,
+                                     kvmem_error **error);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -26,7 +26,7 @@ readonly ucx_modules=(libucm_cuda libuct_cuda libuct_cma) # found by UCX itself,
 
 main() {
     rm -rf "$fresh"
-    mkdir -p "$fresh"/{lib,tests,bench,bin,nixl}
+    mkdir -p "$fresh"/{lib,tests,bench,bin,clients,nixl}
     kvmem
     programs
     fetch_wheel
@@ -51,13 +51,15 @@ kvmem() {
 # All of them look for libkvmem.so.0 in ../lib.
 programs() {
     shopt -s nullglob
-    local tests=(build/cmake/gpu_tests/gpu_*) test
+    local tests=(build/cmake/gpu_tests/gpu_*) test bench
     ((${#tests[@]})) || fail "build/cmake/gpu_tests has no tests." "Run make gpu-bundle, which builds them first."
     for test in "${tests[@]}"; do
         # Those need the stand-in driver.
         [[ $test == */gpu_sim_* ]] || add_program "$test" tests
     done
-    add_program build/cmake/bench/05_pinned_allocation bench
+    for bench in build/cmake/gpu_bench/*; do add_program "$bench" bench; done
+    add_program build/cmake/gpu_tests/kvmem_side clients
+    install -m 644 c_tests/gpu/clients/*.py "$fresh/clients/"
     # shellcheck disable=SC2016
     cmake -S examples/cpp/prefill_decode -B "$demo" -G Ninja -DCMAKE_BUILD_TYPE=Release \
         -DCMAKE_PREFIX_PATH="$PWD/$prefix" -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON \

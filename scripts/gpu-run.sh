@@ -6,7 +6,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 readonly here
 readonly out=${OUT:-results}
 readonly deadline=300 # seconds a test has
-readonly two_gpus=gpu_two_devices # the test that one GPU is too few for
+readonly two_gpus='gpu_two_devices gpu_two_orders' # the tests that one GPU is too few for
 
 # NIXL and its UCX are the bundle's own. UCX reaches GPU memory by the CUDA runtime, which comes with the toolkit.
 export KVMEM_NIXL_LIBRARY=$here/nixl/.nixl_cu13.mesonpy.libs/libnixl_capi.so
@@ -21,6 +21,7 @@ main() {
     test) run_tests "$@" ;;
     bench) run_benches "$@" ;;
     demo) run_demo "$@" ;;
+    clients) run_clients "$@" ;;
     *) usage ;;
     esac
 }
@@ -28,8 +29,15 @@ main() {
 usage() {
     cat <<END
 ./run test [NAME...]    run the tests, or those named: $(names tests | xargs)
-./run bench [--quick]   measure, and write results.json to \$OUT, else to ./results
+./run bench [NAME...] [OPTION...]
+                        measure, and write results.json to \$OUT, else to ./results: all, or those named of
+                        $(names bench | xargs)
+                        with --quick only to see that it works; with --seconds N none takes much longer;
+                        with --only POINT only points with that in their titles (bench/README.md in the project)
 ./run demo [OPTION...]  prefill and decode on every tier, or as the options say (--help lists them)
+./run clients [NAME...] have programs that were not made for kvmem share memory with it, or those named:
+                        $(client_names | xargs); the last two need CuPy, or CuPy and PyTorch
+                        with Python (\$PYTHON, else python3)
 END
     exit 2
 }
@@ -57,7 +65,7 @@ run_tests() {
 
 # Whether this host can't pass a test, which is said, not hidden. Named on the command line it runs all the same.
 leave_out() {
-    [[ $1 == "$two_gpus" && $(count_gpus) == 1 ]] || return
+    [[ " $two_gpus " == *" $1 "* && $(count_gpus) == 1 ]] || return
     echo "left out  $1  needs 2 GPUs, this host has 1"
 }
 
@@ -84,17 +92,46 @@ run_test() {
     return 1
 }
 
+client_names() { printf '%s\n' driver cupy torch; }
+
+# A line a check, from each client; then how many of them passed in all.
+run_clients() {
+    local name failed=()
+    cat "$here/about"
+    # shellcheck disable=SC2046
+    (($#)) || set -- $(client_names)
+    for name in "$@"; do
+        PYTHONDONTWRITEBYTECODE=1 timeout --kill-after=10 "$deadline" "${PYTHON:-python3}" \
+            "$here/clients/${name}_client.py" "$here/clients/kvmem_side" </dev/null 2>&1 || failed+=("$name")
+    done
+    echo "$(($# - ${#failed[@]})) of $# clients passed${failed[*]:+; failed: ${failed[*]}}"
+    ((!${#failed[@]}))
+}
+
+# One that fails has written the rows it has, and does not keep the others from running.
 run_benches() {
-    local name files=()
+    local chosen=() files=() failed=() name
     cat "$here/about"
     mkdir -p "$out"
-    for name in $(names bench); do
-        "$here/bench/$name" --output "$out/$name.json" "$@"
-        files+=("$out/$name.json")
+    while [[ ${1:-} && $1 != -* ]]; do
+        chosen+=("$1")
+        shift
     done
-    join_lists "${files[@]}" >"$out/results.json"
-    rm "${files[@]}"
-    echo "rows in $out/results.json"
+    # shellcheck disable=SC2207
+    ((${#chosen[@]})) || chosen=($(names bench))
+    for name in "${chosen[@]}"; do
+        echo "-- $name"
+        rm -f "$out/$name.json"
+        "$here/bench/$name" --output "$out/$name.json" "$@" || failed+=("$name")
+        [[ ! -e $out/$name.json ]] || files+=("$out/$name.json")
+    done
+    if ((${#files[@]})); then
+        join_lists "${files[@]}" >"$out/results.json"
+        rm "${files[@]}"
+        echo "rows in $out/results.json"
+    fi
+    ((${#failed[@]} == 0)) || echo "failed: ${failed[*]}"
+    ((${#failed[@]} == 0))
 }
 
 # One JSON list of several, each of which has its brackets on lines of their own.

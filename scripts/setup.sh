@@ -13,10 +13,12 @@ own_nixl=${KVMEM_NIXL_LIBRARY:+$(realpath -m "$KVMEM_NIXL_LIBRARY")}
 python=${KVMEM_PYTHON:-python3}
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# One version: the same source must give the same PTX everywhere, and PTX that drivers from 525 on take.
+readonly nvrtc_wheel=nvidia-cuda-nvrtc-cu12==12.0.140
 readonly venv=build/venv
 readonly log=build/setup.log              # output of the command that ran last
 readonly nixl_path_file=build/nixl-library # where NIXL was found; read by the Makefile
-readonly steps=6
+readonly steps=7
 step=0
 line=
 ticker=
@@ -32,6 +34,7 @@ main() {
     python_environment
     nixl_library
     nixl_loads
+    kernel_compiler
 }
 
 # ---- the steps -------------------------------------------------------------------------------------------------------
@@ -114,6 +117,22 @@ nixl_loads() {
     logged "$python" -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$path" || fail "$path does not load." \
         "It may be built for another processor or a newer C library; KVMEM_NIXL_WHEEL picks another wheel."
     done_with "$path"
+}
+
+kernel_compiler() {
+    begin "NVRTC, which compiles the kernels"
+    if [[ -e build/nvrtc/wheel && $(<build/nvrtc/wheel) == "$nvrtc_wheel" ]]; then
+        done_with "cached"
+        return
+    fi
+    logged "$python" -m venv --clear build/nvrtc || fail "'$python -m venv build/nvrtc' failed." \
+        "Name another Python with KVMEM_PYTHON, for example KVMEM_PYTHON=/usr/bin/python3."
+    note "pip install $nvrtc_wheel"
+    logged build/nvrtc/bin/python -m pip install --disable-pip-version-check --retries 2 --no-input --no-compile \
+        --no-deps --only-binary :all: "$nvrtc_wheel" || fail "pip could not install $nvrtc_wheel." \
+        "It needs the network once, or a mirror of the package index. Only 'make kernels' and its check use it."
+    echo "$nvrtc_wheel" >build/nvrtc/wheel
+    done_with "installed"
 }
 
 # ---- what they are made of -------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ using agent = std::unique_ptr<kvmem_agent, destroyer<kvmem_agent_destroy>>;
 using blob = std::unique_ptr<kvmem_blob, destroyer<kvmem_blob_destroy>>;
 using layout = std::unique_ptr<kvmem_layout, destroyer<kvmem_layout_destroy>>;
 using queue = std::unique_ptr<kvmem_queue, destroyer<kvmem_queue_destroy>>;
+using region = std::unique_ptr<kvmem_region, destroyer<kvmem_region_destroy>>;
 using transfer = std::unique_ptr<kvmem_transfer, destroyer<kvmem_transfer_destroy>>;
 
 [[noreturn]] inline void fail(kvmem_status status, kvmem_error *error)
@@ -82,8 +83,16 @@ inline layout make_layout(const kvmem_layout_config &config, kvmem_agent *owner 
     return make<layout>(kvmem_layout_build, &options);
 }
 
+// How a transfer between memory of a GPU is asked to go.
+struct wish {
+    uint32_t compute = KVMEM_COMPUTE_MAY_RUN;
+    uint32_t path = 0; // any
+    uint32_t max_ctas = 0;
+    uint64_t staging_size = 0;
+};
+
 inline transfer make_transfer(const layout &source, const layout &destination, const pairs &blocks,
-                              completion_target to = {})
+                              completion_target to = {}, wish wished = {})
 {
     kvmem_transfer_options options;
     kvmem_transfer_options_init(&options, sizeof options);
@@ -91,7 +100,19 @@ inline transfer make_transfer(const layout &source, const layout &destination, c
     options.num_pairs = blocks.size();
     options.queue = to.queue;
     options.user_data = to.user_data;
+    options.compute = wished.compute;
+    options.path = wished.path;
+    options.max_ctas = wished.max_ctas;
+    options.staging_size = wished.staging_size;
     return make<transfer>(kvmem_transfer_create, source.get(), destination.get(), &options);
+}
+
+// What moved it: the engine's name.
+inline std::string path_of(const transfer &moved)
+{
+    kvmem_transfer_info info{};
+    call(kvmem_transfer_get_info, moved.get(), &info);
+    return kvmem_path_name(info.path);
 }
 
 inline void submit(const transfer &moved) { call(kvmem_transfer_submit, moved.get()); }

@@ -2,8 +2,10 @@
 // The machine's description, from /proc and uname.
 #include "common/machine.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -25,6 +27,17 @@ long memory_gib()
     return std::lround(pages * static_cast<double>(sysconf(_SC_PAGE_SIZE)) / (1 << 30));
 }
 
+uint64_t read_number(const char *path, const std::string &key = {})
+{
+    std::ifstream file(path);
+    std::string word;
+    uint64_t number = 0;
+    if (!key.empty())
+        while (file >> word && word != key)
+            ;
+    return file >> number ? number : std::numeric_limits<uint64_t>::max();
+}
+
 } // namespace
 
 std::string machine_description()
@@ -33,6 +46,14 @@ std::string machine_description()
     uname(&system);
     return cpu_model() + ", " + std::to_string(sysconf(_SC_NPROCESSORS_ONLN)) + " cores, " +
            std::to_string(memory_gib()) + " GiB, " + system.sysname + " " + system.release;
+}
+
+uint64_t free_bytes()
+{
+    const uint64_t machine = read_number("/proc/meminfo", "MemAvailable:") * 1024;
+    const uint64_t limit = read_number("/sys/fs/cgroup/memory.max");
+    const uint64_t used = read_number("/sys/fs/cgroup/memory.current");
+    return limit > used ? std::min(machine, limit - used) : machine;
 }
 
 } // namespace bench

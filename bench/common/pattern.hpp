@@ -10,10 +10,15 @@
 
 namespace bench {
 
+// Zeroes, and out of the caches; all of it a multiple of 16 bytes.
+void wipe_memory(unsigned char *first, uint64_t size);
+
 // A host layout seen as memory.
 class host_view {
   public:
-    explicit host_view(const kv::layout &layout);
+    explicit host_view(const kv::layout &layout) : host_view(layout, 0, 1) {}
+    // Seen in a copy of its memory that lies `shift` bytes away, by several threads.
+    host_view(const kv::layout &layout, uint64_t shift, unsigned threads);
 
     unsigned char *piece(uint64_t block, uint64_t layer, uint64_t outer) const;
     uint64_t piece_size() const { return strides_.size; }
@@ -28,8 +33,14 @@ class host_view {
     void verify(const kv::pairs &moved) const;
 
   private:
+    void fill_block(uint64_t block) const;
+    void wipe_block(uint64_t block) const;
+    void verify_pair(const kvmem_block_pair &pair) const;
+
     kvmem_layout_strides strides_{};
     kvmem_layout_info info_{};
+    uint64_t shift_;
+    unsigned threads_;
 };
 
 // A transfer into wiped memory, every byte of it checked; only `transfer` is timed.

@@ -9,6 +9,7 @@
 #include <spawn.h>
 #include <stdexcept>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <system_error>
 #include <unistd.h>
@@ -46,6 +47,13 @@ void channel::send(const void *data, size_t size)
             sent += written > 0 ? static_cast<size_t>(written) : 0;
         }
     }
+}
+
+void channel::give_up_after(int seconds)
+{
+    const timeval most = {seconds, 0};
+    if (setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most) != 0)
+        fail(errno, "limit the wait for the peer");
 }
 
 bool channel::read_exactly(void *data, size_t size)

@@ -2,7 +2,9 @@
 // The second process of a bench: this program started again, with a channel of messages between the two.
 #pragma once
 
+#include <cstring>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <sys/types.h>
 #include <vector>
@@ -23,12 +25,32 @@ class channel {
     // The next message; nothing once the other side has closed.
     std::optional<std::vector<unsigned char>> receive_or_end();
     std::vector<unsigned char> receive();
+    // From now on a receive that gets nothing for so long throws.
+    void give_up_after(int seconds);
+    // The socket, for those who send more than bytes, between two messages.
+    int fd() const { return fd_; }
 
   private:
     bool read_exactly(void *data, size_t size);
 
     int fd_;
 };
+
+// Both processes are one program, so that plain values travel as they lie in memory.
+template <typename Value> void send_value(channel &link, const Value &value)
+{
+    link.send(&value, sizeof value);
+}
+
+template <typename Value> Value value_of(const std::vector<unsigned char> &message)
+{
+    Value value;
+    if (message.size() != sizeof value)
+        throw std::runtime_error("a message of " + std::to_string(message.size()) +
+                                 " bytes was not expected");
+    std::memcpy(&value, message.data(), sizeof value);
+    return value;
+}
 
 // This program, started again as `program --peer <arguments>`.
 class peer {

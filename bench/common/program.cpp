@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of a bench program: [--quick] [--output results.json].
+// The command line of a bench program.
 #include "common/program.hpp"
 
 #include <cstdio>
 #include <exception>
 #include <malloc.h>
+#include <sstream>
 #include <stdexcept>
 
 namespace bench {
@@ -18,21 +19,64 @@ void keep_freed_memory()
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
 }
 
-void measure_as_told(const std::vector<std::string> &arguments, measure_function measure)
-{
+constexpr char usage[] =
+    "[--quick] [--output results.json]; GPU benches also [--seconds N] [--only POINT]; those of copies also "
+    "[--engines [--ctas N,N...] [--staging-mib N]]";
+
+struct told {
     options chosen;
     std::string output;
+};
+
+// Of "1,2,3".
+std::vector<unsigned> numbers(const std::string &text)
+{
+    std::vector<unsigned> found;
+    std::istringstream words(text);
+    for (std::string word; std::getline(words, word, ',');)
+        found.push_back(static_cast<unsigned>(std::stoul(word)));
+    return found;
+}
+
+// Answers whether it is an option with a value.
+bool take_value(told &all, const std::string &option, const std::string &value)
+{
+    if (option == "--output")
+        all.output = value;
+    else if (option == "--seconds")
+        all.chosen.seconds = std::stod(value);
+    else if (option == "--only")
+        all.chosen.only = value;
+    else if (option == "--ctas")
+        all.chosen.ctas = numbers(value);
+    else if (option == "--staging-mib")
+        all.chosen.staging_mib = numbers(value).at(0);
+    else
+        return false;
+    return true;
+}
+
+told read_arguments(const std::vector<std::string> &arguments)
+{
+    told all;
     for (size_t index = 0; index < arguments.size(); ++index) {
         if (arguments[index] == "--quick")
-            chosen.quick = true;
-        else if (arguments[index] == "--output" && index + 1 < arguments.size())
-            output = arguments[++index];
+            all.chosen.quick = true;
+        else if (arguments[index] == "--engines")
+            all.chosen.engines = true;
+        else if (index + 1 < arguments.size() && take_value(all, arguments[index], arguments[index + 1]))
+            ++index;
         else
-            throw std::invalid_argument("unknown argument " + arguments[index] +
-                                        "; usage: [--quick] [--output results.json]");
+            throw std::invalid_argument("unknown argument " + arguments[index] + "; usage: " + usage);
     }
-    results found(output);
-    measure(chosen, found);
+    return all;
+}
+
+void measure_as_told(const std::vector<std::string> &arguments, measure_function measure)
+{
+    const told all = read_arguments(arguments);
+    results found(all.output);
+    measure(all.chosen, found);
     found.write();
 }
 

@@ -11,6 +11,11 @@ namespace bench {
 
 struct options {
     bool quick = false; // fewer runs, smaller sizes: to see that it works
+    bool engines = false; // benches of copies: each engine that kvmem may choose, too
+    std::vector<unsigned> ctas; // with --engines: its kernel with each of so many CTAs
+    unsigned staging_mib = 0;   // with --engines: staging memory; 0 for its own choice
+    std::string only;     // GPU benches: no point but those with this in their titles
+    double seconds = 480; // no new point of a GPU bench begins after that
     int rounds(int usual) const { return quick ? (usual < 5 ? usual : 5) : usual; }
 };
 

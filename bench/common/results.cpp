@@ -83,7 +83,8 @@ void tell(const row &measured)
 {
     std::string line = measured.name;
     for (const auto &[key, value] : measured.parameters)
-        line += "  " + key + "=" + value.json();
+        if (key != "gpu") // the same in all
+            line += "  " + key + "=" + value.json();
     std::printf("%s\n    ours %.4g %s, %s %.4g: %.3g x", line.c_str(), summarize(measured.ours).median,
                 measured.unit.c_str(), measured.reference_name.c_str(),
                 summarize(measured.reference).median, ratio(measured, measured.reference));
@@ -101,6 +102,7 @@ void results::add(const row &measured)
 {
     rows_.push_back(row_json(measured));
     tell(measured);
+    write();
 }
 
 void results::write() const

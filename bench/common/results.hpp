@@ -45,6 +45,7 @@ class results {
   public:
     explicit results(std::string path) : path_(std::move(path)) {}
 
+    // Tells the row and writes all there are, so that none is lost where a later one ends the program.
     void add(const row &measured);
     // Writes all rows to the path, if there is one.
     void write() const;

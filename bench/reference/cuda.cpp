@@ -8,9 +8,14 @@
 namespace cuda {
 namespace {
 
-template <typename Function> void resolve(void *handle, const char *symbol, Function &function)
+template <typename Function> void find(void *handle, const char *symbol, Function &function)
 {
     function = reinterpret_cast<Function>(dlsym(handle, symbol));
+}
+
+template <typename Function> void resolve(void *handle, const char *symbol, Function &function)
+{
+    find(handle, symbol, function);
     if (function == nullptr)
         throw std::runtime_error(std::string("the CUDA driver has no ") + symbol);
 }
@@ -24,6 +29,9 @@ library open_library()
 #define CUDA_RESOLVE(symbol, member, ...) resolve(handle, #symbol, functions.member);
     CUDA_FUNCTIONS(CUDA_RESOLVE)
 #undef CUDA_RESOLVE
+#define CUDA_FIND(symbol, member, ...) find(handle, #symbol, functions.member);
+    CUDA_OPTIONAL_FUNCTIONS(CUDA_FIND)
+#undef CUDA_FIND
     functions.stand_in = dlsym(handle, "sim_live") != nullptr;
     if (const result answer = functions.init(0); answer != 0)
         throw std::runtime_error("cuInit answers " + std::to_string(answer));
@@ -45,6 +53,17 @@ void check(result answer, const char *call)
     const char *name = nullptr;
     load().get_error_name(answer, &name);
     throw std::runtime_error(std::string(call) + ": " + (name != nullptr ? name : std::to_string(answer)));
+}
+
+void reach(int other)
+{
+    if (load().enable_peer_access == nullptr)
+        return;
+    context theirs = nullptr;
+    check(load().primary_context_retain(&theirs, other), "cuDevicePrimaryCtxRetain");
+    const result answer = load().enable_peer_access(theirs, 0);
+    if (answer != peer_access_already_enabled)
+        check(answer, "cuCtxEnablePeerAccess");
 }
 
 current_device::current_device(int device) : device_(device)

@@ -106,6 +106,9 @@ static void use_transfers(void) {
     FORKED(kvmem_transfer_poll, w.copy);
     FORKED(kvmem_transfer_wait, w.copy, KVMEM_TIMEOUT_FOREVER);
     FORKED_KEEPS(info, kvmem_transfer_get_info, w.copy, &info);
+    kvmem_blob *text = NULL;
+    FORKED(kvmem_transfer_submit_on_stream, w.copy, NULL);
+    FORKED_NULLS(text, kvmem_transfer_explain, w.copy, NULL, &text);
 }
 
 static void destroy_everything(void) {

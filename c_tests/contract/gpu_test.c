@@ -9,6 +9,10 @@ static void questions(void) {
     INVALID(kvmem_cuda_get_info, NULL);
     INVALID(kvmem_cuda_get_device_info, 0, NULL);
     INVALID(kvmem_cuda_can_access, 0, 0, NULL);
+    static const uint8_t uuid[16];
+    int32_t device = 0;
+    INVALID(kvmem_cuda_find_device, uuid, NULL);
+    INVALID_KEEPS(device, kvmem_cuda_find_device, NULL, &device);
 }
 
 static void regions(void) {
@@ -73,6 +77,26 @@ static void virtual_memory(void) {
     kvmem_vmm_memory_destroy(NULL);
 }
 
+static void handles(void) {
+    kvmem_ipc_options options;
+    kvmem_ipc_options_init(&options, sizeof(options));
+    kvmem_ipc_options_init(NULL, sizeof(options));
+    kvmem_region *region = NULL;
+    INVALID_NULLS(region, kvmem_region_open_ipc, NULL, &region);
+    INVALID(kvmem_region_open_ipc, &options, NULL);
+    INVALID_NULLS(region, kvmem_region_open_ipc, &options, &region); /* of 0 bytes */
+    INVALID(kvmem_ipc_export, 0, NULL);
+    kvmem_fabric_handle fabric;
+    INVALID_KEEPS(fabric, kvmem_vmm_memory_export_fabric, NULL, &fabric);
+    kvmem_vmm_memory *imported = NULL;
+    INVALID_NULLS(imported, kvmem_vmm_memory_import_fabric, NULL, 2 * MIB, 0, &imported);
+    INVALID(kvmem_vmm_memory_import_fabric, &fabric, 2 * MIB, 0, NULL);
+    INVALID_NULLS(imported, kvmem_vmm_memory_import_fd, -1, 2 * MIB, 0, &imported);
+    INVALID_NULLS(imported, kvmem_vmm_memory_import_fd, 0, 2 * MIB, -2, &imported);
+    INVALID(kvmem_vmm_memory_import_fd, 0, 2 * MIB, 0, NULL);
+    INVALID(kvmem_vmm_memory_retain, 4096, NULL);
+}
+
 static void virtual_mappings(void) {
     kvmem_vmm_mapping *mapping = NULL;
     INVALID_NULLS(mapping, kvmem_vmm_mapping_create, NULL, 0, NULL, &mapping);
@@ -92,6 +116,7 @@ static const test_case cases[] = {
     CASE(regions),
     CASE(what_is_not_elastic_does_not_grow),
     CASE(virtual_memory),
+    CASE(handles),
     CASE(virtual_mappings),
 };
 TEST_MAIN

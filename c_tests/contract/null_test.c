@@ -231,6 +231,12 @@ static void transfers(void) {
     kvmem_transfer_info info;
     INVALID_KEEPS(info, kvmem_transfer_get_info, NULL, &info);
     INVALID(kvmem_transfer_get_info, w.copy, NULL);
+    INVALID(kvmem_transfer_submit_on_stream, NULL, NULL);
+    kvmem_transfer_explanation explanation;
+    kvmem_blob *text = NULL;
+    INVALID_NULLS(text, kvmem_transfer_explain, NULL, NULL, &text);
+    INVALID_KEEPS(explanation, kvmem_transfer_explain, NULL, &explanation, NULL);
+    EXPECT_OK(kvmem_transfer_explain(w.copy, NULL, NULL, ERR));
     kvmem_transfer_destroy(NULL);
 }
 

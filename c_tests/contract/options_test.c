@@ -37,7 +37,13 @@ static void init_states_the_size_and_nothing_else(void) {
         kvmem_device_options device;
         kvmem_elastic_options elastic;
         kvmem_vmm_options vmm;
+        kvmem_share_options share;
+        kvmem_open_options open;
+        kvmem_broker_options broker;
+        kvmem_publish_options publish;
+        kvmem_fetch_options fetch;
         kvmem_adopt_options adopt;
+        kvmem_ipc_options ipc;
         kvmem_agent_options agent;
         kvmem_layout_config config;
         kvmem_layout_options layout;
@@ -58,7 +64,13 @@ static void init_states_the_size_and_nothing_else(void) {
     CHECK_INIT(kvmem_device_options_init, device);
     CHECK_INIT(kvmem_elastic_options_init, elastic);
     CHECK_INIT(kvmem_vmm_options_init, vmm);
+    CHECK_INIT(kvmem_share_options_init, share);
+    CHECK_INIT(kvmem_open_options_init, open);
+    CHECK_INIT(kvmem_broker_options_init, broker);
+    CHECK_INIT(kvmem_publish_options_init, publish);
+    CHECK_INIT(kvmem_fetch_options_init, fetch);
     CHECK_INIT(kvmem_adopt_options_init, adopt);
+    CHECK_INIT(kvmem_ipc_options_init, ipc);
     CHECK_INIT(kvmem_agent_options_init, agent);
     CHECK_INIT(kvmem_layout_config_init, config);
     CHECK_INIT(kvmem_layout_options_init, layout);
@@ -173,9 +185,12 @@ static void values_out_of_range_are_refused(void) {
         {"config", "kind", offsetof(kvmem_layout_config, kind)},
         {"config", "block_dim", offsetof(kvmem_layout_config, block_dim)},
         {"layout", "source", offsetof(kvmem_layout_options, source)},
+        {"transfer", "compute", offsetof(kvmem_transfer_options, compute)},
+        {"transfer", "path", offsetof(kvmem_transfer_options, path)},
         {"vmm", "location", offsetof(kvmem_vmm_options, location)},
+        {"share", "way", offsetof(kvmem_share_options, way)},
     };
-    static const uint32_t wrong[] = {7, 255, 0x80000000u, UINT32_MAX};
+    static const uint32_t wrong[] = {70, 255, 0x80000000u, UINT32_MAX};
     for (size_t i = 0; i < NUM(wrong); i++) {
         for (size_t k = 0; k < NUM(enumerations); k++) {
             refuse_value(&enumerations[k], wrong[i]);
@@ -192,6 +207,12 @@ static void reserved_fields_are_zero(void) {
         {"pinned", "reserved", offsetof(kvmem_pinned_options, reserved)},
         {"device", "reserved", offsetof(kvmem_device_options, reserved)},
         {"elastic", "reserved", offsetof(kvmem_elastic_options, reserved)},
+        {"transfer", "reserved", offsetof(kvmem_transfer_options, reserved)},
+        {"share", "reserved", offsetof(kvmem_share_options, reserved)},
+        {"open", "reserved", offsetof(kvmem_open_options, reserved)},
+        {"broker", "reserved", offsetof(kvmem_broker_options, reserved)},
+        {"fetch", "reserved", offsetof(kvmem_fetch_options, reserved)},
+        {"ipc", "reserved", offsetof(kvmem_ipc_options, reserved)},
     };
     for (size_t i = 0; i < NUM(reserved); i++) {
         refuse_value(&reserved[i], 1);

@@ -3,6 +3,7 @@
 #include "subjects.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <unistd.h>
 
 world subjects_world;
@@ -99,6 +100,20 @@ static kvmem_status call_adopt(const void *options) {
     return status;
 }
 
+/* A handle of nowhere: good as an argument, and no more. */
+static void fill_ipc(void *options) {
+    kvmem_ipc_options *ipc = options;
+    kvmem_ipc_options_init(ipc, sizeof(*ipc));
+    ipc->size = 4096;
+}
+
+static kvmem_status call_ipc(const void *options) {
+    kvmem_region *region = POISON;
+    const kvmem_status status = kvmem_region_open_ipc(options, &region, ERR);
+    kvmem_region_destroy(region);
+    return status;
+}
+
 static void fill_agent(void *options) {
     kvmem_agent_options_init(options, sizeof(kvmem_agent_options));
 }
@@ -107,6 +122,94 @@ static kvmem_status call_agent(const void *options) {
     kvmem_agent *agent = POISON;
     const kvmem_status status = kvmem_agent_create("optioned", options, &agent, ERR);
     kvmem_agent_destroy(agent);
+    return status;
+}
+
+/* A region that can be shared, and goes with its share. */
+static kvmem_share *share_of_region(const kvmem_share_options *options, kvmem_status *status) {
+    kvmem_system_options system;
+    kvmem_system_options_init(&system, sizeof(system));
+    system.flags = KVMEM_SYSTEM_SHAREABLE;
+    system.size = 4096;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_system(&system, &region, ERR));
+    kvmem_share *share = POISON;
+    *status = kvmem_share_create_region(region, options, &share, ERR);
+    kvmem_region_destroy(region);
+    return share;
+}
+
+static void fill_share(void *options) {
+    kvmem_share_options_init(options, sizeof(kvmem_share_options));
+}
+
+static kvmem_status call_share(const void *options) {
+    kvmem_status status;
+    kvmem_share_destroy(share_of_region(options, &status));
+    return status;
+}
+
+static void fill_open(void *options) {
+    kvmem_open_options_init(options, sizeof(kvmem_open_options));
+}
+
+static kvmem_status call_open(const void *options) {
+    kvmem_status status;
+    kvmem_share *share = share_of_region(NULL, &status);
+    kvmem_region *region = POISON;
+    status = kvmem_share_open_region(share, options, &region, ERR);
+    kvmem_region_destroy(region);
+    kvmem_share_destroy(share);
+    return status;
+}
+
+static void fill_broker(void *options) {
+    static char path[64];
+    snprintf(path, sizeof(path), "/tmp/kvmem-contract-%d", (int)getpid());
+    kvmem_broker_options *broker = options;
+    kvmem_broker_options_init(broker, sizeof(*broker));
+    broker->path = path;
+}
+
+static kvmem_status call_broker(const void *options) {
+    kvmem_broker *broker = POISON;
+    const kvmem_status status = kvmem_broker_create(options, &broker, ERR);
+    kvmem_broker_destroy(broker);
+    return status;
+}
+
+static void fill_publish(void *options) {
+    kvmem_publish_options_init(options, sizeof(kvmem_publish_options));
+}
+
+static kvmem_status call_publish(const void *options) {
+    kvmem_broker_options of_broker;
+    fill_broker(&of_broker);
+    kvmem_broker *broker = NULL;
+    EXPECT_OK(kvmem_broker_create(&of_broker, &broker, ERR));
+    kvmem_status status;
+    kvmem_share *share = share_of_region(NULL, &status);
+    kvmem_token token;
+    status = kvmem_broker_publish(broker, "kv", share, options, &token, ERR);
+    kvmem_share_destroy(share);
+    kvmem_broker_destroy(broker);
+    return status;
+}
+
+/* Good options of one that is not there. */
+static void fill_fetch(void *options) {
+    static const kvmem_token token = {{0}};
+    kvmem_fetch_options *fetch = options;
+    kvmem_fetch_options_init(fetch, sizeof(*fetch));
+    fetch->path = "/nowhere/at/all";
+    fetch->name = "kv";
+    fetch->token = &token;
+}
+
+static kvmem_status call_fetch(const void *options) {
+    kvmem_share *share = POISON;
+    const kvmem_status status = kvmem_share_fetch(options, &share, ERR);
+    kvmem_share_destroy(share);
     return status;
 }
 
@@ -167,19 +270,25 @@ static kvmem_status call_transfer(const void *options) {
 }
 
 const subject subjects[] = {
-    {"system", sizeof(kvmem_system_options), fill_system, call_system, 7, false},
-    {"disk", sizeof(kvmem_disk_options), fill_disk, call_disk, 7, false},
-    {"pinned", sizeof(kvmem_pinned_options), fill_pinned, call_pinned, 3, true},
-    {"device", sizeof(kvmem_device_options), fill_device, call_device, 0, true},
-    {"elastic", sizeof(kvmem_elastic_options), fill_elastic, call_elastic, 0, true},
-    {"vmm", sizeof(kvmem_vmm_options), fill_vmm, call_vmm, 7, true},
-    {"adopt", sizeof(kvmem_adopt_options), fill_adopt, call_adopt, 0, false},
-    {"agent", sizeof(kvmem_agent_options), fill_agent, call_agent, 7, false},
-    {"config", sizeof(kvmem_layout_config), fill_config, call_config, UINT64_MAX, false},
+    {"system", sizeof(kvmem_system_options), fill_system, call_system, 15, KVMEM_STATUS_OK, false},
+    {"disk", sizeof(kvmem_disk_options), fill_disk, call_disk, 7, KVMEM_STATUS_OK, false},
+    {"pinned", sizeof(kvmem_pinned_options), fill_pinned, call_pinned, 7, KVMEM_STATUS_OK, true},
+    {"device", sizeof(kvmem_device_options), fill_device, call_device, 0, KVMEM_STATUS_OK, true},
+    {"elastic", sizeof(kvmem_elastic_options), fill_elastic, call_elastic, 0, KVMEM_STATUS_OK, true},
+    {"vmm", sizeof(kvmem_vmm_options), fill_vmm, call_vmm, 7, KVMEM_STATUS_OK, true},
+    {"adopt", sizeof(kvmem_adopt_options), fill_adopt, call_adopt, 0, KVMEM_STATUS_OK, false},
+    {"ipc", sizeof(kvmem_ipc_options), fill_ipc, call_ipc, 0, KVMEM_STATUS_INVALID_ARGUMENT, true},
+    {"share", sizeof(kvmem_share_options), fill_share, call_share, 1, KVMEM_STATUS_OK, false},
+    {"open", sizeof(kvmem_open_options), fill_open, call_open, 31, KVMEM_STATUS_OK, false},
+    {"broker", sizeof(kvmem_broker_options), fill_broker, call_broker, 0, KVMEM_STATUS_OK, false},
+    {"publish", sizeof(kvmem_publish_options), fill_publish, call_publish, 1, KVMEM_STATUS_OK, false},
+    {"fetch", sizeof(kvmem_fetch_options), fill_fetch, call_fetch, 3, KVMEM_STATUS_NOT_FOUND, false},
+    {"agent", sizeof(kvmem_agent_options), fill_agent, call_agent, 7, KVMEM_STATUS_OK, false},
+    {"config", sizeof(kvmem_layout_config), fill_config, call_config, UINT64_MAX, KVMEM_STATUS_OK, false},
     {"nested config", sizeof(kvmem_layout_config), fill_config, call_nested_config, UINT64_MAX,
-     false},
-    {"layout", sizeof(kvmem_layout_options), fill_layout, call_layout, 0, false},
-    {"transfer", sizeof(kvmem_transfer_options), fill_transfer, call_transfer, 0, false},
+     KVMEM_STATUS_OK, false},
+    {"layout", sizeof(kvmem_layout_options), fill_layout, call_layout, 0, KVMEM_STATUS_OK, false},
+    {"transfer", sizeof(kvmem_transfer_options), fill_transfer, call_transfer, 3, KVMEM_STATUS_OK, false},
 };
 
 const size_t num_subjects = NUM(subjects);
@@ -195,7 +304,7 @@ const subject *subject_named(const char *name) {
 
 kvmem_status subject_good_answer(const subject *subject) {
     const bool has_gpu = access("/dev/nvidiactl", F_OK) == 0;
-    return subject->needs_gpu && !has_gpu ? KVMEM_STATUS_UNAVAILABLE_CUDA : KVMEM_STATUS_OK;
+    return subject->needs_gpu && !has_gpu ? KVMEM_STATUS_UNAVAILABLE_CUDA : subject->good_answer;
 }
 
 unsigned char *subject_good_options(const subject *subject, size_t tail) {

@@ -13,6 +13,7 @@ typedef struct subject {
     void (*fill)(void *options);
     kvmem_status (*call)(const void *options); /* cleans up after itself; its error is the last one */
     uint64_t known_flags;                      /* UINT64_MAX: it has no flags */
+    kvmem_status good_answer;                  /* to good options, where there is a GPU if it needs one */
     bool needs_gpu;
 } subject;
 

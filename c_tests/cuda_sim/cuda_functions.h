@@ -32,6 +32,7 @@
     FUNCTION(cuCtxGetCurrent, DRIVER, ACTS)                                                          \
     FUNCTION(cuCtxSetCurrent, DRIVER, ACTS)                                                          \
     FUNCTION(cuCtxGetDevice, DRIVER, ACTS)                                                           \
+    FUNCTION(cuCtxEnablePeerAccess, CONTEXT, ACTS)                                                   \
     FUNCTION(cuCtxSynchronize, CONTEXT, ACTS)                                                        \
     FUNCTION(cuMemAlloc_v2, CONTEXT, ACTS)                                                           \
     FUNCTION(cuMemFree_v2, LIVE, RELEASES)                                                           \
@@ -69,6 +70,7 @@
     FUNCTION(cuMemcpyDtoHAsync_v2, LIVE, SUBMITS)                                                    \
     FUNCTION(cuMemcpyDtoDAsync_v2, LIVE, SUBMITS)                                                    \
     FUNCTION(cuMemcpyBatchAsync, LIVE, SUBMITS)                                                      \
+    FUNCTION(cuMemcpy2DAsync_v2, LIVE, SUBMITS)                                                      \
     FUNCTION(cuMemsetD8_v2, CONTEXT, ACTS)                                                           \
     FUNCTION(cuMemsetD8Async, LIVE, SUBMITS)                                                         \
     FUNCTION(cuStreamCreate, CONTEXT, ACTS)                                                          \
@@ -77,6 +79,18 @@
     FUNCTION(cuStreamSynchronize, LIVE, ACTS)                                                        \
     FUNCTION(cuStreamQuery, LIVE, ACTS)                                                              \
     FUNCTION(cuStreamWaitEvent, LIVE, ACTS)                                                          \
+    FUNCTION(cuStreamGetCtx, LIVE, ACTS)                                                             \
+    FUNCTION(cuStreamIsCapturing, LIVE, ACTS)                                                        \
+    FUNCTION(cuStreamBeginCapture_v2, LIVE, ACTS)                                                    \
+    FUNCTION(cuStreamEndCapture, LIVE, ACTS)                                                         \
+    FUNCTION(cuGraphInstantiateWithFlags, DRIVER, ACTS)                                              \
+    FUNCTION(cuGraphLaunch, LIVE, ACTS)                                                              \
+    FUNCTION(cuGraphExecDestroy, DRIVER, RELEASES)                                                   \
+    FUNCTION(cuGraphDestroy, DRIVER, RELEASES)                                                       \
+    FUNCTION(cuModuleLoadData, CONTEXT, ACTS)                                                        \
+    FUNCTION(cuModuleUnload, CONTEXT, RELEASES)                                                      \
+    FUNCTION(cuModuleGetFunction, CONTEXT, ACTS)                                                     \
+    FUNCTION(cuLaunchKernel, CONTEXT, SUBMITS)                                                       \
     FUNCTION(cuEventCreate, CONTEXT, ACTS)                                                           \
     FUNCTION(cuEventRecord, LIVE, ACTS)                                                              \
     FUNCTION(cuEventQuery, LIVE, ACTS)                                                               \

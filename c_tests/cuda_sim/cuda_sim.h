@@ -61,6 +61,8 @@ typedef struct sim_counts {
     uint64_t ipc_openings;
     uint64_t streams;
     uint64_t events;
+    uint64_t modules;
+    uint64_t graphs;            /* and executable ones */
     uint64_t open_fds;          /* open files on device memory that the program exported or received */
     uint64_t lost_with_context; /* objects that were alive when their context was destroyed; never falls */
 } sim_counts;

@@ -2,7 +2,9 @@
 // Counts what is alive, for tests that look for leaks.
 #include "contexts.h"
 #include "cuda_sim.h"
+#include "graphs.h"
 #include "memory.h"
+#include "modules.h"
 #include "queue.h"
 
 #include <dirent.h>
@@ -56,6 +58,14 @@ static void count_streams(sim_counts *counts) {
     }
     EACH(event, known, sim.events) {
         counts->events += !known->destroyed;
+    }
+    EACH(module, known, sim.modules) {
+        (void)known;
+        counts->modules++;
+    }
+    EACH(graph, known, sim.graphs) {
+        (void)known;
+        counts->graphs++;
     }
 }
 

@@ -3,6 +3,8 @@
 #include "queue.h"
 
 #include "cuda_sim.h"
+#include "graphs.h"
+#include "kernels.h"
 #include "reach.h"
 #include "spans.h"
 
@@ -23,6 +25,12 @@ typedef struct waiting {
     bool knew_destination, knew_source;
 } waiting;
 
+static void fail(stream *failed, CUresult error) {
+    if (error != CUDA_SUCCESS) {
+        failed->error = error;
+    }
+}
+
 static void do_work(const work *work) {
     switch (work->kind) {
     case WORK_COPY:
@@ -33,6 +41,9 @@ static void do_work(const work *work) {
         break;
     case WORK_RECORD:
         work->event->error = work->stream->error;
+        break;
+    case WORK_LAUNCH:
+        fail(work->stream, kernel_run(work->blocks, work->stream->context));
         break;
     case WORK_FAIL:
         work->stream->error = work->error;
@@ -68,14 +79,22 @@ static void do_waiting(waiting *done) {
     if (work->event != NULL) {
         work->event->pending--;
     }
+    work_free(work);
     free(done);
 }
 
+void work_free(const work *done) {
+    free((void *)(uintptr_t)done->blocks);
+}
+
 void queue_submit(const work *work) {
-    if (is_holding) {
+    if (work->stream->captured != NULL) {
+        graph_add(work->stream->captured, work);
+    } else if (is_holding) {
         put_off(work);
     } else {
         do_work(work);
+        work_free(work);
     }
 }
 

@@ -6,7 +6,7 @@
 #include "call.h"
 #include "state.h"
 
-typedef enum work_kind { WORK_COPY, WORK_FILL, WORK_RECORD, WORK_FAIL } work_kind;
+typedef enum work_kind { WORK_COPY, WORK_FILL, WORK_RECORD, WORK_LAUNCH, WORK_FAIL } work_kind;
 
 typedef struct work {
     node node;
@@ -16,11 +16,14 @@ typedef struct work {
     size_t size;
     unsigned char value; /* of WORK_FILL */
     event *event;        /* of WORK_RECORD */
+    const struct kvmem_copy *blocks; /* of WORK_LAUNCH: a copy of the kernel's parameter */
     CUresult error;      /* of WORK_FAIL: the work was to fail */
 } work;
 
-/* Does the work, or puts a copy of it behind all that waits. */
+/* Does the work, or puts a copy of it behind all that waits; on a captured stream it goes into the graph. */
 void queue_submit(const work *work);
+/* Frees what it owns. */
+void work_free(const work *done);
 /* Does what waits, and holds nothing back any more. */
 void queue_go(void);
 

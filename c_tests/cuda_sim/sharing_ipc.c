@@ -99,6 +99,9 @@ static CUresult open_memory(const ipc_name *name, span **opened) {
     if (owner == NO_ORDINAL) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
+    if (!device_reaches(context_current()->device, owner)) {
+        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    }
     const int fd = open_file(name);
     if (fd < 0) {
         return CUDA_ERROR_NOT_PERMITTED;

@@ -27,6 +27,7 @@ typedef struct node {
 typedef struct CUctx_st context;
 typedef struct CUstream_st stream;
 typedef struct CUevent_st event;
+typedef struct CUgraph_st graph;
 
 struct CUstream_st {
     node node;
@@ -34,6 +35,7 @@ struct CUstream_st {
     uint64_t pending; /* work that is held back */
     CUresult error;   /* of work that failed, until a call reports it */
     bool destroyed;   /* and freed when nothing is pending */
+    graph *captured;  /* what work goes into instead of being done */
 };
 
 struct CUevent_st {
@@ -50,6 +52,7 @@ struct CUctx_st {
     CUdevice device;
     bool is_primary;
     bool is_alive;
+    uint32_t peers; /* devices whose plain memory its kernels reach, a bit for each */
     stream legacy;
     stream per_thread;
 };
@@ -114,7 +117,7 @@ typedef struct state {
     uint64_t last_number; /* of handles and buffers */
     uint64_t lost_with_context;
     bool no_peer_access;
-    node *contexts, *streams, *events, *memories, *spans, *reservations;
+    node *contexts, *streams, *events, *memories, *spans, *reservations, *modules, *graphs;
 } state;
 
 extern state sim;

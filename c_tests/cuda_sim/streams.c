@@ -118,12 +118,26 @@ CUresult cuStreamSynchronize(CUstream handle) {
     return stream_take_error(waited);
 }
 
+CUresult cuStreamGetCtx(CUstream handle, CUcontext *owner) {
+    DRIVER_CALL(cuStreamGetCtx);
+    stream *asked = NULL;
+    const CUresult result = stream_find(handle, &asked);
+    if (result != CUDA_SUCCESS || owner == NULL) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    *owner = asked->context;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuStreamQuery(CUstream handle) {
     DRIVER_CALL(cuStreamQuery);
     stream *asked = NULL;
     const CUresult result = stream_find(handle, &asked);
     if (result != CUDA_SUCCESS) {
         return result;
+    }
+    if (asked->captured != NULL) {
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     return asked->pending > 0 ? CUDA_ERROR_NOT_READY : stream_take_error(asked);
 }

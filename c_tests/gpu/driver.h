@@ -29,6 +29,7 @@
     FUNCTION(cuCtxSetCurrent)                                                                        \
     FUNCTION(cuCtxPushCurrent_v2)                                                                    \
     FUNCTION(cuCtxPopCurrent_v2)                                                                     \
+    FUNCTION(cuCtxSynchronize)                                                                       \
     FUNCTION(cuMemAlloc_v2)                                                                          \
     FUNCTION(cuMemFree_v2)                                                                           \
     FUNCTION(cuMemGetInfo_v2)                                                                        \
@@ -48,6 +49,14 @@
     FUNCTION(cuMemcpyHtoD_v2)                                                                        \
     FUNCTION(cuMemcpyDtoH_v2)                                                                        \
     FUNCTION(cuMemcpyHtoDAsync_v2)                                                                   \
+    FUNCTION(cuMemcpyDtoHAsync_v2)                                                                   \
+    FUNCTION(cuMemcpyAsync)                                                                          \
+    FUNCTION(cuStreamBeginCapture_v2)                                                                \
+    FUNCTION(cuStreamEndCapture)                                                                     \
+    FUNCTION(cuGraphInstantiateWithFlags)                                                            \
+    FUNCTION(cuGraphLaunch)                                                                          \
+    FUNCTION(cuGraphExecDestroy)                                                                     \
+    FUNCTION(cuGraphDestroy)                                                                         \
     FUNCTION(cuStreamCreate)                                                                         \
     FUNCTION(cuStreamSynchronize)                                                                    \
     FUNCTION(cuStreamDestroy_v2)

@@ -11,6 +11,10 @@ bool place_is_device(place place) {
     return place >= PLACE_DEVICE;
 }
 
+bool path_is_cuda(uint32_t path) {
+    return path == KVMEM_PATH_CUDA_COPY || (path >= KVMEM_PATH_CUDA_BATCH && path <= KVMEM_PATH_CUDA_STAGED);
+}
+
 bool place_is_elastic(place place) {
     return place >= PLACE_ELASTIC;
 }

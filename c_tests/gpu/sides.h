@@ -25,6 +25,8 @@ typedef enum place {
 
 bool place_is_device(place place);
 bool place_is_elastic(place place);
+/* A path of the CUDA engine's. */
+bool path_is_cuda(uint32_t path);
 
 /* One layout: its memory lies as the model's does, guard bands and all. Elastic memory only does so block by
  * block, and has the padding behind each as its guard bands. */

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The driver's own steps: addresses and memory apart, put together, allowed to GPUs, and taken down in any
 // order.
-#include "stance.h"
-
+#include "filled.h"
 #include "patience.h"
+#include "stance.h"
 
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -84,21 +83,6 @@ static uint64_t start_of(const kvmem_vmm_mapping *mapping) {
     return address;
 }
 
-static void expect_bytes(uint64_t address, int value, uint64_t size) {
-    unsigned char *bytes = test_allocate(size);
-    memset(bytes, ~value, size);
-    read_device(0, bytes, address, size);
-    CHECK_FILLED(bytes, value, size);
-    free(bytes);
-}
-
-static void write_bytes(uint64_t address, int value, uint64_t size) {
-    unsigned char *bytes = test_allocate(size);
-    memset(bytes, value, size);
-    write_device(0, address, bytes, size);
-    free(bytes);
-}
-
 static void memory_holds_bytes_where_it_is_mapped(void) {
     const uint64_t unit = granule();
     kvmem_vmm_range *range = reserve(4);
@@ -114,8 +98,8 @@ static void memory_holds_bytes_where_it_is_mapped(void) {
     CHECK_EQ(address, start + unit);
     CHECK_EQ(size, 2 * unit);
     allow(mapping);
-    write_bytes(address, 0x5A, 2 * unit);
-    expect_bytes(address, 0x5A, 2 * unit);
+    fill_device(0, address, 2 * unit, 0x5A);
+    check_device(0, address, 2 * unit, 0x5A);
     take_down(range, memory, mapping);
 }
 
@@ -124,11 +108,11 @@ static void memory_outlives_its_mapping(void) {
     kvmem_vmm_memory *memory = create_granules(1);
     kvmem_vmm_mapping *mapping = map(range, 0, memory);
     allow(mapping);
-    write_bytes(start_of(mapping), 0x33, 4096);
+    fill_device(0, start_of(mapping), 4096, 0x33);
     CALL(kvmem_vmm_mapping_destroy(mapping));
     mapping = map(range, granule(), memory);
     allow(mapping);
-    expect_bytes(start_of(mapping), 0x33, 4096);
+    check_device(0, start_of(mapping), 4096, 0x33);
     take_down(range, memory, mapping);
 }
 
@@ -143,8 +127,8 @@ static void memory_of_a_numa_node_is_mapped_too(void) {
     kvmem_vmm_memory *memory = create(&options);
     kvmem_vmm_mapping *mapping = map(range, 0, memory);
     allow(mapping);
-    write_bytes(start_of(mapping), 0x66, 4096);
-    expect_bytes(start_of(mapping), 0x66, 4096);
+    fill_device(0, start_of(mapping), 4096, 0x66);
+    check_device(0, start_of(mapping), 4096, 0x66);
     take_down(range, memory, mapping);
 }
 
@@ -188,8 +172,8 @@ static void any_order_of_destruction_is_safe(void) {
             } else if (*next == 'm') {
                 CALL(kvmem_vmm_memory_destroy(memory));
             } else {
-                write_bytes(address, 0x11, 4096);
-                expect_bytes(address, 0x11, 4096);
+                fill_device(0, address, 4096, 0x11);
+                check_device(0, address, 4096, 0x11);
                 CALL(kvmem_vmm_mapping_destroy(mapping));
             }
         }

@@ -7,8 +7,13 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdeviceptr, CUmemcpyAttributes, CUstream, CUuuid};
+use cudarc::driver::sys::{
+    self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmemcpyAttributes, CUmodule, CUstream,
+    CUuuid,
+};
 
+use super::copy::RawRows;
+use super::ipc::RawIpcHandle;
 use super::vmm::{RawAccess, RawLocation, RawProperties};
 use crate::error::{Result, ensure};
 
@@ -78,6 +83,8 @@ functions! {
     fn ctx_push_current = "cuCtxPushCurrent_v2"(CUcontext);
     fn ctx_pop_current = "cuCtxPopCurrent_v2"(*mut CUcontext);
 
+    fn ctx_enable_peer_access = "cuCtxEnablePeerAccess"(CUcontext, c_uint);
+
     fn mem_alloc = "cuMemAlloc_v2"(*mut CUdeviceptr, usize);
     fn mem_free = "cuMemFree_v2"(CUdeviceptr);
     fn mem_get_info = "cuMemGetInfo_v2"(*mut usize, *mut usize);
@@ -96,11 +103,35 @@ functions! {
     fn mem_set_access = "cuMemSetAccess"(CUdeviceptr, usize, *const RawAccess, usize);
     fn mem_get_access = "cuMemGetAccess"(*mut u64, *const RawLocation, CUdeviceptr);
     fn mem_export = "cuMemExportToShareableHandle"(*mut c_void, u64, c_uint, u64);
+    fn mem_import = "cuMemImportFromShareableHandle"(*mut u64, *mut c_void, c_uint);
+    fn mem_get_properties = "cuMemGetAllocationPropertiesFromHandle"(*mut RawProperties, u64);
+    fn mem_retain = "cuMemRetainAllocationHandle"(*mut u64, *mut c_void);
 
-    fn stream_create = "cuStreamCreate"(*mut CUstream, c_uint);
+    fn ipc_get_mem_handle = "cuIpcGetMemHandle"(*mut RawIpcHandle, CUdeviceptr);
+    fn ipc_open_mem_handle = "cuIpcOpenMemHandle_v2"(*mut CUdeviceptr, RawIpcHandle, c_uint);
+    fn ipc_close_mem_handle = "cuIpcCloseMemHandle"(CUdeviceptr);
+
+    fn module_load_data = "cuModuleLoadData"(*mut CUmodule, *const c_void);
+    fn module_unload = "cuModuleUnload"(CUmodule);
+    fn module_get_function = "cuModuleGetFunction"(*mut CUfunction, CUmodule, *const c_char);
+    fn launch_kernel = "cuLaunchKernel"(
+        CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint,
+        CUstream, *mut *mut c_void, *mut *mut c_void
+    );
+
+    fn event_create = "cuEventCreate"(*mut CUevent, c_uint);
+    fn event_record = "cuEventRecord"(CUevent, CUstream);
+    fn event_query = "cuEventQuery"(CUevent);
+    fn event_destroy = "cuEventDestroy_v2"(CUevent);
+
+    fn stream_create_with_priority = "cuStreamCreateWithPriority"(*mut CUstream, c_uint, c_int);
     fn stream_destroy = "cuStreamDestroy_v2"(CUstream);
     fn stream_query = "cuStreamQuery"(CUstream);
+    fn stream_wait_event = "cuStreamWaitEvent"(CUstream, CUevent, c_uint);
+    fn stream_get_ctx = "cuStreamGetCtx"(CUstream, *mut CUcontext);
+    fn stream_is_capturing = "cuStreamIsCapturing"(CUstream, *mut c_uint);
     fn memcpy_async = "cuMemcpyAsync"(CUdeviceptr, CUdeviceptr, usize, CUstream);
+    fn memcpy_2d_async = "cuMemcpy2DAsync_v2"(*const RawRows, CUstream);
 
     optional fn memcpy_batch_async = "cuMemcpyBatchAsync"(
         *mut CUdeviceptr, *mut CUdeviceptr, *mut usize, usize,

@@ -51,6 +51,25 @@ impl Context {
         self.device.driver()
     }
 
+    /// Whether it is this context of the driver's.
+    pub(super) fn is(&self, raw: CUcontext) -> bool {
+        self.raw == raw
+    }
+
+    /// Lets kernels here reach plain memory of another device, from now on. What others may have done before is fine.
+    pub fn enable_access_to(&self, peer: &Self) -> Result<()> {
+        const ALREADY_ENABLED: u32 = 704;
+        let driver = self.driver();
+        let _entered = self.enter()?;
+        // SAFETY: both contexts are retained.
+        let code = unsafe { (driver.api.ctx_enable_peer_access)(peer.raw, 0) };
+        if code == ALREADY_ENABLED {
+            return Ok(());
+        }
+        let (from, to) = (self.device.ordinal(), peer.device.ordinal());
+        driver.check(code, format_args!("let device {from} reach memory of device {to}"))
+    }
+
     /// Makes the context current on this thread until the guard is dropped; then what was current is again.
     pub fn enter(&self) -> Result<Entered<'_>> {
         let driver = self.driver();
@@ -79,6 +98,12 @@ impl Drop for Context {
 
 /// A context that is current on this thread.
 pub struct Entered<'a>(&'a Context);
+
+impl Entered<'_> {
+    pub(super) fn driver(&self) -> &'static Driver {
+        self.0.driver()
+    }
+}
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {

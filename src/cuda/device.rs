@@ -7,7 +7,7 @@ use cudarc::driver::sys::{CUdevice, CUuuid};
 
 use super::driver::{self, Driver};
 use super::vmm;
-use crate::error::{Result, ensure};
+use crate::error::{Result, ensure, fail};
 
 /// Attributes, by their numbers in the driver's ABI.
 const MULTIPROCESSOR_COUNT: c_int = 16;
@@ -69,6 +69,20 @@ pub struct Properties {
     pub batch_copies: bool,
 }
 
+/// A device's UUID as tools and CUDA_VISIBLE_DEVICES write it.
+pub struct UuidText<'a>(pub &'a [u8; 16]);
+
+impl std::fmt::Display for UuidText<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("GPU")?;
+        for (index, byte) in self.0.iter().enumerate() {
+            let dash = if matches!(index, 0 | 4 | 6 | 8 | 10) { "-" } else { "" };
+            write!(f, "{dash}{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
 impl Device {
     /// The device of an ordinal, as CUDA_VISIBLE_DEVICES orders them.
     pub fn get(ordinal: i32) -> Result<Self> {
@@ -84,6 +98,23 @@ impl Device {
         let code = unsafe { (driver.api.device_get)(&mut raw, ordinal) };
         driver.check(code, format_args!("get device {ordinal}"))?;
         Ok(Self { driver, ordinal, raw })
+    }
+
+    /// The device of a UUID, whatever its ordinal is here.
+    pub fn by_uuid(uuid: &[u8; 16]) -> Result<Self> {
+        let count = driver::get()?.device_count();
+        for ordinal in 0..count {
+            let device = Self::get(ordinal)?;
+            if device.uuid()? == *uuid {
+                return Ok(device);
+            }
+        }
+        fail!(
+            NotFound,
+            "{} is none of the {count} GPUs this process may use: it is on another machine, or \
+             CUDA_VISIBLE_DEVICES or the container hides it",
+            UuidText(uuid)
+        )
     }
 
     /// Its ordinal.
@@ -142,6 +173,11 @@ impl Device {
         self.has(GPU_DIRECT_RDMA_WITH_VMM)
     }
 
+    /// Multiprocessors it has.
+    pub fn multiprocessors(&self) -> u32 {
+        self.count(MULTIPROCESSOR_COUNT).max(1)
+    }
+
     /// Whether this device can map memory of another.
     pub fn can_access(&self, other: &Self) -> Result<bool> {
         if self.raw == other.raw {
@@ -172,7 +208,8 @@ impl Device {
         Ok(String::from_utf8_lossy(&text[..length]).into_owned())
     }
 
-    fn uuid(&self) -> Result<[u8; 16]> {
+    /// Its UUID, the same in every process.
+    pub fn uuid(&self) -> Result<[u8; 16]> {
         let mut uuid = CUuuid { bytes: [0; 16] };
         // SAFETY: a valid device; the output lives through the call.
         let code = unsafe { (self.driver.api.device_get_uuid)(&mut uuid, self.raw) };
@@ -202,5 +239,16 @@ impl Device {
         // SAFETY: a valid device; the output lives through the call.
         let code = unsafe { (self.driver.api.device_get_attribute)(&mut value, attribute, self.raw) };
         (code == 0).then_some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_is_written_as_tools_write_it() {
+        let uuid = std::array::from_fn(|index| index as u8 * 17);
+        assert_eq!(UuidText(&uuid).to_string(), "GPU-00112233-4455-6677-8899-aabbccddeeff");
     }
 }

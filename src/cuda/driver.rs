@@ -9,9 +9,16 @@ use super::api::{Api, Code};
 use crate::error::{Cause, Error, Result, Status, ensure};
 use crate::process;
 
-/// CU_ERROR codes that are told apart.
+/// CUDA_ERROR codes that are told apart.
 const OUT_OF_MEMORY: Code = 2;
 const NO_DEVICE: Code = 100;
+pub(super) const INVALID_VALUE: Code = 1;
+pub(super) const INVALID_DEVICE: Code = 101;
+pub(super) const INVALID_CONTEXT: Code = 201;
+pub(super) const INVALID_HANDLE: Code = 400;
+pub(super) const NOT_FOUND: Code = 500;
+pub(super) const NOT_PERMITTED: Code = 800;
+pub(super) const NOT_SUPPORTED: Code = 801;
 
 /// The driver, initialised.
 pub struct Driver {
@@ -32,6 +39,11 @@ pub fn get() -> Result<&'static Driver> {
         "CUDA was initialised before this process was forked, and does not work in a forked child; use exec"
     );
     Ok(driver)
+}
+
+/// Whether an error is one of these answers of the driver's.
+pub(super) fn answered(error: &Error, codes: &[Code]) -> bool {
+    matches!(error.cause(), Some(Cause::Cuda(code, _)) if codes.contains(&(*code as Code)))
 }
 
 impl Driver {

@@ -5,16 +5,18 @@ use std::ffi::{c_int, c_void};
 
 use super::context::Context;
 use super::device::Device;
-use super::driver;
-use crate::error::{Cause, Error, Result, Status, ensure};
+use super::driver::{self, INVALID_VALUE, NOT_FOUND, answered};
+use super::vmm::RawLocation;
+use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 
 /// Pointer attributes, by their numbers in the driver's ABI.
 const MEMORY_TYPE: c_int = 2;
+const DEVICE_POINTER: c_int = 3;
+const BUFFER_ID: c_int = 7;
 const DEVICE_ORDINAL: c_int = 9;
-/// Results that are told apart.
-const INVALID_VALUE: i32 = 1;
-const NOT_FOUND: i32 = 500;
+const RANGE_START: c_int = 11;
+const RANGE_SIZE: c_int = 12;
 /// A memory type.
 const MEMORY_TYPE_DEVICE: u32 = 2;
 
@@ -79,11 +81,12 @@ fn allocate(context: &Context, size: u64) -> Result<u64> {
 
 /// Says in an error about memory that ran out how much was asked for and how much is free.
 pub(super) fn with_room(error: Error, context: &Context, size: u64) -> Error {
-    match (error.status(), room(context)) {
-        (Status::OutOfMemory, Ok((free, total))) => {
-            error.context(format!("{size} bytes asked, {free} of {total} free"))
-        }
-        _ => error,
+    if error.status() != Status::OutOfMemory {
+        return error;
+    }
+    match room(context) {
+        Ok((free, total)) => error.context(format!("{size} bytes asked, {free} of {total} free")),
+        Err(_) => error,
     }
 }
 
@@ -100,33 +103,19 @@ fn room(context: &Context) -> Result<(usize, usize)> {
 /// Checks with the driver that `size` bytes at `address` are memory of one device, and answers which, and of how many
 /// allocations or mappings side by side they are a part.
 pub fn identify(address: u64, size: u64) -> Result<(Device, usize)> {
-    let driver = driver::get()?;
-    // Any other answer is a failure of the driver's, not a mistake of the caller's.
-    let unknown = |error: &Error| matches!(error.cause(), Some(Cause::Cuda(INVALID_VALUE | NOT_FOUND, _)));
-    let not_device = |error: Error| {
-        if !unknown(&error) {
-            return error;
-        }
-        error
-            .context(format!("{address:#x} is no device memory of this process"))
-            .with_status(Status::InvalidArgument)
-    };
-    let kind: u32 = attribute(MEMORY_TYPE, address).map_err(not_device)?;
-    ensure!(kind == MEMORY_TYPE_DEVICE, InvalidArgument, "{address:#x} is host memory, not device memory");
-    let device = Device::get(attribute::<c_int>(DEVICE_ORDINAL, address)?)?;
+    let device = owner_of(address)?;
     let end = address.checked_add(size);
     ensure!(
         end.is_some(),
         InvalidArgument,
         "{size} bytes at {address:#x} reach past the end of the address space"
     );
-    let context = Context::retain(device)?;
-    let _entered = context.enter()?;
     // VMM memory may be many mappings side by side: follow them to the end.
+    let context = Context::retain(device)?;
     let (mut next, mut pieces) = (address, 0);
     while next < address + size {
         let ends_here = |error: Error| {
-            if !unknown(&error) {
+            if !is_unknown(&error) {
                 return error;
             }
             let message = format!(
@@ -135,27 +124,114 @@ pub fn identify(address: u64, size: u64) -> Result<(Device, usize)> {
             );
             error.context(message).with_status(Status::OutOfRange)
         };
-        let owner: c_int = attribute(DEVICE_ORDINAL, next).map_err(ends_here)?;
+        let owner = ordinal_of(next).map_err(ends_here)?;
         ensure!(
             owner == device.ordinal(),
             InvalidArgument,
             "{size} bytes at {address:#x} lie on device {} and on device {owner}",
             device.ordinal()
         );
-        let (mut base, mut length) = (0, 0);
-        // SAFETY: the outputs live through the call.
-        let code = unsafe { (driver.api.mem_get_address_range)(&mut base, &mut length, next) };
-        driver.check(code, format_args!("find the allocation at {next:#x}")).map_err(ends_here)?;
-        next = base + length as u64;
+        let (base, length) = range_in(&context, next).map_err(ends_here)?;
+        next = base + length;
         pieces += 1;
     }
     Ok((device, pieces))
 }
 
+/// Whether `size` bytes at `address` are host memory that devices reach at the same addresses: page-locked from end to
+/// end. Memory that the driver does not know is not.
+pub fn is_mapped_host(context: &Context, address: u64, size: u64) -> Result<bool> {
+    let _entered = context.enter()?;
+    let mut next = address;
+    while next < address.saturating_add(size) {
+        let Some((kind, device_address)) = known(next)? else { return Ok(false) };
+        if kind == MEMORY_TYPE_DEVICE || device_address != next {
+            return Ok(false);
+        }
+        let start: u64 = attribute(RANGE_START, next)?;
+        let length: u64 = attribute(RANGE_SIZE, next)?;
+        next = start.saturating_add(length).max(next + 1);
+    }
+    Ok(true)
+}
+
+/// Whether a device may read VMM memory at an address, or write it.
+pub fn is_accessible(device: Device, address: u64, write: bool) -> Result<bool> {
+    const READ: u64 = 1;
+    const READ_AND_WRITE: u64 = 3;
+    let driver = device.driver();
+    let location = RawLocation::of_device(&device);
+    let mut flags = 0;
+    // SAFETY: the location and the output live through the call.
+    let code = unsafe { (driver.api.mem_get_access)(&mut flags, &location, address) };
+    driver.check(code, format_args!("ask whether device {} reaches {address:#x}", device.ordinal()))?;
+    let needed = if write { READ_AND_WRITE } else { READ };
+    Ok(flags & needed == needed)
+}
+
+/// The type of memory, and where devices reach it; `None` where the driver does not know it, or devices don't.
+fn known(address: u64) -> Result<Option<(u32, u64)>> {
+    let asked = attribute::<u32>(MEMORY_TYPE, address)
+        .and_then(|kind| Ok((kind, attribute::<u64>(DEVICE_POINTER, address)?)));
+    match asked {
+        Ok(known) => Ok(Some(known)),
+        Err(error) if answered(&error, &[INVALID_VALUE]) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The device whose memory lies at an address; refused where that is none's.
+pub fn owner_of(address: u64) -> Result<Device> {
+    let not_device = |error: Error| {
+        if !is_unknown(&error) {
+            return error;
+        }
+        error
+            .context(format!("{address:#x} is no device memory of this process"))
+            .with_status(Status::InvalidArgument)
+    };
+    let kind: u32 = attribute(MEMORY_TYPE, address).map_err(not_device)?;
+    ensure!(kind == MEMORY_TYPE_DEVICE, InvalidArgument, "{address:#x} is host memory, not device memory");
+    Device::get(ordinal_of(address)?)
+}
+
+/// The ordinal of the device that the driver says an address belongs to.
+pub(super) fn ordinal_of(address: u64) -> Result<c_int> {
+    attribute(DEVICE_ORDINAL, address)
+}
+
+/// Base and size of the allocation or mapping around an address of a device's.
+pub(super) fn range_of(device: &Device, address: u64) -> Result<(u64, u64)> {
+    range_in(&Context::retain(*device)?, address)
+}
+
+/// The same, in a context that is retained already.
+pub(super) fn range_in(context: &Context, address: u64) -> Result<(u64, u64)> {
+    let driver = context.driver();
+    let _entered = context.enter()?;
+    let (mut base, mut length) = (0, 0);
+    // SAFETY: the outputs live through the call.
+    let code = unsafe { (driver.api.mem_get_address_range)(&mut base, &mut length, address) };
+    driver.check(code, format_args!("find the allocation at {address:#x}"))?;
+    Ok((base, length as u64))
+}
+
+/// The driver's number for an allocation: no other of this process has had it or will have it.
+pub fn buffer_id(address: u64) -> Result<u64> {
+    attribute(BUFFER_ID, address)
+}
+
+/// Whether an error says that the driver does not know the address. Any other is a failure of the driver's, not a
+/// mistake of the caller's.
+fn is_unknown(error: &Error) -> bool {
+    answered(error, &[INVALID_VALUE, NOT_FOUND])
+}
+
 fn attribute<T: Default>(attribute: c_int, address: u64) -> Result<T> {
     let driver = driver::get()?;
     let mut value = T::default();
-    // SAFETY: the two attributes asked for are 32-bit integers, as T is; the output lives through the call.
+    // SAFETY: the attributes asked for are as wide as the T they are asked as: 32 bits, ids and addresses 64. The output
+    // lives through the call.
     let code =
         unsafe { (driver.api.pointer_get_attribute)((&raw mut value).cast::<c_void>(), attribute, address) };
     driver.check(code, format_args!("ask what {address:#x} is"))?;

@@ -3,14 +3,20 @@
 
 mod api;
 pub mod context;
+pub mod copy;
 pub mod device;
 pub mod driver;
+pub mod event;
 pub mod host;
+pub mod ipc;
+pub mod kernel;
 pub mod memory;
-mod stream;
+pub mod module;
+pub mod stream;
 pub mod vmm;
 
 pub use context::Context;
 pub use device::Device;
 pub use driver::Driver;
+pub use event::Event;
 pub use stream::Stream;

@@ -1,19 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Streams of the library's own.
+//! Streams: the library's own, and those of callers.
 
-use cudarc::driver::sys::CUstream;
+use std::ffi::c_void;
+use std::sync::Arc;
 
-use super::context::Context;
-use crate::error::Result;
+use cudarc::driver::sys::{CUcontext, CUstream};
+
+use super::context::{Context, Entered};
+use super::driver::Driver;
+use super::event::Event;
+use crate::error::{Result, ensure, fail};
 use crate::log::log;
 
+/// CUDA_ERROR_NOT_READY.
+pub(super) const NOT_READY: u32 = 600;
 /// CU_STREAM_NON_BLOCKING: it does not wait for the legacy default stream.
 const NON_BLOCKING: u32 = 1;
+/// Beyond what any device has: the driver takes the highest.
+const HIGHEST_PRIORITY: i32 = i32::MIN;
 
-/// A stream.
+/// A stream of the library's own. What runs on it gets onto a busy device before what else waits there.
 pub struct Stream {
     raw: CUstream,
-    context: Context,
+    context: Arc<Context>,
 }
 
 // SAFETY: a stream may be used from any thread whose current context is its own.
@@ -23,37 +32,24 @@ unsafe impl Sync for Stream {}
 
 impl Stream {
     /// Makes a stream in a context.
-    pub fn new(context: Context) -> Result<Self> {
+    pub fn new(context: &Arc<Context>) -> Result<Self> {
         let driver = context.driver();
         let mut raw = std::ptr::null_mut();
-        {
-            let _entered = context.enter()?;
-            // SAFETY: a current context; the output lives through the call.
-            let code = unsafe { (driver.api.stream_create)(&mut raw, NON_BLOCKING) };
-            driver.check(code, "make a stream")?;
-        }
-        Ok(Self { raw, context })
+        let _entered = context.enter()?;
+        // SAFETY: a current context; the output lives through the call.
+        let code =
+            unsafe { (driver.api.stream_create_with_priority)(&mut raw, NON_BLOCKING, HIGHEST_PRIORITY) };
+        driver.check(code, "make a stream")?;
+        Ok(Self { raw, context: context.clone() })
     }
 
-    /// Starts copies of (source, destination, size) between any two of host and device memory.
-    ///
-    /// # Safety
-    /// All spans must be memory of this process, and stay so until [`Stream::is_done`] has answered `true` or an
-    /// error, also after a failure here: what was started goes on.
-    pub unsafe fn copy_all(&self, copies: impl Iterator<Item = (u64, u64, u64)>) -> Result<()> {
-        let driver = self.context.driver();
-        let _entered = self.context.enter()?;
-        for (source, destination, size) in copies {
-            // SAFETY: the caller's promise.
-            let code = unsafe { (driver.api.memcpy_async)(destination, source, size as usize, self.raw) };
-            driver.check(code, format_args!("copy {size} bytes from {source:#x} to {destination:#x}"))?;
-        }
-        Ok(())
+    /// The stream with its context current on this thread.
+    pub fn activate(&self) -> Result<Active<'_>> {
+        Ok(Active { raw: self.raw, entered: self.context.enter()? })
     }
 
     /// Whether everything started on it is over.
     pub fn is_done(&self) -> Result<bool> {
-        const NOT_READY: u32 = 600;
         let driver = self.context.driver();
         let _entered = self.context.enter_to_free()?;
         // SAFETY: a live stream.
@@ -73,5 +69,86 @@ impl Drop for Stream {
         if let Err(error) = destroyed {
             log!(Warn, "{error}");
         }
+    }
+}
+
+/// A stream of a caller's, who keeps it alive.
+#[derive(Clone, Copy)]
+pub struct CallerStream(CUstream);
+
+impl CallerStream {
+    /// The caller's handle; 0 is the legacy default stream.
+    pub fn new(handle: *mut c_void) -> Self {
+        Self(handle.cast())
+    }
+
+    /// Refuses a stream of another context than `context`.
+    pub fn ensure_of(&self, context: &Context) -> Result<()> {
+        let driver = context.driver();
+        let mut owner: CUcontext = std::ptr::null_mut();
+        // SAFETY: the caller's stream is alive, by contract; the output lives through the call. The special streams
+        // are those of the current context, so this is asked before another one is made current.
+        let code = unsafe { (driver.api.stream_get_ctx)(self.0, &mut owner) };
+        driver.check(code, "ask whose the stream is")?;
+        ensure!(
+            context.is(owner),
+            InvalidArgument,
+            "the stream is not of the primary context of device {}, on which the transfer runs",
+            context.device().ordinal()
+        );
+        Ok(())
+    }
+
+    /// Whether what is put on it goes into a graph instead of running.
+    pub fn is_capturing(&self, context: &Context) -> Result<bool> {
+        const ACTIVE: u32 = 1;
+        const INVALIDATED: u32 = 2;
+        let driver = context.driver();
+        let mut state = 0;
+        // SAFETY: as above.
+        let code = unsafe { (driver.api.stream_is_capturing)(self.0, &mut state) };
+        driver.check(code, "ask whether the stream is captured")?;
+        if state == INVALIDATED {
+            fail!(InvalidState, "the stream's capture was invalidated");
+        }
+        Ok(state == ACTIVE)
+    }
+
+    /// Whether it is the legacy default stream.
+    pub fn is_legacy(&self) -> bool {
+        matches!(self.0 as usize, 0 | 1)
+    }
+
+    /// The stream with its context current on this thread.
+    pub fn activate<'a>(&self, context: &'a Context) -> Result<Active<'a>> {
+        Ok(Active { raw: self.0, entered: context.enter()? })
+    }
+}
+
+/// A stream whose context is current on this thread.
+pub struct Active<'a> {
+    pub(super) raw: CUstream,
+    entered: Entered<'a>,
+}
+
+impl Active<'_> {
+    pub(super) fn driver(&self) -> &'static Driver {
+        self.entered.driver()
+    }
+
+    /// Lets an event happen when all that is on the stream now is over.
+    pub fn record(&self, event: &Event) -> Result<()> {
+        let driver = self.driver();
+        // SAFETY: a live stream and event of the current context.
+        let code = unsafe { (driver.api.event_record)(event.raw, self.raw) };
+        driver.check(code, "record an event")
+    }
+
+    /// Has what comes later on the stream wait for an event.
+    pub fn wait_for(&self, event: &Event) -> Result<()> {
+        let driver = self.driver();
+        // SAFETY: as above.
+        let code = unsafe { (driver.api.stream_wait_event)(self.raw, event.raw, 0) };
+        driver.check(code, "wait for an event")
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::c_char;
 
 use super::error::kvmem_error;
 use super::guard::call;
-use super::handle::out;
+use super::handle::{null, out};
 use super::status::kvmem_status;
 use crate::cuda::device::{Device, Properties};
 use crate::cuda::driver;
@@ -105,6 +105,29 @@ pub unsafe extern "C" fn kvmem_cuda_get_device_info(
         // SAFETY: NULL or writable, by contract.
         let info = unsafe { out(info, "info") }?;
         info.write(describe(&Device::get(device)?.properties()?));
+        Ok(())
+    };
+    // SAFETY: NULL or writable, by contract.
+    unsafe { call(error, body) }
+}
+
+/// Finds a GPU by its UUID: ordinals differ between processes, as CUDA_VISIBLE_DEVICES orders them in each.
+///
+/// @param uuid 16 bytes, as kvmem_cuda_get_device_info gives them
+/// @param device gets its ordinal here
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_NOT_FOUND for a GPU that this process may not
+///         use; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer; KVMEM_STATUS_CUDA
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_cuda_find_device(
+    uuid: *const u8,
+    device: *mut i32,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    let body = |_: &_| {
+        // SAFETY: NULL, or writable and 16 readable bytes, by contract.
+        let (device, uuid) = unsafe { (out(device, "device")?, uuid.cast::<[u8; 16]>().as_ref()) };
+        device.write(Device::by_uuid(uuid.ok_or_else(|| null("uuid"))?)?.ordinal());
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.

@@ -122,6 +122,8 @@ pub const KVMEM_LOCALITY_LOCAL: u32 = 1;
 pub const KVMEM_LOCALITY_REGISTERED: u32 = 2;
 /// It is a peer's, reached by transfers.
 pub const KVMEM_LOCALITY_REMOTE: u32 = 3;
+/// It is another process's, and mapped here: reached like memory of this process.
+pub const KVMEM_LOCALITY_MAPPED: u32 = 4;
 
 /// What a layout is.
 #[repr(C)]
@@ -324,6 +326,7 @@ fn describe(layout: &Layout) -> kvmem_layout_info {
             Locality::Local => KVMEM_LOCALITY_LOCAL,
             Locality::Registered => KVMEM_LOCALITY_REGISTERED,
             Locality::Remote => KVMEM_LOCALITY_REMOTE,
+            Locality::Mapped => KVMEM_LOCALITY_MAPPED,
         },
         memory_type: memory_type(layout.memory_type()),
         reserved: 0,

@@ -11,7 +11,7 @@ use super::handle::{Handle, Out, borrow, destroy, opaque, out};
 use super::status::kvmem_status;
 use super::text;
 use crate::error::{Error, Status};
-use crate::region::{Backing, DeviceMemory, Region, SystemMemory, Tier};
+use crate::region::{Access, Backing, DeviceMemory, Region, SystemMemory, Tier};
 
 /// A span of memory on one tier. Views, registrations, layouts and transfers hold the region they lie in, so handles
 /// may be destroyed in any order: the memory goes with the last holder.
@@ -39,6 +39,8 @@ pub const KVMEM_ORIGIN_ALLOCATED: u32 = 1;
 pub const KVMEM_ORIGIN_ADOPTED: u32 = 2;
 /// It is a part of another region.
 pub const KVMEM_ORIGIN_VIEW: u32 = 3;
+/// It is another process's.
+pub const KVMEM_ORIGIN_IMPORTED: u32 = 4;
 
 /// Makes a part of a region a region of its own. It keeps its parent.
 ///
@@ -74,6 +76,10 @@ pub const KVMEM_REGION_PREALLOCATED: u64 = 2;
 pub const KVMEM_REGION_TEMPORARY: u64 = 4;
 /// System and pinned: pages are smaller than asked for.
 pub const KVMEM_REGION_HUGE_PAGE_FALLBACK: u64 = 8;
+/// System and pinned: it lies in a memory file, so that it can be shared with other processes.
+pub const KVMEM_REGION_SHAREABLE: u64 = 16;
+/// Another process has shared it to be read only.
+pub const KVMEM_REGION_READ_ONLY: u64 = 32;
 
 /// What a region is.
 #[repr(C)]
@@ -204,6 +210,67 @@ pub unsafe extern "C" fn kvmem_region_sync(
     unsafe { call(error, |scope| borrow(scope, region)?.sync()) }
 }
 
+/// Who holds a region's memory.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_region_holders {
+    /// All in this process that keep it, this handle included: handles, views, layouts, registrations, shares,
+    /// transfers in flight.
+    pub references: u64,
+    /// Views of it.
+    pub views: u64,
+    /// Agents it is registered with.
+    pub registrations: u64,
+    /// Shares of it that were not destroyed.
+    pub shares: u64,
+    /// How often other processes have it open now. A process that ended, however it ended, does not count.
+    pub importers: u64,
+}
+
+/// Tells who holds a region, in this process and in others.
+///
+/// @param region a region
+/// @param holders gets the answer
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_region_get_holders(
+    region: *const kvmem_region,
+    holders: *mut kvmem_region_holders,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let holders = out(holders, "holders")?;
+            let found = borrow(scope, region)?.holders();
+            holders.write(kvmem_region_holders {
+                references: found.references,
+                views: found.views,
+                registrations: found.registrations,
+                shares: found.shares,
+                importers: found.importers,
+            });
+            Ok(())
+        })
+    }
+}
+
+/// Tells whether the owner of an imported region still has it. What is mapped here stays readable also when it has
+/// not. A region of this process is its own owner.
+///
+/// @param region a region
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_PEER_LOST when its owner has freed it or has ended
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_region_check_owner(
+    region: *const kvmem_region,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe { call(error, |scope| borrow(scope, region)?.ensure_owner_lives()) }
+}
+
 /// Gives up a region. Its memory goes when nothing holds it any more.
 ///
 /// @param region a region, used by nobody through this handle any more; NULL does nothing
@@ -236,15 +303,22 @@ fn describe(region: &Region) -> kvmem_region_info {
             info.device_id = memory.ordinal();
         }
         Backing::Elastic(memory) => info.page_size = memory.extent_size(),
-        Backing::Device(DeviceMemory::Owned(_)) => {}
-        Backing::Device(DeviceMemory::Adopted(_)) => info.origin = KVMEM_ORIGIN_ADOPTED,
+        Backing::Device(memory) => match **memory {
+            DeviceMemory::Owned(_) => {}
+            DeviceMemory::Adopted(_) => info.origin = KVMEM_ORIGIN_ADOPTED,
+            DeviceMemory::Imported(_) => info.origin = KVMEM_ORIGIN_IMPORTED,
+        },
         Backing::Disk(file) => {
             info.flags |= if file.is_direct() { KVMEM_REGION_DIRECT_IO } else { 0 };
             info.flags |= if file.is_preallocated() { KVMEM_REGION_PREALLOCATED } else { 0 };
-            info.flags |= if file.path().is_none() { KVMEM_REGION_TEMPORARY } else { 0 };
+            info.flags |= if file.is_temporary() { KVMEM_REGION_TEMPORARY } else { 0 };
         }
         Backing::Adopted(_) => info.origin = KVMEM_ORIGIN_ADOPTED,
         Backing::View { .. } => {}
+    }
+    if let Some(origin) = region.origin() {
+        info.origin = KVMEM_ORIGIN_IMPORTED;
+        info.flags |= if origin.access == Access::Read { KVMEM_REGION_READ_ONLY } else { 0 };
     }
     if matches!(region.backing(), Backing::View { .. }) {
         info.origin = KVMEM_ORIGIN_VIEW;
@@ -257,6 +331,7 @@ fn describe_pages(memory: &SystemMemory, info: &mut kvmem_region_info) {
     info.transparent_huge_bytes = memory.transparent_huge_bytes();
     info.numa_node = memory.numa_node().map_or(-1, |node| node as i32);
     info.flags |= if memory.fell_back() { KVMEM_REGION_HUGE_PAGE_FALLBACK } else { 0 };
+    info.flags |= if memory.file().is_some() { KVMEM_REGION_SHAREABLE } else { 0 };
 }
 
 /// A tier as C has it.

@@ -23,6 +23,8 @@ pub const KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES: u64 = 1;
 pub const KVMEM_SYSTEM_HUGE_PAGES_REQUIRED: u64 = 2;
 /// Bind the memory to `numa_node`.
 pub const KVMEM_SYSTEM_NUMA_BIND: u64 = 4;
+/// Make it of a memory file, so that it can be shared with other processes.
+pub const KVMEM_SYSTEM_SHAREABLE: u64 = 8;
 
 /// How to allocate host memory. All zeroes but struct_size and size is a good start.
 #[repr(C)]
@@ -72,8 +74,11 @@ options!(kvmem_disk_options);
 pub const KVMEM_PINNED_NO_HUGE_PAGES: u64 = 1;
 /// Bind the memory to `numa_node`.
 pub const KVMEM_PINNED_NUMA_BIND: u64 = 2;
+/// Make it of a memory file, so that it can be shared with other processes.
+pub const KVMEM_PINNED_SHAREABLE: u64 = 4;
 
-/// Asked after each chunk of a long allocation, on the calling thread, with the bytes done and the bytes in all.
+/// Asked after each chunk of a long allocation, within large chunks after each 512 MiB, on the calling thread, with the
+/// bytes done and the bytes in all.
 /// Answers 0 to go on; any other value cancels. Must not unwind.
 pub type kvmem_progress_callback =
     Option<unsafe extern "C" fn(done: u64, total: u64, user_data: *mut c_void) -> i32>;
@@ -88,7 +93,8 @@ pub struct kvmem_pinned_options {
     pub flags: u64,
     /// Bytes, at least 1. In a layout's options 0: the layout says.
     pub size: u64,
-    /// Bytes of one page lock, a multiple of the page size; 0 for 512 MiB.
+    /// Bytes of one page lock, a multiple of the page size; 0 for 64 GiB. A copy of the driver's that reaches over the end
+    /// of one fails; kvmem's own are cut there.
     pub chunk_size: u64,
     /// Who is asked between chunks; may be NULL. Not called for a layout.
     pub progress: kvmem_progress_callback,
@@ -417,8 +423,10 @@ pub unsafe extern "C" fn kvmem_region_adopt_device(
 
 /// Options as the core has them.
 pub(super) fn system_config(options: &kvmem_system_options) -> Result<SystemConfig> {
-    let known =
-        KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES | KVMEM_SYSTEM_HUGE_PAGES_REQUIRED | KVMEM_SYSTEM_NUMA_BIND;
+    let known = KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES
+        | KVMEM_SYSTEM_HUGE_PAGES_REQUIRED
+        | KVMEM_SYSTEM_NUMA_BIND
+        | KVMEM_SYSTEM_SHAREABLE;
     check_flags("kvmem_system_options", options.flags, known)?;
     let has = |flag| options.flags & flag != 0;
     let huge_pages = match (options.huge_page_size, has(KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES)) {
@@ -447,6 +455,7 @@ pub(super) fn system_config(options: &kvmem_system_options) -> Result<SystemConf
         huge_pages_required: has(KVMEM_SYSTEM_HUGE_PAGES_REQUIRED),
         numa: has(KVMEM_SYSTEM_NUMA_BIND).then_some(NumaPlacement::Bind(options.numa_node)),
         prefault_threads: options.prefault_threads,
+        shareable: has(KVMEM_SYSTEM_SHAREABLE),
     })
 }
 
@@ -485,7 +494,8 @@ pub(super) unsafe fn disk_config(options: &kvmem_disk_options) -> Result<DiskCon
 
 /// Options as the core has them.
 pub(super) fn pinned_config(options: &kvmem_pinned_options) -> Result<PinnedConfig> {
-    check_flags("kvmem_pinned_options", options.flags, KVMEM_PINNED_NO_HUGE_PAGES | KVMEM_PINNED_NUMA_BIND)?;
+    let known = KVMEM_PINNED_NO_HUGE_PAGES | KVMEM_PINNED_NUMA_BIND | KVMEM_PINNED_SHAREABLE;
+    check_flags("kvmem_pinned_options", options.flags, known)?;
     ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
     let has = |flag| options.flags & flag != 0;
     ensure!(
@@ -501,6 +511,7 @@ pub(super) fn pinned_config(options: &kvmem_pinned_options) -> Result<PinnedConf
         threads: options.threads,
         chunk: options.chunk_size,
         no_huge_pages: has(KVMEM_PINNED_NO_HUGE_PAGES),
+        shareable: has(KVMEM_PINNED_SHAREABLE),
     })
 }
 

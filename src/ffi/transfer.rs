@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Transfers.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::c_void;
 
 use super::error::kvmem_error;
 use super::guard::{Scope, call, call_status};
 use super::handle::{Handle, Out, borrow, borrow_nullable, destroy, opaque, out};
 use super::layout::kvmem_layout;
-use super::options::{check_flags, init, options, read};
+use super::options::{check_flags, init, not_one_of, options, read};
+use super::path::{PATHS, value_of};
 use super::queue::kvmem_queue;
 use super::status::{KVMEM_STATUS_IN_PROGRESS, KVMEM_STATUS_OK, kvmem_status};
 use super::text;
 use super::time::timeout;
+use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure};
-use crate::transfer::{BlockPair, Layers, Path, Request, Transfer};
+use crate::transfer::{BlockPair, Layers, Preferences, Request, Transfer};
 
 /// A move of blocks from one layout to another: checked, planned and prepared once, submitted as often as wanted. It
 /// holds both layouts.
@@ -23,6 +25,11 @@ pub struct kvmem_transfer {
     handle: Handle<Transfer>,
 }
 opaque!(kvmem_transfer, Transfer, "transfer");
+
+/// A stream of the CUDA driver's: what it calls CUstream, and the runtime cudaStream_t.
+pub struct CUstream_st {
+    _opaque: (),
+}
 
 /// A block and where it goes.
 #[repr(C)]
@@ -35,13 +42,24 @@ pub struct kvmem_block_pair {
 }
 const _: () = assert!(size_of::<kvmem_block_pair>() == size_of::<BlockPair>());
 
+/// Compute may run on the GPU meanwhile: what would slow it is not taken, or takes few CTAs.
+pub const KVMEM_COMPUTE_MAY_RUN: u32 = 0;
+/// Nothing computes on the GPU meanwhile: copies may take all of it.
+pub const KVMEM_COMPUTE_IDLE: u32 = 1;
+
+/// Refuse paths that put bytes anywhere between source and destination: staging memory, or the driver's own where host
+/// memory is not page-locked.
+pub const KVMEM_TRANSFER_ZERO_COPY: u64 = 1 << 0;
+/// Refuse paths through host memory that is neither source nor destination.
+pub const KVMEM_TRANSFER_NO_HOST_BOUNCE: u64 = 1 << 1;
+
 /// What to move.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_transfer_options {
     /// sizeof(kvmem_transfer_options)
     pub struct_size: usize,
-    /// Must be 0.
+    /// KVMEM_TRANSFER_* flags.
     pub flags: u64,
     /// The blocks, in any order; copied. No destination may be named twice.
     pub pairs: *const kvmem_block_pair,
@@ -62,6 +80,18 @@ pub struct kvmem_transfer_options {
     pub queue: *mut kvmem_queue,
     /// Comes back in completions.
     pub user_data: u64,
+    /// A KVMEM_COMPUTE_* value: whether the GPU computes while blocks move.
+    pub compute: u32,
+    /// The most CTAs of a copy kernel, for engines that share the GPU closely; 0 for as many as are worth having.
+    pub max_ctas: u32,
+    /// Bytes of device memory for staged copies, whose parts fill and drain in turn; 0 for 128 MiB, or 64 MiB where
+    /// nothing computes. Beside long kernels it must hold what the link moves during one of them. Transfers on a device
+    /// share one, as large as the largest asked for.
+    pub staging_size: u64,
+    /// A KVMEM_PATH_* value to take and no other; 0 for the one that is expected to be fastest.
+    pub path: u32,
+    /// Must be 0.
+    pub reserved: u32,
 }
 options!(kvmem_transfer_options);
 
@@ -83,7 +113,11 @@ pub unsafe extern "C" fn kvmem_transfer_options_init(
 /// Blocks keep their content and may change their ids, layers their numbers, and the two layouts may be of different
 /// kinds and alignments. Blocks must be alike in outer_dim, page_size, inner_dim, dtype_width, and in num_heads where
 /// both say it. Paths: host to host by memcpy; GPU memory and
-/// host or GPU memory by the CUDA driver; host and disk, any memory and remote by NIXL.
+/// host or GPU memory by the CUDA driver, a kernel, or both, whichever is expected to be fastest: kvmem_transfer_explain
+/// tells. Host and disk, any memory and remote by NIXL.
+///
+/// What copies on a GPU need is made for the first of them, which takes longer, and kept as long as one of the GPU's
+/// layouts.
 ///
 /// @param source where the blocks come from
 /// @param destination where they go
@@ -93,7 +127,8 @@ pub unsafe extern "C" fn kvmem_transfer_options_init(
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for blocks that differ (with the field), a destination named
 ///         twice, host memory that is read and written, two agents, or spans that direct I/O does not take;
 ///         KVMEM_STATUS_OUT_OF_RANGE for a block or layer that is not there; KVMEM_STATUS_UNSUPPORTED for a pair of
-///         layouts without a path (with the way round it); KVMEM_STATUS_INVALID_STATE for a layout that no agent
+///         layouts without a path (with the way round it), or whose path was refused by a flag, or can't be the one
+///         asked for; KVMEM_STATUS_INVALID_STATE for a layout that no agent
 ///         knows where NIXL is needed; KVMEM_STATUS_STALE for a peer that was invalidated
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_create(
@@ -128,6 +163,30 @@ pub unsafe extern "C" fn kvmem_transfer_submit(
 ) -> kvmem_status {
     // SAFETY: by contract.
     unsafe { call(error, |scope| borrow(scope, transfer)?.submit()) }
+}
+
+/// Starts a transfer on a stream: it begins when what is on the stream now is over, and what is put there later finds
+/// the blocks moved. Its end is told as always, by poll, wait and queue.
+///
+/// While the stream is captured into a graph, the transfer becomes a part of the graph and does not run: poll, wait and
+/// queue hear nothing of the graph's runs, and the transfer, both layouts and their memory must outlive the graph.
+///
+/// @param transfer a transfer from or to GPU memory
+/// @param stream a stream of the primary context of the destination's GPU, or of the source's where only that is GPU
+///               memory. NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are those of the calling thread's context
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK once it is on the stream: how it ends, poll, wait and the queue tell;
+///         KVMEM_STATUS_INVALID_ARGUMENT for a stream of another context; KVMEM_STATUS_UNSUPPORTED for a transfer that
+///         no GPU takes part in; KVMEM_STATUS_INVALID_STATE for a captured stream where the path can't be captured, or
+///         blocks are elastic; KVMEM_STATUS_BUSY while it is in flight, or its staging memory is in use
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_transfer_submit_on_stream(
+    transfer: *mut kvmem_transfer,
+    stream: *mut CUstream_st,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe { call(error, |scope| borrow(scope, transfer)?.submit_on(CallerStream::new(stream.cast()))) }
 }
 
 /// Tells how the last run stands.
@@ -168,19 +227,6 @@ pub unsafe extern "C" fn kvmem_transfer_wait(
     // SAFETY: by contract.
     unsafe { call(error, |scope| borrow(scope, transfer)?.wait(timeout(timeout_ns))) }
 }
-
-/// memcpy.
-pub const KVMEM_PATH_MEMCPY: u32 = 1;
-/// NIXL reads from a peer.
-pub const KVMEM_PATH_NIXL_READ: u32 = 2;
-/// NIXL writes to a peer.
-pub const KVMEM_PATH_NIXL_WRITE: u32 = 3;
-/// NIXL reads from a file.
-pub const KVMEM_PATH_NIXL_FILE_READ: u32 = 4;
-/// NIXL writes to a file.
-pub const KVMEM_PATH_NIXL_FILE_WRITE: u32 = 5;
-/// The CUDA driver copies, one copy a move, on a stream of the transfer's own.
-pub const KVMEM_PATH_CUDA_COPY: u32 = 6;
 
 /// What a transfer does.
 #[repr(C)]
@@ -226,30 +272,12 @@ pub unsafe extern "C" fn kvmem_transfer_get_info(
                 num_moves: summary.moves,
                 num_requests: summary.requests,
                 duration_ns: u64::try_from(transfer.duration().as_nanos()).unwrap_or(u64::MAX),
-                path: path(transfer.path()),
+                path: value_of(transfer.path()),
                 reserved: 0,
             });
             Ok(())
         })
     }
-}
-
-/// The name of a path, such as "NIXL read".
-///
-/// @param path any value
-/// @return a static string; "unknown" for a value that is none
-#[unsafe(no_mangle)]
-pub extern "C" fn kvmem_path_name(path: u32) -> *const c_char {
-    let name = match path {
-        KVMEM_PATH_MEMCPY => c"memcpy",
-        KVMEM_PATH_NIXL_READ => c"NIXL read",
-        KVMEM_PATH_NIXL_WRITE => c"NIXL write",
-        KVMEM_PATH_NIXL_FILE_READ => c"NIXL file read",
-        KVMEM_PATH_NIXL_FILE_WRITE => c"NIXL file write",
-        KVMEM_PATH_CUDA_COPY => c"CUDA copy",
-        _ => c"unknown",
-    };
-    name.as_ptr()
 }
 
 /// Gives up a transfer. One in flight goes on, holds what it needs, and still reports to its queue.
@@ -264,7 +292,8 @@ pub unsafe extern "C" fn kvmem_transfer_destroy(transfer: *mut kvmem_transfer) {
 /// # Safety
 /// Every pointer in the options must be NULL or valid.
 unsafe fn request<'a>(scope: &Scope<'_>, options: &kvmem_transfer_options) -> Result<Request<'a>> {
-    check_flags("kvmem_transfer_options", options.flags, 0)?;
+    let known = KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE;
+    check_flags("kvmem_transfer_options", options.flags, known)?;
     // SAFETY: the caller's promise, for all below.
     unsafe {
         // The core's pair is laid out as C's is, field by field.
@@ -276,8 +305,30 @@ unsafe fn request<'a>(scope: &Scope<'_>, options: &kvmem_transfer_options) -> Re
             layers: layers(options)?,
             notification: (!options.notification.is_null()).then(|| message.to_vec()),
             queue: queue.map(|queue| (queue.clone(), options.user_data)),
+            preferences: preferences(options)?,
         })
     }
+}
+
+fn preferences(options: &kvmem_transfer_options) -> Result<Preferences> {
+    ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
+    let compute_is_idle = match options.compute {
+        KVMEM_COMPUTE_MAY_RUN => false,
+        KVMEM_COMPUTE_IDLE => true,
+        other => return Err(not_one_of("compute", other, "KVMEM_COMPUTE_*")),
+    };
+    let asked = PATHS.iter().find(|(value, _)| *value == options.path).map(|(_, path)| *path);
+    if asked.is_none() && options.path != 0 {
+        return Err(not_one_of("path", options.path, "KVMEM_PATH_*"));
+    }
+    Ok(Preferences {
+        compute_is_idle,
+        max_ctas: options.max_ctas,
+        staging_size: options.staging_size,
+        zero_copy: options.flags & KVMEM_TRANSFER_ZERO_COPY != 0,
+        no_host_bounce: options.flags & KVMEM_TRANSFER_NO_HOST_BOUNCE != 0,
+        path: asked,
+    })
 }
 
 fn layers(options: &kvmem_transfer_options) -> Result<Option<Layers>> {
@@ -289,15 +340,4 @@ fn layers(options: &kvmem_transfer_options) -> Result<Option<Layers>> {
         "num_layers is missing: a first layer is given, and 0 layers mean all"
     );
     Ok((num_layers > 0).then_some(Layers { source, destination, count: num_layers }))
-}
-
-fn path(path: Path) -> u32 {
-    match path {
-        Path::Memcpy => KVMEM_PATH_MEMCPY,
-        Path::NixlRead => KVMEM_PATH_NIXL_READ,
-        Path::NixlWrite => KVMEM_PATH_NIXL_WRITE,
-        Path::NixlFileRead => KVMEM_PATH_NIXL_FILE_READ,
-        Path::NixlFileWrite => KVMEM_PATH_NIXL_FILE_WRITE,
-        Path::CudaCopy => KVMEM_PATH_CUDA_COPY,
-    }
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The CUDA driver's virtual memory management, step by step, for engines that do it themselves.
 
-use std::os::fd::IntoRawFd;
 use std::sync::Arc;
 
 use super::error::kvmem_error;
@@ -201,28 +200,6 @@ pub unsafe extern "C" fn kvmem_vmm_memory_create(
     unsafe { call(error, body) }
 }
 
-/// Exports memory as a file descriptor, close-on-exec. While one is open anywhere the memory stays.
-///
-/// @param memory memory created with KVMEM_VMM_POSIX_FD
-/// @param fd gets a descriptor the caller closes
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_STATE for memory created without the flag; KVMEM_STATUS_CUDA
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_vmm_memory_export_fd(
-    memory: *const kvmem_vmm_memory,
-    fd: *mut i32,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let fd = out(fd, "fd")?;
-            fd.write(borrow(scope, memory)?.export_fd()?.into_raw_fd());
-            Ok(())
-        })
-    }
-}
-
 /// Gives up memory. It goes when it is mapped nowhere and no descriptor of it is open.
 ///
 /// @param memory memory, used by nobody through this handle any more; NULL does nothing
@@ -239,7 +216,8 @@ pub unsafe extern "C" fn kvmem_vmm_memory_destroy(memory: *mut kvmem_vmm_memory)
 /// @param memory what
 /// @param mapping gets the mapping; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for an offset that is no multiple;
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for an offset that is no multiple, and for memory that was
+///         imported with another size than it has;
 ///         KVMEM_STATUS_OUT_OF_RANGE when it does not fit; KVMEM_STATUS_ALREADY_EXISTS where something is mapped;
 ///         KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]

@@ -166,7 +166,7 @@ fn place(geometry: Geometry, regions: Vec<Arc<Region>>, agent: Option<Arc<Agent>
     Ok(finish(placement, regions, holds, agent, None))
 }
 
-fn registered(region: &Arc<Region>, agent: &Arc<Agent>) -> Result<Hold> {
+pub(super) fn registered(region: &Arc<Region>, agent: &Arc<Agent>) -> Result<Hold> {
     match Registration::find(region, agent) {
         Some(registration) => registration.hold(),
         None => Registration::create(region, agent)?.hold(),
@@ -198,7 +198,7 @@ fn adopt(
     Ok(finish(placement, regions, holds, Some(agent), None))
 }
 
-fn finish(
+pub(super) fn finish(
     placement: Placement,
     regions: Vec<Arc<Region>>,
     holds: Vec<Hold>,
@@ -257,7 +257,7 @@ fn check(geometry: Geometry, regions: &[Arc<Region>]) -> Result<Placement> {
     Placement::new(geometry, regions.iter().map(|region| region.address()).collect())
 }
 
-fn ensure_disjoint(regions: &[Arc<Region>], size: u64) -> Result<()> {
+pub(super) fn ensure_disjoint(regions: &[Arc<Region>], size: u64) -> Result<()> {
     let mut spans: Vec<_> = regions.iter().enumerate().map(|(i, r)| (r.fd(), r.address(), i)).collect();
     spans.sort_unstable();
     for pair in spans.windows(2) {

@@ -9,15 +9,14 @@ use super::Layout;
 use super::config::{Dimensions, LayoutKind};
 use super::geometry::{Geometry, Placement};
 use super::memory::{LocalMemory, Memory, RemoteMemory};
+use super::remote_elastic::RemoteElastic;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::nixl::{Agent, Descriptor};
 use crate::process::Identity;
-use crate::region::Tier;
+use crate::region::{Region, Tier};
+use crate::wire::Form;
 
-const MAGIC: &[u8; 8] = b"KVMEMLAY";
-const VERSION: u16 = 1;
-/// Magic, version, flags, payload length, checksum. Every version begins so.
-const HEADER: usize = 20;
+const FORM: Form = Form { magic: b"KVMEMLAY", version: 1, name: "layout descriptor" };
 
 #[derive(Serialize, Deserialize)]
 struct Payload {
@@ -28,6 +27,7 @@ struct Payload {
     dimensions: Dimensions,
     regions: Vec<Descriptor>,
     bases: Vec<u64>,
+    elastic: Option<RemoteElastic>,
 }
 
 /// Serialises a layout that peers can reach.
@@ -35,17 +35,15 @@ pub fn export(layout: &Layout) -> Result<Vec<u8>> {
     let local = exportable(layout)?;
     let payload = Payload {
         agent: layout.memory().owner().unwrap_or_default().to_string(),
-        process: Identity::current(),
+        process: Identity::current()?,
         tier: local.tier,
         kind: layout.geometry().kind(),
         dimensions: layout.geometry().dimensions().clone(),
         regions: local.descriptors.clone(),
         bases: layout.placement().bases().to_vec(),
+        elastic: local.elastic_base.as_deref().and_then(elastic),
     };
-    let mut body = Vec::new();
-    ciborium::into_writer(&payload, &mut body)
-        .map_err(|error| Error::new(Status::OutOfMemory, format!("serialise a layout: {error}")))?;
-    frame(&body)
+    FORM.write(&payload)
 }
 
 fn exportable(layout: &Layout) -> Result<&LocalMemory> {
@@ -63,21 +61,31 @@ fn exportable(layout: &Layout) -> Result<&LocalMemory> {
                 "a disk layout can't be reached by a peer; copy its blocks to a host layout"
             );
             ensure!(
-                local.tier != Tier::Elastic,
+                local.regions.iter().all(|region| region.origin().is_none()),
                 Unsupported,
-                "a layout on elastic memory can't be exported yet; a peer would not learn what is committed"
+                "the layout lies in another process's memory; that process can export it"
             );
             Ok(local)
         }
     }
 }
 
+/// What has memory now; peers find out by the control block when that changes.
+fn elastic(base: &Region) -> Option<RemoteElastic> {
+    base.elastic_memory().map(|memory| RemoteElastic {
+        start: memory.address(),
+        extent_size: memory.extent_size(),
+        committed: memory.committed_changes(),
+        control: memory.control().descriptor(),
+    })
+}
+
 /// Reads a descriptor. All or nothing, whatever the bytes; what it claims is held against itself and against the
 /// metadata that the agent has of the peer.
 pub fn import(agent: &Arc<Agent>, bytes: &[u8]) -> Result<Arc<Layout>> {
-    let payload = parse(bytes)?;
-    let placement = validate(&payload)?;
-    let Payload { agent: peer, process, tier, regions: descriptors, .. } = payload;
+    let payload: Payload = FORM.read(bytes)?;
+    let (placement, claimed) = validate(&payload)?;
+    let Payload { agent: peer, process, tier, regions: descriptors, elastic, .. } = payload;
     ensure!(
         !process.is_gone(),
         PeerLost,
@@ -85,63 +93,16 @@ pub fn import(agent: &Arc<Agent>, bytes: &[u8]) -> Result<Arc<Layout>> {
          export its own",
         process.pid
     );
-    let claimed = descriptors.clone();
     let peer = agent.call(move |driver| {
         driver.check_remote(&peer, &claimed)?;
         driver.remote(&peer)
     })?;
-    let memory = RemoteMemory { agent: agent.clone(), peer, process, descriptors, tier };
+    let memory = RemoteMemory { agent: agent.clone(), peer, process, descriptors, tier, elastic };
     Ok(Layout::new(placement, Memory::Remote(memory)))
 }
 
-fn frame(body: &[u8]) -> Result<Vec<u8>> {
-    let Ok(length) = u32::try_from(body.len()) else {
-        fail!(OutOfRange, "a layout descriptor of {} bytes is too large", body.len());
-    };
-    let mut bytes = Vec::with_capacity(HEADER + body.len());
-    bytes.extend_from_slice(MAGIC);
-    bytes.extend_from_slice(&VERSION.to_le_bytes());
-    bytes.extend_from_slice(&0u16.to_le_bytes());
-    bytes.extend_from_slice(&length.to_le_bytes());
-    let checksum = crc32c::crc32c_append(crc32c::crc32c(&bytes), body);
-    bytes.extend_from_slice(&checksum.to_le_bytes());
-    bytes.extend_from_slice(body);
-    Ok(bytes)
-}
-
-fn parse(bytes: &[u8]) -> Result<Payload> {
-    let Some((header, body)) = bytes.split_at_checked(HEADER) else {
-        fail!(Corrupt, "a layout descriptor has at least {HEADER} bytes, these are {}", bytes.len());
-    };
-    ensure!(header.starts_with(MAGIC), Corrupt, "the bytes are not a layout descriptor");
-    let length = u32::from_le_bytes([header[12], header[13], header[14], header[15]]) as usize;
-    ensure!(
-        body.len() == length,
-        Corrupt,
-        "the layout descriptor says {length} bytes follow its header, {} do",
-        body.len()
-    );
-    let stored = u32::from_le_bytes([header[16], header[17], header[18], header[19]]);
-    let actual = crc32c::crc32c_append(crc32c::crc32c(&header[..16]), body);
-    ensure!(
-        stored == actual,
-        Corrupt,
-        "the layout descriptor's checksum is {actual:#x}, it says {stored:#x}"
-    );
-    let version = u16::from_le_bytes([header[8], header[9]]);
-    ensure!(
-        version == VERSION && header[10..12] == [0, 0],
-        VersionMismatch,
-        "the layout descriptor is of version {version}, this library reads version {VERSION}"
-    );
-    let mut rest = body;
-    let payload = ciborium::from_reader(&mut rest)
-        .map_err(|error| Error::new(Status::Corrupt, format!("the layout descriptor's fields: {error}")))?;
-    ensure!(rest.is_empty(), Corrupt, "{} bytes follow the layout descriptor's fields", rest.len());
-    Ok(payload)
-}
-
-fn validate(payload: &Payload) -> Result<Placement> {
+/// Where the blocks lie, and what the peer must have registered for that.
+fn validate(payload: &Payload) -> Result<(Placement, Vec<Descriptor>)> {
     let corrupt =
         |error: Error| error.context("the layout descriptor is inconsistent").with_status(Status::Corrupt);
     let geometry = Geometry::new(payload.dimensions.clone(), payload.kind).map_err(corrupt)?;
@@ -177,7 +138,17 @@ fn validate(payload: &Payload) -> Result<Placement> {
             region.size
         );
     }
-    Ok(placement)
+    ensure!(
+        payload.elastic.is_some() == (payload.tier == Tier::Elastic),
+        Corrupt,
+        "the layout descriptor is of {} memory, and tells of extents where it must not, or does not where it must",
+        payload.tier.name()
+    );
+    let claimed = match &payload.elastic {
+        Some(elastic) => elastic.validate(&placement, payload.regions[0].device_id)?,
+        None => payload.regions.clone(),
+    };
+    Ok((placement, claimed))
 }
 
 #[cfg(test)]
@@ -187,6 +158,7 @@ mod tests {
     use super::*;
     use crate::layout::BlockDim;
     use crate::nixl::MemoryType;
+    use crate::wire::tests::ensure_all_damage_is_found;
 
     fn payload() -> Payload {
         let dimensions = Dimensions {
@@ -209,49 +181,24 @@ mod tests {
             dimensions,
             regions: vec![region(0x10000), region(0x20000)],
             bases: vec![0x10000, 0x20000],
+            elastic: None,
         }
     }
 
-    fn encode(payload: &Payload) -> Vec<u8> {
-        let mut body = Vec::new();
-        ciborium::into_writer(payload, &mut body).unwrap();
-        frame(&body).unwrap()
-    }
-
     fn read(bytes: &[u8]) -> Result<Placement> {
-        parse(bytes).and_then(|payload| validate(&payload))
+        FORM.read(bytes).and_then(|payload| validate(&payload)).map(|(placement, _)| placement)
     }
 
     #[test]
     fn what_was_written_is_read() {
-        let placement = read(&encode(&payload())).unwrap();
+        let placement = read(&FORM.write(&payload()).unwrap()).unwrap();
         assert_eq!(placement.bases(), &[0x10000, 0x20000]);
         assert_eq!(placement.geometry().dimensions(), &payload().dimensions);
     }
 
     #[test]
-    fn every_truncation_extension_and_bit_flip_is_corrupt() {
-        let bytes = encode(&payload());
-        for length in 0..bytes.len() {
-            assert_eq!(read(&bytes[..length]).unwrap_err().status(), Status::Corrupt);
-        }
-        assert_eq!(read(&[&bytes[..], &[0]].concat()).unwrap_err().status(), Status::Corrupt);
-        for bit in 0..bytes.len() * 8 {
-            let mut flipped = bytes.clone();
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(read(&flipped).unwrap_err().status(), Status::Corrupt, "bit {bit}");
-        }
-    }
-
-    #[test]
-    fn a_newer_version_says_so() {
-        let mut bytes = encode(&payload());
-        bytes[8] = 2;
-        let checksum = crc32c::crc32c_append(crc32c::crc32c(&bytes[..16]), &bytes[HEADER..]);
-        bytes[16..20].copy_from_slice(&checksum.to_le_bytes());
-        let error = read(&bytes).unwrap_err();
-        assert_eq!(error.status(), Status::VersionMismatch);
-        assert!(error.message().contains("version 2"), "{error}");
+    fn all_damage_is_found() {
+        ensure_all_damage_is_found(&FORM.write(&payload()).unwrap(), read);
     }
 
     #[test]
@@ -270,7 +217,11 @@ mod tests {
         for (index, change) in hostile.iter().enumerate() {
             let mut changed = payload();
             change(&mut changed);
-            assert_eq!(read(&encode(&changed)).unwrap_err().status(), Status::Corrupt, "case {index}");
+            assert_eq!(
+                read(&FORM.write(&changed).unwrap()).unwrap_err().status(),
+                Status::Corrupt,
+                "case {index}"
+            );
         }
     }
 
@@ -279,18 +230,18 @@ mod tests {
         fn any_payload_behind_a_true_checksum_gives_a_result_or_an_error(
             body in prop::collection::vec(any::<u8>(), 0..512),
         ) {
-            let _ = read(&frame(&body).unwrap());
+            let _ = read(&FORM.frame(&body).unwrap());
         }
 
         #[test]
         fn a_changed_byte_behind_a_true_checksum_gives_a_result_or_an_error(
             position in any::<prop::sample::Index>(), byte in any::<u8>(),
         ) {
-            let bytes = encode(&payload());
-            let mut body = bytes[HEADER..].to_vec();
+            let mut body = Vec::new();
+            ciborium::into_writer(&payload(), &mut body).unwrap();
             let position = position.index(body.len());
             body[position] = byte;
-            let _ = read(&frame(&body).unwrap());
+            let _ = read(&FORM.frame(&body).unwrap());
         }
     }
 }

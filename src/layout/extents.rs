@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::Layout;
 use super::config::{BlockDim, Dimensions, LayoutKind};
 use super::geometry::{Geometry, Placement};
+use super::{Layout, Memory, RemoteElastic};
 use crate::error::{Error, Result, Status, ensure};
 use crate::region::{ExtentHold, Region};
 
@@ -39,6 +39,11 @@ pub fn fit(dimensions: &Dimensions, kind: LayoutKind, granularity: u64) -> Resul
 
 fn common_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { common_divisor(b, a % b) }
+}
+
+/// Whether no block straddles extents of this size in a region that begins with one.
+pub fn holds_whole_blocks(geometry: &Geometry, extent: u64) -> bool {
+    extent.is_multiple_of(geometry.block_stride())
 }
 
 /// Puts each region of a shape at a whole number of extents.
@@ -105,30 +110,49 @@ impl Layout {
         self.elastic_regions().map(|memory| memory.generation()).sum()
     }
 
-    /// Whether its memory grows and shrinks.
+    /// Whether its memory grows and shrinks, here or at a peer.
     pub fn is_elastic(&self) -> bool {
-        self.elastic_regions().next().is_some()
+        self.elastic_regions().next().is_some() || self.remote_elastic().is_some()
     }
 
     /// Bytes from an address that the driver and NIXL see as one piece.
     pub fn bytes_in_piece(&self, region: u32, address: u64) -> u64 {
+        if let Some(elastic) = self.remote_elastic() {
+            return elastic.bytes_in_extent(address);
+        }
         let region = self.memory().regions().get(region as usize);
         region.map_or(u64::MAX, |region| region.bytes_in_piece(address))
     }
 
+    /// What a peer says of the elastic memory it lies in.
+    fn remote_elastic(&self) -> Option<&RemoteElastic> {
+        match self.memory() {
+            Memory::Remote(remote) => remote.elastic.as_ref(),
+            Memory::Local(_) => None,
+        }
+    }
+
     /// The extents that spans of its regions touch.
     pub fn touched_extents(&self, spans: impl Iterator<Item = (u32, u64, u64)>) -> TouchedExtents {
-        if !self.is_elastic() {
+        if self.elastic_regions().next().is_none() {
             return TouchedExtents(Vec::new());
         }
         let regions = self.memory().regions();
-        let mut touched = vec![BTreeSet::new(); regions.len()];
+        let memories: Vec<_> = regions.iter().map(|region| region.elastic_memory()).collect();
+        // A flag for each extent, set without a branch: there may be tens of thousands of spans.
+        let mut touched: Vec<Vec<bool>> = memories
+            .iter()
+            .map(|memory| vec![false; memory.map_or(0, |memory| memory.touched(0, memory.size()).end)])
+            .collect();
         for (region, address, size) in spans {
-            if let Some(memory) = regions[region as usize].elastic_memory() {
-                touched[region as usize].extend(memory.touched(address - memory.address(), size));
+            if let Some(memory) = memories[region as usize] {
+                touched[region as usize][memory.touched(address - memory.address(), size)].fill(true);
             }
         }
-        let extents = |set: BTreeSet<usize>| Arc::new(set.into_iter().collect::<Vec<_>>());
+        let extents = |flags: Vec<bool>| {
+            let set = flags.into_iter().enumerate().filter(|(_, is_touched)| *is_touched);
+            Arc::new(set.map(|(extent, _)| extent).collect::<Vec<_>>())
+        };
         TouchedExtents(regions.iter().cloned().zip(touched.into_iter().map(extents)).collect())
     }
 

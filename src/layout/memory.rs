@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::remote_elastic::RemoteElastic;
 use crate::nixl::{Agent, Descriptor, Remote};
 use crate::process::Identity;
 use crate::region::{Hold, Region, Tier};
@@ -43,6 +44,8 @@ pub struct RemoteMemory {
     pub descriptors: Vec<Descriptor>,
     /// Where they lie over there.
     pub tier: Tier,
+    /// What has memory over there, where that grows and shrinks.
+    pub elastic: Option<RemoteElastic>,
 }
 
 /// How a layout is reached from here.
@@ -52,6 +55,8 @@ pub enum Locality {
     Local,
     /// By this process, and by peers of its agent.
     Registered,
+    /// By this process, which has mapped another's memory.
+    Mapped,
     /// By NIXL.
     Remote,
 }
@@ -60,6 +65,9 @@ impl Memory {
     /// How it is reached.
     pub fn locality(&self) -> Locality {
         match self {
+            Self::Local(local) if local.regions.iter().any(|region| region.origin().is_some()) => {
+                Locality::Mapped
+            }
             Self::Local(local) if local.agent.is_none() => Locality::Local,
             Self::Local(_) => Locality::Registered,
             Self::Remote(_) => Locality::Remote,

@@ -7,9 +7,12 @@ mod descriptor;
 mod extents;
 mod geometry;
 mod lists;
+mod mapped;
 mod memory;
+mod remote_elastic;
 
-use std::sync::Arc;
+use std::any::Any;
+use std::sync::{Arc, Mutex};
 
 pub use builder::{Allocation, Builder};
 pub use config::{BlockDim, Dimensions, LayoutKind};
@@ -17,6 +20,7 @@ pub use extents::TouchedExtents;
 pub use geometry::{Geometry, Placement};
 pub use lists::Unit;
 pub use memory::{LocalMemory, Locality, Memory, RemoteMemory};
+pub use remote_elastic::RemoteElastic;
 
 use lists::Lists;
 
@@ -29,11 +33,12 @@ pub struct Layout {
     placement: Placement,
     memory: Memory,
     lists: Lists,
+    companion: Mutex<Option<Arc<dyn Any + Send + Sync>>>,
 }
 
 impl Layout {
     fn new(placement: Placement, memory: Memory) -> Arc<Self> {
-        Arc::new(Self { placement, memory, lists: Lists::default() })
+        Arc::new(Self { placement, memory, lists: Lists::default(), companion: Mutex::default() })
     }
 
     /// Begins a local layout.
@@ -49,6 +54,15 @@ impl Layout {
     /// Its shape.
     pub fn geometry(&self) -> &Geometry {
         self.placement.geometry()
+    }
+
+    /// Keeps what an engine has made for it as long as the layout lives, in place of what was kept before: it need not
+    /// be made for each transfer.
+    pub fn keep(&self, companion: Arc<dyn Any + Send + Sync>) {
+        let mut kept = self.companion.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let before = kept.replace(companion);
+        drop(kept);
+        drop(before);
     }
 
     /// What it lies in.

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Device memory: plain memory of one GPU, or the caller's.
+//! Device memory: plain memory of one GPU, allocated here, the caller's, or another process's.
+
+use std::sync::Arc;
 
 use super::adopted::Release;
+use super::sharing;
+use crate::cuda::ipc::{IpcHandle, IpcMapping};
 use crate::cuda::memory::{self, Allocation};
 use crate::error::{Result, ensure};
 
@@ -20,6 +24,8 @@ pub enum DeviceMemory {
     Owned(Allocation),
     /// The caller's.
     Adopted(AdoptedDevice),
+    /// Another process's.
+    Imported(ImportedDevice),
 }
 
 /// Device memory of the caller's, such as an engine's tensor.
@@ -31,9 +37,41 @@ pub struct AdoptedDevice {
     release: Option<Release>,
 }
 
+/// What to open of another process's.
+#[derive(Clone, Debug)]
+pub struct IpcConfig {
+    /// The device it lies on, as CUDA_VISIBLE_DEVICES orders them here.
+    pub ordinal: i32,
+    /// Names the allocation.
+    pub handle: IpcHandle,
+    /// Where in the allocation it begins.
+    pub offset: u64,
+    /// Its bytes.
+    pub size: u64,
+    /// Bytes of the allocation, where the exporter has told.
+    pub base_size: Option<u64>,
+    /// The exporter's number for the allocation, where it has told.
+    pub buffer_id: Option<u64>,
+}
+
+/// A part of an allocation of another process's, which is open as long as any part of it is used.
+pub struct ImportedDevice {
+    mapping: Arc<IpcMapping>,
+    address: u64,
+    size: u64,
+}
+
+impl ImportedDevice {
+    /// The allocation it is a part of.
+    pub fn mapping(&self) -> &Arc<IpcMapping> {
+        &self.mapping
+    }
+}
+
 impl DeviceMemory {
     /// Allocates memory of one device.
     pub fn allocate(config: &DeviceConfig) -> Result<Self> {
+        sharing::sweep();
         Allocation::new(config.ordinal, config.size).map(Self::Owned)
     }
 
@@ -52,11 +90,21 @@ impl DeviceMemory {
         Ok(Self::Adopted(AdoptedDevice { address, size, ordinal, pieces, release }))
     }
 
+    /// Opens memory of another process's by its legacy IPC handle.
+    pub fn open(config: &IpcConfig) -> Result<Self> {
+        ensure!(config.size > 0, InvalidArgument, "an opened region of 0 bytes can't be made");
+        let mapping = IpcMapping::open(config.ordinal, &config.handle, config.buffer_id)?;
+        config.base_size.map_or(Ok(()), |told| mapping.check_size(told))?;
+        let address = mapping.part(config.offset, config.size)?;
+        Ok(Self::Imported(ImportedDevice { mapping, address, size: config.size }))
+    }
+
     /// Its first byte.
     pub fn address(&self) -> u64 {
         match self {
             Self::Owned(memory) => memory.address(),
             Self::Adopted(memory) => memory.address,
+            Self::Imported(memory) => memory.address,
         }
     }
 
@@ -65,13 +113,14 @@ impl DeviceMemory {
         match self {
             Self::Owned(memory) => memory.size(),
             Self::Adopted(memory) => memory.size,
+            Self::Imported(memory) => memory.size,
         }
     }
 
     /// Allocations or mappings side by side it is made of.
     pub fn pieces(&self) -> usize {
         match self {
-            Self::Owned(_) => 1,
+            Self::Owned(_) | Self::Imported(_) => 1,
             Self::Adopted(memory) => memory.pieces,
         }
     }
@@ -81,6 +130,7 @@ impl DeviceMemory {
         match self {
             Self::Owned(memory) => memory.device().ordinal(),
             Self::Adopted(memory) => memory.ordinal,
+            Self::Imported(memory) => memory.mapping.ordinal(),
         }
     }
 }

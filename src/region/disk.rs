@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{self, AtFlags, FallocateFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
+use super::control::reopened;
 use super::host_size;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
@@ -45,6 +46,7 @@ pub struct DiskConfig {
 pub struct DiskFile {
     fd: OwnedFd,
     path: Option<PathBuf>,
+    temporary: bool,
     size: u64,
     direct: bool,
     io_alignment: u64,
@@ -127,7 +129,34 @@ impl DiskFile {
         preallocated: bool,
     ) -> Result<Self> {
         let io_alignment = if direct { direct_io_alignment(&fd) } else { 1 };
-        Ok(Self { fd, path, size, direct, io_alignment, preallocated })
+        let temporary = path.is_none();
+        Ok(Self { fd, path, temporary, size, direct, io_alignment, preallocated })
+    }
+
+    /// Uses a file that another process has opened and shared.
+    pub fn shared(fd: OwnedFd, size: u64, writable: bool) -> Result<Self> {
+        let doing = |errno| Error::errno("open a shared file", errno);
+        let stat = fs::fstat(&fd).map_err(doing)?;
+        let flags = fs::fcntl_getfl(&fd).map_err(doing)?;
+        let length = stat.st_size as u64;
+        ensure!(
+            fs::FileType::from_raw_mode(stat.st_mode) == fs::FileType::RegularFile && size <= length,
+            Corrupt,
+            "the shared fd is of no regular file with the {size} bytes it is said to have"
+        );
+        ensure!(
+            !writable || flags.contains(OFlags::RDWR),
+            Corrupt,
+            "the shared file is said to be writable, and was opened to be read"
+        );
+        let file = Self::finish(fd, None, size, flags.contains(OFlags::DIRECT), false)?;
+        Ok(Self { temporary: stat.st_nlink == 0, ..file })
+    }
+
+    /// An open of the file for another process.
+    pub fn for_sharing(&self, writable: bool) -> Result<OwnedFd> {
+        let direct = if self.direct { OFlags::DIRECT } else { OFlags::empty() };
+        reopened(&self.fd, direct | if writable { OFlags::RDWR } else { OFlags::RDONLY })
     }
 
     /// The open file.
@@ -138,6 +167,11 @@ impl DiskFile {
     /// Its name, if it has one.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
+    }
+
+    /// Whether it has no name anywhere, and goes with those who have it open.
+    pub fn is_temporary(&self) -> bool {
+        self.temporary
     }
 
     /// Bytes of the region.

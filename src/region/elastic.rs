@@ -5,9 +5,11 @@
 //! registration: UCX exports no more than the first mapping of what it is given. Addresses never change; the
 //! generation counts every change of what lies behind one.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use super::{Control, ExportedExtent};
+use crate::cuda::Device;
 use crate::cuda::vmm::{Access, Granularity, Location, Mapping, Memory, Properties, Range};
 use crate::error::{Result, ensure};
 
@@ -32,12 +34,25 @@ pub struct ElasticMemory {
     ordinal: i32,
     extent_size: u64,
     extents: Mutex<Vec<Option<Extent>>>,
-    generation: AtomicU64,
+    control: Arc<Control>,
+    imported: bool,
 }
 
 struct Extent {
     mapping: Arc<Mapping>,
     holds: usize,
+    /// Its word in the control block when it became a part of the region here.
+    changes: u32,
+}
+
+/// An extent of another process's.
+pub struct ImportedExtent<'a> {
+    /// Which extent of the region.
+    pub index: usize,
+    /// Its memory.
+    pub fd: BorrowedFd<'a>,
+    /// Its word in the control block when it was shared.
+    pub changes: u32,
 }
 
 /// New extents, mapped but not yet part of the region: dropped, they are gone again.
@@ -70,8 +85,41 @@ impl ElasticMemory {
             ordinal: config.ordinal,
             extent_size,
             extents,
-            generation: AtomicU64::new(0),
+            control: Arc::new(Control::create(count)?),
+            imported: false,
         })
+    }
+
+    /// Maps what another process has shared of its elastic memory: `size` bytes in extents of `extent_size`. What is
+    /// there now is all there will be.
+    pub fn import(
+        ordinal: i32,
+        (size, extent_size): (u64, u64),
+        shared: Vec<ImportedExtent<'_>>,
+        control: Arc<Control>,
+        writable: bool,
+    ) -> Result<Self> {
+        let count = (size / extent_size) as usize;
+        ensure!(
+            control.extent_count() == count,
+            Corrupt,
+            "{size} bytes are {count} extents of {extent_size} bytes, the control block has {}",
+            control.extent_count()
+        );
+        let properties = properties(ordinal)?;
+        let range = Range::reserve(size, properties.granularity(Granularity::Recommended)?)?;
+        let mut extents: Vec<_> = (0..count).map(|_| None).collect();
+        let mut mappings = Vec::with_capacity(shared.len());
+        for ImportedExtent { index, fd, changes } in shared {
+            let memory = Memory::import_fd(fd, extent_size, Some(properties.location))?;
+            let mapping = Mapping::create(&range, index as u64 * extent_size, &memory)?;
+            mappings.push(mapping.clone());
+            extents[index] = Some(Extent { mapping, holds: 0, changes });
+        }
+        let access = if writable { Access::ReadWrite } else { Access::Read };
+        Mapping::set_access_of_all(&mappings, &with_peers(ordinal, access)?)?;
+        let extents = Mutex::new(extents);
+        Ok(Self { range, properties, ordinal, extent_size, extents, control, imported: true })
     }
 
     /// Its first address.
@@ -94,15 +142,29 @@ impl ElasticMemory {
         self.extent_size
     }
 
+    /// What counts every change of what lies behind an address, for other processes too.
+    pub fn control(&self) -> &Arc<Control> {
+        &self.control
+    }
+
     /// How often what lies behind an address has changed.
     pub fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
+        self.control.generation()
     }
 
     /// The extents that have memory, in order.
     pub fn committed(&self) -> Vec<usize> {
         let extents = self.extents();
         extents.iter().enumerate().filter(|(_, extent)| extent.is_some()).map(|(index, _)| index).collect()
+    }
+
+    /// The extents that have memory, in order, each with how often it has changed.
+    pub fn committed_changes(&self) -> Vec<(u64, u32)> {
+        let extents = self.extents();
+        let each = |(index, extent): (usize, &Option<Extent>)| {
+            extent.as_ref().map(|extent| (index as u64, extent.changes))
+        };
+        extents.iter().enumerate().filter_map(each).collect()
     }
 
     /// Address and size of an extent.
@@ -119,6 +181,7 @@ impl ElasticMemory {
 
     /// Creates and maps those of `wanted` that have no memory yet: all of them, or none.
     pub fn grow(&self, wanted: &[usize]) -> Result<Growth> {
+        self.ensure_own()?;
         let missing: Vec<_> = {
             let extents = self.extents();
             wanted.iter().copied().filter(|index| extents[*index].is_none()).collect()
@@ -126,38 +189,38 @@ impl ElasticMemory {
         let mut mappings = Vec::with_capacity(missing.len());
         for extent in &missing {
             let memory = Memory::create(self.extent_size, self.properties)?;
-            let mapping = Mapping::create(&self.range, *extent as u64 * self.extent_size, &memory)?;
-            mapping.set_access(self.ordinal, Access::ReadWrite)?;
-            mappings.push(mapping);
+            mappings.push(Mapping::create(&self.range, *extent as u64 * self.extent_size, &memory)?);
         }
+        Mapping::set_access_of_all(&mappings, &[(self.ordinal, Access::ReadWrite)])?;
         Ok(Growth { extents: missing, mappings })
     }
 
     /// Makes new extents part of the region.
     pub fn add(&self, growth: Growth) {
         let mut extents = self.extents();
-        if !growth.extents.is_empty() {
-            self.generation.fetch_add(1, Ordering::AcqRel);
-        }
+        self.control.changed(&growth.extents);
         for (index, mapping) in growth.extents.into_iter().zip(growth.mappings) {
-            extents[index] = Some(Extent { mapping, holds: 0 });
+            extents[index] = Some(Extent { mapping, holds: 0, changes: self.control.extent(index) });
         }
     }
 
     /// Takes extents out of the region; their memory goes when the result is dropped. Refused, whole, where one is a
     /// hole or in use.
     pub fn take(&self, unwanted: &[usize]) -> Result<Vec<Arc<Mapping>>> {
+        self.ensure_own()?;
         let mut extents = self.extents();
         for index in unwanted {
             let (offset, size) = (*index as u64 * self.extent_size, self.extent_size);
             let Some(extent) = &extents[*index] else {
                 crate::error::fail!(InvalidState, "the {size} bytes at offset {offset} are not committed");
             };
-            ensure!(extent.holds == 0, Busy, "a transfer in flight uses the {size} bytes at offset {offset}");
+            ensure!(
+                extent.holds == 0,
+                Busy,
+                "a transfer in flight or a share uses the {size} bytes at offset {offset}"
+            );
         }
-        if !unwanted.is_empty() {
-            self.generation.fetch_add(1, Ordering::AcqRel);
-        }
+        self.control.changed(unwanted);
         Ok(unwanted.iter().filter_map(|index| extents[*index].take()).map(|extent| extent.mapping).collect())
     }
 
@@ -173,9 +236,60 @@ impl ElasticMemory {
                 *index as u64 * self.extent_size
             );
         }
+        if self.imported {
+            wanted.iter().try_for_each(|index| self.ensure_current(*index, &extents[*index]))?;
+        }
         for index in wanted {
             extents[*index].iter_mut().for_each(|extent| extent.holds += 1);
         }
+        Ok(())
+    }
+
+    /// Refuses extents of another process's that are not what they were when they were shared.
+    pub(super) fn ensure_unchanged(&self, held: &[usize]) -> Result<()> {
+        let extents = self.extents();
+        if self.imported {
+            held.iter().try_for_each(|index| self.ensure_current(*index, &extents[*index]))?;
+        }
+        Ok(())
+    }
+
+    fn ensure_current(&self, index: usize, extent: &Option<Extent>) -> Result<()> {
+        ensure!(
+            extent.as_ref().is_some_and(|extent| extent.changes == self.control.extent(index)),
+            Stale,
+            "the owner has taken the {} bytes at offset {} back since it shared them; have it share them again",
+            self.extent_size,
+            index as u64 * self.extent_size
+        );
+        Ok(())
+    }
+
+    /// Whether these extents are here, and as they were shared.
+    pub fn has(&self, shared: &[(usize, u32)]) -> bool {
+        let extents = self.extents();
+        let here = |index: usize| extents.get(index).and_then(|extent| extent.as_ref());
+        shared.iter().all(|(index, changes)| here(*index).is_some_and(|extent| extent.changes == *changes))
+    }
+
+    /// Each of these extents for another process: its file descriptor, and its word in the control block.
+    pub(super) fn export(&self, wanted: &[usize]) -> Result<Vec<ExportedExtent>> {
+        let extents = self.extents();
+        let each = |index: usize| {
+            let Some(extent) = &extents[index] else {
+                crate::error::fail!(InvalidState, "extent {index} has no memory");
+            };
+            Ok(ExportedExtent { index, fd: extent.mapping.memory().export_fd()?, changes: extent.changes })
+        };
+        wanted.iter().map(|index| each(*index)).collect()
+    }
+
+    fn ensure_own(&self) -> Result<()> {
+        ensure!(
+            !self.imported,
+            Unsupported,
+            "the region is another process's: it grows and shrinks there, and is then shared again"
+        );
         Ok(())
     }
 
@@ -191,6 +305,18 @@ impl ElasticMemory {
     }
 }
 
+/// The same access for a device and for all that reach its memory.
+fn with_peers(ordinal: i32, access: Access) -> Result<Vec<(i32, Access)>> {
+    let owner = Device::get(ordinal)?;
+    let mut accesses = Vec::new();
+    for other in 0..owner.driver().device_count() {
+        if Device::get(other)?.can_access(&owner)? {
+            accesses.push((other, access));
+        }
+    }
+    Ok(accesses)
+}
+
 /// The granularity that extents on a device are multiples of.
 pub fn granularity(ordinal: i32) -> Result<u64> {
     properties(ordinal)?.granularity(Granularity::Recommended)
@@ -198,7 +324,7 @@ pub fn granularity(ordinal: i32) -> Result<u64> {
 
 /// Memory that can be shared and, where the device can, registered for RDMA: neither can be added later.
 fn properties(ordinal: i32) -> Result<Properties> {
-    let device = crate::cuda::Device::get(ordinal)?;
+    let device = Device::get(ordinal)?;
     Ok(Properties {
         location: Location::Device(ordinal),
         posix_fd: device.exports_posix_fd(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What an elastic region has of its memory now: growing, shrinking, and holding what is in use.
 
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, MutexGuard};
 
 use super::elastic::ElasticMemory;
@@ -71,11 +72,26 @@ impl Region {
         Ok(())
     }
 
-    /// What NIXL knows it as: each extent that has memory, or the region as one.
+    /// The extents that have memory, for another process. Held, they stay.
+    pub fn export_extents(self: &Arc<Self>) -> Result<(Vec<ExportedExtent>, ExtentHold)> {
+        let _unchanged = self.resizing();
+        let memory = self.elastic_memory().ok_or_else(not_elastic)?;
+        let committed = Arc::new(memory.committed());
+        let hold = ExtentHold::new(self, &committed)?;
+        Ok((memory.export(&committed)?, hold))
+    }
+
+    /// What NIXL knows it as: the control block, for peers to look at, and each extent that has memory; or the region
+    /// as one.
     pub fn descriptors(&self) -> Vec<Descriptor> {
         match &self.backing {
             Backing::Elastic(memory) => {
-                memory.committed().into_iter().map(|extent| self.extent_descriptor(memory, extent)).collect()
+                let control = self.origin.is_none().then(|| memory.control().descriptor());
+                let committed = memory.committed().into_iter();
+                control
+                    .into_iter()
+                    .chain(committed.map(|extent| self.extent_descriptor(memory, extent)))
+                    .collect()
             }
             _ => vec![self.descriptor()],
         }
@@ -111,6 +127,16 @@ fn not_elastic() -> Error {
     )
 }
 
+/// One extent on its way to another process.
+pub struct ExportedExtent {
+    /// Which extent of the region.
+    pub index: usize,
+    /// Its memory; while it is open anywhere, that stays.
+    pub fd: OwnedFd,
+    /// Its word in the control block.
+    pub changes: u32,
+}
+
 /// Extents of a region that are in use: they stay until this is dropped.
 pub struct ExtentHold {
     region: Arc<Region>,
@@ -122,6 +148,11 @@ impl ExtentHold {
     pub fn new(region: &Arc<Region>, extents: &Arc<Vec<usize>>) -> Result<Self> {
         region.elastic_memory().map_or(Ok(()), |memory| memory.hold(extents))?;
         Ok(Self { region: region.clone(), extents: extents.clone() })
+    }
+
+    /// Refuses extents that their owner, another process, has taken back meanwhile.
+    pub fn ensure_unchanged(&self) -> Result<()> {
+        self.region.elastic_memory().map_or(Ok(()), |memory| memory.ensure_unchanged(&self.extents))
     }
 }
 

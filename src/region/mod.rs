@@ -2,32 +2,41 @@
 //! Regions: spans of memory on one tier, and what makes them known to agents.
 
 mod adopted;
+mod control;
 mod device;
 mod disk;
 mod elastic;
 mod extents;
+mod file_lock;
+mod mapping;
 mod numa;
 mod pages;
 mod pinned;
 mod prefault;
 mod registration;
+mod sharing;
 mod system;
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 
 pub use adopted::{AdoptedMemory, Release};
-pub use device::{DeviceConfig, DeviceMemory};
+pub use control::{Control, reopened};
+pub use device::{DeviceConfig, DeviceMemory, IpcConfig};
 pub use disk::{DirectIo, DiskConfig, DiskFile};
-pub use elastic::{ElasticConfig, ElasticMemory, granularity as extent_granularity};
-pub use extents::ExtentHold;
+pub use elastic::{ElasticConfig, ElasticMemory, ImportedExtent, granularity as extent_granularity};
+pub use extents::{ExportedExtent, ExtentHold};
 pub use numa::Placement as NumaPlacement;
 pub use pinned::{PinnedConfig, PinnedMemory, Progress};
 pub use registration::{Hold, Registration};
+pub use sharing::{Access, Holders, Origin, SharedRegion, Wanted};
 pub use system::{HugePages, SystemConfig, SystemMemory};
 
+use once_cell::sync::OnceCell;
 use serde::{Deserialize, Serialize};
+use sharing::Counts;
 
 use crate::error::{Error, Result, Status, ensure};
 use crate::nixl::{Descriptor, MemoryType};
@@ -80,7 +89,7 @@ pub enum Backing {
     /// Page-locked memory.
     Pinned(PinnedMemory),
     /// Memory of a GPU.
-    Device(DeviceMemory),
+    Device(Arc<DeviceMemory>),
     /// Memory of a GPU that grows and shrinks.
     Elastic(ElasticMemory),
     /// A part of another region.
@@ -97,13 +106,27 @@ pub enum Backing {
 /// A span of memory on one tier. Freed when its last holder goes.
 pub struct Region {
     backing: Backing,
+    origin: Option<Origin>,
+    control: OnceCell<Arc<Control>>,
+    counts: Counts,
     registrations: Mutex<Vec<Weak<Registration>>>,
     resizing: Mutex<()>,
 }
 
 impl Region {
     fn new(backing: Backing) -> Arc<Self> {
-        Arc::new(Self { backing, registrations: Mutex::default(), resizing: Mutex::default() })
+        Self::with(backing, None, OnceCell::new())
+    }
+
+    fn with(backing: Backing, origin: Option<Origin>, control: OnceCell<Arc<Control>>) -> Arc<Self> {
+        Arc::new(Self {
+            backing,
+            origin,
+            control,
+            counts: Counts::default(),
+            registrations: Mutex::default(),
+            resizing: Mutex::default(),
+        })
     }
 
     /// Maps host memory.
@@ -128,12 +151,14 @@ impl Region {
 
     /// Allocates, or takes into use, memory of a GPU.
     pub fn device(memory: DeviceMemory) -> Arc<Self> {
-        Self::new(Backing::Device(memory))
+        Self::new(Backing::Device(Arc::new(memory)))
     }
 
     /// Reserves addresses of a GPU, without memory.
     pub fn elastic(config: &ElasticConfig) -> Result<Arc<Self>> {
-        ElasticMemory::reserve(config).map(|memory| Self::new(Backing::Elastic(memory)))
+        let memory = ElasticMemory::reserve(config)?;
+        let control = memory.control().clone().into();
+        Ok(Self::with(Backing::Elastic(memory), None, control))
     }
 
     /// A part of a region as a region.
@@ -146,6 +171,7 @@ impl Region {
             "a view of {size} bytes at {offset} does not fit a region of {} bytes",
             parent.size()
         );
+        parent.counts.views.fetch_add(1, Ordering::Relaxed);
         Ok(Self::new(Backing::View { parent: parent.clone(), offset, size }))
     }
 
@@ -159,6 +185,17 @@ impl Region {
         match &self.backing {
             Backing::View { parent, .. } => parent.root(),
             root => root,
+        }
+    }
+
+    /// The region that is no view and that it is a part of, and where in that it begins.
+    pub fn root_of(region: &Arc<Self>) -> (&Arc<Self>, u64) {
+        match &region.backing {
+            Backing::View { parent, offset, .. } => {
+                let (root, before) = Self::root_of(parent);
+                (root, before + offset)
+            }
+            _ => (region, 0),
         }
     }
 

@@ -8,10 +8,11 @@ pub fn transparent_huge_page_size() -> usize {
     size.filter(|size: &usize| size.is_power_of_two()).unwrap_or(2 << 20)
 }
 
-/// Whether the kernel gives transparent huge pages to those who ask.
-pub fn transparent_huge_pages_offered() -> bool {
-    let text = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
-    text.is_ok_and(|text| !text.contains("[never]"))
+/// Whether the kernel gives transparent huge pages to those who ask, for memory files too.
+pub fn transparent_huge_pages_offered(for_files: bool) -> bool {
+    let setting = if for_files { "shmem_enabled" } else { "enabled" };
+    let text = std::fs::read_to_string(format!("/sys/kernel/mm/transparent_hugepage/{setting}"));
+    text.is_ok_and(|text| !text.contains("[never]") && !text.contains("[deny]"))
 }
 
 /// How many bytes of a range lie on transparent huge pages, as the kernel counts them.
@@ -22,12 +23,17 @@ pub fn transparent_huge_bytes(address: usize, size: usize) -> u64 {
     for line in text.lines() {
         if let Some((start, end)) = mapping_bounds(line) {
             inside = start < address + size && end > address;
-        } else if inside && let Some(value) = line.strip_prefix("AnonHugePages:") {
+        } else if inside && let Some(value) = huge_bytes_in(line) {
             kilobytes += value.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0);
         }
     }
     // The kernel may have joined this mapping with a neighbour.
     (kilobytes * 1024).min(size as u64)
+}
+
+/// Of anonymous memory and of memory files.
+fn huge_bytes_in(line: &str) -> Option<&str> {
+    line.strip_prefix("AnonHugePages:").or_else(|| line.strip_prefix("ShmemPmdMapped:"))
 }
 
 /// The bounds in the first line of a mapping's entry: "start-end perms ...".

@@ -14,8 +14,11 @@ use crate::cuda::{Context, Device};
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 
-/// A chunk that is not asked for otherwise: one page lock of half a TB fails on some drivers.
-const CHUNK: u64 = 512 << 20;
+/// A chunk that is not asked for otherwise. One page lock of half a TB fails on some drivers; and a copy of anybody's
+/// that reaches over the end of a page lock fails on all, so there are as few as can be.
+const CHUNK: u64 = 64 << 30;
+/// How often progress is told of, in bytes.
+const STEP: u64 = 512 << 20;
 /// Pages are touched in slices of this size, so that a stall is noticed.
 const SLICE: usize = 512 << 20;
 /// A slice that takes longer waits for the kernel to make huge pages: the rest does without.
@@ -23,7 +26,7 @@ const STALL: Duration = Duration::from_secs(2);
 /// Threads that are not asked for otherwise; more gain little.
 const MOST_THREADS: usize = 8;
 
-/// Asked after each chunk with the bytes done and the bytes in all; a no cancels.
+/// Asked after each chunk, and within large ones each 512 MiB, with the bytes done and the bytes in all; a no cancels.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 
 /// What to allocate.
@@ -37,10 +40,12 @@ pub struct PinnedConfig {
     pub numa_node: Option<u32>,
     /// Threads that touch its pages; 0 for as many as there are cores, up to 8.
     pub threads: u32,
-    /// Bytes of one page lock; 0 for 512 MiB.
+    /// Bytes of one page lock; 0 for 64 GiB.
     pub chunk: u64,
     /// Ordinary pages only.
     pub no_huge_pages: bool,
+    /// Other processes can be given it.
+    pub shareable: bool,
 }
 
 /// Page-locked host memory.
@@ -76,18 +81,34 @@ impl PinnedMemory {
         Ok(this)
     }
 
+    /// Page-locks memory that another process has shared.
+    pub fn lock(memory: SystemMemory, ordinal: i32, writable: bool) -> Result<Self> {
+        ensure!(writable, Unsupported, "memory that may only be read can't be page-locked");
+        let lock = PageLock::new(Context::retain(Device::get(ordinal)?)?);
+        let memory = ManuallyDrop::new(memory);
+        let mut this = Self { lock, memory, ordinal, chunk_size: CHUNK, fell_back: false };
+        let (address, size) = (this.memory.address(), this.memory.size());
+        for offset in (0..size).step_by(CHUNK as usize) {
+            this.lock.add(address + offset, (CHUNK as usize).min(size - offset))?;
+        }
+        Ok(this)
+    }
+
     fn pin(&mut self, config: &PinnedConfig, progress: Progress<'_>) -> Result<()> {
         let threads = if config.threads == 0 { default_threads() } else { config.threads };
-        let (memory, lock) = (&self.memory, &mut self.lock);
+        let (memory, lock, chunk) = (&self.memory, &mut self.lock, self.chunk_size as usize);
+        let (size, mut locked) = (memory.size(), 0);
         let touching = Touching { memory, threads, huge: !config.no_huge_pages, stall: STALL };
-        self.fell_back = touching.ahead_of(self.chunk_size as usize, |offset, length| {
-            lock.add(memory.address() + offset, length)?;
-            let done = offset + length;
+        self.fell_back = touching.ahead_of(chunk.min(STEP as usize), |done| {
+            while locked < done && (done == size || done - locked >= chunk) {
+                let length = chunk.min(size - locked);
+                lock.add(memory.address() + locked, length)?;
+                locked += length;
+            }
             ensure!(
-                progress(done as u64, memory.size() as u64),
+                progress(done as u64, size as u64),
                 Cancelled,
-                "pinning was cancelled after {done} of {} bytes",
-                memory.size()
+                "pinning was cancelled after {done} of {size} bytes"
             );
             Ok(())
         })?;
@@ -134,18 +155,14 @@ struct Touching<'a> {
 }
 
 impl Touching<'_> {
-    /// Calls `with_chunk` for each chunk once its pages are there, while those of the next are touched. Answers
-    /// whether huge pages were given up.
-    fn ahead_of(
-        mut self,
-        chunk: usize,
-        mut with_chunk: impl FnMut(usize, usize) -> Result<()>,
-    ) -> Result<bool> {
+    /// Calls `follow` after each step with how many bytes have their pages, while those of the next step are touched.
+    /// Answers whether huge pages were given up.
+    fn ahead_of(mut self, step: usize, mut follow: impl FnMut(usize) -> Result<()>) -> Result<bool> {
         let size = self.memory.size();
-        let chunks = (0..size).step_by(chunk).map(|offset| (offset, chunk.min(size - offset)));
+        let steps = (0..size).step_by(step).map(|offset| (offset, step.min(size - offset)));
         let (ready, touched) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
-            let (ahead, wanted) = (chunks.clone(), self.huge);
+            let (ahead, wanted) = (steps.clone(), self.huge);
             let toucher = std::thread::Builder::new().spawn_scoped(scope, move || {
                 for (offset, length) in ahead {
                     let done = self.touch(offset, length);
@@ -159,14 +176,14 @@ impl Touching<'_> {
             let toucher = toucher.map_err(|error| {
                 Error::new(Status::OutOfMemory, format!("start a thread to touch pages: {error}"))
             })?;
-            let mut locked = Ok(());
-            for (offset, length) in chunks {
+            let mut followed = Ok(());
+            for (offset, length) in steps {
                 // A toucher that failed says so when it is joined.
                 if touched.recv().is_err() {
                     break;
                 }
-                locked = with_chunk(offset, length);
-                if locked.is_err() {
+                followed = follow(offset + length);
+                if followed.is_err() {
                     break;
                 }
             }
@@ -174,7 +191,7 @@ impl Touching<'_> {
             let fell_back = toucher.join().unwrap_or_else(|_| {
                 Err(Error::new(Status::Panic, "the thread that touches pages panicked"))
             })?;
-            locked.map(|()| fell_back)
+            followed.map(|()| fell_back)
         })
     }
 
@@ -209,6 +226,7 @@ fn system_config(config: &PinnedConfig, device: Device) -> SystemConfig {
         huge_pages_required: false,
         numa: bound.or_else(near),
         prefault_threads: 0,
+        shareable: config.shareable,
     }
 }
 
@@ -221,42 +239,42 @@ mod tests {
     use super::super::pages::transparent_huge_bytes;
     use super::*;
 
-    const CHUNK: usize = 4 << 20;
+    const HALF: usize = 4 << 20;
 
-    /// Touches two chunks of memory; answers whether huge pages were given up.
-    fn touch_two_chunks(memory: &SystemMemory, stall: Duration) -> bool {
-        let mut chunks = Vec::new();
+    /// Touches memory in two steps; answers whether huge pages were given up.
+    fn touch_in_two_steps(memory: &SystemMemory, stall: Duration) -> bool {
+        let mut steps = Vec::new();
         let touching = Touching { memory, threads: 2, huge: true, stall };
-        let fell_back = touching.ahead_of(CHUNK, |offset, length| {
-            chunks.push((offset, length));
+        let fell_back = touching.ahead_of(HALF, |done| {
+            steps.push(done);
             Ok(())
         });
-        assert_eq!(chunks, [(0, CHUNK), (CHUNK, CHUNK)]);
+        assert_eq!(steps, [HALF, 2 * HALF]);
         fell_back.unwrap()
     }
 
     fn memory() -> SystemMemory {
         let huge_pages = HugePages::Transparent;
-        SystemMemory::allocate(&SystemConfig { size: 2 * CHUNK as u64, huge_pages, ..Default::default() })
+        SystemMemory::allocate(&SystemConfig { size: 2 * HALF as u64, huge_pages, ..Default::default() })
             .unwrap()
     }
 
     #[test]
     fn after_a_stall_the_rest_has_ordinary_pages() {
         let memory = memory();
-        assert!(touch_two_chunks(&memory, Duration::ZERO));
-        assert_eq!(transparent_huge_bytes(memory.address() + CHUNK, CHUNK), 0);
+        assert!(touch_in_two_steps(&memory, Duration::ZERO));
+        assert_eq!(transparent_huge_bytes(memory.address() + HALF, HALF), 0);
     }
 
     #[test]
     fn without_a_stall_huge_pages_are_kept_to_the_end() {
-        assert!(!touch_two_chunks(&memory(), Duration::MAX));
+        assert!(!touch_in_two_steps(&memory(), Duration::MAX));
     }
 
     #[test]
     fn a_stall_at_the_end_gives_nothing_up() {
         let memory = memory();
         let touching = Touching { memory: &memory, threads: 1, huge: true, stall: Duration::ZERO };
-        assert!(!touching.ahead_of(2 * CHUNK, |_, _| Ok(())).unwrap());
+        assert!(!touching.ahead_of(2 * HALF, |_| Ok(())).unwrap());
     }
 }

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::{Backing, Region};
+use crate::cuda::{Context, Device};
 use crate::error::{Result, ensure, fail};
 use crate::log::log;
 use crate::nixl::{Agent, Descriptor};
@@ -12,6 +13,8 @@ use crate::nixl::{Agent, Descriptor};
 pub struct Registration {
     region: Arc<Region>,
     agent: Arc<Agent>,
+    /// Of the GPU it lies on: UCX registers memory that was mapped apart only where that one's context is current.
+    context: Option<Arc<Context>>,
     state: Mutex<State>,
 }
 
@@ -44,10 +47,13 @@ impl Registration {
             );
         }
         let descriptors = region.descriptors();
-        register(agent, &descriptors)?;
+        let context = region.ordinal().map(|ordinal| Context::retain(Device::get(ordinal)?).map(Arc::new));
+        let context = context.transpose()?;
+        register(agent, &context, &descriptors)?;
         let registration = Arc::new(Self {
             region: region.clone(),
             agent: agent.clone(),
+            context,
             state: Mutex::new(State { registered: true, holds: 0, descriptors }),
         });
         region.add_registration(&registration);
@@ -99,14 +105,14 @@ impl Registration {
         ensure!(state.holds == 0, Busy, "{} layouts or transfers hold the registration", state.holds);
         let descriptors = std::mem::take(&mut state.descriptors);
         state.registered = false;
-        deregister(&self.agent, descriptors).inspect_err(|_| self.keep_memory())
+        deregister(&self.agent, &self.context, descriptors).inspect_err(|_| self.keep_memory())
     }
 
     /// Registers extents that were added to the region: all of them, or none.
     pub(super) fn extend(&self, added: &[Descriptor]) -> Result<()> {
         let mut state = self.state();
         if state.registered {
-            register(&self.agent, added)?;
+            register(&self.agent, &self.context, added)?;
             state.descriptors.extend_from_slice(added);
         }
         Ok(())
@@ -117,7 +123,7 @@ impl Registration {
         let mut state = self.state();
         if state.registered {
             state.descriptors.retain(|descriptor| !removed.contains(descriptor));
-            deregister(&self.agent, removed.to_vec()).inspect_err(|_| self.keep_memory())?;
+            deregister(&self.agent, &self.context, removed.to_vec()).inspect_err(|_| self.keep_memory())?;
         }
         Ok(())
     }
@@ -133,9 +139,10 @@ impl Registration {
 }
 
 /// All of them, or none.
-fn register(agent: &Agent, descriptors: &[Descriptor]) -> Result<()> {
-    let descriptors = descriptors.to_vec();
+fn register(agent: &Agent, context: &Option<Arc<Context>>, descriptors: &[Descriptor]) -> Result<()> {
+    let (context, descriptors) = (context.clone(), descriptors.to_vec());
     agent.call(move |driver| {
+        let _entered = context.as_ref().map(|context| context.enter()).transpose()?;
         for (index, descriptor) in descriptors.iter().enumerate() {
             if let Err(error) = driver.register(*descriptor) {
                 for registered in &descriptors[..index] {
@@ -151,8 +158,10 @@ fn register(agent: &Agent, descriptors: &[Descriptor]) -> Result<()> {
 }
 
 /// All of them, whatever fails; the first failure is told.
-fn deregister(agent: &Agent, descriptors: Vec<Descriptor>) -> Result<()> {
+fn deregister(agent: &Agent, context: &Option<Arc<Context>>, descriptors: Vec<Descriptor>) -> Result<()> {
+    let context = context.clone();
     agent.call(move |driver| {
+        let _entered = context.as_ref().map(|context| context.enter_to_free()).transpose()?;
         let results: Vec<_> = descriptors.iter().map(|descriptor| driver.deregister(descriptor)).collect();
         results.into_iter().collect()
     })
@@ -165,7 +174,10 @@ impl Drop for Registration {
             return;
         }
         let (descriptors, region) = (std::mem::take(&mut state.descriptors), self.region.clone());
+        let context = self.context.take();
         self.agent.call_or_defer(move |driver| {
+            // Without it NIXL fails to deregister, and says so below.
+            let _entered = context.as_ref().and_then(|context| context.enter_to_free().ok());
             let failed = descriptors.iter().filter_map(|descriptor| driver.deregister(descriptor).err());
             if let Some(error) = failed.last() {
                 log!(Error, "{error}; its memory is kept");

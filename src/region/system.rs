@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! System memory: an anonymous mapping, zeroed and page-aligned.
+//! System memory: a mapping, zeroed and page-aligned. What is to be shared lies in a memory file.
 
 use std::ffi::c_void;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::{Advice, madvise};
 
+use super::control::sealed_size;
+use super::mapping::{Mapping, Pages, memory_file};
 use super::{host_size, numa, pages, prefault};
-use crate::error::{Error, Result, Status, ensure};
+use crate::error::{Result, ensure, fail};
 use crate::log::log;
 
 /// Which pages to ask the kernel for.
@@ -36,69 +39,124 @@ pub struct SystemConfig {
     pub numa: Option<numa::Placement>,
     /// How many threads touch every page before the call returns; 0: each page comes with its first use.
     pub prefault_threads: u32,
+    /// Other processes can be given it.
+    pub shareable: bool,
 }
 
-/// An anonymous private mapping.
+/// Mapped host memory.
 pub struct SystemMemory {
     mapping: Mapping,
     size: usize,
     page_size: u64,
     fell_back: bool,
     numa: Option<numa::Placement>,
+    file: Option<OwnedFd>,
 }
 
 impl SystemMemory {
     /// Maps memory as configured, or changes nothing.
     pub fn allocate(config: &SystemConfig) -> Result<Self> {
         let size = host_size("a system region", config.size)?;
-        let mapped = match config.huge_pages {
-            HugePages::None => Mapping::ordinary(size).map(|mapping| (mapping, base_page(), false)),
-            HugePages::Never => Self::without_huge(size),
-            HugePages::Transparent => Self::transparent(size, config.huge_pages_required),
-            HugePages::Reserved(page) => Self::reserved(size, page, config.huge_pages_required),
-        };
-        let (mapping, page_size, fell_back) =
-            mapped.map_err(|error| error.context(format!("allocate {size} bytes of host memory")))?;
-        let numa = match config.numa {
-            Some(placement) => numa::place(mapping.address as usize, mapping.size, placement)?,
+        let mut memory = Self::map(size, config)
+            .map_err(|error| error.context(format!("allocate {size} bytes of host memory")))?;
+        memory.numa = match config.numa {
+            Some(placement) => numa::place(memory.address(), memory.mapping.size(), placement)?,
             None => None,
         };
         if config.prefault_threads > 0 {
-            prefault::touch(mapping.address as usize, mapping.size, page_size, config.prefault_threads)?;
+            memory.prefault(0, memory.mapping.size(), config.prefault_threads)?;
         }
-        Ok(Self { mapping, size, page_size, fell_back, numa })
+        Ok(memory)
     }
 
-    fn without_huge(size: usize) -> Result<(Mapping, u64, bool)> {
-        let mapping = Mapping::ordinary(size)?;
-        // SAFETY: advice about a mapping of our own. A kernel without huge pages refuses it, and need not know.
-        let _ = unsafe { madvise(mapping.address, mapping.size, Advice::LinuxNoHugepage) };
-        Ok((mapping, base_page(), false))
+    /// Maps what another process has shared. The file must be as large as that process says, and stay so.
+    pub fn open(file: OwnedFd, size: u64, writable: bool) -> Result<Self> {
+        let size = host_size("a system region", size)?;
+        let there = sealed_size(file.as_fd())?;
+        ensure!(
+            size <= there,
+            Corrupt,
+            "the shared memory is said to have {size} bytes, its file has {there}"
+        );
+        let page_size = rustix::fs::fstatfs(&file).map_or(base_page(), |stat| stat.f_bsize as u64);
+        let pages = match page_size {
+            0x20_0000 => Pages::Huge2Mib,
+            0x4000_0000 => Pages::Huge1Gib,
+            _ => aligned_for_all(size),
+        };
+        let mapping = Mapping::shared(&file, size, pages, writable)
+            .map_err(|error| error.context(format!("open {size} bytes of shared memory")))?;
+        Ok(Self { file: Some(file), ..Self::of(mapping, size, page_size) })
     }
 
-    fn transparent(size: usize, required: bool) -> Result<(Mapping, u64, bool)> {
-        let mapping = Mapping::aligned(size, pages::transparent_huge_page_size())?;
-        // SAFETY: advice about a mapping of our own.
-        let advised = unsafe { madvise(mapping.address, mapping.size, Advice::LinuxHugepage) };
-        let offered = pages::transparent_huge_pages_offered() && advised.is_ok();
+    fn of(mapping: Mapping, size: usize, page_size: u64) -> Self {
+        Self { mapping, size, page_size, fell_back: false, numa: None, file: None }
+    }
+
+    fn map(size: usize, config: &SystemConfig) -> Result<Self> {
+        match config.huge_pages {
+            HugePages::None => Self::with_pages(size, Pages::Ordinary, config),
+            HugePages::Never => Self::without_huge(size, config),
+            HugePages::Transparent => Self::transparent(size, config, config.huge_pages_required),
+            HugePages::Reserved(page) => Self::reserved(size, page, config),
+        }
+    }
+
+    fn with_pages(size: usize, pages: Pages, config: &SystemConfig) -> Result<Self> {
+        let page_size = pages.unit() as u64;
+        if !config.shareable {
+            return Ok(Self::of(Mapping::private(size, pages)?, size, page_size));
+        }
+        let file = memory_file(size, pages)?;
+        let place = match pages {
+            Pages::Ordinary | Pages::AlignedTo(_) => aligned_for_all(size),
+            huge => huge,
+        };
+        let mapping = Mapping::shared(&file, size, place, true)?;
+        Ok(Self { file: Some(file), ..Self::of(mapping, size, page_size) })
+    }
+
+    fn without_huge(size: usize, config: &SystemConfig) -> Result<Self> {
+        let memory = Self::with_pages(size, Pages::Ordinary, config)?;
+        // A kernel without huge pages refuses the advice, and need not know.
+        let _ = memory.advise(0, Advice::LinuxNoHugepage);
+        Ok(memory)
+    }
+
+    fn transparent(size: usize, config: &SystemConfig, required: bool) -> Result<Self> {
+        let pages = Pages::AlignedTo(pages::transparent_huge_page_size());
+        let memory = Self::with_pages(size, pages, config)?;
+        let offered = pages::transparent_huge_pages_offered(config.shareable)
+            && memory.advise(0, Advice::LinuxHugepage).is_ok();
         ensure!(offered || !required, Unsupported, "this system offers no transparent huge pages");
-        Ok((mapping, base_page(), !offered))
+        Ok(Self { fell_back: !offered, ..memory })
     }
 
-    fn reserved(size: usize, page: u64, required: bool) -> Result<(Mapping, u64, bool)> {
-        let error = match Mapping::huge(size, page) {
-            Ok(mapping) => return Ok((mapping, page, false)),
-            Err(error) if required => return Err(error),
-            Err(error) => error,
+    fn reserved(size: usize, page: u64, config: &SystemConfig) -> Result<Self> {
+        let pages = match page {
+            0x20_0000 => Pages::Huge2Mib,
+            0x4000_0000 => Pages::Huge1Gib,
+            _ => fail!(InvalidArgument, "huge pages are of 2 MiB or 1 GiB, not of {page} bytes"),
+        };
+        let made = Self::with_pages(size, pages, config)
+            .map_err(|error| error.context(format!("huge pages of {page} bytes")));
+        let error = match made {
+            Err(error) if !config.huge_pages_required => error,
+            made => return made,
         };
         log!(Warn, "{error}; ordinary pages, huge where the kernel can, are used instead");
-        let (mapping, page_size, _) = Self::transparent(size, false)?;
-        Ok((mapping, page_size, true))
+        let memory = Self::transparent(size, config, false)?;
+        Ok(Self { fell_back: true, ..memory })
+    }
+
+    /// The memory file behind it, where it can be shared.
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(OwnedFd::as_fd)
     }
 
     /// Its first byte.
     pub fn address(&self) -> usize {
-        self.mapping.address as usize
+        self.mapping.address() as usize
     }
 
     /// The bytes asked for.
@@ -128,109 +186,40 @@ impl SystemMemory {
 
     /// How many of its bytes lie on transparent huge pages now.
     pub fn transparent_huge_bytes(&self) -> u64 {
-        pages::transparent_huge_bytes(self.address(), self.mapping.size)
+        pages::transparent_huge_bytes(self.address(), self.mapping.size())
     }
 
     /// Asks for ordinary pages from `offset` on.
     pub fn give_up_huge_pages(&self, offset: usize) {
-        let rest = self.mapping.size - offset.min(self.mapping.size);
-        // SAFETY: advice about a part of our own mapping.
-        let advised =
-            unsafe { madvise((self.address() + offset) as *mut c_void, rest, Advice::LinuxNoHugepage) };
-        if let Err(errno) = advised {
+        if let Err(errno) = self.advise(offset, Advice::LinuxNoHugepage) {
             log!(Warn, "ask for ordinary pages: {errno}");
         }
     }
+
+    fn advise(&self, offset: usize, advice: Advice) -> rustix::io::Result<()> {
+        let rest = self.mapping.size() - offset.min(self.mapping.size());
+        // SAFETY: advice about a part of our own mapping, none that changes its bytes.
+        unsafe { madvise((self.address() + offset) as *mut c_void, rest, advice) }
+    }
+}
+
+/// Memory of several processes begins in each at a multiple of this, so that what lies aligned in it for one does so for
+/// all.
+const LARGEST_ALIGNMENT: usize = 1 << 30;
+
+fn aligned_for_all(size: usize) -> Pages {
+    let whole = size.checked_next_power_of_two().unwrap_or(LARGEST_ALIGNMENT).min(LARGEST_ALIGNMENT);
+    Pages::AlignedTo(whole.max(pages::transparent_huge_page_size()))
 }
 
 fn base_page() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// A mapping of our own, unmapped on drop.
-struct Mapping {
-    address: *mut c_void,
-    size: usize,
-}
-
-// SAFETY: a mapping belongs to the process, not to a thread.
-unsafe impl Send for Mapping {}
-// SAFETY: the value itself is never changed; its bytes are the users' to guard.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    fn ordinary(size: usize) -> Result<Self> {
-        Self::map(round_up(size, base_page() as usize)?, MapFlags::empty())
-    }
-
-    /// Begins at a multiple of `alignment`, so that huge pages fit from the first byte.
-    fn aligned(size: usize, alignment: usize) -> Result<Self> {
-        let size = round_up(size, base_page() as usize)?;
-        let wide = size.checked_add(alignment).ok_or_else(too_large)?;
-        let mut mapping = Self::map(wide, MapFlags::empty())?;
-        let start = (mapping.address as usize).next_multiple_of(alignment);
-        mapping.trim(start, size)?;
-        Ok(mapping)
-    }
-
-    fn huge(size: usize, page: u64) -> Result<Self> {
-        let flag = match page {
-            0x20_0000 => MapFlags::HUGETLB | MapFlags::HUGE_2MB,
-            0x4000_0000 => MapFlags::HUGETLB | MapFlags::HUGE_1GB,
-            _ => {
-                let message = format!("huge pages are of 2 MiB or 1 GiB, not of {page} bytes");
-                return Err(Error::new(Status::InvalidArgument, message));
-            }
-        };
-        Self::map(round_up(size, page as usize)?, flag)
-            .map_err(|error| error.context(format!("huge pages of {page} bytes")))
-    }
-
-    fn map(size: usize, flags: MapFlags) -> Result<Self> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping where the kernel likes; no memory of anyone's changes.
-        let address =
-            unsafe { mmap_anonymous(std::ptr::null_mut(), size, protection, MapFlags::PRIVATE | flags) }
-                .map_err(|errno| Error::errno(format!("map {size} bytes"), errno))?;
-        Ok(Self { address, size })
-    }
-
-    /// Keeps `size` bytes at `start` and gives the rest back.
-    fn trim(&mut self, start: usize, size: usize) -> Result<()> {
-        let (old_start, old_end) = (self.address as usize, self.address as usize + self.size);
-        for (from, to) in [(old_start, start), (start + size, old_end)] {
-            if to > from {
-                // SAFETY: a part of our own mapping that nothing points into yet.
-                unsafe { munmap(from as *mut c_void, to - from) }
-                    .map_err(|errno| Error::errno("trim a mapping", errno))?;
-            }
-        }
-        self.address = start as *mut c_void;
-        self.size = size;
-        Ok(())
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping; the region that held it has no holder left.
-        if let Err(errno) = unsafe { munmap(self.address, self.size) } {
-            log!(Error, "unmap {} bytes: {errno}", self.size);
-        }
-    }
-}
-
-fn round_up(size: usize, unit: usize) -> Result<usize> {
-    size.checked_next_multiple_of(unit).ok_or_else(too_large)
-}
-
-fn too_large() -> Error {
-    Error::new(Status::InvalidArgument, "the size is more than can be addressed")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Status;
 
     fn bytes(memory: &SystemMemory) -> &[u8] {
         // SAFETY: the memory's own span, alive as long as it.
@@ -254,7 +243,7 @@ mod tests {
         };
         let memory = SystemMemory::allocate(&config).unwrap();
         assert_eq!(memory.address() % pages::transparent_huge_page_size(), 0);
-        let offered = pages::transparent_huge_pages_offered();
+        let offered = pages::transparent_huge_pages_offered(false);
         assert_eq!(memory.fell_back(), !offered);
         assert!(memory.transparent_huge_bytes() <= 4 << 20);
     }

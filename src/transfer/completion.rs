@@ -149,7 +149,11 @@ impl Run {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
-        self.held = None;
+        // Bytes of memory that its owner, another process, has taken back meanwhile are nobody's.
+        let held = self.held.take();
+        let mut extents = held.iter().flatten().flatten();
+        let outcome = outcome.and_then(|()| extents.try_for_each(ExtentHold::ensure_unchanged));
+        drop(held);
         if std::mem::replace(&mut self.told, true) {
             self.busy.store(false, Ordering::Release);
         } else {

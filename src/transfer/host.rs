@@ -29,7 +29,7 @@ impl HostCopy {
     /// Refuses a copy that would read what it has written.
     pub fn prepare(source: &Arc<Layout>, destination: &Arc<Layout>, plan: &Plan) -> Result<Self> {
         let moves: Vec<_> = plan.moves(source.placement(), destination.placement()).collect();
-        ensure_apart(source, destination, &moves)?;
+        ensure_apart(source, destination, || moves.clone())?;
         let layouts = [source.clone(), destination.clone()];
         Ok(Self { chunks: Arc::new(Chunks::cut(moves)), layouts, current: Mutex::new(None) })
     }
@@ -151,7 +151,11 @@ impl Job {
 }
 
 /// Within one piece of memory no block may be read after it was written, or while it is.
-pub(super) fn ensure_apart(source: &Layout, destination: &Layout, moves: &[Move]) -> Result<()> {
+pub(super) fn ensure_apart(
+    source: &Layout,
+    destination: &Layout,
+    moves: impl FnOnce() -> Vec<Move>,
+) -> Result<()> {
     let meet = source.descriptors().iter().any(|from| {
         destination
             .descriptors()
@@ -161,6 +165,7 @@ pub(super) fn ensure_apart(source: &Layout, destination: &Layout, moves: &[Move]
     if !meet {
         return Ok(());
     }
+    let moves = moves();
     let mut reads: Vec<_> = moves.iter().map(|each| (each.source, each.size)).collect();
     let mut wending: Vec<_> = moves.iter().map(|each| (each.destination, each.size)).collect();
     reads.sort_unstable();

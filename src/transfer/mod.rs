@@ -5,6 +5,7 @@
 
 pub mod completion;
 mod cuda;
+pub mod explain;
 mod host;
 mod nixl;
 pub mod plan;
@@ -19,6 +20,7 @@ pub use completion::{Completion, Outcome};
 pub use plan::{BlockPair, Layers, Plan};
 pub use queue::{Entry, Queue};
 
+use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure, fail};
 use crate::layout::{Layout, Locality, TouchedExtents};
 use crate::nixl::MemoryType;
@@ -34,6 +36,8 @@ pub struct Request<'a> {
     pub notification: Option<Vec<u8>>,
     /// Where completions go, with the word that comes back in them.
     pub queue: Option<(Arc<Queue>, u64)>,
+    /// Which way the bytes shall go.
+    pub preferences: Preferences,
 }
 
 /// Which way the bytes go.
@@ -51,6 +55,70 @@ pub enum Path {
     NixlFileWrite,
     /// Copied by the CUDA driver, one copy a move.
     CudaCopy,
+    /// Copied by the CUDA driver, all in one call.
+    CudaBatch,
+    /// Copied by the CUDA driver, in rows at regular distances.
+    Cuda2d,
+    /// Copied by a kernel.
+    CudaKernel,
+    /// Gathered or scattered by a kernel in device memory, and copied from or to there by the CUDA driver.
+    CudaStaged,
+}
+
+impl std::fmt::Display for Path {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name().to_string_lossy())
+    }
+}
+
+/// What the caller asks of the way that the bytes go.
+#[derive(Clone, Debug, Default)]
+pub struct Preferences {
+    /// Nothing computes on the GPU meanwhile.
+    pub compute_is_idle: bool,
+    /// The most CTAs of a kernel; 0 for as many as are worth having.
+    pub max_ctas: u32,
+    /// Bytes of staging memory; 0 for the default.
+    pub staging_size: u64,
+    /// Refuses ways with any memory between source and destination.
+    pub zero_copy: bool,
+    /// Refuses ways through host memory that is neither source nor destination.
+    pub no_host_bounce: bool,
+    /// The way to take, or none.
+    pub path: Option<Path>,
+}
+
+/// A way that was weighed.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The way.
+    pub path: Path,
+    /// What it is expected to take.
+    pub seconds: f64,
+    /// Why it can't be taken.
+    pub reason: Option<String>,
+}
+
+impl Path {
+    /// Its name, for people.
+    pub fn name(self) -> &'static std::ffi::CStr {
+        match self {
+            Self::Memcpy => c"memcpy",
+            Self::NixlRead => c"NIXL read",
+            Self::NixlWrite => c"NIXL write",
+            Self::NixlFileRead => c"NIXL file read",
+            Self::NixlFileWrite => c"NIXL file write",
+            Self::CudaCopy => c"CUDA copy",
+            Self::CudaBatch => c"CUDA batch",
+            Self::Cuda2d => c"CUDA 2D copy",
+            Self::CudaKernel => c"CUDA kernel",
+            Self::CudaStaged => c"CUDA staged",
+        }
+    }
+
+    fn is_cuda(self) -> bool {
+        matches!(self, Self::CudaCopy | Self::CudaBatch | Self::Cuda2d | Self::CudaKernel | Self::CudaStaged)
+    }
 }
 
 /// A prepared move of blocks. It keeps its layouts alive, also while it is in flight and its handle is gone.
@@ -79,14 +147,16 @@ pub struct Summary {
 
 enum Engine {
     Host(host::HostCopy),
-    Cuda(cuda::CudaCopy),
+    Cuda(Box<cuda::CudaCopy>),
     Nixl(nixl::NixlMove),
 }
 
 impl Transfer {
     /// Checks, plans and prepares; moves nothing.
     pub fn create(source: &Arc<Layout>, destination: &Arc<Layout>, request: Request<'_>) -> Result<Self> {
-        let path = choose(source, destination)?;
+        let mut path = choose(source, destination)?;
+        ensure_possible(path, request.preferences.path)?;
+        destination.memory().regions().iter().try_for_each(|region| region.ensure_writable())?;
         let remote = matches!(path, Path::NixlRead | Path::NixlWrite);
         ensure!(
             request.notification.is_none() || remote,
@@ -98,11 +168,19 @@ impl Transfer {
         let touched = touched(source, destination, &plan);
         let engine = match path {
             Path::Memcpy => Engine::Host(host::HostCopy::prepare(source, destination, &plan)?),
-            Path::CudaCopy => Engine::Cuda(cuda::CudaCopy::prepare(source, destination, &plan)?),
+            path if path.is_cuda() => Engine::Cuda(Box::new(cuda::CudaCopy::prepare(
+                source,
+                destination,
+                plan,
+                &request.preferences,
+            )?)),
             _ => {
                 Engine::Nixl(nixl::NixlMove::prepare(source, destination, path, plan, request.notification)?)
             }
         };
+        if let Engine::Cuda(copy) = &engine {
+            path = copy.path();
+        }
         let completion = Arc::new(Completion::new(bytes, request.queue));
         Ok(Self { path, bytes, pieces, engine, completion, busy: Arc::default(), touched })
     }
@@ -112,10 +190,7 @@ impl Transfer {
         if let Engine::Nixl(requests) = &self.engine {
             requests.ensure_reachable()?;
         }
-        let [source, destination] = &self.touched;
-        let held = [source.hold()?, destination.hold()?];
-        ensure!(!self.busy.swap(true, Ordering::AcqRel), Busy, "the transfer is in flight");
-        let run = completion::Run::start(self.completion.clone(), self.busy.clone(), held);
+        let run = self.begin()?;
         match &self.engine {
             Engine::Host(copy) => {
                 copy.submit(run);
@@ -129,16 +204,41 @@ impl Transfer {
         }
     }
 
+    /// Starts it on a stream of the caller's: after what is there, and before what comes. Where the stream is captured,
+    /// it goes into the graph, and nothing runs.
+    pub fn submit_on(&self, stream: CallerStream) -> Result<()> {
+        let Engine::Cuda(copy) = &self.engine else {
+            fail!(Unsupported, "{} takes no stream; submit the transfer without one", self.path)
+        };
+        if copy.check_stream(stream)? {
+            return copy.capture(stream);
+        }
+        copy.submit_on(stream, || self.begin())
+    }
+
+    /// Begins a run; refused while there is one, and where an extent has no memory.
+    fn begin(&self) -> Result<completion::Run> {
+        let [source, destination] = &self.touched;
+        let held = [source.hold()?, destination.hold()?];
+        ensure!(!self.busy.swap(true, Ordering::AcqRel), Busy, "the transfer is in flight");
+        Ok(completion::Run::start(self.completion.clone(), self.busy.clone(), held))
+    }
+
     /// How the last run stands; `None` while it is under way.
     pub fn poll(&self) -> Result<Option<()>> {
+        if let Engine::Cuda(copy) = &self.engine {
+            copy.look();
+        }
         self.completion.poll()
     }
 
     /// Waits for the last run; `None` waits for ever. Whoever waits for a host copy copies along.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<()> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        if let Engine::Host(copy) = &self.engine {
-            copy.help(deadline);
+        match &self.engine {
+            Engine::Host(copy) => copy.help(deadline),
+            Engine::Cuda(copy) => copy.look_for_a_while(deadline),
+            Engine::Nixl(_) => {}
         }
         self.completion.wait(deadline)
     }
@@ -158,6 +258,14 @@ impl Transfer {
         Summary { bytes: self.bytes, pieces: self.pieces, moves, requests }
     }
 
+    /// The ways that were weighed; for what has but one, that.
+    pub fn candidates(&self) -> Vec<Candidate> {
+        match &self.engine {
+            Engine::Cuda(copy) => copy.candidates().to_vec(),
+            _ => vec![Candidate { path: self.path, seconds: 0.0, reason: None }],
+        }
+    }
+
     /// How long its last finished run took.
     pub fn duration(&self) -> Duration {
         self.completion.duration()
@@ -172,6 +280,14 @@ fn touched(source: &Layout, destination: &Layout, plan: &Plan) -> [TouchedExtent
         destination
             .touched_extents(moves().map(|each| (each.destination_region, each.destination, each.size))),
     ]
+}
+
+/// Which way to take can only be asked of layouts between which there are several.
+fn ensure_possible(natural: Path, asked: Option<Path>) -> Result<()> {
+    let Some(asked) = asked else { return Ok(()) };
+    let possible = natural == asked || (natural.is_cuda() && asked.is_cuda());
+    ensure!(possible, Unsupported, "{asked} is no way between these layouts; they go by {natural}");
+    Ok(())
 }
 
 fn choose(source: &Layout, destination: &Layout) -> Result<Path> {

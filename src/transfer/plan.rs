@@ -112,6 +112,30 @@ impl Plan {
         self.shape.unit
     }
 
+    /// The units it is made of.
+    pub fn grid(&self, source: &Placement, destination: &Placement) -> Grid {
+        Grid {
+            unit_size: self.shape.unit_size,
+            layers: self.shape.layers,
+            outers: self.shape.outers,
+            blocks_together: self.shape.blocks_together,
+            strides: [source.geometry().block_stride(), destination.geometry().block_stride()],
+        }
+    }
+
+    /// The first unit of a run in one of the grid's layers and outer slots.
+    pub fn unit_move(
+        &self,
+        source: &Placement,
+        destination: &Placement,
+        layer: u64,
+        outer: u64,
+        run: Run,
+    ) -> Move {
+        let lane = Lane::new(source, destination, self.layers, layer, outer);
+        lane.at(Run { length: 1, ..run }, self.shape.unit_size)
+    }
+
     /// How many (block, layer, outer) are moved.
     pub fn pieces(&self) -> u64 {
         self.pieces
@@ -136,6 +160,22 @@ impl Plan {
     ) -> impl Iterator<Item = Move> + 'a {
         Joined { moves: self.shape.moves(source, destination, &self.runs, self.layers), last: None }
     }
+}
+
+/// What is left of a geometry once everything that always lies together is one unit: units by block, layer and outer
+/// slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// Bytes of a unit.
+    pub unit_size: u64,
+    /// Layers, each of which begins somewhere else.
+    pub layers: u64,
+    /// Outer slots, likewise.
+    pub outers: u64,
+    /// Neighbouring blocks lie together on both sides.
+    pub blocks_together: bool,
+    /// Bytes from a block to the next, in source and destination.
+    pub strides: [u64; 2],
 }
 
 fn blocks_of(placement: &Placement) -> u64 {

@@ -27,6 +27,7 @@ static void prepare(flight *flight) {
     kvmem_transfer_options options = kv_transfer_options(&move);
     options.queue = flight->queue;
     options.user_data = 42;
+    options.path = KVMEM_PATH_CUDA_COPY; /* whose copies are counted and fail here */
     EXPECT_OK(kvmem_transfer_create(flight->source.model.layout, flight->destination.model.layout, &options,
                                     &flight->transfer, ERR));
 }

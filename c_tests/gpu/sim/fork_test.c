@@ -63,6 +63,11 @@ static void ask(void) {
     FORKED(kvmem_cuda_get_info(&info, ERR));
     FORKED(kvmem_cuda_get_device_info(0, &device_info, ERR));
     FORKED(kvmem_cuda_can_access(0, 1, &can, ERR));
+    static const uint8_t uuid[16];
+    int32_t device = 0;
+    kvmem_ipc_handle handle;
+    FORKED(kvmem_cuda_find_device(uuid, &device, ERR));
+    FORKED(kvmem_ipc_export(w.engine_memory, &handle, ERR));
 }
 
 static void allocate(void) {
@@ -84,7 +89,15 @@ static void allocate(void) {
     adopt.address = (void *)(uintptr_t)w.engine_memory;
     adopt.size = MIB;
     FORKED(kvmem_region_adopt_device(&adopt, 0, &region, ERR));
+    kvmem_ipc_options ipc;
+    kvmem_ipc_options_init(&ipc, sizeof(ipc));
+    ipc.size = 4096;
+    FORKED(kvmem_region_open_ipc(&ipc, &region, ERR));
     CHECK(region == NULL);
+    kvmem_vmm_memory *memory = NULL;
+    FORKED(kvmem_vmm_memory_import_fd(0, MIB, 0, &memory, ERR));
+    FORKED(kvmem_vmm_memory_retain(w.engine_memory, &memory, ERR));
+    CHECK(memory == NULL);
 }
 
 static void map(void) {

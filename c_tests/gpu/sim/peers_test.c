@@ -2,6 +2,7 @@
 // Devices that do less than an H200: it is said, what needs it is refused, and blocks go from one to the
 // other all the same.
 #include "control.h"
+#include "mapped.h"
 #include "sides.h"
 #include "stance.h"
 
@@ -41,33 +42,18 @@ static void with_and_without_peer_access_blocks_arrive(void) {
     SIM(sim_set_peer_access(true));
 }
 
-/* Of device 0, mapped. */
-typedef struct mapped {
-    kvmem_vmm_range *range;
-    kvmem_vmm_memory *memory;
-    kvmem_vmm_mapping *mapping;
-} mapped;
-
-static mapped map(void) {
+static mapped map_on_device_0(void) {
     kvmem_vmm_options options;
     kvmem_vmm_options_init(&options, sizeof(options));
     options.size = 2 * MIB;
-    mapped it = {0};
-    EXPECT_OK(kvmem_vmm_range_create(options.size, 0, &it.range, ERR));
-    EXPECT_OK(kvmem_vmm_memory_create(&options, &it.memory, ERR));
-    EXPECT_OK(kvmem_vmm_mapping_create(it.range, 0, it.memory, &it.mapping, ERR));
-    return it;
-}
-
-static void unmap(const mapped *it) {
-    CALL(kvmem_vmm_mapping_destroy(it->mapping));
-    CALL(kvmem_vmm_memory_destroy(it->memory));
-    CALL(kvmem_vmm_range_destroy(it->range));
+    kvmem_vmm_memory *memory = NULL;
+    EXPECT_OK(kvmem_vmm_memory_create(&options, &memory, ERR));
+    return map_memory(memory, 0, options.size, KVMEM_ACCESS_READ_WRITE);
 }
 
 static void access_for_a_device_that_does_not_reach_it_is_refused(void) {
     static const uint32_t accesses[] = {KVMEM_ACCESS_READ, KVMEM_ACCESS_READ_WRITE};
-    const mapped it = map();
+    const mapped it = map_on_device_0();
     uint32_t access = KVMEM_ACCESS_READ;
     SIM(sim_set_peer_access(false));
     for (size_t i = 0; i < NUM(accesses); i++) {
@@ -76,10 +62,9 @@ static void access_for_a_device_that_does_not_reach_it_is_refused(void) {
     }
     EXPECT_OK(kvmem_vmm_mapping_get_access(it.mapping, 1, &access, ERR));
     CHECK_EQ(access, KVMEM_ACCESS_NONE);
-    EXPECT_OK(kvmem_vmm_mapping_set_access(it.mapping, 0, KVMEM_ACCESS_READ_WRITE, ERR));
     SIM(sim_set_peer_access(true));
     EXPECT_OK(kvmem_vmm_mapping_set_access(it.mapping, 1, KVMEM_ACCESS_READ, ERR));
-    unmap(&it);
+    CALL(unmap_memory(&it));
 }
 
 static void without_virtual_memory_nothing_of_it_is_promised(void) {

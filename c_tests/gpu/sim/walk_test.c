@@ -3,6 +3,7 @@
 // says what the driver said, and the operation works afterwards.
 #include "control.h"
 #include "operations.h"
+#include "owner.h"
 #include "resources.h"
 #include "stance.h"
 #include "usage.h"
@@ -161,6 +162,7 @@ static void a_result_nobody_knows_is_given_by_number(void) {
     operations_close();
 }
 
+static const test_role roles[] = {OWNER_ROLE};
 static const test_case cases[] = {
     CASE(every_operation_calls_the_driver),
     CASE(out_of_memory_anywhere),
@@ -169,4 +171,4 @@ static const test_case cases[] = {
     CASE(a_full_device_still_says_what_it_can_do),
     CASE(a_result_nobody_knows_is_given_by_number),
 };
-GPU_MAIN
+GPU_MAIN_WITH_ROLES

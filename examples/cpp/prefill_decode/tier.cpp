@@ -35,10 +35,22 @@ kv::Layout build_on_device(const kvmem_layout_config &config, kvmem_agent *agent
     return kv::make<kv::Layout>(kvmem_layout_build, &options);
 }
 
+kv::Layout build_on_elastic(const kvmem_layout_config &config, kvmem_agent *agent, std::int32_t device) {
+    auto memory = kv::defaults(kvmem_elastic_options_init);
+    memory.device = device;
+    auto options = allocate(config, agent);
+    options.elastic = &memory;
+    auto layout = kv::make<kv::Layout>(kvmem_layout_build, &options);
+    // An engine gives memory to the blocks it has tokens for; here that is all of them.
+    kv::call(kvmem_layout_resize, layout.get(), config.num_blocks);
+    return layout;
+}
+
 const Tier tiers[] = {
     {"system", false, build_on_system},
     {"pinned", true, build_on_pinned},
     {"device", true, build_on_device},
+    {"elastic", true, build_on_elastic},
 };
 
 }  // namespace

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::completion::Run;
-use super::Prepared;
+use super::{Errands, Prepared};
 use crate::error::{Error, Result, Status};
 use crate::layout::RemoteMemory;
 use crate::log::log;
@@ -24,6 +24,7 @@ const DYING: Duration = Duration::from_millis(500);
 pub(super) struct Flight {
     /// `None` until the first step has seen to the requests.
     waiting: Option<VecDeque<RequestId>>,
+    look: Option<Look>,
     in_flight: Vec<RequestId>,
     failure: Option<(Error, Instant)>,
     last_progress: Instant,
@@ -32,17 +33,37 @@ pub(super) struct Flight {
     prepared: Option<Arc<Prepared>>,
 }
 
+/// Looking at the control block of a peer's elastic memory: before the first request, and after the last.
+struct Look {
+    request: RequestId,
+    state: LookState,
+    last: bool,
+}
+
+#[derive(PartialEq)]
+enum LookState {
+    Due,
+    InFlight,
+    Over,
+}
+
 impl Work for Flight {
     fn step(&mut self, driver: &mut Driver) -> Step {
         if self.waiting.is_none() {
             self.begin(driver);
             return Step::Progressed;
         }
+        if let Some(step) = self.look(driver) {
+            return step;
+        }
         let before = self.left();
         self.poll(driver);
         self.post_next(driver);
         let left = self.left();
         if left == (0, 0) {
+            if self.wants_last_look() {
+                return Step::Progressed;
+            }
             if self.peer_may_be_dying() {
                 return Step::Waiting;
             }
@@ -62,6 +83,7 @@ impl Flight {
     pub fn new(prepared: Arc<Prepared>, run: Run) -> Self {
         Self {
             waiting: None,
+            look: None,
             in_flight: Vec::new(),
             failure: None,
             last_progress: Instant::now(),
@@ -80,12 +102,49 @@ impl Flight {
     }
 
     fn begin(&mut self, driver: &mut Driver) {
-        let made = self.prepared.as_ref().map_or(Ok(VecDeque::new()), |prepared| prepared.requests(driver));
+        let Some(prepared) = &self.prepared else { return };
+        let made = prepared.requests(driver);
         self.waiting = Some(VecDeque::new());
         match made {
-            Ok(requests) => self.waiting = Some(requests),
+            Ok(Errands { requests, look }) => {
+                self.waiting = Some(requests);
+                self.look = look.map(|request| Look { request, state: LookState::Due, last: false });
+            }
             Err(error) => self.fail(error),
         }
+    }
+
+    /// Goes on looking at the peer's control block, if that is to be done now.
+    fn look(&mut self, driver: &mut Driver) -> Option<Step> {
+        let look = self.look.as_mut().filter(|look| look.state != LookState::Over)?;
+        let seen = match look.state {
+            LookState::Due => driver.post(look.request),
+            _ => driver.is_done(look.request),
+        };
+        look.state = if let Ok(false) = seen { LookState::InFlight } else { LookState::Over };
+        let guard = self.prepared.as_ref().and_then(|prepared| prepared.guard.as_ref());
+        let outcome = seen.and_then(|done| match guard {
+            Some(guard) if done => guard.check().map(|()| true),
+            _ => Ok(done),
+        });
+        match outcome {
+            Ok(true) => self.last_progress = Instant::now(),
+            Ok(false) => {
+                self.look_after_peer();
+                return Some(if self.failure.is_some() { Step::Waiting } else { Step::InFlight });
+            }
+            Err(error) => self.fail(error),
+        }
+        Some(Step::Progressed)
+    }
+
+    /// Whether the control block is to be looked at once more: nothing is told before that is done.
+    fn wants_last_look(&mut self) -> bool {
+        let failed = self.failure.is_some();
+        let Some(look) = self.look.as_mut().filter(|look| !look.last && !failed) else { return false };
+        look.last = true;
+        look.state = LookState::Due;
+        true
     }
 
     fn poll(&mut self, driver: &mut Driver) {

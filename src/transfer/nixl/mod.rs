@@ -5,6 +5,7 @@
 //! large request would keep the agent from everything else; and many of them can fail early.
 
 mod flight;
+mod guard;
 mod recipe;
 
 use std::collections::VecDeque;
@@ -18,6 +19,7 @@ use crate::layout::{Layout, Memory, RemoteMemory};
 use crate::nixl::driver::Driver;
 use crate::nixl::{Agent, RequestId};
 use flight::Flight;
+use guard::Guard;
 use recipe::Recipe;
 
 /// A prepared transfer.
@@ -32,6 +34,8 @@ struct Prepared {
     /// Made by the first run, on the agent's thread: the caller need not wait for that.
     made: Mutex<Made>,
     notification: Option<Vec<u8>>,
+    /// For a peer's elastic memory.
+    guard: Option<Guard>,
 }
 
 /// Requests, and the generation of the memory they were made for.
@@ -39,6 +43,14 @@ struct Prepared {
 struct Made {
     generation: u64,
     requests: Vec<RequestId>,
+    look: Option<RequestId>,
+}
+
+/// What one run has to do.
+struct Errands {
+    requests: VecDeque<RequestId>,
+    /// The request that has a look at the peer's control block, before and after those.
+    look: Option<RequestId>,
 }
 
 impl NixlMove {
@@ -55,7 +67,8 @@ impl NixlMove {
         let agent = shared_agent(local, remote)?.clone();
         ensure_io_alignment(source, destination, &plan)?;
         let recipe = Recipe { local: local.clone(), remote: remote.clone(), reads, plan };
-        let shared = Prepared { agent, recipe, made: Mutex::default(), notification };
+        let guard = Guard::prepare(&agent, &recipe)?;
+        let shared = Prepared { agent, recipe, made: Mutex::default(), notification, guard };
         let this = Self { shared: Arc::new(shared) };
         this.ensure_reachable()?;
         Ok(this)
@@ -87,7 +100,8 @@ impl NixlMove {
 impl Drop for Prepared {
     fn drop(&mut self) {
         let made = self.made.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let requests = std::mem::take(&mut made.requests);
+        let mut requests = std::mem::take(&mut made.requests);
+        requests.extend(made.look.take());
         if !requests.is_empty() {
             self.agent.defer(move |driver| requests.into_iter().for_each(|id| driver.release_request(id)));
         }
@@ -103,14 +117,18 @@ impl Prepared {
     }
 
     /// The requests, made if no run has made them before, or for other memory than there is now.
-    fn requests(&self, driver: &mut Driver) -> Result<VecDeque<RequestId>> {
+    fn requests(&self, driver: &mut Driver) -> Result<Errands> {
         let mut made = self.made.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let generation = self.recipe.generation();
         if made.requests.is_empty() || made.generation != generation {
             made.requests.drain(..).for_each(|id| driver.release_request(id));
-            *made = Made { generation, requests: self.recipe.make(driver)? };
+            made.requests = self.recipe.make(driver)?;
+            made.generation = generation;
         }
-        Ok(made.requests.iter().copied().collect())
+        if let (Some(guard), None) = (&self.guard, made.look) {
+            made.look = Some(guard.request(driver, &self.recipe)?);
+        }
+        Ok(Errands { requests: made.requests.iter().copied().collect(), look: made.look })
     }
 }
 

@@ -44,7 +44,7 @@ impl Recipe {
     /// cheaper to list.
     fn chosen_unit(&self) -> Option<Unit> {
         // A list of all units would name memory that an elastic layout does not have.
-        if self.local.is_elastic() {
+        if self.local.is_elastic() || self.remote.is_elastic() {
             return None;
         }
         let unit = self.plan.unit();

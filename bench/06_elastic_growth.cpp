@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Row 6: elastic memory that grows and shrinks by 1 GiB, against the 2 MiB pages of kvcached and vAttention.
+#include "common/clock.hpp"
+#include "common/gpu.hpp"
+#include "common/kv.hpp"
+#include "common/points.hpp"
+#include "reference/cuda.hpp"
+#include "reference/vmm_pages.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+
+namespace {
+
+using namespace bench;
+using kv::region;
+
+constexpr int device = 0;
+constexpr uint64_t gib = 1 << 30;
+constexpr uint64_t page = 2 << 20;
+
+// Memory that takes steps. Destroying what `range` holds gives all of it back.
+struct way {
+    const char *name;
+    cuda::address base;
+    std::function<void(uint64_t offset, uint64_t size)> grow;
+    std::function<void(uint64_t offset, uint64_t size)> shrink;
+};
+
+struct growth {
+    uint64_t step;
+    uint64_t size;
+    double per_gib(double ns) const { return ns * 1e-6 * gib / static_cast<double>(size); } // milliseconds
+};
+
+struct taken_times {
+    samples grow;
+    samples shrink;
+};
+
+region reserve_elastic(uint64_t size)
+{
+    kvmem_elastic_options options;
+    kvmem_elastic_options_init(&options, sizeof options);
+    options.size = size;
+    options.device = device;
+    return kv::make<region>(kvmem_region_create_elastic, &options);
+}
+
+way ours(const std::shared_ptr<kvmem_region> &range)
+{
+    kvmem_region_info info{};
+    kv::call(kvmem_region_get_info, range.get(), &info);
+    return {
+        "kvmem", info.address,
+        [range](uint64_t offset, uint64_t size) { kv::call(kvmem_region_commit, range.get(), offset, size); },
+        [range](uint64_t offset, uint64_t size) {
+            kv::call(kvmem_region_decommit, range.get(), offset, size);
+        }};
+}
+
+way paged(const char *name, const growth &shape, uint64_t page_size, cuda::page_access access,
+          cuda::page_supply supply)
+{
+    auto range = std::make_shared<cuda::paged_range>(device, shape.size, page_size, access, supply);
+    return {name, range->base(), [range](uint64_t offset, uint64_t size) { range->grow(offset, size); },
+            [range](uint64_t offset, uint64_t size) { range->shrink(offset, size); }};
+}
+
+// Every page takes what is written to it, and gives it back.
+void verify(const way &measured, const growth &shape, unsigned char value)
+{
+    cuda::check(cuda::load().fill(measured.base, value, shape.size), "cuMemsetD8");
+    for (uint64_t offset = page - sizeof(uint64_t); offset < shape.size; offset += page) {
+        uint64_t word = 0;
+        cuda::check(
+            cuda::load().copy(reinterpret_cast<cuda::address>(&word), measured.base + offset, sizeof word),
+            "cuMemcpy");
+        if (word != value * 0x0101010101010101u)
+            throw std::runtime_error(std::string(measured.name) + ": wrong bytes at " +
+                                     std::to_string(offset));
+    }
+}
+
+void take_turn(const way &measured, const growth &shape, unsigned char value, taken_times &times)
+{
+    const double grown = time_ns([&] {
+        for (uint64_t offset = 0; offset < shape.size; offset += shape.step)
+            measured.grow(offset, shape.step);
+    });
+    verify(measured, shape, value);
+    const double shrunk = time_ns([&] {
+        for (uint64_t offset = shape.size; offset > 0; offset -= shape.step)
+            measured.shrink(offset - shape.step, shape.step);
+    });
+    times.grow.push_back(shape.per_gib(grown));
+    times.shrink.push_back(shape.per_gib(shrunk));
+}
+
+void add_rows(results &found, const growth &shape, const std::vector<way> &ways,
+              const std::vector<taken_times> &times)
+{
+    const size_t ceiling = ways.size() - 1;
+    const std::pair<const char *, samples taken_times::*> directions[] = {{"grow", &taken_times::grow},
+                                                                          {"shrink", &taken_times::shrink}};
+    for (const auto &[timed, samples_of] : directions)
+        for (size_t reference = 1; reference < ceiling; ++reference)
+            found.add({"06-elastic-growth",
+                       {{"timed", timed},
+                        {"MiB", shape.size >> 20},
+                        {"step_MiB", shape.step >> 20},
+                        {"gpu", gpu_description(device)}},
+                       times[0].*samples_of,
+                       ways[reference].name,
+                       times[reference].*samples_of,
+                       times[ceiling].*samples_of,
+                       "ms per GiB"});
+}
+
+void measure_growth(const options &chosen, const growth &shape, results &found)
+{
+    using access = cuda::page_access;
+    using supply = cuda::page_supply;
+    // The ceiling, one handle a step, comes last.
+    const std::vector<way> ways = {
+        ours(reserve_elastic(shape.size)),
+        paged("2 MiB pages", shape, page, access::each, supply::created),
+        paged("2 MiB pages, access once a step", shape, page, access::once, supply::created),
+        paged("2 MiB pages from a pool", shape, page, access::each, supply::pooled),
+        paged("one handle a step", shape, shape.step, access::once, supply::created),
+    };
+    std::vector<taken_times> times(ways.size());
+    const int rounds = chosen.rounds(7);
+    for (int round = -1; round < rounds; ++round)
+        for (size_t which = 0; which < ways.size(); ++which) {
+            taken_times uncounted;
+            take_turn(ways[which], shape, static_cast<unsigned char>(round + 2),
+                      round < 0 ? uncounted : times[which]);
+        }
+    add_rows(found, shape, ways, times);
+}
+
+// The pool of the one reference stays while the others grow.
+uint64_t most_bytes()
+{
+    size_t free = 0;
+    size_t total = 0;
+    cuda::check(cuda::load().memory_info(&free, &total), "cuMemGetInfo");
+    return free * 2 / 5;
+}
+
+void measure(const options &chosen, results &found)
+{
+    warn_of_stand_in();
+    const cuda::current_device current(device);
+    const std::vector<growth> shapes = chosen.quick ? std::vector<growth>{{64 << 20, 256 << 20}}
+                                                    : std::vector<growth>{{gib, 4 * gib}, {gib, 16 * gib}};
+    points points(chosen);
+    for (const growth &shape : shapes)
+        points.measure(
+            std::to_string(shape.size >> 20) + " MiB in steps of " + std::to_string(shape.step >> 20), [&] {
+                if (shape.size > most_bytes())
+                    throw std::runtime_error(
+                        "less than two and a half times as much memory is free on the GPU");
+                measure_growth(chosen, shape, found);
+            });
+    points.finish();
+}
+
+} // namespace
+
+int main(int argc, char **argv) { return bench::run_program(argc, argv, measure); }

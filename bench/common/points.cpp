@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs points, and counts those that gave nothing.
+#include "common/points.hpp"
+
+#include "common/clock.hpp"
+
+#include <cstdio>
+#include <exception>
+#include <stdexcept>
+
+namespace bench {
+
+points::points(const options &chosen) : start_ns_(now_ns()), most_seconds_(chosen.seconds), only_(chosen.only)
+{}
+
+double points::seconds() const { return (now_ns() - start_ns_) * 1e-9; }
+
+bool points::is_chosen(const std::string &point) const { return point.find(only_) != std::string::npos; }
+
+void points::measure(const std::string &point, const std::function<void()> &work)
+{
+    if (!is_chosen(point))
+        return;
+    if (seconds() > most_seconds_) {
+        std::printf("[%5.1f s] %s: left out, the time is over\n", seconds(), point.c_str());
+        ++late_;
+        return;
+    }
+    std::printf("[%5.1f s] %s\n", seconds(), point.c_str());
+    std::fflush(stdout);
+    try {
+        work();
+        ++measured_;
+    } catch (const std::exception &failure) {
+        std::printf("    FAILED: %s\n", failure.what());
+        ++failed_;
+    }
+    std::fflush(stdout);
+}
+
+void points::skip(const std::string &point, const std::string &why) const
+{
+    if (is_chosen(point))
+        std::printf("[%5.1f s] %s: not measured, %s\n", seconds(), point.c_str(), why.c_str());
+}
+
+void points::finish() const
+{
+    std::printf("%d points measured, %d failed, %d left out, in %.1f s\n", measured_, failed_, late_,
+                seconds());
+    if (failed_ + late_ > 0)
+        throw std::runtime_error(std::to_string(failed_ + late_) + " points have no rows");
+}
+
+} // namespace bench

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device memory that grows by small pages behind addresses reserved once, as in kvcached and vAttention.
+#pragma once
+
+#include "reference/cuda.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace cuda {
+
+enum class page_access {
+    each, // a call for each page: they ask for pages one at a time
+    once, // a call for all pages of a step
+};
+
+enum class page_supply {
+    created, // with the step, and released when it shrinks (kvcached)
+    pooled,  // made beforehand and kept: the step only maps them (vAttention)
+};
+
+class paged_range {
+  public:
+    paged_range(int device, uint64_t size, uint64_t page_size, page_access access, page_supply supply);
+    ~paged_range();
+    paged_range(const paged_range &) = delete;
+    paged_range &operator=(const paged_range &) = delete;
+
+    // Both by whole pages.
+    void grow(uint64_t offset, uint64_t size);
+    void shrink(uint64_t offset, uint64_t size);
+
+    address base() const { return base_; }
+
+  private:
+    memory_handle create() const;
+    void allow(address from, uint64_t size) const;
+
+    int device_;
+    uint64_t size_;
+    uint64_t page_size_;
+    page_access access_;
+    page_supply supply_;
+    address base_ = 0;
+    std::vector<memory_handle> pages_; // 0: none
+    std::vector<bool> mapped_;
+};
+
+} // namespace cuda

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of sharing: NULL in every pointer slot, handles of the wrong kind, values that are none.
+#include "contract.h"
+
+static kvmem_region *shareable_region(void) {
+    kvmem_system_options options;
+    kvmem_system_options_init(&options, sizeof(options));
+    options.flags = KVMEM_SYSTEM_SHAREABLE;
+    options.size = 4096;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_system(&options, &region, ERR));
+    return region;
+}
+
+static void making(void) {
+    kvmem_share_options_init(NULL, sizeof(kvmem_share_options));
+    kvmem_region *region = shareable_region();
+    kvmem_share *share = NULL;
+    INVALID_NULLS(share, kvmem_share_create_region, NULL, NULL, &share);
+    INVALID(kvmem_share_create_region, region, NULL, NULL);
+    INVALID_NULLS(share, kvmem_share_create_layout, NULL, NULL, &share);
+    INVALID(kvmem_share_create_layout, NULL, NULL, NULL);
+    kvmem_region_destroy(region);
+}
+
+static void looking(void) {
+    kvmem_region *region = shareable_region();
+    kvmem_share *share = NULL;
+    EXPECT_OK(kvmem_share_create_region(region, NULL, &share, ERR));
+    kvmem_share_info info;
+    INVALID_KEEPS(info, kvmem_share_get_info, NULL, &info);
+    INVALID(kvmem_share_get_info, share, NULL);
+    int32_t fd = 0;
+    INVALID_KEEPS(fd, kvmem_share_get_fd, NULL, 0, &fd);
+    INVALID(kvmem_share_get_fd, share, 0, NULL);
+    REFUSED(KVMEM_STATUS_OUT_OF_RANGE, kvmem_share_get_fd, share, 2, &fd);
+    size_t size = 1;
+    CHECK(kvmem_share_data(NULL, &size) == NULL);
+    CHECK_EQ(size, 0);
+    CHECK(kvmem_share_data(share, NULL) != NULL);
+    kvmem_share_destroy(share);
+    kvmem_share_destroy(NULL);
+    kvmem_region_destroy(region);
+}
+
+static void receiving(void) {
+    kvmem_share *share = NULL;
+    const int32_t closed = -1;
+    const int32_t none = 1 << 20;
+    INVALID_NULLS(share, kvmem_share_create_received, NULL, 1, NULL, 0, &share);
+    INVALID_NULLS(share, kvmem_share_create_received, "x", 1, NULL, 1, &share);
+    INVALID_NULLS(share, kvmem_share_create_received, "x", 1, &closed, 1, &share);
+    INVALID_NULLS(share, kvmem_share_create_received, "x", 1, &none, 1, &share);
+    INVALID(kvmem_share_create_received, "x", 1, NULL, 0, NULL);
+    REFUSED(KVMEM_STATUS_CORRUPT, kvmem_share_create_received, "x", 1, NULL, 0, &share);
+}
+
+static void opening(void) {
+    kvmem_open_options_init(NULL, sizeof(kvmem_open_options));
+    kvmem_region *region = shareable_region();
+    kvmem_share *share = NULL;
+    EXPECT_OK(kvmem_share_create_region(region, NULL, &share, ERR));
+    kvmem_region *opened = NULL;
+    kvmem_layout *layout = NULL;
+    INVALID_NULLS(opened, kvmem_share_open_region, NULL, NULL, &opened);
+    INVALID(kvmem_share_open_region, share, NULL, NULL);
+    INVALID_NULLS(layout, kvmem_share_open_layout, NULL, NULL, &layout);
+    INVALID(kvmem_share_open_layout, share, NULL, NULL);
+    INVALID_NULLS(layout, kvmem_share_open_layout, share, NULL, &layout);
+    kvmem_share_destroy(share);
+    kvmem_region_destroy(region);
+}
+
+static void owners_and_holders(void) {
+    kvmem_region *region = shareable_region();
+    kvmem_region_holders holders;
+    INVALID_KEEPS(holders, kvmem_region_get_holders, NULL, &holders);
+    INVALID(kvmem_region_get_holders, region, NULL);
+    INVALID(kvmem_region_check_owner, NULL);
+    EXPECT_OK(kvmem_region_check_owner(region, ERR));
+    kvmem_region_destroy(region);
+}
+
+static void sockets(void) {
+    kvmem_region *region = shareable_region();
+    kvmem_share *share = NULL;
+    kvmem_share *received = NULL;
+    EXPECT_OK(kvmem_share_create_region(region, NULL, &share, ERR));
+    INVALID(kvmem_share_send, NULL, 0, 0);
+    INVALID(kvmem_share_send, share, -1, 0);
+    INVALID(kvmem_share_send, share, 1 << 20, 0);
+    INVALID_NULLS(received, kvmem_share_receive, -1, 0, &received);
+    INVALID_NULLS(received, kvmem_share_receive, 1 << 20, 0, &received);
+    INVALID(kvmem_share_receive, 0, 0, NULL);
+    kvmem_share_destroy(share);
+    kvmem_region_destroy(region);
+}
+
+static void brokers(void) {
+    kvmem_broker_options_init(NULL, sizeof(kvmem_broker_options));
+    kvmem_publish_options_init(NULL, sizeof(kvmem_publish_options));
+    kvmem_broker_options options;
+    kvmem_broker_options_init(&options, sizeof(options));
+    kvmem_broker *broker = NULL;
+    INVALID_NULLS(broker, kvmem_broker_create, NULL, &broker);
+    INVALID_NULLS(broker, kvmem_broker_create, &options, &broker); /* without a path */
+    INVALID(kvmem_broker_create, &options, NULL);
+    kvmem_token token;
+    INVALID_KEEPS(token, kvmem_broker_publish, NULL, "kv", NULL, NULL, &token);
+    INVALID_KEEPS(token, kvmem_broker_grant, NULL, "kv", NULL, &token);
+    INVALID(kvmem_broker_unpublish, NULL, "kv");
+    kvmem_broker_info info;
+    INVALID_KEEPS(info, kvmem_broker_get_info, NULL, &info);
+    kvmem_broker_destroy(NULL);
+}
+
+static void fetching(void) {
+    kvmem_fetch_options_init(NULL, sizeof(kvmem_fetch_options));
+    kvmem_fetch_options options;
+    kvmem_fetch_options_init(&options, sizeof(options));
+    kvmem_share *share = NULL;
+    const kvmem_token token = {{0}};
+    INVALID_NULLS(share, kvmem_share_fetch, NULL, &share);
+    INVALID_NULLS(share, kvmem_share_fetch, &options, &share);
+    options.name = "kv";
+    INVALID_NULLS(share, kvmem_share_fetch, &options, &share);
+    options.token = &token;
+    INVALID_NULLS(share, kvmem_share_fetch, &options, &share);
+    INVALID(kvmem_share_fetch, &options, NULL);
+    options.path = "/nowhere/at/all";
+    REFUSED(KVMEM_STATUS_NOT_FOUND, kvmem_share_fetch, &options, &share);
+}
+
+static const test_case cases[] = {
+    CASE(making),             CASE(looking), CASE(receiving), CASE(opening),
+    CASE(owners_and_holders), CASE(sockets), CASE(brokers),   CASE(fetching),
+};
+TEST_MAIN

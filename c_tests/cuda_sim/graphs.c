@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Captures streams and launches what was captured. Only what one stream does alone can be captured here.
+#include "graphs.h"
+
+#include "copying.h"
+#include "kernels.h"
+
+#include <stdlib.h>
+
+/* The work with a parameter of its own. */
+static work copy_of(const work *copied) {
+    work copy = *copied;
+    if (copied->blocks != NULL) {
+        copy.blocks = kernel_copy(copied->blocks);
+    }
+    return copy;
+}
+
+void graph_add(graph *captured, const work *added) {
+    work *works = realloc(captured->works, (captured->count + 1) * sizeof(*works));
+    if (works == NULL) {
+        sim_crash("no memory for a graph");
+    }
+    captured->works = works;
+    captured->works[captured->count++] = *added;
+}
+
+static graph *find(const void *handle) {
+    EACH(graph, known, sim.graphs) {
+        if ((const void *)known == handle) {
+            return known;
+        }
+    }
+    sim_crash("%p is no graph, or one that was destroyed", handle);
+}
+
+static void destroy(graph *ended) {
+    for (size_t i = 0; i < ended->count; i++) {
+        work_free(&ended->works[i]);
+    }
+    free(ended->works);
+    list_remove(&sim.graphs, &ended->node);
+}
+
+CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
+    DRIVER_CALL(cuStreamIsCapturing);
+    stream *asked = NULL;
+    const CUresult result = stream_find(handle, &asked);
+    if (result != CUDA_SUCCESS || status == NULL) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    *status = asked->captured ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
+    DRIVER_CALL(cuStreamBeginCapture_v2);
+    stream *begun = NULL;
+    const CUresult result = stream_find(handle, &begun);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (handle == NULL || handle == CU_STREAM_LEGACY) {
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    if (begun->captured != NULL || (unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    begun->captured = list_add(&sim.graphs, sizeof(graph));
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamEndCapture(CUstream handle, CUgraph *captured) {
+    DRIVER_CALL(cuStreamEndCapture);
+    stream *ended = NULL;
+    const CUresult result = stream_find(handle, &ended);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (ended->captured == NULL || captured == NULL) {
+        return CUDA_ERROR_ILLEGAL_STATE;
+    }
+    *captured = ended->captured;
+    ended->captured = NULL;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph handle, unsigned long long flags) {
+    DRIVER_CALL(cuGraphInstantiateWithFlags);
+    const graph *from = find(handle);
+    if (executable == NULL || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    graph *made = list_add(&sim.graphs, sizeof(*made));
+    for (size_t i = 0; i < from->count; i++) {
+        const work copy = copy_of(&from->works[i]);
+        graph_add(made, &copy);
+    }
+    *executable = (CUgraphExec)(void *)made;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphLaunch(CUgraphExec handle, CUstream on) {
+    DRIVER_CALL(cuGraphLaunch);
+    const graph *launched = find(handle);
+    stream *found = NULL;
+    const CUresult result = find_healthy_stream(on, &found);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    for (size_t i = 0; i < launched->count; i++) {
+        work each = copy_of(&launched->works[i]);
+        each.stream = found;
+        queue_submit(&each);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec handle) {
+    DRIVER_CALL(cuGraphExecDestroy);
+    destroy(find(handle));
+    return RELEASED(CUDA_SUCCESS);
+}
+
+CUresult cuGraphDestroy(CUgraph handle) {
+    DRIVER_CALL(cuGraphDestroy);
+    destroy(find(handle));
+    return RELEASED(CUDA_SUCCESS);
+}

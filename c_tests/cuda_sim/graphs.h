@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Graphs: work of captured streams, to be done as often as they are launched.
+#ifndef CUDA_SIM_GRAPHS_H
+#define CUDA_SIM_GRAPHS_H
+
+#include "queue.h"
+
+/* A graph, or an executable one. */
+struct CUgraph_st {
+    node node;
+    work *works;
+    size_t count;
+};
+
+/* Puts a copy of the work at its end. */
+void graph_add(graph *captured, const work *work);
+
+#endif

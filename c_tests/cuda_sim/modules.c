@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loads modules: PTX, of which only names are read. What a kernel does, the stand-in knows by its name.
+#include "modules.h"
+
+#include "contexts.h"
+#include "copying.h"
+#include "kernels.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_THREADS 1024
+
+static module *find(CUmodule handle) {
+    EACH(module, known, sim.modules) {
+        if (known == handle) {
+            return known;
+        }
+    }
+    sim_crash("%p is no module, or one that was unloaded", (void *)handle);
+}
+
+static void unload(module *ended) {
+    free(ended->text);
+    list_remove(&sim.modules, &ended->node);
+}
+
+uint64_t modules_destroy_of(const context *ended) {
+    uint64_t count = 0;
+    for (node *each = sim.modules; each != NULL;) {
+        module *known = (module *)each;
+        each = each->next;
+        if (known->context == ended) {
+            unload(known);
+            count++;
+        }
+    }
+    return count;
+}
+
+CUresult cuModuleLoadData(CUmodule *loaded, const void *image) {
+    DRIVER_CALL(cuModuleLoadData);
+    if (loaded == NULL || image == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (strstr(image, ".version") == NULL || strstr(image, ".target") == NULL) {
+        return CUDA_ERROR_INVALID_IMAGE;
+    }
+    module *added = list_add(&sim.modules, sizeof(*added));
+    added->context = context_current();
+    added->text = strdup(image);
+    if (added->text == NULL) {
+        sim_crash("no memory for a module");
+    }
+    *loaded = added;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuModuleUnload(CUmodule handle) {
+    DRIVER_CALL(cuModuleUnload);
+    module *ended = find(handle);
+    if (ended->context != context_current()) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    queue_drain();
+    unload(ended);
+    return RELEASED(CUDA_SUCCESS);
+}
+
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule handle, const char *name) {
+    DRIVER_CALL(cuModuleGetFunction);
+    module *asked = find(handle);
+    char entry[128];
+    snprintf(entry, sizeof(entry), ".entry %s(", name);
+    if (function == NULL || strstr(asked->text, entry) == NULL) {
+        return function == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_FOUND;
+    }
+    asked->function = (struct CUfunc_st){asked, strcmp(name, KERNEL_NAME) == 0};
+    *function = &asked->function;
+    return CUDA_SUCCESS;
+}
+
+static bool is_live(CUfunction function) {
+    EACH(module, known, sim.modules) {
+        if (&known->function == function) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What is launched reads its parameter later: a copy of it goes with the work. */
+CUresult cuLaunchKernel(CUfunction function, unsigned ctas_x, unsigned ctas_y, unsigned ctas_z,
+                        unsigned threads_x, unsigned threads_y, unsigned threads_z, unsigned shared_bytes,
+                        CUstream handle, void **parameters, void **extra) {
+    DRIVER_CALL(cuLaunchKernel);
+    if (!is_live(function) || !function->is_known) {
+        sim_crash("%p is no kernel, or one of a module that was unloaded", (void *)function);
+    }
+    stream *on = NULL;
+    const CUresult result = find_healthy_stream(handle, &on);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    const unsigned long threads = (unsigned long)threads_x * threads_y * threads_z;
+    if (ctas_x == 0 || ctas_y != 1 || ctas_z != 1 || threads == 0 || threads > MOST_THREADS ||
+        shared_bytes > 49152 || parameters == NULL || extra != NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (on->context != function->module->context) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (this_call.later != CUDA_SUCCESS) {
+        queue_submit(&(work){.kind = WORK_FAIL, .stream = on, .error = this_call.later});
+    } else {
+        const struct kvmem_copy *blocks = kernel_parameter(parameters[0], threads);
+        queue_submit(&(work){.kind = WORK_LAUNCH, .stream = on, .blocks = blocks});
+    }
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Code that was loaded into contexts.
+#ifndef CUDA_SIM_MODULES_H
+#define CUDA_SIM_MODULES_H
+
+#include "state.h"
+
+/* Its kernels are told by their addresses: one for each name it has been asked for. */
+typedef struct CUmod_st {
+    node node;
+    context *context;
+    char *text; /* the PTX */
+    struct CUfunc_st {
+        struct CUmod_st *module;
+        bool is_known; /* to the stand-in, which can run it */
+    } function;
+} module;
+
+/* Destroys all that belong to a context, and answers how many. */
+uint64_t modules_destroy_of(const context *ended);
+
+#endif

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fills and checks by copies from and to the host.
+#include "filled.h"
+
+#include "driver.h"
+#include "harness.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void fill_device(int device, uint64_t address, uint64_t size, unsigned char value) {
+    unsigned char *bytes = test_allocate(size);
+    memset(bytes, value, size);
+    enter_device(device);
+    CU(cuMemcpyHtoD_v2(address, bytes, size));
+    CU(cuCtxSynchronize()); /* a copy may return when it has read its source */
+    leave_device(device);
+    free(bytes);
+}
+
+void check_device(int device, uint64_t address, uint64_t size, unsigned char value) {
+    unsigned char *bytes = test_allocate(size);
+    memset(bytes, value + 1, size);
+    read_device(device, bytes, address, size);
+    CHECK_FILLED(bytes, value, size);
+    free(bytes);
+}

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+// Legacy IPC handles: another process's memory as a region, counted, checked, and closed once.
+#include "engine.h"
+#include "filled.h"
+#include "kv.h"
+#include "opened.h"
+#include "owner.h"
+#include "regions.h"
+#include "stance.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Large enough that no driver keeps two of them in one allocation of its own. */
+#define SIZE (4 * MIB)
+
+static void it_is_a_region_like_any_other(void) {
+    peer owner = owner_start();
+    for (int device = 0; device < driver_devices(); device++) {
+        const kvmem_ipc_handle handle = owner_allocate(&owner, device, SIZE, 0, 0x21);
+        const kvmem_ipc_options options = ipc_options(&handle, SIZE);
+        kvmem_region *region = open_ipc(&options);
+        const kvmem_region_info info = region_info(region);
+        CHECK_EQ(info.size, SIZE);
+        CHECK_EQ(info.tier, KVMEM_TIER_DEVICE);
+        CHECK_EQ(info.origin, KVMEM_ORIGIN_IMPORTED);
+        CHECK_EQ(info.device_id, device);
+        CHECK_EQ(info.fd, -1);
+        check_device(device, info.address, SIZE, 0x21);
+        fill_device(device, info.address, SIZE, 0x42);
+        owner_check(&owner, 0x42);
+        CALL(kvmem_region_destroy(region));
+    }
+    peer_finish(&owner);
+}
+
+static void an_address_inside_names_the_allocation(void) {
+    peer owner = owner_start();
+    const kvmem_ipc_handle whole = owner_allocate(&owner, 0, SIZE, 0, 1);
+    const kvmem_ipc_handle part = owner_allocate(&owner, 0, SIZE, 12345, 2);
+    CHECK_EQ(whole.offset, 0);
+    CHECK(whole.base_size >= SIZE);
+    CHECK_EQ(part.offset, 12345);
+    CHECK(memcmp(whole.handle, part.handle, sizeof(part.handle)) != 0);
+    CHECK(whole.buffer_id != part.buffer_id);
+    const kvmem_ipc_options options = ipc_options(&part, SIZE - 12345);
+    kvmem_region *region = open_ipc(&options);
+    check_device(0, region_info(region).address, SIZE - 12345, 2);
+    CALL(kvmem_region_destroy(region));
+    peer_finish(&owner);
+}
+
+static void one_mapping_serves_all_who_open_it(void) {
+    peer owner = owner_start();
+    const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 3);
+    kvmem_ipc_options options = ipc_options(&handle, SIZE);
+    kvmem_region *first = open_ipc(&options);
+    options.offset = 4096;
+    options.size = 100;
+    kvmem_region *second = open_ipc(&options);
+    kvmem_region *view = NULL;
+    EXPECT_OK(kvmem_region_create_view(second, 10, 20, &view, ERR));
+    CHECK_EQ(region_info(second).address, region_info(first).address + 4096);
+    CALL(kvmem_region_destroy(first));
+    CALL(kvmem_region_destroy(second));
+    CHECK_EQ(region_info(view).origin, KVMEM_ORIGIN_VIEW);
+    check_device(0, region_info(view).address, 20, 3);
+    CALL(kvmem_region_destroy(view));
+    peer_finish(&owner);
+}
+
+static void a_part_past_the_end_is_refused(void) {
+    peer owner = owner_start();
+    const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 4);
+    kvmem_ipc_options options = ipc_options(&handle, SIZE);
+    const struct {
+        uint64_t offset, size;
+    } wrong[] = {{handle.base_size, 1}, {1, handle.base_size}, {0, handle.base_size + 1},
+                 {UINT64_MAX, 1},       {1, UINT64_MAX},       {UINT64_MAX, UINT64_MAX}};
+    for (size_t i = 0; i < NUM(wrong); i++) {
+        options.offset = wrong[i].offset;
+        options.size = wrong[i].size;
+        refuse_ipc(&options, KVMEM_STATUS_OUT_OF_RANGE, "reach past the");
+    }
+    options.size = 0;
+    refuse_ipc(&options, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes");
+    options.offset = 0;
+    options.size = handle.base_size;
+    CALL(kvmem_region_destroy(open_ipc(&options)));
+    peer_finish(&owner);
+}
+
+static void what_the_exporter_told_is_compared(void) {
+    peer owner = owner_start();
+    const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 5);
+    kvmem_ipc_options options = ipc_options(&handle, SIZE);
+    options.base_size++;
+    refuse_ipc(&options, KVMEM_STATUS_STALE, "its exporter had");
+    options.base_size = 0;
+    kvmem_region *region = open_ipc(&options);
+    options.buffer_id++;
+    refuse_ipc(&options, KVMEM_STATUS_STALE, "is open here as buffer");
+    options.buffer_id = 0;
+    kvmem_region *unchecked = open_ipc(&options);
+    CALL(kvmem_region_destroy(region));
+    CALL(kvmem_region_destroy(unchecked));
+    options.buffer_id = handle.buffer_id + 1; /* nothing is open now to compare with */
+    CALL(kvmem_region_destroy(open_ipc(&options)));
+    peer_finish(&owner);
+}
+
+static void a_handle_of_ones_own_is_refused(void) {
+    const uint64_t address = engine_allocate(0, SIZE);
+    kvmem_ipc_handle handle;
+    EXPECT_OK(kvmem_ipc_export(address + 7, &handle, ERR));
+    CHECK_EQ(handle.base + handle.offset, address + 7);
+    const kvmem_ipc_options options = ipc_options(&handle, 1);
+    refuse_ipc(&options, KVMEM_STATUS_INVALID_ARGUMENT, "exported the handle itself");
+    engine_free(0, address);
+}
+
+static void bytes_that_are_no_handle_are_refused(void) {
+    kvmem_ipc_options options;
+    kvmem_ipc_options_init(&options, sizeof(options));
+    options.size = 1;
+    static const unsigned char values[] = {0, 0x33, 0xFF};
+    for (size_t i = 0; i < NUM(values); i++) {
+        memset(options.handle, values[i], sizeof(options.handle));
+        refuse_ipc(&options, KVMEM_STATUS_INVALID_ARGUMENT, "names nothing");
+    }
+}
+
+static void a_device_that_is_not_there_is_refused(void) {
+    peer owner = owner_start();
+    const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 6);
+    kvmem_ipc_options options = ipc_options(&handle, SIZE);
+    const int32_t missing[] = {driver_devices(), -1, INT32_MAX, INT32_MIN};
+    for (size_t i = 0; i < NUM(missing); i++) {
+        options.device = missing[i];
+        refuse_ipc(&options, KVMEM_STATUS_OUT_OF_RANGE, "there is no device");
+    }
+    peer_finish(&owner);
+}
+
+static void memory_that_was_freed_is_refused(void) {
+    peer owner = owner_start();
+    const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 7);
+    const kvmem_ipc_options options = ipc_options(&handle, SIZE);
+    owner_free(&owner);
+    refuse_ipc(&options, KVMEM_STATUS_INVALID_ARGUMENT, "was freed");
+    peer_finish(&owner);
+}
+
+static void memory_outlives_a_killed_owner_where_it_is_open(void) {
+    peer owner = owner_start();
+    const kvmem_ipc_handle opened = owner_allocate(&owner, 0, SIZE, 0, 8);
+    const kvmem_ipc_handle not_opened = owner_allocate(&owner, 0, SIZE, 0, 9);
+    const kvmem_ipc_options options = ipc_options(&opened, SIZE);
+    kvmem_region *region = open_ipc(&options);
+    peer_kill(&owner);
+    check_device(0, region_info(region).address, SIZE, 8);
+    const kvmem_ipc_options late = ipc_options(&not_opened, SIZE);
+    refuse_ipc(&late, KVMEM_STATUS_INVALID_ARGUMENT, "has ended");
+    CALL(kvmem_region_destroy(region));
+}
+
+static void refuse_export(uint64_t address, kvmem_status status, const char *part) {
+    kvmem_ipc_handle handle;
+    memset(&handle, 0xEE, sizeof(handle));
+    EXPECT_MESSAGE(status, part, kvmem_ipc_export(address, &handle, ERR));
+    CHECK_FILLED(&handle, 0xEE, sizeof(handle));
+}
+
+static void what_has_no_handle_is_refused(void) {
+    int host = 0;
+    span span;
+    span_open(&span, 0, 1, 1);
+    refuse_export(span.address, KVMEM_STATUS_UNSUPPORTED, "as a file descriptor");
+    const uint64_t gone = span.address;
+    span_close(&span);
+    refuse_export(gone, KVMEM_STATUS_INVALID_ARGUMENT, "no device memory");
+    refuse_export(0, KVMEM_STATUS_INVALID_ARGUMENT, "no device memory");
+    refuse_export((uint64_t)(uintptr_t)&host, KVMEM_STATUS_INVALID_ARGUMENT, "no device memory");
+    void *pinned = engine_allocate_host(0, 4096);
+    refuse_export((uint64_t)(uintptr_t)pinned, KVMEM_STATUS_INVALID_ARGUMENT, "host memory");
+    engine_free_host(0, pinned);
+}
+
+static void memory_of_another_process_has_none_here(void) {
+    peer owner = owner_start();
+    const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 10);
+    const kvmem_ipc_options options = ipc_options(&handle, SIZE);
+    kvmem_region *region = open_ipc(&options);
+    refuse_export(region_info(region).address, KVMEM_STATUS_UNSUPPORTED, "of another process from there");
+    CALL(kvmem_region_destroy(region));
+    peer_finish(&owner);
+}
+
+static kvmem_layout *layout_over(kvmem_region *region, const kvmem_layout_config *config) {
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = config;
+    options.source = KVMEM_LAYOUT_REGIONS;
+    options.regions = &region;
+    options.count = 1;
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    return layout;
+}
+
+static void move(const kvmem_layout *source, const kvmem_layout *destination) {
+    static const kvmem_block_pair pairs[] = {{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 6}};
+    const kv_move all = {pairs, NUM(pairs), 0, 0, 3};
+    const kvmem_transfer_options options = kv_transfer_options(&all);
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    CALL(kvmem_transfer_destroy(transfer));
+}
+
+static void blocks_are_moved_into_it(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    const uint64_t size = kv_region_size(&config);
+    peer owner = owner_start();
+    const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 256, 11);
+    const kvmem_ipc_options options = ipc_options(&handle, size);
+    kvmem_region *region = open_ipc(&options);
+    const uint64_t address = region_info(region).address;
+    kvmem_layout *there = layout_over(region, &config);
+    CALL(kvmem_region_destroy(region)); /* the layout has it */
+    kv_side here;
+    kv_side_open(&here, &config, NULL, 12);
+    move(here.layout, there);
+    unsigned char *bytes = test_allocate(size);
+    read_device(0, bytes, address, size);
+    CHECK_BYTES(bytes, here.memory + here.starts[0], size);
+    free(bytes);
+    CALL(kvmem_layout_destroy(there));
+    kv_side_close(&here);
+    peer_finish(&owner);
+}
+
+static void *open_and_close(void *argument) {
+    const kvmem_ipc_options *options = argument;
+    kvmem_status status = KVMEM_STATUS_OK;
+    for (int i = 0; i < 200 && status == KVMEM_STATUS_OK; i++) {
+        kvmem_region *region = NULL;
+        status = kvmem_region_open_ipc(options, &region, NULL);
+        kvmem_region_destroy(region);
+    }
+    return (void *)(intptr_t)status;
+}
+
+static void threads_open_and_close_it_at_once(void) {
+    peer owner = owner_start();
+    const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 13);
+    kvmem_ipc_options options = ipc_options(&handle, SIZE);
+    pthread_t threads[4];
+    for (size_t i = 0; i < NUM(threads); i++) {
+        CHECK_EQ(pthread_create(&threads[i], NULL, open_and_close, &options), 0);
+    }
+    for (size_t i = 0; i < NUM(threads); i++) {
+        void *status = NULL;
+        CHECK_EQ(pthread_join(threads[i], &status), 0);
+        CHECK_EQ((intptr_t)status, KVMEM_STATUS_OK);
+    }
+    kvmem_region *region = open_ipc(&options);
+    check_device(0, region_info(region).address, SIZE, 13);
+    CALL(kvmem_region_destroy(region));
+    peer_finish(&owner);
+}
+
+static void every_device_is_found_by_its_uuid(void) {
+    for (int device = 0; device < driver_devices(); device++) {
+        kvmem_cuda_device_info info;
+        int32_t found = -1;
+        EXPECT_OK(kvmem_cuda_get_device_info(device, &info, ERR));
+        EXPECT_OK(kvmem_cuda_find_device(info.uuid, &found, ERR));
+        CHECK_EQ(found, device);
+    }
+    static const uint8_t nobody[16] = {0xAB, 0xCD};
+    int32_t found = 77;
+    EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "GPU-abcd0000-0000-0000-0000-000000000000",
+                   kvmem_cuda_find_device(nobody, &found, ERR));
+    CHECK_EQ(found, 77);
+}
+
+static const test_role roles[] = {OWNER_ROLE};
+static const test_case cases[] = {
+    CASE(it_is_a_region_like_any_other),
+    CASE(an_address_inside_names_the_allocation),
+    CASE(one_mapping_serves_all_who_open_it),
+    CASE(a_part_past_the_end_is_refused),
+    CASE(what_the_exporter_told_is_compared),
+    CASE(a_handle_of_ones_own_is_refused),
+    CASE(bytes_that_are_no_handle_are_refused),
+    CASE(a_device_that_is_not_there_is_refused),
+    CASE(memory_that_was_freed_is_refused),
+    CASE(memory_outlives_a_killed_owner_where_it_is_open),
+    CASE(what_has_no_handle_is_refused),
+    CASE(memory_of_another_process_has_none_here),
+    CASE(blocks_are_moved_into_it),
+    CASE(threads_open_and_close_it_at_once),
+    CASE(every_device_is_found_by_its_uuid),
+};
+GPU_MAIN_WITH_ROLES

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reserves, maps, and sets access.
+#include "mapped.h"
+
+#include "harness.h"
+
+mapped map_memory(kvmem_vmm_memory *memory, int device, uint64_t size, uint32_t access) {
+    kvmem_vmm_range *range = NULL;
+    mapped made = {0};
+    EXPECT_OK(kvmem_vmm_range_create(size, 0, &range, ERR));
+    EXPECT_OK(kvmem_vmm_mapping_create(range, 0, memory, &made.mapping, ERR));
+    kvmem_vmm_memory_destroy(memory);
+    kvmem_vmm_range_destroy(range);
+    EXPECT_OK(kvmem_vmm_mapping_set_access(made.mapping, device, access, ERR));
+    uint64_t mapped_size = 0;
+    EXPECT_OK(kvmem_vmm_mapping_get_span(made.mapping, &made.address, &mapped_size, ERR));
+    CHECK_EQ(mapped_size, size);
+    return made;
+}
+
+void unmap_memory(const mapped *mapped) {
+    kvmem_vmm_mapping_destroy(mapped->mapping);
+}

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory at addresses of its own, by the library's steps.
+#ifndef KVMEM_TEST_GPU_MAPPED_H
+#define KVMEM_TEST_GPU_MAPPED_H
+
+#include <kvmem.h>
+
+/* The handles of the range and the memory are given up: the mapping holds both. */
+typedef struct mapped {
+    kvmem_vmm_mapping *mapping;
+    uint64_t address;
+} mapped;
+
+/* Takes the memory over. */
+mapped map_memory(kvmem_vmm_memory *memory, int device, uint64_t size, uint32_t access);
+void unmap_memory(const mapped *mapped);
+
+#endif

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elastic memory of a peer, reached by NIXL: what had memory when it was exported is read, what the peer has taken
+// back since is told, and never read as if it were there. Needs a GPU.
+#include "agents.h"
+#include "elastic_side.h"
+#include "harness.h"
+#include "stance.h"
+
+#include <kvmem.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+enum { EXPORT = 1, RESIZE, LOAD };
+
+/* Blocks of 1.5 MiB, so that a few of them lie in extents of their own. */
+static kvmem_layout_config block_config(void) {
+    kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    config.page_size = 16;
+    config.inner_dim = 8192;
+    return config;
+}
+
+static uint64_t block_size(const kvmem_layout_config *config) {
+    return config->num_layers * config->outer_dim * kv_piece_size(config);
+}
+
+static unsigned char value_of(uint64_t block) {
+    return (unsigned char)(0x40 + block);
+}
+
+/* ---- the peer: it owns the layout, and does what it is told ---- */
+
+static void fill_block(const kvmem_layout *layout, uint64_t block) {
+    const kvmem_layout_config config = block_config();
+    unsigned char *bytes = test_allocate(block_size(&config));
+    memset(bytes, value_of(block), block_size(&config));
+    kvmem_block first;
+    EXPECT_OK(kvmem_layout_get_block(layout, block, 0, 0, &first, ERR));
+    write_device(0, first.address, bytes, block_size(&config));
+    free(bytes);
+}
+
+static void serve_resize(int socket, kvmem_layout *layout, const message *request) {
+    uint64_t blocks = 0;
+    CHECK_EQ(request->size, sizeof(blocks));
+    memcpy(&blocks, request->data, sizeof(blocks));
+    EXPECT_OK(kvmem_layout_resize(layout, blocks, ERR));
+    for (uint64_t block = 0; block < blocks; block++) {
+        fill_block(layout, block);
+    }
+    frame_send(socket, RESIZE, NULL, 0);
+}
+
+static void serve_export(int socket, kvmem_layout *layout, kvmem_agent *agent) {
+    message metadata = agent_metadata(agent);
+    message descriptor = layout_descriptor(layout);
+    frame_send(socket, EXPORT, metadata.data, metadata.size);
+    frame_send(socket, EXPORT, descriptor.data, descriptor.size);
+    free(metadata.data);
+    free(descriptor.data);
+}
+
+static bool await_request(int socket) {
+    struct pollfd ready = {.fd = socket, .events = POLLIN};
+    char byte;
+    return poll(&ready, 1, -1) == 1 && recv(socket, &byte, 1, MSG_PEEK) == 1;
+}
+
+static void owner_role(int socket) {
+    const kvmem_layout_config config = block_config();
+    kvmem_agent *agent = agent_open("owner");
+    kvmem_layout *layout = elastic_layout(&config, 0, agent);
+    while (await_request(socket)) {
+        uint32_t tag = 0;
+        message request = frame_receive(socket, &tag);
+        if (tag == RESIZE) {
+            serve_resize(socket, layout, &request);
+        } else if (tag == EXPORT) {
+            serve_export(socket, layout, agent);
+        } else {
+            agent_load(agent, &request);
+            frame_send(socket, LOAD, NULL, 0);
+        }
+        free(request.data);
+    }
+    kvmem_layout_destroy(layout);
+    kvmem_agent_destroy(agent);
+}
+
+static const test_role roles[] = {{"owner", owner_role}};
+
+/* ---- this side ---- */
+
+typedef struct meeting {
+    peer owner;
+    kvmem_agent *agent;
+    kvmem_layout *theirs;
+    kvmem_layout *ours;
+} meeting;
+
+static void resize(const meeting *meeting, uint64_t blocks) {
+    frame_send(meeting->owner.socket, RESIZE, &blocks, sizeof(blocks));
+    message done = frame_expect(meeting->owner.socket, RESIZE);
+    free(done.data);
+}
+
+static void import(meeting *meeting) {
+    frame_send(meeting->owner.socket, EXPORT, NULL, 0);
+    message metadata = frame_expect(meeting->owner.socket, EXPORT);
+    message descriptor = frame_expect(meeting->owner.socket, EXPORT);
+    agent_load(meeting->agent, &metadata);
+    EXPECT_OK(kvmem_layout_import(meeting->agent, descriptor.data, descriptor.size, &meeting->theirs, ERR));
+    free(metadata.data);
+    free(descriptor.data);
+}
+
+static meeting meet(uint64_t blocks) {
+    meeting meeting = {.owner = peer_start("owner"), .agent = agent_open("guest")};
+    message metadata = agent_metadata(meeting.agent);
+    frame_send(meeting.owner.socket, LOAD, metadata.data, metadata.size);
+    free(metadata.data);
+    message done = frame_expect(meeting.owner.socket, LOAD);
+    free(done.data);
+    resize(&meeting, blocks);
+    import(&meeting);
+    const kvmem_layout_config config = block_config();
+    kvmem_system_options memory;
+    kvmem_system_options_init(&memory, sizeof(memory));
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &config;
+    options.agent = meeting.agent;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.system = &memory;
+    EXPECT_OK(kvmem_layout_build(&options, &meeting.ours, ERR));
+    return meeting;
+}
+
+static void part(meeting *meeting) {
+    CALL(kvmem_layout_destroy(meeting->theirs));
+    CALL(kvmem_layout_destroy(meeting->ours));
+    peer_finish(&meeting->owner);
+    CALL(kvmem_agent_destroy(meeting->agent));
+}
+
+static kvmem_status create_read(const meeting *meeting, uint32_t block, kvmem_transfer **transfer) {
+    const kvmem_block_pair pair = {block, block};
+    kvmem_transfer_options options;
+    kvmem_transfer_options_init(&options, sizeof(options));
+    options.pairs = &pair;
+    options.num_pairs = 1;
+    return kvmem_transfer_create(meeting->theirs, meeting->ours, &options, transfer, ERR);
+}
+
+static kvmem_status run(kvmem_transfer *transfer) {
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    return kvmem_transfer_wait(transfer, PATIENCE, ERR);
+}
+
+static void check_block(const meeting *meeting, uint32_t block) {
+    const kvmem_layout_config config = block_config();
+    kvmem_block first;
+    EXPECT_OK(kvmem_layout_get_block(meeting->ours, block, 0, 0, &first, ERR));
+    CHECK_FILLED((const void *)(uintptr_t)first.address, value_of(block), block_size(&config));
+}
+
+static void read_block(const meeting *meeting, uint32_t block) {
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(create_read(meeting, block, &transfer));
+    EXPECT_OK(run(transfer));
+    CALL(kvmem_transfer_destroy(transfer));
+    check_block(meeting, block);
+}
+
+static void blocks_of_a_peer_are_read(void) {
+    meeting meeting = meet(7);
+    for (uint32_t block = 0; block < 7; block++) {
+        read_block(&meeting, block);
+    }
+    part(&meeting);
+}
+
+static void what_had_no_memory_is_refused(void) {
+    meeting meeting = meet(2);
+    read_block(&meeting, 1);
+    kvmem_transfer *transfer = NULL;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "had no memory", create_read(&meeting, 6, &transfer));
+    part(&meeting);
+}
+
+static void what_was_taken_back_is_stale(void) {
+    meeting meeting = meet(7);
+    kvmem_transfer *first = NULL;
+    kvmem_transfer *last = NULL;
+    EXPECT_OK(create_read(&meeting, 0, &first));
+    EXPECT_OK(create_read(&meeting, 6, &last));
+    EXPECT_OK(run(last));
+    resize(&meeting, 1);
+    EXPECT_MESSAGE(KVMEM_STATUS_STALE, "taken extent", run(last));
+    EXPECT_OK(run(first));
+    resize(&meeting, 7);
+    EXPECT(KVMEM_STATUS_STALE, run(last)); /* other memory behind the same addresses */
+    EXPECT_OK(run(first));
+    check_block(&meeting, 0);
+    CALL(kvmem_transfer_destroy(last));
+    CALL(kvmem_transfer_destroy(first));
+    part(&meeting);
+}
+
+static void growth_leaves_what_was_there(void) {
+    meeting meeting = meet(1);
+    resize(&meeting, 7);
+    read_block(&meeting, 0);
+    CALL(kvmem_layout_destroy(meeting.theirs));
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(meeting.agent, "owner", ERR));
+    import(&meeting);
+    read_block(&meeting, 6);
+    part(&meeting);
+}
+
+static const test_case cases[] = {
+    CASE(blocks_of_a_peer_are_read),
+    CASE(what_had_no_memory_is_refused),
+    CASE(what_was_taken_back_is_stale),
+    CASE(growth_leaves_what_was_there),
+};
+GPU_MAIN_WITH_ROLES

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds the device by its UUID and opens there.
+#include "opened.h"
+
+#include "stance.h"
+
+#include <string.h>
+
+kvmem_ipc_options ipc_options(const kvmem_ipc_handle *handle, uint64_t size) {
+    kvmem_ipc_options options;
+    memset(&options, 0xEE, sizeof(options)); /* init must overwrite every byte */
+    kvmem_ipc_options_init(&options, sizeof(options));
+    EXPECT_OK(kvmem_cuda_find_device(handle->uuid, &options.device, ERR));
+    memcpy(options.handle, handle->handle, sizeof(options.handle));
+    options.offset = handle->offset;
+    options.size = size;
+    options.base_size = handle->base_size;
+    options.buffer_id = handle->buffer_id;
+    return options;
+}
+
+kvmem_region *open_ipc(const kvmem_ipc_options *options) {
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_open_ipc(options, &region, ERR));
+    CHECK(region != NULL);
+    return region;
+}
+
+void refuse_ipc(const kvmem_ipc_options *options, kvmem_status status, const char *part) {
+    kvmem_region *region = (kvmem_region *)&region;
+    EXPECT_MESSAGE(status, part, kvmem_region_open_ipc(options, &region, ERR));
+    CHECK(region == NULL);
+}

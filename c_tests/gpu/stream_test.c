@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers on the caller's stream: after the work before them, before the work after them, in graphs, and
+// refused where they can't be.
+#include "sides.h"
+#include "stance.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const uint32_t paths[] = {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,
+                                 KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED};
+static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
+static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+
+typedef struct work {
+    side source, destination;
+    unsigned char *before, *after; /* page-locked: what goes into the source, what the destination is then */
+    kvmem_transfer *transfer;
+    CUstream stream;
+} work;
+
+static void open_stream(work *work) {
+    enter_device(0);
+    CU(cuStreamCreate(&work->stream, CU_STREAM_NON_BLOCKING));
+    leave_device(0);
+}
+
+static void prepare(work *work, place from, place to, uint32_t path) {
+    const kvmem_layout_config source = side_config(&kv_kinds[1]);
+    const kvmem_layout_config destination = side_config(&kv_kinds[2]);
+    *work = (struct work){0};
+    retain_device(0);
+    side_open(&work->source, from, 0, &source, NULL, 1);
+    side_open(&work->destination, to, 0, &destination, NULL, 2);
+    work->before = engine_allocate_host(0, work->source.model.size);
+    work->after = engine_allocate_host(0, work->destination.model.size);
+    open_stream(work);
+    kvmem_transfer_options options = kv_transfer_options(&move);
+    options.path = path;
+    EXPECT_OK(kvmem_transfer_create(work->source.model.layout, work->destination.model.layout, &options,
+                                    &work->transfer, ERR));
+}
+
+static void clean_up(work *work) {
+    CALL(kvmem_transfer_destroy(work->transfer));
+    enter_device(0);
+    CU(cuStreamDestroy_v2(work->stream));
+    leave_device(0);
+    engine_free_host(0, work->before);
+    engine_free_host(0, work->after);
+    side_close(&work->source);
+    side_close(&work->destination);
+    release_device(0);
+}
+
+/* Fills the source on the stream, moves, and reads the destination on the stream: nobody waits in between. */
+static void run_in_order(work *work, uint32_t seed) {
+    kv_fill(work->before, work->source.model.size, seed);
+    memcpy(work->source.model.expected, work->before, work->source.model.size);
+    enter_device(0);
+    CU(cuMemcpyAsync(work->source.base, (uintptr_t)work->before, work->source.model.size, work->stream));
+    leave_device(0);
+    EXPECT_OK(kvmem_transfer_submit_on_stream(work->transfer, work->stream, ERR));
+    enter_device(0);
+    CU(cuMemcpyAsync((uintptr_t)work->after, work->destination.base, work->destination.model.size,
+                     work->stream));
+    CU(cuStreamSynchronize(work->stream));
+    leave_device(0);
+    kv_expect_moved(&work->destination.model, &work->source.model, &move);
+    CHECK_BYTES(work->after, work->destination.model.expected, work->destination.model.size);
+    EXPECT_OK(kvmem_transfer_wait(work->transfer, PATIENCE, ERR));
+    side_check(&work->destination);
+}
+
+static void a_transfer_keeps_its_place_on_the_stream(void) {
+    static const struct {
+        place from, to;
+    } ways[] = {{PLACE_PINNED, PLACE_DEVICE}, {PLACE_DEVICE, PLACE_PINNED}, {PLACE_DEVICE, PLACE_ADOPTED}};
+    for (size_t way = 0; way < NUM(ways); way++) {
+        for (size_t i = 0; i < NUM(paths); i++) {
+            if (way == 2 && paths[i] == KVMEM_PATH_CUDA_STAGED) {
+                continue;
+            }
+            work work;
+            prepare(&work, ways[way].from, ways[way].to, paths[i]);
+            for (uint32_t seed = 0; seed < 3; seed++) {
+                run_in_order(&work, 10 * (uint32_t)i + seed);
+            }
+            clean_up(&work);
+        }
+    }
+}
+
+/* The default streams are those of whichever context is current. */
+static void the_default_streams_are_streams_too(void) {
+    static CUstream const streams[] = {NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
+    for (size_t i = 0; i < NUM(streams) * NUM(paths); i++) {
+        work work;
+        prepare(&work, PLACE_PINNED, PLACE_DEVICE, paths[i / NUM(streams)]);
+        const CUcontext stance = current_context();
+        CUcontext primary = NULL;
+        enter_device(0);
+        primary = current_context();
+        leave_device(0);
+        CU(cuCtxPushCurrent_v2(primary));
+        stance_take(primary);
+        EXPECT_OK(kvmem_transfer_submit_on_stream(work.transfer, streams[i % NUM(streams)], ERR));
+        EXPECT_OK(kvmem_transfer_wait(work.transfer, PATIENCE, ERR));
+        CUcontext popped = NULL;
+        CU(cuCtxPopCurrent_v2(&popped));
+        stance_take(stance);
+        kv_expect_moved(&work.destination.model, &work.source.model, &move);
+        side_check(&work.destination);
+        clean_up(&work);
+    }
+}
+
+static void a_stream_of_another_context_is_refused(void) {
+    work work;
+    prepare(&work, PLACE_PINNED, PLACE_DEVICE, 0);
+    CUcontext other = NULL;
+    CUcontext popped = NULL;
+    CUstream stream = NULL;
+    CU(cuCtxCreate_v2(&other, 0, 0));
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CU(cuCtxPopCurrent_v2(&popped));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "primary context of device 0",
+                   kvmem_transfer_submit_on_stream(work.transfer, stream, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(work.transfer, ERR));
+    CU(cuCtxDestroy_v2(other));
+    side_check(&work.destination);
+    run_in_order(&work, 5);
+    clean_up(&work);
+}
+
+static void a_transfer_of_no_gpu_takes_no_stream(void) {
+    const kvmem_layout_config config = side_config(&kv_kinds[1]);
+    work work = {0};
+    kv_side host;
+    kv_side_open(&host, &config, NULL, 1);
+    retain_device(0);
+    open_stream(&work);
+    static const kvmem_block_pair pair = {0, 1};
+    const kv_move one = {&pair, 1, 0, 0, 3};
+    const kvmem_transfer_options options = kv_transfer_options(&one);
+    EXPECT_OK(kvmem_transfer_create(host.layout, host.layout, &options, &work.transfer, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "memcpy",
+                   kvmem_transfer_submit_on_stream(work.transfer, work.stream, ERR));
+    CALL(kvmem_transfer_destroy(work.transfer));
+    enter_device(0);
+    CU(cuStreamDestroy_v2(work.stream));
+    leave_device(0);
+    release_device(0);
+    kv_side_close(&host);
+}
+
+/* A graph of one transfer. */
+static CUgraphExec capture(work *work) {
+    CUgraph graph = NULL;
+    CUgraphExec executable = NULL;
+    enter_device(0);
+    CU(cuStreamBeginCapture_v2(work->stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    leave_device(0);
+    EXPECT_OK(kvmem_transfer_submit_on_stream(work->transfer, work->stream, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(work->transfer, ERR));
+    enter_device(0);
+    CU(cuStreamEndCapture(work->stream, &graph));
+    CU(cuGraphInstantiateWithFlags(&executable, graph, 0));
+    CU(cuGraphDestroy(graph));
+    leave_device(0);
+    return executable;
+}
+
+static void launch_and_check(work *work, CUgraphExec graph, uint32_t seed) {
+    side_refill(&work->source, seed);
+    enter_device(0);
+    CU(cuGraphLaunch(graph, work->stream));
+    CU(cuStreamSynchronize(work->stream));
+    leave_device(0);
+    kv_expect_moved(&work->destination.model, &work->source.model, &move);
+    side_check(&work->destination);
+}
+
+static void a_graph_moves_what_is_there_when_it_runs(void) {
+    for (size_t i = 0; i < NUM(paths); i++) {
+        if (paths[i] == KVMEM_PATH_CUDA_STAGED) {
+            continue;
+        }
+        work work;
+        prepare(&work, PLACE_PINNED, PLACE_DEVICE, paths[i]);
+        CUgraphExec graph = capture(&work);
+        side_check(&work.destination);
+        for (uint32_t seed = 0; seed < 3; seed++) {
+            launch_and_check(&work, graph, seed);
+        }
+        run_in_order(&work, 77); /* beside the graph */
+        launch_and_check(&work, graph, 78);
+        enter_device(0);
+        CU(cuGraphExecDestroy(graph));
+        leave_device(0);
+        clean_up(&work);
+    }
+}
+
+static void a_staged_transfer_is_refused_in_a_graph(void) {
+    work work;
+    prepare(&work, PLACE_DEVICE, PLACE_PINNED, KVMEM_PATH_CUDA_STAGED);
+    CUgraph graph = NULL;
+    enter_device(0);
+    CU(cuStreamBeginCapture_v2(work.stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    leave_device(0);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "force another path",
+                   kvmem_transfer_submit_on_stream(work.transfer, work.stream, ERR));
+    enter_device(0);
+    CU(cuStreamEndCapture(work.stream, &graph));
+    CU(cuGraphDestroy(graph));
+    leave_device(0);
+    run_in_order(&work, 3);
+    clean_up(&work);
+}
+
+static const test_case cases[] = {
+    CASE(a_transfer_keeps_its_place_on_the_stream),
+    CASE(the_default_streams_are_streams_too),
+    CASE(a_stream_of_another_context_is_refused),
+    CASE(a_transfer_of_no_gpu_takes_no_stream),
+    CASE(a_graph_moves_what_is_there_when_it_runs),
+    CASE(a_staged_transfer_is_refused_in_a_graph),
+};
+GPU_MAIN

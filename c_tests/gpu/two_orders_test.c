@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two processes that see the GPUs in different orders, or not the same ones. Fails where there is one GPU.
+#include "filled.h"
+#include "mapped.h"
+#include "opened.h"
+#include "owner.h"
+#include "regions.h"
+#include "stance.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SIZE (4 * MIB)
+
+/* A peer with another CUDA_VISIBLE_DEVICES than this process's. */
+static peer start_seeing(const char *role, const char *devices) {
+    const char *own = getenv("CUDA_VISIBLE_DEVICES");
+    char before[256] = "";
+    if (own != NULL) {
+        CHECK(strlen(own) < sizeof(before));
+        strcpy(before, own);
+    }
+    CHECK_EQ(setenv("CUDA_VISIBLE_DEVICES", devices, 1), 0);
+    const peer started = peer_start(role);
+    if (own != NULL) {
+        CHECK_EQ(setenv("CUDA_VISIBLE_DEVICES", before, 1), 0);
+    } else {
+        CHECK_EQ(unsetenv("CUDA_VISIBLE_DEVICES"), 0);
+    }
+    return started;
+}
+
+static void check_there_are_two(void) {
+    CHECK(driver_devices() >= 2);
+}
+
+static void a_handle_is_opened_where_its_memory_lies(void) {
+    check_there_are_two();
+    peer owner = start_seeing("owner", "1,0");
+    for (int device = 0; device < 2; device++) {
+        const kvmem_ipc_handle handle = owner_allocate(&owner, device, SIZE, 0, 0x51);
+        const kvmem_ipc_options options = ipc_options(&handle, SIZE);
+        CHECK_EQ(options.device, 1 - device);
+        kvmem_region *region = open_ipc(&options);
+        CHECK_EQ(region_info(region).device_id, 1 - device);
+        check_device(1 - device, region_info(region).address, SIZE, 0x51);
+        fill_device(1 - device, region_info(region).address, SIZE, 0x15);
+        owner_check(&owner, 0x15);
+        CALL(kvmem_region_destroy(region));
+    }
+    peer_finish(&owner);
+}
+
+static void a_descriptor_is_of_the_device_where_its_memory_lies(void) {
+    check_there_are_two();
+    peer owner = start_seeing("owner", "1,0");
+    for (int device = 0; device < 2; device++) {
+        const int fd = owner_create(&owner, device, SIZE, 0x52);
+        kvmem_vmm_memory *memory = NULL;
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "the memory lies on device",
+                       kvmem_vmm_memory_import_fd(fd, SIZE, device, &memory, ERR));
+        EXPECT_OK(kvmem_vmm_memory_import_fd(fd, SIZE, 1 - device, &memory, ERR));
+        close(fd);
+        const mapped here = map_memory(memory, 1 - device, SIZE, KVMEM_ACCESS_READ_WRITE);
+        check_device(1 - device, here.address, SIZE, 0x52);
+        unmap_memory(&here);
+    }
+    peer_finish(&owner);
+}
+
+/* The other's memory, reached from the GPU it does not lie on. */
+static void a_descriptor_is_mapped_for_another_device(void) {
+    check_there_are_two();
+    peer owner = start_seeing("owner", "1");
+    const int fd = owner_create(&owner, 0, SIZE, 0x53);
+    kvmem_vmm_memory *memory = NULL;
+    EXPECT_OK(kvmem_vmm_memory_import_fd(fd, SIZE, 1, &memory, ERR));
+    close(fd);
+    const mapped here = map_memory(memory, 0, SIZE, KVMEM_ACCESS_READ_WRITE);
+    check_device(0, here.address, SIZE, 0x53);
+    fill_device(0, here.address, SIZE, 0x35);
+    owner_check(&owner, 0x35);
+    unmap_memory(&here);
+    peer_finish(&owner);
+}
+
+enum { TOLD = 1 };
+
+/* Sees one GPU alone, and is handed memory of the other. */
+static void be_blind(int socket) {
+    driver_get(); /* now, for it makes a call of the library's, whose error is the last one then */
+    const message told = frame_expect(socket, TOLD);
+    kvmem_ipc_handle handle;
+    CHECK_EQ(told.size, sizeof(handle));
+    memcpy(&handle, told.data, sizeof(handle));
+    free(told.data);
+    int32_t device = 77;
+    EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "GPU-", kvmem_cuda_find_device(handle.uuid, &device, ERR));
+    CHECK_HAS(test_last_message(), "none of the 1 GPUs");
+    CHECK_EQ(device, 77);
+    kvmem_ipc_options options;
+    kvmem_ipc_options_init(&options, sizeof(options));
+    memcpy(options.handle, handle.handle, sizeof(options.handle));
+    options.size = SIZE;
+    kvmem_region *region = NULL;
+    CHECK(kvmem_region_open_ipc(&options, &region, ERR) != KVMEM_STATUS_OK); /* whatever the driver says */
+    CHECK(region == NULL);
+    frame_send(socket, TOLD, "", 0);
+}
+
+static void memory_of_a_hidden_device_is_not_opened(void) {
+    check_there_are_two();
+    kvmem_device_options options;
+    kvmem_device_options_init(&options, sizeof(options));
+    options.device = 1;
+    options.size = SIZE;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_device(&options, &region, ERR));
+    kvmem_ipc_handle handle;
+    EXPECT_OK(kvmem_ipc_export(region_info(region).address, &handle, ERR));
+    peer blind = start_seeing("blind", "0");
+    frame_send(blind.socket, TOLD, &handle, sizeof(handle));
+    free(frame_expect(blind.socket, TOLD).data);
+    peer_finish(&blind);
+    CALL(kvmem_region_destroy(region));
+}
+
+static const test_role roles[] = {OWNER_ROLE, {"blind", be_blind}};
+static const test_case cases[] = {
+    CASE(a_handle_is_opened_where_its_memory_lies),
+    CASE(a_descriptor_is_of_the_device_where_its_memory_lies),
+    CASE(a_descriptor_is_mapped_for_another_device),
+    CASE(memory_of_a_hidden_device_is_not_opened),
+};
+GPU_MAIN_WITH_ROLES

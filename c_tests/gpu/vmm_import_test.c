@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// VMM memory from elsewhere: a descriptor of another process's, a fabric handle, an engine's mapping.
+#include "engine.h"
+#include "filled.h"
+#include "mapped.h"
+#include "owner.h"
+#include "regions.h"
+#include "resources.h"
+#include "stance.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define SIZE (4 * MIB)
+
+static kvmem_vmm_memory *import(int fd, int32_t device) {
+    kvmem_vmm_memory *memory = NULL;
+    EXPECT_OK(kvmem_vmm_memory_import_fd(fd, SIZE, device, &memory, ERR));
+    CHECK(memory != NULL);
+    return memory;
+}
+
+static void refuse(int fd, uint64_t size, int32_t device, const char *part) {
+    kvmem_vmm_memory *memory = (kvmem_vmm_memory *)&memory;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, part,
+                   kvmem_vmm_memory_import_fd(fd, size, device, &memory, ERR));
+    CHECK(memory == NULL);
+}
+
+static kvmem_vmm_memory *create(uint64_t flags) {
+    kvmem_vmm_options options;
+    kvmem_vmm_options_init(&options, sizeof(options));
+    options.flags = flags;
+    options.size = SIZE;
+    kvmem_vmm_memory *memory = NULL;
+    EXPECT_OK(kvmem_vmm_memory_create(&options, &memory, ERR));
+    return memory;
+}
+
+static int export(const kvmem_vmm_memory *memory) {
+    int32_t fd = -1;
+    EXPECT_OK(kvmem_vmm_memory_export_fd(memory, &fd, ERR));
+    return fd;
+}
+
+static void both_processes_have_the_same_bytes(void) {
+    peer owner = owner_start();
+    for (int device = 0; device < driver_devices(); device++) {
+        const int fd = owner_create(&owner, device, SIZE, 0x31);
+        kvmem_vmm_memory *memory = import(fd, device);
+        close(fd);
+        const mapped here = map_memory(memory, device, SIZE, KVMEM_ACCESS_READ_WRITE);
+        check_device(device, here.address, SIZE, 0x31);
+        fill_device(device, here.address, SIZE, 0x13);
+        owner_check(&owner, 0x13);
+        unmap_memory(&here);
+    }
+    peer_finish(&owner);
+}
+
+static void it_outlives_a_killed_owner(void) {
+    peer owner = owner_start();
+    const int fd = owner_create(&owner, 0, SIZE, 0x32);
+    const mapped here = map_memory(import(fd, KVMEM_VMM_ANY_DEVICE), 0, SIZE, KVMEM_ACCESS_READ_WRITE);
+    close(fd);
+    peer_kill(&owner);
+    check_device(0, here.address, SIZE, 0x32);
+    unmap_memory(&here);
+}
+
+/* The importer's own promise, which the driver holds it to. */
+static void reading_alone_can_be_asked_for(void) {
+    peer owner = owner_start();
+    const int fd = owner_create(&owner, 0, SIZE, 0x33);
+    const mapped here = map_memory(import(fd, 0), 0, SIZE, KVMEM_ACCESS_READ);
+    close(fd);
+    check_device(0, here.address, SIZE, 0x33);
+    static const unsigned char bytes[64];
+    enter_device(0);
+    CHECK(driver_get()->cuMemcpyHtoD_v2(here.address, bytes, sizeof(bytes)) != CUDA_SUCCESS);
+    leave_device(0);
+    owner_check(&owner, 0x33);
+    unmap_memory(&here);
+    peer_finish(&owner);
+}
+
+static void it_is_not_exported_again(void) {
+    peer owner = owner_start();
+    const int fd = owner_create(&owner, 0, SIZE, 0x34);
+    kvmem_vmm_memory *memory = import(fd, 0);
+    close(fd);
+    int32_t again = 77;
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "imported can't be exported again",
+                   kvmem_vmm_memory_export_fd(memory, &again, ERR));
+    CHECK_EQ(again, 77);
+    kvmem_fabric_handle handle;
+    EXPECT(KVMEM_STATUS_UNSUPPORTED, kvmem_vmm_memory_export_fabric(memory, &handle, ERR));
+    CALL(kvmem_vmm_memory_destroy(memory));
+    peer_finish(&owner);
+}
+
+static void refuse_to_map(int fd, uint64_t size) {
+    kvmem_vmm_memory *memory = NULL;
+    kvmem_vmm_range *range = NULL;
+    kvmem_vmm_mapping *mapping = (kvmem_vmm_mapping *)&mapping;
+    EXPECT_OK(kvmem_vmm_memory_import_fd(fd, size, 0, &memory, ERR));
+    EXPECT_OK(kvmem_vmm_range_create(2 * SIZE, 0, &range, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "likely of another size",
+                   kvmem_vmm_mapping_create(range, 0, memory, &mapping, ERR));
+    CHECK(mapping == NULL);
+    CALL(kvmem_vmm_memory_destroy(memory));
+    CALL(kvmem_vmm_range_destroy(range));
+}
+
+static void a_wrong_size_is_refused_when_it_is_mapped(void) {
+    peer owner = owner_start();
+    const int fd = owner_create(&owner, 0, SIZE, 0x35);
+    refuse_to_map(fd, 2 * SIZE);
+    refuse_to_map(fd, SIZE / 2);
+    refuse(fd, SIZE + 1, 0, "granularity");
+    refuse(fd, 0, 0, "0 bytes");
+    close(fd);
+    peer_finish(&owner);
+}
+
+static void the_wrong_device_is_refused(void) {
+    peer owner = owner_start();
+    const int fd = owner_create(&owner, 0, SIZE, 0x36);
+    const int32_t wrong[] = {driver_devices(), 1, INT32_MAX};
+    for (size_t i = 0; i < NUM(wrong); i++) {
+        refuse(fd, SIZE, wrong[i], "the memory lies on device 0, not on device");
+    }
+    refuse(fd, SIZE, -2, "KVMEM_VMM_ANY_DEVICE");
+    CALL(kvmem_vmm_memory_destroy(import(fd, KVMEM_VMM_ANY_DEVICE)));
+    close(fd);
+    peer_finish(&owner);
+}
+
+static void what_is_no_memory_is_refused_by_what_it_is(void) {
+    int ends[2];
+    CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
+    refuse(ends[0], SIZE, 0, "is a pipe");
+    refuse(ends[1], SIZE, 0, "is a pipe");
+    close(ends[0]);
+    close(ends[1]);
+    refuse(ends[0], SIZE, 0, "is not open");
+    refuse(-1, SIZE, 0, "is not open");
+    refuse(1 << 30, SIZE, 0, "is not open");
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    refuse(ends[0], SIZE, 0, "is a socket");
+    close(ends[0]);
+    close(ends[1]);
+    static const char *const paths[] = {"/dev/null", "/proc/self/exe", "/"};
+    static const char *const parts[] = {"the device /dev/null", "the file /", "the directory /"};
+    for (size_t i = 0; i < NUM(paths); i++) {
+        const int fd = open(paths[i], O_RDONLY | O_CLOEXEC);
+        CHECK(fd >= 0);
+        refuse(fd, SIZE, 0, parts[i]);
+        close(fd);
+    }
+}
+
+static void ones_own_comes_back_as_another_handle(void) {
+    kvmem_vmm_memory *memory = create(KVMEM_VMM_POSIX_FD);
+    const int fd = export(memory);
+    const mapped there = map_memory(memory, 0, SIZE, KVMEM_ACCESS_READ_WRITE);
+    const mapped here = map_memory(import(fd, 0), 0, SIZE, KVMEM_ACCESS_READ);
+    close(fd);
+    CHECK(here.address != there.address);
+    fill_device(0, there.address, SIZE, 0x37);
+    unmap_memory(&there);
+    check_device(0, here.address, SIZE, 0x37);
+    unmap_memory(&here);
+}
+
+static void no_descriptor_is_left_behind(void) {
+    kvmem_vmm_memory *memory = create(KVMEM_VMM_POSIX_FD);
+    const int fd = export(memory);
+    CALL(kvmem_vmm_memory_destroy(import(fd, 0)));
+    const size_t before = count_open_files();
+    for (int i = 0; i < 10; i++) {
+        CALL(kvmem_vmm_memory_destroy(import(fd, 0)));
+        refuse(fd, SIZE, 1000, "not on device 1000");
+    }
+    CHECK_EQ(count_open_files(), before);
+    close(fd);
+    CALL(kvmem_vmm_memory_destroy(memory));
+}
+
+static void memory_without_the_flag_is_not_exported(void) {
+    kvmem_vmm_memory *memory = create(0);
+    int32_t fd = 77;
+    kvmem_fabric_handle handle;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "file descriptor",
+                   kvmem_vmm_memory_export_fd(memory, &fd, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "fabric handle",
+                   kvmem_vmm_memory_export_fabric(memory, &handle, ERR));
+    CHECK_EQ(fd, 77);
+    CALL(kvmem_vmm_memory_destroy(memory));
+}
+
+/* Whether fabric handles work or not: these bytes are none. */
+static void bytes_that_are_no_fabric_handle_are_refused(void) {
+    kvmem_fabric_handle handle;
+    memset(&handle, 0x33, sizeof(handle));
+    kvmem_vmm_memory *memory = (kvmem_vmm_memory *)&memory;
+    const kvmem_status status = kvmem_vmm_memory_import_fabric(&handle, SIZE, 0, &memory, ERR);
+    CHECK(status == KVMEM_STATUS_UNSUPPORTED || status == KVMEM_STATUS_INVALID_ARGUMENT);
+    CHECK_HAS(test_last_message(), "fabric handle");
+    CHECK(memory == NULL);
+}
+
+static kvmem_vmm_memory *retain(uint64_t address) {
+    kvmem_vmm_memory *memory = NULL;
+    EXPECT_OK(kvmem_vmm_memory_retain(address, &memory, ERR));
+    CHECK(memory != NULL);
+    return memory;
+}
+
+static void what_an_engine_mapped_stays_when_it_lets_go(void) {
+    span span;
+    span_open(&span, 0, 3, 2);
+    const uint64_t size = span.granule;
+    fill_device(0, span.address + size, size, 0x38);
+    kvmem_vmm_memory *memory = retain(span.address + size + 100);
+    int32_t fd = -1;
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_vmm_memory_export_fd(memory, &fd, ERR)); /* as it was created */
+    const mapped here = map_memory(memory, 0, size, KVMEM_ACCESS_READ_WRITE);
+    span_close(&span);
+    check_device(0, here.address, size, 0x38);
+    unmap_memory(&here);
+}
+
+static void what_is_retained_is_exported_as_it_was_created(void) {
+    const mapped there = map_memory(create(KVMEM_VMM_POSIX_FD), 0, SIZE, KVMEM_ACCESS_READ_WRITE);
+    fill_device(0, there.address, SIZE, 0x39);
+    kvmem_vmm_memory *memory = retain(there.address + SIZE - 1);
+    const int fd = export(memory);
+    CALL(kvmem_vmm_memory_destroy(memory));
+    unmap_memory(&there);
+    const mapped here = map_memory(import(fd, 0), 0, SIZE, KVMEM_ACCESS_READ_WRITE);
+    close(fd);
+    check_device(0, here.address, SIZE, 0x39);
+    unmap_memory(&here);
+}
+
+static void refuse_to_retain(uint64_t address) {
+    kvmem_vmm_memory *memory = (kvmem_vmm_memory *)&memory;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "created and mapped apart",
+                   kvmem_vmm_memory_retain(address, &memory, ERR));
+    CHECK(memory == NULL);
+}
+
+static void what_was_not_mapped_apart_is_not_retained(void) {
+    int host = 0;
+    const uint64_t address = engine_allocate(0, SIZE);
+    refuse_to_retain(address);
+    engine_free(0, address);
+    refuse_to_retain(0);
+    refuse_to_retain((uint64_t)(uintptr_t)&host);
+    span span;
+    span_open(&span, 0, 2, 1);
+    refuse_to_retain(span.address + span.granule);
+    span_close(&span);
+}
+
+static const test_role roles[] = {OWNER_ROLE};
+static const test_case cases[] = {
+    CASE(both_processes_have_the_same_bytes),
+    CASE(it_outlives_a_killed_owner),
+    CASE(reading_alone_can_be_asked_for),
+    CASE(it_is_not_exported_again),
+    CASE(a_wrong_size_is_refused_when_it_is_mapped),
+    CASE(the_wrong_device_is_refused),
+    CASE(what_is_no_memory_is_refused_by_what_it_is),
+    CASE(ones_own_comes_back_as_another_handle),
+    CASE(no_descriptor_is_left_behind),
+    CASE(memory_without_the_flag_is_not_exported),
+    CASE(bytes_that_are_no_fabric_handle_are_refused),
+    CASE(what_an_engine_mapped_stays_when_it_lets_go),
+    CASE(what_is_retained_is_exported_as_it_was_created),
+    CASE(what_was_not_mapped_apart_is_not_retained),
+};
+GPU_MAIN_WITH_ROLES

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles the kernels to PTX, which the library carries: no machine that runs it needs a compiler.
+
+scripts/kernels.py          writes src/cuda/kernels/*.ptx
+scripts/kernels.py --check  compares, and fails where one is not what its source gives
+
+The compiler is NVRTC of one version, from the wheel that scripts/setup.sh fetches into build/nvrtc: the same
+source gives the same bytes everywhere, and PTX that drivers from 525 on take.
+"""
+import ctypes
+import glob
+import os
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+KERNELS = os.path.join(ROOT, "src", "cuda", "kernels")
+# In the site-packages of an environment of its own.
+LIBRARY = os.path.join("build", "nvrtc", "lib", "python3*", "site-packages", "nvidia", "cuda_nvrtc", "lib",
+                       "libnvrtc.so.12")
+OPTIONS = [b"--gpu-architecture=compute_75", b"--std=c++03"]
+
+
+def load():
+    found = glob.glob(os.path.join(ROOT, LIBRARY))
+    if not found:
+        sys.exit(f"{LIBRARY} is missing; run scripts/setup.sh, which fetches it")
+    # NVRTC looks for its other half beside itself only when that is loaded.
+    for builtins in glob.glob(os.path.join(os.path.dirname(found[0]), "libnvrtc-builtins.so*")):
+        ctypes.CDLL(builtins, mode=ctypes.RTLD_GLOBAL)
+    return ctypes.CDLL(found[0])
+
+
+def text_of(nvrtc, program, what):
+    """A text that NVRTC has for a program: its size is asked first."""
+    size = ctypes.c_size_t()
+    getattr(nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
+    text = ctypes.create_string_buffer(size.value)
+    getattr(nvrtc, f"nvrtcGet{what}")(program, text)
+    return text.value.decode()
+
+
+def compile_kernel(nvrtc, path):
+    with open(path, "rb") as file:
+        source = file.read()
+    headers = sorted(glob.glob(os.path.join(KERNELS, "*.h")))
+    texts = [open(header, "rb").read() for header in headers]
+    names = [os.path.basename(header).encode() for header in headers]
+    array = ctypes.c_char_p * len(headers)
+    program = ctypes.c_void_p()
+    nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, os.path.basename(path).encode(), len(headers),
+                             array(*texts), array(*names))
+    result = nvrtc.nvrtcCompileProgram(program, len(OPTIONS), (ctypes.c_char_p * len(OPTIONS))(*OPTIONS))
+    if result != 0:
+        sys.exit(text_of(nvrtc, program, "ProgramLog"))
+    note = f"// SPDX-License-Identifier: Apache-2.0\n// Made of {os.path.basename(path)} by `make kernels`.\n"
+    return note + text_of(nvrtc, program, "PTX")
+
+
+def main():
+    check = sys.argv[1:] == ["--check"]
+    nvrtc = load()
+    for path in sorted(glob.glob(os.path.join(KERNELS, "*.cu"))):
+        compiled = compile_kernel(nvrtc, path)
+        target = path[: -len("cu")] + "ptx"
+        if not check:
+            with open(target, "w") as file:
+                file.write(compiled)
+        elif not os.path.exists(target) or open(target).read() != compiled:
+            sys.exit(f"{os.path.relpath(target, ROOT)} is not what its source gives; run `make kernels`")
+
+
+main()

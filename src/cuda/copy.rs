@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The driver's own copies: one a call, many a call, and rows at regular distances.
+
+use std::ffi::c_void;
+
+use cudarc::driver::sys::{CUmemcpyAttributes, CUmemcpySrcAccessOrder};
+
+use super::stream::Active;
+use crate::error::{Error, Result, Status};
+
+/// Bytes from one place to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copy {
+    /// Where they come from.
+    pub source: u64,
+    /// Where they go.
+    pub destination: u64,
+    /// How many.
+    pub size: u64,
+}
+
+/// Copies as the driver's batch call takes them.
+#[derive(Default)]
+pub struct Batch {
+    sources: Vec<u64>,
+    destinations: Vec<u64>,
+    sizes: Vec<usize>,
+}
+
+impl Batch {
+    /// Puts copies into the form.
+    pub fn new(copies: impl Iterator<Item = Copy>) -> Self {
+        let mut batch = Self::default();
+        for copy in copies {
+            batch.sources.push(copy.source);
+            batch.destinations.push(copy.destination);
+            batch.sizes.push(copy.size as usize);
+        }
+        batch
+    }
+}
+
+/// When the driver may read what is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// When the stream gets to it: what is before it on the stream may write it.
+    InTurn,
+    /// At any time: it is there already. Only for host memory.
+    AtOnce,
+}
+
+/// Rows of equal size at regular distances on both sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// The first.
+    pub first: Copy,
+    /// Bytes from a row to the next at the source.
+    pub source_stride: u64,
+    /// And at the destination.
+    pub destination_stride: u64,
+    /// How many rows.
+    pub count: u64,
+}
+
+/// One side of a CUDA_MEMCPY2D.
+#[repr(C)]
+struct RawSide {
+    x: usize,
+    y: usize,
+    memory_type: u32,
+    host: *const c_void,
+    device: u64,
+    array: *const c_void,
+    pitch: usize,
+}
+
+/// CUDA_MEMCPY2D. cudarc's has Rust enums, of which zero is no value.
+#[repr(C)]
+pub(super) struct RawRows {
+    source: RawSide,
+    destination: RawSide,
+    width: usize,
+    height: usize,
+}
+
+impl RawSide {
+    /// CU_MEMORYTYPE_UNIFIED: the address tells where it lies.
+    const UNIFIED: u32 = 4;
+
+    fn new(address: u64, pitch: u64) -> Self {
+        let none = std::ptr::null();
+        Self {
+            x: 0,
+            y: 0,
+            memory_type: Self::UNIFIED,
+            host: none,
+            device: address,
+            array: none,
+            pitch: pitch as usize,
+        }
+    }
+}
+
+/// The spans of all calls below must be memory of this process, and stay so until the stream is done, also after a
+/// failure: what was started goes on.
+impl Active<'_> {
+    /// Starts one copy between any two of host and device memory.
+    ///
+    /// # Safety
+    /// See above.
+    pub unsafe fn copy(&self, copy: Copy) -> Result<()> {
+        let driver = self.driver();
+        let Copy { source, destination, size } = copy;
+        // SAFETY: the caller's promise.
+        let code = unsafe { (driver.api.memcpy_async)(destination, source, size as usize, self.raw) };
+        driver.check(code, format_args!("copy {size} bytes from {source:#x} to {destination:#x}"))
+    }
+
+    /// Starts all copies by one call, in no order among each other; not on the legacy default stream, nor where the
+    /// driver has no such call.
+    ///
+    /// # Safety
+    /// See above.
+    pub unsafe fn copy_batch(&self, batch: &Batch, reading: Reading) -> Result<()> {
+        let driver = self.driver();
+        let Some(call) = driver.api.memcpy_batch_async else {
+            return Err(Error::new(
+                Status::UnavailableCuda,
+                "the CUDA driver is too old for batches of copies",
+            ));
+        };
+        // SAFETY: an all-zero value is one of plain integers.
+        let mut attributes: CUmemcpyAttributes = unsafe { std::mem::zeroed() };
+        attributes.srcAccessOrder = match reading {
+            Reading::InTurn => CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+            Reading::AtOnce => CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_ANY,
+        };
+        let (mut first, mut failed) = (0, usize::MAX);
+        let count = batch.sizes.len();
+        // SAFETY: arrays of `count` that the driver only reads, and one attribute for all; the caller's promise.
+        let code = unsafe {
+            call(
+                batch.destinations.as_ptr().cast_mut(),
+                batch.sources.as_ptr().cast_mut(),
+                batch.sizes.as_ptr().cast_mut(),
+                count,
+                &mut attributes,
+                &mut first,
+                1,
+                &mut failed,
+                self.raw,
+            )
+        };
+        let which = |error: Error| match batch.sizes.get(failed) {
+            Some(size) => error.context(format!(
+                "copy {failed} of {count}: {size} bytes from {:#x} to {:#x}",
+                batch.sources[failed], batch.destinations[failed]
+            )),
+            None => error,
+        };
+        driver.check(code, format_args!("start a batch of {count} copies")).map_err(which)
+    }
+
+    /// Starts a copy of rows.
+    ///
+    /// # Safety
+    /// See above.
+    pub unsafe fn copy_rows(&self, rows: &Rows) -> Result<()> {
+        let driver = self.driver();
+        let Rows { first, source_stride, destination_stride, count } = *rows;
+        let asked = RawRows {
+            source: RawSide::new(first.source, source_stride),
+            destination: RawSide::new(first.destination, destination_stride),
+            width: first.size as usize,
+            height: count as usize,
+        };
+        // SAFETY: the description lives through the call; the caller's promise.
+        let code = unsafe { (driver.api.memcpy_2d_async)(&asked, self.raw) };
+        driver.check(code, format_args!("copy {count} rows of {} bytes", first.size))
+    }
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Events: marks on streams that the host asks about, and that other streams wait for.
+
+use std::sync::Arc;
+
+use cudarc::driver::sys::CUevent;
+
+use super::context::Context;
+use super::stream::NOT_READY;
+use crate::error::Result;
+use crate::log::log;
+
+/// CU_EVENT_DISABLE_TIMING: what it would cost to measure, nobody asks for.
+const DISABLE_TIMING: u32 = 2;
+
+/// An event.
+pub struct Event {
+    pub(super) raw: CUevent,
+    context: Arc<Context>,
+}
+
+// SAFETY: an event may be used from any thread.
+unsafe impl Send for Event {}
+// SAFETY: see above; the driver guards it.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// Makes an event in a context.
+    pub fn new(context: &Arc<Context>) -> Result<Self> {
+        let driver = context.driver();
+        let mut raw = std::ptr::null_mut();
+        let _entered = context.enter()?;
+        // SAFETY: a current context; the output lives through the call.
+        let code = unsafe { (driver.api.event_create)(&mut raw, DISABLE_TIMING) };
+        driver.check(code, "make an event")?;
+        Ok(Self { raw, context: context.clone() })
+    }
+
+    /// Whether all that was on its stream when it was recorded is over.
+    pub fn is_done(&self) -> Result<bool> {
+        let driver = self.context.driver();
+        let _entered = self.context.enter_to_free()?;
+        // SAFETY: a live event.
+        let code = unsafe { (driver.api.event_query)(self.raw) };
+        if code == NOT_READY { Ok(false) } else { driver.check(code, "copy blocks").map(|()| true) }
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let driver = self.context.driver();
+        let destroyed = self.context.enter_to_free().and_then(|_entered| {
+            // SAFETY: made by this value.
+            let code = unsafe { (driver.api.event_destroy)(self.raw) };
+            driver.check(code, "destroy an event")
+        });
+        if let Err(error) = destroyed {
+            log!(Warn, "{error}");
+        }
+    }
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Legacy IPC: 64 bytes name an allocation of another process's, which is opened as a whole.
+//!
+//! The driver maps an allocation once in a process, however often it is opened, and so do we: openings are counted
+//! here and closed once, so that the driver never sees two of ours at once.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::context::Context;
+use super::device::Device;
+use super::driver::{
+    INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_PERMITTED, answered,
+};
+use super::memory;
+use crate::error::{Error, Result, Status, ensure};
+use crate::log::log;
+
+/// CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, the only value there is.
+const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
+
+/// CUipcMemHandle, which goes to the driver by value.
+#[repr(C)]
+pub(super) struct RawIpcHandle([u8; 64]);
+
+/// The 64 bytes.
+pub type IpcHandle = [u8; 64];
+
+/// An allocation as another process needs it told.
+#[derive(Clone)]
+pub struct Exported {
+    /// Names the base allocation, whatever address in it was asked for.
+    pub handle: IpcHandle,
+    /// Where the base allocation begins in this process.
+    pub base: u64,
+    /// Its bytes: all of them can be reached through the handle.
+    pub base_size: u64,
+    /// Where in it the address lies that was asked for.
+    pub offset: u64,
+    /// The driver's number for the allocation, in this process.
+    pub buffer_id: u64,
+    /// The device it lies on.
+    pub device: Device,
+}
+
+/// A handle for the allocation around an address, which must live as long as others use it.
+pub fn export(address: u64) -> Result<Exported> {
+    let device = memory::owner_of(address)?;
+    let context = Context::retain(device)?;
+    let (base, base_size) = memory::range_in(&context, address)?;
+    Ok(Exported {
+        handle: handle_of(&context, address)?,
+        base,
+        base_size,
+        offset: address - base,
+        buffer_id: memory::buffer_id(address)?,
+        device,
+    })
+}
+
+fn handle_of(context: &Context, address: u64) -> Result<IpcHandle> {
+    let driver = context.driver();
+    let _entered = context.enter()?;
+    let mut handle = RawIpcHandle([0; 64]);
+    // SAFETY: a current context; the output lives through the call.
+    let code = unsafe { (driver.api.ipc_get_mem_handle)(&mut handle, address) };
+    driver.check(code, format_args!("get an IPC handle of the memory at {address:#x}")).map_err(|error| {
+        if !answered(&error, &[INVALID_VALUE]) {
+            return error;
+        }
+        let message = "only memory of cuMemAlloc has one: export memory that was mapped apart as a file descriptor, \
+                       memory of a pool by its pool, and memory of another process from there";
+        error.context(message).with_status(Status::Unsupported)
+    })?;
+    Ok(handle.0)
+}
+
+/// An allocation of another process's, mapped here. Closed with the last of its kind.
+pub struct IpcMapping {
+    key: Key,
+    address: u64,
+    size: u64,
+    ordinal: i32,
+}
+
+/// Where a handle is open. The driver counts for each device apart.
+type Key = (i32, IpcHandle);
+
+/// One opening of the driver's, and how many of ours it serves.
+struct Opening {
+    context: Context,
+    address: u64,
+    size: u64,
+    buffer_id: Option<u64>,
+    users: usize,
+}
+
+/// What is open in this process: opening and closing are done with the lock held, so that one never meets the other.
+static OPENINGS: Mutex<BTreeMap<Key, Opening>> = Mutex::new(BTreeMap::new());
+
+fn openings() -> MutexGuard<'static, BTreeMap<Key, Opening>> {
+    OPENINGS.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+impl IpcMapping {
+    /// Opens a handle on the device its memory lies on.
+    ///
+    /// The bytes of a handle are used again: a stale one opens whatever was allocated there since. `buffer_id` is the
+    /// exporter's number for the allocation, which is never used again. It means nothing to the driver here, which
+    /// has numbers of its own; but it tells whether a handle that is open already still names what was opened.
+    pub fn open(ordinal: i32, handle: &IpcHandle, buffer_id: Option<u64>) -> Result<Arc<Self>> {
+        let context = Context::retain(Device::get(ordinal)?)?;
+        let key = (ordinal, *handle);
+        let mut openings = openings();
+        if let Some(opening) = openings.get_mut(&key) {
+            opening.serve_one_more(buffer_id)?;
+            return Ok(Arc::new(opening.mapping(key)));
+        }
+        let opening = Opening::new(context, handle, buffer_id)?;
+        let mapping = opening.mapping(key);
+        openings.insert(key, opening);
+        Ok(Arc::new(mapping))
+    }
+
+    /// Its first byte here.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Its bytes, as the driver here says.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The device's ordinal.
+    pub fn ordinal(&self) -> i32 {
+        self.ordinal
+    }
+
+    /// The address of a part of it; refused where the part ends past what the driver has mapped.
+    pub fn part(&self, offset: u64, size: u64) -> Result<u64> {
+        ensure!(
+            offset.checked_add(size).is_some_and(|end| end <= self.size),
+            OutOfRange,
+            "{size} bytes at offset {offset} reach past the {} bytes that the driver has of this handle",
+            self.size
+        );
+        Ok(self.address + offset)
+    }
+
+    /// Checks that the allocation is as large as its exporter said it was: another one of the same handle seldom is.
+    pub fn check_size(&self, told: u64) -> Result<()> {
+        ensure!(
+            self.size == told,
+            Stale,
+            "the handle opens {} bytes where its exporter had {told}: that memory was freed and other allocated",
+            self.size
+        );
+        Ok(())
+    }
+}
+
+impl Opening {
+    fn new(context: Context, handle: &IpcHandle, buffer_id: Option<u64>) -> Result<Self> {
+        let ordinal = context.device().ordinal();
+        let address = open(&context, handle)?;
+        let mut opening = Self { context, address, size: 0, buffer_id, users: 1 };
+        match opening.look(ordinal) {
+            Ok(size) => opening.size = size,
+            Err(error) => {
+                // Nothing is logged with the lock held: both failures are told.
+                return Err(match opening.close() {
+                    Ok(()) => error,
+                    Err(closing) => error.context(closing),
+                });
+            }
+        }
+        Ok(opening)
+    }
+
+    /// What the driver says of it: its bytes, if it is a whole allocation of the device it was opened on.
+    fn look(&self, ordinal: i32) -> Result<u64> {
+        let (base, size) = memory::range_in(&self.context, self.address)?;
+        let owner = memory::ordinal_of(self.address)?;
+        ensure!(
+            owner == ordinal,
+            InvalidArgument,
+            "the handle names memory of device {owner}, not of device {ordinal}: open it on device {owner}"
+        );
+        ensure!(
+            base == self.address,
+            Cuda,
+            "the driver maps the handle at {:#x}, inside an allocation at {base:#x}",
+            self.address
+        );
+        Ok(size)
+    }
+
+    fn serve_one_more(&mut self, buffer_id: Option<u64>) -> Result<()> {
+        if let (Some(opened), Some(wanted)) = (self.buffer_id, buffer_id) {
+            ensure!(
+                opened == wanted,
+                Stale,
+                "the handle is open here as buffer {opened} of its process, which has freed that memory if the handle \
+                 is of buffer {wanted} now: give up all that was opened by it, then open it again"
+            );
+        }
+        self.buffer_id = self.buffer_id.or(buffer_id);
+        self.users += 1;
+        Ok(())
+    }
+
+    fn mapping(&self, key: Key) -> IpcMapping {
+        IpcMapping { key, address: self.address, size: self.size, ordinal: key.0 }
+    }
+
+    /// Not tried again when it fails: a second close could be of an opening that is somebody else's in this process.
+    fn close(&self) -> Result<()> {
+        let driver = self.context.driver();
+        let _entered = self.context.enter_to_free()?;
+        // SAFETY: opened by this value, and used by nobody any more.
+        let code = unsafe { (driver.api.ipc_close_mem_handle)(self.address) };
+        driver.check(code, format_args!("close the IPC mapping of {} bytes", self.size))
+    }
+}
+
+impl Drop for IpcMapping {
+    fn drop(&mut self) {
+        let mut openings = openings();
+        let Some(opening) = openings.get_mut(&self.key) else { return };
+        opening.users -= 1;
+        if opening.users > 0 {
+            return;
+        }
+        let closed = opening.close();
+        let last = openings.remove(&self.key);
+        // The log's callback and the end of the context come without the lock.
+        drop(openings);
+        drop(last);
+        if let Err(error) = closed {
+            log!(Error, "{error}");
+        }
+    }
+}
+
+fn open(context: &Context, handle: &IpcHandle) -> Result<u64> {
+    let driver = context.driver();
+    let _entered = context.enter()?;
+    let mut address = 0;
+    // SAFETY: a current context; the output lives through the call.
+    let code = unsafe {
+        (driver.api.ipc_open_mem_handle)(&mut address, RawIpcHandle(*handle), LAZY_ENABLE_PEER_ACCESS)
+    };
+    let ordinal = context.device().ordinal();
+    driver.check(code, format_args!("open an IPC handle on device {ordinal}")).map_err(explain)?;
+    Ok(address)
+}
+
+/// Drivers differ in what they answer for a handle that names nothing: all of it is the caller's to mend.
+fn explain(error: Error) -> Error {
+    let (message, status) = if answered(&error, &[INVALID_CONTEXT]) {
+        let message = "this process exported the handle itself, and has the memory already: use the address it was \
+                       exported by";
+        (message, Status::InvalidArgument)
+    } else if answered(&error, &[INVALID_DEVICE]) {
+        ("the handle names memory of a GPU that this process may not use", Status::NotFound)
+    } else if answered(&error, &[INVALID_VALUE, INVALID_HANDLE, NOT_PERMITTED]) {
+        let message = "the handle names nothing that can be opened here: its memory was freed, its process has ended, \
+                       or the bytes are no handle";
+        (message, Status::InvalidArgument)
+    } else {
+        return error;
+    };
+    error.context(message).with_status(status)
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Modules: code for a context, compiled by the driver from what the library carries.
+
+use std::ffi::{CStr, c_void};
+use std::sync::Arc;
+
+use cudarc::driver::sys::{CUfunction, CUmodule};
+
+use super::context::Context;
+use super::stream::Active;
+use crate::error::{Error, Result, Status};
+use crate::log::log;
+
+/// Code in a context; unloaded when its last function goes.
+pub struct Module {
+    raw: CUmodule,
+    context: Arc<Context>,
+}
+
+// SAFETY: a module may be used from any thread whose current context is its own.
+unsafe impl Send for Module {}
+// SAFETY: see above; it never changes.
+unsafe impl Sync for Module {}
+
+impl Module {
+    /// Compiles and loads PTX.
+    pub fn load(context: &Arc<Context>, ptx: &CStr) -> Result<Arc<Self>> {
+        let driver = context.driver();
+        let mut raw = std::ptr::null_mut();
+        let _entered = context.enter()?;
+        // SAFETY: a current context; text that ends with a NUL; the output lives through the call.
+        let code = unsafe { (driver.api.module_load_data)(&mut raw, ptx.as_ptr().cast::<c_void>()) };
+        driver.check(code, "load the copy kernels")?;
+        Ok(Arc::new(Self { raw, context: context.clone() }))
+    }
+
+    /// A kernel by its name.
+    pub fn function(self: &Arc<Self>, name: &CStr) -> Result<Function> {
+        let driver = self.context.driver();
+        let mut raw = std::ptr::null_mut();
+        let _entered = self.context.enter()?;
+        // SAFETY: a live module; the name ends with a NUL; the output lives through the call.
+        let code = unsafe { (driver.api.module_get_function)(&mut raw, self.raw, name.as_ptr()) };
+        driver.check(code, format_args!("find the kernel {}", name.to_string_lossy()))?;
+        Ok(Function { raw, _module: self.clone() })
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        let driver = self.context.driver();
+        let unloaded = self.context.enter_to_free().and_then(|_entered| {
+            // SAFETY: loaded by this value; its functions hold it, and whoever launched them has seen their end.
+            let code = unsafe { (driver.api.module_unload)(self.raw) };
+            driver.check(code, "unload the copy kernels")
+        });
+        if let Err(error) = unloaded {
+            log!(Warn, "{error}");
+        }
+    }
+}
+
+/// A kernel.
+pub struct Function {
+    raw: CUfunction,
+    _module: Arc<Module>,
+}
+
+// SAFETY: a function may be launched from any thread whose current context is its module's.
+unsafe impl Send for Function {}
+// SAFETY: see above; it never changes.
+unsafe impl Sync for Function {}
+
+impl Function {
+    /// Starts it on a stream of its context, with one parameter, which is copied.
+    ///
+    /// # Safety
+    /// `P` must be the kernel's parameter, and what it names must stay until the stream is done, also after a failure
+    /// here.
+    pub unsafe fn launch<P>(&self, on: &Active<'_>, ctas: u32, threads: u32, parameter: &P) -> Result<()> {
+        let driver = on.driver();
+        if ctas == 0 {
+            return Err(Error::new(Status::InvalidArgument, "a kernel of 0 CTAs can't be launched"));
+        }
+        let mut parameters = [std::ptr::from_ref(parameter).cast_mut().cast::<c_void>()];
+        // SAFETY: the context is current; one parameter, which lives through the call; for the rest the caller's promise.
+        let code = unsafe {
+            let none = std::ptr::null_mut();
+            (driver.api.launch_kernel)(
+                self.raw,
+                ctas,
+                1,
+                1,
+                threads,
+                1,
+                1,
+                0,
+                on.raw,
+                parameters.as_mut_ptr(),
+                none,
+            )
+        };
+        driver.check(code, format_args!("launch a copy kernel with {ctas} CTAs"))
+    }
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a descriptor is that the driver does not take for memory.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::fs::{FileType, fstat, readlink};
+
+use crate::cuda::driver::{INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, answered};
+use crate::error::{Cause, Error, Status};
+
+/// The driver's refusal, with what the descriptor is. Drivers answer an unknown error for what is no memory of theirs,
+/// and for much else: it counts as the caller's mistake where the descriptor is plainly something else.
+pub fn explain(fd: BorrowedFd<'_>, error: Error) -> Error {
+    if error.status() == Status::OutOfMemory || !matches!(error.cause(), Some(Cause::Cuda(..))) {
+        return error;
+    }
+    let (what, is_foreign) = describe(fd);
+    let number = fd.as_raw_fd();
+    if is_foreign {
+        return error
+            .context(format!("fd {number} is {what}, not memory"))
+            .with_status(Status::InvalidArgument);
+    }
+    if answered(&error, &[INVALID_DEVICE]) {
+        let message = format!("fd {number} is memory of a GPU that this process may not use");
+        return error.context(message).with_status(Status::NotFound);
+    }
+    let explained = error.context(format!("fd {number} is {what}"));
+    if answered(&explained, &[INVALID_VALUE, INVALID_HANDLE]) {
+        return explained.with_status(Status::InvalidArgument);
+    }
+    explained
+}
+
+/// What a descriptor is, in words, and whether it can't be memory of the driver's. That has a device of the driver's,
+/// or a file without a name, behind it.
+fn describe(fd: BorrowedFd<'_>) -> (String, bool) {
+    let Ok(stat) = fstat(fd) else { return ("not open".into(), true) };
+    let target = readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new());
+    let path = target.map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Fifo => ("a pipe".into(), true),
+        FileType::Socket => ("a socket".into(), true),
+        FileType::Directory => (format!("the directory {path}"), true),
+        FileType::BlockDevice => (format!("the disk {path}"), true),
+        FileType::CharacterDevice => (format!("the device {path}"), !path.starts_with("/dev/nvidia")),
+        FileType::RegularFile if stat.st_nlink > 0 => (format!("the file {path}"), true),
+        _ => (path, false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn what_has_a_name_elsewhere_is_no_memory() {
+        let file = std::fs::File::open(file!()).unwrap();
+        let (what, is_foreign) = describe(file.as_fd());
+        assert!(what.ends_with("foreign.rs") && is_foreign, "{what}");
+        let nowhere = std::fs::File::open("/dev/null").unwrap();
+        assert_eq!(describe(nowhere.as_fd()), ("the device /dev/null".into(), true));
+        let (pipe, _) = std::io::pipe().unwrap();
+        assert_eq!(describe(pipe.as_fd()), ("a pipe".into(), true));
+    }
+
+    #[test]
+    fn a_file_without_a_name_may_be_memory() {
+        let file = rustix::fs::memfd_create("it", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        assert!(!describe(file.as_fd()).1);
+    }
+}

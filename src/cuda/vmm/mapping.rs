@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Memory at an address, and what devices may do with it.
+
+use std::sync::Arc;
+
+use super::memory::{Memory, Origin};
+use super::properties::{Granularity, Location, RawLocation};
+use super::range::Range;
+use crate::cuda::device::Device;
+use crate::cuda::driver::{INVALID_VALUE, NOT_SUPPORTED, answered};
+use crate::error::{Error, Result, Status, ensure};
+use crate::log::log;
+
+/// CUmemAccessDesc.
+#[repr(C)]
+pub(in crate::cuda) struct RawAccess {
+    location: RawLocation,
+    flags: u32,
+}
+
+/// What a device may do with a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing.
+    None,
+    /// Read.
+    Read,
+    /// Read and write.
+    ReadWrite,
+}
+
+impl RawAccess {
+    fn new(ordinal: i32, access: Access) -> Result<Self> {
+        let flags = match access {
+            Access::None => 0,
+            Access::Read => 1,
+            Access::ReadWrite => 3,
+        };
+        Ok(Self { location: RawLocation::of_device(&Device::get(ordinal)?), flags })
+    }
+}
+
+/// Memory at an address. Holds both.
+pub struct Mapping {
+    range: Arc<Range>,
+    memory: Arc<Memory>,
+    offset: u64,
+}
+
+impl Mapping {
+    /// Maps all of `memory` at `offset` in `range`. No device may touch it until [`Mapping::set_access`] says so.
+    pub fn create(range: &Arc<Range>, offset: u64, memory: &Arc<Memory>) -> Result<Arc<Self>> {
+        let size = memory.size();
+        let granularity = memory.properties().granularity(Granularity::Minimum)?;
+        ensure!(
+            (range.address + offset.min(range.size)).is_multiple_of(granularity),
+            InvalidArgument,
+            "offset {offset} is no multiple of the granularity {granularity}"
+        );
+        ensure!(
+            offset.checked_add(size).is_some_and(|end| end <= range.size),
+            OutOfRange,
+            "{size} bytes at offset {offset} do not fit a range of {} bytes",
+            range.size
+        );
+        let mut mapped = range.mapped();
+        let before = mapped.range(..offset + size).next_back();
+        if let Some((at, there)) = before.filter(|(at, there)| **at + **there > offset) {
+            crate::error::fail!(AlreadyExists, "{there} bytes are mapped at offset {at} already");
+        }
+        // SAFETY: reserved addresses with nothing mapped there, and live memory.
+        let code =
+            unsafe { (range.driver.api.mem_map)(range.address + offset, size as usize, 0, memory.handle, 0) };
+        range
+            .driver
+            .check(code, format_args!("map {size} bytes at offset {offset}"))
+            .map_err(|error| explain(memory, error))?;
+        mapped.insert(offset, size);
+        drop(mapped);
+        Ok(Arc::new(Self { range: range.clone(), memory: memory.clone(), offset }))
+    }
+
+    /// Its first address.
+    pub fn address(&self) -> u64 {
+        self.range.address + self.offset
+    }
+
+    /// Its bytes.
+    pub fn size(&self) -> u64 {
+        self.memory.size()
+    }
+
+    /// The memory behind it.
+    pub fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
+    /// Where in its range it begins.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Says what a device may do with it.
+    pub fn set_access(&self, ordinal: i32, access: Access) -> Result<()> {
+        let device = Device::get(ordinal)?;
+        if let (Location::Device(owner), true) = (self.memory.properties().location, access != Access::None) {
+            ensure!(
+                device.can_access(&Device::get(owner)?)?,
+                Unsupported,
+                "device {ordinal} does not reach memory of device {owner}"
+            );
+        }
+        let description = RawAccess::new(ordinal, access)?;
+        let driver = self.range.driver;
+        // SAFETY: mapped addresses; the description lives through the call.
+        let code =
+            unsafe { (driver.api.mem_set_access)(self.address(), self.size() as usize, &description, 1) };
+        driver.check(code, format_args!("set the access of device {ordinal} to {} bytes", self.size()))
+    }
+
+    /// Says what some devices may do with some mappings, in as few calls as there are stretches of neighbours: the driver
+    /// takes as long for one extent as for many.
+    pub fn set_access_of_all(mappings: &[Arc<Self>], accesses: &[(i32, Access)]) -> Result<()> {
+        let descriptions = accesses.iter().map(|(ordinal, access)| RawAccess::new(*ordinal, *access));
+        let descriptions = descriptions.collect::<Result<Vec<_>>>()?;
+        for stretch in mappings.chunk_by(|one, next| one.address() + one.size() == next.address()) {
+            let (address, size) = (stretch[0].address(), stretch.iter().map(|each| each.size()).sum::<u64>());
+            let driver = stretch[0].range.driver;
+            // SAFETY: mapped addresses; the descriptions live through the call.
+            let code = unsafe {
+                (driver.api.mem_set_access)(address, size as usize, descriptions.as_ptr(), descriptions.len())
+            };
+            driver.check(code, format_args!("set the access to {size} bytes"))?;
+        }
+        Ok(())
+    }
+
+    /// What a device may do with it.
+    pub fn access(&self, ordinal: i32) -> Result<Access> {
+        let location = RawLocation::of_device(&Device::get(ordinal)?);
+        let driver = self.range.driver;
+        let mut flags = 0u64;
+        // SAFETY: the location and the output live through the call.
+        let code = unsafe { (driver.api.mem_get_access)(&mut flags, &location, self.address()) };
+        driver.check(code, format_args!("ask the access of device {ordinal}"))?;
+        Ok(match flags {
+            3 => Access::ReadWrite,
+            1 => Access::Read,
+            _ => Access::None,
+        })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        let driver = self.range.driver;
+        let mut mapped = self.range.mapped();
+        // SAFETY: mapped by this value, and used by nobody any more.
+        let unmap = || unsafe { (driver.api.mem_unmap)(self.address(), self.size() as usize) };
+        // A failure may be of earlier work, told by a call that did its own: the second one answers for itself, and
+        // the driver takes addresses that are not mapped any more.
+        let code = if unmap() == 0 { 0 } else { unmap() };
+        match driver.check(code, format_args!("unmap {} bytes", self.size())) {
+            Ok(()) => drop(mapped.remove(&self.offset)),
+            Err(error) => log!(Error, "{error}"),
+        }
+    }
+}
+
+/// Mapping is where the driver first sees the size that an importer was told.
+fn explain(memory: &Memory, error: Error) -> Error {
+    if memory.origin != Origin::Imported || !answered(&error, &[INVALID_VALUE, NOT_SUPPORTED]) {
+        return error;
+    }
+    let message = format!(
+        "the memory was imported as {} bytes, and is likely of another size: ask its exporter",
+        memory.size()
+    );
+    error.context(message).with_status(Status::InvalidArgument)
+}

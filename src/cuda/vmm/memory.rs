@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Memory without an address: created here. What comes from elsewhere is in `handles`.
+
+use std::sync::Arc;
+
+use super::properties::{Granularity, Location, Properties, RawProperties};
+use crate::cuda::driver::{self, Driver};
+use crate::cuda::{Context, Device, memory};
+use crate::error::{Error, Result, ensure};
+use crate::log::log;
+
+/// How this process came by memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// Created here.
+    Created,
+    /// From a handle of another process's, with the size we were told.
+    Imported,
+    /// Mapped by somebody else in this process.
+    Retained,
+}
+
+/// Memory without an address.
+pub struct Memory {
+    pub(super) driver: &'static Driver,
+    pub(super) handle: u64,
+    pub(super) origin: Origin,
+    size: u64,
+    properties: Properties,
+}
+
+impl Memory {
+    /// Creates memory; `size` must be a multiple of the granularity.
+    pub fn create(size: u64, properties: Properties) -> Result<Arc<Self>> {
+        let driver = driver::get()?;
+        let raw = properties.raw()?;
+        check_size(size, &properties)?;
+        let mut handle = 0;
+        // SAFETY: the properties and the output live through the call.
+        let code = unsafe { (driver.api.mem_create)(&mut handle, size as usize, &raw, 0) };
+        driver
+            .check(code, format_args!("create {size} bytes on {}", properties.location))
+            .map_err(|error| with_room(error, properties.location, size))?;
+        Ok(Arc::new(Self { driver, handle, origin: Origin::Created, size, properties }))
+    }
+
+    /// Memory of a handle that this process holds already. What it is, the driver says; of its size the driver says
+    /// nothing until it is mapped.
+    pub(super) fn of_handle(held: Held, size: u64, expected: Option<Location>) -> Result<Arc<Self>> {
+        let properties = held.properties()?;
+        if let Some(expected) = expected {
+            ensure!(
+                properties.location == expected,
+                InvalidArgument,
+                "the memory lies on {}, not on {expected}",
+                properties.location
+            );
+        }
+        check_size(size, &properties)?;
+        let Held { driver, handle, origin } = held;
+        std::mem::forget(held);
+        Ok(Arc::new(Self { driver, handle, origin, size, properties }))
+    }
+
+    /// Its bytes; of imported memory, as the importer was told.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// What it is.
+    pub fn properties(&self) -> Properties {
+        self.properties
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: held once by this value. Mappings and exported descriptors keep the memory itself.
+        let code = unsafe { (self.driver.api.mem_release)(self.handle) };
+        if let Err(error) = self.driver.check(code, format_args!("release {} bytes", self.size)) {
+            log!(Error, "{error}");
+        }
+    }
+}
+
+/// A handle the driver has just given us, on its way to becoming a [`Memory`]: released when it does not.
+pub(super) struct Held {
+    pub(super) driver: &'static Driver,
+    pub(super) handle: u64,
+    pub(super) origin: Origin,
+}
+
+impl Held {
+    fn properties(&self) -> Result<Properties> {
+        let mut raw = RawProperties::empty();
+        // SAFETY: a live handle; the output lives through the call.
+        let code = unsafe { (self.driver.api.mem_get_properties)(&mut raw, self.handle) };
+        self.driver.check(code, "ask what the memory is")?;
+        Properties::from_raw(&raw)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // SAFETY: held once by this value.
+        let code = unsafe { (self.driver.api.mem_release)(self.handle) };
+        if let Err(error) = self.driver.check(code, "release memory that is not used after all") {
+            log!(Error, "{error}");
+        }
+    }
+}
+
+/// How much is free takes a context to ask for: told where there is one.
+fn with_room(error: Error, location: Location, size: u64) -> Error {
+    let Location::Device(ordinal) = location else { return error };
+    match Device::get(ordinal).ok().and_then(Context::retain_existing) {
+        Some(context) => memory::with_room(error, &context, size),
+        None => error,
+    }
+}
+
+fn check_size(size: u64, properties: &Properties) -> Result<()> {
+    let granularity = properties.granularity(Granularity::Minimum)?;
+    ensure!(size > 0, InvalidArgument, "there is no memory of 0 bytes");
+    ensure!(
+        size.is_multiple_of(granularity),
+        InvalidArgument,
+        "{size} bytes are no multiple of the granularity {granularity}"
+    );
+    Ok(())
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What memory is: where it lies, and how it may leave the process.
+
+use std::ffi::c_void;
+
+use crate::cuda::device::Device;
+use crate::cuda::driver;
+use crate::error::{Result, fail};
+
+/// Values of the driver's ABI.
+const ALLOCATION_TYPE_PINNED: u32 = 1;
+const LOCATION_DEVICE: u32 = 1;
+const LOCATION_HOST_NUMA: u32 = 3;
+pub(super) const HANDLE_POSIX_FD: u32 = 1;
+pub(super) const HANDLE_FABRIC: u32 = 8;
+
+/// CUmemLocation.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(in crate::cuda) struct RawLocation {
+    kind: u32,
+    id: i32,
+}
+
+/// CUmemAllocationProp. cudarc's has a Rust enum where the driver takes a set of bits.
+#[repr(C)]
+pub(in crate::cuda) struct RawProperties {
+    allocation_type: u32,
+    handle_types: u32,
+    location: RawLocation,
+    win32_metadata: *mut c_void,
+    compression: u8,
+    gpu_direct_rdma: u8,
+    usage: u16,
+    reserved: [u8; 4],
+}
+
+/// Where memory lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// On a device, by ordinal.
+    Device(i32),
+    /// On a NUMA node of the host.
+    HostNuma(i32),
+}
+
+/// What memory is and how it may leave the process. Fixed for the life of the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Properties {
+    /// Where it lies.
+    pub location: Location,
+    /// It can be exported as a file descriptor.
+    pub posix_fd: bool,
+    /// It can be exported as a fabric handle.
+    pub fabric: bool,
+    /// It can be registered for RDMA.
+    pub rdma: bool,
+}
+
+/// Which granularity to ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Granularity {
+    /// What sizes and offsets must be multiples of.
+    Minimum,
+    /// What they should be multiples of.
+    Recommended,
+}
+
+impl Properties {
+    /// Memory of a device that stays in the process.
+    pub fn on_device(ordinal: i32) -> Self {
+        Self { location: Location::Device(ordinal), posix_fd: false, fabric: false, rdma: false }
+    }
+
+    /// As the driver takes them.
+    pub(super) fn raw(&self) -> Result<RawProperties> {
+        let location = match self.location {
+            Location::Device(ordinal) => RawLocation::of_device(&Device::get(ordinal)?),
+            Location::HostNuma(node) => RawLocation { kind: LOCATION_HOST_NUMA, id: node },
+        };
+        let bits = |wanted, bit| if wanted { bit } else { 0 };
+        Ok(RawProperties {
+            allocation_type: ALLOCATION_TYPE_PINNED,
+            handle_types: bits(self.posix_fd, HANDLE_POSIX_FD) | bits(self.fabric, HANDLE_FABRIC),
+            location,
+            gpu_direct_rdma: self.rdma.into(),
+            ..RawProperties::empty()
+        })
+    }
+
+    /// As the driver gives them.
+    pub(super) fn from_raw(raw: &RawProperties) -> Result<Self> {
+        let location = match raw.location {
+            RawLocation { kind: LOCATION_DEVICE, id } => Location::Device(id),
+            RawLocation { kind: LOCATION_HOST_NUMA, id } => Location::HostNuma(id),
+            RawLocation { kind, id } => fail!(
+                Unsupported,
+                "the memory lies at a location of kind {kind}, number {id}; only GPUs and NUMA nodes are known here"
+            ),
+        };
+        Ok(Self {
+            location,
+            posix_fd: raw.handle_types & HANDLE_POSIX_FD != 0,
+            fabric: raw.handle_types & HANDLE_FABRIC != 0,
+            rdma: raw.gpu_direct_rdma != 0,
+        })
+    }
+
+    /// The granularity of memory with these properties.
+    pub fn granularity(&self, which: Granularity) -> Result<u64> {
+        let driver = driver::get()?;
+        let raw = self.raw()?;
+        let mut granularity = 0;
+        // SAFETY: the properties and the output live through the call.
+        let code = unsafe { (driver.api.mem_get_granularity)(&mut granularity, &raw, which as u32) };
+        driver.check(code, format_args!("ask the granularity of memory on {}", self.location))?;
+        Ok(granularity as u64)
+    }
+}
+
+impl RawProperties {
+    /// All zeroes.
+    pub(super) fn empty() -> Self {
+        Self {
+            allocation_type: 0,
+            handle_types: 0,
+            location: RawLocation { kind: 0, id: 0 },
+            win32_metadata: std::ptr::null_mut(),
+            compression: 0,
+            gpu_direct_rdma: 0,
+            usage: 0,
+            reserved: [0; 4],
+        }
+    }
+}
+
+impl RawLocation {
+    /// A device.
+    pub(in crate::cuda) fn of_device(device: &Device) -> Self {
+        Self { kind: LOCATION_DEVICE, id: device.ordinal() }
+    }
+}
+
+impl std::fmt::Display for Location {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Device(ordinal) => write!(f, "device {ordinal}"),
+            Self::HostNuma(node) => write!(f, "NUMA node {node}"),
+        }
+    }
+}

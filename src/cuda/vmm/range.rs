@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reserved addresses.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::cuda::driver::{self, Driver};
+use crate::error::{Result, ensure};
+use crate::log::log;
+
+/// A range of addresses with nothing behind them until something is mapped.
+pub struct Range {
+    pub(super) driver: &'static Driver,
+    pub(super) address: u64,
+    pub(super) size: u64,
+    /// Offset → size of what is mapped.
+    mapped: Mutex<BTreeMap<u64, u64>>,
+}
+
+impl Range {
+    /// Reserves addresses. `alignment` of 0 leaves it to the driver.
+    pub fn reserve(size: u64, alignment: u64) -> Result<Arc<Self>> {
+        let driver = driver::get()?;
+        ensure!(size > 0, InvalidArgument, "a range of 0 bytes can't be reserved");
+        ensure!(
+            alignment == 0 || alignment.is_power_of_two(),
+            InvalidArgument,
+            "alignment is {alignment}, it must be a power of two"
+        );
+        let unit = rustix::param::page_size() as u64;
+        ensure!(
+            size.is_multiple_of(unit),
+            InvalidArgument,
+            "{size} bytes are no multiple of the page size {unit}"
+        );
+        let mut address = 0;
+        // SAFETY: the output lives through the call; nothing of this process changes.
+        let code = unsafe {
+            (driver.api.mem_address_reserve)(&mut address, size as usize, alignment as usize, 0, 0)
+        };
+        driver.check(code, format_args!("reserve {size} bytes of addresses"))?;
+        Ok(Arc::new(Self { driver, address, size, mapped: Mutex::default() }))
+    }
+
+    /// Its first address.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Its bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(super) fn mapped(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
+        self.mapped.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Drop for Range {
+    fn drop(&mut self) {
+        // SAFETY: reserved by this value; every mapping in it held it, so none is left.
+        let code = unsafe { (self.driver.api.mem_address_free)(self.address, self.size as usize) };
+        if let Err(error) = self.driver.check(code, format_args!("free {} bytes of addresses", self.size)) {
+            log!(Error, "{error}");
+        }
+    }
+}

@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Shares.
+
+use std::ffi::c_void;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use super::agent::kvmem_agent;
+use super::error::kvmem_error;
+use super::guard::{Scope, call};
+use super::handle::{Handle, Out, borrow, borrow_nullable, destroy, null, opaque, out, peek};
+use super::layout::kvmem_layout;
+use super::options::{check_flags, init, not_one_of, options, read_nullable};
+use super::region::{kvmem_region, tier};
+use super::status::kvmem_status;
+use super::text;
+use crate::error::{Error, Result, ensure};
+use crate::region::Access;
+use crate::share::{Grant, Object, Opening, Reach, Share, Way};
+
+/// A region or a layout on its way to another process: bytes, and file descriptors that belong to them. Made by whoever
+/// owns the memory, or received; whoever has it opens it. While it lives, what it shares stays: extents of an elastic
+/// region that it carries can't be decommitted.
+///
+/// Threads: all functions on one share may run at once, except kvmem_share_destroy.
+pub struct kvmem_share {
+    handle: Handle<Arc<Share>>,
+}
+opaque!(kvmem_share, Arc<Share>, "share");
+
+/// As the tier allows: file descriptors for system, pinned, elastic and disk, the driver's IPC handle for device memory.
+pub const KVMEM_SHARE_AUTO: u32 = 0;
+/// By file descriptors.
+pub const KVMEM_SHARE_FD: u32 = 1;
+/// By the driver's IPC handle.
+pub const KVMEM_SHARE_IPC: u32 = 2;
+/// No memory is carried: other processes reach a layout by NIXL.
+pub const KVMEM_SHARE_REMOTE: u32 = 3;
+
+/// Importers may only read. A file descriptor then can't be mapped to be written; a GPU is given no right to write
+/// extents; device memory by IPC handle is the importer's to respect, whose kvmem refuses to write.
+pub const KVMEM_SHARE_READ_ONLY: u64 = 1;
+
+/// What to share, and how. All zeroes but struct_size grants everything.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_share_options {
+    /// sizeof(kvmem_share_options)
+    pub struct_size: usize,
+    /// KVMEM_SHARE_READ_ONLY, or 0.
+    pub flags: u64,
+    /// KVMEM_SHARE_AUTO, KVMEM_SHARE_FD, KVMEM_SHARE_IPC or KVMEM_SHARE_REMOTE.
+    pub way: u32,
+    /// Must be 0.
+    pub reserved: u32,
+}
+options!(kvmem_share_options);
+
+/// Open to read, also where more is granted.
+pub const KVMEM_OPEN_READ_ONLY: u64 = 1;
+/// Page-lock host memory, for `device`: it is pinned memory then.
+pub const KVMEM_OPEN_PIN: u64 = 2;
+/// Map the memory of a layout or fail: do not turn to NIXL.
+pub const KVMEM_OPEN_MAPPED_ONLY: u64 = 4;
+/// Reach a layout by NIXL, also where its memory could be mapped.
+pub const KVMEM_OPEN_REMOTE: u64 = 8;
+/// Register a mapped layout with `agent`.
+pub const KVMEM_OPEN_REGISTER: u64 = 16;
+
+/// How to open a share. All zeroes but struct_size maps the memory with all that is granted.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_open_options {
+    /// sizeof(kvmem_open_options)
+    pub struct_size: usize,
+    /// KVMEM_OPEN_* flags.
+    pub flags: u64,
+    /// Who reaches a layout by NIXL where it can't be mapped, or registers it; may be NULL.
+    pub agent: *mut kvmem_agent,
+    /// The GPU KVMEM_OPEN_PIN means; 0 without that flag.
+    pub device: i32,
+    /// Must be 0.
+    pub reserved: u32,
+}
+options!(kvmem_open_options);
+
+/// A share of a region.
+pub const KVMEM_SHARED_REGION: u32 = 1;
+/// A share of a layout.
+pub const KVMEM_SHARED_LAYOUT: u32 = 2;
+
+/// What a share is.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_share_info {
+    /// Its bytes.
+    pub size: u64,
+    /// File descriptors that belong to them.
+    pub num_fds: u64,
+    /// Bytes of memory it carries; 0 where it is reached by NIXL only.
+    pub memory_size: u64,
+    /// The process that shares, as that process counts.
+    pub pid: u32,
+    /// KVMEM_SHARED_REGION or KVMEM_SHARED_LAYOUT.
+    pub object: u32,
+    /// The KVMEM_TIER_* value of what it carries; 0 where it is reached by NIXL only.
+    pub tier: u32,
+    /// 1 where importers may only read.
+    pub read_only: u32,
+}
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_share_options_init(options: *mut kvmem_share_options, struct_size: usize) {
+    // SAFETY: by contract.
+    unsafe { init(options, struct_size) };
+}
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_open_options_init(options: *mut kvmem_open_options, struct_size: usize) {
+    // SAFETY: by contract.
+    unsafe { init(options, struct_size) };
+}
+
+/// Shares a region, or the part of one that a view is. Of a view all of its parent is carried.
+///
+/// @param region the region: system or pinned memory made shareable, device memory allocated by kvmem or adopted,
+///        elastic memory (the extents that are committed now), or a file
+/// @param options what to grant, and how; NULL for everything
+/// @param share gets the share; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNSUPPORTED for memory that can't be carried, or not in the way asked for,
+///         with the reason; KVMEM_STATUS_CUDA; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_share_create_region(
+    region: *const kvmem_region,
+    options: *const kvmem_share_options,
+    share: *mut *mut kvmem_share,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let (share, options) = (Out::new(share)?, read_nullable(options)?);
+            share.set(Arc::new(Share::of_region(borrow(scope, region)?, grant(options)?)?));
+            Ok(())
+        })
+    }
+}
+
+/// Shares a layout: its shape and its regions, and, where it was built with an agent, what peers need to reach it by
+/// NIXL. A layout shared to be read only is not reached by NIXL, which knows no such right.
+///
+/// @param layout a layout of this process
+/// @param options what to grant, and how; NULL for everything
+/// @param share gets the share; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return as kvmem_share_create_region; KVMEM_STATUS_INVALID_STATE when no memory is carried and no agent knows the
+///         layout
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_share_create_layout(
+    layout: *const kvmem_layout,
+    options: *const kvmem_share_options,
+    share: *mut *mut kvmem_share,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let (share, options) = (Out::new(share)?, read_nullable(options)?);
+            share.set(Arc::new(Share::of_layout(borrow(scope, layout)?, grant(options)?)?));
+            Ok(())
+        })
+    }
+}
+
+/// Makes a share of what came from another process by a way of the caller's own. Any bytes may be given.
+///
+/// @param data the bytes of kvmem_share_data; copied
+/// @param size how many
+/// @param fds the file descriptors, in the order of kvmem_share_get_fd; duplicated, so that the caller closes its own;
+///        may be NULL with num_fds 0
+/// @param num_fds how many
+/// @param share gets the share; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_CORRUPT for bytes that are damaged, hostile or none, and for file descriptors
+///         that are not as many as the bytes say; KVMEM_STATUS_VERSION_MISMATCH; KVMEM_STATUS_INVALID_ARGUMENT for a
+///         file descriptor that is not open; KVMEM_STATUS_OUT_OF_MEMORY
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_share_create_received(
+    data: *const c_void,
+    size: usize,
+    fds: *const i32,
+    num_fds: usize,
+    share: *mut *mut kvmem_share,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    let body = |_: &_| {
+        // SAFETY: by contract.
+        let (share, bytes, fds) = unsafe {
+            (Out::new(share)?, text::bytes(data, size, "data")?, text::items(fds, num_fds, "fds")?)
+        };
+        let fds = fds.iter().map(|fd| duplicate(*fd)).collect::<Result<_>>()?;
+        share.set(Arc::new(Share::received(bytes.to_vec(), fds)?));
+        Ok(())
+    };
+    // SAFETY: NULL or writable, by contract.
+    unsafe { call(error, body) }
+}
+
+/// The bytes of a share, for a way of the caller's own to the other process. They hold no secret but addresses.
+///
+/// @param share a share; NULL answers NULL
+/// @param size gets how many; may be NULL
+/// @return the first byte; valid as long as the share
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_share_data(share: *const kvmem_share, size: *mut usize) -> *const c_void {
+    // SAFETY: NULL or a live share, by contract.
+    let bytes = unsafe { peek(share) }.map_or(&[][..], |share| share.bytes());
+    // SAFETY: NULL or writable, by contract.
+    if let Some(size) = unsafe { size.as_mut() } {
+        *size = bytes.len();
+    }
+    if bytes.is_empty() { std::ptr::null() } else { bytes.as_ptr().cast() }
+}
+
+/// One of the file descriptors of a share. They go to the other process in this order.
+///
+/// @param share a share
+/// @param index which one, below num_fds
+/// @param fd gets it: valid as long as the share, and not to be closed
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE past the last
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_share_get_fd(
+    share: *const kvmem_share,
+    index: usize,
+    fd: *mut i32,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let fd = out(fd, "fd")?;
+            let fds = borrow(scope, share)?.fds();
+            ensure!(index < fds.len(), OutOfRange, "there is no fd {index}, the share has {}", fds.len());
+            fd.write(fds[index].as_raw_fd());
+            Ok(())
+        })
+    }
+}
+
+/// Tells what a share is.
+///
+/// @param share a share
+/// @param info gets the answer
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_share_get_info(
+    share: *const kvmem_share,
+    info: *mut kvmem_share_info,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let info = out(info, "info")?;
+            info.write(describe(borrow(scope, share)?));
+            Ok(())
+        })
+    }
+}
+
+/// Opens the region that a share is of. In the process that shares it this is the region itself; opened twice in
+/// another process it is mapped once.
+///
+/// Nothing that the bytes say is taken on trust: the sizes, the device and the kind of memory are asked of the kernel
+/// and the driver. A device is found by its UUID, whatever its ordinal is here. Extents of elastic memory that their
+/// owner decommits later answer KVMEM_STATUS_STALE to new transfers; memory whose owner has ended stays readable, and
+/// kvmem_region_check_owner tells.
+///
+/// @param share a share of a region
+/// @param options how to open it; NULL for all that is granted
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_CORRUPT when the memory is not what the bytes say;
+///         KVMEM_STATUS_PERMISSION_DENIED for more than is granted; KVMEM_STATUS_NOT_FOUND for a GPU that this process
+///         does not see; KVMEM_STATUS_PEER_LOST for device memory whose owner has freed it or has ended;
+///         KVMEM_STATUS_UNSUPPORTED for memory of another machine, or to page-lock what may only be read;
+///         KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for a share of a layout; KVMEM_STATUS_CUDA;
+///         KVMEM_STATUS_OUT_OF_MEMORY
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_share_open_region(
+    share: *const kvmem_share,
+    options: *const kvmem_open_options,
+    region: *mut *mut kvmem_region,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let (region, options) = (Out::new(region)?, read_nullable(options)?);
+            region.set(borrow(scope, share)?.open_region(&opening(scope, options)?)?);
+            Ok(())
+        })
+    }
+}
+
+/// Opens the layout that a share is of: mapped where that is possible, else reached by NIXL if there is an agent. Its
+/// info says which (locality).
+///
+/// @param share a share of a layout
+/// @param options how to open it; NULL for all that is granted
+/// @param layout gets the layout; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return as kvmem_share_open_region; for a layout reached by NIXL as kvmem_agent_load_remote_metadata and
+///         kvmem_layout_import
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_share_open_layout(
+    share: *const kvmem_share,
+    options: *const kvmem_open_options,
+    layout: *mut *mut kvmem_layout,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let (layout, options) = (Out::new(layout)?, read_nullable(options)?);
+            layout.set(borrow(scope, share)?.open_layout(&opening(scope, options)?)?);
+            Ok(())
+        })
+    }
+}
+
+/// Gives up a share: its file descriptors are closed. What was opened of it stays open.
+///
+/// @param share a share, used by nobody through this handle any more; NULL does nothing
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_share_destroy(share: *mut kvmem_share) {
+    // SAFETY: by contract.
+    unsafe { destroy(share) };
+}
+
+fn duplicate(fd: i32) -> Result<OwnedFd> {
+    ensure!(fd >= 0, InvalidArgument, "fd {fd} is none");
+    // SAFETY: not -1; whether it is open the kernel says.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    rustix::io::fcntl_dupfd_cloexec(borrowed, 0).map_err(|errno| {
+        let error = Error::errno(format!("duplicate fd {fd}"), errno);
+        match errno {
+            rustix::io::Errno::BADF => error.with_status(crate::error::Status::InvalidArgument),
+            _ => error,
+        }
+    })
+}
+
+fn grant(options: Option<kvmem_share_options>) -> Result<Grant> {
+    let Some(options) = options else { return Ok(Grant { access: Access::ReadWrite, way: Way::Auto }) };
+    check_flags("kvmem_share_options", options.flags, KVMEM_SHARE_READ_ONLY)?;
+    ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
+    let read_only = options.flags & KVMEM_SHARE_READ_ONLY != 0;
+    let way = match options.way {
+        KVMEM_SHARE_AUTO => Way::Auto,
+        KVMEM_SHARE_FD => Way::Fd,
+        KVMEM_SHARE_IPC => Way::Ipc,
+        KVMEM_SHARE_REMOTE => Way::Remote,
+        other => return Err(not_one_of("way", other, "KVMEM_SHARE_AUTO, _FD, _IPC or _REMOTE")),
+    };
+    Ok(Grant { access: if read_only { Access::Read } else { Access::ReadWrite }, way })
+}
+
+unsafe fn opening(scope: &Scope<'_>, options: Option<kvmem_open_options>) -> Result<Opening> {
+    let Some(options) = options else { return Ok(Opening::default()) };
+    let known = KVMEM_OPEN_READ_ONLY
+        | KVMEM_OPEN_PIN
+        | KVMEM_OPEN_MAPPED_ONLY
+        | KVMEM_OPEN_REMOTE
+        | KVMEM_OPEN_REGISTER;
+    check_flags("kvmem_open_options", options.flags, known)?;
+    ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
+    let has = |flag| options.flags & flag != 0;
+    let reach = match (has(KVMEM_OPEN_MAPPED_ONLY), has(KVMEM_OPEN_REMOTE)) {
+        (false, false) => Reach::Auto,
+        (true, false) => Reach::Mapped,
+        (false, true) => Reach::Remote,
+        (true, true) => {
+            return Err(Error::new(
+                crate::error::Status::InvalidArgument,
+                "KVMEM_OPEN_MAPPED_ONLY and KVMEM_OPEN_REMOTE exclude each other",
+            ));
+        }
+    };
+    ensure!(
+        options.device == 0 || has(KVMEM_OPEN_PIN),
+        InvalidArgument,
+        "device is {}, which means nothing without KVMEM_OPEN_PIN",
+        options.device
+    );
+    // SAFETY: NULL or a live agent, by contract.
+    let agent = unsafe { borrow_nullable(scope, options.agent) }?.map(|agent| agent.agent.clone());
+    if has(KVMEM_OPEN_REGISTER) && agent.is_none() {
+        return Err(null("agent").context("KVMEM_OPEN_REGISTER needs one"));
+    }
+    Ok(Opening {
+        access: has(KVMEM_OPEN_READ_ONLY).then_some(Access::Read),
+        pin: has(KVMEM_OPEN_PIN).then_some(options.device),
+        reach,
+        agent,
+        register: has(KVMEM_OPEN_REGISTER),
+    })
+}
+
+fn describe(share: &Share) -> kvmem_share_info {
+    let manifest = share.manifest();
+    kvmem_share_info {
+        size: share.bytes().len() as u64,
+        num_fds: share.fds().len() as u64,
+        memory_size: manifest.regions.iter().map(|region| region.size).fold(0, u64::saturating_add),
+        pid: manifest.process.pid,
+        object: match manifest.object {
+            Object::Region(_) => KVMEM_SHARED_REGION,
+            Object::Layout(_) => KVMEM_SHARED_LAYOUT,
+        },
+        tier: manifest.regions.first().map_or(0, |region| tier(region.tier)),
+        read_only: (manifest.access == Access::Read).into(),
+    }
+}

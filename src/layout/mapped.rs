@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Layouts over memory that another process has shared.
+
+use std::sync::Arc;
+
+use super::builder::{ensure_disjoint, finish, registered};
+use super::config::{Dimensions, LayoutKind};
+use super::geometry::{Geometry, Placement};
+use super::{Layout, extents};
+use crate::error::{Error, Result, Status, ensure};
+use crate::nixl::Agent;
+use crate::region::Region;
+
+impl Layout {
+    /// A layout whose regions another process has made and shared, mapped here. They are what they are said to be as
+    /// far as this process can see.
+    pub fn mapped(
+        dimensions: Dimensions,
+        kind: LayoutKind,
+        regions: Vec<Arc<Region>>,
+        agent: Option<Arc<Agent>>,
+    ) -> Result<Arc<Self>> {
+        let corrupt = |error: Error| {
+            error.context("the shared layout does not fit its memory").with_status(Status::Corrupt)
+        };
+        let geometry = Geometry::new(dimensions, kind)?;
+        for region in &regions {
+            ensure_whole_blocks(&geometry, region).map_err(corrupt)?;
+        }
+        let bases = regions.iter().map(|region| region.address()).collect();
+        let placement = Placement::new(geometry, bases).map_err(corrupt)?;
+        ensure_disjoint(&regions, placement.geometry().region_size()).map_err(corrupt)?;
+        let one_tier = regions.iter().all(|region| region.tier() == regions[0].tier());
+        let one_device = regions.iter().all(|region| region.ordinal() == regions[0].ordinal());
+        ensure!(one_tier && one_device, Corrupt, "the shared layout lies on several tiers or devices");
+        let holds = match &agent {
+            Some(agent) => regions.iter().map(|region| registered(region, agent)).collect::<Result<_>>()?,
+            None => Vec::new(),
+        };
+        Ok(finish(placement, regions, holds, agent, None))
+    }
+}
+
+/// On elastic memory no block may straddle an extent.
+fn ensure_whole_blocks(geometry: &Geometry, region: &Arc<Region>) -> Result<()> {
+    let Some(memory) = region.elastic_memory() else { return Ok(()) };
+    let (_, offset) = Region::root_of(region);
+    let extent = memory.extent_size();
+    ensure!(
+        offset.is_multiple_of(extent) && extents::holds_whole_blocks(geometry, extent),
+        InvalidArgument,
+        "blocks of {} bytes at offset {offset} straddle extents of {extent} bytes",
+        geometry.block_stride()
+    );
+    Ok(())
+}

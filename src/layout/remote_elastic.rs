@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a peer says of its elastic memory: which extents have some, and where it counts their changes.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::extents;
+use super::geometry::Placement;
+use crate::error::{Result, Status, ensure};
+use crate::nixl::{Descriptor, MemoryType};
+use crate::region::Control;
+
+/// The elastic memory of a peer that a layout lies in.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RemoteElastic {
+    /// Its first address over there.
+    pub start: u64,
+    /// Bytes of an extent.
+    pub extent_size: u64,
+    /// The extents that have memory, in order, and how often each had changed when the layout was exported.
+    pub committed: Vec<(u64, u32)>,
+    /// The control block over there.
+    pub control: Descriptor,
+}
+
+impl RemoteElastic {
+    /// Refuses what no peer of ours says.
+    pub fn validate(&self, placement: &Placement, device_id: u64) -> Result<Vec<Descriptor>> {
+        let Self { start, extent_size, committed, control } = self;
+        let count = Control::extents_of_size(control.size);
+        ensure!(
+            control.memory_type == MemoryType::Dram && control.device_id == 0 && count.is_some(),
+            Corrupt,
+            "the layout descriptor's control block is no host memory of its size"
+        );
+        let count = count.unwrap_or(0) as u64;
+        let end = extent_size.checked_mul(count).and_then(|size| start.checked_add(size));
+        let ascending = committed.windows(2).all(|pair| pair[0].0 < pair[1].0);
+        let inside = committed.last().is_none_or(|(last, _)| *last < count);
+        ensure!(
+            *extent_size > 0 && end.is_some() && ascending && inside,
+            Corrupt,
+            "the layout descriptor's extents are not in order, or past the last of {count}"
+        );
+        let end = end.unwrap_or(0);
+        let (geometry, size) = (placement.geometry(), placement.geometry().region_size());
+        for base in placement.bases() {
+            let fits = base.checked_sub(*start).is_some_and(|offset| offset.is_multiple_of(*extent_size))
+                && base.checked_add(size).is_some_and(|last| last <= end);
+            ensure!(
+                fits && extents::holds_whole_blocks(geometry, *extent_size),
+                Corrupt,
+                "blocks of the layout descriptor straddle its extents of {extent_size} bytes"
+            );
+        }
+        let extent = |(index, _): &(u64, u32)| Descriptor {
+            address: start + index * extent_size,
+            size: *extent_size,
+            device_id,
+            memory_type: MemoryType::Vram,
+        };
+        Ok(committed.iter().map(extent).collect())
+    }
+
+    /// Bytes from an address to the end of its extent.
+    pub fn bytes_in_extent(&self, address: u64) -> u64 {
+        self.extent_size - (address - self.start) % self.extent_size
+    }
+
+    /// The extents that some spans touch, each with its changes; refused where one had no memory.
+    pub fn used(&self, spans: impl Iterator<Item = (u64, u64)>) -> Result<Vec<(usize, u32)>> {
+        let mut touched = BTreeSet::new();
+        for (address, size) in spans {
+            let offset = address - self.start;
+            touched.extend(offset / self.extent_size..(offset + size).div_ceil(self.extent_size));
+        }
+        let changes = |index: u64| {
+            let found = self.committed.binary_search_by_key(&index, |(index, _)| *index);
+            let (_, changes) = found.ok().map(|at| self.committed[at]).ok_or_else(|| {
+                let message = format!(
+                    "the blocks lie in extent {index} of the peer, which had no memory when the layout was exported"
+                );
+                crate::error::Error::new(Status::InvalidState, message)
+            })?;
+            Ok((index as usize, changes))
+        };
+        touched.into_iter().map(changes).collect()
+    }
+}

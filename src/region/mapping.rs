@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Mappings of our own: anonymous memory of this process, or a memory file that other processes can map too.
+
+use std::ffi::c_void;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{self, MemfdFlags, Mode, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+use crate::error::{Error, Result, Status};
+use crate::log::log;
+
+/// What pages a mapping is made of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Pages {
+    /// The system's own.
+    Ordinary,
+    /// The system's own, beginning where huge ones could.
+    AlignedTo(usize),
+    /// Of 2 MiB, from the system's reserved pool.
+    Huge2Mib,
+    /// Of 1 GiB, from the system's reserved pool.
+    Huge1Gib,
+}
+
+impl Pages {
+    /// What sizes are rounded up to.
+    pub fn unit(self) -> usize {
+        match self {
+            Self::Ordinary | Self::AlignedTo(_) => rustix::param::page_size(),
+            Self::Huge2Mib => 2 << 20,
+            Self::Huge1Gib => 1 << 30,
+        }
+    }
+
+    fn map_flags(self) -> MapFlags {
+        match self {
+            Self::Ordinary | Self::AlignedTo(_) => MapFlags::empty(),
+            Self::Huge2Mib => MapFlags::HUGETLB | MapFlags::HUGE_2MB,
+            Self::Huge1Gib => MapFlags::HUGETLB | MapFlags::HUGE_1GB,
+        }
+    }
+
+    fn memfd_flags(self) -> MemfdFlags {
+        match self {
+            Self::Ordinary | Self::AlignedTo(_) => MemfdFlags::empty(),
+            Self::Huge2Mib => MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB,
+            Self::Huge1Gib => MemfdFlags::HUGETLB | MemfdFlags::HUGE_1GB,
+        }
+    }
+}
+
+/// A memory file that can't change its size: what is mapped of it stays there.
+pub fn memory_file(size: usize, pages: Pages) -> Result<OwnedFd> {
+    let doing = |errno| Error::errno(format!("make a memory file of {size} bytes"), errno);
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | pages.memfd_flags();
+    let file = fs::memfd_create("kvmem", flags).map_err(doing)?;
+    // Whoever is given it to read could else open it anew to write, as any user.
+    fs::fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(doing)?;
+    fs::ftruncate(&file, round_up(size, pages.unit())? as u64).map_err(doing)?;
+    fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW).map_err(doing)?;
+    Ok(file)
+}
+
+/// A mapping of our own, unmapped on drop.
+pub struct Mapping {
+    address: *mut c_void,
+    size: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread.
+unsafe impl Send for Mapping {}
+// SAFETY: the value itself is never changed; its bytes are the users' to guard.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Memory of this process alone.
+    pub fn private(size: usize, pages: Pages) -> Result<Self> {
+        Self::new(None, size, pages, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    /// A memory file, from its start.
+    pub fn shared(file: &OwnedFd, size: usize, pages: Pages, writable: bool) -> Result<Self> {
+        let write = if writable { ProtFlags::WRITE } else { ProtFlags::empty() };
+        Self::new(Some(file.as_fd()), size, pages, ProtFlags::READ | write)
+    }
+
+    fn new(file: Option<BorrowedFd<'_>>, size: usize, pages: Pages, access: ProtFlags) -> Result<Self> {
+        let size = round_up(size, pages.unit())?;
+        match pages {
+            Pages::AlignedTo(alignment) => {
+                let place = Self::reserve(size, alignment)?;
+                // SAFETY: addresses that `place` has reserved, and where nothing points yet.
+                unsafe { map(file, place.address, size, MapFlags::FIXED, access) }.map(|_| place)
+            }
+            _ => {
+                // SAFETY: a fresh mapping where the kernel likes; no memory of anyone's changes.
+                let mapped = unsafe { map(file, std::ptr::null_mut(), size, pages.map_flags(), access) };
+                mapped.map(|address| Self { address, size })
+            }
+        }
+    }
+
+    /// Addresses that begin at a multiple of `alignment`.
+    fn reserve(size: usize, alignment: usize) -> Result<Self> {
+        let wide = size.checked_add(alignment).ok_or_else(too_large)?;
+        let flags = MapFlags::NORESERVE;
+        // SAFETY: a fresh mapping where the kernel likes; no memory of anyone's changes.
+        let address = unsafe { map(None, std::ptr::null_mut(), wide, flags, ProtFlags::empty()) }?;
+        let mut place = Self { address, size: wide };
+        place.trim((address as usize).next_multiple_of(alignment), size)?;
+        Ok(place)
+    }
+
+    /// Keeps `size` bytes at `start` and gives the rest back.
+    fn trim(&mut self, start: usize, size: usize) -> Result<()> {
+        let (old_start, old_end) = (self.address as usize, self.address as usize + self.size);
+        for (from, to) in [(old_start, start), (start + size, old_end)] {
+            if to > from {
+                // SAFETY: a part of our own mapping that nothing points into yet.
+                unsafe { munmap(from as *mut c_void, to - from) }
+                    .map_err(|errno| Error::errno("trim a mapping", errno))?;
+            }
+        }
+        self.address = start as *mut c_void;
+        self.size = size;
+        Ok(())
+    }
+
+    /// Its first byte.
+    pub fn address(&self) -> *mut c_void {
+        self.address
+    }
+
+    /// Its bytes: whole pages.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping; the region that held it has no holder left.
+        if let Err(errno) = unsafe { munmap(self.address, self.size) } {
+            log!(Error, "unmap {} bytes: {errno}", self.size);
+        }
+    }
+}
+
+/// # Safety
+/// With `FIXED` in `flags`, `size` bytes at `address` must be the caller's own.
+unsafe fn map(
+    file: Option<BorrowedFd<'_>>,
+    address: *mut c_void,
+    size: usize,
+    flags: MapFlags,
+    access: ProtFlags,
+) -> Result<*mut c_void> {
+    // SAFETY: the caller's promise; elsewhere nothing of anyone's changes.
+    let mapped = unsafe {
+        match file {
+            Some(file) => mmap(address, size, access, MapFlags::SHARED | flags, file, 0),
+            None => mmap_anonymous(address, size, access, MapFlags::PRIVATE | flags),
+        }
+    };
+    mapped.map_err(|errno| Error::errno(format!("map {size} bytes"), errno))
+}
+
+fn round_up(size: usize, unit: usize) -> Result<usize> {
+    size.checked_next_multiple_of(unit).ok_or_else(too_large)
+}
+
+fn too_large() -> Error {
+    Error::new(Status::InvalidArgument, "the size is more than can be addressed")
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a region has to do with other processes: who holds it, and, for one that was imported, whose it is.
+
+use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Backing, Control, DeviceMemory, Region, Tier};
+use crate::error::{Result, ensure};
+use crate::process::Identity;
+
+/// What a process may do with memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Access {
+    /// Read.
+    Read,
+    /// Read and write.
+    ReadWrite,
+}
+
+/// Where an imported region comes from.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// The process that owns the memory.
+    pub process: Identity,
+    /// What this process may do with it.
+    pub access: Access,
+}
+
+/// What an opening wants of a region.
+pub struct Wanted<'a> {
+    /// The control block that came with the share.
+    pub control: BorrowedFd<'a>,
+    /// The file that came as its memory, where that is a file.
+    pub file: Option<BorrowedFd<'a>>,
+    /// What to do with it.
+    pub access: Access,
+    /// The device it is to be page-locked for.
+    pub pin: Option<i32>,
+    /// Its extents, each with its word in the control block.
+    pub extents: Vec<(usize, u32)>,
+}
+
+/// Who holds a region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holders {
+    /// All in this process that keep it: handles, views, layouts, registrations, shares, transfers.
+    pub references: u64,
+    /// Views of it.
+    pub views: u64,
+    /// Agents it is registered with.
+    pub registrations: u64,
+    /// Shares of it that were not destroyed.
+    pub shares: u64,
+    /// How often other processes have it open.
+    pub importers: u64,
+}
+
+/// Counts of what holds a region in this process.
+#[derive(Default)]
+pub(super) struct Counts {
+    pub views: AtomicU64,
+    pub shares: AtomicU64,
+}
+
+impl Region {
+    /// A region made of another process's memory; where another thread has meanwhile opened one that serves as well,
+    /// that one.
+    pub fn imported(
+        backing: Backing,
+        origin: Origin,
+        control: Arc<Control>,
+        wanted: &Wanted<'_>,
+    ) -> Arc<Self> {
+        let id = control.id();
+        let region = Self::with(backing, Some(origin), control.into());
+        let mut known = known();
+        let open = known.of(&id);
+        let first = open.iter().find(|open| open.serves(wanted)).cloned();
+        if first.is_none() {
+            known.add(id, &region);
+        }
+        // Whatever goes now, goes without the lock.
+        drop(known);
+        first.unwrap_or(region)
+    }
+
+    /// A region of a control block's id that this process has, its own or opened, and that serves.
+    pub fn known(id: &[u8; 16], wanted: &Wanted<'_>) -> Option<Arc<Self>> {
+        let open = known().of(id);
+        open.into_iter().find(|region| region.serves(wanted))
+    }
+
+    /// Whether an opening can be given this region: with other rights, with extents that the one here does not have, or
+    /// page-locked where this one is not, it must be opened anew. The original serves in any case; another's memory
+    /// under its id never does.
+    fn serves(&self, wanted: &Wanted<'_>) -> bool {
+        let is_it = self.control.get().is_some_and(|control| is_one_file(control.readable(), wanted.control))
+            && wanted.file.is_none_or(|file| self.memory_file().is_some_and(|own| is_one_file(own, file)));
+        let Some(origin) = &self.origin else { return is_it };
+        let pinned =
+            |ordinal| matches!(&self.backing, Backing::Pinned(memory) if memory.ordinal() == ordinal);
+        let is_host = matches!(&self.backing, Backing::System(_) | Backing::Pinned(_));
+        is_it
+            && origin.access == wanted.access
+            && wanted.pin.is_none_or(|ordinal| !is_host || pinned(ordinal))
+            && self.elastic_memory().is_none_or(|memory| memory.has(&wanted.extents))
+    }
+
+    /// The file that its memory is.
+    fn memory_file(&self) -> Option<BorrowedFd<'_>> {
+        match &self.backing {
+            Backing::System(memory) => memory.file(),
+            Backing::Pinned(memory) => memory.memory().file(),
+            Backing::Disk(file) => Some(file.fd()),
+            _ => None,
+        }
+    }
+
+    /// The control block that its importers share; made when it is first shared.
+    pub fn control(&self) -> Result<&Arc<Control>> {
+        match &self.backing {
+            Backing::View { parent, .. } => parent.control(),
+            _ => self.control.get_or_try_init(|| Control::create(0).map(Arc::new)),
+        }
+    }
+
+    /// Where it comes from, if another process owns it.
+    pub fn origin(&self) -> Option<&Origin> {
+        match &self.backing {
+            Backing::View { parent, .. } => parent.origin(),
+            _ => self.origin.as_ref(),
+        }
+    }
+
+    /// Refuses a region that may only be read here.
+    pub fn ensure_writable(&self) -> Result<()> {
+        let read_only = self.origin().is_some_and(|origin| origin.access == Access::Read);
+        ensure!(!read_only, PermissionDenied, "the {} region was shared to be read only", self.tier().name());
+        Ok(())
+    }
+
+    /// Refuses a region whose owner has freed it, or has ended. What is mapped here stays readable all the same.
+    pub fn ensure_owner_lives(&self) -> Result<()> {
+        let Some(origin) = self.origin() else { return Ok(()) };
+        let gone = self.control()?.owner_is_gone() || origin.process.is_gone();
+        ensure!(
+            !gone,
+            PeerLost,
+            "process {}, which shared the {} region, has freed it or has ended",
+            origin.process.pid,
+            self.tier().name()
+        );
+        Ok(())
+    }
+
+    /// How often what lies behind its addresses has changed.
+    pub fn generation(&self) -> u64 {
+        if self.tier() == Tier::Elastic {
+            self.control().map_or(0, |control| control.generation())
+        } else {
+            0
+        }
+    }
+
+    /// Who holds it; for a view, who holds the view.
+    pub fn holders(self: &Arc<Self>) -> Holders {
+        sweep();
+        Holders {
+            references: Arc::strong_count(self) as u64,
+            views: self.counts.views.load(Ordering::Relaxed),
+            registrations: self.registrations().len() as u64,
+            shares: self.counts.shares.load(Ordering::Relaxed),
+            importers: self.control.get().map_or(0, |control| control.importers()),
+        }
+    }
+}
+
+/// A region on its way to another process.
+pub struct SharedRegion(Arc<Region>);
+
+impl SharedRegion {
+    /// Counts as a share of the region until it is dropped.
+    pub fn new(region: &Arc<Region>) -> Result<Self> {
+        sweep();
+        let id = region.control()?.id();
+        known().add(id, region);
+        region.counts.shares.fetch_add(1, Ordering::Relaxed);
+        Ok(Self(region.clone()))
+    }
+}
+
+impl std::ops::Deref for SharedRegion {
+    type Target = Arc<Region>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl Drop for SharedRegion {
+    fn drop(&mut self) {
+        self.0.counts.shares.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What this process has shared or opened, by the id in the control block: what is opened again is the same region. A
+/// process has memory mapped once, so it has one such list.
+#[derive(Default)]
+struct Known {
+    regions: BTreeMap<[u8; 16], Vec<Weak<Region>>>,
+    /// The process whose list it is: a forked child begins anew.
+    process: u64,
+}
+
+static KNOWN: Mutex<Known> = Mutex::new(Known { regions: BTreeMap::new(), process: 0 });
+
+fn known() -> MutexGuard<'static, Known> {
+    let mut known = KNOWN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let process = crate::process::generation();
+    if known.process != process {
+        *known = Known { process, ..Known::default() };
+    }
+    known
+}
+
+impl Known {
+    fn of(&self, id: &[u8; 16]) -> Vec<Arc<Region>> {
+        self.regions.get(id).into_iter().flatten().filter_map(Weak::upgrade).collect()
+    }
+
+    fn add(&mut self, id: [u8; 16], region: &Arc<Region>) {
+        self.regions.retain(|_, regions| {
+            regions.retain(|region| region.strong_count() > 0);
+            !regions.is_empty()
+        });
+        let regions = self.regions.entry(id).or_default();
+        if !regions.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(region))) {
+            regions.push(Arc::downgrade(region));
+        }
+    }
+}
+
+fn is_one_file(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> bool {
+    let inode = |fd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
+    matches!((inode(one), inode(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+/// Device memory that other processes have open by its IPC handle: the driver forbids to free it before they close
+/// it, so it waits here for them. Looked through whenever a region is shared, freed or asked about, and before device
+/// memory is allocated.
+static WAITING: Mutex<Vec<(Arc<DeviceMemory>, Arc<Control>)>> = Mutex::new(Vec::new());
+
+pub(super) fn sweep() {
+    let mut waiting = WAITING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let free: Vec<_> = waiting.extract_if(.., |(_, control)| control.importers() == 0).collect();
+    // Freed without the lock: the caller's release callback may come back here.
+    drop(waiting);
+    drop(free);
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if let Some(control) = self.control.get() {
+            control.close();
+        }
+        match &self.backing {
+            Backing::View { parent, .. } => {
+                parent.counts.views.fetch_sub(1, Ordering::Relaxed);
+            }
+            Backing::Device(memory) if self.origin.is_none() => {
+                let open = self.control.get().filter(|control| control.importers() > 0);
+                if let Some(control) = open {
+                    let mut waiting = WAITING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                    waiting.push((memory.clone(), control.clone()));
+                }
+                sweep();
+            }
+            _ => {}
+        }
+    }
+}

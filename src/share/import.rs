@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Opening a share: all of it, or nothing. What the manifest says of memory is held against the memory.
+
+use std::sync::Arc;
+
+use super::Share;
+use super::manifest::{Carried, Extent, LayoutEntry, Manifest, Part, RegionEntry};
+use crate::cuda::Device;
+use crate::error::{Error, Result, Status, ensure, fail};
+use crate::layout::Layout;
+use crate::log::log;
+use crate::nixl::Agent;
+use crate::process::Identity;
+use crate::region::{
+    Access, Backing, Control, DeviceMemory, DiskFile, ElasticMemory, ImportedExtent, IpcConfig, Origin,
+    PinnedMemory, Region, SystemMemory, Wanted,
+};
+
+/// How a layout is to be reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reach {
+    /// Mapped where that is possible, else by NIXL if there is an agent.
+    #[default]
+    Auto,
+    /// Mapped, or not at all.
+    Mapped,
+    /// By NIXL.
+    Remote,
+}
+
+/// How to open a share.
+#[derive(Clone, Default)]
+pub struct Opening {
+    /// What this process wants to do with the memory; `None` for all that is granted.
+    pub access: Option<Access>,
+    /// Page-locks host memory for this device.
+    pub pin: Option<i32>,
+    /// How a layout is to be reached.
+    pub reach: Reach,
+    /// Who reaches a layout by NIXL.
+    pub agent: Option<Arc<Agent>>,
+    /// Registers a mapped layout with the agent.
+    pub register: bool,
+}
+
+impl Share {
+    pub(super) fn open_part(&self, part: &Part, opening: &Opening) -> Result<Arc<Region>> {
+        let entry = &self.manifest.regions[part.region as usize];
+        let root = self.open_root(entry, opening)?;
+        view(&root, part)
+    }
+
+    pub(super) fn open_as_layout(&self, layout: &LayoutEntry, opening: &Opening) -> Result<Arc<Layout>> {
+        match opening.reach {
+            Reach::Mapped => self.open_mapped(layout, opening),
+            Reach::Remote => open_by_nixl(layout, opening),
+            Reach::Auto => match self.open_mapped(layout, opening) {
+                Err(error) if may_be_elsewhere(&error) && can_go_by_nixl(layout, opening) => {
+                    log!(Info, "{error}; the layout is reached by NIXL");
+                    open_by_nixl(layout, opening)
+                }
+                mapped => mapped,
+            },
+        }
+    }
+
+    fn open_mapped(&self, layout: &LayoutEntry, opening: &Opening) -> Result<Arc<Layout>> {
+        ensure!(
+            !layout.parts.is_empty(),
+            Unsupported,
+            "the share carries no memory; the layout is reached by NIXL, for which an agent is needed"
+        );
+        let roots = self.manifest.regions.iter().map(|entry| self.open_root(entry, opening));
+        let roots = roots.collect::<Result<Vec<_>>>()?;
+        let regions = layout.parts.iter().map(|part| view(&roots[part.region as usize], part));
+        let regions = regions.collect::<Result<Vec<_>>>()?;
+        let agent = opening.agent.clone().filter(|_| opening.register);
+        Layout::mapped(layout.dimensions.clone(), layout.kind, regions, agent)
+    }
+
+    /// The region an entry is of: the original where it was made, the one that is open already, or a new one.
+    fn open_root(&self, entry: &RegionEntry, opening: &Opening) -> Result<Arc<Region>> {
+        let Manifest { process, access: granted, .. } = &self.manifest;
+        let access = opening.access.unwrap_or(*granted);
+        ensure!(
+            access <= *granted,
+            PermissionDenied,
+            "the memory was shared to be read only, and is to be opened to be written"
+        );
+        let current = Identity::current()?;
+        ensure!(
+            process.boot_id == current.boot_id,
+            Unsupported,
+            "the memory is of another machine, or of this one before it was started anew; only NIXL reaches it"
+        );
+        let file = match &entry.carried {
+            Carried::Memory { fd } | Carried::Disk { fd } => Some(self.borrowed(*fd)?),
+            Carried::Ipc { .. } | Carried::Extents { .. } => None,
+        };
+        let wanted = Wanted {
+            control: self.borrowed(entry.control)?,
+            file,
+            access,
+            pin: opening.pin,
+            extents: seen(entry),
+        };
+        if let Some(known) = Region::known(&entry.id, &wanted) {
+            return Ok(known);
+        }
+        ensure!(
+            *process != current,
+            NotFound,
+            "this process has shared the region itself, and has freed it since"
+        );
+        let control = Arc::new(Control::open(self.fd(entry.control)?, entry.id)?);
+        let backing = self.open_backing(entry, access, opening, &control)?;
+        let origin = Origin { process: process.clone(), access };
+        Ok(Region::imported(backing, origin, control, &wanted))
+    }
+
+    fn open_backing(
+        &self,
+        entry: &RegionEntry,
+        access: Access,
+        opening: &Opening,
+        control: &Arc<Control>,
+    ) -> Result<Backing> {
+        let writable = access == Access::ReadWrite;
+        match &entry.carried {
+            Carried::Memory { fd } => {
+                let memory = SystemMemory::open(self.fd(*fd)?, entry.size, writable)?;
+                match opening.pin {
+                    Some(ordinal) => PinnedMemory::lock(memory, ordinal, writable).map(Backing::Pinned),
+                    None => Ok(Backing::System(memory)),
+                }
+            }
+            Carried::Disk { fd } => DiskFile::shared(self.fd(*fd)?, entry.size, writable).map(Backing::Disk),
+            Carried::Ipc { device, handle, base_size, offset, buffer_id } => {
+                ensure!(
+                    !control.owner_is_gone() && !self.manifest.process.is_gone(),
+                    PeerLost,
+                    "process {}, which shared device memory, has freed it or has ended: its handle is worth nothing",
+                    self.manifest.process.pid
+                );
+                let ordinal = Device::by_uuid(device)?.ordinal();
+                let memory = DeviceMemory::open(&IpcConfig {
+                    ordinal,
+                    handle: *handle,
+                    offset: *offset,
+                    size: entry.size,
+                    base_size: Some(*base_size),
+                    buffer_id: Some(*buffer_id),
+                })
+                .map_err(not_as_told)?;
+                Ok(Backing::Device(Arc::new(memory)))
+            }
+            Carried::Extents { device, extent_size, extents } => {
+                let ordinal = Device::by_uuid(device)?.ordinal();
+                let imported = self.imported(extents)?;
+                let memory = ElasticMemory::import(
+                    ordinal,
+                    (entry.size, *extent_size),
+                    imported,
+                    control.clone(),
+                    writable,
+                )
+                .map_err(not_as_told)?;
+                Ok(Backing::Elastic(memory))
+            }
+        }
+    }
+
+    fn imported(&self, extents: &[Extent]) -> Result<Vec<ImportedExtent<'_>>> {
+        let each = |extent: &Extent| {
+            let (index, changes) = (extent.index as usize, extent.changes);
+            self.borrowed(extent.fd).map(|fd| ImportedExtent { index, fd, changes })
+        };
+        extents.iter().map(each).collect()
+    }
+}
+
+/// The extents a share carries, each with its word in the control block.
+fn seen(entry: &RegionEntry) -> Vec<(usize, u32)> {
+    match &entry.carried {
+        Carried::Extents { extents, .. } => {
+            extents.iter().map(|extent| (extent.index as usize, extent.changes)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn view(root: &Arc<Region>, part: &Part) -> Result<Arc<Region>> {
+    if part.offset == 0 && part.size == root.size() {
+        return Ok(root.clone());
+    }
+    Region::view(root, part.offset, part.size).map_err(not_as_told)
+}
+
+/// What the driver or the kernel refuse of what the bytes say is the sender's mistake, not the caller's.
+fn not_as_told(error: Error) -> Error {
+    match error.status() {
+        Status::InvalidArgument | Status::OutOfRange => {
+            error.context("the memory is not what the share says").with_status(Status::Corrupt)
+        }
+        _ => error,
+    }
+}
+
+/// Whether memory that can't be mapped here may be reached by NIXL all the same.
+fn may_be_elsewhere(error: &Error) -> bool {
+    matches!(
+        error.status(),
+        Status::Unsupported | Status::NotFound | Status::UnavailableCuda | Status::Cuda | Status::OutOfMemory
+    )
+}
+
+/// NIXL knows no right to read only.
+fn can_go_by_nixl(layout: &LayoutEntry, opening: &Opening) -> bool {
+    opening.agent.is_some() && layout.remote.is_some() && opening.access != Some(Access::Read)
+}
+
+fn open_by_nixl(layout: &LayoutEntry, opening: &Opening) -> Result<Arc<Layout>> {
+    ensure!(
+        opening.access != Some(Access::Read),
+        Unsupported,
+        "a layout that is reached by NIXL can't be opened to be read only: NIXL knows no such right"
+    );
+    let Some(agent) = &opening.agent else {
+        fail!(InvalidArgument, "to reach a layout by NIXL an agent is needed");
+    };
+    let Some(remote) = &layout.remote else {
+        fail!(
+            Unsupported,
+            "the share does not say how NIXL reaches the layout: it was made without an agent, or to be read only"
+        );
+    };
+    let metadata = remote.metadata.clone();
+    agent.call(move |driver| driver.load_remote(&metadata))?;
+    Layout::import(agent, &remote.descriptor)
+}

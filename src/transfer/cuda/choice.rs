@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which way a copy goes: an estimate of the time that each way takes, from sizes, counts, direction, and whether
+//! compute runs beside. Pure.
+//!
+//! Each way costs something once, something a call or move, and the bytes at its rate; no bound alone decides. The
+//! constants are measured on one H200 with PCIe 5 x16; other devices differ in rates more than in which way wins.
+
+use crate::transfer::Path;
+
+/// Where bytes come from and go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From host memory.
+    ToDevice,
+    /// To host memory.
+    ToHost,
+    /// Within one device.
+    OnDevice,
+    /// From one device to another.
+    BetweenDevices,
+}
+
+/// What decides.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Where bytes come from and go.
+    pub direction: Direction,
+    /// How many.
+    pub bytes: u64,
+    /// Stretches that lie together on both sides.
+    pub moves: u64,
+    /// The host's side is not page-locked.
+    pub is_pageable: bool,
+    /// Compute may run beside.
+    pub computes: bool,
+    /// CTAs of the kernel.
+    pub ctas: u32,
+    /// Calls it takes as rows.
+    pub row_calls: u64,
+    /// How it would be staged.
+    pub staged: Option<Staged>,
+}
+
+/// A transfer in chunks that go through staging memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Staged {
+    /// Bytes of a chunk.
+    pub chunk: u64,
+    /// Chunks that the staging memory holds.
+    pub parts: u64,
+    /// Copies to or from the host.
+    pub copies: u64,
+}
+
+/// Bytes a second, and seconds.
+const LINK: f64 = 55.5e9;
+const PAGEABLE: f64 = 9e9;
+const DEVICE: f64 = 2065e9;
+const PEER: f64 = 370e9;
+const US: f64 = 1e-6;
+/// What every run costs once, from its submission to the first byte.
+const START: f64 = 6.0 * US;
+/// One copy of the driver's.
+const ONE_COPY: f64 = 2.8 * US;
+/// One stretch of the kernel, with all CTAs at work.
+const KERNEL_MOVE: f64 = 0.003 * US;
+/// Beside large kernels one of ours gets onto the device about once in this time.
+const TURN: f64 = 1700.0 * US;
+
+/// Seconds that a way takes.
+pub fn seconds(path: Path, case: &Case) -> f64 {
+    let (bytes, moves) = (case.bytes as f64, case.moves as f64);
+    let rate = match case.direction {
+        _ if case.is_pageable => PAGEABLE,
+        Direction::OnDevice => DEVICE,
+        Direction::BetweenDevices => PEER,
+        Direction::ToDevice | Direction::ToHost => LINK,
+    };
+    match path {
+        Path::CudaBatch => START + moves * batched(case.direction) + bytes / rate,
+        Path::Cuda2d => START + case.row_calls as f64 * 3.0 * US + moves * 0.05 * US + bytes / (0.98 * rate),
+        Path::CudaKernel => START + 6.0 * US + moves * KERNEL_MOVE + bytes / kernel_rate(case),
+        Path::CudaStaged => staged(case),
+        _ => START + moves * ONE_COPY + bytes / rate,
+    }
+}
+
+/// One copy of a batch.
+fn batched(direction: Direction) -> f64 {
+    match direction {
+        Direction::ToDevice => 0.45 * US,
+        Direction::ToHost => 0.38 * US,
+        Direction::OnDevice | Direction::BetweenDevices => 3.1 * US,
+    }
+}
+
+/// By CTAs: few don't fill the link, and fewer beside compute.
+fn kernel_rate(case: &Case) -> f64 {
+    let ctas = f64::from(case.ctas);
+    let (most, each, busy): (f64, f64, f64) = match case.direction {
+        Direction::ToDevice => (51.0e9, 6.1e9, 4.0e9),
+        Direction::ToHost => (52.3e9, 13.1e9, 11.5e9),
+        Direction::OnDevice => (1650e9, 25e9, 25e9),
+        Direction::BetweenDevices => (370e9, 5.7e9, 5.7e9),
+    };
+    most.min(ctas * if case.computes { busy } else { each })
+}
+
+fn staged(case: &Case) -> f64 {
+    let Some(Staged { chunk, parts, copies }) = case.staged else { return f64::INFINITY };
+    let (bytes, chunk) = (case.bytes as f64, chunk as f64);
+    let link = bytes / (0.985 * LINK) + copies as f64 * ONE_COPY;
+    // The copy engine waits for the first chunk, or the kernel for the last. Beside compute the kernel fills or empties
+    // all parts when it gets its turn, and the copy engine works on them until the next.
+    let first = chunk / 400e9 + if case.computes { 0.25 * TURN } else { 0.0 };
+    let turns = if case.computes { bytes / (parts as f64 * chunk) * TURN } else { 0.0 };
+    START + 25.0 * US + first + link.max(turns)
+}
+
+/// CTAs that are worth having where the caller does not cap them.
+pub fn ctas(direction: Direction, computes: bool, multiprocessors: u32) -> u32 {
+    match (direction, computes) {
+        (Direction::OnDevice, _) => 2 * multiprocessors,
+        (_, false) => multiprocessors.div_ceil(2),
+        (Direction::ToDevice, true) => 12,
+        (Direction::BetweenDevices, true) => multiprocessors.div_ceil(2),
+        (Direction::ToHost, true) => UNNOTICED,
+    }
+}
+
+/// CTAs that write to the host beside compute and cost it nothing; twice as many cost it a tenth of its speed, and four
+/// times as many most of it.
+const UNNOTICED: u32 = 4;
+
+/// CTAs that gather or scatter for staged copies: more than the link takes, and no more, for they compete with the copy
+/// engine for the device's memory.
+pub const STAGING_CTAS: u32 = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn case(direction: Direction, block: u64, count: u64, computes: bool) -> Case {
+        Case {
+            direction,
+            bytes: block * count,
+            moves: count,
+            is_pageable: false,
+            computes,
+            ctas: ctas(direction, computes, 132),
+            row_calls: count,
+            staged: None,
+        }
+    }
+
+    fn best(case: &Case, ways: &[Path]) -> Path {
+        let by_time = |a: &&Path, b: &&Path| seconds(**a, case).total_cmp(&seconds(**b, case));
+        *ways.iter().min_by(by_time).unwrap()
+    }
+
+    const DIRECT: [Path; 3] = [Path::CudaCopy, Path::CudaBatch, Path::CudaKernel];
+
+    #[test]
+    fn alone_the_kernel_takes_small_blocks_and_the_batch_large_ones() {
+        for direction in [Direction::ToDevice, Direction::ToHost] {
+            assert_eq!(best(&case(direction, 4 << 10, 10_000, false), &DIRECT), Path::CudaKernel);
+            assert_eq!(best(&case(direction, 16 << 10, 10_000, false), &DIRECT), Path::CudaKernel);
+            assert_eq!(best(&case(direction, 2 << 20, 1000, false), &DIRECT), Path::CudaBatch);
+        }
+        assert_eq!(best(&case(Direction::OnDevice, 256 << 10, 1000, false), &DIRECT), Path::CudaKernel);
+    }
+
+    #[test]
+    fn beside_compute_few_ctas_write_small_blocks_and_the_batch_larger_ones() {
+        assert_eq!(best(&case(Direction::ToHost, 4 << 10, 10_000, true), &DIRECT), Path::CudaKernel);
+        assert_eq!(best(&case(Direction::ToHost, 256 << 10, 1000, true), &DIRECT), Path::CudaBatch);
+        assert_eq!(best(&case(Direction::ToDevice, 16 << 10, 10_000, true), &DIRECT), Path::CudaKernel);
+        assert_eq!(best(&case(Direction::ToDevice, 1 << 20, 1000, true), &DIRECT), Path::CudaBatch);
+    }
+
+    #[test]
+    fn one_large_copy_is_the_drivers() {
+        for direction in [Direction::ToDevice, Direction::ToHost, Direction::OnDevice] {
+            let one = case(direction, 1 << 30, 1, false);
+            assert!(seconds(Path::CudaCopy, &one) < seconds(Path::CudaKernel, &one));
+        }
+    }
+
+    #[test]
+    fn a_host_that_lies_together_is_staged_alone_and_in_large_chunks_beside_compute() {
+        let in_chunks = |computes, chunk: u64| Case {
+            staged: Some(Staged { chunk, parts: 8, copies: (1 << 30) / chunk }),
+            ..case(Direction::ToHost, 16 << 10, 1 << 16, computes)
+        };
+        let ways = [Path::CudaBatch, Path::CudaKernel, Path::CudaStaged];
+        assert_eq!(best(&in_chunks(false, 8 << 20), &ways), Path::CudaStaged);
+        assert_eq!(best(&in_chunks(true, 16 << 20), &ways), Path::CudaStaged);
+    }
+
+    #[test]
+    fn the_table_that_was_measured_is_met_within_a_third() {
+        let rows: [(Path, Direction, u64, f64); 12] = [
+            (Path::CudaCopy, Direction::ToDevice, 4 << 10, 1.4),
+            (Path::CudaCopy, Direction::ToDevice, 64 << 10, 16.5),
+            (Path::CudaCopy, Direction::ToHost, 1 << 20, 49.2),
+            (Path::CudaCopy, Direction::OnDevice, 1 << 20, 271.0),
+            (Path::CudaBatch, Direction::ToHost, 4 << 10, 10.5),
+            (Path::CudaBatch, Direction::ToHost, 16 << 10, 26.0),
+            (Path::CudaBatch, Direction::ToDevice, 64 << 10, 47.1),
+            (Path::CudaBatch, Direction::ToDevice, 2 << 20, 54.9),
+            (Path::CudaKernel, Direction::ToDevice, 4 << 10, 49.9),
+            (Path::CudaKernel, Direction::ToHost, 16 << 10, 52.4),
+            (Path::CudaKernel, Direction::OnDevice, 4 << 10, 762.0),
+            (Path::CudaKernel, Direction::OnDevice, 64 << 10, 1503.0),
+        ];
+        for (path, direction, block, measured) in rows {
+            let asked = case(direction, block, 10_000, false);
+            let rate = asked.bytes as f64 / seconds(path, &asked) / 1e9;
+            assert!(
+                (rate / measured).ln().abs() < 0.29,
+                "{path:?} {direction:?} {block}: {rate} for {measured}"
+            );
+        }
+    }
+}

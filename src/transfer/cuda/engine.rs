@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What copies on one device share: its context, the kernel, the descriptor ring, streams, events and staging memory.
+//! Made at first use; it lives as long as a transfer, or a layout that was ever moved here.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use super::ring::{Ring, Slot};
+use super::shelf::{Shelf, Taken};
+use crate::cuda::kernel::{CopyKernel, Run};
+use crate::cuda::memory::Allocation;
+use crate::cuda::stream::Stream;
+use crate::cuda::{Context, Device, Event};
+use crate::error::Result;
+
+/// Runs that are at the driver at a time; more wait their turn.
+const MOST_STREAMS: usize = 64;
+/// Staged runs at a time: each keeps the link busy by itself.
+const MOST_STAGED: usize = 1;
+
+/// The engine of one device.
+pub struct Engine {
+    context: Arc<Context>,
+    kernel: Mutex<Option<Arc<CopyKernel>>>,
+    rings: Mutex<Vec<Arc<Ring>>>,
+    streams: Arc<Shelf<Stream>>,
+    events: Arc<Shelf<Event>>,
+    stagings: Arc<Shelf<Staging>>,
+    /// Runs that were submitted and wait for one of the things above.
+    waiting: AtomicUsize,
+    is_broken: AtomicBool,
+}
+
+/// Engines by ordinal. Dead ones stay until somebody asks again.
+static ENGINES: Mutex<Vec<(i32, Weak<Engine>)>> = Mutex::new(Vec::new());
+
+impl Engine {
+    /// The engine of a device.
+    pub fn of(ordinal: i32) -> Result<Arc<Self>> {
+        let device = Device::get(ordinal)?;
+        let mut engines = ENGINES.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mine = engines.iter().filter(|(of, _)| *of == ordinal);
+        if let Some(engine) =
+            mine.filter_map(|(_, engine)| engine.upgrade()).find(|engine| !engine.is_broken())
+        {
+            return Ok(engine);
+        }
+        let engine = Arc::new(Self {
+            context: Arc::new(Context::retain(device)?),
+            kernel: Mutex::default(),
+            rings: Mutex::default(),
+            streams: Shelf::new(MOST_STREAMS),
+            events: Shelf::new(usize::MAX),
+            stagings: Shelf::new(MOST_STAGED),
+            waiting: AtomicUsize::new(0),
+            is_broken: AtomicBool::new(false),
+        });
+        engines.retain(|(_, engine)| engine.strong_count() > 0);
+        engines.push((ordinal, Arc::downgrade(&engine)));
+        Ok(engine)
+    }
+
+    /// The device's context.
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// The copy kernel, loaded at first use, with the ring that it needs.
+    pub fn kernel(&self) -> Result<Arc<CopyKernel>> {
+        self.ensure_ring()?;
+        let mut kernel = self.kernel.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(kernel) = &*kernel {
+            return Ok(kernel.clone());
+        }
+        let loaded = Arc::new(CopyKernel::load(&self.context)?);
+        *kernel = Some(loaded.clone());
+        Ok(loaded)
+    }
+
+    fn ensure_ring(&self) -> Result<()> {
+        let mut rings = self.rings();
+        if rings.is_empty() {
+            rings.push(Ring::allocate(self.context.device().ordinal())?);
+        }
+        Ok(())
+    }
+
+    /// Writes runs for a kernel to read; `None` while the ring is full.
+    pub fn put(&self, runs: &[Run]) -> Option<Slot> {
+        self.rings().iter().find_map(|ring| ring.put(runs))
+    }
+
+    /// The same where nobody can wait: another ring is made when the ring is full.
+    pub fn put_now(&self, runs: &[Run]) -> Result<Slot> {
+        loop {
+            if let Some(slot) = self.put(runs) {
+                return Ok(slot);
+            }
+            let ring = Ring::allocate(self.context.device().ordinal())?;
+            self.rings().push(ring);
+        }
+    }
+
+    /// A stream for one run; `None` while all are in use.
+    pub fn stream(&self) -> Result<Option<Taken<Stream>>> {
+        self.streams.take(|_| true, || Stream::new(&self.context))
+    }
+
+    /// An event for one run.
+    pub fn event(&self) -> Result<Option<Taken<Event>>> {
+        self.events.take(|_| true, || Event::new(&self.context))
+    }
+
+    /// Staging memory of `parts` times at least `size` bytes; `None` while it is in use.
+    pub fn staging(&self, parts: usize, size: u64) -> Result<Option<Taken<Staging>>> {
+        self.stagings.take(|staging| staging.holds(parts, size), || Staging::new(&self.context, parts, size))
+    }
+
+    /// Whether a run must wait for others before it.
+    pub fn has_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0
+    }
+
+    /// One run more waits.
+    pub fn add_waiting(&self) {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// One run less waits.
+    pub fn remove_waiting(&self) {
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// The driver has failed here: new transfers begin with a new engine.
+    pub fn retire(&self) {
+        self.is_broken.store(true, Ordering::Release);
+    }
+
+    /// Whether the driver has failed here.
+    pub fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::Acquire)
+    }
+
+    fn rings(&self) -> MutexGuard<'_, Vec<Arc<Ring>>> {
+        self.rings.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// Device memory in parts that fill and drain in turn, and what keeps kernel and copy engine in step.
+pub struct Staging {
+    memory: Allocation,
+    parts: Vec<Part>,
+    /// Where the copy engine works.
+    pub copier: Stream,
+    /// What the run waits for was reached.
+    pub begun: Event,
+}
+
+/// A part of the staging memory.
+pub struct Part {
+    /// Where it begins.
+    pub address: u64,
+    /// It is full.
+    pub filled: Event,
+    /// It is empty.
+    pub drained: Event,
+}
+
+impl Staging {
+    fn new(context: &Arc<Context>, parts: usize, size: u64) -> Result<Self> {
+        let memory = Allocation::new(context.device().ordinal(), parts as u64 * size)?;
+        let part = |index| {
+            let address = memory.address() + index * size;
+            Ok(Part { address, filled: Event::new(context)?, drained: Event::new(context)? })
+        };
+        let parts = (0..parts as u64).map(part).collect::<Result<_>>()?;
+        Ok(Self { memory, parts, copier: Stream::new(context)?, begun: Event::new(context)? })
+    }
+
+    fn holds(&self, parts: usize, size: u64) -> bool {
+        self.parts.len() >= parts && self.memory.size() / self.parts.len() as u64 >= size
+    }
+
+    /// The part that a chunk goes through, of as many as the run uses.
+    pub fn part(&self, chunk: usize, parts: usize) -> &Part {
+        &self.parts[chunk % parts.min(self.parts.len())]
+    }
+}

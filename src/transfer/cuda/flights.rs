@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Runs that the driver is at, and those that wait for a stream, a slot or staging memory: started and watched by one
+//! thread while there are any.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use once_cell::sync::OnceCell;
+
+use super::engine::Engine;
+use super::job::{Held, Job};
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::transfer::completion::Run;
+use crate::transfer::pool::{Pool, Shared};
+
+/// One run.
+pub struct Flight {
+    job: Arc<Job>,
+    engine: Arc<Engine>,
+    layouts: [Arc<Layout>; 2],
+    run: Run,
+    failure: Option<Error>,
+    /// What it uses since it was started.
+    held: Option<Held>,
+    waits: bool,
+}
+
+impl Flight {
+    /// A run that has not begun.
+    pub fn new(job: &Arc<Job>, engine: &Arc<Engine>, layouts: &[Arc<Layout>; 2], run: Run) -> Self {
+        Self {
+            job: job.clone(),
+            engine: engine.clone(),
+            layouts: layouts.clone(),
+            run,
+            failure: None,
+            held: None,
+            waits: false,
+        }
+    }
+
+    /// One that was started on a stream of the caller's.
+    pub fn started(mut self, held: Held, outcome: Result<()>) -> Self {
+        self.failure = outcome.err();
+        self.held = Some(held);
+        self
+    }
+
+    /// Starts it where all it needs is free; answers whether it is on its way, or over.
+    fn start(&mut self) -> bool {
+        match self.job.take(&self.engine) {
+            Ok(None) => {
+                if !std::mem::replace(&mut self.waits, true) {
+                    self.engine.add_waiting();
+                }
+                return false;
+            }
+            Ok(Some(held)) => {
+                // SAFETY: the plan checked all spans against their layouts, which are held until the run is over.
+                self.failure = unsafe { self.job.start(&self.engine, &held) }.err();
+                self.held = Some(held);
+            }
+            Err(error) => self.failure = Some(error),
+        }
+        if std::mem::replace(&mut self.waits, false) {
+            self.engine.remove_waiting();
+        }
+        true
+    }
+
+    /// Whether it has been started, or could not be.
+    fn is_started(&self) -> bool {
+        self.held.is_some() || self.failure.is_some()
+    }
+
+    /// Whether the driver is done with it.
+    fn is_done(&self) -> Result<bool> {
+        self.held.as_ref().map_or(Ok(true), Held::is_done)
+    }
+
+    /// All that it used is let go before anyone hears that the run is over: who hears it may free their memory.
+    fn end(self, outcome: Result<()>) {
+        let Self { job, engine, layouts, run, failure, held, .. } = self;
+        let outcome = failure.map_or(outcome, Err);
+        if outcome.is_err() {
+            engine.retire();
+        }
+        if let Some(held) = held {
+            held.let_go(outcome.is_ok());
+        }
+        drop((job, layouts, engine));
+        run.end(outcome);
+    }
+}
+
+/// A run that the watching thread and those who wait for it look at, whoever sees its end first.
+pub struct Flying {
+    flight: Mutex<Option<Flight>>,
+    /// Threads that look all the time.
+    waiters: AtomicUsize,
+}
+
+impl Flying {
+    /// A run, started at once where that is `quick` and nobody waits before it.
+    pub fn new(mut flight: Flight, quick: bool) -> Arc<Self> {
+        if flight.held.is_none() && quick && !flight.engine.has_waiting() {
+            flight.start();
+        }
+        Arc::new(Self { flight: Mutex::new(Some(flight)), waiters: AtomicUsize::new(0) })
+    }
+
+    /// Looks whether it is over, and ends it where it is.
+    pub fn look(&self) -> bool {
+        let mut flight = self.lock();
+        let Some(current) = &*flight else { return true };
+        if !current.is_started() {
+            return false;
+        }
+        let outcome = match current.is_done() {
+            Ok(false) => return false,
+            Ok(true) => Ok(()),
+            Err(error) => Err(error),
+        };
+        let ended = flight.take();
+        drop(flight);
+        if let Some(ended) = ended {
+            ended.end(outcome);
+        }
+        true
+    }
+
+    /// Looks all the time until it is over, or it is `until`.
+    pub fn look_until(&self, until: Instant) {
+        self.waiters.fetch_add(1, Ordering::AcqRel);
+        while !self.look() && Instant::now() < until {
+            std::thread::yield_now();
+        }
+        self.waiters.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Starts it where it waits and nobody does before it; answers whether it did.
+    fn start(&self, full: &mut HashSet<*const Engine>) -> bool {
+        let mut flight = self.lock();
+        let Some(flight) = flight.as_mut().filter(|flight| !flight.is_started()) else { return false };
+        let engine = Arc::as_ptr(&flight.engine);
+        if full.contains(&engine) {
+            return false;
+        }
+        let started = flight.start();
+        if !started {
+            full.insert(engine);
+        }
+        started
+    }
+
+    /// As the watching thread looks, which leaves it to those who wait where there are any.
+    fn is_over(&self) -> bool {
+        match self.waiters.load(Ordering::Acquire) {
+            0 => self.look(),
+            _ => self.lock().is_none(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Flight>> {
+        self.flight.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// All runs of this process, watched by one thread while there are any.
+#[derive(Default)]
+pub struct Flights(Mutex<Watch>);
+
+#[derive(Default)]
+struct Watch {
+    new: Vec<Arc<Flying>>,
+    watched: bool,
+}
+
+/// How long the thread polls after the last run ended before it begins to sleep in between.
+const SPIN: Duration = Duration::from_micros(200);
+const SLEEP: Duration = Duration::from_micros(20);
+
+impl Flights {
+    /// Those of this process.
+    pub fn get() -> &'static Arc<Self> {
+        static FLIGHTS: OnceCell<Arc<Flights>> = OnceCell::new();
+        FLIGHTS.get_or_init(Arc::default)
+    }
+
+    /// Has a run started, where it is not, and watched until it is over.
+    pub fn add(self: &Arc<Self>, flying: Arc<Flying>) {
+        let mut watch = self.lock();
+        watch.new.push(flying);
+        if !std::mem::replace(&mut watch.watched, true) {
+            drop(watch);
+            Pool::get().run(&(self.clone() as Arc<dyn Shared>), 1);
+        }
+    }
+
+    /// What was added, or `None` when the thread may go.
+    fn take_new(&self, idle: bool) -> Option<Vec<Arc<Flying>>> {
+        let mut watch = self.lock();
+        if watch.new.is_empty() && idle {
+            watch.watched = false;
+            return None;
+        }
+        Some(std::mem::take(&mut watch.new))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Watch> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Shared for Flights {
+    fn run(&self) {
+        let mut flights: Vec<Arc<Flying>> = Vec::new();
+        let mut progress = Instant::now();
+        wake_precisely();
+        // Stays a while when nothing is left: the next submission need not wake it.
+        while let Some(new) = self.take_new(flights.is_empty() && progress.elapsed() > SPIN) {
+            flights.extend(new);
+            let before = flights.len();
+            // In the order of submission: on each device nobody overtakes one that waits.
+            let mut full = HashSet::new();
+            let started = flights.iter().filter(|flying| flying.start(&mut full)).count();
+            flights.retain(|flying| !flying.is_over());
+            if started > 0 || flights.len() < before {
+                progress = Instant::now();
+            } else if progress.elapsed() < SPIN {
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(SLEEP);
+            }
+        }
+    }
+}
+
+/// Has this thread, which is the library's own, wake when it should: the kernel saves wake-ups by 50 µs otherwise.
+fn wake_precisely() {
+    const SLACK_NANOSECONDS: libc::c_ulong = 1000;
+    // SAFETY: changes nothing but the calling thread's timer slack.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NANOSECONDS) };
+}

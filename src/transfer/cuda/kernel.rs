@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Copies by the kernel, which reads and writes both sides itself.
+
+use super::engine::Engine;
+use super::ring::{MOST_RUNS, Slot};
+use crate::cuda::kernel::{Blocks, CopyKernel, Layer, MOST_LAYERS, Run};
+use crate::cuda::stream::Active;
+use crate::error::Result;
+use crate::layout::Layout;
+use crate::transfer::plan::{self, Plan};
+
+/// What a warp moves at a time, at most: eight 16-byte loads a thread.
+const TILE: u64 = 4096;
+/// Tiles begin where a device reads a line.
+const LINE: u64 = 128;
+/// Tiles of one launch: their numbers are 32-bit integers there.
+const MOST_TILES: u64 = 1 << 31;
+
+/// A prepared copy by the kernel.
+pub struct KernelCopy {
+    runs: Vec<Run>,
+    /// The runs' address is missing.
+    launches: Vec<Blocks>,
+    most_ctas: u32,
+}
+
+impl KernelCopy {
+    /// Prepares it; a reason where it can't be.
+    pub fn prepare(
+        source: &Layout,
+        destination: &Layout,
+        plan: &Plan,
+        most_ctas: u32,
+    ) -> std::result::Result<Self, String> {
+        let (source, destination) = (source.placement(), destination.placement());
+        let grid = plan.grid(source, destination);
+        let most_blocks = typical_length(plan.runs().len(), plan.blocks());
+        let runs = cut_runs(plan.runs().iter().map(of_plan), most_blocks, u32::MAX);
+        if runs.len() > MOST_RUNS {
+            return Err(format!("{} runs of blocks, the kernel takes {MOST_RUNS} at a time", runs.len()));
+        }
+        let first = plan::Run { source: 0, destination: 0, length: 1 };
+        let layers: Vec<_> = (0..grid.layers)
+            .map(|layer| {
+                let start = plan.unit_move(source, destination, layer, 0, first);
+                Layer { source: start.source, destination: start.destination }
+            })
+            .collect();
+        let shape = Shape {
+            unit_size: grid.unit_size,
+            outers: grid.outers,
+            block_strides: grid.strides,
+            outer_strides: [source.geometry().outer_stride(), destination.geometry().outer_stride()],
+            most_blocks,
+        };
+        let launches: Vec<_> =
+            layers.chunks(MOST_LAYERS).map(|layers| shape.blocks(layers, 0, runs.len())).collect();
+        match launches.iter().map(Blocks::total_tiles).max() {
+            Some(tiles) if tiles > MOST_TILES => Err(format!("{tiles} tiles are more than one launch takes")),
+            _ => Ok(Self { runs, launches, most_ctas }),
+        }
+    }
+
+    /// Writes the runs for it; `None` while the ring is full.
+    pub fn put(&self, engine: &Engine) -> Option<Slot> {
+        engine.put(&self.runs)
+    }
+
+    /// The same where nobody can wait.
+    pub fn put_now(&self, engine: &Engine) -> Result<Slot> {
+        engine.put_now(&self.runs)
+    }
+
+    /// Starts it.
+    ///
+    /// # Safety
+    /// The slot holds this copy's runs, and what is moved is memory that the device reaches; all of it must stay until
+    /// the stream is done, also after a failure here.
+    pub unsafe fn enqueue(&self, kernel: &CopyKernel, on: &Active<'_>, slot: &Slot) -> Result<()> {
+        self.launches.iter().try_for_each(|blocks| {
+            let blocks = Blocks { runs: slot.address() + blocks.runs, ..*blocks };
+            // SAFETY: the caller's promise; the plan checked that nothing is read and written.
+            unsafe { kernel.launch(on, &blocks, self.most_ctas) }
+        })
+    }
+}
+
+/// The geometry of a launch.
+pub struct Shape {
+    /// Bytes of a block in one layer and outer slot.
+    pub unit_size: u64,
+    /// Outer slots.
+    pub outers: u64,
+    /// From a block to the next, in source and destination.
+    pub block_strides: [u64; 2],
+    /// From an outer slot to the next.
+    pub outer_strides: [u64; 2],
+    /// The most blocks a run has.
+    pub most_blocks: u32,
+}
+
+impl Shape {
+    /// What a launch moves in these layers of the runs from `first_run` on.
+    pub fn blocks(&self, layers: &[Layer], first_run: usize, num_runs: usize) -> Blocks {
+        let are_joined = self.block_strides.iter().all(|stride| *stride == self.unit_size);
+        let stretch = self.unit_size * if are_joined { u64::from(self.most_blocks) } else { 1 };
+        let (tile_size, tiles) = tile(stretch);
+        let mut table = [Layer::default(); MOST_LAYERS];
+        table[..layers.len()].copy_from_slice(layers);
+        Blocks {
+            runs: (first_run * size_of::<Run>()) as u64,
+            unit_size: self.unit_size,
+            source_block_stride: self.block_strides[0],
+            destination_block_stride: self.block_strides[1],
+            source_outer_stride: self.outer_strides[0],
+            destination_outer_stride: self.outer_strides[1],
+            num_runs: num_runs as u32,
+            num_layers: layers.len() as u32,
+            num_outers: self.outers as u32,
+            most_blocks: self.most_blocks,
+            are_joined: are_joined.into(),
+            tile_size,
+            tiles,
+            reserved: 0,
+            layers: table,
+        }
+    }
+}
+
+/// Cuts a stretch into tiles of about equal size.
+fn tile(stretch: u64) -> (u32, u32) {
+    let wanted = stretch.div_ceil(TILE);
+    let size = stretch.div_ceil(wanted).next_multiple_of(LINE);
+    (size as u32, u32::try_from(stretch.div_ceil(size)).unwrap_or(u32::MAX))
+}
+
+/// Blocks a run has on average: runs are cut to that, so that a few long ones don't leave most tiles of the others
+/// empty.
+pub fn typical_length(runs: usize, blocks: u64) -> u32 {
+    u32::try_from(blocks / (runs as u64).max(1)).unwrap_or(u32::MAX).max(1)
+}
+
+/// Cuts runs to `most` blocks, and where a destination is a multiple of `every`.
+pub fn cut_runs(runs: impl Iterator<Item = Run>, most: u32, every: u32) -> Vec<Run> {
+    let mut cut = Vec::new();
+    for mut left in runs {
+        while left.length > 0 {
+            let length = left.length.min(most).min(every - left.destination % every);
+            cut.push(Run { length, ..left });
+            left.source += length;
+            left.destination += length;
+            left.length -= length;
+        }
+    }
+    cut
+}
+
+fn of_plan(run: &plan::Run) -> Run {
+    Run { source: run.source, destination: run.destination, length: run.length }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_cover_a_stretch_and_none_is_empty() {
+        for stretch in [1, 15, 480, 4096, 4097, 4608, 16 << 10, 65 << 20, 5_000_001] {
+            let (size, tiles) = tile(stretch);
+            assert!(u64::from(size) <= TILE && size % 16 == 0);
+            assert!(u64::from(tiles) * u64::from(size) >= stretch);
+            assert!(u64::from(tiles - 1) * u64::from(size) < stretch);
+        }
+    }
+
+    #[test]
+    fn runs_are_cut_to_a_length_and_at_bounds() {
+        let runs =
+            [Run { source: 10, destination: 3, length: 7 }, Run { source: 90, destination: 20, length: 1 }];
+        let cut = cut_runs(runs.into_iter(), 3, 4);
+        let expected = [(10, 3, 1), (11, 4, 3), (14, 7, 1), (15, 8, 2), (90, 20, 1)];
+        assert_eq!(
+            cut,
+            expected.map(|(source, destination, length)| Run { source, destination, length }).to_vec()
+        );
+    }
+
+    #[test]
+    fn a_few_long_runs_among_many_short_ones_do_not_set_the_length() {
+        assert_eq!(typical_length(1000, 1999), 1);
+        assert_eq!(typical_length(1, 64), 64);
+    }
+}

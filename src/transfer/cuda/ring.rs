@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The descriptor ring: page-locked memory that the host writes runs of blocks into and kernels read them from. A
+//! slot comes back when its run is over; nothing is allocated in between.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::cuda::kernel::Run;
+use crate::error::Result;
+use crate::region::{PinnedConfig, PinnedMemory};
+
+/// Bytes of a ring.
+const SIZE: u64 = 4 << 20;
+/// The most one transfer may take of it, so that several are under way at a time.
+pub const MOST_RUNS: usize = (SIZE as usize / 4) / size_of::<Run>();
+/// Slots begin where a device reads a line.
+const LINE: u64 = 128;
+
+/// Page-locked memory, and what of it is free.
+pub struct Ring {
+    memory: PinnedMemory,
+    free: Mutex<Spans>,
+}
+
+impl Ring {
+    /// Allocates for a device.
+    pub fn allocate(ordinal: i32) -> Result<Arc<Self>> {
+        let config =
+            PinnedConfig { size: SIZE, ordinal, threads: 1, no_huge_pages: true, ..PinnedConfig::default() };
+        let memory = PinnedMemory::allocate(&config, &mut |_, _| true)?;
+        Ok(Arc::new(Self { memory, free: Mutex::new(Spans::new(SIZE)) }))
+    }
+
+    /// Writes runs where a kernel can read them; `None` while there is no room.
+    pub fn put(self: &Arc<Self>, runs: &[Run]) -> Option<Slot> {
+        let size = (size_of_val(runs) as u64).next_multiple_of(LINE);
+        let offset = self.free().take(size)?;
+        let slot = Slot { ring: self.clone(), offset, size };
+        // SAFETY: the slot is this value's alone, large enough and aligned; the ring's memory lives as long as it.
+        unsafe {
+            let to = slot.address() as *mut Run;
+            std::ptr::copy_nonoverlapping(runs.as_ptr(), to, runs.len());
+        }
+        Some(slot)
+    }
+
+    fn free(&self) -> MutexGuard<'_, Spans> {
+        self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// A part of the ring, free again when dropped.
+pub struct Slot {
+    ring: Arc<Ring>,
+    offset: u64,
+    size: u64,
+}
+
+impl Slot {
+    /// Where it begins, for host and device.
+    pub fn address(&self) -> u64 {
+        self.ring.memory.memory().address() as u64 + self.offset
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.ring.free().give_back(self.offset, self.size);
+    }
+}
+
+/// Free spans: offset → size, never two side by side.
+struct Spans(BTreeMap<u64, u64>);
+
+impl Spans {
+    fn new(size: u64) -> Self {
+        Self(BTreeMap::from([(0, size)]))
+    }
+
+    /// The first that is large enough.
+    fn take(&mut self, size: u64) -> Option<u64> {
+        let (offset, found) =
+            self.0.iter().find(|(_, found)| **found >= size).map(|(at, found)| (*at, *found))?;
+        self.0.remove(&offset);
+        if found > size {
+            self.0.insert(offset + size, found - size);
+        }
+        Some(offset)
+    }
+
+    fn give_back(&mut self, mut offset: u64, mut size: u64) {
+        if let Some(after) = self.0.remove(&(offset + size)) {
+            size += after;
+        }
+        if let Some((before, length)) = self.0.range(..offset).next_back().map(|(at, length)| (*at, *length))
+            && before + length == offset
+        {
+            offset = before;
+            size += length;
+        }
+        self.0.insert(offset, size);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn spans_never_overlap_and_all_come_back(sizes in prop::collection::vec(1u64..300, 1..60)) {
+            let mut spans = Spans::new(4096);
+            let mut taken: Vec<(u64, u64)> = Vec::new();
+            for (step, size) in sizes.into_iter().enumerate() {
+                match spans.take(size) {
+                    Some(offset) => {
+                        prop_assert!(offset + size <= 4096);
+                        prop_assert!(taken.iter().all(|(at, length)| offset + size <= *at || at + length <= offset));
+                        taken.push((offset, size));
+                    }
+                    None => prop_assert!(!taken.is_empty()),
+                }
+                if step % 3 == 2 && !taken.is_empty() {
+                    let (offset, size) = taken.swap_remove(step % taken.len());
+                    spans.give_back(offset, size);
+                }
+            }
+            for (offset, size) in taken {
+                spans.give_back(offset, size);
+            }
+            prop_assert_eq!(spans.0, BTreeMap::from([(0, 4096)]));
+        }
+    }
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Things that are costly to make and used again: taken from a shelf, and put back when they are let go.
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::error::Result;
+
+/// Idle things of a kind, and how many are in use.
+pub struct Shelf<T> {
+    state: Mutex<State<T>>,
+    most: usize,
+}
+
+struct State<T> {
+    idle: Vec<Arc<T>>,
+    taken: usize,
+}
+
+impl<T> Shelf<T> {
+    /// An empty shelf, of which up to `most` things are in use at a time.
+    pub fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(State { idle: Vec::new(), taken: 0 }), most })
+    }
+
+    /// Takes an idle thing that suits or makes one; `None` when the most are in use. Idle things that do not suit go.
+    pub fn take(
+        self: &Arc<Self>,
+        suits: impl Fn(&T) -> bool,
+        make: impl FnOnce() -> Result<T>,
+    ) -> Result<Option<Taken<T>>> {
+        let mut state = self.lock();
+        if state.taken == self.most {
+            return Ok(None);
+        }
+        state.taken += 1;
+        let (mut idle, unsuitable): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut state.idle).into_iter().partition(|item| suits(item));
+        let found = idle.pop();
+        state.idle = idle;
+        drop(state);
+        drop(unsuitable);
+        match found.map_or_else(|| make().map(Arc::new), Ok) {
+            Ok(item) => Ok(Some(Taken { item, is_spoiled: false, shelf: self.clone() })),
+            Err(error) => {
+                self.lock().taken -= 1;
+                Err(error)
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// A thing in use; put back when dropped.
+pub struct Taken<T> {
+    item: Arc<T>,
+    is_spoiled: bool,
+    shelf: Arc<Shelf<T>>,
+}
+
+impl<T> Taken<T> {
+    /// It is not to be used again: it will not be put back.
+    pub fn spoil(&mut self) {
+        self.is_spoiled = true;
+    }
+}
+
+impl<T> Deref for Taken<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.item
+    }
+}
+
+impl<T> Drop for Taken<T> {
+    fn drop(&mut self) {
+        let mut state = self.shelf.lock();
+        state.taken -= 1;
+        if !self.is_spoiled {
+            state.idle.push(self.item.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Error, Status};
+
+    fn take(shelf: &Arc<Shelf<u8>>, made: u8) -> Option<Taken<u8>> {
+        shelf.take(|_| true, || Ok(made)).unwrap()
+    }
+
+    #[test]
+    fn things_are_made_once_and_no_more_than_the_most_are_out() {
+        let shelf = Shelf::new(2);
+        let first = take(&shelf, 1).unwrap();
+        let mut second = take(&shelf, 2).unwrap();
+        assert!(take(&shelf, 3).is_none());
+        drop(first);
+        assert_eq!(*take(&shelf, 3).unwrap(), 1);
+        second.spoil();
+        drop(second);
+        let again = (take(&shelf, 4).unwrap(), take(&shelf, 5).unwrap());
+        assert_eq!((*again.0, *again.1), (1, 5));
+    }
+
+    #[test]
+    fn what_can_not_be_made_does_not_count_and_what_does_not_suit_goes() {
+        let shelf: Arc<Shelf<u8>> = Shelf::new(1);
+        assert!(shelf.take(|_| true, || Err(Error::new(Status::Cuda, "no"))).is_err());
+        drop(take(&shelf, 1));
+        assert_eq!(*shelf.take(|item| *item > 1, || Ok(2)).unwrap().unwrap(), 2);
+        assert_eq!(*take(&shelf, 3).unwrap(), 2);
+    }
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Why a transfer goes the way it goes.
+
+use super::{Candidate, Path, Transfer};
+
+/// The answer.
+#[derive(Clone, Debug)]
+pub struct Explanation {
+    /// The way it takes.
+    pub path: Path,
+    /// Stretches of memory it moves.
+    pub moves: u64,
+    /// What is expected of it; 0 where nothing is known.
+    pub bytes_per_second: u64,
+    /// For people: a line for each way.
+    pub text: String,
+}
+
+impl Transfer {
+    /// Says which way it takes, what is expected of it, and why it takes no other. Moves nothing.
+    pub fn explain(&self) -> Explanation {
+        let candidates = self.candidates();
+        let taken = candidates.iter().find(|candidate| candidate.path == self.path());
+        let summary = self.summary();
+        let rate = taken.map_or(0, |candidate| rate(candidate, summary.bytes));
+        let mut text = format!(
+            "{} bytes in {} moves by {}{}\n",
+            summary.bytes,
+            summary.moves,
+            self.path(),
+            expected(rate)
+        );
+        for candidate in candidates.iter().filter(|candidate| candidate.path != self.path()) {
+            text += &line(candidate, rate, summary.bytes);
+        }
+        Explanation { path: self.path(), moves: summary.moves, bytes_per_second: rate, text }
+    }
+}
+
+fn line(candidate: &Candidate, taken: u64, bytes: u64) -> String {
+    let rate = rate(candidate, bytes);
+    let verdict = match &candidate.reason {
+        Some(reason) => format!("not taken: {reason}"),
+        None if rate > taken => "not taken: another path was asked for".to_string(),
+        None => "slower".to_string(),
+    };
+    format!("{}{}: {verdict}\n", candidate.path, expected(rate))
+}
+
+fn rate(candidate: &Candidate, bytes: u64) -> u64 {
+    if candidate.seconds > 0.0 { (bytes as f64 / candidate.seconds) as u64 } else { 0 }
+}
+
+fn expected(rate: u64) -> String {
+    if rate == 0 { String::new() } else { format!(", {:.2} GB/s expected", rate as f64 / 1e9) }
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What all wire forms have in common: a header that names the form, its version and its length, a checksum, and
+//! fields in CBOR. Reading is total: any bytes give the fields or an error.
+//!
+//! The header is 20 bytes: magic (8), version (2), flags (2), bytes of the fields (4), CRC-32C of all before it and of
+//! the fields (4); little-endian. Every version begins so, so that damage and a newer version are told apart.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::{Error, Result, Status, ensure, fail};
+
+const HEADER: usize = 20;
+
+/// One wire form.
+pub struct Form {
+    /// Its first bytes.
+    pub magic: &'static [u8; 8],
+    /// The version that is written and read.
+    pub version: u16,
+    /// What to call it in messages.
+    pub name: &'static str,
+}
+
+impl Form {
+    /// The bytes of some fields.
+    pub fn write<T: Serialize>(&self, fields: &T) -> Result<Vec<u8>> {
+        let mut body = Vec::new();
+        ciborium::into_writer(fields, &mut body)
+            .map_err(|error| Error::new(Status::OutOfMemory, format!("write a {}: {error}", self.name)))?;
+        self.frame(&body)
+    }
+
+    /// The fields of some bytes. What they say is the caller's to check.
+    pub fn read<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T> {
+        let mut rest = self.unframe(bytes)?;
+        let fields = ciborium::from_reader(&mut rest).map_err(|error| {
+            Error::new(Status::Corrupt, format!("the {}'s fields are damaged: {error}", self.name))
+        })?;
+        ensure!(rest.is_empty(), Corrupt, "{} bytes follow the {}'s fields", rest.len(), self.name);
+        Ok(fields)
+    }
+
+    /// Puts the header before the fields.
+    pub fn frame(&self, body: &[u8]) -> Result<Vec<u8>> {
+        let Ok(length) = u32::try_from(body.len()) else {
+            fail!(OutOfRange, "a {} of {} bytes is too large", self.name, body.len());
+        };
+        let mut bytes = Vec::with_capacity(HEADER + body.len());
+        bytes.extend_from_slice(self.magic);
+        bytes.extend_from_slice(&self.version.to_le_bytes());
+        bytes.extend_from_slice(&0u16.to_le_bytes());
+        bytes.extend_from_slice(&length.to_le_bytes());
+        let checksum = crc32c::crc32c_append(crc32c::crc32c(&bytes), body);
+        bytes.extend_from_slice(&checksum.to_le_bytes());
+        bytes.extend_from_slice(body);
+        Ok(bytes)
+    }
+
+    fn unframe<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8]> {
+        let name = self.name;
+        let Some((header, body)) = bytes.split_at_checked(HEADER) else {
+            fail!(Corrupt, "a {name} has at least {HEADER} bytes, these are {}", bytes.len());
+        };
+        ensure!(header.starts_with(self.magic), Corrupt, "the bytes are not a {name}");
+        let length = u32::from_le_bytes([header[12], header[13], header[14], header[15]]) as usize;
+        ensure!(
+            body.len() == length,
+            Corrupt,
+            "the {name} says {length} bytes follow its header, {} do",
+            body.len()
+        );
+        let stored = u32::from_le_bytes([header[16], header[17], header[18], header[19]]);
+        let actual = crc32c::crc32c_append(crc32c::crc32c(&header[..16]), body);
+        ensure!(stored == actual, Corrupt, "the {name}'s checksum is {actual:#x}, it says {stored:#x}");
+        let version = u16::from_le_bytes([header[8], header[9]]);
+        ensure!(
+            version == self.version && header[10..12] == [0, 0],
+            VersionMismatch,
+            "the {name} is of version {version}, this library reads version {}",
+            self.version
+        );
+        Ok(body)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    const FORM: Form = Form { magic: b"KVMEMTST", version: 1, name: "test form" };
+
+    /// The same bytes as another version would have them.
+    pub fn of_version(bytes: &[u8], version: u16) -> Vec<u8> {
+        let mut bytes = bytes.to_vec();
+        bytes[8..10].copy_from_slice(&version.to_le_bytes());
+        let checksum = crc32c::crc32c_append(crc32c::crc32c(&bytes[..16]), &bytes[HEADER..]);
+        bytes[16..20].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// Every truncation, extension and flipped bit must be found out.
+    pub fn ensure_all_damage_is_found<T>(bytes: &[u8], read: impl Fn(&[u8]) -> Result<T>) {
+        let status = |bytes: &[u8]| read(bytes).err().map(|error| error.status());
+        for length in 0..bytes.len() {
+            assert_eq!(status(&bytes[..length]), Some(Status::Corrupt), "cut at {length}");
+        }
+        assert_eq!(status(&[bytes, &[0]].concat()), Some(Status::Corrupt));
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.to_vec();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(status(&flipped), Some(Status::Corrupt), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_nothing_else() {
+        let fields = (7u32, "text".to_string());
+        let bytes = FORM.write(&fields).unwrap();
+        assert_eq!(FORM.read::<(u32, String)>(&bytes).unwrap(), fields);
+        ensure_all_damage_is_found(&bytes, |bytes| FORM.read::<(u32, String)>(bytes));
+    }
+
+    #[test]
+    fn a_newer_version_says_so() {
+        let bytes = of_version(&FORM.write(&1u8).unwrap(), 2);
+        let error = FORM.read::<u8>(&bytes).unwrap_err();
+        assert_eq!(error.status(), Status::VersionMismatch);
+        assert!(error.message().contains("version 2"), "{error}");
+    }
+
+    #[test]
+    fn fields_of_other_types_are_refused() {
+        let bytes = FORM.write(&"text").unwrap();
+        assert_eq!(FORM.read::<u32>(&bytes).unwrap_err().status(), Status::Corrupt);
+        let more = FORM.frame(&[0x01, 0x02]).unwrap();
+        assert_eq!(FORM.read::<u8>(&more).unwrap_err().status(), Status::Corrupt);
+    }
+}
