@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 4: scattered blocks pulled out of another process's cache, on the same GPU and on the other one of a pair, in
-// plain and in VMM memory, against NIXL and the driver's copies.
+// Row 4: scattered blocks pulled out of another process's cache, on the same GPU and on the other one of a
+// pair, in plain and in VMM memory, against NIXL and the driver's copies.
 #include "common/block_ids.hpp"
 #include "common/gpu.hpp"
 #include "common/peer_cache.hpp"

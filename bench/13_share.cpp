@@ -5,7 +5,6 @@
 #include "common/kv.hpp"
 #include "common/peer.hpp"
 #include "common/points.hpp"
-#include "common/sharing.hpp"
 #include "reference/fd_passing.hpp"
 #include "reference/vmm_share.hpp"
 
@@ -63,7 +62,7 @@ void use(channel &link, cuda::address base, const shape &shared)
 
 void open_by_kvmem(channel &link, const announcement &told)
 {
-    const kv::share received = receive_share(link);
+    const kv::share received = link.receive_share();
     const auto opened = kv::make<kv::region>(kvmem_share_open_region, received.get(),
                                              static_cast<kvmem_open_options *>(nullptr));
     use(link, address_of(opened), told.shared);
@@ -119,7 +118,7 @@ giving by_kvmem(const kv::region &memory, const shape &measured)
         auto made = kv::make<kv::share>(kvmem_share_create_region, memory.get(),
                                         static_cast<kvmem_share_options *>(nullptr));
         send_value(link, announcement{1, measured});
-        send_share(link, made);
+        link.send_share(made);
         return std::shared_ptr<kvmem_share>(std::move(made));
     };
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of one contiguous piece, and which of them are moved where: pairs scattered over two pools, in runs of a
-// given length.
+// Blocks of one contiguous piece, and which of them are moved where: pairs scattered over two pools, in runs
+// of a given length.
 #pragma once
 
 #include "common/kv.hpp"

@@ -2,6 +2,8 @@
 // The second process of a bench: this program started again, with a channel of messages between the two.
 #pragma once
 
+#include "common/kv.hpp"
+
 #include <cstring>
 #include <optional>
 #include <stdexcept>
@@ -27,13 +29,17 @@ class channel {
     std::vector<unsigned char> receive();
     // From now on a receive that gets nothing for so long throws.
     void give_up_after(int seconds);
-    // The socket, for those who send more than bytes, between two messages.
+    // For a share between two messages, from the other end's.
+    void send_share(const kv::share &given);
+    kv::share receive_share();
+    // The socket, for those who send file descriptors, between two messages.
     int fd() const { return fd_; }
 
   private:
     bool read_exactly(void *data, size_t size);
 
     int fd_;
+    uint64_t patience_ns_ = KVMEM_TIMEOUT_FOREVER;
 };
 
 // Both processes are one program, so that plain values travel as they lie in memory.

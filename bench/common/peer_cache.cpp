@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the two processes tell each other: a share for kvmem; addresses and metadata for NIXL, if it takes the memory.
+// What the two processes tell each other: a share for kvmem; addresses and metadata for NIXL, if it takes the
+// memory.
 #include "common/peer_cache.hpp"
 
 #include "common/block_ids.hpp"
 #include "common/clock.hpp"
-#include "common/sharing.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -113,7 +113,7 @@ void serve_cache(const std::vector<std::string> &arguments)
 
     const auto given = kv::make<kv::share>(kvmem_share_create_layout, cache.layout().get(),
                                            static_cast<kvmem_share_options *>(nullptr));
-    send_share(link, given);
+    link.send_share(given);
     send_value(link, cache.base());
     std::optional<nixl::agent> reference;
     introduce_cache(link, reference, cache, shape, device);
@@ -129,7 +129,7 @@ peer_cache::peer_cache(const cache_shape &shape, int device, int peer_device, co
 {
     channel &link = peer_.link();
     link.give_up_after(patience_s);
-    const kv::share received = receive_share(link);
+    const kv::share received = link.receive_share();
     kvmem_open_options options;
     kvmem_open_options_init(&options, sizeof options);
     options.flags = KVMEM_OPEN_MAPPED_ONLY;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Another process's cache in memory of a GPU, opened here beside one of our own: row 4 pulls from the one into the
-// other.
+// Another process's cache in memory of a GPU, opened here beside one of our own: row 4 pulls from the one into
+// the other.
 #pragma once
 
 #include "common/kv.hpp"

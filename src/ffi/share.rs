@@ -207,6 +207,8 @@ pub unsafe extern "C" fn kvmem_share_create_received(
         let (share, bytes, fds) = unsafe {
             (Out::new(share)?, text::bytes(data, size, "data")?, text::items(fds, num_fds, "fds")?)
         };
+        // All are looked at first: a duplicate may get the number of one that is not open.
+        fds.iter().try_for_each(|fd| ensure_open(*fd))?;
         let fds = fds.iter().map(|fd| duplicate(*fd)).collect::<Result<_>>()?;
         share.set(Arc::new(Share::received(bytes.to_vec(), fds)?));
         Ok(())
@@ -349,17 +351,21 @@ pub unsafe extern "C" fn kvmem_share_destroy(share: *mut kvmem_share) {
     unsafe { destroy(share) };
 }
 
-fn duplicate(fd: i32) -> Result<OwnedFd> {
+fn ensure_open(fd: i32) -> Result<()> {
     ensure!(fd >= 0, InvalidArgument, "fd {fd} is none");
     // SAFETY: not -1; whether it is open the kernel says.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-    rustix::io::fcntl_dupfd_cloexec(borrowed, 0).map_err(|errno| {
-        let error = Error::errno(format!("duplicate fd {fd}"), errno);
-        match errno {
-            rustix::io::Errno::BADF => error.with_status(crate::error::Status::InvalidArgument),
-            _ => error,
-        }
+    let asked = rustix::io::fcntl_getfd(borrowed);
+    asked.map(|_| ()).map_err(|errno| {
+        Error::errno(format!("look at fd {fd}"), errno).with_status(crate::error::Status::InvalidArgument)
     })
+}
+
+fn duplicate(fd: i32) -> Result<OwnedFd> {
+    // SAFETY: it was open a moment ago; if another thread has closed it since, the kernel says so.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    rustix::io::fcntl_dupfd_cloexec(borrowed, 0)
+        .map_err(|errno| Error::errno(format!("duplicate fd {fd}"), errno))
 }
 
 fn grant(options: Option<kvmem_share_options>) -> Result<Grant> {

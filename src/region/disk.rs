@@ -146,8 +146,8 @@ impl DiskFile {
         );
         ensure!(
             !writable || flags.contains(OFlags::RDWR),
-            Corrupt,
-            "the shared file is said to be writable, and was opened to be read"
+            PermissionDenied,
+            "the file was shared to be read only, and is to be opened to be written"
         );
         let file = Self::finish(fd, None, size, flags.contains(OFlags::DIRECT), false)?;
         Ok(Self { temporary: stat.st_nlink == 0, ..file })

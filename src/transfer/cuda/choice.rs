@@ -100,7 +100,7 @@ fn kernel_rate(case: &Case) -> f64 {
     let (most, each, busy): (f64, f64, f64) = match case.direction {
         Direction::ToDevice => (51.0e9, 6.1e9, 4.0e9),
         Direction::ToHost => (52.3e9, 13.1e9, 11.5e9),
-        Direction::OnDevice => (1650e9, 25e9, 25e9),
+        Direction::OnDevice => (1750e9, 25e9, 25e9),
         Direction::BetweenDevices => (370e9, 5.7e9, 5.7e9),
     };
     most.min(ctas * if case.computes { busy } else { each })
@@ -120,7 +120,7 @@ fn staged(case: &Case) -> f64 {
 /// CTAs that are worth having where the caller does not cap them.
 pub fn ctas(direction: Direction, computes: bool, multiprocessors: u32) -> u32 {
     match (direction, computes) {
-        (Direction::OnDevice, _) => 2 * multiprocessors,
+        (Direction::OnDevice, _) => 4 * multiprocessors,
         (_, false) => multiprocessors.div_ceil(2),
         (Direction::ToDevice, true) => 12,
         (Direction::BetweenDevices, true) => multiprocessors.div_ceil(2),

@@ -6,7 +6,7 @@
 
 use super::division::{Division, HostOrder, are_joined};
 use super::engine::{Engine, Staging};
-use super::kernel::{Shape, cut_runs, typical_length};
+use super::kernel::{Shape, TILE, cut_runs, typical_length};
 use super::ring::{MOST_RUNS, Slot};
 use super::shelf::Taken;
 use crate::cuda::copy::Copy;
@@ -133,7 +133,7 @@ impl StagedCopy {
             true => Copy { source: part + copy.source, ..*copy },
             false => Copy { destination: part + copy.destination, ..*copy },
         });
-        // One by one: on an H200, work that waited for a batch from the host once found a block of it missing.
+        // One by one: in batches an H200 once left out a block, and why is not known.
         // SAFETY: the caller's promise.
         placed.into_iter().try_for_each(|copy| unsafe { on.copy(copy) })
     }
@@ -224,6 +224,7 @@ impl Chunking<'_> {
             block_strides: oriented(geometry.block_stride(), block_stride),
             outer_strides: oriented(geometry.outer_stride(), outer_stride),
             most_blocks: self.most_blocks,
+            most_tile: TILE,
         };
         let first = if self.to_host { self.plan.layers().source } else { self.plan.layers().destination };
         let layers: Vec<_> = part
