@@ -2083,7 +2083,8 @@ kvmem_status kvmem_share_open_layout(const kvmem_share *share,
 void kvmem_share_destroy(kvmem_share *share);
 
 /// Sends a share over a connected Unix socket of the caller's, a stream or one that keeps messages apart, blocking or
-/// not. The share stays the caller's, and can be sent to others. docs/share.md has what goes over the socket.
+/// not. The share stays the caller's, and can be sent to others. docs/share-transport.md has what goes over the
+/// socket.
 ///
 /// @param share a share
 /// @param fd the socket; nothing else may be sent on it meanwhile

@@ -15,7 +15,8 @@ use crate::error::{Result, ensure};
 use crate::share::{Share, socket};
 
 /// Sends a share over a connected Unix socket of the caller's, a stream or one that keeps messages apart, blocking or
-/// not. The share stays the caller's, and can be sent to others. docs/share.md has what goes over the socket.
+/// not. The share stays the caller's, and can be sent to others. docs/share-transport.md has what goes over the
+/// socket.
 ///
 /// @param share a share
 /// @param fd the socket; nothing else may be sent on it meanwhile
