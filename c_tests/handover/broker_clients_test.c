@@ -13,6 +13,7 @@
 
 #define CROWDS 8
 #define CROWD 25
+#define BAD_COMPANY 80
 
 enum { TAG_ORDER = 10, TAG_THERE, TAG_GO_ON, TAG_TOKEN };
 
@@ -62,8 +63,21 @@ static void crowd(int socket) {
     }
 }
 
+/* Clients that connect, ask by halves, or send rubbish, and stay. */
+static void seat_bad_company(const shop *shop, int clients[BAD_COMPANY]) {
+    unsigned char request[REQUEST_SIZE("kv")];
+    write_request(request, "kv", &shop->token);
+    for (size_t i = 0; i < BAD_COMPANY; i++) {
+        clients[i] = connect_raw(shop->path);
+        const size_t part = i % sizeof(request);
+        request[0] = i % 2 == 0 ? 'K' : 'x';
+        CHECK_EQ(send(clients[i], request, part, MSG_NOSIGNAL), (ssize_t)part);
+    }
+}
+
 static void two_hundred_clients_at_once_are_served(void) {
     shop shop;
+    int bad_company[BAD_COMPANY];
     shop_open_plain(&shop);
     const order order = order_from(&shop);
     peer crowds[CROWDS];
@@ -73,6 +87,7 @@ static void two_hundred_clients_at_once_are_served(void) {
     for (size_t i = 0; i < CROWDS; i++) {
         free(frame_expect(crowds[i].socket, TAG_THERE).data);
     }
+    seat_bad_company(&shop, bad_company);
     for (size_t i = 0; i < CROWDS; i++) {
         frame_send(crowds[i].socket, TAG_GO_ON, NULL, 0);
     }
@@ -80,6 +95,9 @@ static void two_hundred_clients_at_once_are_served(void) {
         peer_finish(&crowds[i]);
     }
     CHECK_EQ(shop_info(&shop).granted, CROWDS * CROWD);
+    for (size_t i = 0; i < BAD_COMPANY; i++) {
+        close(bad_company[i]);
+    }
     shop_await_clients(&shop, 0);
     shop_close(&shop);
 }

@@ -7,10 +7,12 @@
 
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MARK 0xA5u
-#define MOST_REGIONS 200
+#define MANY_PARTS 30000
+#define MORE_THAN_A_SOCKET_HOLDS (UINT64_C(1) << 19)
 
 static unsigned char content(uint64_t place) {
     return (unsigned char)((place * UINT64_C(2654435761)) >> 24 & 0x7f);
@@ -79,39 +81,63 @@ void goods_await_mark(goods *goods) {
     atomic_store(mark_of(goods->region), content(0));
 }
 
-static kvmem_layout *layout_over(const kvmem_layout_config *config) {
-    kvmem_layout_requirements needed;
-    EXPECT_OK(kvmem_layout_get_requirements(config, &needed, ERR));
-    kvmem_region *regions[MOST_REGIONS];
-    CHECK(needed.num_regions <= MOST_REGIONS);
-    for (uint64_t i = 0; i < needed.num_regions; i++) {
-        regions[i] = shareable(needed.region_size);
-    }
-    kvmem_layout_options options = {.struct_size = sizeof(options), .config = config};
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.regions = regions;
-    options.count = needed.num_regions;
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
-    for (uint64_t i = 0; i < needed.num_regions; i++) {
-        kvmem_region_destroy(regions[i]);
-    }
-    return layout;
-}
-
-void many_goods_make(many_goods *goods, uint64_t regions) {
+static kvmem_layout_config layers(uint64_t count) {
     kvmem_layout_config config = {.struct_size = sizeof(config), .kind = KVMEM_LAYOUT_LAYER_SEPARATE};
     config.num_blocks = 2;
-    config.num_layers = regions;
+    config.num_layers = count;
     config.outer_dim = 2;
     config.page_size = 4;
     config.inner_dim = 64;
     config.dtype_width = 2;
-    goods->layout = layout_over(&config);
+    return config;
+}
+
+/* Shares a layout over these regions, and destroys their handles. */
+static void lay_out(many_goods *goods, const kvmem_layout_config *config, kvmem_region **regions) {
+    kvmem_layout_options options = {.struct_size = sizeof(options), .config = config};
+    options.source = KVMEM_LAYOUT_REGIONS;
+    options.regions = regions;
+    options.count = config->num_layers;
+    EXPECT_OK(kvmem_layout_build(&options, &goods->layout, ERR));
+    for (uint64_t i = 0; i < config->num_layers; i++) {
+        kvmem_region_destroy(regions[i]);
+    }
+    free(regions);
     EXPECT_OK(kvmem_share_create_layout(goods->layout, NULL, &goods->share, ERR));
     kvmem_share_info info;
     EXPECT_OK(kvmem_share_get_info(goods->share, &info, ERR));
     goods->num_fds = info.num_fds;
+    goods->size = info.size;
+}
+
+static uint64_t layer_size(const kvmem_layout_config *config) {
+    kvmem_layout_requirements needed;
+    EXPECT_OK(kvmem_layout_get_requirements(config, &needed, ERR));
+    CHECK_EQ(needed.num_regions, config->num_layers);
+    return needed.region_size;
+}
+
+void many_goods_make(many_goods *goods, uint64_t regions) {
+    const kvmem_layout_config config = layers(regions);
+    const uint64_t size = layer_size(&config);
+    kvmem_region **made = test_allocate(regions * sizeof(*made));
+    for (uint64_t i = 0; i < regions; i++) {
+        made[i] = shareable(size);
+    }
+    lay_out(goods, &config, made);
+}
+
+void large_goods_make(many_goods *goods) {
+    const kvmem_layout_config config = layers(MANY_PARTS);
+    const uint64_t size = layer_size(&config);
+    kvmem_region *whole = shareable(MANY_PARTS * size);
+    kvmem_region **parts = test_allocate(MANY_PARTS * sizeof(*parts));
+    for (uint64_t i = 0; i < MANY_PARTS; i++) {
+        EXPECT_OK(kvmem_region_create_view(whole, i * size, size, &parts[i], ERR));
+    }
+    lay_out(goods, &config, parts);
+    kvmem_region_destroy(whole);
+    CHECK(goods->size > MORE_THAN_A_SOCKET_HOLDS);
 }
 
 void many_goods_give_up(many_goods *goods) {

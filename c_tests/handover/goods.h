@@ -27,14 +27,18 @@ void goods_mark(const kvmem_region *region);
 /* In the exporter: waits for the mark of another process, and takes it away. */
 void goods_await_mark(goods *goods);
 
-/* A layout of so many regions, and a share of it: two file descriptors for each, or more. */
+/* A layout, and a share of it. */
 typedef struct many_goods {
     kvmem_layout *layout;
     kvmem_share *share;
     uint64_t num_fds;
+    uint64_t size;
 } many_goods;
 
+/* Of so many regions: two file descriptors for each. */
 void many_goods_make(many_goods *goods, uint64_t regions);
+/* Of so many parts of one region that no socket holds the bytes at once. */
+void large_goods_make(many_goods *goods);
 void many_goods_give_up(many_goods *goods);
 
 #endif

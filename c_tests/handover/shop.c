@@ -13,7 +13,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 enum { TAG_ORDER = 1, TAG_RECEIPT };
@@ -88,9 +87,9 @@ kvmem_fetch_options order_options(const order *order) {
     return options;
 }
 
-/* Another user for good. Then /proc would hide this process from itself, as it does a set-user-ID program,
+/* After it /proc would hide this process from itself, as it does a set-user-ID program,
  * and the end of its parent would go unnoticed. */
-static void become(uint32_t user) {
+void become(uint32_t user) {
     CHECK_EQ(setgid(user), 0);
     CHECK_EQ(setuid(user), 0);
     CHECK_EQ(prctl(PR_SET_DUMPABLE, 1), 0);
@@ -157,48 +156,4 @@ void customer_expect(const order *order, kvmem_status status, const char *part) 
              receipt.message);
     }
     CHECK_HAS(receipt.message, part);
-}
-
-int connect_raw(const char *path) {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    CHECK(strlen(path) < sizeof(address.sun_path));
-    strcpy(address.sun_path, path);
-    const int connected = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK(connected >= 0);
-    CHECK_EQ(connect(connected, (struct sockaddr *)&address, sizeof(address)), 0);
-    return connected;
-}
-
-static uint32_t crc32c(const unsigned char *bytes, size_t size) {
-    uint32_t checksum = UINT32_MAX;
-    for (size_t i = 0; i < size; i++) {
-        checksum ^= bytes[i];
-        for (int bit = 0; bit < 8; bit++) {
-            checksum = checksum >> 1 ^ (checksum & 1 ? UINT32_C(0x82F63B78) : 0);
-        }
-    }
-    return ~checksum;
-}
-
-static void put(unsigned char *place, uint32_t value, size_t bytes) {
-    for (size_t i = 0; i < bytes; i++) {
-        place[i] = (unsigned char)(value >> (8 * i));
-    }
-}
-
-/* Byte by byte as docs/share-transport.md has it. */
-void write_request(unsigned char *request, const char *name, const kvmem_token *token) {
-    const uint32_t size = (uint32_t)(33 + strlen(name));
-    unsigned char *body = request + 40;
-    memset(request, 0, 40);
-    memcpy(body, token->bytes, 32);
-    body[32] = 2;
-    memcpy(body + 33, name, strlen(name));
-    memcpy(request, "KVMEMMSG", 8);
-    put(request + 8, 1, 2);
-    put(request + 10, 2, 2);
-    put(request + 12, size, 4);
-    put(request + 24, size, 4);
-    put(request + 32, crc32c(body, size), 4);
-    put(request + 36, crc32c(request, 36), 4);
 }

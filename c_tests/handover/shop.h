@@ -6,6 +6,7 @@
 #include "goods.h"
 #include "peer.h"
 #include "resources.h"
+#include "wire.h"
 
 #include <kvmem.h>
 
@@ -63,9 +64,7 @@ receipt customer_send(const order *order);
 /* The same, and it must have gone so. */
 void customer_expect(const order *order, kvmem_status status, const char *part);
 
-/* A connection of this process to a broker, and the request that a customer would send on it. */
-int connect_raw(const char *path);
-#define REQUEST_SIZE(name) (40 + 33 + sizeof(name) - 1)
-void write_request(unsigned char *request, const char *name, const kvmem_token *token);
+/* In another process: another user for good. */
+void become(uint32_t user);
 
 #endif

@@ -216,7 +216,14 @@ static void what_is_no_connected_unix_socket_is_refused(void) {
     expect_refused(goods.share, ends[0]);
     close(ends[1]);
     expect_refused(goods.share, open_socket(SOCK_STREAM));
+    const int listening = open_socket(SOCK_STREAM);
+    const struct sockaddr_un unnamed = {.sun_family = AF_UNIX};
+    CHECK_EQ(bind(listening, (const struct sockaddr *)&unnamed, sizeof(sa_family_t)), 0);
+    CHECK_EQ(listen(listening, 1), 0);
+    expect_refused(goods.share, listening);
+    expect_refused(goods.share, listening); /* closed by now */
     expect_refused(goods.share, socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    expect_refused(goods.share, socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     expect_refused(goods.share, open("/dev/null", O_RDWR | O_CLOEXEC));
     goods_give_up(&goods);
 }

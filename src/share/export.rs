@@ -78,7 +78,7 @@ impl Packing {
             object,
         };
         let parcel = Arc::new(Parcel { bytes: manifest.write()?, fds: self.fds });
-        Ok(Share { manifest, parcel, source: Some(source), _held: self.held })
+        Ok(Share { manifest, parcel, source: Some((source, self.grant.way)), _held: self.held })
     }
 
     /// Adds what a region is a part of, unless it was added, and answers which part it is.

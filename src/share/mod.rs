@@ -56,8 +56,8 @@ pub struct Grant {
 pub struct Share {
     manifest: Manifest,
     parcel: Arc<Parcel>,
-    /// What it was made of, if it was made here.
-    source: Option<Source>,
+    /// What it was made of, and how it was to be carried, if it was made here.
+    source: Option<(Source, Way)>,
     /// What it shares stays, if it was made here.
     _held: Vec<(SharedRegion, Option<ExtentHold>)>,
 }
@@ -91,15 +91,16 @@ impl Share {
         Self::received(parcel.bytes, parcel.fds)
     }
 
-    /// The same memory shared anew, to be read only. What came from another process can't be narrowed here.
+    /// The same memory shared anew in the same way, to be read only. What came from another process can't be narrowed
+    /// here.
     pub fn read_only(&self) -> Result<Self> {
-        let grant = Grant { access: Access::Read, way: Way::Auto };
-        match &self.source {
-            Some(Source::Region(region)) => export::region(region, grant),
-            Some(Source::Layout(layout)) => export::layout(layout, grant),
-            None => {
-                fail!(Unsupported, "the share is another process's, which alone can share it to be read only")
-            }
+        let Some((source, way)) = &self.source else {
+            fail!(Unsupported, "the share is another process's, which alone can share it to be read only");
+        };
+        let grant = Grant { access: Access::Read, way: *way };
+        match source {
+            Source::Region(region) => export::region(region, grant),
+            Source::Layout(layout) => export::layout(layout, grant),
         }
     }
 

@@ -12,14 +12,19 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
 use rustix::net::{AddressFamily, SocketType};
 
-use super::frame::Kind;
+use super::frame::{CHUNK, Kind};
 use super::incoming::{Boundaries, Got, Incoming, Limits};
+use super::message::FDS_A_MESSAGE;
 use super::outgoing::{Load, Outgoing, Sent};
-use super::parcel::Parcel;
+use super::parcel::{MOST_BYTES, MOST_FDS, Parcel};
 use crate::error::{Error, Result, Status, ensure, fail};
 
 /// How long to leave off while the kernel refuses more file descriptors in flight.
 pub(super) const IN_FLIGHT_PAUSE: Duration = Duration::from_millis(5);
+
+/// How much is still taken of what is there when the time is over. It is a whole share if its messages are as large as
+/// they may be; a peer that sends crumbs without end is not followed for ever.
+const LATE_STEPS: usize = 2 * (MOST_BYTES / CHUNK + MOST_FDS / FDS_A_MESSAGE + 2);
 
 /// Sends bytes and file descriptors, which stay the caller's. `None` waits as long as it takes.
 ///
@@ -79,13 +84,14 @@ pub(super) fn receive_kind(
     deadline: Option<Instant>,
 ) -> Result<(Kind, Parcel)> {
     let mut incoming = Incoming::new(boundaries, limits);
+    let mut late_steps = LATE_STEPS;
     loop {
-        match incoming.step(socket)? {
+        let in_time = match incoming.step(socket)? {
             Got::All(kind, parcel) => return Ok((kind, parcel)),
-            Got::Some => continue,
-            Got::Nothing => {}
-        }
-        if !wait(socket, PollFlags::IN, deadline)? {
+            Got::Some => !is_over(deadline) || spend(&mut late_steps),
+            Got::Nothing => wait(socket, PollFlags::IN, deadline)?,
+        };
+        if !in_time {
             let what = if incoming.has_begun() {
                 "the peer has sent only part of it in the time given; close the socket"
             } else {
@@ -122,6 +128,17 @@ fn boundaries(socket: BorrowedFd<'_>) -> Result<Boundaries> {
         Err(Errno::NOTCONN) => fail!(InvalidArgument, "socket {fd} is not connected"),
         _ => Ok(boundaries),
     }
+}
+
+fn is_over(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| deadline <= Instant::now())
+}
+
+/// Takes one away, if there is one.
+fn spend(steps: &mut usize) -> bool {
+    let left = steps.checked_sub(1);
+    *steps = left.unwrap_or_default();
+    left.is_some()
 }
 
 /// Waits until the socket is ready, and answers whether that was in time.

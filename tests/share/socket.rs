@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is sent on a socket arrives, whatever kind of socket it is.
 
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use kvmem::error::Status;
@@ -124,6 +126,33 @@ fn a_peer_that_stops_half_way_is_not_waited_for() {
     let error = send::<OwnedFd>(left.as_fd(), &bytes(4 << 20), &[], Some(Instant::now())).unwrap_err();
     assert_eq!(error.status(), Status::TimedOut);
     assert!(error.message().contains("only part"), "{error}");
+}
+
+#[test]
+fn a_peer_that_sends_crumbs_without_end_is_left_at_the_deadline() {
+    let _test = Test::begin();
+    let (left, right) = pair(SocketType::STREAM);
+    let crumb = |number| Header { total_bytes: 64 << 20, number, ..Header::share(1, 0) }.message(&bytes(1));
+    let crumbs: Vec<u8> = (0..50_000).flat_map(crumb).collect();
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| UnixStream::from(left).write_all(&crumbs));
+        // So much that the sender always has time to add more.
+        while rustix::io::ioctl_fionread(&right).unwrap() < 100_000 {
+            std::thread::yield_now();
+        }
+        let error = receive(right.as_fd(), Some(Instant::now())).unwrap_err();
+        assert_eq!(error.status(), Status::TimedOut, "{error}");
+        drop(right);
+        assert!(sender.join().unwrap().is_err(), "all of it was read, long after the deadline");
+    });
+}
+
+#[test]
+fn a_whole_share_that_is_there_is_received_without_waiting() {
+    let _test = Test::begin();
+    let (left, right) = pair(SocketType::STREAM);
+    send(left.as_fd(), &bytes(100_000), &files(600), soon()).unwrap();
+    check(&receive(right.as_fd(), Some(Instant::now())).unwrap(), 100_000, 600);
 }
 
 #[test]

@@ -107,10 +107,9 @@ fn socket() -> Result<OwnedFd> {
 fn bind_aside(socket: &OwnedFd, path: &Path, mode: Mode) -> Result<Name> {
     address(path)?;
     let aside = aside(path)?;
-    let address = address(&aside)?;
     // The name gets these less the umask, so never more. Nobody can connect before `listen` anyway.
     fs::fchmod(socket, mode).map_err(|errno| Error::errno("set the socket's permissions", errno))?;
-    net::bind(socket, &address).map_err(|errno| Error::errno("bind a socket in its directory", errno))?;
+    bind(socket, &aside).map_err(|error| error.context("bind a socket in its directory"))?;
     let (file, stat) = match open(&aside) {
         Ok(opened) => opened,
         Err(errno) => {
@@ -125,6 +124,21 @@ fn bind_aside(socket: &OwnedFd, path: &Path, mode: Mode) -> Result<Name> {
             .map_err(|errno| Error::errno("set the socket's permissions against the umask", errno))?;
     }
     Ok(name)
+}
+
+/// Binds at a path that may be longer than an address, as a name beside a path that just fits one can be.
+fn bind(socket: &OwnedFd, path: &Path) -> Result<()> {
+    let doing = |errno| Error::errno("bind", errno);
+    if let Ok(address) = SocketAddrUnix::new(path) {
+        return net::bind(socket, &address).map_err(doing);
+    }
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        fail!(InvalidArgument, "the path names no file");
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = fs::open(directory, flags, Mode::empty()).map_err(doing)?;
+    let short = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name);
+    net::bind(socket, &address(&short)?).map_err(doing)
 }
 
 /// The file of a socket itself, without following links.
@@ -300,6 +314,21 @@ mod tests {
             drop(results);
             assert_eq!(directory.entries(), 0);
         }
+    }
+
+    #[test]
+    fn the_longest_path_is_served_and_a_stale_one_replaced() {
+        let directory = Directory::new("long");
+        let longest = 107 - directory.0.as_os_str().len() - "/".len() - "/s".len();
+        let deep = directory.0.join("x".repeat(longest));
+        std::fs::create_dir(&deep).unwrap();
+        let path = deep.join("s");
+        assert_eq!(path.as_os_str().len(), 107);
+        stale(&path);
+        let listener = Listener::bind(&path, 0o600, 8).unwrap();
+        std::os::unix::net::UnixStream::connect(&path).unwrap();
+        drop(listener);
+        assert_eq!(std::fs::read_dir(&deep).unwrap().count(), 0);
     }
 
     #[test]
