@@ -263,6 +263,10 @@
 /// Register a mapped layout with `agent`.
 #define KVMEM_OPEN_REGISTER 16
 
+/// Map plain device memory for `device`, which may be another GPU than the one it lies on and reaches it over NVLink or
+/// PCIe. It is memory of that GPU here. Elastic memory is mapped for all GPUs that reach it, and needs no flag.
+#define KVMEM_OPEN_FOR_DEVICE 32
+
 /// A share of a region.
 #define KVMEM_SHARED_REGION 1
 
@@ -890,7 +894,7 @@ typedef struct {
     uint64_t flags;
     /// Who reaches a layout by NIXL where it can't be mapped, or registers it; may be NULL.
     kvmem_agent *agent;
-    /// The GPU KVMEM_OPEN_PIN means; 0 without that flag.
+    /// The GPU that KVMEM_OPEN_PIN and KVMEM_OPEN_FOR_DEVICE mean; 0 without them.
     int32_t device;
     /// Must be 0.
     uint32_t reserved;

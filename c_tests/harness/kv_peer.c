@@ -4,7 +4,6 @@
 #include "harness.h"
 #include "kv_peer_wire.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,12 +70,7 @@ static void serve(int socket, uint32_t tag, const message *request) {
 }
 
 void kv_peer_role(int socket) {
-    while (frame_comes(socket)) {
-        uint32_t tag = 0;
-        message request = frame_receive(socket, &tag);
-        serve(socket, tag, &request);
-        free(request.data);
-    }
+    frames_serve(socket, serve);
     kv_side_close(&own_side);
     kvmem_agent_destroy(own_agent);
 }

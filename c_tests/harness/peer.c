@@ -167,6 +167,15 @@ message frame_receive(int socket, uint32_t *tag) {
     return received;
 }
 
+void frames_serve(int socket, void (*serve)(int socket, uint32_t tag, const message *request)) {
+    while (frame_comes(socket)) {
+        uint32_t tag = 0;
+        message request = frame_receive(socket, &tag);
+        serve(socket, tag, &request);
+        free(request.data);
+    }
+}
+
 message frame_expect(int socket, uint32_t tag) {
     uint32_t got = 0;
     message received = frame_receive(socket, &got);

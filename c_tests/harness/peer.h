@@ -40,6 +40,8 @@ void frame_send(int socket, uint32_t tag, const void *data, size_t size);
 bool frame_comes(int socket);
 /* The next frame; fails the case when the other side has gone. */
 message frame_receive(int socket, uint32_t *tag);
+/* Has each frame served until the other side has closed its end. */
+void frames_serve(int socket, void (*serve)(int socket, uint32_t tag, const message *request));
 /* The next frame, which must bear this tag. */
 message frame_expect(int socket, uint32_t tag);
 

@@ -14,7 +14,8 @@ kvmem_layout_config blocks_config(const kv_kind *kind) {
     return config;
 }
 
-static kvmem_layout *build_together(memory_kind memory, const kvmem_layout_config *config, kvmem_agent *agent) {
+static kvmem_layout *build_together(memory_kind memory, const kvmem_layout_config *config,
+                                    kvmem_agent *agent) {
     kvmem_system_options system = {.struct_size = sizeof(system), .flags = KVMEM_SYSTEM_SHAREABLE};
     kvmem_disk_options disk = {.struct_size = sizeof(disk)};
     kvmem_pinned_options pinned = {.struct_size = sizeof(pinned), .flags = KVMEM_PINNED_SHAREABLE};
@@ -62,11 +63,14 @@ static kvmem_layout *build_apart(memory_kind memory, const kvmem_layout_config *
     return layout;
 }
 
-kvmem_layout *blocks_build(memory_kind memory, const kvmem_layout_config *config, blocks_lie lie, kvmem_agent *agent) {
-    return lie == BLOCKS_TOGETHER ? build_together(memory, config, agent) : build_apart(memory, config, agent);
+kvmem_layout *blocks_build(memory_kind memory, const kvmem_layout_config *config, blocks_lie lie,
+                           kvmem_agent *agent) {
+    return lie == BLOCKS_TOGETHER ? build_together(memory, config, agent)
+                                  : build_apart(memory, config, agent);
 }
 
-typedef void (*visit)(const kvmem_region *region, uint64_t offset, const unsigned char *expected, uint64_t size);
+typedef void (*visit)(const kvmem_region *region, uint64_t offset, const unsigned char *expected,
+                      uint64_t size);
 
 static void visit_pieces(const kvmem_layout *layout, const kv_side *model, visit visit) {
     const kvmem_layout_config *config = &model->config;
@@ -79,20 +83,24 @@ static void visit_pieces(const kvmem_layout *layout, const kv_side *model, visit
                 kvmem_block piece;
                 EXPECT_OK(kvmem_layout_get_block(layout, block, layer, outer, &piece, ERR));
                 CHECK_EQ(piece.size, kv_piece_size(config));
-                CHECK(piece.address >= info.address && piece.address + piece.size <= info.address + info.size);
-                const size_t at = model->starts[kv_region_of(config, layer)] + kv_offset(config, block, layer, outer);
-                visit(region, piece.address - info.address, model->expected + at, piece.size);
+                const uint64_t offset = piece.address - info.address;
+                CHECK(piece.address >= info.address && offset + piece.size <= info.size);
+                const size_t start = model->starts[kv_region_of(config, layer)];
+                const size_t at = start + kv_offset(config, block, layer, outer);
+                visit(region, offset, model->expected + at, piece.size);
             }
         }
         kvmem_region_destroy(region);
     }
 }
 
-static void write_piece(const kvmem_region *region, uint64_t offset, const unsigned char *bytes, uint64_t size) {
+static void write_piece(const kvmem_region *region, uint64_t offset, const unsigned char *bytes,
+                        uint64_t size) {
     memory_write(region, offset, bytes, size);
 }
 
-static void check_piece(const kvmem_region *region, uint64_t offset, const unsigned char *expected, uint64_t size) {
+static void check_piece(const kvmem_region *region, uint64_t offset, const unsigned char *expected,
+                        uint64_t size) {
     unsigned char *bytes = test_allocate(size);
     memory_read(region, offset, bytes, size);
     CHECK_BYTES(bytes, expected, size);

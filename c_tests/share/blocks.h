@@ -14,7 +14,8 @@ typedef enum blocks_lie { BLOCKS_TOGETHER, BLOCKS_APART } blocks_lie;
 
 /* A shareable layout; with an agent, registered. In elastic memory all blocks have some, four to an
    extent where a block holds all layers. */
-kvmem_layout *blocks_build(memory_kind memory, const kvmem_layout_config *config, blocks_lie lie, kvmem_agent *agent);
+kvmem_layout *blocks_build(memory_kind memory, const kvmem_layout_config *config, blocks_lie lie,
+                           kvmem_agent *agent);
 
 /* Every block of a layout: written from what the model expects, and compared with that. */
 void blocks_write(const kvmem_layout *layout, const kv_side *model);

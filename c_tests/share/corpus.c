@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes fuzz/corpus/share anew: what kvmem itself makes of every kind of memory. Run by hand, under the stand-in, with
-// NIXL and the folder as its argument. What tells of this machine and its network is replaced.
+// Writes fuzz/corpus/share anew: what kvmem itself makes of every kind of memory. Run by hand, under the
+// stand-in, with NIXL and the folder as its argument. What tells of this machine and its network is replaced.
 #include "agents.h"
 #include "forged.h"
 #include "harness.h"

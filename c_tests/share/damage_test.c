@@ -45,8 +45,8 @@ static void tear_down(fixture *fixture) {
     scratch_remove(&fixture->directory);
 }
 
-/* Refused as what it is; `how` names the damage if it is not. The bytes lie at the very end of an allocation, so that
-   a sanitizer sees a read past them. */
+/* Refused as what it is; `how` names the damage if it is not. The bytes lie at the very end of an allocation,
+   so that a sanitizer sees a read past them. */
 static void refuse_bytes(const parcel *parcel, const void *bytes, size_t size, const char *how, size_t at) {
     unsigned char *exact = malloc(size ? size : 1);
     CHECK(exact != NULL);
@@ -238,7 +238,8 @@ static void to_be_written(parcel *parcel) {
 }
 
 static void a_right_that_was_not_granted_is_not_taken(void) {
-    const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read), .flags = KVMEM_SHARE_READ_ONLY};
+    const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
+                                            .flags = KVMEM_SHARE_READ_ONLY};
     for EACH_KIND(kind) {
         fixture fixture;
         set_up(&fixture, kind, &to_be_read);

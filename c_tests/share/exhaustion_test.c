@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Out of file descriptors at every step of sharing and opening: told so, with nothing left behind and nothing forgotten.
+// Out of file descriptors at every step of sharing and opening: told so, with nothing left behind and nothing
+// forgotten.
 #include "holder.h"
 #include "kinds.h"
 #include "opened.h"

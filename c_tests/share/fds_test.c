@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// File descriptors that do not belong to their manifest: too few, swapped, closed, or of something else altogether.
+// File descriptors that do not belong to their manifest: too few, swapped, closed, or of something else
+// altogether.
 #include "forged.h"
 #include "holder.h"
 #include "kinds.h"
@@ -51,8 +52,8 @@ static bool has_memory_fds(memory_kind kind) {
 static void refuse_count(const parcel *parcel, size_t count) {
     kvmem_share *share = (kvmem_share *)parcel;
     EXPECT_MESSAGE(KVMEM_STATUS_CORRUPT, "file descriptors",
-                   kvmem_share_create_received(parcel->bytes.data, parcel->bytes.size, parcel->fds, count, &share,
-                                               ERR));
+                   kvmem_share_create_received(parcel->bytes.data, parcel->bytes.size, parcel->fds, count,
+                                               &share, ERR));
     CHECK(share == NULL);
 }
 
@@ -163,6 +164,18 @@ static void put_in_place(parcel *parcel, size_t index, int fd) {
     parcel->fds[index] = fd;
 }
 
+/* As what it is; but drivers answer this and that for a file that is no memory of theirs, and for a disk
+   region any file will do that is large enough. */
+static bool is_refused_well(memory_kind kind, size_t index, make_fd make, kvmem_status status) {
+    if (index > 0 && memory_tier(kind) == KVMEM_TIER_ELASTIC) {
+        return status < 0 && status != KVMEM_STATUS_PANIC;
+    }
+    if (index > 0 && memory_tier(kind) == KVMEM_TIER_DISK && make == an_unsealed_memfd) {
+        return status == KVMEM_STATUS_OK;
+    }
+    return status == KVMEM_STATUS_CORRUPT;
+}
+
 static void anything_else_is_corrupt(void) {
     for EACH_KIND(kind) {
         fixture fixture;
@@ -172,14 +185,7 @@ static void anything_else_is_corrupt(void) {
                 parcel odd = parcel_copy(&fixture.parcel);
                 put_in_place(&odd, index, foreign[i].make());
                 const kvmem_status status = try_parcel(&odd, 0);
-                /* A file of memory that is not the driver's: drivers answer this and that. */
-                const bool is_gpus = memory_tier(kind) == KVMEM_TIER_ELASTIC && index > 0;
-                const bool as_it_must_be = is_gpus ? status < 0 && status != KVMEM_STATUS_PANIC
-                                           : memory_tier(kind) == KVMEM_TIER_DISK && index > 0 &&
-                                                   foreign[i].make == an_unsealed_memfd
-                                               ? status == KVMEM_STATUS_OK /* a file like another */
-                                               : status == KVMEM_STATUS_CORRUPT;
-                if (!as_it_must_be) {
+                if (!is_refused_well(kind, index, foreign[i].make, status)) {
                     FAIL("%s with %s as fd %zu: %s: %s", memory_names[kind], foreign[i].name, index,
                          kvmem_status_name(status), test_last_message());
                 }
@@ -211,7 +217,7 @@ static void anothers_control_block_is_found_out(void) {
         fixture fixture;
         set_up(&fixture, kind);
         peer other = holder_start();
-        holder_make(&other, FIRST_KIND == kind ? kind : FIRST_KIND, scratch_file(&fixture.directory, "other"), 2);
+        holder_make(&other, FIRST_KIND, NULL, 2);
         parcel theirs = holder_share(&other, NULL);
         parcel mixed = parcel_copy(&fixture.parcel);
         put_in_place(&mixed, 0, fcntl(theirs.fds[0], F_DUPFD_CLOEXEC, 0));
@@ -237,7 +243,11 @@ typedef struct control_head {
 _Static_assert(sizeof(control_head) == 64, "the head of a control block");
 
 static int forged_control(const parcel *parcel, uint32_t version, uint32_t extents, uint64_t size) {
-    control_head head = {.magic = {'K', 'V', 'M', 'E', 'M', 'C', 'T', 'L'}, .version = version, .extents = extents};
+    control_head head = {
+        .magic = {'K', 'V', 'M', 'E', 'M', 'C', 'T', 'L'},
+        .version = version,
+        .extents = extents,
+    };
     memcpy(head.id, forged_bytes(parcel, "id", 16), 16);
     const int fd = sealed_memfd(size);
     if (size >= sizeof(head)) {
@@ -272,7 +282,8 @@ static void a_control_block_must_be_whole(void) {
     tear_down(&fixture);
 }
 
-/* Whoever has been given a region knows its id and has its control block, and may pass other memory off as it. */
+/* Whoever has been given a region knows its id and has its control block, and may pass other memory off as
+   it, in either of these ways. */
 static void another_memory_under_a_known_id_is_never_taken_for_it(void) {
     fixture fixture;
     set_up(&fixture, FIRST_KIND);

@@ -18,11 +18,12 @@ typedef enum holding { HOLDING_OWN, HOLDING_OPENED } holding;
 
 /* Has it make a region of MEMORY_SIZE bytes filled from the seed; `path` is the file of MEMORY_NAMED. */
 void holder_make(const peer *holder, memory_kind kind, const char *path, uint32_t seed);
-/* Has it build a layout of blocks_config, filled as the model of that seed is; with a name, registered with an agent
-   of that name. */
+/* Has it build a layout of blocks_config, filled as the model of that seed is; with a name, registered with
+   an agent of that name. */
 void holder_build(const peer *holder, memory_kind kind, size_t layout_kind, blocks_lie lie, const char *agent,
                   uint32_t seed);
-/* Has it share that: all of the region, or `size` bytes at `offset` by a view, or the layout. Options NULL for all. */
+/* Has it share that: all of the region, or `size` bytes at `offset` by a view, or the layout. Options NULL
+   for all. */
 parcel holder_share(const peer *holder, const kvmem_share_options *options);
 parcel holder_share_part(const peer *holder, uint64_t offset, uint64_t size);
 /* What it answers when it can't be shared so. */

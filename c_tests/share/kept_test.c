@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory that others have open by handle: freed by its owner it stays until they have closed it. Needs a GPU.
+// Device memory that others have open by handle: freed by its owner, it stays until they have closed it.
+// Needs a GPU.
 #include "engine.h"
 #include "holder.h"
 #include "kinds.h"
@@ -11,8 +12,9 @@ static const test_role roles[] = {HOLDER_ROLE};
 /* Whether the driver knows an address as memory of a device. */
 static bool is_device_memory(uint64_t address) {
     unsigned type = 0;
-    return driver_get()->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS &&
-           type == CU_MEMORYTYPE_DEVICE;
+    const CUresult known =
+        driver_get()->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
+    return known == CUDA_SUCCESS && type == CU_MEMORYTYPE_DEVICE;
 }
 
 typedef struct fixture {

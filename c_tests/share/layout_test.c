@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A layout of every kind opens in another process: the same blocks, mapped; transfers move them in and out of it.
+// A layout of every kind opens in another process: the same blocks, mapped, and transfers in and out of it.
 #include "holder.h"
 #include "kinds.h"
 #include "opened.h"
@@ -44,8 +44,10 @@ static void tear_down(fixture *fixture) {
     peer_finish(&fixture->owner);
 }
 
-static void check_layout_info(const kvmem_layout *layout, const kvmem_layout_config *config, memory_kind place) {
-    const uint32_t tier = place == MEMORY_PINNED ? KVMEM_TIER_SYSTEM : memory_tier(place); /* page-locked on demand */
+static void check_layout_info(const kvmem_layout *layout, const kvmem_layout_config *config,
+                              memory_kind place) {
+    /* Page-locked on demand. */
+    const uint32_t tier = place == MEMORY_PINNED ? KVMEM_TIER_SYSTEM : memory_tier(place);
     kvmem_layout_info info;
     EXPECT_OK(kvmem_layout_get_info(layout, &info, ERR));
     CHECK_EQ(info.locality, KVMEM_LOCALITY_MAPPED);
@@ -95,7 +97,8 @@ static void blocks_go_both_ways(void) {
     }
 }
 
-static void expect_no_transfer(const kvmem_layout *source, const kvmem_layout *destination, kvmem_status status) {
+static void expect_no_transfer(const kvmem_layout *source, const kvmem_layout *destination,
+                               kvmem_status status) {
     const kvmem_transfer_options options = kv_transfer_options(&all_layers);
     kvmem_transfer *transfer = (kvmem_transfer *)&options;
     EXPECT(status, kvmem_transfer_create(source, destination, &options, &transfer, ERR));
@@ -103,7 +106,8 @@ static void expect_no_transfer(const kvmem_layout *source, const kvmem_layout *d
 }
 
 static void what_is_shared_to_be_read_is_no_destination(void) {
-    const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read), .flags = KVMEM_SHARE_READ_ONLY};
+    const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
+                                            .flags = KVMEM_SHARE_READ_ONLY};
     for (size_t place = 0; place < NUM(places); place++) {
         fixture fixture;
         set_up(&fixture, places[place], 1, BLOCKS_TOGETHER, &to_be_read);
@@ -200,7 +204,8 @@ static void a_share_of_a_layout_is_no_region(void) {
     set_up(&fixture, places[0], 0, BLOCKS_TOGETHER, NULL);
     kvmem_share *share = parcel_share(&fixture.parcel);
     kvmem_region *region = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "of a layout", kvmem_share_open_region(share, NULL, &region, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "of a layout",
+                   kvmem_share_open_region(share, NULL, &region, ERR));
     kvmem_share_info info;
     EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
     CHECK_EQ(info.object, KVMEM_SHARED_LAYOUT);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who lives how long: shares, owners and importers end in every order, in good order or killed, and each side is told.
+// Who lives how long: shares, owners and importers end in every order, by themselves or killed, and each side
+// is told.
 #include "holder.h"
 #include "kinds.h"
 #include "opened.h"
@@ -62,7 +63,8 @@ static void what_was_opened_outlives_the_share(void) {
 
 /* Readable, and known to be nobody's any more. */
 static void check_orphan(const kvmem_region *region, kvmem_region *view, uint32_t seed) {
-    EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, "has freed it or has ended", kvmem_region_check_owner(region, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, "has freed it or has ended",
+                   kvmem_region_check_owner(region, ERR));
     EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(view, ERR));
     memory_check(region, seed);
     memory_fill(region, seed + 1);
@@ -251,7 +253,8 @@ static void a_thousand_importers_are_counted(void) {
     set_up(&fixture, FIRST_KIND);
     static int locks[MANY];
     for (size_t i = 0; i < MANY; i++) {
-        locks[i] = lock_as_an_importer(&fixture.parcel, FIRST_IMPORTER_LOCK + (off_t)(i * 7919 % MANY) * 10, 1);
+        const off_t place = (off_t)(i * 7919 % MANY) * 10;
+        locks[i] = lock_as_an_importer(&fixture.parcel, FIRST_IMPORTER_LOCK + place, 1);
     }
     expect_importers(&fixture.owner, MANY);
     for (size_t i = 0; i < MANY; i++) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes of different PID namespaces, as those of different containers are: neither sees the other by its number.
+// Processes of different PID namespaces, as those of different containers are: they do not see each other by
+// their numbers.
 #include "harness.h"
 #include "holder.h"
 #include "opened.h"
@@ -15,7 +16,7 @@ static const test_role roles[] = {HOLDER_ROLE};
 
 static const memory_kind kinds[] = {MEMORY_SYSTEM, MEMORY_DISK};
 
-/* From here peers are started in a new namespace; the first has number 1 there, and the others end with it. */
+/* From here peers are started in a new namespace: the first is number 1 there, and the others end with it. */
 static int enter_new_namespace(void) {
     const int own = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
     CHECK(own >= 0);
@@ -84,7 +85,7 @@ static void an_importer_elsewhere_is_counted_until_it_ends(void) {
     }
 }
 
-/* Its /proc is still the outer one, which has other processes under the numbers that it and its peers have. */
+/* Its /proc is still the outer one, which has other processes under its number and its peers'. */
 static void the_outer_proc_misleads_nobody(void) {
     for (size_t i = 0; i < NUM(kinds); i++) {
         const int own = enter_new_namespace();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shares and NIXL: layouts that are reached by it where they can't be mapped, and mapped ones that are registered.
+// Shares and NIXL: layouts that are reached by it where they can't be mapped, and mapped ones that are
+// registered.
 #include "agents.h"
 #include "forged.h"
 #include "harness.h"
@@ -65,7 +66,8 @@ static void move_both_ways(fixture *fixture, const kvmem_layout *shared, uint32_
 }
 
 static const kvmem_share_options by_nixl = {.struct_size = sizeof(by_nixl), .way = KVMEM_SHARE_REMOTE};
-static const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read), .flags = KVMEM_SHARE_READ_ONLY};
+static const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
+                                               .flags = KVMEM_SHARE_READ_ONLY};
 
 static void without_memory_it_is_reached_by_nixl(void) {
     fixture fixture;
@@ -79,7 +81,8 @@ static void without_memory_it_is_reached_by_nixl(void) {
     CHECK_EQ(info.object, KVMEM_SHARED_LAYOUT);
     kvmem_share_destroy(share);
     refuse_layout(&fixture.parcel, 0, NULL, KVMEM_STATUS_UNSUPPORTED, "agent");
-    refuse_layout(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, fixture.agent, KVMEM_STATUS_UNSUPPORTED, "no memory");
+    refuse_layout(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, fixture.agent, KVMEM_STATUS_UNSUPPORTED,
+                  "no memory");
     kvmem_layout *remote = open_layout(&fixture.parcel, 0, fixture.agent);
     CHECK_EQ(locality_of(remote), KVMEM_LOCALITY_REMOTE);
     move_both_ways(&fixture, remote, KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_WRITE);
@@ -109,8 +112,10 @@ static void what_cannot_be_mapped_is_reached_by_nixl(void) {
     set_up(&fixture, MEMORY_SYSTEM, NULL);
     forge_text(&fixture.parcel, "boot_id", "another");
     refuse_layout(&fixture.parcel, 0, NULL, KVMEM_STATUS_UNSUPPORTED, "another machine");
-    refuse_layout(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, fixture.agent, KVMEM_STATUS_UNSUPPORTED, "another machine");
-    refuse_layout(&fixture.parcel, KVMEM_OPEN_READ_ONLY, fixture.agent, KVMEM_STATUS_UNSUPPORTED, "another machine");
+    refuse_layout(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, fixture.agent, KVMEM_STATUS_UNSUPPORTED,
+                  "another machine");
+    refuse_layout(&fixture.parcel, KVMEM_OPEN_READ_ONLY, fixture.agent, KVMEM_STATUS_UNSUPPORTED,
+                  "another machine");
     kvmem_layout *remote = open_layout(&fixture.parcel, 0, fixture.agent);
     CHECK_EQ(locality_of(remote), KVMEM_LOCALITY_REMOTE);
     move_both_ways(&fixture, remote, KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_WRITE);
@@ -130,18 +135,18 @@ static void what_is_corrupt_is_not_reached_by_nixl(void) {
 static void nixl_is_not_told_what_is_only_to_be_read(void) {
     fixture fixture;
     set_up(&fixture, MEMORY_SYSTEM, &to_be_read);
-    refuse_layout(&fixture.parcel, KVMEM_OPEN_REMOTE, fixture.agent, KVMEM_STATUS_UNSUPPORTED, "to be read only");
+    refuse_layout(&fixture.parcel, KVMEM_OPEN_REMOTE, fixture.agent, KVMEM_STATUS_UNSUPPORTED,
+                  "to be read only");
     kvmem_layout *mapped = open_layout(&fixture.parcel, 0, fixture.agent);
     CHECK_EQ(locality_of(mapped), KVMEM_LOCALITY_MAPPED);
     kvmem_layout_destroy(mapped);
     parcel_close(&fixture.parcel);
     fixture.parcel = holder_share(&fixture.owner, NULL);
-    refuse_layout(&fixture.parcel, KVMEM_OPEN_REMOTE | KVMEM_OPEN_READ_ONLY, fixture.agent, KVMEM_STATUS_UNSUPPORTED,
-                  "no such right");
-    CHECK_EQ(holder_refuse_share(&fixture.owner, &(kvmem_share_options){.struct_size = sizeof(kvmem_share_options),
-                                                                       .flags = KVMEM_SHARE_READ_ONLY,
-                                                                       .way = KVMEM_SHARE_REMOTE}),
-             KVMEM_STATUS_INVALID_STATE);
+    refuse_layout(&fixture.parcel, KVMEM_OPEN_REMOTE | KVMEM_OPEN_READ_ONLY, fixture.agent,
+                  KVMEM_STATUS_UNSUPPORTED, "no such right");
+    kvmem_share_options both = by_nixl;
+    both.flags = KVMEM_SHARE_READ_ONLY;
+    CHECK_EQ(holder_refuse_share(&fixture.owner, &both), KVMEM_STATUS_INVALID_STATE);
     tear_down(&fixture);
 }
 
@@ -170,7 +175,8 @@ static void a_file_is_mapped_and_registered(void) {
     blocks_check(mapped, &fixture.there);
     move_both_ways(&fixture, mapped, KVMEM_PATH_NIXL_FILE_READ, KVMEM_PATH_NIXL_FILE_WRITE);
     kvmem_layout_destroy(mapped);
-    CHECK_EQ(holder_refuse_share(&fixture.owner, &by_nixl), KVMEM_STATUS_INVALID_STATE); /* files are not reached */
+    /* Files are not reached. */
+    CHECK_EQ(holder_refuse_share(&fixture.owner, &by_nixl), KVMEM_STATUS_INVALID_STATE);
     tear_down(&fixture);
 }
 
@@ -183,7 +189,8 @@ static void a_file_to_be_read_is_read(void) {
     blocks_check(fixture.own, &fixture.here);
     const kvmem_transfer_options options = kv_transfer_options(&all_layers);
     kvmem_transfer *transfer = NULL;
-    EXPECT(KVMEM_STATUS_PERMISSION_DENIED, kvmem_transfer_create(fixture.own, mapped, &options, &transfer, ERR));
+    EXPECT(KVMEM_STATUS_PERMISSION_DENIED,
+           kvmem_transfer_create(fixture.own, mapped, &options, &transfer, ERR));
     kvmem_layout_destroy(mapped);
     tear_down(&fixture);
 }

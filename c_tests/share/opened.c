@@ -29,7 +29,8 @@ void refuse_parcel(const parcel *parcel, uint64_t flags, kvmem_status status, co
     CHECK(region == NULL);
 }
 
-static kvmem_status open_layout_with(const parcel *parcel, uint64_t flags, kvmem_agent *agent, kvmem_layout **layout) {
+static kvmem_status open_layout_with(const parcel *parcel, uint64_t flags, kvmem_agent *agent,
+                                     kvmem_layout **layout) {
     kvmem_open_options options;
     kvmem_open_options_init(&options, sizeof(options));
     options.flags = flags;
@@ -46,7 +47,8 @@ kvmem_layout *open_layout(const parcel *parcel, uint64_t flags, kvmem_agent *age
     return layout;
 }
 
-void refuse_layout(const parcel *parcel, uint64_t flags, kvmem_agent *agent, kvmem_status status, const char *part) {
+void refuse_layout(const parcel *parcel, uint64_t flags, kvmem_agent *agent, kvmem_status status,
+                   const char *part) {
     kvmem_layout *layout = NULL;
     EXPECT_MESSAGE(status, part, open_layout_with(parcel, flags, agent, &layout));
     CHECK(layout == NULL);

@@ -9,7 +9,8 @@
 kvmem_region *open_parcel(const parcel *parcel, uint64_t flags);
 /* A shared layout; the agent may be NULL. */
 kvmem_layout *open_layout(const parcel *parcel, uint64_t flags, kvmem_agent *agent);
-void refuse_layout(const parcel *parcel, uint64_t flags, kvmem_agent *agent, kvmem_status status, const char *part);
+void refuse_layout(const parcel *parcel, uint64_t flags, kvmem_agent *agent, kvmem_status status,
+                   const char *part);
 /* It is read, or opened, with this status. */
 void refuse_parcel(const parcel *parcel, uint64_t flags, kvmem_status status, const char *part);
 /* The same, whatever comes of it. With the error slot. */

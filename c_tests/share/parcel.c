@@ -72,8 +72,8 @@ parcel parcel_receive(int socket) {
 }
 
 kvmem_status parcel_read(const parcel *parcel, kvmem_share **share) {
-    return kvmem_share_create_received(parcel->bytes.data, parcel->bytes.size, parcel->fds, parcel->num_fds, share,
-                                       ERR);
+    return kvmem_share_create_received(parcel->bytes.data, parcel->bytes.size, parcel->fds, parcel->num_fds,
+                                       share, ERR);
 }
 
 kvmem_share *parcel_share(const parcel *parcel) {

@@ -149,7 +149,8 @@ static void each_right_has_one_mapping(void) {
         }
         for (size_t right = 0; right < 2; right++) {
             CHECK_EQ(region_info(both[0][right]).address, region_info(both[1][right]).address);
-            CHECK_EQ(region_info(both[0][right]).flags & KVMEM_REGION_READ_ONLY, right ? 0 : KVMEM_REGION_READ_ONLY);
+            CHECK_EQ(region_info(both[0][right]).flags & KVMEM_REGION_READ_ONLY,
+                     right ? 0 : KVMEM_REGION_READ_ONLY);
         }
         CHECK_EQ(holder_holders(&fixture.holder, HOLDING_OWN).importers, 2);
         for (size_t i = 0; i < 4; i++) {

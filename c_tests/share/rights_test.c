@@ -26,7 +26,8 @@ typedef struct fixture {
     parcel parcel;
 } fixture;
 
-static const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read), .flags = KVMEM_SHARE_READ_ONLY};
+static const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
+                                               .flags = KVMEM_SHARE_READ_ONLY};
 
 static void set_up(fixture *fixture, memory_kind kind, const kvmem_share_options *options) {
     fixture->directory = scratch_create(temporary_directory());
@@ -173,7 +174,7 @@ static int reopened_by_another_user(int fd) {
     return WEXITSTATUS(state);
 }
 
-/* The kernel lets whoever may write a file open a descriptor of it anew; that must be nobody but its owner. */
+/* The kernel lets whoever may write a file open a descriptor of it anew: that must be its owner alone. */
 static void no_other_user_opens_it_anew_to_write(void) {
     for EACH_KIND(kind) {
         fixture fixture;
@@ -198,7 +199,8 @@ static void what_is_only_read_is_not_page_locked(void) {
     refuse_parcel(&fixture.parcel, KVMEM_OPEN_PIN, KVMEM_STATUS_UNSUPPORTED, "page-locked");
     tear_down(&fixture);
     set_up(&fixture, MEMORY_PINNED, NULL);
-    refuse_parcel(&fixture.parcel, KVMEM_OPEN_PIN | KVMEM_OPEN_READ_ONLY, KVMEM_STATUS_UNSUPPORTED, "page-locked");
+    refuse_parcel(&fixture.parcel, KVMEM_OPEN_PIN | KVMEM_OPEN_READ_ONLY, KVMEM_STATUS_UNSUPPORTED,
+                  "page-locked");
     tear_down(&fixture);
 }
 
@@ -230,12 +232,12 @@ static void page_locked_memory_is_the_gpus_to_reach(void) {
     fixture fixture;
     set_up(&fixture, MEMORY_PINNED, NULL);
     kvmem_region *locked = open_parcel(&fixture.parcel, KVMEM_OPEN_PIN);
-    unsigned flags = 0;
+    unsigned type = 0;
+    const uint64_t address = region_info(locked).address;
     enter_device(0);
-    CHECK_EQ(driver_get()->cuPointerGetAttribute(&flags, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, region_info(locked).address),
-             CUDA_SUCCESS);
+    CU(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address));
     leave_device(0);
-    CHECK_EQ(flags, CU_MEMORYTYPE_HOST);
+    CHECK_EQ(type, CU_MEMORYTYPE_HOST);
     CALL(kvmem_region_destroy(locked));
     tear_down(&fixture);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that its owner takes back in the middle of a transfer: the outcome is STALE, never OK. Needs the stand-in.
+// Memory that its owner takes back in the middle of a transfer: the outcome is STALE, never OK. Needs the
+// stand-in.
 #include "control.h"
 #include "kinds.h"
 #include "opened.h"

@@ -7,7 +7,7 @@ use kvmem::share::Manifest;
 
 const HEADER: usize = 20;
 /// The most file descriptors that a manifest of the corpus names, and some more.
-const MOST_FDS: usize = 8;
+const MOST_FDS: usize = 16;
 
 /// Whether they are a share or a layout descriptor. Whatever they are, this ends, and an error says what it must.
 pub fn read(bytes: &[u8]) -> bool {

@@ -78,6 +78,7 @@ functions! {
     fn device_can_access_peer = "cuDeviceCanAccessPeer"(*mut c_int, CUdevice, CUdevice);
 
     fn primary_ctx_retain = "cuDevicePrimaryCtxRetain"(*mut CUcontext, CUdevice);
+    fn primary_ctx_get_state = "cuDevicePrimaryCtxGetState"(CUdevice, *mut c_uint, *mut c_int);
     fn primary_ctx_release = "cuDevicePrimaryCtxRelease_v2"(CUdevice);
     fn ctx_push_current = "cuCtxPushCurrent_v2"(CUcontext);
     fn ctx_pop_current = "cuCtxPopCurrent_v2"(*mut CUcontext);

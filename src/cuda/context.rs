@@ -32,6 +32,15 @@ impl Context {
         Ok(Self { device, raw })
     }
 
+    /// The same where the context is there already: makes none.
+    pub fn retain_existing(device: Device) -> Option<Self> {
+        let (mut flags, mut active) = (0, 0);
+        // SAFETY: a valid device; the outputs live through the call.
+        let code =
+            unsafe { (device.driver().api.primary_ctx_get_state)(device.raw(), &mut flags, &mut active) };
+        if code == 0 && active != 0 { Self::retain(device).ok() } else { None }
+    }
+
     /// The device.
     pub fn device(&self) -> Device {
         self.device

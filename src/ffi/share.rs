@@ -66,6 +66,9 @@ pub const KVMEM_OPEN_MAPPED_ONLY: u64 = 4;
 pub const KVMEM_OPEN_REMOTE: u64 = 8;
 /// Register a mapped layout with `agent`.
 pub const KVMEM_OPEN_REGISTER: u64 = 16;
+/// Map plain device memory for `device`, which may be another GPU than the one it lies on and reaches it over NVLink or
+/// PCIe. It is memory of that GPU here. Elastic memory is mapped for all GPUs that reach it, and needs no flag.
+pub const KVMEM_OPEN_FOR_DEVICE: u64 = 32;
 
 /// How to open a share. All zeroes but struct_size maps the memory with all that is granted.
 #[repr(C)]
@@ -77,7 +80,7 @@ pub struct kvmem_open_options {
     pub flags: u64,
     /// Who reaches a layout by NIXL where it can't be mapped, or registers it; may be NULL.
     pub agent: *mut kvmem_agent,
-    /// The GPU KVMEM_OPEN_PIN means; 0 without that flag.
+    /// The GPU that KVMEM_OPEN_PIN and KVMEM_OPEN_FOR_DEVICE mean; 0 without them.
     pub device: i32,
     /// Must be 0.
     pub reserved: u32,
@@ -389,7 +392,8 @@ unsafe fn opening(scope: &Scope<'_>, options: Option<kvmem_open_options>) -> Res
         | KVMEM_OPEN_PIN
         | KVMEM_OPEN_MAPPED_ONLY
         | KVMEM_OPEN_REMOTE
-        | KVMEM_OPEN_REGISTER;
+        | KVMEM_OPEN_REGISTER
+        | KVMEM_OPEN_FOR_DEVICE;
     check_flags("kvmem_open_options", options.flags, known)?;
     ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
     let has = |flag| options.flags & flag != 0;
@@ -405,9 +409,9 @@ unsafe fn opening(scope: &Scope<'_>, options: Option<kvmem_open_options>) -> Res
         }
     };
     ensure!(
-        options.device == 0 || has(KVMEM_OPEN_PIN),
+        options.device == 0 || has(KVMEM_OPEN_PIN) || has(KVMEM_OPEN_FOR_DEVICE),
         InvalidArgument,
-        "device is {}, which means nothing without KVMEM_OPEN_PIN",
+        "device is {}, which means nothing without KVMEM_OPEN_PIN or KVMEM_OPEN_FOR_DEVICE",
         options.device
     );
     // SAFETY: NULL or a live agent, by contract.
@@ -418,6 +422,7 @@ unsafe fn opening(scope: &Scope<'_>, options: Option<kvmem_open_options>) -> Res
     Ok(Opening {
         access: has(KVMEM_OPEN_READ_ONLY).then_some(Access::Read),
         pin: has(KVMEM_OPEN_PIN).then_some(options.device),
+        reader: has(KVMEM_OPEN_FOR_DEVICE).then_some(options.device),
         reach,
         agent,
         register: has(KVMEM_OPEN_REGISTER),

@@ -45,7 +45,8 @@ impl FileLock {
     ///
     /// The kernel tells of any lock in a span, not of the first: what it tells of divides the span in two.
     pub fn others(&self, first: u64) -> Result<u64> {
-        let (mut spans, mut count) = (vec![first..END], 0);
+        let mut spans = Vec::from_iter(std::iter::once(first..END));
+        let mut count = 0;
         while let Some(span) = spans.pop()
             && count < MOST_COUNTED
         {

@@ -35,6 +35,8 @@ pub struct Opening {
     pub access: Option<Access>,
     /// Page-locks host memory for this device.
     pub pin: Option<i32>,
+    /// The device that will reach plain device memory; `None` for the one it lies on.
+    pub reader: Option<i32>,
     /// How a layout is to be reached.
     pub reach: Reach,
     /// Who reaches a layout by NIXL.
@@ -142,7 +144,11 @@ impl Share {
                     "process {}, which shared device memory, has freed it or has ended: its handle is worth nothing",
                     self.manifest.process.pid
                 );
-                let ordinal = Device::by_uuid(device)?.ordinal();
+                // Opened in the reader's context, the driver maps memory of another device for that.
+                let ordinal = match opening.reader {
+                    Some(reader) => reader,
+                    None => Device::by_uuid(device)?.ordinal(),
+                };
                 let memory = DeviceMemory::open(&IpcConfig {
                     ordinal,
                     handle: *handle,

@@ -65,12 +65,7 @@ static void serve(int socket, uint32_t tag, const message *request) {
 }
 
 void side_peer_role(int socket) {
-    while (frame_comes(socket)) {
-        uint32_t tag = 0;
-        message request = frame_receive(socket, &tag);
-        serve(socket, tag, &request);
-        free(request.data);
-    }
+    frames_serve(socket, serve);
     side_close(&own_side);
     kvmem_agent_destroy(own_agent);
 }

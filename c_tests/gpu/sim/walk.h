@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every driver call of every operation of a program fails in turn: nothing leaks, the caller's context stays, the error
-// says what the driver said, and the operation works afterwards.
+// Every driver call of every operation of a program fails in turn: nothing leaks, the caller's context stays,
+// the error says what the driver said, and the operation works afterwards.
 #ifndef KVMEM_TEST_GPU_WALK_H
 #define KVMEM_TEST_GPU_WALK_H
 
