@@ -300,8 +300,7 @@ pub unsafe extern "C" fn kvmem_broker_destroy(broker: *mut kvmem_broker) {
 ///         token that is used up, more than it grants, or a broker of another user; KVMEM_STATUS_NOT_FOUND when nothing
 ///         is at the path; KVMEM_STATUS_PEER_LOST when nobody listens there, or the broker goes away;
 ///         KVMEM_STATUS_BUSY when this user has too many clients, bytes or file descriptors under way;
-///         KVMEM_STATUS_TIMED_OUT;
-///         KVMEM_STATUS_CORRUPT; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors
+///         KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_CORRUPT; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_fetch(
     options: *const kvmem_fetch_options,
