@@ -935,7 +935,8 @@ typedef struct {
     uint32_t mode;
     /// The most clients at once; 0 for 256. Those that come meanwhile wait to be let in.
     uint32_t max_clients;
-    /// The most clients at once of one user; 0 for an equal part of max_clients.
+    /// The most clients at once of one user; 0 for an equal part of max_clients. One that was sent file descriptors is
+    /// there until it has read them.
     uint32_t max_clients_per_user;
     /// Must be 0.
     uint32_t reserved;
@@ -2204,8 +2205,8 @@ void kvmem_broker_destroy(kvmem_broker *broker);
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_PERMISSION_DENIED for a wrong user, name or token, which are not told apart, a
 ///         token that is used up, more than it grants, or a broker of another user; KVMEM_STATUS_NOT_FOUND when nothing
 ///         is at the path; KVMEM_STATUS_PEER_LOST when nobody listens there, or the broker goes away;
-///         KVMEM_STATUS_BUSY when this user has too many clients or bytes under way; KVMEM_STATUS_TIMED_OUT;
-///         KVMEM_STATUS_CORRUPT; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors
+///         KVMEM_STATUS_BUSY when this user has too many clients, bytes or file descriptors under way;
+///         KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_CORRUPT; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors
 kvmem_status kvmem_share_fetch(const kvmem_fetch_options *options,
                                kvmem_share **share,
                                kvmem_error **error);

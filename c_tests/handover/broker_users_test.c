@@ -4,9 +4,11 @@
 #include "regions.h"
 #include "shop.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -14,11 +16,19 @@
 #include <unistd.h>
 
 #define NOBODY 65534u
+#define FEW_FILES 200
 
 enum { TAG_ORDER = 10, TAG_TOKEN };
 
+/* As few as let a broker live, and its user have no more on their way through sockets. */
+static void have_few_files(void) {
+    const struct rlimit few = {.rlim_cur = FEW_FILES, .rlim_max = FEW_FILES};
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+}
+
 /* Role: a broker of the user it is told to become, for that user and for root. */
 static void foreign_broker(int socket) {
+    have_few_files();
     message asked = frame_expect(socket, TAG_ORDER);
     order order;
     CHECK_EQ(asked.size, sizeof(order));
@@ -103,6 +113,42 @@ static void a_socket_that_another_user_left_stays(void) {
     EXPECT_MESSAGE(KVMEM_STATUS_ALREADY_EXISTS, "user 65534", kvmem_broker_create(&options, &broker, ERR));
     CHECK(broker == NULL);
     CHECK_EQ(count_directory_entries(directory.path), 1);
+    scratch_remove(&directory);
+}
+
+/* A client that has its answer, and does not read it. */
+static int leave_unread(const order *order) {
+    unsigned char request[REQUEST_SIZE("kv")];
+    write_request(request, "kv", &order->token);
+    const int client = connect_raw(order->path);
+    CHECK_EQ(send(client, request, sizeof(request), MSG_NOSIGNAL), (ssize_t)sizeof(request));
+    return client;
+}
+
+/* The kernel lets a user have so many files on their way, all receivers together. */
+static void files_that_a_user_leaves_unread_are_missed_by_nobody_else(void) {
+    if (geteuid() != 0) {
+        return;
+    }
+    const scratch directory = scratch_create(temporary_directory());
+    order order = {.flags = 0};
+    peer peer = start_foreign_broker(&directory, &order);
+    int clients[FEW_FILES / 2 + 10]; /* two files for each */
+    for (size_t i = 0; i < NUM(clients); i++) {
+        clients[i] = leave_unread(&order);
+    }
+    struct pollfd answered = {.fd = clients[0], .events = POLLIN};
+    CHECK_EQ(poll(&answered, 1, 60000), 1);
+    customer_expect(&order, KVMEM_STATUS_OK, "");
+    for (size_t i = 0; i < NUM(clients); i++) { /* each gets its own when those before it have read theirs */
+        kvmem_share *share = NULL;
+        EXPECT_OK(kvmem_share_receive(clients[i], PATIENCE, &share, ERR));
+        kvmem_share_destroy(share);
+    }
+    for (size_t i = 0; i < NUM(clients); i++) {
+        close(clients[i]);
+    }
+    peer_finish(&peer);
     scratch_remove(&directory);
 }
 
@@ -199,6 +245,7 @@ static void a_forked_child_has_no_broker(void) {
 static const test_case cases[] = {
     CASE(a_broker_of_another_user_is_trusted_only_by_name),
     CASE(a_socket_that_another_user_left_stays),
+    CASE(files_that_a_user_leaves_unread_are_missed_by_nobody_else),
     CASE(what_is_no_broker_is_neither_replaced_nor_believed),
     CASE(a_forked_child_has_no_broker),
 };

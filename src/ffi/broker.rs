@@ -51,7 +51,8 @@ pub struct kvmem_broker_options {
     pub mode: u32,
     /// The most clients at once; 0 for 256. Those that come meanwhile wait to be let in.
     pub max_clients: u32,
-    /// The most clients at once of one user; 0 for an equal part of max_clients.
+    /// The most clients at once of one user; 0 for an equal part of max_clients. One that was sent file descriptors is
+    /// there until it has read them.
     pub max_clients_per_user: u32,
     /// Must be 0.
     pub reserved: u32,
@@ -298,8 +299,8 @@ pub unsafe extern "C" fn kvmem_broker_destroy(broker: *mut kvmem_broker) {
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_PERMISSION_DENIED for a wrong user, name or token, which are not told apart, a
 ///         token that is used up, more than it grants, or a broker of another user; KVMEM_STATUS_NOT_FOUND when nothing
 ///         is at the path; KVMEM_STATUS_PEER_LOST when nobody listens there, or the broker goes away;
-///         KVMEM_STATUS_BUSY when this user has too many clients or bytes under way; KVMEM_STATUS_TIMED_OUT;
-///         KVMEM_STATUS_CORRUPT; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors
+///         KVMEM_STATUS_BUSY when this user has too many clients, bytes or file descriptors under way;
+///         KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_CORRUPT; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_fetch(
     options: *const kvmem_fetch_options,

@@ -137,6 +137,14 @@ pub fn peer_user(socket: BorrowedFd<'_>) -> std::result::Result<u32, Errno> {
     if result == 0 { Ok(peer.uid) } else { Err(last_errno()) }
 }
 
+/// Whether something that was sent on a socket is still there for the other end to read.
+pub fn is_unread(socket: BorrowedFd<'_>) -> std::result::Result<bool, Errno> {
+    let mut unread: libc::c_int = 0;
+    // SAFETY: it writes an int.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut unread) };
+    if result == 0 { Ok(unread > 0) } else { Err(last_errno()) }
+}
+
 /// Borrows a few file descriptors of those that a parcel owns.
 pub fn borrow<F: AsFd>(fds: &[F]) -> Vec<BorrowedFd<'_>> {
     fds.iter().map(AsFd::as_fd).collect()

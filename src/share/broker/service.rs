@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use super::connection::{Answer, Connection, Turn, refuse};
 use super::listener::Listener;
 use super::request::Request;
 use super::{BrokerConfig, Parcel, Publication, Shared};
-use crate::error::{Error, Result, Status, ensure, fail};
+use crate::error::{Error, Result, ensure, fail};
 use crate::log::log;
 use crate::share::message;
-use crate::share::socket::IN_FLIGHT_PAUSE;
 
 /// How many clients are let in before those that are in get their turn.
 const ACCEPTS_A_TURN: usize = 64;
@@ -66,24 +66,27 @@ impl Service {
         let accepts = if self.has_room() { PollFlags::IN } else { PollFlags::empty() };
         let mut fds =
             vec![PollFd::new(&self.shared.wake, PollFlags::IN), PollFd::new(&self.listener, accepts)];
-        fds.extend(self.connections.iter().map(|client| PollFd::new(client, client.awaited())));
+        let awaited = self.connections.iter().map(Connection::awaited);
+        let polled = self.connections.iter().zip(awaited);
+        fds.extend(polled.filter_map(|(client, awaited)| Some(PollFd::new(client, awaited?))));
         match poll(&mut fds, time.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),
         }
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        Ok(Ready {
-            listener: fds.get(1).is_some_and(is_ready),
-            connections: fds.iter().skip(2).map(is_ready).collect(),
-        })
+        let listener = fds.get(1).is_some_and(is_ready);
+        let mut polled = fds.iter().skip(2).map(is_ready);
+        // The others are looked at each time.
+        let connections = self.connections.iter();
+        let connections = connections.map(|client| client.awaited().is_none() || polled.next() == Some(true));
+        Ok(Ready { listener, connections: connections.collect() })
     }
 
     /// How long nothing need be done unless something comes.
     fn patience(&self) -> Option<Duration> {
-        let deadlines = self.connections.iter().map(Connection::deadline).chain(self.accept_from);
-        let next = deadlines.min().map(|next| next.saturating_duration_since(Instant::now()));
-        let held_up = self.connections.iter().any(Connection::is_held_up);
-        if held_up { Some(next.unwrap_or(IN_FLIGHT_PAUSE).min(IN_FLIGHT_PAUSE)) } else { next }
+        let now = Instant::now();
+        let looks = self.connections.iter().filter_map(|client| client.next_look(now));
+        looks.chain(self.accept_from).min().map(|next| next.saturating_duration_since(now))
     }
 
     /// Whether another client may come in. The kernel keeps those that come meanwhile waiting.
@@ -96,8 +99,7 @@ impl Service {
         let mut over = vec![false; self.connections.len()];
         for (index, over) in over.iter_mut().enumerate() {
             let is_ready = ready.connections.get(index) == Some(&true);
-            *over = (is_ready || self.connections[index].is_held_up()) && !self.serve_one(index)
-                || self.is_late(index, now);
+            *over = is_ready && !self.serve_one(index) || self.is_late(index, now);
         }
         let mut over = over.into_iter();
         self.connections.retain(|_| over.next() != Some(true));
@@ -115,21 +117,24 @@ impl Service {
             Turn::Over => false,
             Turn::Wrong(error) => self.refuse(&self.connections[index], error),
             Turn::Asks(request) => match self.answer(index, &request) {
-                Ok(()) => matches!(self.connections[index].turn(), Turn::Waits),
+                Ok(true) => matches!(self.connections[index].turn(), Turn::Waits),
+                Ok(false) => {
+                    self.connections[index].queue(request);
+                    true
+                }
                 Err(error) => self.refuse(&self.connections[index], error),
             },
         }
     }
 
-    /// Whether a client has taken too long. One that has not asked yet is told.
+    /// Whether a client has taken too long. It is told, if it can be.
     fn is_late(&self, index: usize, now: Instant) -> bool {
         let client = &self.connections[index];
-        let late = client.deadline() <= now;
-        if late && client.is_asking() {
-            let time = self.config.client_timeout;
-            self.refuse(client, Error::new(Status::TimedOut, format!("nothing was asked within {time:?}")));
+        let late = client.deadline().is_some_and(|deadline| deadline <= now);
+        match client.complaint(self.config.client_timeout) {
+            Some(error) if late => !self.refuse(client, error),
+            _ => late,
         }
-        late
     }
 
     /// Says no to a client, which then goes.
@@ -140,18 +145,31 @@ impl Service {
         false
     }
 
-    /// Begins to send a client what it asked for, if it may have it.
-    fn answer(&mut self, index: usize, request: &Request) -> Result<()> {
+    /// Begins to send a client what it asked for, if it may have it. Not yet, if its user has to read first.
+    fn answer(&mut self, index: usize, request: &Request) -> Result<bool> {
         let publication = self.shared.catalogue.look_up(request)?;
         let parcel = parcel(&*publication, request)?;
-        self.check_bytes(self.connections[index].user(), parcel.bytes.len() as u64)?;
+        let user = self.connections[index].user();
+        self.check_bytes(user, parcel.bytes.len() as u64)?;
+        if !self.has_room_for_fds(user, parcel.fds.len()) {
+            return Ok(false);
+        }
         let answer = Answer::new(parcel)?;
         // Last of all that can fail, so that a token is used up only by a share that is on its way.
         self.shared.catalogue.redeem(request)?;
         let deadline = self.deadline();
         self.connections[index].answer(answer, deadline);
         self.shared.counts.granted.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        Ok(true)
+    }
+
+    /// Whether a user may have this many file descriptors more on their way: an equal part of those that the kernel
+    /// allows, read or not. A single share may have more.
+    fn has_room_for_fds(&self, user: u32, more: usize) -> bool {
+        let of_user = self.connections.iter().filter(|client| client.user() == user);
+        let fds: usize = of_user.map(Connection::fds).sum();
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        fds == 0 || (fds + more) as u64 <= limit / self.config.users.len() as u64
     }
 
     /// Whether a user may have this many bytes more on their way. A single share may be larger than the limit.
