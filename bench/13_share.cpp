@@ -8,14 +8,12 @@
 #include "reference/fd_passing.hpp"
 #include "reference/vmm_share.hpp"
 
-#include <cstring>
 #include <functional>
 #include <stdexcept>
 
 namespace {
 
 using namespace bench;
-using share = std::unique_ptr<kvmem_share, kv::destroyer<kvmem_share_destroy>>;
 
 constexpr int device = 0;
 
@@ -25,27 +23,11 @@ struct shape {
     uint64_t size() const { return extents * extent_size; }
 };
 
-// What the peer is told first. The bytes of a share follow, for kvmem's way, and then the file descriptors.
+// What the peer is told first. The share follows, or the file descriptors of the extents.
 struct announcement {
     uint64_t by_kvmem;
-    uint64_t num_fds; // kvmem has one more than extents
     shape shared;
 };
-
-template <typename Value> void send_value(channel &link, const Value &value)
-{
-    link.send(&value, sizeof value);
-}
-
-template <typename Value> Value value_of(const std::vector<unsigned char> &message)
-{
-    Value value;
-    if (message.size() != sizeof value)
-        throw std::runtime_error("a message of " + std::to_string(message.size()) +
-                                 " bytes was not expected");
-    std::memcpy(&value, message.data(), sizeof value);
-    return value;
-}
 
 uint64_t address_of(const kv::region &memory)
 {
@@ -80,11 +62,7 @@ void use(channel &link, cuda::address base, const shape &shared)
 
 void open_by_kvmem(channel &link, const announcement &told)
 {
-    const std::vector<unsigned char> bytes = link.receive();
-    const std::vector<int> fds = reference::receive_fds(link.fd(), told.num_fds);
-    const auto received =
-        kv::make<share>(kvmem_share_create_received, bytes.data(), bytes.size(), fds.data(), fds.size());
-    reference::close_all(fds);
+    const kv::share received = link.receive_share();
     const auto opened = kv::make<kv::region>(kvmem_share_open_region, received.get(),
                                              static_cast<kvmem_open_options *>(nullptr));
     use(link, address_of(opened), told.shared);
@@ -92,7 +70,7 @@ void open_by_kvmem(channel &link, const announcement &told)
 
 void open_by_driver(channel &link, const announcement &told)
 {
-    const cuda::extents opened(device, reference::receive_fds(link.fd(), told.num_fds),
+    const cuda::extents opened(device, reference::receive_fds(link.fd(), told.shared.extents),
                                told.shared.extent_size);
     use(link, opened.base(), told.shared);
 }
@@ -137,19 +115,10 @@ using giving = std::function<std::shared_ptr<void>(channel &)>;
 giving by_kvmem(const kv::region &memory, const shape &measured)
 {
     return [&memory, measured](channel &link) -> std::shared_ptr<void> {
-        auto made = kv::make<share>(kvmem_share_create_region, memory.get(),
-                                    static_cast<kvmem_share_options *>(nullptr));
-        kvmem_share_info info{};
-        kv::call(kvmem_share_get_info, made.get(), &info);
-        std::vector<int> fds;
-        for (size_t index = 0; index < info.num_fds; ++index) {
-            int32_t fd = -1;
-            kv::call(kvmem_share_get_fd, made.get(), index, &fd);
-            fds.push_back(fd);
-        }
-        send_value(link, announcement{1, info.num_fds, measured});
-        link.send(kvmem_share_data(made.get(), nullptr), info.size);
-        reference::send_fds(link.fd(), fds);
+        auto made = kv::make<kv::share>(kvmem_share_create_region, memory.get(),
+                                        static_cast<kvmem_share_options *>(nullptr));
+        send_value(link, announcement{1, measured});
+        link.send_share(made);
         return std::shared_ptr<kvmem_share>(std::move(made));
     };
 }
@@ -158,7 +127,7 @@ giving by_driver(const cuda::extents &memory, const shape &measured)
 {
     return [&memory, measured](channel &link) -> std::shared_ptr<void> {
         const std::vector<int> fds = memory.export_fds();
-        send_value(link, announcement{0, fds.size(), measured});
+        send_value(link, announcement{0, measured});
         reference::send_fds(link.fd(), fds);
         reference::close_all(fds);
         return nullptr;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drawings of what was measured on a GPU: grids of scattered copies, changes of layout, growth, and compute beside."""
+"""Drawings of what was measured on a GPU: scattered copies, changes of layout, pulls, growth, and compute beside."""
 
 import math
 
@@ -9,7 +9,8 @@ from matplotlib.colors import LogNorm, Normalize
 from plot_parts import CEILING, OURS, REFERENCE, SECOND, bars, line, merged
 
 BATCH, LOOP, POINTERS = "cuMemcpyBatchAsync", "cuMemcpyAsync, a loop", "pointers uploaded, one kernel"
-COLOURS = {POINTERS: "#edae49", POINTERS + ", 16 CTAs": "#b5651d", BATCH: REFERENCE, LOOP: SECOND}
+NIXL = "NIXL, UCX, prepared lists"
+COLOURS = {POINTERS: "#edae49", POINTERS + ", 16 CTAs": "#b5651d", BATCH: REFERENCE, LOOP: SECOND, NIXL: "#6a4c93"}
 
 
 def draw_grid(rows):
@@ -50,6 +51,23 @@ def draw_layout_change(rows):
         axes[1][column].set_yscale("log")
     axes[0][0].set_ylabel("GB/s, submit to seen")
     axes[1][0].set_ylabel("µs, the submitting call")
+    return with_legend(figure, axes)
+
+
+def draw_peer_pull(rows):
+    """Bandwidth against the size of a block, for each place and kind of the other process's memory."""
+    panels = panels_of(seen(rows), ["peer", "memory"])
+    figure, axes = plt.subplots(1, len(panels), figsize=(3 + 2.6 * len(panels), 4.2), sharey=True, squeeze=False)
+    for part, (title, chosen) in zip(axes[0], panels.items()):
+        # Where NIXL is slow it is compared on fewer blocks: those rows show what NIXL does, the others what we do.
+        whole = [row for row in chosen if "bounded" not in row["parameters"]]
+        part.set_title(title, fontsize=8)
+        line(part, one_reference(whole), "ceiling", CEILING, "--", "one large copy", "block_bytes")
+        lines_of_references(part, chosen, "block_bytes")
+        line(part, one_reference(whole), "ours", OURS, "-", "ours", "block_bytes")
+        sizes_on(part, whole, "block_bytes", "bytes of a block")
+        part.set_yscale("log")
+    axes[0][0].set_ylabel("GB/s, submit to seen")
     return with_legend(figure, axes)
 
 
@@ -235,6 +253,7 @@ GROUPS = {
     "02-scattered-device": ("02-scattered-device", draw_grid),
     "02-scattered-device-curves": ("02-scattered-device", draw_curves),
     "03-layout-change": ("03-layout-change", draw_layout_change),
+    "04-peer-pull": ("04-peer-pull", draw_peer_pull),
     "06-elastic-growth": ("06-elastic-growth", draw_growth),
     "07-beside-compute": ("07-beside-compute", draw_beside),
     "13-share": ("13-share", draw_share),

@@ -269,7 +269,10 @@
 /// A share of a layout.
 #define KVMEM_SHARED_LAYOUT 2
 
-/// Compute may run on the GPU meanwhile: paths that slow it are not taken.
+/// The broker is a process of `broker_user`.
+#define KVMEM_FETCH_BROKER_USER 2
+
+/// Compute may run on the GPU meanwhile: what would slow it is not taken, or takes few CTAs.
 #define KVMEM_COMPUTE_MAY_RUN 0
 
 /// Nothing computes on the GPU meanwhile: copies may take all of it.
@@ -369,6 +372,12 @@ typedef struct kvmem_agent kvmem_agent;
 /// Bytes that kvmem made and the caller frees. They never change, so any threads may read them at once. A NUL
 /// follows the last byte, for blobs that hold text.
 typedef struct kvmem_blob kvmem_blob;
+
+/// Shares published by name at a socket path. One thread serves all clients and never waits for one of them; a client
+/// is heard if its user is allowed, asks in time, and shows a token.
+///
+/// Threads: all functions on one broker may run at once, except kvmem_broker_destroy.
+typedef struct kvmem_broker kvmem_broker;
 
 /// A failure: status, message and native cause.
 ///
@@ -917,6 +926,84 @@ typedef struct {
     uint32_t read_only;
 } kvmem_share_info;
 
+/// How a broker runs. All zeroes but struct_size and path serves the broker's own user.
+typedef struct {
+    /// sizeof(kvmem_broker_options)
+    size_t struct_size;
+    /// Must be 0.
+    uint64_t flags;
+    /// Where its socket lies; at most 107 bytes. A socket there that nobody listens at is replaced.
+    const char *path;
+    /// User ids that may fetch; copied. NULL with num_users 0 for the broker's own user alone. Nobody else may, root
+    /// included.
+    const uint32_t *users;
+    /// How many.
+    size_t num_users;
+    /// How long a client may take to ask, and again to read the answer, in nanoseconds; 0 for 10 seconds.
+    uint64_t client_timeout_ns;
+    /// The most bytes of shares on their way to one user at once; 0 for 256 MiB.
+    uint64_t max_bytes_per_user;
+    /// Permission bits of the socket; 0 for 0600. Other users than the broker's own need 0660 or 0666 to connect.
+    uint32_t mode;
+    /// The most clients at once; 0 for 256. Those that come meanwhile wait to be let in.
+    uint32_t max_clients;
+    /// The most clients at once of one user; 0 for an equal part of max_clients. One that was sent file descriptors is
+    /// there until it has read them.
+    uint32_t max_clients_per_user;
+    /// Must be 0.
+    uint32_t reserved;
+} kvmem_broker_options;
+
+/// What a token is good for. All zeroes but struct_size: all that the share grants, for as long as it is published.
+typedef struct {
+    /// sizeof(kvmem_publish_options)
+    size_t struct_size;
+    /// KVMEM_SHARE_READ_ONLY: its bearer may only read, whatever the share grants. Or 0.
+    uint64_t flags;
+    /// How often it can be used; 0 for any number. A token that is used up is refused like a wrong one.
+    uint64_t max_uses;
+    /// For how long, in nanoseconds; 0 for as long as the name is published.
+    uint64_t lifetime_ns;
+} kvmem_publish_options;
+
+/// 256 bits that nobody can guess: whoever has them may fetch. A secret, to be handed over as one.
+typedef struct {
+    /// The bits.
+    uint8_t bytes[32];
+} kvmem_token;
+
+/// What to fetch, and from whom.
+typedef struct {
+    /// sizeof(kvmem_fetch_options)
+    size_t struct_size;
+    /// KVMEM_SHARE_READ_ONLY to ask for no more than reading; KVMEM_FETCH_BROKER_USER.
+    uint64_t flags;
+    /// Where the broker listens.
+    const char *path;
+    /// What the share was published as.
+    const char *name;
+    /// The token that goes with it; read during the call.
+    const kvmem_token *token;
+    /// How long to wait, in nanoseconds; 0 for 10 seconds, KVMEM_TIMEOUT_FOREVER for ever.
+    uint64_t timeout_ns;
+    /// Whose process the broker must be, with KVMEM_FETCH_BROKER_USER; else 0, and it must be of the caller's own user.
+    uint32_t broker_user;
+    /// Must be 0.
+    uint32_t reserved;
+} kvmem_fetch_options;
+
+/// What a broker has done.
+typedef struct {
+    /// Names published now.
+    uint64_t publications;
+    /// Clients connected now.
+    uint64_t clients;
+    /// Shares handed out.
+    uint64_t granted;
+    /// Clients that were told no.
+    uint64_t refused;
+} kvmem_broker_info;
+
 /// A run of a transfer that is over.
 typedef struct {
     /// The word given with the transfer.
@@ -966,10 +1053,11 @@ typedef struct {
     uint32_t compute;
     /// The most CTAs of a copy kernel, for engines that share the GPU closely; 0 for as many as are worth having.
     uint32_t max_ctas;
-    /// Bytes of device memory for staged copies, of which each half fills while the other drains; 0 for 64 MiB. Larger
-    /// ones keep the link busier beside compute. Transfers on a device share one, as large as the largest asked for.
+    /// Bytes of device memory for staged copies, whose parts fill and drain in turn; 0 for 128 MiB, or 64 MiB where
+    /// nothing computes. Beside long kernels it must hold what the link moves during one of them. Transfers on a device
+    /// share one, as large as the largest asked for.
     /// Between a file and GPU memory: bytes of page-locked memory in four slots, each of which holds at least a piece,
-    /// and which transfers of a device share as well.
+    /// and which transfers of a device share as well; 0 for 64 MiB.
     uint64_t staging_size;
     /// A KVMEM_PATH_* value to take and no other; 0 for the one that is expected to be fastest.
     uint32_t path;
@@ -2009,6 +2097,134 @@ kvmem_status kvmem_share_open_layout(const kvmem_share *share,
 /// @param share a share, used by nobody through this handle any more; NULL does nothing
 void kvmem_share_destroy(kvmem_share *share);
 
+/// Sends a share over a connected Unix socket of the caller's, a stream or one that keeps messages apart, blocking or
+/// not. The share stays the caller's, and can be sent to others. docs/share-transport.md has what goes over the
+/// socket.
+///
+/// @param share a share
+/// @param fd the socket; nothing else may be sent on it meanwhile
+/// @param timeout_ns how long to wait for the peer to read, in nanoseconds; KVMEM_TIMEOUT_FOREVER for ever
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK when all of it is in the socket; KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_PEER_LOST when the
+///         other end is closed; KVMEM_STATUS_INVALID_ARGUMENT for what is no connected Unix socket; KVMEM_STATUS_IO.
+///         After a failure the message says whether the socket can still be used.
+kvmem_status kvmem_share_send(const kvmem_share *share,
+                              int32_t fd,
+                              uint64_t timeout_ns,
+                              kvmem_error **error);
+
+/// Receives a share that kvmem_share_send sent. Any bytes may come.
+///
+/// @param fd a connected Unix socket; nothing else may be received on it meanwhile
+/// @param timeout_ns how long to wait, in nanoseconds; KVMEM_TIMEOUT_FOREVER for ever
+/// @param share gets the share; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_PEER_LOST when the other end is closed;
+///         KVMEM_STATUS_CORRUPT for what is no share; KVMEM_STATUS_VERSION_MISMATCH; KVMEM_STATUS_OUT_OF_MEMORY also
+///         without file descriptors; KVMEM_STATUS_INVALID_ARGUMENT for what is no connected Unix socket
+kvmem_status kvmem_share_receive(int32_t fd,
+                                 uint64_t timeout_ns,
+                                 kvmem_share **share,
+                                 kvmem_error **error);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_broker_options_init(kvmem_broker_options *options, size_t struct_size);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_publish_options_init(kvmem_publish_options *options, size_t struct_size);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_fetch_options_init(kvmem_fetch_options *options, size_t struct_size);
+
+/// Starts a broker.
+///
+/// @param options where, and for whom
+/// @param broker gets the broker; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_ALREADY_EXISTS when somebody listens at the path, or something that is no
+///         socket is there; KVMEM_STATUS_NOT_FOUND without its folder; KVMEM_STATUS_PERMISSION_DENIED;
+///         KVMEM_STATUS_INVALID_ARGUMENT, also for users that the mode keeps out; KVMEM_STATUS_OUT_OF_MEMORY
+kvmem_status kvmem_broker_create(const kvmem_broker_options *options,
+                                 kvmem_broker **broker,
+                                 kvmem_error **error);
+
+/// Offers a share under a name. While it is published the share is held, also when its handle is destroyed.
+///
+/// @param broker a broker
+/// @param name a name that is free: 1 to 255 bytes of UTF-8
+/// @param share what is offered
+/// @param options what the token is good for; NULL for all that the share grants
+/// @param token gets the token by which it is fetched
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_ALREADY_EXISTS for a name in use; KVMEM_STATUS_INVALID_ARGUMENT
+kvmem_status kvmem_broker_publish(kvmem_broker *broker,
+                                  const char *name,
+                                  const kvmem_share *share,
+                                  const kvmem_publish_options *options,
+                                  kvmem_token *token,
+                                  kvmem_error **error);
+
+/// Makes another token for what is published.
+///
+/// @param broker a broker
+/// @param name what it is published as
+/// @param options what the token is good for; NULL for everything
+/// @param token gets the token
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND when the name is not published; KVMEM_STATUS_INVALID_ARGUMENT
+kvmem_status kvmem_broker_grant(kvmem_broker *broker,
+                                const char *name,
+                                const kvmem_publish_options *options,
+                                kvmem_token *token,
+                                kvmem_error **error);
+
+/// Takes an offer back, and all its tokens with it. Who is being sent it just now still gets it, and what was opened
+/// stays open.
+///
+/// @param broker a broker
+/// @param name what it is published as
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND when the name is not published
+kvmem_status kvmem_broker_unpublish(kvmem_broker *broker,
+                                    const char *name,
+                                    kvmem_error **error);
+
+/// Tells what a broker has done.
+///
+/// @param broker a broker
+/// @param info gets the answer
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+kvmem_status kvmem_broker_get_info(const kvmem_broker *broker, kvmem_broker_info *info, kvmem_error **error);
+
+/// Ends a broker: its thread ends, its socket is closed and removed, its shares are let go.
+///
+/// @param broker a broker, used by nobody through this handle any more; NULL does nothing
+void kvmem_broker_destroy(kvmem_broker *broker);
+
+/// Fetches a share from a broker.
+///
+/// @param options what to fetch, and from whom
+/// @param share gets the share; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_PERMISSION_DENIED for a wrong user, name or token, which are not told apart, a
+///         token that is used up, more than it grants, or a broker of another user; KVMEM_STATUS_NOT_FOUND when nothing
+///         is at the path; KVMEM_STATUS_PEER_LOST when nobody listens there, or the broker goes away;
+///         KVMEM_STATUS_BUSY when this user has too many clients, bytes or file descriptors under way;
+///         KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_CORRUPT; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors
+kvmem_status kvmem_share_fetch(const kvmem_fetch_options *options,
+                               kvmem_share **share,
+                               kvmem_error **error);
+
 /// Creates an empty queue.
 ///
 /// @param queue gets the queue; the caller destroys it
@@ -2159,6 +2375,11 @@ kvmem_status kvmem_transfer_get_info(const kvmem_transfer *transfer,
                                      kvmem_transfer_info *info,
                                      kvmem_error **error);
 
+/// Gives up a transfer. One in flight goes on, holds what it needs, and still reports to its queue.
+///
+/// @param transfer a transfer, used by nobody through this handle any more; NULL does nothing
+void kvmem_transfer_destroy(kvmem_transfer *transfer);
+
 /// Tells which path a transfer takes, what is expected of it, and why it takes no other. Moves nothing.
 ///
 /// @param transfer a transfer
@@ -2177,11 +2398,6 @@ kvmem_status kvmem_transfer_explain(const kvmem_transfer *transfer,
 /// @param path any value
 /// @return a static string; "unknown" for a value that is none
 const char *kvmem_path_name(uint32_t path);
-
-/// Gives up a transfer. One in flight goes on, holds what it needs, and still reports to its queue.
-///
-/// @param transfer a transfer, used by nobody through this handle any more; NULL does nothing
-void kvmem_transfer_destroy(kvmem_transfer *transfer);
 
 /// Fills options with defaults.
 ///

@@ -6,7 +6,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 readonly here
 readonly out=${OUT:-results}
 readonly deadline=300 # seconds a test has
-readonly two_gpus='gpu_two_devices gpu_two_orders' # the tests that one GPU is too few for
+readonly two_gpus='gpu_two_devices gpu_two_orders gpu_share_orders' # the tests that one GPU is too few for
 
 # NIXL and its UCX are the bundle's own. UCX reaches GPU memory by the CUDA runtime, which comes with the toolkit.
 export KVMEM_NIXL_LIBRARY=$here/nixl/.nixl_cu13.mesonpy.libs/libnixl_capi.so
@@ -34,7 +34,8 @@ usage() {
                         $(names bench | xargs)
                         with --quick only to see that it works; with --seconds N none takes much longer;
                         with --only POINT only points with that in their titles (bench/README.md in the project)
-./run demo [OPTION...]  prefill and decode on every tier, or as the options say (--help lists them)
+./run demo [OPTION...]  prefill and decode on every tier, over NIXL and by shared memory, or as the options say
+                        (--help lists them)
 ./run clients [NAME...] have programs that were not made for kvmem share memory with it, or those named:
                         $(client_names | xargs); the last two need CuPy, or CuPy and PyTorch
                         with Python (\$PYTHON, else python3)
@@ -147,15 +148,17 @@ join_lists() {
 }
 
 run_demo() {
-    local tier
+    local tier share
     cat "$here/about"
     if (($#)); then
         "$here/bin/prefill_decode" "$@"
         return
     fi
     for tier in $("$here/bin/prefill_decode" --help | sed -n 's/^tiers: //p' | tr -d ,); do
-        echo
-        "$here/bin/prefill_decode" --tier "$tier"
+        for share in '' --share; do
+            echo
+            "$here/bin/prefill_decode" --tier "$tier" ${share:+"$share"}
+        done
     done
 }
 

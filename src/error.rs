@@ -52,6 +52,38 @@ pub enum Status {
     Panic = -21,
 }
 
+impl Status {
+    /// All of them, in the order of their values.
+    const ALL: [Self; 21] = [
+        Self::InvalidArgument,
+        Self::OutOfMemory,
+        Self::OutOfRange,
+        Self::NotFound,
+        Self::AlreadyExists,
+        Self::InvalidState,
+        Self::Busy,
+        Self::TimedOut,
+        Self::Cancelled,
+        Self::Unsupported,
+        Self::PermissionDenied,
+        Self::UnavailableCuda,
+        Self::UnavailableNixl,
+        Self::Cuda,
+        Self::Nixl,
+        Self::Io,
+        Self::PeerLost,
+        Self::Stale,
+        Self::Corrupt,
+        Self::VersionMismatch,
+        Self::Panic,
+    ];
+
+    /// The status of a value, as another process told it.
+    pub fn from_code(code: i32) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| *status as i32 == code)
+    }
+}
+
 /// The system under ours that reported the failure, and what it said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
@@ -181,7 +213,7 @@ pub fn errno_name(code: i32) -> &'static str {
     names!(EPERM ENOENT ESRCH EINTR EIO ENXIO E2BIG EBADF ECHILD EAGAIN ENOMEM EACCES EFAULT EBUSY EEXIST EXDEV
         ENODEV ENOTDIR EISDIR EINVAL ENFILE EMFILE ENOTTY ETXTBSY EFBIG ENOSPC ESPIPE EROFS EMLINK EPIPE ERANGE
         EDEADLK ENAMETOOLONG ENOSYS ENOTEMPTY ELOOP EOVERFLOW EOPNOTSUPP EADDRINUSE ECONNREFUSED ECONNRESET
-        ETIMEDOUT EDQUOT ECANCELED ESTALE EPROTO)
+        ETIMEDOUT EDQUOT ECANCELED ESTALE EPROTO ENOTSOCK ENOTCONN EMSGSIZE ENOBUFS EPROTOTYPE ETOOMANYREFS)
 }
 
 #[cfg(test)]
@@ -194,6 +226,15 @@ mod tests {
         assert_eq!(error.status(), Status::OutOfMemory);
         assert_eq!(error.cause(), Some(&Cause::Errno(libc::ENOSPC)));
         assert_eq!(error.message(), "allocate 10 bytes in /x: No space left on device (ENOSPC)");
+    }
+
+    #[test]
+    fn every_status_is_found_by_its_value() {
+        for (position, status) in Status::ALL.into_iter().enumerate() {
+            assert_eq!(status as i32, -1 - position as i32);
+            assert_eq!(Status::from_code(status as i32), Some(status));
+        }
+        assert_eq!([0, 1, -22, i32::MIN].map(Status::from_code), [None; 4]);
     }
 
     #[test]

@@ -7,6 +7,8 @@ use once_cell::sync::OnceCell;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use serde::{Deserialize, Serialize};
 
+use crate::error::{Error, Result, Status};
+
 /// A process for as long as its machine runs: a pid alone is used again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
@@ -22,41 +24,78 @@ pub struct Identity {
 
 impl Identity {
     /// This process.
-    pub fn current() -> Self {
-        let pid = std::process::id();
-        Self {
-            boot_id: boot_id(),
-            pid,
-            start_time: start_time(pid).unwrap_or(0),
-            pid_namespace: pid_namespace(),
-        }
+    pub fn current() -> Result<Self> {
+        let stat = read(OWN_STAT)?;
+        let parsed = Stat::of(&stat).filter(|stat| stat.runs);
+        let start_time = parsed.map(|stat| stat.start_time).ok_or_else(|| {
+            Error::new(Status::Io, format!("{OWN_STAT} does not say when this process started"))
+        })?;
+        let (boot_id, pid_namespace) = (boot_id()?.to_string(), pid_namespace()?);
+        Ok(Self { boot_id, pid: std::process::id(), start_time, pid_namespace })
     }
 
     /// Whether the process is known to have ended. A process of another machine or container can't be seen from
     /// here and is never called gone.
     pub fn is_gone(&self) -> bool {
-        self.boot_id == boot_id()
-            && self.pid_namespace == pid_namespace()
-            && start_time(self.pid).is_none_or(|started| started != self.start_time)
+        self.ended().unwrap_or(false)
+    }
+
+    fn ended(&self) -> Result<bool> {
+        if self.boot_id != boot_id()? || self.pid_namespace != pid_namespace()? || !is_proc_our_own() {
+            return Ok(false);
+        }
+        let stat = match std::fs::read_to_string(format!("/proc/{}/stat", self.pid)) {
+            Ok(stat) => stat,
+            // ESRCH where it ends while it is looked at.
+            Err(error) => return Ok(matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))),
+        };
+        Ok(Stat::of(&stat).is_some_and(|stat| !stat.runs || stat.start_time != self.start_time))
     }
 }
 
-fn boot_id() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_string()
+const OWN_STAT: &str = "/proc/self/stat";
+
+fn boot_id() -> Result<&'static str> {
+    static BOOT_ID: OnceCell<String> = OnceCell::new();
+    let read = || read("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_string());
+    BOOT_ID.get_or_try_init(read).map(String::as_str)
 }
 
-fn pid_namespace() -> u64 {
+fn pid_namespace() -> Result<u64> {
     use std::os::unix::fs::MetadataExt;
-    std::fs::metadata("/proc/self/ns/pid").map(|namespace| namespace.ino()).unwrap_or(0)
+    let path = "/proc/self/ns/pid";
+    std::fs::metadata(path).map(|namespace| namespace.ino()).map_err(|error| unreadable(path, error))
 }
 
-/// Field 22 of /proc/PID/stat, unless the process is a zombie: that one runs no more.
-fn start_time(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command name may hold spaces and brackets; the fields after its last bracket do not.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?;
-    if state == "Z" || state == "X" { None } else { fields.nth(18)?.parse().ok() }
+fn read(path: &str) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|error| unreadable(path, error))
+}
+
+fn unreadable(path: &str, error: std::io::Error) -> Error {
+    let errno = rustix::io::Errno::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO));
+    Error::errno(format!("find out who this process is from {path}"), errno)
+}
+
+/// Whether /proc numbers processes as this one does: in a new pid namespace it can be the outer one's.
+fn is_proc_our_own() -> bool {
+    let own = std::fs::read_link("/proc/self");
+    own.is_ok_and(|target| target.as_os_str() == std::process::id().to_string().as_str())
+}
+
+/// What is of interest in /proc/PID/stat.
+struct Stat {
+    /// It is no zombie.
+    runs: bool,
+    start_time: u64,
+}
+
+impl Stat {
+    fn of(text: &str) -> Option<Self> {
+        // The command name may hold spaces and brackets; the fields after its last bracket do not.
+        let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+        let state = fields.next()?;
+        Some(Self { runs: state != "Z" && state != "X", start_time: fields.nth(18)?.parse().ok()? })
+    }
 }
 
 /// A number that is the same for the life of a process and differs in a forked child.
@@ -148,11 +187,13 @@ mod tests {
 
     #[test]
     fn this_process_lives_and_a_reaped_one_is_gone() {
-        assert!(!Identity::current().is_gone());
+        assert!(!Identity::current().unwrap().is_gone());
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let identity =
-            Identity { pid: child.id(), start_time: start_time(child.id()).unwrap(), ..Identity::current() };
+        let stat = read(&format!("/proc/{}/stat", child.id())).unwrap();
+        let start_time = Stat::of(&stat).unwrap().start_time;
+        let identity = Identity { pid: child.id(), start_time, ..Identity::current().unwrap() };
         assert!(!identity.is_gone());
+        assert!(Identity { start_time: start_time + 1, ..identity.clone() }.is_gone(), "another of that pid");
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(identity.is_gone());
@@ -160,7 +201,8 @@ mod tests {
 
     #[test]
     fn a_process_of_another_boot_is_never_called_gone() {
-        let identity = Identity { boot_id: "elsewhere".into(), pid: 1, start_time: 0, ..Identity::current() };
+        let identity =
+            Identity { boot_id: "elsewhere".into(), pid: 1, start_time: 0, ..Identity::current().unwrap() };
         assert!(!identity.is_gone());
     }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which blocks are moved where: pairs scattered over two pools, in runs of a given length.
+// Blocks of one contiguous piece, and which of them are moved where: pairs scattered over two pools, in runs
+// of a given length.
 #pragma once
 
 #include "common/kv.hpp"
@@ -9,6 +10,22 @@
 #include <random>
 
 namespace bench {
+
+// Fully contiguous: the 4 layers with keys and values of a block follow one another.
+inline kvmem_layout_config whole_blocks(uint64_t block_bytes, uint64_t num_blocks)
+{
+    kvmem_layout_config config;
+    kvmem_layout_config_init(&config, sizeof config);
+    config.num_blocks = num_blocks;
+    config.num_layers = 4;
+    config.outer_dim = 2;
+    config.page_size = 16;
+    config.dtype_width = 2;
+    config.inner_dim =
+        block_bytes / (config.num_layers * config.outer_dim * config.page_size * config.dtype_width);
+    config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
+    return config;
+}
 
 // `count` of `pool` block ids, in runs of `run` adjacent ones; the runs stand in random order.
 inline std::vector<uint32_t> scattered_ids(uint32_t count, uint32_t pool, uint32_t run, std::mt19937 &random)

@@ -20,6 +20,7 @@ using blob = std::unique_ptr<kvmem_blob, destroyer<kvmem_blob_destroy>>;
 using layout = std::unique_ptr<kvmem_layout, destroyer<kvmem_layout_destroy>>;
 using queue = std::unique_ptr<kvmem_queue, destroyer<kvmem_queue_destroy>>;
 using region = std::unique_ptr<kvmem_region, destroyer<kvmem_region_destroy>>;
+using share = std::unique_ptr<kvmem_share, destroyer<kvmem_share_destroy>>;
 using transfer = std::unique_ptr<kvmem_transfer, destroyer<kvmem_transfer_destroy>>;
 
 [[noreturn]] inline void fail(kvmem_status status, kvmem_error *error)

@@ -9,6 +9,7 @@
 #include <spawn.h>
 #include <stdexcept>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <system_error>
 #include <unistd.h>
@@ -47,6 +48,21 @@ void channel::send(const void *data, size_t size)
         }
     }
 }
+
+void channel::give_up_after(int seconds)
+{
+    const timeval most = {seconds, 0};
+    if (setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most) != 0)
+        fail(errno, "limit the wait for the peer");
+    patience_ns_ = static_cast<uint64_t>(seconds) * 1'000'000'000;
+}
+
+void channel::send_share(const kv::share &given)
+{
+    kv::call(kvmem_share_send, given.get(), fd_, patience_ns_);
+}
+
+kv::share channel::receive_share() { return kv::make<kv::share>(kvmem_share_receive, fd_, patience_ns_); }
 
 bool channel::read_exactly(void *data, size_t size)
 {

@@ -2,7 +2,11 @@
 // The second process of a bench: this program started again, with a channel of messages between the two.
 #pragma once
 
+#include "common/kv.hpp"
+
+#include <cstring>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <sys/types.h>
 #include <vector>
@@ -23,14 +27,36 @@ class channel {
     // The next message; nothing once the other side has closed.
     std::optional<std::vector<unsigned char>> receive_or_end();
     std::vector<unsigned char> receive();
-    // The socket, for those who send more than bytes, between two messages.
+    // From now on a receive that gets nothing for so long throws.
+    void give_up_after(int seconds);
+    // For a share between two messages, from the other end's.
+    void send_share(const kv::share &given);
+    kv::share receive_share();
+    // The socket, for those who send file descriptors, between two messages.
     int fd() const { return fd_; }
 
   private:
     bool read_exactly(void *data, size_t size);
 
     int fd_;
+    uint64_t patience_ns_ = KVMEM_TIMEOUT_FOREVER;
 };
+
+// Both processes are one program, so that plain values travel as they lie in memory.
+template <typename Value> void send_value(channel &link, const Value &value)
+{
+    link.send(&value, sizeof value);
+}
+
+template <typename Value> Value value_of(const std::vector<unsigned char> &message)
+{
+    Value value;
+    if (message.size() != sizeof value)
+        throw std::runtime_error("a message of " + std::to_string(message.size()) +
+                                 " bytes was not expected");
+    std::memcpy(&value, message.data(), sizeof value);
+    return value;
+}
 
 // This program, started again as `program --peer <arguments>`.
 class peer {

@@ -12,8 +12,6 @@
 namespace bench {
 namespace {
 
-constexpr uint64_t layers = 4;
-constexpr uint64_t outers = 2;
 constexpr uint32_t spread = 2; // blocks a side has for each that moves
 
 struct grid_point {
@@ -37,21 +35,6 @@ std::vector<grid_point> grid_of(const options &chosen)
 }
 
 uint64_t most_moved(const options &chosen) { return chosen.quick ? 64 << 20 : uint64_t{4} << 30; }
-
-// Fully contiguous: the layers and outer slots of a block follow one another.
-kvmem_layout_config config_of(const grid_point &point)
-{
-    kvmem_layout_config config;
-    kvmem_layout_config_init(&config, sizeof config);
-    config.num_blocks = point.blocks * spread;
-    config.num_layers = layers;
-    config.outer_dim = outers;
-    config.page_size = 16;
-    config.inner_dim = point.block_bytes / (layers * outers * 16 * 2);
-    config.dtype_width = 2;
-    config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
-    return config;
-}
 
 kv::pairs pairs_of(const scattered_case &measured, const grid_point &point)
 {
@@ -77,7 +60,7 @@ std::vector<move_way> ways_of(const options &chosen, const move_of &moved, uint6
 void measure_point(const options &chosen, const scattered_case &measured, const grid_point &point,
                    results &found)
 {
-    const kvmem_layout_config config = config_of(point);
+    const kvmem_layout_config config = whole_blocks(point.block_bytes, point.blocks * spread);
     const side from(measured.from, measured.mirror, config);
     const side to(measured.to, measured.mirror, config);
     from.fill();

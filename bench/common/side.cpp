@@ -19,12 +19,26 @@ void fill_device(cuda::address base, uint64_t size)
     cuda::check(cuda::load().context_synchronize(), "cuCtxSynchronize");
 }
 
+kvmem_region_info region_of(const kv::layout &layout)
+{
+    const auto memory = kv::make<kv::region>(kvmem_layout_get_region, layout.get(), size_t{0});
+    kvmem_region_info info{};
+    kv::call(kvmem_region_get_info, memory.get(), &info);
+    return info;
+}
+
 } // namespace
 
 side::side(const arena &memory, const arena &mirror, const kvmem_layout_config &config)
-    : memory_(memory), mirror_(mirror), layout_(memory.build(config, used_)),
-      shift_(memory.where() == place::device ? mirror.base() - memory.base() : 0),
-      view_(layout_, shift_, threads())
+    : mirror_(mirror), where_(memory.where()), base_(memory.base()), layout_(memory.build(config, used_)),
+      shift_(where_ == place::device ? mirror.base() - base_ : 0), view_(layout_, shift_, threads())
+{}
+
+side::side(kv::layout layout, const arena &mirror) : side(region_of(layout), std::move(layout), mirror) {}
+
+side::side(const kvmem_region_info &memory, kv::layout &&layout, const arena &mirror)
+    : mirror_(mirror), where_(place::device), base_(memory.address), used_(memory.size),
+      layout_(std::move(layout)), shift_(mirror.base() - base_), view_(layout_, shift_, threads())
 {}
 
 cuda::address side::address(uint64_t block, uint64_t layer, uint64_t outer) const
@@ -36,7 +50,7 @@ void side::fill() const
 {
     view_.fill();
     if (where() == place::device)
-        cuda::check(cuda::load().copy(memory_.base(), mirror_.base(), used_), "cuMemcpy");
+        cuda::check(cuda::load().copy(base_, mirror_.base(), used_), "cuMemcpy");
 }
 
 void side::wipe(const kv::pairs &moved) const
@@ -45,17 +59,17 @@ void side::wipe(const kv::pairs &moved) const
         view_.wipe(moved);
         return;
     }
-    fill_device(memory_.base(), used_);
+    fill_device(base_, used_);
 }
 
 void side::wipe_first(uint64_t bytes) const
 {
     if (where() == place::device) {
-        fill_device(memory_.base(), bytes);
+        fill_device(base_, bytes);
         return;
     }
     constexpr uint64_t page = 4096;
-    auto *first = reinterpret_cast<unsigned char *>(memory_.base());
+    auto *first = reinterpret_cast<unsigned char *>(base_);
     in_parts(bytes / page, threads(),
              [first](uint64_t from, uint64_t to) { wipe_memory(first + from * page, (to - from) * page); });
 }
@@ -63,7 +77,7 @@ void side::wipe_first(uint64_t bytes) const
 void side::verify(const kv::pairs &moved) const
 {
     if (where() == place::device)
-        cuda::check(cuda::load().copy(mirror_.base(), memory_.base(), used_), "cuMemcpy");
+        cuda::check(cuda::load().copy(mirror_.base(), base_, used_), "cuMemcpy");
     view_.verify(moved);
 }
 

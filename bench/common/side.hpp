@@ -12,10 +12,12 @@ class side {
   public:
     // Memory of a GPU is filled and read by way of `mirror`, host memory that is as large.
     side(const arena &memory, const arena &mirror, const kvmem_layout_config &config);
+    // A layout that is there already, in one region of a GPU's memory: its own, or opened.
+    side(kv::layout layout, const arena &mirror);
 
     const kv::layout &layout() const { return layout_; }
-    place where() const { return memory_.where(); }
-    uint64_t base() const { return memory_.base(); }
+    place where() const { return where_; }
+    uint64_t base() const { return base_; }
     uint64_t used() const { return used_; }
     // Where a piece lies, for those who copy it.
     cuda::address address(uint64_t block, uint64_t layer, uint64_t outer) const;
@@ -28,8 +30,11 @@ class side {
     void verify(const kv::pairs &moved) const;
 
   private:
-    const arena &memory_;
+    side(const kvmem_region_info &memory, kv::layout &&layout, const arena &mirror);
+
     const arena &mirror_;
+    place where_;
+    uint64_t base_;
     uint64_t used_ = 0;
     kv::layout layout_;
     uint64_t shift_; // from a piece to where the CPU sees it

@@ -2,8 +2,6 @@
 // How the two processes come to know each other, once by kvmem and once by the reference.
 #include "common/two_sides.hpp"
 
-#include <cstring>
-
 namespace bench {
 namespace {
 
@@ -46,7 +44,7 @@ void serve_pool(const std::vector<std::string> &arguments)
     send(link, kv::make<kv::blob>(kvmem_agent_get_local_metadata, agent.get()));
     send(link, kv::make<kv::blob>(kvmem_layout_export, pool.get()));
     link.send(reference.metadata());
-    link.send(&base, sizeof base);
+    send_value(link, base);
     link.receive_or_end();
 }
 
@@ -60,11 +58,10 @@ two_sides::two_sides(pool_shape shape, bool progress_thread)
     const nixl::bytes metadata = link.receive();
     const nixl::bytes descriptor = link.receive();
     reference_metadata_ = link.receive();
-    const nixl::bytes base = link.receive();
+    remote_base_ = value_of<uintptr_t>(link.receive());
 
     kv::call(kvmem_agent_load_remote_metadata, agent_.get(), metadata.data(), metadata.size(), nullptr);
     remote_ = kv::make<kv::layout>(kvmem_layout_import, agent_.get(), descriptor.data(), descriptor.size());
-    std::memcpy(&remote_base_, base.data(), sizeof remote_base_);
     reference_ = make_reference("reference-initiator", progress_thread);
 }
 

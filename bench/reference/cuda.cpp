@@ -55,6 +55,17 @@ void check(result answer, const char *call)
     throw std::runtime_error(std::string(call) + ": " + (name != nullptr ? name : std::to_string(answer)));
 }
 
+void reach(int other)
+{
+    if (load().enable_peer_access == nullptr)
+        return;
+    context theirs = nullptr;
+    check(load().primary_context_retain(&theirs, other), "cuDevicePrimaryCtxRetain");
+    const result answer = load().enable_peer_access(theirs, 0);
+    if (answer != peer_access_already_enabled)
+        check(answer, "cuCtxEnablePeerAccess");
+}
+
 current_device::current_device(int device) : device_(device)
 {
     context retained = nullptr;

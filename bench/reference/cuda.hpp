@@ -17,6 +17,7 @@ using address = unsigned long long; // of a device, or of host memory that is pa
 using memory_handle = unsigned long long;
 
 constexpr result not_ready = 600;
+constexpr result peer_access_already_enabled = 704;
 
 constexpr unsigned host_portable = 1; // for every context; the same bits for allocation and registration
 constexpr unsigned host_mapped = 2;
@@ -103,6 +104,7 @@ struct copy_attributes {
 #define CUDA_OPTIONAL_FUNCTIONS(X)                                                                       \
     X(cuMemcpyBatchAsync, copy_batch, address *to, address *from, size_t *sizes, size_t count,           \
       copy_attributes *, size_t *first_copies, size_t num_attributes, size_t *failed, stream)            \
+    X(cuCtxEnablePeerAccess, enable_peer_access, context, unsigned flags)                                \
     X(cuEventElapsedTime, event_elapsed, float *milliseconds, event start, event end)                    \
     X(cuModuleLoadData, module_load, module *out, const void *image)                                     \
     X(cuModuleUnload, module_unload, module)                                                             \
@@ -124,6 +126,9 @@ const library &load();
 
 // Throws the driver's name of what failed.
 void check(result answer, const char *call);
+
+// Has the current context reach memory of another device; nothing where the driver has no such call.
+void reach(int other);
 
 // A device's primary context, current on this thread while the value lives.
 class current_device {

@@ -48,11 +48,12 @@ agent::~agent()
     api_.destroy_agent(handle_);
 }
 
-void agent::add_memory(span memory)
+void agent::add_memory(span added, memory where)
 {
     nixl_capi::reg_dlist list = nullptr;
-    check(api_.create_reg_dlist(nixl_capi::memory_dram, &list), "create_reg_dlist");
-    check(api_.reg_dlist_add_desc(list, memory.address, memory.size, 0, nullptr, 0), "reg_dlist_add_desc");
+    check(api_.create_reg_dlist(where.type, &list), "create_reg_dlist");
+    check(api_.reg_dlist_add_desc(list, added.address, added.size, where.device, nullptr, 0),
+          "reg_dlist_add_desc");
     check(api_.register_mem(handle_, list, nullptr), "register_mem");
     registered_.push_back(list);
 }
@@ -76,25 +77,27 @@ void agent::load_peer(const bytes &metadata)
     std::free(name);
 }
 
-descriptors::descriptors(const agent &owner) : owner_(owner)
+descriptors::descriptors(const agent &owner, memory where) : owner_(owner), where_(where)
 {
-    check(owner.api().create_xfer_dlist(nixl_capi::memory_dram, &handle_), "create_xfer_dlist");
+    check(owner.api().create_xfer_dlist(where.type, &handle_), "create_xfer_dlist");
 }
 
 descriptors::~descriptors() { owner_.api().destroy_xfer_dlist(handle_); }
 
 void descriptors::add(span piece)
 {
-    check(owner_.api().xfer_dlist_add_desc(handle_, piece.address, piece.size, 0), "xfer_dlist_add_desc");
+    check(owner_.api().xfer_dlist_add_desc(handle_, piece.address, piece.size, where_.device),
+          "xfer_dlist_add_desc");
 }
 
-prepared::prepared(const agent &owner, side where, const std::vector<span> &pieces) : owner_(owner)
+prepared::prepared(const agent &owner, side whose, const std::vector<span> &pieces, memory where)
+    : owner_(owner)
 {
-    descriptors list(owner);
+    descriptors list(owner, where);
     for (const span &piece : pieces)
         list.add(piece);
     // The empty name is this agent's own side.
-    const char *name = where == side::local ? "" : owner.peer().c_str();
+    const char *name = whose == side::local ? "" : owner.peer().c_str();
     check(owner.api().prep_xfer_dlist(owner.handle(), name, list.handle(), &handle_, nullptr),
           "prep_xfer_dlist");
 }

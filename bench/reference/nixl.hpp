@@ -16,6 +16,14 @@ struct span {
     size_t size;
 };
 
+// What kind of memory it is, as NIXL is told; host memory if nothing else is said.
+struct memory {
+    int type = nixl_capi::memory_dram;
+    uint64_t device = 0;
+};
+
+inline memory of_gpu(int device) { return {nixl_capi::memory_vram, static_cast<uint64_t>(device)}; }
+
 // A NIXL agent with one UCX backend, and the memory registered with it.
 class agent {
   public:
@@ -24,7 +32,8 @@ class agent {
     agent(const agent &) = delete;
     agent &operator=(const agent &) = delete;
 
-    void add_memory(span memory);
+    // Memory of a GPU must be one allocation or one VMM mapping.
+    void add_memory(span added, memory where = {});
     bytes metadata() const;
     void load_peer(const bytes &metadata);
 
@@ -43,7 +52,7 @@ class agent {
 // A descriptor list as create_xfer_req takes it.
 class descriptors {
   public:
-    explicit descriptors(const agent &owner);
+    explicit descriptors(const agent &owner, memory where = {});
     ~descriptors();
     descriptors(const descriptors &) = delete;
     descriptors &operator=(const descriptors &) = delete;
@@ -53,6 +62,7 @@ class descriptors {
 
   private:
     const agent &owner_;
+    memory where_;
     nixl_capi::xfer_dlist handle_ = nullptr;
 };
 
@@ -61,7 +71,7 @@ enum class side { local, remote };
 // A descriptor list prepared once, of which requests take pieces by index.
 class prepared {
   public:
-    prepared(const agent &owner, side where, const std::vector<span> &pieces);
+    prepared(const agent &owner, side whose, const std::vector<span> &pieces, memory where = {});
     ~prepared();
     prepared(const prepared &) = delete;
     prepared &operator=(const prepared &) = delete;

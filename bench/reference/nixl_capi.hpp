@@ -24,6 +24,7 @@ constexpr status success = 0;
 constexpr status in_progress = 1;
 
 constexpr int memory_dram = 0;
+constexpr int memory_vram = 1;
 constexpr int memory_file = 4;
 constexpr int sync_rw = 2;
 constexpr int op_read = 0;

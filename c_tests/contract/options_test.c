@@ -39,6 +39,9 @@ static void init_states_the_size_and_nothing_else(void) {
         kvmem_vmm_options vmm;
         kvmem_share_options share;
         kvmem_open_options open;
+        kvmem_broker_options broker;
+        kvmem_publish_options publish;
+        kvmem_fetch_options fetch;
         kvmem_adopt_options adopt;
         kvmem_ipc_options ipc;
         kvmem_agent_options agent;
@@ -63,6 +66,9 @@ static void init_states_the_size_and_nothing_else(void) {
     CHECK_INIT(kvmem_vmm_options_init, vmm);
     CHECK_INIT(kvmem_share_options_init, share);
     CHECK_INIT(kvmem_open_options_init, open);
+    CHECK_INIT(kvmem_broker_options_init, broker);
+    CHECK_INIT(kvmem_publish_options_init, publish);
+    CHECK_INIT(kvmem_fetch_options_init, fetch);
     CHECK_INIT(kvmem_adopt_options_init, adopt);
     CHECK_INIT(kvmem_ipc_options_init, ipc);
     CHECK_INIT(kvmem_agent_options_init, agent);
@@ -204,6 +210,8 @@ static void reserved_fields_are_zero(void) {
         {"transfer", "reserved", offsetof(kvmem_transfer_options, reserved)},
         {"share", "reserved", offsetof(kvmem_share_options, reserved)},
         {"open", "reserved", offsetof(kvmem_open_options, reserved)},
+        {"broker", "reserved", offsetof(kvmem_broker_options, reserved)},
+        {"fetch", "reserved", offsetof(kvmem_fetch_options, reserved)},
         {"ipc", "reserved", offsetof(kvmem_ipc_options, reserved)},
     };
     for (size_t i = 0; i < NUM(reserved); i++) {

@@ -81,7 +81,58 @@ static void owners_and_holders(void) {
     kvmem_region_destroy(region);
 }
 
+static void sockets(void) {
+    kvmem_region *region = shareable_region();
+    kvmem_share *share = NULL;
+    kvmem_share *received = NULL;
+    EXPECT_OK(kvmem_share_create_region(region, NULL, &share, ERR));
+    INVALID(kvmem_share_send, NULL, 0, 0);
+    INVALID(kvmem_share_send, share, -1, 0);
+    INVALID(kvmem_share_send, share, 1 << 20, 0);
+    INVALID_NULLS(received, kvmem_share_receive, -1, 0, &received);
+    INVALID_NULLS(received, kvmem_share_receive, 1 << 20, 0, &received);
+    INVALID(kvmem_share_receive, 0, 0, NULL);
+    kvmem_share_destroy(share);
+    kvmem_region_destroy(region);
+}
+
+static void brokers(void) {
+    kvmem_broker_options_init(NULL, sizeof(kvmem_broker_options));
+    kvmem_publish_options_init(NULL, sizeof(kvmem_publish_options));
+    kvmem_broker_options options;
+    kvmem_broker_options_init(&options, sizeof(options));
+    kvmem_broker *broker = NULL;
+    INVALID_NULLS(broker, kvmem_broker_create, NULL, &broker);
+    INVALID_NULLS(broker, kvmem_broker_create, &options, &broker); /* without a path */
+    INVALID(kvmem_broker_create, &options, NULL);
+    kvmem_token token;
+    INVALID_KEEPS(token, kvmem_broker_publish, NULL, "kv", NULL, NULL, &token);
+    INVALID_KEEPS(token, kvmem_broker_grant, NULL, "kv", NULL, &token);
+    INVALID(kvmem_broker_unpublish, NULL, "kv");
+    kvmem_broker_info info;
+    INVALID_KEEPS(info, kvmem_broker_get_info, NULL, &info);
+    kvmem_broker_destroy(NULL);
+}
+
+static void fetching(void) {
+    kvmem_fetch_options_init(NULL, sizeof(kvmem_fetch_options));
+    kvmem_fetch_options options;
+    kvmem_fetch_options_init(&options, sizeof(options));
+    kvmem_share *share = NULL;
+    const kvmem_token token = {{0}};
+    INVALID_NULLS(share, kvmem_share_fetch, NULL, &share);
+    INVALID_NULLS(share, kvmem_share_fetch, &options, &share);
+    options.name = "kv";
+    INVALID_NULLS(share, kvmem_share_fetch, &options, &share);
+    options.token = &token;
+    INVALID_NULLS(share, kvmem_share_fetch, &options, &share);
+    INVALID(kvmem_share_fetch, &options, NULL);
+    options.path = "/nowhere/at/all";
+    REFUSED(KVMEM_STATUS_NOT_FOUND, kvmem_share_fetch, &options, &share);
+}
+
 static const test_case cases[] = {
-    CASE(making), CASE(looking), CASE(receiving), CASE(opening), CASE(owners_and_holders),
+    CASE(making),             CASE(looking), CASE(receiving), CASE(opening),
+    CASE(owners_and_holders), CASE(sockets), CASE(brokers),   CASE(fetching),
 };
 TEST_MAIN

@@ -3,6 +3,7 @@
 #include "subjects.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <unistd.h>
 
 world subjects_world;
@@ -162,6 +163,56 @@ static kvmem_status call_open(const void *options) {
     return status;
 }
 
+static void fill_broker(void *options) {
+    static char path[64];
+    snprintf(path, sizeof(path), "/tmp/kvmem-contract-%d", (int)getpid());
+    kvmem_broker_options *broker = options;
+    kvmem_broker_options_init(broker, sizeof(*broker));
+    broker->path = path;
+}
+
+static kvmem_status call_broker(const void *options) {
+    kvmem_broker *broker = POISON;
+    const kvmem_status status = kvmem_broker_create(options, &broker, ERR);
+    kvmem_broker_destroy(broker);
+    return status;
+}
+
+static void fill_publish(void *options) {
+    kvmem_publish_options_init(options, sizeof(kvmem_publish_options));
+}
+
+static kvmem_status call_publish(const void *options) {
+    kvmem_broker_options of_broker;
+    fill_broker(&of_broker);
+    kvmem_broker *broker = NULL;
+    EXPECT_OK(kvmem_broker_create(&of_broker, &broker, ERR));
+    kvmem_status status;
+    kvmem_share *share = share_of_region(NULL, &status);
+    kvmem_token token;
+    status = kvmem_broker_publish(broker, "kv", share, options, &token, ERR);
+    kvmem_share_destroy(share);
+    kvmem_broker_destroy(broker);
+    return status;
+}
+
+/* Good options of one that is not there. */
+static void fill_fetch(void *options) {
+    static const kvmem_token token = {{0}};
+    kvmem_fetch_options *fetch = options;
+    kvmem_fetch_options_init(fetch, sizeof(*fetch));
+    fetch->path = "/nowhere/at/all";
+    fetch->name = "kv";
+    fetch->token = &token;
+}
+
+static kvmem_status call_fetch(const void *options) {
+    kvmem_share *share = POISON;
+    const kvmem_status status = kvmem_share_fetch(options, &share, ERR);
+    kvmem_share_destroy(share);
+    return status;
+}
+
 static void fill_config(void *options) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     memcpy(options, &config, sizeof(config));
@@ -229,6 +280,9 @@ const subject subjects[] = {
     {"ipc", sizeof(kvmem_ipc_options), fill_ipc, call_ipc, 0, KVMEM_STATUS_INVALID_ARGUMENT, true},
     {"share", sizeof(kvmem_share_options), fill_share, call_share, 1, KVMEM_STATUS_OK, false},
     {"open", sizeof(kvmem_open_options), fill_open, call_open, 31, KVMEM_STATUS_OK, false},
+    {"broker", sizeof(kvmem_broker_options), fill_broker, call_broker, 0, KVMEM_STATUS_OK, false},
+    {"publish", sizeof(kvmem_publish_options), fill_publish, call_publish, 1, KVMEM_STATUS_OK, false},
+    {"fetch", sizeof(kvmem_fetch_options), fill_fetch, call_fetch, 3, KVMEM_STATUS_NOT_FOUND, false},
     {"agent", sizeof(kvmem_agent_options), fill_agent, call_agent, 7, KVMEM_STATUS_OK, false},
     {"config", sizeof(kvmem_layout_config), fill_config, call_config, UINT64_MAX, KVMEM_STATUS_OK, false},
     {"nested config", sizeof(kvmem_layout_config), fill_config, call_nested_config, UINT64_MAX,

@@ -58,6 +58,7 @@ void context_destroy(context *ended) {
     sim.lost_with_context += modules_destroy_of(ended);
     ended->legacy.error = ended->per_thread.error = CUDA_SUCCESS;
     ended->is_alive = false;
+    ended->peers = 0;
 }
 
 CUresult cuCtxCreate_v2(CUcontext *created, unsigned flags, CUdevice device) {
@@ -144,6 +145,30 @@ CUresult cuCtxGetDevice(CUdevice *device) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     *device = context_current()->device;
+    return CUDA_SUCCESS;
+}
+
+/* From one context to another of another device, once. */
+CUresult cuCtxEnablePeerAccess(CUcontext wanted, unsigned flags) {
+    DRIVER_CALL(cuCtxEnablePeerAccess);
+    if (wanted == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    const context *peer = context_find(wanted);
+    context *own = context_current();
+    if (flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!peer->is_alive || peer->device == own->device) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (sim.no_peer_access) {
+        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    }
+    if ((own->peers >> peer->device & 1) != 0) {
+        return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+    }
+    own->peers |= 1u << peer->device;
     return CUDA_SUCCESS;
 }
 

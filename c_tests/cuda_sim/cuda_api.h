@@ -33,6 +33,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context);
 CUresult cuCtxGetCurrent(CUcontext *context);
 CUresult cuCtxSetCurrent(CUcontext context);
 CUresult cuCtxGetDevice(CUdevice *device);
+CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags);
 CUresult cuCtxSynchronize(void);
 
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size);
@@ -107,9 +108,9 @@ CUresult cuGraphDestroy(CUgraph graph);
 CUresult cuModuleLoadData(CUmodule *module, const void *image);
 CUresult cuModuleUnload(CUmodule module);
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
-CUresult cuLaunchKernel(CUfunction function, unsigned ctas_x, unsigned ctas_y, unsigned ctas_z, unsigned threads_x,
-                        unsigned threads_y, unsigned threads_z, unsigned shared_bytes, CUstream stream,
-                        void **parameters, void **extra);
+CUresult cuLaunchKernel(CUfunction function, unsigned ctas_x, unsigned ctas_y, unsigned ctas_z,
+                        unsigned threads_x, unsigned threads_y, unsigned threads_z, unsigned shared_bytes,
+                        CUstream stream, void **parameters, void **extra);
 
 CUresult cuEventCreate(CUevent *event, unsigned flags);
 CUresult cuEventRecord(CUevent event, CUstream stream);

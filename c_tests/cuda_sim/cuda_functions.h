@@ -32,6 +32,7 @@
     FUNCTION(cuCtxGetCurrent, DRIVER, ACTS)                                                          \
     FUNCTION(cuCtxSetCurrent, DRIVER, ACTS)                                                          \
     FUNCTION(cuCtxGetDevice, DRIVER, ACTS)                                                           \
+    FUNCTION(cuCtxEnablePeerAccess, CONTEXT, ACTS)                                                   \
     FUNCTION(cuCtxSynchronize, CONTEXT, ACTS)                                                        \
     FUNCTION(cuMemAlloc_v2, CONTEXT, ACTS)                                                           \
     FUNCTION(cuMemFree_v2, LIVE, RELEASES)                                                           \

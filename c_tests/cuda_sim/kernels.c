@@ -25,22 +25,27 @@ const kvmem_copy *kernel_copy(const kvmem_copy *parameter) {
     return copied;
 }
 
-/* A kernel reaches less than a copy does: neither pageable host memory nor plain memory of a peer. */
-static bool reaches(CUdeviceptr start, size_t size, CUmemAccess_flags needed, CUdevice device) {
+static bool is_of(CUdevice device, const context *on) {
+    return device == on->device || (on->peers >> device & 1) != 0;
+}
+
+/* A kernel reaches less than a copy does: neither pageable host memory nor, unless its context was told to,
+ * plain memory of a peer. */
+static bool reaches(CUdeviceptr start, size_t size, CUmemAccess_flags needed, const context *on) {
     const span *known = span_at(start);
-    if (known == NULL || (known->kind == SPAN_ALLOCATION && span_device(known) != device)) {
+    if (known == NULL || (known->kind == SPAN_ALLOCATION && !is_of(span_device(known), on))) {
         return false;
     }
-    return check_reach((range){start, size}, needed, KNOWN, device) == CUDA_SUCCESS;
+    return check_reach((range){start, size}, needed, KNOWN, on->device) == CUDA_SUCCESS;
 }
 
 /* Neighbours that were page-locked or allocated apart are one range to a kernel. */
-static bool reaches_all(CUdeviceptr start, size_t size, CUmemAccess_flags needed, CUdevice device) {
+static bool reaches_all(CUdeviceptr start, size_t size, CUmemAccess_flags needed, const context *on) {
     while (size > 0) {
         const span *known = span_at(start);
         const size_t here = known == NULL ? size : (size_t)(known->start + known->size - start);
         const size_t part = size < here ? size : here;
-        if (!reaches(start, part, needed, device)) {
+        if (!reaches(start, part, needed, on)) {
             return false;
         }
         start += part;
@@ -49,7 +54,7 @@ static bool reaches_all(CUdeviceptr start, size_t size, CUmemAccess_flags needed
     return true;
 }
 
-static bool copy_tile(const kvmem_copy *asked, const kvmem_copy_run *run, unsigned index, CUdevice device) {
+static bool copy_tile(const kvmem_copy *asked, const kvmem_copy_run *run, unsigned index, const context *on) {
     const unsigned part = index % asked->tiles;
     unsigned rest = index / asked->tiles;
     unsigned block = 0;
@@ -70,8 +75,8 @@ static bool copy_tile(const kvmem_copy *asked, const kvmem_copy_run *run, unsign
                            (uint64_t)(run->destination + block) * asked->destination_block_stride + offset;
     const CUdeviceptr from = layer->source + outer * asked->source_outer_stride +
                              (uint64_t)(run->source + block) * asked->source_block_stride + offset;
-    if (!reaches_all(to, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, device) ||
-        !reaches_all(from, bytes, CU_MEM_ACCESS_FLAGS_PROT_READ, device)) {
+    if (!reaches_all(to, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, on) ||
+        !reaches_all(from, bytes, CU_MEM_ACCESS_FLAGS_PROT_READ, on)) {
         return false;
     }
     reach_copy(to, from, bytes);
@@ -79,29 +84,30 @@ static bool copy_tile(const kvmem_copy *asked, const kvmem_copy_run *run, unsign
 }
 
 /* The last tile first: the kernel promises no order. */
-static bool copy_run(const kvmem_copy *asked, const kvmem_copy_run *run, unsigned tiles, CUdevice device) {
+static bool copy_run(const kvmem_copy *asked, const kvmem_copy_run *run, unsigned tiles, const context *on) {
     for (unsigned index = tiles; index > 0; index--) {
-        if (!copy_tile(asked, run, index - 1, device)) {
+        if (!copy_tile(asked, run, index - 1, on)) {
             return false;
         }
     }
     return true;
 }
 
-CUresult kernel_run(const kvmem_copy *asked, CUdevice device) {
+CUresult kernel_run(const kvmem_copy *asked, const context *on) {
     const uint64_t tiles = (uint64_t)asked->num_layers * asked->num_outers * asked->tiles *
                            (asked->are_joined ? 1 : asked->most_blocks);
     const size_t table = asked->num_runs * sizeof(kvmem_copy_run);
-    if (tiles * asked->num_runs > UINT32_MAX || asked->num_layers > KVMEM_COPY_MAX_LAYERS || asked->tile_size % 16 != 0) {
+    if (tiles * asked->num_runs > UINT32_MAX || asked->num_layers > KVMEM_COPY_MAX_LAYERS ||
+        asked->tile_size % 16 != 0) {
         sim_crash("the copy kernel is asked for what its integers do not hold");
     }
-    if (!reaches_all(asked->runs, table, CU_MEM_ACCESS_FLAGS_PROT_READ, device)) {
+    if (!reaches_all(asked->runs, table, CU_MEM_ACCESS_FLAGS_PROT_READ, on)) {
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     }
     for (unsigned i = asked->num_runs; i > 0; i--) {
         kvmem_copy_run run;
         reach_copy((uintptr_t)&run, asked->runs + (i - 1) * sizeof(run), sizeof(run));
-        if (!copy_run(asked, &run, (unsigned)tiles, device)) {
+        if (!copy_run(asked, &run, (unsigned)tiles, on)) {
             return CUDA_ERROR_ILLEGAL_ADDRESS;
         }
     }

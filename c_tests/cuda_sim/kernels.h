@@ -12,7 +12,7 @@ struct kvmem_copy;
 /* A copy of its parameter, to be freed. */
 const struct kvmem_copy *kernel_parameter(const void *parameter, unsigned long threads);
 const struct kvmem_copy *kernel_copy(const struct kvmem_copy *parameter);
-/* Tile by tile as the kernel does. What the device does not reach ends it: CUDA_ERROR_ILLEGAL_ADDRESS. */
-CUresult kernel_run(const struct kvmem_copy *asked, CUdevice device);
+/* Tile by tile as the kernel does. What its context does not reach ends it: CUDA_ERROR_ILLEGAL_ADDRESS. */
+CUresult kernel_run(const struct kvmem_copy *asked, const context *on);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads modules: PTX, of which only the names are read, for what a kernel does the stand-in knows by its name.
+// Loads modules: PTX, of which only names are read. What a kernel does, the stand-in knows by its name.
 #include "modules.h"
 
 #include "contexts.h"
@@ -91,9 +91,9 @@ static bool is_live(CUfunction function) {
 }
 
 /* What is launched reads its parameter later: a copy of it goes with the work. */
-CUresult cuLaunchKernel(CUfunction function, unsigned ctas_x, unsigned ctas_y, unsigned ctas_z, unsigned threads_x,
-                        unsigned threads_y, unsigned threads_z, unsigned shared_bytes, CUstream handle,
-                        void **parameters, void **extra) {
+CUresult cuLaunchKernel(CUfunction function, unsigned ctas_x, unsigned ctas_y, unsigned ctas_z,
+                        unsigned threads_x, unsigned threads_y, unsigned threads_z, unsigned shared_bytes,
+                        CUstream handle, void **parameters, void **extra) {
     DRIVER_CALL(cuLaunchKernel);
     if (!is_live(function) || !function->is_known) {
         sim_crash("%p is no kernel, or one of a module that was unloaded", (void *)function);
@@ -104,8 +104,8 @@ CUresult cuLaunchKernel(CUfunction function, unsigned ctas_x, unsigned ctas_y, u
         return result;
     }
     const unsigned long threads = (unsigned long)threads_x * threads_y * threads_z;
-    if (ctas_x == 0 || ctas_y != 1 || ctas_z != 1 || threads == 0 || threads > MOST_THREADS || shared_bytes > 49152 ||
-        parameters == NULL || extra != NULL) {
+    if (ctas_x == 0 || ctas_y != 1 || ctas_z != 1 || threads == 0 || threads > MOST_THREADS ||
+        shared_bytes > 49152 || parameters == NULL || extra != NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (on->context != function->module->context) {
@@ -114,7 +114,8 @@ CUresult cuLaunchKernel(CUfunction function, unsigned ctas_x, unsigned ctas_y, u
     if (this_call.later != CUDA_SUCCESS) {
         queue_submit(&(work){.kind = WORK_FAIL, .stream = on, .error = this_call.later});
     } else {
-        queue_submit(&(work){.kind = WORK_LAUNCH, .stream = on, .blocks = kernel_parameter(parameters[0], threads)});
+        const struct kvmem_copy *blocks = kernel_parameter(parameters[0], threads);
+        queue_submit(&(work){.kind = WORK_LAUNCH, .stream = on, .blocks = blocks});
     }
     return CUDA_SUCCESS;
 }

@@ -43,7 +43,7 @@ static void do_work(const work *work) {
         work->event->error = work->stream->error;
         break;
     case WORK_LAUNCH:
-        fail(work->stream, kernel_run(work->blocks, work->stream->context->device));
+        fail(work->stream, kernel_run(work->blocks, work->stream->context));
         break;
     case WORK_FAIL:
         work->stream->error = work->error;

@@ -16,7 +16,7 @@ typedef struct work {
     size_t size;
     unsigned char value; /* of WORK_FILL */
     event *event;        /* of WORK_RECORD */
-    const struct kvmem_copy *blocks; /* of WORK_LAUNCH: a copy of the kernel's parameter, freed when it is done */
+    const struct kvmem_copy *blocks; /* of WORK_LAUNCH: a copy of the kernel's parameter */
     CUresult error;      /* of WORK_FAIL: the work was to fail */
 } work;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Handles as file descriptors, from one process to another.
 #include "driver_test.h"
-#include "fd_socket.h"
+#include "fds.h"
 #include "peer.h"
 #include "resources.h"
 

@@ -52,6 +52,7 @@ struct CUctx_st {
     CUdevice device;
     bool is_primary;
     bool is_alive;
+    uint32_t peers; /* devices whose plain memory its kernels reach, a bit for each */
     stream legacy;
     stream per_thread;
 };

@@ -79,28 +79,6 @@ static void it_is_left_as_it_is(void) {
     free(bytes);
 }
 
-/* A block of four bytes, over the region. */
-static kvmem_layout *layout_over(kvmem_region *region) {
-    kvmem_layout_config config;
-    kvmem_layout_config_init(&config, sizeof(config));
-    config.num_blocks = 1;
-    config.num_layers = 1;
-    config.outer_dim = 1;
-    config.page_size = 1;
-    config.inner_dim = 4;
-    config.dtype_width = 1;
-    config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &config;
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.regions = &region;
-    options.count = 1;
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
-    return layout;
-}
-
 static void it_is_released_once_by_the_last_who_holds_it(void) {
     int releases = 0;
     const uint64_t address = engine_allocate(0, ALLOCATION);
@@ -108,7 +86,7 @@ static void it_is_released_once_by_the_last_who_holds_it(void) {
     kvmem_region *view = NULL;
     EXPECT_OK(kvmem_region_create_view(region, 100, 4, &view, ERR));
     CALL(kvmem_region_destroy(region));
-    kvmem_layout *layout = layout_over(view);
+    kvmem_layout *layout = region_lay_out(view);
     CALL(kvmem_region_destroy(view));
     CHECK_EQ(releases, 0);
     CALL(kvmem_layout_destroy(layout));

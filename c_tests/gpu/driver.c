@@ -106,6 +106,7 @@ uint64_t free_memory(int device) {
 void write_device(int device, uint64_t to, const void *from, size_t size) {
     enter_device(device);
     CU(cuMemcpyHtoD_v2(to, from, size));
+    CU(cuStreamSynchronize(NULL)); /* pageable memory may still be on its way when the copy returns */
     leave_device(device);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In the model blocks are a page apart or a few, so that it stays small; on the GPU four of them fill an extent.
+// In the model blocks are few pages apart, so that it stays small; on the GPU four of them fill an extent.
 #include "elastic_side.h"
 
 #include "stance.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elastic layouts, and those that are a side of transfers: their blocks lie far apart, and some may be without
-// memory.
+// Elastic layouts, and those that are a side of transfers: their blocks lie far apart, and some may be
+// without memory.
 #ifndef KVMEM_TEST_GPU_ELASTIC_SIDE_H
 #define KVMEM_TEST_GPU_ELASTIC_SIDE_H
 
@@ -13,8 +13,8 @@ kvmem_elastic_info elastic_layout_memory(const kvmem_layout *layout);
 
 /* For side_open. The side's place says how many blocks have memory. */
 void elastic_side_open(side *side, const kvmem_layout_config *config, kvmem_agent *agent, uint32_t seed);
-/* Every block that has memory, with the padding behind it: from what is expected, and into the model's memory.
- * What has none stays there as it is. */
+/* Every block that has memory, with the padding behind it: from what is expected, and into the model's
+ * memory. What has none stays there as it is. */
 void elastic_side_write(const side *side);
 void elastic_side_read(side *side);
 

@@ -46,6 +46,20 @@ static void regions_are_destroyed_without_harm(void) {
     check_works();
 }
 
+/* It needs no context, and is none the worse. */
+static void elastic_memory_goes_on_growing(void) {
+    const kvmem_layout_config config = side_config(&kv_kinds[1]);
+    side elastic;
+    retain_device(0);
+    side_open(&elastic, PLACE_ELASTIC_PARTLY, 0, &config, NULL, 1);
+    reset_device(0);
+    EXPECT_OK(kvmem_layout_resize(elastic.model.layout, 2 * config.num_blocks, ERR));
+    EXPECT_OK(kvmem_layout_resize(elastic.model.layout, config.num_blocks, ERR));
+    side_close(&elastic);
+    release_device(0);
+    check_works();
+}
+
 static void a_transfer_fails_and_says_so(void) {
     static const kvmem_block_pair pair[] = {{0, 0}};
     const kv_move move = {pair, 1, 0, 0, 3};
@@ -72,6 +86,7 @@ static void a_transfer_fails_and_says_so(void) {
 
 static const test_case cases[] = {
     CASE(regions_are_destroyed_without_harm),
+    CASE(elastic_memory_goes_on_growing),
     CASE(a_transfer_fails_and_says_so),
 };
 GPU_MAIN

@@ -2,16 +2,14 @@
 // Both sides of the owner: what the test asks, and what the process does.
 #include "owner.h"
 
-#include "fd_socket.h"
+#include "fds.h"
 #include "filled.h"
 #include "harness.h"
 #include "mapped.h"
 #include "regions.h"
 
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 enum { ALLOCATE = 1, CREATE, LOOK, FREE, DONE };
@@ -109,15 +107,8 @@ static void serve(int socket, uint32_t tag, const request *wanted) {
     frame_send(socket, DONE, "", 0);
 }
 
-/* Whether another request comes; false once the test closed its end. */
-static bool await_request(int socket) {
-    struct pollfd ready = {.fd = socket, .events = POLLIN};
-    char byte;
-    return poll(&ready, 1, -1) == 1 && recv(socket, &byte, 1, MSG_PEEK) == 1;
-}
-
 void owner_role(int socket) {
-    while (await_request(socket)) {
+    while (frame_comes(socket)) {
         uint32_t tag = 0;
         const message received = frame_receive(socket, &tag);
         request wanted;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The progress callback of pinned memory: called once a chunk, able to cancel, and a cancelled allocation
 // leaves nothing.
+#include "kv.h"
 #include "regions.h"
 #include "resources.h"
 #include "stance.h"
@@ -129,15 +130,8 @@ static void the_callback_may_use_the_library(void) {
 static void a_layout_does_not_call_it(void) {
     journal journal;
     kvmem_pinned_options options = options_with(&journal, 0, 4096);
-    kvmem_layout_config config;
-    kvmem_layout_config_init(&config, sizeof(config));
-    config.num_blocks = 16;
-    config.num_layers = 1;
-    config.outer_dim = 2;
-    config.page_size = 16;
-    config.inner_dim = 64;
-    config.dtype_width = 2;
-    config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
+    kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    config.num_blocks = 256; /* more than a chunk */
     kvmem_layout_options layout_options;
     kvmem_layout_options_init(&layout_options, sizeof(layout_options));
     layout_options.config = &config;

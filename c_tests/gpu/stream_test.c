@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers on the caller's stream: after the work before them, before the work after them, in graphs, and refused
-// where they can't be.
+// Transfers on the caller's stream: after the work before them, before the work after them, in graphs, and
+// refused where they can't be.
 #include "sides.h"
 #include "stance.h"
 
@@ -14,7 +14,7 @@ static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
 
 typedef struct work {
     side source, destination;
-    unsigned char *before, *after; /* page-locked: what goes into the source, and what the destination is then */
+    unsigned char *before, *after; /* page-locked: what goes into the source, what the destination is then */
     kvmem_transfer *transfer;
     CUstream stream;
 } work;
@@ -62,7 +62,8 @@ static void run_in_order(work *work, uint32_t seed) {
     leave_device(0);
     EXPECT_OK(kvmem_transfer_submit_on_stream(work->transfer, work->stream, ERR));
     enter_device(0);
-    CU(cuMemcpyAsync((uintptr_t)work->after, work->destination.base, work->destination.model.size, work->stream));
+    CU(cuMemcpyAsync((uintptr_t)work->after, work->destination.base, work->destination.model.size,
+                     work->stream));
     CU(cuStreamSynchronize(work->stream));
     leave_device(0);
     kv_expect_moved(&work->destination.model, &work->source.model, &move);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two GPUs in one process: told apart, never mixed in one layout, copied between. Fails where there is one.
+#include "filled.h"
+#include "mapped.h"
 #include "regions.h"
 #include "sides.h"
 #include "stance.h"
@@ -67,6 +69,31 @@ static void pinned_memory_serves_both(void) {
     release_both();
 }
 
+/* The kernel of one reads memory of the other. */
+static void a_kernel_pulls_from_the_other(void) {
+    const kvmem_layout_config config = side_config(&kv_kinds[1]);
+    retain_both();
+    for (int from = 0; from < 2; from++) {
+        side source;
+        side destination;
+        side_open(&source, PLACE_DEVICE, from, &config, NULL, 11);
+        side_open(&destination, PLACE_DEVICE, 1 - from, &config, NULL, 22);
+        kvmem_transfer_options options = kv_transfer_options(&all_layers);
+        options.path = KVMEM_PATH_CUDA_KERNEL;
+        kvmem_transfer *transfer = NULL;
+        EXPECT_OK(kvmem_transfer_create(source.model.layout, destination.model.layout, &options, &transfer,
+                                        ERR));
+        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        CALL(kvmem_transfer_destroy(transfer));
+        kv_expect_moved(&destination.model, &source.model, &all_layers);
+        side_check(&destination);
+        side_close(&source);
+        side_close(&destination);
+    }
+    release_both();
+}
+
 static void regions_of_both_make_no_layout(void) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     static const place places[] = {PLACE_DEVICE, PLACE_ADOPTED};
@@ -123,6 +150,28 @@ static void a_range_over_both_is_not_adopted(void) {
     span_close(&span);
 }
 
+/* What one may do with mapped memory of the other is for the program to say, where the hardware can. */
+static void mapped_memory_is_allowed_to_the_other(void) {
+    kvmem_vmm_options options;
+    kvmem_vmm_options_init(&options, sizeof(options));
+    options.size = 2 * MIB;
+    bool can = false;
+    kvmem_vmm_memory *memory = NULL;
+    uint32_t access = KVMEM_ACCESS_READ;
+    EXPECT_OK(kvmem_cuda_can_access(1, 0, &can, ERR));
+    EXPECT_OK(kvmem_vmm_memory_create(&options, &memory, ERR));
+    const mapped it = map_memory(memory, 0, options.size, KVMEM_ACCESS_READ_WRITE);
+    EXPECT(can ? KVMEM_STATUS_OK : KVMEM_STATUS_UNSUPPORTED,
+           kvmem_vmm_mapping_set_access(it.mapping, 1, KVMEM_ACCESS_READ_WRITE, ERR));
+    EXPECT_OK(kvmem_vmm_mapping_get_access(it.mapping, 1, &access, ERR));
+    CHECK_EQ(access, can ? KVMEM_ACCESS_READ_WRITE : KVMEM_ACCESS_NONE);
+    if (can) {
+        fill_device(1, it.address, options.size, 0x21);
+        check_device(0, it.address, options.size, 0x21);
+    }
+    CALL(unmap_memory(&it));
+}
+
 static void work_on_one_makes_no_context_on_the_other(void) {
     for (int device = 0; device < 2; device++) {
         work_on(device);
@@ -135,9 +184,11 @@ static const test_case cases[] = {
     CASE(there_are_two_and_they_differ),
     CASE(blocks_go_from_one_to_the_other),
     CASE(pinned_memory_serves_both),
+    CASE(a_kernel_pulls_from_the_other),
     CASE(regions_of_both_make_no_layout),
     CASE(memory_of_the_other_is_not_adopted),
     CASE(a_range_over_both_is_not_adopted),
+    CASE(mapped_memory_is_allowed_to_the_other),
     CASE(work_on_one_makes_no_context_on_the_other),
 };
 GPU_MAIN

@@ -51,6 +51,20 @@ static void use_pinned_memory(int device) {
     EXPECT(KVMEM_STATUS_CANCELLED, kvmem_region_create_pinned(&options, &region, ERR));
 }
 
+static void use_elastic_memory(int device) {
+    kvmem_elastic_options options;
+    kvmem_elastic_options_init(&options, sizeof(options));
+    options.device = device;
+    options.size = 4 * MIB;
+    options.extent_size = 2 * MIB;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_elastic(&options, &region, ERR));
+    EXPECT_OK(kvmem_region_commit(region, 0, 4 * MIB, ERR));
+    EXPECT_OK(kvmem_region_decommit(region, 2 * MIB, 2 * MIB, ERR));
+    EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_region_commit(region, 4 * MIB, 1, ERR));
+    CALL(kvmem_region_destroy(region));
+}
+
 static void use_memory_of_the_engine(int device) {
     const uint64_t address = engine_allocate(device, MIB);
     kvmem_adopt_options options;
@@ -113,6 +127,7 @@ void work_on_memory(int device) {
     ask(device);
     use_device_memory(device);
     use_pinned_memory(device);
+    use_elastic_memory(device);
     use_memory_of_the_engine(device);
     build_layouts(device);
 }

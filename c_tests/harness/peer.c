@@ -151,6 +151,12 @@ void frame_send(int socket, uint32_t tag, const void *data, size_t size) {
     send_all(socket, data, size);
 }
 
+bool frame_comes(int socket) {
+    struct pollfd ready = {.fd = socket, .events = POLLIN};
+    char byte;
+    return poll(&ready, 1, -1) == 1 && recv(socket, &byte, 1, MSG_PEEK) == 1;
+}
+
 message frame_receive(int socket, uint32_t *tag) {
     frame_header header;
     receive_all(socket, &header, sizeof(header));
@@ -159,6 +165,15 @@ message frame_receive(int socket, uint32_t *tag) {
     receive_all(socket, received.data, received.size);
     *tag = header.tag;
     return received;
+}
+
+void frames_serve(int socket, void (*serve)(int socket, uint32_t tag, const message *request)) {
+    while (frame_comes(socket)) {
+        uint32_t tag = 0;
+        message request = frame_receive(socket, &tag);
+        serve(socket, tag, &request);
+        free(request.data);
+    }
 }
 
 message frame_expect(int socket, uint32_t tag) {

@@ -3,6 +3,7 @@
 #ifndef KVMEM_TEST_PEER_H
 #define KVMEM_TEST_PEER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -35,8 +36,12 @@ void peer_reap_all(void);
 
 /* One frame: a tag and bytes. */
 void frame_send(int socket, uint32_t tag, const void *data, size_t size);
+/* Waits for the next frame; false once the other side has closed its end. */
+bool frame_comes(int socket);
 /* The next frame; fails the case when the other side has gone. */
 message frame_receive(int socket, uint32_t *tag);
+/* Has each frame served until the other side has closed its end. */
+void frames_serve(int socket, void (*serve)(int socket, uint32_t tag, const message *request));
 /* The next frame, which must bear this tag. */
 message frame_expect(int socket, uint32_t tag);
 

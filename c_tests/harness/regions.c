@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adoption, info, and the count of releases behind a lock.
+// Adoption, info, a layout, and the count of releases behind a lock.
 #include "regions.h"
 
 #include "harness.h"
@@ -34,6 +34,27 @@ kvmem_region *region_adopt(void *address, uint64_t size) {
 
 kvmem_region *region_adopt_noting_release(void *address, uint64_t size) {
     return adopt(address, size, note_release);
+}
+
+kvmem_layout *region_lay_out(kvmem_region *region) {
+    kvmem_layout_config config;
+    kvmem_layout_config_init(&config, sizeof(config));
+    config.num_blocks = 1;
+    config.num_layers = 1;
+    config.outer_dim = 1;
+    config.page_size = 1;
+    config.inner_dim = 1;
+    config.dtype_width = 1;
+    config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &config;
+    options.source = KVMEM_LAYOUT_REGIONS;
+    options.regions = &region;
+    options.count = 1;
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    return layout;
 }
 
 void note_release(void *user_data) {

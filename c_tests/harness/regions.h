@@ -11,6 +11,9 @@ kvmem_region *region_adopt(void *address, uint64_t size);
 /* The same with note_release. */
 kvmem_region *region_adopt_noting_release(void *address, uint64_t size);
 
+/* One block of one byte, over the region. */
+kvmem_layout *region_lay_out(kvmem_region *region);
+
 /* Counts; it may run on any thread of the library's. */
 void note_release(void *user_data);
 int releases_so_far(void);

@@ -74,32 +74,10 @@ static void views_keep_adopted_memory(void) {
     CHECK_EQ(releases, 1);
 }
 
-/* One block of one byte, over the region. */
-static kvmem_layout *layout_over(kvmem_region *region) {
-    kvmem_layout_config config;
-    kvmem_layout_config_init(&config, sizeof(config));
-    config.num_blocks = 1;
-    config.num_layers = 1;
-    config.outer_dim = 1;
-    config.page_size = 1;
-    config.inner_dim = 1;
-    config.dtype_width = 1;
-    config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &config;
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.regions = &region;
-    options.count = 1;
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
-    return layout;
-}
-
 static void layouts_keep_adopted_memory(void) {
     int releases = 0;
     kvmem_region *region = adopt(&releases);
-    kvmem_layout *layout = layout_over(region);
+    kvmem_layout *layout = region_lay_out(region);
     kvmem_region_destroy(region);
     CHECK_EQ(releases, 0);
     kvmem_region *again = NULL;

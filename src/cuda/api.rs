@@ -78,9 +78,12 @@ functions! {
     fn device_can_access_peer = "cuDeviceCanAccessPeer"(*mut c_int, CUdevice, CUdevice);
 
     fn primary_ctx_retain = "cuDevicePrimaryCtxRetain"(*mut CUcontext, CUdevice);
+    fn primary_ctx_get_state = "cuDevicePrimaryCtxGetState"(CUdevice, *mut c_uint, *mut c_int);
     fn primary_ctx_release = "cuDevicePrimaryCtxRelease_v2"(CUdevice);
     fn ctx_push_current = "cuCtxPushCurrent_v2"(CUcontext);
     fn ctx_pop_current = "cuCtxPopCurrent_v2"(*mut CUcontext);
+
+    fn ctx_enable_peer_access = "cuCtxEnablePeerAccess"(CUcontext, c_uint);
 
     fn mem_alloc = "cuMemAlloc_v2"(*mut CUdeviceptr, usize);
     fn mem_free = "cuMemFree_v2"(CUdeviceptr);

@@ -32,6 +32,15 @@ impl Context {
         Ok(Self { device, raw })
     }
 
+    /// The same where the context is there already: makes none.
+    pub fn retain_existing(device: Device) -> Option<Self> {
+        let (mut flags, mut active) = (0, 0);
+        // SAFETY: a valid device; the outputs live through the call.
+        let code =
+            unsafe { (device.driver().api.primary_ctx_get_state)(device.raw(), &mut flags, &mut active) };
+        if code == 0 && active != 0 { Self::retain(device).ok() } else { None }
+    }
+
     /// The device.
     pub fn device(&self) -> Device {
         self.device
@@ -45,6 +54,20 @@ impl Context {
     /// Whether it is this context of the driver's.
     pub(super) fn is(&self, raw: CUcontext) -> bool {
         self.raw == raw
+    }
+
+    /// Lets kernels here reach plain memory of another device, from now on. What others may have done before is fine.
+    pub fn enable_access_to(&self, peer: &Self) -> Result<()> {
+        const ALREADY_ENABLED: u32 = 704;
+        let driver = self.driver();
+        let _entered = self.enter()?;
+        // SAFETY: both contexts are retained.
+        let code = unsafe { (driver.api.ctx_enable_peer_access)(peer.raw, 0) };
+        if code == ALREADY_ENABLED {
+            return Ok(());
+        }
+        let (from, to) = (self.device.ordinal(), peer.device.ordinal());
+        driver.check(code, format_args!("let device {from} reach memory of device {to}"))
     }
 
     /// Makes the context current on this thread until the guard is dropped; then what was current is again.

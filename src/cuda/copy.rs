@@ -3,7 +3,7 @@
 
 use std::ffi::c_void;
 
-use cudarc::driver::sys::CUmemcpyAttributes;
+use cudarc::driver::sys::{CUmemcpyAttributes, CUmemcpySrcAccessOrder};
 
 use super::stream::Active;
 use crate::error::{Error, Result, Status};
@@ -38,6 +38,15 @@ impl Batch {
         }
         batch
     }
+}
+
+/// When the driver may read what is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// When the stream gets to it: what is before it on the stream may write it.
+    InTurn,
+    /// At any time: it is there already. Only for host memory.
+    AtOnce,
 }
 
 /// Rows of equal size at regular distances on both sides.
@@ -107,17 +116,12 @@ impl Active<'_> {
         driver.check(code, format_args!("copy {size} bytes from {source:#x} to {destination:#x}"))
     }
 
-    /// Whether the driver has a call for many copies.
-    pub fn has_batches(&self) -> bool {
-        self.driver().copies_batches()
-    }
-
     /// Starts all copies by one call, in no order among each other; not on the legacy default stream, nor where the
     /// driver has no such call.
     ///
     /// # Safety
     /// See above.
-    pub unsafe fn copy_batch(&self, batch: &Batch) -> Result<()> {
+    pub unsafe fn copy_batch(&self, batch: &Batch, reading: Reading) -> Result<()> {
         let driver = self.driver();
         let Some(call) = driver.api.memcpy_batch_async else {
             return Err(Error::new(
@@ -127,9 +131,10 @@ impl Active<'_> {
         };
         // SAFETY: an all-zero value is one of plain integers.
         let mut attributes: CUmemcpyAttributes = unsafe { std::mem::zeroed() };
-        // What is read is there when the stream gets to it, and maybe not sooner.
-        attributes.srcAccessOrder =
-            cudarc::driver::sys::CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+        attributes.srcAccessOrder = match reading {
+            Reading::InTurn => CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+            Reading::AtOnce => CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_ANY,
+        };
         let (mut first, mut failed) = (0, usize::MAX);
         let count = batch.sizes.len();
         // SAFETY: arrays of `count` that the driver only reads, and one attribute for all; the caller's promise.

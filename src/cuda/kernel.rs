@@ -82,9 +82,11 @@ impl Blocks {
         [self.num_runs, self.num_layers, self.num_outers, self.tiles, blocks].map(u64::from).iter().product()
     }
 
-    /// CTAs that have something to do, of as many as `most`.
+    /// CTAs that have something to do, of as many as `most`. A few tiles go to many of them rather than to all warps of
+    /// a few: each multiprocessor moves only so much.
     pub fn ctas(&self, most: u32) -> u32 {
-        self.total_tiles().div_ceil(u64::from(THREADS / 32)).clamp(1, u64::from(most.max(1))) as u32
+        const TILES: u64 = 4;
+        self.total_tiles().div_ceil(TILES).clamp(1, u64::from(most.max(1))) as u32
     }
 }
 

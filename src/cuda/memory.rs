@@ -6,6 +6,7 @@ use std::ffi::{c_int, c_void};
 use super::context::Context;
 use super::device::Device;
 use super::driver::{self, INVALID_VALUE, NOT_FOUND, answered};
+use super::vmm::RawLocation;
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 
@@ -72,16 +73,31 @@ fn allocate(context: &Context, size: u64) -> Result<u64> {
     // SAFETY: a current context; the output lives through the call.
     let code = unsafe { (driver.api.mem_alloc)(&mut address, size as usize) };
     let ordinal = context.device().ordinal();
-    driver.check(code, format_args!("allocate {size} bytes on device {ordinal}")).map_err(|error| {
-        let (mut free, mut total) = (0, 0);
-        // SAFETY: a current context; the outputs live through the call.
-        let asked = unsafe { (driver.api.mem_get_info)(&mut free, &mut total) };
-        match (error.status(), asked) {
-            (Status::OutOfMemory, 0) => error.context(format!("{size} bytes asked, {free} of {total} free")),
-            _ => error,
-        }
-    })?;
+    driver
+        .check(code, format_args!("allocate {size} bytes on device {ordinal}"))
+        .map_err(|error| with_room(error, context, size))?;
     Ok(address)
+}
+
+/// Says in an error about memory that ran out how much was asked for and how much is free.
+pub(super) fn with_room(error: Error, context: &Context, size: u64) -> Error {
+    if error.status() != Status::OutOfMemory {
+        return error;
+    }
+    match room(context) {
+        Ok((free, total)) => error.context(format!("{size} bytes asked, {free} of {total} free")),
+        Err(_) => error,
+    }
+}
+
+/// Bytes of a device that are free, and all it has.
+fn room(context: &Context) -> Result<(usize, usize)> {
+    let driver = context.driver();
+    let _entered = context.enter()?;
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: a current context; the outputs live through the call.
+    let code = unsafe { (driver.api.mem_get_info)(&mut free, &mut total) };
+    driver.check(code, "ask for free memory").map(|()| (free, total))
 }
 
 /// Checks with the driver that `size` bytes at `address` are memory of one device, and answers which, and of how many
@@ -137,6 +153,20 @@ pub fn is_mapped_host(context: &Context, address: u64, size: u64) -> Result<bool
         next = start.saturating_add(length).max(next + 1);
     }
     Ok(true)
+}
+
+/// Whether a device may read VMM memory at an address, or write it.
+pub fn is_accessible(device: Device, address: u64, write: bool) -> Result<bool> {
+    const READ: u64 = 1;
+    const READ_AND_WRITE: u64 = 3;
+    let driver = device.driver();
+    let location = RawLocation::of_device(&device);
+    let mut flags = 0;
+    // SAFETY: the location and the output live through the call.
+    let code = unsafe { (driver.api.mem_get_access)(&mut flags, &location, address) };
+    driver.check(code, format_args!("ask whether device {} reaches {address:#x}", device.ordinal()))?;
+    let needed = if write { READ_AND_WRITE } else { READ };
+    Ok(flags & needed == needed)
 }
 
 /// The type of memory, and where devices reach it; `None` where the driver does not know it, or devices don't.

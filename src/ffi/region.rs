@@ -311,7 +311,7 @@ fn describe(region: &Region) -> kvmem_region_info {
         Backing::Disk(file) => {
             info.flags |= if file.is_direct() { KVMEM_REGION_DIRECT_IO } else { 0 };
             info.flags |= if file.is_preallocated() { KVMEM_REGION_PREALLOCATED } else { 0 };
-            info.flags |= if file.path().is_none() { KVMEM_REGION_TEMPORARY } else { 0 };
+            info.flags |= if file.is_temporary() { KVMEM_REGION_TEMPORARY } else { 0 };
         }
         Backing::Adopted(_) => info.origin = KVMEM_ORIGIN_ADOPTED,
         Backing::View { .. } => {}

@@ -3,6 +3,7 @@
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use super::agent::kvmem_agent;
 use super::error::kvmem_error;
@@ -23,9 +24,9 @@ use crate::share::{Grant, Object, Opening, Reach, Share, Way};
 ///
 /// Threads: all functions on one share may run at once, except kvmem_share_destroy.
 pub struct kvmem_share {
-    handle: Handle<Share>,
+    handle: Handle<Arc<Share>>,
 }
-opaque!(kvmem_share, Share, "share");
+opaque!(kvmem_share, Arc<Share>, "share");
 
 /// As the tier allows: file descriptors for system, pinned, elastic and disk, the driver's IPC handle for device memory.
 pub const KVMEM_SHARE_AUTO: u32 = 0;
@@ -148,7 +149,7 @@ pub unsafe extern "C" fn kvmem_share_create_region(
     unsafe {
         call(error, |scope| {
             let (share, options) = (Out::new(share)?, read_nullable(options)?);
-            share.set(Share::of_region(borrow(scope, region)?, grant(options)?)?);
+            share.set(Arc::new(Share::of_region(borrow(scope, region)?, grant(options)?)?));
             Ok(())
         })
     }
@@ -174,7 +175,7 @@ pub unsafe extern "C" fn kvmem_share_create_layout(
     unsafe {
         call(error, |scope| {
             let (share, options) = (Out::new(share)?, read_nullable(options)?);
-            share.set(Share::of_layout(borrow(scope, layout)?, grant(options)?)?);
+            share.set(Arc::new(Share::of_layout(borrow(scope, layout)?, grant(options)?)?));
             Ok(())
         })
     }
@@ -206,8 +207,10 @@ pub unsafe extern "C" fn kvmem_share_create_received(
         let (share, bytes, fds) = unsafe {
             (Out::new(share)?, text::bytes(data, size, "data")?, text::items(fds, num_fds, "fds")?)
         };
+        // All are looked at first: a duplicate may get the number of one that is not open.
+        fds.iter().try_for_each(|fd| ensure_open(*fd))?;
         let fds = fds.iter().map(|fd| duplicate(*fd)).collect::<Result<_>>()?;
-        share.set(Share::received(bytes.to_vec(), fds)?);
+        share.set(Arc::new(Share::received(bytes.to_vec(), fds)?));
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.
@@ -222,7 +225,7 @@ pub unsafe extern "C" fn kvmem_share_create_received(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_data(share: *const kvmem_share, size: *mut usize) -> *const c_void {
     // SAFETY: NULL or a live share, by contract.
-    let bytes = unsafe { peek(share) }.map_or(&[][..], Share::bytes);
+    let bytes = unsafe { peek(share) }.map_or(&[][..], |share| share.bytes());
     // SAFETY: NULL or writable, by contract.
     if let Some(size) = unsafe { size.as_mut() } {
         *size = bytes.len();
@@ -348,17 +351,21 @@ pub unsafe extern "C" fn kvmem_share_destroy(share: *mut kvmem_share) {
     unsafe { destroy(share) };
 }
 
-fn duplicate(fd: i32) -> Result<OwnedFd> {
+fn ensure_open(fd: i32) -> Result<()> {
     ensure!(fd >= 0, InvalidArgument, "fd {fd} is none");
     // SAFETY: not -1; whether it is open the kernel says.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-    rustix::io::fcntl_dupfd_cloexec(borrowed, 0).map_err(|errno| {
-        let error = Error::errno(format!("duplicate fd {fd}"), errno);
-        match errno {
-            rustix::io::Errno::BADF => error.with_status(crate::error::Status::InvalidArgument),
-            _ => error,
-        }
+    let asked = rustix::io::fcntl_getfd(borrowed);
+    asked.map(|_| ()).map_err(|errno| {
+        Error::errno(format!("look at fd {fd}"), errno).with_status(crate::error::Status::InvalidArgument)
     })
+}
+
+fn duplicate(fd: i32) -> Result<OwnedFd> {
+    // SAFETY: it was open a moment ago; if another thread has closed it since, the kernel says so.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    rustix::io::fcntl_dupfd_cloexec(borrowed, 0)
+        .map_err(|errno| Error::errno(format!("duplicate fd {fd}"), errno))
 }
 
 fn grant(options: Option<kvmem_share_options>) -> Result<Grant> {

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Transfers.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::c_void;
 
-use super::blob::{self, kvmem_blob};
 use super::error::kvmem_error;
 use super::guard::{Scope, call, call_status};
 use super::handle::{Handle, Out, borrow, borrow_nullable, destroy, opaque, out};
 use super::layout::kvmem_layout;
 use super::options::{check_flags, init, not_one_of, options, read};
+use super::path::{PATHS, value_of};
 use super::queue::kvmem_queue;
 use super::status::{KVMEM_STATUS_IN_PROGRESS, KVMEM_STATUS_OK, kvmem_status};
 use super::text;
 use super::time::timeout;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure};
-use crate::transfer::{BlockPair, Layers, Path, Preferences, Request, Transfer};
+use crate::transfer::{BlockPair, Layers, Preferences, Request, Transfer};
 
 /// A move of blocks from one layout to another: checked, planned and prepared once, submitted as often as wanted. It
 /// holds both layouts.
@@ -42,7 +42,7 @@ pub struct kvmem_block_pair {
 }
 const _: () = assert!(size_of::<kvmem_block_pair>() == size_of::<BlockPair>());
 
-/// Compute may run on the GPU meanwhile: paths that slow it are not taken.
+/// Compute may run on the GPU meanwhile: what would slow it is not taken, or takes few CTAs.
 pub const KVMEM_COMPUTE_MAY_RUN: u32 = 0;
 /// Nothing computes on the GPU meanwhile: copies may take all of it.
 pub const KVMEM_COMPUTE_IDLE: u32 = 1;
@@ -84,10 +84,11 @@ pub struct kvmem_transfer_options {
     pub compute: u32,
     /// The most CTAs of a copy kernel, for engines that share the GPU closely; 0 for as many as are worth having.
     pub max_ctas: u32,
-    /// Bytes of device memory for staged copies, of which each half fills while the other drains; 0 for 64 MiB. Larger
-    /// ones keep the link busier beside compute. Transfers on a device share one, as large as the largest asked for.
+    /// Bytes of device memory for staged copies, whose parts fill and drain in turn; 0 for 128 MiB, or 64 MiB where
+    /// nothing computes. Beside long kernels it must hold what the link moves during one of them. Transfers on a device
+    /// share one, as large as the largest asked for.
     /// Between a file and GPU memory: bytes of page-locked memory in four slots, each of which holds at least a piece,
-    /// and which transfers of a device share as well.
+    /// and which transfers of a device share as well; 0 for 64 MiB.
     pub staging_size: u64,
     /// A KVMEM_PATH_* value to take and no other; 0 for the one that is expected to be fastest.
     pub path: u32,
@@ -236,37 +237,6 @@ pub unsafe extern "C" fn kvmem_transfer_wait(
     unsafe { call(error, |scope| borrow(scope, transfer)?.wait(timeout(timeout_ns))) }
 }
 
-/// memcpy.
-pub const KVMEM_PATH_MEMCPY: u32 = 1;
-/// NIXL reads from a peer.
-pub const KVMEM_PATH_NIXL_READ: u32 = 2;
-/// NIXL writes to a peer.
-pub const KVMEM_PATH_NIXL_WRITE: u32 = 3;
-/// NIXL reads from a file.
-pub const KVMEM_PATH_NIXL_FILE_READ: u32 = 4;
-/// NIXL writes to a file.
-pub const KVMEM_PATH_NIXL_FILE_WRITE: u32 = 5;
-/// The CUDA driver copies, one copy a move, on a stream of the transfer's own.
-pub const KVMEM_PATH_CUDA_COPY: u32 = 6;
-
-/// The CUDA driver copies, all moves in one call, on a stream of the library's own.
-pub const KVMEM_PATH_CUDA_BATCH: u32 = 7;
-/// The CUDA driver copies rows of blocks at regular distances.
-pub const KVMEM_PATH_CUDA_2D: u32 = 8;
-/// A kernel reads and writes both sides itself.
-pub const KVMEM_PATH_CUDA_KERNEL: u32 = 9;
-/// A kernel gathers or scatters inside GPU memory, and the CUDA driver copies what then lies together.
-pub const KVMEM_PATH_CUDA_STAGED: u32 = 10;
-
-/// io_uring reads or writes a file.
-pub const KVMEM_PATH_URING: u32 = 11;
-/// Threads read or write a file by preadv and pwritev.
-pub const KVMEM_PATH_PREAD: u32 = 12;
-/// Between a file and GPU memory through page-locked memory: io_uring has the file's side, the CUDA driver the GPU's.
-pub const KVMEM_PATH_URING_STAGED: u32 = 13;
-/// The same with threads for the file's side.
-pub const KVMEM_PATH_PREAD_STAGED: u32 = 14;
-
 /// What a transfer does.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -311,71 +281,12 @@ pub unsafe extern "C" fn kvmem_transfer_get_info(
                 num_moves: summary.moves,
                 num_requests: summary.requests,
                 duration_ns: u64::try_from(transfer.duration().as_nanos()).unwrap_or(u64::MAX),
-                path: path(transfer.path()),
+                path: value_of(transfer.path()),
                 reserved: 0,
             });
             Ok(())
         })
     }
-}
-
-/// What is expected of a transfer.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct kvmem_transfer_explanation {
-    /// Stretches of memory it moves.
-    pub num_moves: u64,
-    /// Bytes a second that it is expected to move, by figures measured on one machine; 0 where there are none.
-    pub bytes_per_second: u64,
-    /// A KVMEM_PATH_* value.
-    pub path: u32,
-    /// 0.
-    pub reserved: u32,
-}
-
-/// Tells which path a transfer takes, what is expected of it, and why it takes no other. Moves nothing.
-///
-/// @param transfer a transfer
-/// @param explanation gets the figures; may be NULL
-/// @param text gets a blob of text for people, a line for each path that was weighed; the caller destroys it; may be
-///             NULL
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_transfer_explain(
-    transfer: *const kvmem_transfer,
-    explanation: *mut kvmem_transfer_explanation,
-    text: *mut *mut kvmem_blob,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let text = if text.is_null() { None } else { Some(Out::new(text)?) };
-            let explained = borrow(scope, transfer)?.explain();
-            if !explanation.is_null() {
-                explanation.write(kvmem_transfer_explanation {
-                    num_moves: explained.moves,
-                    bytes_per_second: explained.bytes_per_second,
-                    path: path(explained.path),
-                    reserved: 0,
-                });
-            }
-            if let Some(text) = text {
-                text.set(blob::value(explained.text.into_bytes()));
-            }
-            Ok(())
-        })
-    }
-}
-
-/// The name of a path, such as "NIXL read".
-///
-/// @param path any value
-/// @return a static string; "unknown" for a value that is none
-#[unsafe(no_mangle)]
-pub extern "C" fn kvmem_path_name(path: u32) -> *const c_char {
-    PATHS.iter().find(|(value, _)| *value == path).map_or(c"unknown", |(_, path)| path.name()).as_ptr()
 }
 
 /// Gives up a transfer. One in flight goes on, holds what it needs, and still reports to its queue.
@@ -439,24 +350,3 @@ fn layers(options: &kvmem_transfer_options) -> Result<Option<Layers>> {
     );
     Ok((num_layers > 0).then_some(Layers { source, destination, count: num_layers }))
 }
-
-fn path(path: Path) -> u32 {
-    PATHS.iter().find(|(_, known)| *known == path).map_or(0, |(value, _)| *value)
-}
-
-const PATHS: [(u32, Path); 14] = [
-    (KVMEM_PATH_MEMCPY, Path::Memcpy),
-    (KVMEM_PATH_NIXL_READ, Path::NixlRead),
-    (KVMEM_PATH_NIXL_WRITE, Path::NixlWrite),
-    (KVMEM_PATH_NIXL_FILE_READ, Path::NixlFileRead),
-    (KVMEM_PATH_NIXL_FILE_WRITE, Path::NixlFileWrite),
-    (KVMEM_PATH_CUDA_COPY, Path::CudaCopy),
-    (KVMEM_PATH_CUDA_BATCH, Path::CudaBatch),
-    (KVMEM_PATH_CUDA_2D, Path::Cuda2d),
-    (KVMEM_PATH_CUDA_KERNEL, Path::CudaKernel),
-    (KVMEM_PATH_CUDA_STAGED, Path::CudaStaged),
-    (KVMEM_PATH_URING, Path::Uring),
-    (KVMEM_PATH_PREAD, Path::Pread),
-    (KVMEM_PATH_URING_STAGED, Path::UringStaged),
-    (KVMEM_PATH_PREAD_STAGED, Path::PreadStaged),
-];

@@ -35,7 +35,7 @@ pub fn export(layout: &Layout) -> Result<Vec<u8>> {
     let local = exportable(layout)?;
     let payload = Payload {
         agent: layout.memory().owner().unwrap_or_default().to_string(),
-        process: Identity::current(),
+        process: Identity::current()?,
         tier: local.tier,
         kind: layout.geometry().kind(),
         dimensions: layout.geometry().dimensions().clone(),
@@ -83,8 +83,7 @@ fn elastic(base: &Region) -> Option<RemoteElastic> {
 /// Reads a descriptor. All or nothing, whatever the bytes; what it claims is held against itself and against the
 /// metadata that the agent has of the peer.
 pub fn import(agent: &Arc<Agent>, bytes: &[u8]) -> Result<Arc<Layout>> {
-    let payload: Payload = FORM.read(bytes)?;
-    let (placement, claimed) = validate(&payload)?;
+    let (payload, placement, claimed) = read(bytes)?;
     let Payload { agent: peer, process, tier, regions: descriptors, elastic, .. } = payload;
     ensure!(
         !process.is_gone(),
@@ -99,6 +98,17 @@ pub fn import(agent: &Arc<Agent>, bytes: &[u8]) -> Result<Arc<Layout>> {
     })?;
     let memory = RemoteMemory { agent: agent.clone(), peer, process, descriptors, tier, elastic };
     Ok(Layout::new(placement, Memory::Remote(memory)))
+}
+
+/// Reads a descriptor, and looks at nothing else.
+pub fn check(bytes: &[u8]) -> Result<()> {
+    read(bytes).map(|_| ())
+}
+
+fn read(bytes: &[u8]) -> Result<(Payload, Placement, Vec<Descriptor>)> {
+    let payload: Payload = FORM.read(bytes)?;
+    let (placement, claimed) = validate(&payload)?;
+    Ok((payload, placement, claimed))
 }
 
 /// Where the blocks lie, and what the peer must have registered for that.
@@ -186,7 +196,7 @@ mod tests {
     }
 
     fn read(bytes: &[u8]) -> Result<Placement> {
-        FORM.read(bytes).and_then(|payload| validate(&payload)).map(|(placement, _)| placement)
+        super::read(bytes).map(|(_, placement, _)| placement)
     }
 
     #[test]

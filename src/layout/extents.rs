@@ -138,13 +138,21 @@ impl Layout {
             return TouchedExtents(Vec::new());
         }
         let regions = self.memory().regions();
-        let mut touched = vec![BTreeSet::new(); regions.len()];
+        let memories: Vec<_> = regions.iter().map(|region| region.elastic_memory()).collect();
+        // A flag for each extent, set without a branch: there may be tens of thousands of spans.
+        let mut touched: Vec<Vec<bool>> = memories
+            .iter()
+            .map(|memory| vec![false; memory.map_or(0, |memory| memory.touched(0, memory.size()).end)])
+            .collect();
         for (region, address, size) in spans {
-            if let Some(memory) = regions[region as usize].elastic_memory() {
-                touched[region as usize].extend(memory.touched(address - memory.address(), size));
+            if let Some(memory) = memories[region as usize] {
+                touched[region as usize][memory.touched(address - memory.address(), size)].fill(true);
             }
         }
-        let extents = |set: BTreeSet<usize>| Arc::new(set.into_iter().collect::<Vec<_>>());
+        let extents = |flags: Vec<bool>| {
+            let set = flags.into_iter().enumerate().filter(|(_, is_touched)| *is_touched);
+            Arc::new(set.map(|(extent, _)| extent).collect::<Vec<_>>())
+        };
         TouchedExtents(regions.iter().cloned().zip(touched.into_iter().map(extents)).collect())
     }
 

@@ -118,6 +118,11 @@ impl Layout {
         descriptor::import(agent, bytes)
     }
 
+    /// Whether bytes are a descriptor that is consistent in itself; what it claims of a peer is not looked at.
+    pub fn check_descriptor(bytes: &[u8]) -> Result<()> {
+        descriptor::check(bytes)
+    }
+
     /// The prepared list of its units, made once; on the agent's thread.
     pub fn prepared_list(
         &self,

@@ -99,7 +99,7 @@ impl Control {
         let memory = map(&file, size, ProtFlags::READ)?;
         let this = Self { memory, size, readable: file, lock, owned: false };
         let head = this.head();
-        let whole = HEAD.checked_add(head.extents as usize * size_of::<u32>()) == Some(size);
+        let whole = Self::extents_of_size(size as u64) == Some(head.extents as usize);
         ensure!(head.magic == MAGIC && whole, Corrupt, "the memory file is no control block");
         ensure!(
             head.version == VERSION,

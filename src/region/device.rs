@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::adopted::Release;
+use super::sharing;
 use crate::cuda::ipc::{IpcHandle, IpcMapping};
 use crate::cuda::memory::{self, Allocation};
 use crate::error::{Result, ensure};
@@ -70,6 +71,7 @@ impl ImportedDevice {
 impl DeviceMemory {
     /// Allocates memory of one device.
     pub fn allocate(config: &DeviceConfig) -> Result<Self> {
+        sharing::sweep();
         Allocation::new(config.ordinal, config.size).map(Self::Owned)
     }
 

@@ -46,6 +46,7 @@ pub struct DiskConfig {
 pub struct DiskFile {
     fd: OwnedFd,
     path: Option<PathBuf>,
+    temporary: bool,
     size: u64,
     direct: bool,
     io_alignment: u64,
@@ -128,7 +129,8 @@ impl DiskFile {
         preallocated: bool,
     ) -> Result<Self> {
         let io_alignment = if direct { direct_io_alignment(&fd) } else { 1 };
-        Ok(Self { fd, path, size, direct, io_alignment, preallocated })
+        let temporary = path.is_none();
+        Ok(Self { fd, path, temporary, size, direct, io_alignment, preallocated })
     }
 
     /// Uses a file that another process has opened and shared.
@@ -144,10 +146,11 @@ impl DiskFile {
         );
         ensure!(
             !writable || flags.contains(OFlags::RDWR),
-            Corrupt,
-            "the shared file is said to be writable, and was opened to be read"
+            PermissionDenied,
+            "the file was shared to be read only, and is to be opened to be written"
         );
-        Self::finish(fd, None, size, flags.contains(OFlags::DIRECT), false)
+        let file = Self::finish(fd, None, size, flags.contains(OFlags::DIRECT), false)?;
+        Ok(Self { temporary: stat.st_nlink == 0, ..file })
     }
 
     /// An open of the file for another process.
@@ -164,6 +167,11 @@ impl DiskFile {
     /// Its name, if it has one.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
+    }
+
+    /// Whether it has no name anywhere, and goes with those who have it open.
+    pub fn is_temporary(&self) -> bool {
+        self.temporary
     }
 
     /// Bytes of the region.

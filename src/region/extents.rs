@@ -85,9 +85,14 @@ impl Region {
     /// as one.
     pub fn descriptors(&self) -> Vec<Descriptor> {
         match &self.backing {
-            Backing::Elastic(memory) => std::iter::once(memory.control().descriptor())
-                .chain(memory.committed().into_iter().map(|extent| self.extent_descriptor(memory, extent)))
-                .collect(),
+            Backing::Elastic(memory) => {
+                let control = self.origin.is_none().then(|| memory.control().descriptor());
+                let committed = memory.committed().into_iter();
+                control
+                    .into_iter()
+                    .chain(committed.map(|extent| self.extent_descriptor(memory, extent)))
+                    .collect()
+            }
             _ => vec![self.descriptor()],
         }
     }

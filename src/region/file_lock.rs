@@ -3,9 +3,15 @@
 //! process ends, in whatever container it ran.
 
 use std::ffi::c_int;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::error::{Error, Result, Status};
+
+/// Past the last byte a file can have.
+const END: u64 = i64::MAX as u64;
+/// A process that may read a file may put any number of locks on it: this many are counted.
+pub const MOST_COUNTED: u64 = 1 << 16;
 
 /// One locked byte, through an open of the file that nothing else shares.
 pub struct FileLock(OwnedFd);
@@ -32,23 +38,30 @@ impl FileLock {
 
     /// Whether nobody else has locked a byte.
     pub fn is_free(&self, byte: u64) -> Result<bool> {
-        self.first_other(byte, 1).map(|found| found.is_none())
+        self.any_other(byte..byte + 1).map(|found| found.is_none())
     }
 
-    /// How many bytes from `first` on others have locked.
+    /// How many locks others have on bytes from `first` on; of very many, no fewer than [`MOST_COUNTED`].
+    ///
+    /// The kernel tells of any lock in a span, not of the first: what it tells of divides the span in two.
     pub fn others(&self, first: u64) -> Result<u64> {
-        let (mut next, mut count) = (first, 0);
-        // A length of 0 reaches to the end of all files.
-        while let Some(byte) = self.first_other(next, 0)? {
-            count += 1;
-            next = next.max(byte) + 1;
+        let mut spans = Vec::from_iter(std::iter::once(first..END));
+        let mut count = 0;
+        while let Some(span) = spans.pop()
+            && count < MOST_COUNTED
+        {
+            if let Some(locked) = self.any_other(span.clone())? {
+                count += 1;
+                let around = [span.start..locked.start, locked.end..span.end];
+                spans.extend(around.into_iter().filter(|rest| !rest.is_empty()));
+            }
         }
         Ok(count)
     }
 
-    /// The first byte of a span that another open of the file has locked.
-    fn first_other(&self, start: u64, length: u64) -> Result<Option<u64>> {
-        let mut lock = description(libc::F_WRLCK, start, length);
+    /// The bytes of a lock that another open of the file has within a span, or reaching into it.
+    fn any_other(&self, span: Range<u64>) -> Result<Option<Range<u64>>> {
+        let mut lock = description(libc::F_WRLCK, span.start, span.end - span.start);
         // SAFETY: a live fd; the description lives through the call.
         if unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) } != 0 {
             return Err(Error::last_errno("ask who has locked a memory file"));
@@ -56,10 +69,19 @@ impl FileLock {
         if c_int::from(lock.l_type) == libc::F_UNLCK {
             return Ok(None);
         }
-        u64::try_from(lock.l_start)
-            .map(Some)
-            .map_err(|_| Error::new(Status::Io, "the kernel tells of a lock before the start of a file"))
+        let bound = |byte: i64| u64::try_from(byte).map_err(|_| strange());
+        let start = bound(lock.l_start)?;
+        // A length of 0 reaches to the end of all files.
+        let end = if lock.l_len == 0 { END } else { start.saturating_add(bound(lock.l_len)?) };
+        if start >= span.end || end <= span.start {
+            return Err(strange());
+        }
+        Ok(Some(start..end))
     }
+}
+
+fn strange() -> Error {
+    Error::new(Status::Io, "the kernel tells of a lock where it was not asked for one")
 }
 
 fn description(kind: c_int, start: u64, length: u64) -> libc::flock {
@@ -70,4 +92,59 @@ fn description(kind: c_int, start: u64, length: u64) -> libc::flock {
     lock.l_start = start as i64;
     lock.l_len = length as i64;
     lock
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use rustix::fs::{MemfdFlags, OFlags};
+
+    use super::*;
+    use crate::region::reopened;
+
+    fn file() -> File {
+        rustix::fs::memfd_create("locked", MemfdFlags::CLOEXEC).unwrap().into()
+    }
+
+    fn lock(file: &File, byte: u64) -> FileLock {
+        FileLock::shared(reopened(file, OFlags::RDONLY).unwrap(), byte).unwrap()
+    }
+
+    #[test]
+    fn all_are_counted_whatever_their_order() {
+        let file = file();
+        let own = FileLock::exclusive(reopened(&file, OFlags::RDWR).unwrap(), 0).unwrap();
+        let bytes = [700, 100, 900, 101, 1 << 62, 500, 300, 800];
+        let mut locks = Vec::new();
+        for byte in bytes {
+            assert_eq!(own.others(100).unwrap(), locks.len() as u64);
+            locks.push(lock(&file, byte));
+        }
+        assert_eq!(own.others(101).unwrap(), bytes.len() as u64 - 1);
+        drop(locks);
+        assert_eq!(own.others(100).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_lock_on_everything_is_one() {
+        let file = file();
+        let own = FileLock::exclusive(reopened(&file, OFlags::RDWR).unwrap(), 0).unwrap();
+        let all = reopened(&file, OFlags::RDONLY).unwrap();
+        let mut lock = description(libc::F_RDLCK, 1, 0);
+        // SAFETY: a live fd; the description lives through the call.
+        assert_eq!(unsafe { libc::fcntl(all.as_raw_fd(), libc::F_OFD_SETLK, &mut lock) }, 0);
+        assert_eq!(own.others(100).unwrap(), 1);
+    }
+
+    #[test]
+    fn a_lock_that_was_let_go_is_free() {
+        let file = file();
+        let own = lock(&file, 7);
+        assert!(own.is_free(7).unwrap(), "one's own does not count");
+        let other = FileLock::exclusive(reopened(&file, OFlags::RDWR).unwrap(), 8).unwrap();
+        assert!(!own.is_free(8).unwrap());
+        drop(other);
+        assert!(own.is_free(8).unwrap());
+    }
 }

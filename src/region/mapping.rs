@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{self, MemfdFlags, SealFlags};
+use rustix::fs::{self, MemfdFlags, Mode, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::error::{Error, Result, Status};
@@ -55,6 +55,8 @@ pub fn memory_file(size: usize, pages: Pages) -> Result<OwnedFd> {
     let doing = |errno| Error::errno(format!("make a memory file of {size} bytes"), errno);
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | pages.memfd_flags();
     let file = fs::memfd_create("kvmem", flags).map_err(doing)?;
+    // Whoever is given it to read could else open it anew to write, as any user.
+    fs::fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(doing)?;
     fs::ftruncate(&file, round_up(size, pages.unit())? as u64).map_err(doing)?;
     fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW).map_err(doing)?;
     Ok(file)

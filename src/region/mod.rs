@@ -31,7 +31,7 @@ pub use extents::{ExportedExtent, ExtentHold};
 pub use numa::Placement as NumaPlacement;
 pub use pinned::{PinnedConfig, PinnedMemory, Progress};
 pub use registration::{Hold, Registration};
-pub use sharing::{Access, Holders, Origin, SharedRegion};
+pub use sharing::{Access, Holders, Origin, SharedRegion, Wanted};
 pub use system::{HugePages, SystemConfig, SystemMemory};
 
 use once_cell::sync::OnceCell;

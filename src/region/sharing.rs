@@ -2,6 +2,7 @@
 //! What a region has to do with other processes: who holds it, and, for one that was imported, whose it is.
 
 use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -29,6 +30,20 @@ pub struct Origin {
     pub access: Access,
 }
 
+/// What an opening wants of a region.
+pub struct Wanted<'a> {
+    /// The control block that came with the share.
+    pub control: BorrowedFd<'a>,
+    /// The file that came as its memory, where that is a file.
+    pub file: Option<BorrowedFd<'a>>,
+    /// What to do with it.
+    pub access: Access,
+    /// The device it is to be page-locked for.
+    pub pin: Option<i32>,
+    /// Its extents, each with its word in the control block.
+    pub extents: Vec<(usize, u32)>,
+}
+
 /// Who holds a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holders {
@@ -52,26 +67,56 @@ pub(super) struct Counts {
 }
 
 impl Region {
-    /// A region made of another process's memory. Opened twice, it is one.
-    pub fn imported(backing: Backing, origin: Origin, control: Arc<Control>) -> Arc<Self> {
-        let region = Self::with(backing, Some(origin), control.clone().into());
-        remember(control.id(), &region);
-        region
+    /// A region made of another process's memory; where another thread has meanwhile opened one that serves as well,
+    /// that one.
+    pub fn imported(
+        backing: Backing,
+        origin: Origin,
+        control: Arc<Control>,
+        wanted: &Wanted<'_>,
+    ) -> Arc<Self> {
+        let id = control.id();
+        let region = Self::with(backing, Some(origin), control.into());
+        let mut known = known();
+        let open = known.of(&id);
+        let first = open.iter().find(|open| open.serves(wanted)).cloned();
+        if first.is_none() {
+            known.add(id, &region);
+        }
+        // Whatever goes now, goes without the lock.
+        drop(known);
+        first.unwrap_or(region)
     }
 
-    /// The region of a control block's id that this process has: its own, or the one it has opened last.
-    pub fn known(id: &[u8; 16]) -> Option<Arc<Self>> {
-        known().get(id).and_then(Weak::upgrade)
+    /// A region of a control block's id that this process has, its own or opened, and that serves.
+    pub fn known(id: &[u8; 16], wanted: &Wanted<'_>) -> Option<Arc<Self>> {
+        let open = known().of(id);
+        open.into_iter().find(|region| region.serves(wanted))
     }
 
-    /// Whether an opening that wants this can be given this region: with other rights, or with extents that the one
-    /// here does not have, it must be opened anew.
-    pub fn serves(&self, access: Access, extents: &[(usize, u32)]) -> bool {
-        match &self.origin {
-            None => true,
-            Some(origin) => {
-                origin.access == access && self.elastic_memory().is_none_or(|memory| memory.has(extents))
-            }
+    /// Whether an opening can be given this region: with other rights, with extents that the one here does not have, or
+    /// page-locked where this one is not, it must be opened anew. The original serves in any case; another's memory
+    /// under its id never does.
+    fn serves(&self, wanted: &Wanted<'_>) -> bool {
+        let is_it = self.control.get().is_some_and(|control| is_one_file(control.readable(), wanted.control))
+            && wanted.file.is_none_or(|file| self.memory_file().is_some_and(|own| is_one_file(own, file)));
+        let Some(origin) = &self.origin else { return is_it };
+        let pinned =
+            |ordinal| matches!(&self.backing, Backing::Pinned(memory) if memory.ordinal() == ordinal);
+        let is_host = matches!(&self.backing, Backing::System(_) | Backing::Pinned(_));
+        is_it
+            && origin.access == wanted.access
+            && wanted.pin.is_none_or(|ordinal| !is_host || pinned(ordinal))
+            && self.elastic_memory().is_none_or(|memory| memory.has(&wanted.extents))
+    }
+
+    /// The file that its memory is.
+    fn memory_file(&self) -> Option<BorrowedFd<'_>> {
+        match &self.backing {
+            Backing::System(memory) => memory.file(),
+            Backing::Pinned(memory) => memory.memory().file(),
+            Backing::Disk(file) => Some(file.fd()),
+            _ => None,
         }
     }
 
@@ -141,7 +186,8 @@ impl SharedRegion {
     /// Counts as a share of the region until it is dropped.
     pub fn new(region: &Arc<Region>) -> Result<Self> {
         sweep();
-        remember(region.control()?.id(), region);
+        let id = region.control()?.id();
+        known().add(id, region);
         region.counts.shares.fetch_add(1, Ordering::Relaxed);
         Ok(Self(region.clone()))
     }
@@ -161,25 +207,54 @@ impl Drop for SharedRegion {
     }
 }
 
-/// What this process has shared or opened, by the id in the control block: what is opened again is the same region.
-/// A process has memory mapped once, so it has one such list.
-static KNOWN: Mutex<BTreeMap<[u8; 16], Weak<Region>>> = Mutex::new(BTreeMap::new());
-
-fn known() -> MutexGuard<'static, BTreeMap<[u8; 16], Weak<Region>>> {
-    KNOWN.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+/// What this process has shared or opened, by the id in the control block: what is opened again is the same region. A
+/// process has memory mapped once, so it has one such list.
+#[derive(Default)]
+struct Known {
+    regions: BTreeMap<[u8; 16], Vec<Weak<Region>>>,
+    /// The process whose list it is: a forked child begins anew.
+    process: u64,
 }
 
-fn remember(id: [u8; 16], region: &Arc<Region>) {
-    let mut known = known();
-    known.retain(|_, region| region.strong_count() > 0);
-    known.insert(id, Arc::downgrade(region));
+static KNOWN: Mutex<Known> = Mutex::new(Known { regions: BTreeMap::new(), process: 0 });
+
+fn known() -> MutexGuard<'static, Known> {
+    let mut known = KNOWN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let process = crate::process::generation();
+    if known.process != process {
+        *known = Known { process, ..Known::default() };
+    }
+    known
+}
+
+impl Known {
+    fn of(&self, id: &[u8; 16]) -> Vec<Arc<Region>> {
+        self.regions.get(id).into_iter().flatten().filter_map(Weak::upgrade).collect()
+    }
+
+    fn add(&mut self, id: [u8; 16], region: &Arc<Region>) {
+        self.regions.retain(|_, regions| {
+            regions.retain(|region| region.strong_count() > 0);
+            !regions.is_empty()
+        });
+        let regions = self.regions.entry(id).or_default();
+        if !regions.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(region))) {
+            regions.push(Arc::downgrade(region));
+        }
+    }
+}
+
+fn is_one_file(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> bool {
+    let inode = |fd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
+    matches!((inode(one), inode(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 /// Device memory that other processes have open by its IPC handle: the driver forbids to free it before they close
-/// it, so it waits here for them. Looked through whenever a region is shared, freed or asked about.
+/// it, so it waits here for them. Looked through whenever a region is shared, freed or asked about, and before device
+/// memory is allocated.
 static WAITING: Mutex<Vec<(Arc<DeviceMemory>, Arc<Control>)>> = Mutex::new(Vec::new());
 
-fn sweep() {
+pub(super) fn sweep() {
     let mut waiting = WAITING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let free: Vec<_> = waiting.extract_if(.., |(_, control)| control.importers() == 0).collect();
     // Freed without the lock: the caller's release callback may come back here.

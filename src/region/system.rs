@@ -82,7 +82,7 @@ impl SystemMemory {
         let pages = match page_size {
             0x20_0000 => Pages::Huge2Mib,
             0x4000_0000 => Pages::Huge1Gib,
-            _ => Pages::AlignedTo(pages::transparent_huge_page_size()),
+            _ => aligned_for_all(size),
         };
         let mapping = Mapping::shared(&file, size, pages, writable)
             .map_err(|error| error.context(format!("open {size} bytes of shared memory")))?;
@@ -108,7 +108,11 @@ impl SystemMemory {
             return Ok(Self::of(Mapping::private(size, pages)?, size, page_size));
         }
         let file = memory_file(size, pages)?;
-        let mapping = Mapping::shared(&file, size, pages, true)?;
+        let place = match pages {
+            Pages::Ordinary | Pages::AlignedTo(_) => aligned_for_all(size),
+            huge => huge,
+        };
+        let mapping = Mapping::shared(&file, size, place, true)?;
         Ok(Self { file: Some(file), ..Self::of(mapping, size, page_size) })
     }
 
@@ -197,6 +201,15 @@ impl SystemMemory {
         // SAFETY: advice about a part of our own mapping, none that changes its bytes.
         unsafe { madvise((self.address() + offset) as *mut c_void, rest, advice) }
     }
+}
+
+/// Memory of several processes begins in each at a multiple of this, so that what lies aligned in it for one does so for
+/// all.
+const LARGEST_ALIGNMENT: usize = 1 << 30;
+
+fn aligned_for_all(size: usize) -> Pages {
+    let whole = size.checked_next_power_of_two().unwrap_or(LARGEST_ALIGNMENT).min(LARGEST_ALIGNMENT);
+    Pages::AlignedTo(whole.max(pages::transparent_huge_page_size()))
 }
 
 fn base_page() -> u64 {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::fs::OFlags;
 
 use super::manifest::{Carried, Extent, LayoutEntry, Manifest, Object, Part, RegionEntry, RemoteEntry};
-use super::{Grant, Share, Way};
+use super::{Grant, Parcel, Share, Source, Way};
 use crate::cuda::{Device, ipc};
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::layout::{Layout, Memory};
@@ -20,21 +20,21 @@ pub fn region(region: &Arc<Region>, grant: Grant) -> Result<Share> {
         InvalidArgument,
         "a region is reached by NIXL only as a part of a layout; share the layout"
     );
-    let mut parcel = Parcel::new(grant);
-    let part = parcel.add(region)?;
-    parcel.finish(Object::Region(part))
+    let mut packing = Packing::new(grant);
+    let part = packing.add(region)?;
+    packing.finish(Object::Region(part), Source::Region(region.clone()))
 }
 
 pub fn layout(layout: &Arc<Layout>, grant: Grant) -> Result<Share> {
     let Memory::Local(local) = layout.memory() else {
         fail!(Unsupported, "a remote layout is its owner's to share");
     };
-    let mut parcel = Parcel::new(grant);
+    let mut packing = Packing::new(grant);
     let mut parts = Vec::new();
     if grant.way != Way::Remote {
         let size = layout.geometry().region_size();
         for region in &local.regions {
-            parts.push(Part { size, ..parcel.add(region)? });
+            parts.push(Part { size, ..packing.add(region)? });
         }
     }
     let remote = match (&local.agent, grant.access) {
@@ -51,36 +51,34 @@ pub fn layout(layout: &Arc<Layout>, grant: Grant) -> Result<Share> {
         "the layout can't be reached by NIXL: it is of files, was built without an agent, or is shared to be read only"
     );
     let geometry = layout.geometry();
-    parcel.finish(Object::Layout(LayoutEntry {
-        dimensions: geometry.dimensions().clone(),
-        kind: geometry.kind(),
-        parts,
-        remote,
-    }))
+    let entry =
+        LayoutEntry { dimensions: geometry.dimensions().clone(), kind: geometry.kind(), parts, remote };
+    packing.finish(Object::Layout(entry), Source::Layout(layout.clone()))
 }
 
 /// A share in the making.
-struct Parcel {
+struct Packing {
     grant: Grant,
     regions: Vec<RegionEntry>,
     fds: Vec<OwnedFd>,
     held: Vec<(SharedRegion, Option<ExtentHold>)>,
 }
 
-impl Parcel {
+impl Packing {
     fn new(grant: Grant) -> Self {
         Self { grant, regions: Vec::new(), fds: Vec::new(), held: Vec::new() }
     }
 
-    fn finish(self, object: Object) -> Result<Share> {
+    fn finish(self, object: Object, source: Source) -> Result<Share> {
         let manifest = Manifest {
-            process: Identity::current(),
+            process: Identity::current()?,
             access: self.grant.access,
             fds: self.fds.len() as u32,
             regions: self.regions,
             object,
         };
-        Ok(Share { bytes: manifest.write()?, manifest, fds: self.fds, _held: self.held })
+        let parcel = Arc::new(Parcel { bytes: manifest.write()?, fds: self.fds });
+        Ok(Share { manifest, parcel, source: Some((source, self.grant.way)), _held: self.held })
     }
 
     /// Adds what a region is a part of, unless it was added, and answers which part it is.

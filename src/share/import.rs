@@ -4,15 +4,16 @@
 use std::sync::Arc;
 
 use super::Share;
-use super::manifest::{Carried, Extent, LayoutEntry, Manifest, Part, RegionEntry, RemoteEntry};
+use super::manifest::{Carried, Extent, LayoutEntry, Manifest, Part, RegionEntry};
 use crate::cuda::Device;
-use crate::error::{Error, Result, Status, ensure};
+use crate::error::{Error, Result, Status, ensure, fail};
 use crate::layout::Layout;
+use crate::log::log;
 use crate::nixl::Agent;
 use crate::process::Identity;
 use crate::region::{
     Access, Backing, Control, DeviceMemory, DiskFile, ElasticMemory, ImportedExtent, IpcConfig, Origin,
-    PinnedMemory, Region, SystemMemory,
+    PinnedMemory, Region, SystemMemory, Wanted,
 };
 
 /// How a layout is to be reached.
@@ -50,22 +51,16 @@ impl Share {
     }
 
     pub(super) fn open_as_layout(&self, layout: &LayoutEntry, opening: &Opening) -> Result<Arc<Layout>> {
-        let mapped = match opening.reach {
-            Reach::Remote => Err(Error::new(Status::Unsupported, "it was asked to be reached by NIXL")),
-            Reach::Auto | Reach::Mapped => self.open_mapped(layout, opening),
-        };
-        match (mapped, opening.reach, &opening.agent, &layout.remote) {
-            (Ok(layout), ..) => Ok(layout),
-            (Err(error), Reach::Mapped, ..) => Err(error),
-            (Err(_), _, Some(agent), Some(remote)) => open_remote(agent, remote),
-            (Err(error), Reach::Auto, ..) => Err(error),
-            (Err(_), Reach::Remote, None, _) => {
-                Err(Error::new(Status::InvalidArgument, "to reach a layout by NIXL an agent is needed"))
-            }
-            (Err(_), Reach::Remote, _, None) => Err(Error::new(
-                Status::Unsupported,
-                "the share does not say how NIXL reaches the layout: it was made without an agent, or to be read only",
-            )),
+        match opening.reach {
+            Reach::Mapped => self.open_mapped(layout, opening),
+            Reach::Remote => open_by_nixl(layout, opening),
+            Reach::Auto => match self.open_mapped(layout, opening) {
+                Err(error) if may_be_elsewhere(&error) && can_go_by_nixl(layout, opening) => {
+                    log!(Info, "{error}; the layout is reached by NIXL");
+                    open_by_nixl(layout, opening)
+                }
+                mapped => mapped,
+            },
         }
     }
 
@@ -92,15 +87,24 @@ impl Share {
             PermissionDenied,
             "the memory was shared to be read only, and is to be opened to be written"
         );
-        let current = Identity::current();
+        let current = Identity::current()?;
         ensure!(
             process.boot_id == current.boot_id,
             Unsupported,
             "the memory is of another machine, or of this one before it was started anew; only NIXL reaches it"
         );
-        if let Some(known) = Region::known(&entry.id)
-            && known.serves(access, &seen(entry))
-        {
+        let file = match &entry.carried {
+            Carried::Memory { fd } | Carried::Disk { fd } => Some(self.borrowed(*fd)?),
+            Carried::Ipc { .. } | Carried::Extents { .. } => None,
+        };
+        let wanted = Wanted {
+            control: self.borrowed(entry.control)?,
+            file,
+            access,
+            pin: opening.pin,
+            extents: seen(entry),
+        };
+        if let Some(known) = Region::known(&entry.id, &wanted) {
             return Ok(known);
         }
         ensure!(
@@ -111,7 +115,7 @@ impl Share {
         let control = Arc::new(Control::open(self.fd(entry.control)?, entry.id)?);
         let backing = self.open_backing(entry, access, opening, &control)?;
         let origin = Origin { process: process.clone(), access };
-        Ok(Region::imported(backing, origin, control))
+        Ok(Region::imported(backing, origin, control, &wanted))
     }
 
     fn open_backing(
@@ -133,7 +137,7 @@ impl Share {
             Carried::Disk { fd } => DiskFile::shared(self.fd(*fd)?, entry.size, writable).map(Backing::Disk),
             Carried::Ipc { device, handle, base_size, offset, buffer_id } => {
                 ensure!(
-                    !control.owner_is_gone(),
+                    !control.owner_is_gone() && !self.manifest.process.is_gone(),
                     PeerLost,
                     "process {}, which shared device memory, has freed it or has ended: its handle is worth nothing",
                     self.manifest.process.pid
@@ -146,7 +150,8 @@ impl Share {
                     size: entry.size,
                     base_size: Some(*base_size),
                     buffer_id: Some(*buffer_id),
-                })?;
+                })
+                .map_err(not_as_told)?;
                 Ok(Backing::Device(Arc::new(memory)))
             }
             Carried::Extents { device, extent_size, extents } => {
@@ -158,7 +163,8 @@ impl Share {
                     imported,
                     control.clone(),
                     writable,
-                )?;
+                )
+                .map_err(not_as_told)?;
                 Ok(Backing::Elastic(memory))
             }
         }
@@ -187,10 +193,47 @@ fn view(root: &Arc<Region>, part: &Part) -> Result<Arc<Region>> {
     if part.offset == 0 && part.size == root.size() {
         return Ok(root.clone());
     }
-    Region::view(root, part.offset, part.size)
+    Region::view(root, part.offset, part.size).map_err(not_as_told)
 }
 
-fn open_remote(agent: &Arc<Agent>, remote: &RemoteEntry) -> Result<Arc<Layout>> {
+/// What the driver or the kernel refuse of what the bytes say is the sender's mistake, not the caller's.
+fn not_as_told(error: Error) -> Error {
+    match error.status() {
+        Status::InvalidArgument | Status::OutOfRange => {
+            error.context("the memory is not what the share says").with_status(Status::Corrupt)
+        }
+        _ => error,
+    }
+}
+
+/// Whether memory that can't be mapped here may be reached by NIXL all the same.
+fn may_be_elsewhere(error: &Error) -> bool {
+    matches!(
+        error.status(),
+        Status::Unsupported | Status::NotFound | Status::UnavailableCuda | Status::Cuda | Status::OutOfMemory
+    )
+}
+
+/// NIXL knows no right to read only.
+fn can_go_by_nixl(layout: &LayoutEntry, opening: &Opening) -> bool {
+    opening.agent.is_some() && layout.remote.is_some() && opening.access != Some(Access::Read)
+}
+
+fn open_by_nixl(layout: &LayoutEntry, opening: &Opening) -> Result<Arc<Layout>> {
+    ensure!(
+        opening.access != Some(Access::Read),
+        Unsupported,
+        "a layout that is reached by NIXL can't be opened to be read only: NIXL knows no such right"
+    );
+    let Some(agent) = &opening.agent else {
+        fail!(InvalidArgument, "to reach a layout by NIXL an agent is needed");
+    };
+    let Some(remote) = &layout.remote else {
+        fail!(
+            Unsupported,
+            "the share does not say how NIXL reaches the layout: it was made without an agent, or to be read only"
+        );
+    };
     let metadata = remote.metadata.clone();
     agent.call(move |driver| driver.load_remote(&metadata))?;
     Layout::import(agent, &remote.descriptor)

@@ -4,15 +4,26 @@
 //! A share is bytes, the manifest, and file descriptors. Whoever has both opens it, and gets a region or a layout like
 //! any other. Opened where it was made, it gives the original memory.
 
+pub mod broker;
+pub mod client;
 mod export;
+mod frame;
 mod import;
+mod incoming;
 mod manifest;
+mod message;
+mod outgoing;
+mod parcel;
+mod publication;
+pub mod socket;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 pub use import::{Opening, Reach};
 pub use manifest::{Manifest, Object};
+pub use parcel::Parcel;
+pub use publication::Published;
 
 use crate::error::{Error, Result, Status, fail};
 use crate::layout::Layout;
@@ -44,10 +55,18 @@ pub struct Grant {
 /// A region or a layout on its way to another process.
 pub struct Share {
     manifest: Manifest,
-    bytes: Vec<u8>,
-    fds: Vec<OwnedFd>,
+    parcel: Arc<Parcel>,
+    /// What it was made of, and how it was to be carried, if it was made here.
+    source: Option<(Source, Way)>,
     /// What it shares stays, if it was made here.
     _held: Vec<(SharedRegion, Option<ExtentHold>)>,
+}
+
+/// What a share was made of.
+#[derive(Clone)]
+enum Source {
+    Region(Arc<Region>),
+    Layout(Arc<Layout>),
 }
 
 impl Share {
@@ -64,7 +83,30 @@ impl Share {
     /// What came from another process. Any bytes and file descriptors may come.
     pub fn received(bytes: Vec<u8>, fds: Vec<OwnedFd>) -> Result<Self> {
         let manifest = Manifest::read(&bytes, fds.len())?;
-        Ok(Self { manifest, bytes, fds, _held: Vec::new() })
+        Ok(Self { manifest, parcel: Arc::new(Parcel { bytes, fds }), source: None, _held: Vec::new() })
+    }
+
+    /// What came over a socket.
+    pub fn of_parcel(parcel: Parcel) -> Result<Self> {
+        Self::received(parcel.bytes, parcel.fds)
+    }
+
+    /// The same memory shared anew in the same way, to be read only. What came from another process can't be narrowed
+    /// here.
+    pub fn read_only(&self) -> Result<Self> {
+        let Some((source, way)) = &self.source else {
+            fail!(Unsupported, "the share is another process's, which alone can share it to be read only");
+        };
+        let grant = Grant { access: Access::Read, way: *way };
+        match source {
+            Source::Region(region) => export::region(region, grant),
+            Source::Layout(layout) => export::layout(layout, grant),
+        }
+    }
+
+    /// As it is handed over.
+    pub fn parcel(&self) -> &Arc<Parcel> {
+        &self.parcel
     }
 
     /// What it says.
@@ -74,12 +116,12 @@ impl Share {
 
     /// Its bytes.
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.parcel.bytes
     }
 
     /// Its file descriptors; sending one does not give it away.
     pub fn fds(&self) -> &[OwnedFd] {
-        &self.fds
+        &self.parcel.fds
     }
 
     /// The shared region.
@@ -110,6 +152,6 @@ impl Share {
 
     fn borrowed(&self, index: u32) -> Result<BorrowedFd<'_>> {
         let missing = || Error::new(Status::Corrupt, format!("the share has no file descriptor {index}"));
-        self.fds.get(index as usize).map(OwnedFd::as_fd).ok_or_else(missing)
+        self.parcel.fds.get(index as usize).map(OwnedFd::as_fd).ok_or_else(missing)
     }
 }

@@ -260,14 +260,19 @@ impl Transfer {
 
     /// How the last run stands; `None` while it is under way.
     pub fn poll(&self) -> Result<Option<()>> {
+        if let Engine::Cuda(copy) = &self.engine {
+            copy.look();
+        }
         self.completion.poll()
     }
 
     /// Waits for the last run; `None` waits for ever. Whoever waits for a host copy copies along.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<()> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        if let Engine::Host(copy) = &self.engine {
-            copy.help(deadline);
+        match &self.engine {
+            Engine::Host(copy) => copy.help(deadline),
+            Engine::Cuda(copy) => copy.look_for_a_while(deadline),
+            Engine::Disk(_) | Engine::Nixl(_) => {}
         }
         self.completion.wait(deadline)
     }

@@ -5,10 +5,8 @@
 #include "harness.h"
 #include "kv_peer_wire.h"
 
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 /* Sent as KV_PEER_OPEN. */
 typedef struct setup {
@@ -66,20 +64,8 @@ static void serve(int socket, uint32_t tag, const message *request) {
     }
 }
 
-/* Whether another request comes; false once the test closed its end. */
-static bool await_request(int socket) {
-    struct pollfd ready = {.fd = socket, .events = POLLIN};
-    char byte;
-    return poll(&ready, 1, -1) == 1 && recv(socket, &byte, 1, MSG_PEEK) == 1;
-}
-
 void side_peer_role(int socket) {
-    while (await_request(socket)) {
-        uint32_t tag = 0;
-        message request = frame_receive(socket, &tag);
-        serve(socket, tag, &request);
-        free(request.data);
-    }
+    frames_serve(socket, serve);
     side_close(&own_side);
     kvmem_agent_destroy(own_agent);
 }

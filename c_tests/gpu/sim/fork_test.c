@@ -17,6 +17,7 @@ typedef struct world {
     side pinned;
     side device;
     side adopted;
+    side elastic;
     kvmem_transfer *transfer;
     uint64_t engine_memory;
 } world;
@@ -28,6 +29,7 @@ static void open_world(void) {
     side_open(&w.pinned, PLACE_PINNED, 0, &config, NULL, 1);
     side_open(&w.device, PLACE_DEVICE, 0, &config, NULL, 2);
     side_open(&w.adopted, PLACE_ADOPTED, 0, &config, NULL, 3);
+    side_open(&w.elastic, PLACE_ELASTIC_PARTLY, 0, &config, NULL, 4);
     w.engine_memory = engine_allocate(0, MIB);
     const kvmem_transfer_options options = kv_transfer_options(&move);
     const kvmem_layout *here = w.pinned.model.layout;
@@ -40,6 +42,7 @@ static void close_world(void) {
     side_close(&w.pinned);
     side_close(&w.device);
     side_close(&w.adopted);
+    side_close(&w.elastic);
     engine_free(0, w.engine_memory);
 }
 
@@ -77,6 +80,10 @@ static void allocate(void) {
     kvmem_pinned_options_init(&pinned, sizeof(pinned));
     pinned.size = 4096;
     FORKED(kvmem_region_create_pinned(&pinned, &region, ERR));
+    kvmem_elastic_options elastic;
+    kvmem_elastic_options_init(&elastic, sizeof(elastic));
+    elastic.size = 4096;
+    FORKED(kvmem_region_create_elastic(&elastic, &region, ERR));
     kvmem_adopt_options adopt;
     kvmem_adopt_options_init(&adopt, sizeof(adopt));
     adopt.address = (void *)(uintptr_t)w.engine_memory;
@@ -93,6 +100,18 @@ static void allocate(void) {
     CHECK(memory == NULL);
 }
 
+static void map(void) {
+    kvmem_vmm_options options;
+    kvmem_vmm_options_init(&options, sizeof(options));
+    options.size = 2 * MIB;
+    uint64_t granularity = 0;
+    kvmem_vmm_range *range = NULL;
+    kvmem_vmm_memory *memory = NULL;
+    FORKED(kvmem_vmm_get_granularity(&options, KVMEM_GRANULARITY_MINIMUM, &granularity, ERR));
+    FORKED(kvmem_vmm_range_create(2 * MIB, 0, &range, ERR));
+    FORKED(kvmem_vmm_memory_create(&options, &memory, ERR));
+}
+
 static void use_handles(void) {
     kvmem_region_info info;
     kvmem_layout_info layout_info;
@@ -101,6 +120,7 @@ static void use_handles(void) {
     const kvmem_transfer_options options = kv_transfer_options(&move);
     FORKED(kvmem_region_get_info(w.device.whole, &info, ERR));
     FORKED(kvmem_region_create_view(w.pinned.whole, 0, 1, &view, ERR));
+    FORKED(kvmem_layout_resize(w.elastic.model.layout, 7, ERR));
     FORKED(kvmem_layout_get_info(w.adopted.model.layout, &layout_info, ERR));
     FORKED(kvmem_transfer_create(w.device.model.layout, w.pinned.model.layout, &options, &transfer, ERR));
     FORKED(kvmem_transfer_submit(w.transfer, ERR));
@@ -112,6 +132,7 @@ static void destroy_everything(void) {
     kv_side_close(&w.pinned.model);
     kv_side_close(&w.device.model);
     kv_side_close(&w.adopted.model);
+    kv_side_close(&w.elastic.model);
     kvmem_region_destroy(w.pinned.whole);
     kvmem_region_destroy(w.device.whole);
 }
@@ -143,6 +164,10 @@ static void a_child_allocates(void) {
     in_a_forked_child(allocate);
 }
 
+static void a_child_maps(void) {
+    in_a_forked_child(map);
+}
+
 static void a_child_uses_what_it_inherited(void) {
     in_a_forked_child(use_handles);
 }
@@ -155,6 +180,7 @@ static const test_case cases[] = {
     CASE(open_world),
     CASE(a_child_asks),
     CASE(a_child_allocates),
+    CASE(a_child_maps),
     CASE(a_child_uses_what_it_inherited),
     CASE(a_child_destroys_what_it_inherited),
     CASE(close_world),

@@ -143,6 +143,10 @@ static kvmem_status map(kvmem_vmm_memory *memory, uint64_t size) {
     if (status == KVMEM_STATUS_OK) {
         status = kvmem_vmm_mapping_set_access(mapping, 0, KVMEM_ACCESS_READ_WRITE, ERR);
     }
+    uint32_t access = 0;
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_vmm_mapping_get_access(mapping, 0, &access, ERR);
+    }
     kvmem_vmm_mapping_destroy(mapping);
     kvmem_vmm_range_destroy(range);
     return status;
@@ -309,6 +313,25 @@ static kvmem_status resize_a_layout(void) {
     return status;
 }
 
+static kvmem_status have_virtual_memory(void) {
+    kvmem_vmm_options options;
+    kvmem_vmm_options_init(&options, sizeof(options));
+    options.flags = KVMEM_VMM_POSIX_FD | KVMEM_VMM_RDMA;
+    options.size = EXTENT;
+    kvmem_vmm_memory *memory = NULL;
+    int32_t fd = -1;
+    kvmem_status status = kvmem_vmm_memory_create(&options, &memory, ERR);
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_vmm_memory_export_fd(memory, &fd, ERR);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        close(fd);
+        status = map(memory, EXTENT);
+    }
+    kvmem_vmm_memory_destroy(memory);
+    return status;
+}
+
 /* How a transfer is started. */
 typedef enum start { ON_ITS_OWN, ON_A_STREAM } start;
 
@@ -317,7 +340,8 @@ static kvmem_status submit(kvmem_transfer *transfer, start start) {
                                 : kvmem_transfer_submit(transfer, ERR);
 }
 
-static kvmem_status move_by(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path, start start) {
+static kvmem_status move_by(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
+                            start start) {
     static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
     const kv_move scattered = {pairs, NUM(pairs), 0, 0, 3};
     kvmem_transfer_options options = kv_transfer_options(&scattered);
@@ -453,6 +477,7 @@ const operation operations[] = {
     {"a layout on a device", have_a_layout_on_a_device, KVMEM_STATUS_OK},
     {"a layout in pinned memory", have_a_layout_in_pinned_memory, KVMEM_STATUS_OK},
     {"elastic memory", have_elastic_memory, KVMEM_STATUS_OK},
+    {"virtual memory", have_virtual_memory, KVMEM_STATUS_OK},
     {"resizing a layout", resize_a_layout, KVMEM_STATUS_OK},
     {"a copy to a device", copy_to_a_device, KVMEM_STATUS_OK},
     {"a copy from a device", copy_from_a_device, KVMEM_STATUS_OK},

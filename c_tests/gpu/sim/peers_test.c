@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices that do not reach each other's memory: said so, and blocks go from one to the other all the same.
+// Devices that do less than an H200: it is said, what needs it is refused, and blocks go from one to the
+// other all the same.
 #include "control.h"
+#include "mapped.h"
 #include "sides.h"
 #include "stance.h"
 
@@ -40,7 +42,49 @@ static void with_and_without_peer_access_blocks_arrive(void) {
     SIM(sim_set_peer_access(true));
 }
 
+static mapped map_on_device_0(void) {
+    kvmem_vmm_options options;
+    kvmem_vmm_options_init(&options, sizeof(options));
+    options.size = 2 * MIB;
+    kvmem_vmm_memory *memory = NULL;
+    EXPECT_OK(kvmem_vmm_memory_create(&options, &memory, ERR));
+    return map_memory(memory, 0, options.size, KVMEM_ACCESS_READ_WRITE);
+}
+
+static void access_for_a_device_that_does_not_reach_it_is_refused(void) {
+    static const uint32_t accesses[] = {KVMEM_ACCESS_READ, KVMEM_ACCESS_READ_WRITE};
+    const mapped it = map_on_device_0();
+    uint32_t access = KVMEM_ACCESS_READ;
+    SIM(sim_set_peer_access(false));
+    for (size_t i = 0; i < NUM(accesses); i++) {
+        EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "device 1 does not reach memory of device 0",
+                       kvmem_vmm_mapping_set_access(it.mapping, 1, accesses[i], ERR));
+    }
+    EXPECT_OK(kvmem_vmm_mapping_get_access(it.mapping, 1, &access, ERR));
+    CHECK_EQ(access, KVMEM_ACCESS_NONE);
+    SIM(sim_set_peer_access(true));
+    EXPECT_OK(kvmem_vmm_mapping_set_access(it.mapping, 1, KVMEM_ACCESS_READ, ERR));
+    CALL(unmap_memory(&it));
+}
+
+static void without_virtual_memory_nothing_of_it_is_promised(void) {
+    kvmem_cuda_device_info info;
+    kvmem_elastic_options options;
+    kvmem_elastic_options_init(&options, sizeof(options));
+    options.size = MIB;
+    kvmem_region *region = NULL;
+    SIM(sim_set_attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0));
+    EXPECT_OK(kvmem_cuda_get_device_info(0, &info, ERR));
+    CHECK(!(info.capabilities & (KVMEM_CUDA_VMM | KVMEM_CUDA_POSIX_FD)));
+    CHECK_EQ(info.minimum_granularity, 0);
+    CHECK_EQ(info.recommended_granularity, 0);
+    EXPECT(KVMEM_STATUS_CUDA, kvmem_region_create_elastic(&options, &region, ERR));
+    SIM(sim_reset());
+}
+
 static const test_case cases[] = {
+    CASE(access_for_a_device_that_does_not_reach_it_is_refused),
+    CASE(without_virtual_memory_nothing_of_it_is_promised),
     CASE(with_and_without_peer_access_blocks_arrive),
 };
 GPU_MAIN

@@ -61,6 +61,16 @@ std::string Channel::receive(Message kind, const Deadline &deadline) {
     return bytes;
 }
 
+void Channel::send_share(const kv::Share &share, const Deadline &deadline) {
+    send(Message::share, {}, deadline);
+    kv::call(kvmem_share_send, share.get(), fd_, deadline.left_ns());
+}
+
+kv::Share Channel::receive_share(const Deadline &deadline) {
+    receive(Message::share, deadline);
+    return kv::make<kv::Share>(kvmem_share_receive, fd_, deadline.left_ns());
+}
+
 bool Channel::readable() const {
     pollfd entry = {fd_, POLLIN, 0};
     return poll(&entry, 1, 0) > 0;

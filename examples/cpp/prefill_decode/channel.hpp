@@ -4,13 +4,25 @@
 #pragma once
 
 #include "deadline.hpp"
+#include "handles.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
-enum class Message : std::uint32_t { metadata = 1, layout, blocks, rows, released, done, failure };
+enum class Message : std::uint32_t {
+    metadata = 1,
+    layout,
+    share,
+    opened,
+    blocks,
+    rows,
+    pulled,
+    released,
+    done,
+    failure,
+};
 
 class Channel {
 public:
@@ -23,6 +35,10 @@ public:
 
     // The next message, which has to be of that kind. Throws when the peer failed or went away.
     std::string receive(Message kind, const Deadline &deadline);
+
+    // A share between two messages: kvmem sends what it is made of, memory included, over the socket.
+    void send_share(const kv::Share &share, const Deadline &deadline);
+    kv::Share receive_share(const Deadline &deadline);
 
     // Whether receive would find something at once: a message, or that the peer is gone.
     bool readable() const;

@@ -2,6 +2,7 @@
 // The decode process: pulls blocks from prefill, offloads them to disk, restores them, checks every byte, and
 // prints the table.
 #include "move.hpp"
+#include "offer.hpp"
 #include "pattern.hpp"
 #include "progress.hpp"
 #include "roles.hpp"
@@ -12,36 +13,24 @@
 
 namespace {
 
-// What came from prefill: its blocks as a layout of ours, and those of them that are ours to pull.
-struct Offer {
-    std::string agent;
-    kv::Layout layout;
-    BlockIds blocks;
-};
-
 void print(const std::string &text) {
     std::fputs((over_progress() + text).c_str(), stdout);
     std::fflush(stdout);
 }
 
-Offer receive_offer(kvmem_agent *agent, Channel &prefill, const Deadline &deadline) {
+Offer receive_offer(const Options &options, kvmem_agent *agent, Channel &prefill, const Deadline &deadline) {
     print(prefill.receive(Message::rows, deadline));
-    const std::string metadata = prefill.receive(Message::metadata, deadline);
-    const std::string descriptor = prefill.receive(Message::layout, deadline);
     const std::string ids = prefill.receive(Message::blocks, deadline);
-
     Offer offer;
-    const Stopwatch stopwatch;
-    const auto name =
-        kv::make<kv::Blob>(kvmem_agent_load_remote_metadata, agent, metadata.data(), metadata.size());
-    offer.agent = kv::bytes(name);
-    offer.layout = kv::make<kv::Layout>(kvmem_layout_import, agent, descriptor.data(), descriptor.size());
     offer.blocks.resize(ids.size() / sizeof offer.blocks[0]);
     std::memcpy(offer.blocks.data(), ids.data(), offer.blocks.size() * sizeof offer.blocks[0]);
-    print(format_row({"decode", "import prefill's layout", descriptor.size(), stopwatch.read()}));
-
-    const auto own = kv::make<kv::Blob>(kvmem_agent_get_local_metadata, agent);
-    prefill.send(Message::metadata, kv::bytes(own), deadline);
+    std::string rows;
+    if (options.share) {
+        take_by_share(offer, prefill, deadline, rows);
+    } else {
+        take_by_nixl(offer, agent, prefill, deadline, rows);
+    }
+    print(rows);
     return offer;
 }
 
@@ -81,9 +70,11 @@ BlockIds pull(const Options &options, const Cache &cache, const Offer &offer, Ch
     const std::size_t count = offer.blocks.size();
     const BlockIds ids = draw_blocks(count, options.blocks, offer.blocks, options.seed + 1);
     Row row{"decode", "pull " + count_blocks(count)};
+    // Over NIXL the last block brings prefill the news; else we tell it.
     const Move move = {offer.layout.get(), cache.layout.get(), offer.blocks, ids, cache.block_bytes(),
-                       pulled_notification};
+                       options.share ? std::string_view() : pulled_notification};
     move_blocks(move, row, deadline);
+    if (options.share) prefill.send(Message::pulled, {}, deadline);
     // Checked only after prefill has wiped its memory: what is right now is ours.
     const std::string released = prefill.receive(Message::released, deadline);
     const std::string copied = check_cache(cache, ids, offer.blocks, deadline);
@@ -121,20 +112,23 @@ void offload_and_restore(const Options &options, const Cache &cache, const Block
 
 void run_decode(const Options &options, Channel &prefill, const Deadline &deadline) {
     print(table_head());
-    Row row;
-    const auto agent = start_agent("decode", row);
-    print(format_row(row));
-    std::string built;
-    const Cache cache = build_cache(options, KVMEM_LAYOUT_LAYER_SEPARATE, agent.get(), built);
+    std::string rows;
+    // Where memory is mapped there is nothing for NIXL to do: files need none.
+    const auto agent = options.share ? kv::Agent() : start_agent("decode", rows);
+    print(rows);
+    rows.clear();
+    const Cache cache =
+        build_cache(options, {"decode", KVMEM_LAYOUT_LAYER_SEPARATE, agent.get(), false}, rows);
     // New host memory is zeroed; new GPU memory holds anything.
-    print(built +
-          copy_to_gpu({"decode", "clear GPU memory"}, cache, all_blocks(options.blocks), deadline));
+    print(rows + copy_to_gpu({"decode", "clear GPU memory"}, cache, all_blocks(options.blocks), deadline));
 
-    Offer offer = receive_offer(agent.get(), prefill, deadline);
+    Offer offer = receive_offer(options, agent.get(), prefill, deadline);
     const BlockIds ids = pull(options, cache, offer, prefill, deadline);
     offload_and_restore(options, cache, ids, offer.blocks, deadline);
 
     offer.layout.reset();
-    kv::call(kvmem_agent_invalidate_remote_metadata, agent.get(), offer.agent.c_str());
+    if (!offer.agent.empty()) {
+        kv::call(kvmem_agent_invalidate_remote_metadata, agent.get(), offer.agent.c_str());
+    }
     prefill.send(Message::done, {}, deadline);
 }

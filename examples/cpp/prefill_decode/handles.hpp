@@ -22,6 +22,7 @@ using Blob = std::unique_ptr<kvmem_blob, Destroy<kvmem_blob_destroy>>;
 using Layout = std::unique_ptr<kvmem_layout, Destroy<kvmem_layout_destroy>>;
 using Notifications = std::unique_ptr<kvmem_notifications, Destroy<kvmem_notifications_destroy>>;
 using Region = std::unique_ptr<kvmem_region, Destroy<kvmem_region_destroy>>;
+using Share = std::unique_ptr<kvmem_share, Destroy<kvmem_share_destroy>>;
 using Transfer = std::unique_ptr<kvmem_transfer, Destroy<kvmem_transfer_destroy>>;
 
 // What the library answered: its status, and its sentence with the status's name in front.

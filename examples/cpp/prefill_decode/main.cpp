@@ -37,7 +37,8 @@ void introduce(const Options &options) {
               << options.layers << " layers, keys and values, " << options.page_size << " tokens, "
               << options.heads << " heads x " << options.head_dim << ", bf16: "
               << format_bytes(needs.total_size) << " a side\n"
-              << "prefill: fully contiguous; decode: layer separate; tier: " << options.tier << gpu << "\n\n"
+              << "prefill: fully contiguous; decode: layer separate; tier: " << options.tier << gpu
+              << (options.share ? "; decode maps prefill's\n\n" : "\n\n")
               << std::flush;
 }
 

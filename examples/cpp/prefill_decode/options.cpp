@@ -12,7 +12,7 @@
 
 namespace {
 
-using Field = std::variant<std::uint64_t Options::*, std::string Options::*>;
+using Field = std::variant<std::uint64_t Options::*, std::string Options::*, bool Options::*>;
 
 struct Option {
     std::string_view name;
@@ -32,6 +32,7 @@ const Option table[] = {
     {"--pull", "N", &Options::pull, 1u << 20, "blocks that decode pulls (half of them)"},
     {"--tier", "NAME", &Options::tier, 0, "where the caches live (system)"},
     {"--device", "N", &Options::device, INT32_MAX, "the GPU of tiers that need one (0)"},
+    {"--share", "", &Options::share, 0, "decode maps prefill's cache; NIXL is for the disk alone"},
     {"--disk-dir", "DIR", &Options::disk_dir, 0, "where the offload file goes ($TMPDIR, else /tmp)"},
     {"--seed", "N", &Options::seed, UINT64_MAX, "which blocks are drawn (1)"},
     {"--timeout", "SECONDS", &Options::timeout, 86400, "give up after so long (300)"},
@@ -53,6 +54,9 @@ std::uint64_t parse_number(const Option &option, std::string_view text) {
 void store(Options &options, const Option &option, std::string_view text) {
     if (const auto *number = std::get_if<std::uint64_t Options::*>(&option.field)) {
         options.*(*number) = parse_number(option, text);
+    } else if (const auto *flag = std::get_if<bool Options::*>(&option.field)) {
+        if (!text.empty()) throw UsageError("'" + std::string(option.name) + "' takes no value");
+        options.*(*flag) = true;
     } else {
         options.*std::get<std::string Options::*>(option.field) = text;
     }
@@ -76,14 +80,14 @@ struct Argument {
     std::string_view name, value;
 };
 
-// Takes `--name=value` or `--name value` off the front; only --help goes without a value.
+// Takes `--name=value`, `--name value`, or a flag's `--name` off the front.
 Argument take_argument(char **&next, char **end) {
     const std::string_view text = *next++;
     if (text == "--help" || text == "-h") return {"--help", {}};
     const std::size_t equals = text.find('=');
     if (equals != std::string_view::npos) return {text.substr(0, equals), text.substr(equals + 1)};
+    if (std::holds_alternative<bool Options::*>(find_option(text).field)) return {text, {}};
     if (next == end) {
-        find_option(text);
         throw UsageError("'" + std::string(text) + "' takes a value; --help lists the options");
     }
     return {text, *next++};
@@ -121,7 +125,8 @@ Options parse_options(int argc, char **argv) {
 std::string help_text() {
     std::string text =
         "prefill_decode: one process fills a KV cache, another pulls blocks of it over NIXL,\n"
-        "offloads them to disk and restores them. Every byte is checked.\n\n";
+        "or out of its memory (--share), offloads them to disk and restores them. Every byte is\n"
+        "checked.\n\n";
     for (const Option &option : table) {
         std::string left = "  " + std::string(option.name) + " " + std::string(option.value);
         left.resize(22, ' ');

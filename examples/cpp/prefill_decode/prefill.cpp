@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The prefill process: fills its cache, offers it, and wipes it once decode has pulled its blocks.
 #include "move.hpp"
+#include "offer.hpp"
 #include "pattern.hpp"
 #include "progress.hpp"
 #include "roles.hpp"
@@ -39,18 +40,6 @@ std::string wipe(const Cache &cache, const Deadline &deadline) {
            copy_to_gpu({"prefill", "copy it to the GPU"}, cache, all_blocks(cache.info.num_blocks), deadline);
 }
 
-// All that decode needs to read blocks here: who we are, where the blocks lie, and which ones are meant.
-void send_offer(const Cache &cache, kvmem_agent *agent, const BlockIds &blocks, const std::string &rows,
-                Channel &decode, const Deadline &deadline) {
-    const auto metadata = kv::make<kv::Blob>(kvmem_agent_get_local_metadata, agent);
-    const auto descriptor = kv::make<kv::Blob>(kvmem_layout_export, cache.layout.get());
-    decode.send(Message::rows, rows, deadline);
-    decode.send(Message::metadata, kv::bytes(metadata), deadline);
-    decode.send(Message::layout, kv::bytes(descriptor), deadline);
-    decode.send(Message::blocks,
-                {reinterpret_cast<const char *>(blocks.data()), blocks.size() * sizeof blocks[0]}, deadline);
-}
-
 // What has come within a slice; nothing, if nothing has.
 kv::Notifications take_notifications(kvmem_agent *agent) {
     try {
@@ -62,7 +51,7 @@ kv::Notifications take_notifications(kvmem_agent *agent) {
 }
 
 // Waits in slices, since decode may die instead of notifying; its end of the channel tells.
-void wait_until_pulled(kvmem_agent *agent, Channel &decode, const Deadline &deadline) {
+void wait_until_notified(kvmem_agent *agent, Channel &decode, const Deadline &deadline) {
     while (!deadline.passed()) {
         const auto notifications = take_notifications(agent);
         for (std::size_t i = 0; i < kvmem_notifications_count(notifications.get()); ++i) {
@@ -76,21 +65,32 @@ void wait_until_pulled(kvmem_agent *agent, Channel &decode, const Deadline &dead
     throw std::runtime_error("decode's notification did not come");
 }
 
+// Returns when decode has its blocks.
+void serve(const Options &options, const Cache &cache, kvmem_agent *agent, Channel &decode,
+           const Deadline &deadline) {
+    if (options.share) {
+        offer_by_share(cache, decode, deadline);
+        decode.receive(Message::pulled, deadline);
+    } else {
+        offer_by_nixl(cache, agent, decode, deadline);
+        wait_until_notified(agent, decode, deadline);
+    }
+}
+
 }  // namespace
 
 void run_prefill(const Options &options, Channel &decode, const Deadline &deadline) {
-    Row started;
-    std::string built;
-    const auto agent = start_agent("prefill", started);
-    const Cache cache = build_cache(options, KVMEM_LAYOUT_FULLY_CONTIGUOUS, agent.get(), built);
-    const std::string rows = format_row(started) + built + fill(cache, deadline);
+    std::string rows;
+    const auto agent = options.share ? kv::Agent() : start_agent("prefill", rows);
+    const Part part = {"prefill", KVMEM_LAYOUT_FULLY_CONTIGUOUS, agent.get(), options.share};
+    const Cache cache = build_cache(options, part, rows);
+    rows += fill(cache, deadline);
 
     const BlockIds blocks = draw_blocks(options.pull, options.blocks, {}, options.seed);
-    send_offer(cache, agent.get(), blocks, rows, decode, deadline);
-    const std::string metadata = decode.receive(Message::metadata, deadline);
-    kv::make<kv::Blob>(kvmem_agent_load_remote_metadata, agent.get(), metadata.data(), metadata.size());
-
-    wait_until_pulled(agent.get(), decode, deadline);
+    decode.send(Message::rows, rows, deadline);
+    decode.send(Message::blocks,
+                {reinterpret_cast<const char *>(blocks.data()), blocks.size() * sizeof blocks[0]}, deadline);
+    serve(options, cache, agent.get(), decode, deadline);
     decode.send(Message::released, wipe(cache, deadline), deadline);
     decode.receive(Message::done, deadline);
 }

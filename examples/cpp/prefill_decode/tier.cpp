@@ -9,36 +9,37 @@
 
 namespace {
 
-kvmem_layout_options allocate(const kvmem_layout_config &config, kvmem_agent *agent) {
+kvmem_layout_options allocate(const kvmem_layout_config &config, const Users &users) {
     auto options = kv::defaults(kvmem_layout_options_init);
     options.config = &config;
-    options.agent = agent;
+    options.agent = users.agent;
     options.source = KVMEM_LAYOUT_ALLOCATE;
     return options;
 }
 
-kv::Layout build_on_system(const kvmem_layout_config &config, kvmem_agent *agent, std::int32_t) {
+kv::Layout build_on_system(const kvmem_layout_config &config, const Users &users) {
     auto memory = kv::defaults(kvmem_system_options_init);
     memory.flags = KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES;
+    if (users.shareable) memory.flags |= KVMEM_SYSTEM_SHAREABLE;
     // A cache serves for hours: its pages come now, not within the first transfers.
     memory.prefault_threads = std::max(1u, std::thread::hardware_concurrency());
-    auto options = allocate(config, agent);
+    auto options = allocate(config, users);
     options.system = &memory;
     return kv::make<kv::Layout>(kvmem_layout_build, &options);
 }
 
-kv::Layout build_on_device(const kvmem_layout_config &config, kvmem_agent *agent, std::int32_t device) {
+kv::Layout build_on_device(const kvmem_layout_config &config, const Users &users) {
     auto memory = kv::defaults(kvmem_device_options_init);
-    memory.device = device;
-    auto options = allocate(config, agent);
+    memory.device = users.device;
+    auto options = allocate(config, users);
     options.device = &memory;
     return kv::make<kv::Layout>(kvmem_layout_build, &options);
 }
 
-kv::Layout build_on_elastic(const kvmem_layout_config &config, kvmem_agent *agent, std::int32_t device) {
+kv::Layout build_on_elastic(const kvmem_layout_config &config, const Users &users) {
     auto memory = kv::defaults(kvmem_elastic_options_init);
-    memory.device = device;
-    auto options = allocate(config, agent);
+    memory.device = users.device;
+    auto options = allocate(config, users);
     options.elastic = &memory;
     auto layout = kv::make<kv::Layout>(kvmem_layout_build, &options);
     // An engine gives memory to the blocks it has tokens for; here that is all of them.
@@ -47,18 +48,19 @@ kv::Layout build_on_elastic(const kvmem_layout_config &config, kvmem_agent *agen
 }
 
 const Tier tiers[] = {
-    {"system", false, build_on_system},
-    {"pinned", true, build_on_pinned},
-    {"device", true, build_on_device},
-    {"elastic", true, build_on_elastic},
+    {"system", false, false, build_on_system},
+    {"pinned", true, false, build_on_pinned},
+    {"device", true, true, build_on_device},
+    {"elastic", true, true, build_on_elastic},
 };
 
 }  // namespace
 
-kv::Layout build_on_pinned(const kvmem_layout_config &config, kvmem_agent *agent, std::int32_t device) {
+kv::Layout build_on_pinned(const kvmem_layout_config &config, const Users &users) {
     auto memory = kv::defaults(kvmem_pinned_options_init);
-    memory.device = device;
-    auto options = allocate(config, agent);
+    memory.device = users.device;
+    if (users.shareable) memory.flags |= KVMEM_PINNED_SHAREABLE;
+    auto options = allocate(config, users);
     options.pinned = &memory;
     return kv::make<kv::Layout>(kvmem_layout_build, &options);
 }

@@ -8,12 +8,19 @@
 #include <string>
 #include <string_view>
 
+// Who has to do with a cache's memory.
+struct Users {
+    std::int32_t device;  // the GPU that it lies on or serves
+    kvmem_agent *agent;  // whom it is registered with; NULL: nobody
+    bool shareable;  // other processes can be given it; GPU memory always can
+};
+
 struct Tier {
     std::string_view name;
     bool needs_gpu;
-    // Allocates the cache's memory, registers it with the agent, and lays the blocks out in it. The device is
-    // the GPU it lies on or serves.
-    kv::Layout (*build)(const kvmem_layout_config &config, kvmem_agent *agent, std::int32_t device);
+    bool on_gpu;
+    // Allocates the cache's memory, registers it with the agent, and lays the blocks out in it.
+    kv::Layout (*build)(const kvmem_layout_config &config, const Users &users);
 };
 
 // Throws UsageError with the list of tiers when there is none of that name.
@@ -21,4 +28,4 @@ const Tier &find_tier(std::string_view name);
 std::string tier_names();
 
 // Host memory that the GPU copies from and to, also for caches of other tiers.
-kv::Layout build_on_pinned(const kvmem_layout_config &config, kvmem_agent *agent, std::int32_t device);
+kv::Layout build_on_pinned(const kvmem_layout_config &config, const Users &users);

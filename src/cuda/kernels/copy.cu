@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moves scattered blocks between any memory that the device reaches: its own, a peer's, mapped host memory.
 //
-// The geometry gives every address, so that only runs of block ids are read. Each CTA has a range of tiles of its own;
-// its warps take them side by side, each with eight 16-byte loads under way in every thread.
+// The geometry gives every address, so that only runs of block ids are read. Each warp takes a tile at a
+// time, with eight 16-byte loads under way in every thread.
 #include "copy.h"
 
 typedef unsigned long long address;
@@ -11,8 +11,6 @@ typedef unsigned long long address;
 #define WARPS (KVMEM_COPY_THREADS / WARP)
 /* Loads under way in a thread. */
 #define IN_FLIGHT 8
-/* Runs that a CTA has at hand; one word of the next ones is on its way to each thread meanwhile. */
-#define RUNS 128u
 #define RUN_WORDS 3u
 /* CTAs that fit a multiprocessor together: more loads under way than memory asks for. */
 #define CTAS_TOGETHER 2
@@ -33,28 +31,25 @@ static __device__ __forceinline__ void copy_words(address to, address from, unsi
         word held[IN_FLIGHT];
 #pragma unroll
         for (unsigned i = 0; i < IN_FLIGHT; i++) {
-            held[i] = __ldcs(source + done + i * WARP);
+            held[i] = source[done + i * WARP];
         }
 #pragma unroll
         for (unsigned i = 0; i < IN_FLIGHT; i++) {
-            __stcs(destination + done + i * WARP, held[i]);
+            destination[done + i * WARP] = held[i];
         }
     }
-    /* The rest in half rounds, which may be partly empty. */
+    /* The rest in rounds of two, the second of which may be partly empty. */
 #pragma unroll 1
-    for (; done < count; done += WARP * (IN_FLIGHT / 2)) {
-        word held[IN_FLIGHT / 2];
-#pragma unroll
-        for (unsigned i = 0; i < IN_FLIGHT / 2; i++) {
-            if (done + i * WARP + lane < count) {
-                held[i] = __ldcs(source + done + i * WARP);
-            }
+    for (done += lane; done < count; done += 2 * WARP) {
+        const word first = source[done - lane];
+        const bool has_second = done + WARP < count;
+        word second;
+        if (has_second) {
+            second = source[done - lane + WARP];
         }
-#pragma unroll
-        for (unsigned i = 0; i < IN_FLIGHT / 2; i++) {
-            if (done + i * WARP + lane < count) {
-                __stcs(destination + done + i * WARP, held[i]);
-            }
+        destination[done - lane] = first;
+        if (has_second) {
+            destination[done - lane + WARP] = second;
         }
     }
 }
@@ -101,7 +96,8 @@ static __device__ __forceinline__ void copy_bytes(address to, address from, unsi
 }
 
 /* Tile `index` of a run: layer by layer, slot by slot, block by block, part by part. */
-static __device__ __forceinline__ void copy_tile(const kvmem_copy &asked, const kvmem_copy_run &run, unsigned index) {
+static __device__ __forceinline__ void copy_tile(const kvmem_copy &asked, const kvmem_copy_run &run,
+                                                 unsigned index) {
     unsigned block = 0;
     unsigned rest = index / asked.tiles;
     const unsigned part = index % asked.tiles;
@@ -124,47 +120,17 @@ static __device__ __forceinline__ void copy_tile(const kvmem_copy &asked, const 
                left < asked.tile_size ? (unsigned)left : asked.tile_size);
 }
 
-/* This thread's word of the runs from `first` on. */
-static __device__ __forceinline__ unsigned load_word(const kvmem_copy &asked, unsigned first) {
-    const unsigned word = threadIdx.x;
-    if (word >= RUNS * RUN_WORDS || first >= asked.num_runs || word / RUN_WORDS >= asked.num_runs - first) {
-        return 0;
-    }
-    return reinterpret_cast<const unsigned *>(asked.runs)[(address)first * RUN_WORDS + word];
-}
-
+/* All warps go over the tiles side by side, so that what is read and written at a time lies close together. */
 extern "C" __global__ void __launch_bounds__(KVMEM_COPY_THREADS, CTAS_TOGETHER)
 kvmem_copy_blocks(const __grid_constant__ kvmem_copy asked) {
-    __shared__ unsigned words[RUNS * RUN_WORDS];
+    const unsigned *runs = reinterpret_cast<const unsigned *>(asked.runs);
     const unsigned tiles_a_run =
         asked.num_layers * asked.num_outers * asked.tiles * (asked.are_joined ? 1 : asked.most_blocks);
     const unsigned total = tiles_a_run * asked.num_runs;
-    const unsigned share = (total + gridDim.x - 1) / gridDim.x;
-    const unsigned begin = smaller(share * blockIdx.x, total);
-    const unsigned end = smaller(begin + share, total);
-    if (begin == end) {
-        return;
-    }
-    const unsigned last_run = (end - 1) / tiles_a_run;
-    unsigned first_run = begin / tiles_a_run;
-    unsigned word = load_word(asked, first_run);
-    for (; first_run <= last_run; first_run += RUNS) {
-        __syncthreads();
-        if (threadIdx.x < RUNS * RUN_WORDS) {
-            words[threadIdx.x] = word;
-        }
-        __syncthreads();
-        if (first_run + RUNS <= last_run) {
-            word = load_word(asked, first_run + RUNS);
-        }
-        const unsigned from = first_run * tiles_a_run > begin ? first_run * tiles_a_run : begin;
-        const unsigned until =
-            last_run - first_run < RUNS ? end : smaller((first_run + RUNS) * tiles_a_run, end);
-        for (unsigned tile = from + threadIdx.x / WARP; tile < until; tile += WARPS) {
-            const unsigned run = tile / tiles_a_run - first_run;
-            const kvmem_copy_run held = {words[run * RUN_WORDS], words[run * RUN_WORDS + 1],
-                                         words[run * RUN_WORDS + 2]};
-            copy_tile(asked, held, tile % tiles_a_run);
-        }
+    const unsigned step = gridDim.x * WARPS;
+    for (unsigned tile = blockIdx.x * WARPS + threadIdx.x / WARP; tile < total; tile += step) {
+        const unsigned *words = runs + (address)(tile / tiles_a_run) * RUN_WORDS;
+        const kvmem_copy_run run = {words[0], words[1], words[2]};
+        copy_tile(asked, run, tile % tiles_a_run);
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one launch of kvmem_copy moves: the one definition for the kernel and for what stands in for it in tests.
- * src/cuda/kernel.rs lays the same struct out for the driver. */
+/* What one launch of the copy kernel moves: the one definition for the kernel and for its stand-in in the
+ * tests. src/cuda/kernel.rs lays the same struct out for the driver. */
 #ifndef KVMEM_COPY_H
 #define KVMEM_COPY_H
 
@@ -19,8 +19,8 @@ typedef struct kvmem_copy_layer {
     unsigned long long source, destination;
 } kvmem_copy_layer;
 
-/* Every block of every run, in every layer and outer slot. A tile is what a warp moves at a time: a part of a block's
- * unit or, where the blocks of a run lie together, of all of them. */
+/* Every block of every run, in every layer and outer slot. A tile is what a warp moves at a time: a part of a
+ * block's unit or, where the blocks of a run lie together, of all of them. */
 typedef struct kvmem_copy {
     unsigned long long runs; /* the address of `num_runs` kvmem_copy_run */
     unsigned long long unit_size;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::properties::{Granularity, Location, Properties, RawProperties};
 use crate::cuda::driver::{self, Driver};
-use crate::error::{Result, ensure};
+use crate::cuda::{Context, Device, memory};
+use crate::error::{Error, Result, ensure};
 use crate::log::log;
 
 /// How this process came by memory.
@@ -37,7 +38,9 @@ impl Memory {
         let mut handle = 0;
         // SAFETY: the properties and the output live through the call.
         let code = unsafe { (driver.api.mem_create)(&mut handle, size as usize, &raw, 0) };
-        driver.check(code, format_args!("create {size} bytes on {}", properties.location))?;
+        driver
+            .check(code, format_args!("create {size} bytes on {}", properties.location))
+            .map_err(|error| with_room(error, properties.location, size))?;
         Ok(Arc::new(Self { driver, handle, origin: Origin::Created, size, properties }))
     }
 
@@ -104,6 +107,15 @@ impl Drop for Held {
         if let Err(error) = self.driver.check(code, "release memory that is not used after all") {
             log!(Error, "{error}");
         }
+    }
+}
+
+/// How much is free takes a context to ask for: told where there is one.
+fn with_room(error: Error, location: Location, size: u64) -> Error {
+    let Location::Device(ordinal) = location else { return error };
+    match Device::get(ordinal).ok().and_then(Context::retain_existing) {
+        Some(context) => memory::with_room(error, &context, size),
+        None => error,
     }
 }
 

@@ -136,7 +136,7 @@ impl RawProperties {
 
 impl RawLocation {
     /// A device.
-    pub(super) fn of_device(device: &Device) -> Self {
+    pub(in crate::cuda) fn of_device(device: &Device) -> Self {
         Self { kind: LOCATION_DEVICE, id: device.ordinal() }
     }
 }

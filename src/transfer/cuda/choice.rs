@@ -37,8 +37,19 @@ pub struct Case {
     pub ctas: u32,
     /// Calls it takes as rows.
     pub row_calls: u64,
-    /// Chunks that it is staged in, bytes of one, and copies to or from the host.
-    pub staged: Option<(u64, u64, u64)>,
+    /// How it would be staged.
+    pub staged: Option<Staged>,
+}
+
+/// A transfer in chunks that go through staging memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Staged {
+    /// Bytes of a chunk.
+    pub chunk: u64,
+    /// Chunks that the staging memory holds.
+    pub parts: u64,
+    /// Copies to or from the host.
+    pub copies: u64,
 }
 
 /// Bytes a second, and seconds.
@@ -49,10 +60,12 @@ const PEER: f64 = 370e9;
 const US: f64 = 1e-6;
 /// What every run costs once, from its submission to the first byte.
 const START: f64 = 6.0 * US;
+/// One copy of the driver's.
+const ONE_COPY: f64 = 2.8 * US;
 /// One stretch of the kernel, with all CTAs at work.
 const KERNEL_MOVE: f64 = 0.003 * US;
-/// What a kernel waits beside compute until it gets onto the device.
-const TURN: f64 = 1000.0 * US;
+/// Beside large kernels one of ours gets onto the device about once in this time.
+const TURN: f64 = 1700.0 * US;
 
 /// Seconds that a way takes.
 pub fn seconds(path: Path, case: &Case) -> f64 {
@@ -63,60 +76,65 @@ pub fn seconds(path: Path, case: &Case) -> f64 {
         Direction::BetweenDevices => PEER,
         Direction::ToDevice | Direction::ToHost => LINK,
     };
-    let a_move = bytes / moves.max(1.0);
     match path {
-        Path::CudaBatch => START + moves * batched(case.direction, a_move) + bytes / rate,
+        Path::CudaBatch => START + moves * batched(case.direction) + bytes / rate,
         Path::Cuda2d => START + case.row_calls as f64 * 3.0 * US + moves * 0.05 * US + bytes / (0.98 * rate),
-        Path::CudaKernel => START + 2.0 * US + moves * KERNEL_MOVE + bytes / kernel_rate(case),
+        Path::CudaKernel => START + 6.0 * US + moves * KERNEL_MOVE + bytes / kernel_rate(case),
         Path::CudaStaged => staged(case),
-        _ => START + moves * 2.8 * US + bytes / rate,
+        _ => START + moves * ONE_COPY + bytes / rate,
     }
 }
 
 /// One copy of a batch.
-fn batched(direction: Direction, size: f64) -> f64 {
+fn batched(direction: Direction) -> f64 {
     match direction {
-        Direction::ToDevice if size < 32e3 => 2.2 * US,
-        Direction::ToDevice | Direction::ToHost => 0.33 * US,
+        Direction::ToDevice => 0.45 * US,
+        Direction::ToHost => 0.38 * US,
         Direction::OnDevice | Direction::BetweenDevices => 3.1 * US,
     }
 }
 
-/// By CTAs: few don't fill the link.
+/// By CTAs: few don't fill the link, and fewer beside compute.
 fn kernel_rate(case: &Case) -> f64 {
     let ctas = f64::from(case.ctas);
     let (most, each, busy): (f64, f64, f64) = match case.direction {
-        Direction::ToDevice => (51.3e9, 6.1e9, 4.0e9),
-        Direction::ToHost => (52.5e9, 13.1e9, 5.9e9),
-        Direction::OnDevice => (1750e9, 25e9, 15e9),
-        Direction::BetweenDevices => (370e9, 5.7e9, 4e9),
+        Direction::ToDevice => (51.0e9, 6.1e9, 4.0e9),
+        Direction::ToHost => (52.3e9, 13.1e9, 11.5e9),
+        Direction::OnDevice => (1750e9, 25e9, 25e9),
+        Direction::BetweenDevices => (370e9, 5.7e9, 5.7e9),
     };
     most.min(ctas * if case.computes { busy } else { each })
 }
 
 fn staged(case: &Case) -> f64 {
-    let Some((chunks, chunk, copies)) = case.staged else { return f64::INFINITY };
-    let (bytes, chunks) = (case.bytes as f64, chunks as f64);
-    let link = bytes / (0.985 * LINK) + copies as f64 * 0.35 * US;
-    // The copy engine waits for the first chunk, or the kernel for the last; beside compute for every one.
-    let first = chunk as f64 / 1500e9;
-    let turns = if case.computes { chunks * TURN } else { 0.0 };
-    START + 12.0 * US + first + chunks * 4.0 * US + turns + link
+    let Some(Staged { chunk, parts, copies }) = case.staged else { return f64::INFINITY };
+    let (bytes, chunk) = (case.bytes as f64, chunk as f64);
+    let link = bytes / (0.985 * LINK) + copies as f64 * ONE_COPY;
+    // The copy engine waits for the first chunk, or the kernel for the last. Beside compute the kernel fills or empties
+    // all parts when it gets its turn, and the copy engine works on them until the next.
+    let first = chunk / 400e9 + if case.computes { 0.25 * TURN } else { 0.0 };
+    let turns = if case.computes { bytes / (parts as f64 * chunk) * TURN } else { 0.0 };
+    START + 25.0 * US + first + link.max(turns)
 }
 
 /// CTAs that are worth having where the caller does not cap them.
 pub fn ctas(direction: Direction, computes: bool, multiprocessors: u32) -> u32 {
     match (direction, computes) {
-        (Direction::OnDevice, false) => 2 * multiprocessors,
-        (Direction::OnDevice, true) => multiprocessors.div_ceil(4),
+        (Direction::OnDevice, _) => 4 * multiprocessors,
         (_, false) => multiprocessors.div_ceil(2),
         (Direction::ToDevice, true) => 12,
-        (_, true) => MOST_UNNOTICED,
+        (Direction::BetweenDevices, true) => multiprocessors.div_ceil(2),
+        (Direction::ToHost, true) => UNNOTICED,
     }
 }
 
-/// CTAs that write to the host beside compute and cost it nothing: more of them cost it most of its speed.
-pub const MOST_UNNOTICED: u32 = 4;
+/// CTAs that write to the host beside compute and cost it nothing; twice as many cost it a tenth of its speed, and four
+/// times as many most of it.
+const UNNOTICED: u32 = 4;
+
+/// CTAs that gather or scatter for staged copies: more than the link takes, and no more, for they compete with the copy
+/// engine for the device's memory.
+pub const STAGING_CTAS: u32 = 32;
 
 #[cfg(test)]
 mod tests {
@@ -153,6 +171,14 @@ mod tests {
     }
 
     #[test]
+    fn beside_compute_few_ctas_write_small_blocks_and_the_batch_larger_ones() {
+        assert_eq!(best(&case(Direction::ToHost, 4 << 10, 10_000, true), &DIRECT), Path::CudaKernel);
+        assert_eq!(best(&case(Direction::ToHost, 256 << 10, 1000, true), &DIRECT), Path::CudaBatch);
+        assert_eq!(best(&case(Direction::ToDevice, 16 << 10, 10_000, true), &DIRECT), Path::CudaKernel);
+        assert_eq!(best(&case(Direction::ToDevice, 1 << 20, 1000, true), &DIRECT), Path::CudaBatch);
+    }
+
+    #[test]
     fn one_large_copy_is_the_drivers() {
         for direction in [Direction::ToDevice, Direction::ToHost, Direction::OnDevice] {
             let one = case(direction, 1 << 30, 1, false);
@@ -162,14 +188,13 @@ mod tests {
 
     #[test]
     fn a_host_that_lies_together_is_staged_alone_and_in_large_chunks_beside_compute() {
-        let alone = |computes, chunk| Case {
-            staged: Some(((1u64 << 30) / chunk, chunk, (1u64 << 30) / chunk)),
+        let in_chunks = |computes, chunk: u64| Case {
+            staged: Some(Staged { chunk, parts: 8, copies: (1 << 30) / chunk }),
             ..case(Direction::ToHost, 16 << 10, 1 << 16, computes)
         };
         let ways = [Path::CudaBatch, Path::CudaKernel, Path::CudaStaged];
-        assert_eq!(best(&alone(false, 32 << 20), &ways), Path::CudaStaged);
-        let beside = [Path::CudaBatch, Path::CudaStaged];
-        assert_eq!(best(&alone(true, 128 << 20), &beside), Path::CudaStaged);
+        assert_eq!(best(&in_chunks(false, 8 << 20), &ways), Path::CudaStaged);
+        assert_eq!(best(&in_chunks(true, 16 << 20), &ways), Path::CudaStaged);
     }
 
     #[test]
@@ -186,7 +211,7 @@ mod tests {
             (Path::CudaKernel, Direction::ToDevice, 4 << 10, 49.9),
             (Path::CudaKernel, Direction::ToHost, 16 << 10, 52.4),
             (Path::CudaKernel, Direction::OnDevice, 4 << 10, 762.0),
-            (Path::CudaKernel, Direction::OnDevice, 64 << 10, 1753.0),
+            (Path::CudaKernel, Direction::OnDevice, 64 << 10, 1503.0),
         ];
         for (path, direction, block, measured) in rows {
             let asked = case(direction, block, 10_000, false);

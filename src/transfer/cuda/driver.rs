@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The driver's own copies: a call a stretch, a batch, or rows where strides are regular.
 
-use crate::cuda::copy::{Batch, Copy, Rows};
+use crate::cuda::copy::{Batch, Copy, Reading, Rows};
 use crate::cuda::stream::Active;
 use crate::error::Result;
 use crate::layout::Layout;
@@ -14,8 +14,8 @@ const LARGEST_PITCH: u64 = i32::MAX as u64;
 pub enum DriverCopies {
     /// One a call.
     Loop(Vec<Copy>),
-    /// All in one call; one a call where that is refused.
-    Batch(Batch, Vec<Copy>),
+    /// All in one call; one a call where that is refused. Whether they come from the host.
+    Batch(Batch, Vec<Copy>, bool),
     /// Rows; single copies where there are none.
     Rows(Vec<Rows>),
 }
@@ -27,9 +27,9 @@ impl DriverCopies {
     }
 
     /// All in one call.
-    pub fn batch(source: &Layout, destination: &Layout, plan: &Plan) -> Self {
+    pub fn batch(source: &Layout, destination: &Layout, plan: &Plan, from_host: bool) -> Self {
         let copies: Vec<_> = copies(source, destination, plan).collect();
-        Self::Batch(Batch::new(copies.iter().copied()), copies)
+        Self::Batch(Batch::new(copies.iter().copied()), copies, from_host)
     }
 
     /// Rows of blocks, one matrix for each run, layer and outer slot.
@@ -41,12 +41,14 @@ impl DriverCopies {
     ///
     /// # Safety
     /// As for [`Active::copy`].
-    pub unsafe fn enqueue(&self, on: &Active<'_>, allow_batch: bool) -> Result<()> {
+    pub unsafe fn enqueue(&self, on: &Active<'_>, place: Place) -> Result<()> {
         // SAFETY: the caller's promise, for all of it.
         unsafe {
             match self {
-                Self::Batch(batch, _) if allow_batch => on.copy_batch(batch),
-                Self::Loop(copies) | Self::Batch(_, copies) => {
+                Self::Batch(batch, _, from_host) if place != Place::Elsewhere => {
+                    on.copy_batch(batch, place.reading(*from_host))
+                }
+                Self::Loop(copies) | Self::Batch(_, copies, _) => {
                     copies.iter().try_for_each(|copy| on.copy(*copy))
                 }
                 Self::Rows(rows) => rows.iter().try_for_each(|rows| match rows.count {
@@ -55,6 +57,24 @@ impl DriverCopies {
                 }),
             }
         }
+    }
+}
+
+/// Where copies are put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A stream of the run's own, with nothing before it.
+    Own,
+    /// A stream of the caller's.
+    Callers,
+    /// Where no batch can go: the legacy default stream, a graph.
+    Elsewhere,
+}
+
+impl Place {
+    /// When sources may be read: host memory is there when a run of its own is submitted.
+    pub fn reading(self, from_host: bool) -> Reading {
+        if self == Self::Own && from_host { Reading::AtOnce } else { Reading::InTurn }
     }
 }
 

@@ -111,9 +111,9 @@ impl Engine {
         self.events.take(|_| true, || Event::new(&self.context))
     }
 
-    /// Staging memory of at least two times `half` bytes; `None` while it is in use.
-    pub fn staging(&self, half: u64) -> Result<Option<Taken<Staging>>> {
-        self.stagings.take(|staging| staging.half >= half, || Staging::new(&self.context, half))
+    /// Staging memory of `parts` times at least `size` bytes; `None` while it is in use.
+    pub fn staging(&self, parts: usize, size: u64) -> Result<Option<Taken<Staging>>> {
+        self.stagings.take(|staging| staging.holds(parts, size), || Staging::new(&self.context, parts, size))
     }
 
     /// Whether a run must wait for others before it.
@@ -146,35 +146,43 @@ impl Engine {
     }
 }
 
-/// Device memory in two halves that fill and drain in turn, and what keeps kernel and copy engine in step.
+/// Device memory in parts that fill and drain in turn, and what keeps kernel and copy engine in step.
 pub struct Staging {
     memory: Allocation,
-    half: u64,
+    parts: Vec<Part>,
     /// Where the copy engine works.
     pub copier: Stream,
-    /// A half is full.
-    pub filled: [Event; 2],
-    /// A half is empty.
-    pub drained: [Event; 2],
     /// What the run waits for was reached.
     pub begun: Event,
 }
 
+/// A part of the staging memory.
+pub struct Part {
+    /// Where it begins.
+    pub address: u64,
+    /// It is full.
+    pub filled: Event,
+    /// It is empty.
+    pub drained: Event,
+}
+
 impl Staging {
-    fn new(context: &Arc<Context>, half: u64) -> Result<Self> {
-        let event = || Event::new(context);
-        Ok(Self {
-            memory: Allocation::new(context.device().ordinal(), 2 * half)?,
-            half,
-            copier: Stream::new(context)?,
-            filled: [event()?, event()?],
-            drained: [event()?, event()?],
-            begun: event()?,
-        })
+    fn new(context: &Arc<Context>, parts: usize, size: u64) -> Result<Self> {
+        let memory = Allocation::new(context.device().ordinal(), parts as u64 * size)?;
+        let part = |index| {
+            let address = memory.address() + index * size;
+            Ok(Part { address, filled: Event::new(context)?, drained: Event::new(context)? })
+        };
+        let parts = (0..parts as u64).map(part).collect::<Result<_>>()?;
+        Ok(Self { memory, parts, copier: Stream::new(context)?, begun: Event::new(context)? })
     }
 
-    /// Where a half begins.
-    pub fn half(&self, index: usize) -> u64 {
-        self.memory.address() + (index % 2) as u64 * self.half
+    fn holds(&self, parts: usize, size: u64) -> bool {
+        self.parts.len() >= parts && self.memory.size() / self.parts.len() as u64 >= size
+    }
+
+    /// The part that a chunk goes through, of as many as the run uses.
+    pub fn part(&self, chunk: usize, parts: usize) -> &Part {
+        &self.parts[chunk % parts.min(self.parts.len())]
     }
 }

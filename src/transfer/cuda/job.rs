@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A prepared copy: what it needs to run, and how it is put on a stream.
 
-use super::driver::DriverCopies;
+use super::driver::{DriverCopies, Place};
 use super::engine::{Engine, Staging};
 use super::kernel::KernelCopy;
 use super::ring::Slot;
@@ -32,7 +32,23 @@ pub struct Held {
     event: Option<Taken<Event>>,
 }
 
+/// Driver calls that a caller's thread makes by itself: handing a run over costs as much.
+const QUICK_CALLS: usize = 16;
+/// Copies of a batch, likewise.
+const QUICK_BATCH: usize = 128;
+
 impl Job {
+    /// Whether starting it costs little.
+    pub fn is_quick(&self) -> bool {
+        match self {
+            Self::Driver(DriverCopies::Batch(_, copies, _)) => copies.len() <= QUICK_BATCH,
+            Self::Driver(DriverCopies::Loop(copies)) => copies.len() <= QUICK_CALLS,
+            Self::Driver(DriverCopies::Rows(rows)) => rows.len() <= QUICK_CALLS,
+            Self::Kernel(..) => true,
+            Self::Staged(copy, _) => copy.calls() <= QUICK_CALLS,
+        }
+    }
+
     /// All that a run needs; `None` while some of it is in use.
     pub fn take(&self, engine: &Engine) -> Result<Option<Held>> {
         let Some(stream) = engine.stream()? else { return Ok(None) };
@@ -46,7 +62,7 @@ impl Job {
                 }
             }
             Self::Staged(copy, _) => {
-                held.staging = engine.staging(copy.half())?;
+                held.staging = copy.staging(engine)?;
                 if held.staging.is_none() {
                     return Ok(None);
                 }
@@ -68,7 +84,7 @@ impl Job {
             Self::Staged(copy, _) => {
                 let busy =
                     |what| Error::new(Status::Busy, format!("the {what} is in use by other transfers"));
-                held.staging = Some(engine.staging(copy.half())?.ok_or_else(|| busy("staging memory"))?);
+                held.staging = Some(copy.staging(engine)?.ok_or_else(|| busy("staging memory"))?);
                 held.stream = Some(engine.stream()?.ok_or_else(|| busy("last stream"))?);
                 held.slot = Some(copy.put_now(engine)?);
             }
@@ -84,7 +100,7 @@ impl Job {
         let Some(stream) = &held.stream else { return Ok(()) };
         let on = stream.activate()?;
         // SAFETY: the caller's promise.
-        unsafe { self.enqueue(&on, held, true) }
+        unsafe { self.enqueue(&on, held, Place::Own) }
     }
 
     /// Starts it on a stream of the caller's, and marks its end there.
@@ -93,8 +109,9 @@ impl Job {
     /// As for [`Job::start`]; the stream is alive.
     pub unsafe fn start_on(&self, engine: &Engine, stream: CallerStream, held: &Held) -> Result<()> {
         let on = stream.activate(engine.context())?;
+        let place = if stream.is_legacy() { Place::Elsewhere } else { Place::Callers };
         // SAFETY: the caller's promise.
-        let started = unsafe { self.enqueue(&on, held, !stream.is_legacy()) };
+        let started = unsafe { self.enqueue(&on, held, place) };
         if let Some(event) = &held.event {
             // Tried again once: it may have told of an earlier failure.
             on.record(event).or_else(|_| on.record(event))?;
@@ -110,7 +127,7 @@ impl Job {
         let on = stream.activate(engine.context())?;
         match (self, slot) {
             // SAFETY: the caller's promise.
-            (Self::Driver(copies), _) => unsafe { copies.enqueue(&on, false) },
+            (Self::Driver(copies), _) => unsafe { copies.enqueue(&on, Place::Elsewhere) },
             // SAFETY: the caller's promise.
             (Self::Kernel(copy, kernel), Some(slot)) => unsafe { copy.enqueue(kernel, &on, slot) },
             _ => Err(Error::new(
@@ -120,11 +137,11 @@ impl Job {
         }
     }
 
-    unsafe fn enqueue(&self, on: &Active<'_>, held: &Held, allow_batch: bool) -> Result<()> {
+    unsafe fn enqueue(&self, on: &Active<'_>, held: &Held, place: Place) -> Result<()> {
         // SAFETY: the caller's promise, for all of it.
         unsafe {
             match (self, &held.slot, &held.staging, &held.stream) {
-                (Self::Driver(copies), ..) => copies.enqueue(on, allow_batch),
+                (Self::Driver(copies), ..) => copies.enqueue(on, place),
                 (Self::Kernel(copy, kernel), Some(slot), ..) => copy.enqueue(kernel, on, slot),
                 (Self::Staged(copy, kernel), Some(slot), Some(staging), Some(stream)) => {
                     copy.enqueue(kernel, on, stream, slot, staging)

@@ -9,8 +9,11 @@ use crate::error::Result;
 use crate::layout::Layout;
 use crate::transfer::plan::{self, Plan};
 
-/// What a warp moves at a time, at most: eight 16-byte loads a thread.
-const TILE: u64 = 4096;
+/// What a warp moves at a time, at most: a round of eight 16-byte loads a thread or, where there is enough for all
+/// warps of a device, two.
+pub const TILE: u64 = 4096;
+const LARGE_TILE: u64 = 8192;
+const LARGE: u64 = 16 << 20;
 /// Tiles begin where a device reads a line.
 const LINE: u64 = 128;
 /// Tiles of one launch: their numbers are 32-bit integers there.
@@ -52,6 +55,7 @@ impl KernelCopy {
             block_strides: grid.strides,
             outer_strides: [source.geometry().outer_stride(), destination.geometry().outer_stride()],
             most_blocks,
+            most_tile: if plan.bytes() < LARGE { TILE } else { LARGE_TILE },
         };
         let launches: Vec<_> =
             layers.chunks(MOST_LAYERS).map(|layers| shape.blocks(layers, 0, runs.len())).collect();
@@ -97,6 +101,8 @@ pub struct Shape {
     pub outer_strides: [u64; 2],
     /// The most blocks a run has.
     pub most_blocks: u32,
+    /// The most bytes of a tile.
+    pub most_tile: u64,
 }
 
 impl Shape {
@@ -104,7 +110,7 @@ impl Shape {
     pub fn blocks(&self, layers: &[Layer], first_run: usize, num_runs: usize) -> Blocks {
         let are_joined = self.block_strides.iter().all(|stride| *stride == self.unit_size);
         let stretch = self.unit_size * if are_joined { u64::from(self.most_blocks) } else { 1 };
-        let (tile_size, tiles) = tile(stretch);
+        let (tile_size, tiles) = tile(stretch, self.most_tile);
         let mut table = [Layer::default(); MOST_LAYERS];
         table[..layers.len()].copy_from_slice(layers);
         Blocks {
@@ -128,8 +134,8 @@ impl Shape {
 }
 
 /// Cuts a stretch into tiles of about equal size.
-fn tile(stretch: u64) -> (u32, u32) {
-    let wanted = stretch.div_ceil(TILE);
+fn tile(stretch: u64, most: u64) -> (u32, u32) {
+    let wanted = stretch.div_ceil(most);
     let size = stretch.div_ceil(wanted).next_multiple_of(LINE);
     (size as u32, u32::try_from(stretch.div_ceil(size)).unwrap_or(u32::MAX))
 }
@@ -166,7 +172,7 @@ mod tests {
     #[test]
     fn tiles_cover_a_stretch_and_none_is_empty() {
         for stretch in [1, 15, 480, 4096, 4097, 4608, 16 << 10, 65 << 20, 5_000_001] {
-            let (size, tiles) = tile(stretch);
+            let (size, tiles) = tile(stretch, TILE);
             assert!(u64::from(size) <= TILE && size % 16 == 0);
             assert!(u64::from(tiles) * u64::from(size) >= stretch);
             assert!(u64::from(tiles - 1) * u64::from(size) < stretch);

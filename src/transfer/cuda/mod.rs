@@ -2,6 +2,7 @@
 //! The CUDA engine: copies between GPU memory and GPU or host memory, by the way that takes the least time.
 
 mod choice;
+mod division;
 mod driver;
 mod engine;
 mod flights;
@@ -13,18 +14,20 @@ mod sides;
 mod staged;
 
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
 
-use self::choice::Case;
+use self::choice::{Case, Direction, Staged};
+use self::division::{Division, HostOrder};
 use self::driver::DriverCopies;
 use self::engine::Engine;
-use self::flights::{Flight, Flights};
+use self::flights::{Flight, Flights, Flying};
 use self::job::Job;
 use self::kernel::KernelCopy;
 use self::ring::Slot;
 use self::sides::Sides;
-use self::staged::{Division, HostOrder, StagedCopy};
+use self::staged::StagedCopy;
 use super::completion::Run;
 use super::plan::Plan;
 use super::{Candidate, Path, Preferences};
@@ -32,8 +35,12 @@ use crate::cuda::stream::CallerStream;
 use crate::error::{Error, Result, Status, ensure};
 use crate::layout::Layout;
 
-/// Staging memory that is not asked for otherwise, both halves.
-const STAGING: u64 = 64 << 20;
+/// How long who waits for a run looks at it all the time before it sleeps: most are over by then.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// Staging memory that is not asked for otherwise: what the link takes while a large kernel keeps ours waiting.
+const STAGING: u64 = 128 << 20;
+/// The same where nothing computes: kernel and copy engine take turns sooner.
+const STAGING_ALONE: u64 = 64 << 20;
 /// Less is not worth staging: the copy engine would wait for the kernel most of the time.
 const LEAST_STAGED: u64 = 256 << 10;
 
@@ -41,11 +48,15 @@ const LEAST_STAGED: u64 = 256 << 10;
 pub struct CudaCopy {
     job: Arc<Job>,
     path: Path,
+    /// Starting it costs the caller little.
+    is_quick: bool,
     candidates: Vec<Candidate>,
     plan: Plan,
     moves: OnceCell<u64>,
     engine: Arc<Engine>,
     layouts: [Arc<Layout>; 2],
+    /// The last run.
+    current: Mutex<Option<Arc<Flying>>>,
     /// The runs of graphs that this copy was captured into.
     captured: Mutex<Option<Slot>>,
 }
@@ -67,14 +78,18 @@ impl CudaCopy {
         let mut weighing = Weighing::new(&sides, &plan, preferences, &engine)?;
         let (path, job) = weighing.prepare_best()?;
         let candidates = weighing.candidates;
+        // The driver may wait for pages that are not locked before it returns.
+        let is_quick = job.is_quick() && !sides.is_pageable;
         Ok(Self {
             job: Arc::new(job),
+            is_quick,
             path,
             candidates,
             moves: OnceCell::new(),
             plan,
             engine,
             layouts: [source.clone(), destination.clone()],
+            current: Mutex::default(),
             captured: Mutex::default(),
         })
     }
@@ -98,11 +113,35 @@ impl CudaCopy {
 
     /// Starts the copy. What costs the caller little is started at once.
     pub fn submit(&self, run: Run) {
-        let mut flight = Flight::new(&self.job, &self.engine, &self.layouts, run);
-        if matches!(&*self.job, Job::Kernel(..)) && !self.engine.has_waiting() {
-            flight.start();
+        self.watch(Flight::new(&self.job, &self.engine, &self.layouts, run));
+    }
+
+    fn watch(&self, flight: Flight) {
+        let flying = Flying::new(flight, self.is_quick);
+        *self.current() = Some(flying.clone());
+        Flights::get().add(flying);
+    }
+
+    /// Looks whether the run is over, so that who asks need not wait for the thread that watches.
+    pub fn look(&self) {
+        let current = self.current().clone();
+        if let Some(flying) = current {
+            flying.look();
         }
-        Flights::get().add(flight);
+    }
+
+    /// Looks all the time for a while, but not past `deadline`: what is seen so is seen sooner than by a thread that
+    /// has to be woken.
+    pub fn look_for_a_while(&self, deadline: Option<Instant>) {
+        let current = self.current().clone();
+        if let Some(flying) = current {
+            let until = Instant::now() + PATIENCE;
+            flying.look_until(deadline.map_or(until, |deadline| deadline.min(until)));
+        }
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<Arc<Flying>>> {
+        self.current.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Refuses a stream that the copy can't go on; answers whether it is being captured.
@@ -118,7 +157,7 @@ impl CudaCopy {
         // SAFETY: the plan checked all spans against their layouts, which are held until the run is over; the stream is
         // alive, by contract.
         let outcome = unsafe { self.job.start_on(&self.engine, stream, &held) };
-        Flights::get().add(flight.started(held, outcome));
+        self.watch(flight.started(held, outcome));
         Ok(())
     }
 
@@ -204,11 +243,18 @@ impl<'a> Weighing<'a> {
             return;
         }
         let order = HostOrder::of(self.plan, self.sides.to_host());
-        let wanted = if self.preferences.staging_size > 0 { self.preferences.staging_size } else { STAGING };
-        self.division = Division::of(host, self.plan, &order, wanted / 2);
+        let wanted = match self.preferences.staging_size {
+            0 if self.case.computes => STAGING,
+            0 => STAGING_ALONE,
+            asked => asked,
+        };
+        self.division = Division::of(host, self.plan, &order, wanted);
         if let Ok(division) = &self.division {
-            let chunk = division.half.min(self.plan.bytes());
-            self.case.staged = Some((division.chunks, chunk, division.copies));
+            self.case.staged = Some(Staged {
+                chunk: division.part_size.min(self.plan.bytes()),
+                parts: division.parts as u64,
+                copies: division.copies,
+            });
         }
         self.order = Some(order);
     }
@@ -224,7 +270,7 @@ impl<'a> Weighing<'a> {
                 Some("the host memory is not page-locked".to_string())
             }
             Path::Cuda2d => driver::rows_fit(&grid).err(),
-            Path::CudaKernel => self.sides.kernel_reaches.clone().err().or_else(|| self.disturbs()),
+            Path::CudaKernel => self.sides.kernel_reaches.clone().err(),
             Path::CudaStaged => {
                 let pageable =
                     "the host memory is not page-locked, so that the copy engine would wait for the CPU";
@@ -236,19 +282,6 @@ impl<'a> Weighing<'a> {
             _ => None,
         };
         own.or_else(|| self.refused(path))
-    }
-
-    /// Many CTAs that write to the host take most of the speed of compute beside them.
-    fn disturbs(&self) -> Option<String> {
-        let forced = self.preferences.path == Some(Path::CudaKernel);
-        let writes_to_host = self.sides.to_host() && self.case.computes;
-        let few = (1..=choice::MOST_UNNOTICED).contains(&self.preferences.max_ctas);
-        (writes_to_host && !few && !forced).then(|| {
-            format!(
-                "it would slow compute that runs beside; say that none does, or cap it at {} CTAs",
-                choice::MOST_UNNOTICED
-            )
-        })
     }
 
     /// What the caller's flags rule out.
@@ -308,7 +341,10 @@ impl<'a> Weighing<'a> {
         let (source, destination) = (self.sides.source, self.sides.destination);
         let unsupported = |reason| Error::new(Status::Unsupported, reason);
         Ok(match path {
-            Path::CudaBatch => Job::Driver(DriverCopies::batch(source, destination, self.plan)),
+            Path::CudaBatch => {
+                let from_host = self.sides.direction == Direction::ToDevice;
+                Job::Driver(DriverCopies::batch(source, destination, self.plan, from_host))
+            }
             Path::Cuda2d => Job::Driver(DriverCopies::rows(source, destination, self.plan)),
             Path::CudaKernel => {
                 let copy = KernelCopy::prepare(source, destination, self.plan, self.case.ctas);
@@ -327,18 +363,15 @@ impl<'a> Weighing<'a> {
             return Err(unsupported("neither side is host memory".to_string()));
         };
         let to_host = self.sides.to_host();
-        // Within the device's memory, as between two places there.
-        let within = choice::ctas(choice::Direction::OnDevice, self.case.computes, self.multiprocessors());
-        let ctas = if self.preferences.max_ctas > 0 { within.min(self.preferences.max_ctas) } else { within };
+        let ctas = match self.preferences.max_ctas {
+            0 => choice::STAGING_CTAS,
+            most => choice::STAGING_CTAS.min(most),
+        };
         let copy = StagedCopy::prepare([host, device], self.plan, order, division, to_host, ctas);
         let copy = copy.map_err(unsupported)?;
         let kernel = self.engine.kernel()?;
         // Allocated here, so that no run has to; one that is in use was.
-        drop(self.engine.staging(copy.half())?);
+        drop(copy.staging(self.engine)?);
         Ok(Job::Staged(Box::new(copy), kernel))
-    }
-
-    fn multiprocessors(&self) -> u32 {
-        self.engine.context().device().multiprocessors()
     }
 }

@@ -2,11 +2,11 @@
 //! The two sides of a copy as the device sees them: which of them is the host's, and what a kernel reaches.
 
 use super::choice::Direction;
-use crate::cuda::memory::is_mapped_host;
+use crate::cuda::memory::{is_accessible, is_mapped_host};
 use crate::cuda::{Context, Device};
 use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
-use crate::region::Tier;
+use crate::region::{Backing, DeviceMemory, Region, Tier};
 use crate::transfer::Path;
 
 /// The two sides of a copy.
@@ -67,9 +67,35 @@ impl<'a> Sides<'a> {
                 .map(|side| side.memory().regions().first().and_then(|region| region.ordinal()).unwrap_or(0));
             let [from, to] = ordinals;
             self.devices_are_apart = !Device::get(to)?.can_access(&Device::get(from)?)?;
-            self.kernel_reaches = Err(format!("device {to} does not map memory of device {from}"));
+            self.kernel_reaches = self.reach_of_peer(Device::get(to)?, Device::get(from)?)?;
         }
         Ok(())
+    }
+
+    /// Whether kernels of the destination's device reach the source's memory: VMM memory says so itself, for plain
+    /// memory the driver is asked to map it.
+    fn reach_of_peer(&self, own: Device, peer: Device) -> Result<std::result::Result<(), String>> {
+        let (own_ordinal, peer_ordinal) = (own.ordinal(), peer.ordinal());
+        if self.devices_are_apart {
+            return Ok(Err(format!("device {own_ordinal} does not reach device {peer_ordinal}")));
+        }
+        let mut has_plain = false;
+        for region in self.source.memory().regions() {
+            match peer_memory(region) {
+                PeerMemory::Vmm(address) if is_accessible(own, address, false)? => {}
+                PeerMemory::Plain => has_plain = true,
+                _ => {
+                    let reason =
+                        format!("memory of device {peer_ordinal} is not mapped for device {own_ordinal}");
+                    return Ok(Err(reason));
+                }
+            }
+        }
+        if has_plain {
+            let enabled = Context::retain(own)?.enable_access_to(&Context::retain(peer)?);
+            return Ok(enabled.map_err(|error| error.message().to_string()));
+        }
+        Ok(Ok(()))
     }
 
     /// The side that is host memory.
@@ -103,6 +129,30 @@ impl<'a> Sides<'a> {
     /// Whether bytes pass through host memory that is neither side's.
     pub fn bounces(&self, path: Path) -> bool {
         path != Path::CudaKernel && (self.is_pageable || self.devices_are_apart)
+    }
+}
+
+/// How a kernel of another device would reach a region.
+enum PeerMemory {
+    /// Mapped, with the same access for all of it; an address that has memory.
+    Vmm(u64),
+    /// One allocation.
+    Plain,
+    /// Several pieces of an engine's, each with an access of its own; or no memory.
+    Unknown,
+}
+
+fn peer_memory(region: &Region) -> PeerMemory {
+    match region.root() {
+        Backing::Elastic(memory) => match memory.committed().first() {
+            Some(extent) => PeerMemory::Vmm(memory.span(*extent).0),
+            None => PeerMemory::Unknown,
+        },
+        Backing::Device(memory) => match &**memory {
+            DeviceMemory::Owned(_) => PeerMemory::Plain,
+            _ => PeerMemory::Unknown,
+        },
+        _ => PeerMemory::Unknown,
     }
 }
 

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Staged copies: the kernel gathers or scatters inside device memory, and the copy engine moves what lies together
-//! between there and the host. Two halves take turns, so that both work at the same time.
+//! between there and the host. The staging memory has parts that take turns, so that both work at the same time, and
+//! several of them, because a kernel gets onto a busy device only now and then: there must be enough to copy until the
+//! next time.
 
+use super::division::{Division, HostOrder, are_joined};
 use super::engine::{Engine, Staging};
-use super::kernel::{Shape, cut_runs, typical_length};
+use super::kernel::{Shape, TILE, cut_runs, typical_length};
 use super::ring::{MOST_RUNS, Slot};
-use crate::cuda::copy::{Batch, Copy};
-use crate::cuda::kernel::{Blocks, CopyKernel, Layer, MOST_LAYERS, Run};
+use super::shelf::Taken;
+use crate::cuda::copy::Copy;
+use crate::cuda::kernel::{Blocks, CopyKernel, Layer, Run};
 use crate::cuda::stream::{Active, Stream};
 use crate::error::Result;
 use crate::layout::{BlockDim, Layout, LayoutKind};
@@ -17,111 +21,16 @@ pub struct StagedCopy {
     /// From blocks of the device to places in the staging memory, or the other way.
     runs: Vec<Run>,
     chunks: Vec<Chunk>,
-    half: u64,
+    parts: usize,
+    part_size: u64,
     to_host: bool,
     most_ctas: u32,
 }
 
-/// What goes through a half at a time; addresses in it are offsets.
+/// What goes through a part of the staging memory at a time; addresses in it are offsets.
 struct Chunk {
     blocks: Blocks,
     copies: Vec<Copy>,
-}
-
-/// How a transfer divides into chunks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Division {
-    /// Bytes of a half.
-    pub half: u64,
-    /// Layers of a chunk.
-    pub layers: u64,
-    /// Blocks of a chunk.
-    pub blocks: u64,
-    /// How many chunks.
-    pub chunks: u64,
-    /// Copies between staging memory and host, of all chunks.
-    pub copies: u64,
-}
-
-/// Blocks in order of the host, and where they follow each other there.
-pub struct HostOrder {
-    /// Device block, host block, how many.
-    runs: Vec<Run>,
-    /// Index of the first, host block, how many.
-    stretches: Vec<(u64, u64, u64)>,
-    blocks: u64,
-}
-
-impl HostOrder {
-    /// Of a plan.
-    pub fn of(plan: &Plan, to_host: bool) -> Self {
-        let mut runs: Vec<_> = plan
-            .runs()
-            .iter()
-            .map(|run| match to_host {
-                true => Run { source: run.source, destination: run.destination, length: run.length },
-                false => Run { source: run.destination, destination: run.source, length: run.length },
-            })
-            .collect();
-        if !runs.is_sorted_by_key(|run| run.destination) {
-            runs.sort_unstable_by_key(|run| run.destination);
-        }
-        let mut stretches: Vec<(u64, u64, u64)> = Vec::new();
-        let mut blocks = 0;
-        for run in &runs {
-            let (host, length) = (u64::from(run.destination), u64::from(run.length));
-            match stretches.last_mut() {
-                Some((_, first, count)) if *first + *count == host => *count += length,
-                _ => stretches.push((blocks, host, length)),
-            }
-            blocks += length;
-        }
-        Self { runs, stretches, blocks }
-    }
-}
-
-impl Division {
-    /// Divides a transfer so that each chunk fits `half` bytes; a reason where it can't be.
-    pub fn of(host: &Layout, plan: &Plan, order: &HostOrder, half: u64) -> std::result::Result<Self, String> {
-        let geometry = host.geometry();
-        let (layers, blocks) = (plan.layers().count, order.blocks);
-        let outers = geometry.dimensions().outer_dim;
-        let layer_size = geometry.piece_size() * outers;
-        let fit = half / layer_size;
-        if fit == 0 {
-            return Err(format!(
-                "staging_size holds no two layers of a block, which are {layer_size} bytes each"
-            ));
-        }
-        let (chunk_layers, chunk_blocks) = match geometry.kind() {
-            LayoutKind::FullyContiguous if fit < layers => (fit, 1),
-            LayoutKind::FullyContiguous => (layers, (fit / layers).min(blocks)),
-            LayoutKind::LayerSeparate(_) if fit < blocks => (1, fit),
-            LayoutKind::LayerSeparate(_) => ((fit / blocks).min(layers), blocks),
-        };
-        let chunk_layers = chunk_layers.min(MOST_LAYERS as u64);
-        let chunk_blocks = chunk_blocks.min(u64::from(u32::MAX));
-        let chunks = layers.div_ceil(chunk_layers) * blocks.div_ceil(chunk_blocks);
-        let a_layer = if are_joined(host, layers) { order.stretches.len() as u64 } else { blocks };
-        let copies = match geometry.kind() {
-            LayoutKind::FullyContiguous => layers.div_ceil(chunk_layers) * a_layer,
-            LayoutKind::LayerSeparate(BlockDim::First) => layers * a_layer,
-            LayoutKind::LayerSeparate(BlockDim::Second) => layers * outers * a_layer,
-        };
-        Ok(Self { half, layers: chunk_layers, blocks: chunk_blocks, chunks, copies: copies.max(chunks) })
-    }
-}
-
-/// Whether blocks that follow each other on the host lie together there.
-fn are_joined(host: &Layout, layers: u64) -> bool {
-    let geometry = host.geometry();
-    let (piece, outers) = (geometry.piece_size(), geometry.dimensions().outer_dim);
-    geometry.block_stride()
-        == match geometry.kind() {
-            LayoutKind::FullyContiguous => layers * outers * piece,
-            LayoutKind::LayerSeparate(BlockDim::First) => outers * piece,
-            LayoutKind::LayerSeparate(BlockDim::Second) => piece,
-        }
 }
 
 impl StagedCopy {
@@ -147,12 +56,17 @@ impl StagedCopy {
                 std::mem::swap(&mut run.source, &mut run.destination);
             }
         }
-        Ok(Self { runs, chunks, half: division.half, to_host, most_ctas })
+        Ok(Self { runs, chunks, parts: division.parts, part_size: division.part_size, to_host, most_ctas })
     }
 
-    /// Bytes of staging memory in each half.
-    pub fn half(&self) -> u64 {
-        self.half
+    /// Its staging memory; `None` while it is in use.
+    pub fn staging(&self, engine: &Engine) -> Result<Option<Taken<Staging>>> {
+        engine.staging(self.parts, self.part_size)
+    }
+
+    /// About as many driver calls as it takes.
+    pub fn calls(&self) -> usize {
+        self.chunks.iter().map(|chunk| 6 + chunk.copies.len()).sum()
     }
 
     /// Writes the runs for it; `None` while the ring is full.
@@ -182,24 +96,23 @@ impl StagedCopy {
         on.record(&staging.begun)?;
         gather.wait_for(&staging.begun)?;
         copier.wait_for(&staging.begun)?;
+        let (fills, drains) = if self.to_host { (&gather, &copier) } else { (&copier, &gather) };
         for (index, chunk) in self.chunks.iter().enumerate() {
-            let (filled, drained) = (&staging.filled[index % 2], &staging.drained[index % 2]);
-            let half = staging.half(index);
-            let (fills, drains) = if self.to_host { (&gather, &copier) } else { (&copier, &gather) };
-            if index >= 2 {
-                fills.wait_for(drained)?;
+            let part = staging.part(index, self.parts);
+            if index >= self.parts {
+                fills.wait_for(&part.drained)?;
             }
-            // SAFETY: the caller's promise; the half is empty when its filling begins, and full when its draining does.
+            // SAFETY: the caller's promise; the part is empty when its filling begins, and full when its draining does.
             unsafe {
-                self.start(kernel, chunk, slot, half, fills, true)?;
-                fills.record(filled)?;
-                drains.wait_for(filled)?;
-                self.start(kernel, chunk, slot, half, drains, false)?;
+                self.start(kernel, chunk, slot, part.address, (fills, true))?;
+                fills.record(&part.filled)?;
+                drains.wait_for(&part.filled)?;
+                self.start(kernel, chunk, slot, part.address, (drains, false))?;
             }
-            drains.record(drained)?;
+            drains.record(&part.drained)?;
         }
         let last = self.chunks.len().saturating_sub(1);
-        on.wait_for(&staging.drained[last % 2])
+        on.wait_for(&staging.part(last, self.parts).drained)
     }
 
     /// The half of a chunk's work that fills the staging memory, or the one that drains it.
@@ -208,37 +121,31 @@ impl StagedCopy {
         kernel: &CopyKernel,
         chunk: &Chunk,
         slot: &Slot,
-        half: u64,
-        on: &Active<'_>,
-        fills: bool,
+        part: u64,
+        (on, fills): (&Active<'_>, bool),
     ) -> Result<()> {
         if fills == self.to_host {
-            let blocks = chunk.placed(slot.address(), half, self.to_host);
+            let blocks = chunk.placed(slot.address(), part, self.to_host);
             // SAFETY: the caller's promise.
             return unsafe { kernel.launch(on, &blocks, self.most_ctas) };
         }
         let placed = chunk.copies.iter().map(|copy| match self.to_host {
-            true => Copy { source: half + copy.source, ..*copy },
-            false => Copy { destination: half + copy.destination, ..*copy },
+            true => Copy { source: part + copy.source, ..*copy },
+            false => Copy { destination: part + copy.destination, ..*copy },
         });
+        // One by one: in batches an H200 once left out a block, and why is not known.
         // SAFETY: the caller's promise.
-        unsafe {
-            if chunk.copies.len() > 1 && on.has_batches() {
-                on.copy_batch(&Batch::new(placed))
-            } else {
-                placed.into_iter().try_for_each(|copy| on.copy(copy))
-            }
-        }
+        placed.into_iter().try_for_each(|copy| unsafe { on.copy(copy) })
     }
 }
 
 impl Chunk {
-    /// The kernel's share, with the staging memory's half at its place.
-    fn placed(&self, runs: u64, half: u64, to_host: bool) -> Blocks {
+    /// The kernel's share, with the part of the staging memory at its place.
+    fn placed(&self, runs: u64, part: u64, to_host: bool) -> Blocks {
         let mut blocks = Blocks { runs: runs + self.blocks.runs, ..self.blocks };
         for layer in &mut blocks.layers[..self.blocks.num_layers as usize] {
             let staged = if to_host { &mut layer.destination } else { &mut layer.source };
-            *staged = staged.wrapping_add(half);
+            *staged = staged.wrapping_add(part);
         }
         blocks
     }
@@ -292,7 +199,7 @@ impl Chunking<'_> {
         chunks
     }
 
-    /// How a part lies in a half: bytes from a block, a layer and an outer slot to the next.
+    /// How it lies in the staging memory: bytes from a block, a layer and an outer slot to the next.
     fn staged_strides(&self, part: &Part) -> (u64, u64, u64) {
         let geometry = self.host.geometry();
         let (piece, outers) = (geometry.piece_size(), geometry.dimensions().outer_dim);
@@ -304,7 +211,7 @@ impl Chunking<'_> {
         }
     }
 
-    /// The kernel's share: between the device's layout and a half.
+    /// The kernel's share: between the device's layout and the staging memory.
     fn gather(&self, part: &Part, runs: std::ops::Range<usize>) -> Blocks {
         let (block_stride, layer_stride, outer_stride) = self.staged_strides(part);
         let geometry = self.device.geometry();
@@ -317,6 +224,7 @@ impl Chunking<'_> {
             block_strides: oriented(geometry.block_stride(), block_stride),
             outer_strides: oriented(geometry.outer_stride(), outer_stride),
             most_blocks: self.most_blocks,
+            most_tile: TILE,
         };
         let first = if self.to_host { self.plan.layers().source } else { self.plan.layers().destination };
         let layers: Vec<_> = part
@@ -324,7 +232,7 @@ impl Chunking<'_> {
             .clone()
             .map(|layer| {
                 let device = self.device.placement().address(0, first + layer, 0).1;
-                // The runs count from the first of all blocks, the half begins with the part's.
+                // The runs count from the first of all blocks, the staging memory's part begins with these.
                 let staged = ((layer - part.layers.start) * layer_stride)
                     .wrapping_sub(part.blocks.start * block_stride);
                 let [source, destination] = oriented(device, staged);
@@ -334,7 +242,7 @@ impl Chunking<'_> {
         shape.blocks(&layers, runs.start, runs.len())
     }
 
-    /// The copy engine's share: between a half and the host.
+    /// The copy engine's share: between the staging memory and the host.
     fn copies(&self, part: &Part) -> Vec<Copy> {
         let geometry = self.host.geometry();
         let (piece, outers) = (geometry.piece_size(), geometry.dimensions().outer_dim);

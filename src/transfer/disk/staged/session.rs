@@ -10,7 +10,7 @@ use super::super::requests::Requests;
 use super::flight::Flight;
 use super::inbox::{Answer, Inbox};
 use super::ring::{Ring, SLOTS};
-use crate::cuda::copy::Batch;
+use crate::cuda::copy::{Batch, Reading};
 use crate::error::{Error, Result};
 
 /// How long the thread polls the GPU before it begins to sleep in between.
@@ -158,12 +158,14 @@ impl<'a> Session<'a> {
         let Flight { prepared, ring, .. } = flight;
         let part = &prepared.chunks.list[chunk.index];
         let copies = prepared.chunks.on_device(part, ring.slot(slot), !prepared.writes);
+        // What comes from the file is in the slot by now.
+        let reading = if prepared.writes { Reading::InTurn } else { Reading::AtOnce };
         let on = ring.stream.activate()?;
         // SAFETY: the plan checked the GPU's spans against their layout, which the flight holds; the slot is this
         // chunk's alone until the driver is done with it.
         unsafe {
-            if copies.len() > 1 && on.has_batches() {
-                on.copy_batch(&Batch::new(copies.into_iter()))?;
+            if copies.len() > 1 && ring.copies_batches {
+                on.copy_batch(&Batch::new(copies.into_iter()), reading)?;
             } else {
                 copies.into_iter().try_for_each(|copy| on.copy(copy))?;
             }

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the two processes tell each other: a share for kvmem; addresses and metadata for NIXL, if it takes the
+// memory.
+#include "common/peer_cache.hpp"
+
+#include "common/block_ids.hpp"
+#include "common/clock.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+
+namespace bench {
+namespace {
+
+constexpr int patience_s = 60; // for the peer, and for NIXL
+
+kv::layout build(const cache_shape &shape, int device)
+{
+    const kvmem_layout_config config = whole_blocks(shape.block_bytes, shape.num_blocks);
+    kvmem_device_options plain;
+    kvmem_device_options_init(&plain, sizeof plain);
+    plain.device = device;
+    kvmem_elastic_options elastic;
+    kvmem_elastic_options_init(&elastic, sizeof elastic);
+    elastic.device = device;
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof options);
+    options.config = &config;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    if (shape.elastic != 0)
+        options.elastic = &elastic;
+    else
+        options.device = &plain;
+    auto built = kv::make<kv::layout>(kvmem_layout_build, &options);
+    if (shape.elastic != 0)
+        kv::call(kvmem_layout_resize, built.get(), shape.num_blocks);
+    return built;
+}
+
+uint64_t cache_bytes(const kv::layout &layout)
+{
+    const auto memory = kv::make<kv::region>(kvmem_layout_get_region, layout.get(), size_t{0});
+    kvmem_region_info info{};
+    kv::call(kvmem_region_get_info, memory.get(), &info);
+    return info.size;
+}
+
+// UCX finds its way from an address to one allocation or mapping: of VMM memory each extent is registered.
+uint64_t registered_at_once(const side &cache, const cache_shape &shape)
+{
+    if (shape.elastic == 0)
+        return cache.used();
+    const auto memory = kv::make<kv::region>(kvmem_layout_get_region, cache.layout().get(), size_t{0});
+    kvmem_elastic_info info{};
+    kv::call(kvmem_region_get_elastic_info, memory.get(), &info);
+    return info.extent_size;
+}
+
+void add_cache(nixl::agent &agent, const side &cache, const cache_shape &shape, int device)
+{
+    const uint64_t step = registered_at_once(cache, shape);
+    for (uint64_t offset = 0; offset < cache.used(); offset += step)
+        agent.add_memory({cache.base() + offset, std::min(step, cache.used() - offset)},
+                         nixl::of_gpu(device));
+}
+
+// All blocks of a cache that begins at `base` wherever it is seen; both have the same shape.
+std::vector<nixl::span> blocks_at(uint64_t base, const side &cache, const cache_shape &shape)
+{
+    std::vector<nixl::span> blocks;
+    for (uint64_t block = 0; block < shape.num_blocks; ++block)
+        blocks.push_back({base + (cache.address(block, 0, 0) - cache.base()), shape.block_bytes});
+    return blocks;
+}
+
+void tell_left_out(const std::string &why) { std::printf("    NIXL is left out: %s\n", why.c_str()); }
+
+// ---- the process that has the blocks ------------------------------------------------------------
+
+// Why NIXL does not know the cache, or nothing; then its metadata.
+void introduce_cache(channel &link, std::optional<nixl::agent> &agent, const side &cache,
+                     const cache_shape &shape, int device)
+{
+    std::string failure;
+    nixl::bytes metadata;
+    try {
+        if (cuda::load().stand_in)
+            throw std::runtime_error("UCX does not take the stand-in driver's memory for a GPU's");
+        agent.emplace("reference-owner");
+        add_cache(*agent, cache, shape, device);
+        metadata = agent->metadata();
+    } catch (const std::exception &error) {
+        failure = error.what();
+    }
+    link.send(failure);
+    link.send(metadata);
+}
+
+} // namespace
+
+void serve_cache(const std::vector<std::string> &arguments)
+{
+    const int device = std::stoi(arguments.at(0));
+    const cache_shape shape = {std::stoull(arguments.at(1)), std::stoull(arguments.at(2)),
+                               std::stoull(arguments.at(3))};
+    const cuda::current_device current(device);
+    channel link = parent_channel();
+    kv::layout built = build(shape, device);
+    const arena mirror(place::host, device, cache_bytes(built));
+    const side cache(std::move(built), mirror);
+    cache.fill();
+
+    const auto given = kv::make<kv::share>(kvmem_share_create_layout, cache.layout().get(),
+                                           static_cast<kvmem_share_options *>(nullptr));
+    link.send_share(given);
+    send_value(link, cache.base());
+    std::optional<nixl::agent> reference;
+    introduce_cache(link, reference, cache, shape, device);
+    link.receive_or_end();
+}
+
+// ---- the process that pulls ---------------------------------------------------------------------
+
+peer_cache::peer_cache(const cache_shape &shape, int device, int peer_device, const arena &mirror)
+    : peer_({std::to_string(peer_device), std::to_string(shape.block_bytes),
+             std::to_string(shape.num_blocks), std::to_string(shape.elastic)}),
+      shape_(shape), ours_(std::make_unique<side>(build(shape, device), mirror))
+{
+    channel &link = peer_.link();
+    link.give_up_after(patience_s);
+    const kv::share received = link.receive_share();
+    kvmem_open_options options;
+    kvmem_open_options_init(&options, sizeof options);
+    options.flags = KVMEM_OPEN_MAPPED_ONLY;
+    theirs_ = std::make_unique<side>(kv::make<kv::layout>(kvmem_share_open_layout, received.get(), &options),
+                                     mirror);
+    const auto their_base = value_of<uint64_t>(link.receive());
+    const nixl::bytes failure = link.receive();
+    const nixl::bytes metadata = link.receive();
+    if (failure.empty())
+        reference_ = introduce(device, peer_device, their_base, metadata);
+    else
+        tell_left_out(std::string(failure.begin(), failure.end()));
+}
+
+std::unique_ptr<peer_cache::reference_side> peer_cache::introduce(int device, int peer_device,
+                                                                  uint64_t their_base,
+                                                                  const nixl::bytes &their_metadata) const
+{
+    try {
+        auto made = std::make_unique<reference_side>();
+        add_cache(made->agent, *ours_, shape_, device);
+        made->agent.load_peer(their_metadata);
+        made->local = std::make_unique<nixl::prepared>(
+            made->agent, nixl::side::local, blocks_at(ours_->base(), *ours_, shape_), nixl::of_gpu(device));
+        made->remote = std::make_unique<nixl::prepared>(made->agent, nixl::side::remote,
+                                                        blocks_at(their_base, *theirs_, shape_),
+                                                        nixl::of_gpu(peer_device));
+        return made;
+    } catch (const std::exception &error) {
+        tell_left_out(error.what());
+        return nullptr;
+    }
+}
+
+std::vector<move_way> peer_cache::by_nixl(const kv::pairs &pairs) const
+{
+    if (reference_ == nullptr)
+        return {};
+    struct state {
+        std::vector<int> local_ids;
+        std::vector<int> remote_ids;
+        std::optional<nixl::read_request> request;
+    };
+    const auto kept = std::make_shared<state>();
+    kv::pairs sorted = pairs;
+    std::sort(sorted.begin(), sorted.end(),
+              [](const kvmem_block_pair &a, const kvmem_block_pair &b) { return a.source < b.source; });
+    for (const kvmem_block_pair &pair : sorted) {
+        kept->local_ids.push_back(static_cast<int>(pair.destination));
+        kept->remote_ids.push_back(static_cast<int>(pair.source));
+    }
+    const reference_side &known = *reference_;
+    return {{role::reference,
+             "NIXL, UCX, prepared lists",
+             [kept, &known] {
+                 kept->request.emplace(known.agent, *known.local, kept->local_ids, *known.remote,
+                                       kept->remote_ids);
+                 kept->request->post();
+             },
+             {},
+             nullptr,
+             [kept] {
+                 for (const double end = now_ns() + patience_s * 1e9; !kept->request->done();)
+                     if (now_ns() > end)
+                         throw std::runtime_error("not done after a minute");
+             },
+             {}}};
+}
+
+} // namespace bench

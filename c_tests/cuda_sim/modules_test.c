@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Modules and their kernels, rows of bytes, and what a captured stream puts into a graph.
+#include "driver_test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char ptx[] =
+    ".version 7.0\n.target sm_52\n.address_size 64\n.visible .entry nothing()\n{\nret;\n}\n";
+
+static void a_module_gives_its_kernels_by_name(void) {
+    open_device(0);
+    CUmodule module = NULL;
+    CUfunction function = NULL;
+    CU(cuModuleLoadData(&module, ptx));
+    CU(cuModuleGetFunction(&function, module, "nothing"));
+    CHECK(function != NULL);
+    CU_EXPECT(CUDA_ERROR_NOT_FOUND, cuModuleGetFunction(&function, module, "something"));
+    CU(cuModuleUnload(module));
+    close_device(0);
+}
+
+static void without_a_context_nothing_is_loaded(void) {
+    CUmodule module = NULL;
+    CU(cuInit(0));
+    CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuModuleLoadData(&module, ptx));
+}
+
+#define SIZE ((size_t)4096)
+
+/* Rows of 16 bytes, 64 apart here and 32 apart there. */
+static void rows_move_and_what_lies_between_stays(void) {
+    open_device(0);
+    unsigned char *host = test_allocate(SIZE);
+    unsigned char *back = test_allocate(SIZE);
+    for (size_t i = 0; i < SIZE; i++) {
+        host[i] = (unsigned char)(i * 13 + i / 7);
+    }
+    const CUdeviceptr device = allocate_filled(SIZE, 5);
+    CUstream stream = NULL;
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED, .srcDevice = ADDRESS(host), .srcPitch = 64,
+                          .dstMemoryType = CU_MEMORYTYPE_UNIFIED, .dstDevice = device, .dstPitch = 32,
+                          .WidthInBytes = 16, .Height = 60};
+    CU(cuMemcpy2DAsync_v2(&rows, stream));
+    CU(cuStreamSynchronize(stream));
+    CU(cuMemcpyDtoH_v2(back, device, SIZE));
+    for (size_t row = 0; row < 60; row++) {
+        CHECK_BYTES(back + row * 32, host + row * 64, 16);
+        CHECK_FILLED(back + row * 32 + 16, 5, 16);
+    }
+    rows.dstPitch = 8; /* less than a row */
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemcpy2DAsync_v2(&rows, stream));
+    CU(cuStreamDestroy_v2(stream));
+    CU(cuMemFree_v2(device));
+    free(host);
+    free(back);
+    close_device(0);
+}
+
+static CUstreamCaptureStatus status_of(CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+    CU(cuStreamIsCapturing(stream, &status));
+    return status;
+}
+
+static void a_graph_does_its_work_when_it_is_launched(void) {
+    open_device(0);
+    const CUdeviceptr from = allocate_filled(SIZE, 1);
+    const CUdeviceptr to = allocate_filled(SIZE, 2);
+    CUstream stream = NULL;
+    CUgraph graph = NULL;
+    CUgraphExec executable = NULL;
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK_EQ(status_of(stream), CU_STREAM_CAPTURE_STATUS_NONE);
+    CU(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK_EQ(status_of(stream), CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    CU(cuMemcpyDtoDAsync_v2(to, from, SIZE, stream));
+    CU(cuStreamEndCapture(stream, &graph));
+    check_device_filled(to, 2, SIZE);
+    CU(cuGraphInstantiateWithFlags(&executable, graph, 0));
+    CU(cuGraphDestroy(graph));
+    for (unsigned char value = 3; value < 6; value++) {
+        CU(cuMemsetD8_v2(from, value, SIZE));
+        CU(cuCtxSynchronize());
+        CU(cuGraphLaunch(executable, stream));
+        CU(cuStreamSynchronize(stream));
+        check_device_filled(to, value, SIZE);
+    }
+    CU(cuGraphExecDestroy(executable));
+    CU(cuStreamDestroy_v2(stream));
+    CU(cuMemFree_v2(from));
+    CU(cuMemFree_v2(to));
+    close_device(0);
+}
+
+static void the_default_stream_is_not_captured(void) {
+    open_device(0);
+    CU_EXPECT(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+              cuStreamBeginCapture_v2(NULL, CU_STREAM_CAPTURE_MODE_RELAXED));
+    close_device(0);
+}
+
+static void a_stream_knows_its_context(void) {
+    const CUcontext context = open_device(0);
+    CUcontext owner = NULL;
+    CUstream stream = NULL;
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CU(cuStreamGetCtx(stream, &owner));
+    CHECK(owner == context);
+    CU(cuStreamGetCtx(NULL, &owner));
+    CHECK(owner == context);
+    CU(cuStreamDestroy_v2(stream));
+    close_device(0);
+}
+
+static const test_case cases[] = {
+    CASE(without_a_context_nothing_is_loaded),
+    CASE(a_module_gives_its_kernels_by_name),
+    CASE(rows_move_and_what_lies_between_stays),
+    CASE(a_graph_does_its_work_when_it_is_launched),
+    CASE(the_default_stream_is_not_captured),
+    CASE(a_stream_knows_its_context),
+};
+TEST_MAIN

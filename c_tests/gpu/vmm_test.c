@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver's own steps: addresses and memory apart, put together, allowed to GPUs, and taken down in any
+// order.
+#include "filled.h"
+#include "patience.h"
+#include "stance.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static kvmem_vmm_options vmm_options(int device, uint64_t size) {
+    kvmem_vmm_options options;
+    memset(&options, 0xEE, sizeof(options)); /* init must overwrite every byte */
+    kvmem_vmm_options_init(&options, sizeof(options));
+    options.size = size;
+    options.id = device;
+    return options;
+}
+
+/* What sizes and offsets on device 0 are multiples of. */
+static uint64_t granule(void) {
+    const kvmem_vmm_options options = vmm_options(0, 0);
+    uint64_t bytes = 0;
+    EXPECT_OK(kvmem_vmm_get_granularity(&options, KVMEM_GRANULARITY_MINIMUM, &bytes, ERR));
+    return bytes;
+}
+
+static kvmem_vmm_range *reserve(uint64_t granules) {
+    kvmem_vmm_range *range = NULL;
+    EXPECT_OK(kvmem_vmm_range_create(granules * granule(), 0, &range, ERR));
+    CHECK(range != NULL);
+    return range;
+}
+
+static kvmem_vmm_memory *create(const kvmem_vmm_options *options) {
+    kvmem_vmm_memory *memory = NULL;
+    EXPECT_OK(kvmem_vmm_memory_create(options, &memory, ERR));
+    CHECK(memory != NULL);
+    return memory;
+}
+
+static kvmem_vmm_memory *create_granules(uint64_t granules) {
+    const kvmem_vmm_options options = vmm_options(0, granules * granule());
+    return create(&options);
+}
+
+static kvmem_vmm_mapping *map(kvmem_vmm_range *range, uint64_t offset, kvmem_vmm_memory *memory) {
+    kvmem_vmm_mapping *mapping = NULL;
+    EXPECT_OK(kvmem_vmm_mapping_create(range, offset, memory, &mapping, ERR));
+    CHECK(mapping != NULL);
+    return mapping;
+}
+
+static void take_down(kvmem_vmm_range *range, kvmem_vmm_memory *memory, kvmem_vmm_mapping *mapping) {
+    CALL(kvmem_vmm_mapping_destroy(mapping));
+    CALL(kvmem_vmm_memory_destroy(memory));
+    CALL(kvmem_vmm_range_destroy(range));
+}
+
+static void refuse_mapping(kvmem_vmm_range *range, uint64_t offset, kvmem_vmm_memory *memory,
+                           kvmem_status status, const char *part) {
+    kvmem_vmm_mapping *mapping = (kvmem_vmm_mapping *)&mapping;
+    EXPECT_MESSAGE(status, part, kvmem_vmm_mapping_create(range, offset, memory, &mapping, ERR));
+    CHECK(mapping == NULL);
+}
+
+static void allow(kvmem_vmm_mapping *mapping) {
+    EXPECT_OK(kvmem_vmm_mapping_set_access(mapping, 0, KVMEM_ACCESS_READ_WRITE, ERR));
+}
+
+static void expect_access(const kvmem_vmm_mapping *mapping, uint32_t expected) {
+    uint32_t access = ~expected;
+    EXPECT_OK(kvmem_vmm_mapping_get_access(mapping, 0, &access, ERR));
+    CHECK_EQ(access, expected);
+}
+
+static uint64_t start_of(const kvmem_vmm_mapping *mapping) {
+    uint64_t address = 0;
+    uint64_t size = 0;
+    EXPECT_OK(kvmem_vmm_mapping_get_span(mapping, &address, &size, ERR));
+    return address;
+}
+
+static void memory_holds_bytes_where_it_is_mapped(void) {
+    const uint64_t unit = granule();
+    kvmem_vmm_range *range = reserve(4);
+    kvmem_vmm_memory *memory = create_granules(2);
+    kvmem_vmm_mapping *mapping = map(range, unit, memory);
+    uint64_t start = 0;
+    uint64_t address = 0;
+    uint64_t size = 0;
+    EXPECT_OK(kvmem_vmm_range_get_span(range, &start, &size, ERR));
+    CHECK(start != 0);
+    CHECK_EQ(size, 4 * unit);
+    EXPECT_OK(kvmem_vmm_mapping_get_span(mapping, &address, &size, ERR));
+    CHECK_EQ(address, start + unit);
+    CHECK_EQ(size, 2 * unit);
+    allow(mapping);
+    fill_device(0, address, 2 * unit, 0x5A);
+    check_device(0, address, 2 * unit, 0x5A);
+    take_down(range, memory, mapping);
+}
+
+static void memory_outlives_its_mapping(void) {
+    kvmem_vmm_range *range = reserve(2);
+    kvmem_vmm_memory *memory = create_granules(1);
+    kvmem_vmm_mapping *mapping = map(range, 0, memory);
+    allow(mapping);
+    fill_device(0, start_of(mapping), 4096, 0x33);
+    CALL(kvmem_vmm_mapping_destroy(mapping));
+    mapping = map(range, granule(), memory);
+    allow(mapping);
+    check_device(0, start_of(mapping), 4096, 0x33);
+    take_down(range, memory, mapping);
+}
+
+static void memory_of_a_numa_node_is_mapped_too(void) {
+    kvmem_cuda_device_info info;
+    EXPECT_OK(kvmem_cuda_get_device_info(0, &info, ERR));
+    CHECK(info.capabilities & KVMEM_CUDA_HOST_NUMA_VMM);
+    kvmem_vmm_options options = vmm_options(info.numa_node, 0);
+    options.location = KVMEM_VMM_HOST_NUMA;
+    EXPECT_OK(kvmem_vmm_get_granularity(&options, KVMEM_GRANULARITY_MINIMUM, &options.size, ERR));
+    kvmem_vmm_range *range = reserve(options.size / granule() + 1);
+    kvmem_vmm_memory *memory = create(&options);
+    kvmem_vmm_mapping *mapping = map(range, 0, memory);
+    allow(mapping);
+    fill_device(0, start_of(mapping), 4096, 0x66);
+    check_device(0, start_of(mapping), 4096, 0x66);
+    take_down(range, memory, mapping);
+}
+
+static void access_is_what_was_said_last(void) {
+    static const uint32_t accesses[] = {KVMEM_ACCESS_READ, KVMEM_ACCESS_READ_WRITE, KVMEM_ACCESS_NONE};
+    kvmem_vmm_range *range = reserve(1);
+    kvmem_vmm_memory *memory = create_granules(1);
+    kvmem_vmm_mapping *mapping = map(range, 0, memory);
+    expect_access(mapping, KVMEM_ACCESS_NONE);
+    for (size_t i = 0; i < NUM(accesses); i++) {
+        EXPECT_OK(kvmem_vmm_mapping_set_access(mapping, 0, accesses[i], ERR));
+        expect_access(mapping, accesses[i]);
+    }
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "access",
+                   kvmem_vmm_mapping_set_access(mapping, 0, 2, ERR));
+    expect_access(mapping, KVMEM_ACCESS_NONE);
+    take_down(range, memory, mapping);
+}
+
+static void await_free(uint64_t bytes) {
+    const uint64_t end = patience_end();
+    while (free_memory(0) < bytes) {
+        patience_wait(end, "memory to come back");
+    }
+}
+
+/* What a mapping needs stays as long as it; whoever goes last gives all of it back. */
+static void any_order_of_destruction_is_safe(void) {
+    static const char *const orders[] = {"rxm", "rmx", "xrm", "xmr", "mrx", "mxr"}; /* x: the mapping */
+    retain_device(0);
+    const uint64_t before = free_memory(0);
+    for (size_t i = 0; i < NUM(orders); i++) {
+        kvmem_vmm_range *range = reserve(32);
+        kvmem_vmm_memory *memory = create_granules(32);
+        kvmem_vmm_mapping *mapping = map(range, 0, memory);
+        const uint64_t address = start_of(mapping);
+        allow(mapping);
+        for (const char *next = orders[i]; *next != '\0'; next++) {
+            if (*next == 'r') {
+                CALL(kvmem_vmm_range_destroy(range));
+            } else if (*next == 'm') {
+                CALL(kvmem_vmm_memory_destroy(memory));
+            } else {
+                fill_device(0, address, 4096, 0x11);
+                check_device(0, address, 4096, 0x11);
+                CALL(kvmem_vmm_mapping_destroy(mapping));
+            }
+        }
+        await_free(before);
+    }
+    release_device(0);
+}
+
+static void a_mapping_over_a_mapping_is_refused(void) {
+    const uint64_t unit = granule();
+    kvmem_vmm_range *range = reserve(5);
+    kvmem_vmm_memory *one = create_granules(1);
+    kvmem_vmm_memory *three = create_granules(3);
+    kvmem_vmm_mapping *mapping = map(range, 2 * unit, one);
+    const kvmem_status refused = KVMEM_STATUS_ALREADY_EXISTS;
+    char there[48];
+    snprintf(there, sizeof(there), "mapped at offset %llu", 2 * (unsigned long long)unit);
+    refuse_mapping(range, 2 * unit, one, refused, there);
+    for (uint64_t first = 0; first <= 2; first++) {
+        refuse_mapping(range, first * unit, three, refused, there);
+    }
+    kvmem_vmm_mapping *beside = map(range, 3 * unit, one);
+    CALL(kvmem_vmm_mapping_destroy(beside));
+    CALL(kvmem_vmm_mapping_destroy(mapping));
+    mapping = map(range, 2 * unit, three); /* nothing is there any more */
+    CALL(kvmem_vmm_mapping_destroy(mapping));
+    CALL(kvmem_vmm_memory_destroy(three));
+    CALL(kvmem_vmm_memory_destroy(one));
+    CALL(kvmem_vmm_range_destroy(range));
+}
+
+static void places_that_cannot_be_are_refused(void) {
+    const uint64_t unit = granule();
+    kvmem_vmm_range *range = reserve(3);
+    kvmem_vmm_memory *memory = create_granules(2);
+    refuse_mapping(range, unit / 2, memory, KVMEM_STATUS_INVALID_ARGUMENT, "granularity");
+    refuse_mapping(range, 1, memory, KVMEM_STATUS_INVALID_ARGUMENT, "granularity");
+    refuse_mapping(range, 2 * unit, memory, KVMEM_STATUS_OUT_OF_RANGE, "do not fit");
+    refuse_mapping(range, 3 * unit, memory, KVMEM_STATUS_OUT_OF_RANGE, "do not fit");
+    refuse_mapping(range, 0 - unit, memory, KVMEM_STATUS_OUT_OF_RANGE, "do not fit");
+    CALL(kvmem_vmm_memory_destroy(memory));
+    CALL(kvmem_vmm_range_destroy(range));
+}
+
+static void refuse_range(uint64_t size, uint64_t alignment, const char *part) {
+    kvmem_vmm_range *range = (kvmem_vmm_range *)&range;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, part,
+                   kvmem_vmm_range_create(size, alignment, &range, ERR));
+    CHECK(range == NULL);
+}
+
+static void ranges_that_cannot_be_are_refused(void) {
+    refuse_range(0, 0, "0 bytes");
+    refuse_range(granule() + 1, 0, "page size");
+    refuse_range(granule(), 3 * granule(), "power of two");
+}
+
+static void a_range_is_aligned_as_asked(void) {
+    const uint64_t alignment = 64 * MIB;
+    kvmem_vmm_range *range = NULL;
+    uint64_t address = 0;
+    uint64_t size = 0;
+    EXPECT_OK(kvmem_vmm_range_create(granule(), alignment, &range, ERR));
+    EXPECT_OK(kvmem_vmm_range_get_span(range, &address, &size, ERR));
+    CHECK_EQ(address % alignment, 0);
+    CHECK_EQ(size, granule());
+    CALL(kvmem_vmm_range_destroy(range));
+}
+
+static void refuse_memory(const kvmem_vmm_options *options, kvmem_status status, const char *part) {
+    kvmem_vmm_memory *memory = (kvmem_vmm_memory *)&memory;
+    EXPECT_MESSAGE(status, part, kvmem_vmm_memory_create(options, &memory, ERR));
+    CHECK(memory == NULL);
+}
+
+static void sizes_that_cannot_be_are_refused(void) {
+    kvmem_vmm_options options = vmm_options(0, 0);
+    refuse_memory(&options, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes");
+    options.size = granule() + 1;
+    refuse_memory(&options, KVMEM_STATUS_INVALID_ARGUMENT, "granularity");
+    options.size = granule() / 2;
+    refuse_memory(&options, KVMEM_STATUS_INVALID_ARGUMENT, "granularity");
+}
+
+/* How much is free takes a context to ask for: none is made for the message. */
+static void more_than_the_device_has_says_asked_and_free(void) {
+    size_t memory = 0;
+    CU(cuDeviceTotalMem_v2(&memory, 0));
+    const uint64_t asked = 2 * memory / granule() * granule();
+    const kvmem_vmm_options options = vmm_options(0, asked);
+    char part[48];
+    snprintf(part, sizeof(part), "create %llu bytes", (unsigned long long)asked);
+    refuse_memory(&options, KVMEM_STATUS_OUT_OF_MEMORY, part);
+    CHECK(!has_primary_context(0));
+    snprintf(part, sizeof(part), "%llu bytes asked", (unsigned long long)asked);
+    retain_device(0);
+    refuse_memory(&options, KVMEM_STATUS_OUT_OF_MEMORY, part);
+    CHECK_HAS(test_last_message(), "free");
+    release_device(0);
+}
+
+static void devices_that_are_not_there_are_refused(void) {
+    const int32_t missing[] = {driver_devices(), -1, INT32_MAX, INT32_MIN};
+    kvmem_vmm_range *range = reserve(1);
+    kvmem_vmm_memory *memory = create_granules(1);
+    kvmem_vmm_mapping *mapping = map(range, 0, memory);
+    for (size_t i = 0; i < NUM(missing); i++) {
+        char text[16];
+        snprintf(text, sizeof(text), "%d", (int)missing[i]);
+        const kvmem_vmm_options options = vmm_options(missing[i], granule());
+        uint64_t granularity = 0;
+        uint32_t access = 0;
+        EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, text,
+                       kvmem_vmm_get_granularity(&options, KVMEM_GRANULARITY_MINIMUM, &granularity, ERR));
+        refuse_memory(&options, KVMEM_STATUS_OUT_OF_RANGE, text);
+        EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, text,
+                       kvmem_vmm_mapping_set_access(mapping, missing[i], KVMEM_ACCESS_READ, ERR));
+        EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, text,
+                       kvmem_vmm_mapping_get_access(mapping, missing[i], &access, ERR));
+    }
+    take_down(range, memory, mapping);
+}
+
+static void memory_is_exported_as_it_was_created(void) {
+    kvmem_vmm_options options = vmm_options(0, granule());
+    kvmem_vmm_memory *inside = create(&options);
+    int32_t fd = -5;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "not created to be exported",
+                   kvmem_vmm_memory_export_fd(inside, &fd, ERR));
+    CHECK_EQ(fd, -5);
+    CALL(kvmem_vmm_memory_destroy(inside));
+    options.flags = KVMEM_VMM_POSIX_FD | KVMEM_VMM_RDMA;
+    kvmem_vmm_memory *outside = create(&options);
+    EXPECT_OK(kvmem_vmm_memory_export_fd(outside, &fd, ERR));
+    CHECK(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    CALL(kvmem_vmm_memory_destroy(outside));
+    CHECK_EQ(close(fd), 0);
+}
+
+static void none_of_it_makes_a_context(void) {
+    kvmem_vmm_range *range = reserve(1);
+    kvmem_vmm_memory *memory = create_granules(1);
+    kvmem_vmm_mapping *mapping = map(range, 0, memory);
+    allow(mapping);
+    CHECK(!has_primary_context(0));
+    take_down(range, memory, mapping);
+    CHECK(!has_primary_context(0));
+}
+
+static const test_case cases[] = {
+    CASE(none_of_it_makes_a_context),
+    CASE(memory_holds_bytes_where_it_is_mapped),
+    CASE(memory_outlives_its_mapping),
+    CASE(memory_of_a_numa_node_is_mapped_too),
+    CASE(access_is_what_was_said_last),
+    CASE(any_order_of_destruction_is_safe),
+    CASE(a_mapping_over_a_mapping_is_refused),
+    CASE(places_that_cannot_be_are_refused),
+    CASE(ranges_that_cannot_be_are_refused),
+    CASE(a_range_is_aligned_as_asked),
+    CASE(sizes_that_cannot_be_are_refused),
+    CASE(more_than_the_device_has_says_asked_and_free),
+    CASE(devices_that_are_not_there_are_refused),
+    CASE(memory_is_exported_as_it_was_created),
+};
+GPU_MAIN

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+// Many clients of a broker at once, and clients and brokers that stall or are killed at any step.
+#include "harness.h"
+#include "regions.h"
+#include "shop.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define CROWDS 8
+#define CROWD 25
+#define BAD_COMPANY 80
+
+enum { TAG_ORDER = 10, TAG_THERE, TAG_GO_ON, TAG_TOKEN };
+
+static order take_order(int socket) {
+    message asked = frame_expect(socket, TAG_ORDER);
+    order order;
+    CHECK_EQ(asked.size, sizeof(order));
+    memcpy(&order, asked.data, sizeof(order));
+    free(asked.data);
+    return order;
+}
+
+static peer start(const char *role, const order *order) {
+    peer peer = peer_start(role);
+    frame_send(peer.socket, TAG_ORDER, order, sizeof(*order));
+    return peer;
+}
+
+static order crowd_order;
+static pthread_barrier_t crowd_gathered;
+
+static void *fetch_in_crowd(void *unused) {
+    (void)unused;
+    pthread_barrier_wait(&crowd_gathered);
+    const kvmem_fetch_options options = order_options(&crowd_order);
+    kvmem_share *share = NULL;
+    EXPECT_OK(kvmem_share_fetch(&options, &share, ERR));
+    kvmem_region *region = goods_open(share);
+    kvmem_region_destroy(region);
+    kvmem_share_destroy(share);
+    return NULL;
+}
+
+/* Role: many threads that all fetch at once. */
+static void crowd(int socket) {
+    crowd_order = take_order(socket);
+    pthread_t threads[CROWD];
+    CHECK_EQ(pthread_barrier_init(&crowd_gathered, NULL, CROWD + 1), 0);
+    for (size_t i = 0; i < CROWD; i++) {
+        CHECK_EQ(pthread_create(&threads[i], NULL, fetch_in_crowd, NULL), 0);
+    }
+    frame_send(socket, TAG_THERE, NULL, 0);
+    free(frame_expect(socket, TAG_GO_ON).data);
+    pthread_barrier_wait(&crowd_gathered);
+    for (size_t i = 0; i < CROWD; i++) {
+        CHECK_EQ(pthread_join(threads[i], NULL), 0);
+    }
+}
+
+/* Clients that connect, ask by halves, or send rubbish, and stay. */
+static void seat_bad_company(const shop *shop, int clients[BAD_COMPANY]) {
+    unsigned char request[REQUEST_SIZE("kv")];
+    write_request(request, "kv", &shop->token);
+    for (size_t i = 0; i < BAD_COMPANY; i++) {
+        clients[i] = connect_raw(shop->path);
+        const size_t part = i % sizeof(request);
+        request[0] = i % 2 == 0 ? 'K' : 'x';
+        CHECK_EQ(send(clients[i], request, part, MSG_NOSIGNAL), (ssize_t)part);
+    }
+}
+
+static void two_hundred_clients_at_once_are_served(void) {
+    shop shop;
+    int bad_company[BAD_COMPANY];
+    shop_open_plain(&shop);
+    const order order = order_from(&shop);
+    peer crowds[CROWDS];
+    for (size_t i = 0; i < CROWDS; i++) {
+        crowds[i] = start("crowd", &order);
+    }
+    for (size_t i = 0; i < CROWDS; i++) {
+        free(frame_expect(crowds[i].socket, TAG_THERE).data);
+    }
+    seat_bad_company(&shop, bad_company);
+    for (size_t i = 0; i < CROWDS; i++) {
+        frame_send(crowds[i].socket, TAG_GO_ON, NULL, 0);
+    }
+    for (size_t i = 0; i < CROWDS; i++) {
+        peer_finish(&crowds[i]);
+    }
+    CHECK_EQ(shop_info(&shop).granted, CROWDS * CROWD);
+    for (size_t i = 0; i < BAD_COMPANY; i++) {
+        close(bad_company[i]);
+    }
+    shop_await_clients(&shop, 0);
+    shop_close(&shop);
+}
+
+/* What a client has sent when it stops, and what it has read. */
+static const struct step {
+    const char *role;
+    size_t sent;
+    size_t read;
+} steps[] = {
+    {"stop_connected", 0, 0},
+    {"stop_in_header", 20, 0},
+    {"stop_in_request", 60, 0},
+    {"stop_asked", REQUEST_SIZE("many"), 0},
+    {"stop_in_answer", REQUEST_SIZE("many"), 100},
+};
+
+static void go_as_far_as(int socket, const struct step *step) {
+    const order order = take_order(socket);
+    unsigned char request[REQUEST_SIZE("many")];
+    write_request(request, "many", &order.token);
+    const int client = connect_raw(order.path);
+    CHECK_EQ(send(client, request, step->sent, MSG_NOSIGNAL), (ssize_t)step->sent);
+    char answer[100];
+    /* To read nothing would wait for something. */
+    CHECK(step->read == 0 || recv(client, answer, step->read, MSG_WAITALL) == (ssize_t)step->read);
+    frame_send(socket, TAG_THERE, NULL, 0);
+    pause();
+}
+
+/* Roles: go so far, and stop. */
+static void stop_connected(int socket) {
+    go_as_far_as(socket, &steps[0]);
+}
+static void stop_in_header(int socket) {
+    go_as_far_as(socket, &steps[1]);
+}
+static void stop_in_request(int socket) {
+    go_as_far_as(socket, &steps[2]);
+}
+static void stop_asked(int socket) {
+    go_as_far_as(socket, &steps[3]);
+}
+static void stop_in_answer(int socket) {
+    go_as_far_as(socket, &steps[4]);
+}
+
+static void a_client_killed_at_any_step_is_let_go(void) {
+    const size_t before = count_open_files();
+    shop shop;
+    shop_open_plain(&shop);
+    many_goods many;
+    many_goods_make(&many, 20);
+    order order = order_from(&shop);
+    EXPECT_OK(kvmem_broker_publish(shop.broker, "many", many.share, NULL, &order.token, ERR));
+    const size_t open = count_open_files();
+    for (size_t i = 0; i < NUM(steps); i++) {
+        peer peer = start(steps[i].role, &order);
+        free(frame_expect(peer.socket, TAG_THERE).data);
+        shop_check_service(&shop);
+        peer_kill(&peer);
+        shop_check_service(&shop);
+        shop_await_clients(&shop, 0);
+        CHECK_EQ(count_open_files(), open);
+    }
+    many_goods_give_up(&many);
+    shop_close(&shop);
+    CHECK_EQ(count_open_files(), before);
+}
+
+static void an_importer_killed_after_its_fetch_holds_nothing(void) {
+    shop shop;
+    shop_open_plain(&shop);
+    const order order = order_from(&shop);
+    receipt receipt;
+    peer peer = customer_start(&order, &receipt);
+    CHECK_EQ(receipt.status, KVMEM_STATUS_OK);
+    kvmem_region_holders holders;
+    EXPECT_OK(kvmem_region_get_holders(shop.goods.region, &holders, ERR));
+    CHECK_EQ(holders.importers, 1);
+    peer_kill(&peer);
+    EXPECT_OK(kvmem_region_get_holders(shop.goods.region, &holders, ERR));
+    CHECK_EQ(holders.importers, 0);
+    shop_close(&shop);
+}
+
+/* The broker says why before it leaves. */
+static void expect_timed_out(int client) {
+    char answer[2000];
+    const ssize_t size = recv(client, answer, sizeof(answer), MSG_WAITALL);
+    CHECK(size > 44);
+    int32_t status = 0;
+    memcpy(&status, answer + 40, sizeof(status));
+    CHECK_EQ(status, KVMEM_STATUS_TIMED_OUT);
+    close(client);
+}
+
+static void clients_that_stall_are_let_go_while_others_are_served(void) {
+    kvmem_broker_options options = shop_options();
+    options.client_timeout_ns = SECONDS(2);
+    shop shop;
+    shop_open(&shop, &options);
+    unsigned char request[REQUEST_SIZE("kv")];
+    write_request(request, "kv", &shop.token);
+    int stalled[100];
+    for (size_t i = 0; i < NUM(stalled); i++) {
+        stalled[i] = connect_raw(shop.path);
+        const size_t part = i % sizeof(request);
+        CHECK_EQ(send(stalled[i], request, part, MSG_NOSIGNAL), (ssize_t)part);
+    }
+    for (int i = 0; i < 20; i++) {
+        shop_check_service(&shop);
+    }
+    for (size_t i = 0; i < NUM(stalled); i++) {
+        expect_timed_out(stalled[i]);
+    }
+    shop_await_clients(&shop, 0);
+    CHECK_EQ(shop_info(&shop).refused, NUM(stalled));
+    shop_close(&shop);
+}
+
+static void rubbish_is_refused_and_the_broker_goes_on(void) {
+    shop shop;
+    shop_open_plain(&shop);
+    unsigned seed = 4;
+    for (int i = 0; i < 300; i++) {
+        unsigned char rubbish[400];
+        size_t size = 40 + (size_t)rand_r(&seed) % 360;
+        for (size_t j = 0; j < size; j++) {
+            rubbish[j] = (unsigned char)rand_r(&seed);
+        }
+        if (i % 2 == 0) {
+            size = REQUEST_SIZE("kv");
+            write_request(rubbish, "kv", &shop.token);
+            rubbish[(size_t)rand_r(&seed) % size] ^= (unsigned char)(1 + rand_r(&seed) % 255);
+        }
+        const int client = connect_raw(shop.path);
+        CHECK_EQ(send(client, rubbish, size, MSG_NOSIGNAL), (ssize_t)size);
+        char answer[44];
+        CHECK_EQ(recv(client, answer, sizeof(answer), MSG_WAITALL), (ssize_t)sizeof(answer));
+        CHECK_EQ(answer[10], 3);
+        close(client);
+    }
+    shop_check_service(&shop);
+    shop_close(&shop);
+}
+
+/* Role: a broker. */
+static void serve(int socket) {
+    const order order = take_order(socket);
+    shop shop;
+    goods_make(&shop.goods);
+    kvmem_broker_options options = shop_options();
+    options.path = order.path;
+    EXPECT_OK(kvmem_broker_create(&options, &shop.broker, ERR));
+    EXPECT_OK(kvmem_broker_publish(shop.broker, "kv", shop.goods.share, NULL, &shop.token, ERR));
+    frame_send(socket, TAG_TOKEN, &shop.token, sizeof(shop.token));
+    pause();
+}
+
+static void a_broker_that_is_killed_leaves_what_was_fetched(void) {
+    scratch directory = scratch_create(temporary_directory());
+    order order = {.name = "kv"};
+    snprintf(order.path, sizeof(order.path), "%s", scratch_file(&directory, "broker"));
+    peer peer = start("serve", &order);
+    message told = frame_expect(peer.socket, TAG_TOKEN);
+    memcpy(&order.token, told.data, sizeof(order.token));
+    free(told.data);
+    const kvmem_fetch_options options = order_options(&order);
+    kvmem_share *first = NULL;
+    kvmem_share *second = NULL;
+    EXPECT_OK(kvmem_share_fetch(&options, &first, ERR));
+    EXPECT_OK(kvmem_share_fetch(&options, &second, ERR));
+    kvmem_region *opened = goods_open(first);
+    peer_kill(&peer);
+
+    EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(opened, ERR));
+    goods_check(opened);
+    kvmem_region_destroy(opened);
+    /* What was fetched and not yet opened holds the memory too. */
+    opened = goods_open(second);
+    EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(opened, ERR));
+    kvmem_region_destroy(opened);
+    kvmem_share *third = NULL;
+    EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_fetch(&options, &third, ERR));
+    kvmem_share_destroy(first);
+    kvmem_share_destroy(second);
+
+    /* The socket that it left is replaced. */
+    kvmem_broker_options again = shop_options();
+    again.path = order.path;
+    kvmem_broker *broker = NULL;
+    EXPECT_OK(kvmem_broker_create(&again, &broker, ERR));
+    kvmem_broker_destroy(broker);
+    CHECK_EQ(count_directory_entries(directory.path), 0);
+    scratch_remove(&directory);
+}
+
+static const test_case cases[] = {
+    CASE(two_hundred_clients_at_once_are_served),
+    CASE(a_client_killed_at_any_step_is_let_go),
+    CASE(an_importer_killed_after_its_fetch_holds_nothing),
+    CASE(clients_that_stall_are_let_go_while_others_are_served),
+    CASE(rubbish_is_refused_and_the_broker_goes_on),
+    CASE(a_broker_that_is_killed_leaves_what_was_fetched),
+};
+
+static const test_role roles[] = {
+    SHOP_ROLES,
+    {"crowd", crowd},
+    {"stop_connected", stop_connected},
+    {"stop_in_header", stop_in_header},
+    {"stop_in_request", stop_in_request},
+    {"stop_asked", stop_asked},
+    {"stop_in_answer", stop_in_answer},
+    {"serve", serve},
+};
+
+TEST_MAIN_WITH_ROLES

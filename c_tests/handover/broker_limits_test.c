@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// What clients of a broker may have at once, and what becomes of them when an offer or the broker goes.
+#include "harness.h"
+#include "regions.h"
+#include "shop.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define NOBODY 65534u
+#define THREADS 16
+#define ROUNDS 30
+
+/* A client that has asked for a large share, and been sent as much as its socket holds. */
+static int start_reading(const shop *shop, const kvmem_token *token) {
+    unsigned char request[REQUEST_SIZE("large")];
+    write_request(request, "large", token);
+    const int client = connect_raw(shop->path);
+    CHECK_EQ(send(client, request, sizeof(request), MSG_NOSIGNAL), (ssize_t)sizeof(request));
+    struct pollfd answered = {.fd = client, .events = POLLIN};
+    CHECK_EQ(poll(&answered, 1, 60000), 1);
+    return client;
+}
+
+static void publish_large(const shop *shop, many_goods *large, kvmem_token *token) {
+    large_goods_make(large);
+    EXPECT_OK(kvmem_broker_publish(shop->broker, "large", large->share, NULL, token, ERR));
+}
+
+static void a_user_has_so_many_clients_at_once(void) {
+    const uint32_t users[] = {(uint32_t)geteuid(), NOBODY};
+    kvmem_broker_options options = shop_options();
+    options.users = users;
+    options.num_users = NUM(users);
+    options.mode = 0666;
+    options.max_clients = 4; /* two for each */
+    shop shop;
+    shop_open(&shop, &options);
+    const int stalled[] = {connect_raw(shop.path), connect_raw(shop.path)};
+    shop_await_clients(&shop, NUM(stalled));
+    order order = order_from(&shop);
+    customer_expect(&order, KVMEM_STATUS_BUSY, "2 clients");
+    if (geteuid() == 0) { /* others have their own part */
+        order.user = NOBODY;
+        order.flags = KVMEM_FETCH_BROKER_USER;
+        customer_expect(&order, KVMEM_STATUS_OK, "");
+    }
+    close(stalled[0]);
+    shop_await_clients(&shop, 1);
+    shop_check_service(&shop);
+    close(stalled[1]);
+    shop_close(&shop);
+}
+
+static void a_user_has_so_many_bytes_on_their_way(void) {
+    kvmem_broker_options options = shop_options();
+    options.max_bytes_per_user = 1;
+    shop shop;
+    shop_open(&shop, &options);
+    many_goods large;
+    kvmem_token token;
+    publish_large(&shop, &large, &token);
+    const int reader = start_reading(&shop, &token); /* one is served, however large */
+    order order = order_from(&shop);
+    kvmem_publish_options once = {.struct_size = sizeof(once), .max_uses = 1};
+    EXPECT_OK(kvmem_broker_grant(shop.broker, "kv", &once, &order.token, ERR));
+    customer_expect(&order, KVMEM_STATUS_BUSY, "bytes");
+    close(reader);
+    shop_await_clients(&shop, 0);
+    customer_expect(&order, KVMEM_STATUS_OK, ""); /* who was sent away has not used its token */
+    many_goods_give_up(&large);
+    shop_close(&shop);
+}
+
+static void who_comes_to_a_full_broker_waits(void) {
+    kvmem_broker_options options = shop_options();
+    options.max_clients = 2;
+    shop shop;
+    shop_open(&shop, &options);
+    const int stalled[] = {connect_raw(shop.path), connect_raw(shop.path)};
+    shop_await_clients(&shop, NUM(stalled));
+    const order order = order_from(&shop);
+    kvmem_fetch_options fetch = order_options(&order);
+    fetch.timeout_ns = MILLISECONDS(10);
+    kvmem_share *share = NULL;
+    for (int i = 0; i < 8; i++) { /* at first in the kernel's queue, then not even there */
+        EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_share_fetch(&fetch, &share, ERR));
+        CHECK(share == NULL);
+    }
+    close(stalled[0]);
+    close(stalled[1]);
+    shop_check_service(&shop);
+    shop_close(&shop);
+}
+
+static void what_is_unpublished_while_it_is_sent_still_arrives(void) {
+    const size_t files = count_open_files();
+    shop shop;
+    shop_open_plain(&shop);
+    many_goods large;
+    order order = order_from(&shop);
+    strcpy(order.name, "large");
+    publish_large(&shop, &large, &order.token);
+    const int reader = start_reading(&shop, &order.token);
+    EXPECT_OK(kvmem_broker_unpublish(shop.broker, "large", ERR));
+    customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "not published");
+    /* Nobody but the client's answer holds it any more. */
+    many_goods_give_up(&large);
+    kvmem_share *share = NULL;
+    EXPECT_OK(kvmem_share_receive(reader, PATIENCE, &share, ERR));
+    kvmem_share_info info;
+    EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
+    CHECK_EQ(info.object, KVMEM_SHARED_LAYOUT);
+    kvmem_share_destroy(share);
+    close(reader);
+    shop_await_clients(&shop, 0);
+    shop_close(&shop);
+    CHECK_EQ(count_open_files(), files);
+}
+
+static order shared_order;
+static atomic_int outcomes[2]; /* served, refused */
+
+static void *fetch_once(void *unused) {
+    (void)unused;
+    const kvmem_fetch_options options = order_options(&shared_order);
+    kvmem_share *share = NULL;
+    const kvmem_status status = kvmem_share_fetch(&options, &share, NULL);
+    CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_PERMISSION_DENIED);
+    atomic_fetch_add(&outcomes[status != KVMEM_STATUS_OK], 1);
+    kvmem_share_destroy(share);
+    return NULL;
+}
+
+static void start_fetching(pthread_t threads[THREADS]) {
+    atomic_store(&outcomes[0], 0);
+    atomic_store(&outcomes[1], 0);
+    for (size_t i = 0; i < THREADS; i++) {
+        CHECK_EQ(pthread_create(&threads[i], NULL, fetch_once, NULL), 0);
+    }
+}
+
+static void end_fetching(const pthread_t threads[THREADS]) {
+    for (size_t i = 0; i < THREADS; i++) {
+        CHECK_EQ(pthread_join(threads[i], NULL), 0);
+    }
+    CHECK_EQ(outcomes[0] + outcomes[1], THREADS);
+}
+
+static void of_many_at_once_as_many_are_served_as_the_token_has_uses(void) {
+    shop shop;
+    shop_open_plain(&shop);
+    shared_order = order_from(&shop);
+    const kvmem_publish_options thrice = {.struct_size = sizeof(thrice), .max_uses = 3};
+    EXPECT_OK(kvmem_broker_grant(shop.broker, "kv", &thrice, &shared_order.token, ERR));
+    pthread_t threads[THREADS];
+    start_fetching(threads);
+    end_fetching(threads);
+    CHECK_EQ(outcomes[0], 3);
+    shop_close(&shop);
+}
+
+static void what_goes_while_many_fetch_is_there_or_not(void) {
+    const size_t files = count_open_files();
+    shop shop;
+    shop_open_plain(&shop);
+    shared_order = order_from(&shop);
+    strcpy(shared_order.name, "fleeting");
+    for (int round = 0; round < ROUNDS; round++) {
+        EXPECT_OK(kvmem_broker_publish(shop.broker, "fleeting", shop.goods.share, NULL, &shared_order.token,
+                                       ERR));
+        pthread_t threads[THREADS];
+        start_fetching(threads);
+        EXPECT_OK(kvmem_broker_unpublish(shop.broker, "fleeting", ERR));
+        end_fetching(threads);
+    }
+    kvmem_region_holders holders;
+    EXPECT_OK(kvmem_region_get_holders(shop.goods.region, &holders, ERR));
+    CHECK_EQ(holders.shares, 1);
+    shop_check_service(&shop);
+    shop_close(&shop);
+    CHECK_EQ(count_open_files(), files);
+}
+
+static void *fetch_until_lost(void *unused) {
+    (void)unused;
+    const kvmem_fetch_options options = order_options(&shared_order);
+    kvmem_share *share = NULL;
+    const kvmem_status status = kvmem_share_fetch(&options, &share, NULL);
+    /* It had connected, or came when the path had just gone. */
+    CHECK(status == KVMEM_STATUS_PEER_LOST || status == KVMEM_STATUS_NOT_FOUND);
+    CHECK(share == NULL);
+    return NULL;
+}
+
+/* Reads on to the end, which there must be; a client that was not heard is told so. */
+static void expect_end(int client) {
+    char rest[4096];
+    ssize_t size = 1;
+    while (size > 0) {
+        size = recv(client, rest, sizeof(rest), 0);
+    }
+    CHECK(size == 0 || errno == ECONNRESET);
+    close(client);
+}
+
+static void a_broker_that_ends_sends_all_its_clients_away(void) {
+    const size_t files = count_open_files();
+    kvmem_broker_options options = shop_options();
+    options.max_clients = 4;
+    shop shop;
+    shop_open(&shop, &options);
+    many_goods large;
+    kvmem_token token;
+    publish_large(&shop, &large, &token);
+    unsigned char request[REQUEST_SIZE("kv")];
+    write_request(request, "kv", &shop.token);
+    const int clients[] = {start_reading(&shop, &token), connect_raw(shop.path), connect_raw(shop.path),
+                           connect_raw(shop.path)};
+    CHECK_EQ(send(clients[2], request, 20, MSG_NOSIGNAL), 20);
+    CHECK_EQ(send(clients[3], request, 60, MSG_NOSIGNAL), 60);
+    shop_await_clients(&shop, NUM(clients));
+    /* Those find no room, and wait. */
+    shared_order = order_from(&shop);
+    pthread_t waiting[3];
+    for (size_t i = 0; i < NUM(waiting); i++) {
+        CHECK_EQ(pthread_create(&waiting[i], NULL, fetch_until_lost, NULL), 0);
+    }
+    const int queued = connect_raw(shop.path);
+    many_goods_give_up(&large);
+    kvmem_broker_destroy(shop.broker);
+    shop.broker = NULL;
+    for (size_t i = 0; i < NUM(waiting); i++) {
+        CHECK_EQ(pthread_join(waiting[i], NULL), 0);
+    }
+    expect_end(clients[0]);
+    expect_end(clients[1]);
+    expect_end(clients[2]);
+    expect_end(clients[3]);
+    expect_end(queued);
+    shop_close(&shop);
+    CHECK_EQ(count_open_files(), files);
+}
+
+static const test_case cases[] = {
+    CASE(a_user_has_so_many_clients_at_once),
+    CASE(a_user_has_so_many_bytes_on_their_way),
+    CASE(who_comes_to_a_full_broker_waits),
+    CASE(what_is_unpublished_while_it_is_sent_still_arrives),
+    CASE(of_many_at_once_as_many_are_served_as_the_token_has_uses),
+    CASE(what_goes_while_many_fetch_is_there_or_not),
+    CASE(a_broker_that_ends_sends_all_its_clients_away),
+};
+
+static const test_role roles[] = {SHOP_ROLES};
+
+TEST_MAIN_WITH_ROLES

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a broker gives to other processes: to whom, for which token, and what those hear who get nothing.
+#include "harness.h"
+#include "regions.h"
+#include "shop.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* Users that are not root. */
+#define SOMEBODY 65533u
+#define NOBODY 65534u
+
+static kvmem_token grant(const shop *shop, const kvmem_publish_options *options) {
+    kvmem_token token;
+    EXPECT_OK(kvmem_broker_grant(shop->broker, "kv", options, &token, ERR));
+    return token;
+}
+
+static kvmem_publish_options terms(void) {
+    kvmem_publish_options options;
+    kvmem_publish_options_init(&options, sizeof(options));
+    return options;
+}
+
+static void another_process_fetches_and_maps(void) {
+    const size_t open = count_open_files();
+    shop shop;
+    shop_open_plain(&shop);
+    const order order = order_from(&shop);
+    for (int i = 0; i < 3; i++) {
+        customer_expect(&order, KVMEM_STATUS_OK, "");
+        goods_await_mark(&shop.goods);
+    }
+    const kvmem_broker_info info = shop_info(&shop);
+    CHECK_EQ(info.publications, 1);
+    CHECK_EQ(info.granted, 3);
+    CHECK_EQ(info.refused, 0);
+    shop_close(&shop);
+    CHECK_EQ(count_open_files(), open);
+}
+
+static void what_is_published_stays_after_its_handles(void) {
+    shop shop;
+    shop_open_plain(&shop);
+    goods other;
+    goods_make(&other);
+    kvmem_token token;
+    EXPECT_OK(kvmem_broker_publish(shop.broker, "other", other.share, NULL, &token, ERR));
+    goods_give_up(&other);
+    order order = order_from(&shop);
+    order.token = token;
+    strcpy(order.name, "other");
+    customer_expect(&order, KVMEM_STATUS_OK, "");
+    EXPECT_OK(kvmem_broker_unpublish(shop.broker, "other", ERR));
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_broker_unpublish(shop.broker, "other", ERR));
+    customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "not published");
+    shop_close(&shop);
+}
+
+static void a_name_is_published_once(void) {
+    shop shop;
+    shop_open_plain(&shop);
+    kvmem_token token;
+    EXPECT(KVMEM_STATUS_ALREADY_EXISTS,
+           kvmem_broker_publish(shop.broker, "kv", shop.goods.share, NULL, &token, ERR));
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_broker_grant(shop.broker, "vk", NULL, &token, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT,
+           kvmem_broker_publish(shop.broker, "", shop.goods.share, NULL, &token, ERR));
+    shop_close(&shop);
+}
+
+static void a_token_that_is_wrong_used_up_or_expired_opens_nothing(void) {
+    shop shop;
+    shop_open_plain(&shop);
+    order order = order_from(&shop);
+    order.token.bytes[31] ^= 1;
+    customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "token is wrong");
+
+    order = order_from(&shop);
+    strcpy(order.name, "vk");
+    customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "token is wrong");
+
+    kvmem_publish_options once = terms();
+    once.max_uses = 1;
+    order = order_from(&shop);
+    order.token = grant(&shop, &once);
+    customer_expect(&order, KVMEM_STATUS_OK, "");
+    customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "used up");
+
+    kvmem_publish_options short_lived = terms();
+    short_lived.lifetime_ns = 1;
+    order.token = grant(&shop, &short_lived);
+    customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "expired");
+    CHECK_EQ(shop_info(&shop).refused, 4);
+    shop_close(&shop);
+}
+
+static void a_token_to_read_does_not_let_write(void) {
+    shop shop;
+    shop_open_plain(&shop);
+    kvmem_publish_options reading = terms();
+    reading.flags = KVMEM_SHARE_READ_ONLY;
+    order order = order_from(&shop);
+    order.token = grant(&shop, &reading);
+    customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "write");
+    order.flags = KVMEM_SHARE_READ_ONLY;
+    receipt receipt = customer_send(&order);
+    CHECK_EQ(receipt.status, KVMEM_STATUS_OK);
+    CHECK_EQ(receipt.read_only, 1);
+    /* Who may write may ask for less. */
+    order.token = shop.token;
+    receipt = customer_send(&order);
+    CHECK_EQ(receipt.status, KVMEM_STATUS_OK);
+    CHECK_EQ(receipt.read_only, 1);
+    shop_close(&shop);
+}
+
+static void what_is_shared_to_be_read_is_never_granted_more(void) {
+    shop shop;
+    shop_open_plain(&shop);
+    goods other;
+    goods_make_read_only(&other);
+    order order = order_from(&shop);
+    strcpy(order.name, "other");
+    EXPECT_OK(kvmem_broker_publish(shop.broker, "other", other.share, NULL, &order.token, ERR));
+    customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "");
+    order.flags = KVMEM_SHARE_READ_ONLY;
+    const receipt receipt = customer_send(&order);
+    CHECK_EQ(receipt.status, KVMEM_STATUS_OK);
+    CHECK_EQ(receipt.read_only, 1);
+    goods_give_up(&other);
+    shop_close(&shop);
+}
+
+/* Without root there is no becoming another user: then the list names everybody but this one. */
+static void a_user_that_is_not_allowed_gets_nothing(void) {
+    const uint32_t strangers[] = {geteuid() == 0 ? NOBODY : (uint32_t)geteuid() + 1};
+    kvmem_broker_options options = shop_options();
+    options.users = strangers;
+    options.num_users = NUM(strangers);
+    options.mode = 0666;
+    shop shop;
+    shop_open(&shop, &options);
+    order order = order_from(&shop);
+    /* Root too, when it is not on the list. */
+    customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "may not fetch");
+    if (geteuid() == 0) {
+        order.flags = KVMEM_FETCH_BROKER_USER;
+        order.user = SOMEBODY;
+        customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "may not fetch");
+        order.user = NOBODY;
+        customer_expect(&order, KVMEM_STATUS_OK, "");
+        /* Who listens is not whom it trusts. */
+        order.flags = 0;
+        customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "only one of user 65534");
+    }
+    shop_close(&shop);
+}
+
+static void by_default_nobody_else_can_even_connect(void) {
+    shop shop;
+    shop_open_plain(&shop);
+    struct stat found;
+    CHECK_EQ(lstat(shop.path, &found), 0);
+    CHECK_EQ(found.st_mode & 07777, 0600);
+    order order = order_from(&shop);
+    if (geteuid() == 0) {
+        order.flags = KVMEM_FETCH_BROKER_USER;
+        order.user = NOBODY;
+        customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "may not connect");
+        order.user = 0;
+    }
+    order.flags = KVMEM_FETCH_BROKER_USER;
+    order.broker_user = (uint32_t)geteuid() + 1;
+    customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "is trusted");
+    shop_close(&shop);
+}
+
+static void the_socket_has_the_mode_asked_whatever_the_umask(void) {
+    const mode_t masks[] = {0, 0022, 0177, 0777};
+    const uint32_t modes[] = {0600, 0660, 0666};
+    const mode_t before = umask(0);
+    for (size_t i = 0; i < NUM(masks); i++) {
+        for (size_t j = 0; j < NUM(modes); j++) {
+            kvmem_broker_options options = shop_options();
+            options.mode = modes[j];
+            shop shop;
+            umask(masks[i] & 077);
+            shop_open(&shop, &options);
+            umask(before);
+            struct stat found;
+            CHECK_EQ(lstat(shop.path, &found), 0);
+            CHECK_EQ(found.st_mode & 07777, modes[j]);
+            shop_close(&shop);
+        }
+    }
+}
+
+static void a_place_that_is_taken_stays_as_it_is(void) {
+    shop shop;
+    shop_open_plain(&shop);
+    kvmem_broker_options options = shop_options();
+    options.path = shop.path;
+    kvmem_broker *second = NULL;
+    EXPECT(KVMEM_STATUS_ALREADY_EXISTS, kvmem_broker_create(&options, &second, ERR));
+    CHECK(second == NULL);
+    shop_check_service(&shop);
+
+    const char *file = scratch_file(&shop.directory, "file");
+    write_file(file, "precious", 8);
+    options.path = file;
+    EXPECT(KVMEM_STATUS_ALREADY_EXISTS, kvmem_broker_create(&options, &second, ERR));
+    struct stat found;
+    CHECK_EQ(lstat(file, &found), 0);
+    CHECK_EQ(found.st_size, 8);
+    unlink(file);
+    shop_close(&shop);
+}
+
+static void options_that_can_not_work_are_refused(void) {
+    scratch directory = scratch_create(temporary_directory());
+    const uint32_t other = (uint32_t)geteuid() + 1;
+    kvmem_broker_options options = shop_options();
+    options.path = scratch_file(&directory, "broker");
+    options.users = &other;
+    options.num_users = 1;
+    kvmem_broker *broker = NULL;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "0666", kvmem_broker_create(&options, &broker, ERR));
+    options = shop_options();
+    options.mode = 04755;
+    options.path = scratch_file(&directory, "broker");
+    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_broker_create(&options, &broker, ERR));
+    options.mode = 0;
+    options.path = "/nowhere/at/all";
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_broker_create(&options, &broker, ERR));
+    CHECK_EQ(count_directory_entries(directory.path), 0);
+    scratch_remove(&directory);
+}
+
+static const test_case cases[] = {
+    CASE(another_process_fetches_and_maps),
+    CASE(what_is_published_stays_after_its_handles),
+    CASE(a_name_is_published_once),
+    CASE(a_token_that_is_wrong_used_up_or_expired_opens_nothing),
+    CASE(a_token_to_read_does_not_let_write),
+    CASE(what_is_shared_to_be_read_is_never_granted_more),
+    CASE(a_user_that_is_not_allowed_gets_nothing),
+    CASE(by_default_nobody_else_can_even_connect),
+    CASE(the_socket_has_the_mode_asked_whatever_the_umask),
+    CASE(a_place_that_is_taken_stays_as_it_is),
+    CASE(options_that_can_not_work_are_refused),
+};
+
+static const test_role roles[] = {SHOP_ROLES};
+
+TEST_MAIN_WITH_ROLES

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// Brokers and clients of different users, brokers that were forked, and what else lies at a broker's path.
+#include "harness.h"
+#include "regions.h"
+#include "shop.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define NOBODY 65534u
+#define FEW_FILES 200
+
+enum { TAG_ORDER = 10, TAG_TOKEN };
+
+/* As few as let a broker live, and its user have no more on their way through sockets. */
+static void have_few_files(void) {
+    const struct rlimit few = {.rlim_cur = FEW_FILES, .rlim_max = FEW_FILES};
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+}
+
+/* Role: a broker of the user it is told to become, for that user and for root. */
+static void foreign_broker(int socket) {
+    have_few_files();
+    message asked = frame_expect(socket, TAG_ORDER);
+    order order;
+    CHECK_EQ(asked.size, sizeof(order));
+    memcpy(&order, asked.data, sizeof(order));
+    free(asked.data);
+    become(order.user);
+    goods goods;
+    goods_make(&goods);
+    const uint32_t users[] = {order.user, 0};
+    kvmem_broker_options options = shop_options();
+    options.path = order.path;
+    options.users = users;
+    options.num_users = NUM(users);
+    options.mode = 0666;
+    kvmem_broker *broker = NULL;
+    kvmem_token token;
+    EXPECT_OK(kvmem_broker_create(&options, &broker, ERR));
+    EXPECT_OK(kvmem_broker_publish(broker, "kv", goods.share, NULL, &token, ERR));
+    frame_send(socket, TAG_TOKEN, &token, sizeof(token));
+    char end = 0;
+    CHECK_EQ(recv(socket, &end, 1, 0), 0);
+    kvmem_broker_destroy(broker);
+    goods_give_up(&goods);
+}
+
+static peer start_foreign_broker(const scratch *directory, order *order) {
+    CHECK_EQ(chown(directory->path, NOBODY, NOBODY), 0);
+    snprintf(order->path, sizeof(order->path), "%s", scratch_file(directory, "broker"));
+    strcpy(order->name, "kv");
+    order->user = NOBODY;
+    peer peer = peer_start("foreign_broker");
+    frame_send(peer.socket, TAG_ORDER, order, sizeof(*order));
+    message told = frame_expect(peer.socket, TAG_TOKEN);
+    CHECK_EQ(told.size, sizeof(order->token));
+    memcpy(&order->token, told.data, sizeof(order->token));
+    free(told.data);
+    return peer;
+}
+
+/* Whoever listens first at a path where a broker should be is not believed for that. */
+static void a_broker_of_another_user_is_trusted_only_by_name(void) {
+    if (geteuid() != 0) {
+        return; /* nobody else can be become */
+    }
+    const scratch directory = scratch_create(temporary_directory());
+    order order = {.flags = 0};
+    peer peer = start_foreign_broker(&directory, &order);
+    kvmem_fetch_options options = order_options(&order);
+    kvmem_share *share = NULL;
+    EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "process of user 65534, only one of user 0 is trusted",
+                   kvmem_share_fetch(&options, &share, ERR));
+    CHECK(share == NULL);
+    options.flags = KVMEM_FETCH_BROKER_USER;
+    options.broker_user = 1;
+    EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "is trusted", kvmem_share_fetch(&options, &share, ERR));
+    options.broker_user = NOBODY;
+    EXPECT_OK(kvmem_share_fetch(&options, &share, ERR));
+    kvmem_region *region = goods_open(share);
+    goods_mark(region);
+    kvmem_region_destroy(region);
+    kvmem_share_destroy(share);
+    /* Its own user trusts it, and is served. */
+    customer_expect(&order, KVMEM_STATUS_OK, "");
+    peer_finish(&peer);
+    CHECK_EQ(count_directory_entries(directory.path), 0);
+    scratch_remove(&directory);
+}
+
+/* Not even root takes the place of a socket that another user has left. */
+static void a_socket_that_another_user_left_stays(void) {
+    if (geteuid() != 0) {
+        return;
+    }
+    const scratch directory = scratch_create(temporary_directory());
+    CHECK_EQ(chmod(directory.path, 0777), 0);
+    order order = {.flags = 0};
+    peer peer = start_foreign_broker(&directory, &order);
+    peer_kill(&peer);
+    kvmem_broker_options options = shop_options();
+    options.path = order.path;
+    kvmem_broker *broker = NULL;
+    EXPECT_MESSAGE(KVMEM_STATUS_ALREADY_EXISTS, "user 65534", kvmem_broker_create(&options, &broker, ERR));
+    CHECK(broker == NULL);
+    CHECK_EQ(count_directory_entries(directory.path), 1);
+    scratch_remove(&directory);
+}
+
+/* A client that has its answer, and does not read it. */
+static int leave_unread(const order *order) {
+    unsigned char request[REQUEST_SIZE("kv")];
+    write_request(request, "kv", &order->token);
+    const int client = connect_raw(order->path);
+    CHECK_EQ(send(client, request, sizeof(request), MSG_NOSIGNAL), (ssize_t)sizeof(request));
+    return client;
+}
+
+/* The kernel lets a user have so many files on their way, all receivers together. */
+static void files_that_a_user_leaves_unread_are_missed_by_nobody_else(void) {
+    if (geteuid() != 0) {
+        return;
+    }
+    const scratch directory = scratch_create(temporary_directory());
+    order order = {.flags = 0};
+    peer peer = start_foreign_broker(&directory, &order);
+    int clients[FEW_FILES / 2 + 10]; /* two files for each */
+    for (size_t i = 0; i < NUM(clients); i++) {
+        clients[i] = leave_unread(&order);
+    }
+    struct pollfd answered = {.fd = clients[0], .events = POLLIN};
+    CHECK_EQ(poll(&answered, 1, 60000), 1);
+    customer_expect(&order, KVMEM_STATUS_OK, "");
+    for (size_t i = 0; i < NUM(clients); i++) { /* each gets its own when those before it have read theirs */
+        kvmem_share *share = NULL;
+        EXPECT_OK(kvmem_share_receive(clients[i], PATIENCE, &share, ERR));
+        kvmem_share_destroy(share);
+    }
+    for (size_t i = 0; i < NUM(clients); i++) {
+        close(clients[i]);
+    }
+    peer_finish(&peer);
+    scratch_remove(&directory);
+}
+
+static int socket_at(const char *path, int kind) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    CHECK(strlen(path) < sizeof(address.sun_path));
+    strcpy(address.sun_path, path);
+    const int made = socket(AF_UNIX, kind | SOCK_CLOEXEC, 0);
+    CHECK(made >= 0);
+    CHECK_EQ(bind(made, (struct sockaddr *)&address, sizeof(address)), 0);
+    return made;
+}
+
+/* Sockets of other kinds are somebody's too while they are open. */
+static void what_is_no_broker_is_neither_replaced_nor_believed(void) {
+    const scratch directory = scratch_create(temporary_directory());
+    const kvmem_token token = {{0}};
+    order order = {.name = "kv", .token = token};
+    snprintf(order.path, sizeof(order.path), "%s", scratch_file(&directory, "broker"));
+    const kvmem_fetch_options fetch = order_options(&order);
+    kvmem_broker_options options = shop_options();
+    options.path = order.path;
+    kvmem_broker *broker = NULL;
+    kvmem_share *share = NULL;
+
+    static const int kinds[] = {SOCK_DGRAM, SOCK_SEQPACKET};
+    for (size_t i = 0; i < NUM(kinds); i++) {
+        const int other = socket_at(order.path, kinds[i]);
+        if (kinds[i] == SOCK_SEQPACKET) {
+            CHECK_EQ(listen(other, 1), 0);
+        }
+        EXPECT(KVMEM_STATUS_ALREADY_EXISTS, kvmem_broker_create(&options, &broker, ERR));
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "another kind", kvmem_share_fetch(&fetch, &share, ERR));
+        close(other);
+        EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_fetch(&fetch, &share, ERR));
+        EXPECT_OK(kvmem_broker_create(&options, &broker, ERR)); /* nobody has it any more */
+        kvmem_broker_destroy(broker);
+        broker = NULL;
+        CHECK_EQ(count_directory_entries(directory.path), 0);
+    }
+    CHECK_EQ(symlink("nowhere", order.path), 0);
+    EXPECT(KVMEM_STATUS_ALREADY_EXISTS, kvmem_broker_create(&options, &broker, ERR));
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_share_fetch(&fetch, &share, ERR));
+    CHECK_EQ(unlink(order.path), 0);
+    CHECK_EQ(mkdir(order.path, 0700), 0);
+    EXPECT(KVMEM_STATUS_ALREADY_EXISTS, kvmem_broker_create(&options, &broker, ERR));
+    CHECK(kvmem_share_fetch(&fetch, &share, ERR) < 0);
+    CHECK_EQ(rmdir(order.path), 0);
+    scratch_remove(&directory);
+}
+
+static shop forked;
+
+/* In a forked child the handles are the parent's, and stay its own. */
+static void use_in_child(void) {
+    kvmem_token token;
+    kvmem_broker_info info;
+    EXPECT(KVMEM_STATUS_INVALID_STATE,
+           kvmem_broker_publish(forked.broker, "other", forked.goods.share, NULL, &token, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_broker_grant(forked.broker, "kv", NULL, &token, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_broker_unpublish(forked.broker, "kv", ERR));
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_broker_get_info(forked.broker, &info, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_share_send(forked.goods.share, 0, 0, ERR));
+    kvmem_broker_destroy(forked.broker);
+    /* A client like any other. */
+    shop_check_service(&forked);
+    /* Its own broker is its own. */
+    shop own;
+    shop_open_plain(&own);
+    shop_check_service(&own);
+    shop_close(&own);
+}
+
+static void a_forked_child_has_no_broker(void) {
+    const size_t files = count_open_files();
+    shop_open_plain(&forked);
+    const pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        test_leave_cases();
+        alarm(20); /* the parent's is not inherited */
+        use_in_child();
+        _exit(EXIT_SUCCESS);
+    }
+    int state = 0;
+    CHECK_EQ(waitpid(pid, &state, 0), pid);
+    CHECK(WIFEXITED(state));
+    CHECK_EQ(WEXITSTATUS(state), EXIT_SUCCESS);
+    shop_check_service(&forked);
+    shop_close(&forked);
+    CHECK_EQ(count_open_files(), files);
+}
+
+static const test_case cases[] = {
+    CASE(a_broker_of_another_user_is_trusted_only_by_name),
+    CASE(a_socket_that_another_user_left_stays),
+    CASE(files_that_a_user_leaves_unread_are_missed_by_nobody_else),
+    CASE(what_is_no_broker_is_neither_replaced_nor_believed),
+    CASE(a_forked_child_has_no_broker),
+};
+
+static const test_role roles[] = {SHOP_ROLES, {"foreign_broker", foreign_broker}};
+
+TEST_MAIN_WITH_ROLES

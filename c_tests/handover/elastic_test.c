@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elastic memory of a GPU handed over: a file an extent, more than a message carries, and extents that a broker keeps.
+#include "regions.h"
+#include "shop.h"
+#include "stance.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define EXTENT (2 * MIB)
+#define MANY_EXTENTS 260
+#define FEW_EXTENTS 3
+#define SAMPLE 512
+
+enum { TAG_ORDER = 10, TAG_TAKEN };
+
+static kvmem_region *create(uint64_t extents) {
+    kvmem_elastic_options options;
+    kvmem_elastic_options_init(&options, sizeof(options));
+    options.size = extents * EXTENT;
+    options.extent_size = EXTENT;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_elastic(&options, &region, ERR));
+    EXPECT_OK(kvmem_region_commit(region, 0, extents * EXTENT, ERR));
+    unsigned char sample[SAMPLE];
+    for (uint64_t i = 0; i < extents; i++) {
+        memset(sample, (int)(i % 251), sizeof(sample));
+        write_device(0, region_info(region).address + i * EXTENT, sample, sizeof(sample));
+    }
+    return region;
+}
+
+static kvmem_share *share_of(const kvmem_region *region) {
+    kvmem_share *share = NULL;
+    EXPECT_OK(kvmem_share_create_region(region, NULL, &share, ERR));
+    return share;
+}
+
+/* In another process: opens the share, looks at each extent, and holds it until the socket closes. */
+static void take(int socket, kvmem_share *share) {
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_share_open_region(share, NULL, &region, ERR));
+    const kvmem_region_info info = region_info(region);
+    unsigned char sample[SAMPLE];
+    for (uint64_t i = 0; i < info.size / EXTENT; i++) {
+        read_device(0, sample, info.address + i * EXTENT, sizeof(sample));
+        CHECK_FILLED(sample, (unsigned char)(i % 251), sizeof(sample));
+    }
+    frame_send(socket, TAG_TAKEN, &info.flags, sizeof(info.flags));
+    char end = 0;
+    CHECK_EQ(recv(socket, &end, 1, 0), 0);
+    kvmem_region_destroy(region);
+    kvmem_share_destroy(share);
+}
+
+/* Role: takes a share from its socket. */
+static void importer(int socket) {
+    kvmem_share *share = NULL;
+    EXPECT_OK(kvmem_share_receive(socket, PATIENCE, &share, ERR));
+    take(socket, share);
+}
+
+/* Role: fetches a share from a broker. */
+static void fetcher(int socket) {
+    message asked = frame_expect(socket, TAG_ORDER);
+    order order;
+    CHECK_EQ(asked.size, sizeof(order));
+    memcpy(&order, asked.data, sizeof(order));
+    free(asked.data);
+    const kvmem_fetch_options options = order_options(&order);
+    kvmem_share *share = NULL;
+    EXPECT_OK(kvmem_share_fetch(&options, &share, ERR));
+    take(socket, share);
+}
+
+/* Waits for the peer to have it, and answers the flags of its region. */
+static uint64_t await_taken(const peer *peer) {
+    message taken = frame_expect(peer->socket, TAG_TAKEN);
+    uint64_t flags = 0;
+    CHECK_EQ(taken.size, sizeof(flags));
+    memcpy(&flags, taken.data, sizeof(flags));
+    free(taken.data);
+    return flags;
+}
+
+static void more_extents_than_a_message_has_files_arrive(void) {
+    const size_t files = count_open_files();
+    kvmem_region *region = create(MANY_EXTENTS);
+    kvmem_share *share = share_of(region);
+    kvmem_share_info info;
+    EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
+    CHECK_EQ(info.num_fds, MANY_EXTENTS + 1);
+    peer peer = peer_start("importer");
+    EXPECT_OK(kvmem_share_send(share, peer.socket, PATIENCE, ERR));
+    await_taken(&peer);
+    peer_finish(&peer);
+    CALL(kvmem_share_destroy(share));
+    CALL(kvmem_region_destroy(region));
+    CHECK(count_open_files() <= files + MANY_EXTENTS / 2); /* the driver may have opened some for good */
+}
+
+static peer send_fetcher(const order *order) {
+    peer peer = peer_start("fetcher");
+    frame_send(peer.socket, TAG_ORDER, order, sizeof(*order));
+    return peer;
+}
+
+/* Both what was published and what the broker made of it for those who may only read. */
+static void what_is_published_keeps_its_extents(void) {
+    kvmem_region *region = create(FEW_EXTENTS);
+    shop shop;
+    shop_open_plain(&shop);
+    order order = order_from(&shop);
+    strcpy(order.name, "elastic");
+    kvmem_share *share = share_of(region);
+    EXPECT_OK(kvmem_broker_publish(shop.broker, "elastic", share, NULL, &order.token, ERR));
+    CALL(kvmem_share_destroy(share));
+    EXPECT(KVMEM_STATUS_BUSY, kvmem_region_decommit(region, 0, EXTENT, ERR));
+
+    peer writer = send_fetcher(&order);
+    CHECK(!(await_taken(&writer) & KVMEM_REGION_READ_ONLY));
+    order.flags = KVMEM_SHARE_READ_ONLY;
+    peer reader = send_fetcher(&order);
+    CHECK(await_taken(&reader) & KVMEM_REGION_READ_ONLY);
+    kvmem_region_holders holders;
+    EXPECT_OK(kvmem_region_get_holders(region, &holders, ERR));
+    CHECK_EQ(holders.importers, 2);
+    CHECK_EQ(holders.shares, 2);
+    EXPECT(KVMEM_STATUS_BUSY, kvmem_region_decommit(region, 0, EXTENT, ERR));
+
+    EXPECT_OK(kvmem_broker_unpublish(shop.broker, "elastic", ERR));
+    shop_await_clients(&shop, 0); /* the last answer is let go with its client */
+    EXPECT_OK(kvmem_region_get_holders(region, &holders, ERR));
+    CHECK_EQ(holders.shares, 0);
+    EXPECT_OK(kvmem_region_decommit(region, 0, EXTENT, ERR));
+    peer_finish(&writer);
+    peer_finish(&reader);
+    shop_close(&shop);
+    CALL(kvmem_region_destroy(region));
+}
+
+static void a_broker_that_ends_keeps_no_extents(void) {
+    kvmem_region *region = create(FEW_EXTENTS);
+    shop shop;
+    shop_open_plain(&shop);
+    kvmem_share *share = share_of(region);
+    kvmem_token token;
+    EXPECT_OK(kvmem_broker_publish(shop.broker, "elastic", share, NULL, &token, ERR));
+    CALL(kvmem_share_destroy(share));
+    EXPECT(KVMEM_STATUS_BUSY, kvmem_region_decommit(region, 0, EXTENT, ERR));
+    shop_close(&shop);
+    EXPECT_OK(kvmem_region_decommit(region, 0, EXTENT, ERR));
+    CALL(kvmem_region_destroy(region));
+}
+
+static const test_case cases[] = {
+    CASE(more_extents_than_a_message_has_files_arrive),
+    CASE(what_is_published_keeps_its_extents),
+    CASE(a_broker_that_ends_keeps_no_extents),
+};
+
+static const test_role roles[] = {{"importer", importer}, {"fetcher", fetcher}};
+
+GPU_MAIN_WITH_ROLES

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory to hand over.
+#include "goods.h"
+
+#include "harness.h"
+#include "regions.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MARK 0xA5u
+#define MANY_PARTS 30000
+#define MORE_THAN_A_SOCKET_HOLDS (UINT64_C(1) << 19)
+
+static unsigned char content(uint64_t place) {
+    return (unsigned char)((place * UINT64_C(2654435761)) >> 24 & 0x7f);
+}
+
+static kvmem_region *shareable(uint64_t size) {
+    kvmem_system_options memory = {.struct_size = sizeof(memory), .flags = KVMEM_SYSTEM_SHAREABLE};
+    memory.size = size;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_system(&memory, &region, ERR));
+    return region;
+}
+
+static void make(goods *goods, uint64_t flags) {
+    goods->region = shareable(GOODS_SIZE);
+    goods->bytes = (unsigned char *)(uintptr_t)region_info(goods->region).address;
+    for (uint64_t i = 0; i < GOODS_SIZE; i++) {
+        goods->bytes[i] = content(i);
+    }
+    kvmem_share_options options = {.struct_size = sizeof(options), .flags = flags};
+    EXPECT_OK(kvmem_share_create_region(goods->region, &options, &goods->share, ERR));
+}
+
+void goods_make(goods *goods) {
+    make(goods, 0);
+}
+
+void goods_make_read_only(goods *goods) {
+    make(goods, KVMEM_SHARE_READ_ONLY);
+}
+
+void goods_give_up(goods *goods) {
+    kvmem_share_destroy(goods->share);
+    kvmem_region_destroy(goods->region);
+}
+
+kvmem_region *goods_open(const kvmem_share *share) {
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_share_open_region(share, NULL, &region, ERR));
+    goods_check(region);
+    return region;
+}
+
+void goods_check(const kvmem_region *region) {
+    const kvmem_region_info info = region_info(region);
+    CHECK_EQ(info.size, GOODS_SIZE);
+    const unsigned char *bytes = (const unsigned char *)(uintptr_t)info.address;
+    /* The first byte is for marks. */
+    for (uint64_t i = 1; i < GOODS_SIZE; i++) {
+        CHECK_EQ(bytes[i], content(i));
+    }
+}
+
+static _Atomic unsigned char *mark_of(const kvmem_region *region) {
+    return (_Atomic unsigned char *)(uintptr_t)region_info(region).address;
+}
+
+void goods_mark(const kvmem_region *region) {
+    atomic_store(mark_of(region), MARK);
+}
+
+void goods_await_mark(goods *goods) {
+    while (atomic_load(mark_of(goods->region)) != MARK) {
+        sched_yield();
+    }
+    atomic_store(mark_of(goods->region), content(0));
+}
+
+static kvmem_layout_config layers(uint64_t count) {
+    kvmem_layout_config config = {.struct_size = sizeof(config), .kind = KVMEM_LAYOUT_LAYER_SEPARATE};
+    config.num_blocks = 2;
+    config.num_layers = count;
+    config.outer_dim = 2;
+    config.page_size = 4;
+    config.inner_dim = 64;
+    config.dtype_width = 2;
+    return config;
+}
+
+/* Shares a layout over these regions, and destroys their handles. */
+static void lay_out(many_goods *goods, const kvmem_layout_config *config, kvmem_region **regions) {
+    kvmem_layout_options options = {.struct_size = sizeof(options), .config = config};
+    options.source = KVMEM_LAYOUT_REGIONS;
+    options.regions = regions;
+    options.count = config->num_layers;
+    EXPECT_OK(kvmem_layout_build(&options, &goods->layout, ERR));
+    for (uint64_t i = 0; i < config->num_layers; i++) {
+        kvmem_region_destroy(regions[i]);
+    }
+    free(regions);
+    EXPECT_OK(kvmem_share_create_layout(goods->layout, NULL, &goods->share, ERR));
+    kvmem_share_info info;
+    EXPECT_OK(kvmem_share_get_info(goods->share, &info, ERR));
+    goods->num_fds = info.num_fds;
+    goods->size = info.size;
+}
+
+static uint64_t layer_size(const kvmem_layout_config *config) {
+    kvmem_layout_requirements needed;
+    EXPECT_OK(kvmem_layout_get_requirements(config, &needed, ERR));
+    CHECK_EQ(needed.num_regions, config->num_layers);
+    return needed.region_size;
+}
+
+void many_goods_make(many_goods *goods, uint64_t regions) {
+    const kvmem_layout_config config = layers(regions);
+    const uint64_t size = layer_size(&config);
+    kvmem_region **made = test_allocate(regions * sizeof(*made));
+    for (uint64_t i = 0; i < regions; i++) {
+        made[i] = shareable(size);
+    }
+    lay_out(goods, &config, made);
+}
+
+void large_goods_make(many_goods *goods) {
+    const kvmem_layout_config config = layers(MANY_PARTS);
+    const uint64_t size = layer_size(&config);
+    kvmem_region *whole = shareable(MANY_PARTS * size);
+    kvmem_region **parts = test_allocate(MANY_PARTS * sizeof(*parts));
+    for (uint64_t i = 0; i < MANY_PARTS; i++) {
+        EXPECT_OK(kvmem_region_create_view(whole, i * size, size, &parts[i], ERR));
+    }
+    lay_out(goods, &config, parts);
+    kvmem_region_destroy(whole);
+    CHECK(goods->size > MORE_THAN_A_SOCKET_HOLDS);
+}
+
+void many_goods_give_up(many_goods *goods) {
+    kvmem_share_destroy(goods->share);
+    kvmem_layout_destroy(goods->layout);
+}

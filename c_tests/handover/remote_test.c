@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// A layout that is shared to be reached by NIXL alone, and published: no client gets its memory. Needs NIXL.
+#include "agents.h"
+#include "harness.h"
+#include "shop.h"
+
+#include <string.h>
+
+static kvmem_layout *build(kvmem_agent *agent) {
+    kvmem_layout_config config = {.struct_size = sizeof(config), .kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS};
+    config.num_blocks = 4;
+    config.num_layers = 2;
+    config.outer_dim = 2;
+    config.page_size = 4;
+    config.inner_dim = 64;
+    config.dtype_width = 2;
+    const kvmem_system_options memory = {.struct_size = sizeof(memory), .flags = KVMEM_SYSTEM_SHAREABLE};
+    kvmem_layout_options options = {.struct_size = sizeof(options), .config = &config, .agent = agent};
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.system = &memory;
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    return layout;
+}
+
+/* To be read, memory would have to be carried; that was not asked for. */
+static void who_may_only_read_gets_no_memory_either(void) {
+    shop shop;
+    shop_open_plain(&shop);
+    kvmem_agent *agent = agent_open("owner");
+    kvmem_layout *layout = build(agent);
+    const kvmem_share_options by_nixl = {.struct_size = sizeof(by_nixl), .way = KVMEM_SHARE_REMOTE};
+    kvmem_share *share = NULL;
+    EXPECT_OK(kvmem_share_create_layout(layout, &by_nixl, &share, ERR));
+    order order = order_from(&shop);
+    strcpy(order.name, "remote");
+    EXPECT_OK(kvmem_broker_publish(shop.broker, "remote", share, NULL, &order.token, ERR));
+    kvmem_fetch_options options = order_options(&order);
+    kvmem_share *fetched = NULL;
+    EXPECT_OK(kvmem_share_fetch(&options, &fetched, ERR));
+    kvmem_share_info info;
+    EXPECT_OK(kvmem_share_get_info(fetched, &info, ERR));
+    CHECK_EQ(info.num_fds, 0);
+    kvmem_share_destroy(fetched);
+    options.flags = KVMEM_SHARE_READ_ONLY;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "read only", kvmem_share_fetch(&options, &fetched, ERR));
+    CHECK(fetched == NULL);
+    kvmem_share_destroy(share);
+    shop_close(&shop);
+    kvmem_layout_destroy(layout);
+    kvmem_agent_destroy(agent);
+}
+
+static const test_case cases[] = {CASE(who_may_only_read_gets_no_memory_either)};
+TEST_MAIN

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// A share that was damaged or forged on its way: an error each, and no file descriptor left open.
+#include "goods.h"
+#include "harness.h"
+#include "resources.h"
+#include "wire.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static const int kinds[] = {SOCK_STREAM, SOCK_SEQPACKET};
+
+typedef struct fixture {
+    goods goods;
+    wire sent;
+    size_t files;
+} fixture;
+
+static void set_up(fixture *fixture) {
+    goods_make(&fixture->goods);
+    fixture->sent = wire_capture(fixture->goods.share);
+    fixture->files = count_open_files();
+}
+
+static void tear_down(fixture *fixture) {
+    CHECK_EQ(count_open_files(), fixture->files);
+    wire_close(&fixture->sent);
+    goods_give_up(&fixture->goods);
+}
+
+/* What is received of that much of a message, after which the sender closes its end. */
+static kvmem_status receive_part(int kind, const wire *message, size_t size, size_t num_fds) {
+    int ends[2];
+    CHECK_EQ(socketpair(AF_UNIX, kind | SOCK_CLOEXEC, 0, ends), 0);
+    if (size > 0) {
+        wire_send(ends[0], message, size, num_fds);
+    }
+    close(ends[0]);
+    kvmem_share *share = (kvmem_share *)ends;
+    const kvmem_status status = kvmem_share_receive(ends[1], PATIENCE, &share, ERR);
+    CHECK((share != NULL) == (status == KVMEM_STATUS_OK));
+    kvmem_share_destroy(share);
+    close(ends[1]);
+    return status;
+}
+
+static void expect_of(int kind, const wire *message, size_t num_fds, kvmem_status expected,
+                      const char *what) {
+    const kvmem_status status = receive_part(kind, message, message->size, num_fds);
+    if (status != expected) {
+        FAIL("%s: expected %s, got %s: %s", what, kvmem_status_name(expected), kvmem_status_name(status),
+             test_last_message());
+    }
+}
+
+static void as_it_was_sent_it_is_a_share(void) {
+    fixture fixture;
+    set_up(&fixture);
+    for (size_t i = 0; i < NUM(kinds); i++) {
+        wire copy = wire_copy(&fixture.sent);
+        expect_of(kinds[i], &copy, copy.num_fds, KVMEM_STATUS_OK, "unchanged");
+        wire_seal(&copy); /* the checksums are those that the page says */
+        expect_of(kinds[i], &copy, copy.num_fds, KVMEM_STATUS_OK, "sealed anew");
+        wire_free_copy(&copy);
+    }
+    tear_down(&fixture);
+}
+
+static void every_byte_that_is_changed_is_found(void) {
+    fixture fixture;
+    set_up(&fixture);
+    for (size_t i = 0; i < NUM(kinds); i++) {
+        for (size_t place = 0; place < fixture.sent.size; place++) {
+            wire copy = wire_copy(&fixture.sent);
+            copy.bytes[place] ^= (unsigned char)(1u << place % 8);
+            expect_of(kinds[i], &copy, copy.num_fds, KVMEM_STATUS_CORRUPT, "a changed byte");
+            wire_free_copy(&copy);
+        }
+    }
+    tear_down(&fixture);
+}
+
+static void cut_at_any_length_it_is_no_share(void) {
+    fixture fixture;
+    set_up(&fixture);
+    const wire *sent = &fixture.sent;
+    for (size_t size = 0; size < sent->size; size++) {
+        CHECK_EQ(receive_part(SOCK_STREAM, sent, size, sent->num_fds), KVMEM_STATUS_PEER_LOST);
+        /* A packet of nothing can't be told from the end. */
+        CHECK_EQ(receive_part(SOCK_SEQPACKET, sent, size, sent->num_fds),
+                 size == 0 ? KVMEM_STATUS_PEER_LOST : KVMEM_STATUS_CORRUPT);
+    }
+    tear_down(&fixture);
+}
+
+/* One field of the header, with its checksum right. */
+static const struct lie {
+    const char *what;
+    size_t field;
+    size_t size;
+    uint32_t value;
+    kvmem_status status;
+} lies[] = {
+    {"version 2", WIRE_VERSION, 2, 2, KVMEM_STATUS_VERSION_MISMATCH},
+    {"version 0", WIRE_VERSION, 2, 0, KVMEM_STATUS_VERSION_MISMATCH},
+    {"no kind", WIRE_KIND, 2, 0, KVMEM_STATUS_CORRUPT},
+    {"a request", WIRE_KIND, 2, 2, KVMEM_STATUS_CORRUPT},
+    {"a refusal", WIRE_KIND, 2, 3, KVMEM_STATUS_CORRUPT},
+    {"an unknown kind", WIRE_KIND, 2, 4, KVMEM_STATUS_CORRUPT},
+    {"4 GiB", WIRE_TOTAL_BYTES, 4, UINT32_MAX, KVMEM_STATUS_CORRUPT},
+    {"a byte over 64 MiB", WIRE_TOTAL_BYTES, 4, (64 << 20) + 1, KVMEM_STATUS_CORRUPT},
+    {"fewer bytes than come", WIRE_TOTAL_BYTES, 4, 1, KVMEM_STATUS_CORRUPT},
+    {"more bytes than come", WIRE_TOTAL_BYTES, 4, 1 << 20, KVMEM_STATUS_PEER_LOST},
+    {"countless files", WIRE_TOTAL_FDS, 4, UINT32_MAX, KVMEM_STATUS_CORRUPT},
+    {"a file over 65536", WIRE_TOTAL_FDS, 4, 65537, KVMEM_STATUS_CORRUPT},
+    {"fewer files than come", WIRE_TOTAL_FDS, 4, 1, KVMEM_STATUS_CORRUPT},
+    {"more files than come", WIRE_TOTAL_FDS, 4, 3, KVMEM_STATUS_PEER_LOST},
+    {"the second message", WIRE_NUMBER, 4, 1, KVMEM_STATUS_CORRUPT},
+    {"a message too large", WIRE_BYTES, 4, 32769, KVMEM_STATUS_CORRUPT},
+    {"more files than a message has", WIRE_FDS, 4, 254, KVMEM_STATUS_CORRUPT},
+    {"no files with the message", WIRE_FDS, 4, 0, KVMEM_STATUS_CORRUPT},
+};
+
+static void a_header_that_lies_is_not_believed(void) {
+    fixture fixture;
+    set_up(&fixture);
+    for (size_t i = 0; i < NUM(kinds); i++) {
+        for (size_t j = 0; j < NUM(lies); j++) {
+            wire copy = wire_copy(&fixture.sent);
+            wire_put(copy.bytes + lies[j].field, lies[j].value, lies[j].size);
+            wire_seal(&copy);
+            expect_of(kinds[i], &copy, copy.num_fds, lies[j].status, lies[j].what);
+            wire_free_copy(&copy);
+        }
+    }
+    tear_down(&fixture);
+}
+
+/* Within the limits it may still come, so it is waited for, and no longer than asked. */
+static void what_is_still_to_come_is_waited_for_in_vain(void) {
+    fixture fixture;
+    set_up(&fixture);
+    wire copy = wire_copy(&fixture.sent);
+    wire_put(copy.bytes + WIRE_TOTAL_BYTES, 64 << 20, 4);
+    wire_seal(&copy);
+    for (size_t i = 0; i < NUM(kinds); i++) {
+        int ends[2];
+        CHECK_EQ(socketpair(AF_UNIX, kinds[i] | SOCK_CLOEXEC, 0, ends), 0);
+        wire_send(ends[0], &copy, copy.size, copy.num_fds);
+        kvmem_share *share = NULL;
+        EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "close the socket",
+                       kvmem_share_receive(ends[1], MILLISECONDS(10), &share, ERR));
+        close(ends[0]);
+        close(ends[1]);
+    }
+    wire_free_copy(&copy);
+    tear_down(&fixture);
+}
+
+/* The goods have two files: their control block and their memory. */
+static void files_are_as_many_as_are_said(void) {
+    fixture fixture;
+    set_up(&fixture);
+    wire copy = wire_copy(&fixture.sent);
+    CHECK_EQ(copy.num_fds, 2);
+    for (size_t i = 2; i < WIRE_MOST_FDS; i++) {
+        copy.fds[i] = copy.fds[i % 2];
+    }
+    static const size_t counts[] = {0, 1, 3, WIRE_MOST_FDS};
+    for (size_t i = 0; i < NUM(kinds); i++) {
+        for (size_t j = 0; j < NUM(counts); j++) {
+            expect_of(kinds[i], &copy, counts[j], KVMEM_STATUS_CORRUPT, "not as the header says");
+            wire forged = wire_copy(&copy);
+            wire_put(forged.bytes + WIRE_TOTAL_FDS, (uint32_t)counts[j], 4);
+            wire_put(forged.bytes + WIRE_FDS, (uint32_t)counts[j], 4);
+            wire_seal(&forged);
+            expect_of(kinds[i], &forged, counts[j], KVMEM_STATUS_CORRUPT, "not as the share says");
+            wire_free_copy(&forged);
+        }
+    }
+    wire_free_copy(&copy);
+    tear_down(&fixture);
+}
+
+/* A message that is well formed, around something that is no share. */
+static void rubbish_in_a_good_message_is_corrupt(void) {
+    fixture fixture;
+    set_up(&fixture);
+    unsigned seed = 7;
+    for (int round = 0; round < 200; round++) {
+        wire copy = wire_copy(&fixture.sent);
+        const size_t from = WIRE_HEADER + (round % 2 == 0 ? 0 : 20);
+        for (size_t place = from; place < copy.size; place++) {
+            copy.bytes[place] = (unsigned char)rand_r(&seed);
+        }
+        wire_seal(&copy);
+        expect_of(kinds[round / 2 % 2], &copy, copy.num_fds, KVMEM_STATUS_CORRUPT, "rubbish");
+        wire_free_copy(&copy);
+    }
+    tear_down(&fixture);
+}
+
+static const test_case cases[] = {
+    CASE(as_it_was_sent_it_is_a_share),
+    CASE(every_byte_that_is_changed_is_found),
+    CASE(cut_at_any_length_it_is_no_share),
+    CASE(a_header_that_lies_is_not_believed),
+    CASE(what_is_still_to_come_is_waited_for_in_vain),
+    CASE(files_are_as_many_as_are_said),
+    CASE(rubbish_in_a_good_message_is_corrupt),
+};
+TEST_MAIN

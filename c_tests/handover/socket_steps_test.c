@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each step of the way over a socket: slow readers, peers that are killed there, and no room for files.
+#include "goods.h"
+#include "harness.h"
+#include "peer.h"
+#include "regions.h"
+#include "resources.h"
+#include "wire.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { TAG_STEP = 1, TAG_THERE };
+
+static const int kinds[] = {SOCK_STREAM, SOCK_SEQPACKET};
+
+static void pair(int kind, int ends[2]) {
+    CHECK_EQ(socketpair(AF_UNIX, kind | SOCK_CLOEXEC, 0, ends), 0);
+}
+
+static kvmem_share *receive(int socket) {
+    kvmem_share *share = NULL;
+    EXPECT_OK(kvmem_share_receive(socket, PATIENCE, &share, ERR));
+    return share;
+}
+
+static void open_layout(const kvmem_share *share) {
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_share_open_layout(share, NULL, &layout, ERR));
+    kvmem_layout_destroy(layout);
+}
+
+/* More files than a message carries go over, whatever the socket, and its flags stay. */
+static void no_flag_of_a_socket_changes(void) {
+    const size_t files = count_open_files();
+    many_goods goods;
+    many_goods_make(&goods, 200);
+    CHECK_EQ(goods.num_fds, 400);
+    for (size_t i = 0; i < NUM(kinds) * 2; i++) {
+        int ends[2];
+        pair(kinds[i / 2] | (i % 2 == 0 ? SOCK_NONBLOCK : 0), ends);
+        const int flags = fcntl(ends[0], F_GETFL);
+        EXPECT_OK(kvmem_share_send(goods.share, ends[0], PATIENCE, ERR));
+        kvmem_share *share = receive(ends[1]);
+        for (size_t end = 0; end < 2; end++) {
+            CHECK_EQ(fcntl(ends[end], F_GETFL), flags);
+            CHECK_EQ(fcntl(ends[end], F_GETFD), FD_CLOEXEC);
+        }
+        open_layout(share);
+        kvmem_share_destroy(share);
+        close(ends[0]);
+        close(ends[1]);
+    }
+    many_goods_give_up(&goods);
+    CHECK_EQ(count_open_files(), files);
+}
+
+/* Role: sends more than a socket holds, and says when all is sent. */
+static void patient_sender(int socket) {
+    many_goods large;
+    large_goods_make(&large);
+    EXPECT_OK(kvmem_share_send(large.share, socket, PATIENCE, ERR));
+    frame_send(socket, TAG_THERE, NULL, 0);
+    many_goods_give_up(&large);
+}
+
+static void await_bytes(int socket, int count) {
+    int there = 0;
+    while (there < count) {
+        CHECK_EQ(ioctl(socket, FIONREAD, &there), 0);
+        sched_yield();
+    }
+}
+
+static void a_slow_reader_is_waited_for(void) {
+    peer peer = peer_start("patient_sender");
+    await_bytes(peer.socket, 100000);
+    peer_freeze(&peer);
+    /* What it has not sent does not come by itself. */
+    kvmem_share *share = NULL;
+    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "only part",
+                   kvmem_share_receive(peer.socket, MILLISECONDS(10), &share, ERR));
+    CHECK(share == NULL);
+    peer_kill(&peer);
+
+    peer = peer_start("patient_sender");
+    await_bytes(peer.socket, 100000); /* it waits for the reader now, or soon */
+    share = receive(peer.socket);
+    open_layout(share);
+    kvmem_share_destroy(share);
+    free(frame_expect(peer.socket, TAG_THERE).data);
+    peer_finish(&peer);
+}
+
+/* Role: receives, once it is thawed, what is cut short. */
+static void frozen_receiver(int socket) {
+    frame_send(socket, TAG_THERE, NULL, 0);
+    kvmem_share *share = NULL;
+    EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_receive(socket, PATIENCE, &share, ERR));
+}
+
+static void a_frozen_reader_is_given_up(void) {
+    many_goods large;
+    large_goods_make(&large);
+    peer peer = peer_start("frozen_receiver");
+    free(frame_expect(peer.socket, TAG_THERE).data);
+    peer_freeze(&peer);
+    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "close the socket",
+                   kvmem_share_send(large.share, peer.socket, MILLISECONDS(10), ERR));
+    shutdown(peer.socket, SHUT_WR);
+    peer_thaw(&peer);
+    peer_finish(&peer);
+    many_goods_give_up(&large);
+}
+
+/* A packet goes whole or not at all. */
+static void what_found_no_room_may_be_tried_again(void) {
+    goods goods;
+    goods_make(&goods);
+    int ends[2];
+    pair(SOCK_SEQPACKET, ends);
+    size_t sent = 0;
+    while (kvmem_share_send(goods.share, ends[0], 0, ERR) == KVMEM_STATUS_OK) {
+        sent++;
+    }
+    CHECK_EQ(kvmem_error_status(test_last_error()), KVMEM_STATUS_TIMED_OUT);
+    CHECK_HAS(test_last_message(), "tried again");
+    kvmem_share_destroy(receive(ends[1]));
+    EXPECT_OK(kvmem_share_send(goods.share, ends[0], PATIENCE, ERR));
+    for (size_t i = 0; i < sent; i++) {
+        kvmem_share *share = receive(ends[1]);
+        kvmem_region_destroy(goods_open(share));
+        kvmem_share_destroy(share);
+    }
+    close(ends[0]);
+    close(ends[1]);
+    goods_give_up(&goods);
+}
+
+/* Role: sends so many bytes of a share, and so many files, as it is told, and stays. */
+static void part_sender(int socket) {
+    message asked = frame_expect(socket, TAG_STEP);
+    size_t size = 0;
+    memcpy(&size, asked.data, sizeof(size));
+    free(asked.data);
+    goods goods;
+    goods_make(&goods);
+    wire sent = wire_capture(goods.share);
+    frame_send(socket, TAG_THERE, NULL, 0);
+    if (size > 0) {
+        wire_send(socket, &sent, size < sent.size ? size : sent.size, sent.num_fds);
+    }
+    pause();
+}
+
+static void a_sender_killed_at_any_step_is_lost(void) {
+    static const size_t sizes[] = {0, 1, 20, WIRE_HEADER, WIRE_HEADER + 1, WIRE_HEADER + 100};
+    for (size_t i = 0; i < NUM(sizes); i++) {
+        const size_t files = count_open_files();
+        peer peer = peer_start("part_sender");
+        frame_send(peer.socket, TAG_STEP, &sizes[i], sizeof(sizes[i]));
+        free(frame_expect(peer.socket, TAG_THERE).data);
+        await_bytes(peer.socket, (int)sizes[i]);
+        const int socket = dup(peer.socket);
+        peer_kill(&peer);
+        kvmem_share *share = NULL;
+        EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_receive(socket, PATIENCE, &share, ERR));
+        CHECK(share == NULL);
+        close(socket);
+        CHECK_EQ(count_open_files(), files);
+    }
+}
+
+/* A share that is all there outlives its sender: the file descriptors hold the memory. */
+static void a_sender_killed_after_all_is_sent_has_shared(void) {
+    const size_t files = count_open_files();
+    const size_t all = SIZE_MAX;
+    peer peer = peer_start("part_sender");
+    frame_send(peer.socket, TAG_STEP, &all, sizeof(all));
+    free(frame_expect(peer.socket, TAG_THERE).data);
+    await_bytes(peer.socket, WIRE_HEADER + 1);
+    const int socket = dup(peer.socket);
+    peer_kill(&peer);
+    kvmem_share *share = receive(socket);
+    kvmem_region *region = goods_open(share);
+    EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(region, ERR));
+    kvmem_region_destroy(region);
+    kvmem_share_destroy(share);
+    close(socket);
+    CHECK_EQ(count_open_files(), files);
+}
+
+/* Role: reads so many bytes as it is told, and stays. */
+static void part_receiver(int socket) {
+    message asked = frame_expect(socket, TAG_STEP);
+    size_t size = 0;
+    memcpy(&size, asked.data, sizeof(size));
+    free(asked.data);
+    char bytes[4096];
+    while (size > 0) {
+        const ssize_t got = recv(socket, bytes, size < sizeof(bytes) ? size : sizeof(bytes), 0);
+        CHECK(got > 0);
+        size -= (size_t)got;
+    }
+    frame_send(socket, TAG_THERE, NULL, 0);
+    pause();
+}
+
+static void a_receiver_killed_at_any_step_is_lost(void) {
+    static const size_t sizes[] = {0, 1, WIRE_HEADER, WIRE_HEADER + 32768, 3 * (WIRE_HEADER + 32768) + 7};
+    many_goods large;
+    large_goods_make(&large);
+    for (size_t i = 0; i < NUM(sizes); i++) {
+        const size_t files = count_open_files();
+        peer peer = peer_start("part_receiver");
+        frame_send(peer.socket, TAG_STEP, &sizes[i], sizeof(sizes[i]));
+        EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_share_send(large.share, peer.socket, MILLISECONDS(10), ERR));
+        free(frame_expect(peer.socket, TAG_THERE).data);
+        const int socket = dup(peer.socket);
+        peer_kill(&peer);
+        EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_send(large.share, socket, PATIENCE, ERR));
+        close(socket);
+        CHECK_EQ(count_open_files(), files);
+    }
+    many_goods_give_up(&large);
+}
+
+/* Role: receives, and opens if it is told to, and stays. */
+static void stuck_importer(int socket) {
+    message asked = frame_expect(socket, TAG_STEP);
+    const bool opens = asked.data[0] != 0;
+    free(asked.data);
+    kvmem_share *share = receive(socket);
+    kvmem_region *region = opens ? goods_open(share) : NULL;
+    frame_send(socket, TAG_THERE, NULL, 0);
+    pause();
+    kvmem_region_destroy(region);
+}
+
+static void an_importer_killed_before_or_after_it_opens_holds_nothing(void) {
+    for (unsigned char opens = 0; opens < 2; opens++) {
+        goods goods;
+        goods_make(&goods);
+        peer peer = peer_start("stuck_importer");
+        frame_send(peer.socket, TAG_STEP, &opens, 1);
+        EXPECT_OK(kvmem_share_send(goods.share, peer.socket, PATIENCE, ERR));
+        free(frame_expect(peer.socket, TAG_THERE).data);
+        kvmem_region_holders holders;
+        EXPECT_OK(kvmem_region_get_holders(goods.region, &holders, ERR));
+        CHECK_EQ(holders.importers, opens);
+        peer_kill(&peer);
+        EXPECT_OK(kvmem_region_get_holders(goods.region, &holders, ERR));
+        CHECK_EQ(holders.importers, 0);
+        goods_give_up(&goods);
+    }
+}
+
+/* Whatever the number of those that are left, it is told when they are too few, and none is kept. */
+static void with_any_number_of_files_left_none_is_lost(void) {
+    many_goods goods;
+    many_goods_make(&goods, 140);
+    for (size_t i = 0; i < NUM(kinds); i++) {
+        const size_t files = count_open_files();
+        kvmem_status status = KVMEM_STATUS_OUT_OF_MEMORY;
+        for (size_t left = 0; status != KVMEM_STATUS_OK; left = left < 250 ? left + 50 : left + 1) {
+            CHECK(left <= goods.num_fds);
+            int ends[2];
+            pair(kinds[i], ends);
+            EXPECT_OK(kvmem_share_send(goods.share, ends[0], PATIENCE, ERR));
+            struct rlimit before;
+            CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+            const struct rlimit few = {.rlim_cur = files + 2 + left, .rlim_max = before.rlim_max};
+            CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+            kvmem_share *share = NULL;
+            status = kvmem_share_receive(ends[1], PATIENCE, &share, ERR);
+            CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+            CHECK_EQ(status, left < goods.num_fds ? KVMEM_STATUS_OUT_OF_MEMORY : KVMEM_STATUS_OK);
+            kvmem_share_destroy(share);
+            close(ends[0]);
+            close(ends[1]);
+            CHECK_EQ(count_open_files(), files);
+        }
+    }
+    many_goods_give_up(&goods);
+}
+
+static const test_case cases[] = {
+    CASE(no_flag_of_a_socket_changes),
+    CASE(a_slow_reader_is_waited_for),
+    CASE(a_frozen_reader_is_given_up),
+    CASE(what_found_no_room_may_be_tried_again),
+    CASE(a_sender_killed_at_any_step_is_lost),
+    CASE(a_sender_killed_after_all_is_sent_has_shared),
+    CASE(a_receiver_killed_at_any_step_is_lost),
+    CASE(an_importer_killed_before_or_after_it_opens_holds_nothing),
+    CASE(with_any_number_of_files_left_none_is_lost),
+};
+
+static const test_role roles[] = {
+    {"patient_sender", patient_sender}, {"frozen_receiver", frozen_receiver}, {"part_sender", part_sender},
+    {"part_receiver", part_receiver},   {"stuck_importer", stuck_importer},
+};
+
+TEST_MAIN_WITH_ROLES

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shares over a socket of the engine's own, between two processes: what arrives, and what is told when not.
+#include "goods.h"
+#include "harness.h"
+#include "peer.h"
+#include "resources.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* More file descriptors than one message carries. */
+#define MANY 130
+#define ONE_MESSAGE 253
+
+enum { TAG_PLACE = 1, TAG_THERE };
+
+static void pair(int kind, int ends[2]) {
+    CHECK_EQ(socketpair(AF_UNIX, kind | SOCK_CLOEXEC, 0, ends), 0);
+}
+
+static void close_pair(const int ends[2]) {
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static int open_socket(int kind) {
+    const int opened = socket(AF_UNIX, kind | SOCK_CLOEXEC, 0);
+    CHECK(opened >= 0);
+    return opened;
+}
+
+static kvmem_share *receive(int socket) {
+    kvmem_share *share = NULL;
+    EXPECT_OK(kvmem_share_receive(socket, PATIENCE, &share, ERR));
+    CHECK(share != NULL);
+    return share;
+}
+
+/* Role: takes a share from the socket, and leaves its mark. */
+static void importer(int socket) {
+    kvmem_share *share = receive(socket);
+    kvmem_region *region = goods_open(share);
+    goods_mark(region);
+    kvmem_region_destroy(region);
+    kvmem_share_destroy(share);
+}
+
+static void another_process_maps_what_was_sent(void) {
+    const size_t open = count_open_files();
+    goods goods;
+    goods_make(&goods);
+    peer peer = peer_start("importer");
+    EXPECT_OK(kvmem_share_send(goods.share, peer.socket, PATIENCE, ERR));
+    goods_await_mark(&goods);
+    peer_finish(&peer);
+    goods_give_up(&goods);
+    CHECK_EQ(count_open_files(), open);
+}
+
+/* Role: takes a layout from a socket that keeps messages apart, at the path it is told. */
+static void packet_importer(int socket) {
+    message place = frame_expect(socket, TAG_PLACE);
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    CHECK(place.size < sizeof(address.sun_path));
+    memcpy(address.sun_path, place.data, place.size);
+    free(place.data);
+    const int packets = open_socket(SOCK_SEQPACKET);
+    CHECK_EQ(connect(packets, (struct sockaddr *)&address, sizeof(address)), 0);
+    kvmem_share *share = receive(packets);
+    kvmem_share_info info;
+    EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
+    CHECK(info.num_fds > ONE_MESSAGE);
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_share_open_layout(share, NULL, &layout, ERR));
+    kvmem_layout_destroy(layout);
+    kvmem_share_destroy(share);
+    close(packets);
+}
+
+static int listen_at(const char *path) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    CHECK(strlen(path) < sizeof(address.sun_path));
+    strcpy(address.sun_path, path);
+    const int listener = open_socket(SOCK_SEQPACKET);
+    CHECK_EQ(bind(listener, (struct sockaddr *)&address, sizeof(address)), 0);
+    CHECK_EQ(listen(listener, 1), 0);
+    return listener;
+}
+
+static void more_files_than_one_message_carries_arrive_on_packets(void) {
+    scratch directory = scratch_create(temporary_directory());
+    const char *path = scratch_file(&directory, "packets");
+    const int listener = listen_at(path);
+    many_goods goods;
+    many_goods_make(&goods, MANY);
+    CHECK(goods.num_fds > ONE_MESSAGE);
+    peer peer = peer_start("packet_importer");
+    frame_send(peer.socket, TAG_PLACE, path, strlen(path) + 1);
+    const int packets = accept(listener, NULL, NULL);
+    CHECK(packets >= 0);
+    EXPECT_OK(kvmem_share_send(goods.share, packets, PATIENCE, ERR));
+    peer_finish(&peer);
+    close(packets);
+    close(listener);
+    many_goods_give_up(&goods);
+    scratch_remove(&directory);
+}
+
+static void a_socket_that_does_not_block_stays_so(void) {
+    goods goods;
+    goods_make(&goods);
+    int ends[2];
+    pair(SOCK_STREAM | SOCK_NONBLOCK, ends);
+    kvmem_share *received = NULL;
+    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "tried again", kvmem_share_receive(ends[1], 0, &received, ERR));
+    CHECK(received == NULL);
+    EXPECT_OK(kvmem_share_send(goods.share, ends[0], PATIENCE, ERR));
+    received = receive(ends[1]);
+    for (int i = 0; i < 2; i++) {
+        CHECK(fcntl(ends[i], F_GETFL) & O_NONBLOCK);
+    }
+    int32_t fd = -1;
+    EXPECT_OK(kvmem_share_get_fd(received, 0, &fd, ERR));
+    CHECK(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    kvmem_share_destroy(received);
+    close_pair(ends);
+    goods_give_up(&goods);
+}
+
+/* So little room that a share goes in parts. */
+static void shrink(int socket) {
+    const int least = 1;
+    CHECK_EQ(setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &least, sizeof(least)), 0);
+}
+
+/* Role: sends what nobody reads, for as long as it lives. */
+static void stuck_sender(int socket) {
+    many_goods goods;
+    many_goods_make(&goods, MANY);
+    shrink(socket);
+    EXPECT_OK(kvmem_share_send(goods.share, socket, KVMEM_TIMEOUT_FOREVER, ERR));
+    FAIL("all of it was sent");
+}
+
+static void a_sender_killed_half_way_is_lost(void) {
+    const size_t open = count_open_files();
+    peer peer = peer_start("stuck_sender");
+    struct pollfd begun = {.fd = peer.socket, .events = POLLIN};
+    CHECK_EQ(poll(&begun, 1, 60000), 1);
+    const int socket = dup(peer.socket);
+    peer_kill(&peer);
+    kvmem_share *share = NULL;
+    EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_receive(socket, PATIENCE, &share, ERR));
+    CHECK(share == NULL);
+    close(socket);
+    CHECK_EQ(count_open_files(), open);
+}
+
+/* Role: reads the beginning of a share, and no more. */
+static void stuck_receiver(int socket) {
+    char begin[100];
+    CHECK_EQ(recv(socket, begin, sizeof(begin), MSG_WAITALL), (ssize_t)sizeof(begin));
+    frame_send(socket, TAG_THERE, NULL, 0);
+    pause();
+}
+
+static void a_receiver_killed_half_way_is_lost(void) {
+    many_goods goods;
+    many_goods_make(&goods, MANY);
+    peer peer = peer_start("stuck_receiver");
+    shrink(peer.socket);
+    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "close the socket",
+                   kvmem_share_send(goods.share, peer.socket, MILLISECONDS(10), ERR));
+    free(frame_expect(peer.socket, TAG_THERE).data);
+    const int socket = dup(peer.socket);
+    peer_kill(&peer);
+    EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_send(goods.share, socket, PATIENCE, ERR));
+    close(socket);
+    many_goods_give_up(&goods);
+}
+
+static void what_is_no_share_is_corrupt(void) {
+    static const char rubbish[] = "GET / HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n";
+    const int kinds[] = {SOCK_STREAM, SOCK_SEQPACKET};
+    for (size_t i = 0; i < NUM(kinds); i++) {
+        int ends[2];
+        pair(kinds[i], ends);
+        CHECK_EQ(write(ends[0], rubbish, sizeof(rubbish)), (ssize_t)sizeof(rubbish));
+        kvmem_share *share = NULL;
+        EXPECT(KVMEM_STATUS_CORRUPT, kvmem_share_receive(ends[1], PATIENCE, &share, ERR));
+        close_pair(ends);
+    }
+}
+
+static void expect_refused(const kvmem_share *share, int fd) {
+    kvmem_share *received = NULL;
+    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_share_receive(fd, PATIENCE, &received, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_share_send(share, fd, PATIENCE, ERR));
+    close(fd);
+}
+
+static void what_is_no_connected_unix_socket_is_refused(void) {
+    goods goods;
+    goods_make(&goods);
+    int ends[2];
+    CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
+    expect_refused(goods.share, ends[0]);
+    expect_refused(goods.share, ends[1]);
+    pair(SOCK_DGRAM, ends);
+    expect_refused(goods.share, ends[0]);
+    close(ends[1]);
+    expect_refused(goods.share, open_socket(SOCK_STREAM));
+    const int listening = open_socket(SOCK_STREAM);
+    const struct sockaddr_un unnamed = {.sun_family = AF_UNIX};
+    CHECK_EQ(bind(listening, (const struct sockaddr *)&unnamed, sizeof(sa_family_t)), 0);
+    CHECK_EQ(listen(listening, 1), 0);
+    expect_refused(goods.share, listening);
+    expect_refused(goods.share, listening); /* closed by now */
+    expect_refused(goods.share, socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    expect_refused(goods.share, socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    expect_refused(goods.share, open("/dev/null", O_RDWR | O_CLOEXEC));
+    goods_give_up(&goods);
+}
+
+static void without_room_for_files_the_limit_is_named(void) {
+    many_goods goods;
+    many_goods_make(&goods, 20);
+    int ends[2];
+    pair(SOCK_STREAM, ends);
+    EXPECT_OK(kvmem_share_send(goods.share, ends[0], PATIENCE, ERR));
+    struct rlimit before;
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const size_t open = count_open_files();
+    const struct rlimit small = {.rlim_cur = open + 5, .rlim_max = before.rlim_max};
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &small), 0);
+    kvmem_share *share = NULL;
+    const kvmem_status status = kvmem_share_receive(ends[1], PATIENCE, &share, ERR);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_NOFILE", status);
+    CHECK_EQ(count_open_files(), open);
+    close_pair(ends);
+    many_goods_give_up(&goods);
+}
+
+static const test_case cases[] = {
+    CASE(another_process_maps_what_was_sent),
+    CASE(more_files_than_one_message_carries_arrive_on_packets),
+    CASE(a_socket_that_does_not_block_stays_so),
+    CASE(a_sender_killed_half_way_is_lost),
+    CASE(a_receiver_killed_half_way_is_lost),
+    CASE(what_is_no_share_is_corrupt),
+    CASE(what_is_no_connected_unix_socket_is_refused),
+    CASE(without_room_for_files_the_limit_is_named),
+};
+
+static const test_role roles[] = {
+    {"importer", importer},
+    {"packet_importer", packet_importer},
+    {"stuck_sender", stuck_sender},
+    {"stuck_receiver", stuck_receiver},
+};
+
+TEST_MAIN_WITH_ROLES

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Takes messages off a socket, changes them, and sends them on.
+#include "wire.h"
+
+#include "harness.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define MOST_BYTES (WIRE_HEADER + 32768)
+
+typedef union control {
+    struct cmsghdr aligned;
+    char room[CMSG_SPACE(WIRE_MOST_FDS * sizeof(int))];
+} control;
+
+static void take_fds(struct msghdr *header, wire *message) {
+    const struct cmsghdr *rights = CMSG_FIRSTHDR(header);
+    CHECK(rights != NULL);
+    CHECK_EQ(rights->cmsg_type, SCM_RIGHTS);
+    message->num_fds = (rights->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    memcpy(message->fds, CMSG_DATA(rights), message->num_fds * sizeof(int));
+}
+
+wire wire_capture(const kvmem_share *share) {
+    int ends[2];
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    EXPECT_OK(kvmem_share_send(share, ends[0], PATIENCE, ERR));
+    wire message = {.bytes = test_allocate(MOST_BYTES)};
+    control control;
+    struct iovec part = {message.bytes, MOST_BYTES};
+    struct msghdr header = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+    const ssize_t size = recvmsg(ends[1], &header, MSG_CMSG_CLOEXEC);
+    CHECK(size > WIRE_HEADER);
+    message.size = (size_t)size;
+    take_fds(&header, &message);
+    CHECK_EQ(wire_get(message.bytes + WIRE_TOTAL_BYTES) + WIRE_HEADER, message.size);
+    CHECK_EQ(wire_get(message.bytes + WIRE_TOTAL_FDS), message.num_fds);
+    close(ends[0]);
+    close(ends[1]);
+    return message;
+}
+
+wire wire_copy(const wire *message) {
+    wire copy = *message;
+    copy.bytes = test_allocate(MOST_BYTES);
+    memcpy(copy.bytes, message->bytes, message->size);
+    return copy;
+}
+
+void wire_free_copy(wire *message) {
+    free(message->bytes);
+}
+
+void wire_close(wire *message) {
+    for (size_t i = 0; i < message->num_fds; i++) {
+        close(message->fds[i]);
+    }
+    free(message->bytes);
+}
+
+static uint32_t crc32c(const unsigned char *bytes, size_t size) {
+    uint32_t checksum = UINT32_MAX;
+    for (size_t i = 0; i < size; i++) {
+        checksum ^= bytes[i];
+        for (int bit = 0; bit < 8; bit++) {
+            checksum = checksum >> 1 ^ (checksum & 1 ? UINT32_C(0x82F63B78) : 0);
+        }
+    }
+    return ~checksum;
+}
+
+void wire_put(unsigned char *field, uint32_t value, size_t size) {
+    for (size_t i = 0; i < size; i++) {
+        field[i] = (unsigned char)(value >> (8 * i));
+    }
+}
+
+uint32_t wire_get(const unsigned char *field) {
+    return field[0] | (uint32_t)field[1] << 8 | (uint32_t)field[2] << 16 | (uint32_t)field[3] << 24;
+}
+
+void wire_seal(wire *message) {
+    const uint32_t body = crc32c(message->bytes + WIRE_HEADER, message->size - WIRE_HEADER);
+    wire_put(message->bytes + WIRE_BODY_CHECKSUM, body, 4);
+    wire_put(message->bytes + WIRE_CHECKSUM, crc32c(message->bytes, WIRE_CHECKSUM), 4);
+}
+
+void wire_send(int socket, const wire *message, size_t size, size_t num_fds) {
+    control control = {.room = {0}};
+    struct iovec part = {message->bytes, size};
+    struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
+    if (num_fds > 0) {
+        header.msg_control = &control;
+        header.msg_controllen = CMSG_SPACE(num_fds * sizeof(int));
+        control.aligned.cmsg_level = SOL_SOCKET;
+        control.aligned.cmsg_type = SCM_RIGHTS;
+        control.aligned.cmsg_len = CMSG_LEN(num_fds * sizeof(int));
+        memcpy(CMSG_DATA(&control.aligned), message->fds, num_fds * sizeof(int));
+    }
+    CHECK_EQ(sendmsg(socket, &header, MSG_NOSIGNAL), (ssize_t)size);
+}
+
+int connect_raw(const char *path) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    CHECK(strlen(path) < sizeof(address.sun_path));
+    strcpy(address.sun_path, path);
+    const int connected = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(connected >= 0);
+    CHECK_EQ(connect(connected, (struct sockaddr *)&address, sizeof(address)), 0);
+    return connected;
+}
+
+void write_request(unsigned char *request, const char *name, const kvmem_token *token) {
+    wire message = {.bytes = request, .size = WIRE_HEADER + 33 + strlen(name)};
+    const uint32_t size = (uint32_t)(33 + strlen(name));
+    unsigned char *body = request + WIRE_HEADER;
+    memset(request, 0, WIRE_HEADER);
+    memcpy(body, token->bytes, 32);
+    body[32] = 2;
+    memcpy(body + 33, name, strlen(name));
+    memcpy(request, "KVMEMMSG", 8);
+    wire_put(request + WIRE_VERSION, 1, 2);
+    wire_put(request + WIRE_KIND, 2, 2);
+    wire_put(request + WIRE_TOTAL_BYTES, size, 4);
+    wire_put(request + WIRE_BYTES, size, 4);
+    wire_seal(&message);
+}

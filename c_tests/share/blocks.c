@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Builds, and finds each piece in the region it lies in by the layout's own addresses.
+#include "blocks.h"
+
+#include "harness.h"
+#include "regions.h"
+
+#include <stdlib.h>
+
+kvmem_layout_config blocks_config(const kv_kind *kind) {
+    kvmem_layout_config config = kv_config(kind);
+    config.page_size = 16;
+    config.inner_dim = 128; /* 4 KiB */
+    return config;
+}
+
+static kvmem_layout *build_together(memory_kind memory, const kvmem_layout_config *config,
+                                    kvmem_agent *agent) {
+    kvmem_system_options system = {.struct_size = sizeof(system), .flags = KVMEM_SYSTEM_SHAREABLE};
+    kvmem_disk_options disk = {.struct_size = sizeof(disk)};
+    kvmem_pinned_options pinned = {.struct_size = sizeof(pinned), .flags = KVMEM_PINNED_SHAREABLE};
+    kvmem_device_options device = {.struct_size = sizeof(device)};
+    kvmem_elastic_options elastic = {.struct_size = sizeof(elastic)};
+    kvmem_layout_config own = *config;
+    own.alignment = memory == MEMORY_ELASTIC ? MEMORY_EXTENT / 4 : config->alignment;
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &own;
+    options.agent = agent;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.system = memory == MEMORY_SYSTEM ? &system : NULL;
+    options.disk = memory == MEMORY_DISK ? &disk : NULL;
+    options.pinned = memory == MEMORY_PINNED ? &pinned : NULL;
+    options.device = memory == MEMORY_DEVICE ? &device : NULL;
+    options.elastic = memory == MEMORY_ELASTIC ? &elastic : NULL;
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    if (memory == MEMORY_ELASTIC) {
+        EXPECT_OK(kvmem_layout_resize(layout, config->num_blocks, ERR));
+    }
+    return layout;
+}
+
+/* Each region is larger than it must be, and no two are of one size. */
+static kvmem_layout *build_apart(memory_kind memory, const kvmem_layout_config *config, kvmem_agent *agent) {
+    kvmem_region *regions[KV_MAX_REGIONS];
+    const uint64_t count = kv_num_regions(config);
+    for (uint64_t i = 0; i < count; i++) {
+        regions[i] = memory_create(memory, kv_region_size(config) + (i + 1) * 4096, NULL);
+    }
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = config;
+    options.agent = agent;
+    options.source = KVMEM_LAYOUT_REGIONS;
+    options.regions = regions;
+    options.count = count;
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    for (uint64_t i = 0; i < count; i++) {
+        kvmem_region_destroy(regions[i]);
+    }
+    return layout;
+}
+
+kvmem_layout *blocks_build(memory_kind memory, const kvmem_layout_config *config, blocks_lie lie,
+                           kvmem_agent *agent) {
+    return lie == BLOCKS_TOGETHER ? build_together(memory, config, agent)
+                                  : build_apart(memory, config, agent);
+}
+
+typedef void (*visit)(const kvmem_region *region, uint64_t offset, const unsigned char *expected,
+                      uint64_t size);
+
+static void visit_pieces(const kvmem_layout *layout, const kv_side *model, visit visit) {
+    const kvmem_layout_config *config = &model->config;
+    for (uint64_t layer = 0; layer < config->num_layers; layer++) {
+        kvmem_region *region = NULL;
+        EXPECT_OK(kvmem_layout_get_region(layout, kv_region_of(config, layer), &region, ERR));
+        const kvmem_region_info info = region_info(region);
+        for (uint64_t block = 0; block < config->num_blocks; block++) {
+            for (uint64_t outer = 0; outer < config->outer_dim; outer++) {
+                kvmem_block piece;
+                EXPECT_OK(kvmem_layout_get_block(layout, block, layer, outer, &piece, ERR));
+                CHECK_EQ(piece.size, kv_piece_size(config));
+                const uint64_t offset = piece.address - info.address;
+                CHECK(piece.address >= info.address && offset + piece.size <= info.size);
+                const size_t start = model->starts[kv_region_of(config, layer)];
+                const size_t at = start + kv_offset(config, block, layer, outer);
+                visit(region, offset, model->expected + at, piece.size);
+            }
+        }
+        kvmem_region_destroy(region);
+    }
+}
+
+static void write_piece(const kvmem_region *region, uint64_t offset, const unsigned char *bytes,
+                        uint64_t size) {
+    memory_write(region, offset, bytes, size);
+}
+
+static void check_piece(const kvmem_region *region, uint64_t offset, const unsigned char *expected,
+                        uint64_t size) {
+    unsigned char *bytes = test_allocate(size);
+    memory_read(region, offset, bytes, size);
+    CHECK_BYTES(bytes, expected, size);
+    free(bytes);
+}
+
+void blocks_write(const kvmem_layout *layout, const kv_side *model) {
+    visit_pieces(layout, model, write_piece);
+}
+
+void blocks_check(const kvmem_layout *layout, const kv_side *model) {
+    visit_pieces(layout, model, check_piece);
+}

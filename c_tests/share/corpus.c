@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes fuzz/corpus/share anew: what kvmem itself makes of every kind of memory. Run by hand, under the
+// stand-in, with NIXL and the folder as its argument. What tells of this machine and its network is replaced.
+#include "agents.h"
+#include "forged.h"
+#include "harness.h"
+#include "memory.h"
+#include "blocks.h"
+#include "resources.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *folder;
+
+static void write_to_folder(const char *name, const void *bytes, size_t size) {
+    char path[512];
+    const int length = snprintf(path, sizeof(path), "%s/%s", folder, name);
+    CHECK(length > 0 && (size_t)length < sizeof(path));
+    write_file(path, bytes, size);
+}
+
+static void write_parcel(const char *name, parcel *parcel) {
+    forge_text(parcel, "boot_id", "a boot of a machine");
+    write_to_folder(name, parcel->bytes.data, parcel->bytes.size);
+}
+
+static void write_region(const char *name, memory_kind kind, uint64_t flags) {
+    kvmem_share_options options;
+    kvmem_share_options_init(&options, sizeof(options));
+    options.flags = flags;
+    kvmem_region *region = memory_create(kind, MEMORY_SIZE, NULL);
+    kvmem_region *part = NULL;
+    EXPECT_OK(kvmem_region_create_view(region, MEMORY_EXTENT, MEMORY_EXTENT, &part, ERR));
+    kvmem_share *share = NULL;
+    EXPECT_OK(kvmem_share_create_region(part, &options, &share, ERR));
+    parcel parcel = parcel_of(share);
+    write_parcel(name, &parcel);
+    parcel_close(&parcel);
+    kvmem_share_destroy(share);
+    kvmem_region_destroy(part);
+    kvmem_region_destroy(region);
+}
+
+static void write_layout(const char *name, memory_kind kind, size_t layout_kind, blocks_lie lie) {
+    const kvmem_layout_config config = blocks_config(&kv_kinds[layout_kind]);
+    kvmem_layout *layout = blocks_build(kind, &config, lie, NULL);
+    kvmem_share *share = NULL;
+    EXPECT_OK(kvmem_share_create_layout(layout, NULL, &share, ERR));
+    parcel parcel = parcel_of(share);
+    write_parcel(name, &parcel);
+    parcel_close(&parcel);
+    kvmem_share_destroy(share);
+    kvmem_layout_destroy(layout);
+}
+
+/* A layout that NIXL reaches, and its descriptor for itself. */
+static void write_remote_layout(void) {
+    const kvmem_layout_config config = blocks_config(&kv_kinds[0]);
+    kvmem_agent *agent = agent_open("corpus");
+    kvmem_layout *layout = blocks_build(MEMORY_SYSTEM, &config, BLOCKS_TOGETHER, agent);
+    parcel descriptor = {.bytes = layout_descriptor(layout)};
+    write_parcel("layout-descriptor", &descriptor);
+    kvmem_share *share = NULL;
+    EXPECT_OK(kvmem_share_create_layout(layout, NULL, &share, ERR));
+    parcel parcel = parcel_of(share);
+    forge_blob(&parcel, "metadata", "metadata", 8);
+    forge_blob(&parcel, "descriptor", descriptor.bytes.data, descriptor.bytes.size);
+    write_parcel("layout-with-nixl", &parcel);
+    parcel_close(&parcel);
+    parcel_close(&descriptor);
+    kvmem_share_destroy(share);
+    kvmem_layout_destroy(layout);
+    kvmem_agent_destroy(agent);
+}
+
+int main(int argc, char **argv) {
+    CHECK_EQ(argc, 2);
+    folder = argv[1];
+    write_region("region-system", MEMORY_SYSTEM, 0);
+    write_region("region-system-to-read", MEMORY_SYSTEM, KVMEM_SHARE_READ_ONLY);
+    write_region("region-disk", MEMORY_DISK, 0);
+    write_region("region-pinned", MEMORY_PINNED, 0);
+    write_region("region-device", MEMORY_DEVICE, 0);
+    write_region("region-elastic", MEMORY_ELASTIC, 0);
+    write_layout("layout-system-contiguous", MEMORY_SYSTEM, 0, BLOCKS_TOGETHER);
+    write_layout("layout-system-apart", MEMORY_SYSTEM, 1, BLOCKS_APART);
+    write_layout("layout-disk", MEMORY_DISK, 2, BLOCKS_TOGETHER);
+    write_layout("layout-device", MEMORY_DEVICE, 1, BLOCKS_TOGETHER);
+    write_layout("layout-elastic", MEMORY_ELASTIC, 2, BLOCKS_TOGETHER);
+    write_remote_layout();
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+// Manifests that are damaged or lie: each is refused as what it is, and nothing of it stays behind.
+#include "forged.h"
+#include "holder.h"
+#include "kinds.h"
+#include "opened.h"
+#include "regions.h"
+#include "resources.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const test_role roles[] = {HOLDER_ROLE};
+
+typedef struct fixture {
+    scratch directory;
+    peer owner;
+    parcel parcel;
+    size_t files;
+} fixture;
+
+static void set_up(fixture *fixture, memory_kind kind, const kvmem_share_options *options) {
+    fixture->directory = scratch_create(temporary_directory());
+    fixture->owner = holder_start();
+    holder_make(&fixture->owner, kind, scratch_file(&fixture->directory, "region"), 1);
+    fixture->parcel = holder_share(&fixture->owner, options);
+    CALL(kvmem_region_destroy(open_parcel(&fixture->parcel, 0))); /* what stays for good is there now */
+    fixture->files = count_open_files();
+}
+
+/* What was refused left nothing here, and nothing over there. */
+static void check_nothing_left(const fixture *fixture) {
+    CHECK_EQ(count_open_files(), fixture->files);
+    CHECK_EQ(holder_holders(&fixture->owner, HOLDING_OWN).importers, 0);
+}
+
+static void tear_down(fixture *fixture) {
+    check_nothing_left(fixture);
+    kvmem_region *region = open_parcel(&fixture->parcel, 0);
+    memory_check(region, 1);
+    CALL(kvmem_region_destroy(region));
+    parcel_close(&fixture->parcel);
+    peer_finish(&fixture->owner);
+    scratch_remove(&fixture->directory);
+}
+
+/* Refused as what it is; `how` names the damage if it is not. The bytes lie at the very end of an allocation,
+   so that a sanitizer sees a read past them. */
+static void refuse_bytes(const parcel *parcel, const void *bytes, size_t size, const char *how, size_t at) {
+    unsigned char *exact = malloc(size ? size : 1);
+    CHECK(exact != NULL);
+    memcpy(exact, bytes, size);
+    kvmem_share *share = (kvmem_share *)exact;
+    const kvmem_status status =
+        kvmem_share_create_received(exact, size, parcel->fds, parcel->num_fds, &share, ERR);
+    free(exact);
+    if (status != KVMEM_STATUS_CORRUPT) {
+        FAIL("%s at %zu: %s: %s", how, at, kvmem_status_name(status), test_last_message());
+    }
+    CHECK(share == NULL);
+}
+
+static void damaged_bytes_are_corrupt(void) {
+    for EACH_KIND(kind) {
+        fixture fixture;
+        set_up(&fixture, kind, NULL);
+        const message whole = fixture.parcel.bytes;
+        unsigned char *bytes = test_allocate(whole.size + 64);
+        memcpy(bytes, whole.data, whole.size);
+        for (size_t size = 1; size < whole.size; size++) {
+            refuse_bytes(&fixture.parcel, bytes, size, "cut", size);
+        }
+        for (size_t more = 1; more <= 64; more++) {
+            refuse_bytes(&fixture.parcel, bytes, whole.size + more, "extended", more);
+        }
+        for (size_t bit = 0; bit < whole.size * 8; bit++) {
+            bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
+            refuse_bytes(&fixture.parcel, bytes, whole.size, "bit flipped", bit);
+            bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
+        }
+        free(bytes);
+        tear_down(&fixture);
+    }
+}
+
+/* Whatever it says of itself, what is opened can be read as a whole. */
+static void open_and_read(const parcel *forged, const char *how, size_t at) {
+    kvmem_share *share = NULL;
+    kvmem_region *region = NULL;
+    kvmem_status status = parcel_read(forged, &share);
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_share_open_region(share, NULL, &region, ERR);
+    }
+    kvmem_share_destroy(share);
+    if (status == KVMEM_STATUS_OK) {
+        const uint64_t size = region_info(region).size / 4096 * 4096; /* files are read in blocks */
+        unsigned char *bytes = test_allocate(size);
+        memory_read(region, 0, bytes, size);
+        free(bytes);
+    } else if (status == KVMEM_STATUS_PANIC || status == KVMEM_STATUS_INVALID_ARGUMENT) {
+        FAIL("%s at %zu: %s: %s", how, at, kvmem_status_name(status), test_last_message());
+    }
+    kvmem_region_destroy(region);
+}
+
+/* Whether a byte is of the driver's IPC handle, a byte string of 64. What it makes of another one is the driver's: an
+   H200's may open memory that can't be read, and then fails for good. */
+static bool is_of_handle(const message *bytes, size_t at) {
+    for (size_t header = FORGED_HEADER; header + 66 <= bytes->size; header++) {
+        if (bytes->data[header] == 0x58 && bytes->data[header + 1] == 0x40) {
+            return at >= header + 2 && at < header + 66;
+        }
+    }
+    return false;
+}
+
+/* Each byte of the fields, as somebody changes it who can make the checksum right. */
+static void a_changed_byte_gives_memory_or_an_error(void) {
+    static const unsigned char changes[] = {0x01, 0x20, 0x80, 0xFF};
+    for EACH_KIND(kind) {
+        fixture fixture;
+        set_up(&fixture, kind, NULL);
+        parcel forged = parcel_copy(&fixture.parcel);
+        fixture.files = count_open_files();
+        for (size_t at = FORGED_HEADER; at < forged.bytes.size; at++) {
+            if (is_of_handle(&fixture.parcel.bytes, at)) {
+                continue;
+            }
+            for (size_t i = 0; i < NUM(changes); i++) {
+                forged.bytes.data[at] ^= changes[i];
+                forge_seal(&forged);
+                open_and_read(&forged, memory_names[kind], at);
+                forged.bytes.data[at] ^= changes[i];
+            }
+        }
+        check_nothing_left(&fixture);
+        parcel_close(&forged);
+        fixture.files = count_open_files();
+        tear_down(&fixture);
+    }
+}
+
+typedef void (*forge)(parcel *parcel);
+
+static void refuse_forged(const fixture *fixture, forge forge, kvmem_status status, const char *part) {
+    parcel forged = parcel_copy(&fixture->parcel);
+    forge(&forged);
+    refuse_parcel(&forged, 0, status, part);
+    parcel_close(&forged);
+    check_nothing_left(fixture);
+}
+
+static void of_another_boot(parcel *parcel) {
+    forge_text(parcel, "boot_id", "another");
+}
+
+static void of_another_id(parcel *parcel) {
+    forge_bytes(parcel, "id");
+}
+
+static void of_a_newer_version(parcel *parcel) {
+    parcel->bytes.data[8] = 2;
+    forge_seal(parcel);
+}
+
+static void of_flags_nobody_knows(parcel *parcel) {
+    parcel->bytes.data[10] = 1;
+    forge_seal(parcel);
+}
+
+static void of_no_size(parcel *parcel) {
+    forge_integer(parcel, "size", 0);
+}
+
+static void of_endless_size(parcel *parcel) {
+    forge_integer(parcel, "size", UINT64_MAX);
+}
+
+static void of_another_tier(parcel *parcel) {
+    const unsigned char *bytes = parcel->bytes.data;
+    const bool is_disk = memmem(bytes, parcel->bytes.size, "dDisk", 5) != NULL;
+    forge_text(parcel, "tier", is_disk ? "System" : "Disk");
+}
+
+static void past_its_region(parcel *parcel) {
+    forge_integer(parcel, "offset", UINT64_MAX);
+}
+
+static void of_no_process(parcel *parcel) {
+    forge_integer(parcel, "pid", UINT64_MAX);
+}
+
+static void lies_are_found_out(void) {
+    static const struct {
+        forge forge;
+        kvmem_status status;
+        const char *part;
+    } lies[] = {
+        {of_another_boot, KVMEM_STATUS_UNSUPPORTED, "another machine"},
+        {of_another_id, KVMEM_STATUS_CORRUPT, "another region's"},
+        {of_a_newer_version, KVMEM_STATUS_VERSION_MISMATCH, "version 2"},
+        {of_flags_nobody_knows, KVMEM_STATUS_VERSION_MISMATCH, "version"},
+        {of_no_size, KVMEM_STATUS_CORRUPT, "0 bytes"},
+        {of_endless_size, KVMEM_STATUS_CORRUPT, ""},
+        {of_another_tier, KVMEM_STATUS_CORRUPT, "not carried this way"},
+        {past_its_region, KVMEM_STATUS_CORRUPT, ""},
+        {of_no_process, KVMEM_STATUS_CORRUPT, ""},
+    };
+    for EACH_KIND(kind) {
+        fixture fixture;
+        set_up(&fixture, kind, NULL);
+        for (size_t i = 0; i < NUM(lies); i++) {
+            refuse_forged(&fixture, lies[i].forge, lies[i].status, lies[i].part);
+        }
+        tear_down(&fixture);
+    }
+}
+
+/* Larger than the memory is, but small enough to be. */
+static void larger_than_its_memory(parcel *parcel) {
+    const uint64_t extent = MEMORY_EXTENT;
+    forge_integer(parcel, "size", MEMORY_SIZE + extent);
+}
+
+static void sizes_are_asked_of_the_memory(void) {
+    for EACH_KIND(kind) {
+        fixture fixture;
+        set_up(&fixture, kind, NULL);
+        refuse_forged(&fixture, larger_than_its_memory, KVMEM_STATUS_CORRUPT, "");
+        tear_down(&fixture);
+    }
+}
+
+#ifndef KVMEM_TEST_SHARE_GPU
+static void to_be_written(parcel *parcel) {
+    forge_text(parcel, "access", "ReadWrite");
+}
+
+static void a_right_that_was_not_granted_is_not_taken(void) {
+    const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
+                                            .flags = KVMEM_SHARE_READ_ONLY};
+    for EACH_KIND(kind) {
+        fixture fixture;
+        set_up(&fixture, kind, &to_be_read);
+        refuse_forged(&fixture, to_be_written, KVMEM_STATUS_PERMISSION_DENIED, "");
+        tear_down(&fixture);
+    }
+}
+#else
+static void of_a_gpu_nobody_has(parcel *parcel) {
+    memset(forged_bytes(parcel, "device", 16), 0xA5, 16);
+    forge_seal(parcel);
+}
+
+static void of_another_size_of_extents(parcel *parcel) {
+    forge_integer(parcel, "extent_size", 2 * MEMORY_EXTENT);
+}
+
+static void of_small_extents(parcel *parcel) {
+    forge_integer(parcel, "extent_size", 1);
+}
+
+static void of_another_allocation(parcel *parcel) {
+    forge_integer(parcel, "base_size", forged_integer(parcel, "base_size") + 4096);
+}
+
+static void of_no_allocation(parcel *parcel) {
+    memset(forged_bytes(parcel, "handle", 64), 0xA5, 64);
+    forge_seal(parcel);
+}
+
+static void what_is_said_of_gpu_memory_is_asked_of_the_driver(void) {
+    fixture fixture;
+    set_up(&fixture, MEMORY_DEVICE, NULL);
+    refuse_forged(&fixture, of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU");
+    refuse_forged(&fixture, of_another_allocation, KVMEM_STATUS_STALE, "");
+    refuse_forged(&fixture, of_no_allocation, KVMEM_STATUS_CORRUPT, "");
+    tear_down(&fixture);
+    set_up(&fixture, MEMORY_ELASTIC, NULL);
+    refuse_forged(&fixture, of_another_size_of_extents, KVMEM_STATUS_CORRUPT, "");
+    refuse_forged(&fixture, of_small_extents, KVMEM_STATUS_CORRUPT, "");
+    tear_down(&fixture);
+}
+
+static void memory_of_another_gpu_is_not_what_was_said(void) {
+    fixture fixture;
+    set_up(&fixture, MEMORY_ELASTIC, NULL);
+    if (driver_devices() > 1) {
+        kvmem_cuda_device_info info;
+        EXPECT_OK(kvmem_cuda_get_device_info(1, &info, ERR));
+        parcel forged = parcel_copy(&fixture.parcel);
+        memcpy(forged_bytes(&forged, "device", 16), info.uuid, 16);
+        forge_seal(&forged);
+        refuse_parcel(&forged, 0, KVMEM_STATUS_CORRUPT, "not what the share says");
+        parcel_close(&forged);
+    } else {
+        refuse_forged(&fixture, of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU");
+    }
+    tear_down(&fixture);
+}
+#endif
+
+static const test_case cases[] = {
+    CASE(damaged_bytes_are_corrupt),
+    CASE(a_changed_byte_gives_memory_or_an_error),
+    CASE(lies_are_found_out),
+    CASE(sizes_are_asked_of_the_memory),
+#ifdef KVMEM_TEST_SHARE_GPU
+    CASE(what_is_said_of_gpu_memory_is_asked_of_the_driver),
+    CASE(memory_of_another_gpu_is_not_what_was_said),
+#else
+    CASE(a_right_that_was_not_granted_is_not_taken),
+#endif
+};
+SHARE_MAIN

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elastic memory that others have open grows and shrinks at its owner's, and they are told. Needs a GPU.
+#include "kinds.h"
+#include "opened.h"
+#include "regions.h"
+#include "shrunk.h"
+
+static const test_role roles[] = {HOLDER_ROLE};
+
+#define FETCH(status, from, block) CHECK_EQ(shrunk_fetch(&shrunk, from, block), status)
+
+static void a_share_keeps_its_extents(void) {
+    shrunk shrunk;
+    shrunk_open(&shrunk, 7);
+    CHECK_EQ(holder_resize(&shrunk.owner, 4), KVMEM_STATUS_BUSY);
+    FETCH(KVMEM_STATUS_OK, shrunk.mapped, 6);
+    holder_end_shares(&shrunk.owner);
+    FETCH(KVMEM_STATUS_OK, shrunk.mapped, 5);
+    CHECK_EQ(holder_resize(&shrunk.owner, 4), KVMEM_STATUS_OK);
+    shrunk_close(&shrunk);
+}
+
+static void what_was_taken_back_is_stale(void) {
+    shrunk shrunk;
+    shrunk_open(&shrunk, 7);
+    kvmem_transfer *before = shrunk_transfer(&shrunk, shrunk.mapped, 6);
+    CHECK_EQ(shrunk_run(before), KVMEM_STATUS_OK);
+    const kvmem_block_pair pair = {6, 6};
+    kv_expect_moved(&shrunk.here, &shrunk.there, &(kv_move){&pair, 1, 0, 0, 3});
+    holder_end_shares(&shrunk.owner);
+    CHECK_EQ(holder_resize(&shrunk.owner, 4), KVMEM_STATUS_OK);
+    CHECK_EQ(shrunk_run(before), KVMEM_STATUS_STALE);
+    CHECK_HAS(test_last_message(), "share them again");
+    FETCH(KVMEM_STATUS_STALE, shrunk.mapped, 6);
+    FETCH(KVMEM_STATUS_OK, shrunk.mapped, 3); /* that extent is as it was */
+    CHECK_EQ(holder_resize(&shrunk.owner, 7), KVMEM_STATUS_OK);
+    FETCH(KVMEM_STATUS_STALE, shrunk.mapped, 6); /* other memory is there now */
+    FETCH(KVMEM_STATUS_OK, shrunk.mapped, 0);
+    CALL(kvmem_transfer_destroy(before));
+    shrunk_close(&shrunk);
+}
+
+/* Nothing is written either into memory that is nobody's. */
+static void what_was_taken_back_is_no_destination(void) {
+    shrunk shrunk;
+    shrunk_open(&shrunk, 7);
+    const kvmem_block_pair pair = {0, 6};
+    const kv_move move = {&pair, 1, 0, 0, 3};
+    const kvmem_transfer_options options = kv_transfer_options(&move);
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(shrunk.own, shrunk.mapped, &options, &transfer, ERR));
+    holder_end_shares(&shrunk.owner);
+    CHECK_EQ(holder_resize(&shrunk.owner, 1), KVMEM_STATUS_OK);
+    EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_submit(transfer, ERR));
+    CALL(kvmem_transfer_destroy(transfer));
+    shrunk_close(&shrunk);
+}
+
+static void growth_leaves_what_was_there(void) {
+    shrunk shrunk;
+    shrunk_open(&shrunk, 4);
+    FETCH(KVMEM_STATUS_OK, shrunk.mapped, 3);
+    FETCH(KVMEM_STATUS_INVALID_STATE, shrunk.mapped, 6); /* no memory yet */
+    CHECK_EQ(holder_resize(&shrunk.owner, 7), KVMEM_STATUS_OK);
+    FETCH(KVMEM_STATUS_OK, shrunk.mapped, 3);
+    FETCH(KVMEM_STATUS_INVALID_STATE, shrunk.mapped, 6);
+    shrunk_close(&shrunk);
+}
+
+static void shared_again_it_has_grown_here_too(void) {
+    shrunk shrunk;
+    shrunk_open(&shrunk, 4);
+    CHECK_EQ(holder_resize(&shrunk.owner, 7), KVMEM_STATUS_OK);
+    parcel grown = holder_share(&shrunk.owner, NULL);
+    CHECK_EQ(grown.num_fds, shrunk.parcel.num_fds + 1);
+    kvmem_layout *larger = open_layout(&grown, 0, NULL);
+    kvmem_layout *again = open_layout(&shrunk.parcel, 0, NULL); /* either has what the first share has */
+    const kvmem_block_pair pair = {1, 6};
+    const kv_move move = {&pair, 1, 0, 0, 3};
+    kv_run(shrunk.own, larger, &move);
+    kv_expect_moved(&shrunk.there, &shrunk.here, &move);
+    FETCH(KVMEM_STATUS_OK, larger, 6);
+    FETCH(KVMEM_STATUS_OK, larger, 0);
+    FETCH(KVMEM_STATUS_OK, shrunk.mapped, 1);
+    FETCH(KVMEM_STATUS_OK, again, 2);
+    CALL(kvmem_layout_destroy(larger));
+    CALL(kvmem_layout_destroy(again));
+    parcel_close(&grown);
+    shrunk_close(&shrunk);
+}
+
+static void taken_back_and_shared_again_it_is_new_memory(void) {
+    shrunk shrunk;
+    shrunk_open(&shrunk, 7);
+    holder_end_shares(&shrunk.owner);
+    CHECK_EQ(holder_resize(&shrunk.owner, 4), KVMEM_STATUS_OK);
+    CHECK_EQ(holder_resize(&shrunk.owner, 7), KVMEM_STATUS_OK);
+    parcel again = holder_share(&shrunk.owner, NULL);
+    kvmem_layout *fresh = open_layout(&again, 0, NULL);
+    const kvmem_block_pair pair = {0, 6};
+    kv_run(shrunk.own, fresh, &(kv_move){&pair, 1, 0, 0, 3});
+    kv_expect_moved(&shrunk.there, &shrunk.here, &(kv_move){&pair, 1, 0, 0, 3});
+    FETCH(KVMEM_STATUS_OK, fresh, 6);
+    FETCH(KVMEM_STATUS_STALE, shrunk.mapped, 6);
+    CALL(kvmem_layout_destroy(fresh));
+    parcel_close(&again);
+    shrunk_close(&shrunk);
+}
+
+/* Opened after its extents were taken back. */
+static void a_share_that_comes_late_is_stale(void) {
+    shrunk shrunk;
+    shrunk_open(&shrunk, 7);
+    CALL(kvmem_layout_destroy(shrunk.mapped));
+    holder_end_shares(&shrunk.owner);
+    CHECK_EQ(holder_resize(&shrunk.owner, 4), KVMEM_STATUS_OK);
+    shrunk.mapped = open_layout(&shrunk.parcel, 0, NULL);
+    FETCH(KVMEM_STATUS_STALE, shrunk.mapped, 6);
+    FETCH(KVMEM_STATUS_OK, shrunk.mapped, 0);
+    shrunk_close(&shrunk);
+}
+
+static kvmem_elastic_info elastic_info(const kvmem_region *region) {
+    kvmem_elastic_info info;
+    EXPECT_OK(kvmem_region_get_elastic_info(region, &info, ERR));
+    return info;
+}
+
+static void it_grows_and_shrinks_at_its_owners_only(void) {
+    peer owner = holder_start();
+    holder_make(&owner, MEMORY_ELASTIC, NULL, 1);
+    parcel parcel = holder_share(&owner, NULL);
+    kvmem_region *region = open_parcel(&parcel, 0);
+    const kvmem_elastic_info before = elastic_info(region);
+    CHECK_EQ(before.extent_size, MEMORY_EXTENT);
+    CHECK_EQ(before.num_committed, MEMORY_SIZE / MEMORY_EXTENT);
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "another process's",
+                   kvmem_region_commit(region, 0, MEMORY_SIZE, ERR));
+    EXPECT(KVMEM_STATUS_UNSUPPORTED, kvmem_region_decommit(region, 0, MEMORY_EXTENT, ERR));
+    CHECK_EQ(holder_decommit(&owner, 0, MEMORY_EXTENT), KVMEM_STATUS_BUSY);
+    holder_end_shares(&owner);
+    CHECK_EQ(holder_decommit(&owner, 0, MEMORY_EXTENT), KVMEM_STATUS_OK);
+    CHECK_EQ(elastic_info(region).generation, before.generation + 1);
+    CHECK_EQ(holder_commit(&owner, 0, MEMORY_EXTENT), KVMEM_STATUS_OK);
+    CHECK_EQ(elastic_info(region).generation, before.generation + 2);
+    memory_check(region, 1); /* what was mapped stays until it is let go of */
+    CALL(kvmem_region_destroy(region));
+    parcel_close(&parcel);
+    peer_finish(&owner);
+}
+
+static const test_case cases[] = {
+    CASE(a_share_keeps_its_extents),
+    CASE(what_was_taken_back_is_stale),
+    CASE(what_was_taken_back_is_no_destination),
+    CASE(growth_leaves_what_was_there),
+    CASE(shared_again_it_has_grown_here_too),
+    CASE(taken_back_and_shared_again_it_is_new_memory),
+    CASE(a_share_that_comes_late_is_stale),
+    CASE(it_grows_and_shrinks_at_its_owners_only),
+};
+SHARE_MAIN

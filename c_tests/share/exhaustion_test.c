@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Out of file descriptors at every step of sharing and opening: told so, with nothing left behind and nothing
+// forgotten.
+#include "holder.h"
+#include "kinds.h"
+#include "opened.h"
+#include "regions.h"
+#include "resources.h"
+
+#include <sys/resource.h>
+
+static const test_role roles[] = {HOLDER_ROLE};
+
+/* More than any step needs. */
+#define TOO_MANY 64
+
+static struct rlimit before;
+
+/* Allows so many file descriptors beside those that are open. */
+static void allow(size_t open_files, size_t more) {
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const struct rlimit few = {open_files + more, before.rlim_max};
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+}
+
+static void allow_all(void) {
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+/* A driver that has none says so in its own way. */
+static void check_refused(kvmem_status status, memory_kind kind, size_t more) {
+    const bool by_driver = memory_tier(kind) == KVMEM_TIER_DEVICE || memory_tier(kind) == KVMEM_TIER_ELASTIC;
+    if (status != KVMEM_STATUS_OUT_OF_MEMORY && (!by_driver || status >= 0 || status == KVMEM_STATUS_PANIC)) {
+        FAIL("%s with %zu file descriptors: %s: %s", memory_names[kind], more, kvmem_status_name(status),
+             test_last_message());
+    }
+}
+
+/* The first share of a region makes its control block: each try has a region of its own. */
+static kvmem_status share_with(memory_kind kind, size_t more) {
+    const scratch directory = scratch_create(temporary_directory());
+    kvmem_region *region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
+    kvmem_share *share = NULL;
+    allow(count_open_files(), more);
+    const kvmem_status status = kvmem_share_create_region(region, NULL, &share, ERR);
+    allow_all();
+    CHECK((share == NULL) == (status != KVMEM_STATUS_OK));
+    CALL(kvmem_share_destroy(share));
+    CALL(kvmem_region_destroy(region));
+    scratch_remove(&directory);
+    return status;
+}
+
+static void sharing_says_when_there_are_none(void) {
+    for EACH_KIND(kind) {
+        CHECK_EQ(share_with(kind, TOO_MANY), KVMEM_STATUS_OK); /* what stays for good is there now */
+        const size_t files = count_open_files();
+        kvmem_status status = KVMEM_STATUS_OUT_OF_MEMORY;
+        size_t more = 0;
+        for (; status != KVMEM_STATUS_OK; more++) {
+            CHECK(more < TOO_MANY);
+            status = share_with(kind, more);
+            if (kind == MEMORY_ADOPTED) {
+                continue; /* the engine's allocations stay, and their files with them under the stand-in */
+            }
+            CHECK_EQ(count_open_files(), files);
+            if (status != KVMEM_STATUS_OK) {
+                check_refused(status, kind, more);
+            }
+        }
+        CHECK(more > 1);
+    }
+}
+
+static void open_with_ever_more(const parcel *parcel, memory_kind kind, uint64_t flags) {
+    CHECK_EQ(try_parcel(parcel, flags), KVMEM_STATUS_OK); /* what stays for good is there now */
+    const size_t files = count_open_files();
+    kvmem_status status = KVMEM_STATUS_OUT_OF_MEMORY;
+    size_t more = 0;
+    for (; status != KVMEM_STATUS_OK; more++) {
+        CHECK(more < TOO_MANY);
+        allow(files, more);
+        status = try_parcel(parcel, flags);
+        allow_all();
+        CHECK_EQ(count_open_files(), files);
+        if (status != KVMEM_STATUS_OK) {
+            check_refused(status, kind, more);
+        }
+    }
+    CHECK(more > 1);
+}
+
+static void opening_says_when_there_are_none(void) {
+    for EACH_KIND(kind) {
+        const scratch directory = scratch_create(temporary_directory());
+        peer owner = holder_start();
+        holder_make(&owner, kind, scratch_file(&directory, "region"), 1);
+        parcel parcel = holder_share(&owner, NULL);
+        open_with_ever_more(&parcel, kind, 0);
+        open_with_ever_more(&parcel, kind, KVMEM_OPEN_READ_ONLY);
+        CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 0);
+        parcel_close(&parcel);
+        peer_finish(&owner);
+        scratch_remove(&directory);
+    }
+}
+
+/* A share that was made of the last file descriptors is as good as any: who made it is in it. */
+static void a_share_of_the_last_ones_is_whole(void) {
+    for EACH_KIND(kind) {
+        const scratch directory = scratch_create(temporary_directory());
+        kvmem_region *region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
+        memory_fill(region, 1);
+        const size_t files = count_open_files();
+        kvmem_share *share = NULL;
+        for (size_t more = 0; share == NULL; more++) {
+            CHECK(more < TOO_MANY);
+            allow(files, more);
+            kvmem_share_create_region(region, NULL, &share, NULL);
+            allow_all();
+        }
+        parcel parcel = parcel_of(share);
+        peer importer = holder_start();
+        CHECK_EQ(holder_open(&importer, &parcel, 0), KVMEM_STATUS_OK);
+        holder_check(&importer, HOLDING_OPENED, 1);
+        CHECK_EQ(holder_check_owner(&importer), KVMEM_STATUS_OK);
+        peer_finish(&importer);
+        parcel_close(&parcel);
+        CALL(kvmem_share_destroy(share));
+        CALL(kvmem_region_destroy(region));
+        scratch_remove(&directory);
+    }
+}
+
+/* Asking needs file descriptors too: without any, the living are not called dead. */
+static void an_owner_that_cannot_be_looked_for_is_not_lost(void) {
+    for EACH_KIND(kind) {
+        const scratch directory = scratch_create(temporary_directory());
+        peer owner = holder_start();
+        holder_make(&owner, kind, scratch_file(&directory, "region"), 1);
+        parcel parcel = holder_share(&owner, NULL);
+        kvmem_region *region = open_parcel(&parcel, 0);
+        const size_t files = count_open_files();
+        for (size_t more = 0; more < 4; more++) {
+            allow(files, more);
+            EXPECT_OK(kvmem_region_check_owner(region, ERR));
+            allow_all();
+        }
+        CALL(kvmem_region_destroy(region));
+        parcel_close(&parcel);
+        peer_finish(&owner);
+        scratch_remove(&directory);
+    }
+}
+
+static const test_case cases[] = {
+    CASE(sharing_says_when_there_are_none),
+    CASE(opening_says_when_there_are_none),
+    CASE(a_share_of_the_last_ones_is_whole),
+    CASE(an_owner_that_cannot_be_looked_for_is_not_lost),
+};
+SHARE_MAIN

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+// File descriptors that do not belong to their manifest: too few, swapped, closed, or of something else
+// altogether.
+#include "forged.h"
+#include "holder.h"
+#include "kinds.h"
+#include "opened.h"
+#include "regions.h"
+#include "resources.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static const test_role roles[] = {HOLDER_ROLE};
+
+typedef struct fixture {
+    scratch directory;
+    peer owner;
+    parcel parcel;
+    size_t files;
+} fixture;
+
+static void set_up(fixture *fixture, memory_kind kind) {
+    fixture->directory = scratch_create(temporary_directory());
+    fixture->owner = holder_start();
+    holder_make(&fixture->owner, kind, scratch_file(&fixture->directory, "region"), 1);
+    fixture->parcel = holder_share(&fixture->owner, NULL);
+    CALL(kvmem_region_destroy(open_parcel(&fixture->parcel, 0))); /* what stays for good is there now */
+    fixture->files = count_open_files();
+}
+
+static void tear_down(fixture *fixture) {
+    CHECK_EQ(count_open_files(), fixture->files);
+    CHECK_EQ(holder_holders(&fixture->owner, HOLDING_OWN).importers, 0);
+    kvmem_region *region = open_parcel(&fixture->parcel, 0);
+    memory_check(region, 1);
+    CALL(kvmem_region_destroy(region));
+    parcel_close(&fixture->parcel);
+    peer_finish(&fixture->owner);
+    scratch_remove(&fixture->directory);
+}
+
+static bool has_memory_fds(memory_kind kind) {
+    return memory_tier(kind) != KVMEM_TIER_DEVICE;
+}
+
+static void refuse_count(const parcel *parcel, size_t count) {
+    kvmem_share *share = (kvmem_share *)parcel;
+    EXPECT_MESSAGE(KVMEM_STATUS_CORRUPT, "file descriptors",
+                   kvmem_share_create_received(parcel->bytes.data, parcel->bytes.size, parcel->fds, count,
+                                               &share, ERR));
+    CHECK(share == NULL);
+}
+
+static void as_many_come_as_are_said(void) {
+    for EACH_KIND(kind) {
+        fixture fixture;
+        set_up(&fixture, kind);
+        parcel longer = parcel_copy(&fixture.parcel);
+        longer.fds = realloc(longer.fds, (longer.num_fds + 1) * sizeof(int));
+        CHECK(longer.fds != NULL);
+        longer.fds[longer.num_fds] = fcntl(longer.fds[0], F_DUPFD_CLOEXEC, 0);
+        longer.num_fds++;
+        for (size_t count = 0; count <= longer.num_fds; count++) {
+            if (count != fixture.parcel.num_fds) {
+                refuse_count(&longer, count);
+            }
+        }
+        parcel_close(&longer);
+        tear_down(&fixture);
+    }
+}
+
+static void a_closed_one_is_the_callers_mistake(void) {
+    for EACH_KIND(kind) {
+        fixture fixture;
+        set_up(&fixture, kind);
+        for (size_t i = 0; i < fixture.parcel.num_fds; i++) {
+            parcel holed = parcel_copy(&fixture.parcel);
+            close(holed.fds[i]);
+            kvmem_share *share = (kvmem_share *)&holed;
+            EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "look at fd", parcel_read(&holed, &share));
+            CHECK(share == NULL);
+            holed.fds[i] = fcntl(fixture.parcel.fds[0], F_DUPFD_CLOEXEC, 0); /* for parcel_close to close */
+            parcel_close(&holed);
+        }
+        tear_down(&fixture);
+    }
+}
+
+/* One of something that is neither a control block nor memory. */
+typedef int (*make_fd)(void);
+
+static int a_pipe(void) {
+    int ends[2];
+    CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
+    close(ends[1]);
+    return ends[0];
+}
+
+static int a_socket(void) {
+    return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+}
+
+static int a_directory(void) {
+    return open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+static int a_device(void) {
+    return open("/dev/null", O_RDWR | O_CLOEXEC);
+}
+
+static int a_small_file(void) {
+    const int fd = open(temporary_directory(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    CHECK(fd >= 0);
+    CHECK_EQ(write(fd, "not a whole region", 18), 18);
+    return fd;
+}
+
+/* Nothing holds it to its size. */
+static int an_unsealed_memfd(void) {
+    const int fd = memfd_create("unsealed", MFD_CLOEXEC);
+    CHECK_EQ(ftruncate(fd, MEMORY_SIZE), 0);
+    return fd;
+}
+
+static int sealed_memfd(uint64_t size) {
+    const int fd = memfd_create("sealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    CHECK_EQ(ftruncate(fd, (off_t)size), 0);
+    CHECK_EQ(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+    return fd;
+}
+
+static int a_small_memfd(void) {
+    return sealed_memfd(MEMORY_SIZE - 4096);
+}
+
+static int an_empty_memfd(void) {
+    return sealed_memfd(0);
+}
+
+static const struct {
+    const char *name;
+    make_fd make;
+} foreign[] = {
+    {"a pipe", a_pipe},
+    {"a socket", a_socket},
+    {"a directory", a_directory},
+    {"a device", a_device},
+    {"a small file", a_small_file},
+    {"an unsealed memory file", an_unsealed_memfd},
+    {"a small memory file", a_small_memfd},
+    {"an empty memory file", an_empty_memfd},
+};
+
+static void put_in_place(parcel *parcel, size_t index, int fd) {
+    CHECK(fd >= 0);
+    close(parcel->fds[index]);
+    parcel->fds[index] = fd;
+}
+
+/* As what it is; but drivers answer this and that for a file that is no memory of theirs, and for a disk
+   region any file will do that is large enough. */
+static bool is_refused_well(memory_kind kind, size_t index, make_fd make, kvmem_status status) {
+    if (index > 0 && memory_tier(kind) == KVMEM_TIER_ELASTIC) {
+        return status < 0 && status != KVMEM_STATUS_PANIC;
+    }
+    if (index > 0 && memory_tier(kind) == KVMEM_TIER_DISK && make == an_unsealed_memfd) {
+        return status == KVMEM_STATUS_OK;
+    }
+    return status == KVMEM_STATUS_CORRUPT;
+}
+
+static void anything_else_is_corrupt(void) {
+    for EACH_KIND(kind) {
+        fixture fixture;
+        set_up(&fixture, kind);
+        for (size_t index = 0; index < fixture.parcel.num_fds; index++) {
+            for (size_t i = 0; i < NUM(foreign); i++) {
+                parcel odd = parcel_copy(&fixture.parcel);
+                put_in_place(&odd, index, foreign[i].make());
+                const kvmem_status status = try_parcel(&odd, 0);
+                if (!is_refused_well(kind, index, foreign[i].make, status)) {
+                    FAIL("%s with %s as fd %zu: %s: %s", memory_names[kind], foreign[i].name, index,
+                         kvmem_status_name(status), test_last_message());
+                }
+                parcel_close(&odd);
+            }
+        }
+        tear_down(&fixture);
+    }
+}
+
+static void swapped_they_are_corrupt(void) {
+    for EACH_KIND(kind) {
+        fixture fixture;
+        set_up(&fixture, kind);
+        if (has_memory_fds(kind)) {
+            parcel swapped = parcel_copy(&fixture.parcel);
+            const int control = swapped.fds[0];
+            swapped.fds[0] = swapped.fds[1];
+            swapped.fds[1] = control;
+            refuse_parcel(&swapped, 0, KVMEM_STATUS_CORRUPT, "");
+            parcel_close(&swapped);
+        }
+        tear_down(&fixture);
+    }
+}
+
+static void anothers_control_block_is_found_out(void) {
+    for EACH_KIND(kind) {
+        fixture fixture;
+        set_up(&fixture, kind);
+        peer other = holder_start();
+        holder_make(&other, FIRST_KIND, NULL, 2);
+        parcel theirs = holder_share(&other, NULL);
+        parcel mixed = parcel_copy(&fixture.parcel);
+        put_in_place(&mixed, 0, fcntl(theirs.fds[0], F_DUPFD_CLOEXEC, 0));
+        refuse_parcel(&mixed, 0, KVMEM_STATUS_CORRUPT, "another region's");
+        parcel_close(&mixed);
+        parcel_close(&theirs);
+        CHECK_EQ(holder_holders(&other, HOLDING_OWN).importers, 0);
+        peer_finish(&other);
+        tear_down(&fixture);
+    }
+}
+
+/* docs/share.md: what a control block begins with. */
+typedef struct control_head {
+    char magic[8];
+    uint32_t version;
+    uint32_t extents;
+    unsigned char id[16];
+    uint64_t generation;
+    uint64_t closed;
+    uint64_t reserved[2];
+} control_head;
+_Static_assert(sizeof(control_head) == 64, "the head of a control block");
+
+static int forged_control(const parcel *parcel, uint32_t version, uint32_t extents, uint64_t size) {
+    control_head head = {
+        .magic = {'K', 'V', 'M', 'E', 'M', 'C', 'T', 'L'},
+        .version = version,
+        .extents = extents,
+    };
+    memcpy(head.id, forged_bytes(parcel, "id", 16), 16);
+    const int fd = sealed_memfd(size);
+    if (size >= sizeof(head)) {
+        CHECK_EQ(pwrite(fd, &head, sizeof(head), 0), sizeof(head));
+    }
+    return fd;
+}
+
+static void a_control_block_must_be_whole(void) {
+    static const struct {
+        uint32_t version;
+        uint32_t extents;
+        uint64_t size;
+        kvmem_status status;
+    } blocks[] = {
+        {1, 0, 63, KVMEM_STATUS_CORRUPT},
+        {1, 0, 65, KVMEM_STATUS_CORRUPT},
+        {1, 1, 64, KVMEM_STATUS_CORRUPT},
+        {1, UINT32_MAX, 64, KVMEM_STATUS_CORRUPT},
+        {1, UINT32_MAX, 64 + 4 * (uint64_t)UINT32_MAX, KVMEM_STATUS_CORRUPT}, /* more than regions have */
+        {2, 0, 64, KVMEM_STATUS_VERSION_MISMATCH},
+        {0, 0, 64, KVMEM_STATUS_VERSION_MISMATCH},
+    };
+    fixture fixture;
+    set_up(&fixture, FIRST_KIND);
+    for (size_t i = 0; i < NUM(blocks); i++) {
+        parcel odd = parcel_copy(&fixture.parcel);
+        put_in_place(&odd, 0, forged_control(&odd, blocks[i].version, blocks[i].extents, blocks[i].size));
+        refuse_parcel(&odd, 0, blocks[i].status, "");
+        parcel_close(&odd);
+    }
+    tear_down(&fixture);
+}
+
+/* Whoever has been given a region knows its id and has its control block, and may pass other memory off as
+   it, in either of these ways. */
+static void another_memory_under_a_known_id_is_never_taken_for_it(void) {
+    fixture fixture;
+    set_up(&fixture, FIRST_KIND);
+    parcel false_memory = parcel_copy(&fixture.parcel);
+    put_in_place(&false_memory, 1, sealed_memfd(MEMORY_SIZE));
+    parcel false_control = parcel_copy(&fixture.parcel);
+    put_in_place(&false_control, 0, forged_control(&false_control, 1, 0, 64));
+    kvmem_region *first = open_parcel(&false_memory, 0);
+    kvmem_region *second = open_parcel(&false_control, 0);
+    kvmem_region *region = open_parcel(&fixture.parcel, 0);
+    CHECK(region_info(region).address != region_info(first).address);
+    CHECK(region_info(region).address != region_info(second).address);
+    memory_check(region, 1);
+    EXPECT_OK(kvmem_region_check_owner(region, ERR));
+    CALL(kvmem_region_destroy(first));
+    CALL(kvmem_region_destroy(second));
+    CALL(kvmem_region_destroy(region));
+    parcel_close(&false_memory);
+    parcel_close(&false_control);
+    tear_down(&fixture);
+}
+
+/* Sealed when it came, it can't be cut short under the importer afterwards either. */
+static void memory_that_was_opened_keeps_its_size(void) {
+    for EACH_KIND(kind) {
+        if (memory_has_fd_mapping(kind)) {
+            fixture fixture;
+            set_up(&fixture, kind);
+            kvmem_region *region = open_parcel(&fixture.parcel, 0);
+            CHECK_EQ(ftruncate(fixture.parcel.fds[1], 0), -1);
+            CHECK_EQ(ftruncate(fixture.parcel.fds[0], 0), -1);
+            memory_check(region, 1);
+            CALL(kvmem_region_destroy(region));
+            tear_down(&fixture);
+        }
+    }
+}
+
+static const test_case cases[] = {
+    CASE(as_many_come_as_are_said),
+    CASE(a_closed_one_is_the_callers_mistake),
+    CASE(anything_else_is_corrupt),
+    CASE(swapped_they_are_corrupt),
+    CASE(anothers_control_block_is_found_out),
+    CASE(a_control_block_must_be_whole),
+    CASE(another_memory_under_a_known_id_is_never_taken_for_it),
+    CASE(memory_that_was_opened_keeps_its_size),
+};
+SHARE_MAIN

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// The holder's side: does what it is asked until the test closes its end.
+#include "agents.h"
+#include "driver.h"
+#include "harness.h"
+#include "holder.h"
+#include "holder_wire.h"
+#include "regions.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_SHARES 64
+#define MOST_OPENED 16
+
+static kvmem_region *own;
+static kvmem_layout *own_layout;
+static kv_side own_model; /* its geometry; the bytes are the test's */
+static kvmem_agent *own_agent;
+static kvmem_share *shares[MOST_SHARES];
+static size_t num_shares;
+static kvmem_region *opened[MOST_OPENED];
+static size_t num_opened;
+
+static void answer_status(int socket, uint32_t tag, kvmem_status status) {
+    frame_send(socket, tag, &status, sizeof(status));
+}
+
+
+static const kvmem_region *region_of(uint32_t which) {
+    if (which == HOLDING_OWN) {
+        return own;
+    }
+    CHECK(num_opened > 0);
+    return opened[num_opened - 1];
+}
+
+static void make(const holder_request *request) {
+    own = memory_create((memory_kind)request->kind, MEMORY_SIZE, request->path);
+    memory_fill(own, request->seed);
+}
+
+static void build(const holder_request *request) {
+    const kvmem_layout_config config = blocks_config(&kv_kinds[request->layout_kind]);
+    if (request->agent[0] != '\0') {
+        own_agent = agent_open(request->agent);
+        if (request->kind == MEMORY_DISK) {
+            EXPECT_OK(kvmem_agent_create_backend(own_agent, "POSIX", NULL, 0, ERR));
+        }
+    }
+    kv_model_open(&own_model, &config, request->seed);
+    own_layout = blocks_build((memory_kind)request->kind, &config, (blocks_lie)request->which, own_agent);
+    blocks_write(own_layout, &own_model);
+}
+
+static kvmem_status make_share(const holder_request *request, kvmem_share **share) {
+    kvmem_share_options options;
+    kvmem_share_options_init(&options, sizeof(options));
+    options.flags = request->flags;
+    options.way = request->way;
+    if (own_layout != NULL) {
+        return kvmem_share_create_layout(own_layout, &options, share, ERR);
+    }
+    if (request->size == 0) {
+        return kvmem_share_create_region(own, &options, share, ERR);
+    }
+    kvmem_region *part = NULL;
+    EXPECT_OK(kvmem_region_create_view(own, request->offset, request->size, &part, ERR));
+    const kvmem_status status = kvmem_share_create_region(part, &options, share, ERR);
+    kvmem_region_destroy(part);
+    return status;
+}
+
+static void serve_share(int socket, const holder_request *request) {
+    kvmem_share *share = NULL;
+    const kvmem_status status = make_share(request, &share);
+    answer_status(socket, HOLDER_SHARE, status);
+    if (status == KVMEM_STATUS_OK) {
+        CHECK(num_shares < MOST_SHARES);
+        shares[num_shares++] = share;
+        parcel parcel = parcel_of(share);
+        parcel_send(socket, &parcel);
+        parcel_close(&parcel);
+    }
+}
+
+static void end_shares(void) {
+    while (num_shares > 0) {
+        kvmem_share_destroy(shares[--num_shares]);
+    }
+}
+
+static void destroy_own(void) {
+    kvmem_region_destroy(own);
+    kvmem_layout_destroy(own_layout);
+    own = NULL;
+    own_layout = NULL;
+}
+
+static kvmem_status open_shared(int socket, const holder_request *request) {
+    kvmem_open_options options;
+    kvmem_open_options_init(&options, sizeof(options));
+    options.flags = request->flags;
+    parcel parcel = parcel_receive(socket);
+    kvmem_share *share = NULL;
+    CHECK(num_opened < MOST_OPENED);
+    kvmem_status status = parcel_read(&parcel, &share);
+    parcel_close(&parcel);
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_share_open_region(share, &options, &opened[num_opened], ERR);
+    }
+    kvmem_share_destroy(share);
+    num_opened += status == KVMEM_STATUS_OK;
+    return status;
+}
+
+static kvmem_status open_shared_layout(int socket) {
+    parcel parcel = parcel_receive(socket);
+    kvmem_share *share = parcel_share(&parcel);
+    kvmem_layout *layout = NULL;
+    parcel_close(&parcel);
+    const kvmem_status status = kvmem_share_open_layout(share, NULL, &layout, ERR);
+    kvmem_share_destroy(share);
+    kvmem_layout_destroy(layout);
+    return status;
+}
+
+static void close_opened(void) {
+    while (num_opened > 0) {
+        kvmem_region_destroy(opened[--num_opened]);
+    }
+}
+
+static void check(const holder_request *request) {
+    if (own_layout == NULL || request->which == HOLDING_OPENED) {
+        memory_check(region_of(request->which), request->seed);
+        return;
+    }
+    kv_side model;
+    kv_model_open(&model, &own_model.config, request->seed);
+    blocks_check(own_layout, &model);
+    kv_side_close(&model);
+}
+
+static void check_model(int socket) {
+    const message expected = frame_expect(socket, HOLDER_MODEL);
+    CHECK_EQ(expected.size, own_model.size);
+    memcpy(own_model.expected, expected.data, expected.size);
+    free(expected.data);
+    blocks_check(own_layout, &own_model);
+}
+
+static void serve_holders(int socket, const holder_request *request) {
+    kvmem_region_holders holders;
+    EXPECT_OK(kvmem_region_get_holders(region_of(request->which), &holders, ERR));
+    frame_send(socket, HOLDER_HOLDERS, &holders, sizeof(holders));
+}
+
+static void serve_info(int socket, const holder_request *request) {
+    const kvmem_region_info info = region_info(region_of(request->which));
+    frame_send(socket, HOLDER_INFO, &info, sizeof(info));
+}
+
+static void serve_memory(int socket) {
+    const uint64_t bytes = free_memory(0);
+    frame_send(socket, HOLDER_MEMORY, &bytes, sizeof(bytes));
+}
+
+/* What is answered with a status. */
+static kvmem_status serve_status(int socket, uint32_t tag, const holder_request *request) {
+    switch (tag) {
+    case HOLDER_MAKE:
+        make(request);
+        break;
+    case HOLDER_BUILD:
+        build(request);
+        break;
+    case HOLDER_END_SHARES:
+        end_shares();
+        break;
+    case HOLDER_DESTROY:
+        destroy_own();
+        break;
+    case HOLDER_OPEN:
+        return open_shared(socket, request);
+    case HOLDER_OPEN_LAYOUT:
+        return open_shared_layout(socket);
+    case HOLDER_CLOSE:
+        close_opened();
+        break;
+    case HOLDER_CHECK:
+        check(request);
+        break;
+    case HOLDER_FILL:
+        memory_fill(region_of(request->which), request->seed);
+        break;
+    case HOLDER_MODEL:
+        check_model(socket);
+        break;
+    case HOLDER_OWNER:
+        return kvmem_region_check_owner(region_of(HOLDING_OPENED), ERR);
+    case HOLDER_COMMIT:
+        return kvmem_region_commit(own, request->offset, request->size, ERR);
+    case HOLDER_DECOMMIT:
+        return kvmem_region_decommit(own, request->offset, request->size, ERR);
+    case HOLDER_RESIZE:
+        return kvmem_layout_resize(own_layout, request->size, ERR);
+    default:
+        FAIL("no such request: %u", tag);
+    }
+    return KVMEM_STATUS_OK;
+}
+
+static void serve(int socket, uint32_t tag, const holder_request *request) {
+    switch (tag) {
+    case HOLDER_SHARE:
+        serve_share(socket, request);
+        break;
+    case HOLDER_INFO:
+        serve_info(socket, request);
+        break;
+    case HOLDER_HOLDERS:
+        serve_holders(socket, request);
+        break;
+    case HOLDER_MEMORY:
+        serve_memory(socket);
+        break;
+    default:
+        answer_status(socket, tag, serve_status(socket, tag, request));
+    }
+}
+
+void holder_role(int socket) {
+    while (frame_comes(socket)) {
+        uint32_t tag = 0;
+        const message received = frame_receive(socket, &tag);
+        holder_request request;
+        CHECK_EQ(received.size, sizeof(request));
+        memcpy(&request, received.data, sizeof(request));
+        free(received.data);
+        serve(socket, tag, &request);
+    }
+    end_shares();
+    close_opened();
+    destroy_own();
+    kv_side_close(&own_model);
+    kvmem_agent_destroy(own_agent);
+}

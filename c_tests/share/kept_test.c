@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device memory that others have open by handle: freed by its owner, it stays until they have closed it.
+// Needs a GPU.
+#include "engine.h"
+#include "holder.h"
+#include "kinds.h"
+#include "opened.h"
+#include "regions.h"
+
+static const test_role roles[] = {HOLDER_ROLE};
+
+/* Whether the driver knows an address as memory of a device. */
+static bool is_device_memory(uint64_t address) {
+    unsigned type = 0;
+    const CUresult known =
+        driver_get()->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
+    return known == CUDA_SUCCESS && type == CU_MEMORYTYPE_DEVICE;
+}
+
+typedef struct fixture {
+    kvmem_region *region;
+    uint64_t address;
+    parcel parcel;
+    peer importer;
+} fixture;
+
+/* A region of this process, open in another. */
+static void set_up(fixture *fixture, kvmem_region *region) {
+    retain_device(0); /* without a context the driver would forget all memory */
+    fixture->region = region;
+    fixture->address = region_info(region).address;
+    kvmem_share *share = NULL;
+    EXPECT_OK(kvmem_share_create_region(region, NULL, &share, ERR));
+    fixture->parcel = parcel_of(share);
+    CALL(kvmem_share_destroy(share));
+    fixture->importer = holder_start();
+    CHECK_EQ(holder_open(&fixture->importer, &fixture->parcel, 0), KVMEM_STATUS_OK);
+}
+
+static void tear_down(fixture *fixture) {
+    parcel_close(&fixture->parcel);
+    release_device(0);
+}
+
+static kvmem_region *own_region(void) {
+    kvmem_region *region = memory_create(MEMORY_DEVICE, MEMORY_SIZE, NULL);
+    memory_fill(region, 1);
+    return region;
+}
+
+/* Any of these looks whether anybody still has the memory open. */
+static void look_by_asking(void) {
+    static char host[4096];
+    kvmem_region *other = region_adopt(host, sizeof(host));
+    kvmem_region_holders holders;
+    EXPECT_OK(kvmem_region_get_holders(other, &holders, ERR));
+    CALL(kvmem_region_destroy(other));
+}
+
+static void look_by_allocating(void) {
+    CALL(kvmem_region_destroy(memory_create(MEMORY_DEVICE, 4096, NULL)));
+}
+
+static void look_by_sharing(void) {
+    kvmem_region *other = memory_create(MEMORY_SYSTEM, 4096, NULL);
+    kvmem_share *share = NULL;
+    EXPECT_OK(kvmem_share_create_region(other, NULL, &share, ERR));
+    CALL(kvmem_share_destroy(share));
+    CALL(kvmem_region_destroy(other));
+}
+
+static void (*const looks[])(void) = {look_by_asking, look_by_allocating, look_by_sharing};
+
+static void it_is_kept_until_the_importer_closes(void) {
+    for (size_t i = 0; i < NUM(looks); i++) {
+        fixture fixture;
+        set_up(&fixture, own_region());
+        CALL(kvmem_region_destroy(fixture.region));
+        looks[i]();
+        CHECK(is_device_memory(fixture.address));
+        CHECK_EQ(holder_check_owner(&fixture.importer), KVMEM_STATUS_PEER_LOST);
+        holder_check(&fixture.importer, HOLDING_OPENED, 1);
+        holder_close(&fixture.importer);
+        looks[i]();
+        CHECK(!is_device_memory(fixture.address));
+        peer_finish(&fixture.importer);
+        tear_down(&fixture);
+    }
+}
+
+static void it_is_kept_until_the_importer_ends(void) {
+    for (size_t i = 0; i < NUM(looks); i++) {
+        fixture fixture;
+        set_up(&fixture, own_region());
+        CALL(kvmem_region_destroy(fixture.region));
+        looks[i]();
+        CHECK(is_device_memory(fixture.address));
+        peer_kill(&fixture.importer);
+        looks[i]();
+        CHECK(!is_device_memory(fixture.address));
+        tear_down(&fixture);
+    }
+}
+
+static void without_importers_it_is_freed_at_once(void) {
+    fixture fixture;
+    set_up(&fixture, own_region());
+    holder_close(&fixture.importer);
+    CALL(kvmem_region_destroy(fixture.region));
+    CHECK(!is_device_memory(fixture.address));
+    CHECK_EQ(holder_open(&fixture.importer, &fixture.parcel, 0), KVMEM_STATUS_PEER_LOST);
+    peer_finish(&fixture.importer);
+    tear_down(&fixture);
+}
+
+static void the_engines_memory_is_given_back_when_nobody_has_it(void) {
+    const uint64_t allocation = engine_allocate(0, MEMORY_SIZE);
+    const int before = releases_so_far();
+    kvmem_adopt_options options;
+    kvmem_adopt_options_init(&options, sizeof(options));
+    options.address = (void *)(uintptr_t)allocation;
+    options.size = MEMORY_SIZE;
+    options.release = note_release;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_adopt_device(&options, 0, &region, ERR));
+    fixture fixture;
+    set_up(&fixture, region);
+    CALL(kvmem_region_destroy(fixture.region));
+    look_by_asking();
+    CHECK_EQ(releases_so_far(), before);
+    holder_close(&fixture.importer);
+    look_by_asking();
+    CHECK_EQ(releases_so_far(), before + 1);
+    peer_finish(&fixture.importer);
+    tear_down(&fixture);
+    engine_free(0, allocation);
+}
+
+/* Two parts of one allocation, as an engine's tensors are: the handle is the same. */
+static void parts_of_one_allocation_are_opened_apart(void) {
+    const uint64_t allocation = engine_allocate(0, 2 * MEMORY_SIZE);
+    kvmem_region *parts[2];
+    parcel parcels[2];
+    peer importer = holder_start();
+    for (size_t i = 0; i < NUM(parts); i++) {
+        kvmem_adopt_options options;
+        kvmem_adopt_options_init(&options, sizeof(options));
+        options.address = (void *)(uintptr_t)(allocation + i * MEMORY_SIZE);
+        options.size = MEMORY_SIZE;
+        EXPECT_OK(kvmem_region_adopt_device(&options, 0, &parts[i], ERR));
+        memory_fill(parts[i], (uint32_t)i + 1);
+        kvmem_share *share = NULL;
+        EXPECT_OK(kvmem_share_create_region(parts[i], NULL, &share, ERR));
+        parcels[i] = parcel_of(share);
+        CALL(kvmem_share_destroy(share));
+        CHECK_EQ(holder_open(&importer, &parcels[i], 0), KVMEM_STATUS_OK);
+        holder_check(&importer, HOLDING_OPENED, (uint32_t)i + 1);
+    }
+    holder_close(&importer);
+    peer_finish(&importer);
+    for (size_t i = 0; i < NUM(parts); i++) {
+        CALL(kvmem_region_destroy(parts[i]));
+        parcel_close(&parcels[i]);
+    }
+    engine_free(0, allocation);
+}
+
+static const test_case cases[] = {
+    CASE(it_is_kept_until_the_importer_closes),
+    CASE(it_is_kept_until_the_importer_ends),
+    CASE(without_importers_it_is_freed_at_once),
+    CASE(the_engines_memory_is_given_back_when_nobody_has_it),
+    CASE(parts_of_one_allocation_are_opened_apart),
+};
+SHARE_MAIN

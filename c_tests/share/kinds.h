@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kinds of memory a program tests: each is built twice, for those that need a GPU and for the others.
+#ifndef KVMEM_TEST_SHARE_KINDS_H
+#define KVMEM_TEST_SHARE_KINDS_H
+
+#include "harness.h"
+#include "memory.h"
+
+#ifdef KVMEM_TEST_SHARE_GPU
+#include "stance.h"
+#define FIRST_KIND MEMORY_PINNED
+#define END_KIND NUM_MEMORY_KINDS
+#define SHARE_MAIN GPU_MAIN_WITH_ROLES
+#else
+#define FIRST_KIND MEMORY_SYSTEM
+#define END_KIND MEMORY_ON_HOST
+#define CALL(call) call
+#define SHARE_MAIN TEST_MAIN_WITH_ROLES
+#endif
+
+#define EACH_KIND(kind) (memory_kind kind = FIRST_KIND; kind < END_KIND; kind++)
+
+#endif

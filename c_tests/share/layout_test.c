@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// A layout of every kind opens in another process: the same blocks, mapped, and transfers in and out of it.
+#include "holder.h"
+#include "kinds.h"
+#include "opened.h"
+
+static const test_role roles[] = {HOLDER_ROLE};
+
+#ifdef KVMEM_TEST_SHARE_GPU
+static const memory_kind places[] = {MEMORY_PINNED, MEMORY_DEVICE, MEMORY_ELASTIC};
+#else
+static const memory_kind places[] = {MEMORY_SYSTEM};
+#endif
+
+typedef struct fixture {
+    kvmem_layout_config config;
+    peer owner;
+    parcel parcel;
+    kv_side there; /* what the owner's blocks must be */
+    kv_side here;  /* and those of a layout of this process */
+    kvmem_layout *own;
+    kvmem_layout *mapped;
+} fixture;
+
+static void set_up(fixture *fixture, memory_kind place, size_t kind, blocks_lie lie,
+                   const kvmem_share_options *options) {
+    fixture->config = blocks_config(&kv_kinds[kind]);
+    fixture->owner = holder_start();
+    holder_build(&fixture->owner, place, kind, lie, NULL, 1);
+    fixture->parcel = holder_share(&fixture->owner, options);
+    kv_model_open(&fixture->there, &fixture->config, 1);
+    kv_model_open(&fixture->here, &fixture->config, 2);
+    fixture->own = blocks_build(MEMORY_SYSTEM, &fixture->config, BLOCKS_TOGETHER, NULL);
+    blocks_write(fixture->own, &fixture->here);
+    fixture->mapped = open_layout(&fixture->parcel, 0, NULL);
+}
+
+static void tear_down(fixture *fixture) {
+    CALL(kvmem_layout_destroy(fixture->mapped));
+    CALL(kvmem_layout_destroy(fixture->own));
+    kv_side_close(&fixture->there);
+    kv_side_close(&fixture->here);
+    parcel_close(&fixture->parcel);
+    peer_finish(&fixture->owner);
+}
+
+static void check_layout_info(const kvmem_layout *layout, const kvmem_layout_config *config,
+                              memory_kind place) {
+    /* Page-locked on demand. */
+    const uint32_t tier = place == MEMORY_PINNED ? KVMEM_TIER_SYSTEM : memory_tier(place);
+    kvmem_layout_info info;
+    EXPECT_OK(kvmem_layout_get_info(layout, &info, ERR));
+    CHECK_EQ(info.locality, KVMEM_LOCALITY_MAPPED);
+    CHECK_EQ(info.tier, tier);
+    CHECK_EQ(info.num_blocks, config->num_blocks);
+    CHECK_EQ(info.num_layers, config->num_layers);
+    CHECK_EQ(info.outer_dim, config->outer_dim);
+    CHECK_EQ(info.page_size, config->page_size);
+    CHECK_EQ(info.inner_dim, config->inner_dim);
+    CHECK_EQ(info.dtype_width, config->dtype_width);
+    CHECK_EQ(info.kind, config->kind);
+    CHECK_EQ(info.num_regions, kv_num_regions(config));
+}
+
+static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
+static const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
+static const kv_move one_layer = {scattered, NUM(scattered), 2, 1, 1};
+
+static void check_both(const fixture *fixture) {
+    holder_check_model(&fixture->owner, &fixture->there);
+    blocks_check(fixture->mapped, &fixture->there);
+    blocks_check(fixture->own, &fixture->here);
+}
+
+static void move_both_ways(memory_kind place, size_t kind, blocks_lie lie) {
+    fixture fixture;
+    set_up(&fixture, place, kind, lie, NULL);
+    check_layout_info(fixture.mapped, &fixture.config, place);
+    check_both(&fixture);
+    kv_run(fixture.mapped, fixture.own, &all_layers);
+    kv_expect_moved(&fixture.here, &fixture.there, &all_layers);
+    check_both(&fixture);
+    kv_run(fixture.own, fixture.mapped, &one_layer);
+    kv_expect_moved(&fixture.there, &fixture.here, &one_layer);
+    check_both(&fixture);
+    tear_down(&fixture);
+}
+
+static void blocks_go_both_ways(void) {
+    for (size_t place = 0; place < NUM(places); place++) {
+        for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
+            move_both_ways(places[place], kind, BLOCKS_TOGETHER);
+            if (places[place] != MEMORY_ELASTIC) { /* kvmem allocates such layouts whole */
+                move_both_ways(places[place], kind, BLOCKS_APART);
+            }
+        }
+    }
+}
+
+static void expect_no_transfer(const kvmem_layout *source, const kvmem_layout *destination,
+                               kvmem_status status) {
+    const kvmem_transfer_options options = kv_transfer_options(&all_layers);
+    kvmem_transfer *transfer = (kvmem_transfer *)&options;
+    EXPECT(status, kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+    CHECK(transfer == NULL);
+}
+
+static void what_is_shared_to_be_read_is_no_destination(void) {
+    const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
+                                            .flags = KVMEM_SHARE_READ_ONLY};
+    for (size_t place = 0; place < NUM(places); place++) {
+        fixture fixture;
+        set_up(&fixture, places[place], 1, BLOCKS_TOGETHER, &to_be_read);
+        kv_run(fixture.mapped, fixture.own, &all_layers);
+        kv_expect_moved(&fixture.here, &fixture.there, &all_layers);
+        expect_no_transfer(fixture.own, fixture.mapped, KVMEM_STATUS_PERMISSION_DENIED);
+        expect_no_transfer(fixture.mapped, fixture.mapped, KVMEM_STATUS_PERMISSION_DENIED);
+        check_both(&fixture);
+        tear_down(&fixture);
+    }
+}
+
+static void what_is_opened_to_be_read_is_no_destination(void) {
+    for (size_t place = 0; place < NUM(places); place++) {
+        fixture fixture;
+        set_up(&fixture, places[place], 2, BLOCKS_TOGETHER, NULL);
+        kvmem_layout *reader = open_layout(&fixture.parcel, KVMEM_OPEN_READ_ONLY, NULL);
+        kv_run(reader, fixture.own, &all_layers);
+        kv_expect_moved(&fixture.here, &fixture.there, &all_layers);
+        expect_no_transfer(fixture.own, reader, KVMEM_STATUS_PERMISSION_DENIED);
+        check_both(&fixture);
+        CALL(kvmem_layout_destroy(reader));
+        tear_down(&fixture);
+    }
+}
+
+static void the_owner_may_end_and_its_blocks_be_read(void) {
+    for (size_t place = 0; place < NUM(places); place++) {
+        fixture fixture;
+        set_up(&fixture, places[place], 0, BLOCKS_TOGETHER, NULL);
+        peer_kill(&fixture.owner);
+        kv_run(fixture.mapped, fixture.own, &all_layers);
+        kv_expect_moved(&fixture.here, &fixture.there, &all_layers);
+        blocks_check(fixture.own, &fixture.here);
+        kvmem_region *region = NULL;
+        EXPECT_OK(kvmem_layout_get_region(fixture.mapped, 0, &region, ERR));
+        EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(region, ERR));
+        CALL(kvmem_region_destroy(region));
+        fixture.owner = holder_start(); /* for tear_down to end */
+        tear_down(&fixture);
+    }
+}
+
+/* An alignment that no page has by chance: both processes must place their mappings for it. */
+static void blocks_are_aligned_in_both_processes(void) {
+    for (size_t place = 0; place < NUM(places); place++) {
+        if (memory_tier(places[place]) == KVMEM_TIER_DEVICE) {
+            continue; /* the driver places them */
+        }
+        kvmem_layout_config config = blocks_config(&kv_kinds[1]);
+        config.alignment = MIB;
+        kvmem_layout *layout = blocks_build(places[place], &config, BLOCKS_TOGETHER, NULL);
+        kvmem_share *share = NULL;
+        EXPECT_OK(kvmem_share_create_layout(layout, NULL, &share, ERR));
+        parcel parcel = parcel_of(share);
+        peer importer = holder_start();
+        CHECK_EQ(holder_open_layout(&importer, &parcel), KVMEM_STATUS_OK);
+        peer_finish(&importer);
+        parcel_close(&parcel);
+        CALL(kvmem_share_destroy(share));
+        CALL(kvmem_layout_destroy(layout));
+    }
+}
+
+static void opened_where_it_was_built_it_is_the_original(void) {
+    for (size_t place = 0; place < NUM(places); place++) {
+        for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
+            const kvmem_layout_config config = blocks_config(&kv_kinds[kind]);
+            kvmem_layout *layout = blocks_build(places[place], &config, BLOCKS_TOGETHER, NULL);
+            kvmem_share *share = NULL;
+            EXPECT_OK(kvmem_share_create_layout(layout, NULL, &share, ERR));
+            parcel parcel = parcel_of(share);
+            kvmem_layout *again = open_layout(&parcel, 0, NULL);
+            kvmem_layout_strides first;
+            kvmem_layout_strides second;
+            EXPECT_OK(kvmem_layout_get_strides(layout, &first, ERR));
+            EXPECT_OK(kvmem_layout_get_strides(again, &second, ERR));
+            CHECK_EQ(second.num_bases, first.num_bases);
+            CHECK_BYTES(second.bases, first.bases, first.num_bases * sizeof(*first.bases));
+            CHECK_EQ(second.block_stride, first.block_stride);
+            kvmem_layout_info info;
+            EXPECT_OK(kvmem_layout_get_info(again, &info, ERR));
+            CHECK_EQ(info.locality, KVMEM_LOCALITY_LOCAL);
+            parcel_close(&parcel);
+            CALL(kvmem_share_destroy(share));
+            CALL(kvmem_layout_destroy(layout));
+            CALL(kvmem_layout_destroy(again));
+        }
+    }
+}
+
+static void a_share_of_a_layout_is_no_region(void) {
+    fixture fixture;
+    set_up(&fixture, places[0], 0, BLOCKS_TOGETHER, NULL);
+    kvmem_share *share = parcel_share(&fixture.parcel);
+    kvmem_region *region = NULL;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "of a layout",
+                   kvmem_share_open_region(share, NULL, &region, ERR));
+    kvmem_share_info info;
+    EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
+    CHECK_EQ(info.object, KVMEM_SHARED_LAYOUT);
+    CHECK(info.memory_size >= kv_num_regions(&fixture.config) * kv_region_size(&fixture.config));
+    CALL(kvmem_share_destroy(share));
+    share = (kvmem_share *)&region;
+    EXPECT(KVMEM_STATUS_UNSUPPORTED, kvmem_share_create_layout(fixture.mapped, NULL, &share, ERR));
+    CHECK(share == NULL);
+    tear_down(&fixture);
+}
+
+#ifdef KVMEM_TEST_SHARE_GPU
+static void host_memory_is_page_locked_on_demand(void) {
+    fixture fixture;
+    set_up(&fixture, MEMORY_PINNED, 1, BLOCKS_TOGETHER, NULL);
+    kvmem_layout *locked = open_layout(&fixture.parcel, KVMEM_OPEN_PIN, NULL);
+    kvmem_layout_info info;
+    EXPECT_OK(kvmem_layout_get_info(locked, &info, ERR));
+    CHECK_EQ(info.tier, KVMEM_TIER_PINNED);
+    kvmem_layout *device = blocks_build(MEMORY_DEVICE, &fixture.config, BLOCKS_TOGETHER, NULL);
+    kv_side moved;
+    kv_model_open(&moved, &fixture.config, 5);
+    blocks_write(device, &moved);
+    kv_run(locked, device, &all_layers);
+    kv_expect_moved(&moved, &fixture.there, &all_layers);
+    blocks_check(device, &moved);
+    kv_side_close(&moved);
+    CALL(kvmem_layout_destroy(device));
+    CALL(kvmem_layout_destroy(locked));
+    tear_down(&fixture);
+}
+#endif
+
+static const test_case cases[] = {
+    CASE(blocks_go_both_ways),
+    CASE(what_is_shared_to_be_read_is_no_destination),
+    CASE(what_is_opened_to_be_read_is_no_destination),
+    CASE(the_owner_may_end_and_its_blocks_be_read),
+    CASE(blocks_are_aligned_in_both_processes),
+    CASE(opened_where_it_was_built_it_is_the_original),
+    CASE(a_share_of_a_layout_is_no_region),
+#ifdef KVMEM_TEST_SHARE_GPU
+    CASE(host_memory_is_page_locked_on_demand),
+#endif
+};
+SHARE_MAIN
+

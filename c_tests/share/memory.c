@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// Creates, and copies by the CPU, by file I/O or by the driver.
+#include "memory.h"
+
+#include "driver.h"
+#include "engine.h"
+#include "harness.h"
+#include "kv.h"
+#include "regions.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PAGE 4096
+#define ADOPTED_OFFSET 8192 /* in its allocation */
+
+const char *const memory_names[NUM_MEMORY_KINDS] = {
+    "system",     "transparent huge pages", "reserved huge pages", "disk",           "buffered disk",
+    "named disk", "pinned",                 "device",              "adopted device", "elastic",
+};
+
+uint32_t memory_tier(memory_kind kind) {
+    static const uint32_t tiers[NUM_MEMORY_KINDS] = {
+        KVMEM_TIER_SYSTEM, KVMEM_TIER_SYSTEM, KVMEM_TIER_SYSTEM, KVMEM_TIER_DISK,   KVMEM_TIER_DISK,
+        KVMEM_TIER_DISK,   KVMEM_TIER_PINNED, KVMEM_TIER_DEVICE, KVMEM_TIER_DEVICE, KVMEM_TIER_ELASTIC,
+    };
+    return tiers[kind];
+}
+
+bool memory_has_fd_mapping(memory_kind kind) {
+    return memory_tier(kind) == KVMEM_TIER_SYSTEM || memory_tier(kind) == KVMEM_TIER_PINNED;
+}
+
+static kvmem_region *create_system(memory_kind kind, uint64_t size) {
+    kvmem_system_options options;
+    kvmem_system_options_init(&options, sizeof(options));
+    options.flags = KVMEM_SYSTEM_SHAREABLE;
+    options.flags |= kind == MEMORY_TRANSPARENT ? KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES : 0;
+    options.huge_page_size = kind == MEMORY_RESERVED ? 2 * MIB : 0;
+    options.size = size;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_system(&options, &region, ERR));
+    return region;
+}
+
+static kvmem_region *create_disk(memory_kind kind, uint64_t size, const char *path) {
+    kvmem_disk_options options;
+    kvmem_disk_options_init(&options, sizeof(options));
+    options.flags = kind == MEMORY_BUFFERED ? KVMEM_DISK_BUFFERED : 0;
+    options.path = kind == MEMORY_NAMED ? path : NULL;
+    options.size = size;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_disk(&options, &region, ERR));
+    return region;
+}
+
+static kvmem_region *create_pinned(uint64_t size) {
+    kvmem_pinned_options options;
+    kvmem_pinned_options_init(&options, sizeof(options));
+    options.flags = KVMEM_PINNED_SHAREABLE;
+    options.chunk_size = MIB;
+    options.size = size;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_pinned(&options, &region, ERR));
+    return region;
+}
+
+static kvmem_region *create_device(uint64_t size) {
+    kvmem_device_options options;
+    kvmem_device_options_init(&options, sizeof(options));
+    options.size = size;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_device(&options, &region, ERR));
+    return region;
+}
+
+static kvmem_region *adopt_device(uint64_t size) {
+    kvmem_adopt_options options;
+    kvmem_adopt_options_init(&options, sizeof(options));
+    options.address = (void *)(uintptr_t)(engine_allocate(0, size + 2 * ADOPTED_OFFSET) + ADOPTED_OFFSET);
+    options.size = size;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_adopt_device(&options, 0, &region, ERR));
+    return region;
+}
+
+static kvmem_region *create_elastic(uint64_t size) {
+    kvmem_elastic_options options;
+    kvmem_elastic_options_init(&options, sizeof(options));
+    options.size = size;
+    options.extent_size = MEMORY_EXTENT;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_elastic(&options, &region, ERR));
+    EXPECT_OK(kvmem_region_commit(region, 0, size, ERR));
+    return region;
+}
+
+kvmem_region *memory_create(memory_kind kind, uint64_t size, const char *path) {
+    switch (kind) {
+    case MEMORY_SYSTEM:
+    case MEMORY_TRANSPARENT:
+    case MEMORY_RESERVED:
+        return create_system(kind, size);
+    case MEMORY_DISK:
+    case MEMORY_BUFFERED:
+    case MEMORY_NAMED:
+        return create_disk(kind, size, path);
+    case MEMORY_PINNED:
+        return create_pinned(size);
+    case MEMORY_DEVICE:
+        return create_device(size);
+    case MEMORY_ADOPTED:
+        return adopt_device(size);
+    default:
+        return create_elastic(size);
+    }
+}
+
+static bool is_on_gpu(const kvmem_region_info *info) {
+    return info->tier == KVMEM_TIER_DEVICE || info->tier == KVMEM_TIER_ELASTIC;
+}
+
+/* The file of a region is read and written past its own pages, from pages. */
+static void file_io(const kvmem_region_info *info, uint64_t offset, void *bytes, uint64_t size, bool writes) {
+    CHECK_EQ(offset % PAGE + size % PAGE, 0);
+    void *pages = aligned_alloc(PAGE, size);
+    CHECK(pages != NULL);
+    const off_t at = (off_t)(info->address + offset);
+    if (writes) {
+        memcpy(pages, bytes, size);
+        CHECK_EQ(pwrite(info->fd, pages, size, at), size);
+    } else {
+        CHECK_EQ(pread(info->fd, pages, size, at), size);
+        memcpy(bytes, pages, size);
+    }
+    free(pages);
+}
+
+void memory_write(const kvmem_region *region, uint64_t offset, const void *bytes, uint64_t size) {
+    const kvmem_region_info info = region_info(region);
+    if (is_on_gpu(&info)) {
+        enter_device(info.device_id);
+        CU(cuMemcpyHtoD_v2(info.address + offset, bytes, size));
+        CU(cuCtxSynchronize()); /* a copy may return when it has read its source */
+        leave_device(info.device_id);
+    } else if (info.tier == KVMEM_TIER_DISK) {
+        file_io(&info, offset, (void *)(uintptr_t)bytes, size, true);
+    } else {
+        memcpy((void *)(uintptr_t)(info.address + offset), bytes, size);
+    }
+}
+
+void memory_read(const kvmem_region *region, uint64_t offset, void *bytes, uint64_t size) {
+    const kvmem_region_info info = region_info(region);
+    if (is_on_gpu(&info)) {
+        read_device(info.device_id, bytes, info.address + offset, size);
+    } else if (info.tier == KVMEM_TIER_DISK) {
+        file_io(&info, offset, bytes, size, false);
+    } else {
+        memcpy(bytes, (const void *)(uintptr_t)(info.address + offset), size);
+    }
+}
+
+void memory_fill(const kvmem_region *region, uint32_t seed) {
+    const uint64_t size = region_info(region).size;
+    unsigned char *bytes = test_allocate(size);
+    kv_fill(bytes, size, seed);
+    memory_write(region, 0, bytes, size);
+    free(bytes);
+}
+
+void memory_check_part(const kvmem_region *part, uint64_t offset, uint32_t seed) {
+    const uint64_t size = region_info(part).size;
+    unsigned char *expected = test_allocate(offset + size);
+    unsigned char *bytes = test_allocate(size);
+    kv_fill(expected, offset + size, seed);
+    memory_read(part, 0, bytes, size);
+    CHECK_BYTES(bytes, expected + offset, size);
+    free(bytes);
+    free(expected);
+}
+
+void memory_check(const kvmem_region *region, uint32_t seed) {
+    memory_check_part(region, 0, seed);
+}

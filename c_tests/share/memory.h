@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of every kind that can be shared, and its bytes, wherever they lie.
+#ifndef KVMEM_TEST_SHARE_MEMORY_H
+#define KVMEM_TEST_SHARE_MEMORY_H
+
+#include <kvmem.h>
+#include <stdbool.h>
+
+typedef enum memory_kind {
+    MEMORY_SYSTEM,
+    MEMORY_TRANSPARENT, /* system memory, huge pages where the kernel likes */
+    MEMORY_RESERVED,    /* the same from the reserved pool; falls back where that is empty */
+    MEMORY_DISK,        /* a temporary file, past the page cache where the file system can */
+    MEMORY_BUFFERED,    /* a temporary file through the page cache */
+    MEMORY_NAMED,       /* a file with a name */
+    MEMORY_PINNED,      /* from here on a GPU is needed */
+    MEMORY_DEVICE,
+    MEMORY_ADOPTED, /* device memory of the engine's, from the middle of an allocation */
+    MEMORY_ELASTIC, /* all of it committed */
+    NUM_MEMORY_KINDS,
+} memory_kind;
+
+#define MEMORY_ON_HOST MEMORY_PINNED /* kinds below need no GPU */
+/* Bytes that suit every kind: whole extents, whole blocks of files. */
+#define MEMORY_SIZE (UINT64_C(8) << 20)
+#define MEMORY_EXTENT (UINT64_C(2) << 20)
+
+extern const char *const memory_names[NUM_MEMORY_KINDS];
+uint32_t memory_tier(memory_kind kind);
+bool memory_has_fd_mapping(memory_kind kind); /* the CPU sees it */
+
+/* A region; `path` is the file of MEMORY_NAMED. Adopted memory lives as long as the process. */
+kvmem_region *memory_create(memory_kind kind, uint64_t size, const char *path);
+
+/* Offsets and sizes must be multiples of 4096 for files. */
+void memory_write(const kvmem_region *region, uint64_t offset, const void *bytes, uint64_t size);
+void memory_read(const kvmem_region *region, uint64_t offset, void *bytes, uint64_t size);
+/* Bytes of a seed. */
+void memory_fill(const kvmem_region *region, uint32_t seed);
+void memory_check(const kvmem_region *region, uint32_t seed);
+/* Of a part of a region that was filled whole. */
+void memory_check_part(const kvmem_region *part, uint64_t offset, uint32_t seed);
+
+#endif

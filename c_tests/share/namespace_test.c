@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Processes of different PID namespaces, as those of different containers are: they do not see each other by
+// their numbers.
+#include "harness.h"
+#include "holder.h"
+#include "opened.h"
+#include "regions.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <string.h>
+#include <unistd.h>
+
+static const test_role roles[] = {HOLDER_ROLE};
+
+static const memory_kind kinds[] = {MEMORY_SYSTEM, MEMORY_DISK};
+
+/* From here peers are started in a new namespace: the first is number 1 there, and the others end with it. */
+static int enter_new_namespace(void) {
+    const int own = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
+    CHECK(own >= 0);
+    if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) {
+        FAIL("this machine allows no PID namespace: %s", strerror(errno));
+    }
+    return own;
+}
+
+static void leave_namespace(int own) {
+    CHECK_EQ(setns(own, CLONE_NEWPID), 0);
+    close(own);
+}
+
+static peer start_in_new_namespace(void) {
+    const int own = enter_new_namespace();
+    const peer started = holder_start();
+    leave_namespace(own);
+    return started;
+}
+
+static void an_owner_elsewhere_is_seen_to_live_and_to_end(void) {
+    for (size_t i = 0; i < NUM(kinds); i++) {
+        peer owner = start_in_new_namespace();
+        holder_make(&owner, kinds[i], NULL, 1);
+        parcel parcel = holder_share(&owner, NULL);
+        kvmem_share *share = parcel_share(&parcel);
+        kvmem_share_info info;
+        EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
+        CHECK_EQ(info.pid, 1); /* as that process counts */
+        kvmem_share_destroy(share);
+        kvmem_region *region = open_parcel(&parcel, 0);
+        memory_check(region, 1);
+        memory_fill(region, 2);
+        holder_check(&owner, HOLDING_OWN, 2);
+        EXPECT_OK(kvmem_region_check_owner(region, ERR));
+        CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 1);
+        peer_kill(&owner);
+        EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(region, ERR));
+        memory_check(region, 2);
+        kvmem_region_destroy(region);
+        parcel_close(&parcel);
+    }
+}
+
+static void an_importer_elsewhere_is_counted_until_it_ends(void) {
+    for (size_t i = 0; i < NUM(kinds); i++) {
+        kvmem_region *region = memory_create(kinds[i], MEMORY_SIZE, NULL);
+        memory_fill(region, 1);
+        kvmem_share *share = NULL;
+        EXPECT_OK(kvmem_share_create_region(region, NULL, &share, ERR));
+        parcel parcel = parcel_of(share);
+        peer importer = start_in_new_namespace();
+        CHECK_EQ(holder_open(&importer, &parcel, 0), KVMEM_STATUS_OK);
+        holder_check(&importer, HOLDING_OPENED, 1);
+        CHECK_EQ(holder_check_owner(&importer), KVMEM_STATUS_OK);
+        kvmem_region_holders holders;
+        EXPECT_OK(kvmem_region_get_holders(region, &holders, ERR));
+        CHECK_EQ(holders.importers, 1);
+        peer_kill(&importer);
+        EXPECT_OK(kvmem_region_get_holders(region, &holders, ERR));
+        CHECK_EQ(holders.importers, 0);
+        kvmem_share_destroy(share);
+        parcel_close(&parcel);
+        kvmem_region_destroy(region);
+    }
+}
+
+/* Its /proc is still the outer one, which has other processes under its number and its peers'. */
+static void the_outer_proc_misleads_nobody(void) {
+    for (size_t i = 0; i < NUM(kinds); i++) {
+        const int own = enter_new_namespace();
+        peer owner = holder_start();
+        peer importer = holder_start();
+        leave_namespace(own);
+        holder_make(&owner, kinds[i], NULL, 1);
+        parcel parcel = holder_share(&owner, NULL);
+        CHECK_EQ(holder_open(&importer, &parcel, 0), KVMEM_STATUS_OK);
+        CHECK_EQ(holder_check_owner(&importer), KVMEM_STATUS_OK);
+        CHECK_EQ(holder_open(&owner, &parcel, 0), KVMEM_STATUS_OK); /* its own */
+        CHECK_EQ(holder_info(&owner, HOLDING_OPENED).address, holder_info(&owner, HOLDING_OWN).address);
+        holder_end_shares(&owner);
+        holder_close(&owner);
+        holder_destroy(&owner);
+        CHECK_EQ(holder_check_owner(&importer), KVMEM_STATUS_PEER_LOST);
+        peer_finish(&importer);
+        peer_finish(&owner);
+        parcel_close(&parcel);
+    }
+}
+
+static const test_case cases[] = {
+    CASE(an_owner_elsewhere_is_seen_to_live_and_to_end),
+    CASE(an_importer_elsewhere_is_counted_until_it_ends),
+    CASE(the_outer_proc_misleads_nobody),
+};
+TEST_MAIN_WITH_ROLES

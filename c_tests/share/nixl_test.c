@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shares and NIXL: layouts that are reached by it where they can't be mapped, and mapped ones that are
+// registered.
+#include "agents.h"
+#include "forged.h"
+#include "harness.h"
+#include "holder.h"
+#include "opened.h"
+#include "regions.h"
+
+static const test_role roles[] = {HOLDER_ROLE};
+
+static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
+static const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
+
+typedef struct fixture {
+    kvmem_layout_config config;
+    kvmem_agent *agent;
+    peer owner;
+    parcel parcel;
+    kv_side there; /* what the owner's blocks must be */
+    kv_side here;  /* and those of a layout of this process */
+    kvmem_layout *own;
+} fixture;
+
+/* A process that shares a layout; both register theirs. */
+static void set_up(fixture *fixture, memory_kind kind, const kvmem_share_options *options) {
+    fixture->config = blocks_config(&kv_kinds[1]);
+    fixture->agent = agent_open("importer");
+    EXPECT_OK(kvmem_agent_create_backend(fixture->agent, "POSIX", NULL, 0, ERR));
+    fixture->owner = holder_start();
+    holder_build(&fixture->owner, kind, 1, BLOCKS_TOGETHER, "owner", 1);
+    fixture->parcel = holder_share(&fixture->owner, options);
+    kv_model_open(&fixture->there, &fixture->config, 1);
+    kv_model_open(&fixture->here, &fixture->config, 2);
+    fixture->own = blocks_build(MEMORY_SYSTEM, &fixture->config, BLOCKS_TOGETHER, fixture->agent);
+    blocks_write(fixture->own, &fixture->here);
+}
+
+static void tear_down(fixture *fixture) {
+    kvmem_layout_destroy(fixture->own);
+    kv_side_close(&fixture->there);
+    kv_side_close(&fixture->here);
+    parcel_close(&fixture->parcel);
+    peer_finish(&fixture->owner);
+    kvmem_agent_destroy(fixture->agent);
+}
+
+static uint32_t locality_of(const kvmem_layout *layout) {
+    kvmem_layout_info info;
+    EXPECT_OK(kvmem_layout_get_info(layout, &info, ERR));
+    return info.locality;
+}
+
+/* Blocks go in and out of it, by these paths. */
+static void move_both_ways(fixture *fixture, const kvmem_layout *shared, uint32_t in, uint32_t out) {
+    CHECK_EQ(kv_run_by(shared, fixture->own, &all_layers, in).path, in);
+    kv_expect_moved(&fixture->here, &fixture->there, &all_layers);
+    blocks_check(fixture->own, &fixture->here);
+    blocks_write(fixture->own, &fixture->here);
+    static const kvmem_block_pair back[] = {{3, 4}};
+    const kv_move move = {back, NUM(back), 0, 0, 3};
+    CHECK_EQ(kv_run_by(fixture->own, shared, &move, out).path, out);
+    kv_expect_moved(&fixture->there, &fixture->here, &move);
+    holder_check_model(&fixture->owner, &fixture->there);
+}
+
+static const kvmem_share_options by_nixl = {.struct_size = sizeof(by_nixl), .way = KVMEM_SHARE_REMOTE};
+static const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
+                                               .flags = KVMEM_SHARE_READ_ONLY};
+
+static void without_memory_it_is_reached_by_nixl(void) {
+    fixture fixture;
+    set_up(&fixture, MEMORY_SYSTEM, &by_nixl);
+    kvmem_share *share = parcel_share(&fixture.parcel);
+    kvmem_share_info info;
+    EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
+    CHECK_EQ(info.num_fds, 0);
+    CHECK_EQ(info.memory_size, 0);
+    CHECK_EQ(info.tier, 0);
+    CHECK_EQ(info.object, KVMEM_SHARED_LAYOUT);
+    kvmem_share_destroy(share);
+    refuse_layout(&fixture.parcel, 0, NULL, KVMEM_STATUS_UNSUPPORTED, "agent");
+    refuse_layout(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, fixture.agent, KVMEM_STATUS_UNSUPPORTED,
+                  "no memory");
+    kvmem_layout *remote = open_layout(&fixture.parcel, 0, fixture.agent);
+    CHECK_EQ(locality_of(remote), KVMEM_LOCALITY_REMOTE);
+    move_both_ways(&fixture, remote, KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_WRITE);
+    kvmem_layout_destroy(remote);
+    tear_down(&fixture);
+}
+
+static void the_importer_chooses_between_mapping_and_nixl(void) {
+    fixture fixture;
+    set_up(&fixture, MEMORY_SYSTEM, NULL);
+    kvmem_layout *mapped = open_layout(&fixture.parcel, 0, fixture.agent);
+    CHECK_EQ(locality_of(mapped), KVMEM_LOCALITY_MAPPED);
+    move_both_ways(&fixture, mapped, KVMEM_PATH_MEMCPY, KVMEM_PATH_MEMCPY);
+    kvmem_layout *remote = open_layout(&fixture.parcel, KVMEM_OPEN_REMOTE, fixture.agent);
+    CHECK_EQ(locality_of(remote), KVMEM_LOCALITY_REMOTE);
+    move_both_ways(&fixture, remote, KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_WRITE);
+    blocks_check(mapped, &fixture.there);
+    refuse_layout(&fixture.parcel, KVMEM_OPEN_REMOTE, NULL, KVMEM_STATUS_INVALID_ARGUMENT, "agent");
+    kvmem_layout_destroy(mapped);
+    kvmem_layout_destroy(remote);
+    tear_down(&fixture);
+}
+
+/* As from another machine: its memory can't be mapped, its agent can be reached. */
+static void what_cannot_be_mapped_is_reached_by_nixl(void) {
+    fixture fixture;
+    set_up(&fixture, MEMORY_SYSTEM, NULL);
+    forge_text(&fixture.parcel, "boot_id", "another");
+    refuse_layout(&fixture.parcel, 0, NULL, KVMEM_STATUS_UNSUPPORTED, "another machine");
+    refuse_layout(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, fixture.agent, KVMEM_STATUS_UNSUPPORTED,
+                  "another machine");
+    refuse_layout(&fixture.parcel, KVMEM_OPEN_READ_ONLY, fixture.agent, KVMEM_STATUS_UNSUPPORTED,
+                  "another machine");
+    kvmem_layout *remote = open_layout(&fixture.parcel, 0, fixture.agent);
+    CHECK_EQ(locality_of(remote), KVMEM_LOCALITY_REMOTE);
+    move_both_ways(&fixture, remote, KVMEM_PATH_NIXL_READ, KVMEM_PATH_NIXL_WRITE);
+    kvmem_layout_destroy(remote);
+    tear_down(&fixture);
+}
+
+/* A share that is damaged is not opened by another way. */
+static void what_is_corrupt_is_not_reached_by_nixl(void) {
+    fixture fixture;
+    set_up(&fixture, MEMORY_SYSTEM, NULL);
+    forge_bytes(&fixture.parcel, "id");
+    refuse_layout(&fixture.parcel, 0, fixture.agent, KVMEM_STATUS_CORRUPT, "another region's");
+    tear_down(&fixture);
+}
+
+static void nixl_is_not_told_what_is_only_to_be_read(void) {
+    fixture fixture;
+    set_up(&fixture, MEMORY_SYSTEM, &to_be_read);
+    refuse_layout(&fixture.parcel, KVMEM_OPEN_REMOTE, fixture.agent, KVMEM_STATUS_UNSUPPORTED,
+                  "to be read only");
+    kvmem_layout *mapped = open_layout(&fixture.parcel, 0, fixture.agent);
+    CHECK_EQ(locality_of(mapped), KVMEM_LOCALITY_MAPPED);
+    kvmem_layout_destroy(mapped);
+    parcel_close(&fixture.parcel);
+    fixture.parcel = holder_share(&fixture.owner, NULL);
+    refuse_layout(&fixture.parcel, KVMEM_OPEN_REMOTE | KVMEM_OPEN_READ_ONLY, fixture.agent,
+                  KVMEM_STATUS_UNSUPPORTED, "no such right");
+    kvmem_share_options both = by_nixl;
+    both.flags = KVMEM_SHARE_READ_ONLY;
+    CHECK_EQ(holder_refuse_share(&fixture.owner, &both), KVMEM_STATUS_INVALID_STATE);
+    tear_down(&fixture);
+}
+
+static void a_mapped_layout_is_registered_on_demand(void) {
+    fixture fixture;
+    set_up(&fixture, MEMORY_SYSTEM, NULL);
+    refuse_layout(&fixture.parcel, KVMEM_OPEN_REGISTER, NULL, KVMEM_STATUS_INVALID_ARGUMENT, "agent");
+    kvmem_layout *mapped = open_layout(&fixture.parcel, KVMEM_OPEN_REGISTER, fixture.agent);
+    CHECK_EQ(locality_of(mapped), KVMEM_LOCALITY_MAPPED);
+    for (size_t i = 0; i < kv_num_regions(&fixture.config); i++) {
+        kvmem_region *region = NULL;
+        EXPECT_OK(kvmem_layout_get_region(mapped, i, &region, ERR));
+        CHECK_EQ(region_info(region).registration_count, 1);
+        kvmem_region_destroy(region);
+    }
+    move_both_ways(&fixture, mapped, KVMEM_PATH_MEMCPY, KVMEM_PATH_MEMCPY);
+    kvmem_layout_destroy(mapped);
+    tear_down(&fixture);
+}
+
+static void a_file_is_mapped_and_registered(void) {
+    fixture fixture;
+    set_up(&fixture, MEMORY_DISK, NULL);
+    kvmem_layout *mapped = open_layout(&fixture.parcel, KVMEM_OPEN_REGISTER, fixture.agent);
+    CHECK_EQ(locality_of(mapped), KVMEM_LOCALITY_MAPPED);
+    blocks_check(mapped, &fixture.there);
+    move_both_ways(&fixture, mapped, KVMEM_PATH_NIXL_FILE_READ, KVMEM_PATH_NIXL_FILE_WRITE);
+    move_both_ways(&fixture, mapped, KVMEM_PATH_PREAD, KVMEM_PATH_PREAD);
+    kvmem_layout_destroy(mapped);
+    /* Files are not reached. */
+    CHECK_EQ(holder_refuse_share(&fixture.owner, &by_nixl), KVMEM_STATUS_INVALID_STATE);
+    tear_down(&fixture);
+}
+
+static void a_file_to_be_read_is_read(void) {
+    fixture fixture;
+    set_up(&fixture, MEMORY_DISK, &to_be_read);
+    kvmem_layout *mapped = open_layout(&fixture.parcel, KVMEM_OPEN_REGISTER, fixture.agent);
+    const uint32_t paths[] = {KVMEM_PATH_NIXL_FILE_READ, KVMEM_PATH_PREAD};
+    for (size_t i = 0; i < NUM(paths); i++) {
+        CHECK_EQ(kv_run_by(mapped, fixture.own, &all_layers, paths[i]).path, paths[i]);
+        kv_expect_moved(&fixture.here, &fixture.there, &all_layers);
+        blocks_check(fixture.own, &fixture.here);
+    }
+    const kvmem_transfer_options options = kv_transfer_options(&all_layers);
+    kvmem_transfer *transfer = NULL;
+    EXPECT(KVMEM_STATUS_PERMISSION_DENIED,
+           kvmem_transfer_create(fixture.own, mapped, &options, &transfer, ERR));
+    kvmem_layout_destroy(mapped);
+    tear_down(&fixture);
+}
+
+/* Memory without a file behind it, in this process; without an agent there is no way at all. */
+static void what_was_not_made_shareable_goes_by_nixl_only(void) {
+    kvmem_agent *agents[] = {agent_open("here"), NULL};
+    for (size_t i = 0; i < NUM(agents); i++) {
+        const kvmem_layout_config config = blocks_config(&kv_kinds[0]);
+        kvmem_system_options plain = {.struct_size = sizeof(plain)};
+        kvmem_layout_options options;
+        kvmem_layout_options_init(&options, sizeof(options));
+        options.config = &config;
+        options.agent = agents[i];
+        options.source = KVMEM_LAYOUT_ALLOCATE;
+        options.system = &plain;
+        kvmem_layout *layout = NULL;
+        EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+        kvmem_share *share = NULL;
+        EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "not made shareable",
+                       kvmem_share_create_layout(layout, NULL, &share, ERR));
+        EXPECT(agents[i] != NULL ? KVMEM_STATUS_OK : KVMEM_STATUS_INVALID_STATE,
+               kvmem_share_create_layout(layout, &by_nixl, &share, ERR));
+        kvmem_share_destroy(share);
+        kvmem_layout_destroy(layout);
+    }
+    kvmem_agent_destroy(agents[0]);
+}
+
+static const test_case cases[] = {
+    CASE(without_memory_it_is_reached_by_nixl),
+    CASE(the_importer_chooses_between_mapping_and_nixl),
+    CASE(what_cannot_be_mapped_is_reached_by_nixl),
+    CASE(what_is_corrupt_is_not_reached_by_nixl),
+    CASE(nixl_is_not_told_what_is_only_to_be_read),
+    CASE(a_mapped_layout_is_registered_on_demand),
+    CASE(a_file_is_mapped_and_registered),
+    CASE(a_file_to_be_read_is_read),
+    CASE(what_was_not_made_shareable_goes_by_nixl_only),
+};
+TEST_MAIN_WITH_ROLES

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes the share, opens it, and lets go of the share.
+#include "opened.h"
+
+#include "harness.h"
+
+static kvmem_status open_with(const parcel *parcel, uint64_t flags, kvmem_region **region) {
+    kvmem_open_options options;
+    kvmem_open_options_init(&options, sizeof(options));
+    options.flags = flags;
+    kvmem_share *share = NULL;
+    kvmem_status status = parcel_read(parcel, &share);
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_share_open_region(share, &options, region, ERR);
+    }
+    kvmem_share_destroy(share);
+    return status;
+}
+
+kvmem_region *open_parcel(const parcel *parcel, uint64_t flags) {
+    kvmem_region *region = NULL;
+    EXPECT_OK(open_with(parcel, flags, &region));
+    return region;
+}
+
+void refuse_parcel(const parcel *parcel, uint64_t flags, kvmem_status status, const char *part) {
+    kvmem_region *region = NULL;
+    EXPECT_MESSAGE(status, part, open_with(parcel, flags, &region));
+    CHECK(region == NULL);
+}
+
+static kvmem_status open_layout_with(const parcel *parcel, uint64_t flags, kvmem_agent *agent,
+                                     kvmem_layout **layout) {
+    kvmem_open_options options;
+    kvmem_open_options_init(&options, sizeof(options));
+    options.flags = flags;
+    options.agent = agent;
+    kvmem_share *share = parcel_share(parcel);
+    const kvmem_status status = kvmem_share_open_layout(share, &options, layout, ERR);
+    kvmem_share_destroy(share);
+    return status;
+}
+
+kvmem_layout *open_layout(const parcel *parcel, uint64_t flags, kvmem_agent *agent) {
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(open_layout_with(parcel, flags, agent, &layout));
+    return layout;
+}
+
+void refuse_layout(const parcel *parcel, uint64_t flags, kvmem_agent *agent, kvmem_status status,
+                   const char *part) {
+    kvmem_layout *layout = NULL;
+    EXPECT_MESSAGE(status, part, open_layout_with(parcel, flags, agent, &layout));
+    CHECK(layout == NULL);
+}
+
+kvmem_status try_parcel(const parcel *parcel, uint64_t flags) {
+    kvmem_region *region = NULL;
+    const kvmem_status status = open_with(parcel, flags, &region);
+    kvmem_region_destroy(region);
+    return status;
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Regions and layouts of a parcel, in one line.
+#ifndef KVMEM_TEST_SHARE_OPENED_H
+#define KVMEM_TEST_SHARE_OPENED_H
+
+#include "parcel.h"
+
+/* A shared region, opened with KVMEM_OPEN_* flags. */
+kvmem_region *open_parcel(const parcel *parcel, uint64_t flags);
+/* A shared layout; the agent may be NULL. */
+kvmem_layout *open_layout(const parcel *parcel, uint64_t flags, kvmem_agent *agent);
+void refuse_layout(const parcel *parcel, uint64_t flags, kvmem_agent *agent, kvmem_status status,
+                   const char *part);
+/* It is read, or opened, with this status. */
+void refuse_parcel(const parcel *parcel, uint64_t flags, kvmem_status status, const char *part);
+/* The same, whatever comes of it. With the error slot. */
+kvmem_status try_parcel(const parcel *parcel, uint64_t flags);
+
+#endif

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Processes that see the GPUs in different orders, or not the same ones. Fails where there is one GPU.
+#include "holder.h"
+#include "kinds.h"
+#include "opened.h"
+#include "regions.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const test_role roles[] = {HOLDER_ROLE};
+
+static const memory_kind kinds[] = {MEMORY_DEVICE, MEMORY_ADOPTED, MEMORY_ELASTIC};
+
+/* A holder with another CUDA_VISIBLE_DEVICES than this process's. */
+static peer start_seeing(const char *devices) {
+    const char *own = getenv("CUDA_VISIBLE_DEVICES");
+    char before[256] = "";
+    if (own != NULL) {
+        CHECK(strlen(own) < sizeof(before));
+        strcpy(before, own);
+    }
+    CHECK_EQ(setenv("CUDA_VISIBLE_DEVICES", devices, 1), 0);
+    const peer started = holder_start();
+    CHECK_EQ(own != NULL ? setenv("CUDA_VISIBLE_DEVICES", before, 1) : unsetenv("CUDA_VISIBLE_DEVICES"), 0);
+    return started;
+}
+
+static void its_device_is_found_whatever_its_ordinal(void) {
+    CHECK(driver_devices() >= 2);
+    for (size_t i = 0; i < NUM(kinds); i++) {
+        peer owner = start_seeing("1,0");
+        holder_make(&owner, kinds[i], NULL, 1);
+        CHECK_EQ(holder_info(&owner, HOLDING_OWN).device_id, 0);
+        parcel parcel = holder_share(&owner, NULL);
+        kvmem_region *region = open_parcel(&parcel, 0);
+        CHECK_EQ(region_info(region).device_id, 1);
+        memory_check(region, 1);
+        memory_fill(region, 2);
+        holder_check(&owner, HOLDING_OWN, 2);
+        CALL(kvmem_region_destroy(region));
+        parcel_close(&parcel);
+        peer_finish(&owner);
+    }
+}
+
+static void a_device_that_is_not_visible_is_named(void) {
+    CHECK(driver_devices() >= 2);
+    for (size_t i = 0; i < NUM(kinds); i++) {
+        peer owner = start_seeing("1");
+        peer blind = start_seeing("0");
+        peer seeing = start_seeing("1");
+        holder_make(&owner, kinds[i], NULL, 1);
+        parcel parcel = holder_share(&owner, NULL);
+        CHECK_EQ(holder_open(&blind, &parcel, 0), KVMEM_STATUS_NOT_FOUND);
+        CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 0);
+        CHECK_EQ(holder_open(&seeing, &parcel, 0), KVMEM_STATUS_OK);
+        CHECK_EQ(holder_info(&seeing, HOLDING_OPENED).device_id, 0);
+        holder_check(&seeing, HOLDING_OPENED, 1);
+        peer_finish(&blind);
+        peer_finish(&seeing);
+        peer_finish(&owner);
+        parcel_close(&parcel);
+    }
+}
+
+static const test_case cases[] = {
+    CASE(its_device_is_found_whatever_its_ordinal),
+    CASE(a_device_that_is_not_visible_is_named),
+};
+SHARE_MAIN

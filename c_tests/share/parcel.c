@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Takes shares apart and puts them together, with the functions for engines that have a channel of their own.
+#include "parcel.h"
+
+#include "fds.h"
+#include "harness.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BYTES = 100, COUNT };
+
+parcel parcel_of(const kvmem_share *share) {
+    kvmem_share_info info;
+    EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
+    size_t size = 0;
+    const void *data = kvmem_share_data(share, &size);
+    CHECK_EQ(size, info.size);
+    parcel taken = {{test_allocate(size), size}, test_allocate(info.num_fds * sizeof(int)), info.num_fds};
+    memcpy(taken.bytes.data, data, size);
+    for (size_t i = 0; i < taken.num_fds; i++) {
+        int32_t fd = -1;
+        EXPECT_OK(kvmem_share_get_fd(share, i, &fd, ERR));
+        CHECK_EQ(fcntl(fd, F_GETFD), FD_CLOEXEC);
+        taken.fds[i] = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        CHECK(taken.fds[i] >= 0);
+    }
+    return taken;
+}
+
+parcel parcel_copy(const parcel *original) {
+    parcel copy = {{test_allocate(original->bytes.size), original->bytes.size},
+                   test_allocate(original->num_fds * sizeof(int)),
+                   original->num_fds};
+    memcpy(copy.bytes.data, original->bytes.data, copy.bytes.size);
+    for (size_t i = 0; i < copy.num_fds; i++) {
+        copy.fds[i] = fcntl(original->fds[i], F_DUPFD_CLOEXEC, 0);
+        CHECK(copy.fds[i] >= 0);
+    }
+    return copy;
+}
+
+void parcel_close(parcel *parcel) {
+    for (size_t i = 0; i < parcel->num_fds; i++) {
+        close(parcel->fds[i]);
+    }
+    free(parcel->fds);
+    free(parcel->bytes.data);
+    *parcel = (struct parcel){{NULL, 0}, NULL, 0};
+}
+
+void parcel_send(int socket, const parcel *parcel) {
+    const uint64_t count = parcel->num_fds;
+    frame_send(socket, BYTES, parcel->bytes.data, parcel->bytes.size);
+    frame_send(socket, COUNT, &count, sizeof(count));
+    send_fds(socket, parcel->fds, parcel->num_fds);
+}
+
+parcel parcel_receive(int socket) {
+    parcel received = {.bytes = frame_expect(socket, BYTES)};
+    message count = frame_expect(socket, COUNT);
+    uint64_t num_fds = 0;
+    CHECK_EQ(count.size, sizeof(num_fds));
+    memcpy(&num_fds, count.data, sizeof(num_fds));
+    free(count.data);
+    received.num_fds = num_fds;
+    received.fds = test_allocate(num_fds * sizeof(int));
+    receive_fds(socket, received.fds, num_fds);
+    return received;
+}
+
+kvmem_status parcel_read(const parcel *parcel, kvmem_share **share) {
+    return kvmem_share_create_received(parcel->bytes.data, parcel->bytes.size, parcel->fds, parcel->num_fds,
+                                       share, ERR);
+}
+
+kvmem_share *parcel_share(const parcel *parcel) {
+    kvmem_share *share = NULL;
+    EXPECT_OK(parcel_read(parcel, &share));
+    return share;
+}

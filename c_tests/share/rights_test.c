@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory shared to be read is read and nothing more: by this process's CPU, by its files, and by the library.
+#include "holder.h"
+#include "kinds.h"
+#include "opened.h"
+#include "regions.h"
+#include "resources.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define NOBODY 65534
+
+static const test_role roles[] = {HOLDER_ROLE};
+
+typedef struct fixture {
+    scratch directory;
+    peer owner;
+    parcel parcel;
+} fixture;
+
+static const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
+                                               .flags = KVMEM_SHARE_READ_ONLY};
+
+static void set_up(fixture *fixture, memory_kind kind, const kvmem_share_options *options) {
+    fixture->directory = scratch_create(temporary_directory());
+    fixture->owner = holder_start();
+    holder_make(&fixture->owner, kind, scratch_file(&fixture->directory, "region"), 1);
+    fixture->parcel = holder_share(&fixture->owner, options);
+}
+
+static void tear_down(fixture *fixture) {
+    parcel_close(&fixture->parcel);
+    peer_finish(&fixture->owner);
+    scratch_remove(&fixture->directory);
+}
+
+/* The kernel writes there in this process's name, and is refused where this process would be killed. */
+static void check_cpu_cannot_write(const kvmem_region *region) {
+    const kvmem_region_info info = region_info(region);
+    void *start = (void *)(uintptr_t)info.address;
+    int ends[2];
+    CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
+    CHECK_EQ(write(ends[1], "x", 1), 1);
+    CHECK_EQ(read(ends[0], start, 1), -1);
+    CHECK_EQ(errno, EFAULT);
+    CHECK_EQ(mprotect(start, 4096, PROT_READ | PROT_WRITE), -1);
+    CHECK_EQ(errno, EACCES);
+    CHECK_EQ(madvise(start, 4096, MADV_REMOVE), -1);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void check_file_cannot_be_written(int fd) {
+    CHECK_EQ(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY);
+    CHECK_EQ(pwrite(fd, "x", 1, 0), -1);
+    CHECK_EQ(errno, EBADF);
+    CHECK(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED);
+    CHECK_EQ(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
+}
+
+static void check_cannot_be_written(const kvmem_region *region) {
+    const kvmem_region_info info = region_info(region);
+    CHECK_EQ(info.flags & KVMEM_REGION_READ_ONLY, KVMEM_REGION_READ_ONLY);
+    if (info.tier == KVMEM_TIER_SYSTEM) {
+        check_cpu_cannot_write(region);
+    } else if (info.tier == KVMEM_TIER_DISK) {
+        check_file_cannot_be_written(info.fd);
+    }
+}
+
+static void what_is_shared_to_be_read_is_read(void) {
+    for EACH_KIND(kind) {
+        fixture fixture;
+        set_up(&fixture, kind, &to_be_read);
+        kvmem_share *share = parcel_share(&fixture.parcel);
+        kvmem_share_info info;
+        EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
+        CHECK_EQ(info.read_only, 1);
+        kvmem_share_destroy(share);
+        kvmem_region *region = open_parcel(&fixture.parcel, 0);
+        memory_check(region, 1);
+        check_cannot_be_written(region);
+        kvmem_region *view = NULL;
+        EXPECT_OK(kvmem_region_create_view(region, 0, 4096, &view, ERR));
+        CHECK_EQ(region_info(view).flags & KVMEM_REGION_READ_ONLY, KVMEM_REGION_READ_ONLY);
+        holder_fill(&fixture.owner, HOLDING_OWN, 2);
+        memory_check(region, 2);
+        CALL(kvmem_region_destroy(view));
+        CALL(kvmem_region_destroy(region));
+        tear_down(&fixture);
+    }
+}
+
+static void an_importer_may_take_less_than_is_granted(void) {
+    for EACH_KIND(kind) {
+        fixture fixture;
+        set_up(&fixture, kind, NULL);
+        kvmem_region *reader = open_parcel(&fixture.parcel, KVMEM_OPEN_READ_ONLY);
+        kvmem_region *writer = open_parcel(&fixture.parcel, 0);
+        if (region_info(reader).tier == KVMEM_TIER_SYSTEM) {
+            int ends[2];
+            CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
+            CHECK_EQ(write(ends[1], "x", 1), 1);
+            CHECK_EQ(read(ends[0], (void *)(uintptr_t)region_info(reader).address, 1), -1);
+            CHECK_EQ(errno, EFAULT);
+            close(ends[0]);
+            close(ends[1]);
+        }
+        CHECK_EQ(region_info(reader).flags & KVMEM_REGION_READ_ONLY, KVMEM_REGION_READ_ONLY);
+        CHECK_EQ(region_info(writer).flags & KVMEM_REGION_READ_ONLY, 0);
+        memory_fill(writer, 2);
+        memory_check(reader, 2);
+        CALL(kvmem_region_destroy(reader));
+        CALL(kvmem_region_destroy(writer));
+        tear_down(&fixture);
+    }
+}
+
+/* Every file descriptor of a share to be read. */
+static void its_descriptors_can_only_be_read(void) {
+    for EACH_KIND(kind) {
+        fixture fixture;
+        set_up(&fixture, kind, &to_be_read);
+        check_file_cannot_be_written(fixture.parcel.fds[0]); /* the control block */
+        if (memory_tier(kind) != KVMEM_TIER_DEVICE && memory_tier(kind) != KVMEM_TIER_ELASTIC) {
+            CHECK_EQ(fixture.parcel.num_fds, 2);
+            check_file_cannot_be_written(fixture.parcel.fds[1]);
+        }
+        tear_down(&fixture);
+    }
+}
+
+/* Also where all is granted, the control block is its owner's to write, whoever opens it anew. */
+static void nobody_writes_the_owners_control_block(void) {
+    fixture fixture;
+    set_up(&fixture, FIRST_KIND, NULL);
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fixture.parcel.fds[0]);
+    const int again = open(path, O_RDWR | O_CLOEXEC); /* who may do anything gets this far */
+    if (again >= 0) {
+        CHECK_EQ(pwrite(again, "x", 1, 0), -1);
+        CHECK_EQ(errno, EPERM);
+        CHECK(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, again, 0) == MAP_FAILED);
+        CHECK_EQ(ftruncate(again, 0), -1);
+        close(again);
+    }
+    tear_down(&fixture);
+}
+
+#ifndef KVMEM_TEST_SHARE_GPU
+/* What another user gets who opens it anew to write: 0, or the errno. */
+static int reopened_by_another_user(int fd) {
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        char path[64];
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        if (setgid(NOBODY) != 0 || setuid(NOBODY) != 0) {
+            _exit(255);
+        }
+        _exit(open(path, O_RDWR | O_CLOEXEC) >= 0 ? 0 : errno);
+    }
+    int state = 0;
+    CHECK_EQ(waitpid(child, &state, 0), child);
+    CHECK(WIFEXITED(state));
+    return WEXITSTATUS(state);
+}
+
+/* The kernel lets whoever may write a file open a descriptor of it anew: that must be its owner alone. */
+static void no_other_user_opens_it_anew_to_write(void) {
+    for EACH_KIND(kind) {
+        fixture fixture;
+        set_up(&fixture, kind, &to_be_read);
+        struct stat file;
+        CHECK_EQ(fstat(fixture.parcel.fds[1], &file), 0);
+        CHECK_EQ(file.st_mode & 0077, 0);
+        CHECK_EQ(file.st_uid, geteuid());
+        if (geteuid() == 0) {
+            CHECK_EQ(reopened_by_another_user(fixture.parcel.fds[1]), EACCES);
+        }
+        tear_down(&fixture);
+    }
+}
+#endif
+
+#ifdef KVMEM_TEST_SHARE_GPU
+/* The CPU's right to a page goes with it where it is page-locked. */
+static void what_is_only_read_is_not_page_locked(void) {
+    fixture fixture;
+    set_up(&fixture, MEMORY_PINNED, &to_be_read);
+    refuse_parcel(&fixture.parcel, KVMEM_OPEN_PIN, KVMEM_STATUS_UNSUPPORTED, "page-locked");
+    tear_down(&fixture);
+    set_up(&fixture, MEMORY_PINNED, NULL);
+    refuse_parcel(&fixture.parcel, KVMEM_OPEN_PIN | KVMEM_OPEN_READ_ONLY, KVMEM_STATUS_UNSUPPORTED,
+                  "page-locked");
+    tear_down(&fixture);
+}
+
+/* Plain first, then page-locked: the one does not serve for the other, the other does for the one. */
+static void page_locked_is_more_than_plain(void) {
+    fixture fixture;
+    set_up(&fixture, MEMORY_PINNED, NULL);
+    kvmem_region *plain = open_parcel(&fixture.parcel, 0);
+    CHECK_EQ(region_info(plain).tier, KVMEM_TIER_SYSTEM);
+    CHECK_EQ(region_info(plain).device_id, -1);
+    kvmem_region *locked = open_parcel(&fixture.parcel, KVMEM_OPEN_PIN);
+    CHECK_EQ(region_info(locked).tier, KVMEM_TIER_PINNED);
+    CHECK_EQ(region_info(locked).device_id, 0);
+    memory_fill(locked, 2);
+    memory_check(plain, 2);
+    kvmem_region *again = open_parcel(&fixture.parcel, KVMEM_OPEN_PIN);
+    CHECK_EQ(region_info(again).address, region_info(locked).address);
+    CALL(kvmem_region_destroy(plain));
+    plain = open_parcel(&fixture.parcel, 0);
+    CHECK_EQ(region_info(plain).address, region_info(locked).address);
+    CALL(kvmem_region_destroy(plain));
+    CALL(kvmem_region_destroy(locked));
+    CALL(kvmem_region_destroy(again));
+    tear_down(&fixture);
+}
+
+/* The driver can copy to and from it as to what was page-locked here. */
+static void page_locked_memory_is_the_gpus_to_reach(void) {
+    fixture fixture;
+    set_up(&fixture, MEMORY_PINNED, NULL);
+    kvmem_region *locked = open_parcel(&fixture.parcel, KVMEM_OPEN_PIN);
+    unsigned type = 0;
+    const uint64_t address = region_info(locked).address;
+    enter_device(0);
+    CU(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address));
+    leave_device(0);
+    CHECK_EQ(type, CU_MEMORYTYPE_HOST);
+    CALL(kvmem_region_destroy(locked));
+    tear_down(&fixture);
+}
+#endif
+
+static const test_case cases[] = {
+    CASE(what_is_shared_to_be_read_is_read),
+    CASE(an_importer_may_take_less_than_is_granted),
+    CASE(its_descriptors_can_only_be_read),
+    CASE(nobody_writes_the_owners_control_block),
+#ifdef KVMEM_TEST_SHARE_GPU
+    CASE(what_is_only_read_is_not_page_locked),
+    CASE(page_locked_is_more_than_plain),
+    CASE(page_locked_memory_is_the_gpus_to_reach),
+#else
+    CASE(no_other_user_opens_it_anew_to_write),
+#endif
+};
+SHARE_MAIN

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that its owner takes back in the middle of a transfer: the outcome is STALE, never OK. Needs the
+// stand-in.
+#include "control.h"
+#include "kinds.h"
+#include "opened.h"
+#include "shrunk.h"
+
+static const test_role roles[] = {HOLDER_ROLE};
+
+/* Submits the block and returns with its bytes on their way. */
+static kvmem_transfer *submit_held(const shrunk *shrunk, uint32_t block) {
+    kvmem_transfer *transfer = shrunk_transfer(shrunk, shrunk->mapped, block);
+    SIM(sim_hold());
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(transfer, ERR));
+    return transfer;
+}
+
+static void taken_back_in_flight_it_is_stale(void) {
+    shrunk shrunk;
+    shrunk_open(&shrunk, 7);
+    holder_end_shares(&shrunk.owner);
+    kvmem_transfer *transfer = submit_held(&shrunk, 6);
+    CHECK_EQ(holder_resize(&shrunk.owner, 4), KVMEM_STATUS_OK);
+    SIM(sim_go());
+    EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_poll(transfer, ERR));
+    CALL(kvmem_transfer_destroy(transfer));
+    shrunk_close(&shrunk);
+}
+
+static void what_it_does_not_touch_may_go_meanwhile(void) {
+    shrunk shrunk;
+    shrunk_open(&shrunk, 7);
+    holder_end_shares(&shrunk.owner);
+    kvmem_transfer *transfer = submit_held(&shrunk, 0);
+    CHECK_EQ(holder_resize(&shrunk.owner, 4), KVMEM_STATUS_OK);
+    SIM(sim_go());
+    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    CALL(kvmem_transfer_destroy(transfer));
+    shrunk_close(&shrunk);
+}
+
+static void an_owner_that_ends_meanwhile_leaves_the_bytes(void) {
+    shrunk shrunk;
+    shrunk_open(&shrunk, 7);
+    kvmem_transfer *transfer = submit_held(&shrunk, 6);
+    peer_kill(&shrunk.owner);
+    SIM(sim_go());
+    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    CALL(kvmem_transfer_destroy(transfer));
+    shrunk.owner = holder_start(); /* for shrunk_close to end */
+    shrunk_close(&shrunk);
+}
+
+static void everything_is_given_back(void) {
+    for EACH_KIND(kind) {
+        peer owner = holder_start();
+        holder_make(&owner, kind, NULL, 1);
+        parcel parcel = holder_share(&owner, NULL);
+        const sim_counts before = sim_live_now();
+        kvmem_region *region = open_parcel(&parcel, kind == MEMORY_PINNED ? KVMEM_OPEN_PIN : 0);
+        kvmem_region *reader = open_parcel(&parcel, KVMEM_OPEN_READ_ONLY);
+        memory_check(reader, 1);
+        CALL(kvmem_region_destroy(region));
+        CALL(kvmem_region_destroy(reader));
+        await_live(&before);
+        parcel_close(&parcel);
+        peer_finish(&owner);
+    }
+}
+
+static const test_case cases[] = {
+    CASE(taken_back_in_flight_it_is_stale),
+    CASE(what_it_does_not_touch_may_go_meanwhile),
+    CASE(an_owner_that_ends_meanwhile_leaves_the_bytes),
+    CASE(everything_is_given_back),
+};
+SHARE_MAIN

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every driver call of sharing and opening fails in turn. Needs the stand-in.
+#include "control.h"
+#include "holder.h"
+#include "kinds.h"
+#include "opened.h"
+#include "operations.h"
+#include "walk.h"
+
+static const test_role roles[] = {HOLDER_ROLE};
+
+/* What is shared here, and what others share. */
+static kvmem_region *own[NUM_MEMORY_KINDS];
+static kvmem_layout *own_layout;
+static peer owners[NUM_MEMORY_KINDS];
+static parcel parcels[NUM_MEMORY_KINDS];
+static peer layout_owner;
+static parcel layout_parcel;
+
+static const memory_kind kinds[] = {MEMORY_PINNED, MEMORY_DEVICE, MEMORY_ELASTIC};
+
+void operations_open(void) {
+    for (size_t i = 0; i < NUM(kinds); i++) {
+        const memory_kind kind = kinds[i];
+        own[kind] = memory_create(kind, MEMORY_SIZE, NULL);
+        owners[kind] = holder_start();
+        holder_make(&owners[kind], kind, NULL, 1);
+        parcels[kind] = holder_share(&owners[kind], NULL);
+    }
+    const kvmem_layout_config config = blocks_config(&kv_kinds[1]);
+    own_layout = blocks_build(MEMORY_ELASTIC, &config, BLOCKS_TOGETHER, NULL);
+    layout_owner = holder_start();
+    holder_build(&layout_owner, MEMORY_ELASTIC, 1, BLOCKS_TOGETHER, NULL, 1);
+    layout_parcel = holder_share(&layout_owner, NULL);
+}
+
+void operations_close(void) {
+    for (size_t i = 0; i < NUM(kinds); i++) {
+        const memory_kind kind = kinds[i];
+        CHECK_EQ(holder_holders(&owners[kind], HOLDING_OWN).importers, 0);
+        kvmem_region_destroy(own[kind]);
+        parcel_close(&parcels[kind]);
+        peer_finish(&owners[kind]);
+    }
+    kvmem_layout_destroy(own_layout);
+    parcel_close(&layout_parcel);
+    peer_finish(&layout_owner);
+}
+
+static kvmem_status share(memory_kind kind) {
+    kvmem_share *share = NULL;
+    const kvmem_status status = kvmem_share_create_region(own[kind], NULL, &share, ERR);
+    kvmem_share_destroy(share);
+    return status;
+}
+
+static kvmem_status share_device_memory(void) {
+    return share(MEMORY_DEVICE);
+}
+
+static kvmem_status share_elastic_memory(void) {
+    return share(MEMORY_ELASTIC);
+}
+
+static kvmem_status share_a_layout(void) {
+    kvmem_share *share = NULL;
+    const kvmem_status status = kvmem_share_create_layout(own_layout, NULL, &share, ERR);
+    kvmem_share_destroy(share);
+    return status;
+}
+
+static kvmem_status open_page_locked(void) {
+    return try_parcel(&parcels[MEMORY_PINNED], KVMEM_OPEN_PIN);
+}
+
+static kvmem_status open_device_memory(void) {
+    return try_parcel(&parcels[MEMORY_DEVICE], 0);
+}
+
+static kvmem_status open_elastic_memory(void) {
+    return try_parcel(&parcels[MEMORY_ELASTIC], 0);
+}
+
+static kvmem_status open_elastic_memory_to_read(void) {
+    return try_parcel(&parcels[MEMORY_ELASTIC], KVMEM_OPEN_READ_ONLY);
+}
+
+static kvmem_status open_a_layout(void) {
+    kvmem_share *share = parcel_share(&layout_parcel);
+    kvmem_layout *layout = NULL;
+    const kvmem_status status = kvmem_share_open_layout(share, NULL, &layout, ERR);
+    kvmem_share_destroy(share);
+    kvmem_layout_destroy(layout);
+    return status;
+}
+
+const operation operations[] = {
+    {"sharing device memory", share_device_memory, KVMEM_STATUS_OK},
+    {"sharing elastic memory", share_elastic_memory, KVMEM_STATUS_OK},
+    {"sharing a layout", share_a_layout, KVMEM_STATUS_OK},
+    {"opening and page-locking", open_page_locked, KVMEM_STATUS_OK},
+    {"opening device memory", open_device_memory, KVMEM_STATUS_OK},
+    {"opening elastic memory", open_elastic_memory, KVMEM_STATUS_OK},
+    {"opening elastic memory to read", open_elastic_memory_to_read, KVMEM_STATUS_OK},
+    {"opening a layout", open_a_layout, KVMEM_STATUS_OK},
+};
+const size_t num_operations = NUM(operations);
+
+static const test_case cases[] = {
+    CASE(every_operation_calls_the_driver),
+    CASE(out_of_memory_anywhere),
+    CASE(illegal_address_anywhere),
+    CASE(unknown_error_anywhere),
+};
+SHARE_MAIN

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Bytes of a share or of a layout descriptor, as they come and with their header made right.
+
+#![no_main]
+
+mod reading;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    reading::read(bytes);
+    reading::read(&reading::sealed(bytes));
+});

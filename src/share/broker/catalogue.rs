@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a broker offers: names, what they stand for, and who may have them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use super::Publication;
+use super::request::{Request, check_name};
+use super::token::Token;
+use crate::error::{Error, Result, Status, ensure, fail};
+use crate::region::Access;
+
+/// What a token is good for.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// What its bearer may do with the memory.
+    pub access: Access,
+    /// How many times it can be used; 0 for any number.
+    pub max_uses: u64,
+    /// For how long; `None` for as long as the name is published.
+    pub lifetime: Option<Duration>,
+}
+
+/// All names of a broker.
+#[derive(Default)]
+pub struct Catalogue(Mutex<HashMap<String, Entry>>);
+
+struct Entry {
+    publication: Arc<dyn Publication>,
+    grants: Vec<Grant>,
+}
+
+/// A token that is still good for something.
+struct Grant {
+    token: Token,
+    access: Access,
+    uses_left: Option<u64>,
+    expires: Option<Instant>,
+}
+
+impl Grant {
+    fn new(terms: &Terms) -> Result<Self> {
+        Ok(Self {
+            token: Token::generate()?,
+            access: terms.access,
+            uses_left: (terms.max_uses > 0).then_some(terms.max_uses),
+            // A lifetime beyond the clock's end never ends.
+            expires: terms.lifetime.and_then(|lifetime| Instant::now().checked_add(lifetime)),
+        })
+    }
+
+    fn is_good(&self, now: Instant) -> bool {
+        self.uses_left != Some(0) && self.expires.is_none_or(|expires| now < expires)
+    }
+}
+
+impl Entry {
+    /// Adds a token. Those that are good for nothing any more go, so that they do not pile up.
+    fn grant(&mut self, terms: &Terms) -> Result<Token> {
+        let now = Instant::now();
+        self.grants.retain(|grant| grant.is_good(now));
+        let grant = Grant::new(terms)?;
+        let token = grant.token;
+        self.grants.push(grant);
+        Ok(token)
+    }
+
+    /// Compares with every token, so that the time taken does not tell which one was near.
+    fn find(&mut self, token: &Token) -> Option<&mut Grant> {
+        let now = Instant::now();
+        let mut found = None;
+        for grant in &mut self.grants {
+            if grant.token.is(token) {
+                found = Some(grant);
+            }
+        }
+        found.filter(|grant| grant.is_good(now))
+    }
+}
+
+impl Catalogue {
+    /// Adds a name.
+    pub fn publish(&self, name: &str, publication: Arc<dyn Publication>, terms: &Terms) -> Result<Token> {
+        check_name(name)?;
+        let mut entry = Entry { publication, grants: Vec::new() };
+        let token = entry.grant(terms)?;
+        let mut entries = self.lock();
+        ensure!(!entries.contains_key(name), AlreadyExists, "'{name}' is published already");
+        entries.insert(name.to_string(), entry);
+        Ok(token)
+    }
+
+    /// Makes another token for a name.
+    pub fn grant(&self, name: &str, terms: &Terms) -> Result<Token> {
+        match self.lock().get_mut(name) {
+            Some(entry) => entry.grant(terms),
+            None => fail!(NotFound, "'{name}' is not published"),
+        }
+    }
+
+    /// Removes a name.
+    pub fn unpublish(&self, name: &str) -> Result<()> {
+        // What it stood for is let go without the lock.
+        let removed = self.lock().remove(name);
+        ensure!(removed.is_some(), NotFound, "'{name}' is not published");
+        Ok(())
+    }
+
+    /// How many names there are.
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// What a request may have. Nothing is used up yet.
+    pub fn look_up(&self, request: &Request) -> Result<Arc<dyn Publication>> {
+        let mut entries = self.lock();
+        let entry = entries.get_mut(&request.name).ok_or_else(nothing)?;
+        check_access(entry.find(&request.token).ok_or_else(nothing)?, request)?;
+        Ok(entry.publication.clone())
+    }
+
+    /// Uses the token of a request once, if it is still good.
+    pub fn redeem(&self, request: &Request) -> Result<()> {
+        let mut entries = self.lock();
+        let entry = entries.get_mut(&request.name).ok_or_else(nothing)?;
+        let grant = entry.find(&request.token).ok_or_else(nothing)?;
+        check_access(grant, request)?;
+        if let Some(left) = &mut grant.uses_left {
+            *left -= 1;
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+fn check_access(grant: &Grant, request: &Request) -> Result<()> {
+    ensure!(
+        request.access <= grant.access,
+        PermissionDenied,
+        "the token grants access to read, and access to write was asked"
+    );
+    Ok(())
+}
+
+/// One answer for all that a client can lack, so that names can't be found out by asking.
+fn nothing() -> Error {
+    Error::new(
+        Status::PermissionDenied,
+        "nothing of this name is there for this token: the name is not published, or the token is wrong, used up \
+         or expired",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Parcel;
+    use super::*;
+
+    struct Nothing;
+    impl Publication for Nothing {
+        fn parcel(&self, _: Access) -> Result<Arc<Parcel>> {
+            Ok(Arc::default())
+        }
+    }
+
+    const TERMS: Terms = Terms { access: Access::Read, max_uses: 0, lifetime: None };
+
+    fn use_once(catalogue: &Catalogue, name: &str, token: Token, access: Access) -> Result<()> {
+        let request = Request { name: name.to_string(), token, access };
+        catalogue.look_up(&request)?;
+        catalogue.redeem(&request)
+    }
+
+    fn with(terms: &Terms) -> (Catalogue, Token) {
+        let catalogue = Catalogue::default();
+        let token = catalogue.publish("kv", Arc::new(Nothing), terms).unwrap();
+        (catalogue, token)
+    }
+
+    #[test]
+    fn a_token_opens_its_own_name_alone() {
+        let (catalogue, token) = with(&TERMS);
+        let other = catalogue.publish("other", Arc::new(Nothing), &TERMS).unwrap();
+        use_once(&catalogue, "kv", token, Access::Read).unwrap();
+        let refused = [("kv", other), ("other", token), ("none", token)];
+        let mut errors = refused
+            .map(|(name, token)| use_once(&catalogue, name, token, Access::Read).unwrap_err().to_string());
+        errors.sort();
+        assert_eq!(errors[0], errors[2], "an unknown name is answered like a wrong token");
+    }
+
+    #[test]
+    fn a_token_is_used_as_often_as_granted() {
+        let (catalogue, token) = with(&Terms { max_uses: 2, ..TERMS });
+        for _ in 0..2 {
+            use_once(&catalogue, "kv", token, Access::Read).unwrap();
+        }
+        let error = use_once(&catalogue, "kv", token, Access::Read).unwrap_err();
+        assert_eq!(error.status(), Status::PermissionDenied);
+        let again = catalogue.grant("kv", &TERMS).unwrap();
+        use_once(&catalogue, "kv", again, Access::Read).unwrap();
+    }
+
+    #[test]
+    fn a_token_ends_with_its_lifetime() {
+        let (catalogue, token) = with(&Terms { lifetime: Some(Duration::ZERO), ..TERMS });
+        let error = use_once(&catalogue, "kv", token, Access::Read).unwrap_err();
+        assert_eq!(error.status(), Status::PermissionDenied);
+        let (catalogue, token) = with(&Terms { lifetime: Some(Duration::MAX), ..TERMS });
+        use_once(&catalogue, "kv", token, Access::Read).unwrap();
+    }
+
+    #[test]
+    fn a_token_to_read_does_not_let_write() {
+        let (catalogue, reader) = with(&TERMS);
+        let writer = catalogue.grant("kv", &Terms { access: Access::ReadWrite, ..TERMS }).unwrap();
+        let error = use_once(&catalogue, "kv", reader, Access::ReadWrite).unwrap_err();
+        assert_eq!(error.status(), Status::PermissionDenied);
+        use_once(&catalogue, "kv", writer, Access::ReadWrite).unwrap();
+        use_once(&catalogue, "kv", writer, Access::Read).unwrap();
+    }
+
+    #[test]
+    fn a_name_is_published_once_and_unpublished_with_its_tokens() {
+        let (catalogue, token) = with(&TERMS);
+        let twice = catalogue.publish("kv", Arc::new(Nothing), &TERMS).unwrap_err();
+        assert_eq!(twice.status(), Status::AlreadyExists);
+        catalogue.unpublish("kv").unwrap();
+        assert_eq!(catalogue.unpublish("kv").unwrap_err().status(), Status::NotFound);
+        assert_eq!(catalogue.grant("kv", &TERMS).unwrap_err().status(), Status::NotFound);
+        catalogue.publish("kv", Arc::new(Nothing), &TERMS).unwrap();
+        assert!(use_once(&catalogue, "kv", token, Access::Read).is_err());
+        for name in ["", &"x".repeat(256)] {
+            let error = catalogue.publish(name, Arc::new(Nothing), &TERMS).unwrap_err();
+            assert_eq!(error.status(), Status::InvalidArgument);
+        }
+    }
+
+    #[test]
+    fn spent_tokens_do_not_pile_up() {
+        let (catalogue, _) = with(&TERMS);
+        for _ in 0..100 {
+            let token = catalogue.grant("kv", &Terms { max_uses: 1, ..TERMS }).unwrap();
+            use_once(&catalogue, "kv", token, Access::Read).unwrap();
+        }
+        assert!(catalogue.lock()["kv"].grants.len() <= 2);
+    }
+}

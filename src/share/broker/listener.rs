@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A listening socket at a path.
+//!
+//! Nobody can connect before the socket has its permissions, and nothing at the path is ever replaced but a socket of
+//! the same user that nobody listens on any more: the socket is made under a name of its own, and moved to the path
+//! when all is set, if nothing is there.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{self, CWD, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::token::Token;
+use crate::error::{Error, Result, Status, ensure, fail};
+use crate::log::log;
+
+/// A socket at a path. The path is removed with it, if the socket is still what lies there.
+pub struct Listener {
+    // Dropped first: while the socket is open, no other file can have its inode number.
+    _name: Name,
+    socket: OwnedFd,
+}
+
+impl Listener {
+    /// Listens at `path`, with room for `backlog` clients that are not accepted yet.
+    pub fn bind(path: &Path, mode: u32, backlog: usize) -> Result<Self> {
+        let socket = socket()?;
+        let mut name = bind_aside(&socket, path, Mode::from_raw_mode(mode))?;
+        net::listen(&socket, i32::try_from(backlog).unwrap_or(i32::MAX))
+            .map_err(|errno| Error::errno("listen", errno))?;
+        if !name.move_to(path)? {
+            remove_stale(path)?;
+            ensure!(name.move_to(path)?, AlreadyExists, "another socket has just taken its place");
+        }
+        Ok(Self { _name: name, socket })
+    }
+
+    /// The next client that waits, if one does.
+    pub fn accept(&self) -> std::result::Result<Option<OwnedFd>, Errno> {
+        match net::accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            Ok(client) => Ok(Some(client)),
+            Err(Errno::AGAIN) => Ok(None),
+            // This one gave up; the next may wait behind it.
+            Err(Errno::INTR | Errno::CONNABORTED) => self.accept(),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// A path under which a file of ours lies. Removed with it, unless something else lies there.
+struct Name {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl Name {
+    /// Gives the file another path, if nothing is there.
+    fn move_to(&mut self, path: &Path) -> Result<bool> {
+        match rename(&self.path, path) {
+            Ok(()) => {
+                self.path = path.to_path_buf();
+                Ok(true)
+            }
+            Err(Errno::EXIST) => Ok(false),
+            Err(errno) => Err(Error::errno(format!("move {} there", self.path.display()), errno)),
+        }
+    }
+
+    fn is(&self, stat: &Stat) -> bool {
+        (stat.st_dev, stat.st_ino) == (self.device, self.inode)
+    }
+}
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        match fs::lstat(&self.path) {
+            Ok(stat) if self.is(&stat) => {
+                if let Err(errno) = fs::unlink(&self.path) {
+                    log!(Warn, "remove {}: {errno}", self.path.display());
+                }
+            }
+            _ => log!(Warn, "{} is not this broker's any more, it is left alone", self.path.display()),
+        }
+    }
+}
+
+fn socket() -> Result<OwnedFd> {
+    net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )
+    .map_err(|errno| Error::errno("make a socket", errno))
+}
+
+/// Binds under a name beside `path`, with exactly the permissions of `mode`.
+fn bind_aside(socket: &OwnedFd, path: &Path, mode: Mode) -> Result<Name> {
+    address(path)?;
+    let aside = aside(path)?;
+    // The name gets these less the umask, so never more. Nobody can connect before `listen` anyway.
+    fs::fchmod(socket, mode).map_err(|errno| Error::errno("set the socket's permissions", errno))?;
+    bind(socket, &aside).map_err(|error| error.context("bind a socket in its directory"))?;
+    let (file, stat) = match open(&aside) {
+        Ok(opened) => opened,
+        Err(errno) => {
+            let _ = fs::unlink(&aside);
+            return Err(Error::errno("look at the socket just made", errno));
+        }
+    };
+    let name = Name { path: aside, device: stat.st_dev, inode: stat.st_ino };
+    if Mode::from_raw_mode(stat.st_mode) != mode {
+        // By way of /proc, since nothing else changes a socket's file rather than what its name stands for by then.
+        fs::chmod(format!("/proc/self/fd/{}", file.as_raw_fd()), mode)
+            .map_err(|errno| Error::errno("set the socket's permissions against the umask", errno))?;
+    }
+    Ok(name)
+}
+
+/// Binds at a path that may be longer than an address, as a name beside a path that just fits one can be.
+fn bind(socket: &OwnedFd, path: &Path) -> Result<()> {
+    let doing = |errno| Error::errno("bind", errno);
+    if let Ok(address) = SocketAddrUnix::new(path) {
+        return net::bind(socket, &address).map_err(doing);
+    }
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        fail!(InvalidArgument, "the path names no file");
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = fs::open(directory, flags, Mode::empty()).map_err(doing)?;
+    let short = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name);
+    net::bind(socket, &address(&short)?).map_err(doing)
+}
+
+/// The file of a socket itself, without following links.
+fn open(path: &Path) -> std::result::Result<(OwnedFd, Stat), Errno> {
+    let file = fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let stat = fs::fstat(&file)?;
+    let is_socket = FileType::from_raw_mode(stat.st_mode) == FileType::Socket;
+    if is_socket { Ok((file, stat)) } else { Err(Errno::NOTSOCK) }
+}
+
+/// Removes a socket of this user's that nobody listens on.
+fn remove_stale(path: &Path) -> Result<()> {
+    // Held open, so that no other file can have its inode number.
+    let (_file, stat) = match open(path) {
+        Ok(opened) => opened,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(Errno::NOTSOCK) => fail!(AlreadyExists, "there is a file that is no socket; it is left alone"),
+        Err(errno) => return Err(Error::errno("look at what is there", errno)),
+    };
+    ensure!(
+        stat.st_uid == rustix::process::geteuid().as_raw(),
+        AlreadyExists,
+        "there is a socket of user {}; it is left alone",
+        stat.st_uid
+    );
+    if !is_stale(path)? {
+        fail!(AlreadyExists, "another process listens there");
+    }
+    // Between the look and the removal a live socket may have come: what is moved aside is looked at once more.
+    let mut taken = Name { path: path.to_path_buf(), device: stat.st_dev, inode: stat.st_ino };
+    taken.path = aside(path)?;
+    match rename(path, &taken.path) {
+        Ok(()) => {}
+        Err(Errno::NOENT) => return Ok(()),
+        Err(errno) => return Err(Error::errno("move a stale socket aside", errno)),
+    }
+    let is_the_stale_one = fs::lstat(&taken.path).is_ok_and(|found| taken.is(&found));
+    if !is_the_stale_one {
+        let _ = rename(&taken.path, path);
+        fail!(AlreadyExists, "another process has just begun to listen there");
+    }
+    log!(Info, "replaced a socket that nobody listened on: {}", path.display());
+    Ok(())
+}
+
+fn is_stale(path: &Path) -> Result<bool> {
+    match net::connect(&socket()?, &address(path)?) {
+        Err(Errno::CONNREFUSED) => Ok(true),
+        // It takes clients, or has too many, or takes none of this kind or of this user.
+        _ => Ok(false),
+    }
+}
+
+fn rename(from: &Path, to: &Path) -> std::result::Result<(), Errno> {
+    fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)
+}
+
+/// A name beside `path` that nothing has.
+fn aside(path: &Path) -> Result<PathBuf> {
+    let [a, b, c, d, e, f, ..] = Token::generate()?.0;
+    let name = format!(".{a:02x}{b:02x}{c:02x}{d:02x}{e:02x}{f:02x}");
+    ensure!(path.file_name().is_some(), InvalidArgument, "the path names no file");
+    Ok(path.with_file_name(name))
+}
+
+/// The address of a path, which is short by nature.
+pub fn address(path: &Path) -> Result<SocketAddrUnix> {
+    SocketAddrUnix::new(path).map_err(|errno| {
+        let length = path.as_os_str().len();
+        Error::errno(format!("a socket's path has 1 to 107 bytes, this one has {length}"), errno)
+            .with_status(Status::InvalidArgument)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+
+    use super::*;
+
+    struct Directory(PathBuf);
+
+    impl Directory {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("kvmem-listener-{}-{name}", std::process::id()));
+            std::fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+
+        fn socket(&self) -> PathBuf {
+            self.0.join("s")
+        }
+
+        fn entries(&self) -> usize {
+            std::fs::read_dir(&self.0).unwrap().count()
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn stale(path: &Path) {
+        drop(std::os::unix::net::UnixListener::bind(path).unwrap());
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn the_path_has_the_mode_asked_and_goes_with_the_listener() {
+        let directory = Directory::new("mode");
+        for mode in [0o600, 0o660, 0o666] {
+            let listener = Listener::bind(&directory.socket(), mode, 8).unwrap();
+            let metadata = std::fs::symlink_metadata(directory.socket()).unwrap();
+            assert!(metadata.file_type().is_socket());
+            assert_eq!((metadata.permissions().mode() & 0o777, directory.entries()), (mode, 1));
+            drop(listener);
+            assert_eq!(directory.entries(), 0);
+        }
+    }
+
+    #[test]
+    fn a_live_socket_is_refused_and_a_stale_one_replaced() {
+        let directory = Directory::new("live");
+        stale(&directory.socket());
+        let first = Listener::bind(&directory.socket(), 0o600, 8).unwrap();
+        let error = Listener::bind(&directory.socket(), 0o600, 8).err().unwrap();
+        assert_eq!(error.status(), Status::AlreadyExists);
+        assert_eq!(directory.entries(), 1);
+        std::os::unix::net::UnixStream::connect(directory.socket()).unwrap();
+        drop(first);
+    }
+
+    #[test]
+    fn what_is_no_socket_is_left_alone() {
+        let directory = Directory::new("file");
+        std::fs::write(directory.socket(), "precious").unwrap();
+        let error = Listener::bind(&directory.socket(), 0o600, 8).err().unwrap();
+        assert_eq!(error.status(), Status::AlreadyExists);
+        assert_eq!(std::fs::read(directory.socket()).unwrap(), b"precious");
+        std::fs::remove_file(directory.socket()).unwrap();
+        std::os::unix::fs::symlink("nowhere", directory.socket()).unwrap();
+        assert!(Listener::bind(&directory.socket(), 0o600, 8).is_err());
+        assert_eq!(directory.entries(), 1);
+    }
+
+    #[test]
+    fn a_path_that_another_has_taken_is_not_removed() {
+        let directory = Directory::new("taken");
+        let first = Listener::bind(&directory.socket(), 0o600, 8).unwrap();
+        std::fs::remove_file(directory.socket()).unwrap();
+        let second = Listener::bind(&directory.socket(), 0o600, 8).unwrap();
+        drop(first);
+        std::os::unix::net::UnixStream::connect(directory.socket()).unwrap();
+        drop(second);
+        assert_eq!(directory.entries(), 0);
+    }
+
+    #[test]
+    fn of_many_that_replace_a_stale_socket_one_listens() {
+        let directory = Directory::new("race");
+        for _ in 0..20 {
+            stale(&directory.socket());
+            let path = directory.socket();
+            let results: Vec<_> = std::thread::scope(|scope| {
+                let starts: Vec<_> =
+                    (0..4).map(|_| scope.spawn(|| Listener::bind(&path, 0o600, 8))).collect();
+                starts.into_iter().map(|start| start.join().unwrap()).collect()
+            });
+            assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1);
+            std::os::unix::net::UnixStream::connect(&path).unwrap();
+            drop(results);
+            assert_eq!(directory.entries(), 0);
+        }
+    }
+
+    #[test]
+    fn the_longest_path_is_served_and_a_stale_one_replaced() {
+        let directory = Directory::new("long");
+        let longest = 107 - directory.0.as_os_str().len() - "/".len() - "/s".len();
+        let deep = directory.0.join("x".repeat(longest));
+        std::fs::create_dir(&deep).unwrap();
+        let path = deep.join("s");
+        assert_eq!(path.as_os_str().len(), 107);
+        stale(&path);
+        let listener = Listener::bind(&path, 0o600, 8).unwrap();
+        std::os::unix::net::UnixStream::connect(&path).unwrap();
+        drop(listener);
+        assert_eq!(std::fs::read_dir(&deep).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_path_too_long_or_nowhere_says_so() {
+        let long = std::env::temp_dir().join("x".repeat(120));
+        let error = Listener::bind(&long, 0o600, 8).err().unwrap();
+        assert_eq!(error.status(), Status::InvalidArgument, "{error}");
+        let error = Listener::bind(Path::new("/nowhere/at/all"), 0o600, 8).err().unwrap();
+        assert_eq!(error.status(), Status::NotFound, "{error}");
+        for path in ["", "/", ".."] {
+            let error = Listener::bind(Path::new(path), 0o600, 8).err().unwrap();
+            assert_eq!(error.status(), Status::InvalidArgument, "{path}: {error}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a client asks of a broker, and what it is told when it gets no share: their bytes.
+//! docs/share-transport.md has them one by one.
+
+use super::token::{TOKEN_BYTES, Token};
+use crate::error::{Error, Result, Status, ensure, fail};
+use crate::region::Access;
+
+/// The most bytes of a name.
+const MOST_NAME: usize = 255;
+/// The most bytes of a request.
+pub const MOST_REQUEST: usize = TOKEN_BYTES + 1 + MOST_NAME;
+/// The most bytes of a refusal's message.
+const MOST_MESSAGE: usize = 4096;
+
+/// What a client asks.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Of what.
+    pub name: String,
+    /// By what right.
+    pub token: Token,
+    /// To do what.
+    pub access: Access,
+}
+
+impl Request {
+    /// Its bytes.
+    pub fn write(&self) -> Vec<u8> {
+        let access: u8 = match self.access {
+            Access::Read => 1,
+            Access::ReadWrite => 2,
+        };
+        [&self.token.0, &[access][..], self.name.as_bytes()].concat()
+    }
+
+    /// The request of these bytes.
+    pub fn read(bytes: &[u8]) -> Result<Self> {
+        let Some((token, [access, name @ ..])) = bytes.split_first_chunk::<TOKEN_BYTES>() else {
+            fail!(Corrupt, "a request of {} bytes is too short", bytes.len());
+        };
+        let access = match access {
+            1 => Access::Read,
+            2 => Access::ReadWrite,
+            other => fail!(Corrupt, "the request asks for access {other}, which is none"),
+        };
+        let Ok(name) = std::str::from_utf8(name) else { fail!(Corrupt, "the name asked for is not UTF-8") };
+        check_name(name).map_err(|error| error.with_status(Status::Corrupt))?;
+        Ok(Self { name: name.to_string(), token: Token(*token), access })
+    }
+}
+
+/// Whether something can be published under this name.
+pub fn check_name(name: &str) -> Result<()> {
+    ensure!(
+        (1..=MOST_NAME).contains(&name.len()),
+        InvalidArgument,
+        "a name has 1 to {MOST_NAME} bytes, this one has {}",
+        name.len()
+    );
+    Ok(())
+}
+
+/// Why a client gets nothing.
+pub struct Refusal(pub Error);
+
+impl Refusal {
+    /// Its bytes.
+    pub fn write(&self) -> Vec<u8> {
+        let text = self.0.message().as_bytes();
+        [&(self.0.status() as i32).to_le_bytes(), &text[..text.len().min(MOST_MESSAGE)]].concat()
+    }
+
+    /// The refusal of these bytes. The message is another process's: it is cut short and freed of control characters.
+    pub fn read(bytes: &[u8]) -> Result<Self> {
+        let Some((code, text)) = bytes.split_first_chunk::<4>() else {
+            fail!(Corrupt, "a refusal of {} bytes is too short", bytes.len());
+        };
+        let code = i32::from_le_bytes(*code);
+        let Some(status) = Status::from_code(code) else {
+            fail!(Corrupt, "the refusal's status is {code}, which is none");
+        };
+        let text = String::from_utf8_lossy(&text[..text.len().min(MOST_MESSAGE)]);
+        let text: String =
+            text.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect();
+        Ok(Self(Error::new(status, text)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_request_is_read_as_it_was_written() {
+        let request = Request { name: "schlüssel".into(), token: Token([7; 32]), access: Access::ReadWrite };
+        let read = Request::read(&request.write()).unwrap();
+        assert_eq!((read.name.as_str(), read.access), ("schlüssel", Access::ReadWrite));
+        assert!(read.token.is(&request.token));
+    }
+
+    #[test]
+    fn a_request_that_is_none_is_refused() {
+        let good = Request { name: "kv".into(), token: Token([7; 32]), access: Access::Read }.write();
+        let mut other_access = good.clone();
+        other_access[TOKEN_BYTES] = 3;
+        let mut no_text = good.clone();
+        no_text[TOKEN_BYTES + 1] = 0xff;
+        let long = [&good[..], &[b'x'; 255]].concat();
+        for bytes in [&good[..33], &good[..32], &[], &other_access, &no_text, &long] {
+            assert_eq!(Request::read(bytes).unwrap_err().status(), Status::Corrupt, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_keeps_its_status_and_message() {
+        let read = Refusal::read(&Refusal(Error::new(Status::Busy, "come again")).write()).unwrap();
+        assert_eq!((read.0.status(), read.0.message()), (Status::Busy, "come again"));
+        let long = Refusal(Error::new(Status::Busy, "ü".repeat(5000))).write();
+        assert_eq!(long.len(), 4 + MOST_MESSAGE);
+        let hostile = [&(-7i32).to_le_bytes()[..], b"a\x1b[2J\xff"].concat();
+        assert_eq!(Refusal::read(&hostile).unwrap().0.message(), "a?[2J\u{fffd}");
+        assert!(Refusal::read(&[0; 8]).is_err() && Refusal::read(&[1; 3]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_give_a_request_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            let _ = (Request::read(&bytes), Refusal::read(&bytes));
+        }
+    }
+}

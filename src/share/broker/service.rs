@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The broker's thread: it waits for all clients at once, and for none of them alone.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
+use super::connection::{Answer, Connection, Turn, refuse};
+use super::listener::Listener;
+use super::request::Request;
+use super::{BrokerConfig, Parcel, Publication, Shared};
+use crate::error::{Error, Result, ensure, fail};
+use crate::log::log;
+use crate::share::message;
+
+/// How many clients are let in before those that are in get their turn.
+const ACCEPTS_A_TURN: usize = 64;
+/// How long nobody is let in after the process had no file descriptor left for a client.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// All that the thread owns.
+pub struct Service {
+    shared: Arc<Shared>,
+    listener: Listener,
+    config: BrokerConfig,
+    connections: Vec<Connection>,
+    accept_from: Option<Instant>,
+}
+
+/// Who is ready, in the order of the connections.
+struct Ready {
+    listener: bool,
+    connections: Vec<bool>,
+}
+
+impl Service {
+    /// A service that nobody has come to yet.
+    pub fn new(shared: Arc<Shared>, listener: Listener, config: BrokerConfig) -> Self {
+        Self { shared, listener, config, connections: Vec::new(), accept_from: None }
+    }
+
+    /// Serves until told to stop.
+    pub fn run(mut self) {
+        while !self.shared.stopping.load(Ordering::Acquire) {
+            match self.wait() {
+                Ok(ready) => self.serve(&ready),
+                Err(errno) => {
+                    log!(Error, "a broker can't wait for its clients, and ends: {errno}");
+                    break;
+                }
+            }
+        }
+        self.connections.clear();
+        self.count_clients();
+    }
+
+    fn wait(&self) -> std::result::Result<Ready, Errno> {
+        let time = self.patience().and_then(|time| Timespec::try_from(time).ok());
+        let accepts = if self.has_room() { PollFlags::IN } else { PollFlags::empty() };
+        let mut fds =
+            vec![PollFd::new(&self.shared.wake, PollFlags::IN), PollFd::new(&self.listener, accepts)];
+        let awaited = self.connections.iter().map(Connection::awaited);
+        let polled = self.connections.iter().zip(awaited);
+        fds.extend(polled.filter_map(|(client, awaited)| Some(PollFd::new(client, awaited?))));
+        match poll(&mut fds, time.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let listener = fds.get(1).is_some_and(is_ready);
+        let mut polled = fds.iter().skip(2).map(is_ready);
+        // The others are looked at each time.
+        let connections = self.connections.iter();
+        let connections = connections.map(|client| client.awaited().is_none() || polled.next() == Some(true));
+        Ok(Ready { listener, connections: connections.collect() })
+    }
+
+    /// How long nothing need be done unless something comes.
+    fn patience(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let looks = self.connections.iter().filter_map(|client| client.next_look(now));
+        looks.chain(self.accept_from).min().map(|next| next.saturating_duration_since(now))
+    }
+
+    /// Whether another client may come in. The kernel keeps those that come meanwhile waiting.
+    fn has_room(&self) -> bool {
+        self.accept_from.is_none() && self.connections.len() < self.config.max_clients
+    }
+
+    fn serve(&mut self, ready: &Ready) {
+        let now = Instant::now();
+        let mut over = vec![false; self.connections.len()];
+        for (index, over) in over.iter_mut().enumerate() {
+            let is_ready = ready.connections.get(index) == Some(&true);
+            *over = is_ready && !self.serve_one(index) || self.is_late(index, now);
+        }
+        let mut over = over.into_iter();
+        self.connections.retain(|_| over.next() != Some(true));
+        self.accept_from = self.accept_from.filter(|from| now < *from);
+        if ready.listener {
+            self.accept();
+        }
+        self.count_clients();
+    }
+
+    /// Gives a client its turn, and answers whether it stays.
+    fn serve_one(&mut self, index: usize) -> bool {
+        match self.connections[index].turn() {
+            Turn::Waits => true,
+            Turn::Over => false,
+            Turn::Wrong(error) => self.refuse(&self.connections[index], error),
+            Turn::Asks(request) => match self.answer(index, &request) {
+                Ok(true) => matches!(self.connections[index].turn(), Turn::Waits),
+                Ok(false) => {
+                    self.connections[index].queue(request);
+                    true
+                }
+                Err(error) => self.refuse(&self.connections[index], error),
+            },
+        }
+    }
+
+    /// Whether a client has taken too long. It is told, if it can be.
+    fn is_late(&self, index: usize, now: Instant) -> bool {
+        let client = &self.connections[index];
+        let late = client.deadline().is_some_and(|deadline| deadline <= now);
+        match client.complaint(self.config.client_timeout) {
+            Some(error) if late => !self.refuse(client, error),
+            _ => late,
+        }
+    }
+
+    /// Says no to a client, which then goes.
+    fn refuse(&self, client: &impl AsFd, why: Error) -> bool {
+        self.shared.counts.refused.fetch_add(1, Ordering::Relaxed);
+        log!(Debug, "refuse a client: {why}");
+        refuse(client.as_fd(), why);
+        false
+    }
+
+    /// Begins to send a client what it asked for, if it may have it. Not yet, if its user has to read first.
+    fn answer(&mut self, index: usize, request: &Request) -> Result<bool> {
+        let publication = self.shared.catalogue.look_up(request)?;
+        let parcel = parcel(&*publication, request)?;
+        let user = self.connections[index].user();
+        self.check_bytes(user, parcel.bytes.len() as u64)?;
+        if !self.has_room_for_fds(user, parcel.fds.len()) {
+            return Ok(false);
+        }
+        let answer = Answer::new(parcel)?;
+        // Last of all that can fail, so that a token is used up only by a share that is on its way.
+        self.shared.catalogue.redeem(request)?;
+        let deadline = self.deadline();
+        self.connections[index].answer(answer, deadline);
+        self.shared.counts.granted.fetch_add(1, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// Whether a user may have this many file descriptors more on their way: an equal part of those that the kernel
+    /// allows, read or not. A single share may have more.
+    fn has_room_for_fds(&self, user: u32, more: usize) -> bool {
+        let of_user = self.connections.iter().filter(|client| client.user() == user);
+        let fds: usize = of_user.map(Connection::fds).sum();
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        fds == 0 || (fds + more) as u64 <= limit / self.config.users.len() as u64
+    }
+
+    /// Whether a user may have this many bytes more on their way. A single share may be larger than the limit.
+    fn check_bytes(&self, user: u32, more: u64) -> Result<()> {
+        let of_user = self.connections.iter().filter(|client| client.user() == user);
+        let bytes: u64 = of_user.map(Connection::bytes).sum();
+        let most = self.config.max_bytes_per_user;
+        ensure!(
+            bytes == 0 || bytes.saturating_add(more) <= most,
+            Busy,
+            "{bytes} bytes of shares are on their way to user {user}, {more} more would be over the limit of {most}"
+        );
+        Ok(())
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..ACCEPTS_A_TURN {
+            if !self.has_room() {
+                return;
+            }
+            match self.listener.accept() {
+                Ok(Some(socket)) => self.admit(socket),
+                Ok(None) => return,
+                Err(errno) => {
+                    log!(Warn, "a broker can't let a client in: {errno}");
+                    self.accept_from = Instant::now().checked_add(ACCEPT_PAUSE);
+                }
+            }
+        }
+    }
+
+    fn admit(&mut self, socket: OwnedFd) {
+        match self.check_user(&socket) {
+            Ok(user) => self.connections.push(Connection::new(socket, user, self.deadline())),
+            Err(error) => drop(self.refuse(&socket, error)),
+        }
+    }
+
+    /// Whose process a client is, if that user may come in.
+    fn check_user(&self, socket: &OwnedFd) -> Result<u32> {
+        let user = message::peer_user(socket.as_fd())
+            .map_err(|errno| Error::errno("ask whose process a client is", errno))?;
+        ensure!(
+            self.config.users.contains(&user),
+            PermissionDenied,
+            "user {user} may not fetch from this broker"
+        );
+        let clients = self.connections.iter().filter(|client| client.user() == user).count();
+        let most = self.config.max_clients_per_user;
+        ensure!(clients < most, Busy, "user {user} has {clients} clients of this broker, which is the most");
+        Ok(user)
+    }
+
+    fn deadline(&self) -> Instant {
+        let now = Instant::now();
+        // A timeout beyond the clock's end is as good as a day.
+        now.checked_add(self.config.client_timeout).unwrap_or(now + DAY)
+    }
+
+    fn count_clients(&self) {
+        self.shared.counts.clients.store(self.connections.len() as u64, Ordering::Relaxed);
+    }
+}
+
+/// What a publication gives. The broker goes on whatever happens there.
+fn parcel(publication: &dyn Publication, request: &Request) -> Result<Arc<Parcel>> {
+    match catch_unwind(AssertUnwindSafe(|| publication.parcel(request.access))) {
+        Ok(parcel) => parcel.map_err(|error| error.context(format!("share '{}'", request.name))),
+        Err(payload) => {
+            // Dropping a payload can panic again.
+            std::mem::forget(payload);
+            log!(Error, "a panic on the broker's thread while '{}' was shared", request.name);
+            fail!(Panic, "a bug was hit while '{}' was shared", request.name)
+        }
+    }
+}

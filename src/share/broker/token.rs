@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tokens: what a client shows to get a share.
+
+use std::fmt;
+
+use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use crate::error::{Error, Result};
+
+/// Bytes of a token.
+pub const TOKEN_BYTES: usize = 32;
+
+/// 256 bits that nobody can guess.
+#[derive(Clone, Copy)]
+pub struct Token(pub [u8; TOKEN_BYTES]);
+
+impl Token {
+    /// A new one.
+    pub fn generate() -> Result<Self> {
+        let mut bytes = [0; TOKEN_BYTES];
+        let count = rustix::io::retry_on_intr(|| getrandom(&mut bytes, GetRandomFlags::empty()));
+        match count {
+            Ok(TOKEN_BYTES) => Ok(Self(bytes)),
+            // The kernel gives up to 256 bytes at once.
+            Ok(_) => Err(Error::errno("make a token", Errno::IO)),
+            Err(errno) => Err(Error::errno("make a token", errno)),
+        }
+    }
+
+    /// Whether both are the same, in a time that does not tell where they differ.
+    pub fn is(&self, other: &Self) -> bool {
+        let difference = self.0.iter().zip(&other.0).fold(0, |all, (own, other)| all | (own ^ other));
+        std::hint::black_box(difference) == 0
+    }
+}
+
+impl fmt::Debug for Token {
+    /// A token is a secret: it is never shown.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Token(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_differ_and_know_themselves() {
+        let (first, second) = (Token::generate().unwrap(), Token::generate().unwrap());
+        assert!(first.is(&first) && !first.is(&second) && !first.is(&Token([0; TOKEN_BYTES])));
+        for bit in 0..TOKEN_BYTES * 8 {
+            let mut other = first;
+            other.0[bit / 8] ^= 1 << (bit % 8);
+            assert!(!first.is(&other), "bit {bit}");
+        }
+        assert_eq!(format!("{first:?}"), "Token(..)");
+    }
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How a parcel is cut into messages: the header of each. docs/share-transport.md has it byte by byte.
+//!
+//! Pure: no I/O. Reading is total: any bytes give a header or an error.
+
+use std::ops::Range;
+
+use super::message::FDS_A_MESSAGE;
+use super::parcel::{MOST_BYTES, MOST_FDS};
+use crate::error::{Result, ensure, fail};
+
+/// Bytes of the header before each chunk.
+pub const HEADER: usize = 40;
+/// The most bytes of a parcel in one message. A message must fit in a socket's send buffer.
+pub const CHUNK: usize = 32 << 10;
+
+const MAGIC: &[u8; 8] = b"KVMEMMSG";
+const VERSION: u16 = 1;
+
+/// What a parcel is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A share.
+    Share = 1,
+    /// What a client asks of a broker.
+    Request = 2,
+    /// A broker's answer that is no share.
+    Refusal = 3,
+}
+
+impl Kind {
+    fn from_code(code: u16) -> Option<Self> {
+        [Self::Share, Self::Request, Self::Refusal].into_iter().find(|kind| *kind as u16 == code)
+    }
+}
+
+/// What all messages of a parcel say alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Whole {
+    /// What it is.
+    pub kind: Kind,
+    /// Its bytes.
+    pub bytes: u32,
+    /// Its file descriptors.
+    pub fds: u32,
+}
+
+/// One message: a piece of a parcel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The parcel.
+    pub whole: Whole,
+    /// Which of its messages this is, from 0.
+    pub chunk: u32,
+    /// Bytes of the parcel in this message.
+    pub bytes: u32,
+    /// File descriptors that come with this message.
+    pub fds: u32,
+    /// CRC-32C of the bytes of the parcel in this message.
+    pub checksum: u32,
+}
+
+impl Whole {
+    /// The parcel of this size, unless it is too large to be one.
+    pub fn new(kind: Kind, bytes: usize, fds: usize) -> Result<Self> {
+        ensure!(
+            bytes <= MOST_BYTES,
+            InvalidArgument,
+            "a share has at most {MOST_BYTES} bytes, this one {bytes}"
+        );
+        ensure!(
+            fds <= MOST_FDS,
+            InvalidArgument,
+            "a share has at most {MOST_FDS} file descriptors, this one {fds}"
+        );
+        Ok(Self { kind, bytes: bytes as u32, fds: fds as u32 })
+    }
+
+    /// How many messages it takes.
+    pub fn chunks(&self) -> u32 {
+        let bytes = self.bytes.div_ceil(CHUNK as u32);
+        bytes.max(self.fds.div_ceil(FDS_A_MESSAGE as u32)).max(1)
+    }
+
+    /// Which of its bytes and which of its file descriptors go with message `chunk`.
+    pub fn piece(&self, chunk: u32) -> (Range<usize>, Range<usize>) {
+        let span = |total: u32, most: usize| {
+            let total = total as usize;
+            let begin = (chunk as usize).saturating_mul(most).min(total);
+            begin..(begin + most).min(total)
+        };
+        (span(self.bytes, CHUNK), span(self.fds, FDS_A_MESSAGE))
+    }
+}
+
+impl Header {
+    /// Its bytes.
+    pub fn write(&self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        let words = [self.whole.bytes, self.whole.fds, self.chunk, self.bytes, self.fds, self.checksum];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[10..12].copy_from_slice(&(self.whole.kind as u16).to_le_bytes());
+        for (slot, word) in bytes[12..36].chunks_exact_mut(4).zip(words) {
+            slot.copy_from_slice(&word.to_le_bytes());
+        }
+        let checksum = crc32c::crc32c(&bytes[..36]);
+        bytes[36..].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// The header of these bytes, by itself in order.
+    pub fn read(bytes: &[u8; HEADER]) -> Result<Self> {
+        ensure!(bytes.starts_with(MAGIC), Corrupt, "the bytes on the socket are not a message of kvmem");
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let actual = crc32c::crc32c(&bytes[..36]);
+        ensure!(
+            word(36) == actual,
+            Corrupt,
+            "a message header's checksum is {actual:#x}, it says {:#x}",
+            word(36)
+        );
+        ensure!(
+            half(8) == VERSION,
+            VersionMismatch,
+            "the message is of version {}, this library reads version {VERSION}",
+            half(8)
+        );
+        let Some(kind) = Kind::from_code(half(10)) else {
+            fail!(Corrupt, "the message is of kind {}, which is none", half(10));
+        };
+        let whole = Whole { kind, bytes: word(12), fds: word(16) };
+        let header = Self { whole, chunk: word(20), bytes: word(24), fds: word(28), checksum: word(32) };
+        header.check()?;
+        Ok(header)
+    }
+
+    fn check(&self) -> Result<()> {
+        let Self { whole, bytes, fds, .. } = *self;
+        ensure!(
+            whole.bytes as usize <= MOST_BYTES && whole.fds as usize <= MOST_FDS,
+            Corrupt,
+            "a message says its share has {} bytes and {} file descriptors; at most {MOST_BYTES} and {MOST_FDS} \
+             are read",
+            whole.bytes,
+            whole.fds
+        );
+        ensure!(
+            bytes as usize <= CHUNK && fds as usize <= FDS_A_MESSAGE,
+            Corrupt,
+            "a message says it carries {bytes} bytes and {fds} file descriptors; at most {CHUNK} and \
+             {FDS_A_MESSAGE} are read"
+        );
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::error::Status;
+
+    fn header() -> Header {
+        let whole = Whole { kind: Kind::Share, bytes: 100_000, fds: 300 };
+        Header { whole, chunk: 1, bytes: 32 << 10, fds: 47, checksum: 0x1234_5678 }
+    }
+
+    #[test]
+    fn a_header_is_read_as_it_was_written() {
+        assert_eq!(Header::read(&header().write()).unwrap(), header());
+    }
+
+    #[test]
+    fn every_flipped_bit_is_found() {
+        for bit in 0..HEADER * 8 {
+            let mut bytes = header().write();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Header::read(&bytes).unwrap_err().status(), Status::Corrupt, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn sizes_beyond_the_limits_are_refused() {
+        let whole = header().whole;
+        let hostile = [
+            Header { whole: Whole { bytes: MOST_BYTES as u32 + 1, ..whole }, ..header() },
+            Header { whole: Whole { fds: u32::MAX, ..whole }, ..header() },
+            Header { bytes: CHUNK as u32 + 1, ..header() },
+            Header { fds: 254, ..header() },
+        ];
+        for header in hostile {
+            assert_eq!(Header::read(&header.write()).unwrap_err().status(), Status::Corrupt, "{header:?}");
+        }
+    }
+
+    #[test]
+    fn another_version_says_so() {
+        let mut bytes = header().write();
+        bytes[8] = 2;
+        let checksum = crc32c::crc32c(&bytes[..36]);
+        bytes[36..].copy_from_slice(&checksum.to_le_bytes());
+        assert_eq!(Header::read(&bytes).unwrap_err().status(), Status::VersionMismatch);
+    }
+
+    proptest! {
+        #[test]
+        fn the_pieces_of_a_parcel_are_all_of_it_in_order(bytes in 0..MOST_BYTES, fds in 0..MOST_FDS) {
+            let whole = Whole::new(Kind::Share, bytes, fds).unwrap();
+            let (mut next_byte, mut next_fd) = (0, 0);
+            for chunk in 0..whole.chunks() {
+                let (bytes, fds) = whole.piece(chunk);
+                prop_assert_eq!((bytes.start, fds.start), (next_byte, next_fd));
+                prop_assert!(bytes.len() <= CHUNK && fds.len() <= FDS_A_MESSAGE);
+                prop_assert!(!(bytes.is_empty() && fds.is_empty()) || whole.chunks() == 1);
+                (next_byte, next_fd) = (bytes.end, fds.end);
+            }
+            prop_assert_eq!((next_byte, next_fd), (bytes, fds));
+        }
+
+        #[test]
+        fn any_bytes_give_a_header_or_an_error(bytes in proptest::array::uniform32(any::<u8>())) {
+            let mut all = header().write();
+            all[8..].copy_from_slice(&bytes);
+            let _ = Header::read(&all);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One message on a Unix socket with the file descriptors that come along, and who is at the other end.
+//!
+//! Every call returns at once, whether the socket is blocking or not, and none raises SIGPIPE.
+
+use std::io::IoSlice;
+use std::mem::{MaybeUninit, size_of, size_of_val};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+
+/// The most file descriptors that the kernel takes with one message.
+pub const FDS_A_MESSAGE: usize = 253;
+
+/// Room for the file descriptors of a message, and for what else an engine may have asked of its socket: credentials,
+/// a time stamp, a security label.
+const CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(FDS_A_MESSAGE)) + 512;
+
+/// A pidfd of the sender, which comes along where an engine set SO_PASSPIDFD.
+const SCM_PIDFD: libc::c_int = 4;
+
+/// What `receive` got.
+#[derive(Clone, Copy, Debug)]
+pub struct Received {
+    /// Bytes; 0 when the peer has closed its end.
+    pub bytes: usize,
+    /// The message was longer than the buffer, and the rest is lost.
+    pub cut: bool,
+    /// More file descriptors were sent than have come; the rest are closed.
+    pub fds_cut: bool,
+}
+
+/// Whether file descriptors are wanted. Those that are not never enter this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fds {
+    /// They are added to what the caller has.
+    Take,
+    /// The kernel drops them, and says so by `fds_cut`.
+    Refuse,
+}
+
+/// Sends one message of two parts, and answers how many bytes went. The file descriptors go with the first of them.
+pub fn send(
+    socket: BorrowedFd<'_>,
+    parts: [&[u8]; 2],
+    fds: &[BorrowedFd<'_>],
+) -> std::result::Result<usize, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_A_MESSAGE))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::INVAL);
+    }
+    let parts = parts.map(IoSlice::new);
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    rustix::io::retry_on_intr(|| rustix::net::sendmsg(socket, &parts, &mut control, flags))
+}
+
+/// Receives one message, or part of a stream, into `buffer`, and owns at once every file descriptor that came.
+pub fn receive(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    wanted: Fds,
+    fds: &mut Vec<OwnedFd>,
+) -> std::result::Result<Received, Errno> {
+    // Words, because control messages must be aligned.
+    let mut control = [0u64; CONTROL_BYTES.div_ceil(size_of::<u64>())];
+    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: all zeroes is a valid msghdr, and the only way to make one on every C library.
+    let mut header = unsafe { MaybeUninit::<libc::msghdr>::zeroed().assume_init() };
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    if wanted == Fds::Take {
+        header.msg_control = control.as_mut_ptr().cast();
+        header.msg_controllen = size_of_val(&control);
+    }
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    let bytes = rustix::io::retry_on_intr(|| {
+        // SAFETY: the header points at a buffer and a control buffer of the sizes it says, both alive.
+        let bytes = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
+        usize::try_from(bytes).map_err(|_| last_errno())
+    })?;
+    // SAFETY: the kernel has just filled the header and its control buffer.
+    unsafe { take_fds(&header, fds) };
+    Ok(Received {
+        bytes,
+        cut: header.msg_flags & libc::MSG_TRUNC != 0,
+        fds_cut: header.msg_flags & libc::MSG_CTRUNC != 0,
+    })
+}
+
+/// Owns the file descriptors in the control messages of `header`.
+///
+/// # Safety
+/// `recvmsg` must have just filled `header`, and nobody have taken its file descriptors.
+unsafe fn take_fds(header: &libc::msghdr, fds: &mut Vec<OwnedFd>) {
+    // SAFETY: the control buffer is as long as the header says; the macros stay inside it.
+    let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
+    // SAFETY: NULL, or a control message the kernel wrote.
+    while let Some(message) = unsafe { next.as_ref() } {
+        // SAFETY: computes an address, and a length from nothing.
+        let (data, overhead) = unsafe { (libc::CMSG_DATA(message), libc::CMSG_LEN(0)) };
+        // The types of both differ between C libraries.
+        #[allow(clippy::unnecessary_cast)]
+        let count = (message.cmsg_len as usize).saturating_sub(overhead as usize) / size_of::<RawFd>();
+        for index in 0..count {
+            let fd = || {
+                // SAFETY: within the message; a file descriptor that the kernel has made for this process.
+                unsafe { OwnedFd::from_raw_fd(data.cast::<RawFd>().add(index).read_unaligned()) }
+            };
+            match (message.cmsg_level, message.cmsg_type) {
+                (libc::SOL_SOCKET, libc::SCM_RIGHTS) => fds.push(fd()),
+                (libc::SOL_SOCKET, SCM_PIDFD) => drop(fd()),
+                _ => break,
+            }
+        }
+        // SAFETY: `message` is one of `header`.
+        next = unsafe { libc::CMSG_NXTHDR(header, message) };
+    }
+}
+
+/// The user at the other end, as the kernel saw it when the connection was made or the socket listened.
+pub fn peer_user(socket: BorrowedFd<'_>) -> std::result::Result<u32, Errno> {
+    // Not by rustix: its process ids can't be 0, as they are for a peer in a namespace that can't be seen from here.
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut size = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: a ucred and its size, both writable.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut size,
+        )
+    };
+    if result == 0 { Ok(peer.uid) } else { Err(last_errno()) }
+}
+
+/// Whether something that was sent on a socket is still there for the other end to read.
+pub fn is_unread(socket: BorrowedFd<'_>) -> std::result::Result<bool, Errno> {
+    let mut unread: libc::c_int = 0;
+    // SAFETY: it writes an int.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut unread) };
+    if result == 0 { Ok(unread > 0) } else { Err(last_errno()) }
+}
+
+/// Borrows a few file descriptors of those that a parcel owns.
+pub fn borrow<F: AsFd>(fds: &[F]) -> Vec<BorrowedFd<'_>> {
+    fds.iter().map(AsFd::as_fd).collect()
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}

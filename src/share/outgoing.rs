@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A parcel on its way out, one message at a time, without ever waiting.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::io::Errno;
+
+use super::frame::{HEADER, Header, Kind, Whole};
+use super::message;
+use super::parcel::Parcel;
+use crate::error::{Error, Result, Status};
+
+/// What is sent: bytes and file descriptors of whoever sends them.
+pub struct Load<'a, F> {
+    /// The bytes.
+    pub bytes: &'a [u8],
+    /// The file descriptors.
+    pub fds: &'a [F],
+}
+
+impl Parcel {
+    /// The parcel, to be sent.
+    pub(super) fn load(&self) -> Load<'_, std::os::fd::OwnedFd> {
+        Load { bytes: &self.bytes, fds: &self.fds }
+    }
+}
+
+/// How far one step came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// All of it is in the socket.
+    All,
+    /// Some of it; there may be room for more.
+    Some,
+    /// The socket has no room before the peer reads.
+    Full,
+    /// This user has as many file descriptors on their way through sockets as the kernel allows. Nothing tells when
+    /// there are fewer: ask again after a while.
+    TooManyInFlight,
+}
+
+/// How far a parcel is out. The parcel itself is lent anew for each step.
+pub struct Outgoing {
+    whole: Whole,
+    chunk: u32,
+    header: [u8; HEADER],
+    /// Bytes of the message that are out, the header's included.
+    sent: usize,
+}
+
+impl Outgoing {
+    /// Begins to send a parcel.
+    pub fn new<F: AsFd>(kind: Kind, load: &Load<'_, F>) -> Result<Self> {
+        let whole = Whole::new(kind, load.bytes.len(), load.fds.len())?;
+        let mut outgoing = Self { whole, chunk: 0, header: [0; HEADER], sent: 0 };
+        outgoing.begin_chunk(load);
+        Ok(outgoing)
+    }
+
+    /// Whether anything of it is out.
+    pub fn has_begun(&self) -> bool {
+        self.chunk > 0 || self.sent > 0
+    }
+
+    /// Sends what the socket takes at once, at most one message.
+    pub fn step<F: AsFd>(&mut self, socket: BorrowedFd<'_>, load: &Load<'_, F>) -> Result<Sent> {
+        if self.chunk == self.whole.chunks() {
+            return Ok(Sent::All);
+        }
+        let (bytes, fds) = self.whole.piece(self.chunk);
+        let body = &load.bytes[bytes];
+        // A stream may take a message in parts. The file descriptors went with the first.
+        let fds = if self.sent == 0 { message::borrow(&load.fds[fds]) } else { Vec::new() };
+        let parts = [&self.header[self.sent.min(HEADER)..], &body[self.sent.saturating_sub(HEADER)..]];
+        match message::send(socket, parts, &fds) {
+            Ok(count) => self.sent += count,
+            Err(Errno::AGAIN) => return Ok(Sent::Full),
+            Err(Errno::TOOMANYREFS) => return Ok(Sent::TooManyInFlight),
+            Err(errno) => return Err(send_error(errno, HEADER + body.len())),
+        }
+        if self.sent == HEADER + body.len() {
+            self.chunk += 1;
+            self.begin_chunk(load);
+        }
+        Ok(if self.chunk == self.whole.chunks() { Sent::All } else { Sent::Some })
+    }
+
+    fn begin_chunk<F: AsFd>(&mut self, load: &Load<'_, F>) {
+        let (bytes, fds) = self.whole.piece(self.chunk);
+        let header = Header {
+            whole: self.whole,
+            chunk: self.chunk,
+            bytes: bytes.len() as u32,
+            fds: fds.len() as u32,
+            checksum: crc32c::crc32c(&load.bytes[bytes]),
+        };
+        self.header = header.write();
+        self.sent = 0;
+    }
+}
+
+fn send_error(errno: Errno, size: usize) -> Error {
+    match errno {
+        Errno::PIPE | Errno::CONNRESET => {
+            Error::errno("the peer has closed the socket", errno).with_status(Status::PeerLost)
+        }
+        Errno::MSGSIZE => {
+            let what = format!(
+                "the socket's send buffer is too small for a message of {size} bytes; raise SO_SNDBUF"
+            );
+            Error::errno(what, errno).with_status(Status::InvalidArgument)
+        }
+        Errno::NOBUFS => Error::errno("send on a socket", errno).with_status(Status::OutOfMemory),
+        _ => Error::errno("send on a socket", errno),
+    }
+}

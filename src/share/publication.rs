@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A share that a broker hands out.
+
+use std::sync::Arc;
+
+use once_cell::sync::OnceCell;
+
+use super::broker::Publication;
+use super::{Parcel, Share};
+use crate::error::{Result, ensure};
+use crate::region::Access;
+
+/// A share on offer; it is held as long as it is.
+pub struct Published {
+    share: Arc<Share>,
+    /// For those who may only read, made when the first of them comes.
+    read_only: OnceCell<Share>,
+}
+
+impl Published {
+    /// Offers a share.
+    pub fn new(share: &Arc<Share>) -> Self {
+        Self { share: share.clone(), read_only: OnceCell::new() }
+    }
+}
+
+impl Publication for Published {
+    fn parcel(&self, access: Access) -> Result<Arc<Parcel>> {
+        let granted = self.share.manifest().access;
+        ensure!(access <= granted, PermissionDenied, "it was shared to be read only");
+        let share = if access == granted {
+            &*self.share
+        } else {
+            self.read_only.get_or_try_init(|| self.share.read_only())?
+        };
+        Ok(share.parcel().clone())
+    }
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A share over a connected Unix socket of the engine's own.
+//!
+//! The socket may be blocking or not, a stream or one that keeps messages apart; its flags are never changed.
+//! docs/share-transport.md has what goes over it byte by byte.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
+use rustix::net::{AddressFamily, SocketType};
+
+use super::frame::{CHUNK, Kind};
+use super::incoming::{Boundaries, Got, Incoming, Limits};
+use super::message::FDS_A_MESSAGE;
+use super::outgoing::{Load, Outgoing, Sent};
+use super::parcel::{MOST_BYTES, MOST_FDS, Parcel};
+use crate::error::{Error, Result, Status, ensure, fail};
+
+/// How long to leave off while the kernel refuses more file descriptors in flight.
+pub(super) const IN_FLIGHT_PAUSE: Duration = Duration::from_millis(5);
+
+/// How much is still taken of what is there when the time is over. It is a whole share if its messages are as large as
+/// they may be; a peer that sends crumbs without end is not followed for ever.
+const LATE_STEPS: usize = 2 * (MOST_BYTES / CHUNK + MOST_FDS / FDS_A_MESSAGE + 2);
+
+/// Sends bytes and file descriptors, which stay the caller's. `None` waits as long as it takes.
+///
+/// After a failure the peer may have part of it: nothing more can be sent on the socket, unless the failure says so.
+pub fn send<F: AsFd>(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    fds: &[F],
+    deadline: Option<Instant>,
+) -> Result<()> {
+    let doing = |error: Error| error.context("send a share");
+    boundaries(socket).map_err(doing)?;
+    send_kind(socket, Kind::Share, &Load { bytes, fds }, deadline).map_err(doing)
+}
+
+/// Receives what [`send`] sent. `None` waits as long as it takes.
+///
+/// After a failure nothing more can be received on the socket, unless the failure says so.
+pub fn receive(socket: BorrowedFd<'_>, deadline: Option<Instant>) -> Result<Parcel> {
+    let doing = |error: Error| error.context("receive a share");
+    let boundaries = boundaries(socket).map_err(doing)?;
+    match receive_kind(socket, boundaries, Limits::SHARE, deadline).map_err(doing)? {
+        (Kind::Share, parcel) => Ok(parcel),
+        (kind, _) => fail!(Corrupt, "receive a share: a message of another kind came ({kind:?})"),
+    }
+}
+
+pub(super) fn send_kind<F: AsFd>(
+    socket: BorrowedFd<'_>,
+    kind: Kind,
+    load: &Load<'_, F>,
+    deadline: Option<Instant>,
+) -> Result<()> {
+    let mut outgoing = Outgoing::new(kind, load)?;
+    loop {
+        let in_time = match outgoing.step(socket, load)? {
+            Sent::All => return Ok(()),
+            Sent::Some => true,
+            Sent::Full => wait(socket, PollFlags::OUT, deadline)?,
+            Sent::TooManyInFlight => pause(socket, deadline)?,
+        };
+        if !in_time {
+            let what = if outgoing.has_begun() {
+                "the peer has not read it in the time given, only part of it; close the socket"
+            } else {
+                "the socket took nothing in the time given; it may be tried again"
+            };
+            fail!(TimedOut, "{what}");
+        }
+    }
+}
+
+pub(super) fn receive_kind(
+    socket: BorrowedFd<'_>,
+    boundaries: Boundaries,
+    limits: Limits,
+    deadline: Option<Instant>,
+) -> Result<(Kind, Parcel)> {
+    let mut incoming = Incoming::new(boundaries, limits);
+    let mut late_steps = LATE_STEPS;
+    loop {
+        let in_time = match incoming.step(socket)? {
+            Got::All(kind, parcel) => return Ok((kind, parcel)),
+            Got::Some => !is_over(deadline) || spend(&mut late_steps),
+            Got::Nothing => wait(socket, PollFlags::IN, deadline)?,
+        };
+        if !in_time {
+            let what = if incoming.has_begun() {
+                "the peer has sent only part of it in the time given; close the socket"
+            } else {
+                "nothing has come in the time given; it may be tried again"
+            };
+            fail!(TimedOut, "{what}");
+        }
+    }
+}
+
+/// How the socket keeps messages apart, if it is one that a share can go over.
+fn boundaries(socket: BorrowedFd<'_>) -> Result<Boundaries> {
+    let fd = socket.as_raw_fd();
+    let refused = |errno| match errno {
+        Errno::NOTSOCK => {
+            Error::errno(format!("file descriptor {fd}"), errno).with_status(Status::InvalidArgument)
+        }
+        _ => Error::errno(format!("ask what socket {fd} is"), errno).with_status(Status::InvalidArgument),
+    };
+    let is_unix = socket_domain(socket).map_err(refused)? == AddressFamily::UNIX;
+    ensure!(
+        is_unix,
+        InvalidArgument,
+        "socket {fd} is not a Unix socket, which alone carries file descriptors"
+    );
+    let boundaries = match socket_type(socket).map_err(refused)? {
+        SocketType::STREAM => Boundaries::None,
+        SocketType::SEQPACKET => Boundaries::Kept,
+        _ => fail!(InvalidArgument, "socket {fd} is neither SOCK_STREAM nor SOCK_SEQPACKET"),
+    };
+    let listens = socket_acceptconn(socket).map_err(refused)?;
+    ensure!(!listens, InvalidArgument, "socket {fd} listens; accept a connection, and use that");
+    match rustix::net::getpeername(socket) {
+        Err(Errno::NOTCONN) => fail!(InvalidArgument, "socket {fd} is not connected"),
+        _ => Ok(boundaries),
+    }
+}
+
+fn is_over(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| deadline <= Instant::now())
+}
+
+/// Takes one away, if there is one.
+fn spend(steps: &mut usize) -> bool {
+    let left = steps.checked_sub(1);
+    *steps = left.unwrap_or_default();
+    left.is_some()
+}
+
+/// Waits until the socket is ready, and answers whether that was in time.
+fn wait(socket: BorrowedFd<'_>, event: PollFlags, deadline: Option<Instant>) -> Result<bool> {
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if poll_once(socket, event, left)? {
+            return Ok(true);
+        }
+        if left.is_some_and(|left| left.is_zero()) {
+            return Ok(false);
+        }
+    }
+}
+
+/// Leaves off for a little, and answers whether there is time left.
+fn pause(socket: BorrowedFd<'_>, deadline: Option<Instant>) -> Result<bool> {
+    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    poll_once(socket, PollFlags::empty(), Some(left.unwrap_or(IN_FLIGHT_PAUSE).min(IN_FLIGHT_PAUSE)))?;
+    Ok(left.is_none_or(|left| !left.is_zero()))
+}
+
+fn poll_once(socket: BorrowedFd<'_>, event: PollFlags, time: Option<Duration>) -> Result<bool> {
+    let time = time.and_then(|time| Timespec::try_from(time).ok());
+    match poll(&mut [PollFd::from_borrowed_fd(socket, event)], time.as_ref()) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(errno) => Err(Error::errno("wait for a socket", errno)),
+    }
+}

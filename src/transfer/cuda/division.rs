@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How a transfer divides into chunks for staging memory: blocks in order of the host, and how many of them and of
+//! their layers fit. Pure but for the layouts it asks.
+
+use crate::cuda::kernel::{MOST_LAYERS, Run};
+use crate::layout::{BlockDim, Layout, LayoutKind};
+use crate::transfer::plan::Plan;
+
+/// Parts of staging memory, where each is large enough.
+const MOST_PARTS: u64 = 8;
+const LEAST_PART: u64 = 1 << 20;
+
+/// How a transfer divides into chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Division {
+    /// Parts of the staging memory.
+    pub parts: usize,
+    /// Bytes of one.
+    pub part_size: u64,
+    /// Layers of a chunk.
+    pub layers: u64,
+    /// Blocks of a chunk.
+    pub blocks: u64,
+    /// Copies between staging memory and host, of all chunks.
+    pub copies: u64,
+}
+
+/// Blocks in order of the host, and where they follow each other there.
+pub struct HostOrder {
+    /// Device block, host block, how many.
+    pub runs: Vec<Run>,
+    /// Index of the first, host block, how many.
+    pub stretches: Vec<(u64, u64, u64)>,
+    /// How many blocks.
+    pub blocks: u64,
+}
+
+impl HostOrder {
+    /// Of a plan.
+    pub fn of(plan: &Plan, to_host: bool) -> Self {
+        let mut runs: Vec<_> = plan
+            .runs()
+            .iter()
+            .map(|run| match to_host {
+                true => Run { source: run.source, destination: run.destination, length: run.length },
+                false => Run { source: run.destination, destination: run.source, length: run.length },
+            })
+            .collect();
+        if !runs.is_sorted_by_key(|run| run.destination) {
+            runs.sort_unstable_by_key(|run| run.destination);
+        }
+        let mut stretches: Vec<(u64, u64, u64)> = Vec::new();
+        let mut blocks = 0;
+        for run in &runs {
+            let (host, length) = (u64::from(run.destination), u64::from(run.length));
+            match stretches.last_mut() {
+                Some((_, first, count)) if *first + *count == host => *count += length,
+                _ => stretches.push((blocks, host, length)),
+            }
+            blocks += length;
+        }
+        Self { runs, stretches, blocks }
+    }
+}
+
+impl Division {
+    /// Divides a transfer so that each chunk fits a part of `size` bytes of staging memory; a reason where it can't be.
+    pub fn of(host: &Layout, plan: &Plan, order: &HostOrder, size: u64) -> std::result::Result<Self, String> {
+        let parts = (size / LEAST_PART).clamp(2, MOST_PARTS);
+        let (parts, part_size) = (parts as usize, size / parts);
+        let geometry = host.geometry();
+        let (layers, blocks) = (plan.layers().count, order.blocks);
+        let outers = geometry.dimensions().outer_dim;
+        let layer_size = geometry.piece_size() * outers;
+        let fit = part_size / layer_size;
+        if fit == 0 {
+            return Err(format!(
+                "staging_size holds no two layers of a block, which are {layer_size} bytes each"
+            ));
+        }
+        let (chunk_layers, chunk_blocks) = match geometry.kind() {
+            LayoutKind::FullyContiguous if fit < layers => (fit, 1),
+            LayoutKind::FullyContiguous => (layers, (fit / layers).min(blocks)),
+            LayoutKind::LayerSeparate(_) if fit < blocks => (1, fit),
+            LayoutKind::LayerSeparate(_) => ((fit / blocks).min(layers), blocks),
+        };
+        let chunk_layers = chunk_layers.min(MOST_LAYERS as u64);
+        let chunk_blocks = chunk_blocks.min(u64::from(u32::MAX));
+        let chunks = layers.div_ceil(chunk_layers) * blocks.div_ceil(chunk_blocks);
+        let a_layer = if are_joined(host, layers) { order.stretches.len() as u64 } else { blocks };
+        let copies = match geometry.kind() {
+            LayoutKind::FullyContiguous => layers.div_ceil(chunk_layers) * a_layer,
+            LayoutKind::LayerSeparate(BlockDim::First) => layers * a_layer,
+            LayoutKind::LayerSeparate(BlockDim::Second) => layers * outers * a_layer,
+        };
+        let copies = copies.max(chunks);
+        Ok(Self { parts, part_size, layers: chunk_layers, blocks: chunk_blocks, copies })
+    }
+}
+
+/// Whether blocks that follow each other on the host lie together there.
+pub fn are_joined(host: &Layout, layers: u64) -> bool {
+    let geometry = host.geometry();
+    let (piece, outers) = (geometry.piece_size(), geometry.dimensions().outer_dim);
+    geometry.block_stride()
+        == match geometry.kind() {
+            LayoutKind::FullyContiguous => layers * outers * piece,
+            LayoutKind::LayerSeparate(BlockDim::First) => outers * piece,
+            LayoutKind::LayerSeparate(BlockDim::Second) => piece,
+        }
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Many clients of a broker, and those that stall or die at any step.
+
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use kvmem::error::Status;
+use kvmem::log;
+use kvmem::region::Access;
+use kvmem::share::client::{Fetch, fetch};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::child::{Role, argument, ready};
+use super::message;
+use super::support::{Offer, PATIENCE, Shop, Test, check, soon, terms};
+
+fn arguments(shop: &Shop, more: (&'static str, String)) -> Vec<(&'static str, String)> {
+    let token = shop.token.0.map(|byte| byte.to_string()).join(" ");
+    vec![("BROKER", shop.directory.socket().display().to_string()), ("TOKEN", token), more]
+}
+
+fn token() -> [u8; 32] {
+    let bytes: Vec<u8> = argument("TOKEN").split(' ').map(|byte| byte.parse().unwrap()).collect();
+    bytes.try_into().unwrap()
+}
+
+#[test]
+fn two_hundred_clients_at_once_are_all_served() {
+    let _test = Test::begin();
+    let shop = Shop::open();
+    let mut roles: Vec<_> =
+        (0..8).map(|_| Role::start("many fetches", &arguments(&shop, ("COUNT", "25".into())))).collect();
+    // Each has made its connections, all two hundred stand open together.
+    roles.iter_mut().for_each(Role::await_ready);
+    roles.iter_mut().for_each(Role::go_on);
+    roles.into_iter().for_each(Role::finish);
+    assert_eq!(shop.broker.info().granted, 200);
+    shop.await_no_clients();
+}
+
+/// Role: connects many times, and asks on all connections when told to.
+pub fn many_fetches() {
+    let count: usize = argument("COUNT").parse().unwrap();
+    let mut clients: Vec<_> = (0..count).map(|_| UnixStream::connect(argument("BROKER")).unwrap()).collect();
+    ready();
+    let request = message::request("kv", &token());
+    clients.iter_mut().for_each(|client| client.write_all(&request).unwrap());
+    for client in clients {
+        check(&kvmem::share::socket::receive(client.as_fd(), soon()).unwrap(), 1000, 3);
+    }
+}
+
+/// A share that no socket holds at once.
+fn large(shop: &Shop) -> Fetch {
+    let token = shop.broker.publish("large", Offer::new(8 << 20, 500), &terms(Access::Read)).unwrap();
+    Fetch { name: "large".into(), token, ..shop.fetch() }
+}
+
+#[test]
+fn a_client_killed_at_any_step_is_let_go_and_nobody_else_notices() {
+    let _test = Test::begin();
+    let mut shop = Shop::open();
+    let small = shop.token;
+    let large = large(&shop);
+    for step in ["connected", "half a header", "half a request", "asked", "half an answer"] {
+        shop.token = large.token;
+        let mut role = Role::start("stop at a step", &arguments(&shop, ("STEP", step.into())));
+        shop.token = small;
+        role.await_ready();
+        shop.check_service();
+        shop.await_clients(1);
+        role.kill();
+        shop.await_no_clients();
+        shop.check_service();
+        shop.await_no_clients();
+    }
+    check(&fetch(&large, soon()).unwrap(), 8 << 20, 500);
+}
+
+/// Role: goes as far as a step, and stays there.
+pub fn stop_at_a_step() {
+    let mut client = UnixStream::connect(argument("BROKER")).unwrap();
+    let request = message::request("large", &token());
+    match argument("STEP").as_str() {
+        "connected" => {}
+        "half a header" => client.write_all(&request[..20]).unwrap(),
+        "half a request" => client.write_all(&request[..60]).unwrap(),
+        "asked" => client.write_all(&request).unwrap(),
+        _ => {
+            client.write_all(&request).unwrap();
+            client.read_exact(&mut [0; 1000]).unwrap();
+        }
+    }
+    ready();
+}
+
+#[test]
+fn clients_that_stall_are_told_and_let_go_while_others_are_served() {
+    let _test = Test::begin();
+    let shop = Shop::with(|config| config.client_timeout = Duration::from_secs(2));
+    let request = message::request("kv", &shop.token.0);
+    let stalled: Vec<_> = (0..100)
+        .map(|index| {
+            let mut client = UnixStream::connect(shop.directory.socket()).unwrap();
+            client.write_all(&request[..index % request.len()]).unwrap();
+            client
+        })
+        .collect();
+    for _ in 0..20 {
+        shop.check_service();
+    }
+    for mut client in stalled {
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).unwrap();
+        assert_eq!(answer[10..12], [3, 0], "a refusal");
+        assert_eq!(answer[40..44], (Status::TimedOut as i32).to_le_bytes());
+    }
+    shop.await_no_clients();
+}
+
+#[test]
+fn clients_that_do_not_read_are_let_go_while_others_are_served() {
+    let _test = Test::begin();
+    let shop = Shop::with(|config| config.client_timeout = Duration::from_secs(2));
+    let large = large(&shop);
+    let request = message::request("large", &large.token.0);
+    let clients: Vec<_> = (0..10)
+        .map(|_| {
+            let mut client = UnixStream::connect(shop.directory.socket()).unwrap();
+            client.write_all(&request).unwrap();
+            client
+        })
+        .collect();
+    for _ in 0..20 {
+        shop.check_service();
+    }
+    shop.await_no_clients();
+    for mut client in clients {
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).unwrap();
+        assert!(answer.len() < 8 << 20, "{} bytes", answer.len());
+    }
+}
+
+#[test]
+fn a_broker_that_is_full_lets_others_wait_their_turn() {
+    let _test = Test::begin();
+    let shop = Shop::with(|config| config.max_clients = 2);
+    let stalled = [(), ()].map(|()| UnixStream::connect(shop.directory.socket()).unwrap());
+    shop.await_clients(2);
+    let early = fetch(&shop.fetch(), Some(Instant::now() + Duration::from_millis(20))).unwrap_err();
+    assert_eq!(early.status(), Status::TimedOut, "{early}");
+    std::thread::scope(|scope| {
+        let waiting: Vec<_> = (0..20).map(|_| scope.spawn(|| shop.check_service())).collect();
+        drop(stalled);
+        waiting.into_iter().for_each(|client| client.join().unwrap());
+    });
+    shop.await_no_clients();
+}
+
+#[test]
+fn one_user_can_not_take_more_than_its_part() {
+    let _test = Test::begin();
+    let shop = Shop::with(|config| config.max_clients_per_user = 1);
+    let stalled = UnixStream::connect(shop.directory.socket()).unwrap();
+    shop.await_clients(1);
+    let error = fetch(&shop.fetch(), soon()).unwrap_err();
+    assert_eq!(error.status(), Status::Busy, "{error}");
+    drop(stalled);
+    shop.await_no_clients();
+    shop.check_service();
+}
+
+#[test]
+fn one_user_can_not_have_more_bytes_on_their_way_than_the_limit() {
+    let _test = Test::begin();
+    let shop = Shop::with(|config| config.max_bytes_per_user = 1 << 20);
+    let large = large(&shop);
+    let mut reader = UnixStream::connect(shop.directory.socket()).unwrap();
+    reader.write_all(&message::request("large", &large.token.0)).unwrap();
+    reader.read_exact(&mut [0; 100]).unwrap();
+    let error = fetch(&shop.fetch(), soon()).unwrap_err();
+    assert_eq!(error.status(), Status::Busy, "{error}");
+    drop(reader);
+    shop.await_no_clients();
+    shop.check_service();
+    check(&fetch(&large, soon()).unwrap(), 8 << 20, 500);
+}
+
+#[test]
+fn a_broker_out_of_files_lets_clients_in_once_it_has_some() {
+    let _test = Test::begin();
+    let shop = Shop::open();
+    let noticed = Arc::new((Mutex::new(false), Condvar::new()));
+    let notice = noticed.clone();
+    log::set_sink(
+        log::Level::Warn as u32,
+        Some(Arc::new(move |_, _, message| {
+            if message.contains("can't let a client in") {
+                *notice.0.lock().unwrap() = true;
+                notice.1.notify_all();
+            }
+        })),
+    );
+    let limit = getrlimit(Resource::Nofile);
+    let free = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 0).unwrap();
+    let room = free.as_raw_fd() as u64 + 1;
+    drop(free);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(room), ..limit }).unwrap();
+    // The last file of this process is the client's own end.
+    let client = UnixStream::connect(shop.directory.socket());
+    let seen = noticed.0.lock().unwrap();
+    let waited = noticed.1.wait_timeout_while(seen, PATIENCE, |seen| !*seen);
+    setrlimit(Resource::Nofile, limit).unwrap();
+    log::set_sink(0, None);
+    assert!(*waited.unwrap().0, "the broker did not run out of files");
+    let mut client = client.unwrap();
+    client.write_all(&message::request("kv", &shop.token.0)).unwrap();
+    check(&kvmem::share::socket::receive(client.as_fd(), soon()).unwrap(), 1000, 3);
+    shop.await_no_clients();
+}

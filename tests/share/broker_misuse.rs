@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What clients of a broker should never send: they are told, they are let go, and the broker goes on.
+
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
+use kvmem::error::Status;
+use proptest::prelude::*;
+
+use super::message::{self, Header};
+use super::support::{Shop, Test, await_readable, files, open_files};
+
+/// What the broker says to these bytes, after which the client has said all.
+fn answer(shop: &Shop, sent: &[u8], fds: &[OwnedFd]) -> Option<(i32, String)> {
+    let mut client = UnixStream::connect(shop.directory.socket()).unwrap();
+    if !sent.is_empty() {
+        message::send(&client, sent, fds);
+    }
+    client.shutdown(std::net::Shutdown::Write).unwrap();
+    let answer = read_all(&mut client);
+    let (_, body) = answer.split_at_checked(40)?;
+    assert_eq!(answer[10..12], [3, 0], "a refusal");
+    let (status, text) = body.split_first_chunk::<4>().unwrap();
+    Some((i32::from_le_bytes(*status), String::from_utf8(text.to_vec()).unwrap()))
+}
+
+/// All that the broker says before it leaves.
+fn read_all(client: &mut UnixStream) -> Vec<u8> {
+    let mut answer = Vec::new();
+    match client.read_to_end(&mut answer) {
+        Ok(_) => {}
+        // It left before it had read all that was sent.
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+    }
+    answer
+}
+
+#[test]
+fn what_is_no_request_is_refused() {
+    let _test = Test::begin();
+    let shop = Shop::open();
+    let good = message::request("kv", &shop.token.0);
+    let body = &good[40..];
+    let mut bad_access = body.to_vec();
+    bad_access[32] = 9;
+    let mut no_text = body.to_vec();
+    no_text[33] = 0xff;
+    let long = vec![1; 32 + 1 + 256];
+    let wrong = [
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n12345678".to_vec(),
+        Header::share(body.len(), 0).message(body),
+        Header { kind: 3, ..Header::share(body.len(), 0) }.message(body),
+        Header { total_bytes: 1 << 26, ..Header::request(body.len()) }.message(body),
+        Header::request(33).message(&body[..33]),
+        Header::request(0).message(&[]),
+        Header::request(bad_access.len()).message(&bad_access),
+        Header::request(no_text.len()).message(&no_text),
+        Header::request(long.len()).message(&long),
+    ];
+    for message in wrong {
+        let (status, text) = answer(&shop, &message, &[]).unwrap();
+        assert_eq!(status, Status::Corrupt as i32, "{text}");
+    }
+    shop.check_service();
+    shop.await_no_clients();
+}
+
+#[test]
+fn half_a_request_is_let_go() {
+    let _test = Test::begin();
+    let shop = Shop::open();
+    let good = message::request("kv", &shop.token.0);
+    for length in 0..good.len() {
+        assert_eq!(answer(&shop, &good[..length], &[]), None);
+    }
+    shop.check_service();
+    shop.await_no_clients();
+}
+
+#[test]
+fn files_sent_to_a_broker_never_stay_with_it() {
+    let _test = Test::begin();
+    let shop = Shop::open();
+    let good = message::request("kv", &shop.token.0);
+    let before = open_files();
+    for length in [1, 20, 40, good.len()] {
+        let (read_end, write_end) = std::io::pipe().unwrap();
+        let mut client = UnixStream::connect(shop.directory.socket()).unwrap();
+        message::send(&client, &good[..length], &[write_end.into()]);
+        // Nobody has the other end any more, though this client is still here.
+        await_readable(&read_end);
+        assert_eq!(rustix::io::read(&read_end, &mut [0; 1]), Ok(0));
+        let answer = read_all(&mut client);
+        assert_eq!(answer[40..44], (Status::Corrupt as i32).to_le_bytes());
+    }
+    assert!(answer(&shop, &good, &files(253)).is_some());
+    shop.await_no_clients();
+    assert_eq!(open_files(), before);
+    shop.check_service();
+}
+
+#[test]
+fn more_after_a_request_changes_nothing() {
+    let _test = Test::begin();
+    let shop = Shop::open();
+    let mut client = UnixStream::connect(shop.directory.socket()).unwrap();
+    client.write_all(&message::request("kv", &shop.token.0)).unwrap();
+    let mut header = [0; 40];
+    client.read_exact(&mut header).unwrap();
+    assert_eq!(header[10..12], [1, 0], "a share");
+    shop.check_service();
+}
+
+#[test]
+fn a_client_that_hangs_up_without_a_word_is_let_go() {
+    let _test = Test::begin();
+    let shop = Shop::open();
+    for _ in 0..500 {
+        drop(UnixStream::connect(shop.directory.socket()).unwrap());
+    }
+    shop.check_service();
+    shop.await_no_clients();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+    #[test]
+    fn rubbish_is_refused_and_the_broker_goes_on(
+        bytes in proptest::collection::vec(any::<u8>(), 40..400),
+        kind in 0u16..5,
+        fds in 0usize..3,
+        dressed in any::<bool>(),
+    ) {
+        let _test = Test::begin();
+        let shop = Shop::open();
+        let header = Header { kind, ..Header::share(bytes.len(), 0) };
+        let sent = if dressed { header.message(&bytes) } else { bytes };
+        prop_assert!(answer(&shop, &sent, &files(fds)).is_some());
+        shop.check_service();
+    }
+}

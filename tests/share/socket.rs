@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is sent on a socket arrives, whatever kind of socket it is.
+
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+use kvmem::error::Status;
+use kvmem::share::Parcel;
+use kvmem::share::socket::{receive, send};
+use rustix::net::SocketType;
+
+use super::child::{NOBODY, Role, argument, ready};
+use super::message::{self, Header};
+use super::support::{Test, bytes, check, files, pair, soon};
+
+const KINDS: [SocketType; 2] = [SocketType::STREAM, SocketType::SEQPACKET];
+
+fn carry(sockets: (&OwnedFd, &OwnedFd), size: usize, count: usize) -> Parcel {
+    let files = files(count);
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| send(sockets.0.as_fd(), &bytes(size), &files, soon()));
+        let parcel = receive(sockets.1.as_fd(), soon());
+        sender.join().unwrap().unwrap();
+        parcel.unwrap()
+    })
+}
+
+#[test]
+fn bytes_and_files_arrive_in_order() {
+    let _test = Test::begin();
+    let sizes = [
+        (0, 0),
+        (1, 0),
+        (0, 1),
+        (5, 2),
+        (32768, 253),
+        (32769, 254),
+        (100_000, 600),
+        (3 << 20, 1),
+        (10, 1200),
+    ];
+    for kind in KINDS {
+        let (left, right) = pair(kind);
+        for (size, count) in sizes {
+            check(&carry((&left, &right), size, count), size, count);
+        }
+    }
+}
+
+#[test]
+fn the_largest_share_goes_over_both_ways() {
+    let _test = Test::begin();
+    let (left, right) = pair(SocketType::STREAM);
+    let size = 64 << 20;
+    check(&carry((&left, &right), size, 0), size, 0);
+    check(&carry((&right, &left), 7, 3), 7, 3);
+    let error = send::<OwnedFd>(left.as_fd(), &vec![0; size + 1], &[], soon()).unwrap_err();
+    assert_eq!(error.status(), Status::InvalidArgument, "{error}");
+}
+
+#[test]
+fn blocking_or_not_a_socket_stays_as_it_was() {
+    let _test = Test::begin();
+    for kind in KINDS {
+        let (left, right) = pair(kind);
+        for nonblocking in [true, false] {
+            for socket in [&left, &right] {
+                rustix::io::ioctl_fionbio(socket, nonblocking).unwrap();
+            }
+            let before = [&left, &right].map(|socket| rustix::fs::fcntl_getfl(socket).unwrap());
+            check(&carry((&left, &right), 1 << 20, 10), 1 << 20, 10);
+            assert_eq!(before, [&left, &right].map(|socket| rustix::fs::fcntl_getfl(socket).unwrap()));
+        }
+    }
+}
+
+#[test]
+fn small_send_buffers_of_a_stream_are_enough() {
+    let _test = Test::begin();
+    let (left, right) = pair(SocketType::STREAM);
+    rustix::net::sockopt::set_socket_send_buffer_size(&left, 1).unwrap();
+    check(&carry((&left, &right), 200_000, 300), 200_000, 300);
+    let (left, _right) = pair(SocketType::SEQPACKET);
+    rustix::net::sockopt::set_socket_send_buffer_size(&left, 1).unwrap();
+    let error = send::<OwnedFd>(left.as_fd(), &bytes(32768), &[], soon()).unwrap_err();
+    assert_eq!(error.status(), Status::InvalidArgument);
+    assert!(error.message().contains("SO_SNDBUF"), "{error}");
+}
+
+#[test]
+fn a_message_may_arrive_byte_by_byte() {
+    let _test = Test::begin();
+    let (left, right) = pair(SocketType::STREAM);
+    let message = Header::share(9, 1).message(&bytes(9));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            message::send(&left, &message[..1], &files(1));
+            message[1..].chunks(1).for_each(|byte| message::send(&left, byte, &[]));
+        });
+        check(&receive(right.as_fd(), soon()).unwrap(), 9, 1);
+    });
+}
+
+#[test]
+fn waiting_ends_at_its_deadline_and_may_begin_anew() {
+    let _test = Test::begin();
+    for kind in KINDS {
+        let (left, right) = pair(kind);
+        let error = receive(right.as_fd(), Some(Instant::now())).unwrap_err();
+        assert_eq!(error.status(), Status::TimedOut);
+        assert!(error.message().contains("tried again"), "{error}");
+        check(&carry((&left, &right), 10, 1), 10, 1);
+    }
+}
+
+#[test]
+fn a_peer_that_stops_half_way_is_not_waited_for() {
+    let _test = Test::begin();
+    let (left, right) = pair(SocketType::STREAM);
+    message::send(&left, &Header::share(9, 1).message(&bytes(9))[..20], &files(1));
+    let error = receive(right.as_fd(), Some(Instant::now())).unwrap_err();
+    assert_eq!(error.status(), Status::TimedOut);
+    assert!(error.message().contains("only part"), "{error}");
+    let error = send::<OwnedFd>(left.as_fd(), &bytes(4 << 20), &[], Some(Instant::now())).unwrap_err();
+    assert_eq!(error.status(), Status::TimedOut);
+    assert!(error.message().contains("only part"), "{error}");
+}
+
+#[test]
+fn a_peer_that_sends_crumbs_without_end_is_left_at_the_deadline() {
+    let _test = Test::begin();
+    let (left, right) = pair(SocketType::STREAM);
+    let crumb = |number| Header { total_bytes: 64 << 20, number, ..Header::share(1, 0) }.message(&bytes(1));
+    let crumbs: Vec<u8> = (0..50_000).flat_map(crumb).collect();
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| UnixStream::from(left).write_all(&crumbs));
+        // So much that the sender always has time to add more.
+        while rustix::io::ioctl_fionread(&right).unwrap() < 100_000 {
+            std::thread::yield_now();
+        }
+        let error = receive(right.as_fd(), Some(Instant::now())).unwrap_err();
+        assert_eq!(error.status(), Status::TimedOut, "{error}");
+        drop(right);
+        assert!(sender.join().unwrap().is_err(), "all of it was read, long after the deadline");
+    });
+}
+
+#[test]
+fn a_whole_share_that_is_there_is_received_without_waiting() {
+    let _test = Test::begin();
+    let (left, right) = pair(SocketType::STREAM);
+    send(left.as_fd(), &bytes(100_000), &files(600), soon()).unwrap();
+    check(&receive(right.as_fd(), Some(Instant::now())).unwrap(), 100_000, 600);
+}
+
+#[test]
+fn a_sender_killed_half_way_is_a_peer_lost() {
+    let _test = Test::begin();
+    for sent in [0, 1, 39, 40, 45] {
+        let (left, right) = pair(SocketType::STREAM);
+        // The child gets its end as its standard error: the one stream that no test harness writes to.
+        let mut role = Role::start_with_error(left, "half a share", &[("SENT", sent.to_string())]);
+        role.await_ready();
+        role.kill();
+        let error = receive(right.as_fd(), soon()).unwrap_err();
+        assert_eq!(error.status(), Status::PeerLost, "{error}");
+    }
+}
+
+/// Role: sends the beginning of a share, with its files.
+pub fn half_a_share() {
+    let socket = std::io::stderr();
+    let message = Header::share(9, 2).message(&bytes(9));
+    let sent: usize = argument("SENT").parse().unwrap();
+    if sent > 0 {
+        message::send(socket, &message[..sent], &files(2));
+    }
+    ready();
+}
+
+#[test]
+fn more_files_than_may_be_in_flight_arrive_as_they_are_read() {
+    let _test = Test::begin();
+    // The kernel lets root have any number in flight.
+    let user = rustix::process::geteuid().is_root().then_some(NOBODY);
+    Role::start_as(user, "many files in flight", &[]).finish();
+}
+
+/// Role: sends more files than the limit of those in flight, to a reader that begins late.
+pub fn many_files_in_flight() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, rustix::process::Rlimit { current: Some(700), ..limit }).unwrap();
+    let (left, right) = pair(SocketType::STREAM);
+    let file = files(1);
+    // One file many times over: as many in flight, and few open here.
+    let many: Vec<_> = (0..2000).map(|_| file[0].as_fd()).collect();
+    let early = send(left.as_fd(), b"x", &many, Some(Instant::now())).unwrap_err();
+    assert_eq!(early.status(), Status::TimedOut, "{early}");
+
+    let (left, right_again) = pair(SocketType::STREAM);
+    drop(right);
+    let many = &many[..500];
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| (0..4).try_for_each(|_| send(left.as_fd(), b"x", many, soon())));
+        for _ in 0..4 {
+            assert_eq!(receive(right_again.as_fd(), soon()).unwrap().fds.len(), 500);
+        }
+        sender.join().unwrap().unwrap();
+    });
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the tests share: files to send, sockets to send them on, directories, and a count of what is open.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use kvmem::error::Result;
+use kvmem::region::Access;
+use kvmem::share::Parcel;
+use kvmem::share::broker::{Broker, BrokerConfig, Publication, Terms, Token};
+use kvmem::share::client::{Fetch, fetch};
+use rustix::fs::MemfdFlags;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+/// How long a test waits for what must happen: far longer than it takes.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The deadline of whatever must happen.
+pub fn soon() -> Option<Instant> {
+    Some(Instant::now() + PATIENCE)
+}
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// One test at a time; at its end as many files are open as at its start.
+pub struct Test {
+    open: usize,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Test {
+    pub fn begin() -> Self {
+        let alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        Self { open: open_files(), _alone: alone }
+    }
+}
+
+impl Drop for Test {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_eq!(open_files(), self.open, "open files after the test, and before");
+        }
+    }
+}
+
+pub fn open_files() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Files in memory; each holds its index.
+pub fn files(count: usize) -> Vec<OwnedFd> {
+    let file = |index: usize| {
+        let file = rustix::fs::memfd_create("kvmem-test", MemfdFlags::CLOEXEC).unwrap();
+        rustix::io::write(&file, &index.to_le_bytes()).unwrap();
+        file
+    };
+    (0..count).map(file).collect()
+}
+
+/// Bytes that differ from place to place.
+pub fn bytes(size: usize) -> Vec<u8> {
+    (0..size as u32).map(|place| (place.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
+
+/// Checks a parcel made of [`bytes`] and [`files`].
+pub fn check(parcel: &Parcel, size: usize, count: usize) {
+    assert!(parcel.bytes == bytes(size), "{} of {size} bytes", parcel.bytes.len());
+    assert_eq!(parcel.fds.len(), count);
+    for (index, file) in parcel.fds.iter().enumerate() {
+        let mut content = [0; size_of::<usize>()];
+        assert_eq!(rustix::io::pread(file, &mut content, 0).unwrap(), content.len());
+        assert_eq!(usize::from_le_bytes(content), index);
+        assert!(rustix::io::fcntl_getfd(file).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+    }
+}
+
+pub fn pair(kind: SocketType) -> (OwnedFd, OwnedFd) {
+    socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap()
+}
+
+/// Waits until a socket or pipe has something to read, or is at its end.
+pub fn await_readable(fd: impl AsFd) {
+    let fd = fd.as_fd();
+    let mut fds = [rustix::event::PollFd::from_borrowed_fd(fd, rustix::event::PollFlags::IN)];
+    let time = rustix::event::Timespec::try_from(PATIENCE).unwrap();
+    assert_eq!(rustix::event::poll(&mut fds, Some(&time)), Ok(1), "nothing came in time");
+}
+
+/// A directory that all users may enter, gone at the end.
+pub struct Directory(PathBuf);
+
+impl Directory {
+    pub fn new() -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("kvmem-share-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        Self(path)
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.0.join("broker")
+    }
+
+    pub fn entries(&self) -> usize {
+        std::fs::read_dir(&self.0).unwrap().count()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Offers the same parcel to all.
+pub struct Offer(pub Arc<Parcel>);
+
+impl Offer {
+    pub fn new(size: usize, count: usize) -> Arc<Self> {
+        Arc::new(Self(Arc::new(Parcel { bytes: bytes(size), fds: files(count) })))
+    }
+}
+
+impl Publication for Offer {
+    fn parcel(&self, _: Access) -> Result<Arc<Parcel>> {
+        Ok(self.0.clone())
+    }
+}
+
+/// Any number of uses, for as long as it is published.
+pub fn terms(access: Access) -> Terms {
+    Terms { access, max_uses: 0, lifetime: None }
+}
+
+/// A broker with one name, `kv`, of 1000 bytes and 3 files.
+pub struct Shop {
+    pub broker: Broker,
+    pub token: Token,
+    pub directory: Directory,
+}
+
+impl Shop {
+    pub fn open() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub fn with(change: impl FnOnce(&mut BrokerConfig)) -> Self {
+        let directory = Directory::new();
+        let mut config = BrokerConfig::at(directory.socket());
+        config.client_timeout = PATIENCE;
+        change(&mut config);
+        let broker = Broker::start(config).unwrap();
+        let token = broker.publish("kv", Offer::new(1000, 3), &terms(Access::Read)).unwrap();
+        Self { broker, token, directory }
+    }
+
+    pub fn fetch(&self) -> Fetch {
+        Fetch {
+            path: self.directory.socket(),
+            name: "kv".to_string(),
+            token: self.token,
+            access: Access::Read,
+            broker_user: None,
+        }
+    }
+
+    /// Someone who behaves gets what is published, whatever others do.
+    pub fn check_service(&self) {
+        check(&fetch(&self.fetch(), soon()).unwrap(), 1000, 3);
+    }
+
+    /// Returns once the broker has let all its clients go.
+    pub fn await_no_clients(&self) {
+        self.await_clients(0);
+    }
+
+    pub fn await_clients(&self, count: u64) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.broker.info().clients != count {
+            assert!(Instant::now() < deadline, "{:?}", self.broker.info());
+            std::thread::yield_now();
+        }
+    }
+}
