@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row 11: blocks between host memory and a file, against NIXL's POSIX plugin and pread/pwrite on the same file.
+// Row 11: blocks between host memory and a file, against NIXL's POSIX plugin and pread/pwrite on that file.
 #include "common/block_ids.hpp"
 #include "common/pattern.hpp"
 #include "common/program.hpp"
@@ -78,9 +78,10 @@ double cpu_seconds()
 class disk_sides {
   public:
     disk_sides(uint64_t num_blocks, const disk_case &shape)
-        : shape_(shape), size_(num_blocks * shape.block_bytes), config_(make_config(num_blocks, shape.block_bytes)),
-          host_(kv::make_layout(config_)), file_(make_file(config_, shape.direct)),
-          mirror_(kv::make_layout(config_)), descriptor_(descriptor_of(file_)), seen_(file_, first_byte(mirror_), 1)
+        : shape_(shape), size_(num_blocks * shape.block_bytes),
+          config_(make_config(num_blocks, shape.block_bytes)), host_(kv::make_layout(config_)),
+          file_(make_file(config_, shape.direct)), mirror_(kv::make_layout(config_)),
+          descriptor_(descriptor_of(file_)), seen_(file_, first_byte(mirror_), 1)
     {
         seen_.fill();
         whole_file(true);
@@ -128,7 +129,7 @@ class disk_sides {
         std::vector<nixl::file_piece> parts;
         constexpr uint64_t part = 4 << 20;
         for (uint64_t done = 0; done < size_; done += part)
-            parts.push_back({first_byte(mirror_) + done, done, static_cast<size_t>(std::min(part, size_ - done))});
+            parts.push_back({first_byte(mirror_) + done, done, std::min<size_t>(part, size_ - done)});
         positioned::transfer(descriptor_, writes, parts, 2);
     }
 
@@ -181,9 +182,10 @@ kv::transfer by_path(const disk_sides &sides, const kv::pairs &pairs, uint32_t p
 
 std::string title_of(const disk_case &shape)
 {
-    return std::string(shape.direct ? "direct" : "buffered") + (shape.writes ? ", host to disk" : ", disk to host") +
-           (shape.in_order ? ", file in order, " : ", file scattered, ") + std::to_string(shape.block_bytes >> 10) +
-           " KiB";
+    const std::string io = shape.direct ? "direct" : "buffered";
+    return io + (shape.writes ? ", host to disk" : ", disk to host") +
+           (shape.in_order ? ", file in order, " : ", file scattered, ") +
+           std::to_string(shape.block_bytes >> 10) + " KiB";
 }
 
 void measure_case(const options &chosen, const disk_case &shape, results &found)
@@ -198,14 +200,14 @@ void measure_case(const options &chosen, const disk_case &shape, results &found)
     const auto bytes = static_cast<double>(pairs.size() * shape.block_bytes);
 
     const kv::transfer ours = by_path(sides, pairs, 0);
-    const nixl::file_agent plain("reference", "", sides.memory(), sides.size(), sides.descriptor(), sides.size());
-    const nixl::file_agent ring("reference-ring", "use_uring", sides.memory(), sides.size(), sides.descriptor(),
-                                sides.size());
+    const nixl::file_agent plain("reference", "", sides.memory(), sides.descriptor(), sides.size());
+    const nixl::file_agent ring("reference-ring", "use_uring", sides.memory(), sides.descriptor(), sides.size());
     nixl::file_request plain_request(plain, shape.writes, pieces);
     nixl::file_request ring_request(ring, shape.writes, pieces);
     std::vector<nixl::file_piece> large;
-    for (uint64_t done = 0; done < static_cast<uint64_t>(bytes); done += 1 << 20)
-        large.push_back({sides.memory() + done, done, std::min<size_t>(1 << 20, static_cast<uint64_t>(bytes) - done)});
+    const uint64_t total_moved = pairs.size() * shape.block_bytes;
+    for (uint64_t done = 0; done < total_moved; done += 1 << 20)
+        large.push_back({sides.memory() + done, done, std::min<size_t>(1 << 20, total_moved - done)});
 
     const auto positioned_by = [&](unsigned threads) {
         return [&, threads] { positioned::transfer(sides.descriptor(), shape.writes, pieces, threads); };

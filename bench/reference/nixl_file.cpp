@@ -17,8 +17,7 @@ void check(status found, const char *call)
 
 } // namespace
 
-file_agent::file_agent(const std::string &name, const std::string &queue, uintptr_t memory, size_t memory_size,
-                       int file, size_t file_size)
+file_agent::file_agent(const std::string &name, const std::string &queue, uintptr_t memory, int file, size_t size)
     : api_(nixl_capi::load()), name_(name), file_(file)
 {
     nixl_capi::agent_config config{};
@@ -34,8 +33,8 @@ file_agent::file_agent(const std::string &name, const std::string &queue, uintpt
     const status created = api_.create_backend(handle_, "POSIX", parameters, &backend_);
     api_.destroy_params(parameters);
     check(created, "create_backend");
-    add(nixl_capi::memory_dram, memory, memory_size, 0);
-    add(nixl_capi::memory_file, 0, file_size, static_cast<uint64_t>(file));
+    add(nixl_capi::memory_dram, memory, size, 0);
+    add(nixl_capi::memory_file, 0, size, static_cast<uint64_t>(file));
 }
 
 file_agent::~file_agent()

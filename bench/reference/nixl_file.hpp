@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reference for files: NIXL's POSIX plugin as a careful C++ user calls it, requests made once and posted again.
+// The reference for files: NIXL's POSIX plugin as a careful C++ user calls it, requests made once and reposted.
 #pragma once
 
 #include "reference/nixl_capi.hpp"
@@ -19,9 +19,9 @@ struct file_piece {
 // An agent with one POSIX backend, which knows some memory and a file.
 class file_agent {
   public:
-    // `queue`: how the plugin does its I/O, "use_uring" or "use_aio"; empty for its own choice.
-    file_agent(const std::string &name, const std::string &queue, uintptr_t memory, size_t memory_size, int file,
-               size_t file_size);
+    // `queue`: how the plugin does its I/O, "use_uring" or "use_aio"; empty for its own choice. Memory and file are
+    // of one size.
+    file_agent(const std::string &name, const std::string &queue, uintptr_t memory, int file, size_t size);
     ~file_agent();
     file_agent(const file_agent &) = delete;
     file_agent &operator=(const file_agent &) = delete;

@@ -14,7 +14,8 @@ bool is_done(int file, bool writes, const nixl::file_piece &piece)
 {
     void *memory = reinterpret_cast<void *>(piece.address);
     const auto offset = static_cast<off_t>(piece.offset);
-    const ssize_t moved = writes ? pwrite(file, memory, piece.size, offset) : pread(file, memory, piece.size, offset);
+    const ssize_t moved =
+        writes ? pwrite(file, memory, piece.size, offset) : pread(file, memory, piece.size, offset);
     return moved == static_cast<ssize_t>(piece.size);
 }
 

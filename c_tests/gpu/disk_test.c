@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks between a file and GPU memory, through a ring of page-locked memory: every byte of both, whatever the slots
-// hold, and what is refused.
+// Blocks between a file and GPU memory, through a ring of page-locked memory: every byte of both, whatever the
+// slots hold, and what is refused.
 #include "child.h"
 #include "file_side.h"
 #include "sides.h"
@@ -150,7 +150,8 @@ static void what_does_not_fit_is_refused(void) {
     options.flags = KVMEM_TRANSFER_ZERO_COPY;
     refuse(&flight, &options, KVMEM_STATUS_UNSUPPORTED, "host memory");
     options.flags = 0;
-    const uint32_t strange[] = {KVMEM_PATH_URING, KVMEM_PATH_PREAD, KVMEM_PATH_NIXL_FILE_READ, KVMEM_PATH_CUDA_COPY};
+    const uint32_t strange[] = {KVMEM_PATH_URING, KVMEM_PATH_PREAD, KVMEM_PATH_NIXL_FILE_READ,
+                                KVMEM_PATH_CUDA_COPY};
     for (size_t i = 0; i < NUM(strange); i++) {
         options.path = strange[i];
         refuse(&flight, &options, KVMEM_STATUS_UNSUPPORTED, kvmem_path_name(strange[i]));

@@ -9,8 +9,8 @@
 /* Runs `body` in a child made by fork alone. A failed check or a hang there fails the case here. */
 void in_a_forked_child(void (*body)(void));
 
-/* From here on a system call of this thread, and of threads it starts, answers this errno instead of being made.
-   There is no way back, so only in a child. */
+/* From here on a system call of this thread, and of threads it starts, answers this errno instead of being
+   made. There is no way back, so only in a child. */
 void refuse_system_call(long number, int answer);
 /* The same where the fourth argument is at least `first`: preadv and pwritev from that offset on. */
 void refuse_system_call_from(long number, uint32_t first, int answer);

@@ -38,7 +38,8 @@ static void sides_close(pair_of_sides *sides) {
     scratch_remove(&sides->directory);
 }
 
-static kvmem_transfer *create_of(const pair_of_sides *sides, const kv_move *move, bool to_file, uint32_t path) {
+static kvmem_transfer *create_of(const pair_of_sides *sides, const kv_move *move, bool to_file,
+                                 uint32_t path) {
     kvmem_transfer_options options = kv_transfer_options(move);
     options.path = path;
     const kvmem_layout *file = sides->file.model.layout;
@@ -96,7 +97,8 @@ static void a_file_cut_short_is_an_error(void) {
             file_side_truncate(&sides.file, lengths[k]);
             expect_failure(transfer, KVMEM_STATUS_IO, 0, "cut short");
             file_side_truncate(&sides.file, sides.file.model.size);
-            EXPECT_OK(kvmem_transfer_submit(transfer, ERR)); /* of a file that has its length, if not its bytes */
+            /* Of a file that has its length, if not its bytes. */
+            EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
             EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
             kvmem_transfer_destroy(transfer);
             sides_close(&sides);
@@ -116,7 +118,8 @@ static void the_queue_hears_of_a_failure(void) {
         options.queue = queue;
         options.user_data = 7;
         kvmem_transfer *transfer = NULL;
-        EXPECT_OK(kvmem_transfer_create(sides.file.model.layout, sides.host.layout, &options, &transfer, ERR));
+        const kvmem_layout *file = sides.file.model.layout;
+        EXPECT_OK(kvmem_transfer_create(file, sides.host.layout, &options, &transfer, ERR));
         file_side_truncate(&sides.file, 8192);
         EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
         kvmem_completion completion;
@@ -156,7 +159,7 @@ static void there_is_no_room_in_the_middle(void) {
 static int injected;
 static kvmem_status expected_of_it;
 
-/* The file's second half can't be read or written. The threads that do it start after this, and have the filter. */
+/* The file's second half can't be read or written. The threads that do it start later, and have the filter. */
 static void answer_in_the_middle(void) {
     pair_of_sides sides;
     sides_open(&sides, KVMEM_DISK_BUFFERED);
@@ -165,7 +168,8 @@ static void answer_in_the_middle(void) {
     kvmem_transfer_info info;
     EXPECT_OK(kvmem_transfer_get_info(read, &info, ERR));
     CHECK_EQ(info.num_requests, NUM(apart_pairs));
-    const uint32_t middle = (uint32_t)(sides.file.model.starts[0] + 4 * kv_block_stride(&sides.file.model.config));
+    const kv_side *model = &sides.file.model;
+    const uint32_t middle = (uint32_t)(model->starts[0] + 4 * kv_block_stride(&model->config));
     refuse_system_call_from(SYS_pwritev, middle, injected);
     refuse_system_call_from(SYS_preadv, middle, injected);
     expect_failure(write, expected_of_it, injected, "write");
@@ -215,8 +219,9 @@ static void without_a_ring(void) {
     expect_to_work(&sides, 0);
     kvmem_transfer_options options = kv_transfer_options(&all);
     options.path = KVMEM_PATH_URING;
+    const kvmem_layout *file = sides.file.model.layout;
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "io_uring",
-                   kvmem_transfer_create(sides.host.layout, sides.file.model.layout, &options, &transfer, ERR));
+                   kvmem_transfer_create(sides.host.layout, file, &options, &transfer, ERR));
     sides_close(&sides);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers between a file and a GPU in flight: the stand-in holds their copies back until the test has seen what it
-// came to see, or lets them fail in the middle.
+// Transfers between a file and a GPU in flight: the stand-in holds their copies back until the test has seen what
+// it came to see, or lets them fail in the middle.
 #include "control.h"
 #include "file_side.h"
 #include "patience.h"
@@ -147,7 +147,8 @@ static void a_copy_that_fails_in_the_middle_fails_the_transfer(void) {
                 SIM(sim_fail_later("cuMemcpyAsync", nth, CUDA_ERROR_ECC_UNCORRECTABLE));
             }
             EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
-            expect_failed(&flight, way / 2 == 0 ? "CUDA_ERROR_INVALID_VALUE" : "CUDA_ERROR_ECC_UNCORRECTABLE");
+            expect_failed(&flight,
+                          way / 2 == 0 ? "CUDA_ERROR_INVALID_VALUE" : "CUDA_ERROR_ECC_UNCORRECTABLE");
             EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
             expect_landed(&flight);
             clean_up(&flight);

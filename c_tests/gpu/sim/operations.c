@@ -397,7 +397,8 @@ static kvmem_status move_by_disk(bool to_disk) {
     kvmem_status status = build(true, &device);
     options.staging_size = 4 * kv_piece_size(&host.config);
     if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_create(to_disk ? device : disk, to_disk ? disk : device, &options, &transfer, ERR);
+        status = kvmem_transfer_create(to_disk ? device : disk, to_disk ? disk : device, &options, &transfer,
+                                       ERR);
     }
     if (status == KVMEM_STATUS_OK) {
         status = kvmem_transfer_submit(transfer, ERR);

@@ -32,7 +32,7 @@ const Option table[] = {
     {"--pull", "N", &Options::pull, 1u << 20, "blocks that decode pulls (half of them)"},
     {"--tier", "NAME", &Options::tier, 0, "where the caches live (system)"},
     {"--device", "N", &Options::device, INT32_MAX, "the GPU of tiers that need one (0)"},
-    {"--share", "", &Options::share, 0, "decode maps prefill's cache; NIXL is for the disk alone"},
+    {"--share", "", &Options::share, 0, "decode maps prefill's cache; NIXL is not needed"},
     {"--disk-dir", "DIR", &Options::disk_dir, 0, "where the offload file goes ($TMPDIR, else /tmp)"},
     {"--seed", "N", &Options::seed, UINT64_MAX, "which blocks are drawn (1)"},
     {"--timeout", "SECONDS", &Options::timeout, 86400, "give up after so long (300)"},
