@@ -92,6 +92,15 @@
 /// The driver takes many copies in one call.
 #define KVMEM_CUDA_BATCH_COPIES 128
 
+/// Figures the library brings: of one H200 with PCIe 5 x16.
+#define KVMEM_RATES_DEFAULT 0
+
+/// Measured on the GPU by this process.
+#define KVMEM_RATES_MEASURED 1
+
+/// Given by kvmem_cuda_set_copy_rates.
+#define KVMEM_RATES_LOADED 2
+
 /// Host memory.
 #define KVMEM_TIER_SYSTEM 1
 
@@ -492,6 +501,44 @@ typedef struct {
     /// The NUMA node it hangs on; -1 where the driver does not know.
     int32_t numa_node;
 } kvmem_cuda_device_info;
+
+/// What copies in one direction cost.
+typedef struct {
+    /// Bytes a second of one large copy of the driver's.
+    double bytes_per_second;
+    /// Nanoseconds that each copy of a batch takes beside its bytes.
+    double batch_copy_ns;
+    /// Bytes a second of a copy kernel with as many CTAs as are worth having.
+    double kernel_bytes_per_second;
+    /// Bytes a second of each CTA while there are few.
+    double cta_bytes_per_second;
+} kvmem_direction_rates;
+
+/// What copies of a GPU cost: the figures by which transfers choose their path. Plain numbers, to be kept in a file or a
+/// configuration and given back to a later process on the same machine.
+typedef struct {
+    /// sizeof(kvmem_copy_rates)
+    size_t struct_size;
+    /// A KVMEM_RATES_* value: where the figures come from. Not read by kvmem_cuda_set_copy_rates.
+    uint32_t source;
+    /// How many figures that are to be measured could not be, or were beyond belief, and are defaults, in proportion to
+    /// the others; the log says why. Not read by kvmem_cuda_set_copy_rates.
+    uint32_t num_defaults;
+    /// From page-locked host memory to the GPU.
+    kvmem_direction_rates to_device;
+    /// From the GPU to page-locked host memory.
+    kvmem_direction_rates to_host;
+    /// Within the GPU.
+    kvmem_direction_rates on_device;
+    /// From another GPU to this one. Never measured: defaults, unless they were loaded.
+    kvmem_direction_rates between_devices;
+    /// Bytes a second between the GPU and host memory that is not page-locked.
+    double pageable_bytes_per_second;
+    /// Nanoseconds of one copy of the driver's beside its bytes.
+    double copy_ns;
+    /// Nanoseconds until a copy kernel has begun to move bytes.
+    double kernel_start_ns;
+} kvmem_copy_rates;
 
 /// What a region is.
 typedef struct {
@@ -1316,6 +1363,43 @@ kvmem_status kvmem_cuda_can_access(int32_t device,
                                    int32_t owner,
                                    bool *can_access,
                                    kvmem_error **error);
+
+/// Fills rates with zeroes, which stand for the defaults.
+///
+/// @param rates the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*rates); no more is written
+void kvmem_copy_rates_init(kvmem_copy_rates *rates, size_t struct_size);
+
+/// Tells what copies of a GPU cost. Where that is not known yet it is measured, as the first transfer on the GPU would:
+/// by a few copies on a stream of the library's own, with 64 MiB of the GPU's memory and 10 MiB of the host's for some
+/// 10 ms. Where that fails there are defaults, and the log and num_defaults say so.
+///
+/// Threads: any; others that need the figures of the GPU wait for them.
+///
+/// @param device the GPU, as CUDA_VISIBLE_DEVICES orders them
+/// @param rates gets the answer; its struct_size must be set, and no more is written
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for NULL or a struct_size that can't be;
+///         KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there; KVMEM_STATUS_CUDA
+///         without a context
+kvmem_status kvmem_cuda_get_copy_rates(int32_t device,
+                                       kvmem_copy_rates *rates,
+                                       kvmem_error **error);
+
+/// Gives the figures for a GPU, such as those that an earlier run has measured: then none are measured here. Transfers
+/// that are there already keep their path.
+///
+/// Threads: any.
+///
+/// @param device the GPU, as CUDA_VISIBLE_DEVICES orders them
+/// @param rates the figures, where 0 stands for the default; copied. NULL forgets what is known: it is measured when it
+///              is next needed, as after a first measurement beside other work
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a figure that is negative or no number;
+///         KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there
+kvmem_status kvmem_cuda_set_copy_rates(int32_t device,
+                                       const kvmem_copy_rates *rates,
+                                       kvmem_error **error);
 
 /// The bytes of a blob.
 ///

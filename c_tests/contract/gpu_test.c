@@ -13,6 +13,12 @@ static void questions(void) {
     int32_t device = 0;
     INVALID(kvmem_cuda_find_device, uuid, NULL);
     INVALID_KEEPS(device, kvmem_cuda_find_device, NULL, &device);
+    INVALID(kvmem_cuda_get_copy_rates, 0, NULL);
+    kvmem_copy_rates rates;
+    memset(&rates, 0, sizeof(rates));
+    INVALID(kvmem_cuda_get_copy_rates, 0, &rates);
+    INVALID(kvmem_cuda_set_copy_rates, 0, &rates);
+    kvmem_copy_rates_init(NULL, sizeof(rates));
 }
 
 static void regions(void) {

@@ -116,6 +116,7 @@ CUresult cuEventCreate(CUevent *event, unsigned flags);
 CUresult cuEventRecord(CUevent event, CUstream stream);
 CUresult cuEventQuery(CUevent event);
 CUresult cuEventSynchronize(CUevent event);
+CUresult cuEventElapsedTime(float *milliseconds, CUevent first, CUevent last);
 CUresult cuEventDestroy_v2(CUevent event);
 
 #pragma GCC visibility pop

@@ -95,6 +95,7 @@
     FUNCTION(cuEventRecord, LIVE, ACTS)                                                              \
     FUNCTION(cuEventQuery, LIVE, ACTS)                                                               \
     FUNCTION(cuEventSynchronize, LIVE, ACTS)                                                         \
+    FUNCTION(cuEventElapsedTime, LIVE, ACTS)                                                         \
     FUNCTION(cuEventDestroy_v2, LIVE, RELEASES)
 
 #endif

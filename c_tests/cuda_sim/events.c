@@ -3,6 +3,8 @@
 #include "contexts.h"
 #include "queue.h"
 
+#include <time.h>
+
 #define EVENT_FLAGS (unsigned)(CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS)
 
 static CUresult find(CUevent handle, event **found) {
@@ -40,6 +42,12 @@ uint64_t events_destroy_of(const context *ended) {
     return count;
 }
 
+void event_happens(event *recorded) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    recorded->happened = (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
 /* One for other processes must not measure time. */
 CUresult cuEventCreate(CUevent *created, unsigned flags) {
     DRIVER_CALL(cuEventCreate);
@@ -50,6 +58,7 @@ CUresult cuEventCreate(CUevent *created, unsigned flags) {
     }
     event *added = list_add(&sim.events, sizeof(*added));
     added->context = context_current();
+    added->is_timed = is_timed;
     *created = added;
     return CUDA_SUCCESS;
 }
@@ -80,6 +89,7 @@ CUresult cuEventRecord(CUevent handle, CUstream on) {
     if (recorded->context != recording->context) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
+    recorded->was_recorded = true;
     queue_submit(&(work){.kind = WORK_RECORD, .stream = recording, .event = recorded});
     return CUDA_SUCCESS;
 }
@@ -115,4 +125,27 @@ CUresult cuEventSynchronize(CUevent handle) {
     }
     queue_wait_for_event(waited);
     return waited->error;
+}
+
+/* Between two that measure time, were recorded and have happened. */
+CUresult cuEventElapsedTime(float *milliseconds, CUevent first, CUevent last) {
+    DRIVER_CALL(cuEventElapsedTime);
+    event *from = NULL;
+    event *until = NULL;
+    CUresult result = milliseconds == NULL ? CUDA_ERROR_INVALID_VALUE : find(first, &from);
+    if (result == CUDA_SUCCESS) {
+        result = find(last, &until);
+    }
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    const bool are_timed = from->is_timed && until->is_timed;
+    if (!are_timed || !from->was_recorded || !until->was_recorded || from->context != until->context) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (from->pending > 0 || until->pending > 0) {
+        return CUDA_ERROR_NOT_READY;
+    }
+    *milliseconds = (float)(until->happened - from->happened);
+    return until->error;
 }

@@ -41,6 +41,7 @@ static void do_work(const work *work) {
         break;
     case WORK_RECORD:
         work->event->error = work->stream->error;
+        event_happens(work->event);
         break;
     case WORK_LAUNCH:
         fail(work->stream, kernel_run(work->blocks, work->stream->context));

@@ -34,6 +34,8 @@ void queue_wait_for_event(const event *event);
 
 /* The stream of this handle, NULL and the other special ones too; the result says why there is none. */
 CUresult stream_find(CUstream handle, stream **found);
+/* Notes the time. */
+void event_happens(event *recorded);
 /* What failed on it, which is then forgotten. */
 CUresult stream_take_error(stream *stream);
 /* The same for the first stream of a context on which something failed. */

@@ -44,6 +44,9 @@ struct CUevent_st {
     uint64_t pending;
     CUresult error;
     bool destroyed;
+    bool is_timed;
+    bool was_recorded;
+    double happened; /* milliseconds of some clock, once it was recorded and nothing is pending */
 };
 
 /* Kept for ever, so that a stale one is known for what it is. */

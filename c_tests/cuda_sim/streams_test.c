@@ -62,6 +62,32 @@ static void an_event_follows_its_stream(void) {
     close_device(0);
 }
 
+static void events_tell_the_time_between_them(void) {
+    CUstream stream = NULL;
+    CUevent events[3];
+    float milliseconds = -1;
+    open_device(0);
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (size_t i = 0; i < 3; i++) {
+        CU(cuEventCreate(&events[i], i == 2 ? CU_EVENT_DISABLE_TIMING : 0));
+    }
+    CU_EXPECT(CUDA_ERROR_INVALID_HANDLE, cuEventElapsedTime(&milliseconds, events[0], events[1]));
+    for (size_t i = 0; i < 3; i++) {
+        CU(cuEventRecord(events[i], stream));
+    }
+    CU(cuStreamSynchronize(stream));
+    CU(cuEventElapsedTime(&milliseconds, events[0], events[1]));
+    CHECK(milliseconds >= 0);
+    CU_EXPECT(CUDA_ERROR_INVALID_HANDLE, cuEventElapsedTime(&milliseconds, events[0], events[2]));
+    CU_EXPECT(CUDA_ERROR_INVALID_HANDLE, cuEventElapsedTime(&milliseconds, NULL, events[1]));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuEventElapsedTime(NULL, events[0], events[1]));
+    for (size_t i = 0; i < 3; i++) {
+        CU(cuEventDestroy_v2(events[i]));
+    }
+    CU(cuStreamDestroy_v2(stream));
+    close_device(0);
+}
+
 static void streams_work_under_any_context(void) {
     CUstream stream = NULL;
     CUevent event = NULL;
@@ -93,6 +119,7 @@ static const test_case cases[] = {
     CASE(special_streams_are_of_the_current_context),
     CASE(events_are_made_and_destroyed),
     CASE(an_event_follows_its_stream),
+    CASE(events_tell_the_time_between_them),
     CASE(streams_work_under_any_context),
 };
 

@@ -10,8 +10,10 @@ use super::stream::NOT_READY;
 use crate::error::Result;
 use crate::log::log;
 
-/// CU_EVENT_DISABLE_TIMING: what it would cost to measure, nobody asks for.
+/// CU_EVENT_DISABLE_TIMING: what it would cost to measure, few ask for.
 const DISABLE_TIMING: u32 = 2;
+/// CU_EVENT_DEFAULT.
+const TIMED: u32 = 0;
 
 /// An event.
 pub struct Event {
@@ -27,11 +29,20 @@ unsafe impl Sync for Event {}
 impl Event {
     /// Makes an event in a context.
     pub fn new(context: &Arc<Context>) -> Result<Self> {
+        Self::with(context, DISABLE_TIMING)
+    }
+
+    /// The same with a note of when it happened.
+    pub fn timed(context: &Arc<Context>) -> Result<Self> {
+        Self::with(context, TIMED)
+    }
+
+    fn with(context: &Arc<Context>, flags: u32) -> Result<Self> {
         let driver = context.driver();
         let mut raw = std::ptr::null_mut();
         let _entered = context.enter()?;
         // SAFETY: a current context; the output lives through the call.
-        let code = unsafe { (driver.api.event_create)(&mut raw, DISABLE_TIMING) };
+        let code = unsafe { (driver.api.event_create)(&mut raw, flags) };
         driver.check(code, "make an event")?;
         Ok(Self { raw, context: context.clone() })
     }
@@ -43,6 +54,25 @@ impl Event {
         // SAFETY: a live event.
         let code = unsafe { (driver.api.event_query)(self.raw) };
         if code == NOT_READY { Ok(false) } else { driver.check(code, "copy blocks").map(|()| true) }
+    }
+
+    /// Waits until all that was on its stream when it was recorded is over.
+    pub fn wait(&self) -> Result<()> {
+        let driver = self.context.driver();
+        let _entered = self.context.enter()?;
+        // SAFETY: a live event.
+        let code = unsafe { (driver.api.event_synchronize)(self.raw) };
+        driver.check(code, "wait for an event")
+    }
+
+    /// Seconds of the device's clock since another event; both are timed, and have happened.
+    pub fn seconds_since(&self, earlier: &Self) -> Result<f64> {
+        let driver = self.context.driver();
+        let mut milliseconds = 0.0;
+        let _entered = self.context.enter()?;
+        // SAFETY: live events of one context; the output lives through the call.
+        let code = unsafe { (driver.api.event_elapsed_time)(&mut milliseconds, earlier.raw, self.raw) };
+        driver.check(code, "ask for the time between two events").map(|()| f64::from(milliseconds) * 1e-3)
     }
 }
 

@@ -21,6 +21,7 @@ pub mod log;
 pub mod time;
 pub mod nixl;
 pub mod cuda;
+pub mod copy_rates;
 pub mod blob;
 pub mod region;
 pub mod region_create;

@@ -37,10 +37,7 @@ pub unsafe fn read<T: Options>(pointer: *const T) -> Result<T> {
         return Err(null(T::NAME));
     }
     // SAFETY: the caller's promise; struct_size comes first.
-    let size = unsafe { pointer.cast::<usize>().read_unaligned() };
-    let plausible =
-        (size_of::<usize>()..=MOST_BYTES).contains(&size) && size.is_multiple_of(size_of::<usize>());
-    ensure!(plausible, InvalidArgument, "struct_size of {} is {size}; set it to sizeof({0})", T::NAME);
+    let size = unsafe { plausible_size(pointer) }?;
     // SAFETY: `size` bytes are readable by promise, and all zeroes is a valid T.
     let (options, tail) = unsafe {
         let mut options = std::mem::zeroed::<T>();
@@ -80,6 +77,41 @@ pub unsafe fn init<T: Options>(pointer: *mut T, size: usize) {
         pointer.cast::<u8>().write_bytes(0, size);
         pointer.cast::<usize>().write_unaligned(size);
     }
+}
+
+/// Answers in a struct of an older, equal or newer caller, who says its size: no more than that is written. The answer
+/// is made once it is clear that there is where to put it.
+///
+/// # Safety
+/// `pointer` must be NULL, or writable for as many bytes as its `struct_size` says.
+pub unsafe fn write_known<T: Options>(pointer: *mut T, answer: impl FnOnce() -> Result<T>) -> Result<()> {
+    if pointer.is_null() {
+        return Err(null(T::NAME));
+    }
+    // SAFETY: the caller's promise; struct_size comes first.
+    let size = unsafe { plausible_size(pointer) }?;
+    let answer = answer()?;
+    // SAFETY: the caller's promise, and all of the answer is read.
+    unsafe {
+        let known = size.min(size_of::<T>());
+        std::ptr::copy_nonoverlapping((&raw const answer).cast::<u8>(), pointer.cast(), known);
+        pointer.cast::<u8>().add(known).write_bytes(0, size - known);
+        pointer.cast::<usize>().write_unaligned(size);
+    }
+    Ok(())
+}
+
+/// What a struct says its size is, if that can be.
+///
+/// # Safety
+/// `pointer` must be readable for the size of a `usize`.
+unsafe fn plausible_size<T: Options>(pointer: *const T) -> Result<usize> {
+    // SAFETY: the caller's promise.
+    let size = unsafe { pointer.cast::<usize>().read_unaligned() };
+    let plausible =
+        (size_of::<usize>()..=MOST_BYTES).contains(&size) && size.is_multiple_of(size_of::<usize>());
+    ensure!(plausible, InvalidArgument, "struct_size of {} is {size}; set it to sizeof({0})", T::NAME);
+    Ok(size)
 }
 
 /// Refuses flags this library does not know.
@@ -132,6 +164,24 @@ mod tests {
         }
         // SAFETY: NULL is allowed.
         assert!(unsafe { read::<Known>(std::ptr::null()) }.is_err());
+    }
+
+    #[test]
+    fn an_answer_is_no_larger_than_the_caller_has_room() {
+        let answer = || Ok(Known { struct_size: 24, first: 7, second: 8 });
+        for (given, expected) in [([8, 1, 1, 1], [8, 1, 1, 1]), ([16, 1, 1, 1], [16, 7, 1, 1])] {
+            let mut words: [u64; 4] = given;
+            // SAFETY: it says no larger size than the words have.
+            unsafe { write_known::<Known>(words.as_mut_ptr().cast(), answer) }.unwrap();
+            assert_eq!(words, expected);
+        }
+        let mut words = [32u64, 1, 1, 1];
+        // SAFETY: as above.
+        unsafe { write_known::<Known>(words.as_mut_ptr().cast(), answer) }.unwrap();
+        assert_eq!(words, [32, 7, 8, 0]);
+        words[0] = 9;
+        // SAFETY: as above; what it says can't be, and nothing is written.
+        assert!(unsafe { write_known::<Known>(words.as_mut_ptr().cast(), answer) }.is_err());
     }
 
     #[test]

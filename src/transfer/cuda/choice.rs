@@ -2,9 +2,10 @@
 //! Which way a copy goes: an estimate of the time that each way takes, from sizes, counts, direction, and whether
 //! compute runs beside. Pure.
 //!
-//! Each way costs something once, something a call or move, and the bytes at its rate; no bound alone decides. The
-//! constants are measured on one H200 with PCIe 5 x16; other devices differ in rates more than in which way wins.
+//! Each way costs something once, something a call or move, and the bytes at its rate; no bound alone decides. What
+//! differs from machine to machine is measured there ([`Rates`]); the constants here are of one H200 with PCIe 5 x16.
 
+use super::rates::Rates;
 use crate::transfer::Path;
 
 /// Where bytes come from and go.
@@ -52,64 +53,46 @@ pub struct Staged {
     pub copies: u64,
 }
 
-/// Bytes a second, and seconds.
-const LINK: f64 = 55.5e9;
-const PAGEABLE: f64 = 9e9;
-const DEVICE: f64 = 2065e9;
-const PEER: f64 = 370e9;
 const US: f64 = 1e-6;
 /// What every run costs once, from its submission to the first byte.
 const START: f64 = 6.0 * US;
-/// One copy of the driver's.
-const ONE_COPY: f64 = 2.8 * US;
 /// One stretch of the kernel, with all CTAs at work.
 const KERNEL_MOVE: f64 = 0.003 * US;
 /// Beside large kernels one of ours gets onto the device about once in this time.
 const TURN: f64 = 1700.0 * US;
 
-/// Seconds that a way takes.
-pub fn seconds(path: Path, case: &Case) -> f64 {
+/// Seconds that a way takes on a device of such rates.
+pub fn seconds(path: Path, case: &Case, rates: &Rates) -> f64 {
     let (bytes, moves) = (case.bytes as f64, case.moves as f64);
-    let rate = match case.direction {
-        _ if case.is_pageable => PAGEABLE,
-        Direction::OnDevice => DEVICE,
-        Direction::BetweenDevices => PEER,
-        Direction::ToDevice | Direction::ToHost => LINK,
-    };
+    let own = rates.of(case.direction);
+    let rate = if case.is_pageable { rates.pageable } else { own.link };
     match path {
-        Path::CudaBatch => START + moves * batched(case.direction) + bytes / rate,
+        Path::CudaBatch => START + moves * own.batched + bytes / rate,
         Path::Cuda2d => START + case.row_calls as f64 * 3.0 * US + moves * 0.05 * US + bytes / (0.98 * rate),
-        Path::CudaKernel => START + 6.0 * US + moves * KERNEL_MOVE + bytes / kernel_rate(case),
-        Path::CudaStaged => staged(case),
-        _ => START + moves * ONE_COPY + bytes / rate,
-    }
-}
-
-/// One copy of a batch.
-fn batched(direction: Direction) -> f64 {
-    match direction {
-        Direction::ToDevice => 0.45 * US,
-        Direction::ToHost => 0.38 * US,
-        Direction::OnDevice | Direction::BetweenDevices => 3.1 * US,
+        Path::CudaKernel => {
+            START + rates.kernel_start + moves * KERNEL_MOVE + bytes / kernel_rate(case, rates)
+        }
+        Path::CudaStaged => staged(case, rates),
+        _ => START + moves * rates.copy + bytes / rate,
     }
 }
 
 /// By CTAs: few don't fill the link, and fewer beside compute.
-fn kernel_rate(case: &Case) -> f64 {
-    let ctas = f64::from(case.ctas);
-    let (most, each, busy): (f64, f64, f64) = match case.direction {
-        Direction::ToDevice => (51.0e9, 6.1e9, 4.0e9),
-        Direction::ToHost => (52.3e9, 13.1e9, 11.5e9),
-        Direction::OnDevice => (1750e9, 25e9, 25e9),
-        Direction::BetweenDevices => (370e9, 5.7e9, 5.7e9),
+fn kernel_rate(case: &Case, rates: &Rates) -> f64 {
+    let own = rates.of(case.direction);
+    let beside = match case.direction {
+        _ if !case.computes => 1.0,
+        Direction::ToDevice => 4.0 / 6.1,
+        Direction::ToHost => 11.5 / 13.1,
+        Direction::OnDevice | Direction::BetweenDevices => 1.0,
     };
-    most.min(ctas * if case.computes { busy } else { each })
+    own.kernel.min(f64::from(case.ctas) * own.cta * beside)
 }
 
-fn staged(case: &Case) -> f64 {
+fn staged(case: &Case, rates: &Rates) -> f64 {
     let Some(Staged { chunk, parts, copies }) = case.staged else { return f64::INFINITY };
     let (bytes, chunk) = (case.bytes as f64, chunk as f64);
-    let link = bytes / (0.985 * LINK) + copies as f64 * ONE_COPY;
+    let link = bytes / (0.985 * rates.of(case.direction).link) + copies as f64 * rates.copy;
     // The copy engine waits for the first chunk, or the kernel for the last. Beside compute the kernel fills or empties
     // all parts when it gets its turn, and the copy engine works on them until the next.
     let first = chunk / 400e9 + if case.computes { 0.25 * TURN } else { 0.0 };
@@ -138,7 +121,12 @@ pub const STAGING_CTAS: u32 = 32;
 
 #[cfg(test)]
 mod tests {
+    use super::super::rates::DEFAULT;
     use super::*;
+
+    fn seconds(path: Path, case: &Case) -> f64 {
+        super::seconds(path, case, &DEFAULT)
+    }
 
     fn case(direction: Direction, block: u64, count: u64, computes: bool) -> Case {
         Case {

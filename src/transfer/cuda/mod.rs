@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The CUDA engine: copies between GPU memory and GPU or host memory, by the way that takes the least time.
 
+mod calibration;
 mod choice;
 mod division;
 mod driver;
@@ -8,6 +9,8 @@ mod engine;
 mod flights;
 mod job;
 mod kernel;
+pub mod known_rates;
+pub mod rates;
 mod ring;
 mod shelf;
 mod sides;
@@ -227,9 +230,10 @@ impl<'a> Weighing<'a> {
             candidates: Vec::new(),
         };
         weighing.divide();
+        let rates = known_rates::of(engine);
         for path in WAYS {
             let reason = weighing.reason_against(path);
-            let seconds = choice::seconds(path, &weighing.case);
+            let seconds = choice::seconds(path, &weighing.case, &rates);
             weighing.candidates.push(Candidate { path, seconds, reason });
         }
         Ok(weighing)

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// What copies of a GPU cost: measured once, loaded, forgotten; and by which the path is chosen.
+#include "sides.h"
+#include "stance.h"
+
+#include <math.h>
+#include <string.h>
+
+static kvmem_copy_rates get_rates(int device) {
+    kvmem_copy_rates rates;
+    kvmem_copy_rates_init(&rates, sizeof(rates));
+    EXPECT_OK(kvmem_cuda_get_copy_rates(device, &rates, ERR));
+    CHECK_EQ(rates.struct_size, sizeof(rates));
+    return rates;
+}
+
+static void check_direction(const kvmem_direction_rates *rates) {
+    const double figures[] = {rates->bytes_per_second, rates->batch_copy_ns, rates->kernel_bytes_per_second,
+                              rates->cta_bytes_per_second};
+    for (size_t i = 0; i < NUM(figures); i++) {
+        CHECK(isfinite(figures[i]) && figures[i] > 0);
+    }
+    CHECK(rates->kernel_bytes_per_second <= 1.1 * rates->bytes_per_second);
+}
+
+static void check_figures(const kvmem_copy_rates *rates) {
+    check_direction(&rates->to_device);
+    check_direction(&rates->to_host);
+    check_direction(&rates->on_device);
+    check_direction(&rates->between_devices);
+    CHECK(rates->pageable_bytes_per_second > 0 && rates->copy_ns > 0 && rates->kernel_start_ns > 0);
+}
+
+/* Afterwards all is as the other cases expect it. */
+static void load_defaults(int device) {
+    kvmem_copy_rates defaults;
+    kvmem_copy_rates_init(&defaults, sizeof(defaults));
+    EXPECT_OK(kvmem_cuda_set_copy_rates(device, &defaults, ERR));
+}
+
+static void rates_are_measured_once(void) {
+    EXPECT_OK(kvmem_cuda_set_copy_rates(0, NULL, ERR));
+    const kvmem_copy_rates first = get_rates(0);
+    check_figures(&first);
+    CHECK(first.source == KVMEM_RATES_MEASURED || first.source == KVMEM_RATES_DEFAULT);
+    CHECK(first.num_defaults <= 15);
+    const kvmem_copy_rates second = get_rates(0);
+    CHECK_EQ(memcmp(&first, &second, sizeof(first)), 0);
+    load_defaults(0);
+}
+
+static void a_transfer_has_them_measured(void) {
+    const kvmem_layout_config config = side_config(&kv_kinds[1]);
+    static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
+    const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+    side source;
+    side destination;
+    side_open(&source, PLACE_PINNED, 0, &config, NULL, 1);
+    side_open(&destination, PLACE_DEVICE, 0, &config, NULL, 2);
+    EXPECT_OK(kvmem_cuda_set_copy_rates(0, NULL, ERR));
+    kvmem_transfer_options options = kv_transfer_options(&move);
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(source.model.layout, destination.model.layout, &options, &transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    CALL(kvmem_transfer_destroy(transfer));
+    kv_expect_moved(&destination.model, &source.model, &move);
+    side_check(&destination);
+    const kvmem_copy_rates rates = get_rates(0);
+    CHECK(rates.source != KVMEM_RATES_LOADED);
+    load_defaults(0);
+    side_close(&source);
+    side_close(&destination);
+}
+
+static void what_is_loaded_comes_back(void) {
+    kvmem_copy_rates given;
+    kvmem_copy_rates_init(&given, sizeof(given));
+    given.copy_ns = 1234;
+    given.to_host.bytes_per_second = 5e9;
+    EXPECT_OK(kvmem_cuda_set_copy_rates(0, &given, ERR));
+    kvmem_copy_rates rates = get_rates(0);
+    CHECK_EQ(rates.source, KVMEM_RATES_LOADED);
+    CHECK_EQ(rates.num_defaults, 0);
+    CHECK(fabs(rates.copy_ns - 1234) < 1e-6 && rates.to_host.bytes_per_second == 5e9);
+    check_direction(&rates.to_device);
+    const kvmem_copy_rates saved = rates; /* as it is, to a later process */
+    EXPECT_OK(kvmem_cuda_set_copy_rates(0, &saved, ERR));
+    rates = get_rates(0);
+    CHECK(fabs(rates.kernel_start_ns - saved.kernel_start_ns) < 1e-6);
+    load_defaults(0);
+}
+
+static void figures_that_can_not_be_are_refused(void) {
+    const double wrong[] = {-1, NAN, INFINITY};
+    const kvmem_copy_rates before = get_rates(0);
+    for (size_t i = 0; i < NUM(wrong); i++) {
+        kvmem_copy_rates rates;
+        kvmem_copy_rates_init(&rates, sizeof(rates));
+        rates.on_device.cta_bytes_per_second = wrong[i];
+        EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_cuda_set_copy_rates(0, &rates, ERR));
+    }
+    const kvmem_copy_rates after = get_rates(0);
+    CHECK_EQ(memcmp(&before, &after, sizeof(before)), 0);
+}
+
+static void an_older_caller_gets_what_it_has_room_for(void) {
+    kvmem_copy_rates rates;
+    memset(&rates, 0xEE, sizeof(rates));
+    rates.struct_size = 16;
+    EXPECT_OK(kvmem_cuda_get_copy_rates(0, &rates, ERR));
+    CHECK_EQ(rates.struct_size, 16);
+    CHECK_FILLED((const unsigned char *)&rates + 16, 0xEE, sizeof(rates) - 16);
+    rates.struct_size = 3;
+    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_cuda_get_copy_rates(0, &rates, ERR));
+}
+
+static void a_device_that_is_not_there_has_none(void) {
+    kvmem_copy_rates rates;
+    kvmem_copy_rates_init(&rates, sizeof(rates));
+    const int missing[] = {-1, driver_devices()};
+    for (size_t i = 0; i < NUM(missing); i++) {
+        EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_cuda_get_copy_rates(missing[i], &rates, ERR));
+        EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_cuda_set_copy_rates(missing[i], &rates, ERR));
+    }
+}
+
+/* Which path a scattered transfer to the GPU takes. */
+static uint32_t path_by(const side *source, const side *destination, const kvmem_copy_rates *rates) {
+    static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
+    const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+    EXPECT_OK(kvmem_cuda_set_copy_rates(0, rates, ERR));
+    kvmem_transfer_options options = kv_transfer_options(&move);
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(source->model.layout, destination->model.layout, &options, &transfer, ERR));
+    kvmem_transfer_info info;
+    EXPECT_OK(kvmem_transfer_get_info(transfer, &info, ERR));
+    CALL(kvmem_transfer_destroy(transfer));
+    return info.path;
+}
+
+static void the_path_follows_the_rates(void) {
+    const kvmem_layout_config config = side_config(&kv_kinds[1]);
+    side source;
+    side destination;
+    side_open(&source, PLACE_PINNED, 0, &config, NULL, 1);
+    side_open(&destination, PLACE_DEVICE, 0, &config, NULL, 2);
+    kvmem_copy_rates rates;
+    kvmem_copy_rates_init(&rates, sizeof(rates));
+    rates.copy_ns = rates.to_device.batch_copy_ns = 1e6;
+    rates.kernel_start_ns = 1;
+    CHECK_EQ(path_by(&source, &destination, &rates), KVMEM_PATH_CUDA_KERNEL);
+    kvmem_copy_rates_init(&rates, sizeof(rates));
+    rates.kernel_start_ns = 1e9;
+    rates.to_device.batch_copy_ns = 1e6;
+    const uint32_t path = path_by(&source, &destination, &rates);
+    CHECK(path == KVMEM_PATH_CUDA_COPY || path == KVMEM_PATH_CUDA_2D);
+    load_defaults(0);
+    side_close(&source);
+    side_close(&destination);
+}
+
+static const test_case cases[] = {
+    CASE(rates_are_measured_once),
+    CASE(a_transfer_has_them_measured),
+    CASE(what_is_loaded_comes_back),
+    CASE(figures_that_can_not_be_are_refused),
+    CASE(an_older_caller_gets_what_it_has_room_for),
+    CASE(a_device_that_is_not_there_has_none),
+    CASE(the_path_follows_the_rates),
+};
+GPU_MAIN

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What copies of a GPU cost.
+
+use super::error::kvmem_error;
+use super::guard::call;
+use super::options::{init, options, read_nullable, write_known};
+use super::status::kvmem_status;
+use crate::error::Result;
+use crate::transfer::known_rates;
+use crate::transfer::rates::{DirectionRates, Rates, Source};
+
+/// Figures the library brings: of one H200 with PCIe 5 x16.
+pub const KVMEM_RATES_DEFAULT: u32 = 0;
+/// Measured on the GPU by this process.
+pub const KVMEM_RATES_MEASURED: u32 = 1;
+/// Given by kvmem_cuda_set_copy_rates.
+pub const KVMEM_RATES_LOADED: u32 = 2;
+
+/// What copies in one direction cost.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_direction_rates {
+    /// Bytes a second of one large copy of the driver's.
+    pub bytes_per_second: f64,
+    /// Nanoseconds that each copy of a batch takes beside its bytes.
+    pub batch_copy_ns: f64,
+    /// Bytes a second of a copy kernel with as many CTAs as are worth having.
+    pub kernel_bytes_per_second: f64,
+    /// Bytes a second of each CTA while there are few.
+    pub cta_bytes_per_second: f64,
+}
+
+/// What copies of a GPU cost: the figures by which transfers choose their path. Plain numbers, to be kept in a file or a
+/// configuration and given back to a later process on the same machine.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_copy_rates {
+    /// sizeof(kvmem_copy_rates)
+    pub struct_size: usize,
+    /// A KVMEM_RATES_* value: where the figures come from. Not read by kvmem_cuda_set_copy_rates.
+    pub source: u32,
+    /// How many figures that are to be measured could not be, or were beyond belief, and are defaults, in proportion to
+    /// the others; the log says why. Not read by kvmem_cuda_set_copy_rates.
+    pub num_defaults: u32,
+    /// From page-locked host memory to the GPU.
+    pub to_device: kvmem_direction_rates,
+    /// From the GPU to page-locked host memory.
+    pub to_host: kvmem_direction_rates,
+    /// Within the GPU.
+    pub on_device: kvmem_direction_rates,
+    /// From another GPU to this one. Never measured: defaults, unless they were loaded.
+    pub between_devices: kvmem_direction_rates,
+    /// Bytes a second between the GPU and host memory that is not page-locked.
+    pub pageable_bytes_per_second: f64,
+    /// Nanoseconds of one copy of the driver's beside its bytes.
+    pub copy_ns: f64,
+    /// Nanoseconds until a copy kernel has begun to move bytes.
+    pub kernel_start_ns: f64,
+}
+options!(kvmem_copy_rates);
+
+/// Fills rates with zeroes, which stand for the defaults.
+///
+/// @param rates the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*rates); no more is written
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_copy_rates_init(rates: *mut kvmem_copy_rates, struct_size: usize) {
+    // SAFETY: by contract.
+    unsafe { init(rates, struct_size) };
+}
+
+/// Tells what copies of a GPU cost. Where that is not known yet it is measured, as the first transfer on the GPU would:
+/// by a few copies on a stream of the library's own, with 64 MiB of the GPU's memory and 10 MiB of the host's for some
+/// 10 ms. Where that fails there are defaults, and the log and num_defaults say so.
+///
+/// Threads: any; others that need the figures of the GPU wait for them.
+///
+/// @param device the GPU, as CUDA_VISIBLE_DEVICES orders them
+/// @param rates gets the answer; its struct_size must be set, and no more is written
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for NULL or a struct_size that can't be;
+///         KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there; KVMEM_STATUS_CUDA
+///         without a context
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_cuda_get_copy_rates(
+    device: i32,
+    rates: *mut kvmem_copy_rates,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: NULL or writable as far as its struct_size says, by contract.
+    unsafe { call(error, |_| write_known(rates, || known_rates::get(device).map(|known| of(&known)))) }
+}
+
+/// Gives the figures for a GPU, such as those that an earlier run has measured: then none are measured here. Transfers
+/// that are there already keep their path.
+///
+/// Threads: any.
+///
+/// @param device the GPU, as CUDA_VISIBLE_DEVICES orders them
+/// @param rates the figures, where 0 stands for the default; copied. NULL forgets what is known: it is measured when it
+///              is next needed, as after a first measurement beside other work
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a figure that is negative or no number;
+///         KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_cuda_set_copy_rates(
+    device: i32,
+    rates: *const kvmem_copy_rates,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    let body = |_: &_| -> Result<()> {
+        // SAFETY: NULL or readable as far as its struct_size says, by contract.
+        let given = unsafe { read_nullable(rates) }?;
+        known_rates::set(device, given.as_ref().map(given_by))
+    };
+    // SAFETY: NULL or writable, by contract.
+    unsafe { call(error, body) }
+}
+
+const NS: f64 = 1e-9;
+
+fn of(rates: &Rates) -> kvmem_copy_rates {
+    let direction = |known: &DirectionRates| kvmem_direction_rates {
+        bytes_per_second: known.link,
+        batch_copy_ns: known.batched / NS,
+        kernel_bytes_per_second: known.kernel,
+        cta_bytes_per_second: known.cta,
+    };
+    kvmem_copy_rates {
+        struct_size: size_of::<kvmem_copy_rates>(),
+        source: match rates.source {
+            Source::Default => KVMEM_RATES_DEFAULT,
+            Source::Measured => KVMEM_RATES_MEASURED,
+            Source::Loaded => KVMEM_RATES_LOADED,
+        },
+        num_defaults: rates.num_defaults,
+        to_device: direction(&rates.to_device),
+        to_host: direction(&rates.to_host),
+        on_device: direction(&rates.on_device),
+        between_devices: direction(&rates.between_devices),
+        pageable_bytes_per_second: rates.pageable,
+        copy_ns: rates.copy / NS,
+        kernel_start_ns: rates.kernel_start / NS,
+    }
+}
+
+fn given_by(rates: &kvmem_copy_rates) -> Rates {
+    let direction = |given: &kvmem_direction_rates| DirectionRates {
+        link: given.bytes_per_second,
+        batched: given.batch_copy_ns * NS,
+        kernel: given.kernel_bytes_per_second,
+        cta: given.cta_bytes_per_second,
+    };
+    Rates {
+        to_device: direction(&rates.to_device),
+        to_host: direction(&rates.to_host),
+        on_device: direction(&rates.on_device),
+        between_devices: direction(&rates.between_devices),
+        pageable: rates.pageable_bytes_per_second,
+        copy: rates.copy_ns * NS,
+        kernel_start: rates.kernel_start_ns * NS,
+        ..Rates::default()
+    }
+}
