@@ -281,7 +281,7 @@ static kvmem_transfer_explanation explain(place from, place to, kvmem_transfer_o
 
 static void the_choice_is_explained(void) {
     kvmem_transfer_options options = options_for(&moves[0], 0);
-    CHECK_EQ(explain(PLACE_PINNED, PLACE_SYSTEM, options, "by memcpy").bytes_per_second, 0);
+    CHECK(explain(PLACE_PINNED, PLACE_SYSTEM, options, "by memcpy").bytes_per_second > 0);
     CHECK(explain(PLACE_SYSTEM, PLACE_DEVICE, options, "not page-locked").bytes_per_second > 0);
     const kvmem_transfer_explanation beside =
         explain(PLACE_DEVICE, PLACE_PINNED, options, "not worth staging");

@@ -357,6 +357,43 @@ static void the_choice_is_explained(void) {
     }
 }
 
+static uint64_t expected_speed(const kvmem_transfer *transfer, const char *part) {
+    kvmem_transfer_explanation explanation;
+    kvmem_blob *text = NULL;
+    EXPECT_OK(kvmem_transfer_explain(transfer, &explanation, &text, ERR));
+    CHECK_HAS(kvmem_blob_data(text), part);
+    kvmem_blob_destroy(text);
+    return explanation.bytes_per_second;
+}
+
+/* What is expected of a file is what runs from or to it took, whichever transfer they were of. */
+static void the_speed_of_a_file_is_known_once_it_was_used(void) {
+    const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
+    kvmem_layout *file = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
+    kvmem_layout *unused = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
+    kv_side host;
+    kv_side_open(&host, &config, NULL, 1);
+    const kvmem_transfer_options options = kv_transfer_options(&out);
+    kvmem_transfer *transfer = NULL;
+    kvmem_transfer *later = NULL;
+    kvmem_transfer *elsewhere = NULL;
+    EXPECT_OK(kvmem_transfer_create(host.layout, file, &options, &transfer, ERR));
+    CHECK_EQ(expected_speed(transfer, "nothing has been moved on this way yet"), 0);
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    CHECK(expected_speed(transfer, "GB/s expected") > 0);
+    EXPECT_OK(kvmem_transfer_create(host.layout, file, &options, &later, ERR));
+    CHECK(expected_speed(later, "GB/s expected") > 0);
+    EXPECT_OK(kvmem_transfer_create(host.layout, unused, &options, &elsewhere, ERR));
+    CHECK_EQ(expected_speed(elsewhere, "nothing has been moved on this way yet"), 0);
+    kvmem_transfer_destroy(elsewhere);
+    kvmem_transfer_destroy(later);
+    kvmem_transfer_destroy(transfer);
+    kv_side_close(&host);
+    kvmem_layout_destroy(unused);
+    kvmem_layout_destroy(file);
+}
+
 static const test_case cases[] = {
     CASE(every_pair_of_kinds_goes_out_and_comes_back),
     CASE(direct_io_moves_the_same_bytes),
@@ -370,5 +407,6 @@ static const test_case cases[] = {
     CASE(what_does_not_fit_is_refused),
     CASE(bytes_between_memory_and_a_direct_file_touch_nothing_else),
     CASE(the_choice_is_explained),
+    CASE(the_speed_of_a_file_is_known_once_it_was_used),
 };
 TEST_MAIN

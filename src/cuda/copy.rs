@@ -20,7 +20,6 @@ pub struct Copy {
 }
 
 /// Copies as the driver's batch call takes them.
-#[derive(Default)]
 pub struct Batch {
     sources: Vec<u64>,
     destinations: Vec<u64>,
@@ -28,15 +27,39 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Puts copies into the form.
-    pub fn new(copies: impl Iterator<Item = Copy>) -> Self {
-        let mut batch = Self::default();
+    /// Puts copies into the form, with room for as many as there may be.
+    pub fn new(room: usize, copies: impl Iterator<Item = Copy>) -> Self {
+        let mut batch = Self {
+            sources: Vec::with_capacity(room),
+            destinations: Vec::with_capacity(room),
+            sizes: Vec::with_capacity(room),
+        };
         for copy in copies {
             batch.sources.push(copy.source);
             batch.destinations.push(copy.destination);
             batch.sizes.push(copy.size as usize);
         }
         batch
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.sizes.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.sizes.is_empty()
+    }
+
+    /// One after the other.
+    pub fn copies(&self) -> impl Iterator<Item = Copy> + '_ {
+        let ends = self.sources.iter().zip(&self.destinations);
+        ends.zip(&self.sizes).map(|((source, destination), size)| Copy {
+            source: *source,
+            destination: *destination,
+            size: *size as u64,
+        })
     }
 }
 

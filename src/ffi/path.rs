@@ -47,7 +47,10 @@ pub const KVMEM_PATH_PREAD_STAGED: u32 = 14;
 pub struct kvmem_transfer_explanation {
     /// Stretches of memory it moves.
     pub num_moves: u64,
-    /// Bytes a second that it is expected to move, by figures measured on one machine; 0 where there are none.
+    /// Bytes a second that it is expected to move. Of GPU copies by the figures of the GPU
+    /// (kvmem_cuda_get_copy_rates); of host copies by how fast this machine copies, which the first question measures
+    /// within some milliseconds; of files and peers by what this process has moved on the same path from or to the same
+    /// file or peer, lately and above all in large runs: 0 before the first.
     pub bytes_per_second: u64,
     /// A KVMEM_PATH_* value.
     pub path: u32,

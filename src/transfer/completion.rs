@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use super::history::Record;
 use super::queue::{Entry, Queue};
 use crate::error::{Error, Result, Status, fail};
 use crate::region::ExtentHold;
@@ -26,6 +27,8 @@ pub struct Completion {
     over: Condvar,
     bytes: u64,
     queue: Option<(Arc<Queue>, u64)>,
+    /// Where it is noted how fast runs are.
+    record: Option<Arc<Record>>,
 }
 
 struct Last {
@@ -35,9 +38,9 @@ struct Last {
 
 impl Completion {
     /// A transfer of `bytes` that has not run yet.
-    pub fn new(bytes: u64, queue: Option<(Arc<Queue>, u64)>) -> Self {
+    pub fn new(bytes: u64, queue: Option<(Arc<Queue>, u64)>, record: Option<Arc<Record>>) -> Self {
         let last = Mutex::new(Last { outcome: Ok(()), duration: Duration::ZERO });
-        Self { phase: AtomicU8::new(NEVER_RUN), last, over: Condvar::new(), bytes, queue }
+        Self { phase: AtomicU8::new(NEVER_RUN), last, over: Condvar::new(), bytes, queue, record }
     }
 
     /// The outcome of the last run, or `None` while it is under way.
@@ -90,6 +93,9 @@ impl Completion {
     /// [`Run::start`] takes: the next run begins after all of this one was said.
     fn finish(&self, outcome: Outcome, duration: Duration, busy: Option<&AtomicBool>) {
         let status = outcome.as_ref().err().map(Error::status);
+        if let (None, Some(record)) = (status, &self.record) {
+            record.add(self.bytes, duration);
+        }
         let mut last = self.last();
         if let Some(busy) = busy {
             busy.store(false, Ordering::Release);

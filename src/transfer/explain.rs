@@ -10,7 +10,8 @@ pub struct Explanation {
     pub path: Path,
     /// Stretches of memory it moves.
     pub moves: u64,
-    /// What is expected of it; 0 where nothing is known.
+    /// What is expected of it: by the figures of the device, by how fast this machine copies, or by what earlier runs
+    /// took; 0 where nothing is known.
     pub bytes_per_second: u64,
     /// For people: a line for each way.
     pub text: String,
@@ -28,7 +29,7 @@ impl Transfer {
             summary.bytes,
             summary.moves,
             self.path(),
-            expected(rate)
+            if rate > 0 { expected(rate) } else { "; nothing has been moved on this way yet".to_string() }
         );
         for candidate in candidates.iter().filter(|candidate| candidate.path != self.path()) {
             text += &line(candidate, rate, summary.bytes);

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use super::completion::Run;
+use super::host_rate;
 use super::plan::{Move, Plan};
 use super::pool::{Pool, Shared};
 use crate::error::{Error, Result, Status};
@@ -28,7 +29,7 @@ pub struct HostCopy {
 impl HostCopy {
     /// Refuses a copy that would read what it has written.
     pub fn prepare(source: &Arc<Layout>, destination: &Arc<Layout>, plan: &Plan) -> Result<Self> {
-        let moves: Vec<_> = plan.moves(source.placement(), destination.placement()).collect();
+        let moves = plan.collect_moves(source.placement(), destination.placement());
         ensure_apart(source, destination, || moves.clone())?;
         let layouts = [source.clone(), destination.clone()];
         Ok(Self { chunks: Arc::new(Chunks::cut(moves)), layouts, current: Mutex::new(None) })
@@ -37,6 +38,16 @@ impl HostCopy {
     /// How many stretches of memory it moves.
     pub fn moves(&self) -> u64 {
         self.chunks.moves.len() as u64
+    }
+
+    /// What a run is expected to take, by how fast this machine copies. The first who asks waits for that to be measured.
+    pub fn seconds(&self) -> f64 {
+        self.chunks.bytes as f64 / host_rate::of(self.threads())
+    }
+
+    /// Threads that are worth having.
+    fn threads(&self) -> usize {
+        (self.chunks.bytes / BYTES_A_THREAD).clamp(1, Pool::parallelism() as u64) as usize
     }
 
     /// Starts the copy; a small one is done when this returns.
@@ -50,7 +61,7 @@ impl HostCopy {
         if self.chunks.bytes <= INLINE {
             return job.run();
         }
-        let threads = (self.chunks.bytes / BYTES_A_THREAD).clamp(1, Pool::parallelism() as u64) as usize;
+        let threads = self.threads();
         *self.current() = Some(job.clone());
         Pool::get().run(&(job as Arc<dyn Shared>), threads);
     }

@@ -7,7 +7,9 @@ pub mod completion;
 mod cuda;
 mod disk;
 pub mod explain;
+mod history;
 mod host;
+mod host_rate;
 mod nixl;
 pub mod plan;
 mod pool;
@@ -21,6 +23,8 @@ pub use completion::{Completion, Outcome};
 pub use cuda::{known_rates, rates};
 pub use plan::{BlockPair, Layers, Plan};
 pub use queue::{Entry, Queue};
+
+use history::Record;
 
 use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure, fail};
@@ -155,6 +159,8 @@ pub struct Transfer {
     completion: Arc<Completion>,
     busy: Arc<AtomicBool>,
     touched: [TouchedExtents; 2],
+    /// How fast earlier runs on this way were, where no model says it.
+    record: Option<Arc<Record>>,
 }
 
 /// The size of a transfer.
@@ -212,8 +218,10 @@ impl Transfer {
             Engine::Disk(moved) => path = moved.path(),
             _ => {}
         }
-        let completion = Arc::new(Completion::new(bytes, request.queue));
-        Ok(Self { path, bytes, pieces, engine, completion, busy: Arc::default(), touched })
+        let record = matches!(engine, Engine::Disk(_) | Engine::Nixl(_))
+            .then(|| history::of(path, source, destination));
+        let completion = Arc::new(Completion::new(bytes, request.queue, record.clone()));
+        Ok(Self { path, bytes, pieces, engine, completion, busy: Arc::default(), touched, record })
     }
 
     /// Starts it, or starts it again.
@@ -296,11 +304,18 @@ impl Transfer {
 
     /// The ways that were weighed; for what has but one, that.
     pub fn candidates(&self) -> Vec<Candidate> {
-        match &self.engine {
+        let own = |seconds| vec![Candidate { path: self.path, seconds, reason: None }];
+        let mut candidates = match &self.engine {
             Engine::Cuda(copy) => copy.candidates().to_vec(),
             Engine::Disk(moved) => moved.candidates().to_vec(),
-            _ => vec![Candidate { path: self.path, seconds: 0.0, reason: None }],
+            Engine::Host(copy) => own(copy.seconds()),
+            Engine::Nixl(_) => own(0.0),
+        };
+        if let Some(record) = &self.record {
+            let taken = candidates.iter_mut().filter(|candidate| candidate.path == self.path);
+            taken.for_each(|candidate| candidate.seconds = record.seconds(self.bytes));
         }
+        candidates
     }
 
     /// How long its last finished run took.

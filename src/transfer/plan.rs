@@ -152,6 +152,18 @@ impl Plan {
         per_layer * self.shape.layers * self.shape.outers
     }
 
+    /// Room for a list of the moves: a list that grows is copied again and again.
+    pub fn room(&self) -> usize {
+        self.most_moves().min(MOST_ROOM) as usize
+    }
+
+    /// The moves between the placements that were planned for, as a list.
+    pub fn collect_moves(&self, source: &Placement, destination: &Placement) -> Vec<Move> {
+        let mut moves = Vec::with_capacity(self.room());
+        moves.extend(self.moves(source, destination));
+        moves
+    }
+
     /// The moves between the placements that were planned for. No two neighbours can be joined.
     pub fn moves<'a>(
         &'a self,
@@ -161,6 +173,9 @@ impl Plan {
         Joined { moves: self.shape.moves(source, destination, &self.runs, self.layers), last: None }
     }
 }
+
+/// Room that is made for moves before it is known how many there are.
+const MOST_ROOM: u64 = 1 << 20;
 
 /// What is left of a geometry once everything that always lies together is one unit: units by block, layer and outer
 /// slot.

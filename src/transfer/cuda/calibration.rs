@@ -297,7 +297,7 @@ impl Memory {
             size: BLOCK,
         });
         // SAFETY: as above.
-        unsafe { on.copy_batch(&Batch::new(copies), Reading::InTurn) }.map(|()| true)
+        unsafe { on.copy_batch(&Batch::new(count as usize, copies), Reading::InTurn) }.map(|()| true)
     }
 
     fn launch(

@@ -15,7 +15,7 @@ pub enum DriverCopies {
     /// One a call.
     Loop(Vec<Copy>),
     /// All in one call; one a call where that is refused. Whether they come from the host.
-    Batch(Batch, Vec<Copy>, bool),
+    Batch(Batch, bool),
     /// Rows; single copies where there are none.
     Rows(Vec<Rows>),
 }
@@ -23,13 +23,14 @@ pub enum DriverCopies {
 impl DriverCopies {
     /// One a call.
     pub fn one_by_one(source: &Layout, destination: &Layout, plan: &Plan) -> Self {
-        Self::Loop(copies(source, destination, plan).collect())
+        let mut list = Vec::with_capacity(plan.room());
+        list.extend(copies(source, destination, plan));
+        Self::Loop(list)
     }
 
     /// All in one call.
     pub fn batch(source: &Layout, destination: &Layout, plan: &Plan, from_host: bool) -> Self {
-        let copies: Vec<_> = copies(source, destination, plan).collect();
-        Self::Batch(Batch::new(copies.iter().copied()), copies, from_host)
+        Self::Batch(Batch::new(plan.room(), copies(source, destination, plan)), from_host)
     }
 
     /// Rows of blocks, one matrix for each run, layer and outer slot.
@@ -45,12 +46,11 @@ impl DriverCopies {
         // SAFETY: the caller's promise, for all of it.
         unsafe {
             match self {
-                Self::Batch(batch, _, from_host) if place != Place::Elsewhere => {
+                Self::Batch(batch, from_host) if place != Place::Elsewhere => {
                     on.copy_batch(batch, place.reading(*from_host))
                 }
-                Self::Loop(copies) | Self::Batch(_, copies, _) => {
-                    copies.iter().try_for_each(|copy| on.copy(*copy))
-                }
+                Self::Batch(batch, _) => batch.copies().try_for_each(|copy| on.copy(copy)),
+                Self::Loop(copies) => copies.iter().try_for_each(|copy| on.copy(*copy)),
                 Self::Rows(rows) => rows.iter().try_for_each(|rows| match rows.count {
                     1 => on.copy(rows.first),
                     _ => on.copy_rows(rows),
@@ -84,7 +84,23 @@ pub fn copies<'a>(
     destination: &'a Layout,
     plan: &'a Plan,
 ) -> impl Iterator<Item = Copy> + 'a {
-    plan.moves(source.placement(), destination.placement()).flat_map(|each| cut(source, destination, each))
+    // Most memory is one piece, and then there is nothing to ask of each of many moves.
+    let are_whole = is_one_piece(source) && is_one_piece(destination);
+    plan.moves(source.placement(), destination.placement()).flat_map(move |each| {
+        let whole =
+            are_whole.then_some(Copy { source: each.source, destination: each.destination, size: each.size });
+        let in_pieces = (!are_whole).then(|| cut(source, destination, each));
+        whole.into_iter().chain(in_pieces.into_iter().flatten())
+    })
+}
+
+/// Whether no region of a layout has a place that copies must not reach over.
+fn is_one_piece(layout: &Layout) -> bool {
+    let regions = layout.memory().regions();
+    regions
+        .iter()
+        .enumerate()
+        .all(|(index, region)| layout.bytes_in_piece(index as u32, region.address()) >= region.size())
 }
 
 /// No copy of the driver's may reach over the end of an extent or of a page lock, on either side.

@@ -41,7 +41,7 @@ impl Job {
     /// Whether starting it costs little.
     pub fn is_quick(&self) -> bool {
         match self {
-            Self::Driver(DriverCopies::Batch(_, copies, _)) => copies.len() <= QUICK_BATCH,
+            Self::Driver(DriverCopies::Batch(batch, _)) => batch.len() <= QUICK_BATCH,
             Self::Driver(DriverCopies::Loop(copies)) => copies.len() <= QUICK_CALLS,
             Self::Driver(DriverCopies::Rows(rows)) => rows.len() <= QUICK_CALLS,
             Self::Kernel(..) => true,

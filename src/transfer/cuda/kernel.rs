@@ -148,7 +148,7 @@ pub fn typical_length(runs: usize, blocks: u64) -> u32 {
 
 /// Cuts runs to `most` blocks, and where a destination is a multiple of `every`.
 pub fn cut_runs(runs: impl Iterator<Item = Run>, most: u32, every: u32) -> Vec<Run> {
-    let mut cut = Vec::new();
+    let mut cut = Vec::with_capacity(runs.size_hint().0);
     for mut left in runs {
         while left.length > 0 {
             let length = left.length.min(most).min(every - left.destination % every);

@@ -20,10 +20,11 @@ pub struct HostIo {
 
 impl HostIo {
     pub fn prepare(sides: &Sides<'_>, plan: &Plan, io: Io) -> Self {
-        let pieces: Vec<_> = pieces(sides, plan).map(|(piece, _)| piece).collect();
+        let mut list = Vec::with_capacity(plan.room());
+        list.extend(pieces(sides, plan).map(|(piece, _)| piece));
         Self {
-            moves: pieces.len() as u64,
-            requests: Arc::new(Requests::gather(pieces, sides.writes)),
+            moves: list.len() as u64,
+            requests: Arc::new(Requests::gather(list, sides.writes)),
             io,
             layouts: [sides.file.clone(), sides.memory.clone()],
         }

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How fast earlier runs of this process were, for ways whose speed no model knows: to a peer, and from or to a file.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use super::Path;
+use crate::layout::{Layout, Memory};
+use crate::process::PerProcess;
+
+/// What the runs on one way have moved, and how long that took. Old ones fade.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Tally {
+    bytes: f64,
+    seconds: f64,
+}
+
+impl Tally {
+    /// With one run more. Each counts by its bytes, and less with every later one.
+    fn with(self, bytes: u64, taken: Duration) -> Self {
+        const KEPT: f64 = 0.75;
+        Self { bytes: KEPT * self.bytes + bytes as f64, seconds: KEPT * self.seconds + taken.as_secs_f64() }
+    }
+
+    /// 0 where nothing was moved.
+    fn bytes_per_second(self) -> f64 {
+        if self.seconds > 0.0 { self.bytes / self.seconds } else { 0.0 }
+    }
+}
+
+/// The runs on one way.
+#[derive(Debug, Default)]
+pub struct Record(Mutex<Tally>);
+
+impl Record {
+    /// One run more.
+    pub fn add(&self, bytes: u64, taken: Duration) {
+        let mut tally = lock(&self.0);
+        *tally = tally.with(bytes, taken);
+    }
+
+    /// Seconds that so many bytes are expected to take; 0 where nothing was moved.
+    pub fn seconds(&self, bytes: u64) -> f64 {
+        let rate = lock(&self.0).bytes_per_second();
+        if rate > 0.0 { bytes as f64 / rate } else { 0.0 }
+    }
+}
+
+/// A path between two sides, each known by its file, its peer or its kind of memory.
+type Way = (u32, u64, u64);
+
+/// More ways than this are not kept once no transfer takes them.
+const MOST_WAYS: usize = 256;
+
+/// The runs on a path between two layouts.
+pub fn of(path: Path, source: &Layout, destination: &Layout) -> Arc<Record> {
+    static WAYS: PerProcess<Mutex<HashMap<Way, Arc<Record>>>> = PerProcess::new();
+    let mut ways = lock(WAYS.get(Mutex::default));
+    if ways.len() > MOST_WAYS {
+        ways.retain(|_, record| Arc::strong_count(record) > 1);
+    }
+    ways.entry((path as u32, side(source), side(destination))).or_default().clone()
+}
+
+fn side(layout: &Layout) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    match layout.memory() {
+        Memory::Remote(remote) => remote.peer.name().hash(&mut hasher),
+        Memory::Local(_) => match layout.memory().regions().first().and_then(|region| region.file()) {
+            Some(file) => identity(file.fd()).hash(&mut hasher),
+            None => (layout.memory_type() as u32).hash(&mut hasher),
+        },
+    }
+    hasher.finish()
+}
+
+/// What makes a file the same by whatever name it was opened.
+fn identity(file: BorrowedFd<'_>) -> Option<(u64, u64)> {
+    rustix::fs::fstat(file).ok().map(|stat| (stat.st_dev, stat.st_ino))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_expected_lies_between_the_slowest_run_and_the_fastest(
+            runs in prop::collection::vec((1u64..1 << 40, 1u64..1 << 40), 1..20),
+        ) {
+            let record = Record::default();
+            let (mut least, mut most) = (f64::INFINITY, 0.0f64);
+            for (bytes, nanoseconds) in runs {
+                let taken = Duration::from_nanos(nanoseconds);
+                record.add(bytes, taken);
+                let rate = bytes as f64 / taken.as_secs_f64();
+                (least, most) = (least.min(rate), most.max(rate));
+            }
+            let rate = 1e9 / record.seconds(1_000_000_000);
+            prop_assert!(rate >= least * (1.0 - 1e-9) && rate <= most * (1.0 + 1e-9), "{rate}");
+        }
+    }
+
+    #[test]
+    fn a_way_that_was_never_taken_says_nothing() {
+        assert_eq!(Record::default().seconds(1 << 20), 0.0);
+    }
+
+    #[test]
+    fn a_run_that_took_no_time_says_nothing() {
+        let record = Record::default();
+        record.add(5, Duration::ZERO);
+        assert_eq!(record.seconds(5), 0.0);
+    }
+}
