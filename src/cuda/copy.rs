@@ -27,19 +27,27 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Puts copies into the form, with room for as many as there may be.
-    pub fn new(room: usize, copies: impl Iterator<Item = Copy>) -> Self {
-        let mut batch = Self {
+    /// None yet, with room for as many as there may be.
+    pub fn with_room(room: usize) -> Self {
+        Self {
             sources: Vec::with_capacity(room),
             destinations: Vec::with_capacity(room),
             sizes: Vec::with_capacity(room),
-        };
-        for copy in copies {
-            batch.sources.push(copy.source);
-            batch.destinations.push(copy.destination);
-            batch.sizes.push(copy.size as usize);
         }
+    }
+
+    /// Puts copies into the form.
+    pub fn new(copies: impl ExactSizeIterator<Item = Copy>) -> Self {
+        let mut batch = Self::with_room(copies.len());
+        copies.for_each(|copy| batch.push(copy));
         batch
+    }
+
+    /// One more.
+    pub fn push(&mut self, copy: Copy) {
+        self.sources.push(copy.source);
+        self.destinations.push(copy.destination);
+        self.sizes.push(copy.size as usize);
     }
 
     /// How many there are.

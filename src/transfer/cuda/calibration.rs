@@ -291,13 +291,13 @@ impl Memory {
     fn batch(&self, on: &Active<'_>, direction: Direction, count: u64) -> Result<bool> {
         let blocks = HOST_SIZE / BLOCK;
         let (source, destination) = self.ends(direction);
-        let copies = (0..count).map(|index| Copy {
+        let copies = (0..count as usize).map(|index| index as u64).map(|index| Copy {
             source: source + index * 37 % blocks * BLOCK,
             destination: destination + index * BLOCK,
             size: BLOCK,
         });
         // SAFETY: as above.
-        unsafe { on.copy_batch(&Batch::new(count as usize, copies), Reading::InTurn) }.map(|()| true)
+        unsafe { on.copy_batch(&Batch::new(copies), Reading::InTurn) }.map(|()| true)
     }
 
     fn launch(

@@ -24,13 +24,15 @@ impl DriverCopies {
     /// One a call.
     pub fn one_by_one(source: &Layout, destination: &Layout, plan: &Plan) -> Self {
         let mut list = Vec::with_capacity(plan.room());
-        list.extend(copies(source, destination, plan));
+        each_copy(source, destination, plan, |copy| list.push(copy));
         Self::Loop(list)
     }
 
     /// All in one call.
     pub fn batch(source: &Layout, destination: &Layout, plan: &Plan, from_host: bool) -> Self {
-        Self::Batch(Batch::new(plan.room(), copies(source, destination, plan)), from_host)
+        let mut batch = Batch::with_room(plan.room());
+        each_copy(source, destination, plan, |copy| batch.push(copy));
+        Self::Batch(batch, from_host)
     }
 
     /// Rows of blocks, one matrix for each run, layer and outer slot.
@@ -78,20 +80,15 @@ impl Place {
     }
 }
 
-/// Every stretch, cut where the driver sees two pieces of memory.
-pub fn copies<'a>(
-    source: &'a Layout,
-    destination: &'a Layout,
-    plan: &'a Plan,
-) -> impl Iterator<Item = Copy> + 'a {
+/// Tells of every stretch, cut where the driver sees two pieces of memory.
+fn each_copy(source: &Layout, destination: &Layout, plan: &Plan, mut tell: impl FnMut(Copy)) {
+    let moves = plan.moves(source.placement(), destination.placement());
     // Most memory is one piece, and then there is nothing to ask of each of many moves.
-    let are_whole = is_one_piece(source) && is_one_piece(destination);
-    plan.moves(source.placement(), destination.placement()).flat_map(move |each| {
-        let whole =
-            are_whole.then_some(Copy { source: each.source, destination: each.destination, size: each.size });
-        let in_pieces = (!are_whole).then(|| cut(source, destination, each));
-        whole.into_iter().chain(in_pieces.into_iter().flatten())
-    })
+    if is_one_piece(source) && is_one_piece(destination) {
+        return moves
+            .for_each(|Move { source, destination, size, .. }| tell(Copy { source, destination, size }));
+    }
+    moves.for_each(|each| cut(source, destination, each).for_each(&mut tell));
 }
 
 /// Whether no region of a layout has a place that copies must not reach over.

@@ -151,7 +151,9 @@ pub fn cut_runs(runs: impl Iterator<Item = Run>, most: u32, every: u32) -> Vec<R
     let mut cut = Vec::with_capacity(runs.size_hint().0);
     for mut left in runs {
         while left.length > 0 {
-            let length = left.length.min(most).min(every - left.destination % every);
+            // Without a division where there is none to be done, for there may be tens of thousands of runs.
+            let into = if left.destination < every { left.destination } else { left.destination % every };
+            let length = left.length.min(most).min(every - into);
             cut.push(Run { length, ..left });
             left.source += length;
             left.destination += length;

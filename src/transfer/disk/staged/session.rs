@@ -165,7 +165,7 @@ impl<'a> Session<'a> {
         // chunk's alone until the driver is done with it.
         unsafe {
             if copies.len() > 1 && ring.copies_batches {
-                on.copy_batch(&Batch::new(copies.len(), copies.into_iter()), reading)?;
+                on.copy_batch(&Batch::new(copies.into_iter()), reading)?;
             } else {
                 copies.into_iter().try_for_each(|copy| on.copy(copy))?;
             }
