@@ -56,7 +56,7 @@ impl Job {
         match self {
             Self::Driver(_) => {}
             Self::Kernel(copy, _) => {
-                held.slot = copy.put(engine);
+                held.slot = copy.take_slot(engine);
                 if held.slot.is_none() {
                     return Ok(None);
                 }
@@ -66,7 +66,7 @@ impl Job {
                 if held.staging.is_none() {
                     return Ok(None);
                 }
-                held.slot = copy.put(engine);
+                held.slot = copy.take_slot(engine);
                 if held.slot.is_none() {
                     return Ok(None);
                 }
@@ -80,13 +80,13 @@ impl Job {
         let mut held = Held { slot: None, staging: None, stream: None, event: engine.event()? };
         match self {
             Self::Driver(_) => {}
-            Self::Kernel(copy, _) => held.slot = Some(copy.put_now(engine)?),
+            Self::Kernel(copy, _) => held.slot = Some(copy.take_slot_now(engine)?),
             Self::Staged(copy, _) => {
                 let busy =
                     |what| Error::new(Status::Busy, format!("the {what} is in use by other transfers"));
                 held.staging = Some(copy.staging(engine)?.ok_or_else(|| busy("staging memory"))?);
                 held.stream = Some(engine.stream()?.ok_or_else(|| busy("last stream"))?);
-                held.slot = Some(copy.put_now(engine)?);
+                held.slot = Some(copy.take_slot_now(engine)?);
             }
         }
         Ok(held)

@@ -22,7 +22,7 @@ const MOST_TILES: u64 = 1 << 31;
 /// A prepared copy by the kernel.
 pub struct KernelCopy {
     runs: Vec<Run>,
-    /// The runs' address is missing.
+    /// Of all runs; their address is missing.
     launches: Vec<Blocks>,
     most_ctas: u32,
 }
@@ -65,28 +65,45 @@ impl KernelCopy {
         }
     }
 
-    /// Writes the runs for it; `None` while the ring is full.
-    pub fn put(&self, engine: &Engine) -> Option<Slot> {
-        engine.put(&self.runs)
+    /// Room for its runs; `None` while the ring is full.
+    pub fn take_slot(&self, engine: &Engine) -> Option<Slot> {
+        engine.take_slot(self.runs.len())
     }
 
     /// The same where nobody can wait.
-    pub fn put_now(&self, engine: &Engine) -> Result<Slot> {
-        engine.put_now(&self.runs)
+    pub fn take_slot_now(&self, engine: &Engine) -> Result<Slot> {
+        engine.take_slot_now(self.runs.len())
     }
 
-    /// Starts it.
+    /// Starts it, piece after piece: the device is at one while the next is written into the slot.
     ///
     /// # Safety
-    /// The slot holds this copy's runs, and what is moved is memory that the device reaches; all of it must stay until
-    /// the stream is done, also after a failure here.
+    /// The slot is this copy's, and what is moved is memory that the device reaches; all of it must stay until the
+    /// stream is done, also after a failure here.
     pub unsafe fn enqueue(&self, kernel: &CopyKernel, on: &Active<'_>, slot: &Slot) -> Result<()> {
-        self.launches.iter().try_for_each(|blocks| {
-            let blocks = Blocks { runs: slot.address() + blocks.runs, ..*blocks };
-            // SAFETY: the caller's promise; the plan checked that nothing is read and written.
-            unsafe { kernel.launch(on, &blocks, self.most_ctas) }
-        })
+        for piece in pieces(self.runs.len()) {
+            let address = slot.write(piece.start, &self.runs[piece.clone()]);
+            for blocks in &self.launches {
+                let blocks = Blocks { runs: address, num_runs: piece.len() as u32, ..*blocks };
+                // SAFETY: the caller's promise; the plan checked that nothing is read and written.
+                unsafe { kernel.launch(on, &blocks, self.most_ctas) }?;
+            }
+        }
+        Ok(())
     }
+}
+
+/// Parts of the runs: the first so short that the device has something to do at once, each after it as much longer as
+/// the device takes longer for a run than the host does to write one.
+fn pieces(runs: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+    const FIRST: usize = 1024;
+    const GROWTH: usize = 4;
+    let mut next = 0..runs.min(FIRST);
+    std::iter::from_fn(move || {
+        let piece = next.clone();
+        next = piece.end..runs.min(piece.end + piece.len() * GROWTH);
+        (!piece.is_empty()).then_some(piece)
+    })
 }
 
 /// The geometry of a launch.
@@ -152,7 +169,7 @@ pub fn cut_runs(runs: impl Iterator<Item = Run>, most: u32, every: u32) -> Vec<R
     for mut left in runs {
         while left.length > 0 {
             let length = left.length.min(most).min(every - left.destination % every);
-            cut.push(Run { length, ..left });
+            cut.push(Run::new(left.source, left.destination, length));
             left.source += length;
             left.destination += length;
             left.length -= length;
@@ -162,7 +179,7 @@ pub fn cut_runs(runs: impl Iterator<Item = Run>, most: u32, every: u32) -> Vec<R
 }
 
 fn of_plan(run: &plan::Run) -> Run {
-    Run { source: run.source, destination: run.destination, length: run.length }
+    Run::new(run.source, run.destination, run.length)
 }
 
 #[cfg(test)]
@@ -180,15 +197,20 @@ mod tests {
     }
 
     #[test]
+    fn pieces_grow_and_hold_each_run_once() {
+        for runs in [0, 1, 1024, 1025, 5120, 5121, 65_536] {
+            let all: Vec<_> = pieces(runs).flatten().collect();
+            assert_eq!(all, (0..runs).collect::<Vec<_>>());
+        }
+        assert_eq!(pieces(6000).map(|piece| piece.len()).collect::<Vec<_>>(), [1024, 4096, 880]);
+    }
+
+    #[test]
     fn runs_are_cut_to_a_length_and_at_bounds() {
-        let runs =
-            [Run { source: 10, destination: 3, length: 7 }, Run { source: 90, destination: 20, length: 1 }];
+        let runs = [Run::new(10, 3, 7), Run::new(90, 20, 1)];
         let cut = cut_runs(runs.into_iter(), 3, 4);
         let expected = [(10, 3, 1), (11, 4, 3), (14, 7, 1), (15, 8, 2), (90, 20, 1)];
-        assert_eq!(
-            cut,
-            expected.map(|(source, destination, length)| Run { source, destination, length }).to_vec()
-        );
+        assert_eq!(cut, expected.map(|(source, destination, length)| Run::new(source, destination, length)));
     }
 
     #[test]

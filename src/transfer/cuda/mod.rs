@@ -170,7 +170,7 @@ impl CudaCopy {
         );
         let mut captured = self.captured();
         if let (Job::Kernel(copy, _), None) = (&*self.job, &*captured) {
-            *captured = Some(copy.put_now(&self.engine)?);
+            *captured = Some(copy.take_slot_now(&self.engine)?);
         }
         // SAFETY: the plan checked all spans against their layouts; that those and this copy outlive the graph, and
         // that the stream is alive, is the caller's contract.

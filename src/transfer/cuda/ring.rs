@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::region::{PinnedConfig, PinnedMemory};
 
 /// Bytes of a ring.
-const SIZE: u64 = 4 << 20;
+const SIZE: u64 = 8 << 20;
 /// The most one transfer may take of it, so that several are under way at a time.
 pub const MOST_RUNS: usize = (SIZE as usize / 4) / size_of::<Run>();
 /// Slots begin where a device reads a line.
@@ -31,17 +31,11 @@ impl Ring {
         Ok(Arc::new(Self { memory, free: Mutex::new(Spans::new(SIZE)) }))
     }
 
-    /// Writes runs where a kernel can read them; `None` while there is no room.
-    pub fn put(self: &Arc<Self>, runs: &[Run]) -> Option<Slot> {
-        let size = (size_of_val(runs) as u64).next_multiple_of(LINE);
+    /// Room for so many runs; `None` while there is none.
+    pub fn take(self: &Arc<Self>, runs: usize) -> Option<Slot> {
+        let size = ((runs * size_of::<Run>()) as u64).next_multiple_of(LINE);
         let offset = self.free().take(size)?;
-        let slot = Slot { ring: self.clone(), offset, size };
-        // SAFETY: the slot is this value's alone, large enough and aligned; the ring's memory lives as long as it.
-        unsafe {
-            let to = slot.address() as *mut Run;
-            std::ptr::copy_nonoverlapping(runs.as_ptr(), to, runs.len());
-        }
-        Some(slot)
+        Some(Slot { ring: self.clone(), offset, size })
     }
 
     fn free(&self) -> MutexGuard<'_, Spans> {
@@ -60,6 +54,16 @@ impl Slot {
     /// Where it begins, for host and device.
     pub fn address(&self) -> u64 {
         self.ring.memory.memory().address() as u64 + self.offset
+    }
+
+    /// Writes runs, from place `first` on, where a kernel can read them; answers where they begin.
+    pub fn write(&self, first: usize, runs: &[Run]) -> u64 {
+        let room = self.size as usize / size_of::<Run>();
+        let runs = &runs[..runs.len().min(room.saturating_sub(first))];
+        let address = self.address() + (first.min(room) * size_of::<Run>()) as u64;
+        // SAFETY: the slot is this value's alone, and aligned; the runs end inside it; the ring's memory lives as long.
+        unsafe { std::ptr::copy_nonoverlapping(runs.as_ptr(), address as *mut Run, runs.len()) };
+        address
     }
 }
 

@@ -69,14 +69,14 @@ impl StagedCopy {
         self.chunks.iter().map(|chunk| 6 + chunk.copies.len()).sum()
     }
 
-    /// Writes the runs for it; `None` while the ring is full.
-    pub fn put(&self, engine: &Engine) -> Option<Slot> {
-        engine.put(&self.runs)
+    /// Room for its runs; `None` while the ring is full.
+    pub fn take_slot(&self, engine: &Engine) -> Option<Slot> {
+        engine.take_slot(self.runs.len())
     }
 
     /// The same where nobody can wait.
-    pub fn put_now(&self, engine: &Engine) -> Result<Slot> {
-        engine.put_now(&self.runs)
+    pub fn take_slot_now(&self, engine: &Engine) -> Result<Slot> {
+        engine.take_slot_now(self.runs.len())
     }
 
     /// Starts it: it begins when what is on `on` now is over, and what comes there later finds it done.
@@ -91,6 +91,7 @@ impl StagedCopy {
         slot: &Slot,
         staging: &Staging,
     ) -> Result<()> {
+        slot.write(0, &self.runs);
         let gather = gather.activate()?;
         let copier = staging.copier.activate()?;
         on.record(&staging.begun)?;
@@ -158,7 +159,7 @@ fn pack(order: &HostOrder) -> Vec<Run> {
     for run in &order.runs {
         match packed.last_mut() {
             Some(last) if last.source + last.length == run.source => last.length += run.length,
-            _ => packed.push(Run { destination: index, ..*run }),
+            _ => packed.push(Run::new(run.source, index, run.length)),
         }
         index += run.length;
     }
