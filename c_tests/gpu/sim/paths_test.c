@@ -86,9 +86,9 @@ static void fly_many(size_t transfers, uint32_t blocks, uint32_t path, uint64_t 
     free(reported);
 }
 
-/* 256 KiB of runs each, of which the descriptor ring holds 32, launched in three pieces. */
+/* 256 KiB of runs each, of which either half of the descriptor ring holds 16. */
 static void a_full_descriptor_ring_loses_nothing(void) {
-    fly_many(100, BLOCKS, KVMEM_PATH_CUDA_KERNEL, 32 * 3);
+    fly_many(100, BLOCKS, KVMEM_PATH_CUDA_KERNEL, 32);
 }
 
 static void more_runs_than_streams_lose_nothing(void) {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use super::ring::{Ring, Slot};
 use super::shelf::{Shelf, Taken};
-use crate::cuda::kernel::CopyKernel;
+use crate::cuda::kernel::{CopyKernel, Run};
 use crate::cuda::memory::Allocation;
 use crate::cuda::stream::Stream;
 use crate::cuda::{Context, Device, Event};
@@ -85,15 +85,20 @@ impl Engine {
         Ok(())
     }
 
-    /// Room for so many runs; `None` while the ring is full.
-    pub fn take_slot(&self, runs: usize) -> Option<Slot> {
-        self.rings().iter().find_map(|ring| ring.take(runs))
+    /// Writes runs for kernels to read again and again; `None` where the ring has no room to spare for that.
+    pub fn keep(&self, runs: &[Run]) -> Option<Slot> {
+        self.rings().iter().find_map(|ring| ring.keep(runs))
+    }
+
+    /// Writes runs for a kernel to read; `None` while the ring is full.
+    pub fn put(&self, runs: &[Run]) -> Option<Slot> {
+        self.rings().iter().find_map(|ring| ring.put(runs))
     }
 
     /// The same where nobody can wait: another ring is made when the ring is full.
-    pub fn take_slot_now(&self, runs: usize) -> Result<Slot> {
+    pub fn put_now(&self, runs: &[Run]) -> Result<Slot> {
         loop {
-            if let Some(slot) = self.take_slot(runs) {
+            if let Some(slot) = self.put(runs) {
                 return Ok(slot);
             }
             let ring = Ring::allocate(self.context.device().ordinal())?;

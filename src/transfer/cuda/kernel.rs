@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies by the kernel, which reads and writes both sides itself.
 
-use super::engine::Engine;
 use super::ring::{MOST_RUNS, Slot};
+use super::runs::PreparedRuns;
 use crate::cuda::kernel::{Blocks, CopyKernel, Layer, MOST_LAYERS, Run};
 use crate::cuda::stream::Active;
 use crate::error::Result;
@@ -21,8 +21,9 @@ const MOST_TILES: u64 = 1 << 31;
 
 /// A prepared copy by the kernel.
 pub struct KernelCopy {
-    runs: Vec<Run>,
-    /// Of all runs; their address is missing.
+    /// Runs of blocks.
+    pub runs: PreparedRuns,
+    /// The runs' address is missing.
     launches: Vec<Blocks>,
     most_ctas: u32,
 }
@@ -61,49 +62,22 @@ impl KernelCopy {
             layers.chunks(MOST_LAYERS).map(|layers| shape.blocks(layers, 0, runs.len())).collect();
         match launches.iter().map(Blocks::total_tiles).max() {
             Some(tiles) if tiles > MOST_TILES => Err(format!("{tiles} tiles are more than one launch takes")),
-            _ => Ok(Self { runs, launches, most_ctas }),
+            _ => Ok(Self { runs: PreparedRuns::Here(runs), launches, most_ctas }),
         }
     }
 
-    /// Room for its runs; `None` while the ring is full.
-    pub fn take_slot(&self, engine: &Engine) -> Option<Slot> {
-        engine.take_slot(self.runs.len())
-    }
-
-    /// The same where nobody can wait.
-    pub fn take_slot_now(&self, engine: &Engine) -> Result<Slot> {
-        engine.take_slot_now(self.runs.len())
-    }
-
-    /// Starts it, piece after piece: the device is at one while the next is written into the slot.
+    /// Starts it.
     ///
     /// # Safety
-    /// The slot is this copy's, and what is moved is memory that the device reaches; all of it must stay until the
-    /// stream is done, also after a failure here.
+    /// The slot holds this copy's runs, and what is moved is memory that the device reaches; all of it must stay until
+    /// the stream is done, also after a failure here.
     pub unsafe fn enqueue(&self, kernel: &CopyKernel, on: &Active<'_>, slot: &Slot) -> Result<()> {
-        for piece in pieces(self.runs.len()) {
-            let address = slot.write(piece.start, &self.runs[piece.clone()]);
-            for blocks in &self.launches {
-                let blocks = Blocks { runs: address, num_runs: piece.len() as u32, ..*blocks };
-                // SAFETY: the caller's promise; the plan checked that nothing is read and written.
-                unsafe { kernel.launch(on, &blocks, self.most_ctas) }?;
-            }
-        }
-        Ok(())
+        self.launches.iter().try_for_each(|blocks| {
+            let blocks = Blocks { runs: slot.address() + blocks.runs, ..*blocks };
+            // SAFETY: the caller's promise; the plan checked that nothing is read and written.
+            unsafe { kernel.launch(on, &blocks, self.most_ctas) }
+        })
     }
-}
-
-/// Parts of the runs: the first so short that the device has something to do at once, each after it as much longer as
-/// the device takes longer for a run than the host does to write one.
-fn pieces(runs: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
-    const FIRST: usize = 1024;
-    const GROWTH: usize = 4;
-    let mut next = 0..runs.min(FIRST);
-    std::iter::from_fn(move || {
-        let piece = next.clone();
-        next = piece.end..runs.min(piece.end + piece.len() * GROWTH);
-        (!piece.is_empty()).then_some(piece)
-    })
 }
 
 /// The geometry of a launch.
@@ -194,15 +168,6 @@ mod tests {
             assert!(u64::from(tiles) * u64::from(size) >= stretch);
             assert!(u64::from(tiles - 1) * u64::from(size) < stretch);
         }
-    }
-
-    #[test]
-    fn pieces_grow_and_hold_each_run_once() {
-        for runs in [0, 1, 1024, 1025, 5120, 5121, 65_536] {
-            let all: Vec<_> = pieces(runs).flatten().collect();
-            assert_eq!(all, (0..runs).collect::<Vec<_>>());
-        }
-        assert_eq!(pieces(6000).map(|piece| piece.len()).collect::<Vec<_>>(), [1024, 4096, 880]);
     }
 
     #[test]

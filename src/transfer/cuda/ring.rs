@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The descriptor ring: page-locked memory that the host writes runs of blocks into and kernels read them from. A
-//! slot comes back when its run is over; nothing is allocated in between.
+//! The descriptor ring: page-locked memory that the host writes runs of blocks into and kernels read them from. One
+//! half is for transfers that run: a slot comes back when its run is over, and nothing is allocated in between. The
+//! other is for transfers that are prepared, as far as it goes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,10 +17,11 @@ pub const MOST_RUNS: usize = (SIZE as usize / 4) / size_of::<Run>();
 /// Slots begin where a device reads a line.
 const LINE: u64 = 128;
 
-/// Page-locked memory, and what of it is free.
+/// Page-locked memory, and what of its halves is free.
 pub struct Ring {
     memory: PinnedMemory,
-    free: Mutex<Spans>,
+    passing: Mutex<Spans>,
+    kept: Mutex<Spans>,
 }
 
 impl Ring {
@@ -28,18 +30,35 @@ impl Ring {
         let config =
             PinnedConfig { size: SIZE, ordinal, threads: 1, no_huge_pages: true, ..PinnedConfig::default() };
         let memory = PinnedMemory::allocate(&config, &mut |_, _| true)?;
-        Ok(Arc::new(Self { memory, free: Mutex::new(Spans::new(SIZE)) }))
+        let half = |begin| Mutex::new(Spans::new(begin, SIZE / 2));
+        Ok(Arc::new(Self { memory, passing: half(0), kept: half(SIZE / 2) }))
     }
 
-    /// Room for so many runs; `None` while there is none.
-    pub fn take(self: &Arc<Self>, runs: usize) -> Option<Slot> {
-        let size = ((runs * size_of::<Run>()) as u64).next_multiple_of(LINE);
-        let offset = self.free().take(size)?;
-        Some(Slot { ring: self.clone(), offset, size })
+    /// Writes runs where a kernel can read them; `None` while there is no room.
+    pub fn put(self: &Arc<Self>, runs: &[Run]) -> Option<Slot> {
+        self.write(runs, false)
     }
 
-    fn free(&self) -> MutexGuard<'_, Spans> {
-        self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    /// The same for runs that stay there until somebody wants them.
+    pub fn keep(self: &Arc<Self>, runs: &[Run]) -> Option<Slot> {
+        self.write(runs, true)
+    }
+
+    fn write(self: &Arc<Self>, runs: &[Run], is_kept: bool) -> Option<Slot> {
+        let size = (size_of_val(runs) as u64).next_multiple_of(LINE);
+        let offset = self.free(is_kept).take(size)?;
+        let slot = Slot { ring: self.clone(), offset, size, is_kept };
+        // SAFETY: the slot is this value's alone, large enough and aligned; the ring's memory lives as long as it.
+        unsafe {
+            let to = slot.address() as *mut Run;
+            std::ptr::copy_nonoverlapping(runs.as_ptr(), to, runs.len());
+        }
+        Some(slot)
+    }
+
+    fn free(&self, is_kept: bool) -> MutexGuard<'_, Spans> {
+        let half = if is_kept { &self.kept } else { &self.passing };
+        half.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -48,6 +67,7 @@ pub struct Slot {
     ring: Arc<Ring>,
     offset: u64,
     size: u64,
+    is_kept: bool,
 }
 
 impl Slot {
@@ -55,21 +75,11 @@ impl Slot {
     pub fn address(&self) -> u64 {
         self.ring.memory.memory().address() as u64 + self.offset
     }
-
-    /// Writes runs, from place `first` on, where a kernel can read them; answers where they begin.
-    pub fn write(&self, first: usize, runs: &[Run]) -> u64 {
-        let room = self.size as usize / size_of::<Run>();
-        let runs = &runs[..runs.len().min(room.saturating_sub(first))];
-        let address = self.address() + (first.min(room) * size_of::<Run>()) as u64;
-        // SAFETY: the slot is this value's alone, and aligned; the runs end inside it; the ring's memory lives as long.
-        unsafe { std::ptr::copy_nonoverlapping(runs.as_ptr(), address as *mut Run, runs.len()) };
-        address
-    }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.ring.free().give_back(self.offset, self.size);
+        self.ring.free(self.is_kept).give_back(self.offset, self.size);
     }
 }
 
@@ -77,8 +87,8 @@ impl Drop for Slot {
 struct Spans(BTreeMap<u64, u64>);
 
 impl Spans {
-    fn new(size: u64) -> Self {
-        Self(BTreeMap::from([(0, size)]))
+    fn new(begin: u64, size: u64) -> Self {
+        Self(BTreeMap::from([(begin, size)]))
     }
 
     /// The first that is large enough.
@@ -115,7 +125,7 @@ mod tests {
     proptest! {
         #[test]
         fn spans_never_overlap_and_all_come_back(sizes in prop::collection::vec(1u64..300, 1..60)) {
-            let mut spans = Spans::new(4096);
+            let mut spans = Spans::new(0, 4096);
             let mut taken: Vec<(u64, u64)> = Vec::new();
             for (step, size) in sizes.into_iter().enumerate() {
                 match spans.take(size) {
