@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that fail a transfer from or to a GPU in the middle: the error says why, and the ring is fit for the next one.
+// Files that fail a transfer from or to a GPU in the middle: the error says why, and the ring is fit for the
+// next one.
 #include "child.h"
 #include "file_side.h"
 #include "peer.h"
@@ -45,7 +46,8 @@ static kvmem_transfer *create(const flight *flight, bool to_file, uint32_t path)
     const kvmem_layout *device = flight->device.model.layout;
     const kvmem_layout *file = flight->file.model.layout;
     kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(to_file ? device : file, to_file ? file : device, &options, &transfer, ERR));
+    EXPECT_OK(kvmem_transfer_create(to_file ? device : file, to_file ? file : device, &options, &transfer,
+                                    ERR));
     return transfer;
 }
 
@@ -69,7 +71,7 @@ static void expect_to_work(flight *flight, bool to_file, kvmem_transfer *transfe
     file_side_check(&flight->file);
 }
 
-/* The process may write no further than the middle of the file; once it may, the same transfer goes through. */
+/* The process may write no further than the middle of the file; once it may, all goes through. */
 static void there_is_no_room_in_the_middle(void) {
     signal(SIGXFSZ, SIG_IGN);
     for (size_t i = 0; i < NUM(modes) * (has_io_uring() ? 2 : 1); i++) {
@@ -89,7 +91,7 @@ static void there_is_no_room_in_the_middle(void) {
     signal(SIGXFSZ, SIG_DFL);
 }
 
-/* In a process of its own: the file's second half can't be read or written, by threads that start after this. */
+/* In a process of its own: the file's second half can't be read or written, by threads that start later. */
 static void failing_role(int socket) {
     message told = frame_expect(socket, 1);
     int code = 0;

@@ -162,7 +162,7 @@ static void what_does_not_fit_is_refused(void) {
     close_flight(&flight);
 }
 
-/* GDS is NIXL's, and here no agent knows either side: that is said wherever it would have made a difference. */
+/* GDS is NIXL's, and here no agent knows either side: that is said wherever it would have mattered. */
 static void why_it_is_not_gds_is_told(void) {
     const char *const reason = "no agent with a GDS backend knows both layouts";
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);

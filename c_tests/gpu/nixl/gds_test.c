@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks between a file and a GPU by NIXL's GDS plugin. Few machines have what it needs: either every byte arrives, or
-// the transfer is refused for a reason, which is told here. Needs a GPU.
+// Blocks between a file and a GPU by NIXL's GDS plugin. Few machines have what it needs: either every byte
+// arrives, or the transfer is refused for a reason, which is told here. Needs a GPU.
 #include "file_side.h"
 #include "sides.h"
 #include "stance.h"
@@ -23,7 +23,7 @@ typedef struct flight {
     file_side file;
 } flight;
 
-/* NULL where the plugin does not load, or cuFile does not start. Files that cuFile does not take are known to POSIX. */
+/* NULL where the plugin does not load, or cuFile does not start. Files that cuFile does not take POSIX does. */
 static kvmem_agent *gds_agent(void) {
     kvmem_agent *agent = NULL;
     EXPECT_OK(kvmem_agent_create("storage", NULL, &agent, ERR));
@@ -166,7 +166,7 @@ static void small_blocks_go_through_the_ring(void) {
     close_flight(&flight);
 }
 
-/* Blocks of 2 MiB, some of them neighbours, as is expected to be fastest: GDS if that is proven, else the ring. */
+/* Blocks of 2 MiB, some of them neighbours, as is expected to be fastest: GDS where it is proven. */
 static void large_blocks_go_one_way_or_the_other(void) {
     kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     config.num_blocks = 16;
