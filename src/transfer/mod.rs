@@ -193,7 +193,7 @@ impl Transfer {
         let touched = touched(source, destination, &plan);
         let engine = match path {
             Path::Memcpy => Engine::Host(host::HostCopy::prepare(source, destination, &plan)?),
-            path if path.is_disk() => {
+            path if disk::DiskMove::takes(path, source, destination) => {
                 Engine::Disk(disk::DiskMove::prepare(source, destination, &plan, &request.preferences)?)
             }
             path if path.is_cuda() => Engine::Cuda(Box::new(cuda::CudaCopy::prepare(
@@ -230,10 +230,7 @@ impl Transfer {
                 copy.submit(run);
                 Ok(())
             }
-            Engine::Disk(moved) => {
-                moved.submit(run);
-                Ok(())
-            }
+            Engine::Disk(moved) => moved.submit(run),
             Engine::Nixl(requests) => requests.submit(run),
         }
     }
@@ -326,8 +323,8 @@ fn ensure_possible(natural: Path, asked: Option<Path>) -> Result<()> {
     Ok(())
 }
 
-/// The way, or one of several that are weighed later. NIXL reads and writes files of this machine only when it is asked
-/// to.
+/// The way, or one of several that are weighed later. Between a file of this machine and host memory NIXL is taken only
+/// when it is asked for.
 fn choose(source: &Layout, destination: &Layout, asked: Option<Path>) -> Result<Path> {
     use Locality::Remote;
     use MemoryType::{Dram, File};
@@ -349,8 +346,8 @@ fn choose(source: &Layout, destination: &Layout, asked: Option<Path>) -> Result<
         ((true, _), (false, _)) => Ok(Path::NixlRead),
         ((false, _), (true, _)) => Ok(Path::NixlWrite),
         ((false, Dram), (false, Dram)) => Ok(Path::Memcpy),
-        ((false, File), (false, Dram)) if asked == Some(Path::NixlFileRead) => Ok(Path::NixlFileRead),
-        ((false, Dram), (false, File)) if asked == Some(Path::NixlFileWrite) => Ok(Path::NixlFileWrite),
+        ((false, File), (false, _)) if asked == Some(Path::NixlFileRead) => Ok(Path::NixlFileRead),
+        ((false, _), (false, File)) if asked == Some(Path::NixlFileWrite) => Ok(Path::NixlFileWrite),
         ((false, File), (false, Dram)) | ((false, Dram), (false, File)) => Ok(Path::Uring),
         ((false, File), (false, _)) | ((false, _), (false, File)) => Ok(Path::UringStaged),
         ((false, _), (false, _)) => Ok(Path::CudaCopy),
