@@ -14,7 +14,7 @@ use super::options::{check_flags, init, not_one_of, options, read_nullable};
 use super::region::{kvmem_region, tier};
 use super::status::kvmem_status;
 use super::text;
-use crate::error::{Error, Result, ensure};
+use crate::error::{Error, Result, ensure, fail};
 use crate::region::Access;
 use crate::share::{Grant, Object, Opening, Reach, Share, Way};
 
@@ -28,7 +28,8 @@ pub struct kvmem_share {
 }
 opaque!(kvmem_share, Arc<Share>, "share");
 
-/// As the tier allows: file descriptors for system, pinned, elastic and disk, the driver's IPC handle for device memory.
+/// As the tier allows: file descriptors for system, pinned, elastic and disk, and for device memory that an engine has
+/// mapped itself; the driver's IPC handle for all other device memory.
 pub const KVMEM_SHARE_AUTO: u32 = 0;
 /// By file descriptors.
 pub const KVMEM_SHARE_FD: u32 = 1;
@@ -36,6 +37,8 @@ pub const KVMEM_SHARE_FD: u32 = 1;
 pub const KVMEM_SHARE_IPC: u32 = 2;
 /// No memory is carried: other processes reach a layout by NIXL.
 pub const KVMEM_SHARE_REMOTE: u32 = 3;
+/// By the driver's fabric handles: elastic memory made with KVMEM_ELASTIC_FABRIC, or what an engine has mapped so.
+pub const KVMEM_SHARE_FABRIC: u32 = 4;
 
 /// Importers may only read. A file descriptor then can't be mapped to be written; a GPU is given no right to write
 /// extents; device memory by IPC handle is the importer's to respect, whose kvmem refuses to write.
@@ -49,7 +52,7 @@ pub struct kvmem_share_options {
     pub struct_size: usize,
     /// KVMEM_SHARE_READ_ONLY, or 0.
     pub flags: u64,
-    /// KVMEM_SHARE_AUTO, KVMEM_SHARE_FD, KVMEM_SHARE_IPC or KVMEM_SHARE_REMOTE.
+    /// KVMEM_SHARE_AUTO, KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_REMOTE or KVMEM_SHARE_FABRIC.
     pub way: u32,
     /// Must be 0.
     pub reserved: u32,
@@ -66,6 +69,14 @@ pub const KVMEM_OPEN_MAPPED_ONLY: u64 = 4;
 pub const KVMEM_OPEN_REMOTE: u64 = 8;
 /// Register a mapped layout with `agent`.
 pub const KVMEM_OPEN_REGISTER: u64 = 16;
+/// Open memory of a GPU for the GPU `device` to use: its kernels then read and write it, over NVLink or PCIe. Without
+/// it, plain device memory is opened for the GPU it lies on, and another one's kernels don't reach it; elastic memory
+/// and what an engine has mapped is open for every GPU that reaches it anyway. Means nothing for other memory, and where
+/// the memory is this process's own.
+pub const KVMEM_OPEN_FOR_DEVICE: u64 = 32;
+/// Open to read and write: KVMEM_STATUS_PERMISSION_DENIED where less is granted. Without it, and without
+/// KVMEM_OPEN_READ_ONLY, what is opened may do what is granted; its region's flags say what that is.
+pub const KVMEM_OPEN_READ_WRITE: u64 = 64;
 
 /// How to open a share. All zeroes but struct_size maps the memory with all that is granted.
 #[repr(C)]
@@ -77,7 +88,8 @@ pub struct kvmem_open_options {
     pub flags: u64,
     /// Who reaches a layout by NIXL where it can't be mapped, or registers it; may be NULL.
     pub agent: *mut kvmem_agent,
-    /// The GPU KVMEM_OPEN_PIN means; 0 without that flag.
+    /// The GPU that KVMEM_OPEN_PIN and KVMEM_OPEN_FOR_DEVICE mean, as CUDA_VISIBLE_DEVICES orders them here; 0 without
+    /// those flags.
     pub device: i32,
     /// Must be 0.
     pub reserved: u32,
@@ -131,8 +143,9 @@ pub unsafe extern "C" fn kvmem_open_options_init(options: *mut kvmem_open_option
 
 /// Shares a region, or the part of one that a view is. Of a view all of its parent is carried.
 ///
-/// @param region the region: system or pinned memory made shareable, device memory allocated by kvmem or adopted,
-///        elastic memory (the extents that are committed now), or a file
+/// @param region the region: system or pinned memory made shareable, device memory allocated by kvmem or adopted (also
+///        what an engine has mapped itself, if it created it exportable), elastic memory (the extents that are committed
+///        now), or a file
 /// @param options what to grant, and how; NULL for everything
 /// @param share gets the share; the caller destroys it
 /// @param error gets the failure; may be NULL
@@ -294,9 +307,11 @@ pub unsafe extern "C" fn kvmem_share_get_info(
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_CORRUPT when the memory is not what the bytes say;
-///         KVMEM_STATUS_PERMISSION_DENIED for more than is granted; KVMEM_STATUS_NOT_FOUND for a GPU that this process
+///         KVMEM_STATUS_PERMISSION_DENIED for KVMEM_OPEN_READ_WRITE where less is granted; KVMEM_STATUS_NOT_FOUND for a GPU that this process
 ///         does not see; KVMEM_STATUS_PEER_LOST for device memory whose owner has freed it or has ended;
-///         KVMEM_STATUS_UNSUPPORTED for memory of another machine, or to page-lock what may only be read;
+///         KVMEM_STATUS_UNSUPPORTED for memory of another machine, to page-lock what may only be read, for a GPU that
+///         does not reach the memory, or fabric handles that don't work here; KVMEM_STATUS_STALE for extents by fabric
+///         handle, or plain device memory, that were freed and given anew since;
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for a share of a layout; KVMEM_STATUS_CUDA;
 ///         KVMEM_STATUS_OUT_OF_MEMORY
 #[unsafe(no_mangle)]
@@ -378,7 +393,8 @@ fn grant(options: Option<kvmem_share_options>) -> Result<Grant> {
         KVMEM_SHARE_FD => Way::Fd,
         KVMEM_SHARE_IPC => Way::Ipc,
         KVMEM_SHARE_REMOTE => Way::Remote,
-        other => return Err(not_one_of("way", other, "KVMEM_SHARE_AUTO, _FD, _IPC or _REMOTE")),
+        KVMEM_SHARE_FABRIC => Way::Fabric,
+        other => return Err(not_one_of("way", other, "KVMEM_SHARE_AUTO, _FD, _IPC, _REMOTE or _FABRIC")),
     };
     Ok(Grant { access: if read_only { Access::Read } else { Access::ReadWrite }, way })
 }
@@ -389,7 +405,9 @@ unsafe fn opening(scope: &Scope<'_>, options: Option<kvmem_open_options>) -> Res
         | KVMEM_OPEN_PIN
         | KVMEM_OPEN_MAPPED_ONLY
         | KVMEM_OPEN_REMOTE
-        | KVMEM_OPEN_REGISTER;
+        | KVMEM_OPEN_REGISTER
+        | KVMEM_OPEN_FOR_DEVICE
+        | KVMEM_OPEN_READ_WRITE;
     check_flags("kvmem_open_options", options.flags, known)?;
     ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
     let has = |flag| options.flags & flag != 0;
@@ -398,26 +416,32 @@ unsafe fn opening(scope: &Scope<'_>, options: Option<kvmem_open_options>) -> Res
         (true, false) => Reach::Mapped,
         (false, true) => Reach::Remote,
         (true, true) => {
-            return Err(Error::new(
-                crate::error::Status::InvalidArgument,
-                "KVMEM_OPEN_MAPPED_ONLY and KVMEM_OPEN_REMOTE exclude each other",
-            ));
+            fail!(InvalidArgument, "KVMEM_OPEN_MAPPED_ONLY and KVMEM_OPEN_REMOTE exclude each other")
         }
     };
     ensure!(
-        options.device == 0 || has(KVMEM_OPEN_PIN),
+        options.device == 0 || has(KVMEM_OPEN_PIN) || has(KVMEM_OPEN_FOR_DEVICE),
         InvalidArgument,
-        "device is {}, which means nothing without KVMEM_OPEN_PIN",
+        "device is {}, which means nothing without KVMEM_OPEN_PIN or KVMEM_OPEN_FOR_DEVICE",
         options.device
     );
+    let access = match (has(KVMEM_OPEN_READ_ONLY), has(KVMEM_OPEN_READ_WRITE)) {
+        (false, false) => None,
+        (true, false) => Some(Access::Read),
+        (false, true) => Some(Access::ReadWrite),
+        (true, true) => {
+            fail!(InvalidArgument, "KVMEM_OPEN_READ_ONLY and KVMEM_OPEN_READ_WRITE exclude each other")
+        }
+    };
     // SAFETY: NULL or a live agent, by contract.
     let agent = unsafe { borrow_nullable(scope, options.agent) }?.map(|agent| agent.agent.clone());
     if has(KVMEM_OPEN_REGISTER) && agent.is_none() {
         return Err(null("agent").context("KVMEM_OPEN_REGISTER needs one"));
     }
     Ok(Opening {
-        access: has(KVMEM_OPEN_READ_ONLY).then_some(Access::Read),
+        access,
         pin: has(KVMEM_OPEN_PIN).then_some(options.device),
+        user: has(KVMEM_OPEN_FOR_DEVICE).then_some(options.device),
         reach,
         agent,
         register: has(KVMEM_OPEN_REGISTER),
