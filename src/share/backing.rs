@@ -37,7 +37,7 @@ impl Share {
             Carried::Disk { fd } => DiskFile::shared(self.fd(*fd)?, entry.size, writable).map(Backing::Disk),
             Carried::Ipc { device, handle, base_size, offset, buffer_id } => {
                 self.ensure_kept(control)?;
-                let owner = Device::by_uuid(device)?.ordinal();
+                let owner = reached(device, opening)?;
                 let memory = DeviceMemory::open(&IpcConfig {
                     place: Place { owner, user: opening.user.unwrap_or(owner) },
                     handle: *handle,
@@ -127,8 +127,7 @@ fn ensure_extents_kept(control: &Control, extents: &[FabricExtent]) -> Result<()
     Ok(())
 }
 
-/// The device memory lies on. It is mapped for every device that reaches that one; the one it is opened for must be
-/// among them.
+/// The device memory lies on, which the one it is opened for must reach.
 fn reached(uuid: &[u8; 16], opening: &Opening) -> Result<i32> {
     let owner = Device::by_uuid(uuid)?;
     if let Some(user) = opening.user {

@@ -216,7 +216,7 @@ impl Packing {
         let count = beneath.memories.len();
         let mut mappings = Vec::with_capacity(count);
         for (index, memory) in beneath.memories.iter().enumerate() {
-            let exported = memory.export(way).map_err(|error| not_exportable(error, index, count, way))?;
+            let exported = memory.export(way).map_err(|error| not_exportable(error, index, count))?;
             let handle = match exported {
                 Exported::Fd(fd) => SharedHandle::Fd(self.push(fd)),
                 Exported::Fabric(handle) => SharedHandle::Fabric(handle),
@@ -253,17 +253,15 @@ impl From<Carried> for Carriage {
     }
 }
 
-/// What the engine has created one way can't leave the process another way, whoever asks.
-fn not_exportable(error: Error, index: usize, count: usize, way: HandleType) -> Error {
-    if error.status() == Status::OutOfMemory {
+/// What the engine has created to stay in the process can't leave it, whoever asks.
+fn not_exportable(error: Error, index: usize, count: usize) -> Error {
+    if error.status() != Status::Unsupported {
         return error;
     }
-    let message = format!(
-        "mapping {index} of the {count} under the region can't leave the process as {way}: have the engine create its \
-         memory with requestedHandleTypes for that, or share memory that kvmem allocates",
-        way = way.name()
-    );
-    error.context(message).with_status(Status::Unsupported)
+    error.context(format!(
+        "of the {count} mappings under the region number {index} can't be shared: have the engine create its memory with \
+         requestedHandleTypes for that, or share memory that kvmem allocates"
+    ))
 }
 
 fn ipc_handle(memory: &DeviceMemory) -> Result<Carried> {

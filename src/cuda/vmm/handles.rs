@@ -11,7 +11,7 @@ use rustix::io::FdFlags;
 use super::foreign;
 use super::memory::{Held, Memory, Origin};
 use super::properties::{Granularity, HANDLE_FABRIC, HANDLE_POSIX_FD, Location, Properties};
-use super::shareable::HandleType;
+use super::shareable::{HandleType, refused};
 use crate::cuda::driver::{self, INVALID_HANDLE, INVALID_VALUE, NOT_PERMITTED, NOT_SUPPORTED, answered};
 use crate::cuda::memory as pointers;
 use crate::error::{Error, Result, Status, ensure};
@@ -19,18 +19,10 @@ use crate::error::{Error, Result, Status, ensure};
 /// Creates and exports memory of these properties, in every way that they ask for: an attribute of the device promises
 /// more than the driver, its fabric and its permissions keep. UNSUPPORTED is what the driver won't give.
 pub fn try_export(properties: Properties) -> Result<()> {
-    let ways = || [HandleType::Fd, HandleType::Fabric].into_iter().filter(|way| properties.allow(*way));
-    let tried = properties.granularity(Granularity::Minimum).and_then(|size| {
-        let memory = Memory::create(size, properties)?;
-        ways().try_for_each(|way| memory.export(way).map(drop))
-    });
-    tried.map_err(|error| {
-        if !answered(&error, &[NOT_PERMITTED, NOT_SUPPORTED, INVALID_VALUE]) {
-            return error;
-        }
-        let names = ways().map(HandleType::name).collect::<Vec<_>>().join(" and ");
-        error.context(format!("memory can't be exported as {names} here")).with_status(Status::Unsupported)
-    })
+    let size = properties.granularity(Granularity::Minimum)?;
+    let memory = Memory::create(size, properties).map_err(refused)?;
+    let mut ways = [HandleType::Fd, HandleType::Fabric].into_iter().filter(|way| properties.allow(*way));
+    ways.try_for_each(|way| memory.export(way).map(drop))
 }
 
 /// Whether memory of these properties can really be created and exported here. A full device says nothing about

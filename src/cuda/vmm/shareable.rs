@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::memory::Memory;
 use super::properties::{Location, Properties};
-use crate::error::Result;
+use crate::cuda::driver::{INVALID_VALUE, NOT_PERMITTED, NOT_SUPPORTED, answered};
+use crate::error::{Error, Result, Status, ensure};
 
 /// A way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,12 +56,19 @@ impl Properties {
 }
 
 impl Memory {
-    /// Exports it this way.
+    /// Exports it this way. UNSUPPORTED is memory that was not created for it, and what the driver won't give.
     pub fn export(&self, way: HandleType) -> Result<Exported> {
-        match way {
+        ensure!(
+            self.properties().allow(way),
+            Unsupported,
+            "the memory was not created to be exported as {}",
+            way.name()
+        );
+        let exported = match way {
             HandleType::Fd => self.export_fd().map(Exported::Fd),
             HandleType::Fabric => self.export_fabric().map(Exported::Fabric),
-        }
+        };
+        exported.map_err(refused)
     }
 
     /// Imports what came. As large as `size` it turns out to be when it is mapped, or not.
@@ -70,4 +78,10 @@ impl Memory {
             Shareable::Fabric(handle) => Self::import_fabric(handle, size, expected),
         }
     }
+}
+
+/// What the driver answers where it will never give a handle of the kind asked for.
+pub(super) fn refused(error: Error) -> Error {
+    let is_refusal = answered(&error, &[NOT_PERMITTED, NOT_SUPPORTED, INVALID_VALUE]);
+    if is_refusal { error.with_status(Status::Unsupported) } else { error }
 }
