@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::elastic::with_peers;
 use crate::cuda::vmm::{Access, Granularity, Location, Mapping, Memory, Properties, Range, Shareable};
-use crate::error::Result;
+use crate::error::{Result, ensure};
 
 /// A part of some memories side by side.
 pub struct MappedDevice {
@@ -34,7 +34,15 @@ impl MappedDevice {
         writable: bool,
     ) -> Result<Self> {
         let location = Location::Device(ordinal);
-        let granularity = Properties::on_device(ordinal).granularity(Granularity::Recommended)?;
+        let granularity = Properties::on_device(ordinal).granularity(Granularity::Minimum)?;
+        for each in shared {
+            ensure!(
+                each.size.is_multiple_of(granularity),
+                InvalidArgument,
+                "a mapping of {} bytes is no multiple of the granularity {granularity}",
+                each.size
+            );
+        }
         let range = Range::reserve(shared.iter().map(|each| each.size).sum(), granularity)?;
         let mut mappings = Vec::with_capacity(shared.len());
         let mut next = 0;
