@@ -124,6 +124,27 @@ static void an_importer_may_take_less_than_is_granted(void) {
     }
 }
 
+/* Asked for by name it is all or nothing; without a flag it is what is granted. */
+static void writing_is_asked_for_or_left_to_the_grant(void) {
+    for EACH_KIND(kind) {
+        fixture fixture;
+        set_up(&fixture, kind, &to_be_read);
+        refuse_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE, KVMEM_STATUS_PERMISSION_DENIED,
+                      "shared to be read only");
+        refuse_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE | KVMEM_OPEN_READ_ONLY,
+                      KVMEM_STATUS_INVALID_ARGUMENT, "exclude each other");
+        tear_down(&fixture);
+        set_up(&fixture, kind, NULL);
+        kvmem_region *asked = open_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE);
+        kvmem_region *given = open_parcel(&fixture.parcel, 0);
+        CHECK_EQ(region_info(asked).address, region_info(given).address);
+        CHECK_EQ(region_info(asked).flags & KVMEM_REGION_READ_ONLY, 0);
+        CALL(kvmem_region_destroy(asked));
+        CALL(kvmem_region_destroy(given));
+        tear_down(&fixture);
+    }
+}
+
 /* Every file descriptor of a share to be read. */
 static void its_descriptors_can_only_be_read(void) {
     for EACH_KIND(kind) {
@@ -246,6 +267,7 @@ static void page_locked_memory_is_the_gpus_to_reach(void) {
 static const test_case cases[] = {
     CASE(what_is_shared_to_be_read_is_read),
     CASE(an_importer_may_take_less_than_is_granted),
+    CASE(writing_is_asked_for_or_left_to_the_grant),
     CASE(its_descriptors_can_only_be_read),
     CASE(nobody_writes_the_owners_control_block),
 #ifdef KVMEM_TEST_SHARE_GPU

@@ -44,12 +44,14 @@ pub struct Opening {
 
 impl Share {
     pub(super) fn open_part(&self, part: &Part, opening: &Opening) -> Result<Arc<Region>> {
+        self.ensure_granted(opening)?;
         let entry = &self.manifest.regions[part.region as usize];
         let root = self.open_root(entry, opening)?;
         view(&root, part)
     }
 
     pub(super) fn open_as_layout(&self, layout: &LayoutEntry, opening: &Opening) -> Result<Arc<Layout>> {
+        self.ensure_granted(opening)?;
         match opening.reach {
             Reach::Mapped => self.open_mapped(layout, opening),
             Reach::Remote => open_by_nixl(layout, opening),
@@ -61,6 +63,16 @@ impl Share {
                 mapped => mapped,
             },
         }
+    }
+
+    /// Refuses more than is granted, by whatever way.
+    fn ensure_granted(&self, opening: &Opening) -> Result<()> {
+        ensure!(
+            opening.access.is_none_or(|wanted| wanted <= self.manifest.access),
+            PermissionDenied,
+            "the memory was shared to be read only, and is to be opened to be written"
+        );
+        Ok(())
     }
 
     fn open_mapped(&self, layout: &LayoutEntry, opening: &Opening) -> Result<Arc<Layout>> {
@@ -81,11 +93,6 @@ impl Share {
     fn open_root(&self, entry: &RegionEntry, opening: &Opening) -> Result<Arc<Region>> {
         let Manifest { process, access: granted, .. } = &self.manifest;
         let access = opening.access.unwrap_or(*granted);
-        ensure!(
-            access <= *granted,
-            PermissionDenied,
-            "the memory was shared to be read only, and is to be opened to be written"
-        );
         let current = Identity::current()?;
         ensure!(
             process.boot_id == current.boot_id,
