@@ -22,8 +22,20 @@ typedef struct fixture {
     kvmem_layout *mapped;
 } fixture;
 
+/* To make a context takes a GPU longer than all else here: this process keeps its own. */
+static void keep_context(void) {
+#ifdef KVMEM_TEST_SHARE_GPU
+    static bool is_kept;
+    if (!is_kept) {
+        retain_device(0);
+        is_kept = true;
+    }
+#endif
+}
+
 static void set_up(fixture *fixture, memory_kind place, size_t kind, blocks_lie lie,
                    const kvmem_share_options *options) {
+    keep_context();
     fixture->config = blocks_config(&kv_kinds[kind]);
     fixture->owner = holder_start();
     holder_build(&fixture->owner, place, kind, lie, NULL, 1);

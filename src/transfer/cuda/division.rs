@@ -42,8 +42,8 @@ impl HostOrder {
             .runs()
             .iter()
             .map(|run| match to_host {
-                true => Run { source: run.source, destination: run.destination, length: run.length },
-                false => Run { source: run.destination, destination: run.source, length: run.length },
+                true => Run::new(run.source, run.destination, run.length),
+                false => Run::new(run.destination, run.source, run.length),
             })
             .collect();
         if !runs.is_sorted_by_key(|run| run.destination) {

@@ -85,6 +85,11 @@ impl Engine {
         Ok(())
     }
 
+    /// Writes runs for kernels to read again and again; `None` where the ring has no room to spare for that.
+    pub fn keep(&self, runs: &[Run]) -> Option<Slot> {
+        self.rings().iter().find_map(|ring| ring.keep(runs))
+    }
+
     /// Writes runs for a kernel to read; `None` while the ring is full.
     pub fn put(&self, runs: &[Run]) -> Option<Slot> {
         self.rings().iter().find_map(|ring| ring.put(runs))
