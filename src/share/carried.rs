@@ -170,7 +170,7 @@ fn check_mappings(size: u64, offset: u64, mappings: &[SharedMapping]) -> Result<
     let sizes = || mappings.iter().map(|mapping| mapping.size);
     let total = sizes().try_fold(0u64, u64::checked_add).filter(|total| *total <= i64::MAX as u64);
     let (Some(total), Some(first), Some(last), Some(end)) =
-        (total, sizes().next(), sizes().last(), offset.checked_add(size))
+        (total, sizes().next(), sizes().next_back(), offset.checked_add(size))
     else {
         fail!(Corrupt, "its {} mappings can't hold {size} bytes at {offset}", mappings.len());
     };
