@@ -29,6 +29,10 @@ kvmem_region *open_parcel_for(const parcel *parcel, uint64_t flags, int device) 
     return region;
 }
 
+kvmem_status try_parcel_for(const parcel *parcel, uint64_t flags, int device, kvmem_region **region) {
+    return open_with_device(parcel, flags | KVMEM_OPEN_FOR_DEVICE, device, region);
+}
+
 void refuse_parcel_for(const parcel *parcel, uint64_t flags, int device, kvmem_status status,
                        const char *part) {
     kvmem_region *region = NULL;

@@ -10,6 +10,8 @@ kvmem_region *open_parcel(const parcel *parcel, uint64_t flags);
 /* The same for a GPU of this process's to use. */
 kvmem_region *open_parcel_for(const parcel *parcel, uint64_t flags, int device);
 kvmem_layout *open_layout_for(const parcel *parcel, uint64_t flags, int device);
+/* Whatever comes of it. With the error slot. */
+kvmem_status try_parcel_for(const parcel *parcel, uint64_t flags, int device, kvmem_region **region);
 void refuse_parcel_for(const parcel *parcel, uint64_t flags, int device, kvmem_status status,
                        const char *part);
 /* A shared layout; the agent may be NULL. */
