@@ -258,6 +258,12 @@
 /// extents; device memory by IPC handle is the importer's to respect, whose kvmem refuses to write.
 #define KVMEM_SHARE_READ_ONLY 1
 
+/// A share of a region.
+#define KVMEM_SHARED_REGION 1
+
+/// A share of a layout.
+#define KVMEM_SHARED_LAYOUT 2
+
 /// Open to read, also where more is granted.
 #define KVMEM_OPEN_READ_ONLY 1
 
@@ -282,12 +288,6 @@
 /// Open to read and write: KVMEM_STATUS_PERMISSION_DENIED where less is granted. Without it, and without
 /// KVMEM_OPEN_READ_ONLY, what is opened may do what is granted; its region's flags say what that is.
 #define KVMEM_OPEN_READ_WRITE 64
-
-/// A share of a region.
-#define KVMEM_SHARED_REGION 1
-
-/// A share of a layout.
-#define KVMEM_SHARED_LAYOUT 2
 
 /// The broker is a process of `broker_user`.
 #define KVMEM_FETCH_BROKER_USER 2
@@ -917,21 +917,6 @@ typedef struct {
     uint32_t reserved;
 } kvmem_share_options;
 
-/// How to open a share. All zeroes but struct_size maps the memory with all that is granted.
-typedef struct {
-    /// sizeof(kvmem_open_options)
-    size_t struct_size;
-    /// KVMEM_OPEN_* flags.
-    uint64_t flags;
-    /// Who reaches a layout by NIXL where it can't be mapped, or registers it; may be NULL.
-    kvmem_agent *agent;
-    /// The GPU that KVMEM_OPEN_PIN and KVMEM_OPEN_FOR_DEVICE mean, as CUDA_VISIBLE_DEVICES orders them here; 0 without
-    /// those flags.
-    int32_t device;
-    /// Must be 0.
-    uint32_t reserved;
-} kvmem_open_options;
-
 /// What a share is.
 typedef struct {
     /// Its bytes.
@@ -949,6 +934,21 @@ typedef struct {
     /// 1 where importers may only read.
     uint32_t read_only;
 } kvmem_share_info;
+
+/// How to open a share. All zeroes but struct_size maps the memory with all that is granted.
+typedef struct {
+    /// sizeof(kvmem_open_options)
+    size_t struct_size;
+    /// KVMEM_OPEN_* flags.
+    uint64_t flags;
+    /// Who reaches a layout by NIXL where it can't be mapped, or registers it; may be NULL.
+    kvmem_agent *agent;
+    /// The GPU that KVMEM_OPEN_PIN and KVMEM_OPEN_FOR_DEVICE mean, as CUDA_VISIBLE_DEVICES orders them here; 0 without
+    /// those flags.
+    int32_t device;
+    /// Must be 0.
+    uint32_t reserved;
+} kvmem_open_options;
 
 /// How a broker runs. All zeroes but struct_size and path serves the broker's own user.
 typedef struct {
@@ -2005,12 +2005,6 @@ kvmem_status kvmem_layout_resize(kvmem_layout *layout,
 /// @param struct_size sizeof(*options); no more is written
 void kvmem_share_options_init(kvmem_share_options *options, size_t struct_size);
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
-void kvmem_open_options_init(kvmem_open_options *options, size_t struct_size);
-
 /// Shares a region, or the part of one that a view is. Of a view all of its parent is carried.
 ///
 /// @param region the region: system or pinned memory made shareable, device memory allocated by kvmem or adopted (also
@@ -2084,6 +2078,17 @@ kvmem_status kvmem_share_get_fd(const kvmem_share *share, size_t index, int32_t 
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
 kvmem_status kvmem_share_get_info(const kvmem_share *share, kvmem_share_info *info, kvmem_error **error);
 
+/// Gives up a share: its file descriptors are closed. What was opened of it stays open.
+///
+/// @param share a share, used by nobody through this handle any more; NULL does nothing
+void kvmem_share_destroy(kvmem_share *share);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_open_options_init(kvmem_open_options *options, size_t struct_size);
+
 /// Opens the region that a share is of. In the process that shares it this is the region itself; opened twice in
 /// another process it is mapped once.
 ///
@@ -2122,11 +2127,6 @@ kvmem_status kvmem_share_open_layout(const kvmem_share *share,
                                      const kvmem_open_options *options,
                                      kvmem_layout **layout,
                                      kvmem_error **error);
-
-/// Gives up a share: its file descriptors are closed. What was opened of it stays open.
-///
-/// @param share a share, used by nobody through this handle any more; NULL does nothing
-void kvmem_share_destroy(kvmem_share *share);
 
 /// Sends a share over a connected Unix socket of the caller's, a stream or one that keeps messages apart, blocking or
 /// not. The share stays the caller's, and can be sent to others. docs/share-transport.md has what goes over the
