@@ -249,7 +249,8 @@ impl<'a> Weighing<'a> {
             0 => STAGING_ALONE,
             asked => asked,
         };
-        self.division = Division::of(host, self.plan, &order, wanted);
+        self.division =
+            Division::of(host, self.plan, &order, wanted, choice::staging_parts(self.case.computes));
         if let Ok(division) = &self.division {
             self.case.staged = Some(Staged {
                 chunk: division.part_size.min(self.plan.bytes()),
@@ -367,9 +368,10 @@ impl<'a> Weighing<'a> {
             return Err(unsupported("neither side is host memory".to_string()));
         };
         let to_host = self.sides.to_host();
+        let wanted = choice::staging_ctas(self.case.computes);
         let ctas = match self.preferences.max_ctas {
-            0 => choice::STAGING_CTAS,
-            most => choice::STAGING_CTAS.min(most),
+            0 => wanted,
+            most => wanted.min(most),
         };
         let copy = StagedCopy::prepare([host, device], self.plan, order, division, to_host, ctas);
         let mut copy = copy.map_err(unsupported)?;

@@ -63,7 +63,7 @@ impl StagedCopy {
 
     /// Its staging memory; `None` while it is in use.
     pub fn staging(&self, engine: &Engine) -> Result<Option<Taken<Staging>>> {
-        engine.staging(self.parts, self.part_size)
+        engine.staging(self.parts as u64 * self.part_size)
     }
 
     /// About as many driver calls as it takes.
@@ -90,21 +90,21 @@ impl StagedCopy {
         copier.wait_for(&staging.begun)?;
         let (fills, drains) = if self.to_host { (&gather, &copier) } else { (&copier, &gather) };
         for (index, chunk) in self.chunks.iter().enumerate() {
-            let part = staging.part(index, self.parts);
+            let (address, part) = staging.part(index, self.parts, self.part_size);
             if index >= self.parts {
                 fills.wait_for(&part.drained)?;
             }
             // SAFETY: the caller's promise; the part is empty when its filling begins, and full when its draining does.
             unsafe {
-                self.start(kernel, chunk, slot, part.address, (fills, true))?;
+                self.start(kernel, chunk, slot, address, (fills, true))?;
                 fills.record(&part.filled)?;
                 drains.wait_for(&part.filled)?;
-                self.start(kernel, chunk, slot, part.address, (drains, false))?;
+                self.start(kernel, chunk, slot, address, (drains, false))?;
             }
             drains.record(&part.drained)?;
         }
         let last = self.chunks.len().saturating_sub(1);
-        on.wait_for(&staging.part(last, self.parts).drained)
+        on.wait_for(&staging.part(last, self.parts, self.part_size).1.drained)
     }
 
     /// The half of a chunk's work that fills the staging memory, or the one that drains it.
