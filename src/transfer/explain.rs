@@ -31,6 +31,9 @@ impl Transfer {
             self.path(),
             if rate > 0 { expected(rate) } else { "; nothing has been moved on this way yet".to_string() }
         );
+        if let Some(remark) = taken.and_then(|candidate| candidate.reason.as_ref()) {
+            text += &format!("{}: taken, but {remark}\n", self.path());
+        }
         for candidate in candidates.iter().filter(|candidate| candidate.path != self.path()) {
             text += &line(candidate, rate, summary.bytes);
         }

@@ -7,6 +7,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use rustix::fs::{AtFlags, StatxFlags};
+
 use super::Path;
 use crate::layout::{Layout, Memory};
 use crate::process::PerProcess;
@@ -77,9 +79,12 @@ fn side(layout: &Layout) -> u64 {
     hasher.finish()
 }
 
-/// What makes a file the same by whatever name it was opened.
-fn identity(file: BorrowedFd<'_>) -> Option<(u64, u64)> {
-    rustix::fs::fstat(file).ok().map(|stat| (stat.st_dev, stat.st_ino))
+/// What makes a file the same by whatever name it was opened, and another than one that was there before.
+fn identity(file: BorrowedFd<'_>) -> Option<(u32, u32, u64, i64, u32)> {
+    let wanted = StatxFlags::INO | StatxFlags::BTIME;
+    let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted).ok()?;
+    let born = stat.stx_btime;
+    Some((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino, born.tv_sec, born.tv_nsec))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -31,8 +31,8 @@ const PAGEABLE_SIZE: u64 = 2 * MIB;
 const BLOCK: u64 = 64 * KIB;
 /// A copy whose bytes take no time.
 const TINY: u64 = 512;
-/// So few that they don't fill a link.
-const FEW_CTAS: u32 = 2;
+/// So few that they don't fill a link: two do, towards the host.
+const FEW_CTAS: u32 = 1;
 
 /// One thing that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -313,7 +313,7 @@ impl Memory {
             .map_err(|_| Error::new(Status::Panic, "a buffer of more blocks than a run has"))?;
         let runs = self.host.memory().address() as u64 + HOST_SIZE;
         // SAFETY: the end of the page-locked buffer, which is aligned; no kernel reads it now, for each is waited for.
-        unsafe { (runs as *mut Run).write(Run { source: 0, destination: 0, length }) };
+        unsafe { (runs as *mut Run).write(Run::new(0, 0, length)) };
         let shape = Shape {
             unit_size: BLOCK,
             outers: 1,
@@ -346,7 +346,7 @@ mod tests {
                     Task::Copies => amount * rates.copy,
                     Task::Batch(way) => amount * (of(way).batched + BLOCK as f64 / of(way).link),
                     Task::Kernel(direction) => amount / of(direction).kernel,
-                    Task::FewCtas(direction) => amount / (2.0 * of(direction).cta),
+                    Task::FewCtas(direction) => amount / (f64::from(FEW_CTAS) * of(direction).cta),
                 }
         };
         let mut times = Times::none();

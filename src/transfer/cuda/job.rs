@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A prepared copy: what it needs to run, and how it is put on a stream.
 
+use std::sync::Arc;
+
 use super::driver::{DriverCopies, Place};
 use super::engine::{Engine, Staging};
 use super::kernel::KernelCopy;
@@ -17,14 +19,14 @@ pub enum Job {
     /// By the driver.
     Driver(DriverCopies),
     /// By the kernel.
-    Kernel(KernelCopy, std::sync::Arc<CopyKernel>),
+    Kernel(KernelCopy, Arc<CopyKernel>),
     /// By both.
-    Staged(Box<StagedCopy>, std::sync::Arc<CopyKernel>),
+    Staged(Box<StagedCopy>, Arc<CopyKernel>),
 }
 
 /// What a run uses until it is over.
 pub struct Held {
-    slot: Option<Slot>,
+    slot: Option<Arc<Slot>>,
     staging: Option<Taken<Staging>>,
     /// Its own.
     stream: Option<Taken<Stream>>,
@@ -56,7 +58,7 @@ impl Job {
         match self {
             Self::Driver(_) => {}
             Self::Kernel(copy, _) => {
-                held.slot = copy.put(engine);
+                held.slot = copy.runs.slot(engine);
                 if held.slot.is_none() {
                     return Ok(None);
                 }
@@ -66,7 +68,7 @@ impl Job {
                 if held.staging.is_none() {
                     return Ok(None);
                 }
-                held.slot = copy.put(engine);
+                held.slot = copy.runs.slot(engine);
                 if held.slot.is_none() {
                     return Ok(None);
                 }
@@ -80,13 +82,13 @@ impl Job {
         let mut held = Held { slot: None, staging: None, stream: None, event: engine.event()? };
         match self {
             Self::Driver(_) => {}
-            Self::Kernel(copy, _) => held.slot = Some(copy.put_now(engine)?),
+            Self::Kernel(copy, _) => held.slot = Some(copy.runs.slot_now(engine)?),
             Self::Staged(copy, _) => {
                 let busy =
                     |what| Error::new(Status::Busy, format!("the {what} is in use by other transfers"));
                 held.staging = Some(copy.staging(engine)?.ok_or_else(|| busy("staging memory"))?);
                 held.stream = Some(engine.stream()?.ok_or_else(|| busy("last stream"))?);
-                held.slot = Some(copy.put_now(engine)?);
+                held.slot = Some(copy.runs.slot_now(engine)?);
             }
         }
         Ok(held)

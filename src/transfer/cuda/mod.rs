@@ -12,6 +12,7 @@ mod kernel;
 pub mod known_rates;
 pub mod rates;
 mod ring;
+mod runs;
 mod shelf;
 mod sides;
 mod staged;
@@ -61,7 +62,7 @@ pub struct CudaCopy {
     /// The last run.
     current: Mutex<Option<Arc<Flying>>>,
     /// The runs of graphs that this copy was captured into.
-    captured: Mutex<Option<Slot>>,
+    captured: Mutex<Option<Arc<Slot>>>,
 }
 
 impl CudaCopy {
@@ -173,14 +174,14 @@ impl CudaCopy {
         );
         let mut captured = self.captured();
         if let (Job::Kernel(copy, _), None) = (&*self.job, &*captured) {
-            *captured = Some(copy.put_now(&self.engine)?);
+            *captured = Some(copy.runs.slot_now(&self.engine)?);
         }
         // SAFETY: the plan checked all spans against their layouts; that those and this copy outlive the graph, and
         // that the stream is alive, is the caller's contract.
-        unsafe { self.job.capture(&self.engine, stream, captured.as_ref()) }
+        unsafe { self.job.capture(&self.engine, stream, captured.as_deref()) }
     }
 
-    fn captured(&self) -> MutexGuard<'_, Option<Slot>> {
+    fn captured(&self) -> MutexGuard<'_, Option<Arc<Slot>>> {
         self.captured.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -252,7 +253,8 @@ impl<'a> Weighing<'a> {
             0 => STAGING_ALONE,
             asked => asked,
         };
-        self.division = Division::of(host, self.plan, &order, wanted);
+        self.division =
+            Division::of(host, self.plan, &order, wanted, choice::staging_parts(self.case.computes));
         if let Ok(division) = &self.division {
             self.case.staged = Some(Staged {
                 chunk: division.part_size.min(self.plan.bytes()),
@@ -352,7 +354,10 @@ impl<'a> Weighing<'a> {
             Path::Cuda2d => Job::Driver(DriverCopies::rows(source, destination, self.plan)),
             Path::CudaKernel => {
                 let copy = KernelCopy::prepare(source, destination, self.plan, self.case.ctas);
-                Job::Kernel(copy.map_err(unsupported)?, self.engine.kernel()?)
+                let mut copy = copy.map_err(unsupported)?;
+                let kernel = self.engine.kernel()?;
+                copy.runs.keep(self.engine);
+                Job::Kernel(copy, kernel)
             }
             Path::CudaStaged => self.prepare_staged()?,
             _ => Job::Driver(DriverCopies::one_by_one(source, destination, self.plan)),
@@ -367,13 +372,15 @@ impl<'a> Weighing<'a> {
             return Err(unsupported("neither side is host memory".to_string()));
         };
         let to_host = self.sides.to_host();
+        let wanted = choice::staging_ctas(self.case.computes);
         let ctas = match self.preferences.max_ctas {
-            0 => choice::STAGING_CTAS,
-            most => choice::STAGING_CTAS.min(most),
+            0 => wanted,
+            most => wanted.min(most),
         };
         let copy = StagedCopy::prepare([host, device], self.plan, order, division, to_host, ctas);
-        let copy = copy.map_err(unsupported)?;
+        let mut copy = copy.map_err(unsupported)?;
         let kernel = self.engine.kernel()?;
+        copy.runs.keep(self.engine);
         // Allocated here, so that no run has to; one that is in use was.
         drop(copy.staging(self.engine)?);
         Ok(Job::Staged(Box::new(copy), kernel))
