@@ -189,7 +189,7 @@ impl Transfer {
     /// Nothing of it is kept for the next transfer between the same layouts: what depends on these alone (checks, the
     /// plan's shape, weighing) is 0.2 us on the host, 0.2 us plus a statx of 0.5 us to a file, and 1 us from or to a GPU, under
     /// the stand-in driver on 2 cores of an AMD EPYC; memory that was adopted costs 1.2 us more to ask the driver of.
-    /// The rest goes with the blocks: 64 scattered ones take 1.5 to 3 us in all, 10,000 take 100 to 350 us, of which
+    /// The rest goes with the blocks: 64 scattered ones take 1.5 to 3 us in all, 10,000 take 100 to 250 us, of which
     /// finding the runs is 80 us; a program with no other memory in use adds 150 us for pages that its allocator gives
     /// back each time. Measure again before adding a cache: a lock and a look-up are 0.1 us.
     pub fn create(source: &Arc<Layout>, destination: &Arc<Layout>, request: Request<'_>) -> Result<Self> {
