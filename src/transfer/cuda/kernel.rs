@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies by the kernel, which reads and writes both sides itself.
 
+use std::sync::Arc;
+
 use super::engine::Engine;
 use super::ring::{MOST_RUNS, Slot};
 use crate::cuda::kernel::{Blocks, CopyKernel, Layer, MOST_LAYERS, Run};
@@ -21,7 +23,7 @@ const MOST_TILES: u64 = 1 << 31;
 
 /// A prepared copy by the kernel.
 pub struct KernelCopy {
-    runs: Vec<Run>,
+    runs: Arc<[Run]>,
     /// The runs' address is missing.
     launches: Vec<Blocks>,
     most_ctas: u32,
@@ -61,8 +63,17 @@ impl KernelCopy {
             layers.chunks(MOST_LAYERS).map(|layers| shape.blocks(layers, 0, runs.len())).collect();
         match launches.iter().map(Blocks::total_tiles).max() {
             Some(tiles) if tiles > MOST_TILES => Err(format!("{tiles} tiles are more than one launch takes")),
-            _ => Ok(Self { runs, launches, most_ctas }),
+            _ => Ok(Self { runs: runs.into(), launches, most_ctas }),
         }
+    }
+
+    /// Reads the runs that another has written, where they are the same.
+    pub fn share_runs(&mut self, other: &Self) -> bool {
+        let is_same = self.runs == other.runs;
+        if is_same {
+            self.runs = other.runs.clone();
+        }
+        is_same
     }
 
     /// Writes the runs for it; `None` while the ring is full.

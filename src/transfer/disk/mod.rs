@@ -16,6 +16,7 @@ use self::host::HostIo;
 use self::io::{Io, Reasons, Who};
 use self::staged::StagedIo;
 use super::completion::Run;
+use super::in_turn::Part;
 use super::plan::Plan;
 use super::{Candidate, Path, Preferences};
 use crate::error::{Error, Result, Status};
@@ -67,14 +68,6 @@ impl DiskMove {
         Ok(Self { engine, path, candidates: candidates(&sides, is_staged, reasons) })
     }
 
-    /// Starts it.
-    pub fn submit(&self, run: Run) {
-        match &self.engine {
-            Engine::Host(io) => io.submit(run),
-            Engine::Staged(io) => io.submit(run),
-        }
-    }
-
     /// The way it takes.
     pub fn path(&self) -> Path {
         self.path
@@ -99,6 +92,16 @@ impl DiskMove {
             Engine::Host(io) => io.requests(),
             Engine::Staged(io) => io.requests(),
         }
+    }
+}
+
+impl Part for DiskMove {
+    fn submit(&self, run: Run) -> Result<()> {
+        match &self.engine {
+            Engine::Host(io) => io.submit(run),
+            Engine::Staged(io) => io.submit(run),
+        }
+        Ok(())
     }
 }
 
