@@ -30,6 +30,12 @@ impl Transfer {
             self.path(),
             expected(rate)
         );
+        if self.by_layer {
+            text += &format!(
+                "layer by layer: {} layers in order, and nothing is joined across them\n",
+                self.completion.layers()
+            );
+        }
         for candidate in candidates.iter().filter(|candidate| candidate.path != self.path()) {
             text += &line(candidate, rate, summary.bytes);
         }

@@ -77,9 +77,11 @@ static void a_run_that_waits_for_a_stream_is_taken_back(void) {
 static void a_run_that_a_stream_is_to_wait_for_begins_before_others(void) {
     crowd crowd;
     prepare(&crowd, KVMEM_PATH_CUDA_KERNEL, 0);
-    const uint64_t before = SIM(sim_calls("cuLaunchKernel"));
+    const uint64_t launches = SIM(sim_calls("cuLaunchKernel"));
+    const uint64_t waits = SIM(sim_calls("cuStreamWaitEvent"));
     EXPECT_OK(kvmem_transfer_wait_on_stream(crowd.transfers[MANY - 1], 0, crowd.stream, ERR));
-    CHECK(SIM(sim_calls("cuLaunchKernel")) > before);
+    CHECK(SIM(sim_calls("cuLaunchKernel")) > launches);
+    CHECK_EQ(SIM(sim_calls("cuStreamWaitEvent")), waits + 1);
     EXPECT_OK(kvmem_transfer_cancel(crowd.transfers[MANY - 1], ERR)); /* too late */
     /* What comes on the stream now could be what the run waited for: it must not matter. */
     land(&crowd, 0);
