@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Row 9: how much later than raw NIXL, polled without pause, the end of a transfer is seen.
+#include "common/completion.hpp"
 #include "common/program.hpp"
 #include "common/two_sides.hpp"
 
 #include <cstdlib>
-#include <ctime>
-#include <poll.h>
 
 namespace {
 
@@ -14,60 +13,6 @@ using namespace bench;
 constexpr uint64_t blocks = 64;
 constexpr uint64_t block_bytes = 16'384;
 constexpr const char *reference_name = "NIXL polled every 1 ms";
-
-void sleep_1_ms()
-{
-    const timespec pause = {0, 1'000'000};
-    nanosleep(&pause, nullptr);
-}
-
-kvmem_completion wait_on_queue(kvmem_queue *queue)
-{
-    kvmem_completion completion{};
-    size_t count = 0;
-    kv::call(kvmem_queue_wait, queue, uint64_t{30'000'000'000}, &completion, size_t{1}, &count);
-    return completion;
-}
-
-// As an event loop does it: asleep in poll(2) on the queue's fd, with whatever else it watches.
-kvmem_completion wait_on_fd(kvmem_queue *queue, int fd)
-{
-    pollfd watched = {fd, POLLIN, 0};
-    if (poll(&watched, 1, 30'000) != 1)
-        throw std::runtime_error("no event within 30 s");
-    kvmem_completion completion{};
-    size_t count = 0;
-    kv::call(kvmem_queue_poll, queue, &completion, size_t{1}, &count);
-    if (count != 1)
-        throw std::runtime_error("the event fd was readable, the queue empty");
-    return completion;
-}
-
-void check(const kvmem_completion &completion)
-{
-    if (completion.status != KVMEM_STATUS_OK)
-        throw std::runtime_error(kvmem_status_name(completion.status));
-}
-
-// Many transfers one after the other; the statistic of each series of `length`, in microseconds.
-samples by_series(const samples &all, double share, size_t length)
-{
-    samples result;
-    for (size_t first = 0; first + length <= all.size(); first += length) {
-        const double *start = all.data() + first;
-        result.push_back(percentile(samples(start, start + length), share) / 1000);
-    }
-    return result;
-}
-
-// Adjacent on both sides, so that ours becomes one descriptor, as the reference is.
-kv::pairs first_blocks(uint32_t count)
-{
-    kv::pairs pairs;
-    for (uint32_t block = 0; block < count; ++block)
-        pairs.push_back({block, block});
-    return pairs;
-}
 
 // Raw NIXL polled without pause, our three ways, NIXL polled every 1 ms: `count` transfers of each.
 std::vector<samples> time_ways(const two_sides &sides, const kv::pairs &pairs, int count)
@@ -88,11 +33,11 @@ std::vector<samples> time_ways(const two_sides &sides, const kv::pairs &pairs, i
         checked(view, pairs, [&] { kv::submit_and_wait(plain); }),
         checked(view, pairs, [&] {
             kv::submit(queued);
-            check(wait_on_queue(queue.get()));
+            wait_on_queue(queue.get());
         }),
         checked(view, pairs, [&] {
             kv::submit(queued);
-            check(wait_on_fd(queue.get(), fd));
+            wait_on_fd(queue.get(), fd);
         }),
         checked(view, pairs, [&] {
             polled.post();

@@ -54,6 +54,19 @@ def draw_layout_change(rows):
     return with_legend(figure, axes)
 
 
+def draw_completion(rows):
+    """What a user sees above, what is left of it once the GPU's own time is taken off below."""
+    figure, axes = plt.subplots(2, 2, figsize=(11, 10), sharey=True)
+    for parts, timed in zip(axes, ("submit to seen", "seen after the end")):
+        for part, statistic in zip(parts, ("p50", "p99")):
+            chosen = [row for row in rows if row["parameters"]["timed"] == timed
+                      and row["parameters"]["statistic"] == statistic]
+            bars(part, merged(chosen, ["direction", "bytes", "way"]), f"{timed}, {statistic}, µs (less is better)",
+                 ceiling="the event queried without pause")
+            part.set_xscale("log")
+    return figure
+
+
 def draw_peer_pull(rows):
     """Bandwidth against the size of a block, for each place and kind of the other process's memory."""
     panels = panels_of(seen(rows), ["peer", "memory"])
@@ -256,5 +269,6 @@ GROUPS = {
     "04-peer-pull": ("04-peer-pull", draw_peer_pull),
     "06-elastic-growth": ("06-elastic-growth", draw_growth),
     "07-beside-compute": ("07-beside-compute", draw_beside),
+    "09-gpu-completion": ("09-gpu-completion", draw_completion),
     "13-share": ("13-share", draw_share),
 }

@@ -282,7 +282,8 @@
 /// memory is not page-locked, or the page cache of a buffered file.
 #define KVMEM_TRANSFER_ZERO_COPY (1 << 0)
 
-/// Refuse paths through host memory that is neither source nor destination, as all between a file and a GPU are.
+/// Refuse paths through host memory that is neither source nor destination, as all between a file and a GPU are but
+/// GPUDirect Storage.
 #define KVMEM_TRANSFER_NO_HOST_BOUNCE (1 << 1)
 
 /// Move the layers in order, and tell how many have moved: kvmem_transfer_get_layers, kvmem_transfer_wait_layers and
@@ -1610,8 +1611,9 @@ kvmem_status kvmem_agent_create(const char *name,
 /// @return a string that lives as long as this handle
 const char *kvmem_agent_name(const kvmem_agent *agent);
 
-/// Gives an agent a backend: a NIXL plugin it moves bytes with, such as "UCX" (peers) or "POSIX" (files). Regions
-/// that are registered already stay unknown to it.
+/// Gives an agent a backend: a NIXL plugin it moves bytes with, such as "UCX" (peers), "POSIX" (files),
+/// "GDS" or "GDS_MT" (files and GPU memory; needs libcufile and libcudart). Regions that are registered already stay
+/// unknown to it.
 ///
 /// @param agent an agent
 /// @param plugin the plugin's name
@@ -1619,7 +1621,8 @@ const char *kvmem_agent_name(const kvmem_agent *agent);
 /// @param count how many
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND for a plugin that is not there; KVMEM_STATUS_ALREADY_EXISTS for
-///         a second backend of the same plugin; KVMEM_STATUS_NIXL when it can't be made
+///         a second backend of the same plugin; KVMEM_STATUS_NIXL when it can't be made, or does not load (with the
+///         library it lacks)
 kvmem_status kvmem_agent_create_backend(kvmem_agent *agent,
                                         const char *plugin,
                                         const kvmem_parameter *parameters,
@@ -2294,7 +2297,10 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 /// host or GPU memory by the CUDA driver, a kernel, or both, whichever is expected to be fastest: kvmem_transfer_explain
 /// tells. Host and disk by io_uring where the file is open for direct I/O and the kernel lets us, else by threads;
 /// NIXL's POSIX backend where `path` asks for it, and an agent knows both layouts. GPU memory and disk through
-/// page-locked host memory. Any memory and remote by NIXL.
+/// page-locked host memory; by NIXL where an agent with a GDS backend knows both layouts, cuFile may not pass bytes
+/// through host memory, a small transfer of its own was seen to work, and moves are large or flags leave no other way.
+/// Where `path` asks for NIXL there cuFile may do as it likes, unless a flag says otherwise. Any memory and remote by
+/// NIXL.
 ///
 /// A transfer to disk is over when all bytes are written: with direct I/O to the device, else to the page cache.
 /// kvmem_region_sync then makes them durable. A file that was cut short since its region was made ends a transfer from
@@ -2420,7 +2426,8 @@ kvmem_status kvmem_transfer_wait_layers(const kvmem_transfer *transfer,
 /// The stream goes on also when the run fails: whoever put work behind it asks kvmem_transfer_poll before trusting the
 /// result.
 ///
-/// @param transfer a transfer that the CUDA engine carries (KVMEM_PATH_CUDA_*), on a stream of its own or of a caller's
+/// @param transfer a transfer that the CUDA engine carries (KVMEM_PATH_CUDA_*), on a stream of its own or of a caller's,
+///                 whose submission has returned
 /// @param num_layers how many layers, counted from the first that is moved; 0 for the whole run. Without
 ///                   KVMEM_TRANSFER_BY_LAYER any number is the whole run
 /// @param stream a stream as kvmem_transfer_submit_on_stream takes it, and not captured

@@ -6,6 +6,7 @@
 #include "sides.h"
 #include "stance.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -161,6 +162,40 @@ static void what_does_not_fit_is_refused(void) {
     close_flight(&flight);
 }
 
+/* GDS is NIXL's, and here no agent knows either side: that is said wherever it would have mattered. */
+static void why_it_is_not_gds_is_told(void) {
+    const char *const reason = "no agent with a GDS backend knows both layouts";
+    const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
+    flight flight;
+    open_flight(&flight, PLACE_DEVICE, &config, &config, 0);
+    kvmem_transfer_options options = kv_transfer_options(&moves[0]);
+    options.flags = KVMEM_TRANSFER_NO_HOST_BOUNCE;
+    refuse(&flight, &options, KVMEM_STATUS_UNSUPPORTED, reason);
+    options.flags = 0;
+    for (int to_file = 0; to_file < 2; to_file++) {
+        const uint32_t path = to_file ? KVMEM_PATH_NIXL_FILE_WRITE : KVMEM_PATH_NIXL_FILE_READ;
+        kvmem_transfer *transfer = NULL;
+        options.path = path;
+        CHECK_EQ(create(&flight, to_file, &options, &transfer), KVMEM_STATUS_UNSUPPORTED);
+        CHECK_HAS(test_last_message(), reason);
+        CHECK_EQ(create(&flight, !to_file, &options, &transfer), KVMEM_STATUS_UNSUPPORTED);
+        CHECK_HAS(test_last_message(), "is no way between these layouts");
+        options.path = 0;
+        CHECK_EQ(create(&flight, to_file, &options, &transfer), KVMEM_STATUS_OK);
+        kvmem_blob *text = NULL;
+        EXPECT_OK(kvmem_transfer_explain(transfer, NULL, &text, ERR));
+        char said[2048] = {0};
+        CHECK(kvmem_blob_size(text) < sizeof(said));
+        memcpy(said, kvmem_blob_data(text), kvmem_blob_size(text));
+        char line[256];
+        snprintf(line, sizeof(line), "%s: not taken: %s", kvmem_path_name(path), reason);
+        CHECK_HAS(said, line);
+        CALL(kvmem_blob_destroy(text));
+        CALL(kvmem_transfer_destroy(transfer));
+    }
+    close_flight(&flight);
+}
+
 static void spans_that_direct_io_does_not_take_are_refused(void) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     flight flight;
@@ -239,6 +274,7 @@ static const test_case cases[] = {
     CASE(direct_files_from_and_to_every_place),
     CASE(pieces_that_are_cut_are_exact_too),
     CASE(what_does_not_fit_is_refused),
+    CASE(why_it_is_not_gds_is_told),
     CASE(spans_that_direct_io_does_not_take_are_refused),
     CASE(a_file_cut_short_is_an_error),
     CASE(hundreds_in_flight_lose_nothing),

@@ -3,6 +3,7 @@
 #include "agents.h"
 #include "harness.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,6 +123,23 @@ static void an_unknown_plugin_is_named_beside_those_there_are(void) {
     kvmem_agent_destroy(agent);
 }
 
+/* The plugin for storage by GPUs needs libraries of CUDA's; the error names the one that is missing. */
+static void a_plugin_that_does_not_load_names_what_it_lacks(void) {
+    kvmem_agent *agent = NULL;
+    EXPECT_OK(kvmem_agent_create("bare", NULL, &agent, ERR));
+    const kvmem_status status = kvmem_agent_create_backend(agent, "GDS_MT", NULL, 0, ERR);
+    void *cufile = dlopen("libcufile.so.0", RTLD_NOW);
+    if (cufile == NULL) {
+        CHECK_EQ(status, KVMEM_STATUS_NIXL);
+        CHECK_HAS(test_last_message(), "load plugin GDS_MT (lib");
+        CHECK_HAS(test_last_message(), "cannot open shared object file");
+    } else {
+        dlclose(cufile); /* then it may be cuFile that does not start */
+        CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_NIXL);
+    }
+    kvmem_agent_destroy(agent);
+}
+
 static void without_a_backend_there_is_no_metadata(void) {
     kvmem_agent *agent = NULL;
     EXPECT_OK(kvmem_agent_create("bare", NULL, &agent, ERR));
@@ -144,6 +162,7 @@ static const test_case cases[] = {
     CASE(bad_parameters_are_refused),
     CASE(a_backend_is_made_once),
     CASE(an_unknown_plugin_is_named_beside_those_there_are),
+    CASE(a_plugin_that_does_not_load_names_what_it_lacks),
     CASE(without_a_backend_there_is_no_metadata),
 };
 TEST_MAIN

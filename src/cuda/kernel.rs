@@ -26,6 +26,14 @@ pub struct Run {
     pub destination: u32,
     /// How many blocks.
     pub length: u32,
+    reserved: u32,
+}
+
+impl Run {
+    /// So many blocks from these on.
+    pub fn new(source: u32, destination: u32, length: u32) -> Self {
+        Self { source, destination, length, reserved: 0 }
+    }
 }
 
 /// Where block 0 of a layer begins on both sides, in its first outer slot.

@@ -125,8 +125,9 @@ pub unsafe extern "C" fn kvmem_agent_name(agent: *const kvmem_agent) -> *const c
     unsafe { peek(agent) }.map_or(std::ptr::null(), |named| named.name.as_ptr())
 }
 
-/// Gives an agent a backend: a NIXL plugin it moves bytes with, such as "UCX" (peers) or "POSIX" (files). Regions
-/// that are registered already stay unknown to it.
+/// Gives an agent a backend: a NIXL plugin it moves bytes with, such as "UCX" (peers), "POSIX" (files),
+/// "GDS" or "GDS_MT" (files and GPU memory; needs libcufile and libcudart). Regions that are registered already stay
+/// unknown to it.
 ///
 /// @param agent an agent
 /// @param plugin the plugin's name
@@ -134,7 +135,8 @@ pub unsafe extern "C" fn kvmem_agent_name(agent: *const kvmem_agent) -> *const c
 /// @param count how many
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND for a plugin that is not there; KVMEM_STATUS_ALREADY_EXISTS for
-///         a second backend of the same plugin; KVMEM_STATUS_NIXL when it can't be made
+///         a second backend of the same plugin; KVMEM_STATUS_NIXL when it can't be made, or does not load (with the
+///         library it lacks)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_create_backend(
     agent: *mut kvmem_agent,

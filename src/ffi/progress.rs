@@ -61,7 +61,8 @@ pub unsafe extern "C" fn kvmem_transfer_wait_layers(
 /// The stream goes on also when the run fails: whoever put work behind it asks kvmem_transfer_poll before trusting the
 /// result.
 ///
-/// @param transfer a transfer that the CUDA engine carries (KVMEM_PATH_CUDA_*), on a stream of its own or of a caller's
+/// @param transfer a transfer that the CUDA engine carries (KVMEM_PATH_CUDA_*), on a stream of its own or of a caller's,
+///                 whose submission has returned
 /// @param num_layers how many layers, counted from the first that is moved; 0 for the whole run. Without
 ///                   KVMEM_TRANSFER_BY_LAYER any number is the whole run
 /// @param stream a stream as kvmem_transfer_submit_on_stream takes it, and not captured

@@ -50,7 +50,8 @@ pub const KVMEM_COMPUTE_IDLE: u32 = 1;
 /// Refuse paths that put bytes anywhere between source and destination: staging memory, the driver's own where host
 /// memory is not page-locked, or the page cache of a buffered file.
 pub const KVMEM_TRANSFER_ZERO_COPY: u64 = 1 << 0;
-/// Refuse paths through host memory that is neither source nor destination, as all between a file and a GPU are.
+/// Refuse paths through host memory that is neither source nor destination, as all between a file and a GPU are but
+/// GPUDirect Storage.
 pub const KVMEM_TRANSFER_NO_HOST_BOUNCE: u64 = 1 << 1;
 /// Move the layers in order, and tell how many have moved: kvmem_transfer_get_layers, kvmem_transfer_wait_layers and
 /// kvmem_transfer_wait_on_stream. Bytes that lie together in several layers are then moved a layer at a time, which
@@ -122,7 +123,10 @@ pub unsafe extern "C" fn kvmem_transfer_options_init(
 /// host or GPU memory by the CUDA driver, a kernel, or both, whichever is expected to be fastest: kvmem_transfer_explain
 /// tells. Host and disk by io_uring where the file is open for direct I/O and the kernel lets us, else by threads;
 /// NIXL's POSIX backend where `path` asks for it, and an agent knows both layouts. GPU memory and disk through
-/// page-locked host memory. Any memory and remote by NIXL.
+/// page-locked host memory; by NIXL where an agent with a GDS backend knows both layouts, cuFile may not pass bytes
+/// through host memory, a small transfer of its own was seen to work, and moves are large or flags leave no other way.
+/// Where `path` asks for NIXL there cuFile may do as it likes, unless a flag says otherwise. Any memory and remote by
+/// NIXL.
 ///
 /// A transfer to disk is over when all bytes are written: with direct I/O to the device, else to the page cache.
 /// kvmem_region_sync then makes them durable. A file that was cut short since its region was made ends a transfer from

@@ -14,7 +14,7 @@ mod remote_elastic;
 use std::any::Any;
 use std::sync::{Arc, Mutex};
 
-pub use builder::{Allocation, Builder};
+pub use builder::{Allocation, Builder, NeedsMemory, Ready};
 pub use config::{BlockDim, Dimensions, LayoutKind};
 pub use extents::TouchedExtents;
 pub use geometry::{Geometry, Placement};

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Sender, bounded, unbounded};
 
 use super::driver::Driver;
+use super::gds::Trials;
 use super::library;
 use super::notification::{Notification, Receive};
 use super::sys;
@@ -88,6 +89,8 @@ pub struct Agent {
     commands: Sender<Command>,
     thread: Option<JoinHandle<()>>,
     thread_id: ThreadId,
+    /// Where it was seen to move bytes between a GPU and a file.
+    pub trials: Trials,
 }
 
 impl Agent {
@@ -112,7 +115,13 @@ impl Agent {
         result.recv().unwrap_or_else(|_| Err(thread_gone()))?;
         log!(Info, "agent '{name}' is up");
         let thread_id = thread.thread().id();
-        Ok(Arc::new(Self { name: name.to_string(), commands, thread: Some(thread), thread_id }))
+        Ok(Arc::new(Self {
+            name: name.to_string(),
+            commands,
+            thread: Some(thread),
+            thread_id,
+            trials: Trials::default(),
+        }))
     }
 
     /// Its name, by which peers know it.

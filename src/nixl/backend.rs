@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char};
 use std::ptr;
 
 use super::driver::{Driver, c_string, check};
-use super::{signals, sys};
+use super::{library, signals, sys};
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 
@@ -60,7 +60,10 @@ impl Driver {
         // SAFETY: live handles; both outputs are ours on success.
         let status =
             unsafe { sys::nixl_capi_get_plugin_params(self.agent, name.as_ptr(), &mut mems, &mut params) };
-        check(status, || format!("load plugin {plugin}"))?;
+        check(status, || match library::plugin_failure(plugin) {
+            Some(reason) => format!("load plugin {plugin} ({reason})"),
+            None => format!("load plugin {plugin}"),
+        })?;
         // SAFETY: returned just now, not used again.
         unsafe { sys::nixl_capi_destroy_mem_list(mems) };
         Params(params).entries()

@@ -150,6 +150,23 @@ fn check(handle: *mut c_void, path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// What the loader has against one of NIXL's plugins, mostly a library that the plugin needs; NIXL tells it on stderr
+/// only.
+pub(super) fn plugin_failure(plugin: &str) -> Option<String> {
+    let named = std::env::var_os("NIXL_PLUGIN_DIR").filter(|value| !value.is_empty()).map(PathBuf::from);
+    let beside = || loaded().and_then(|library| library.path().parent()).map(|folder| folder.join("plugins"));
+    let file = named.or_else(beside)?.join(format!("libplugin_{plugin}.so"));
+    let name = CString::new(file.as_os_str().as_bytes()).ok()?;
+    // SAFETY: a NUL-terminated path, of a library that NIXL has tried to load just now.
+    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    if handle.is_null() {
+        return Some(dl_error());
+    }
+    // SAFETY: the handle is ours, and nothing of the library was called.
+    unsafe { libc::dlclose(handle) };
+    None
+}
+
 fn path_of(handle: *mut c_void) -> Option<PathBuf> {
     // SAFETY: a symbol of an open handle; dladdr fills `info` with strings that live as long as the library.
     unsafe {

@@ -6,8 +6,10 @@
 
 pub mod agent;
 mod backend;
+pub mod cufile;
 pub mod descriptor;
 pub mod driver;
+pub mod gds;
 pub mod library;
 mod metadata;
 mod notification;

@@ -4,7 +4,9 @@
 //! A file the caller names is the caller's: it is made if it was not there and never deleted, except when making it
 //! fails half-way. A temporary one never gets a name, so no crash leaves it behind.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{self, AtFlags, FallocateFlags, Mode, OFlags, StatxFlags};
@@ -151,6 +153,31 @@ impl DiskFile {
         );
         let file = Self::finish(fd, None, size, flags.contains(OFlags::DIRECT), false)?;
         Ok(Self { temporary: stat.st_nlink == 0, ..file })
+    }
+
+    /// A temporary file in the same file system, open in the same way: for what may not be tried on this one.
+    pub fn beside(&self, size: u64) -> Result<Self> {
+        let refuse = |errno| Error::errno("make a temporary file beside an open one", errno);
+        let own = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+        // Of a file without a name this is the one it had, or would have.
+        let name = fs::readlink(own, Vec::new()).map_err(refuse)?;
+        let directory = Path::new(OsStr::from_bytes(name.to_bytes())).parent().map(Path::to_path_buf);
+        let direct_io = if self.direct { DirectIo::Required } else { DirectIo::Off };
+        let file = Self::temporary(&DiskConfig { size, directory, direct_io, ..DiskConfig::default() })?;
+        ensure!(
+            file.file_system()? == self.file_system()?,
+            Unsupported,
+            "make a temporary file beside an open one: {} is on another file system now",
+            name.to_string_lossy()
+        );
+        Ok(file)
+    }
+
+    /// The device number of its file system.
+    pub fn file_system(&self) -> Result<u64> {
+        let stat =
+            fs::fstat(&self.fd).map_err(|errno| Error::errno("ask for a file's file system", errno))?;
+        Ok(stat.st_dev)
     }
 
     /// An open of the file for another process.
@@ -312,6 +339,31 @@ mod tests {
         let error = DiskFile::open(&config(1 << 50, Some(path.clone()))).err().unwrap();
         assert_eq!(error.status(), Status::OutOfMemory, "{error}");
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_file_beside_another_has_its_file_system_and_no_name() {
+        let path = scratch("beside");
+        for path in [None, Some(path.clone())] {
+            let file = DiskFile::open(&config(4096, path)).unwrap();
+            let beside = file.beside(8192).unwrap();
+            assert_eq!(beside.file_system().unwrap(), file.file_system().unwrap());
+            assert_eq!((beside.size(), beside.is_direct()), (8192, file.is_direct()));
+            let stat = fs::fstat(beside.fd()).unwrap();
+            assert_eq!(stat.st_nlink, 0);
+            assert_ne!(stat.st_ino, fs::fstat(file.fd()).unwrap().st_ino);
+        }
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_file_whose_folder_is_gone_has_none_beside_it() {
+        let folder = scratch("folder");
+        std::fs::create_dir(&folder).unwrap();
+        let file = DiskFile::open(&config(4096, Some(folder.join("file")))).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        let error = file.beside(4096).err().unwrap();
+        assert_eq!(error.status(), Status::NotFound, "{error}");
     }
 
     #[test]

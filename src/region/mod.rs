@@ -139,6 +139,11 @@ impl Region {
         DiskFile::open(config).map(|file| Self::new(Backing::Disk(file)))
     }
 
+    /// A temporary file beside another one.
+    pub fn disk_beside(file: &DiskFile, size: u64) -> Result<Arc<Self>> {
+        file.beside(size).map(|file| Self::new(Backing::Disk(file)))
+    }
+
     /// Takes memory of the caller's into use.
     pub fn adopt(memory: AdoptedMemory) -> Arc<Self> {
         Self::new(Backing::Adopted(memory))

@@ -36,6 +36,9 @@ impl Transfer {
                 self.completion.layers()
             );
         }
+        if let Some(remark) = taken.and_then(|candidate| candidate.reason.as_ref()) {
+            text += &format!("{}: taken, but {remark}\n", self.path());
+        }
         for candidate in candidates.iter().filter(|candidate| candidate.path != self.path()) {
             text += &line(candidate, rate, summary.bytes);
         }

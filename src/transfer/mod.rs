@@ -327,7 +327,7 @@ impl Engine {
             true => (0..plan.layers().count).map(|layer| plan.layer(source, destination, layer)).collect(),
             false => vec![plan],
         };
-        if path.is_disk() {
+        if DiskMove::takes(path, source, destination) {
             let prepare = |plan: &Plan| DiskMove::prepare(source, destination, plan, &preferences);
             let parts = plans.iter().map(prepare).collect::<Result<_>>()?;
             return Ok(Self::Disk(in_turn::InTurn::new(parts)));
@@ -362,8 +362,8 @@ fn ensure_possible(natural: Path, asked: Option<Path>) -> Result<()> {
     Ok(())
 }
 
-/// The way, or one of several that are weighed later. NIXL reads and writes files of this machine only when it is asked
-/// to.
+/// The way, or one of several that are weighed later. Between a file of this machine and host memory NIXL is taken only
+/// when it is asked for.
 fn choose(source: &Layout, destination: &Layout, asked: Option<Path>) -> Result<Path> {
     use Locality::Remote;
     use MemoryType::{Dram, File};
@@ -385,8 +385,8 @@ fn choose(source: &Layout, destination: &Layout, asked: Option<Path>) -> Result<
         ((true, _), (false, _)) => Ok(Path::NixlRead),
         ((false, _), (true, _)) => Ok(Path::NixlWrite),
         ((false, Dram), (false, Dram)) => Ok(Path::Memcpy),
-        ((false, File), (false, Dram)) if asked == Some(Path::NixlFileRead) => Ok(Path::NixlFileRead),
-        ((false, Dram), (false, File)) if asked == Some(Path::NixlFileWrite) => Ok(Path::NixlFileWrite),
+        ((false, File), (false, _)) if asked == Some(Path::NixlFileRead) => Ok(Path::NixlFileRead),
+        ((false, _), (false, File)) if asked == Some(Path::NixlFileWrite) => Ok(Path::NixlFileWrite),
         ((false, File), (false, Dram)) | ((false, Dram), (false, File)) => Ok(Path::Uring),
         ((false, File), (false, _)) | ((false, _), (false, File)) => Ok(Path::UringStaged),
         ((false, _), (false, _)) => Ok(Path::CudaCopy),

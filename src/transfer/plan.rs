@@ -57,7 +57,7 @@ pub struct Run {
 
 /// What a transfer does, in order of destination. The moves are computed as they are asked for: a plan of many
 /// scattered blocks costs its user little more than reading their ids.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     runs: Arc<[Run]>,
     blocks: u64,
@@ -233,7 +233,7 @@ fn range(source: &Placement, destination: &Placement, layers: Option<Layers>) ->
 }
 
 /// Which loops are left once everything that always lies together is one unit.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Shape {
     unit: Unit,
     unit_size: u64,

@@ -24,8 +24,8 @@ static kvmem_transfer *create(const side *source, const side *destination, const
     return transfer;
 }
 
-/* 8192 blocks of 64 bytes, in an order in which no two follow each other. */
-enum { BLOCKS = 8192 };
+/* Blocks of 64 bytes, in an order in which no two follow each other. */
+enum { BLOCKS = 16384 };
 
 static kvmem_layout_config many_blocks(void) {
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
@@ -86,9 +86,9 @@ static void fly_many(size_t transfers, uint32_t blocks, uint32_t path, uint64_t 
     free(reported);
 }
 
-/* 96 KiB of runs each, of which the descriptor ring holds 42. */
+/* 256 KiB of runs each, of which either half of the descriptor ring holds 16. */
 static void a_full_descriptor_ring_loses_nothing(void) {
-    fly_many(100, BLOCKS, KVMEM_PATH_CUDA_KERNEL, 42);
+    fly_many(100, BLOCKS, KVMEM_PATH_CUDA_KERNEL, 32);
 }
 
 static void more_runs_than_streams_lose_nothing(void) {

@@ -11,7 +11,6 @@ typedef unsigned long long address;
 #define WARPS (KVMEM_COPY_THREADS / WARP)
 /* Loads under way in a thread. */
 #define IN_FLIGHT 8
-#define RUN_WORDS 3u
 /* CTAs that fit a multiprocessor together: more loads under way than memory asks for. */
 #define CTAS_TOGETHER 2
 
@@ -120,17 +119,33 @@ static __device__ __forceinline__ void copy_tile(const kvmem_copy &asked, const 
                left < asked.tile_size ? (unsigned)left : asked.tile_size);
 }
 
-/* All warps go over the tiles side by side, so that what is read and written at a time lies close together. */
+static __device__ __forceinline__ kvmem_copy_run read_run(address runs, unsigned index) {
+    const uint4 words = reinterpret_cast<const uint4 *>(runs)[index];
+    const kvmem_copy_run run = {words.x, words.y, words.z, words.w};
+    return run;
+}
+
+/* All warps go over the tiles side by side, so that what is read and written at a time lies close together. Runs lie in
+ * host memory, microseconds away: each is on its way here while the tile before it moves. */
 extern "C" __global__ void __launch_bounds__(KVMEM_COPY_THREADS, CTAS_TOGETHER)
 kvmem_copy_blocks(const __grid_constant__ kvmem_copy asked) {
-    const unsigned *runs = reinterpret_cast<const unsigned *>(asked.runs);
     const unsigned tiles_a_run =
         asked.num_layers * asked.num_outers * asked.tiles * (asked.are_joined ? 1 : asked.most_blocks);
     const unsigned total = tiles_a_run * asked.num_runs;
     const unsigned step = gridDim.x * WARPS;
-    for (unsigned tile = blockIdx.x * WARPS + threadIdx.x / WARP; tile < total; tile += step) {
-        const unsigned *words = runs + (address)(tile / tiles_a_run) * RUN_WORDS;
-        const kvmem_copy_run run = {words[0], words[1], words[2]};
+    unsigned tile = blockIdx.x * WARPS + threadIdx.x / WARP;
+    if (tile >= total) {
+        return;
+    }
+    kvmem_copy_run run = read_run(asked.runs, tile / tiles_a_run);
+    for (;;) {
+        const unsigned next = tile + step;
+        const kvmem_copy_run coming = read_run(asked.runs, smaller(next, total - 1) / tiles_a_run);
         copy_tile(asked, run, tile % tiles_a_run);
+        if (next >= total) {
+            return;
+        }
+        tile = next;
+        run = coming;
     }
 }

@@ -9,9 +9,9 @@
 /* Layers of a launch: with as many the struct just fits what every driver takes as parameters. */
 #define KVMEM_COPY_MAX_LAYERS 240
 
-/* Blocks that follow each other on both sides. */
+/* Blocks that follow each other on both sides. Aligned so that a warp reads one at once. */
 typedef struct kvmem_copy_run {
-    unsigned source, destination, length;
+    unsigned source, destination, length, reserved;
 } kvmem_copy_run;
 
 /* Where block 0 of a layer begins on both sides, in its first outer slot. */

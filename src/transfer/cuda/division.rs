@@ -6,8 +6,7 @@ use crate::cuda::kernel::{MOST_LAYERS, Run};
 use crate::layout::{BlockDim, Layout, LayoutKind};
 use crate::transfer::plan::Plan;
 
-/// Parts of staging memory, where each is large enough.
-const MOST_PARTS: u64 = 8;
+/// Parts are fewer where they would be smaller.
 const LEAST_PART: u64 = 1 << 20;
 
 /// How a transfer divides into chunks.
@@ -42,8 +41,8 @@ impl HostOrder {
             .runs()
             .iter()
             .map(|run| match to_host {
-                true => Run { source: run.source, destination: run.destination, length: run.length },
-                false => Run { source: run.destination, destination: run.source, length: run.length },
+                true => Run::new(run.source, run.destination, run.length),
+                false => Run::new(run.destination, run.source, run.length),
             })
             .collect();
         if !runs.is_sorted_by_key(|run| run.destination) {
@@ -64,9 +63,16 @@ impl HostOrder {
 }
 
 impl Division {
-    /// Divides a transfer so that each chunk fits a part of `size` bytes of staging memory; a reason where it can't be.
-    pub fn of(host: &Layout, plan: &Plan, order: &HostOrder, size: u64) -> std::result::Result<Self, String> {
-        let parts = (size / LEAST_PART).clamp(2, MOST_PARTS);
+    /// Divides a transfer so that each chunk fits one of `most_parts` or fewer parts of `size` bytes of staging memory; a
+    /// reason where it can't be.
+    pub fn of(
+        host: &Layout,
+        plan: &Plan,
+        order: &HostOrder,
+        size: u64,
+        most_parts: u64,
+    ) -> std::result::Result<Self, String> {
+        let parts = (size / LEAST_PART).clamp(2, most_parts.max(2));
         let (parts, part_size) = (parts as usize, size / parts);
         let geometry = host.geometry();
         let (layers, blocks) = (plan.layers().count, order.blocks);

@@ -5,6 +5,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use super::choice;
 use super::ring::{Ring, Slot};
 use super::shelf::{Shelf, Taken};
 use crate::cuda::kernel::{CopyKernel, Run};
@@ -85,6 +86,11 @@ impl Engine {
         Ok(())
     }
 
+    /// Writes runs for kernels to read again and again; `None` where the ring has no room to spare for that.
+    pub fn keep(&self, runs: &[Run]) -> Option<Slot> {
+        self.rings().iter().find_map(|ring| ring.keep(runs))
+    }
+
     /// Writes runs for a kernel to read; `None` while the ring is full.
     pub fn put(&self, runs: &[Run]) -> Option<Slot> {
         self.rings().iter().find_map(|ring| ring.put(runs))
@@ -116,9 +122,9 @@ impl Engine {
         self.events.take(|_| true, || Event::new(&self.context))
     }
 
-    /// Staging memory of `parts` times at least `size` bytes; `None` while it is in use.
-    pub fn staging(&self, parts: usize, size: u64) -> Result<Option<Taken<Staging>>> {
-        self.stagings.take(|staging| staging.holds(parts, size), || Staging::new(&self.context, parts, size))
+    /// Staging memory of at least `size` bytes; `None` while it is in use.
+    pub fn staging(&self, size: u64) -> Result<Option<Taken<Staging>>> {
+        self.stagings.take(|staging| staging.memory.size() >= size, || Staging::new(&self.context, size))
     }
 
     /// Whether a run must wait for others before it.
@@ -161,10 +167,8 @@ pub struct Staging {
     pub begun: Event,
 }
 
-/// A part of the staging memory.
+/// What tells of a part of the staging memory.
 pub struct Part {
-    /// Where it begins.
-    pub address: u64,
     /// It is full.
     pub filled: Event,
     /// It is empty.
@@ -172,22 +176,16 @@ pub struct Part {
 }
 
 impl Staging {
-    fn new(context: &Arc<Context>, parts: usize, size: u64) -> Result<Self> {
-        let memory = Allocation::new(context.device().ordinal(), parts as u64 * size)?;
-        let part = |index| {
-            let address = memory.address() + index * size;
-            Ok(Part { address, filled: Event::new(context)?, drained: Event::new(context)? })
-        };
-        let parts = (0..parts as u64).map(part).collect::<Result<_>>()?;
+    fn new(context: &Arc<Context>, size: u64) -> Result<Self> {
+        let memory = Allocation::new(context.device().ordinal(), size)?;
+        let part = |_| Ok(Part { filled: Event::new(context)?, drained: Event::new(context)? });
+        let parts = (0..choice::MOST_PARTS).map(part).collect::<Result<_>>()?;
         Ok(Self { memory, parts, copier: Stream::new(context)?, begun: Event::new(context)? })
     }
 
-    fn holds(&self, parts: usize, size: u64) -> bool {
-        self.parts.len() >= parts && self.memory.size() / self.parts.len() as u64 >= size
-    }
-
-    /// The part that a chunk goes through, of as many as the run uses.
-    pub fn part(&self, chunk: usize, parts: usize) -> &Part {
-        &self.parts[chunk % parts.min(self.parts.len())]
+    /// The part that a chunk goes through, of as many parts of `size` bytes as the run uses, and where it begins.
+    pub fn part(&self, chunk: usize, parts: usize, size: u64) -> (u64, &Part) {
+        let index = chunk % parts.min(self.parts.len());
+        (self.memory.address() + index as u64 * size, &self.parts[index])
     }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a run uses on a device until it is over.
 
+use std::sync::Arc;
+
 use super::engine::{Engine, Staging};
 use super::ring::Slot;
 use super::shelf::Taken;
@@ -10,7 +12,7 @@ use crate::error::{Result, fail};
 
 /// What a run uses until it is over.
 pub struct Held {
-    slot: Option<Slot>,
+    slot: Option<Arc<Slot>>,
     staging: Option<Taken<Staging>>,
     /// Its own.
     stream: Option<Taken<Stream>>,
@@ -22,7 +24,7 @@ pub struct Held {
 
 impl Held {
     /// On a stream of the run's own.
-    pub fn own(stream: Taken<Stream>, slot: Option<Slot>, staging: Option<Taken<Staging>>) -> Self {
+    pub fn own(stream: Taken<Stream>, slot: Option<Arc<Slot>>, staging: Option<Taken<Staging>>) -> Self {
         Self { slot, staging, stream: Some(stream), event: None, layers: Vec::new() }
     }
 
@@ -30,7 +32,7 @@ impl Held {
     pub fn on_callers(
         event: Option<Taken<Event>>,
         stream: Option<Taken<Stream>>,
-        slot: Option<Slot>,
+        slot: Option<Arc<Slot>>,
         staging: Option<Taken<Staging>>,
     ) -> Self {
         Self { slot, staging, stream, event, layers: Vec::new() }
@@ -46,7 +48,7 @@ impl Held {
 
     /// The runs that kernels read.
     pub fn slot(&self) -> Option<&Slot> {
-        self.slot.as_ref()
+        self.slot.as_deref()
     }
 
     /// The staging memory.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A prepared copy: what it needs to run, and how it is put on a stream.
 
+use std::sync::Arc;
+
 use super::driver::{DriverCopies, Place};
 use super::engine::{Engine, Staging};
 use super::held::Held;
@@ -17,9 +19,9 @@ pub enum Job {
     /// By the driver.
     Driver(DriverCopies),
     /// By the kernel.
-    Kernel(KernelCopy, std::sync::Arc<CopyKernel>),
+    Kernel(KernelCopy, Arc<CopyKernel>),
     /// By both.
-    Staged(Box<StagedCopy>, std::sync::Arc<CopyKernel>),
+    Staged(Box<StagedCopy>, Arc<CopyKernel>),
 }
 
 /// There is no room now: others use it.
@@ -42,31 +44,40 @@ impl Job {
         }
     }
 
+    /// Puts the runs that it reads where kernels read them, if there is room to spare.
+    pub fn keep_runs(&mut self, engine: &Engine) {
+        match self {
+            Self::Driver(_) => {}
+            Self::Kernel(copy, _) => copy.runs.keep(engine),
+            Self::Staged(copy, _) => copy.runs.keep(engine),
+        }
+    }
+
     /// Has this job, of another layer, read the runs of the first from the first's slot; whether it can.
     pub fn share_runs(&mut self, first: &Self) -> bool {
         match (self, first) {
             (Self::Driver(_), Self::Driver(_)) => true,
-            (Self::Kernel(copy, _), Self::Kernel(first, _)) => copy.share_runs(first),
+            (Self::Kernel(copy, _), Self::Kernel(first, _)) => copy.runs.leave_to(&first.runs),
             (Self::Staged(copy, _), Self::Staged(first, _)) => copy.share_runs(first),
             _ => false,
         }
     }
 
     /// Writes the runs that it reads; whether there was room, or nothing to write.
-    pub fn put(&self, engine: &Engine) -> std::result::Result<Option<Slot>, Full> {
+    pub fn put(&self, engine: &Engine) -> std::result::Result<Option<Arc<Slot>>, Full> {
         match self {
             Self::Driver(_) => Ok(None),
-            Self::Kernel(copy, _) => copy.put(engine).ok_or(Full).map(Some),
-            Self::Staged(copy, _) => copy.put(engine).ok_or(Full).map(Some),
+            Self::Kernel(copy, _) => copy.runs.slot(engine).ok_or(Full).map(Some),
+            Self::Staged(copy, _) => copy.runs.slot(engine).ok_or(Full).map(Some),
         }
     }
 
     /// The same where nobody can wait.
-    pub fn put_now(&self, engine: &Engine) -> Result<Option<Slot>> {
+    pub fn put_now(&self, engine: &Engine) -> Result<Option<Arc<Slot>>> {
         match self {
             Self::Driver(_) => Ok(None),
-            Self::Kernel(copy, _) => copy.put_now(engine).map(Some),
-            Self::Staged(copy, _) => copy.put_now(engine).map(Some),
+            Self::Kernel(copy, _) => copy.runs.slot_now(engine).map(Some),
+            Self::Staged(copy, _) => copy.runs.slot_now(engine).map(Some),
         }
     }
 

@@ -2,6 +2,8 @@
 //! The jobs of a transfer: one, or one a layer, which follow each other on one stream with a mark behind each. They
 //! share a stream, staging memory and the runs of blocks, which are the same in every layer.
 
+use std::sync::Arc;
+
 use super::driver::Place;
 use super::engine::Engine;
 use super::held::Held;
@@ -26,6 +28,14 @@ impl Jobs {
             ensure!(are_alike, Panic, "the layers of a transfer are not alike");
         }
         Ok(Self(jobs))
+    }
+
+    /// Puts the runs of blocks where kernels read them, if there is room to spare.
+    pub fn keep_runs(mut self, engine: &Engine) -> Self {
+        if let Some(first) = self.0.first_mut() {
+            first.keep_runs(engine);
+        }
+        self
     }
 
     /// Whether starting them costs little.
@@ -111,7 +121,7 @@ impl Jobs {
     }
 
     /// Writes the runs for the graphs that the jobs are captured into; `None` where there are none to write.
-    pub fn slot_for_graphs(&self, engine: &Engine) -> Result<Option<Slot>> {
+    pub fn slot_for_graphs(&self, engine: &Engine) -> Result<Option<Arc<Slot>>> {
         match self.first()? {
             job @ Job::Kernel(..) => job.put_now(engine),
             _ => Ok(None),

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies by the kernel, which reads and writes both sides itself.
 
-use std::sync::Arc;
-
-use super::engine::Engine;
 use super::ring::{MOST_RUNS, Slot};
+use super::runs::PreparedRuns;
 use crate::cuda::kernel::{Blocks, CopyKernel, Layer, MOST_LAYERS, Run};
 use crate::cuda::stream::Active;
 use crate::error::Result;
@@ -23,7 +21,8 @@ const MOST_TILES: u64 = 1 << 31;
 
 /// A prepared copy by the kernel.
 pub struct KernelCopy {
-    runs: Arc<[Run]>,
+    /// Runs of blocks.
+    pub runs: PreparedRuns,
     /// The runs' address is missing.
     launches: Vec<Blocks>,
     most_ctas: u32,
@@ -63,27 +62,8 @@ impl KernelCopy {
             layers.chunks(MOST_LAYERS).map(|layers| shape.blocks(layers, 0, runs.len())).collect();
         match launches.iter().map(Blocks::total_tiles).max() {
             Some(tiles) if tiles > MOST_TILES => Err(format!("{tiles} tiles are more than one launch takes")),
-            _ => Ok(Self { runs: runs.into(), launches, most_ctas }),
+            _ => Ok(Self { runs: PreparedRuns::Here(runs), launches, most_ctas }),
         }
-    }
-
-    /// Reads the runs that another has written, where they are the same.
-    pub fn share_runs(&mut self, other: &Self) -> bool {
-        let is_same = self.runs == other.runs;
-        if is_same {
-            self.runs = other.runs.clone();
-        }
-        is_same
-    }
-
-    /// Writes the runs for it; `None` while the ring is full.
-    pub fn put(&self, engine: &Engine) -> Option<Slot> {
-        engine.put(&self.runs)
-    }
-
-    /// The same where nobody can wait.
-    pub fn put_now(&self, engine: &Engine) -> Result<Slot> {
-        engine.put_now(&self.runs)
     }
 
     /// Starts it.
@@ -163,7 +143,7 @@ pub fn cut_runs(runs: impl Iterator<Item = Run>, most: u32, every: u32) -> Vec<R
     for mut left in runs {
         while left.length > 0 {
             let length = left.length.min(most).min(every - left.destination % every);
-            cut.push(Run { length, ..left });
+            cut.push(Run::new(left.source, left.destination, length));
             left.source += length;
             left.destination += length;
             left.length -= length;
@@ -173,7 +153,7 @@ pub fn cut_runs(runs: impl Iterator<Item = Run>, most: u32, every: u32) -> Vec<R
 }
 
 fn of_plan(run: &plan::Run) -> Run {
-    Run { source: run.source, destination: run.destination, length: run.length }
+    Run::new(run.source, run.destination, run.length)
 }
 
 #[cfg(test)]
@@ -192,14 +172,10 @@ mod tests {
 
     #[test]
     fn runs_are_cut_to_a_length_and_at_bounds() {
-        let runs =
-            [Run { source: 10, destination: 3, length: 7 }, Run { source: 90, destination: 20, length: 1 }];
+        let runs = [Run::new(10, 3, 7), Run::new(90, 20, 1)];
         let cut = cut_runs(runs.into_iter(), 3, 4);
         let expected = [(10, 3, 1), (11, 4, 3), (14, 7, 1), (15, 8, 2), (90, 20, 1)];
-        assert_eq!(
-            cut,
-            expected.map(|(source, destination, length)| Run { source, destination, length }).to_vec()
-        );
+        assert_eq!(cut, expected.map(|(source, destination, length)| Run::new(source, destination, length)));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod job;
 mod jobs;
 mod kernel;
 mod ring;
+mod runs;
 mod shelf;
 mod sides;
 mod staged;
@@ -62,7 +63,7 @@ pub struct CudaCopy {
     /// The last run.
     current: Mutex<Option<Arc<Flying>>>,
     /// The runs of graphs that this copy was captured into.
-    captured: Mutex<Option<Slot>>,
+    captured: Mutex<Option<Arc<Slot>>>,
 }
 
 impl CudaCopy {
@@ -100,7 +101,7 @@ impl CudaCopy {
         // The driver may wait for pages that are not locked before it returns.
         let is_quick = jobs.are_quick() && !sides.is_pageable;
         Ok(Self {
-            jobs: Arc::new(jobs),
+            jobs: Arc::new(jobs.keep_runs(&engine)),
             is_quick,
             path,
             candidates,
@@ -205,10 +206,10 @@ impl CudaCopy {
         }
         // SAFETY: the plan checked all spans against their layouts; that those and this copy outlive the graph, and
         // that the stream is alive, is the caller's contract.
-        unsafe { self.jobs.capture(&self.engine, stream, captured.as_ref()) }
+        unsafe { self.jobs.capture(&self.engine, stream, captured.as_deref()) }
     }
 
-    fn captured(&self) -> MutexGuard<'_, Option<Slot>> {
+    fn captured(&self) -> MutexGuard<'_, Option<Arc<Slot>>> {
         self.captured.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -279,7 +280,8 @@ impl<'a> Weighing<'a> {
             0 => STAGING_ALONE,
             asked => asked,
         };
-        self.division = Division::of(host, self.plan, &order, wanted);
+        self.division =
+            Division::of(host, self.plan, &order, wanted, choice::staging_parts(self.case.computes));
         if let Ok(division) = &self.division {
             self.case.staged = Some(Staged {
                 chunk: division.part_size.min(self.plan.bytes()),
@@ -394,9 +396,10 @@ impl<'a> Weighing<'a> {
             return Err(unsupported("neither side is host memory".to_string()));
         };
         let to_host = self.sides.to_host();
+        let wanted = choice::staging_ctas(self.case.computes);
         let ctas = match self.preferences.max_ctas {
-            0 => choice::STAGING_CTAS,
-            most => choice::STAGING_CTAS.min(most),
+            0 => wanted,
+            most => wanted.min(most),
         };
         let copy = StagedCopy::prepare([host, device], self.plan, order, division, to_host, ctas);
         let copy = copy.map_err(unsupported)?;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The descriptor ring: page-locked memory that the host writes runs of blocks into and kernels read them from. A
-//! slot comes back when its run is over; nothing is allocated in between.
+//! The descriptor ring: page-locked memory that the host writes runs of blocks into and kernels read them from. One
+//! half is for transfers that run: a slot comes back when its run is over, and nothing is allocated in between. The
+//! other is for transfers that are prepared, as far as it goes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,16 +11,17 @@ use crate::error::Result;
 use crate::region::{PinnedConfig, PinnedMemory};
 
 /// Bytes of a ring.
-const SIZE: u64 = 4 << 20;
+const SIZE: u64 = 8 << 20;
 /// The most one transfer may take of it, so that several are under way at a time.
 pub const MOST_RUNS: usize = (SIZE as usize / 4) / size_of::<Run>();
 /// Slots begin where a device reads a line.
 const LINE: u64 = 128;
 
-/// Page-locked memory, and what of it is free.
+/// Page-locked memory, and what of its halves is free.
 pub struct Ring {
     memory: PinnedMemory,
-    free: Mutex<Spans>,
+    passing: Mutex<Spans>,
+    kept: Mutex<Spans>,
 }
 
 impl Ring {
@@ -28,14 +30,24 @@ impl Ring {
         let config =
             PinnedConfig { size: SIZE, ordinal, threads: 1, no_huge_pages: true, ..PinnedConfig::default() };
         let memory = PinnedMemory::allocate(&config, &mut |_, _| true)?;
-        Ok(Arc::new(Self { memory, free: Mutex::new(Spans::new(SIZE)) }))
+        let half = |begin| Mutex::new(Spans::new(begin, SIZE / 2));
+        Ok(Arc::new(Self { memory, passing: half(0), kept: half(SIZE / 2) }))
     }
 
     /// Writes runs where a kernel can read them; `None` while there is no room.
     pub fn put(self: &Arc<Self>, runs: &[Run]) -> Option<Slot> {
+        self.write(runs, false)
+    }
+
+    /// The same for runs that stay there until somebody wants them.
+    pub fn keep(self: &Arc<Self>, runs: &[Run]) -> Option<Slot> {
+        self.write(runs, true)
+    }
+
+    fn write(self: &Arc<Self>, runs: &[Run], is_kept: bool) -> Option<Slot> {
         let size = (size_of_val(runs) as u64).next_multiple_of(LINE);
-        let offset = self.free().take(size)?;
-        let slot = Slot { ring: self.clone(), offset, size };
+        let offset = self.free(is_kept).take(size)?;
+        let slot = Slot { ring: self.clone(), offset, size, is_kept };
         // SAFETY: the slot is this value's alone, large enough and aligned; the ring's memory lives as long as it.
         unsafe {
             let to = slot.address() as *mut Run;
@@ -44,8 +56,9 @@ impl Ring {
         Some(slot)
     }
 
-    fn free(&self) -> MutexGuard<'_, Spans> {
-        self.free.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn free(&self, is_kept: bool) -> MutexGuard<'_, Spans> {
+        let half = if is_kept { &self.kept } else { &self.passing };
+        half.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -54,6 +67,7 @@ pub struct Slot {
     ring: Arc<Ring>,
     offset: u64,
     size: u64,
+    is_kept: bool,
 }
 
 impl Slot {
@@ -65,7 +79,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.ring.free().give_back(self.offset, self.size);
+        self.ring.free(self.is_kept).give_back(self.offset, self.size);
     }
 }
 
@@ -73,8 +87,8 @@ impl Drop for Slot {
 struct Spans(BTreeMap<u64, u64>);
 
 impl Spans {
-    fn new(size: u64) -> Self {
-        Self(BTreeMap::from([(0, size)]))
+    fn new(begin: u64, size: u64) -> Self {
+        Self(BTreeMap::from([(begin, size)]))
     }
 
     /// The first that is large enough.
@@ -111,7 +125,7 @@ mod tests {
     proptest! {
         #[test]
         fn spans_never_overlap_and_all_come_back(sizes in prop::collection::vec(1u64..300, 1..60)) {
-            let mut spans = Spans::new(4096);
+            let mut spans = Spans::new(0, 4096);
             let mut taken: Vec<(u64, u64)> = Vec::new();
             for (step, size) in sizes.into_iter().enumerate() {
                 match spans.take(size) {

@@ -4,12 +4,11 @@
 //! several of them, because a kernel gets onto a busy device only now and then: there must be enough to copy until the
 //! next time.
 
-use std::sync::Arc;
-
 use super::division::{Division, HostOrder, are_joined};
 use super::engine::{Engine, Staging};
 use super::kernel::{Shape, TILE, cut_runs, typical_length};
 use super::ring::{MOST_RUNS, Slot};
+use super::runs::PreparedRuns;
 use super::shelf::Taken;
 use crate::cuda::copy::Copy;
 use crate::cuda::kernel::{Blocks, CopyKernel, Layer, Run};
@@ -21,7 +20,7 @@ use crate::transfer::plan::Plan;
 /// A prepared staged copy.
 pub struct StagedCopy {
     /// From blocks of the device to places in the staging memory, or the other way.
-    runs: Arc<[Run]>,
+    pub runs: PreparedRuns,
     chunks: Vec<Chunk>,
     parts: usize,
     part_size: u64,
@@ -58,38 +57,23 @@ impl StagedCopy {
                 std::mem::swap(&mut run.source, &mut run.destination);
             }
         }
-        let runs = runs.into();
+        let runs = PreparedRuns::Here(runs);
         Ok(Self { runs, chunks, parts: division.parts, part_size: division.part_size, to_host, most_ctas })
     }
 
-    /// Reads the runs that another has written, and goes through its staging memory, where they are the same.
+    /// Leaves its runs to another copy that reads the same, and goes through staging memory alike; whether that is so.
     pub fn share_runs(&mut self, other: &Self) -> bool {
-        let is_same =
-            self.runs == other.runs && (self.parts, self.part_size) == (other.parts, other.part_size);
-        if is_same {
-            self.runs = other.runs.clone();
-        }
-        is_same
+        (self.parts, self.part_size) == (other.parts, other.part_size) && self.runs.leave_to(&other.runs)
     }
 
     /// Its staging memory; `None` while it is in use.
     pub fn staging(&self, engine: &Engine) -> Result<Option<Taken<Staging>>> {
-        engine.staging(self.parts, self.part_size)
+        engine.staging(self.parts as u64 * self.part_size)
     }
 
     /// About as many driver calls as it takes.
     pub fn calls(&self) -> usize {
         self.chunks.iter().map(|chunk| 6 + chunk.copies.len()).sum()
-    }
-
-    /// Writes the runs for it; `None` while the ring is full.
-    pub fn put(&self, engine: &Engine) -> Option<Slot> {
-        engine.put(&self.runs)
-    }
-
-    /// The same where nobody can wait.
-    pub fn put_now(&self, engine: &Engine) -> Result<Slot> {
-        engine.put_now(&self.runs)
     }
 
     /// Starts it: it begins when what is on `on` now is over, and what comes there later finds it done.
@@ -111,21 +95,21 @@ impl StagedCopy {
         copier.wait_for(&staging.begun)?;
         let (fills, drains) = if self.to_host { (&gather, &copier) } else { (&copier, &gather) };
         for (index, chunk) in self.chunks.iter().enumerate() {
-            let part = staging.part(index, self.parts);
+            let (address, part) = staging.part(index, self.parts, self.part_size);
             if index >= self.parts {
                 fills.wait_for(&part.drained)?;
             }
             // SAFETY: the caller's promise; the part is empty when its filling begins, and full when its draining does.
             unsafe {
-                self.start(kernel, chunk, slot, part.address, (fills, true))?;
+                self.start(kernel, chunk, slot, address, (fills, true))?;
                 fills.record(&part.filled)?;
                 drains.wait_for(&part.filled)?;
-                self.start(kernel, chunk, slot, part.address, (drains, false))?;
+                self.start(kernel, chunk, slot, address, (drains, false))?;
             }
             drains.record(&part.drained)?;
         }
         let last = self.chunks.len().saturating_sub(1);
-        on.wait_for(&staging.part(last, self.parts).drained)
+        on.wait_for(&staging.part(last, self.parts, self.part_size).1.drained)
     }
 
     /// The half of a chunk's work that fills the staging memory, or the one that drains it.
@@ -171,7 +155,7 @@ fn pack(order: &HostOrder) -> Vec<Run> {
     for run in &order.runs {
         match packed.last_mut() {
             Some(last) if last.source + last.length == run.source => last.length += run.length,
-            _ => packed.push(Run { destination: index, ..*run }),
+            _ => packed.push(Run::new(run.source, index, run.length)),
         }
         index += run.length;
     }

@@ -3,6 +3,7 @@
 
 pub mod alignment;
 mod calls;
+mod gds;
 mod host;
 mod io;
 mod operation;
@@ -17,6 +18,7 @@ use self::io::{Io, Reasons, Who};
 use self::staged::StagedIo;
 use super::completion::Run;
 use super::in_turn::Part;
+use super::nixl::NixlMove;
 use super::plan::Plan;
 use super::{Candidate, Path, Preferences};
 use crate::error::{Error, Result, Status};
@@ -33,6 +35,7 @@ pub struct DiskMove {
 enum Engine {
     Host(HostIo),
     Staged(StagedIo),
+    Gds(NixlMove),
 }
 
 /// What is where.
@@ -53,8 +56,15 @@ impl DiskMove {
     ) -> Result<Self> {
         let sides = Sides::of(source, destination);
         let is_staged = sides.memory.memory_type() == MemoryType::Vram;
-        sides.ensure_allowed(is_staged, preferences)?;
         alignment::ensure_io_alignment(source, destination, plan)?;
+        let against_gds = match is_staged {
+            false => None,
+            true => match gds::choose(&sides, plan, preferences)? {
+                Ok(taken) => return Ok(Self::by_gds(&sides, taken)),
+                Err(reason) => Some(reason),
+            },
+        };
+        sides.ensure_allowed(against_gds.as_deref(), preferences)?;
         let asked = preferences.path.map(asked_for);
         let (io, reasons) = Io::choose(sides.is_direct(), sides.writes, asked)?;
         if let Io::Uring(uring) = &io {
@@ -65,7 +75,25 @@ impl DiskMove {
             true => Engine::Staged(StagedIo::prepare(&sides, plan, io, preferences.staging_size)?),
             false => Engine::Host(HostIo::prepare(&sides, plan, io)),
         };
-        Ok(Self { engine, path, candidates: candidates(&sides, is_staged, reasons) })
+        Ok(Self { engine, path, candidates: candidates(&sides, against_gds, reasons) })
+    }
+
+    fn by_gds(sides: &Sides<'_>, taken: gds::Taken) -> Self {
+        let (path, gds::Taken { moved, doubt }) = (gds::path(sides), taken);
+        let staged = || Some("its bytes pass through host memory".to_string());
+        let candidates = vec![
+            candidate(path, doubt),
+            candidate(Path::UringStaged, staged()),
+            candidate(Path::PreadStaged, staged()),
+        ];
+        Self { engine: Engine::Gds(moved), path, candidates }
+    }
+
+    /// Whether this is the room for it: all that NIXL does not move between a file and host memory.
+    pub fn takes(path: Path, source: &Layout, destination: &Layout) -> bool {
+        let by_nixl = matches!(path, Path::NixlFileRead | Path::NixlFileWrite);
+        let has_gpu = [source, destination].iter().any(|layout| layout.memory_type() == MemoryType::Vram);
+        path.is_disk() || (by_nixl && has_gpu)
     }
 
     /// The way it takes.
@@ -83,6 +111,7 @@ impl DiskMove {
         match &self.engine {
             Engine::Host(io) => io.moves(),
             Engine::Staged(io) => io.moves(),
+            Engine::Gds(moved) => moved.moves(),
         }
     }
 
@@ -91,6 +120,7 @@ impl DiskMove {
         match &self.engine {
             Engine::Host(io) => io.requests(),
             Engine::Staged(io) => io.requests(),
+            Engine::Gds(moved) => moved.requests(),
         }
     }
 }
@@ -100,6 +130,7 @@ impl Part for DiskMove {
         match &self.engine {
             Engine::Host(io) => io.submit(run),
             Engine::Staged(io) => io.submit(run),
+            Engine::Gds(moved) => return moved.submit(run),
         }
         Ok(())
     }
@@ -119,10 +150,14 @@ impl<'a> Sides<'a> {
         files.all(|file| file.is_direct())
     }
 
-    fn ensure_allowed(&self, is_staged: bool, preferences: &Preferences) -> Result<()> {
-        let refuse = |reason| Err(Error::new(Status::Unsupported, reason));
-        if is_staged && (preferences.no_host_bounce || preferences.zero_copy) {
-            return refuse("bytes between a file and GPU memory pass through host memory, which is refused");
+    /// Refuses what the caller's flags rule out; between a file and a GPU there is a reason against GDS.
+    fn ensure_allowed(&self, against_gds: Option<&str>, preferences: &Preferences) -> Result<()> {
+        let refuse = |reason: &str| Err(Error::new(Status::Unsupported, reason.to_string()));
+        if let (Some(reason), true) = (against_gds, preferences.no_host_bounce || preferences.zero_copy) {
+            return refuse(&format!(
+                "bytes between a file and GPU memory pass through host memory, which is refused; by GPUDirect Storage \
+                 they can't go: {reason}"
+            ));
         }
         if preferences.zero_copy && !self.is_direct() {
             return refuse(
@@ -146,15 +181,18 @@ fn asked_for(path: Path) -> Who {
     if matches!(path, Path::Uring | Path::UringStaged) { Who::Ring } else { Who::Threads }
 }
 
-fn candidates(sides: &Sides<'_>, is_staged: bool, reasons: Reasons) -> Vec<Candidate> {
-    let candidate = |path, reason| Candidate { path, seconds: 0.0, reason };
-    let mut all = vec![
+fn candidates(sides: &Sides<'_>, against_gds: Option<String>, reasons: Reasons) -> Vec<Candidate> {
+    let is_staged = against_gds.is_some();
+    let against_nixl =
+        against_gds.unwrap_or_else(|| "it joins no neighbours in the file, and needs an agent".to_string());
+    vec![
         candidate(path(Who::Ring, is_staged), reasons.uring),
         candidate(path(Who::Threads, is_staged), reasons.calls),
-    ];
-    if !is_staged {
-        let nixl = if sides.writes { Path::NixlFileWrite } else { Path::NixlFileRead };
-        all.push(candidate(nixl, Some("it joins no neighbours in the file, and needs an agent".to_string())));
-    }
-    all
+        candidate(gds::path(sides), Some(against_nixl)),
+    ]
+}
+
+/// Nobody knows how fast a file is.
+fn candidate(path: Path, reason: Option<String>) -> Candidate {
+    Candidate { path, seconds: 0.0, reason }
 }

@@ -75,6 +75,12 @@ impl NixlMove {
         Ok(this)
     }
 
+    /// Makes the requests now rather than in the first run; waits for the agent's thread.
+    pub fn make_requests(&self) -> Result<()> {
+        let shared = self.shared.clone();
+        self.shared.agent.call(move |driver| shared.requests(driver).map(drop))
+    }
+
     /// How many stretches of memory it moves.
     pub fn moves(&self) -> u64 {
         let (source, destination) = self.shared.recipe.sides();

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// Row 9 on a GPU: how much later than who looks at a CUDA event without pause the end of a transfer is seen.
+#include "common/block_ids.hpp"
+#include "common/clock.hpp"
+#include "common/completion.hpp"
+#include "common/gpu.hpp"
+#include "common/points.hpp"
+#include "common/side.hpp"
+#include "reference/copies.hpp"
+#include "reference/observer.hpp"
+
+#include <algorithm>
+
+namespace {
+
+using namespace bench;
+
+constexpr int device = 0;
+constexpr uint64_t block_bytes = 16 << 10;
+constexpr uint64_t gate_bytes = 16 << 20;
+constexpr const char *reference_name = "the event queried every 1 ms";
+
+struct direction {
+    const char *name;
+    place from;
+    place to;
+};
+
+// Work on a stream whose end is told by an event, as a user of the driver does it.
+struct raw_copy {
+    const side &from;
+    const side &to;
+    uint64_t bytes;
+    cuda::own_stream stream;
+    cuda::own_event end;
+
+    void submit_on(const cuda::own_stream &on) const
+    {
+        cuda::copy_whole(to.base(), from.base(), bytes, on);
+        end.record(on.get());
+    }
+};
+
+// A copy that keeps a stream busy until all behind it has been submitted.
+class gate {
+  public:
+    gate() : host_(place::host, device, gate_bytes), device_(place::device, device, gate_bytes) {}
+    void put_on(const cuda::own_stream &stream) const
+    {
+        cuda::copy_whole(host_.base(), device_.base(), gate_bytes, stream);
+    }
+
+  private:
+    arena host_;
+    arena device_;
+};
+
+// A way to start the same move, on its own or on a stream, and to see its end.
+struct way {
+    const char *name;
+    std::function<void()> submit;
+    std::function<void(const cuda::own_stream &)> submit_on;
+    std::function<void()> wait;
+};
+
+class ways {
+  public:
+    ways(const side &from, const side &to, const kv::pairs &pairs)
+        : queue_(kv::make<kv::queue>(kvmem_queue_create)),
+          plain_(kv::make_transfer(from.layout(), to.layout(), pairs, {}, {KVMEM_COMPUTE_IDLE})),
+          queued_(kv::make_transfer(from.layout(), to.layout(), pairs, {queue_.get(), 1},
+                                    {KVMEM_COMPUTE_IDLE})),
+          raw_{from, to, pairs.size() * block_bytes, {}, {}}
+    {
+        kv::call(kvmem_queue_get_fd, queue_.get(), &fd_);
+    }
+
+    std::string path() const { return kv::path_of(plain_); }
+
+    // Ours; then the event queried every 1 ms, then without pause.
+    std::vector<way> all() const
+    {
+        return {
+            ours("kvmem_transfer_wait", plain_, [this] { kv::wait(plain_); }),
+            ours("kvmem_queue_wait", queued_, [this] { wait_on_queue(queue_.get()); }),
+            ours("event fd and poll(2)", queued_, [this] { wait_on_fd(queue_.get(), fd_); }),
+            raw(reference_name, sleep_1_ms),
+            raw("the event queried without pause", [] {}),
+        };
+    }
+
+  private:
+    static way ours(const char *name, const kv::transfer &transfer, const std::function<void()> &wait)
+    {
+        return {name, [&transfer] { kv::submit(transfer); },
+                [&transfer](const cuda::own_stream &stream) {
+                    kv::call(kvmem_transfer_submit_on_stream, transfer.get(),
+                             reinterpret_cast<CUstream_st *>(stream.get()));
+                },
+                wait};
+    }
+
+    way raw(const char *name, const std::function<void()> &pause) const
+    {
+        return {name, [this] { raw_.submit_on(raw_.stream); },
+                [this](const cuda::own_stream &stream) { raw_.submit_on(stream); },
+                [this, pause] {
+                    while (!raw_.end.is_over())
+                        pause();
+                }};
+    }
+
+    kv::queue queue_;
+    int32_t fd_ = -1;
+    kv::transfer plain_;
+    kv::transfer queued_;
+    raw_copy raw_;
+};
+
+template <typename Take> candidate into_wiped(const side &to, const kv::pairs &pairs, Take take)
+{
+    return [&to, &pairs, take] {
+        to.wipe(pairs);
+        const double taken = take();
+        to.verify(pairs);
+        return taken;
+    };
+}
+
+// From the submission to its end seen.
+double submit_to_seen(const way &measured)
+{
+    return time_ns([&] {
+        measured.submit();
+        measured.wait();
+    });
+}
+
+// From the moment another thread, which does nothing else, sees the end of the same work, to the moment that
+// who waits does. Who was no later than that thread counts as 1 ns.
+double seen_after_the_end(const way &measured, const cuda::own_stream &stream, const gate &before,
+                          cuda::observer &other)
+{
+    before.put_on(stream);
+    measured.submit_on(stream);
+    other.watch(stream.get());
+    measured.wait();
+    const double seen = now_ns();
+    return std::max(seen - other.saw_ns(), 1.0);
+}
+
+struct series {
+    size_t length;
+    int count;
+    int turns() const { return static_cast<int>(length) * count; }
+};
+
+series series_for(const options &chosen, uint64_t bytes)
+{
+    return chosen.quick ? series{10, 2} : series{bytes > 1 << 20 ? size_t{100} : size_t{500}, 5};
+}
+
+// The last of the ways is the ceiling, the one before it the reference.
+void add_rows(results &found, const parameters &told, const std::vector<way> &measured,
+              const std::vector<samples> &taken, size_t length)
+{
+    const size_t ceiling = measured.size() - 1;
+    const std::pair<const char *, double> statistics[] = {{"p50", 0.5}, {"p99", 0.99}};
+    for (const auto &[statistic, share] : statistics)
+        for (size_t ours = 0; ours + 2 < measured.size(); ++ours) {
+            parameters all = told;
+            all.emplace_back("way", measured[ours].name);
+            all.emplace_back("statistic", statistic);
+            found.add({"09-gpu-completion", all, by_series(taken[ours], share, length), reference_name,
+                       by_series(taken[ceiling - 1], share, length), by_series(taken[ceiling], share, length),
+                       "us"});
+        }
+}
+
+struct arenas {
+    arena host;
+    arena gpu;
+    arena mirror;
+
+    explicit arenas(uint64_t size)
+        : host(place::host, device, size), gpu(place::device, device, size), mirror(place::host, device, size)
+    {}
+    const arena &at(place where) const { return where == place::host ? host : gpu; }
+};
+
+void measure_size(const options &chosen, const direction &going, const arenas &memory, uint64_t bytes,
+                  results &found)
+{
+    const auto count = static_cast<uint32_t>(bytes / block_bytes);
+    const kvmem_layout_config config = whole_blocks(block_bytes, count);
+    const side from(memory.at(going.from), memory.mirror, config);
+    const side to(memory.at(going.to), memory.mirror, config);
+    from.fill();
+    const kv::pairs pairs = first_blocks(count);
+    const ways made(from, to, pairs);
+    const std::vector<way> all = made.all();
+    const cuda::own_stream stream;
+    const gate before;
+    cuda::observer other(device);
+    std::vector<candidate> from_submission;
+    std::vector<candidate> after_the_end;
+    for (const way &each : all) {
+        const way *measured = &each;
+        from_submission.push_back(into_wiped(to, pairs, [=] { return submit_to_seen(*measured); }));
+        after_the_end.push_back(into_wiped(
+            to, pairs, [=, &stream, &before, &other] {
+                return seen_after_the_end(*measured, stream, before, other);
+            }));
+    }
+    const series wanted = series_for(chosen, bytes);
+    const std::pair<const char *, std::vector<candidate> *> timings[] = {
+        {"submit to seen", &from_submission}, {"seen after the end", &after_the_end}};
+    for (const auto &[timed, candidates] : timings) {
+        const parameters told = {{"direction", going.name}, {"bytes", bytes},
+                                 {"timed", timed},          {"path", made.path()},
+                                 {"ceiling_is", all.back().name}, {"gpu", gpu_description(device)}};
+        add_rows(found, told, all, alternate(wanted.turns(), *candidates), wanted.length);
+    }
+}
+
+void measure(const options &chosen, results &found)
+{
+    warn_of_stand_in();
+    const cuda::current_device current(device);
+    const std::vector<uint64_t> sizes = {16 << 10, 1 << 20, uint64_t{chosen.quick ? 4u : 64u} << 20};
+    const arenas memory(sizes.back());
+    points grid(chosen);
+    for (const direction &going :
+         {direction{"D2H", place::device, place::host}, direction{"H2D", place::host, place::device}})
+        for (const uint64_t bytes : sizes)
+            grid.measure(std::string(going.name) + ", " + std::to_string(bytes >> 10) + " KiB",
+                         [&] { measure_size(chosen, going, memory, bytes, found); });
+    grid.finish();
+}
+
+} // namespace
+
+int main(int argc, char **argv) { return bench::run_program(argc, argv, measure); }

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waiting as users do it, and series of what it took.
+#include "common/completion.hpp"
+
+#include <ctime>
+#include <poll.h>
+
+namespace bench {
+namespace {
+
+void check(const kvmem_completion &completion)
+{
+    if (completion.status != KVMEM_STATUS_OK)
+        throw std::runtime_error(kvmem_status_name(completion.status));
+}
+
+} // namespace
+
+void wait_on_queue(kvmem_queue *queue)
+{
+    kvmem_completion completion{};
+    size_t count = 0;
+    kv::call(kvmem_queue_wait, queue, uint64_t{30'000'000'000}, &completion, size_t{1}, &count);
+    check(completion);
+}
+
+void wait_on_fd(kvmem_queue *queue, int fd)
+{
+    pollfd watched = {fd, POLLIN, 0};
+    if (poll(&watched, 1, 30'000) != 1)
+        throw std::runtime_error("no event within 30 s");
+    kvmem_completion completion{};
+    size_t count = 0;
+    kv::call(kvmem_queue_poll, queue, &completion, size_t{1}, &count);
+    if (count != 1)
+        throw std::runtime_error("the event fd was readable, the queue empty");
+    check(completion);
+}
+
+void sleep_1_ms()
+{
+    const timespec pause = {0, 1'000'000};
+    nanosleep(&pause, nullptr);
+}
+
+samples by_series(const samples &all, double share, size_t length)
+{
+    samples result;
+    for (size_t first = 0; first + length <= all.size(); first += length) {
+        const double *start = all.data() + first;
+        result.push_back(percentile(samples(start, start + length), share) / 1000);
+    }
+    return result;
+}
+
+kv::pairs first_blocks(uint32_t count)
+{
+    kv::pairs pairs;
+    for (uint32_t block = 0; block < count; ++block)
+        pairs.push_back({block, block});
+    return pairs;
+}
+
+} // namespace bench

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers of many small blocks, made once and submitted again and again with other bytes each time: every byte of
+// every round is what it must be. A block that is left out once in a while shows here.
+//
+// Two numbers as arguments say how many rounds, and how many blocks a side has, a power of two; else 12 and 16384.
+#include "sides.h"
+#include "stance.h"
+
+#include <stdlib.h>
+
+static uint32_t rounds = 12;
+static uint32_t blocks = 16384;
+
+static kvmem_layout_config many_blocks(void) {
+    kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    config.num_blocks = blocks;
+    config.num_layers = 1;
+    config.outer_dim = 1;
+    config.page_size = 16;
+    config.inner_dim = 128;
+    return config;
+}
+
+/* An odd factor makes a permutation of the blocks in which none follows its neighbour. */
+static uint32_t scattered(uint32_t index, uint32_t factor) {
+    return index * factor % blocks;
+}
+
+static void repeat(place from, place to, uint32_t path, bool host_contiguous) {
+    const kvmem_layout_config config = many_blocks();
+    const uint32_t moved = blocks / 2 + blocks / 8;
+    kvmem_block_pair *pairs = test_allocate(moved * sizeof(*pairs));
+    for (uint32_t i = 0; i < moved; i++) {
+        pairs[i] = (kvmem_block_pair){scattered(i, 5), scattered(i, 7)};
+        if (host_contiguous) {
+            *(place_is_device(from) ? &pairs[i].destination : &pairs[i].source) = i;
+        }
+    }
+    const kv_move move = {pairs, moved, 0, 0, 1};
+    kvmem_transfer_options options = kv_transfer_options(&move);
+    options.path = path;
+    side source;
+    side destination;
+    side_open(&source, from, 0, &config, NULL, 1);
+    side_open(&destination, to, 0, &config, NULL, 2);
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(source.model.layout, destination.model.layout, &options, &transfer, ERR));
+    for (uint32_t round = 0; round < rounds; round++) {
+        side_refill(&source, 10 + round);
+        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        kv_expect_moved(&destination.model, &source.model, &move);
+        side_check(&destination);
+    }
+    CALL(kvmem_transfer_destroy(transfer));
+    side_close(&source);
+    side_close(&destination);
+    free(pairs);
+}
+
+/* To the device and back, the host's blocks scattered, and one after the other. */
+static void repeat_all(uint32_t path) {
+    retain_device(0);
+    for (int contiguous = 0; contiguous < 2; contiguous++) {
+        repeat(PLACE_PINNED, PLACE_DEVICE, path, contiguous);
+        repeat(PLACE_DEVICE, PLACE_PINNED, path, contiguous);
+    }
+    release_device(0);
+}
+
+static void by_the_kernel(void) {
+    repeat_all(KVMEM_PATH_CUDA_KERNEL);
+}
+
+static void by_staging(void) {
+    repeat_all(KVMEM_PATH_CUDA_STAGED);
+}
+
+static void by_the_drivers_batch(void) {
+    repeat_all(KVMEM_PATH_CUDA_BATCH);
+}
+
+static const test_case cases[] = {
+    CASE(by_the_kernel),
+    CASE(by_staging),
+    CASE(by_the_drivers_batch),
+};
+
+int main(int argc, char **argv) {
+    const test_suite suite = {cases, NUM(cases), NULL, 0};
+    if (argc == 3) {
+        rounds = (uint32_t)strtoul(argv[1], NULL, 10);
+        blocks = (uint32_t)strtoul(argv[2], NULL, 10);
+        argc = 1;
+    }
+    return test_main(argc, argv, &suite); /* in one stance: it takes long enough */
+}

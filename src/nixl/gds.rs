@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//! GPUDirect Storage: which backend of an agent moves bytes between files and GPUs, and where that was seen to work.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Mutex;
+
+use super::driver::Driver;
+
+/// The plugins that take files and GPU memory; NIXL has one of them in an agent.
+const PLUGINS: [&str; 2] = ["GDS", "GDS_MT"];
+
+/// Between what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ends {
+    /// The GPU.
+    pub ordinal: i32,
+    /// The file system's device number.
+    pub file_system: u64,
+    /// The file is open for direct I/O.
+    pub is_direct: bool,
+}
+
+/// Where an agent was seen to move bytes, or why it does not.
+#[derive(Default)]
+pub struct Trials(Mutex<HashMap<Ends, Result<(), String>>>);
+
+impl Trials {
+    /// What `trial` answers, which is asked once; others wait for it meanwhile.
+    pub fn once(&self, ends: Ends, trial: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+        let mut known = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        match known.entry(ends) {
+            Entry::Occupied(seen) => seen.get().clone(),
+            Entry::Vacant(unseen) => unseen.insert(trial()).clone(),
+        }
+    }
+}
+
+impl Driver {
+    /// The agent's backend for files and GPU memory; where there is none, the names of those it has.
+    pub fn gds_backend(&self) -> Result<&'static str, String> {
+        let found = PLUGINS.iter().find(|plugin| self.backends.contains_key(**plugin));
+        found.copied().ok_or_else(|| self.backend_names())
+    }
+}
