@@ -226,8 +226,8 @@ static void small_copies_and_files_go_by_layer_too(void) {
             options.flags = KVMEM_TRANSFER_BY_LAYER;
             options.path = paths[kind / KV_NUM_KINDS];
             kvmem_transfer *transfer = NULL;
-            EXPECT_OK(kvmem_transfer_create(i == 0 ? host.layout : disk, i == 0 ? disk : host.layout, &options,
-                                            &transfer, ERR));
+            const kvmem_layout *ends[] = {host.layout, disk};
+            EXPECT_OK(kvmem_transfer_create(ends[i], ends[1 - i], &options, &transfer, ERR));
             for (int again = 0; again < 3; again++) {
                 EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
                 EXPECT_OK(kvmem_transfer_wait_layers(transfer, 1, PATIENCE, ERR));

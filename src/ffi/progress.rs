@@ -36,7 +36,8 @@ pub unsafe extern "C" fn kvmem_transfer_get_layers(
 
 /// Waits until the first layers of the last run have moved: their blocks may be used while the others are under way.
 ///
-/// @param transfer a transfer, best one with KVMEM_TRANSFER_BY_LAYER; without, all layers have moved when the run is over
+/// @param transfer a transfer, best one with KVMEM_TRANSFER_BY_LAYER; without, all layers have moved when the run is
+///                 over
 /// @param num_layers how many, counted from the first that is moved; 0 for all
 /// @param timeout_ns nanoseconds to wait, or KVMEM_TIMEOUT_FOREVER
 /// @param error gets the failure of the run or of the wait; may be NULL
@@ -55,14 +56,14 @@ pub unsafe extern "C" fn kvmem_transfer_wait_layers(
 }
 
 /// Has a stream wait for the last run: work that is put on the stream after this call begins when the layers have
-/// moved. The host does not wait. Where the run has not begun, for want of what other transfers use, it begins with this
-/// call, before those that wait as well.
+/// moved. The host does not wait. Where the run has not begun, for want of what other transfers use, it begins with
+/// this call, before those that wait as well.
 ///
 /// The stream goes on also when the run fails: whoever put work behind it asks kvmem_transfer_poll before trusting the
 /// result.
 ///
-/// @param transfer a transfer that the CUDA engine carries (KVMEM_PATH_CUDA_*), on a stream of its own or of a caller's,
-///                 whose submission has returned
+/// @param transfer a transfer that the CUDA engine carries (KVMEM_PATH_CUDA_*), on a stream of its own or of a
+///                 caller's, whose submission has returned
 /// @param num_layers how many layers, counted from the first that is moved; 0 for the whole run. Without
 ///                   KVMEM_TRANSFER_BY_LAYER any number is the whole run
 /// @param stream a stream as kvmem_transfer_submit_on_stream takes it, and not captured
@@ -86,11 +87,11 @@ pub unsafe extern "C" fn kvmem_transfer_wait_on_stream(
     }
 }
 
-/// Takes back what of the last run has not begun. What has begun goes on and keeps its memory until it ends: copies that
-/// a stream was given, a chunk of a host copy, reads and writes that the kernel has, requests that NIXL has. Then the run
-/// ends with KVMEM_STATUS_CANCELLED, told by poll, wait and queue as any end is; or as it would have, where all of it had
-/// begun. Any part of the destination blocks may have been written. Never waits; may be called as often as one likes,
-/// and does nothing after the end.
+/// Takes back what of the last run has not begun. What has begun goes on and keeps its memory until it ends: copies
+/// that a stream was given, a chunk of a host copy, reads and writes that the kernel has, requests that NIXL has. Then
+/// the run ends with KVMEM_STATUS_CANCELLED, told by poll, wait and queue as any end is; or as it would have, where all
+/// of it had begun. Any part of the destination blocks may have been written. Never waits; may be called as often as
+/// one likes, and does nothing after the end.
 ///
 /// @param transfer a transfer
 /// @param error gets the failure; may be NULL

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs that wait for what others use, with the stand-in holding all work back: they are taken back, or begin when
-// a stream is to wait for them; and layers that are told while later ones are held.
+// Runs that wait for what others use, with the stand-in holding all work back: they are taken back, or begin
+// when a stream is to wait for them; and layers that are told while later ones are held.
 #include "control.h"
 #include "patience.h"
 #include "sides.h"
@@ -83,7 +83,6 @@ static void a_run_that_a_stream_is_to_wait_for_begins_before_others(void) {
     CHECK(SIM(sim_calls("cuLaunchKernel")) > launches);
     CHECK_EQ(SIM(sim_calls("cuStreamWaitEvent")), waits + 1);
     EXPECT_OK(kvmem_transfer_cancel(crowd.transfers[MANY - 1], ERR)); /* too late */
-    /* What comes on the stream now could be what the run waited for: it must not matter. */
     land(&crowd, 0);
     clean_up(&crowd);
 }

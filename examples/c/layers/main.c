@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks come back from disk layer by layer: each is used as soon as it is there, while the next ones are read. What
-// is not wanted any more is taken back.
+// A block comes back from disk layer by layer: each is used as soon as it is there, while the next ones are
+// read. What is not wanted any more is taken back.
 #include <kvmem.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,7 +88,7 @@ int main(void)
     check(kvmem_transfer_create(disk, cache, &move, &load, &error), &error);
     load_and_attend(load, cache, 9, &error);
     printf("every layer was there when attention came to it\n");
-    printf("a second load %s\n", load_and_stop(load, &error) ? "was stopped" : "was done before it could be stopped");
+    printf("a second load %s\n", load_and_stop(load, &error) ? "was stopped" : "could not be stopped in time");
 
     kvmem_transfer_destroy(load);
     kvmem_transfer_destroy(store);

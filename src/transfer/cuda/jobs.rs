@@ -128,7 +128,8 @@ impl Jobs {
         }
     }
 
-    /// Puts them into the graph that a stream of the caller's is captured into. The slot must live as long as the graph.
+    /// Puts them into the graph that a stream of the caller's is captured into. The slot must live as long as the
+    /// graph.
     ///
     /// # Safety
     /// As for [`Jobs::start`], for every run of the graph.

@@ -156,8 +156,8 @@ impl CudaCopy {
         }
     }
 
-    /// Looks all the time for a while, but not past `deadline`, nor once there is enough: what is seen so is seen sooner
-    /// than by a thread that has to be woken.
+    /// Looks all the time for a while, but not past `deadline`, nor once there is enough: what is seen so is seen
+    /// sooner than by a thread that has to be woken.
     pub fn look_for_a_while(&self, deadline: Option<Instant>, is_enough: impl Fn() -> bool) {
         let current = self.current().clone();
         if let Some(flying) = current {
