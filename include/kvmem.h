@@ -168,6 +168,12 @@
 /// Make it of a memory file, so that it can be shared with other processes.
 #define KVMEM_PINNED_SHAREABLE 4
 
+/// Extents can be shared by fabric handle (KVMEM_SHARE_FABRIC), beside file descriptors. It can't be added later.
+#define KVMEM_ELASTIC_FABRIC 1
+
+/// Open the memory for the GPU `for_device`, whose kernels then reach it, over NVLink or PCIe.
+#define KVMEM_IPC_FOR_DEVICE 1
+
 /// No progress thread of NIXL's. Then kvmem drives the idle agent, every progress_delay_us.
 #define KVMEM_AGENT_NO_PROGRESS_THREAD 1
 
@@ -232,7 +238,8 @@
 /// It is another process's, and mapped here: reached like memory of this process.
 #define KVMEM_LOCALITY_MAPPED 4
 
-/// As the tier allows: file descriptors for system, pinned, elastic and disk, the driver's IPC handle for device memory.
+/// As the tier allows: file descriptors for system, pinned, elastic and disk, and for device memory that an engine has
+/// mapped itself; the driver's IPC handle for all other device memory.
 #define KVMEM_SHARE_AUTO 0
 
 /// By file descriptors.
@@ -244,9 +251,18 @@
 /// No memory is carried: other processes reach a layout by NIXL.
 #define KVMEM_SHARE_REMOTE 3
 
+/// By the driver's fabric handles: elastic memory made with KVMEM_ELASTIC_FABRIC, or what an engine has mapped so.
+#define KVMEM_SHARE_FABRIC 4
+
 /// Importers may only read. A file descriptor then can't be mapped to be written; a GPU is given no right to write
 /// extents; device memory by IPC handle is the importer's to respect, whose kvmem refuses to write.
 #define KVMEM_SHARE_READ_ONLY 1
+
+/// A share of a region.
+#define KVMEM_SHARED_REGION 1
+
+/// A share of a layout.
+#define KVMEM_SHARED_LAYOUT 2
 
 /// Open to read, also where more is granted.
 #define KVMEM_OPEN_READ_ONLY 1
@@ -263,14 +279,21 @@
 /// Register a mapped layout with `agent`.
 #define KVMEM_OPEN_REGISTER 16
 
-/// A share of a region.
-#define KVMEM_SHARED_REGION 1
+/// Open memory of a GPU for the GPU `device` to use: its kernels then read and write it, over NVLink or PCIe. Without
+/// it, plain device memory is opened for the GPU it lies on, and another one's kernels don't reach it; elastic memory
+/// and what an engine has mapped is open for every GPU that reaches it anyway. Means nothing for other memory, and where
+/// the memory is this process's own.
+#define KVMEM_OPEN_FOR_DEVICE 32
 
-/// A share of a layout.
-#define KVMEM_SHARED_LAYOUT 2
+/// Open to read and write: KVMEM_STATUS_PERMISSION_DENIED where less is granted. Without it, and without
+/// KVMEM_OPEN_READ_ONLY, what is opened may do what is granted; its region's flags say what that is.
+#define KVMEM_OPEN_READ_WRITE 64
 
 /// The broker is a process of `broker_user`.
 #define KVMEM_FETCH_BROKER_USER 2
+
+/// Ask for reading and writing: KVMEM_STATUS_PERMISSION_DENIED where less is granted.
+#define KVMEM_FETCH_READ_WRITE 4
 
 /// Compute may run on the GPU meanwhile: what would slow it is not taken, or takes few CTAs.
 #define KVMEM_COMPUTE_MAY_RUN 0
@@ -621,7 +644,7 @@ typedef struct {
 typedef struct {
     /// sizeof(kvmem_elastic_options)
     size_t struct_size;
-    /// Must be 0.
+    /// KVMEM_ELASTIC_FABRIC, or 0: extents can be shared by file descriptor where the GPU has them.
     uint64_t flags;
     /// The most bytes there may be; rounded up to whole extents. In a layout's options 0: the layout says.
     uint64_t size;
@@ -673,7 +696,7 @@ typedef struct {
 typedef struct {
     /// sizeof(kvmem_ipc_options)
     size_t struct_size;
-    /// Must be 0.
+    /// KVMEM_IPC_FOR_DEVICE, or 0: it is opened for the GPU it lies on.
     uint64_t flags;
     /// The driver's handle.
     uint8_t handle[64];
@@ -689,8 +712,8 @@ typedef struct {
     uint64_t buffer_id;
     /// The GPU the memory lies on, as CUDA_VISIBLE_DEVICES orders them here.
     int32_t device;
-    /// Must be 0.
-    uint32_t reserved;
+    /// The GPU that will use it, counted likewise; 0 without KVMEM_IPC_FOR_DEVICE.
+    int32_t for_device;
 } kvmem_ipc_options;
 
 /// How an agent runs. All zeroes but struct_size is the default.
@@ -894,25 +917,11 @@ typedef struct {
     size_t struct_size;
     /// KVMEM_SHARE_READ_ONLY, or 0.
     uint64_t flags;
-    /// KVMEM_SHARE_AUTO, KVMEM_SHARE_FD, KVMEM_SHARE_IPC or KVMEM_SHARE_REMOTE.
+    /// KVMEM_SHARE_AUTO, KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_REMOTE or KVMEM_SHARE_FABRIC.
     uint32_t way;
     /// Must be 0.
     uint32_t reserved;
 } kvmem_share_options;
-
-/// How to open a share. All zeroes but struct_size maps the memory with all that is granted.
-typedef struct {
-    /// sizeof(kvmem_open_options)
-    size_t struct_size;
-    /// KVMEM_OPEN_* flags.
-    uint64_t flags;
-    /// Who reaches a layout by NIXL where it can't be mapped, or registers it; may be NULL.
-    kvmem_agent *agent;
-    /// The GPU KVMEM_OPEN_PIN means; 0 without that flag.
-    int32_t device;
-    /// Must be 0.
-    uint32_t reserved;
-} kvmem_open_options;
 
 /// What a share is.
 typedef struct {
@@ -931,6 +940,21 @@ typedef struct {
     /// 1 where importers may only read.
     uint32_t read_only;
 } kvmem_share_info;
+
+/// How to open a share. All zeroes but struct_size maps the memory with all that is granted.
+typedef struct {
+    /// sizeof(kvmem_open_options)
+    size_t struct_size;
+    /// KVMEM_OPEN_* flags.
+    uint64_t flags;
+    /// Who reaches a layout by NIXL where it can't be mapped, or registers it; may be NULL.
+    kvmem_agent *agent;
+    /// The GPU that KVMEM_OPEN_PIN and KVMEM_OPEN_FOR_DEVICE mean, as CUDA_VISIBLE_DEVICES orders them here; 0 without
+    /// those flags.
+    int32_t device;
+    /// Must be 0.
+    uint32_t reserved;
+} kvmem_open_options;
 
 /// How a broker runs. All zeroes but struct_size and path serves the broker's own user.
 typedef struct {
@@ -982,7 +1006,8 @@ typedef struct {
 typedef struct {
     /// sizeof(kvmem_fetch_options)
     size_t struct_size;
-    /// KVMEM_SHARE_READ_ONLY to ask for no more than reading; KVMEM_FETCH_BROKER_USER.
+    /// Without a flag all that is granted is fetched. KVMEM_SHARE_READ_ONLY to ask for no more than reading,
+    /// KVMEM_FETCH_READ_WRITE to be refused less than all; KVMEM_FETCH_BROKER_USER.
     uint64_t flags;
     /// Where the broker listens.
     const char *path;
@@ -1520,7 +1545,8 @@ kvmem_status kvmem_region_create_device(const kvmem_device_options *options,
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there;
 ///         KVMEM_STATUS_INVALID_ARGUMENT, also for an extent that is no multiple of the granularity;
-///         KVMEM_STATUS_CUDA
+///         KVMEM_STATUS_UNSUPPORTED for a GPU without virtual memory management, and for KVMEM_ELASTIC_FABRIC where the
+///         driver, asked to create and export some memory so, does not; KVMEM_STATUS_CUDA
 kvmem_status kvmem_region_create_elastic(const kvmem_elastic_options *options,
                                          kvmem_region **region,
                                          kvmem_error **error);
@@ -1570,7 +1596,8 @@ kvmem_status kvmem_ipc_export(uint64_t address,
 void kvmem_ipc_options_init(kvmem_ipc_options *options, size_t struct_size);
 
 /// Opens GPU memory of another process's as a region. A handle that is open already is not opened again: the regions
-/// share one mapping, which is closed with the last of them. The memory stays readable here when its process ends.
+/// share one mapping, which is closed with the last of them; opened for several GPUs, it is mapped for each. The memory
+/// stays readable here when its process ends.
 ///
 /// The driver uses a handle's bytes again once the memory is freed: a stale handle opens whatever came after it. Sizes
 /// are checked against what the driver has mapped; base_size and buffer_id notice more.
@@ -1582,7 +1609,8 @@ void kvmem_ipc_options_init(kvmem_ipc_options *options, size_t struct_size);
 ///         and for a part that ends past the allocation; KVMEM_STATUS_INVALID_ARGUMENT for a handle that names nothing
 ///         that can be opened, that is of this very process, or of memory of another GPU; KVMEM_STATUS_NOT_FOUND for
 ///         memory of a GPU that this process may not use; KVMEM_STATUS_STALE when base_size or buffer_id says so;
-///         KVMEM_STATUS_CUDA
+///         KVMEM_STATUS_UNSUPPORTED for a GPU that does not reach the one it lies on, or where the driver maps it for one
+///         GPU of a process only; KVMEM_STATUS_CUDA
 kvmem_status kvmem_region_open_ipc(const kvmem_ipc_options *options,
                                    kvmem_region **region,
                                    kvmem_error **error);
@@ -1985,16 +2013,11 @@ kvmem_status kvmem_layout_resize(kvmem_layout *layout,
 /// @param struct_size sizeof(*options); no more is written
 void kvmem_share_options_init(kvmem_share_options *options, size_t struct_size);
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
-void kvmem_open_options_init(kvmem_open_options *options, size_t struct_size);
-
 /// Shares a region, or the part of one that a view is. Of a view all of its parent is carried.
 ///
-/// @param region the region: system or pinned memory made shareable, device memory allocated by kvmem or adopted,
-///        elastic memory (the extents that are committed now), or a file
+/// @param region the region: system or pinned memory made shareable, device memory allocated by kvmem or adopted (also
+///        what an engine has mapped itself, if it created it exportable), elastic memory (the extents that are committed
+///        now), or a file
 /// @param options what to grant, and how; NULL for everything
 /// @param share gets the share; the caller destroys it
 /// @param error gets the failure; may be NULL
@@ -2063,6 +2086,17 @@ kvmem_status kvmem_share_get_fd(const kvmem_share *share, size_t index, int32_t 
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
 kvmem_status kvmem_share_get_info(const kvmem_share *share, kvmem_share_info *info, kvmem_error **error);
 
+/// Gives up a share: its file descriptors are closed. What was opened of it stays open.
+///
+/// @param share a share, used by nobody through this handle any more; NULL does nothing
+void kvmem_share_destroy(kvmem_share *share);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_open_options_init(kvmem_open_options *options, size_t struct_size);
+
 /// Opens the region that a share is of. In the process that shares it this is the region itself; opened twice in
 /// another process it is mapped once.
 ///
@@ -2076,9 +2110,11 @@ kvmem_status kvmem_share_get_info(const kvmem_share *share, kvmem_share_info *in
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_CORRUPT when the memory is not what the bytes say;
-///         KVMEM_STATUS_PERMISSION_DENIED for more than is granted; KVMEM_STATUS_NOT_FOUND for a GPU that this process
+///         KVMEM_STATUS_PERMISSION_DENIED for KVMEM_OPEN_READ_WRITE where less is granted; KVMEM_STATUS_NOT_FOUND for a GPU that this process
 ///         does not see; KVMEM_STATUS_PEER_LOST for device memory whose owner has freed it or has ended;
-///         KVMEM_STATUS_UNSUPPORTED for memory of another machine, or to page-lock what may only be read;
+///         KVMEM_STATUS_UNSUPPORTED for memory of another machine, to page-lock what may only be read, for a GPU that
+///         does not reach the memory, or fabric handles that don't work here; KVMEM_STATUS_STALE for extents by fabric
+///         handle, or plain device memory, that were freed and given anew since;
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for a share of a layout; KVMEM_STATUS_CUDA;
 ///         KVMEM_STATUS_OUT_OF_MEMORY
 kvmem_status kvmem_share_open_region(const kvmem_share *share,
@@ -2099,11 +2135,6 @@ kvmem_status kvmem_share_open_layout(const kvmem_share *share,
                                      const kvmem_open_options *options,
                                      kvmem_layout **layout,
                                      kvmem_error **error);
-
-/// Gives up a share: its file descriptors are closed. What was opened of it stays open.
-///
-/// @param share a share, used by nobody through this handle any more; NULL does nothing
-void kvmem_share_destroy(kvmem_share *share);
 
 /// Sends a share over a connected Unix socket of the caller's, a stream or one that keeps messages apart, blocking or
 /// not. The share stays the caller's, and can be sent to others. docs/share-transport.md has what goes over the
@@ -2225,7 +2256,7 @@ void kvmem_broker_destroy(kvmem_broker *broker);
 /// @param share gets the share; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_PERMISSION_DENIED for a wrong user, name or token, which are not told apart, a
-///         token that is used up, more than it grants, or a broker of another user; KVMEM_STATUS_NOT_FOUND when nothing
+///         token that is used up, KVMEM_FETCH_READ_WRITE where less is granted, or a broker of another user; KVMEM_STATUS_NOT_FOUND when nothing
 ///         is at the path; KVMEM_STATUS_PEER_LOST when nobody listens there, or the broker goes away;
 ///         KVMEM_STATUS_BUSY when this user has too many clients, bytes or file descriptors under way;
 ///         KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_CORRUPT; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors

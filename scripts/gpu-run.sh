@@ -6,7 +6,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 readonly here
 readonly out=${OUT:-results}
 readonly deadline=300 # seconds a test has
-readonly two_gpus='gpu_two_devices gpu_two_orders gpu_share_orders' # the tests that one GPU is too few for
+readonly two_gpus='gpu_two_devices gpu_two_orders gpu_share_orders gpu_share_other_gpu' # the tests that one GPU is too few for
 
 # NIXL and its UCX are the bundle's own. UCX reaches GPU memory by the CUDA runtime, which comes with the toolkit.
 export KVMEM_NIXL_LIBRARY=$here/nixl/.nixl_cu13.mesonpy.libs/libnixl_capi.so

@@ -5,6 +5,8 @@
 //! The header is 20 bytes: magic (8), version (2), flags (2), bytes of the fields (4), CRC-32C of all before it and of
 //! the fields (4); little-endian. Every version begins so, so that damage and a newer version are told apart.
 
+use std::ops::RangeInclusive;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -16,39 +18,39 @@ const HEADER: usize = 20;
 pub struct Form {
     /// Its first bytes.
     pub magic: &'static [u8; 8],
-    /// The version that is written and read.
-    pub version: u16,
+    /// The versions that are read.
+    pub versions: RangeInclusive<u16>,
     /// What to call it in messages.
     pub name: &'static str,
 }
 
 impl Form {
-    /// The bytes of some fields.
-    pub fn write<T: Serialize>(&self, fields: &T) -> Result<Vec<u8>> {
+    /// The bytes of some fields, as a version has them.
+    pub fn write<T: Serialize>(&self, version: u16, fields: &T) -> Result<Vec<u8>> {
         let mut body = Vec::new();
         ciborium::into_writer(fields, &mut body)
             .map_err(|error| Error::new(Status::OutOfMemory, format!("write a {}: {error}", self.name)))?;
-        self.frame(&body)
+        self.frame(version, &body)
     }
 
-    /// The fields of some bytes. What they say is the caller's to check.
-    pub fn read<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T> {
-        let mut rest = self.unframe(bytes)?;
+    /// The version and the fields of some bytes. What they say is the caller's to check.
+    pub fn read<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<(u16, T)> {
+        let (version, mut rest) = self.unframe(bytes)?;
         let fields = ciborium::from_reader(&mut rest).map_err(|error| {
             Error::new(Status::Corrupt, format!("the {}'s fields are damaged: {error}", self.name))
         })?;
         ensure!(rest.is_empty(), Corrupt, "{} bytes follow the {}'s fields", rest.len(), self.name);
-        Ok(fields)
+        Ok((version, fields))
     }
 
     /// Puts the header before the fields.
-    pub fn frame(&self, body: &[u8]) -> Result<Vec<u8>> {
+    pub fn frame(&self, version: u16, body: &[u8]) -> Result<Vec<u8>> {
         let Ok(length) = u32::try_from(body.len()) else {
             fail!(OutOfRange, "a {} of {} bytes is too large", self.name, body.len());
         };
         let mut bytes = Vec::with_capacity(HEADER + body.len());
         bytes.extend_from_slice(self.magic);
-        bytes.extend_from_slice(&self.version.to_le_bytes());
+        bytes.extend_from_slice(&version.to_le_bytes());
         bytes.extend_from_slice(&0u16.to_le_bytes());
         bytes.extend_from_slice(&length.to_le_bytes());
         let checksum = crc32c::crc32c_append(crc32c::crc32c(&bytes), body);
@@ -57,7 +59,7 @@ impl Form {
         Ok(bytes)
     }
 
-    fn unframe<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8]> {
+    fn unframe<'a>(&self, bytes: &'a [u8]) -> Result<(u16, &'a [u8])> {
         let name = self.name;
         let Some((header, body)) = bytes.split_at_checked(HEADER) else {
             fail!(Corrupt, "a {name} has at least {HEADER} bytes, these are {}", bytes.len());
@@ -75,12 +77,20 @@ impl Form {
         ensure!(stored == actual, Corrupt, "the {name}'s checksum is {actual:#x}, it says {stored:#x}");
         let version = u16::from_le_bytes([header[8], header[9]]);
         ensure!(
-            version == self.version && header[10..12] == [0, 0],
+            self.versions.contains(&version) && header[10..12] == [0, 0],
             VersionMismatch,
-            "the {name} is of version {version}, this library reads version {}",
-            self.version
+            "the {name} is of version {version}, this library reads {}",
+            self.readable()
         );
-        Ok(body)
+        Ok((version, body))
+    }
+
+    /// The versions that are read, in words.
+    fn readable(&self) -> String {
+        match (self.versions.start(), self.versions.end()) {
+            (oldest, newest) if oldest == newest => format!("version {newest}"),
+            (oldest, newest) => format!("versions {oldest} to {newest}"),
+        }
     }
 }
 
@@ -88,7 +98,7 @@ impl Form {
 pub(crate) mod tests {
     use super::*;
 
-    const FORM: Form = Form { magic: b"KVMEMTST", version: 1, name: "test form" };
+    const FORM: Form = Form { magic: b"KVMEMTST", versions: 1..=2, name: "test form" };
 
     /// The same bytes as another version would have them.
     pub fn of_version(bytes: &[u8], version: u16) -> Vec<u8> {
@@ -116,24 +126,30 @@ pub(crate) mod tests {
     #[test]
     fn what_was_written_is_read_and_nothing_else() {
         let fields = (7u32, "text".to_string());
-        let bytes = FORM.write(&fields).unwrap();
-        assert_eq!(FORM.read::<(u32, String)>(&bytes).unwrap(), fields);
+        let bytes = FORM.write(1, &fields).unwrap();
+        assert_eq!(FORM.read::<(u32, String)>(&bytes).unwrap(), (1, fields));
         ensure_all_damage_is_found(&bytes, |bytes| FORM.read::<(u32, String)>(bytes));
     }
 
     #[test]
+    fn a_version_that_is_read_is_told() {
+        let bytes = FORM.write(2, &1u8).unwrap();
+        assert_eq!(FORM.read::<u8>(&bytes).unwrap(), (2, 1));
+    }
+
+    #[test]
     fn a_newer_version_says_so() {
-        let bytes = of_version(&FORM.write(&1u8).unwrap(), 2);
+        let bytes = of_version(&FORM.write(1, &1u8).unwrap(), 3);
         let error = FORM.read::<u8>(&bytes).unwrap_err();
         assert_eq!(error.status(), Status::VersionMismatch);
-        assert!(error.message().contains("version 2"), "{error}");
+        assert!(error.message().contains("version 3") && error.message().contains("1 to 2"), "{error}");
     }
 
     #[test]
     fn fields_of_other_types_are_refused() {
-        let bytes = FORM.write(&"text").unwrap();
+        let bytes = FORM.write(1, &"text").unwrap();
         assert_eq!(FORM.read::<u32>(&bytes).unwrap_err().status(), Status::Corrupt);
-        let more = FORM.frame(&[0x01, 0x02]).unwrap();
+        let more = FORM.frame(1, &[0x01, 0x02]).unwrap();
         assert_eq!(FORM.read::<u8>(&more).unwrap_err().status(), Status::Corrupt);
     }
 }

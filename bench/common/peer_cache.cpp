@@ -132,7 +132,8 @@ peer_cache::peer_cache(const cache_shape &shape, int device, int peer_device, co
     const kv::share received = link.receive_share();
     kvmem_open_options options;
     kvmem_open_options_init(&options, sizeof options);
-    options.flags = KVMEM_OPEN_MAPPED_ONLY;
+    options.flags = KVMEM_OPEN_MAPPED_ONLY | KVMEM_OPEN_FOR_DEVICE;
+    options.device = device;
     theirs_ = std::make_unique<side>(kv::make<kv::layout>(kvmem_share_open_layout, received.get(), &options),
                                      mirror);
     const auto their_base = value_of<uint64_t>(link.receive());

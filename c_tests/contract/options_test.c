@@ -212,7 +212,7 @@ static void reserved_fields_are_zero(void) {
         {"open", "reserved", offsetof(kvmem_open_options, reserved)},
         {"broker", "reserved", offsetof(kvmem_broker_options, reserved)},
         {"fetch", "reserved", offsetof(kvmem_fetch_options, reserved)},
-        {"ipc", "reserved", offsetof(kvmem_ipc_options, reserved)},
+        {"ipc", "for_device", offsetof(kvmem_ipc_options, for_device)}, /* without its flag */
     };
     for (size_t i = 0; i < NUM(reserved); i++) {
         refuse_value(&reserved[i], 1);

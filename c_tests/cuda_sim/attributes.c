@@ -3,6 +3,7 @@
 #include "call.h"
 #include "cuda_sim.h"
 #include "devices.h"
+#include "sharing_fabric.h"
 
 typedef struct attribute_info {
     CUdevice_attribute attribute;
@@ -34,7 +35,7 @@ static attribute_info attributes[] = {
     ATTRIBUTE(MEMORY_POOLS_SUPPORTED, 1),
     ATTRIBUTE(GPU_DIRECT_RDMA_SUPPORTED, 1),
     ATTRIBUTE(DMA_BUF_SUPPORTED, 1),
-    ATTRIBUTE(HANDLE_TYPE_FABRIC_SUPPORTED, 1), /* and yet nothing can be created so */
+    ATTRIBUTE(HANDLE_TYPE_FABRIC_SUPPORTED, 1), /* and yet nothing can be created so, unless a test lets it */
     ATTRIBUTE(MULTICAST_SUPPORTED, 0),
     ATTRIBUTE(HOST_NUMA_ID, 0),
     ATTRIBUTE(HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1),
@@ -68,6 +69,8 @@ void attributes_reset(void) {
         attributes[i].is_set = false;
     }
     sim.no_peer_access = false;
+    sim.ipc_is_of_opener = false;
+    fabric_reset();
 }
 
 void sim_set_attribute(CUdevice_attribute attribute, int value) {

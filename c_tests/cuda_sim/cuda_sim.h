@@ -44,6 +44,13 @@ void sim_set_attribute(CUdevice_attribute attribute, int value);
 /* Whether devices can reach the memory of each other; they can, unless told. */
 void sim_set_peer_access(bool can);
 
+/* Whether memory can be created with fabric handles, exported and imported by them; it can't, unless told here or by
+ * KVMEM_SIM_FABRIC=1 in the environment. */
+void sim_set_fabric(bool is_permitted);
+/* Which device's ordinal a pointer has that was opened by an IPC handle in a context of a peer of its memory's device:
+ * that of its memory or, when told so, that of the context. */
+void sim_set_ipc_ordinal_of_opener(bool is_of_opener);
+
 /* Forgets planned failures and counts, does what waits, and takes back what was set; leaves memory, contexts
  * and streams as they are. */
 void sim_reset(void);

@@ -35,6 +35,10 @@ typedef struct CUuuid {
     unsigned char bytes[16];
 } CUuuid;
 
+typedef struct CUmemFabricHandle_st {
+    unsigned char data[64];
+} CUmemFabricHandle;
+
 typedef struct CUipcMemHandle {
     unsigned char reserved[64];
 } CUipcMemHandle;

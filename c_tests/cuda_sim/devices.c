@@ -2,6 +2,7 @@
 // cuInit and the devices: how many and how large, from the environment.
 //
 // KVMEM_SIM_DEVICES: how many devices the machine has (2). KVMEM_SIM_MEMORY: the bytes of each (8 GiB).
+// KVMEM_SIM_FABRIC: 1 when fabric handles work.
 // CUDA_VISIBLE_DEVICES: which of them the process may use, in which order, by number.
 #include "devices.h"
 
@@ -118,6 +119,12 @@ CUdevice device_of_physical(int physical) {
 void sim_set_peer_access(bool can) {
     pthread_mutex_lock(&sim.lock);
     sim.no_peer_access = !can;
+    pthread_mutex_unlock(&sim.lock);
+}
+
+void sim_set_ipc_ordinal_of_opener(bool is_of_opener) {
+    pthread_mutex_lock(&sim.lock);
+    sim.ipc_is_of_opener = is_of_opener;
     pthread_mutex_unlock(&sim.lock);
 }
 

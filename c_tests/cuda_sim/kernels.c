@@ -30,10 +30,11 @@ static bool is_of(CUdevice device, const context *on) {
 }
 
 /* A kernel reaches less than a copy does: neither pageable host memory nor, unless its context was told to,
- * plain memory of a peer. */
+ * plain memory of a peer, nor memory of another process that was opened for another device. */
 static bool reaches(CUdeviceptr start, size_t size, CUmemAccess_flags needed, const context *on) {
     const span *known = span_at(start);
-    if (known == NULL || (known->kind == SPAN_ALLOCATION && !is_of(span_device(known), on))) {
+    if (known == NULL || (known->kind == SPAN_ALLOCATION && !is_of(span_device(known), on)) ||
+        (known->kind == SPAN_IPC && known->context->device != on->device)) {
         return false;
     }
     return check_reach((range){start, size}, needed, KNOWN, on->device) == CUDA_SUCCESS;

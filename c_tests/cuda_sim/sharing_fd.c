@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles as file descriptors: an open file on the memory, that another process turns back into a handle.
-// Whose memory it is stands in the file's name; the importer knows nothing else of how it was created.
+// Handles that another process turns back into one of its own: as file descriptors, each an open file on the memory,
+// and, where a test lets them, as fabric handles. Whose memory it is stands in the file's name; the importer knows
+// nothing else of how it was created.
 #include "call.h"
 #include "devices.h"
 #include "memory.h"
+#include "sharing_fabric.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -22,7 +24,13 @@ CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHan
     }
     const memory *exported = memory_of_handle(handle);
     const bool was_requested = (exported->prop.requestedHandleTypes & (unsigned)type) != 0;
-    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !was_requested) {
+    if (!was_requested) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
+        return fabric_export(exported, shareable);
+    }
+    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     const int fd = fcntl(exported->fd, F_DUPFD_CLOEXEC, 0);
@@ -75,6 +83,16 @@ static CUresult import(int fd, CUmemGenericAllocationHandle *handle) {
     return result;
 }
 
+static CUresult import_fabric(CUmemGenericAllocationHandle *handle, const void *shareable) {
+    int fd = -1;
+    CUresult result = fabric_open(shareable, &fd);
+    if (result == CUDA_SUCCESS) {
+        result = import(fd, handle);
+        close(fd);
+    }
+    return result;
+}
+
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
                                         CUmemAllocationHandleType type) {
     DRIVER_CALL(cuMemImportFromShareableHandle);
@@ -82,7 +100,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
-        return CUDA_ERROR_NOT_PERMITTED;
+        return import_fabric(handle, shareable);
     }
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
         return CUDA_ERROR_INVALID_VALUE;

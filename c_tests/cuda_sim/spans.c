@@ -81,6 +81,9 @@ bool span_is_host(const span *known) {
 }
 
 CUdevice span_device(const span *known) {
+    if (known->kind == SPAN_IPC && sim.ipc_is_of_opener) {
+        return known->context->device;
+    }
     if (known->memory != NULL && known->memory->owner != NO_ORDINAL) {
         return known->memory->owner;
     }

@@ -3,6 +3,7 @@
 #include "call.h"
 #include "devices.h"
 #include "memory.h"
+#include "sharing_fabric.h"
 #include "spans.h"
 #include "vmm.h"
 
@@ -49,12 +50,12 @@ static CUresult check_location(const CUmemLocation *location) {
     }
 }
 
-/* The attribute promises fabric handles, and the driver does not give them: so it is on an H200. */
+/* The attribute promises fabric handles; whether the driver gives them is another matter. */
 static CUresult check_handle_types(unsigned types) {
     if ((types & WINDOWS_HANDLE_TYPES) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if ((types & CU_MEM_HANDLE_TYPE_FABRIC) != 0) {
+    if ((types & CU_MEM_HANDLE_TYPE_FABRIC) != 0 && !fabric_is_permitted()) {
         return CUDA_ERROR_NOT_PERMITTED;
     }
     const bool wants_fd = (types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0;

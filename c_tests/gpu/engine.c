@@ -37,16 +37,17 @@ void engine_free_host(int device, void *address) {
     release_device(device);
 }
 
-static CUmemAllocationProp properties_on(int device) {
+static CUmemAllocationProp properties_on(int device, unsigned handle_types) {
     return (CUmemAllocationProp){
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes = handle_types,
         .location = {CU_MEM_LOCATION_TYPE_DEVICE, device},
     };
 }
 
 void span_grow(span *span, int device) {
     CHECK(span->mapped < span->reserved);
-    const CUmemAllocationProp properties = properties_on(device);
+    const CUmemAllocationProp properties = properties_on(device, span->handle_types);
     const CUmemAccessDesc access = {properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     const uint64_t at = span->address + span->mapped * span->granule;
     CU(cuMemCreate(&span->memory[span->mapped], span->granule, &properties, 0));
@@ -56,10 +57,14 @@ void span_grow(span *span, int device) {
 }
 
 void span_open(span *span, int device, size_t reserved, size_t mapped) {
+    span_open_exportable(span, device, 0, reserved, mapped);
+}
+
+void span_open_exportable(span *span, int device, unsigned handle_types, size_t reserved, size_t mapped) {
     CHECK(mapped <= reserved && reserved <= SPAN_MAX);
-    *span = (struct span){.device = device, .reserved = reserved};
+    *span = (struct span){.device = device, .reserved = reserved, .handle_types = handle_types};
     retain_device(device);
-    const CUmemAllocationProp properties = properties_on(device);
+    const CUmemAllocationProp properties = properties_on(device, handle_types);
     size_t granule = 0;
     CU(cuMemGetAllocationGranularity(&granule, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     span->granule = granule;

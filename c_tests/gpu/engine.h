@@ -22,11 +22,14 @@ typedef struct span {
     uint64_t granule; /* bytes of one mapping */
     size_t reserved;  /* granules reserved */
     size_t mapped;    /* granules mapped, from the first on */
+    unsigned handle_types; /* by which its memory can be exported */
     unsigned long long memory[SPAN_MAX];
 } span;
 
 /* Reserves addresses for `reserved` granules and maps the first `mapped`; the rest stays a hole. */
 void span_open(span *span, int device, size_t reserved, size_t mapped);
+/* The same of memory that can be exported by these CU_MEM_HANDLE_TYPE_*. */
+void span_open_exportable(span *span, int device, unsigned handle_types, size_t reserved, size_t mapped);
 /* Maps one more, of any device. */
 void span_grow(span *span, int device);
 void span_close(span *span);

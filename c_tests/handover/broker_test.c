@@ -3,6 +3,7 @@
 #include "harness.h"
 #include "regions.h"
 #include "shop.h"
+#include "users.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -106,16 +107,38 @@ static void a_token_to_read_does_not_let_write(void) {
     reading.flags = KVMEM_SHARE_READ_ONLY;
     order order = order_from(&shop);
     order.token = grant(&shop, &reading);
+    order.flags = KVMEM_FETCH_READ_WRITE;
     customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "write");
-    order.flags = KVMEM_SHARE_READ_ONLY;
-    receipt receipt = customer_send(&order);
-    CHECK_EQ(receipt.status, KVMEM_STATUS_OK);
-    CHECK_EQ(receipt.read_only, 1);
-    /* Who may write may ask for less. */
-    order.token = shop.token;
-    receipt = customer_send(&order);
-    CHECK_EQ(receipt.status, KVMEM_STATUS_OK);
-    CHECK_EQ(receipt.read_only, 1);
+    shop_close(&shop);
+}
+
+/* Without a flag all that is granted; with one no more than to read, or no less than to write. */
+static void what_is_granted_is_fetched(void) {
+    shop shop;
+    shop_open_plain(&shop);
+    kvmem_publish_options reading = terms();
+    reading.flags = KVMEM_SHARE_READ_ONLY;
+    order order = order_from(&shop);
+    const struct {
+        kvmem_token token;
+        uint64_t flags;
+        uint32_t read_only;
+    } asked[] = {
+        {grant(&shop, &reading), 0, 1},
+        {grant(&shop, &reading), KVMEM_SHARE_READ_ONLY, 1},
+        {shop.token, 0, 0},
+        {shop.token, KVMEM_FETCH_READ_WRITE, 0},
+        {shop.token, KVMEM_SHARE_READ_ONLY, 1},
+    };
+    for (size_t i = 0; i < NUM(asked); i++) {
+        order.token = asked[i].token;
+        order.flags = asked[i].flags;
+        const receipt receipt = customer_send(&order);
+        CHECK_EQ(receipt.status, KVMEM_STATUS_OK);
+        CHECK_EQ(receipt.read_only, asked[i].read_only);
+    }
+    order.flags = KVMEM_SHARE_READ_ONLY | KVMEM_FETCH_READ_WRITE;
+    customer_expect(&order, KVMEM_STATUS_INVALID_ARGUMENT, "exclude each other");
     shop_close(&shop);
 }
 
@@ -127,11 +150,15 @@ static void what_is_shared_to_be_read_is_never_granted_more(void) {
     order order = order_from(&shop);
     strcpy(order.name, "other");
     EXPECT_OK(kvmem_broker_publish(shop.broker, "other", other.share, NULL, &order.token, ERR));
+    order.flags = KVMEM_FETCH_READ_WRITE;
     customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "");
-    order.flags = KVMEM_SHARE_READ_ONLY;
-    const receipt receipt = customer_send(&order);
-    CHECK_EQ(receipt.status, KVMEM_STATUS_OK);
-    CHECK_EQ(receipt.read_only, 1);
+    static const uint64_t enough[] = {0, KVMEM_SHARE_READ_ONLY};
+    for (size_t i = 0; i < NUM(enough); i++) {
+        order.flags = enough[i];
+        const receipt receipt = customer_send(&order);
+        CHECK_EQ(receipt.status, KVMEM_STATUS_OK);
+        CHECK_EQ(receipt.read_only, 1);
+    }
     goods_give_up(&other);
     shop_close(&shop);
 }
@@ -148,7 +175,7 @@ static void a_user_that_is_not_allowed_gets_nothing(void) {
     order order = order_from(&shop);
     /* Root too, when it is not on the list. */
     customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "may not fetch");
-    if (geteuid() == 0) {
+    if (users_can_be_others("clients of two other users")) {
         order.flags = KVMEM_FETCH_BROKER_USER;
         order.user = SOMEBODY;
         customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "may not fetch");
@@ -168,7 +195,7 @@ static void by_default_nobody_else_can_even_connect(void) {
     CHECK_EQ(lstat(shop.path, &found), 0);
     CHECK_EQ(found.st_mode & 07777, 0600);
     order order = order_from(&shop);
-    if (geteuid() == 0) {
+    if (users_can_be_others("a client of another user at a socket of mode 0600")) {
         order.flags = KVMEM_FETCH_BROKER_USER;
         order.user = NOBODY;
         customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "may not connect");
@@ -247,6 +274,7 @@ static const test_case cases[] = {
     CASE(a_name_is_published_once),
     CASE(a_token_that_is_wrong_used_up_or_expired_opens_nothing),
     CASE(a_token_to_read_does_not_let_write),
+    CASE(what_is_granted_is_fetched),
     CASE(what_is_shared_to_be_read_is_never_granted_more),
     CASE(a_user_that_is_not_allowed_gets_nothing),
     CASE(by_default_nobody_else_can_even_connect),

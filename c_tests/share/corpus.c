@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes fuzz/corpus/share anew: what kvmem itself makes of every kind of memory. Run by hand, under the
-// stand-in, with NIXL and the folder as its argument. What tells of this machine and its network is replaced.
+// stand-in with KVMEM_SIM_FABRIC=1, with NIXL and the folder as its argument. What tells of this machine and its network is replaced.
 #include "agents.h"
 #include "forged.h"
 #include "harness.h"
@@ -30,6 +30,7 @@ static void write_region(const char *name, memory_kind kind, uint64_t flags) {
     kvmem_share_options options;
     kvmem_share_options_init(&options, sizeof(options));
     options.flags = flags;
+    options.way = memory_way(kind);
     kvmem_region *region = memory_create(kind, MEMORY_SIZE, NULL);
     kvmem_region *part = NULL;
     EXPECT_OK(kvmem_region_create_view(region, MEMORY_EXTENT, MEMORY_EXTENT, &part, ERR));
@@ -84,10 +85,13 @@ int main(int argc, char **argv) {
     write_region("region-pinned", MEMORY_PINNED, 0);
     write_region("region-device", MEMORY_DEVICE, 0);
     write_region("region-elastic", MEMORY_ELASTIC, 0);
+    write_region("region-fabric", MEMORY_FABRIC, 0);
+    write_region("region-mapped", MEMORY_MAPPED, 0);
     write_layout("layout-system-contiguous", MEMORY_SYSTEM, 0, BLOCKS_TOGETHER);
     write_layout("layout-system-apart", MEMORY_SYSTEM, 1, BLOCKS_APART);
     write_layout("layout-disk", MEMORY_DISK, 2, BLOCKS_TOGETHER);
     write_layout("layout-device", MEMORY_DEVICE, 1, BLOCKS_TOGETHER);
+    write_layout("layout-mapped", MEMORY_MAPPED, 1, BLOCKS_APART);
     write_layout("layout-elastic", MEMORY_ELASTIC, 2, BLOCKS_TOGETHER);
     write_remote_layout();
     return EXIT_SUCCESS;

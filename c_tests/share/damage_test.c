@@ -104,12 +104,13 @@ static void open_and_read(const parcel *forged, const char *how, size_t at) {
     kvmem_region_destroy(region);
 }
 
-/* Whether a byte is of the driver's IPC handle, a byte string of 64. What it makes of another one is the driver's: an
+/* Whether a byte is of a handle of the driver's, a byte string of 64. What it makes of another one is the driver's: an
    H200's may open memory that can't be read, and then fails for good. */
 static bool is_of_handle(const message *bytes, size_t at) {
     for (size_t header = FORGED_HEADER; header + 66 <= bytes->size; header++) {
-        if (bytes->data[header] == 0x58 && bytes->data[header + 1] == 0x40) {
-            return at >= header + 2 && at < header + 66;
+        const bool is_handle = bytes->data[header] == 0x58 && bytes->data[header + 1] == 0x40;
+        if (is_handle && at >= header + 2 && at < header + 66) {
+            return true;
         }
     }
     return false;
@@ -160,7 +161,7 @@ static void of_another_id(parcel *parcel) {
 }
 
 static void of_a_newer_version(parcel *parcel) {
-    parcel->bytes.data[8] = 2;
+    parcel->bytes.data[8] = 3;
     forge_seal(parcel);
 }
 
@@ -199,7 +200,7 @@ static void lies_are_found_out(void) {
     } lies[] = {
         {of_another_boot, KVMEM_STATUS_UNSUPPORTED, "another machine"},
         {of_another_id, KVMEM_STATUS_CORRUPT, "another region's"},
-        {of_a_newer_version, KVMEM_STATUS_VERSION_MISMATCH, "version 2"},
+        {of_a_newer_version, KVMEM_STATUS_VERSION_MISMATCH, "version 3"},
         {of_flags_nobody_knows, KVMEM_STATUS_VERSION_MISMATCH, "version"},
         {of_no_size, KVMEM_STATUS_CORRUPT, "0 bytes"},
         {of_endless_size, KVMEM_STATUS_CORRUPT, ""},
@@ -270,6 +271,51 @@ static void of_no_allocation(parcel *parcel) {
     forge_seal(parcel);
 }
 
+/* "size" comes first as the region's, then as each mapping's. */
+static void of_a_smaller_mapping(parcel *parcel) {
+    const unsigned char *mappings = memmem(parcel->bytes.data, parcel->bytes.size, "hmappings", 9);
+    CHECK(mappings != NULL);
+    const size_t before = (size_t)(mappings - parcel->bytes.data);
+    unsigned char *size = memmem(mappings, parcel->bytes.size - before, "dsize", 5);
+    CHECK(size != NULL);
+    CHECK_EQ(size[5], 0x1a); /* four bytes of an integer follow */
+    size[5 + 2] ^= 0x30;     /* of 2 MiB */
+    forge_seal(parcel);
+}
+
+static void of_nowhere_in_its_mappings(parcel *parcel) {
+    forge_integer(parcel, "offset", MEMORY_EXTENT);
+}
+
+static void what_is_said_of_mapped_memory_is_asked_of_the_driver(void) {
+    fixture fixture;
+    set_up(&fixture, MEMORY_MAPPED, NULL);
+    refuse_forged(&fixture, of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU");
+    refuse_forged(&fixture, of_a_smaller_mapping, KVMEM_STATUS_CORRUPT, "not what the share says");
+    refuse_forged(&fixture, of_nowhere_in_its_mappings, KVMEM_STATUS_CORRUPT, "mappings");
+    tear_down(&fixture);
+    if (memory_end_of_kinds() > MEMORY_FABRIC) {
+        set_up(&fixture, MEMORY_FABRIC, NULL);
+        refuse_forged(&fixture, of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU");
+        refuse_forged(&fixture, of_another_size_of_extents, KVMEM_STATUS_CORRUPT, "");
+        refuse_forged(&fixture, of_no_allocation, KVMEM_STATUS_CORRUPT, "no fabric handle");
+        tear_down(&fixture);
+    }
+}
+
+/* A reader of version 1 knows no such thing, and one of version 2 takes it for what it says. */
+static void of_the_first_version(parcel *parcel) {
+    parcel->bytes.data[8] = 1;
+    forge_seal(parcel);
+}
+
+static void what_a_version_does_not_have_is_corrupt_there(void) {
+    fixture fixture;
+    set_up(&fixture, MEMORY_MAPPED, NULL);
+    refuse_forged(&fixture, of_the_first_version, KVMEM_STATUS_CORRUPT, "only version 2");
+    tear_down(&fixture);
+}
+
 static void what_is_said_of_gpu_memory_is_asked_of_the_driver(void) {
     fixture fixture;
     set_up(&fixture, MEMORY_DEVICE, NULL);
@@ -308,6 +354,8 @@ static const test_case cases[] = {
     CASE(sizes_are_asked_of_the_memory),
 #ifdef KVMEM_TEST_SHARE_GPU
     CASE(what_is_said_of_gpu_memory_is_asked_of_the_driver),
+    CASE(what_is_said_of_mapped_memory_is_asked_of_the_driver),
+    CASE(what_a_version_does_not_have_is_corrupt_there),
     CASE(memory_of_another_gpu_is_not_what_was_said),
 #else
     CASE(a_right_that_was_not_granted_is_not_taken),

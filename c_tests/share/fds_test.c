@@ -46,7 +46,7 @@ static void tear_down(fixture *fixture) {
 }
 
 static bool has_memory_fds(memory_kind kind) {
-    return memory_tier(kind) != KVMEM_TIER_DEVICE;
+    return !memory_goes_by_handle(kind);
 }
 
 static void refuse_count(const parcel *parcel, size_t count) {
@@ -167,7 +167,7 @@ static void put_in_place(parcel *parcel, size_t index, int fd) {
 /* As what it is; but drivers answer this and that for a file that is no memory of theirs, and for a disk
    region any file will do that is large enough. */
 static bool is_refused_well(memory_kind kind, size_t index, make_fd make, kvmem_status status) {
-    if (index > 0 && memory_tier(kind) == KVMEM_TIER_ELASTIC) {
+    if (index > 0 && memory_has_driver_fds(kind)) {
         return status < 0 && status != KVMEM_STATUS_PANIC;
     }
     if (index > 0 && memory_tier(kind) == KVMEM_TIER_DISK && make == an_unsealed_memfd) {

@@ -14,6 +14,7 @@
 #define MOST_OPENED 16
 
 static kvmem_region *own;
+static uint32_t own_way; /* that is taken for KVMEM_SHARE_AUTO */
 static kvmem_layout *own_layout;
 static kv_side own_model; /* its geometry; the bytes are the test's */
 static kvmem_agent *own_agent;
@@ -37,6 +38,7 @@ static const kvmem_region *region_of(uint32_t which) {
 
 static void make(const holder_request *request) {
     own = memory_create((memory_kind)request->kind, MEMORY_SIZE, request->path);
+    own_way = memory_way((memory_kind)request->kind);
     memory_fill(own, request->seed);
 }
 
@@ -57,7 +59,7 @@ static kvmem_status make_share(const holder_request *request, kvmem_share **shar
     kvmem_share_options options;
     kvmem_share_options_init(&options, sizeof(options));
     options.flags = request->flags;
-    options.way = request->way;
+    options.way = request->way == KVMEM_SHARE_AUTO ? own_way : request->way;
     if (own_layout != NULL) {
         return kvmem_share_create_layout(own_layout, &options, share, ERR);
     }

@@ -9,7 +9,7 @@
 #ifdef KVMEM_TEST_SHARE_GPU
 #include "stance.h"
 #define FIRST_KIND MEMORY_PINNED
-#define END_KIND NUM_MEMORY_KINDS
+#define END_KIND memory_end_of_kinds()
 #define SHARE_MAIN GPU_MAIN_WITH_ROLES
 #else
 #define FIRST_KIND MEMORY_SYSTEM

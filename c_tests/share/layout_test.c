@@ -141,6 +141,11 @@ static void what_is_shared_to_be_read_is_no_destination(void) {
         kv_expect_moved(&fixture.here, &fixture.there, &all_layers);
         expect_no_transfer(fixture.own, fixture.mapped, KVMEM_STATUS_PERMISSION_DENIED);
         expect_no_transfer(fixture.mapped, fixture.mapped, KVMEM_STATUS_PERMISSION_DENIED);
+        static const uint64_t ways[] = {0, KVMEM_OPEN_MAPPED_ONLY, KVMEM_OPEN_REMOTE};
+        for (size_t i = 0; i < NUM(ways); i++) {
+            refuse_layout(&fixture.parcel, KVMEM_OPEN_READ_WRITE | ways[i], NULL,
+                          KVMEM_STATUS_PERMISSION_DENIED, "to be read only");
+        }
         check_both(&fixture);
         tear_down(&fixture);
     }

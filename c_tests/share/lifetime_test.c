@@ -73,7 +73,7 @@ static void check_orphan(const kvmem_region *region, kvmem_region *view, uint32_
 
 /* A handle of freed memory is worth nothing; a file descriptor is the memory. */
 static void check_late_opening(const parcel *parcel, memory_kind kind) {
-    if (memory_tier(kind) == KVMEM_TIER_DEVICE) {
+    if (memory_goes_by_handle(kind)) {
         refuse_parcel(parcel, 0, KVMEM_STATUS_PEER_LOST, "has freed it or has ended");
         return;
     }
@@ -124,7 +124,7 @@ static void an_owner_killed_on_the_way_does_no_harm(void) {
         kvmem_share *share = parcel_share(&fixture.parcel);
         peer_kill(&fixture.owner);
         kvmem_region *region = NULL;
-        if (memory_tier(kind) == KVMEM_TIER_DEVICE) {
+        if (memory_goes_by_handle(kind)) {
             EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_open_region(share, NULL, &region, ERR));
             CHECK(region == NULL);
         } else {

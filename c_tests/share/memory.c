@@ -8,6 +8,7 @@
 #include "kv.h"
 #include "regions.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,20 +17,46 @@
 #define ADOPTED_OFFSET 8192 /* in its allocation */
 
 const char *const memory_names[NUM_MEMORY_KINDS] = {
-    "system",     "transparent huge pages", "reserved huge pages", "disk",           "buffered disk",
-    "named disk", "pinned",                 "device",              "adopted device", "elastic",
+    "system",     "transparent huge pages", "reserved huge pages", "disk",           "buffered disk", "named disk",
+    "pinned",     "device",                 "adopted device",      "mapped device",  "elastic",       "fabric",
 };
 
 uint32_t memory_tier(memory_kind kind) {
     static const uint32_t tiers[NUM_MEMORY_KINDS] = {
         KVMEM_TIER_SYSTEM, KVMEM_TIER_SYSTEM, KVMEM_TIER_SYSTEM, KVMEM_TIER_DISK,   KVMEM_TIER_DISK,
-        KVMEM_TIER_DISK,   KVMEM_TIER_PINNED, KVMEM_TIER_DEVICE, KVMEM_TIER_DEVICE, KVMEM_TIER_ELASTIC,
+        KVMEM_TIER_DISK,   KVMEM_TIER_PINNED, KVMEM_TIER_DEVICE, KVMEM_TIER_DEVICE, KVMEM_TIER_DEVICE,
+        KVMEM_TIER_ELASTIC, KVMEM_TIER_ELASTIC,
     };
     return tiers[kind];
 }
 
 bool memory_has_fd_mapping(memory_kind kind) {
     return memory_tier(kind) == KVMEM_TIER_SYSTEM || memory_tier(kind) == KVMEM_TIER_PINNED;
+}
+
+bool memory_has_driver_fds(memory_kind kind) {
+    return kind == MEMORY_ELASTIC || kind == MEMORY_MAPPED;
+}
+
+bool memory_goes_by_handle(memory_kind kind) {
+    return kind == MEMORY_DEVICE || kind == MEMORY_ADOPTED || kind == MEMORY_FABRIC;
+}
+
+uint32_t memory_way(memory_kind kind) {
+    return kind == MEMORY_FABRIC ? KVMEM_SHARE_FABRIC : KVMEM_SHARE_AUTO;
+}
+
+memory_kind memory_end_of_kinds(void) {
+    static memory_kind end;
+    if (end == 0) {
+        kvmem_cuda_device_info info;
+        EXPECT_OK(kvmem_cuda_get_device_info(0, &info, ERR));
+        end = info.capabilities & KVMEM_CUDA_FABRIC ? NUM_MEMORY_KINDS : MEMORY_FABRIC;
+        if (end == MEMORY_FABRIC) {
+            printf("  this driver gives no fabric handles: what goes by them is not tried\n");
+        }
+    }
+    return end;
 }
 
 static kvmem_region *create_system(memory_kind kind, uint64_t size) {
@@ -75,19 +102,29 @@ static kvmem_region *create_device(uint64_t size) {
     return region;
 }
 
-static kvmem_region *adopt_device(uint64_t size) {
+static kvmem_region *adopt(uint64_t allocation, uint64_t size) {
     kvmem_adopt_options options;
     kvmem_adopt_options_init(&options, sizeof(options));
-    options.address = (void *)(uintptr_t)(engine_allocate(0, size + 2 * ADOPTED_OFFSET) + ADOPTED_OFFSET);
+    options.address = (void *)(uintptr_t)(allocation + ADOPTED_OFFSET);
     options.size = size;
     kvmem_region *region = NULL;
     EXPECT_OK(kvmem_region_adopt_device(&options, 0, &region, ERR));
     return region;
 }
 
-static kvmem_region *create_elastic(uint64_t size) {
+static uint64_t map_granules(uint64_t size) {
+    span span;
+    span_open_exportable(&span, 0, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, SPAN_MAX, 1);
+    while (span.mapped * span.granule < size) {
+        span_grow(&span, 0);
+    }
+    return span.address;
+}
+
+static kvmem_region *create_elastic(uint64_t size, uint64_t flags) {
     kvmem_elastic_options options;
     kvmem_elastic_options_init(&options, sizeof(options));
+    options.flags = flags;
     options.size = size;
     options.extent_size = MEMORY_EXTENT;
     kvmem_region *region = NULL;
@@ -111,9 +148,13 @@ kvmem_region *memory_create(memory_kind kind, uint64_t size, const char *path) {
     case MEMORY_DEVICE:
         return create_device(size);
     case MEMORY_ADOPTED:
-        return adopt_device(size);
+        return adopt(engine_allocate(0, size + 2 * ADOPTED_OFFSET), size);
+    case MEMORY_MAPPED:
+        return adopt(map_granules(size + 2 * ADOPTED_OFFSET), size);
+    case MEMORY_FABRIC:
+        return create_elastic(size, KVMEM_ELASTIC_FABRIC);
     default:
-        return create_elastic(size);
+        return create_elastic(size, 0);
     }
 }
 

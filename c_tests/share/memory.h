@@ -16,7 +16,9 @@ typedef enum memory_kind {
     MEMORY_PINNED,      /* from here on a GPU is needed */
     MEMORY_DEVICE,
     MEMORY_ADOPTED, /* device memory of the engine's, from the middle of an allocation */
+    MEMORY_MAPPED,  /* the same, from the middle of mappings side by side that the engine has made */
     MEMORY_ELASTIC, /* all of it committed */
+    MEMORY_FABRIC,  /* the same with fabric handles, shared by them: where the driver gives any */
     NUM_MEMORY_KINDS,
 } memory_kind;
 
@@ -28,8 +30,15 @@ typedef enum memory_kind {
 extern const char *const memory_names[NUM_MEMORY_KINDS];
 uint32_t memory_tier(memory_kind kind);
 bool memory_has_fd_mapping(memory_kind kind); /* the CPU sees it */
+bool memory_has_driver_fds(memory_kind kind); /* only the driver knows what its file descriptors are */
+/* It goes by a handle that keeps nothing: whoever comes late finds nothing. */
+bool memory_goes_by_handle(memory_kind kind);
+/* KVMEM_SHARE_AUTO, or the way that the kind is there for. */
+uint32_t memory_way(memory_kind kind);
+/* One past the last kind that this machine has. */
+memory_kind memory_end_of_kinds(void);
 
-/* A region; `path` is the file of MEMORY_NAMED. Adopted memory lives as long as the process. */
+/* A region; `path` is the file of MEMORY_NAMED. Memory of the engine's lives as long as the process. */
 kvmem_region *memory_create(memory_kind kind, uint64_t size, const char *path);
 
 /* Offsets and sizes must be multiples of 4096 for files. */

@@ -4,10 +4,12 @@
 
 #include "harness.h"
 
-static kvmem_status open_with(const parcel *parcel, uint64_t flags, kvmem_region **region) {
+static kvmem_status open_with_device(const parcel *parcel, uint64_t flags, int device,
+                                     kvmem_region **region) {
     kvmem_open_options options;
     kvmem_open_options_init(&options, sizeof(options));
     options.flags = flags;
+    options.device = device;
     kvmem_share *share = NULL;
     kvmem_status status = parcel_read(parcel, &share);
     if (status == KVMEM_STATUS_OK) {
@@ -15,6 +17,28 @@ static kvmem_status open_with(const parcel *parcel, uint64_t flags, kvmem_region
     }
     kvmem_share_destroy(share);
     return status;
+}
+
+static kvmem_status open_with(const parcel *parcel, uint64_t flags, kvmem_region **region) {
+    return open_with_device(parcel, flags, 0, region);
+}
+
+kvmem_region *open_parcel_for(const parcel *parcel, uint64_t flags, int device) {
+    kvmem_region *region = NULL;
+    EXPECT_OK(open_with_device(parcel, flags | KVMEM_OPEN_FOR_DEVICE, device, &region));
+    return region;
+}
+
+kvmem_status try_parcel_for(const parcel *parcel, uint64_t flags, int device, kvmem_region **region) {
+    return open_with_device(parcel, flags | KVMEM_OPEN_FOR_DEVICE, device, region);
+}
+
+void refuse_parcel_for(const parcel *parcel, uint64_t flags, int device, kvmem_status status,
+                       const char *part) {
+    kvmem_region *region = NULL;
+    EXPECT_MESSAGE(status, part,
+                   open_with_device(parcel, flags | KVMEM_OPEN_FOR_DEVICE, device, &region));
+    CHECK(region == NULL);
 }
 
 kvmem_region *open_parcel(const parcel *parcel, uint64_t flags) {
@@ -29,11 +53,12 @@ void refuse_parcel(const parcel *parcel, uint64_t flags, kvmem_status status, co
     CHECK(region == NULL);
 }
 
-static kvmem_status open_layout_with(const parcel *parcel, uint64_t flags, kvmem_agent *agent,
+static kvmem_status open_layout_with(const parcel *parcel, uint64_t flags, int device, kvmem_agent *agent,
                                      kvmem_layout **layout) {
     kvmem_open_options options;
     kvmem_open_options_init(&options, sizeof(options));
     options.flags = flags;
+    options.device = device;
     options.agent = agent;
     kvmem_share *share = parcel_share(parcel);
     const kvmem_status status = kvmem_share_open_layout(share, &options, layout, ERR);
@@ -43,14 +68,20 @@ static kvmem_status open_layout_with(const parcel *parcel, uint64_t flags, kvmem
 
 kvmem_layout *open_layout(const parcel *parcel, uint64_t flags, kvmem_agent *agent) {
     kvmem_layout *layout = NULL;
-    EXPECT_OK(open_layout_with(parcel, flags, agent, &layout));
+    EXPECT_OK(open_layout_with(parcel, flags, 0, agent, &layout));
+    return layout;
+}
+
+kvmem_layout *open_layout_for(const parcel *parcel, uint64_t flags, int device) {
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(open_layout_with(parcel, flags | KVMEM_OPEN_FOR_DEVICE, device, NULL, &layout));
     return layout;
 }
 
 void refuse_layout(const parcel *parcel, uint64_t flags, kvmem_agent *agent, kvmem_status status,
                    const char *part) {
     kvmem_layout *layout = NULL;
-    EXPECT_MESSAGE(status, part, open_layout_with(parcel, flags, agent, &layout));
+    EXPECT_MESSAGE(status, part, open_layout_with(parcel, flags, 0, agent, &layout));
     CHECK(layout == NULL);
 }
 

@@ -7,6 +7,13 @@
 
 /* A shared region, opened with KVMEM_OPEN_* flags. */
 kvmem_region *open_parcel(const parcel *parcel, uint64_t flags);
+/* The same for a GPU of this process's to use. */
+kvmem_region *open_parcel_for(const parcel *parcel, uint64_t flags, int device);
+kvmem_layout *open_layout_for(const parcel *parcel, uint64_t flags, int device);
+/* Whatever comes of it. With the error slot. */
+kvmem_status try_parcel_for(const parcel *parcel, uint64_t flags, int device, kvmem_region **region);
+void refuse_parcel_for(const parcel *parcel, uint64_t flags, int device, kvmem_status status,
+                       const char *part);
 /* A shared layout; the agent may be NULL. */
 kvmem_layout *open_layout(const parcel *parcel, uint64_t flags, kvmem_agent *agent);
 void refuse_layout(const parcel *parcel, uint64_t flags, kvmem_agent *agent, kvmem_status status,

@@ -10,7 +10,7 @@
 
 static const test_role roles[] = {HOLDER_ROLE};
 
-static const memory_kind kinds[] = {MEMORY_DEVICE, MEMORY_ADOPTED, MEMORY_ELASTIC};
+static const memory_kind kinds[] = {MEMORY_DEVICE, MEMORY_ADOPTED, MEMORY_MAPPED, MEMORY_ELASTIC};
 
 /* A holder with another CUDA_VISIBLE_DEVICES than this process's. */
 static peer start_seeing(const char *devices) {

@@ -162,9 +162,10 @@ static void each_right_has_one_mapping(void) {
     }
 }
 
-static kvmem_share *share_region(const kvmem_region *region) {
+static kvmem_share *share_region(const kvmem_region *region, memory_kind kind) {
+    const kvmem_share_options options = {.struct_size = sizeof(options), .way = memory_way(kind)};
     kvmem_share *share = NULL;
-    EXPECT_OK(kvmem_share_create_region(region, NULL, &share, ERR));
+    EXPECT_OK(kvmem_share_create_region(region, &options, &share, ERR));
     return share;
 }
 
@@ -172,7 +173,7 @@ static void opened_where_it_was_made_it_is_the_original(void) {
     for EACH_KIND(kind) {
         const scratch directory = scratch_create(temporary_directory());
         kvmem_region *region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
-        kvmem_share *share = share_region(region);
+        kvmem_share *share = share_region(region, kind);
         parcel parcel = parcel_of(share);
         kvmem_region *opened = open_parcel(&parcel, 0);
         CHECK_EQ(region_info(opened).address, region_info(region).address);
@@ -212,7 +213,8 @@ static void the_way_is_taken_or_refused(void) {
     for EACH_KIND(kind) {
         const scratch directory = scratch_create(temporary_directory());
         kvmem_region *region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
-        const bool by_ipc = memory_tier(kind) == KVMEM_TIER_DEVICE;
+        const bool by_ipc = kind == MEMORY_DEVICE || kind == MEMORY_ADOPTED;
+        const bool by_fabric = kind == MEMORY_FABRIC;
         const struct {
             uint32_t way;
             kvmem_status status;
@@ -221,7 +223,8 @@ static void the_way_is_taken_or_refused(void) {
             {KVMEM_SHARE_FD, by_ipc ? KVMEM_STATUS_UNSUPPORTED : KVMEM_STATUS_OK},
             {KVMEM_SHARE_IPC, by_ipc ? KVMEM_STATUS_OK : KVMEM_STATUS_UNSUPPORTED},
             {KVMEM_SHARE_REMOTE, KVMEM_STATUS_INVALID_ARGUMENT},
-            {KVMEM_SHARE_REMOTE + 1, KVMEM_STATUS_INVALID_ARGUMENT},
+            {KVMEM_SHARE_FABRIC, by_fabric ? KVMEM_STATUS_OK : KVMEM_STATUS_UNSUPPORTED},
+            {KVMEM_SHARE_FABRIC + 1, KVMEM_STATUS_INVALID_ARGUMENT},
         };
         for (size_t i = 0; i < NUM(ways); i++) {
             kvmem_share_options options;

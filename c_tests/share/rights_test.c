@@ -5,6 +5,7 @@
 #include "opened.h"
 #include "regions.h"
 #include "resources.h"
+#include "users.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -124,6 +125,27 @@ static void an_importer_may_take_less_than_is_granted(void) {
     }
 }
 
+/* Asked for by name it is all or nothing; without a flag it is what is granted. */
+static void writing_is_asked_for_or_left_to_the_grant(void) {
+    for EACH_KIND(kind) {
+        fixture fixture;
+        set_up(&fixture, kind, &to_be_read);
+        refuse_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE, KVMEM_STATUS_PERMISSION_DENIED,
+                      "shared to be read only");
+        refuse_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE | KVMEM_OPEN_READ_ONLY,
+                      KVMEM_STATUS_INVALID_ARGUMENT, "exclude each other");
+        tear_down(&fixture);
+        set_up(&fixture, kind, NULL);
+        kvmem_region *asked = open_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE);
+        kvmem_region *given = open_parcel(&fixture.parcel, 0);
+        CHECK_EQ(region_info(asked).address, region_info(given).address);
+        CHECK_EQ(region_info(asked).flags & KVMEM_REGION_READ_ONLY, 0);
+        CALL(kvmem_region_destroy(asked));
+        CALL(kvmem_region_destroy(given));
+        tear_down(&fixture);
+    }
+}
+
 /* Every file descriptor of a share to be read. */
 static void its_descriptors_can_only_be_read(void) {
     for EACH_KIND(kind) {
@@ -183,7 +205,7 @@ static void no_other_user_opens_it_anew_to_write(void) {
         CHECK_EQ(fstat(fixture.parcel.fds[1], &file), 0);
         CHECK_EQ(file.st_mode & 0077, 0);
         CHECK_EQ(file.st_uid, geteuid());
-        if (geteuid() == 0) {
+        if (users_can_be_others("another user that opens a descriptor anew")) {
             CHECK_EQ(reopened_by_another_user(fixture.parcel.fds[1]), EACCES);
         }
         tear_down(&fixture);
@@ -246,6 +268,7 @@ static void page_locked_memory_is_the_gpus_to_reach(void) {
 static const test_case cases[] = {
     CASE(what_is_shared_to_be_read_is_read),
     CASE(an_importer_may_take_less_than_is_granted),
+    CASE(writing_is_asked_for_or_left_to_the_grant),
     CASE(its_descriptors_can_only_be_read),
     CASE(nobody_writes_the_owners_control_block),
 #ifdef KVMEM_TEST_SHARE_GPU

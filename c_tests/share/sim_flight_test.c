@@ -71,10 +71,30 @@ static void everything_is_given_back(void) {
     }
 }
 
+/* A driver whose memory leaves by fabric handle alone. */
+static void without_file_descriptors_handles_are_taken(void) {
+    SIM(sim_set_attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 0));
+    kvmem_region *region = memory_create(MEMORY_FABRIC, MEMORY_SIZE, NULL);
+    kvmem_share_options options = {.struct_size = sizeof(options)};
+    kvmem_share *share = NULL;
+    EXPECT_OK(kvmem_share_create_region(region, &options, &share, ERR));
+    kvmem_share_info info;
+    EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
+    CHECK_EQ(info.num_fds, 1); /* the control block */
+    CALL(kvmem_share_destroy(share));
+    options.way = KVMEM_SHARE_FD;
+    share = NULL;
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "a file descriptor",
+                   kvmem_share_create_region(region, &options, &share, ERR));
+    CALL(kvmem_region_destroy(region));
+    SIM(sim_reset());
+}
+
 static const test_case cases[] = {
     CASE(taken_back_in_flight_it_is_stale),
     CASE(what_it_does_not_touch_may_go_meanwhile),
     CASE(an_owner_that_ends_meanwhile_leaves_the_bytes),
     CASE(everything_is_given_back),
+    CASE(without_file_descriptors_handles_are_taken),
 };
 SHARE_MAIN

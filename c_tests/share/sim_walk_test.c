@@ -17,7 +17,7 @@ static parcel parcels[NUM_MEMORY_KINDS];
 static peer layout_owner;
 static parcel layout_parcel;
 
-static const memory_kind kinds[] = {MEMORY_PINNED, MEMORY_DEVICE, MEMORY_ELASTIC};
+static const memory_kind kinds[] = {MEMORY_PINNED, MEMORY_DEVICE, MEMORY_MAPPED, MEMORY_ELASTIC, MEMORY_FABRIC};
 
 void operations_open(void) {
     for (size_t i = 0; i < NUM(kinds); i++) {
@@ -48,8 +48,9 @@ void operations_close(void) {
 }
 
 static kvmem_status share(memory_kind kind) {
+    const kvmem_share_options options = {.struct_size = sizeof(options), .way = memory_way(kind)};
     kvmem_share *share = NULL;
-    const kvmem_status status = kvmem_share_create_region(own[kind], NULL, &share, ERR);
+    const kvmem_status status = kvmem_share_create_region(own[kind], &options, &share, ERR);
     kvmem_share_destroy(share);
     return status;
 }
@@ -60,6 +61,14 @@ static kvmem_status share_device_memory(void) {
 
 static kvmem_status share_elastic_memory(void) {
     return share(MEMORY_ELASTIC);
+}
+
+static kvmem_status share_by_fabric(void) {
+    return share(MEMORY_FABRIC);
+}
+
+static kvmem_status share_mapped_memory(void) {
+    return share(MEMORY_MAPPED);
 }
 
 static kvmem_status share_a_layout(void) {
@@ -75,6 +84,26 @@ static kvmem_status open_page_locked(void) {
 
 static kvmem_status open_device_memory(void) {
     return try_parcel(&parcels[MEMORY_DEVICE], 0);
+}
+
+/* By device 1, which its owner's process knows as a peer. */
+static kvmem_status open_for_another_device(void) {
+    kvmem_share *share = parcel_share(&parcels[MEMORY_DEVICE]);
+    const kvmem_open_options options = {
+        .struct_size = sizeof(options), .flags = KVMEM_OPEN_FOR_DEVICE, .device = 1};
+    kvmem_region *region = NULL;
+    const kvmem_status status = kvmem_share_open_region(share, &options, &region, ERR);
+    kvmem_share_destroy(share);
+    kvmem_region_destroy(region);
+    return status;
+}
+
+static kvmem_status open_mapped_memory(void) {
+    return try_parcel(&parcels[MEMORY_MAPPED], 0);
+}
+
+static kvmem_status open_by_fabric(void) {
+    return try_parcel(&parcels[MEMORY_FABRIC], 0);
 }
 
 static kvmem_status open_elastic_memory(void) {
@@ -97,9 +126,14 @@ static kvmem_status open_a_layout(void) {
 const operation operations[] = {
     {"sharing device memory", share_device_memory, KVMEM_STATUS_OK},
     {"sharing elastic memory", share_elastic_memory, KVMEM_STATUS_OK},
+    {"sharing by fabric handles", share_by_fabric, KVMEM_STATUS_OK},
+    {"sharing mapped memory", share_mapped_memory, KVMEM_STATUS_OK},
     {"sharing a layout", share_a_layout, KVMEM_STATUS_OK},
     {"opening and page-locking", open_page_locked, KVMEM_STATUS_OK},
     {"opening device memory", open_device_memory, KVMEM_STATUS_OK},
+    {"opening device memory for another device", open_for_another_device, KVMEM_STATUS_OK},
+    {"opening mapped memory", open_mapped_memory, KVMEM_STATUS_OK},
+    {"opening by fabric handles", open_by_fabric, KVMEM_STATUS_OK},
     {"opening elastic memory", open_elastic_memory, KVMEM_STATUS_OK},
     {"opening elastic memory to read", open_elastic_memory_to_read, KVMEM_STATUS_OK},
     {"opening a layout", open_a_layout, KVMEM_STATUS_OK},

@@ -134,7 +134,7 @@ impl Device {
     /// What it is and can do.
     pub fn properties(&self) -> Result<Properties> {
         let plain = vmm::Properties::on_device(self.ordinal);
-        let vmm = self.has(VIRTUAL_MEMORY_MANAGEMENT);
+        let vmm = self.has_vmm();
         let granularity = |which| if vmm { plain.granularity(which) } else { Ok(0) };
         Ok(Properties {
             name: self.name()?,
@@ -161,6 +161,11 @@ impl Device {
     /// The NUMA node it hangs on, where the driver knows.
     pub fn numa_node(&self) -> Option<u32> {
         self.attribute(HOST_NUMA_ID).and_then(|node| u32::try_from(node).ok())
+    }
+
+    /// Whether memory of it can be reserved, created and mapped apart, as its attribute says.
+    pub fn has_vmm(&self) -> bool {
+        self.has(VIRTUAL_MEMORY_MANAGEMENT)
     }
 
     /// Whether VMM memory of it can be exported as a file descriptor, as its attribute says.

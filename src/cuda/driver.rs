@@ -15,6 +15,7 @@ const NO_DEVICE: Code = 100;
 pub(super) const INVALID_VALUE: Code = 1;
 pub(super) const INVALID_DEVICE: Code = 101;
 pub(super) const INVALID_CONTEXT: Code = 201;
+pub(super) const ALREADY_MAPPED: Code = 208;
 pub(super) const INVALID_HANDLE: Code = 400;
 pub(super) const NOT_FOUND: Code = 500;
 pub(super) const NOT_PERMITTED: Code = 800;

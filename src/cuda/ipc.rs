@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Legacy IPC: 64 bytes name an allocation of another process's, which is opened as a whole.
 //!
-//! The driver maps an allocation once in a process, however often it is opened, and so do we: openings are counted
-//! here and closed once, so that the driver never sees two of ours at once.
+//! The driver maps an allocation once for each device of a process that opens it, however often it is opened, and so do
+//! we: openings are counted here and closed once, so that the driver never sees two of ours at once. A kernel reaches
+//! what was opened in a context of its own device; so memory of one device is opened for the one that will use it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::context::Context;
 use super::device::Device;
 use super::driver::{
-    INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_PERMITTED, answered,
+    ALREADY_MAPPED, INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_PERMITTED, answered,
 };
 use super::memory;
 use crate::error::{Error, Result, Status, ensure};
@@ -75,16 +76,43 @@ fn handle_of(context: &Context, address: u64) -> Result<IpcHandle> {
     Ok(handle.0)
 }
 
+/// Where memory lies, and whose kernels are to reach it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The ordinal of the device it lies on.
+    pub owner: i32,
+    /// The ordinal of the device that it is opened for.
+    pub user: i32,
+}
+
+impl Place {
+    /// On a device, and for that one.
+    pub fn on(ordinal: i32) -> Self {
+        Self { owner: ordinal, user: ordinal }
+    }
+
+    /// Refuses a device that does not reach the memory: its driver would, later and with fewer words.
+    fn check_reach(self) -> Result<()> {
+        let Self { owner, user } = self;
+        ensure!(
+            Device::get(user)?.can_access(&Device::get(owner)?)?,
+            Unsupported,
+            "memory of device {owner} can't be opened for device {user}, which does not reach it: open it for device \
+             {owner}, and let the driver copy"
+        );
+        Ok(())
+    }
+}
+
 /// An allocation of another process's, mapped here. Closed with the last of its kind.
 pub struct IpcMapping {
     key: Key,
     address: u64,
     size: u64,
-    ordinal: i32,
 }
 
 /// Where a handle is open. The driver counts for each device apart.
-type Key = (i32, IpcHandle);
+type Key = (Place, IpcHandle);
 
 /// One opening of the driver's, and how many of ours it serves.
 struct Opening {
@@ -103,20 +131,21 @@ fn openings() -> MutexGuard<'static, BTreeMap<Key, Opening>> {
 }
 
 impl IpcMapping {
-    /// Opens a handle on the device its memory lies on.
+    /// Opens a handle in the context of the device that is to use the memory.
     ///
     /// The bytes of a handle are used again: a stale one opens whatever was allocated there since. `buffer_id` is the
     /// exporter's number for the allocation, which is never used again. It means nothing to the driver here, which
     /// has numbers of its own; but it tells whether a handle that is open already still names what was opened.
-    pub fn open(ordinal: i32, handle: &IpcHandle, buffer_id: Option<u64>) -> Result<Arc<Self>> {
-        let context = Context::retain(Device::get(ordinal)?)?;
-        let key = (ordinal, *handle);
+    pub fn open(place: Place, handle: &IpcHandle, buffer_id: Option<u64>) -> Result<Arc<Self>> {
+        place.check_reach()?;
+        let context = Context::retain(Device::get(place.user)?)?;
+        let key = (place, *handle);
         let mut openings = openings();
         if let Some(opening) = openings.get_mut(&key) {
             opening.serve_one_more(buffer_id)?;
             return Ok(Arc::new(opening.mapping(key)));
         }
-        let opening = Opening::new(context, handle, buffer_id)?;
+        let opening = Opening::new(context, key, buffer_id)?;
         let mapping = opening.mapping(key);
         openings.insert(key, opening);
         Ok(Arc::new(mapping))
@@ -132,9 +161,9 @@ impl IpcMapping {
         self.size
     }
 
-    /// The device's ordinal.
-    pub fn ordinal(&self) -> i32 {
-        self.ordinal
+    /// Where it lies, and for whom it is open.
+    pub fn place(&self) -> Place {
+        self.key.0
     }
 
     /// The address of a part of it; refused where the part ends past what the driver has mapped.
@@ -161,11 +190,10 @@ impl IpcMapping {
 }
 
 impl Opening {
-    fn new(context: Context, handle: &IpcHandle, buffer_id: Option<u64>) -> Result<Self> {
-        let ordinal = context.device().ordinal();
-        let address = open(&context, handle)?;
+    fn new(context: Context, (place, handle): Key, buffer_id: Option<u64>) -> Result<Self> {
+        let address = open(&context, &handle)?;
         let mut opening = Self { context, address, size: 0, buffer_id, users: 1 };
-        match opening.look(ordinal) {
+        match opening.look(place) {
             Ok(size) => opening.size = size,
             Err(error) => {
                 // Nothing is logged with the lock held: both failures are told.
@@ -178,14 +206,19 @@ impl Opening {
         Ok(opening)
     }
 
-    /// What the driver says of it: its bytes, if it is a whole allocation of the device it was opened on.
-    fn look(&self, ordinal: i32) -> Result<u64> {
+    /// What the driver says of it: its bytes, if it is a whole allocation of the device it is said to lie on.
+    ///
+    /// Of memory that is opened for another device the ordinal may be told of where it lies or of where it is open; the
+    /// documentation says neither, and a pair of GPUs has to show it. Either is taken for what was asked, so that in the
+    /// second case a wrong owner is not noticed here.
+    fn look(&self, place: Place) -> Result<u64> {
         let (base, size) = memory::range_in(&self.context, self.address)?;
-        let owner = memory::ordinal_of(self.address)?;
+        let found = memory::ordinal_of(self.address)?;
+        let Place { owner, user } = place;
         ensure!(
-            owner == ordinal,
+            found == owner || found == user,
             InvalidArgument,
-            "the handle names memory of device {owner}, not of device {ordinal}: open it on device {owner}"
+            "the handle names memory of device {found}, not of device {owner}: open it as memory of device {found}"
         );
         ensure!(
             base == self.address,
@@ -211,7 +244,7 @@ impl Opening {
     }
 
     fn mapping(&self, key: Key) -> IpcMapping {
-        IpcMapping { key, address: self.address, size: self.size, ordinal: key.0 }
+        IpcMapping { key, address: self.address, size: self.size }
     }
 
     /// Not tried again when it fails: a second close could be of an opening that is somebody else's in this process.
@@ -262,6 +295,10 @@ fn explain(error: Error) -> Error {
         let message = "this process exported the handle itself, and has the memory already: use the address it was \
                        exported by";
         (message, Status::InvalidArgument)
+    } else if answered(&error, &[ALREADY_MAPPED]) {
+        let message = "the driver has the memory mapped in this process for another GPU, and maps it once: open it for \
+                       that GPU, or give up what was opened there first";
+        (message, Status::Unsupported)
     } else if answered(&error, &[INVALID_DEVICE]) {
         ("the handle names memory of a GPU that this process may not use", Status::NotFound)
     } else if answered(&error, &[INVALID_VALUE, INVALID_HANDLE, NOT_PERMITTED]) {

@@ -8,12 +8,16 @@ mod mapping;
 mod memory;
 mod properties;
 mod range;
+mod shareable;
+mod walk;
 
-pub use handles::can_export;
+pub use handles::{can_export, try_export};
 pub use mapping::{Access, Mapping};
 pub use memory::Memory;
 pub use properties::{Granularity, Location, Properties};
 pub use range::Range;
+pub use shareable::{Exported, HandleType, Shareable};
+pub use walk::{Beneath, beneath};
 
 pub(super) use mapping::RawAccess;
 pub(super) use properties::{RawLocation, RawProperties};

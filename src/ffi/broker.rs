@@ -13,7 +13,7 @@ use super::share::kvmem_share;
 use super::share_socket::deadline;
 use super::status::kvmem_status;
 use super::text;
-use crate::error::{Result, ensure};
+use crate::error::{Result, ensure, fail};
 use crate::region::Access;
 use crate::share::broker::{Broker, BrokerConfig, Terms, Token};
 use crate::share::client::{Fetch, fetch};
@@ -88,7 +88,8 @@ pub struct kvmem_token {
 pub struct kvmem_fetch_options {
     /// sizeof(kvmem_fetch_options)
     pub struct_size: usize,
-    /// KVMEM_SHARE_READ_ONLY to ask for no more than reading; KVMEM_FETCH_BROKER_USER.
+    /// Without a flag all that is granted is fetched. KVMEM_SHARE_READ_ONLY to ask for no more than reading,
+    /// KVMEM_FETCH_READ_WRITE to be refused less than all; KVMEM_FETCH_BROKER_USER.
     pub flags: u64,
     /// Where the broker listens.
     pub path: *const c_char,
@@ -107,6 +108,8 @@ options!(kvmem_fetch_options);
 
 /// The broker is a process of `broker_user`.
 pub const KVMEM_FETCH_BROKER_USER: u64 = 2;
+/// Ask for reading and writing: KVMEM_STATUS_PERMISSION_DENIED where less is granted.
+pub const KVMEM_FETCH_READ_WRITE: u64 = 4;
 
 /// What a broker has done.
 #[repr(C)]
@@ -297,7 +300,7 @@ pub unsafe extern "C" fn kvmem_broker_destroy(broker: *mut kvmem_broker) {
 /// @param share gets the share; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_PERMISSION_DENIED for a wrong user, name or token, which are not told apart, a
-///         token that is used up, more than it grants, or a broker of another user; KVMEM_STATUS_NOT_FOUND when nothing
+///         token that is used up, KVMEM_FETCH_READ_WRITE where less is granted, or a broker of another user; KVMEM_STATUS_NOT_FOUND when nothing
 ///         is at the path; KVMEM_STATUS_PEER_LOST when nobody listens there, or the broker goes away;
 ///         KVMEM_STATUS_BUSY when this user has too many clients, bytes or file descriptors under way;
 ///         KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_CORRUPT; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors
@@ -364,7 +367,16 @@ fn terms(options: Option<kvmem_publish_options>, granted: Access) -> Result<Term
 /// The strings must be NULL or NUL-terminated, the token NULL or readable.
 unsafe fn wanted(options: &kvmem_fetch_options) -> Result<Fetch> {
     let read_only = super::share::KVMEM_SHARE_READ_ONLY;
-    check_flags("kvmem_fetch_options", options.flags, read_only | KVMEM_FETCH_BROKER_USER)?;
+    let known = read_only | KVMEM_FETCH_READ_WRITE | KVMEM_FETCH_BROKER_USER;
+    check_flags("kvmem_fetch_options", options.flags, known)?;
+    let access = match (options.flags & read_only != 0, options.flags & KVMEM_FETCH_READ_WRITE != 0) {
+        (false, false) => None,
+        (true, false) => Some(Access::Read),
+        (false, true) => Some(Access::ReadWrite),
+        (true, true) => {
+            fail!(InvalidArgument, "KVMEM_SHARE_READ_ONLY and KVMEM_FETCH_READ_WRITE exclude each other")
+        }
+    };
     ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
     let names_user = options.flags & KVMEM_FETCH_BROKER_USER != 0;
     ensure!(
@@ -381,7 +393,7 @@ unsafe fn wanted(options: &kvmem_fetch_options) -> Result<Fetch> {
         path: path.ok_or_else(|| null("path"))?.to_path_buf(),
         name: name.to_string(),
         token: Token(token.ok_or_else(|| null("token"))?.bytes),
-        access: if options.flags & read_only != 0 { Access::Read } else { Access::ReadWrite },
+        access,
         broker_user: names_user.then_some(options.broker_user),
     })
 }

@@ -62,13 +62,16 @@ pub unsafe extern "C" fn kvmem_ipc_export(
     unsafe { call(error, body) }
 }
 
+/// Open the memory for the GPU `for_device`, whose kernels then reach it, over NVLink or PCIe.
+pub const KVMEM_IPC_FOR_DEVICE: u64 = 1;
+
 /// Memory of another process's to open.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_ipc_options {
     /// sizeof(kvmem_ipc_options)
     pub struct_size: usize,
-    /// Must be 0.
+    /// KVMEM_IPC_FOR_DEVICE, or 0: it is opened for the GPU it lies on.
     pub flags: u64,
     /// The driver's handle.
     pub handle: [u8; 64],
@@ -84,8 +87,8 @@ pub struct kvmem_ipc_options {
     pub buffer_id: u64,
     /// The GPU the memory lies on, as CUDA_VISIBLE_DEVICES orders them here.
     pub device: i32,
-    /// Must be 0.
-    pub reserved: u32,
+    /// The GPU that will use it, counted likewise; 0 without KVMEM_IPC_FOR_DEVICE.
+    pub for_device: i32,
 }
 options!(kvmem_ipc_options);
 
@@ -100,7 +103,8 @@ pub unsafe extern "C" fn kvmem_ipc_options_init(options: *mut kvmem_ipc_options,
 }
 
 /// Opens GPU memory of another process's as a region. A handle that is open already is not opened again: the regions
-/// share one mapping, which is closed with the last of them. The memory stays readable here when its process ends.
+/// share one mapping, which is closed with the last of them; opened for several GPUs, it is mapped for each. The memory
+/// stays readable here when its process ends.
 ///
 /// The driver uses a handle's bytes again once the memory is freed: a stale handle opens whatever came after it. Sizes
 /// are checked against what the driver has mapped; base_size and buffer_id notice more.
@@ -112,7 +116,8 @@ pub unsafe extern "C" fn kvmem_ipc_options_init(options: *mut kvmem_ipc_options,
 ///         and for a part that ends past the allocation; KVMEM_STATUS_INVALID_ARGUMENT for a handle that names nothing
 ///         that can be opened, that is of this very process, or of memory of another GPU; KVMEM_STATUS_NOT_FOUND for
 ///         memory of a GPU that this process may not use; KVMEM_STATUS_STALE when base_size or buffer_id says so;
-///         KVMEM_STATUS_CUDA
+///         KVMEM_STATUS_UNSUPPORTED for a GPU that does not reach the one it lies on, or where the driver maps it for one
+///         GPU of a process only; KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_open_ipc(
     options: *const kvmem_ipc_options,
@@ -130,11 +135,18 @@ pub unsafe extern "C" fn kvmem_region_open_ipc(
 }
 
 fn config(options: &kvmem_ipc_options) -> Result<IpcConfig> {
-    check_flags("kvmem_ipc_options", options.flags, 0)?;
-    ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
+    check_flags("kvmem_ipc_options", options.flags, KVMEM_IPC_FOR_DEVICE)?;
+    let has_user = options.flags & KVMEM_IPC_FOR_DEVICE != 0;
+    ensure!(
+        options.for_device == 0 || has_user,
+        InvalidArgument,
+        "for_device is {}, which means nothing without KVMEM_IPC_FOR_DEVICE",
+        options.for_device
+    );
+    let user = if has_user { options.for_device } else { options.device };
     let told = |value| (value != 0).then_some(value);
     Ok(IpcConfig {
-        ordinal: options.device,
+        place: ipc::Place { owner: options.device, user },
         handle: options.handle,
         offset: options.offset,
         size: options.size,

@@ -32,6 +32,7 @@ pub mod layout_build;
 pub mod layout;
 pub mod elastic;
 pub mod share;
+pub mod share_open;
 pub mod share_socket;
 pub mod broker;
 pub mod queue;

@@ -306,7 +306,7 @@ fn describe(region: &Region) -> kvmem_region_info {
         Backing::Device(memory) => match **memory {
             DeviceMemory::Owned(_) => {}
             DeviceMemory::Adopted(_) => info.origin = KVMEM_ORIGIN_ADOPTED,
-            DeviceMemory::Imported(_) => info.origin = KVMEM_ORIGIN_IMPORTED,
+            DeviceMemory::Imported(_) | DeviceMemory::Mapped(_) => info.origin = KVMEM_ORIGIN_IMPORTED,
         },
         Backing::Disk(file) => {
             info.flags |= if file.is_direct() { KVMEM_REGION_DIRECT_IO } else { 0 };

@@ -128,13 +128,16 @@ pub struct kvmem_device_options {
 }
 options!(kvmem_device_options);
 
+/// Extents can be shared by fabric handle (KVMEM_SHARE_FABRIC), beside file descriptors. It can't be added later.
+pub const KVMEM_ELASTIC_FABRIC: u64 = 1;
+
 /// How to reserve memory of a GPU that grows and shrinks.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_elastic_options {
     /// sizeof(kvmem_elastic_options)
     pub struct_size: usize,
-    /// Must be 0.
+    /// KVMEM_ELASTIC_FABRIC, or 0: extents can be shared by file descriptor where the GPU has them.
     pub flags: u64,
     /// The most bytes there may be; rounded up to whole extents. In a layout's options 0: the layout says.
     pub size: u64,
@@ -346,7 +349,8 @@ pub unsafe extern "C" fn kvmem_region_create_device(
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there;
 ///         KVMEM_STATUS_INVALID_ARGUMENT, also for an extent that is no multiple of the granularity;
-///         KVMEM_STATUS_CUDA
+///         KVMEM_STATUS_UNSUPPORTED for a GPU without virtual memory management, and for KVMEM_ELASTIC_FABRIC where the
+///         driver, asked to create and export some memory so, does not; KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_create_elastic(
     options: *const kvmem_elastic_options,
@@ -524,9 +528,14 @@ pub(super) fn device_config(options: &kvmem_device_options) -> Result<DeviceConf
 
 /// Options as the core has them.
 pub(super) fn elastic_config(options: &kvmem_elastic_options) -> Result<ElasticConfig> {
-    check_flags("kvmem_elastic_options", options.flags, 0)?;
+    check_flags("kvmem_elastic_options", options.flags, KVMEM_ELASTIC_FABRIC)?;
     ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
-    Ok(ElasticConfig { size: options.size, extent_size: options.extent_size, ordinal: options.device })
+    Ok(ElasticConfig {
+        size: options.size,
+        extent_size: options.extent_size,
+        ordinal: options.device,
+        fabric: options.flags & KVMEM_ELASTIC_FABRIC != 0,
+    })
 }
 
 fn release_once(release: unsafe extern "C" fn(*mut c_void), user_data: UserData) -> Release {

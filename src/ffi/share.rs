@@ -5,10 +5,9 @@ use std::ffi::c_void;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use super::agent::kvmem_agent;
 use super::error::kvmem_error;
-use super::guard::{Scope, call};
-use super::handle::{Handle, Out, borrow, borrow_nullable, destroy, null, opaque, out, peek};
+use super::guard::call;
+use super::handle::{Handle, Out, borrow, destroy, opaque, out, peek};
 use super::layout::kvmem_layout;
 use super::options::{check_flags, init, not_one_of, options, read_nullable};
 use super::region::{kvmem_region, tier};
@@ -16,7 +15,7 @@ use super::status::kvmem_status;
 use super::text;
 use crate::error::{Error, Result, ensure};
 use crate::region::Access;
-use crate::share::{Grant, Object, Opening, Reach, Share, Way};
+use crate::share::{Grant, Object, Share, Way};
 
 /// A region or a layout on its way to another process: bytes, and file descriptors that belong to them. Made by whoever
 /// owns the memory, or received; whoever has it opens it. While it lives, what it shares stays: extents of an elastic
@@ -28,7 +27,8 @@ pub struct kvmem_share {
 }
 opaque!(kvmem_share, Arc<Share>, "share");
 
-/// As the tier allows: file descriptors for system, pinned, elastic and disk, the driver's IPC handle for device memory.
+/// As the tier allows: file descriptors for system, pinned, elastic and disk, and for device memory that an engine has
+/// mapped itself; the driver's IPC handle for all other device memory.
 pub const KVMEM_SHARE_AUTO: u32 = 0;
 /// By file descriptors.
 pub const KVMEM_SHARE_FD: u32 = 1;
@@ -36,6 +36,8 @@ pub const KVMEM_SHARE_FD: u32 = 1;
 pub const KVMEM_SHARE_IPC: u32 = 2;
 /// No memory is carried: other processes reach a layout by NIXL.
 pub const KVMEM_SHARE_REMOTE: u32 = 3;
+/// By the driver's fabric handles: elastic memory made with KVMEM_ELASTIC_FABRIC, or what an engine has mapped so.
+pub const KVMEM_SHARE_FABRIC: u32 = 4;
 
 /// Importers may only read. A file descriptor then can't be mapped to be written; a GPU is given no right to write
 /// extents; device memory by IPC handle is the importer's to respect, whose kvmem refuses to write.
@@ -49,40 +51,12 @@ pub struct kvmem_share_options {
     pub struct_size: usize,
     /// KVMEM_SHARE_READ_ONLY, or 0.
     pub flags: u64,
-    /// KVMEM_SHARE_AUTO, KVMEM_SHARE_FD, KVMEM_SHARE_IPC or KVMEM_SHARE_REMOTE.
+    /// KVMEM_SHARE_AUTO, KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_REMOTE or KVMEM_SHARE_FABRIC.
     pub way: u32,
     /// Must be 0.
     pub reserved: u32,
 }
 options!(kvmem_share_options);
-
-/// Open to read, also where more is granted.
-pub const KVMEM_OPEN_READ_ONLY: u64 = 1;
-/// Page-lock host memory, for `device`: it is pinned memory then.
-pub const KVMEM_OPEN_PIN: u64 = 2;
-/// Map the memory of a layout or fail: do not turn to NIXL.
-pub const KVMEM_OPEN_MAPPED_ONLY: u64 = 4;
-/// Reach a layout by NIXL, also where its memory could be mapped.
-pub const KVMEM_OPEN_REMOTE: u64 = 8;
-/// Register a mapped layout with `agent`.
-pub const KVMEM_OPEN_REGISTER: u64 = 16;
-
-/// How to open a share. All zeroes but struct_size maps the memory with all that is granted.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct kvmem_open_options {
-    /// sizeof(kvmem_open_options)
-    pub struct_size: usize,
-    /// KVMEM_OPEN_* flags.
-    pub flags: u64,
-    /// Who reaches a layout by NIXL where it can't be mapped, or registers it; may be NULL.
-    pub agent: *mut kvmem_agent,
-    /// The GPU KVMEM_OPEN_PIN means; 0 without that flag.
-    pub device: i32,
-    /// Must be 0.
-    pub reserved: u32,
-}
-options!(kvmem_open_options);
 
 /// A share of a region.
 pub const KVMEM_SHARED_REGION: u32 = 1;
@@ -119,20 +93,11 @@ pub unsafe extern "C" fn kvmem_share_options_init(options: *mut kvmem_share_opti
     unsafe { init(options, struct_size) };
 }
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_open_options_init(options: *mut kvmem_open_options, struct_size: usize) {
-    // SAFETY: by contract.
-    unsafe { init(options, struct_size) };
-}
-
 /// Shares a region, or the part of one that a view is. Of a view all of its parent is carried.
 ///
-/// @param region the region: system or pinned memory made shareable, device memory allocated by kvmem or adopted,
-///        elastic memory (the extents that are committed now), or a file
+/// @param region the region: system or pinned memory made shareable, device memory allocated by kvmem or adopted (also
+///        what an engine has mapped itself, if it created it exportable), elastic memory (the extents that are committed
+///        now), or a file
 /// @param options what to grant, and how; NULL for everything
 /// @param share gets the share; the caller destroys it
 /// @param error gets the failure; may be NULL
@@ -281,67 +246,6 @@ pub unsafe extern "C" fn kvmem_share_get_info(
     }
 }
 
-/// Opens the region that a share is of. In the process that shares it this is the region itself; opened twice in
-/// another process it is mapped once.
-///
-/// Nothing that the bytes say is taken on trust: the sizes, the device and the kind of memory are asked of the kernel
-/// and the driver. A device is found by its UUID, whatever its ordinal is here. Extents of elastic memory that their
-/// owner decommits later answer KVMEM_STATUS_STALE to new transfers; memory whose owner has ended stays readable, and
-/// kvmem_region_check_owner tells.
-///
-/// @param share a share of a region
-/// @param options how to open it; NULL for all that is granted
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_CORRUPT when the memory is not what the bytes say;
-///         KVMEM_STATUS_PERMISSION_DENIED for more than is granted; KVMEM_STATUS_NOT_FOUND for a GPU that this process
-///         does not see; KVMEM_STATUS_PEER_LOST for device memory whose owner has freed it or has ended;
-///         KVMEM_STATUS_UNSUPPORTED for memory of another machine, or to page-lock what may only be read;
-///         KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for a share of a layout; KVMEM_STATUS_CUDA;
-///         KVMEM_STATUS_OUT_OF_MEMORY
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_share_open_region(
-    share: *const kvmem_share,
-    options: *const kvmem_open_options,
-    region: *mut *mut kvmem_region,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let (region, options) = (Out::new(region)?, read_nullable(options)?);
-            region.set(borrow(scope, share)?.open_region(&opening(scope, options)?)?);
-            Ok(())
-        })
-    }
-}
-
-/// Opens the layout that a share is of: mapped where that is possible, else reached by NIXL if there is an agent. Its
-/// info says which (locality).
-///
-/// @param share a share of a layout
-/// @param options how to open it; NULL for all that is granted
-/// @param layout gets the layout; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return as kvmem_share_open_region; for a layout reached by NIXL as kvmem_agent_load_remote_metadata and
-///         kvmem_layout_import
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_share_open_layout(
-    share: *const kvmem_share,
-    options: *const kvmem_open_options,
-    layout: *mut *mut kvmem_layout,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let (layout, options) = (Out::new(layout)?, read_nullable(options)?);
-            layout.set(borrow(scope, share)?.open_layout(&opening(scope, options)?)?);
-            Ok(())
-        })
-    }
-}
-
 /// Gives up a share: its file descriptors are closed. What was opened of it stays open.
 ///
 /// @param share a share, used by nobody through this handle any more; NULL does nothing
@@ -378,50 +282,10 @@ fn grant(options: Option<kvmem_share_options>) -> Result<Grant> {
         KVMEM_SHARE_FD => Way::Fd,
         KVMEM_SHARE_IPC => Way::Ipc,
         KVMEM_SHARE_REMOTE => Way::Remote,
-        other => return Err(not_one_of("way", other, "KVMEM_SHARE_AUTO, _FD, _IPC or _REMOTE")),
+        KVMEM_SHARE_FABRIC => Way::Fabric,
+        other => return Err(not_one_of("way", other, "KVMEM_SHARE_AUTO, _FD, _IPC, _REMOTE or _FABRIC")),
     };
     Ok(Grant { access: if read_only { Access::Read } else { Access::ReadWrite }, way })
-}
-
-unsafe fn opening(scope: &Scope<'_>, options: Option<kvmem_open_options>) -> Result<Opening> {
-    let Some(options) = options else { return Ok(Opening::default()) };
-    let known = KVMEM_OPEN_READ_ONLY
-        | KVMEM_OPEN_PIN
-        | KVMEM_OPEN_MAPPED_ONLY
-        | KVMEM_OPEN_REMOTE
-        | KVMEM_OPEN_REGISTER;
-    check_flags("kvmem_open_options", options.flags, known)?;
-    ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
-    let has = |flag| options.flags & flag != 0;
-    let reach = match (has(KVMEM_OPEN_MAPPED_ONLY), has(KVMEM_OPEN_REMOTE)) {
-        (false, false) => Reach::Auto,
-        (true, false) => Reach::Mapped,
-        (false, true) => Reach::Remote,
-        (true, true) => {
-            return Err(Error::new(
-                crate::error::Status::InvalidArgument,
-                "KVMEM_OPEN_MAPPED_ONLY and KVMEM_OPEN_REMOTE exclude each other",
-            ));
-        }
-    };
-    ensure!(
-        options.device == 0 || has(KVMEM_OPEN_PIN),
-        InvalidArgument,
-        "device is {}, which means nothing without KVMEM_OPEN_PIN",
-        options.device
-    );
-    // SAFETY: NULL or a live agent, by contract.
-    let agent = unsafe { borrow_nullable(scope, options.agent) }?.map(|agent| agent.agent.clone());
-    if has(KVMEM_OPEN_REGISTER) && agent.is_none() {
-        return Err(null("agent").context("KVMEM_OPEN_REGISTER needs one"));
-    }
-    Ok(Opening {
-        access: has(KVMEM_OPEN_READ_ONLY).then_some(Access::Read),
-        pin: has(KVMEM_OPEN_PIN).then_some(options.device),
-        reach,
-        agent,
-        register: has(KVMEM_OPEN_REGISTER),
-    })
 }
 
 fn describe(share: &Share) -> kvmem_share_info {

@@ -247,6 +247,11 @@ fn check(geometry: Geometry, regions: &[Arc<Region>]) -> Result<Placement> {
             InvalidArgument,
             "region 0 lies on device {first} and region {index} on device {this}; all must be on one device"
         );
+        ensure!(
+            regions[0].place() == region.place(),
+            InvalidArgument,
+            "region 0 and region {index} were opened for different devices; all must be for one"
+        );
     }
     ensure!(
         regions.iter().all(|region| region.elastic_memory().is_none()),

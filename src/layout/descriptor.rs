@@ -16,7 +16,8 @@ use crate::process::Identity;
 use crate::region::{Region, Tier};
 use crate::wire::Form;
 
-const FORM: Form = Form { magic: b"KVMEMLAY", version: 1, name: "layout descriptor" };
+const VERSION: u16 = 1;
+const FORM: Form = Form { magic: b"KVMEMLAY", versions: VERSION..=VERSION, name: "layout descriptor" };
 
 #[derive(Serialize, Deserialize)]
 struct Payload {
@@ -43,7 +44,7 @@ pub fn export(layout: &Layout) -> Result<Vec<u8>> {
         bases: layout.placement().bases().to_vec(),
         elastic: local.elastic_base.as_deref().and_then(elastic),
     };
-    FORM.write(&payload)
+    FORM.write(VERSION, &payload)
 }
 
 fn exportable(layout: &Layout) -> Result<&LocalMemory> {
@@ -106,7 +107,7 @@ pub fn check(bytes: &[u8]) -> Result<()> {
 }
 
 fn read(bytes: &[u8]) -> Result<(Payload, Placement, Vec<Descriptor>)> {
-    let payload: Payload = FORM.read(bytes)?;
+    let (_, payload): (_, Payload) = FORM.read(bytes)?;
     let (placement, claimed) = validate(&payload)?;
     Ok((payload, placement, claimed))
 }
@@ -201,14 +202,14 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read() {
-        let placement = read(&FORM.write(&payload()).unwrap()).unwrap();
+        let placement = read(&FORM.write(VERSION, &payload()).unwrap()).unwrap();
         assert_eq!(placement.bases(), &[0x10000, 0x20000]);
         assert_eq!(placement.geometry().dimensions(), &payload().dimensions);
     }
 
     #[test]
     fn all_damage_is_found() {
-        ensure_all_damage_is_found(&FORM.write(&payload()).unwrap(), read);
+        ensure_all_damage_is_found(&FORM.write(VERSION, &payload()).unwrap(), read);
     }
 
     #[test]
@@ -228,7 +229,7 @@ mod tests {
             let mut changed = payload();
             change(&mut changed);
             assert_eq!(
-                read(&FORM.write(&changed).unwrap()).unwrap_err().status(),
+                read(&FORM.write(VERSION, &changed).unwrap()).unwrap_err().status(),
                 Status::Corrupt,
                 "case {index}"
             );
@@ -240,7 +241,7 @@ mod tests {
         fn any_payload_behind_a_true_checksum_gives_a_result_or_an_error(
             body in prop::collection::vec(any::<u8>(), 0..512),
         ) {
-            let _ = read(&FORM.frame(&body).unwrap());
+            let _ = read(&FORM.frame(VERSION, &body).unwrap());
         }
 
         #[test]
@@ -251,7 +252,7 @@ mod tests {
             ciborium::into_writer(&payload(), &mut body).unwrap();
             let position = position.index(body.len());
             body[position] = byte;
-            let _ = read(&FORM.frame(&body).unwrap());
+            let _ = read(&FORM.frame(VERSION, &body).unwrap());
         }
     }
 }

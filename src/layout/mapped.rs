@@ -31,7 +31,7 @@ impl Layout {
         let placement = Placement::new(geometry, bases).map_err(corrupt)?;
         ensure_disjoint(&regions, placement.geometry().region_size()).map_err(corrupt)?;
         let one_tier = regions.iter().all(|region| region.tier() == regions[0].tier());
-        let one_device = regions.iter().all(|region| region.ordinal() == regions[0].ordinal());
+        let one_device = regions.iter().all(|region| region.place() == regions[0].place());
         ensure!(one_tier && one_device, Corrupt, "the shared layout lies on several tiers or devices");
         let holds = match &agent {
             Some(agent) => regions.iter().map(|region| registered(region, agent)).collect::<Result<_>>()?,

@@ -4,9 +4,11 @@
 use std::sync::Arc;
 
 use super::adopted::Release;
+use super::mapped_device::MappedDevice;
 use super::sharing;
-use crate::cuda::ipc::{IpcHandle, IpcMapping};
+use crate::cuda::ipc::{IpcHandle, IpcMapping, Place};
 use crate::cuda::memory::{self, Allocation};
+use crate::cuda::vmm::{self, Beneath};
 use crate::error::{Result, ensure};
 
 /// What to allocate.
@@ -24,8 +26,10 @@ pub enum DeviceMemory {
     Owned(Allocation),
     /// The caller's.
     Adopted(AdoptedDevice),
-    /// Another process's.
+    /// Another process's, opened by its IPC handle.
     Imported(ImportedDevice),
+    /// Another process's, where an engine had mapped it.
+    Mapped(MappedDevice),
 }
 
 /// Device memory of the caller's, such as an engine's tensor.
@@ -40,8 +44,8 @@ pub struct AdoptedDevice {
 /// What to open of another process's.
 #[derive(Clone, Debug)]
 pub struct IpcConfig {
-    /// The device it lies on, as CUDA_VISIBLE_DEVICES orders them here.
-    pub ordinal: i32,
+    /// The device it lies on and the one that is to use it, as CUDA_VISIBLE_DEVICES orders them here.
+    pub place: Place,
     /// Names the allocation.
     pub handle: IpcHandle,
     /// Where in the allocation it begins.
@@ -93,7 +97,7 @@ impl DeviceMemory {
     /// Opens memory of another process's by its legacy IPC handle.
     pub fn open(config: &IpcConfig) -> Result<Self> {
         ensure!(config.size > 0, InvalidArgument, "an opened region of 0 bytes can't be made");
-        let mapping = IpcMapping::open(config.ordinal, &config.handle, config.buffer_id)?;
+        let mapping = IpcMapping::open(config.place, &config.handle, config.buffer_id)?;
         config.base_size.map_or(Ok(()), |told| mapping.check_size(told))?;
         let address = mapping.part(config.offset, config.size)?;
         Ok(Self::Imported(ImportedDevice { mapping, address, size: config.size }))
@@ -105,6 +109,7 @@ impl DeviceMemory {
             Self::Owned(memory) => memory.address(),
             Self::Adopted(memory) => memory.address,
             Self::Imported(memory) => memory.address,
+            Self::Mapped(memory) => memory.address(),
         }
     }
 
@@ -114,6 +119,7 @@ impl DeviceMemory {
             Self::Owned(memory) => memory.size(),
             Self::Adopted(memory) => memory.size,
             Self::Imported(memory) => memory.size,
+            Self::Mapped(memory) => memory.size(),
         }
     }
 
@@ -122,6 +128,7 @@ impl DeviceMemory {
         match self {
             Self::Owned(_) | Self::Imported(_) => 1,
             Self::Adopted(memory) => memory.pieces,
+            Self::Mapped(memory) => memory.pieces(),
         }
     }
 
@@ -130,7 +137,24 @@ impl DeviceMemory {
         match self {
             Self::Owned(memory) => memory.device().ordinal(),
             Self::Adopted(memory) => memory.ordinal,
-            Self::Imported(memory) => memory.mapping.ordinal(),
+            Self::Imported(memory) => memory.mapping.place().owner,
+            Self::Mapped(memory) => memory.ordinal(),
+        }
+    }
+
+    /// The device whose kernels it is mapped for: another than its own where it was opened for that one.
+    pub fn user(&self) -> i32 {
+        match self {
+            Self::Imported(memory) => memory.mapping.place().user,
+            _ => self.ordinal(),
+        }
+    }
+
+    /// What lies behind memory that an engine has mapped itself; `None` for all other.
+    pub fn beneath(&self) -> Result<Option<Beneath>> {
+        match self {
+            Self::Adopted(memory) => vmm::beneath(memory.address, memory.size),
+            _ => Ok(None),
         }
     }
 }

@@ -5,13 +5,14 @@
 //! registration: UCX exports no more than the first mapping of what it is given. Addresses never change; the
 //! generation counts every change of what lies behind one.
 
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::{Control, ExportedExtent};
 use crate::cuda::Device;
-use crate::cuda::vmm::{Access, Granularity, Location, Mapping, Memory, Properties, Range};
-use crate::error::{Result, ensure};
+use crate::cuda::vmm::{
+    Access, Granularity, HandleType, Location, Mapping, Memory, Properties, Range, Shareable, try_export,
+};
+use crate::error::{Result, Status, ensure};
 
 /// An extent that is not asked for otherwise: growth costs by the extent, not by the byte.
 const EXTENT: u64 = 64 << 20;
@@ -25,6 +26,8 @@ pub struct ElasticConfig {
     pub extent_size: u64,
     /// The device, as CUDA_VISIBLE_DEVICES orders them.
     pub ordinal: i32,
+    /// Extents can be shared by fabric handle too.
+    pub fabric: bool,
 }
 
 /// Reserved addresses, and the extents that have memory.
@@ -50,7 +53,7 @@ pub struct ImportedExtent<'a> {
     /// Which extent of the region.
     pub index: usize,
     /// Its memory.
-    pub fd: BorrowedFd<'a>,
+    pub memory: Shareable<'a>,
     /// Its word in the control block when it was shared.
     pub changes: u32,
 }
@@ -65,8 +68,9 @@ pub struct Growth {
 impl ElasticMemory {
     /// Reserves addresses. Nothing has memory yet.
     pub fn reserve(config: &ElasticConfig) -> Result<Self> {
-        let properties = properties(config.ordinal)?;
-        let granularity = properties.granularity(Granularity::Recommended)?;
+        let plain = properties(config.ordinal)?;
+        let granularity = granularity_of(plain, config.ordinal)?;
+        let properties = if config.fabric { with_fabric(plain, config.ordinal)? } else { plain };
         let extent_size = if config.extent_size == 0 { EXTENT } else { config.extent_size };
         ensure!(
             extent_size.is_multiple_of(granularity),
@@ -107,11 +111,11 @@ impl ElasticMemory {
             control.extent_count()
         );
         let properties = properties(ordinal)?;
-        let range = Range::reserve(size, properties.granularity(Granularity::Recommended)?)?;
+        let range = Range::reserve(size, granularity_of(properties, ordinal)?)?;
         let mut extents: Vec<_> = (0..count).map(|_| None).collect();
         let mut mappings = Vec::with_capacity(shared.len());
-        for ImportedExtent { index, fd, changes } in shared {
-            let memory = Memory::import_fd(fd, extent_size, Some(properties.location))?;
+        for ImportedExtent { index, memory, changes } in shared {
+            let memory = Memory::import(memory, extent_size, Some(properties.location))?;
             let mapping = Mapping::create(&range, index as u64 * extent_size, &memory)?;
             mappings.push(mapping.clone());
             extents[index] = Some(Extent { mapping, holds: 0, changes });
@@ -135,6 +139,11 @@ impl ElasticMemory {
     /// The device's ordinal.
     pub fn ordinal(&self) -> i32 {
         self.ordinal
+    }
+
+    /// Whether its extents can leave the process this way.
+    pub fn allows(&self, way: HandleType) -> bool {
+        self.properties.allow(way)
     }
 
     /// Bytes of an extent.
@@ -272,14 +281,18 @@ impl ElasticMemory {
         shared.iter().all(|(index, changes)| here(*index).is_some_and(|extent| extent.changes == *changes))
     }
 
-    /// Each of these extents for another process: its file descriptor, and its word in the control block.
-    pub(super) fn export(&self, wanted: &[usize]) -> Result<Vec<ExportedExtent>> {
+    /// Each of these extents for another process, and its word in the control block.
+    pub(super) fn export(&self, wanted: &[usize], way: HandleType) -> Result<Vec<ExportedExtent>> {
         let extents = self.extents();
         let each = |index: usize| {
             let Some(extent) = &extents[index] else {
                 crate::error::fail!(InvalidState, "extent {index} has no memory");
             };
-            Ok(ExportedExtent { index, fd: extent.mapping.memory().export_fd()?, changes: extent.changes })
+            Ok(ExportedExtent {
+                index,
+                memory: extent.mapping.memory().export(way)?,
+                changes: extent.changes,
+            })
         };
         wanted.iter().map(|index| each(*index)).collect()
     }
@@ -306,7 +319,7 @@ impl ElasticMemory {
 }
 
 /// The same access for a device and for all that reach its memory.
-fn with_peers(ordinal: i32, access: Access) -> Result<Vec<(i32, Access)>> {
+pub(super) fn with_peers(ordinal: i32, access: Access) -> Result<Vec<(i32, Access)>> {
     let owner = Device::get(ordinal)?;
     let mut accesses = Vec::new();
     for other in 0..owner.driver().device_count() {
@@ -319,7 +332,19 @@ fn with_peers(ordinal: i32, access: Access) -> Result<Vec<(i32, Access)>> {
 
 /// The granularity that extents on a device are multiples of.
 pub fn granularity(ordinal: i32) -> Result<u64> {
-    properties(ordinal)?.granularity(Granularity::Recommended)
+    granularity_of(properties(ordinal)?, ordinal)
+}
+
+/// The first thing asked of the driver: a device without virtual memory management has none.
+fn granularity_of(properties: Properties, ordinal: i32) -> Result<u64> {
+    properties.granularity(Granularity::Recommended).map_err(|error| match Device::get(ordinal) {
+        Ok(device) if !device.has_vmm() => error
+            .context(format!(
+                "device {ordinal} has no virtual memory management, which elastic memory is made of: use a device region"
+            ))
+            .with_status(Status::Unsupported),
+        _ => error,
+    })
 }
 
 /// Memory that can be shared and, where the device can, registered for RDMA: neither can be added later.
@@ -331,4 +356,19 @@ fn properties(ordinal: i32) -> Result<Properties> {
         fabric: false,
         rdma: device.registers_vmm(),
     })
+}
+
+/// The same with fabric handles, after one was made and exported: the device's attribute says yes also where the driver
+/// then refuses.
+fn with_fabric(plain: Properties, ordinal: i32) -> Result<Properties> {
+    let properties = Properties { fabric: true, ..plain };
+    match try_export(properties) {
+        // A full device says nothing about handles.
+        Err(error) if error.status() == Status::OutOfMemory => Ok(properties),
+        Err(error) => Err(error.context(format!(
+            "device {ordinal} gives no fabric handles: leave KVMEM_ELASTIC_FABRIC away, file descriptors serve within one \
+             machine"
+        ))),
+        Ok(()) => Ok(properties),
+    }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What an elastic region has of its memory now: growing, shrinking, and holding what is in use.
 
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, MutexGuard};
 
 use super::elastic::ElasticMemory;
 use super::{Backing, Region};
+use crate::cuda::vmm::{Exported, HandleType};
 use crate::error::{Error, Result, Status, ensure};
 use crate::nixl::Descriptor;
 
@@ -73,12 +73,12 @@ impl Region {
     }
 
     /// The extents that have memory, for another process. Held, they stay.
-    pub fn export_extents(self: &Arc<Self>) -> Result<(Vec<ExportedExtent>, ExtentHold)> {
+    pub fn export_extents(self: &Arc<Self>, way: HandleType) -> Result<(Vec<ExportedExtent>, ExtentHold)> {
         let _unchanged = self.resizing();
         let memory = self.elastic_memory().ok_or_else(not_elastic)?;
         let committed = Arc::new(memory.committed());
         let hold = ExtentHold::new(self, &committed)?;
-        Ok((memory.export(&committed)?, hold))
+        Ok((memory.export(&committed, way)?, hold))
     }
 
     /// What NIXL knows it as: the control block, for peers to look at, and each extent that has memory; or the region
@@ -131,8 +131,8 @@ fn not_elastic() -> Error {
 pub struct ExportedExtent {
     /// Which extent of the region.
     pub index: usize,
-    /// Its memory; while it is open anywhere, that stays.
-    pub fd: OwnedFd,
+    /// Its memory.
+    pub memory: Exported,
     /// Its word in the control block.
     pub changes: u32,
 }

@@ -8,6 +8,7 @@ mod disk;
 mod elastic;
 mod extents;
 mod file_lock;
+mod mapped_device;
 mod mapping;
 mod numa;
 mod pages;
@@ -28,6 +29,7 @@ pub use device::{DeviceConfig, DeviceMemory, IpcConfig};
 pub use disk::{DirectIo, DiskConfig, DiskFile};
 pub use elastic::{ElasticConfig, ElasticMemory, ImportedExtent, granularity as extent_granularity};
 pub use extents::{ExportedExtent, ExtentHold};
+pub use mapped_device::{ImportedMapping, MappedDevice};
 pub use numa::Placement as NumaPlacement;
 pub use pinned::{PinnedConfig, PinnedMemory, Progress};
 pub use registration::{Hold, Registration};
@@ -38,6 +40,7 @@ use once_cell::sync::OnceCell;
 use serde::{Deserialize, Serialize};
 use sharing::Counts;
 
+use crate::cuda::ipc::Place;
 use crate::error::{Error, Result, Status, ensure};
 use crate::nixl::{Descriptor, MemoryType};
 
@@ -246,6 +249,15 @@ impl Region {
         match self.root() {
             Backing::Device(memory) => Some(memory.ordinal()),
             Backing::Elastic(memory) => Some(memory.ordinal()),
+            _ => None,
+        }
+    }
+
+    /// The GPU it lies on, and the one whose kernels it is mapped for.
+    pub fn place(&self) -> Option<Place> {
+        match self.root() {
+            Backing::Device(memory) => Some(Place { owner: memory.ordinal(), user: memory.user() }),
+            Backing::Elastic(memory) => Some(Place::on(memory.ordinal())),
             _ => None,
         }
     }

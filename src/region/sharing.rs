@@ -40,6 +40,8 @@ pub struct Wanted<'a> {
     pub access: Access,
     /// The device it is to be page-locked for.
     pub pin: Option<i32>,
+    /// The device whose kernels are to reach plain device memory; `None` for that it lies on.
+    pub user: Option<i32>,
     /// Its extents, each with its word in the control block.
     pub extents: Vec<(usize, u32)>,
 }
@@ -108,6 +110,18 @@ impl Region {
             && origin.access == wanted.access
             && wanted.pin.is_none_or(|ordinal| !is_host || pinned(ordinal))
             && self.elastic_memory().is_none_or(|memory| memory.has(&wanted.extents))
+            && self.is_mapped_for(wanted.user)
+    }
+
+    /// Memory opened by its IPC handle is mapped for one device; all other is for each that reaches it.
+    fn is_mapped_for(&self, user: Option<i32>) -> bool {
+        match &self.backing {
+            Backing::Device(memory) => match &**memory {
+                DeviceMemory::Imported(_) => memory.user() == user.unwrap_or(memory.ordinal()),
+                _ => true,
+            },
+            _ => true,
+        }
     }
 
     /// The file that its memory is.

@@ -28,8 +28,8 @@ pub struct Fetch {
     pub name: String,
     /// The token that goes with it.
     pub token: Token,
-    /// What will be done with the memory.
-    pub access: Access,
+    /// What will be done with the memory; `None` for all that is granted.
+    pub access: Option<Access>,
     /// Whose process the broker must be; `None` for this process's own user.
     pub broker_user: Option<u32>,
 }

@@ -6,13 +6,17 @@ use std::sync::Arc;
 
 use rustix::fs::OFlags;
 
-use super::manifest::{Carried, Extent, LayoutEntry, Manifest, Object, Part, RegionEntry, RemoteEntry};
-use super::{Grant, Parcel, Share, Source, Way};
+use super::carried::{Carried, Extent, FabricExtent, SharedHandle, SharedMapping};
+use super::manifest::{LayoutEntry, Manifest, Object, Part, RegionEntry, RemoteEntry};
+use super::{Grant, Kept, Parcel, Share, Source, Way};
+use crate::cuda::vmm::{self, Beneath, Exported, HandleType};
 use crate::cuda::{Device, ipc};
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::layout::{Layout, Memory};
 use crate::process::Identity;
-use crate::region::{Access, Backing, ElasticMemory, ExtentHold, Region, SharedRegion, reopened};
+use crate::region::{
+    Access, Backing, DeviceMemory, ElasticMemory, ExtentHold, Region, SharedRegion, reopened,
+};
 
 pub fn region(region: &Arc<Region>, grant: Grant) -> Result<Share> {
     ensure!(
@@ -61,12 +65,12 @@ struct Packing {
     grant: Grant,
     regions: Vec<RegionEntry>,
     fds: Vec<OwnedFd>,
-    held: Vec<(SharedRegion, Option<ExtentHold>)>,
+    kept: Vec<Kept>,
 }
 
 impl Packing {
     fn new(grant: Grant) -> Self {
-        Self { grant, regions: Vec::new(), fds: Vec::new(), held: Vec::new() }
+        Self { grant, regions: Vec::new(), fds: Vec::new(), kept: Vec::new() }
     }
 
     fn finish(self, object: Object, source: Source) -> Result<Share> {
@@ -78,18 +82,18 @@ impl Packing {
             object,
         };
         let parcel = Arc::new(Parcel { bytes: manifest.write()?, fds: self.fds });
-        Ok(Share { manifest, parcel, source: Some((source, self.grant.way)), _held: self.held })
+        Ok(Share { manifest, parcel, source: Some((source, self.grant.way)), _kept: self.kept })
     }
 
     /// Adds what a region is a part of, unless it was added, and answers which part it is.
     fn add(&mut self, region: &Arc<Region>) -> Result<Part> {
         let (root, offset) = Region::root_of(region);
-        let known = self.held.iter().position(|(held, _)| Arc::ptr_eq(held, root));
+        let known = self.kept.iter().position(|kept| Arc::ptr_eq(&kept.region, root));
         let index = match known {
             Some(index) => index,
             None => {
                 self.add_root(root)?;
-                self.held.len() - 1
+                self.kept.len() - 1
             }
         };
         Ok(Part { region: index as u32, offset, size: region.size() })
@@ -105,31 +109,32 @@ impl Packing {
         let shared = SharedRegion::new(root)?;
         let control = root.control()?;
         let control_fd = self.keep(control.readable())?;
-        let (carried, hold) = self.carry(root)?;
+        let Carriage { carried, extents, mappings } = self.carry(root)?;
         let (id, tier, size) = (control.id(), root.tier(), root.size());
         self.regions.push(RegionEntry { id, control: control_fd, tier, size, carried });
-        self.held.push((shared, hold));
+        self.kept.push(Kept { region: shared, _extents: extents, _mappings: mappings });
         Ok(())
     }
 
-    fn carry(&mut self, root: &Arc<Region>) -> Result<(Carried, Option<ExtentHold>)> {
+    fn carry(&mut self, root: &Arc<Region>) -> Result<Carriage> {
         let writable = self.grant.access == Access::ReadWrite;
         match root.backing() {
-            Backing::System(memory) => self.memory_file(memory.file()).map(|carried| (carried, None)),
-            Backing::Pinned(memory) => {
-                self.memory_file(memory.memory().file()).map(|carried| (carried, None))
-            }
+            Backing::System(memory) => self.memory_file(memory.file()).map(Carriage::from),
+            Backing::Pinned(memory) => self.memory_file(memory.memory().file()).map(Carriage::from),
             Backing::Disk(file) => {
                 self.allow(&[Way::Fd], "a file")?;
                 let fd = self.push(file.for_sharing(writable)?);
-                Ok((Carried::Disk { fd }, None))
+                Ok(Carried::Disk { fd }.into())
             }
-            Backing::Device(memory) => {
-                self.allow(&[Way::Ipc], "plain device memory")?;
-                ipc_handle(memory.address(), memory.ordinal()).map(|carried| (carried, None))
-            }
+            Backing::Device(memory) => match memory.beneath()? {
+                Some(beneath) => self.mappings(memory, beneath),
+                None => {
+                    self.allow(&[Way::Ipc], "plain device memory")?;
+                    ipc_handle(memory).map(Carriage::from)
+                }
+            },
             Backing::Elastic(memory) => {
-                self.allow(&[Way::Fd], "elastic memory")?;
+                self.allow(&[Way::Fd, Way::Fabric], "elastic memory")?;
                 self.extents(root, memory)
             }
             Backing::Adopted(_) => Err(Error::new(
@@ -148,10 +153,21 @@ impl Packing {
             "{what} is not carried by {}",
             match way {
                 Way::Ipc => "the driver's IPC handle",
+                Way::Fabric => "fabric handles",
                 _ => "file descriptors",
             }
         );
         Ok(())
+    }
+
+    /// How memory of the driver's virtual memory management goes: within a machine file descriptors are as good as
+    /// fabric handles, and keep the memory while they are on their way.
+    fn handle_type(&self, allows: impl Fn(HandleType) -> bool) -> HandleType {
+        match self.grant.way {
+            Way::Fabric => HandleType::Fabric,
+            Way::Auto if !allows(HandleType::Fd) && allows(HandleType::Fabric) => HandleType::Fabric,
+            _ => HandleType::Fd,
+        }
     }
 
     fn memory_file(&mut self, file: Option<BorrowedFd<'_>>) -> Result<Carried> {
@@ -166,18 +182,50 @@ impl Packing {
         Ok(Carried::Memory { fd })
     }
 
-    fn extents(
-        &mut self,
-        root: &Arc<Region>,
-        memory: &ElasticMemory,
-    ) -> Result<(Carried, Option<ExtentHold>)> {
-        let device = Device::get(memory.ordinal())?.uuid()?;
-        let (exported, hold) = root.export_extents()?;
-        let mut extents = Vec::with_capacity(exported.len());
+    fn extents(&mut self, root: &Arc<Region>, memory: &ElasticMemory) -> Result<Carriage> {
+        let way = self.handle_type(|way| memory.allows(way));
+        ensure!(
+            memory.allows(way),
+            Unsupported,
+            "its extents were not made to be shared as {}: create the region with KVMEM_ELASTIC_FABRIC for fabric \
+             handles, on a device that gives what is asked for",
+            way.name()
+        );
+        let (device, extent_size) = (Device::get(memory.ordinal())?.uuid()?, memory.extent_size());
+        let (exported, hold) = root.export_extents(way)?;
+        let (mut by_fd, mut by_fabric) = (Vec::new(), Vec::new());
         for each in exported {
-            extents.push(Extent { index: each.index as u64, fd: self.push(each.fd), changes: each.changes });
+            let (index, changes) = (each.index as u64, each.changes);
+            match each.memory {
+                Exported::Fd(fd) => by_fd.push(Extent { index, fd: self.push(fd), changes }),
+                Exported::Fabric(handle) => by_fabric.push(FabricExtent { index, handle, changes }),
+            }
         }
-        Ok((Carried::Extents { device, extent_size: memory.extent_size(), extents }, Some(hold)))
+        let carried = match way {
+            HandleType::Fd => Carried::Extents { device, extent_size, extents: by_fd },
+            HandleType::Fabric => Carried::Fabric { device, extent_size, extents: by_fabric },
+        };
+        Ok(Carriage { extents: Some(hold), ..carried.into() })
+    }
+
+    /// Memory that an engine has mapped itself, and kvmem adopted.
+    fn mappings(&mut self, memory: &DeviceMemory, beneath: Beneath) -> Result<Carriage> {
+        self.allow(&[Way::Fd, Way::Fabric], "device memory that was mapped apart")?;
+        let allows = |way| beneath.memories.iter().all(|memory| memory.properties().allow(way));
+        let way = self.handle_type(allows);
+        let count = beneath.memories.len();
+        let mut mappings = Vec::with_capacity(count);
+        for (index, memory) in beneath.memories.iter().enumerate() {
+            let exported = memory.export(way).map_err(|error| not_exportable(error, index, count))?;
+            let handle = match exported {
+                Exported::Fd(fd) => SharedHandle::Fd(self.push(fd)),
+                Exported::Fabric(handle) => SharedHandle::Fabric(handle),
+            };
+            mappings.push(SharedMapping { size: memory.size(), handle });
+        }
+        let device = Device::get(memory.ordinal())?.uuid()?;
+        let carried = Carried::Mappings { device, offset: beneath.offset, mappings };
+        Ok(Carriage { mappings: beneath.memories, ..carried.into() })
     }
 
     fn keep(&mut self, fd: BorrowedFd<'_>) -> Result<u32> {
@@ -192,10 +240,40 @@ impl Packing {
     }
 }
 
-fn ipc_handle(address: u64, ordinal: i32) -> Result<Carried> {
-    let exported = ipc::export(address)?;
+/// How a region is carried, and what of it is kept as long as the share.
+struct Carriage {
+    carried: Carried,
+    extents: Option<ExtentHold>,
+    mappings: Vec<Arc<vmm::Memory>>,
+}
+
+impl From<Carried> for Carriage {
+    fn from(carried: Carried) -> Self {
+        Self { carried, extents: None, mappings: Vec::new() }
+    }
+}
+
+/// What the engine has created to stay in the process can't leave it, whoever asks.
+fn not_exportable(error: Error, index: usize, count: usize) -> Error {
+    if error.status() != Status::Unsupported {
+        return error;
+    }
+    error.context(format!(
+        "of the {count} mappings under the region number {index} can't be shared: have the engine create its memory with \
+         requestedHandleTypes for that, or share memory that kvmem allocates"
+    ))
+}
+
+fn ipc_handle(memory: &DeviceMemory) -> Result<Carried> {
+    let exported = ipc::export(memory.address())?;
+    ensure!(
+        exported.offset + memory.size() <= exported.base_size,
+        Unsupported,
+        "the region reaches over the end of the allocation it begins in, and an IPC handle is of one: adopt the memory \
+         of each allocation as a region"
+    );
     Ok(Carried::Ipc {
-        device: Device::get(ordinal)?.uuid()?,
+        device: Device::get(memory.ordinal())?.uuid()?,
         handle: exported.handle,
         base_size: exported.base_size,
         offset: exported.offset,

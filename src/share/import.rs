@@ -4,17 +4,14 @@
 use std::sync::Arc;
 
 use super::Share;
-use super::manifest::{Carried, Extent, LayoutEntry, Manifest, Part, RegionEntry};
-use crate::cuda::Device;
+use super::carried::Carried;
+use super::manifest::{LayoutEntry, Manifest, Part, RegionEntry};
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::layout::Layout;
 use crate::log::log;
 use crate::nixl::Agent;
 use crate::process::Identity;
-use crate::region::{
-    Access, Backing, Control, DeviceMemory, DiskFile, ElasticMemory, ImportedExtent, IpcConfig, Origin,
-    PinnedMemory, Region, SystemMemory, Wanted,
-};
+use crate::region::{Access, Control, Origin, Region, Wanted};
 
 /// How a layout is to be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +32,8 @@ pub struct Opening {
     pub access: Option<Access>,
     /// Page-locks host memory for this device.
     pub pin: Option<i32>,
+    /// The device whose kernels are to reach memory of a device; `None` for that it lies on.
+    pub user: Option<i32>,
     /// How a layout is to be reached.
     pub reach: Reach,
     /// Who reaches a layout by NIXL.
@@ -45,12 +44,14 @@ pub struct Opening {
 
 impl Share {
     pub(super) fn open_part(&self, part: &Part, opening: &Opening) -> Result<Arc<Region>> {
+        self.ensure_granted(opening)?;
         let entry = &self.manifest.regions[part.region as usize];
         let root = self.open_root(entry, opening)?;
         view(&root, part)
     }
 
     pub(super) fn open_as_layout(&self, layout: &LayoutEntry, opening: &Opening) -> Result<Arc<Layout>> {
+        self.ensure_granted(opening)?;
         match opening.reach {
             Reach::Mapped => self.open_mapped(layout, opening),
             Reach::Remote => open_by_nixl(layout, opening),
@@ -62,6 +63,16 @@ impl Share {
                 mapped => mapped,
             },
         }
+    }
+
+    /// Refuses more than is granted, by whatever way.
+    fn ensure_granted(&self, opening: &Opening) -> Result<()> {
+        ensure!(
+            opening.access.is_none_or(|wanted| wanted <= self.manifest.access),
+            PermissionDenied,
+            "the memory was shared to be read only, and is to be opened to be written"
+        );
+        Ok(())
     }
 
     fn open_mapped(&self, layout: &LayoutEntry, opening: &Opening) -> Result<Arc<Layout>> {
@@ -82,11 +93,6 @@ impl Share {
     fn open_root(&self, entry: &RegionEntry, opening: &Opening) -> Result<Arc<Region>> {
         let Manifest { process, access: granted, .. } = &self.manifest;
         let access = opening.access.unwrap_or(*granted);
-        ensure!(
-            access <= *granted,
-            PermissionDenied,
-            "the memory was shared to be read only, and is to be opened to be written"
-        );
         let current = Identity::current()?;
         ensure!(
             process.boot_id == current.boot_id,
@@ -95,13 +101,14 @@ impl Share {
         );
         let file = match &entry.carried {
             Carried::Memory { fd } | Carried::Disk { fd } => Some(self.borrowed(*fd)?),
-            Carried::Ipc { .. } | Carried::Extents { .. } => None,
+            _ => None,
         };
         let wanted = Wanted {
             control: self.borrowed(entry.control)?,
             file,
             access,
             pin: opening.pin,
+            user: opening.user,
             extents: seen(entry),
         };
         if let Some(known) = Region::known(&entry.id, &wanted) {
@@ -117,72 +124,15 @@ impl Share {
         let origin = Origin { process: process.clone(), access };
         Ok(Region::imported(backing, origin, control, &wanted))
     }
-
-    fn open_backing(
-        &self,
-        entry: &RegionEntry,
-        access: Access,
-        opening: &Opening,
-        control: &Arc<Control>,
-    ) -> Result<Backing> {
-        let writable = access == Access::ReadWrite;
-        match &entry.carried {
-            Carried::Memory { fd } => {
-                let memory = SystemMemory::open(self.fd(*fd)?, entry.size, writable)?;
-                match opening.pin {
-                    Some(ordinal) => PinnedMemory::lock(memory, ordinal, writable).map(Backing::Pinned),
-                    None => Ok(Backing::System(memory)),
-                }
-            }
-            Carried::Disk { fd } => DiskFile::shared(self.fd(*fd)?, entry.size, writable).map(Backing::Disk),
-            Carried::Ipc { device, handle, base_size, offset, buffer_id } => {
-                ensure!(
-                    !control.owner_is_gone() && !self.manifest.process.is_gone(),
-                    PeerLost,
-                    "process {}, which shared device memory, has freed it or has ended: its handle is worth nothing",
-                    self.manifest.process.pid
-                );
-                let ordinal = Device::by_uuid(device)?.ordinal();
-                let memory = DeviceMemory::open(&IpcConfig {
-                    ordinal,
-                    handle: *handle,
-                    offset: *offset,
-                    size: entry.size,
-                    base_size: Some(*base_size),
-                    buffer_id: Some(*buffer_id),
-                })
-                .map_err(not_as_told)?;
-                Ok(Backing::Device(Arc::new(memory)))
-            }
-            Carried::Extents { device, extent_size, extents } => {
-                let ordinal = Device::by_uuid(device)?.ordinal();
-                let imported = self.imported(extents)?;
-                let memory = ElasticMemory::import(
-                    ordinal,
-                    (entry.size, *extent_size),
-                    imported,
-                    control.clone(),
-                    writable,
-                )
-                .map_err(not_as_told)?;
-                Ok(Backing::Elastic(memory))
-            }
-        }
-    }
-
-    fn imported(&self, extents: &[Extent]) -> Result<Vec<ImportedExtent<'_>>> {
-        let each = |extent: &Extent| {
-            let (index, changes) = (extent.index as usize, extent.changes);
-            self.borrowed(extent.fd).map(|fd| ImportedExtent { index, fd, changes })
-        };
-        extents.iter().map(each).collect()
-    }
 }
 
 /// The extents a share carries, each with its word in the control block.
 fn seen(entry: &RegionEntry) -> Vec<(usize, u32)> {
     match &entry.carried {
         Carried::Extents { extents, .. } => {
+            extents.iter().map(|extent| (extent.index as usize, extent.changes)).collect()
+        }
+        Carried::Fabric { extents, .. } => {
             extents.iter().map(|extent| (extent.index as usize, extent.changes)).collect()
         }
         _ => Vec::new(),
@@ -197,7 +147,7 @@ fn view(root: &Arc<Region>, part: &Part) -> Result<Arc<Region>> {
 }
 
 /// What the driver or the kernel refuse of what the bytes say is the sender's mistake, not the caller's.
-fn not_as_told(error: Error) -> Error {
+pub(super) fn not_as_told(error: Error) -> Error {
     match error.status() {
         Status::InvalidArgument | Status::OutOfRange => {
             error.context("the memory is not what the share says").with_status(Status::Corrupt)

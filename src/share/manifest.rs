@@ -6,13 +6,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result, Status, ensure, fail};
+use super::carried::Carried;
+use crate::error::{Result, Status, ensure, fail};
 use crate::layout::{Dimensions, Geometry, LayoutKind};
 use crate::process::Identity;
 use crate::region::{Access, Tier};
 use crate::wire::Form;
 
-const FORM: Form = Form { magic: b"KVMEMSHR", version: 1, name: "share" };
+const FORM: Form = Form { magic: b"KVMEMSHR", versions: 1..=2, name: "share" };
 /// The most regions of one share: a layout has one, or one a layer.
 const MOST_REGIONS: usize = 1 << 16;
 
@@ -91,71 +92,30 @@ pub struct RegionEntry {
     pub carried: Carried,
 }
 
-/// How memory is carried from one process to another.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Carried {
-    /// A memory file.
-    Memory {
-        /// Which of the file descriptors.
-        fd: u32,
-    },
-    /// A file on disk.
-    Disk {
-        /// Which of the file descriptors.
-        fd: u32,
-    },
-    /// The driver's IPC handle of the allocation it lies in.
-    Ipc {
-        /// The device's UUID.
-        #[serde(with = "serde_bytes")]
-        device: [u8; 16],
-        /// The driver's 64 bytes.
-        #[serde(with = "serde_bytes")]
-        handle: [u8; 64],
-        /// Bytes of the allocation.
-        base_size: u64,
-        /// Where in the allocation the region begins.
-        offset: u64,
-        /// The driver's number of the allocation.
-        buffer_id: u64,
-    },
-    /// Memory of the driver's virtual memory management, a file descriptor an extent.
-    Extents {
-        /// The device's UUID.
-        #[serde(with = "serde_bytes")]
-        device: [u8; 16],
-        /// Bytes of an extent.
-        extent_size: u64,
-        /// Those that have memory, in order.
-        extents: Vec<Extent>,
-    },
-}
-
-/// One extent that has memory.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Extent {
-    /// Which extent of the region.
-    pub index: u64,
-    /// Which of the file descriptors.
-    pub fd: u32,
-    /// Its word in the control block, when it was shared.
-    pub changes: u32,
-}
-
 impl Manifest {
-    /// The bytes.
+    /// The bytes, in the oldest version that has all it says, so that as many as can read it do.
     pub fn write(&self) -> Result<Vec<u8>> {
-        FORM.write(self)
+        FORM.write(self.version(), self)
+    }
+
+    fn version(&self) -> u16 {
+        self.regions.iter().map(|region| region.carried.version()).max().unwrap_or(1)
     }
 
     /// Reads what came with `fds` file descriptors. Any bytes give a manifest or an error.
     pub fn read(bytes: &[u8], fds: usize) -> Result<Self> {
-        let manifest: Self = FORM.read(bytes)?;
-        manifest.check(fds).map_err(|error| error.context("the share is inconsistent"))?;
+        let (version, manifest): (u16, Self) = FORM.read(bytes)?;
+        manifest.check(version, fds).map_err(|error| error.context("the share is inconsistent"))?;
         Ok(manifest)
     }
 
-    fn check(&self, fds: usize) -> Result<()> {
+    fn check(&self, version: u16, fds: usize) -> Result<()> {
+        ensure!(
+            self.version() <= version,
+            Corrupt,
+            "it is of version {version}, and carries memory as only version {} does",
+            self.version()
+        );
         ensure!(
             self.fds as usize == fds,
             Corrupt,
@@ -227,43 +187,7 @@ impl RegionEntry {
         };
         ensure!((1..=i64::MAX as u64).contains(&self.size), Corrupt, "it has {} bytes", self.size);
         named(self.control)?;
-        match (&self.carried, self.tier) {
-            (Carried::Memory { fd }, Tier::System | Tier::Pinned) | (Carried::Disk { fd }, Tier::Disk) => {
-                named(*fd)
-            }
-            (Carried::Ipc { base_size, offset, .. }, Tier::Device) => {
-                let inside = offset.checked_add(self.size).is_some_and(|end| end <= *base_size);
-                ensure!(
-                    inside,
-                    Corrupt,
-                    "{} bytes at {offset} do not fit an allocation of {base_size}",
-                    self.size
-                );
-                Ok(())
-            }
-            (Carried::Extents { extent_size, extents, .. }, Tier::Elastic | Tier::Device) => {
-                self.check_extents(*extent_size, extents)?;
-                extents.iter().try_for_each(|extent| named(extent.fd))
-            }
-            (_, tier) => Err(Error::new(
-                Status::Corrupt,
-                format!("it is {} memory, which is not carried this way", tier.name()),
-            )),
-        }
-    }
-
-    fn check_extents(&self, extent_size: u64, extents: &[Extent]) -> Result<()> {
-        ensure!(
-            extent_size > 0 && self.size.is_multiple_of(extent_size),
-            Corrupt,
-            "{} bytes are no whole extents of {extent_size} bytes",
-            self.size
-        );
-        let count = self.size / extent_size;
-        let ascending = extents.windows(2).all(|pair| pair[0].index < pair[1].index);
-        let inside = extents.last().is_none_or(|last| last.index < count);
-        ensure!(ascending && inside, Corrupt, "its extents are not in order, or past the last of {count}");
-        Ok(())
+        self.carried.check(self.tier, self.size, named)
     }
 }
 
@@ -271,8 +195,9 @@ impl RegionEntry {
 pub(super) mod tests {
     use proptest::prelude::*;
 
+    use super::super::carried::{Extent, FabricExtent, SharedHandle, SharedMapping};
     use super::*;
-    use crate::wire::tests::ensure_all_damage_is_found;
+    use crate::wire::tests::{ensure_all_damage_is_found, of_version};
 
     /// A layout over one region of each way to carry it that has extents, with all fields in use.
     pub fn manifest() -> Manifest {
@@ -312,6 +237,36 @@ pub(super) mod tests {
         }
     }
 
+    /// The same regions carried as from version 2 on.
+    pub fn newer() -> Manifest {
+        let extents = vec![
+            FabricExtent { index: 0, handle: [5; 64], changes: 1 },
+            FabricExtent { index: 3, handle: [6; 64], changes: 5 },
+        ];
+        let mapping = |size, handle| SharedMapping { size, handle };
+        let mappings = vec![
+            mapping(8192, SharedHandle::Fd(2)),
+            mapping(16384, SharedHandle::Fabric([4; 64])),
+            mapping(16384, SharedHandle::Fd(3)),
+        ];
+        let mut manifest = manifest();
+        manifest.regions[0].carried = Carried::Fabric { device: [7; 16], extent_size: 8192, extents };
+        manifest.regions[1].control = 1;
+        manifest.regions[1].carried = Carried::Mappings { device: [8; 16], offset: 4096, mappings };
+        manifest
+    }
+
+    #[test]
+    fn the_oldest_version_that_has_it_is_written() {
+        assert_eq!(manifest().write().unwrap()[8], 1);
+        let bytes = newer().write().unwrap();
+        assert_eq!(bytes[8], 2);
+        assert_eq!(Manifest::read(&bytes, 4).unwrap(), newer());
+        let older = Manifest::read(&of_version(&bytes, 1), 4).unwrap_err();
+        assert_eq!(older.status(), Status::Corrupt, "{older}");
+        assert_eq!(Manifest::read(&of_version(&manifest().write().unwrap(), 2), 4).unwrap(), manifest());
+    }
+
     #[test]
     fn what_was_written_is_read() {
         let bytes = manifest().write().unwrap();
@@ -321,7 +276,9 @@ pub(super) mod tests {
 
     #[test]
     fn all_damage_is_found() {
-        ensure_all_damage_is_found(&manifest().write().unwrap(), |bytes| Manifest::read(bytes, 4));
+        for manifest in [manifest(), newer()] {
+            ensure_all_damage_is_found(&manifest.write().unwrap(), |bytes| Manifest::read(bytes, 4));
+        }
     }
 
     #[test]
@@ -361,23 +318,56 @@ pub(super) mod tests {
         }
     }
 
+    #[test]
+    fn a_hostile_sender_of_version_2_is_found_out() {
+        fn mappings(manifest: &mut Manifest) -> (&mut u64, &mut Vec<SharedMapping>) {
+            match &mut manifest.regions[1].carried {
+                Carried::Mappings { offset, mappings, .. } => (offset, mappings),
+                _ => unreachable!(),
+            }
+        }
+        let hostile: [fn(&mut Manifest); 11] = [
+            |m| m.regions[0].tier = Tier::Device,
+            |m| m.regions[1].tier = Tier::Elastic,
+            |m| *mappings(m).0 = 8192,
+            |m| *mappings(m).0 = u64::MAX,
+            |m| mappings(m).1.clear(),
+            |m| mappings(m).1[1].size = 0,
+            |m| mappings(m).1[1].size = u64::MAX,
+            |m| mappings(m).1[2].handle = SharedHandle::Fd(2),
+            |m| mappings(m).1.truncate(2),
+            |m| m.regions[1].size = 20480,
+            |m| {
+                let Carried::Fabric { extents, .. } = &mut m.regions[0].carried else { unreachable!() };
+                extents[1].index = 0;
+            },
+        ];
+        for (index, change) in hostile.iter().enumerate() {
+            let mut changed = newer();
+            change(&mut changed);
+            let error = Manifest::read(&changed.write().unwrap(), 4).unwrap_err();
+            assert_eq!(error.status(), Status::Corrupt, "case {index}: {error}");
+        }
+    }
+
     proptest! {
         #[test]
         fn a_changed_byte_behind_a_true_checksum_gives_a_result_or_an_error(
-            position in any::<prop::sample::Index>(), byte in any::<u8>(),
+            position in any::<prop::sample::Index>(), byte in any::<u8>(), is_newer in any::<bool>(),
         ) {
             let mut body = Vec::new();
-            ciborium::into_writer(&manifest(), &mut body).unwrap();
+            let whole = if is_newer { newer() } else { manifest() };
+            ciborium::into_writer(&whole, &mut body).unwrap();
             let position = position.index(body.len());
             body[position] = byte;
-            let _ = Manifest::read(&FORM.frame(&body).unwrap(), 4);
+            let _ = Manifest::read(&FORM.frame(2, &body).unwrap(), 4);
         }
 
         #[test]
         fn any_fields_behind_a_true_checksum_give_a_result_or_an_error(
             body in prop::collection::vec(any::<u8>(), 0..512), fds in 0usize..9,
         ) {
-            let _ = Manifest::read(&FORM.frame(&body).unwrap(), fds);
+            let _ = Manifest::read(&FORM.frame(2, &body).unwrap(), fds);
         }
     }
 }

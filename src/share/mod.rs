@@ -4,7 +4,9 @@
 //! A share is bytes, the manifest, and file descriptors. Whoever has both opens it, and gets a region or a layout like
 //! any other. Opened where it was made, it gives the original memory.
 
+mod backing;
 pub mod broker;
+mod carried;
 pub mod client;
 mod export;
 mod frame;
@@ -25,6 +27,7 @@ pub use manifest::{Manifest, Object};
 pub use parcel::Parcel;
 pub use publication::Published;
 
+use crate::cuda::vmm::Memory;
 use crate::error::{Error, Result, Status, fail};
 use crate::layout::Layout;
 use crate::region::{Access, ExtentHold, Region, SharedRegion};
@@ -39,6 +42,8 @@ pub enum Way {
     Fd,
     /// By the driver's IPC handle.
     Ipc,
+    /// By fabric handles.
+    Fabric,
     /// Not at all: other processes reach it by NIXL.
     Remote,
 }
@@ -52,6 +57,15 @@ pub struct Grant {
     pub way: Way,
 }
 
+/// What a share keeps as it is.
+struct Kept {
+    region: SharedRegion,
+    /// Extents of an elastic region.
+    _extents: Option<ExtentHold>,
+    /// What was found mapped under a region: it stays also when whoever has mapped it unmaps it.
+    _mappings: Vec<Arc<Memory>>,
+}
+
 /// A region or a layout on its way to another process.
 pub struct Share {
     manifest: Manifest,
@@ -59,7 +73,7 @@ pub struct Share {
     /// What it was made of, and how it was to be carried, if it was made here.
     source: Option<(Source, Way)>,
     /// What it shares stays, if it was made here.
-    _held: Vec<(SharedRegion, Option<ExtentHold>)>,
+    _kept: Vec<Kept>,
 }
 
 /// What a share was made of.
@@ -83,7 +97,7 @@ impl Share {
     /// What came from another process. Any bytes and file descriptors may come.
     pub fn received(bytes: Vec<u8>, fds: Vec<OwnedFd>) -> Result<Self> {
         let manifest = Manifest::read(&bytes, fds.len())?;
-        Ok(Self { manifest, parcel: Arc::new(Parcel { bytes, fds }), source: None, _held: Vec::new() })
+        Ok(Self { manifest, parcel: Arc::new(Parcel { bytes, fds }), source: None, _kept: Vec::new() })
     }
 
     /// What came over a socket.

@@ -25,10 +25,11 @@ impl Published {
 }
 
 impl Publication for Published {
-    fn parcel(&self, access: Access) -> Result<Arc<Parcel>> {
-        let granted = self.share.manifest().access;
-        ensure!(access <= granted, PermissionDenied, "it was shared to be read only");
-        let share = if access == granted {
+    fn parcel(&self, granted: Access, asked: Option<Access>) -> Result<Arc<Parcel>> {
+        let shared = self.share.manifest().access;
+        let access = asked.unwrap_or(granted.min(shared));
+        ensure!(access <= shared, PermissionDenied, "it was shared to be read only");
+        let share = if access == shared {
             &*self.share
         } else {
             self.read_only.get_or_try_init(|| self.share.read_only())?

@@ -55,7 +55,8 @@ fn a_wrong_token_an_unknown_name_and_a_replayed_token_get_the_same_answer() {
 /// Offers what the access is.
 struct Plain;
 impl Publication for Plain {
-    fn parcel(&self, access: Access) -> Result<Arc<Parcel>> {
+    fn parcel(&self, granted: Access, asked: Option<Access>) -> Result<Arc<Parcel>> {
+        let access = asked.unwrap_or(granted);
         Ok(Arc::new(Parcel { bytes: format!("{access:?}").into_bytes(), fds: Vec::new() }))
     }
 }
@@ -68,13 +69,15 @@ fn access_is_what_was_asked_and_granted() {
     let writer = shop.broker.grant("plain", &terms(Access::ReadWrite)).unwrap();
     let ask = |token, access| Fetch { name: "plain".into(), token, access, ..shop.fetch() };
     for (token, access, expected) in [
-        (reader, Access::Read, "Read"),
-        (writer, Access::Read, "Read"),
-        (writer, Access::ReadWrite, "ReadWrite"),
+        (reader, None, "Read"),
+        (reader, Some(Access::Read), "Read"),
+        (writer, None, "ReadWrite"),
+        (writer, Some(Access::Read), "Read"),
+        (writer, Some(Access::ReadWrite), "ReadWrite"),
     ] {
         assert_eq!(fetch(&ask(token, access), soon()).unwrap().bytes, expected.as_bytes());
     }
-    let error = refused(&ask(reader, Access::ReadWrite));
+    let error = refused(&ask(reader, Some(Access::ReadWrite)));
     assert_eq!(error.status(), Status::PermissionDenied);
     assert!(error.message().contains("write"), "{error}");
 }
@@ -91,7 +94,7 @@ fn what_is_unpublished_is_gone() {
 /// Fails, one way or the other.
 struct Broken(bool);
 impl Publication for Broken {
-    fn parcel(&self, _: Access) -> Result<Arc<Parcel>> {
+    fn parcel(&self, _: Access, _: Option<Access>) -> Result<Arc<Parcel>> {
         assert!(!self.0, "deliberate");
         Err(Error::new(Status::Stale, "it has shrunk"))
     }
@@ -145,7 +148,7 @@ fn a_killed_broker_is_a_peer_lost_and_its_place_is_taken() {
         path: path.clone(),
         name: "kv".into(),
         token,
-        access: Access::Read,
+        access: Some(Access::Read),
         broker_user: None,
     };
     assert_eq!(refused(&what(Token([1; 32]))).status(), Status::PermissionDenied);
@@ -213,7 +216,7 @@ pub fn fetch_as_another_user() {
         path: argument("BROKER").into(),
         name: "kv".into(),
         token: Token(token),
-        access: Access::Read,
+        access: Some(Access::Read),
         broker_user: Some(argument("OWNER").parse().unwrap()),
     };
     let expected = argument("EXPECTED");

@@ -127,7 +127,7 @@ impl Offer {
 }
 
 impl Publication for Offer {
-    fn parcel(&self, _: Access) -> Result<Arc<Parcel>> {
+    fn parcel(&self, _: Access, _: Option<Access>) -> Result<Arc<Parcel>> {
         Ok(self.0.clone())
     }
 }
@@ -164,7 +164,7 @@ impl Shop {
             path: self.directory.socket(),
             name: "kv".to_string(),
             token: self.token,
-            access: Access::Read,
+            access: Some(Access::Read),
             broker_user: None,
         }
     }

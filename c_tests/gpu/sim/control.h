@@ -16,6 +16,8 @@
     FUNCTION(sim_go)                                                                                 \
     FUNCTION(sim_set_attribute)                                                                      \
     FUNCTION(sim_set_peer_access)                                                                    \
+    FUNCTION(sim_set_fabric)                                                                         \
+    FUNCTION(sim_set_ipc_ordinal_of_opener)                                                          \
     FUNCTION(sim_reset)                                                                              \
     FUNCTION(sim_live)                                                                               \
     FUNCTION(sim_current_context_depth)

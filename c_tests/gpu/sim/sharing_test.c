@@ -76,6 +76,59 @@ static void a_device_out_of_reach_is_refused(void) {
     peer_finish(&owner);
 }
 
+/* Whatever the driver says of a pointer that was opened for a peer: where it lies, or for whom it is. */
+static void it_is_opened_for_another_device(void) {
+    peer owner = owner_start();
+    const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 1);
+    kvmem_ipc_options options = ipc_options(&handle, SIZE);
+    const sim_counts before = sim_live_now();
+    for (int is_of_opener = 0; is_of_opener < 2; is_of_opener++) {
+        SIM(sim_reset());
+        SIM(sim_set_ipc_ordinal_of_opener(is_of_opener == 1));
+        options.flags = KVMEM_IPC_FOR_DEVICE;
+        options.for_device = 1;
+        kvmem_region *other = open_ipc(&options);
+        kvmem_region *again = open_ipc(&options);
+        options.flags = 0;
+        options.for_device = 0;
+        kvmem_region *own = open_ipc(&options);
+        CHECK_EQ(SIM(sim_calls("cuIpcOpenMemHandle_v2")), 2);
+        CHECK_EQ(region_info(other).address, region_info(again).address);
+        CHECK(region_info(other).address != region_info(own).address);
+        CHECK_EQ(region_info(other).device_id, 0);
+        CALL(kvmem_region_destroy(own));
+        CALL(kvmem_region_destroy(other));
+        CHECK_EQ(SIM(sim_calls("cuIpcCloseMemHandle")), 1);
+        CALL(kvmem_region_destroy(again));
+        CHECK_EQ(SIM(sim_calls("cuIpcCloseMemHandle")), 2);
+        await_live(&before);
+    }
+    SIM(sim_reset());
+    peer_finish(&owner);
+}
+
+static void a_device_it_can_not_be_opened_for_is_told(void) {
+    peer owner = owner_start();
+    const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 1);
+    kvmem_ipc_options options = ipc_options(&handle, SIZE);
+    options.flags = KVMEM_IPC_FOR_DEVICE;
+    options.for_device = 1;
+    const sim_counts before = sim_live_now();
+    SIM(sim_set_peer_access(false));
+    refuse_ipc(&options, KVMEM_STATUS_UNSUPPORTED, "can't be opened for device 1");
+    SIM(sim_set_peer_access(true));
+    SIM(sim_fail("cuIpcOpenMemHandle_v2", 1, CUDA_ERROR_ALREADY_MAPPED));
+    refuse_ipc(&options, KVMEM_STATUS_UNSUPPORTED, "maps it once");
+    options.for_device = 2;
+    refuse_ipc(&options, KVMEM_STATUS_OUT_OF_RANGE, "there is no device 2");
+    options.flags = 0;
+    options.for_device = 1;
+    refuse_ipc(&options, KVMEM_STATUS_INVALID_ARGUMENT, "for_device");
+    await_live(&before);
+    SIM(sim_reset());
+    peer_finish(&owner);
+}
+
 static void *open_and_close(void *argument) {
     const kvmem_ipc_options *options = argument;
     for (int i = 0; i < 200; i++) {
@@ -122,6 +175,8 @@ static const test_case cases[] = {
     CASE(a_close_that_fails_is_not_tried_again),
     CASE(what_is_refused_is_closed_again),
     CASE(a_device_out_of_reach_is_refused),
+    CASE(it_is_opened_for_another_device),
+    CASE(a_device_it_can_not_be_opened_for_is_told),
     CASE(threads_leave_nothing_open),
     CASE(memory_of_another_device_is_released_again),
 };

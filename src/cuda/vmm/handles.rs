@@ -11,19 +11,24 @@ use rustix::io::FdFlags;
 use super::foreign;
 use super::memory::{Held, Memory, Origin};
 use super::properties::{Granularity, HANDLE_FABRIC, HANDLE_POSIX_FD, Location, Properties};
+use super::shareable::{HandleType, refused};
 use crate::cuda::driver::{self, INVALID_HANDLE, INVALID_VALUE, NOT_PERMITTED, NOT_SUPPORTED, answered};
 use crate::cuda::memory as pointers;
 use crate::error::{Error, Result, Status, ensure};
 
-/// Whether memory of these properties can really be created and exported here: an attribute of the device promises
-/// more than the driver, its fabric and its permissions keep.
+/// Creates and exports memory of these properties, in every way that they ask for: an attribute of the device promises
+/// more than the driver, its fabric and its permissions keep. UNSUPPORTED is what the driver won't give.
+pub fn try_export(properties: Properties) -> Result<()> {
+    let size = properties.granularity(Granularity::Minimum)?;
+    let memory = Memory::create(size, properties).map_err(refused)?;
+    let mut ways = [HandleType::Fd, HandleType::Fabric].into_iter().filter(|way| properties.allow(*way));
+    ways.try_for_each(|way| memory.export(way).map(drop))
+}
+
+/// Whether memory of these properties can really be created and exported here. A full device says nothing about
+/// handles.
 pub fn can_export(properties: Properties) -> bool {
-    let exported = properties.granularity(Granularity::Minimum).and_then(|size| {
-        let memory = Memory::create(size, properties)?;
-        if properties.fabric { memory.export_fabric().map(|_| ()) } else { memory.export_fd().map(|_| ()) }
-    });
-    // A full device says nothing about handles.
-    exported.map_or_else(|error| error.status() == Status::OutOfMemory, |()| true)
+    try_export(properties).map_or_else(|error| error.status() == Status::OutOfMemory, |()| true)
 }
 
 impl Memory {

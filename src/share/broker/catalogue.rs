@@ -112,12 +112,14 @@ impl Catalogue {
         self.lock().len()
     }
 
-    /// What a request may have. Nothing is used up yet.
-    pub fn look_up(&self, request: &Request) -> Result<Arc<dyn Publication>> {
+    /// What a request may have, and the access that its token grants. Nothing is used up yet.
+    pub fn look_up(&self, request: &Request) -> Result<(Arc<dyn Publication>, Access)> {
         let mut entries = self.lock();
         let entry = entries.get_mut(&request.name).ok_or_else(nothing)?;
-        check_access(entry.find(&request.token).ok_or_else(nothing)?, request)?;
-        Ok(entry.publication.clone())
+        let grant = entry.find(&request.token).ok_or_else(nothing)?;
+        check_access(grant, request)?;
+        let access = grant.access;
+        Ok((entry.publication.clone(), access))
     }
 
     /// Uses the token of a request once, if it is still good.
@@ -139,7 +141,7 @@ impl Catalogue {
 
 fn check_access(grant: &Grant, request: &Request) -> Result<()> {
     ensure!(
-        request.access <= grant.access,
+        request.access.is_none_or(|asked| asked <= grant.access),
         PermissionDenied,
         "the token grants access to read, and access to write was asked"
     );
@@ -162,7 +164,7 @@ mod tests {
 
     struct Nothing;
     impl Publication for Nothing {
-        fn parcel(&self, _: Access) -> Result<Arc<Parcel>> {
+        fn parcel(&self, _: Access, _: Option<Access>) -> Result<Arc<Parcel>> {
             Ok(Arc::default())
         }
     }
@@ -170,7 +172,7 @@ mod tests {
     const TERMS: Terms = Terms { access: Access::Read, max_uses: 0, lifetime: None };
 
     fn use_once(catalogue: &Catalogue, name: &str, token: Token, access: Access) -> Result<()> {
-        let request = Request { name: name.to_string(), token, access };
+        let request = Request { name: name.to_string(), token, access: Some(access) };
         catalogue.look_up(&request)?;
         catalogue.redeem(&request)
     }
@@ -222,6 +224,10 @@ mod tests {
         assert_eq!(error.status(), Status::PermissionDenied);
         use_once(&catalogue, "kv", writer, Access::ReadWrite).unwrap();
         use_once(&catalogue, "kv", writer, Access::Read).unwrap();
+        for (token, granted) in [(reader, Access::Read), (writer, Access::ReadWrite)] {
+            let all = Request { name: "kv".into(), token, access: None };
+            assert_eq!(catalogue.look_up(&all).unwrap().1, granted);
+        }
     }
 
     #[test]

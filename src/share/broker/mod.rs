@@ -34,9 +34,10 @@ use service::Service;
 
 /// What a name stands for.
 pub trait Publication: Send + Sync {
-    /// What a client gets that was granted this access. Called on the broker's thread, with no lock held, each time a
-    /// client fetches; no other client is served meanwhile.
-    fn parcel(&self, access: Access) -> Result<Arc<Parcel>>;
+    /// What a client gets whose token grants this access, and who asks for no more than that; `None` for all that may
+    /// be had. Called on the broker's thread, with no lock held, each time a client fetches; no other client is served
+    /// meanwhile.
+    fn parcel(&self, granted: Access, asked: Option<Access>) -> Result<Arc<Parcel>>;
 }
 
 /// How a broker runs.

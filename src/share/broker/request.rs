@@ -20,16 +20,17 @@ pub struct Request {
     pub name: String,
     /// By what right.
     pub token: Token,
-    /// To do what.
-    pub access: Access,
+    /// To do what; `None` for all that the token lets.
+    pub access: Option<Access>,
 }
 
 impl Request {
     /// Its bytes.
     pub fn write(&self) -> Vec<u8> {
         let access: u8 = match self.access {
-            Access::Read => 1,
-            Access::ReadWrite => 2,
+            None => 0,
+            Some(Access::Read) => 1,
+            Some(Access::ReadWrite) => 2,
         };
         [&self.token.0, &[access][..], self.name.as_bytes()].concat()
     }
@@ -40,8 +41,9 @@ impl Request {
             fail!(Corrupt, "a request of {} bytes is too short", bytes.len());
         };
         let access = match access {
-            1 => Access::Read,
-            2 => Access::ReadWrite,
+            0 => None,
+            1 => Some(Access::Read),
+            2 => Some(Access::ReadWrite),
             other => fail!(Corrupt, "the request asks for access {other}, which is none"),
         };
         let Ok(name) = std::str::from_utf8(name) else { fail!(Corrupt, "the name asked for is not UTF-8") };
@@ -95,15 +97,17 @@ mod tests {
 
     #[test]
     fn a_request_is_read_as_it_was_written() {
-        let request = Request { name: "schlüssel".into(), token: Token([7; 32]), access: Access::ReadWrite };
-        let read = Request::read(&request.write()).unwrap();
-        assert_eq!((read.name.as_str(), read.access), ("schlüssel", Access::ReadWrite));
-        assert!(read.token.is(&request.token));
+        for access in [None, Some(Access::Read), Some(Access::ReadWrite)] {
+            let request = Request { name: "schlüssel".into(), token: Token([7; 32]), access };
+            let read = Request::read(&request.write()).unwrap();
+            assert_eq!((read.name.as_str(), read.access), ("schlüssel", access));
+            assert!(read.token.is(&request.token));
+        }
     }
 
     #[test]
     fn a_request_that_is_none_is_refused() {
-        let good = Request { name: "kv".into(), token: Token([7; 32]), access: Access::Read }.write();
+        let good = Request { name: "kv".into(), token: Token([7; 32]), access: Some(Access::Read) }.write();
         let mut other_access = good.clone();
         other_access[TOKEN_BYTES] = 3;
         let mut no_text = good.clone();

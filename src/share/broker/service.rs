@@ -17,6 +17,7 @@ use super::request::Request;
 use super::{BrokerConfig, Parcel, Publication, Shared};
 use crate::error::{Error, Result, ensure, fail};
 use crate::log::log;
+use crate::region::Access;
 use crate::share::message;
 
 /// How many clients are let in before those that are in get their turn.
@@ -147,8 +148,8 @@ impl Service {
 
     /// Begins to send a client what it asked for, if it may have it. Not yet, if its user has to read first.
     fn answer(&mut self, index: usize, request: &Request) -> Result<bool> {
-        let publication = self.shared.catalogue.look_up(request)?;
-        let parcel = parcel(&*publication, request)?;
+        let (publication, granted) = self.shared.catalogue.look_up(request)?;
+        let parcel = parcel(&*publication, granted, request)?;
         let user = self.connections[index].user();
         self.check_bytes(user, parcel.bytes.len() as u64)?;
         if !self.has_room_for_fds(user, parcel.fds.len()) {
@@ -235,8 +236,8 @@ impl Service {
 }
 
 /// What a publication gives. The broker goes on whatever happens there.
-fn parcel(publication: &dyn Publication, request: &Request) -> Result<Arc<Parcel>> {
-    match catch_unwind(AssertUnwindSafe(|| publication.parcel(request.access))) {
+fn parcel(publication: &dyn Publication, granted: Access, request: &Request) -> Result<Arc<Parcel>> {
+    match catch_unwind(AssertUnwindSafe(|| publication.parcel(granted, request.access))) {
         Ok(parcel) => parcel.map_err(|error| error.context(format!("share '{}'", request.name))),
         Err(payload) => {
             // Dropping a payload can panic again.

@@ -2,6 +2,7 @@
 //! The two sides of a copy as the device sees them: which of them is the host's, and what a kernel reaches.
 
 use super::choice::Direction;
+use crate::cuda::ipc::Place;
 use crate::cuda::memory::{is_accessible, is_mapped_host};
 use crate::cuda::{Context, Device};
 use crate::error::{Error, Result, Status};
@@ -30,17 +31,17 @@ pub struct Sides<'a> {
 impl<'a> Sides<'a> {
     /// Asks the driver what it takes.
     pub fn of(source: &'a Layout, destination: &'a Layout) -> Result<Self> {
-        let of = |layout: &Layout| layout.memory().regions().first().and_then(|region| region.ordinal());
-        let (from, to) = (of(source), of(destination));
+        let (from, to) = (place(source), place(destination));
         let neither = || Error::new(Status::Unsupported, "neither layout is GPU memory");
         let direction = match (from, to) {
-            (Some(from), Some(to)) if from == to => Direction::OnDevice,
+            (Some(from), Some(to)) if from.owner == to.owner => Direction::OnDevice,
             (Some(_), Some(_)) => Direction::BetweenDevices,
             (Some(_), None) => Direction::ToHost,
             (None, _) => Direction::ToDevice,
         };
-        // The driver's copies cross devices by themselves; the destination's device does the work.
-        let ordinal = to.or(from).ok_or_else(neither)?;
+        // The driver's copies cross devices by themselves; the destination's device does the work. Memory of another
+        // process's is reached by the device it was opened for: then that one does.
+        let ordinal = to.or(from).ok_or_else(neither)?.user;
         let mut sides = Self {
             source,
             destination,
@@ -62,37 +63,47 @@ impl<'a> Sides<'a> {
             self.kernel_reaches =
                 Err("the host memory is not page-locked, and no kernel reaches it".to_string());
         }
-        if self.direction == Direction::BetweenDevices {
-            let ordinals = [self.source, self.destination]
-                .map(|side| side.memory().regions().first().and_then(|region| region.ordinal()).unwrap_or(0));
-            let [from, to] = ordinals;
-            self.devices_are_apart = !Device::get(to)?.can_access(&Device::get(from)?)?;
-            self.kernel_reaches = self.reach_of_peer(Device::get(to)?, Device::get(from)?)?;
+        for side in [self.source, self.destination] {
+            let Some(place) = place(side).filter(|place| *place != Place::on(self.ordinal)) else { continue };
+            self.devices_are_apart |= !Device::get(self.ordinal)?.can_access(&Device::get(place.owner)?)?;
+            if self.kernel_reaches.is_ok() {
+                self.kernel_reaches = self.reach_of_peer(side, place)?;
+            }
         }
         Ok(())
     }
 
-    /// Whether kernels of the destination's device reach the source's memory: VMM memory says so itself, for plain
-    /// memory the driver is asked to map it.
-    fn reach_of_peer(&self, own: Device, peer: Device) -> Result<std::result::Result<(), String>> {
-        let (own_ordinal, peer_ordinal) = (own.ordinal(), peer.ordinal());
+    /// Whether kernels of the device that copies reach a side that lies elsewhere, or was opened for another device:
+    /// VMM memory says so itself, for plain memory of this process the driver is asked to map it.
+    fn reach_of_peer(&self, side: &Layout, place: Place) -> Result<std::result::Result<(), String>> {
+        let Place { owner, user } = place;
+        let own = Device::get(self.ordinal)?;
         if self.devices_are_apart {
-            return Ok(Err(format!("device {own_ordinal} does not reach device {peer_ordinal}")));
+            return Ok(Err(format!("device {} does not reach device {owner}", self.ordinal)));
         }
         let mut has_plain = false;
-        for region in self.source.memory().regions() {
+        for region in side.memory().regions() {
             match peer_memory(region) {
+                PeerMemory::Opened if user == self.ordinal => {}
+                PeerMemory::Opened => {
+                    return Ok(Err(format!(
+                        "memory of device {owner} was opened for device {user}, and device {} does the copy: open it for \
+                         that one",
+                        self.ordinal
+                    )));
+                }
                 PeerMemory::Vmm(address) if is_accessible(own, address, false)? => {}
                 PeerMemory::Plain => has_plain = true,
                 _ => {
                     let reason =
-                        format!("memory of device {peer_ordinal} is not mapped for device {own_ordinal}");
+                        format!("memory of device {owner} is not mapped for device {}", self.ordinal);
                     return Ok(Err(reason));
                 }
             }
         }
         if has_plain {
-            let enabled = Context::retain(own)?.enable_access_to(&Context::retain(peer)?);
+            let peer = Context::retain(Device::get(owner)?)?;
+            let enabled = Context::retain(own)?.enable_access_to(&peer);
             return Ok(enabled.map_err(|error| error.message().to_string()));
         }
         Ok(Ok(()))
@@ -132,12 +143,19 @@ impl<'a> Sides<'a> {
     }
 }
 
+/// Where a layout lies, if on a device; all of its regions lie there.
+fn place(layout: &Layout) -> Option<Place> {
+    layout.memory().regions().first().and_then(|region| region.place())
+}
+
 /// How a kernel of another device would reach a region.
 enum PeerMemory {
     /// Mapped, with the same access for all of it; an address that has memory.
     Vmm(u64),
-    /// One allocation.
+    /// One allocation of this process's.
     Plain,
+    /// Another process's allocation, mapped for one device.
+    Opened,
     /// Several pieces of an engine's, each with an access of its own; or no memory.
     Unknown,
 }
@@ -150,7 +168,9 @@ fn peer_memory(region: &Region) -> PeerMemory {
         },
         Backing::Device(memory) => match &**memory {
             DeviceMemory::Owned(_) => PeerMemory::Plain,
-            _ => PeerMemory::Unknown,
+            DeviceMemory::Imported(_) => PeerMemory::Opened,
+            DeviceMemory::Mapped(memory) => PeerMemory::Vmm(memory.address()),
+            DeviceMemory::Adopted(_) => PeerMemory::Unknown,
         },
         _ => PeerMemory::Unknown,
     }

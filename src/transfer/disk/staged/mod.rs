@@ -48,9 +48,9 @@ impl StagedIo {
         let moves = moved.len() as u64;
         let chunks = Chunks::cut(moved, slot, |region, address| sides.memory.bytes_in_piece(region, address));
         let requests = chunks.list.iter().map(|chunk| chunks.in_file(chunk, 0).len() as u64).sum();
-        let device = sides.memory.memory().regions().first().and_then(|region| region.ordinal());
-        let device = device.ok_or_else(|| Error::new(Status::Unsupported, "the memory is no GPU's"))?;
-        let ring = Ring::of(device, slot)?;
+        let place = sides.memory.memory().regions().first().and_then(|region| region.place());
+        let place = place.ok_or_else(|| Error::new(Status::Unsupported, "the memory is no GPU's"))?;
+        let ring = Ring::of(place.user, slot)?;
         // Page-locking takes its time: the next transfer finds it done.
         sides.memory.keep(ring.clone());
         Ok(Self {

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sharing as a test has it: fabric handles that work, and memory opened by an IPC handle for another device.
+#include "cuda_sim.h"
+#include "driver_test.h"
+#include "peer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FABRIC CU_MEM_HANDLE_TYPE_FABRIC
+#define SIZE ((size_t)4 * MIB)
+
+enum { HANDLES = 1, RELEASE, RELEASED, STOP };
+
+typedef struct handles {
+    CUmemFabricHandle fabric;
+    CUipcMemHandle ipc;
+} handles;
+
+static CUmemGenericAllocationHandle create_with_fabric(void) {
+    CUmemAllocationProp prop = device_prop(0);
+    CUmemGenericAllocationHandle handle = 0;
+    prop.requestedHandleTypes |= FABRIC;
+    CU(cuMemCreate(&handle, GRANULE, &prop, 0));
+    return handle;
+}
+
+/* Memory that is mapped, and memory that is not. */
+static void be_owner(int socket) {
+    sim_set_fabric(true);
+    open_device(0);
+    handles shared;
+    const CUmemGenericAllocationHandle memory = create_with_fabric();
+    CU(cuMemExportToShareableHandle(&shared.fabric, memory, FABRIC, 0));
+    const CUdeviceptr plain = allocate_filled(SIZE, 2);
+    CU(cuIpcGetMemHandle(&shared.ipc, plain));
+    frame_send(socket, HANDLES, &shared, sizeof(shared));
+    free(frame_expect(socket, RELEASE).data);
+    CU(cuMemRelease(memory));
+    frame_send(socket, RELEASED, "", 0);
+    free(frame_expect(socket, STOP).data);
+    CU(cuMemFree_v2(plain));
+    close_device(0);
+}
+
+static const test_role roles[] = {{"owner", be_owner}};
+
+static peer start_owner(handles *shared) {
+    peer owner = peer_start("owner");
+    const message told = frame_expect(owner.socket, HANDLES);
+    CHECK_EQ(told.size, sizeof(*shared));
+    memcpy(shared, told.data, sizeof(*shared));
+    free(told.data);
+    return owner;
+}
+
+static void release(const peer *owner) {
+    frame_send(owner->socket, RELEASE, "", 0);
+    free(frame_expect(owner->socket, RELEASED).data);
+}
+
+static void stop(peer *owner) {
+    frame_send(owner->socket, STOP, "", 0);
+    peer_finish(owner);
+}
+
+static void a_fabric_handle_opens_memory_and_keeps_none(void) {
+    handles shared;
+    CUmemGenericAllocationHandle first = 0;
+    CUmemGenericAllocationHandle late = 0;
+    CUmemAllocationProp prop;
+    open_device(0);
+    peer owner = start_owner(&shared);
+    CU_EXPECT(CUDA_ERROR_NOT_PERMITTED, cuMemImportFromShareableHandle(&first, &shared.fabric, FABRIC));
+    sim_set_fabric(true);
+    CU(cuMemImportFromShareableHandle(&first, &shared.fabric, FABRIC));
+    CU(cuMemGetAllocationPropertiesFromHandle(&prop, first));
+    CHECK_EQ(prop.location.id, 0);
+    release(&owner);
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemImportFromShareableHandle(&late, &shared.fabric, FABRIC));
+    const CUdeviceptr address = reserve(GRANULE);
+    CU(cuMemMap(address, GRANULE, 0, first, 0)); /* whoever has it has it */
+    CU(cuMemUnmap(address, GRANULE));
+    CU(cuMemAddressFree(address, GRANULE));
+    CU(cuMemRelease(first));
+    stop(&owner);
+    close_device(0);
+    sim_reset();
+}
+
+static void other_bytes_are_no_fabric_handle(void) {
+    CUmemFabricHandle bytes;
+    CUmemGenericAllocationHandle handle = 0;
+    CU(cuInit(0));
+    sim_set_fabric(true);
+    memset(&bytes, 0xA5, sizeof(bytes));
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemImportFromShareableHandle(&handle, &bytes, FABRIC));
+    const CUmemGenericAllocationHandle by_fd = create_handle(0, GRANULE);
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemExportToShareableHandle(&bytes, by_fd, FABRIC, 0));
+    CU(cuMemRelease(by_fd));
+    sim_reset();
+    CUmemAllocationProp prop = device_prop(0);
+    prop.requestedHandleTypes = FABRIC;
+    CU_EXPECT(CUDA_ERROR_NOT_PERMITTED, cuMemCreate(&handle, GRANULE, &prop, 0));
+    check_nothing_left();
+}
+
+static CUdeviceptr open_for(CUdevice device, CUipcMemHandle handle, int ordinal) {
+    CUdeviceptr address = 0;
+    int told = -1;
+    CUcontext context = NULL;
+    CU(cuDevicePrimaryCtxRetain(&context, device));
+    CU(cuCtxPushCurrent_v2(context));
+    CU(cuIpcOpenMemHandle_v2(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    CU(cuPointerGetAttribute(&told, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address));
+    CHECK_EQ(told, ordinal);
+    CU(cuCtxPopCurrent_v2(NULL));
+    return address;
+}
+
+static void each_device_has_a_mapping_of_its_own(void) {
+    handles shared;
+    open_device(0);
+    peer owner = start_owner(&shared);
+    const CUdeviceptr own = open_for(0, shared.ipc, 0);
+    const CUdeviceptr other = open_for(1, shared.ipc, 0);
+    CHECK(own != other);
+    CHECK(open_for(1, shared.ipc, 0) == other);
+    CU(cuIpcCloseMemHandle(other));
+    sim_set_ipc_ordinal_of_opener(true);
+    CHECK(open_for(1, shared.ipc, 1) == other);
+    sim_reset();
+    check_device_filled(other, 2, SIZE);
+    CU(cuIpcCloseMemHandle(other));
+    CU(cuIpcCloseMemHandle(other));
+    CU(cuIpcCloseMemHandle(own));
+    for (int i = 0; i < 3; i++) {
+        CU(cuDevicePrimaryCtxRelease_v2(1));
+    }
+    CU(cuDevicePrimaryCtxRelease_v2(0));
+    release(&owner);
+    stop(&owner);
+    close_device(0);
+}
+
+static const test_case cases[] = {
+    CASE(a_fabric_handle_opens_memory_and_keeps_none),
+    CASE(other_bytes_are_no_fabric_handle),
+    CASE(each_device_has_a_mapping_of_its_own),
+};
+TEST_MAIN_WITH_ROLES

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fabric handles: where the driver gives them elastic memory goes by them, and where it does not that is told at once.
+#include "holder.h"
+#include "kinds.h"
+#include "opened.h"
+#include "regions.h"
+
+static const test_role roles[] = {HOLDER_ROLE};
+
+static const kvmem_share_options by_fabric = {.struct_size = sizeof(by_fabric), .way = KVMEM_SHARE_FABRIC};
+
+static bool there_are_some(void) {
+    kvmem_cuda_device_info info;
+    EXPECT_OK(kvmem_cuda_get_device_info(0, &info, ERR));
+    return (info.capabilities & KVMEM_CUDA_FABRIC) != 0;
+}
+
+/* Asked for, they are there, or the driver's reason is. */
+static void they_are_made_or_refused(void) {
+    kvmem_elastic_options options;
+    kvmem_elastic_options_init(&options, sizeof(options));
+    options.flags = KVMEM_ELASTIC_FABRIC;
+    options.size = MEMORY_SIZE;
+    options.extent_size = MEMORY_EXTENT;
+    kvmem_region *region = (kvmem_region *)&options;
+    if (there_are_some()) {
+        EXPECT_OK(kvmem_region_create_elastic(&options, &region, ERR));
+        EXPECT_OK(kvmem_region_commit(region, 0, MEMORY_EXTENT, ERR));
+        CALL(kvmem_region_destroy(region));
+    } else {
+        EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "gives no fabric handles",
+                       kvmem_region_create_elastic(&options, &region, ERR));
+        CHECK_HAS(test_last_message(), "CUDA_ERROR");
+        CHECK(region == NULL);
+    }
+}
+
+static void a_layout_is_built_with_them_or_refused(void) {
+    const kvmem_layout_config config = blocks_config(&kv_kinds[0]);
+    kvmem_elastic_options elastic = {.struct_size = sizeof(elastic), .flags = KVMEM_ELASTIC_FABRIC};
+    kvmem_layout_config own = config;
+    own.alignment = MEMORY_EXTENT / 4;
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &own;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.elastic = &elastic;
+    kvmem_layout *layout = NULL;
+    kvmem_share *share = NULL;
+    EXPECT(there_are_some() ? KVMEM_STATUS_OK : KVMEM_STATUS_UNSUPPORTED,
+           kvmem_layout_build(&options, &layout, ERR));
+    if (layout != NULL) {
+        EXPECT_OK(kvmem_layout_resize(layout, 4, ERR));
+        EXPECT_OK(kvmem_share_create_layout(layout, &by_fabric, &share, ERR));
+    }
+    CALL(kvmem_share_destroy(share));
+    CALL(kvmem_layout_destroy(layout));
+}
+
+static void memory_without_them_is_not_shared_by_them(void) {
+    kvmem_region *region = memory_create(MEMORY_ELASTIC, MEMORY_SIZE, NULL);
+    kvmem_share *share = (kvmem_share *)&region;
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "KVMEM_ELASTIC_FABRIC",
+                   kvmem_share_create_region(region, &by_fabric, &share, ERR));
+    CHECK(share == NULL);
+    CALL(kvmem_region_destroy(region));
+}
+
+/* An extent of such memory leaves by either way; within a machine by file descriptor, unless told. */
+static void file_descriptors_come_first(void) {
+    if (!there_are_some()) {
+        return; /* they_are_made_or_refused has said so */
+    }
+    static const struct {
+        uint32_t way;
+        size_t fds;
+        unsigned version;
+    } ways[] = {
+        {KVMEM_SHARE_AUTO, 1 + MEMORY_SIZE / MEMORY_EXTENT, 1},
+        {KVMEM_SHARE_FD, 1 + MEMORY_SIZE / MEMORY_EXTENT, 1},
+        {KVMEM_SHARE_FABRIC, 1, 2},
+    };
+    kvmem_region *region = memory_create(MEMORY_FABRIC, MEMORY_SIZE, NULL);
+    for (size_t i = 0; i < NUM(ways); i++) {
+        const kvmem_share_options options = {.struct_size = sizeof(options), .way = ways[i].way};
+        kvmem_share *share = NULL;
+        EXPECT_OK(kvmem_share_create_region(region, &options, &share, ERR));
+        parcel parcel = parcel_of(share);
+        CHECK_EQ(parcel.num_fds, ways[i].fds);
+        CHECK_EQ(parcel.bytes.data[8], ways[i].version); /* whoever reads the older one reads it */
+        parcel_close(&parcel);
+        CALL(kvmem_share_destroy(share));
+    }
+    CALL(kvmem_region_destroy(region));
+}
+
+/* The share keeps its extents; without it a handle may name other memory by now, and is not believed. */
+static void what_was_taken_back_is_not_opened(void) {
+    if (!there_are_some()) {
+        return;
+    }
+    peer owner = holder_start();
+    holder_make(&owner, MEMORY_FABRIC, NULL, 1);
+    parcel parcel = holder_share(&owner, NULL);
+    kvmem_region *region = open_parcel(&parcel, 0);
+    CHECK_EQ(holder_decommit(&owner, 0, MEMORY_EXTENT), KVMEM_STATUS_BUSY);
+    holder_end_shares(&owner);
+    CHECK_EQ(holder_decommit(&owner, 0, MEMORY_EXTENT), KVMEM_STATUS_OK);
+    memory_check(region, 1); /* what is mapped stays */
+    CALL(kvmem_region_destroy(region));
+    refuse_parcel(&parcel, 0, KVMEM_STATUS_STALE, "share them again");
+    CHECK_EQ(holder_commit(&owner, 0, MEMORY_EXTENT), KVMEM_STATUS_OK);
+    refuse_parcel(&parcel, 0, KVMEM_STATUS_STALE, "share them again");
+    parcel_close(&parcel);
+    peer_finish(&owner);
+}
+
+static const test_case cases[] = {
+    CASE(they_are_made_or_refused),
+    CASE(a_layout_is_built_with_them_or_refused),
+    CASE(memory_without_them_is_not_shared_by_them),
+    CASE(file_descriptors_come_first),
+    CASE(what_was_taken_back_is_not_opened),
+};
+SHARE_MAIN

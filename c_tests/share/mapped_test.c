@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that an engine has mapped itself, adopted and shared: a part of some mappings, none more than it needs, and
+// none that was created to stay.
+#include "engine.h"
+#include "filled.h"
+#include "holder.h"
+#include "kinds.h"
+#include "opened.h"
+#include "regions.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void mapper_role(int socket);
+static const test_role roles[] = {HOLDER_ROLE, {"mapper", mapper_role}};
+
+#define EXPORTABLE CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+
+enum { WHERE = 1 };
+
+static kvmem_region *adopt(uint64_t address, uint64_t size) {
+    kvmem_adopt_options options;
+    kvmem_adopt_options_init(&options, sizeof(options));
+    options.address = (void *)(uintptr_t)address;
+    options.size = size;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_adopt_device(&options, 0, &region, ERR));
+    return region;
+}
+
+/* Role: four mappings, each filled with its number, of which a part is shared. */
+static void mapper_role(int socket) {
+    span span;
+    span_open_exportable(&span, 0, EXPORTABLE, 4, 4);
+    for (uint64_t i = 0; i < 4; i++) {
+        fill_device(0, span.address + i * span.granule, span.granule, (unsigned char)(i + 1));
+    }
+    message asked = frame_expect(socket, WHERE);
+    uint64_t part[2]; /* in quarters of a mapping */
+    CHECK_EQ(asked.size, sizeof(part));
+    memcpy(part, asked.data, sizeof(part));
+    free(asked.data);
+    const uint64_t quarter = span.granule / 4;
+    kvmem_region *region = adopt(span.address + part[0] * quarter, part[1] * quarter);
+    kvmem_share *share = NULL;
+    EXPECT_OK(kvmem_share_create_region(region, NULL, &share, ERR));
+    parcel parcel = parcel_of(share);
+    parcel_send(socket, &parcel);
+    parcel_close(&parcel);
+    CHECK(!frame_comes(socket));
+    kvmem_share_destroy(share);
+    kvmem_region_destroy(region);
+    span_close(&span);
+}
+
+static peer start_mapper(uint64_t first, uint64_t quarters, parcel *parcel) {
+    const uint64_t part[2] = {first, quarters};
+    peer owner = peer_start("mapper");
+    frame_send(owner.socket, WHERE, part, sizeof(part));
+    *parcel = parcel_receive(owner.socket);
+    return owner;
+}
+
+static void what_it_lies_in_is_carried_and_no_more(void) {
+    static const struct {
+        uint64_t first;
+        uint64_t quarters;
+        size_t mappings;
+    } parts[] = {
+        {0, 16, 4}, {0, 4, 1}, {4, 4, 1}, {5, 2, 1}, {3, 2, 2}, {1, 14, 4}, {4, 8, 2}, {7, 9, 3}, {15, 1, 1},
+    };
+    for (size_t i = 0; i < NUM(parts); i++) {
+        parcel parcel;
+        peer owner = start_mapper(parts[i].first, parts[i].quarters, &parcel);
+        CHECK_EQ(parcel.num_fds, 1 + parts[i].mappings); /* and the control block */
+        CHECK_EQ(parcel.bytes.data[8], 2);               /* the version that has mappings */
+        kvmem_region *region = open_parcel(&parcel, 0);
+        const kvmem_region_info info = region_info(region);
+        CHECK_EQ(info.tier, KVMEM_TIER_DEVICE);
+        CHECK_EQ(info.origin, KVMEM_ORIGIN_IMPORTED);
+        const uint64_t quarter = info.size / parts[i].quarters;
+        for (uint64_t k = 0; k < parts[i].quarters; k++) {
+            const unsigned char value = (unsigned char)((parts[i].first + k) / 4 + 1);
+            check_device(0, info.address + k * quarter, quarter, value);
+        }
+        CALL(kvmem_region_destroy(region));
+        parcel_close(&parcel);
+        peer_finish(&owner);
+    }
+}
+
+static void refuse_share(const kvmem_region *region, uint32_t way, const char *part) {
+    const kvmem_share_options options = {.struct_size = sizeof(options), .way = way};
+    kvmem_share *share = (kvmem_share *)&options;
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, part,
+                   kvmem_share_create_region(region, &options, &share, ERR));
+    CHECK(share == NULL);
+}
+
+static void what_was_created_to_stay_is_not_shared(void) {
+    span span;
+    span_open(&span, 0, 2, 2);
+    kvmem_region *region = adopt(span.address + 4096, span.granule);
+    refuse_share(region, KVMEM_SHARE_AUTO, "requestedHandleTypes");
+    refuse_share(region, KVMEM_SHARE_FD, "not created to be exported as a file descriptor");
+    refuse_share(region, KVMEM_SHARE_FABRIC, "not created to be exported as a fabric handle");
+    refuse_share(region, KVMEM_SHARE_IPC, "IPC handle");
+    CALL(kvmem_region_destroy(region));
+    span_close(&span);
+}
+
+static void one_mapping_that_stays_keeps_all_of_it(void) {
+    span span;
+    span_open_exportable(&span, 0, EXPORTABLE, 3, 2);
+    span.handle_types = 0;
+    span_grow(&span, 0);
+    kvmem_region *region = adopt(span.address, 3 * span.granule);
+    kvmem_region *first = adopt(span.address, 2 * span.granule);
+    kvmem_share *share = NULL;
+    refuse_share(region, KVMEM_SHARE_AUTO, "of the 3 mappings under the region number 2");
+    EXPECT_OK(kvmem_share_create_region(first, NULL, &share, ERR));
+    CALL(kvmem_share_destroy(share));
+    CALL(kvmem_region_destroy(first));
+    CALL(kvmem_region_destroy(region));
+    span_close(&span);
+}
+
+/* Plain memory has no file descriptor, and two allocations side by side no common handle. */
+static void plain_memory_has_its_own_way(void) {
+    const uint64_t address = engine_allocate(0, MIB);
+    kvmem_region *region = adopt(address, MIB);
+    refuse_share(region, KVMEM_SHARE_FD, "plain device memory");
+    refuse_share(region, KVMEM_SHARE_FABRIC, "plain device memory");
+    CALL(kvmem_region_destroy(region));
+    engine_free(0, address);
+}
+
+static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
+
+static void a_layout_of_it_is_moved_both_ways(void) {
+    const kv_move move = {scattered, NUM(scattered), 0, 0, 3};
+    for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
+        const kvmem_layout_config config = blocks_config(&kv_kinds[kind]);
+        peer owner = holder_start();
+        holder_build(&owner, MEMORY_MAPPED, kind, BLOCKS_APART, NULL, 1);
+        parcel parcel = holder_share(&owner, NULL);
+        kv_side there;
+        kv_side here;
+        kv_model_open(&there, &config, 1);
+        kv_model_open(&here, &config, 2);
+        kvmem_layout *own = blocks_build(MEMORY_DEVICE, &config, BLOCKS_TOGETHER, NULL);
+        blocks_write(own, &here);
+        kvmem_layout *mapped = open_layout(&parcel, KVMEM_OPEN_MAPPED_ONLY, NULL);
+        kv_run_by(mapped, own, &move, KVMEM_PATH_CUDA_KERNEL);
+        kv_expect_moved(&here, &there, &move);
+        blocks_check(own, &here);
+        kv_run(own, mapped, &move);
+        kv_expect_moved(&there, &here, &move);
+        holder_check_model(&owner, &there);
+        CALL(kvmem_layout_destroy(mapped));
+        CALL(kvmem_layout_destroy(own));
+        kv_side_close(&there);
+        kv_side_close(&here);
+        parcel_close(&parcel);
+        peer_finish(&owner);
+    }
+}
+
+static const test_case cases[] = {
+    CASE(what_it_lies_in_is_carried_and_no_more),
+    CASE(what_was_created_to_stay_is_not_shared),
+    CASE(one_mapping_that_stays_keeps_all_of_it),
+    CASE(plain_memory_has_its_own_way),
+    CASE(a_layout_of_it_is_moved_both_ways),
+};
+SHARE_MAIN

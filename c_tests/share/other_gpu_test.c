@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of another process's on one GPU, opened for another GPU of this one: its kernels reach it, both ways.
+// Fails where there is one GPU; where the two do not reach each other, that is said.
+#include "holder.h"
+#include "kinds.h"
+#include "opened.h"
+#include "regions.h"
+#include "sides.h"
+
+#include <stdlib.h>
+
+static const test_role roles[] = {HOLDER_ROLE};
+
+#define OWNER 0 /* the GPU that the memory lies on */
+#define USER 1  /* the GPU that uses it */
+
+static const struct {
+    memory_kind memory;
+    blocks_lie lie;
+} places[] = {
+    {MEMORY_DEVICE, BLOCKS_TOGETHER},
+    {MEMORY_DEVICE, BLOCKS_APART},
+    {MEMORY_ADOPTED, BLOCKS_APART},
+    {MEMORY_MAPPED, BLOCKS_APART},
+    {MEMORY_ELASTIC, BLOCKS_TOGETHER},
+};
+
+static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
+static const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
+static const kv_move one_layer = {scattered, NUM(scattered), 2, 1, 1};
+
+typedef struct fixture {
+    peer owner;
+    parcel parcel;
+    kv_side there; /* what the owner's blocks must be */
+    side here;     /* on the other GPU */
+} fixture;
+
+static void set_up(fixture *fixture, size_t place) {
+    const kvmem_layout_config config = blocks_config(&kv_kinds[1]);
+    fixture->owner = holder_start();
+    holder_build(&fixture->owner, places[place].memory, 1, places[place].lie, NULL, 1);
+    fixture->parcel = holder_share(&fixture->owner, NULL);
+    kv_model_open(&fixture->there, &config, 1);
+    side_open(&fixture->here, PLACE_DEVICE, USER, &config, NULL, 2);
+}
+
+static void tear_down(fixture *fixture) {
+    side_close(&fixture->here);
+    kv_side_close(&fixture->there);
+    parcel_close(&fixture->parcel);
+    peer_finish(&fixture->owner);
+}
+
+static bool they_reach_each_other(void) {
+    bool can = false;
+    bool can_be = false;
+    CHECK(driver_devices() >= 2);
+    EXPECT_OK(kvmem_cuda_can_access(USER, OWNER, &can, ERR));
+    EXPECT_OK(kvmem_cuda_can_access(OWNER, USER, &can_be, ERR));
+    CHECK_EQ(can, can_be);
+    return can;
+}
+
+static void retain_both(void) {
+    retain_device(OWNER);
+    retain_device(USER);
+}
+
+static void release_both(void) {
+    release_device(OWNER);
+    release_device(USER);
+}
+
+static void its_kernels_pull_and_push(void) {
+    if (!they_reach_each_other()) {
+        return; /* the next case says what becomes of that */
+    }
+    retain_both();
+    for (size_t place = 0; place < NUM(places); place++) {
+        fixture fixture;
+        set_up(&fixture, place);
+        const kvmem_layout *own = fixture.here.model.layout;
+        kvmem_layout *opened = open_layout_for(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, USER);
+        kvmem_transfer_info info = kv_run_by(opened, own, &all_layers, KVMEM_PATH_CUDA_KERNEL);
+        CHECK_EQ(info.path, KVMEM_PATH_CUDA_KERNEL);
+        kv_expect_moved(&fixture.here.model, &fixture.there, &all_layers);
+        side_check(&fixture.here);
+        info = kv_run_by(own, opened, &one_layer, KVMEM_PATH_CUDA_KERNEL);
+        CHECK_EQ(info.path, KVMEM_PATH_CUDA_KERNEL);
+        kv_expect_moved(&fixture.there, &fixture.here.model, &one_layer);
+        holder_check_model(&fixture.owner, &fixture.there);
+        CALL(kvmem_layout_destroy(opened));
+        tear_down(&fixture);
+    }
+    release_both();
+}
+
+/* Host memory of this process: the GPU that the memory was opened for does the work. */
+static void it_goes_to_the_host_and_back(void) {
+    if (!they_reach_each_other()) {
+        return;
+    }
+    retain_both();
+    fixture fixture;
+    set_up(&fixture, 0);
+    side host;
+    side_open(&host, PLACE_PINNED, USER, &fixture.here.model.config, NULL, 3);
+    kvmem_layout *opened = open_layout_for(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, USER);
+    static const uint32_t paths[] = {KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED, KVMEM_PATH_CUDA_COPY};
+    for (size_t i = 0; i < NUM(paths); i++) {
+        kv_run_by(opened, host.model.layout, &all_layers, paths[i]);
+        kv_expect_moved(&host.model, &fixture.there, &all_layers);
+        side_check(&host);
+        kv_run_by(host.model.layout, opened, &one_layer, paths[i]);
+        kv_expect_moved(&fixture.there, &host.model, &one_layer);
+        holder_check_model(&fixture.owner, &fixture.there);
+        side_refill(&host, 4 + (uint32_t)i);
+    }
+    CALL(kvmem_layout_destroy(opened));
+    side_close(&host);
+    tear_down(&fixture);
+    release_both();
+}
+
+static void out_of_reach_it_is_not_opened(void) {
+    if (they_reach_each_other()) {
+        return;
+    }
+    for (size_t place = 0; place < NUM(places); place++) {
+        peer owner = holder_start();
+        holder_make(&owner, places[place].memory, NULL, 1);
+        parcel parcel = holder_share(&owner, NULL);
+        refuse_parcel_for(&parcel, 0, USER, KVMEM_STATUS_UNSUPPORTED, "does not reach");
+        parcel_close(&parcel);
+        peer_finish(&owner);
+    }
+}
+
+/* What the region holds, through the GPU it was opened for. */
+static void check_through_user(const kvmem_region *region, uint32_t seed) {
+    const kvmem_region_info info = region_info(region);
+    unsigned char *expected = test_allocate(info.size);
+    unsigned char *bytes = test_allocate(info.size);
+    kv_fill(expected, info.size, seed);
+    read_device(USER, bytes, info.address, info.size);
+    CHECK_BYTES(bytes, expected, info.size);
+    free(bytes);
+    free(expected);
+}
+
+/* One mapping for each GPU, each counted for itself; or a driver that has one a process, which is told. */
+static void each_gpu_has_a_mapping_of_its_own(void) {
+    if (!they_reach_each_other()) {
+        return;
+    }
+    retain_both();
+    peer owner = holder_start();
+    holder_make(&owner, MEMORY_DEVICE, NULL, 1);
+    parcel parcel = holder_share(&owner, NULL);
+    kvmem_region *own = open_parcel(&parcel, 0);
+    kvmem_region *named = open_parcel_for(&parcel, 0, OWNER);
+    CHECK_EQ(region_info(own).address, region_info(named).address);
+    CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 1);
+    kvmem_region *other = NULL;
+    const kvmem_status status = try_parcel_for(&parcel, 0, USER, &other);
+    if (status == KVMEM_STATUS_UNSUPPORTED) {
+        CHECK_HAS(test_last_message(), "maps it once");
+        CALL(kvmem_region_destroy(own));
+        CALL(kvmem_region_destroy(named));
+        own = named = NULL;
+        other = open_parcel_for(&parcel, 0, USER);
+    } else {
+        CHECK_EQ(status, KVMEM_STATUS_OK);
+        CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 2);
+    }
+    kvmem_region *again = open_parcel_for(&parcel, 0, USER);
+    CHECK_EQ(region_info(other).address, region_info(again).address);
+    CHECK_EQ(region_info(other).device_id, OWNER); /* where it lies */
+    CALL(kvmem_region_destroy(own));
+    CALL(kvmem_region_destroy(named));
+    CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 1);
+    check_through_user(other, 1);
+    holder_fill(&owner, HOLDING_OWN, 2);
+    check_through_user(again, 2);
+    CALL(kvmem_region_destroy(other));
+    CALL(kvmem_region_destroy(again));
+    CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 0);
+    parcel_close(&parcel);
+    peer_finish(&owner);
+    release_both();
+}
+
+/* A kernel of a GPU that it was not opened for does not reach it, and the transfer says how it would. */
+static void opened_for_another_it_is_left_to_the_driver(void) {
+    if (!they_reach_each_other()) {
+        return;
+    }
+    retain_both();
+    fixture fixture;
+    set_up(&fixture, 0);
+    const kvmem_layout *own = fixture.here.model.layout;
+    kvmem_layout *opened = open_layout(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, NULL);
+    kvmem_transfer_options options = kv_transfer_options(&all_layers);
+    options.path = KVMEM_PATH_CUDA_KERNEL;
+    kvmem_transfer *transfer = NULL;
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "was opened for device 0",
+                   kvmem_transfer_create(opened, own, &options, &transfer, ERR));
+    kv_run(opened, own, &all_layers);
+    kv_expect_moved(&fixture.here.model, &fixture.there, &all_layers);
+    side_check(&fixture.here);
+    CALL(kvmem_layout_destroy(opened));
+    tear_down(&fixture);
+    release_both();
+}
+
+/* Where there is nothing to choose nothing is changed. */
+static void other_memory_is_opened_as_ever(void) {
+    static const memory_kind kinds[] = {MEMORY_SYSTEM, MEMORY_DISK, MEMORY_PINNED};
+    for (size_t i = 0; i < NUM(kinds); i++) {
+        peer owner = holder_start();
+        holder_make(&owner, kinds[i], NULL, 1);
+        parcel parcel = holder_share(&owner, NULL);
+        kvmem_region *region = open_parcel_for(&parcel, 0, USER);
+        memory_check(region, 1);
+        CALL(kvmem_region_destroy(region));
+        parcel_close(&parcel);
+        peer_finish(&owner);
+    }
+}
+
+static void a_gpu_that_is_not_there_is_refused(void) {
+    peer owner = holder_start();
+    holder_make(&owner, MEMORY_DEVICE, NULL, 1);
+    parcel parcel = holder_share(&owner, NULL);
+    refuse_parcel_for(&parcel, 0, driver_devices(), KVMEM_STATUS_OUT_OF_RANGE, "there is no device");
+    refuse_parcel_for(&parcel, 0, -1, KVMEM_STATUS_OUT_OF_RANGE, "there is no device");
+    CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 0);
+    parcel_close(&parcel);
+    peer_finish(&owner);
+}
+
+static const test_case cases[] = {
+    CASE(its_kernels_pull_and_push),
+    CASE(it_goes_to_the_host_and_back),
+    CASE(out_of_reach_it_is_not_opened),
+    CASE(each_gpu_has_a_mapping_of_its_own),
+    CASE(opened_for_another_it_is_left_to_the_driver),
+    CASE(other_memory_is_opened_as_ever),
+    CASE(a_gpu_that_is_not_there_is_refused),
+};
+SHARE_MAIN

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Opening a share.
+
+use super::agent::kvmem_agent;
+use super::error::kvmem_error;
+use super::guard::{Scope, call};
+use super::handle::{Out, borrow, borrow_nullable, null};
+use super::layout::kvmem_layout;
+use super::options::{check_flags, init, options, read_nullable};
+use super::region::kvmem_region;
+use super::share::kvmem_share;
+use super::status::kvmem_status;
+use crate::error::{Result, ensure, fail};
+use crate::region::Access;
+use crate::share::{Opening, Reach};
+
+/// Open to read, also where more is granted.
+pub const KVMEM_OPEN_READ_ONLY: u64 = 1;
+/// Page-lock host memory, for `device`: it is pinned memory then.
+pub const KVMEM_OPEN_PIN: u64 = 2;
+/// Map the memory of a layout or fail: do not turn to NIXL.
+pub const KVMEM_OPEN_MAPPED_ONLY: u64 = 4;
+/// Reach a layout by NIXL, also where its memory could be mapped.
+pub const KVMEM_OPEN_REMOTE: u64 = 8;
+/// Register a mapped layout with `agent`.
+pub const KVMEM_OPEN_REGISTER: u64 = 16;
+/// Open memory of a GPU for the GPU `device` to use: its kernels then read and write it, over NVLink or PCIe. Without
+/// it, plain device memory is opened for the GPU it lies on, and another one's kernels don't reach it; elastic memory
+/// and what an engine has mapped is open for every GPU that reaches it anyway. Means nothing for other memory, and where
+/// the memory is this process's own.
+pub const KVMEM_OPEN_FOR_DEVICE: u64 = 32;
+/// Open to read and write: KVMEM_STATUS_PERMISSION_DENIED where less is granted. Without it, and without
+/// KVMEM_OPEN_READ_ONLY, what is opened may do what is granted; its region's flags say what that is.
+pub const KVMEM_OPEN_READ_WRITE: u64 = 64;
+
+/// How to open a share. All zeroes but struct_size maps the memory with all that is granted.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_open_options {
+    /// sizeof(kvmem_open_options)
+    pub struct_size: usize,
+    /// KVMEM_OPEN_* flags.
+    pub flags: u64,
+    /// Who reaches a layout by NIXL where it can't be mapped, or registers it; may be NULL.
+    pub agent: *mut kvmem_agent,
+    /// The GPU that KVMEM_OPEN_PIN and KVMEM_OPEN_FOR_DEVICE mean, as CUDA_VISIBLE_DEVICES orders them here; 0 without
+    /// those flags.
+    pub device: i32,
+    /// Must be 0.
+    pub reserved: u32,
+}
+options!(kvmem_open_options);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_open_options_init(options: *mut kvmem_open_options, struct_size: usize) {
+    // SAFETY: by contract.
+    unsafe { init(options, struct_size) };
+}
+
+/// Opens the region that a share is of. In the process that shares it this is the region itself; opened twice in
+/// another process it is mapped once.
+///
+/// Nothing that the bytes say is taken on trust: the sizes, the device and the kind of memory are asked of the kernel
+/// and the driver. A device is found by its UUID, whatever its ordinal is here. Extents of elastic memory that their
+/// owner decommits later answer KVMEM_STATUS_STALE to new transfers; memory whose owner has ended stays readable, and
+/// kvmem_region_check_owner tells.
+///
+/// @param share a share of a region
+/// @param options how to open it; NULL for all that is granted
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_CORRUPT when the memory is not what the bytes say;
+///         KVMEM_STATUS_PERMISSION_DENIED for KVMEM_OPEN_READ_WRITE where less is granted; KVMEM_STATUS_NOT_FOUND for a GPU that this process
+///         does not see; KVMEM_STATUS_PEER_LOST for device memory whose owner has freed it or has ended;
+///         KVMEM_STATUS_UNSUPPORTED for memory of another machine, to page-lock what may only be read, for a GPU that
+///         does not reach the memory, or fabric handles that don't work here; KVMEM_STATUS_STALE for extents by fabric
+///         handle, or plain device memory, that were freed and given anew since;
+///         KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for a share of a layout; KVMEM_STATUS_CUDA;
+///         KVMEM_STATUS_OUT_OF_MEMORY
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_share_open_region(
+    share: *const kvmem_share,
+    options: *const kvmem_open_options,
+    region: *mut *mut kvmem_region,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let (region, options) = (Out::new(region)?, read_nullable(options)?);
+            region.set(borrow(scope, share)?.open_region(&opening(scope, options)?)?);
+            Ok(())
+        })
+    }
+}
+
+/// Opens the layout that a share is of: mapped where that is possible, else reached by NIXL if there is an agent. Its
+/// info says which (locality).
+///
+/// @param share a share of a layout
+/// @param options how to open it; NULL for all that is granted
+/// @param layout gets the layout; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return as kvmem_share_open_region; for a layout reached by NIXL as kvmem_agent_load_remote_metadata and
+///         kvmem_layout_import
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_share_open_layout(
+    share: *const kvmem_share,
+    options: *const kvmem_open_options,
+    layout: *mut *mut kvmem_layout,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let (layout, options) = (Out::new(layout)?, read_nullable(options)?);
+            layout.set(borrow(scope, share)?.open_layout(&opening(scope, options)?)?);
+            Ok(())
+        })
+    }
+}
+
+unsafe fn opening(scope: &Scope<'_>, options: Option<kvmem_open_options>) -> Result<Opening> {
+    let Some(options) = options else { return Ok(Opening::default()) };
+    let known = KVMEM_OPEN_READ_ONLY
+        | KVMEM_OPEN_PIN
+        | KVMEM_OPEN_MAPPED_ONLY
+        | KVMEM_OPEN_REMOTE
+        | KVMEM_OPEN_REGISTER
+        | KVMEM_OPEN_FOR_DEVICE
+        | KVMEM_OPEN_READ_WRITE;
+    check_flags("kvmem_open_options", options.flags, known)?;
+    ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
+    let has = |flag| options.flags & flag != 0;
+    let reach = match (has(KVMEM_OPEN_MAPPED_ONLY), has(KVMEM_OPEN_REMOTE)) {
+        (false, false) => Reach::Auto,
+        (true, false) => Reach::Mapped,
+        (false, true) => Reach::Remote,
+        (true, true) => {
+            fail!(InvalidArgument, "KVMEM_OPEN_MAPPED_ONLY and KVMEM_OPEN_REMOTE exclude each other")
+        }
+    };
+    ensure!(
+        options.device == 0 || has(KVMEM_OPEN_PIN) || has(KVMEM_OPEN_FOR_DEVICE),
+        InvalidArgument,
+        "device is {}, which means nothing without KVMEM_OPEN_PIN or KVMEM_OPEN_FOR_DEVICE",
+        options.device
+    );
+    let access = match (has(KVMEM_OPEN_READ_ONLY), has(KVMEM_OPEN_READ_WRITE)) {
+        (false, false) => None,
+        (true, false) => Some(Access::Read),
+        (false, true) => Some(Access::ReadWrite),
+        (true, true) => {
+            fail!(InvalidArgument, "KVMEM_OPEN_READ_ONLY and KVMEM_OPEN_READ_WRITE exclude each other")
+        }
+    };
+    // SAFETY: NULL or a live agent, by contract.
+    let agent = unsafe { borrow_nullable(scope, options.agent) }?.map(|agent| agent.agent.clone());
+    if has(KVMEM_OPEN_REGISTER) && agent.is_none() {
+        return Err(null("agent").context("KVMEM_OPEN_REGISTER needs one"));
+    }
+    Ok(Opening {
+        access,
+        pin: has(KVMEM_OPEN_PIN).then_some(options.device),
+        user: has(KVMEM_OPEN_FOR_DEVICE).then_some(options.device),
+        reach,
+        agent,
+        register: has(KVMEM_OPEN_REGISTER),
+    })
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Device memory of another process's that an engine there has mapped: its memories, side by side again here.
+
+use std::sync::Arc;
+
+use super::elastic::with_peers;
+use crate::cuda::vmm::{Access, Granularity, Location, Mapping, Memory, Properties, Range, Shareable};
+use crate::error::{Result, ensure};
+
+/// A part of some memories side by side.
+pub struct MappedDevice {
+    range: Arc<Range>,
+    mappings: Vec<Arc<Mapping>>,
+    ordinal: i32,
+    offset: u64,
+    size: u64,
+}
+
+/// The memory of one mapping.
+pub struct ImportedMapping<'a> {
+    /// Its bytes, as the exporter has told.
+    pub size: u64,
+    /// How it comes.
+    pub memory: Shareable<'a>,
+}
+
+impl MappedDevice {
+    /// Maps memories side by side; the region is `size` bytes at `offset` in them. What they say must add up: at least
+    /// that much, and no more than can be addressed.
+    pub fn import(
+        ordinal: i32,
+        (offset, size): (u64, u64),
+        shared: &[ImportedMapping<'_>],
+        writable: bool,
+    ) -> Result<Self> {
+        let location = Location::Device(ordinal);
+        let granularity = Properties::on_device(ordinal).granularity(Granularity::Minimum)?;
+        for each in shared {
+            ensure!(
+                each.size.is_multiple_of(granularity),
+                InvalidArgument,
+                "a mapping of {} bytes is no multiple of the granularity {granularity}",
+                each.size
+            );
+        }
+        let range = Range::reserve(shared.iter().map(|each| each.size).sum(), granularity)?;
+        let mut mappings = Vec::with_capacity(shared.len());
+        let mut next = 0;
+        for each in shared {
+            let memory = Memory::import(each.memory, each.size, Some(location))?;
+            mappings.push(Mapping::create(&range, next, &memory)?);
+            next += each.size;
+        }
+        let access = if writable { Access::ReadWrite } else { Access::Read };
+        Mapping::set_access_of_all(&mappings, &with_peers(ordinal, access)?)?;
+        Ok(Self { range, mappings, ordinal, offset, size })
+    }
+
+    /// The region's first byte.
+    pub fn address(&self) -> u64 {
+        self.range.address() + self.offset
+    }
+
+    /// The region's bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Mappings side by side that it is made of.
+    pub fn pieces(&self) -> usize {
+        self.mappings.len()
+    }
+
+    /// The device's ordinal.
+    pub fn ordinal(&self) -> i32 {
+        self.ordinal
+    }
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The memory that a share carries, opened and held against what the share says of it.
+
+use std::sync::Arc;
+
+use super::carried::{Carried, Extent, FabricExtent, SharedHandle, SharedMapping};
+use super::import::not_as_told;
+use super::manifest::RegionEntry;
+use super::{Opening, Share};
+use crate::cuda::Device;
+use crate::cuda::ipc::Place;
+use crate::cuda::vmm::Shareable;
+use crate::error::{Result, ensure};
+use crate::region::{
+    Access, Backing, Control, DeviceMemory, DiskFile, ElasticMemory, ImportedExtent, ImportedMapping,
+    IpcConfig, MappedDevice, PinnedMemory, SystemMemory,
+};
+
+impl Share {
+    /// What lies behind an entry.
+    pub(super) fn open_backing(
+        &self,
+        entry: &RegionEntry,
+        access: Access,
+        opening: &Opening,
+        control: &Arc<Control>,
+    ) -> Result<Backing> {
+        let writable = access == Access::ReadWrite;
+        match &entry.carried {
+            Carried::Memory { fd } => {
+                let memory = SystemMemory::open(self.fd(*fd)?, entry.size, writable)?;
+                match opening.pin {
+                    Some(ordinal) => PinnedMemory::lock(memory, ordinal, writable).map(Backing::Pinned),
+                    None => Ok(Backing::System(memory)),
+                }
+            }
+            Carried::Disk { fd } => DiskFile::shared(self.fd(*fd)?, entry.size, writable).map(Backing::Disk),
+            Carried::Ipc { device, handle, base_size, offset, buffer_id } => {
+                self.ensure_kept(control)?;
+                let owner = reached(device, opening)?;
+                let memory = DeviceMemory::open(&IpcConfig {
+                    place: Place { owner, user: opening.user.unwrap_or(owner) },
+                    handle: *handle,
+                    offset: *offset,
+                    size: entry.size,
+                    base_size: Some(*base_size),
+                    buffer_id: Some(*buffer_id),
+                })
+                .map_err(not_as_told)?;
+                Ok(Backing::Device(Arc::new(memory)))
+            }
+            Carried::Extents { device, extent_size, extents } => {
+                let (ordinal, sizes) = (reached(device, opening)?, (entry.size, *extent_size));
+                let imported = self.extents(extents)?;
+                ElasticMemory::import(ordinal, sizes, imported, control.clone(), writable)
+                    .map(Backing::Elastic)
+                    .map_err(not_as_told)
+            }
+            Carried::Fabric { device, extent_size, extents } => {
+                self.ensure_kept(control)?;
+                let (ordinal, sizes) = (reached(device, opening)?, (entry.size, *extent_size));
+                let imported = extents.iter().map(by_fabric).collect();
+                let memory = ElasticMemory::import(ordinal, sizes, imported, control.clone(), writable);
+                // A handle's bytes may be used again: it has opened what was shared if that is there even now.
+                ensure_extents_kept(control, extents)?;
+                self.ensure_kept(control)?;
+                memory.map(Backing::Elastic).map_err(not_as_told)
+            }
+            Carried::Mappings { device, offset, mappings } => {
+                let ordinal = reached(device, opening)?;
+                let imported = self.mappings(mappings)?;
+                let memory = MappedDevice::import(ordinal, (*offset, entry.size), &imported, writable);
+                if imported.iter().any(|each| matches!(each.memory, Shareable::Fabric(_))) {
+                    self.ensure_kept(control)?;
+                }
+                let memory = DeviceMemory::Mapped(memory.map_err(not_as_told)?);
+                Ok(Backing::Device(Arc::new(memory)))
+            }
+        }
+    }
+
+    fn extents(&self, extents: &[Extent]) -> Result<Vec<ImportedExtent<'_>>> {
+        let each = |extent: &Extent| {
+            let memory = Shareable::Fd(self.borrowed(extent.fd)?);
+            Ok(ImportedExtent { index: extent.index as usize, memory, changes: extent.changes })
+        };
+        extents.iter().map(each).collect()
+    }
+
+    fn mappings<'a>(&'a self, mappings: &'a [SharedMapping]) -> Result<Vec<ImportedMapping<'a>>> {
+        let mut imported = Vec::with_capacity(mappings.len());
+        for SharedMapping { size, handle } in mappings {
+            let memory = match handle {
+                SharedHandle::Fd(fd) => Shareable::Fd(self.borrowed(*fd)?),
+                SharedHandle::Fabric(handle) => Shareable::Fabric(handle),
+            };
+            imported.push(ImportedMapping { size: *size, memory });
+        }
+        Ok(imported)
+    }
+
+    /// Refuses memory by a handle that keeps nothing, where its owner has let go of it.
+    fn ensure_kept(&self, control: &Control) -> Result<()> {
+        ensure!(
+            !control.owner_is_gone() && !self.manifest.process.is_gone(),
+            PeerLost,
+            "process {}, which shared device memory, has freed it or has ended: its handle is worth nothing",
+            self.manifest.process.pid
+        );
+        Ok(())
+    }
+}
+
+fn by_fabric(extent: &FabricExtent) -> ImportedExtent<'_> {
+    let memory = Shareable::Fabric(&extent.handle);
+    ImportedExtent { index: extent.index as usize, memory, changes: extent.changes }
+}
+
+fn ensure_extents_kept(control: &Control, extents: &[FabricExtent]) -> Result<()> {
+    let is_kept = |extent: &FabricExtent| control.extent(extent.index as usize) == extent.changes;
+    ensure!(
+        extents.iter().all(is_kept),
+        Stale,
+        "the owner has taken extents back since it shared them, and their fabric handles are worth nothing; have it share \
+         them again"
+    );
+    Ok(())
+}
+
+/// The device memory lies on, which the one it is opened for must reach.
+fn reached(uuid: &[u8; 16], opening: &Opening) -> Result<i32> {
+    let owner = Device::by_uuid(uuid)?;
+    if let Some(user) = opening.user {
+        ensure!(
+            Device::get(user)?.can_access(&owner)?,
+            Unsupported,
+            "memory of device {} can't be opened for device {user}, which does not reach it",
+            owner.ordinal()
+        );
+    }
+    Ok(owner.ordinal())
+}
