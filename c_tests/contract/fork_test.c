@@ -90,6 +90,11 @@ static void use_transfers(void) {
     FORKED_KEEPS(info, kvmem_transfer_get_info, w.copy, &info);
     kvmem_blob *text = NULL;
     FORKED(kvmem_transfer_submit_on_stream, w.copy, NULL);
+    uint64_t layers = 0;
+    FORKED_KEEPS(layers, kvmem_transfer_get_layers, w.copy, &layers);
+    FORKED(kvmem_transfer_wait_layers, w.copy, 0, KVMEM_TIMEOUT_FOREVER);
+    FORKED(kvmem_transfer_wait_on_stream, w.copy, 0, NULL);
+    FORKED(kvmem_transfer_cancel, w.copy);
     FORKED_NULLS(text, kvmem_transfer_explain, w.copy, NULL, &text);
 }
 

@@ -232,6 +232,12 @@ static void transfers(void) {
     INVALID_KEEPS(info, kvmem_transfer_get_info, NULL, &info);
     INVALID(kvmem_transfer_get_info, w.copy, NULL);
     INVALID(kvmem_transfer_submit_on_stream, NULL, NULL);
+    uint64_t layers = 0;
+    INVALID_KEEPS(layers, kvmem_transfer_get_layers, NULL, &layers);
+    INVALID(kvmem_transfer_get_layers, w.copy, NULL);
+    INVALID(kvmem_transfer_wait_layers, NULL, 0, 0);
+    INVALID(kvmem_transfer_wait_on_stream, NULL, 0, NULL);
+    INVALID(kvmem_transfer_cancel, NULL);
     kvmem_transfer_explanation explanation;
     kvmem_blob *text = NULL;
     INVALID_NULLS(text, kvmem_transfer_explain, NULL, NULL, &text);

@@ -104,6 +104,45 @@ static void the_peer_is_notified_when_the_bytes_are_there(void) {
     kvmem_agent_destroy(agent);
 }
 
+static void layers_follow_each_other_and_the_peer_hears_once(void) {
+    static const char note[] = "all layers";
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    kvmem_agent *agent = agent_open("near");
+    kv_peer peer;
+    kv_peer_start(&peer, "far", &config, 1);
+    kv_peer_meet(&peer, agent);
+    kv_side side;
+    kv_side_open(&side, &config, agent, 2);
+    kvmem_transfer_options options = kv_transfer_options(&all_layers);
+    options.flags = KVMEM_TRANSFER_BY_LAYER;
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(side.layout, peer.model.layout, &options, &transfer, ERR));
+    for (int run = 0; run < 20; run++) { /* taken back in time or not, it ends, and can run again */
+        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+        EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
+        uint64_t layers = 99;
+        const kvmem_status status = kvmem_transfer_wait(transfer, PATIENCE, ERR);
+        EXPECT_OK(kvmem_transfer_get_layers(transfer, &layers, ERR));
+        CHECK(status == KVMEM_STATUS_OK ? layers == 3 : status == KVMEM_STATUS_CANCELLED && layers < 3);
+    }
+    kvmem_transfer_destroy(transfer);
+    options.notification = note;
+    options.notification_size = sizeof(note);
+    EXPECT_OK(kvmem_transfer_create(side.layout, peer.model.layout, &options, &transfer, ERR));
+    kv_expect_moved(&peer.model, &side, &all_layers);
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    for (uint64_t layer = 1; layer <= 3; layer++) {
+        EXPECT_OK(kvmem_transfer_wait_layers(transfer, layer, PATIENCE, ERR));
+    }
+    kv_peer_expect_notification(&peer, "near", note, sizeof(note));
+    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    kv_peer_check(&peer);
+    run_twice(transfer, &peer, note, sizeof(note));
+    kv_side_close(&side);
+    kv_peer_stop(&peer);
+    kvmem_agent_destroy(agent);
+}
+
 /* Two hundred blocks of many pieces, so that one request is not one message. */
 static void large_transfers_are_exact_too(void) {
     kvmem_layout_config here = kv_config(&kv_kinds[0]);
@@ -176,6 +215,7 @@ static void what_cannot_go_there_is_refused(void) {
 static const test_case cases[] = {
     CASE(every_pair_of_kinds_is_read_and_written),
     CASE(the_peer_is_notified_when_the_bytes_are_there),
+    CASE(layers_follow_each_other_and_the_peer_hears_once),
     CASE(large_transfers_are_exact_too),
     CASE(what_cannot_go_there_is_refused),
 };

@@ -38,6 +38,7 @@ pub mod share_socket;
 pub mod broker;
 pub mod queue;
 pub mod transfer;
+pub mod progress;
 pub mod path;
 pub mod vmm;
 pub mod vmm_handles;

@@ -53,6 +53,10 @@ pub const KVMEM_TRANSFER_ZERO_COPY: u64 = 1 << 0;
 /// Refuse paths through host memory that is neither source nor destination, as all between a file and a GPU are but
 /// GPUDirect Storage.
 pub const KVMEM_TRANSFER_NO_HOST_BOUNCE: u64 = 1 << 1;
+/// Move the layers in order, and tell how many have moved: kvmem_transfer_get_layers, kvmem_transfer_wait_layers and
+/// kvmem_transfer_wait_on_stream. Bytes that lie together in several layers are then moved a layer at a time, which
+/// costs a transfer of small fully contiguous blocks some of its speed; kvmem_transfer_explain tells.
+pub const KVMEM_TRANSFER_BY_LAYER: u64 = 1 << 2;
 
 /// What to move.
 #[repr(C)]
@@ -208,6 +212,7 @@ pub unsafe extern "C" fn kvmem_transfer_submit_on_stream(
 /// @param error gets the failure of the run; may be NULL
 /// @return KVMEM_STATUS_OK when all bytes have moved; KVMEM_STATUS_IN_PROGRESS; KVMEM_STATUS_INVALID_STATE before the
 ///         first submit; or how it failed: then any part of the destination blocks may have been written.
+///         KVMEM_STATUS_CANCELLED when it was cancelled before all of it had begun;
 ///         KVMEM_STATUS_PEER_LOST when the peer's process has ended; requests that NIXL can't take back keep their
 ///         memory until it lets go, and until then a new submit answers KVMEM_STATUS_BUSY
 #[unsafe(no_mangle)]
@@ -305,7 +310,7 @@ pub unsafe extern "C" fn kvmem_transfer_destroy(transfer: *mut kvmem_transfer) {
 /// # Safety
 /// Every pointer in the options must be NULL or valid.
 unsafe fn request<'a>(scope: &Scope<'_>, options: &kvmem_transfer_options) -> Result<Request<'a>> {
-    let known = KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE;
+    let known = KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE | KVMEM_TRANSFER_BY_LAYER;
     check_flags("kvmem_transfer_options", options.flags, known)?;
     // SAFETY: the caller's promise, for all below.
     unsafe {
@@ -340,6 +345,7 @@ fn preferences(options: &kvmem_transfer_options) -> Result<Preferences> {
         staging_size: options.staging_size,
         zero_copy: options.flags & KVMEM_TRANSFER_ZERO_COPY != 0,
         no_host_bounce: options.flags & KVMEM_TRANSFER_NO_HOST_BOUNCE != 0,
+        by_layer: options.flags & KVMEM_TRANSFER_BY_LAYER != 0,
         path: asked,
     })
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a transfer's user learns that a run is over: by polling, by waiting, or from a queue.
+//! How a transfer's user learns that a run is over, and how far it has come: by polling, by waiting, or from a queue.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::history::Record;
 use super::queue::{Entry, Queue};
 use crate::error::{Error, Result, Status, fail};
+use crate::log::log;
 use crate::region::ExtentHold;
 
 /// How a run ended.
@@ -26,6 +27,11 @@ pub struct Completion {
     last: Mutex<Last>,
     over: Condvar,
     bytes: u64,
+    layers: u64,
+    /// Layers of the last run that have moved, from the first on.
+    moved: AtomicU64,
+    /// What of the last run has not begun shall not begin.
+    is_cancelled: AtomicBool,
     queue: Option<(Arc<Queue>, u64)>,
     /// Where it is noted how fast runs are.
     record: Option<Arc<Record>>,
@@ -37,16 +43,60 @@ struct Last {
 }
 
 impl Completion {
-    /// A transfer of `bytes` that has not run yet.
-    pub fn new(bytes: u64, queue: Option<(Arc<Queue>, u64)>, record: Option<Arc<Record>>) -> Self {
-        let last = Mutex::new(Last { outcome: Ok(()), duration: Duration::ZERO });
-        Self { phase: AtomicU8::new(NEVER_RUN), last, over: Condvar::new(), bytes, queue, record }
+    /// A transfer of `bytes` in so many layers that has not run yet.
+    pub fn new(
+        bytes: u64,
+        layers: u64,
+        queue: Option<(Arc<Queue>, u64)>,
+        record: Option<Arc<Record>>,
+    ) -> Self {
+        Self {
+            phase: AtomicU8::new(NEVER_RUN),
+            last: Mutex::new(Last { outcome: Ok(()), duration: Duration::ZERO }),
+            over: Condvar::new(),
+            bytes,
+            layers,
+            moved: AtomicU64::new(0),
+            is_cancelled: AtomicBool::new(false),
+            queue,
+            record,
+        }
+    }
+
+    /// The layers of a run.
+    pub fn layers(&self) -> u64 {
+        self.layers
+    }
+
+    /// How many layers of the last run have moved, from the first on.
+    pub fn moved(&self) -> Result<u64> {
+        self.ensure_submitted()?;
+        Ok(self.moved.load(Ordering::Acquire))
+    }
+
+    /// Has nothing more of the last run begin. One that is over is left as it is.
+    pub fn cancel(&self) -> Result<()> {
+        self.ensure_submitted()?;
+        // Under the lock that starts the next run, so that it is not that one which is cancelled.
+        let last = self.last();
+        if self.phase.load(Ordering::Acquire) == RUNNING {
+            self.is_cancelled.store(true, Ordering::Release);
+        }
+        drop(last);
+        Ok(())
+    }
+
+    fn ensure_submitted(&self) -> Result<()> {
+        match self.phase.load(Ordering::Acquire) {
+            NEVER_RUN => fail!(InvalidState, "the transfer was not submitted"),
+            _ => Ok(()),
+        }
     }
 
     /// The outcome of the last run, or `None` while it is under way.
     pub fn poll(&self) -> Result<Option<()>> {
+        self.ensure_submitted()?;
         match self.phase.load(Ordering::Acquire) {
-            NEVER_RUN => fail!(InvalidState, "the transfer was not submitted"),
             RUNNING => Ok(None),
             _ => self.last().outcome.clone().map(Some),
         }
@@ -54,22 +104,35 @@ impl Completion {
 
     /// Waits for the outcome of the last run; `None` waits for ever.
     pub fn wait(&self, deadline: Option<Instant>) -> Result<()> {
+        self.wait_until(deadline, || self.phase.load(Ordering::Acquire) != RUNNING)?;
+        self.last().outcome.clone()
+    }
+
+    /// Waits until that many layers of the last run have moved; its failure where they never will.
+    pub fn wait_layers(&self, layers: u64, deadline: Option<Instant>) -> Result<()> {
+        let have_moved = || self.moved.load(Ordering::Acquire) >= layers;
+        self.wait_until(deadline, || have_moved() || self.phase.load(Ordering::Acquire) != RUNNING)?;
+        if have_moved() { Ok(()) } else { self.last().outcome.clone() }
+    }
+
+    fn wait_until(&self, deadline: Option<Instant>, is_met: impl Fn() -> bool) -> Result<()> {
+        self.ensure_submitted()?;
         let now = Instant::now();
         let spin = deadline.map_or(now + SPIN, |deadline| deadline.min(now + SPIN));
         loop {
-            if self.poll()?.is_some() {
+            if is_met() {
                 return Ok(());
             }
             if Instant::now() >= spin {
-                return self.sleep(deadline);
+                return self.sleep(deadline, is_met);
             }
             std::thread::yield_now();
         }
     }
 
-    fn sleep(&self, deadline: Option<Instant>) -> Result<()> {
+    fn sleep(&self, deadline: Option<Instant>, is_met: impl Fn() -> bool) -> Result<()> {
         let mut last = self.last();
-        while self.phase.load(Ordering::Acquire) == RUNNING {
+        while !is_met() {
             last = match deadline {
                 None => self.over.wait(last).unwrap_or_else(|poisoned| poisoned.into_inner()),
                 Some(deadline) => {
@@ -81,7 +144,15 @@ impl Completion {
                 }
             };
         }
-        last.outcome.clone()
+        Ok(())
+    }
+
+    /// Tells that so many layers have moved.
+    fn advance(&self, moved: u64) {
+        let last = self.last();
+        self.moved.store(moved, Ordering::Release);
+        drop(last);
+        self.over.notify_all();
     }
 
     /// How long the last finished run took.
@@ -99,6 +170,9 @@ impl Completion {
         let mut last = self.last();
         if let Some(busy) = busy {
             busy.store(false, Ordering::Release);
+        }
+        if status.is_none() {
+            self.moved.store(self.layers, Ordering::Release);
         }
         *last = Last { outcome, duration };
         self.phase.store(OVER, Ordering::Release);
@@ -124,6 +198,32 @@ pub struct Run {
     ended: bool,
     /// What must stay while it runs; let go before anyone hears that it is over.
     held: Option<Held>,
+    /// The parts that begin one after the other, and which of them is under way.
+    steps: Option<(Arc<dyn Steps>, u64)>,
+}
+
+/// A run in parts, each of which begins when the one before has ended: a part is a layer.
+pub trait Steps: Send + Sync {
+    /// How many parts.
+    fn count(&self) -> u64;
+    /// Starts one.
+    fn start(&self, part: u64, run: Run) -> Result<()>;
+}
+
+/// Tells whoever works at a run whether its user wants no more of it to begin.
+#[derive(Clone)]
+pub struct Stop(Arc<Completion>);
+
+impl Stop {
+    /// Whether nothing more shall begin.
+    pub fn is_asked(&self) -> bool {
+        self.0.is_cancelled.load(Ordering::Acquire)
+    }
+}
+
+/// The outcome of a run of which something has not begun.
+pub fn cancelled() -> Error {
+    Error::new(Status::Cancelled, "the transfer was cancelled before all of it had begun")
 }
 
 /// Extents of the two layouts.
@@ -133,9 +233,42 @@ impl Run {
     /// Begins a run; `busy` is cleared when it is over.
     pub fn start(completion: Arc<Completion>, busy: Arc<AtomicBool>, held: Held) -> Self {
         let last = completion.last();
+        completion.moved.store(0, Ordering::Release);
+        completion.is_cancelled.store(false, Ordering::Release);
         completion.phase.store(RUNNING, Ordering::Release);
         drop(last);
-        Self { completion, busy, started: Instant::now(), told: false, ended: false, held: Some(held) }
+        let started = Instant::now();
+        Self { completion, busy, started, told: false, ended: false, held: Some(held), steps: None }
+    }
+
+    /// Begins the first of several parts; the others follow as each ends.
+    pub fn in_steps(mut self, steps: Arc<dyn Steps>) -> Result<()> {
+        self.steps = Some((steps.clone(), 0));
+        steps.start(0, self)
+    }
+
+    /// Tells that so many layers have moved. Those of memory that its owner has taken back meanwhile are not told of.
+    pub fn advance(&self, moved: u64) {
+        if !self.told
+            && moved > self.completion.moved.load(Ordering::Acquire)
+            && self.ensure_unchanged().is_ok()
+        {
+            self.completion.advance(moved);
+        }
+    }
+
+    /// Whether its user wants no more of it to begin.
+    pub fn is_cancelled(&self) -> bool {
+        self.completion.is_cancelled.load(Ordering::Acquire)
+    }
+
+    /// The same for who does not have the run.
+    pub fn stop(&self) -> Stop {
+        Stop(self.completion.clone())
+    }
+
+    fn ensure_unchanged(&self) -> Result<()> {
+        self.held.iter().flatten().flatten().try_for_each(ExtentHold::ensure_unchanged)
     }
 
     /// Tells the outcome before the run is over: its user need not wait for what can't be stopped. No new run can
@@ -146,9 +279,22 @@ impl Run {
         }
     }
 
-    /// Ends the run: a new one may be submitted by whoever hears of it.
+    /// Ends the run, or begins its next part: a new run may be submitted by whoever hears of the end.
     pub fn end(mut self, outcome: Outcome) {
-        self.over(outcome);
+        let next = self.steps.as_ref().map(|(steps, part)| (steps.clone(), part + 1));
+        let Some((steps, next)) = next.filter(|(steps, next)| outcome.is_ok() && *next < steps.count())
+        else {
+            return self.over(outcome);
+        };
+        self.advance(next);
+        if self.is_cancelled() {
+            drop(steps);
+            return self.over(Err(cancelled()));
+        }
+        self.steps = Some((steps.clone(), next));
+        if let Err(error) = steps.start(next, self) {
+            log!(Error, "layer {next} of a transfer could not be started: {error}");
+        }
     }
 
     fn over(&mut self, outcome: Outcome) {
@@ -156,10 +302,8 @@ impl Run {
             return;
         }
         // Bytes of memory that its owner, another process, has taken back meanwhile are nobody's.
-        let held = self.held.take();
-        let mut extents = held.iter().flatten().flatten();
-        let outcome = outcome.and_then(|()| extents.try_for_each(ExtentHold::ensure_unchanged));
-        drop(held);
+        let outcome = outcome.and_then(|()| self.ensure_unchanged());
+        drop((self.held.take(), self.steps.take()));
         if std::mem::replace(&mut self.told, true) {
             self.busy.store(false, Ordering::Release);
         } else {

@@ -31,6 +31,12 @@ impl Transfer {
             self.path(),
             if rate > 0 { expected(rate) } else { "; nothing has been moved on this way yet".to_string() }
         );
+        if self.by_layer {
+            text += &format!(
+                "layer by layer: {} layers in order, and nothing is joined across them\n",
+                self.completion.layers()
+            );
+        }
         if let Some(remark) = taken.and_then(|candidate| candidate.reason.as_ref()) {
             text += &format!("{}: taken, but {remark}\n", self.path());
         }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The host engine: memcpy between two host layouts, by several threads when that is worth it.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use super::completion::Run;
+use super::completion::{Run, cancelled};
 use super::host_rate;
 use super::plan::{Move, Plan};
 use super::pool::{Pool, Shared};
@@ -19,6 +19,9 @@ const CHUNK: u64 = 1 << 20;
 /// The least a further thread is woken for.
 const BYTES_A_THREAD: u64 = 2 << 20;
 
+/// The number of the next chunk of a copy of which no more shall begin; it may still be counted up.
+const NONE_LEFT: usize = usize::MAX / 2;
+
 /// A prepared copy.
 pub struct HostCopy {
     chunks: Arc<Chunks>,
@@ -27,12 +30,23 @@ pub struct HostCopy {
 }
 
 impl HostCopy {
-    /// Refuses a copy that would read what it has written.
-    pub fn prepare(source: &Arc<Layout>, destination: &Arc<Layout>, plan: &Plan) -> Result<Self> {
-        let moves = plan.collect_moves(source.placement(), destination.placement());
-        ensure_apart(source, destination, || moves.clone())?;
+    /// Refuses a copy that would read what it has written. By layer, no chunk reaches from one into the next.
+    pub fn prepare(
+        source: &Arc<Layout>,
+        destination: &Arc<Layout>,
+        plan: &Plan,
+        by_layer: bool,
+    ) -> Result<Self> {
+        let moves = |plan: &Plan| plan.collect_moves(source.placement(), destination.placement());
+        ensure_apart(source, destination, || moves(plan))?;
+        let layers = match by_layer {
+            true => {
+                (0..plan.layers().count).map(|layer| moves(&plan.layer(source, destination, layer))).collect()
+            }
+            false => vec![moves(plan)],
+        };
         let layouts = [source.clone(), destination.clone()];
-        Ok(Self { chunks: Arc::new(Chunks::cut(moves)), layouts, current: Mutex::new(None) })
+        Ok(Self { chunks: Arc::new(Chunks::cut(layers)), layouts, current: Mutex::new(None) })
     }
 
     /// How many stretches of memory it moves.
@@ -52,25 +66,37 @@ impl HostCopy {
 
     /// Starts the copy; a small one is done when this returns.
     pub fn submit(&self, run: Run) {
+        let stop = (self.chunks.bytes > INLINE).then(|| run.stop());
         let job = Arc::new(Job {
             next: AtomicUsize::new(0),
             left: AtomicUsize::new(self.chunks.bounds.len()),
+            left_of_layers: self.chunks.of_layers(),
+            is_cut_short: AtomicBool::new(false),
             chunks: self.chunks.clone(),
             ending: Mutex::new(Some((self.layouts.clone(), run))),
         });
-        if self.chunks.bytes <= INLINE {
-            return job.run();
-        }
+        let Some(stop) = stop else { return job.run() };
         let threads = self.threads();
         *self.current() = Some(job.clone());
+        if stop.is_asked() {
+            job.cancel();
+        }
         Pool::get().run(&(job as Arc<dyn Shared>), threads);
     }
 
-    /// Copies along instead of waiting, but begins nothing after `deadline`.
-    pub fn help(&self, deadline: Option<Instant>) {
+    /// Copies along instead of waiting, but begins nothing after `deadline`, or once there is enough.
+    pub fn help(&self, deadline: Option<Instant>, is_enough: impl Fn() -> bool) {
         let job = self.current().clone();
         if let Some(job) = job {
-            job.work(|| deadline.is_none_or(|deadline| Instant::now() < deadline));
+            job.work(|| !is_enough() && deadline.is_none_or(|deadline| Instant::now() < deadline));
+        }
+    }
+
+    /// Has no more chunks of the last run begin.
+    pub fn cancel(&self) {
+        let job = self.current().clone();
+        if let Some(job) = job {
+            job.cancel();
         }
     }
 
@@ -85,22 +111,42 @@ struct Chunks {
     bytes: u64,
     /// Where each chunk begins: a move, and how far into it.
     bounds: Vec<(usize, u64)>,
+    /// The chunk behind each layer's last; empty where nobody asks for layers.
+    layer_ends: Vec<usize>,
 }
 
 impl Chunks {
-    fn cut(moves: Vec<Move>) -> Self {
-        let mut bounds = vec![(0, 0)];
-        let mut filled = 0;
-        for (index, each) in moves.iter().enumerate() {
-            let mut offset = 0;
-            while each.size - offset > CHUNK - filled {
-                offset += CHUNK - filled;
-                bounds.push((index, offset));
-                filled = 0;
+    /// Cuts the moves of each layer, or all of them in one.
+    fn cut(layers: Vec<Vec<Move>>) -> Self {
+        let mut bounds = Vec::new();
+        let mut layer_ends = Vec::new();
+        let mut index = 0;
+        for moves in &layers {
+            bounds.push((index, 0));
+            let mut filled = 0;
+            for each in moves {
+                let mut offset = 0;
+                while each.size - offset > CHUNK - filled {
+                    offset += CHUNK - filled;
+                    bounds.push((index, offset));
+                    filled = 0;
+                }
+                filled += each.size - offset;
+                index += 1;
             }
-            filled += each.size - offset;
+            layer_ends.push(bounds.len());
         }
-        Self { bytes: moves.iter().map(|each| each.size).sum(), moves, bounds }
+        if layers.len() == 1 {
+            layer_ends.clear();
+        }
+        let moves = layers.concat();
+        Self { bytes: moves.iter().map(|each| each.size).sum(), moves, bounds, layer_ends }
+    }
+
+    /// How many chunks each layer has; allocates nothing where nobody asks for layers.
+    fn of_layers(&self) -> Box<[AtomicUsize]> {
+        let starts = std::iter::once(0).chain(self.layer_ends.iter().copied());
+        starts.zip(&self.layer_ends).map(|(start, end)| AtomicUsize::new(end - start)).collect()
     }
 
     fn copy(&self, chunk: usize) {
@@ -126,6 +172,10 @@ fn copy(each: &Move, offset: u64, size: u64) {
 struct Job {
     next: AtomicUsize,
     left: AtomicUsize,
+    /// Chunks left of each layer.
+    left_of_layers: Box<[AtomicUsize]>,
+    /// Some chunks were not begun, and will not be.
+    is_cut_short: AtomicBool,
     chunks: Arc<Chunks>,
     /// The layouts are let go before anyone hears that the run is over: who hears it may free their memory.
     ending: Mutex<Option<([Arc<Layout>; 2], Run)>>,
@@ -146,18 +196,51 @@ impl Job {
                 return;
             }
             self.chunks.copy(chunk);
+            self.note(chunk);
             if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
                 self.finish();
             }
         }
     }
 
+    /// Sees whether a layer is complete with this chunk, and all before it.
+    fn note(&self, chunk: usize) {
+        let layer = self.chunks.layer_ends.partition_point(|end| *end <= chunk);
+        let Some(left) = self.left_of_layers.get(layer) else { return };
+        if left.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        let ending = self.ending();
+        let is_complete = |left: &&AtomicUsize| left.load(Ordering::Acquire) == 0;
+        let moved = self.left_of_layers.iter().take_while(is_complete).count();
+        if let Some((_, run)) = &*ending {
+            run.advance(moved as u64);
+        }
+    }
+
+    fn cancel(&self) {
+        let next = self.next.swap(NONE_LEFT, Ordering::AcqRel);
+        let skipped = self.chunks.bounds.len().saturating_sub(next);
+        if skipped == 0 {
+            return;
+        }
+        self.is_cut_short.store(true, Ordering::Release);
+        if self.left.fetch_sub(skipped, Ordering::AcqRel) == skipped {
+            self.finish();
+        }
+    }
+
     fn finish(&self) {
-        let ending = self.ending.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        let ending = self.ending().take();
         if let Some((layouts, run)) = ending {
             drop(layouts);
-            run.end(Ok(()));
+            let is_cut_short = self.is_cut_short.load(Ordering::Acquire);
+            run.end(if is_cut_short { Err(cancelled()) } else { Ok(()) });
         }
+    }
+
+    fn ending(&self) -> std::sync::MutexGuard<'_, Option<([Arc<Layout>; 2], Run)>> {
+        self.ending.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 

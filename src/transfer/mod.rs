@@ -10,6 +10,8 @@ pub mod explain;
 mod history;
 mod host;
 mod host_rate;
+mod in_turn;
+mod layers;
 mod nixl;
 pub mod plan;
 mod pool;
@@ -24,7 +26,9 @@ pub use cuda::{known_rates, rates};
 pub use plan::{BlockPair, Layers, Plan};
 pub use queue::{Entry, Queue};
 
+use disk::DiskMove;
 use history::Record;
+use nixl::NixlMove;
 
 use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure, fail};
@@ -98,6 +102,8 @@ pub struct Preferences {
     pub zero_copy: bool,
     /// Refuses ways through host memory that is neither source nor destination.
     pub no_host_bounce: bool,
+    /// Layer by layer, telling how many have moved.
+    pub by_layer: bool,
     /// The way to take, or none.
     pub path: Option<Path>,
 }
@@ -155,6 +161,7 @@ pub struct Transfer {
     path: Path,
     bytes: u64,
     pieces: u64,
+    by_layer: bool,
     engine: Engine,
     completion: Arc<Completion>,
     busy: Arc<AtomicBool>,
@@ -179,8 +186,8 @@ pub struct Summary {
 enum Engine {
     Host(host::HostCopy),
     Cuda(Box<cuda::CudaCopy>),
-    Disk(disk::DiskMove),
-    Nixl(nixl::NixlMove),
+    Disk(in_turn::InTurn<disk::DiskMove>),
+    Nixl(in_turn::InTurn<nixl::NixlMove>),
 }
 
 impl Transfer {
@@ -205,36 +212,25 @@ impl Transfer {
         let plan = Plan::new(source, destination, request.pairs, request.layers)?;
         let (bytes, pieces) = (plan.bytes(), plan.pieces());
         let touched = touched(source, destination, &plan);
-        let engine = match path {
-            Path::Memcpy => Engine::Host(host::HostCopy::prepare(source, destination, &plan)?),
-            path if disk::DiskMove::takes(path, source, destination) => {
-                Engine::Disk(disk::DiskMove::prepare(source, destination, &plan, &request.preferences)?)
-            }
-            path if path.is_cuda() => Engine::Cuda(Box::new(cuda::CudaCopy::prepare(
-                source,
-                destination,
-                plan,
-                &request.preferences,
-            )?)),
-            _ => {
-                Engine::Nixl(nixl::NixlMove::prepare(source, destination, path, plan, request.notification)?)
-            }
-        };
+        let (layers, by_layer) = (plan.layers().count, request.preferences.by_layer);
+        let engine =
+            Engine::prepare(path, [source, destination], plan, request.preferences, request.notification)?;
         match &engine {
             Engine::Cuda(copy) => path = copy.path(),
-            Engine::Disk(moved) => path = moved.path(),
+            Engine::Disk(moves) => moves.parts().iter().for_each(|part| path = part.path()),
             _ => {}
         }
         let record = matches!(engine, Engine::Disk(_) | Engine::Nixl(_))
             .then(|| history::of(path, source, destination));
-        let completion = Arc::new(Completion::new(bytes, request.queue, record.clone()));
-        Ok(Self { path, bytes, pieces, engine, completion, busy: Arc::default(), touched, record })
+        let completion = Arc::new(Completion::new(bytes, layers, request.queue, record.clone()));
+        let busy = Arc::default();
+        Ok(Self { path, bytes, pieces, by_layer, engine, completion, busy, touched, record })
     }
 
     /// Starts it, or starts it again.
     pub fn submit(&self) -> Result<()> {
         if let Engine::Nixl(requests) = &self.engine {
-            requests.ensure_reachable()?;
+            requests.parts().iter().try_for_each(nixl::NixlMove::ensure_reachable)?;
         }
         let run = self.begin()?;
         match &self.engine {
@@ -246,7 +242,7 @@ impl Transfer {
                 copy.submit(run);
                 Ok(())
             }
-            Engine::Disk(moved) => moved.submit(run),
+            Engine::Disk(moves) => moves.submit(run),
             Engine::Nixl(requests) => requests.submit(run),
         }
     }
@@ -283,8 +279,8 @@ impl Transfer {
     pub fn wait(&self, timeout: Option<Duration>) -> Result<()> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         match &self.engine {
-            Engine::Host(copy) => copy.help(deadline),
-            Engine::Cuda(copy) => copy.look_for_a_while(deadline),
+            Engine::Host(copy) => copy.help(deadline, || false),
+            Engine::Cuda(copy) => copy.look_for_a_while(deadline, || false),
             Engine::Disk(_) | Engine::Nixl(_) => {}
         }
         self.completion.wait(deadline)
@@ -300,8 +296,8 @@ impl Transfer {
         let (moves, requests) = match &self.engine {
             Engine::Host(copy) => (copy.moves(), 0),
             Engine::Cuda(copy) => (copy.moves(), 0),
-            Engine::Disk(moved) => (moved.moves(), moved.requests()),
-            Engine::Nixl(requests) => (requests.moves(), requests.requests()),
+            Engine::Disk(moves) => (moves.sum(DiskMove::moves), moves.sum(DiskMove::requests)),
+            Engine::Nixl(moves) => (moves.sum(NixlMove::moves), moves.sum(NixlMove::requests)),
         };
         Summary { bytes: self.bytes, pieces: self.pieces, moves, requests }
     }
@@ -311,7 +307,9 @@ impl Transfer {
         let own = |seconds| vec![Candidate { path: self.path, seconds, reason: None }];
         let mut candidates = match &self.engine {
             Engine::Cuda(copy) => copy.candidates().to_vec(),
-            Engine::Disk(moved) => moved.candidates().to_vec(),
+            Engine::Disk(moves) => {
+                moves.parts().first().map_or(Vec::new(), |part| part.candidates().to_vec())
+            }
             Engine::Host(copy) => own(copy.seconds()),
             Engine::Nixl(_) => own(0.0),
         };
@@ -325,6 +323,47 @@ impl Transfer {
     /// How long its last finished run took.
     pub fn duration(&self) -> Duration {
         self.completion.duration()
+    }
+}
+
+impl Engine {
+    fn prepare(
+        path: Path,
+        [source, destination]: [&Arc<Layout>; 2],
+        plan: Plan,
+        preferences: Preferences,
+        notification: Option<Vec<u8>>,
+    ) -> Result<Self> {
+        let by_layer = preferences.by_layer;
+        if path == Path::Memcpy {
+            return host::HostCopy::prepare(source, destination, &plan, by_layer).map(Self::Host);
+        }
+        if path.is_cuda() {
+            return Ok(Self::Cuda(Box::new(cuda::CudaCopy::prepare(
+                source,
+                destination,
+                plan,
+                &preferences,
+            )?)));
+        }
+        let plans: Vec<_> = match by_layer {
+            true => (0..plan.layers().count).map(|layer| plan.layer(source, destination, layer)).collect(),
+            false => vec![plan],
+        };
+        if DiskMove::takes(path, source, destination) {
+            let prepare = |plan: &Plan| DiskMove::prepare(source, destination, plan, &preferences);
+            let parts = plans.iter().map(prepare).collect::<Result<_>>()?;
+            return Ok(Self::Disk(in_turn::InTurn::new(parts)));
+        }
+        // The peer hears of it after the last byte.
+        let last = plans.len() - 1;
+        let mut notification = notification;
+        let prepare = |(index, plan)| {
+            let notification = if index == last { notification.take() } else { None };
+            NixlMove::prepare(source, destination, path, plan, notification)
+        };
+        let parts = plans.into_iter().enumerate().map(prepare).collect::<Result<_>>()?;
+        Ok(Self::Nixl(in_turn::InTurn::new(parts)))
     }
 }
 

@@ -3,6 +3,8 @@
 
 mod runs;
 
+use std::sync::Arc;
+
 use crate::error::{Error, Result, Status, ensure};
 use crate::layout::{Layout, LayoutKind, Placement, Unit};
 
@@ -57,7 +59,7 @@ pub struct Run {
 /// scattered blocks costs its user little more than reading their ids.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    runs: Vec<Run>,
+    runs: Arc<[Run]>,
     blocks: u64,
     layers: Layers,
     shape: Shape,
@@ -85,11 +87,28 @@ impl Plan {
     ) -> Result<Self> {
         source.geometry().ensure_same_blocks(destination.geometry())?;
         let layers = range(source, destination, layers)?;
-        let runs = runs::find(pairs, blocks_of(source), blocks_of(destination))?;
+        let runs = runs::find(pairs, blocks_of(source), blocks_of(destination))?.into();
         let blocks = pairs.len() as u64;
         let pieces = product(&[blocks, layers.count, source.geometry().dimensions().outer_dim])?;
         let bytes = product(&[pieces, source.geometry().piece_size()])?;
         Ok(Self { runs, blocks, layers, shape: Shape::of(source, destination, layers), pieces, bytes })
+    }
+
+    /// The part of the plan that moves one of its layers.
+    pub fn layer(&self, source: &Layout, destination: &Layout, layer: u64) -> Self {
+        let layers = Layers {
+            source: self.layers.source + layer,
+            destination: self.layers.destination + layer,
+            count: 1,
+        };
+        Self {
+            runs: self.runs.clone(),
+            blocks: self.blocks,
+            layers,
+            shape: Shape::of(source.placement(), destination.placement(), layers),
+            pieces: self.pieces / self.layers.count,
+            bytes: self.bytes / self.layers.count,
+        }
     }
 
     /// The runs of blocks, in order of destination.

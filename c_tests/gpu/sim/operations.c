@@ -358,6 +358,32 @@ static kvmem_status move_by(const kvmem_layout *source, const kvmem_layout *dest
     return status;
 }
 
+/* A stream waits for a layer, and for all. */
+static kvmem_status move_by_layer(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
+                                  start start) {
+    static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
+    const kv_move scattered = {pairs, NUM(pairs), 0, 0, 3};
+    kvmem_transfer_options options = kv_transfer_options(&scattered);
+    options.path = path;
+    options.flags = KVMEM_TRANSFER_BY_LAYER;
+    kvmem_transfer *transfer = NULL;
+    kvmem_status status = kvmem_transfer_create(source, destination, &options, &transfer, ERR);
+    if (status == KVMEM_STATUS_OK) {
+        status = submit(transfer, start);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_transfer_wait_on_stream(transfer, 1, stream, ERR);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_transfer_wait_on_stream(transfer, 0, stream, ERR);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_transfer_wait(transfer, PATIENCE, ERR);
+    }
+    kvmem_transfer_destroy(transfer);
+    return status;
+}
+
 static kvmem_status move(const kvmem_layout *source, const kvmem_layout *destination) {
     return move_by(source, destination, 0, ON_ITS_OWN);
 }
@@ -419,7 +445,10 @@ static kvmem_status copy_from_disk_to_a_device(void) {
     return move_by_disk(false);
 }
 
-static kvmem_status copy_from_a_device_by(uint32_t path, start start) {
+typedef kvmem_status move_function(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
+                                   start start);
+
+static kvmem_status copy_from_a_device_as(move_function *as, uint32_t path, start start) {
     kvmem_layout *pinned = NULL;
     kvmem_layout *device = NULL;
     kvmem_status status = build(false, &pinned);
@@ -427,11 +456,27 @@ static kvmem_status copy_from_a_device_by(uint32_t path, start start) {
         status = build(true, &device);
     }
     if (status == KVMEM_STATUS_OK) {
-        status = move_by(device, pinned, path, start);
+        status = as(device, pinned, path, start);
     }
     kvmem_layout_destroy(pinned);
     kvmem_layout_destroy(device);
     return status;
+}
+
+static kvmem_status copy_from_a_device_by(uint32_t path, start start) {
+    return copy_from_a_device_as(move_by, path, start);
+}
+
+static kvmem_status copy_by_layer(void) {
+    return copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN);
+}
+
+static kvmem_status copy_staged_by_layer(void) {
+    return copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_STAGED, ON_ITS_OWN);
+}
+
+static kvmem_status copy_by_layer_on_a_stream(void) {
+    return copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_COPY, ON_A_STREAM);
 }
 
 static kvmem_status copy_by_batch(void) {
@@ -488,6 +533,9 @@ const operation operations[] = {
     {"a copy by the kernel on a stream", copy_by_kernel_on_a_stream, KVMEM_STATUS_OK},
     {"a staged copy on a stream", copy_staged_on_a_stream, KVMEM_STATUS_OK},
     {"a copy one by one on a stream", copy_one_by_one_on_a_stream, KVMEM_STATUS_OK},
+    {"a copy by layer", copy_by_layer, KVMEM_STATUS_OK},
+    {"a staged copy by layer", copy_staged_by_layer, KVMEM_STATUS_OK},
+    {"a copy by layer on a stream", copy_by_layer_on_a_stream, KVMEM_STATUS_OK},
     {"a copy to disk", copy_from_a_device_to_disk, KVMEM_STATUS_OK},
     {"a copy from disk", copy_from_disk_to_a_device, KVMEM_STATUS_OK},
 };

@@ -112,6 +112,11 @@ impl Engine {
         self.streams.take(|_| true, || Stream::new(&self.context))
     }
 
+    /// The same however many are in use.
+    pub fn one_more_stream(&self) -> Result<Taken<Stream>> {
+        self.streams.take_one_more(|_| true, || Stream::new(&self.context))
+    }
+
     /// An event for one run.
     pub fn event(&self) -> Result<Option<Taken<Event>>> {
         self.events.take(|_| true, || Event::new(&self.context))

@@ -10,15 +10,17 @@ use std::time::{Duration, Instant};
 use once_cell::sync::OnceCell;
 
 use super::engine::Engine;
-use super::job::{Held, Job};
-use crate::error::{Error, Result};
+use super::held::Held;
+use super::jobs::Jobs;
+use crate::cuda::stream::CallerStream;
+use crate::error::{Error, Result, Status, fail};
 use crate::layout::Layout;
-use crate::transfer::completion::Run;
+use crate::transfer::completion::{Run, cancelled};
 use crate::transfer::pool::{Pool, Shared};
 
 /// One run.
 pub struct Flight {
-    job: Arc<Job>,
+    jobs: Arc<Jobs>,
     engine: Arc<Engine>,
     layouts: [Arc<Layout>; 2],
     run: Run,
@@ -26,19 +28,21 @@ pub struct Flight {
     /// What it uses since it was started.
     held: Option<Held>,
     waits: bool,
+    layers_told: usize,
 }
 
 impl Flight {
     /// A run that has not begun.
-    pub fn new(job: &Arc<Job>, engine: &Arc<Engine>, layouts: &[Arc<Layout>; 2], run: Run) -> Self {
+    pub fn new(jobs: &Arc<Jobs>, engine: &Arc<Engine>, layouts: &[Arc<Layout>; 2], run: Run) -> Self {
         Self {
-            job: job.clone(),
+            jobs: jobs.clone(),
             engine: engine.clone(),
             layouts: layouts.clone(),
             run,
             failure: None,
             held: None,
             waits: false,
+            layers_told: 0,
         }
     }
 
@@ -51,7 +55,18 @@ impl Flight {
 
     /// Starts it where all it needs is free; answers whether it is on its way, or over.
     fn start(&mut self) -> bool {
-        match self.job.take(&self.engine) {
+        let taken = self.jobs.take(&self.engine);
+        self.start_with(taken)
+    }
+
+    /// The same before others that wait, and beyond what runs may use at a time.
+    fn start_urgently(&mut self) -> bool {
+        let taken = self.jobs.take_urgently(&self.engine);
+        self.start_with(taken)
+    }
+
+    fn start_with(&mut self, taken: Result<Option<Held>>) -> bool {
+        match taken {
             Ok(None) => {
                 if !std::mem::replace(&mut self.waits, true) {
                     self.engine.add_waiting();
@@ -60,20 +75,47 @@ impl Flight {
             }
             Ok(Some(held)) => {
                 // SAFETY: the plan checked all spans against their layouts, which are held until the run is over.
-                self.failure = unsafe { self.job.start(&self.engine, &held) }.err();
+                self.failure = unsafe { self.jobs.start(&held) }.err();
                 self.held = Some(held);
             }
             Err(error) => self.failure = Some(error),
         }
+        self.stop_waiting();
+        true
+    }
+
+    fn stop_waiting(&mut self) {
         if std::mem::replace(&mut self.waits, false) {
             self.engine.remove_waiting();
         }
-        true
     }
 
     /// Whether it has been started, or could not be.
     fn is_started(&self) -> bool {
         self.held.is_some() || self.failure.is_some()
+    }
+
+    /// Takes it back where its user wants no more of it and it has not begun.
+    fn is_taken_back(&mut self) -> bool {
+        let is_taken_back = !self.is_started() && self.run.is_cancelled();
+        if is_taken_back {
+            self.failure = Some(cancelled());
+            self.stop_waiting();
+        }
+        is_taken_back
+    }
+
+    /// Tells of the layers that the driver is done with. A failure is told with the end of the run.
+    fn tell_layers(&mut self) {
+        let (Some(held), None) = (&self.held, &self.failure) else { return };
+        match held.layers_done(self.layers_told) {
+            Ok(done) if done > self.layers_told => {
+                self.layers_told = done;
+                self.run.advance(done as u64);
+            }
+            Ok(_) => {}
+            Err(error) => self.failure = Some(error),
+        }
     }
 
     /// Whether the driver is done with it.
@@ -83,15 +125,15 @@ impl Flight {
 
     /// All that it used is let go before anyone hears that the run is over: who hears it may free their memory.
     fn end(self, outcome: Result<()>) {
-        let Self { job, engine, layouts, run, failure, held, .. } = self;
+        let Self { jobs, engine, layouts, run, failure, held, .. } = self;
         let outcome = failure.map_or(outcome, Err);
-        if outcome.is_err() {
+        if outcome.as_ref().is_err_and(|error| error.status() != Status::Cancelled) {
             engine.retire();
         }
         if let Some(held) = held {
             held.let_go(outcome.is_ok());
         }
-        drop((job, layouts, engine));
+        drop((jobs, layouts, engine));
         run.end(outcome);
     }
 }
@@ -115,10 +157,11 @@ impl Flying {
     /// Looks whether it is over, and ends it where it is.
     pub fn look(&self) -> bool {
         let mut flight = self.lock();
-        let Some(current) = &*flight else { return true };
-        if !current.is_started() {
+        let Some(current) = &mut *flight else { return true };
+        if !current.is_started() && !current.is_taken_back() {
             return false;
         }
+        current.tell_layers();
         let outcome = match current.is_done() {
             Ok(false) => return false,
             Ok(true) => Ok(()),
@@ -132,19 +175,43 @@ impl Flying {
         true
     }
 
-    /// Looks all the time until it is over, or it is `until`.
-    pub fn look_until(&self, until: Instant) {
+    /// Looks all the time until it is over, or it is `until`, or there is enough.
+    pub fn look_until(&self, until: Instant, is_enough: impl Fn() -> bool) {
         self.waiters.fetch_add(1, Ordering::AcqRel);
-        while !self.look() && Instant::now() < until {
+        while !self.look() && !is_enough() && Instant::now() < until {
             std::thread::yield_now();
         }
         self.waiters.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Has what comes later on a stream of the caller's wait for the first `layers`, or for all of it. A run that has
+    /// not begun begins now: nothing that the stream is to wait for may itself wait for the stream.
+    pub fn hold_back(&self, stream: CallerStream, layers: Option<u64>) -> Result<()> {
+        let mut flight = self.lock();
+        let Some(flight) = &mut *flight else { return Ok(()) };
+        if !flight.is_started() && (flight.is_taken_back() || !flight.start_urgently()) {
+            match &flight.failure {
+                Some(error) => return Err(error.clone()),
+                None => fail!(
+                    Busy,
+                    "the run waits for staging memory that other transfers use, and has not begun"
+                ),
+            }
+        }
+        match (&flight.failure, &flight.held) {
+            (None, Some(held)) => held.hold_back(&flight.engine, stream, layers),
+            (Some(error), _) => Err(error.clone()),
+            _ => Ok(()),
+        }
     }
 
     /// Starts it where it waits and nobody does before it; answers whether it did.
     fn start(&self, full: &mut HashSet<*const Engine>) -> bool {
         let mut flight = self.lock();
         let Some(flight) = flight.as_mut().filter(|flight| !flight.is_started()) else { return false };
+        if flight.is_taken_back() {
+            return true;
+        }
         let engine = Arc::as_ptr(&flight.engine);
         if full.contains(&engine) {
             return false;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::driver::{DriverCopies, Place};
 use super::engine::{Engine, Staging};
+use super::held::Held;
 use super::kernel::KernelCopy;
 use super::ring::Slot;
 use super::shelf::Taken;
 use super::staged::StagedCopy;
-use crate::cuda::Event;
 use crate::cuda::kernel::CopyKernel;
-use crate::cuda::stream::{Active, CallerStream, Stream};
+use crate::cuda::stream::{Active, CallerStream};
 use crate::error::{Error, Result, Status};
 
 /// A prepared copy.
@@ -24,15 +24,8 @@ pub enum Job {
     Staged(Box<StagedCopy>, Arc<CopyKernel>),
 }
 
-/// What a run uses until it is over.
-pub struct Held {
-    slot: Option<Arc<Slot>>,
-    staging: Option<Taken<Staging>>,
-    /// Its own.
-    stream: Option<Taken<Stream>>,
-    /// On the caller's stream.
-    event: Option<Taken<Event>>,
-}
+/// There is no room now: others use it.
+pub struct Full;
 
 /// Driver calls that a caller's thread makes by itself: handing a run over costs as much.
 const QUICK_CALLS: usize = 16;
@@ -51,80 +44,55 @@ impl Job {
         }
     }
 
-    /// All that a run needs; `None` while some of it is in use.
-    pub fn take(&self, engine: &Engine) -> Result<Option<Held>> {
-        let Some(stream) = engine.stream()? else { return Ok(None) };
-        let mut held = Held { slot: None, staging: None, stream: Some(stream), event: None };
+    /// Puts the runs that it reads where kernels read them, if there is room to spare.
+    pub fn keep_runs(&mut self, engine: &Engine) {
         match self {
             Self::Driver(_) => {}
-            Self::Kernel(copy, _) => {
-                held.slot = copy.runs.slot(engine);
-                if held.slot.is_none() {
-                    return Ok(None);
-                }
-            }
-            Self::Staged(copy, _) => {
-                held.staging = copy.staging(engine)?;
-                if held.staging.is_none() {
-                    return Ok(None);
-                }
-                held.slot = copy.runs.slot(engine);
-                if held.slot.is_none() {
-                    return Ok(None);
-                }
-            }
+            Self::Kernel(copy, _) => copy.runs.keep(engine),
+            Self::Staged(copy, _) => copy.runs.keep(engine),
         }
-        Ok(Some(held))
     }
 
-    /// The same for a run on a stream of the caller's, which can't wait.
-    pub fn take_now(&self, engine: &Engine) -> Result<Held> {
-        let mut held = Held { slot: None, staging: None, stream: None, event: engine.event()? };
+    /// Has this job, of another layer, read the runs of the first from the first's slot; whether it can.
+    pub fn share_runs(&mut self, first: &Self) -> bool {
+        match (self, first) {
+            (Self::Driver(_), Self::Driver(_)) => true,
+            (Self::Kernel(copy, _), Self::Kernel(first, _)) => copy.runs.leave_to(&first.runs),
+            (Self::Staged(copy, _), Self::Staged(first, _)) => copy.share_runs(first),
+            _ => false,
+        }
+    }
+
+    /// Writes the runs that it reads; whether there was room, or nothing to write.
+    pub fn put(&self, engine: &Engine) -> std::result::Result<Option<Arc<Slot>>, Full> {
         match self {
-            Self::Driver(_) => {}
-            Self::Kernel(copy, _) => held.slot = Some(copy.runs.slot_now(engine)?),
-            Self::Staged(copy, _) => {
-                let busy =
-                    |what| Error::new(Status::Busy, format!("the {what} is in use by other transfers"));
-                held.staging = Some(copy.staging(engine)?.ok_or_else(|| busy("staging memory"))?);
-                held.stream = Some(engine.stream()?.ok_or_else(|| busy("last stream"))?);
-                held.slot = Some(copy.runs.slot_now(engine)?);
-            }
+            Self::Driver(_) => Ok(None),
+            Self::Kernel(copy, _) => copy.runs.slot(engine).ok_or(Full).map(Some),
+            Self::Staged(copy, _) => copy.runs.slot(engine).ok_or(Full).map(Some),
         }
-        Ok(held)
     }
 
-    /// Starts it on the stream that it holds.
-    ///
-    /// # Safety
-    /// What is moved must be memory of this process until `held` is done, also after a failure here.
-    pub unsafe fn start(&self, _engine: &Engine, held: &Held) -> Result<()> {
-        let Some(stream) = &held.stream else { return Ok(()) };
-        let on = stream.activate()?;
-        // SAFETY: the caller's promise.
-        unsafe { self.enqueue(&on, held, Place::Own) }
+    /// The same where nobody can wait.
+    pub fn put_now(&self, engine: &Engine) -> Result<Option<Arc<Slot>>> {
+        match self {
+            Self::Driver(_) => Ok(None),
+            Self::Kernel(copy, _) => copy.runs.slot_now(engine).map(Some),
+            Self::Staged(copy, _) => copy.runs.slot_now(engine).map(Some),
+        }
     }
 
-    /// Starts it on a stream of the caller's, and marks its end there.
-    ///
-    /// # Safety
-    /// As for [`Job::start`]; the stream is alive.
-    pub unsafe fn start_on(&self, engine: &Engine, stream: CallerStream, held: &Held) -> Result<()> {
-        let on = stream.activate(engine.context())?;
-        let place = if stream.is_legacy() { Place::Elsewhere } else { Place::Callers };
-        // SAFETY: the caller's promise.
-        let started = unsafe { self.enqueue(&on, held, place) };
-        if let Some(event) = &held.event {
-            // Tried again once: it may have told of an earlier failure.
-            on.record(event).or_else(|_| on.record(event))?;
+    /// The staging memory that it goes through.
+    pub fn staging(&self, engine: &Engine) -> Result<std::result::Result<Option<Taken<Staging>>, Full>> {
+        match self {
+            Self::Staged(copy, _) => Ok(copy.staging(engine)?.ok_or(Full).map(Some)),
+            _ => Ok(Ok(None)),
         }
-        started
     }
 
     /// Puts it into the graph that a stream of the caller's is captured into. The slot must live as long as the graph.
     ///
     /// # Safety
-    /// As for [`Job::start`], for every run of the graph.
+    /// As for [`Job::enqueue`], for every run of the graph.
     pub unsafe fn capture(&self, engine: &Engine, stream: CallerStream, slot: Option<&Slot>) -> Result<()> {
         let on = stream.activate(engine.context())?;
         match (self, slot) {
@@ -139,10 +107,14 @@ impl Job {
         }
     }
 
-    unsafe fn enqueue(&self, on: &Active<'_>, held: &Held, place: Place) -> Result<()> {
+    /// Starts it on a stream.
+    ///
+    /// # Safety
+    /// What is moved must be memory of this process until `held` is done, also after a failure here.
+    pub unsafe fn enqueue(&self, on: &Active<'_>, held: &Held, place: Place) -> Result<()> {
         // SAFETY: the caller's promise, for all of it.
         unsafe {
-            match (self, &held.slot, &held.staging, &held.stream) {
+            match (self, held.slot(), held.staging(), held.stream()) {
                 (Self::Driver(copies), ..) => copies.enqueue(on, place),
                 (Self::Kernel(copy, kernel), Some(slot), ..) => copy.enqueue(kernel, on, slot),
                 (Self::Staged(copy, kernel), Some(slot), Some(staging), Some(stream)) => {
@@ -150,37 +122,6 @@ impl Job {
                 }
                 _ => Err(Error::new(Status::Panic, "a run was started without what it needs")),
             }
-        }
-    }
-}
-
-impl Held {
-    /// Whether the driver is done with all of it.
-    pub fn is_done(&self) -> Result<bool> {
-        let event = self.event.as_ref().map(|event| event.is_done());
-        let stream = self.stream.as_ref().map(|stream| stream.is_done());
-        let copier = self.staging.as_ref().map(|staging| staging.copier.is_done());
-        // All are asked: nothing may be let go while one of them goes on, even when another has failed.
-        let answers: Vec<_> = [event, stream, copier].into_iter().flatten().collect();
-        if answers.iter().any(|answer| matches!(answer, Ok(false))) {
-            return Ok(false);
-        }
-        answers.into_iter().collect::<Result<Vec<_>>>().map(|_| true)
-    }
-
-    /// What was used is used again, unless something failed on it.
-    pub fn let_go(mut self, is_sound: bool) {
-        if is_sound {
-            return;
-        }
-        if let Some(stream) = &mut self.stream {
-            stream.spoil();
-        }
-        if let Some(staging) = &mut self.staging {
-            staging.spoil();
-        }
-        if let Some(event) = &mut self.event {
-            event.spoil();
         }
     }
 }

@@ -7,7 +7,9 @@ mod division;
 mod driver;
 mod engine;
 mod flights;
+mod held;
 mod job;
+mod jobs;
 mod kernel;
 pub mod known_rates;
 pub mod rates;
@@ -28,6 +30,7 @@ use self::driver::DriverCopies;
 use self::engine::Engine;
 use self::flights::{Flight, Flights, Flying};
 use self::job::Job;
+use self::jobs::Jobs;
 use self::kernel::KernelCopy;
 use self::ring::Slot;
 use self::sides::Sides;
@@ -50,12 +53,13 @@ const LEAST_STAGED: u64 = 256 << 10;
 
 /// A prepared copy.
 pub struct CudaCopy {
-    job: Arc<Job>,
+    jobs: Arc<Jobs>,
     path: Path,
     /// Starting it costs the caller little.
     is_quick: bool,
     candidates: Vec<Candidate>,
     plan: Plan,
+    by_layer: bool,
     moves: OnceCell<u64>,
     engine: Arc<Engine>,
     layouts: [Arc<Layout>; 2],
@@ -79,17 +83,33 @@ impl CudaCopy {
         let sides = Sides::of(source, destination)?;
         let engine = Engine::of(sides.ordinal)?;
         sides.own().keep(engine.clone());
-        let mut weighing = Weighing::new(&sides, &plan, preferences, &engine)?;
+        let layer = preferences.by_layer.then(|| plan.layer(source, destination, 0));
+        let weighed = layer.as_ref().unwrap_or(&plan);
+        let mut weighing = Weighing::new(&sides, weighed, preferences, &engine)?;
         let (path, job) = weighing.prepare_best()?;
-        let candidates = weighing.candidates;
+        let mut candidates = weighing.candidates;
+        let jobs = match preferences.by_layer {
+            true => {
+                let layers = plan.layers().count;
+                candidates.iter_mut().for_each(|candidate| candidate.seconds *= layers as f64);
+                let prepare = |layer| {
+                    let plan = plan.layer(source, destination, layer);
+                    Weighing::new(&sides, &plan, preferences, &engine)?.prepare(path)
+                };
+                let others = (1..layers).map(prepare).collect::<Result<Vec<_>>>()?;
+                Jobs::by_layer(std::iter::once(job).chain(others).collect())?
+            }
+            false => Jobs::one(job),
+        };
         // The driver may wait for pages that are not locked before it returns.
-        let is_quick = job.is_quick() && !sides.is_pageable;
+        let is_quick = jobs.are_quick() && !sides.is_pageable;
         Ok(Self {
-            job: Arc::new(job),
+            jobs: Arc::new(jobs.keep_runs(&engine)),
             is_quick,
             path,
             candidates,
             moves: OnceCell::new(),
+            by_layer: preferences.by_layer,
             plan,
             engine,
             layouts: [source.clone(), destination.clone()],
@@ -111,13 +131,18 @@ impl CudaCopy {
     /// How many stretches of memory it moves; counted when somebody asks, for the kernel needs no list of them.
     pub fn moves(&self) -> u64 {
         let [source, destination] = &self.layouts;
-        let count = || self.plan.moves(source.placement(), destination.placement()).count() as u64;
-        *self.moves.get_or_init(count)
+        let of = |plan: &Plan| plan.moves(source.placement(), destination.placement()).count() as u64;
+        *self.moves.get_or_init(|| match self.by_layer {
+            true => (0..self.plan.layers().count)
+                .map(|layer| of(&self.plan.layer(source, destination, layer)))
+                .sum(),
+            false => of(&self.plan),
+        })
     }
 
     /// Starts the copy. What costs the caller little is started at once.
     pub fn submit(&self, run: Run) {
-        self.watch(Flight::new(&self.job, &self.engine, &self.layouts, run));
+        self.watch(Flight::new(&self.jobs, &self.engine, &self.layouts, run));
     }
 
     fn watch(&self, flight: Flight) {
@@ -134,14 +159,20 @@ impl CudaCopy {
         }
     }
 
-    /// Looks all the time for a while, but not past `deadline`: what is seen so is seen sooner than by a thread that
-    /// has to be woken.
-    pub fn look_for_a_while(&self, deadline: Option<Instant>) {
+    /// Looks all the time for a while, but not past `deadline`, nor once there is enough: what is seen so is seen
+    /// sooner than by a thread that has to be woken.
+    pub fn look_for_a_while(&self, deadline: Option<Instant>, is_enough: impl Fn() -> bool) {
         let current = self.current().clone();
         if let Some(flying) = current {
             let until = Instant::now() + PATIENCE;
-            flying.look_until(deadline.map_or(until, |deadline| deadline.min(until)));
+            flying.look_until(deadline.map_or(until, |deadline| deadline.min(until)), is_enough);
         }
+    }
+
+    /// Has what comes later on a stream of the caller's wait for the first `layers` of the last run, or for all of it.
+    pub fn hold_back(&self, stream: CallerStream, layers: Option<u64>) -> Result<()> {
+        let current = self.current().clone();
+        current.map_or(Ok(()), |flying| flying.hold_back(stream, layers))
     }
 
     fn current(&self) -> MutexGuard<'_, Option<Arc<Flying>>> {
@@ -156,11 +187,11 @@ impl CudaCopy {
 
     /// Starts the copy on a stream of the caller's, after what is there and before what comes.
     pub fn submit_on(&self, stream: CallerStream, begin: impl FnOnce() -> Result<Run>) -> Result<()> {
-        let held = self.job.take_now(&self.engine)?;
-        let flight = Flight::new(&self.job, &self.engine, &self.layouts, begin()?);
+        let held = self.jobs.take_now(&self.engine)?;
+        let flight = Flight::new(&self.jobs, &self.engine, &self.layouts, begin()?);
         // SAFETY: the plan checked all spans against their layouts, which are held until the run is over; the stream is
         // alive, by contract.
-        let outcome = unsafe { self.job.start_on(&self.engine, stream, &held) };
+        let outcome = unsafe { self.jobs.start_on(&self.engine, stream, &held) };
         self.watch(flight.started(held, outcome));
         Ok(())
     }
@@ -173,12 +204,12 @@ impl CudaCopy {
             "blocks of elastic memory may lose it between two runs of a graph; submit the transfer each time"
         );
         let mut captured = self.captured();
-        if let (Job::Kernel(copy, _), None) = (&*self.job, &*captured) {
-            *captured = Some(copy.runs.slot_now(&self.engine)?);
+        if captured.is_none() {
+            *captured = self.jobs.slot_for_graphs(&self.engine)?;
         }
         // SAFETY: the plan checked all spans against their layouts; that those and this copy outlive the graph, and
         // that the stream is alive, is the caller's contract.
-        unsafe { self.job.capture(&self.engine, stream, captured.as_deref()) }
+        unsafe { self.jobs.capture(&self.engine, stream, captured.as_deref()) }
     }
 
     fn captured(&self) -> MutexGuard<'_, Option<Arc<Slot>>> {
@@ -354,10 +385,7 @@ impl<'a> Weighing<'a> {
             Path::Cuda2d => Job::Driver(DriverCopies::rows(source, destination, self.plan)),
             Path::CudaKernel => {
                 let copy = KernelCopy::prepare(source, destination, self.plan, self.case.ctas);
-                let mut copy = copy.map_err(unsupported)?;
-                let kernel = self.engine.kernel()?;
-                copy.runs.keep(self.engine);
-                Job::Kernel(copy, kernel)
+                Job::Kernel(copy.map_err(unsupported)?, self.engine.kernel()?)
             }
             Path::CudaStaged => self.prepare_staged()?,
             _ => Job::Driver(DriverCopies::one_by_one(source, destination, self.plan)),
@@ -378,9 +406,8 @@ impl<'a> Weighing<'a> {
             most => wanted.min(most),
         };
         let copy = StagedCopy::prepare([host, device], self.plan, order, division, to_host, ctas);
-        let mut copy = copy.map_err(unsupported)?;
+        let copy = copy.map_err(unsupported)?;
         let kernel = self.engine.kernel()?;
-        copy.runs.keep(self.engine);
         // Allocated here, so that no run has to; one that is in use was.
         drop(copy.staging(self.engine)?);
         Ok(Job::Staged(Box::new(copy), kernel))

@@ -29,10 +29,25 @@ impl<T> Shelf<T> {
         suits: impl Fn(&T) -> bool,
         make: impl FnOnce() -> Result<T>,
     ) -> Result<Option<Taken<T>>> {
-        let mut state = self.lock();
-        if state.taken == self.most {
-            return Ok(None);
-        }
+        let state = self.lock();
+        if state.taken >= self.most { Ok(None) } else { self.take_from(state, suits, make).map(Some) }
+    }
+
+    /// The same however many are in use.
+    pub fn take_one_more(
+        self: &Arc<Self>,
+        suits: impl Fn(&T) -> bool,
+        make: impl FnOnce() -> Result<T>,
+    ) -> Result<Taken<T>> {
+        self.take_from(self.lock(), suits, make)
+    }
+
+    fn take_from(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State<T>>,
+        suits: impl Fn(&T) -> bool,
+        make: impl FnOnce() -> Result<T>,
+    ) -> Result<Taken<T>> {
         state.taken += 1;
         let (mut idle, unsuitable): (Vec<_>, Vec<_>) =
             std::mem::take(&mut state.idle).into_iter().partition(|item| suits(item));
@@ -41,7 +56,7 @@ impl<T> Shelf<T> {
         drop(state);
         drop(unsuitable);
         match found.map_or_else(|| make().map(Arc::new), Ok) {
-            Ok(item) => Ok(Some(Taken { item, is_spoiled: false, shelf: self.clone() })),
+            Ok(item) => Ok(Taken { item, is_spoiled: false, shelf: self.clone() }),
             Err(error) => {
                 self.lock().taken -= 1;
                 Err(error)

@@ -61,6 +61,11 @@ impl StagedCopy {
         Ok(Self { runs, chunks, parts: division.parts, part_size: division.part_size, to_host, most_ctas })
     }
 
+    /// Leaves its runs to another copy that reads the same, and goes through staging memory alike; whether that is so.
+    pub fn share_runs(&mut self, other: &Self) -> bool {
+        (self.parts, self.part_size) == (other.parts, other.part_size) && self.runs.leave_to(&other.runs)
+    }
+
     /// Its staging memory; `None` while it is in use.
     pub fn staging(&self, engine: &Engine) -> Result<Option<Taken<Staging>>> {
         engine.staging(self.parts as u64 * self.part_size)

@@ -11,6 +11,7 @@ use super::io::{Ending, Work};
 use super::operation::{Ask, Next, Operation};
 use super::requests::Requests;
 use crate::error::{Error, Result};
+use crate::transfer::completion::{Stop, cancelled};
 use crate::transfer::pool::{Pool, Shared};
 
 /// The least a further thread is woken for.
@@ -18,7 +19,7 @@ const BYTES_A_THREAD: u64 = 128 << 10;
 
 /// Has up to `most_threads` threads do the work.
 pub fn start(work: Work, most_threads: usize) {
-    let Work { requests, range, ending } = work;
+    let Work { requests, range, stop, ending } = work;
     if range.is_empty() {
         return ending(Ok(()));
     }
@@ -29,6 +30,7 @@ pub fn start(work: Work, most_threads: usize) {
         next: AtomicUsize::new(range.start),
         left: AtomicUsize::new(range.len()),
         range,
+        stop,
         failure: Mutex::default(),
         ending: Mutex::new(Some(ending)),
     };
@@ -41,6 +43,7 @@ struct Job {
     range: Range<usize>,
     next: AtomicUsize,
     left: AtomicUsize,
+    stop: Stop,
     /// The first; after it nothing more is begun.
     failure: Mutex<Option<Error>>,
     ending: Mutex<Option<Ending>>,
@@ -67,6 +70,9 @@ impl Job {
     fn carry_out(&self, index: usize) -> Result<()> {
         if self.failure().is_some() {
             return Ok(());
+        }
+        if self.stop.is_asked() {
+            return Err(cancelled());
         }
         let mut operation = Operation::new(index);
         loop {

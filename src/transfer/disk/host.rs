@@ -31,13 +31,14 @@ impl HostIo {
     }
 
     pub fn submit(&self, run: Run) {
-        let layouts = self.layouts.clone();
+        let (layouts, stop) = (self.layouts.clone(), run.stop());
         // The layouts are let go before anyone hears that the run is over: who hears it may free their memory.
         let ending = Box::new(move |outcome| {
             drop(layouts);
             run.end(outcome);
         });
-        self.io.start(Work { range: 0..self.requests.len(), requests: self.requests.clone(), ending });
+        let requests = self.requests.clone();
+        self.io.start(Work { range: 0..requests.len(), requests, stop, ending });
     }
 
     pub fn moves(&self) -> u64 {

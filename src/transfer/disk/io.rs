@@ -8,6 +8,7 @@ use super::calls;
 use super::requests::Requests;
 use super::uring::Uring;
 use crate::error::{Error, Result, Status};
+use crate::transfer::completion::Stop;
 use crate::transfer::pool::Pool;
 
 /// Some requests, and whom to tell once the kernel has let go of all memory they name.
@@ -16,6 +17,8 @@ pub struct Work {
     pub requests: Arc<Requests>,
     /// Which of them.
     pub range: Range<usize>,
+    /// Whether its user wants no more of them to begin.
+    pub stop: Stop,
     /// Told once, from any thread.
     pub ending: Ending,
 }

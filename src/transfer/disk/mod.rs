@@ -17,6 +17,7 @@ use self::host::HostIo;
 use self::io::{Io, Reasons, Who};
 use self::staged::StagedIo;
 use super::completion::Run;
+use super::in_turn::Part;
 use super::nixl::NixlMove;
 use super::plan::Plan;
 use super::{Candidate, Path, Preferences};
@@ -95,16 +96,6 @@ impl DiskMove {
         path.is_disk() || (by_nixl && has_gpu)
     }
 
-    /// Starts it.
-    pub fn submit(&self, run: Run) -> Result<()> {
-        match &self.engine {
-            Engine::Host(io) => io.submit(run),
-            Engine::Staged(io) => io.submit(run),
-            Engine::Gds(moved) => return moved.submit(run),
-        }
-        Ok(())
-    }
-
     /// The way it takes.
     pub fn path(&self) -> Path {
         self.path
@@ -131,6 +122,17 @@ impl DiskMove {
             Engine::Staged(io) => io.requests(),
             Engine::Gds(moved) => moved.requests(),
         }
+    }
+}
+
+impl Part for DiskMove {
+    fn submit(&self, run: Run) -> Result<()> {
+        match &self.engine {
+            Engine::Host(io) => io.submit(run),
+            Engine::Staged(io) => io.submit(run),
+            Engine::Gds(moved) => return moved.submit(run),
+        }
+        Ok(())
     }
 }
 

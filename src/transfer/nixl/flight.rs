@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::completion::Run;
+use super::super::completion::{Run, cancelled};
 use super::{Errands, Prepared};
 use crate::error::{Error, Result, Status};
 use crate::layout::RemoteMemory;
@@ -49,6 +49,7 @@ enum LookState {
 
 impl Work for Flight {
     fn step(&mut self, driver: &mut Driver) -> Step {
+        self.give_up_if_cancelled();
         if self.waiting.is_none() {
             self.begin(driver);
             return Step::Progressed;
@@ -111,6 +112,14 @@ impl Flight {
                 self.look = look.map(|request| Look { request, state: LookState::Due, last: false });
             }
             Err(error) => self.fail(error),
+        }
+    }
+
+    /// Takes back what NIXL has not been given where its user wants no more of it; what it has goes on.
+    fn give_up_if_cancelled(&mut self) {
+        let has_more = self.waiting.as_ref().is_none_or(|waiting| !waiting.is_empty());
+        if has_more && self.failure.is_none() && self.run.as_ref().is_some_and(Run::is_cancelled) {
+            self.fail(cancelled());
         }
     }
 
@@ -183,7 +192,10 @@ impl Flight {
     }
 
     fn peer_may_be_dying(&self) -> bool {
-        let recent = self.failure.as_ref().is_some_and(|(_, since)| since.elapsed() < DYING);
+        let recent = self
+            .failure
+            .as_ref()
+            .is_some_and(|(error, since)| error.status() != Status::Cancelled && since.elapsed() < DYING);
         recent && self.peer().is_some_and(|remote| !remote.process.is_gone())
     }
 
@@ -191,7 +203,7 @@ impl Flight {
     fn explain(&self, error: Error) -> Error {
         match self.peer() {
             // Whoever invalidated the peer knows already.
-            _ if error.status() == Status::Stale => error,
+            _ if matches!(error.status(), Status::Stale | Status::Cancelled) => error,
             Some(remote) if remote.process.is_gone() => error
                 .context(format!(
                     "agent '{}' is lost: its process {} has ended",

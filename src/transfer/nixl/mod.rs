@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use super::Path;
 use super::completion::Run;
+use super::in_turn::Part;
 use super::plan::Plan;
 use crate::error::{Error, Result, Status, ensure};
 use crate::layout::{Layout, Memory, RemoteMemory};
@@ -95,9 +96,10 @@ impl NixlMove {
     pub fn ensure_reachable(&self) -> Result<()> {
         self.shared.peer().map_or(Ok(()), |remote| remote.peer.ensure_valid())
     }
+}
 
-    /// Starts the transfer.
-    pub fn submit(&self, run: Run) -> Result<()> {
+impl Part for NixlMove {
+    fn submit(&self, run: Run) -> Result<()> {
         let flight = Flight::new(self.shared.clone(), run);
         self.shared.agent.start(Box::new(flight))
     }

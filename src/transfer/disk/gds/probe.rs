@@ -10,6 +10,7 @@ use crate::layout::{Allocation, Builder, Dimensions, Layout, NeedsMemory, Ready}
 use crate::nixl::Agent;
 use crate::region::{DeviceConfig, DiskFile, Region, SystemConfig};
 use crate::transfer::completion::{Completion, Run};
+use crate::transfer::in_turn::Part;
 use crate::transfer::nixl::NixlMove;
 use crate::transfer::{BlockPair, Path, Plan, Request, Transfer};
 
@@ -69,7 +70,7 @@ fn copy(source: &Arc<Layout>, destination: &Arc<Layout>) -> Result<()> {
 fn by_nixl(source: &Arc<Layout>, destination: &Arc<Layout>, path: Path) -> Result<()> {
     let plan = Plan::new(source, destination, &PAIRS, None)?;
     let moved = NixlMove::prepare(source, destination, path, plan, None)?;
-    let completion = Arc::new(Completion::new(SIZE, None, None));
+    let completion = Arc::new(Completion::new(SIZE, 1, None, None));
     moved.submit(Run::start(completion.clone(), Arc::default(), Default::default()))?;
     completion.wait(Instant::now().checked_add(PATIENCE))
 }

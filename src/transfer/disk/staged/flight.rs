@@ -7,7 +7,7 @@ use super::Prepared;
 use super::ring::Ring;
 use crate::error::Error;
 use crate::layout::Layout;
-use crate::transfer::completion::Run;
+use crate::transfer::completion::{Run, Stop, cancelled};
 
 /// One run.
 pub struct Flight {
@@ -33,6 +33,18 @@ impl Flight {
     /// Whether no chunk is left to begin with.
     pub fn is_begun(&self) -> bool {
         self.failure.is_some() || self.next == self.prepared.chunks.list.len()
+    }
+
+    /// Gives up what has not begun where its user wants no more of it.
+    pub fn give_up_if_cancelled(&mut self) {
+        if !self.is_begun() && self.run.is_cancelled() {
+            self.fail(cancelled());
+        }
+    }
+
+    /// Whether its user wants no more of it to begin.
+    pub fn stop(&self) -> Stop {
+        self.run.stop()
     }
 
     /// Nothing more is begun.

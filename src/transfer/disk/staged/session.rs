@@ -102,6 +102,11 @@ impl<'a> Session<'a> {
 
     /// Puts chunks into free slots.
     fn fill(&mut self) {
+        for which in &self.waiting {
+            if let Some(flight) = &mut self.flights[*which] {
+                flight.give_up_if_cancelled();
+            }
+        }
         while let Some(which) = self.waiting.front().copied() {
             let Some(flight) = self.flights[which].as_mut().filter(|flight| !flight.is_begun()) else {
                 self.waiting.pop_front();
@@ -125,10 +130,10 @@ impl<'a> Session<'a> {
         let Flight { prepared, ring, .. } = flight;
         let pieces = prepared.chunks.in_file(&prepared.chunks.list[chunk.index], ring.slot(slot));
         let requests = Arc::new(Requests::gather(pieces, prepared.writes));
-        let inbox = ring.inbox.clone();
+        let (inbox, stop) = (ring.inbox.clone(), flight.stop());
         let ending = Box::new(move |outcome| inbox.answer(Answer { slot, outcome }));
         self.slots[slot] = Slot::AtFile(chunk);
-        prepared.io.start(Work { range: 0..requests.len(), requests, ending });
+        prepared.io.start(Work { range: 0..requests.len(), requests, stop, ending });
     }
 
     /// A chunk's I/O is over.

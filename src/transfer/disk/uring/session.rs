@@ -16,6 +16,7 @@ use super::super::operation::{Ask, Next, Operation};
 use super::Uring;
 use super::ring::DEPTH;
 use crate::error::Error;
+use crate::transfer::completion::cancelled;
 
 /// Bytes at the kernel at a time; one request may be more.
 const MOST_BYTES: u64 = 32 << 20;
@@ -110,6 +111,10 @@ impl<'a> Session<'a> {
     fn fill(&mut self) {
         while let (Some(flight), true) = (self.ready.front().copied(), self.has_room()) {
             self.ready.pop_front();
+            if self.flights[flight].as_mut().is_some_and(Flight::is_cancelled) {
+                self.end_if_over(flight);
+                continue;
+            }
             let Some(request) = self.flights[flight].as_mut().and_then(Flight::take_next) else { continue };
             self.enter(Slot { flight, operation: Operation::new(request) });
             if self.flights[flight].as_ref().is_some_and(|flight| !flight.work.range.is_empty()) {
@@ -238,6 +243,15 @@ impl Flight {
         let next = self.work.range.next()?;
         self.at_kernel += 1;
         Some(next)
+    }
+
+    /// Whether its user wants no more of it: what has not begun is given up.
+    fn is_cancelled(&mut self) -> bool {
+        let gives_up = !self.work.range.is_empty() && self.work.stop.is_asked();
+        if gives_up {
+            self.fail(cancelled());
+        }
+        gives_up
     }
 
     /// Nothing more is begun; what is at the kernel is waited for.

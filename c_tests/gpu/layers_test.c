@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+// GPU transfers by layer: work on another stream begins when its layers are there and finds their bytes in
+// place; what is told of layers; what is refused; thousands in flight.
+#include "sides.h"
+#include "stance.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LAYERS 3
+
+static const uint32_t paths[] = {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,
+                                 KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED};
+static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
+static const kv_move move = {pairs, NUM(pairs), 0, 0, LAYERS};
+
+typedef struct work {
+    side source, destination;
+    unsigned char *after; /* page-locked: what the reading stream found at the destination */
+    kvmem_transfer *transfer;
+    CUstream carrier, reader;
+} work;
+
+/* Layers of 2 MiB, so that a reader that did not wait would come too early. */
+static kvmem_layout_config config_of(const kv_kind *kind) {
+    kvmem_layout_config config = side_config(kind);
+    config.page_size = 64;
+    config.inner_dim = 1024;
+    return config;
+}
+
+static void open_streams(work *work) {
+    enter_device(0);
+    CU(cuStreamCreate(&work->carrier, CU_STREAM_NON_BLOCKING));
+    CU(cuStreamCreate(&work->reader, CU_STREAM_NON_BLOCKING));
+    leave_device(0);
+}
+
+static void close_streams(work *work) {
+    enter_device(0);
+    CU(cuStreamDestroy_v2(work->carrier));
+    CU(cuStreamDestroy_v2(work->reader));
+    leave_device(0);
+}
+
+static void prepare(work *work, place from, place to, uint32_t path, uint64_t flags) {
+    const kvmem_layout_config source = config_of(&kv_kinds[1]);
+    const kvmem_layout_config destination = config_of(&kv_kinds[2]);
+    *work = (struct work){0};
+    retain_device(0);
+    side_open(&work->source, from, 0, &source, NULL, 1);
+    side_open(&work->destination, to, 0, &destination, NULL, 2);
+    work->after = engine_allocate_host(0, work->destination.model.size);
+    open_streams(work);
+    kvmem_transfer_options options = kv_transfer_options(&move);
+    options.path = path;
+    options.flags = flags;
+    EXPECT_OK(kvmem_transfer_create(work->source.model.layout, work->destination.model.layout, &options,
+                                    &work->transfer, ERR));
+}
+
+static void clean_up(work *work) {
+    CALL(kvmem_transfer_destroy(work->transfer));
+    close_streams(work);
+    engine_free_host(0, work->after);
+    side_close(&work->source);
+    side_close(&work->destination);
+    release_device(0);
+}
+
+static void submit(work *work, bool on_carrier) {
+    if (on_carrier) {
+        EXPECT_OK(kvmem_transfer_submit_on_stream(work->transfer, work->carrier, ERR));
+    } else {
+        EXPECT_OK(kvmem_transfer_submit(work->transfer, ERR));
+    }
+}
+
+/* Has the reading stream copy a layer, which is a region of its own there, to host memory. */
+static void read_layer(work *work, uint64_t layer) {
+    const kv_side *model = &work->destination.model;
+    const size_t start = model->starts[layer];
+    enter_device(0);
+    CU(cuMemcpyAsync((uintptr_t)work->after + start, work->destination.base + start,
+                     kv_region_size(&model->config), work->reader));
+    leave_device(0);
+}
+
+static void check_layers(work *work) {
+    const kv_side *model = &work->destination.model;
+    enter_device(0);
+    CU(cuStreamSynchronize(work->reader));
+    leave_device(0);
+    kv_expect_moved(&work->destination.model, &work->source.model, &move);
+    for (uint64_t layer = 0; layer < LAYERS; layer++) {
+        const size_t start = model->starts[layer];
+        CHECK_BYTES(work->after + start, model->expected + start, kv_region_size(&model->config));
+    }
+    EXPECT_OK(kvmem_transfer_wait(work->transfer, PATIENCE, ERR));
+    uint64_t layers = 0;
+    EXPECT_OK(kvmem_transfer_get_layers(work->transfer, &layers, ERR));
+    CHECK_EQ(layers, LAYERS);
+    side_check(&work->destination);
+}
+
+static void each_layer_is_there_when_its_reader_begins(void) {
+    static const struct {
+        place from, to;
+    } ways[] = {{PLACE_PINNED, PLACE_DEVICE}, {PLACE_DEVICE, PLACE_PINNED}};
+    for (size_t i = 0; i < NUM(ways) * NUM(paths) * 2; i++) {
+        const bool on_carrier = i % 2;
+        const size_t way = i / 2 % NUM(ways);
+        work work;
+        prepare(&work, ways[way].from, ways[way].to, paths[i / 2 / NUM(ways)], KVMEM_TRANSFER_BY_LAYER);
+        for (uint32_t seed = 0; seed < 3; seed++) {
+            side_refill(&work.source, 10 * (uint32_t)i + seed);
+            submit(&work, on_carrier);
+            for (uint64_t layer = 0; layer < LAYERS; layer++) {
+                EXPECT_OK(kvmem_transfer_wait_on_stream(work.transfer, layer + 1, work.reader, ERR));
+                stance_check(__FILE__, __LINE__, "kvmem_transfer_wait_on_stream");
+                read_layer(&work, layer);
+            }
+            check_layers(&work);
+        }
+        clean_up(&work);
+    }
+}
+
+/* With the flag and without, a stream waits for all of a run. */
+static void the_whole_run_is_there_when_its_reader_begins(void) {
+    for (size_t i = 0; i < NUM(paths) * 4; i++) {
+        work work;
+        prepare(&work, PLACE_PINNED, PLACE_DEVICE, paths[i / 4], i % 2 ? KVMEM_TRANSFER_BY_LAYER : 0);
+        submit(&work, i / 2 % 2);
+        /* Without the flag one layer is the whole run. */
+        EXPECT_OK(kvmem_transfer_wait_on_stream(work.transfer, i % 2 ? 0 : 1, work.reader, ERR));
+        for (uint64_t layer = 0; layer < LAYERS; layer++) {
+            read_layer(&work, layer);
+        }
+        check_layers(&work);
+        EXPECT_OK(kvmem_transfer_wait_on_stream(work.transfer, 0, work.reader, ERR)); /* of what is over */
+        clean_up(&work);
+    }
+}
+
+static void the_host_waits_for_layers_too(void) {
+    for (size_t i = 0; i < NUM(paths); i++) {
+        work work;
+        prepare(&work, PLACE_DEVICE, PLACE_PINNED, paths[i], KVMEM_TRANSFER_BY_LAYER);
+        submit(&work, false);
+        uint64_t before = 0;
+        for (uint64_t layer = 1; layer <= LAYERS; layer++) {
+            EXPECT_OK(kvmem_transfer_wait_layers(work.transfer, layer, PATIENCE, ERR));
+            uint64_t layers = 0;
+            EXPECT_OK(kvmem_transfer_get_layers(work.transfer, &layers, ERR));
+            CHECK(layers >= layer && layers >= before && layers <= LAYERS);
+            before = layers;
+        }
+        for (uint64_t layer = 0; layer < LAYERS; layer++) {
+            read_layer(&work, layer);
+        }
+        check_layers(&work);
+        clean_up(&work);
+    }
+}
+
+static void a_graph_moves_all_layers(void) {
+    work work;
+    prepare(&work, PLACE_PINNED, PLACE_DEVICE, KVMEM_PATH_CUDA_KERNEL, KVMEM_TRANSFER_BY_LAYER);
+    CUgraph graph = NULL;
+    CUgraphExec executable = NULL;
+    enter_device(0);
+    CU(cuStreamBeginCapture_v2(work.carrier, CU_STREAM_CAPTURE_MODE_RELAXED));
+    leave_device(0);
+    EXPECT_OK(kvmem_transfer_submit_on_stream(work.transfer, work.carrier, ERR));
+    enter_device(0);
+    CU(cuStreamEndCapture(work.carrier, &graph));
+    CU(cuGraphInstantiateWithFlags(&executable, graph, 0));
+    CU(cuGraphDestroy(graph));
+    CU(cuGraphLaunch(executable, work.carrier));
+    CU(cuStreamSynchronize(work.carrier));
+    CU(cuGraphExecDestroy(executable));
+    leave_device(0);
+    kv_expect_moved(&work.destination.model, &work.source.model, &move);
+    side_check(&work.destination);
+    clean_up(&work);
+}
+
+static void what_can_not_wait_is_refused(void) {
+    work work;
+    prepare(&work, PLACE_PINNED, PLACE_DEVICE, 0, KVMEM_TRANSFER_BY_LAYER);
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_wait_on_stream(work.transfer, 1, work.reader, ERR));
+    submit(&work, false);
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "3 layers",
+                   kvmem_transfer_wait_on_stream(work.transfer, LAYERS + 1, work.reader, ERR));
+    CUcontext other = NULL;
+    CUcontext popped = NULL;
+    CUstream stream = NULL;
+    CU(cuCtxCreate_v2(&other, 0, 0));
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CU(cuCtxPopCurrent_v2(&popped));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "primary context of device 0",
+                   kvmem_transfer_wait_on_stream(work.transfer, 1, stream, ERR));
+    CU(cuCtxDestroy_v2(other));
+    CUgraph graph = NULL;
+    enter_device(0);
+    CU(cuStreamBeginCapture_v2(work.reader, CU_STREAM_CAPTURE_MODE_RELAXED));
+    leave_device(0);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "graph",
+                   kvmem_transfer_wait_on_stream(work.transfer, 1, work.reader, ERR));
+    enter_device(0);
+    CU(cuStreamEndCapture(work.reader, &graph));
+    CU(cuGraphDestroy(graph));
+    leave_device(0);
+    EXPECT_OK(kvmem_transfer_wait(work.transfer, PATIENCE, ERR));
+    EXPECT_OK(kvmem_transfer_cancel(work.transfer, ERR)); /* after the end it does nothing */
+    EXPECT_OK(kvmem_transfer_poll(work.transfer, ERR));
+    kv_expect_moved(&work.destination.model, &work.source.model, &move);
+    side_check(&work.destination);
+    clean_up(&work);
+}
+
+/* Some by layer, some taken back, some waited for by a stream: each is reported once, as what it came to. */
+static void thousands_in_flight_are_each_reported_once(void) {
+    enum { MANY = 3000, BLOCKS = 500 };
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kvmem_layout_config wide = config;
+    wide.num_blocks = BLOCKS;
+    work work = {0};
+    retain_device(0);
+    open_streams(&work);
+    side_open(&work.source, PLACE_PINNED, 0, &config, NULL, 1);
+    side_open(&work.destination, PLACE_DEVICE, 0, &wide, NULL, 2);
+    kvmem_queue *queue = NULL;
+    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
+    kvmem_status *ends = test_allocate(MANY * sizeof(*ends));
+    for (uint32_t i = 0; i < MANY; i++) {
+        const kvmem_block_pair pair = {i % BLOCKS % 7, i % BLOCKS};
+        const kv_move one = {&pair, 1, 0, 0, LAYERS};
+        kvmem_transfer_options options = kv_transfer_options(&one);
+        options.flags = i % 2 ? KVMEM_TRANSFER_BY_LAYER : 0;
+        options.queue = queue;
+        options.user_data = i;
+        EXPECT_OK(kvmem_transfer_create(work.source.model.layout, work.destination.model.layout, &options,
+                                        &transfers[i], ERR));
+        ends[i] = KVMEM_STATUS_IN_PROGRESS;
+    }
+    for (size_t i = 0; i < MANY; i++) {
+        EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
+        if (i % 3 == 0) {
+            EXPECT_OK(kvmem_transfer_cancel(transfers[i], ERR));
+        } else if (i % 5 == 0) {
+            EXPECT_OK(kvmem_transfer_wait_on_stream(transfers[i], 1, work.reader, ERR));
+        }
+    }
+    for (size_t seen = 0; seen < MANY;) {
+        kvmem_completion completions[64];
+        size_t count = 0;
+        EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, completions, NUM(completions), &count, ERR));
+        for (size_t i = 0; i < count; i++, seen++) {
+            const uint64_t which = completions[i].user_data;
+            CHECK(which < MANY && ends[which] == KVMEM_STATUS_IN_PROGRESS);
+            ends[which] = completions[i].status;
+            const bool may_be_cancelled = which % 3 == 0;
+            CHECK(ends[which] == KVMEM_STATUS_OK ||
+                  (ends[which] == KVMEM_STATUS_CANCELLED && may_be_cancelled));
+            CHECK_EQ(completions[i].bytes, ends[which] == KVMEM_STATUS_OK ? LAYERS * 2 * 48 : 0);
+        }
+    }
+    for (uint32_t i = 0; i < MANY; i++) {
+        const kvmem_block_pair pair = {i % BLOCKS % 7, i % BLOCKS};
+        const kv_move one = {&pair, 1, 0, 0, LAYERS};
+        if (ends[i] == KVMEM_STATUS_OK) {
+            kv_expect_moved(&work.destination.model, &work.source.model, &one);
+        }
+        CALL(kvmem_transfer_destroy(transfers[i]));
+    }
+    side_check(&work.destination);
+    free(transfers);
+    free(ends);
+    CALL(kvmem_queue_destroy(queue));
+    close_streams(&work);
+    side_close(&work.source);
+    side_close(&work.destination);
+    release_device(0);
+}
+
+static const test_case cases[] = {
+    CASE(each_layer_is_there_when_its_reader_begins),
+    CASE(the_whole_run_is_there_when_its_reader_begins),
+    CASE(the_host_waits_for_layers_too),
+    CASE(a_graph_moves_all_layers),
+    CASE(what_can_not_wait_is_refused),
+    CASE(thousands_in_flight_are_each_reported_once),
+};
+GPU_MAIN

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers that tell of their layers, and that are taken back: a gate in the source holds the copy where the
+// test wants it.
+#include "child.h"
+#include "file_side.h"
+#include "gate.h"
+#include "harness.h"
+#include "kv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PIECE 32768
+#define LAYERS 4
+
+static const kvmem_block_pair pairs[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7}};
+static const kv_move move = {pairs, NUM(pairs), 0, 0, LAYERS};
+
+/* Pieces of 32 KiB, 64 KiB a block and layer. */
+static kvmem_layout_config large_config(const kv_kind *kind) {
+    kvmem_layout_config config = kv_config(kind);
+    config.num_blocks = 64;
+    config.num_layers = LAYERS;
+    config.page_size = 16;
+    config.inner_dim = 1024;
+    return config;
+}
+
+typedef struct flight {
+    kv_side source;
+    kv_side destination;
+    kvmem_queue *queue;
+    kvmem_transfer *transfer;
+} flight;
+
+static kvmem_transfer *create(flight *flight, const kv_move *what, uint64_t flags, uint64_t user_data) {
+    kvmem_transfer_options options = kv_transfer_options(what);
+    options.flags = flags;
+    options.queue = flight->queue;
+    options.user_data = user_data;
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(flight->source.layout, flight->destination.layout, &options, &transfer,
+                                    ERR));
+    return transfer;
+}
+
+static void prepare(flight *flight, uint64_t flags) {
+    const kvmem_layout_config from = large_config(&kv_kinds[0]);
+    const kvmem_layout_config to = large_config(&kv_kinds[1]);
+    kv_side_open(&flight->source, &from, NULL, 7);
+    kv_side_open(&flight->destination, &to, NULL, 8);
+    EXPECT_OK(kvmem_queue_create(&flight->queue, ERR));
+    flight->transfer = create(flight, &move, flags, 42);
+}
+
+static void clean_up(flight *flight) {
+    kvmem_transfer_destroy(flight->transfer);
+    kvmem_queue_destroy(flight->queue);
+    kv_side_close(&flight->source);
+    kv_side_close(&flight->destination);
+}
+
+/* Submits, and returns with the copy standing at a block of a layer. */
+static void take_off(flight *flight, uint64_t block, uint64_t layer) {
+    gate_close(kv_side_piece(&flight->source, block, layer, 0), 4096);
+    EXPECT_OK(kvmem_transfer_submit(flight->transfer, ERR));
+    gate_await();
+}
+
+static void expect_end(flight *flight, kvmem_status status) {
+    kvmem_completion completion;
+    size_t count = 0;
+    EXPECT_OK(kvmem_queue_wait(flight->queue, PATIENCE, &completion, 1, &count, ERR));
+    CHECK_EQ(count, 1);
+    CHECK_EQ(completion.user_data, 42);
+    CHECK_EQ(completion.status, status);
+    CHECK_EQ(completion.bytes, status == KVMEM_STATUS_OK ? NUM(pairs) * LAYERS * 2 * PIECE : 0);
+    EXPECT(status, kvmem_transfer_poll(flight->transfer, ERR));
+}
+
+static void expect_all_moved(flight *flight) {
+    expect_end(flight, KVMEM_STATUS_OK);
+    kv_expect_moved(&flight->destination, &flight->source, &move);
+    kv_side_check(&flight->destination);
+}
+
+static uint64_t moved_layers(const flight *flight) {
+    uint64_t layers = 99;
+    EXPECT_OK(kvmem_transfer_get_layers(flight->transfer, &layers, ERR));
+    return layers;
+}
+
+static void check_layer(const flight *flight, uint64_t layer) {
+    for (size_t i = 0; i < NUM(pairs); i++) {
+        for (uint64_t outer = 0; outer < 2; outer++) {
+            CHECK_BYTES(kv_side_piece(&flight->destination, pairs[i].destination, layer, outer),
+                        kv_side_piece(&flight->source, pairs[i].source, layer, outer), PIECE);
+        }
+    }
+}
+
+static void layers_are_told_while_later_ones_move(void) {
+    flight flight;
+    prepare(&flight, KVMEM_TRANSFER_BY_LAYER);
+    take_off(&flight, 5, 2);
+    EXPECT_OK(kvmem_transfer_wait_layers(flight.transfer, 2, PATIENCE, ERR));
+    CHECK_EQ(moved_layers(&flight), 2);
+    check_layer(&flight, 0);
+    check_layer(&flight, 1);
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait_layers(flight.transfer, 3, 0, ERR));
+    /* Whoever waits copies along: the last layer, which is not told of before the one at the gate. */
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait_layers(flight.transfer, 0, MILLISECONDS(20), ERR));
+    CHECK_EQ(moved_layers(&flight), 2);
+    EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR));
+    gate_open();
+    EXPECT_OK(kvmem_transfer_wait_layers(flight.transfer, 3, PATIENCE, ERR));
+    EXPECT_OK(kvmem_transfer_wait_layers(flight.transfer, 0, PATIENCE, ERR));
+    CHECK_EQ(moved_layers(&flight), LAYERS);
+    expect_all_moved(&flight);
+    clean_up(&flight);
+}
+
+static void without_the_flag_all_layers_come_with_the_end(void) {
+    flight flight;
+    prepare(&flight, 0);
+    take_off(&flight, 5, 2);
+    CHECK_EQ(moved_layers(&flight), 0);
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait_layers(flight.transfer, 1, 0, ERR));
+    gate_open();
+    EXPECT_OK(kvmem_transfer_wait_layers(flight.transfer, 1, PATIENCE, ERR));
+    CHECK_EQ(moved_layers(&flight), LAYERS);
+    expect_all_moved(&flight);
+    clean_up(&flight);
+}
+
+static void what_can_not_be_asked_is_refused(void) {
+    flight flight;
+    prepare(&flight, KVMEM_TRANSFER_BY_LAYER);
+    uint64_t layers = 99;
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_get_layers(flight.transfer, &layers, ERR));
+    CHECK_EQ(layers, 99);
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_wait_layers(flight.transfer, 1, 0, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_wait_on_stream(flight.transfer, 1, NULL, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_cancel(flight.transfer, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "4 layers",
+                   kvmem_transfer_wait_layers(flight.transfer, LAYERS + 1, 0, ERR));
+    EXPECT(KVMEM_STATUS_OUT_OF_RANGE,
+           kvmem_transfer_wait_on_stream(flight.transfer, LAYERS + 1, NULL, ERR));
+    take_off(&flight, 5, 1);
+    EXPECT_OK(kvmem_transfer_wait_layers(flight.transfer, 1, PATIENCE, ERR));
+    EXPECT_OK(kvmem_transfer_wait_on_stream(flight.transfer, 1, NULL, ERR)); /* nothing is left to wait for */
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "memcpy",
+                   kvmem_transfer_wait_on_stream(flight.transfer, 2, NULL, ERR));
+    gate_open();
+    EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
+    EXPECT_OK(kvmem_transfer_wait_on_stream(flight.transfer, 0, NULL, ERR));
+    expect_all_moved(&flight);
+    clean_up(&flight);
+}
+
+static void layers_that_have_not_begun_are_taken_back(void) {
+    flight flight;
+    prepare(&flight, KVMEM_TRANSFER_BY_LAYER);
+    take_off(&flight, 5, 0);
+    EXPECT_OK(kvmem_transfer_cancel(flight.transfer, ERR));
+    EXPECT_OK(kvmem_transfer_cancel(flight.transfer, ERR));
+    EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR)); /* what has begun goes on */
+    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(flight.transfer, ERR));
+    gate_open();
+    EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
+    CHECK_EQ(moved_layers(&flight), 1);
+    check_layer(&flight, 0);
+    EXPECT_OK(kvmem_transfer_wait_layers(flight.transfer, 1, PATIENCE, ERR));
+    EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait_layers(flight.transfer, 2, PATIENCE, ERR));
+    expect_end(&flight, KVMEM_STATUS_CANCELLED);
+    const kv_move first = {pairs, NUM(pairs), 0, 0, 1};
+    kv_expect_moved(&flight.destination, &flight.source, &first);
+    kv_side_check(&flight.destination); /* of the other layers not a byte */
+    EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
+    expect_all_moved(&flight);
+    clean_up(&flight);
+}
+
+static void chunks_that_have_not_begun_are_taken_back(void) {
+    flight flight;
+    prepare(&flight, 0);
+    take_off(&flight, 63, 0); /* in the first of two chunks */
+    EXPECT_OK(kvmem_transfer_cancel(flight.transfer, ERR));
+    gate_open();
+    EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
+    CHECK_EQ(moved_layers(&flight), 0);
+    expect_end(&flight, KVMEM_STATUS_CANCELLED);
+    EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
+    expect_all_moved(&flight);
+    clean_up(&flight);
+}
+
+static void too_late_it_ends_as_it_would_have(void) {
+    flight flight;
+    prepare(&flight, KVMEM_TRANSFER_BY_LAYER);
+    take_off(&flight, 5, LAYERS - 1);
+    EXPECT_OK(kvmem_transfer_cancel(flight.transfer, ERR));
+    gate_open();
+    EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
+    EXPECT_OK(kvmem_transfer_cancel(flight.transfer, ERR));
+    expect_all_moved(&flight);
+    EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR)); /* the next run is another */
+    expect_all_moved(&flight);
+    clean_up(&flight);
+}
+
+/* Layers small enough to be copied on the spot, and files, whose layers begin one after the other. */
+static void small_copies_and_files_go_by_layer_too(void) {
+    static const uint32_t paths[] = {KVMEM_PATH_PREAD, KVMEM_PATH_URING};
+    for (size_t kind = 0; kind < KV_NUM_KINDS * (has_io_uring() ? NUM(paths) : 1); kind++) {
+        const kvmem_layout_config config = kv_config(&kv_kinds[kind % KV_NUM_KINDS]);
+        static const kvmem_block_pair some[] = {{6, 0}, {0, 5}, {1, 6}};
+        const kv_move part = {some, NUM(some), 1, 1, 2};
+        const kv_move back = {(const kvmem_block_pair[]){{0, 2}, {5, 3}, {6, 4}}, 3, 1, 0, 2};
+        kv_side host;
+        kv_side_open(&host, &config, NULL, 3);
+        kvmem_layout *disk = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
+        const kv_move *moves[] = {&part, &back};
+        for (size_t i = 0; i < NUM(moves); i++) {
+            kvmem_transfer_options options = kv_transfer_options(moves[i]);
+            options.flags = KVMEM_TRANSFER_BY_LAYER;
+            options.path = paths[kind / KV_NUM_KINDS];
+            kvmem_transfer *transfer = NULL;
+            const kvmem_layout *ends[] = {host.layout, disk};
+            EXPECT_OK(kvmem_transfer_create(ends[i], ends[1 - i], &options, &transfer, ERR));
+            for (int again = 0; again < 3; again++) {
+                EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+                EXPECT_OK(kvmem_transfer_wait_layers(transfer, 1, PATIENCE, ERR));
+                EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+                uint64_t layers = 0;
+                EXPECT_OK(kvmem_transfer_get_layers(transfer, &layers, ERR));
+                CHECK_EQ(layers, 2);
+            }
+            kvmem_transfer_info info;
+            EXPECT_OK(kvmem_transfer_get_info(transfer, &info, ERR));
+            CHECK_EQ(info.bytes, 3 * 2 * 2 * kv_piece_size(&config));
+            kvmem_transfer_destroy(transfer);
+        }
+        const kv_move there_and_back = {(const kvmem_block_pair[]){{6, 2}, {0, 3}, {1, 4}}, 3, 1, 0, 2};
+        kv_expect_moved(&host, &host, &there_and_back);
+        kv_side_check(&host);
+        kvmem_layout_destroy(disk);
+        kv_side_close(&host);
+    }
+}
+
+/* Thousands stand at the gate, every third is taken back: each is reported once, as what it came to. */
+static void thousands_in_flight_are_each_reported_once(void) {
+    enum { MANY = 3000, EACH = 3 };
+    flight flight;
+    prepare(&flight, 0);
+    kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
+    bool *reported = test_allocate(MANY * sizeof(*reported));
+    for (uint32_t i = 0; i < MANY; i++) {
+        const kvmem_block_pair pair = {i % 64, i % 64};
+        const kv_move one = {&pair, 1, 0, 0, LAYERS};
+        transfers[i] = create(&flight, &one, i % 2 ? KVMEM_TRANSFER_BY_LAYER : 0, i);
+        if (i < 64) {
+            kv_expect_moved(&flight.destination, &flight.source, &one);
+        }
+    }
+    gate_close(kv_side_piece(&flight.source, 0, 0, 0), kv_region_size(&flight.source.config));
+    for (size_t i = 0; i < MANY; i++) {
+        EXPECT_OK(kvmem_transfer_submit(transfers[i], ERR));
+    }
+    gate_await();
+    for (size_t i = 0; i < MANY; i += EACH) {
+        EXPECT_OK(kvmem_transfer_cancel(transfers[i], ERR));
+    }
+    gate_open();
+    size_t cancelled = 0;
+    for (size_t seen = 0; seen < MANY;) {
+        kvmem_completion completions[64];
+        size_t count = 0;
+        EXPECT_OK(kvmem_queue_wait(flight.queue, PATIENCE, completions, NUM(completions), &count, ERR));
+        for (size_t i = 0; i < count; i++, seen++) {
+            const uint64_t which = completions[i].user_data;
+            CHECK(which < MANY && !reported[which]);
+            reported[which] = true;
+            const bool was_cancelled = completions[i].status == KVMEM_STATUS_CANCELLED;
+            CHECK(was_cancelled ? which % EACH == 0 : completions[i].status == KVMEM_STATUS_OK);
+            CHECK_EQ(completions[i].bytes, was_cancelled ? 0 : LAYERS * 2 * PIECE);
+            cancelled += was_cancelled;
+        }
+    }
+    CHECK(cancelled >= MANY / EACH - 64); /* but those that threads stood at */
+    kv_side_check(&flight.destination);
+    for (size_t i = 0; i < MANY; i++) {
+        kvmem_transfer_destroy(transfers[i]);
+    }
+    free(transfers);
+    free(reported);
+    clean_up(&flight);
+}
+
+static const test_case cases[] = {
+    CASE(layers_are_told_while_later_ones_move),
+    CASE(without_the_flag_all_layers_come_with_the_end),
+    CASE(what_can_not_be_asked_is_refused),
+    CASE(layers_that_have_not_begun_are_taken_back),
+    CASE(chunks_that_have_not_begun_are_taken_back),
+    CASE(too_late_it_ends_as_it_would_have),
+    CASE(small_copies_and_files_go_by_layer_too),
+    CASE(thousands_in_flight_are_each_reported_once),
+};
+TEST_MAIN

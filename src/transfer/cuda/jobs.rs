@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The jobs of a transfer: one, or one a layer, which follow each other on one stream with a mark behind each. They
+//! share a stream, staging memory and the runs of blocks, which are the same in every layer.
+
+use std::sync::Arc;
+
+use super::driver::Place;
+use super::engine::Engine;
+use super::held::Held;
+use super::job::Job;
+use super::ring::Slot;
+use crate::cuda::stream::{Active, CallerStream};
+use crate::error::{Error, Result, Status, ensure};
+
+/// At least one job.
+pub struct Jobs(Vec<Job>);
+
+impl Jobs {
+    /// One job for all that is moved.
+    pub fn one(job: Job) -> Self {
+        Self(vec![job])
+    }
+
+    /// A job for each layer, in order.
+    pub fn by_layer(mut jobs: Vec<Job>) -> Result<Self> {
+        if let Some((first, others)) = jobs.split_first_mut() {
+            let are_alike = others.iter_mut().all(|job| job.share_runs(first));
+            ensure!(are_alike, Panic, "the layers of a transfer are not alike");
+        }
+        Ok(Self(jobs))
+    }
+
+    /// Puts the runs of blocks where kernels read them, if there is room to spare.
+    pub fn keep_runs(mut self, engine: &Engine) -> Self {
+        if let Some(first) = self.0.first_mut() {
+            first.keep_runs(engine);
+        }
+        self
+    }
+
+    /// Whether starting them costs little.
+    pub fn are_quick(&self) -> bool {
+        matches!(&self.0[..], [job] if job.is_quick())
+    }
+
+    fn first(&self) -> Result<&Job> {
+        self.0.first().ok_or_else(|| Error::new(Status::Panic, "a transfer has nothing to do"))
+    }
+
+    /// How many marks a run takes.
+    fn marks(&self) -> usize {
+        if self.0.len() > 1 { self.0.len() } else { 0 }
+    }
+
+    /// All that a run needs; `None` while some of it is in use.
+    pub fn take(&self, engine: &Engine) -> Result<Option<Held>> {
+        let Some(stream) = engine.stream()? else { return Ok(None) };
+        let first = self.first()?;
+        let Ok(staging) = first.staging(engine)? else { return Ok(None) };
+        let Ok(slot) = first.put(engine) else { return Ok(None) };
+        Held::own(stream, slot, staging).with_layers(engine, self.marks()).map(Some)
+    }
+
+    /// The same for a run that a stream is to wait for, beyond what runs may use at a time: what would be let go for it
+    /// may stand behind that wait. `None` while staging memory is in use, of which there is no more.
+    pub fn take_urgently(&self, engine: &Engine) -> Result<Option<Held>> {
+        let first = self.first()?;
+        let Ok(staging) = first.staging(engine)? else { return Ok(None) };
+        let stream = engine.one_more_stream()?;
+        let slot = first.put_now(engine)?;
+        Held::own(stream, slot, staging).with_layers(engine, self.marks()).map(Some)
+    }
+
+    /// The same for a run on a stream of the caller's, which can't wait.
+    pub fn take_now(&self, engine: &Engine) -> Result<Held> {
+        let first = self.first()?;
+        let event = engine.event()?;
+        let busy = |what| Error::new(Status::Busy, format!("the {what} is in use by other transfers"));
+        let staging = first.staging(engine)?.map_err(|_| busy("staging memory"))?;
+        let stream = match &staging {
+            Some(_) => Some(engine.stream()?.ok_or_else(|| busy("last stream"))?),
+            None => None,
+        };
+        let slot = first.put_now(engine)?;
+        Held::on_callers(event, stream, slot, staging).with_layers(engine, self.marks())
+    }
+
+    /// Starts them on the stream that is held.
+    ///
+    /// # Safety
+    /// What is moved must be memory of this process until `held` is done, also after a failure here.
+    pub unsafe fn start(&self, held: &Held) -> Result<()> {
+        let Some(stream) = held.stream() else { return Ok(()) };
+        let on = stream.activate()?;
+        // SAFETY: the caller's promise.
+        unsafe { self.enqueue(&on, held, Place::Own) }
+    }
+
+    /// Starts them on a stream of the caller's, and marks their end there.
+    ///
+    /// # Safety
+    /// As for [`Jobs::start`]; the stream is alive.
+    pub unsafe fn start_on(&self, engine: &Engine, stream: CallerStream, held: &Held) -> Result<()> {
+        let on = stream.activate(engine.context())?;
+        let place = if stream.is_legacy() { Place::Elsewhere } else { Place::Callers };
+        // SAFETY: the caller's promise.
+        let started = unsafe { self.enqueue(&on, held, place) };
+        if let Some(event) = held.event() {
+            // Tried again once: it may have told of an earlier failure.
+            on.record(event).or_else(|_| on.record(event))?;
+        }
+        started
+    }
+
+    unsafe fn enqueue(&self, on: &Active<'_>, held: &Held, place: Place) -> Result<()> {
+        self.0.iter().enumerate().try_for_each(|(layer, job)| {
+            // SAFETY: the caller's promise.
+            unsafe { job.enqueue(on, held, place)? };
+            held.layer(layer).map_or(Ok(()), |mark| on.record(mark))
+        })
+    }
+
+    /// Writes the runs for the graphs that the jobs are captured into; `None` where there are none to write.
+    pub fn slot_for_graphs(&self, engine: &Engine) -> Result<Option<Arc<Slot>>> {
+        match self.first()? {
+            job @ Job::Kernel(..) => job.put_now(engine),
+            _ => Ok(None),
+        }
+    }
+
+    /// Puts them into the graph that a stream of the caller's is captured into. The slot must live as long as the
+    /// graph.
+    ///
+    /// # Safety
+    /// As for [`Jobs::start`], for every run of the graph.
+    pub unsafe fn capture(&self, engine: &Engine, stream: CallerStream, slot: Option<&Slot>) -> Result<()> {
+        // SAFETY: the caller's promise.
+        self.0.iter().try_for_each(|job| unsafe { job.capture(engine, stream, slot) })
+    }
+}
