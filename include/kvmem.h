@@ -323,6 +323,11 @@
 /// costs a transfer of small fully contiguous blocks some of its speed; kvmem_transfer_explain tells.
 #define KVMEM_TRANSFER_BY_LAYER (1 << 2)
 
+/// When all has moved, compare the CRC32C of each destination block with that of its source block, both of which must
+/// stay as they are until the run is over; the source must not be remote. The run ends when they are compared, and
+/// with KVMEM_STATUS_CORRUPT where they differ. See `checksums` for a comparison with what was known before.
+#define KVMEM_TRANSFER_VERIFY (1 << 3)
+
 /// memcpy.
 #define KVMEM_PATH_MEMCPY 1
 
@@ -1141,6 +1146,12 @@ typedef struct {
     uint32_t path;
     /// Must be 0.
     uint32_t reserved;
+    /// What the CRC32C of the moved layers of each block must be when they have moved, one a pair, as
+    /// kvmem_layout_checksum computes it; copied. NULL for none. The destination's blocks are read again, by way of
+    /// host memory where they lie elsewhere, and must stay as they are until the run is over. It ends with
+    /// KVMEM_STATUS_CORRUPT, which names the first pair that differs. Not with a remote destination, whose owner can
+    /// compare, with KVMEM_TRANSFER_BY_LAYER, KVMEM_TRANSFER_VERIFY, or in a graph.
+    const uint32_t *checksums;
 } kvmem_transfer_options;
 
 /// What a transfer does.
@@ -2041,6 +2052,27 @@ kvmem_status kvmem_layout_import(kvmem_agent *agent,
 /// @param layout a layout, used by nobody through this handle any more; NULL does nothing
 void kvmem_layout_destroy(kvmem_layout *layout);
 
+/// Computes the CRC32C (Castagnoli, as of iSCSI) of blocks: of each block's bytes, layer after layer, and in a layer one
+/// outer slot after the other; padding has no part in it. Blocks of the same content have the same checksum whatever
+/// kind, alignment or tier their layouts are of. Nobody may write to the blocks meanwhile.
+///
+/// Reads host memory where it lies, by several threads where that is worth it, and brings blocks of files and GPU
+/// memory to host memory before, 16 MiB or one block at a time. Returns when all is done.
+///
+/// @param layout a layout that is not remote
+/// @param blocks block ids, in any order
+/// @param num_blocks how many, at least 1
+/// @param checksums gets one for each, in the order of the ids; untouched on failure
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer or no blocks; KVMEM_STATUS_OUT_OF_RANGE for
+///         a block that is not there; KVMEM_STATUS_UNSUPPORTED for a remote layout: its owner can compute them;
+///         KVMEM_STATUS_INVALID_STATE for elastic blocks without memory; or how reading a file or GPU memory failed
+kvmem_status kvmem_layout_checksum(const kvmem_layout *layout,
+                                   const uint32_t *blocks,
+                                   size_t num_blocks,
+                                   uint32_t *checksums,
+                                   kvmem_error **error);
+
 /// Gives a part of an elastic region memory, in whole extents; what has some keeps it. Agents that know the region
 /// learn of the new extents. Addresses stay what they are.
 ///
@@ -2437,7 +2469,7 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 ///         staging_size too small for a piece;
 ///         KVMEM_STATUS_OUT_OF_RANGE for a block or layer that is not there; KVMEM_STATUS_UNSUPPORTED for a pair of
 ///         layouts without a path (with the way round it), or whose path was refused by a flag, or can't be the one
-///         asked for; KVMEM_STATUS_INVALID_STATE for a layout that no agent
+///         asked for, or that can't be verified; KVMEM_STATUS_INVALID_STATE for a layout that no agent
 ///         knows where NIXL is needed; KVMEM_STATUS_STALE for a peer that was invalidated
 kvmem_status kvmem_transfer_create(const kvmem_layout *source,
                                    const kvmem_layout *destination,
@@ -2445,7 +2477,8 @@ kvmem_status kvmem_transfer_create(const kvmem_layout *source,
                                    kvmem_transfer **transfer,
                                    kvmem_error **error);
 
-/// Starts a transfer; after it is over, starts it again. A host copy of up to 64 KiB is done when this returns.
+/// Starts a transfer; after it is over, starts it again. A host copy of up to 64 KiB is done when this returns, unless
+/// it is verified.
 ///
 /// @param transfer a transfer
 /// @param error gets the failure; may be NULL
@@ -2460,13 +2493,16 @@ kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer,
 /// While the stream is captured into a graph, the transfer becomes a part of the graph and does not run: poll, wait and
 /// queue hear nothing of the graph's runs, and the transfer, both layouts and their memory must outlive the graph.
 ///
+/// What is put on the stream later does not wait for a verification, and must leave the blocks as they are until the
+/// end is told.
+///
 /// @param transfer a transfer from or to GPU memory
 /// @param stream a stream of the primary context of the destination's GPU, or of the source's where only that is GPU
 ///               memory. NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are those of the calling thread's context
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK once it is on the stream: how it ends, poll, wait and the queue tell;
 ///         KVMEM_STATUS_INVALID_ARGUMENT for a stream of another context; KVMEM_STATUS_UNSUPPORTED for a transfer that
-///         no GPU takes part in; KVMEM_STATUS_INVALID_STATE for a captured stream where the path can't be captured, or
+///         no GPU takes part in, or for a captured stream where it is verified; KVMEM_STATUS_INVALID_STATE for a captured stream where the path can't be captured, or
 ///         blocks are elastic; KVMEM_STATUS_BUSY while it is in flight, or its staging memory is in use
 kvmem_status kvmem_transfer_submit_on_stream(kvmem_transfer *transfer,
                                              CUstream_st *stream,
@@ -2478,7 +2514,8 @@ kvmem_status kvmem_transfer_submit_on_stream(kvmem_transfer *transfer,
 /// @param error gets the failure of the run; may be NULL
 /// @return KVMEM_STATUS_OK when all bytes have moved; KVMEM_STATUS_IN_PROGRESS; KVMEM_STATUS_INVALID_STATE before the
 ///         first submit; or how it failed: then any part of the destination blocks may have been written.
-///         KVMEM_STATUS_CANCELLED when it was cancelled before all of it had begun;
+///         KVMEM_STATUS_CORRUPT when all has moved, and blocks are not what `checksums` or KVMEM_TRANSFER_VERIFY
+///         asks for; KVMEM_STATUS_CANCELLED when it was cancelled before all of it had begun;
 ///         KVMEM_STATUS_PEER_LOST when the peer's process has ended; requests that NIXL can't take back keep their
 ///         memory until it lets go, and until then a new submit answers KVMEM_STATUS_BUSY
 kvmem_status kvmem_transfer_poll(const kvmem_transfer *transfer,

@@ -60,6 +60,9 @@ static void use_layouts(void) {
     FORKED_KEEPS(info, kvmem_layout_get_info, w.local.layout, &info);
     FORKED_KEEPS(size, kvmem_layout_get_agent, w.near.layout, text, sizeof(text), &size);
     FORKED_NULLS(region, kvmem_layout_get_region, w.local.layout, 0, &region);
+    const uint32_t first = 0;
+    uint32_t checksum = 0;
+    FORKED_KEEPS(checksum, kvmem_layout_checksum, w.local.layout, &first, 1, &checksum);
     FORKED_NULLS(blob, kvmem_layout_export, w.near.layout, &blob);
     FORKED_NULLS(layout, kvmem_layout_import, w.agent, "x", 1, &layout);
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);

@@ -182,6 +182,11 @@ static void layout_answers(void) {
     kvmem_region *region = NULL;
     INVALID_NULLS(region, kvmem_layout_get_region, NULL, 0, &region);
     INVALID(kvmem_layout_get_region, w.local.layout, 0, NULL);
+    const uint32_t first = 0;
+    uint32_t checksum = 0;
+    INVALID_KEEPS(checksum, kvmem_layout_checksum, NULL, &first, 1, &checksum);
+    INVALID_KEEPS(checksum, kvmem_layout_checksum, w.local.layout, NULL, 1, &checksum);
+    INVALID(kvmem_layout_checksum, w.local.layout, &first, 1, NULL);
 }
 
 static void shares(void) {

@@ -296,7 +296,7 @@ const subject subjects[] = {
     {"nested config", sizeof(kvmem_layout_config), fill_config, call_nested_config, UINT64_MAX,
      KVMEM_STATUS_OK, false},
     {"layout", sizeof(kvmem_layout_options), fill_layout, call_layout, 0, KVMEM_STATUS_OK, false},
-    {"transfer", sizeof(kvmem_transfer_options), fill_transfer, call_transfer, 7, KVMEM_STATUS_OK, false},
+    {"transfer", sizeof(kvmem_transfer_options), fill_transfer, call_transfer, 15, KVMEM_STATUS_OK, false},
     {"rates", sizeof(kvmem_copy_rates), fill_rates, call_rates, UINT64_MAX, KVMEM_STATUS_OK, true},
 };
 

@@ -31,6 +31,7 @@ pub mod notification;
 pub mod registration;
 pub mod layout_build;
 pub mod layout;
+pub mod checksum;
 pub mod elastic;
 pub mod share;
 pub mod share_open;

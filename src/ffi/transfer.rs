@@ -15,7 +15,7 @@ use super::text;
 use super::time::timeout;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure};
-use crate::transfer::{BlockPair, Layers, Preferences, Request, Transfer};
+use crate::transfer::{BlockPair, Expected, Layers, Preferences, Request, Transfer};
 
 /// A move of blocks from one layout to another: checked, planned and prepared once, submitted as often as wanted. It
 /// holds both layouts.
@@ -57,6 +57,10 @@ pub const KVMEM_TRANSFER_NO_HOST_BOUNCE: u64 = 1 << 1;
 /// kvmem_transfer_wait_on_stream. Bytes that lie together in several layers are then moved a layer at a time, which
 /// costs a transfer of small fully contiguous blocks some of its speed; kvmem_transfer_explain tells.
 pub const KVMEM_TRANSFER_BY_LAYER: u64 = 1 << 2;
+/// When all has moved, compare the CRC32C of each destination block with that of its source block, both of which must
+/// stay as they are until the run is over; the source must not be remote. The run ends when they are compared, and
+/// with KVMEM_STATUS_CORRUPT where they differ. See `checksums` for a comparison with what was known before.
+pub const KVMEM_TRANSFER_VERIFY: u64 = 1 << 3;
 
 /// What to move.
 #[repr(C)]
@@ -99,6 +103,12 @@ pub struct kvmem_transfer_options {
     pub path: u32,
     /// Must be 0.
     pub reserved: u32,
+    /// What the CRC32C of the moved layers of each block must be when they have moved, one a pair, as
+    /// kvmem_layout_checksum computes it; copied. NULL for none. The destination's blocks are read again, by way of
+    /// host memory where they lie elsewhere, and must stay as they are until the run is over. It ends with
+    /// KVMEM_STATUS_CORRUPT, which names the first pair that differs. Not with a remote destination, whose owner can
+    /// compare, with KVMEM_TRANSFER_BY_LAYER, KVMEM_TRANSFER_VERIFY, or in a graph.
+    pub checksums: *const u32,
 }
 options!(kvmem_transfer_options);
 
@@ -145,7 +155,7 @@ pub unsafe extern "C" fn kvmem_transfer_options_init(
 ///         staging_size too small for a piece;
 ///         KVMEM_STATUS_OUT_OF_RANGE for a block or layer that is not there; KVMEM_STATUS_UNSUPPORTED for a pair of
 ///         layouts without a path (with the way round it), or whose path was refused by a flag, or can't be the one
-///         asked for; KVMEM_STATUS_INVALID_STATE for a layout that no agent
+///         asked for, or that can't be verified; KVMEM_STATUS_INVALID_STATE for a layout that no agent
 ///         knows where NIXL is needed; KVMEM_STATUS_STALE for a peer that was invalidated
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_create(
@@ -167,7 +177,8 @@ pub unsafe extern "C" fn kvmem_transfer_create(
     }
 }
 
-/// Starts a transfer; after it is over, starts it again. A host copy of up to 64 KiB is done when this returns.
+/// Starts a transfer; after it is over, starts it again. A host copy of up to 64 KiB is done when this returns, unless
+/// it is verified.
 ///
 /// @param transfer a transfer
 /// @param error gets the failure; may be NULL
@@ -188,13 +199,16 @@ pub unsafe extern "C" fn kvmem_transfer_submit(
 /// While the stream is captured into a graph, the transfer becomes a part of the graph and does not run: poll, wait and
 /// queue hear nothing of the graph's runs, and the transfer, both layouts and their memory must outlive the graph.
 ///
+/// What is put on the stream later does not wait for a verification, and must leave the blocks as they are until the
+/// end is told.
+///
 /// @param transfer a transfer from or to GPU memory
 /// @param stream a stream of the primary context of the destination's GPU, or of the source's where only that is GPU
 ///               memory. NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are those of the calling thread's context
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK once it is on the stream: how it ends, poll, wait and the queue tell;
 ///         KVMEM_STATUS_INVALID_ARGUMENT for a stream of another context; KVMEM_STATUS_UNSUPPORTED for a transfer that
-///         no GPU takes part in; KVMEM_STATUS_INVALID_STATE for a captured stream where the path can't be captured, or
+///         no GPU takes part in, or for a captured stream where it is verified; KVMEM_STATUS_INVALID_STATE for a captured stream where the path can't be captured, or
 ///         blocks are elastic; KVMEM_STATUS_BUSY while it is in flight, or its staging memory is in use
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_submit_on_stream(
@@ -212,7 +226,8 @@ pub unsafe extern "C" fn kvmem_transfer_submit_on_stream(
 /// @param error gets the failure of the run; may be NULL
 /// @return KVMEM_STATUS_OK when all bytes have moved; KVMEM_STATUS_IN_PROGRESS; KVMEM_STATUS_INVALID_STATE before the
 ///         first submit; or how it failed: then any part of the destination blocks may have been written.
-///         KVMEM_STATUS_CANCELLED when it was cancelled before all of it had begun;
+///         KVMEM_STATUS_CORRUPT when all has moved, and blocks are not what `checksums` or KVMEM_TRANSFER_VERIFY
+///         asks for; KVMEM_STATUS_CANCELLED when it was cancelled before all of it had begun;
 ///         KVMEM_STATUS_PEER_LOST when the peer's process has ended; requests that NIXL can't take back keep their
 ///         memory until it lets go, and until then a new submit answers KVMEM_STATUS_BUSY
 #[unsafe(no_mangle)]
@@ -310,7 +325,10 @@ pub unsafe extern "C" fn kvmem_transfer_destroy(transfer: *mut kvmem_transfer) {
 /// # Safety
 /// Every pointer in the options must be NULL or valid.
 unsafe fn request<'a>(scope: &Scope<'_>, options: &kvmem_transfer_options) -> Result<Request<'a>> {
-    let known = KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE | KVMEM_TRANSFER_BY_LAYER;
+    let known = KVMEM_TRANSFER_ZERO_COPY
+        | KVMEM_TRANSFER_NO_HOST_BOUNCE
+        | KVMEM_TRANSFER_BY_LAYER
+        | KVMEM_TRANSFER_VERIFY;
     check_flags("kvmem_transfer_options", options.flags, known)?;
     // SAFETY: the caller's promise, for all below.
     unsafe {
@@ -324,8 +342,26 @@ unsafe fn request<'a>(scope: &Scope<'_>, options: &kvmem_transfer_options) -> Re
             notification: (!options.notification.is_null()).then(|| message.to_vec()),
             queue: queue.map(|queue| (queue.clone(), options.user_data)),
             preferences: preferences(options)?,
+            expected: expected(options)?,
         })
     }
+}
+
+/// # Safety
+/// The checksums must be NULL or readable, one a pair.
+unsafe fn expected<'a>(options: &kvmem_transfer_options) -> Result<Option<Expected<'a>>> {
+    let by_source = options.flags & KVMEM_TRANSFER_VERIFY != 0;
+    if options.checksums.is_null() {
+        return Ok(by_source.then_some(Expected::Source));
+    }
+    ensure!(
+        !by_source,
+        InvalidArgument,
+        "checksums are given, and KVMEM_TRANSFER_VERIFY asks for the source's; one of the two says what is expected"
+    );
+    // SAFETY: the caller's promise.
+    let checksums = unsafe { text::items(options.checksums, options.num_pairs, "checksums") }?;
+    Ok(Some(Expected::Checksums(checksums)))
 }
 
 fn preferences(options: &kvmem_transfer_options) -> Result<Preferences> {

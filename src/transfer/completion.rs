@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::history::Record;
 use super::queue::{Entry, Queue};
+use super::verification::Verification;
 use crate::error::{Error, Result, Status, fail};
 use crate::log::log;
 use crate::region::ExtentHold;
@@ -200,6 +201,8 @@ pub struct Run {
     held: Option<Held>,
     /// The parts that begin one after the other, and which of them is under way.
     steps: Option<(Arc<dyn Steps>, u64)>,
+    /// What is compared when all has moved.
+    verification: Option<Arc<Verification>>,
 }
 
 /// A run in parts, each of which begins when the one before has ended: a part is a layer.
@@ -238,7 +241,22 @@ impl Run {
         completion.phase.store(RUNNING, Ordering::Release);
         drop(last);
         let started = Instant::now();
-        Self { completion, busy, started, told: false, ended: false, held: Some(held), steps: None }
+        Self {
+            completion,
+            busy,
+            started,
+            told: false,
+            ended: false,
+            held: Some(held),
+            steps: None,
+            verification: None,
+        }
+    }
+
+    /// Has what was moved compared before the run is over.
+    pub fn verified_by(mut self, verification: Option<Arc<Verification>>) -> Self {
+        self.verification = verification;
+        self
     }
 
     /// Begins the first of several parts; the others follow as each ends.
@@ -284,7 +302,7 @@ impl Run {
         let next = self.steps.as_ref().map(|(steps, part)| (steps.clone(), part + 1));
         let Some((steps, next)) = next.filter(|(steps, next)| outcome.is_ok() && *next < steps.count())
         else {
-            return self.over(outcome);
+            return self.verify(outcome);
         };
         self.advance(next);
         if self.is_cancelled() {
@@ -297,13 +315,26 @@ impl Run {
         }
     }
 
+    /// Has what was moved compared, where that is asked for and anybody hears of it; else it is over.
+    fn verify(mut self, outcome: Outcome) {
+        match self.verification.take().filter(|_| outcome.is_ok() && !self.told) {
+            Some(verification) => verification.start(self),
+            None => self.over(outcome),
+        }
+    }
+
+    /// Ends the run once what was moved is compared.
+    pub fn end_verified(mut self, outcome: Outcome) {
+        self.over(outcome);
+    }
+
     fn over(&mut self, outcome: Outcome) {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
         // Bytes of memory that its owner, another process, has taken back meanwhile are nobody's.
         let outcome = outcome.and_then(|()| self.ensure_unchanged());
-        drop((self.held.take(), self.steps.take()));
+        drop((self.held.take(), self.steps.take(), self.verification.take()));
         if std::mem::replace(&mut self.told, true) {
             self.busy.store(false, Ordering::Release);
         } else {

@@ -3,6 +3,7 @@
 //!
 //! A transfer is checked, planned and prepared once, and submitted as often as its user likes.
 
+pub mod checksum;
 pub mod completion;
 mod cuda;
 mod disk;
@@ -16,6 +17,7 @@ mod nixl;
 pub mod plan;
 mod pool;
 pub mod queue;
+mod verification;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,10 +27,12 @@ pub use completion::{Completion, Outcome};
 pub use cuda::{known_rates, rates};
 pub use plan::{BlockPair, Layers, Plan};
 pub use queue::{Entry, Queue};
+pub use verification::Expected;
 
 use disk::DiskMove;
 use history::Record;
 use nixl::NixlMove;
+use verification::Verification;
 
 use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure, fail};
@@ -48,6 +52,8 @@ pub struct Request<'a> {
     pub queue: Option<(Arc<Queue>, u64)>,
     /// Which way the bytes shall go.
     pub preferences: Preferences,
+    /// What the destination's blocks are compared with before the transfer is over.
+    pub expected: Option<Expected<'a>>,
 }
 
 /// Which way the bytes go.
@@ -168,6 +174,8 @@ pub struct Transfer {
     touched: [TouchedExtents; 2],
     /// How fast earlier runs on this way were, where no model says it.
     record: Option<Arc<Record>>,
+    /// What is compared when all has moved.
+    verification: Option<Arc<Verification>>,
 }
 
 /// The size of a transfer.
@@ -213,6 +221,11 @@ impl Transfer {
         let (bytes, pieces) = (plan.bytes(), plan.pieces());
         let touched = touched(source, destination, &plan);
         let (layers, by_layer) = (plan.layers().count, request.preferences.by_layer);
+        let verify = |expected| {
+            let sides = [source, destination];
+            Verification::new(sides, request.pairs, plan.layers(), by_layer, expected).map(Arc::new)
+        };
+        let verification = request.expected.map(verify).transpose()?;
         let engine =
             Engine::prepare(path, [source, destination], plan, request.preferences, request.notification)?;
         match &engine {
@@ -222,9 +235,11 @@ impl Transfer {
         }
         let record = matches!(engine, Engine::Disk(_) | Engine::Nixl(_))
             .then(|| history::of(path, source, destination));
-        let completion = Arc::new(Completion::new(bytes, layers, request.queue, record.clone()));
+        // How long it takes to compare says nothing of the way.
+        let recorded = record.clone().filter(|_| verification.is_none());
+        let completion = Arc::new(Completion::new(bytes, layers, request.queue, recorded));
         let busy = Arc::default();
-        Ok(Self { path, bytes, pieces, by_layer, engine, completion, busy, touched, record })
+        Ok(Self { path, bytes, pieces, by_layer, engine, completion, busy, touched, record, verification })
     }
 
     /// Starts it, or starts it again.
@@ -254,6 +269,11 @@ impl Transfer {
             fail!(Unsupported, "{} takes no stream; submit the transfer without one", self.path)
         };
         if copy.check_stream(stream)? {
+            ensure!(
+                self.verification.is_none(),
+                Unsupported,
+                "a graph's runs are not verified: the host has no part in them; create the transfer without checksums"
+            );
             return copy.capture(stream);
         }
         copy.submit_on(stream, || self.begin())
@@ -264,7 +284,8 @@ impl Transfer {
         let [source, destination] = &self.touched;
         let held = [source.hold()?, destination.hold()?];
         ensure!(!self.busy.swap(true, Ordering::AcqRel), Busy, "the transfer is in flight");
-        Ok(completion::Run::start(self.completion.clone(), self.busy.clone(), held))
+        let run = completion::Run::start(self.completion.clone(), self.busy.clone(), held);
+        Ok(run.verified_by(self.verification.clone()))
     }
 
     /// How the last run stands; `None` while it is under way.

@@ -47,6 +47,12 @@ impl Pool {
         FILES.get(|| Self::new("kvmem-file"))
     }
 
+    /// Those that compare what was moved. They wait for copies and files, which never wait for them.
+    pub fn checks() -> &'static Self {
+        static CHECKS: PerProcess<Pool> = PerProcess::new();
+        CHECKS.get(|| Self::new("kvmem-check"))
+    }
+
     fn new(name: &'static str) -> Self {
         Self { name, state: Mutex::default(), work: Condvar::new() }
     }

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checksums of blocks in memory and in files, and transfers that are verified by them.
+#include "crc.h"
+#include "file_side.h"
+#include "harness.h"
+#include "kv.h"
+#include "resources.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const uint32_t some_blocks[] = {6, 0, 3, 3, 5};
+static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
+static const kv_move all_layers = {pairs, NUM(pairs), 0, 0, 3};
+
+static void check_checksums(const kvmem_layout *layout, const kv_side *model) {
+    uint32_t checksums[NUM(some_blocks)];
+    memset(checksums, 0xEE, sizeof(checksums));
+    EXPECT_OK(kvmem_layout_checksum(layout, some_blocks, NUM(some_blocks), checksums, ERR));
+    for (size_t i = 0; i < NUM(some_blocks); i++) {
+        CHECK_EQ(checksums[i], crc_of_block(model, some_blocks[i], 0, model->config.num_layers));
+    }
+}
+
+/* The check value that catalogues of CRCs give for CRC-32C. */
+static void it_is_the_checksum_it_says_it_is(void) {
+    kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    config.num_blocks = 1;
+    config.num_layers = 1;
+    config.outer_dim = 1;
+    config.page_size = 1;
+    config.inner_dim = 9;
+    config.dtype_width = 1;
+    config.num_heads = 0;
+    kv_side side;
+    kv_side_open(&side, &config, NULL, 1);
+    memcpy(kv_side_piece(&side, 0, 0, 0), "123456789", 9);
+    const uint32_t block = 0;
+    uint32_t checksum = 0;
+    EXPECT_OK(kvmem_layout_checksum(side.layout, &block, 1, &checksum, ERR));
+    CHECK_EQ(checksum, 0xE3069283);
+    kv_side_close(&side);
+}
+
+static void kind_and_alignment_make_no_difference(void) {
+    static const uint64_t alignments[] = {1, 64, 4096};
+    for (size_t i = 0; i < KV_NUM_KINDS * NUM(alignments); i++) {
+        kvmem_layout_config config = kv_config(&kv_kinds[i % KV_NUM_KINDS]);
+        config.alignment = alignments[i / KV_NUM_KINDS];
+        kv_side first;
+        kv_side side;
+        const kvmem_layout_config plain = kv_config(&kv_kinds[0]);
+        kv_side_open(&first, &plain, NULL, 1);
+        kv_side_open(&side, &config, NULL, 2);
+        kv_run(first.layout, side.layout, &all_layers);
+        kv_expect_moved(&side, &first, &all_layers);
+        check_checksums(side.layout, &side);
+        for (size_t pair = 0; pair < NUM(pairs); pair++) {
+            CHECK_EQ(crc_of_block(&side, pairs[pair].destination, 0, 3),
+                     crc_of_block(&first, pairs[pair].source, 0, 3));
+        }
+        kv_side_close(&first);
+        kv_side_close(&side);
+    }
+}
+
+/* 24 blocks of 1 MiB, which several threads read. */
+static void many_bytes_are_read_by_several_threads(void) {
+    kvmem_layout_config config = kv_config(&kv_kinds[2]);
+    config.num_blocks = 24;
+    config.num_layers = 4;
+    config.page_size = 64;
+    config.inner_dim = 1024;
+    kv_side side;
+    kv_side_open(&side, &config, NULL, 3);
+    check_checksums(side.layout, &side);
+    kv_side_close(&side);
+}
+
+static void files_have_the_same_checksums(void) {
+    static const struct {
+        kvmem_layout_config (*config)(const kv_kind *);
+        uint64_t flags;
+    } files[] = {{kv_config, KVMEM_DISK_BUFFERED}, {kv_aligned_config, 0}};
+    scratch directory = scratch_create(temporary_directory());
+    for (size_t i = 0; i < NUM(files) * KV_NUM_KINDS; i++) {
+        const kvmem_layout_config config = files[i / KV_NUM_KINDS].config(&kv_kinds[i % KV_NUM_KINDS]);
+        file_side file;
+        file_side_open(&file, &config, NULL, &directory, files[i / KV_NUM_KINDS].flags, 4);
+        check_checksums(file.model.layout, &file.model);
+        file_side_check(&file);
+        file_side_close(&file);
+    }
+    scratch_remove(&directory);
+}
+
+/* More blocks than the library brings to memory at a time. */
+static void a_large_file_is_read_part_by_part(void) {
+    kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
+    config.num_blocks = 40;
+    config.page_size *= 32;
+    uint32_t blocks[40];
+    uint32_t found[40];
+    uint32_t expected[40];
+    kv_side side;
+    kv_side_open(&side, &config, NULL, 5);
+    kvmem_layout *file = temporary_disk_layout(&config, NULL, 0);
+    kvmem_block_pair all[40];
+    for (uint32_t i = 0; i < NUM(blocks); i++) {
+        blocks[i] = 39 - i;
+        all[i] = (kvmem_block_pair){i, i};
+    }
+    const kv_move move = {all, NUM(all), 0, 0, config.num_layers};
+    kv_run(side.layout, file, &move);
+    EXPECT_OK(kvmem_layout_checksum(side.layout, blocks, NUM(blocks), expected, ERR));
+    EXPECT_OK(kvmem_layout_checksum(file, blocks, NUM(blocks), found, ERR));
+    CHECK_BYTES(found, expected, sizeof(found));
+    kvmem_layout_destroy(file);
+    kv_side_close(&side);
+}
+
+static void bad_input_is_refused(void) {
+    static const uint32_t outside[] = {0, 7};
+    kv_side side;
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kv_side_open(&side, &config, NULL, 1);
+    uint32_t checksums[2] = {11, 22};
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "block 1 of 2 is 7, the layout has 7 blocks",
+                   kvmem_layout_checksum(side.layout, outside, 2, checksums, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "num_blocks is 0",
+                   kvmem_layout_checksum(side.layout, outside, 0, checksums, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "blocks is NULL",
+                   kvmem_layout_checksum(side.layout, NULL, 2, checksums, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "checksums is NULL",
+                   kvmem_layout_checksum(side.layout, outside, 2, NULL, ERR));
+    CHECK_EQ(checksums[0], 11);
+    CHECK_EQ(checksums[1], 22);
+    kv_side_close(&side);
+}
+
+/* Runs a transfer twice and answers how both ended; its completion says the same. */
+static kvmem_status run(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move,
+                        const uint32_t *checksums, uint64_t flags, const char *part) {
+    kvmem_transfer_options options = kv_transfer_options(move);
+    options.checksums = checksums;
+    options.flags = flags;
+    EXPECT_OK(kvmem_queue_create(&options.queue, ERR));
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+    kvmem_status first = KVMEM_STATUS_OK;
+    for (int i = 0; i < 2; i++) {
+        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+        kvmem_completion completion;
+        size_t count = 0;
+        EXPECT_OK(kvmem_queue_wait(options.queue, PATIENCE, &completion, 1, &count, ERR));
+        CHECK_EQ(count, 1);
+        EXPECT_MESSAGE(completion.status, part, kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        CHECK(i == 0 || completion.status == first);
+        first = completion.status;
+    }
+    kvmem_transfer_destroy(transfer);
+    kvmem_queue_destroy(options.queue);
+    return first;
+}
+
+static void verify_between(const kvmem_layout *source, kv_side *from, const kvmem_layout *destination,
+                           const kv_move *move) {
+    uint32_t checksums[NUM(pairs)];
+    for (size_t i = 0; i < move->num_pairs; i++) {
+        checksums[i] = crc_of_block(from, move->pairs[i].source, move->source_layer, move->num_layers);
+    }
+    CHECK_EQ(run(source, destination, move, checksums, 0, ""), KVMEM_STATUS_OK);
+    CHECK_EQ(run(source, destination, move, NULL, KVMEM_TRANSFER_VERIFY, ""), KVMEM_STATUS_OK);
+    checksums[1] ^= 1;
+    checksums[2] ^= 0x80000000u;
+    char found[128];
+    snprintf(found, sizeof(found), "2 of %zu blocks", move->num_pairs);
+    CHECK_EQ(run(source, destination, move, checksums, 0, found), KVMEM_STATUS_CORRUPT);
+    snprintf(found, sizeof(found),
+             "pair 1, of source block %u and destination block %u, whose CRC32C is 0x%08x, and 0x%08x",
+             move->pairs[1].source, move->pairs[1].destination, checksums[1] ^ 1, checksums[1]);
+    CHECK_EQ(run(source, destination, move, checksums, 0, found), KVMEM_STATUS_CORRUPT);
+}
+
+static void transfers_in_memory_are_verified(void) {
+    static const kv_move moves[] = {
+        {pairs, NUM(pairs), 0, 0, 3}, {pairs, NUM(pairs), 1, 0, 2}, {pairs, NUM(pairs), 0, 2, 1}};
+    for (size_t i = 0; i < KV_NUM_KINDS * NUM(moves); i++) {
+        const kvmem_layout_config from = kv_config(&kv_kinds[0]);
+        const kvmem_layout_config to = kv_config(&kv_kinds[i % KV_NUM_KINDS]);
+        const kv_move *move = &moves[i / KV_NUM_KINDS];
+        kv_side source;
+        kv_side destination;
+        kv_side_open(&source, &from, NULL, 1);
+        kv_side_open(&destination, &to, NULL, 2);
+        verify_between(source.layout, &source, destination.layout, move);
+        kv_expect_moved(&destination, &source, move);
+        kv_side_check(&source);
+        kv_side_check(&destination);
+        kv_side_close(&source);
+        kv_side_close(&destination);
+    }
+}
+
+static void transfers_from_and_to_files_are_verified(void) {
+    const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
+    scratch directory = scratch_create(temporary_directory());
+    kv_side host;
+    file_side file;
+    kv_side_open(&host, &config, NULL, 1);
+    file_side_open(&file, &config, NULL, &directory, 0, 2);
+    verify_between(host.layout, &host, file.model.layout, &all_layers);
+    kv_expect_moved(&file.model, &host, &all_layers);
+    file_side_check(&file);
+    verify_between(file.model.layout, &file.model, host.layout, &all_layers);
+    kv_expect_moved(&host, &file.model, &all_layers);
+    kv_side_check(&host);
+    file_side_close(&file);
+    kv_side_close(&host);
+    scratch_remove(&directory);
+}
+
+static void refuse(const kv_side *source, const kv_side *destination, uint64_t flags,
+                   const uint32_t *checksums, kvmem_status status, const char *part) {
+    kvmem_transfer_options options = kv_transfer_options(&all_layers);
+    options.flags = flags;
+    options.checksums = checksums;
+    kvmem_transfer *transfer = (kvmem_transfer *)&transfer;
+    EXPECT_MESSAGE(status, part,
+                   kvmem_transfer_create(source->layout, destination->layout, &options, &transfer, ERR));
+    CHECK(transfer == NULL);
+}
+
+static void what_can_not_be_verified_is_refused(void) {
+    static const uint32_t checksums[NUM(pairs)];
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kv_side source;
+    kv_side destination;
+    kv_side_open(&source, &config, NULL, 1);
+    kv_side_open(&destination, &config, NULL, 2);
+    refuse(&source, &destination, KVMEM_TRANSFER_VERIFY | KVMEM_TRANSFER_BY_LAYER, NULL,
+           KVMEM_STATUS_UNSUPPORTED, "each layer");
+    refuse(&source, &destination, KVMEM_TRANSFER_BY_LAYER, checksums, KVMEM_STATUS_UNSUPPORTED, "each layer");
+    refuse(&source, &destination, KVMEM_TRANSFER_VERIFY, checksums, KVMEM_STATUS_INVALID_ARGUMENT,
+           "one of the two");
+    refuse(&source, &destination, 0, (const uint32_t *)((uintptr_t)checksums + 1),
+           KVMEM_STATUS_INVALID_ARGUMENT, "not aligned");
+    kv_side_close(&source);
+    kv_side_close(&destination);
+}
+
+/* Nobody waits for it: it holds what it needs and still tells. */
+static void a_transfer_that_was_given_up_is_verified_too(void) {
+    static const uint32_t wrong[NUM(pairs)];
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kv_side source;
+    kv_side destination;
+    kv_side_open(&source, &config, NULL, 1);
+    kv_side_open(&destination, &config, NULL, 2);
+    kvmem_queue *queue = NULL;
+    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    kvmem_transfer_options options = kv_transfer_options(&all_layers);
+    options.checksums = wrong;
+    options.queue = queue;
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(source.layout, destination.layout, &options, &transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    kvmem_transfer_destroy(transfer);
+    kvmem_completion completion;
+    size_t count = 0;
+    EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, &completion, 1, &count, ERR));
+    CHECK_EQ(count, 1);
+    CHECK_EQ(completion.status, KVMEM_STATUS_CORRUPT);
+    CHECK_EQ(completion.bytes, 0);
+    kvmem_queue_destroy(queue);
+    kv_side_close(&source);
+    kv_side_close(&destination);
+}
+
+static const test_case cases[] = {
+    CASE(it_is_the_checksum_it_says_it_is),
+    CASE(kind_and_alignment_make_no_difference),
+    CASE(many_bytes_are_read_by_several_threads),
+    CASE(files_have_the_same_checksums),
+    CASE(a_large_file_is_read_part_by_part),
+    CASE(bad_input_is_refused),
+    CASE(transfers_in_memory_are_verified),
+    CASE(transfers_from_and_to_files_are_verified),
+    CASE(what_can_not_be_verified_is_refused),
+    CASE(a_transfer_that_was_given_up_is_verified_too),
+};
+TEST_MAIN
