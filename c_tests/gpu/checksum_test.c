@@ -56,7 +56,7 @@ static void odd_sizes_have_the_same_checksums(void) {
     release_device(0);
 }
 
-/* 40 blocks of 1 MiB: more than are brought to host memory at a time, in the order they are asked for. */
+/* 40 blocks of 1 MiB in an order of their own. */
 static void many_blocks_are_read_part_by_part(void) {
     kvmem_layout_config config = kv_config(&kv_kinds[1]);
     config.num_blocks = 40;
