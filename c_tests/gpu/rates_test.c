@@ -132,7 +132,8 @@ static uint32_t path_by(const side *source, const side *destination, const kvmem
     EXPECT_OK(kvmem_cuda_set_copy_rates(0, rates, ERR));
     kvmem_transfer_options options = kv_transfer_options(&move);
     kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source->model.layout, destination->model.layout, &options, &transfer, ERR));
+    EXPECT_OK(
+        kvmem_transfer_create(source->model.layout, destination->model.layout, &options, &transfer, ERR));
     kvmem_transfer_info info;
     EXPECT_OK(kvmem_transfer_get_info(transfer, &info, ERR));
     CALL(kvmem_transfer_destroy(transfer));

@@ -4,13 +4,29 @@
 #include "kinds.h"
 #include "opened.h"
 
-static const test_role roles[] = {HOLDER_ROLE};
-
 #ifdef KVMEM_TEST_SHARE_GPU
 static const memory_kind places[] = {MEMORY_PINNED, MEMORY_DEVICE, MEMORY_ELASTIC};
 #else
 static const memory_kind places[] = {MEMORY_SYSTEM};
 #endif
+
+/* To make a context takes a GPU longer than all else here: each process keeps its own. */
+static void keep_context(void) {
+#ifdef KVMEM_TEST_SHARE_GPU
+    static bool is_kept;
+    if (!is_kept) {
+        retain_device(0);
+        is_kept = true;
+    }
+#endif
+}
+
+static void keeping_holder(int socket) {
+    keep_context();
+    holder_role(socket);
+}
+
+static const test_role roles[] = {{"holder", keeping_holder}};
 
 typedef struct fixture {
     kvmem_layout_config config;
@@ -21,17 +37,6 @@ typedef struct fixture {
     kvmem_layout *own;
     kvmem_layout *mapped;
 } fixture;
-
-/* To make a context takes a GPU longer than all else here: this process keeps its own. */
-static void keep_context(void) {
-#ifdef KVMEM_TEST_SHARE_GPU
-    static bool is_kept;
-    if (!is_kept) {
-        retain_device(0);
-        is_kept = true;
-    }
-#endif
-}
 
 /* Of an owner that has nothing. */
 static void open_fixture(fixture *fixture, peer owner, memory_kind place, size_t kind, blocks_lie lie,

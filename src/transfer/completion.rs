@@ -16,7 +16,7 @@ use crate::region::ExtentHold;
 pub type Outcome = Result<()>;
 
 /// How long a waiter polls before it sleeps: waking it costs more than that.
-const SPIN: Duration = Duration::from_micros(200);
+pub const SPIN: Duration = Duration::from_micros(200);
 
 const NEVER_RUN: u8 = 0;
 const RUNNING: u8 = 1;

@@ -3,11 +3,13 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::completion::SPIN;
 use crate::error::{Error, Result, Status, fail};
 use crate::log::log;
 
@@ -25,6 +27,8 @@ pub struct Entry {
 /// Completions in the order they came. None is lost: the queue grows as it must.
 pub struct Queue {
     entries: Mutex<VecDeque<Entry>>,
+    /// Whether there are any, for who looks without the lock.
+    has_some: AtomicBool,
     arrival: Condvar,
     event: OwnedFd,
 }
@@ -34,7 +38,12 @@ impl Queue {
     pub fn create() -> Result<Arc<Self>> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| Error::errno("make an event fd", errno))?;
-        Ok(Arc::new(Self { entries: Mutex::default(), arrival: Condvar::new(), event }))
+        Ok(Arc::new(Self {
+            entries: Mutex::default(),
+            has_some: AtomicBool::new(false),
+            arrival: Condvar::new(),
+            event,
+        }))
     }
 
     /// Readable while completions wait.
@@ -48,6 +57,7 @@ impl Queue {
         entries.push_back(entry);
         if entries.len() == 1 {
             self.signal();
+            self.has_some.store(true, Ordering::Release);
         }
         drop(entries);
         self.arrival.notify_one();
@@ -61,6 +71,7 @@ impl Queue {
     /// Takes at least one; `None` waits for ever.
     pub fn wait(&self, out: &mut [Entry], timeout: Option<Duration>) -> Result<usize> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        self.spin(deadline);
         let mut entries = self.lock();
         while entries.is_empty() {
             entries = match deadline {
@@ -85,6 +96,15 @@ impl Queue {
         Ok(count)
     }
 
+    /// Looks for a while before the thread sleeps: most completions that are waited for come sooner than it would wake.
+    fn spin(&self, deadline: Option<Instant>) {
+        let until = Instant::now() + SPIN;
+        let until = deadline.map_or(until, |deadline| deadline.min(until));
+        while !self.has_some.load(Ordering::Acquire) && Instant::now() < until {
+            std::thread::yield_now();
+        }
+    }
+
     fn take(&self, entries: &mut VecDeque<Entry>, out: &mut [Entry]) -> usize {
         let count = entries.len().min(out.len());
         let had_some = !entries.is_empty();
@@ -92,6 +112,7 @@ impl Queue {
             *slot = entry;
         }
         if had_some && entries.is_empty() {
+            self.has_some.store(false, Ordering::Release);
             self.clear();
         }
         count

@@ -18,9 +18,10 @@ static kvmem_copy_rates measure(void) {
 
 /* Calls without which nothing can be measured. */
 static void what_can_not_be_measured_is_a_default(void) {
-    static const char *const needed[] = {"cuMemAlloc_v2", "cuMemHostRegister_v2", "cuStreamCreateWithPriority",
-                                         "cuEventCreate", "cuEventRecord",        "cuEventSynchronize",
-                                         "cuEventElapsedTime", "cuMemcpyAsync"};
+    static const char *const needed[] = {
+        "cuMemAlloc_v2", "cuMemHostRegister_v2", "cuStreamCreateWithPriority", "cuEventCreate",
+        "cuEventRecord", "cuEventSynchronize",   "cuEventElapsedTime",         "cuMemcpyAsync",
+    };
     const sim_counts before = sim_live_now();
     for (size_t i = 0; i < NUM(needed); i++) {
         SIM(sim_reset());
@@ -40,10 +41,12 @@ static void one_failure_leaves_figures_and_nothing_else(void) {
         uint64_t nth;
         bool later;
     } failures[] = {
-        {"cuMemcpyAsync", 1, true},       {"cuMemcpyAsync", 5, false},     {"cuMemcpyBatchAsync", 2, false},
-        {"cuMemcpyBatchAsync", 1, true},  {"cuLaunchKernel", 1, false},    {"cuLaunchKernel", 3, true},
-        {"cuModuleLoadData", 1, false},   {"cuModuleGetFunction", 1, false}, {"cuCtxPushCurrent_v2", 9, false},
-        {"cuEventSynchronize", 4, false}, {"cuStreamQuery", 1, false},     {"cuMemFree_v2", 1, false},
+        {"cuMemcpyAsync", 1, true},         {"cuMemcpyAsync", 5, false},
+        {"cuMemcpyBatchAsync", 2, false},   {"cuMemcpyBatchAsync", 1, true},
+        {"cuLaunchKernel", 1, false},       {"cuLaunchKernel", 3, true},
+        {"cuModuleLoadData", 1, false},     {"cuModuleGetFunction", 1, false},
+        {"cuCtxPushCurrent_v2", 9, false},  {"cuEventSynchronize", 4, false},
+        {"cuStreamQuery", 1, false},        {"cuMemFree_v2", 1, false},
     };
     const sim_counts before = sim_live_now();
     for (size_t i = 0; i < NUM(failures); i++) {

@@ -77,16 +77,16 @@ pub fn seconds(path: Path, case: &Case, rates: &Rates) -> f64 {
     }
 }
 
-/// By CTAs: few don't fill the link, and fewer beside compute.
+/// By CTAs: few don't fill the link, and fewer beside compute, which takes a tenth of what they get at most, too.
 fn kernel_rate(case: &Case, rates: &Rates) -> f64 {
     let own = rates.of(case.direction);
-    let beside = match case.direction {
-        _ if !case.computes => 1.0,
-        Direction::ToDevice => 8.0 / 17.0,
-        Direction::ToHost => 12.0 / 26.0,
-        Direction::OnDevice | Direction::BetweenDevices => 1.0,
+    let (most, each) = match case.direction {
+        _ if !case.computes => (1.0, 1.0),
+        Direction::ToDevice => (0.9, 8.0 / 17.0),
+        Direction::ToHost => (0.9, 12.0 / 26.0),
+        Direction::OnDevice | Direction::BetweenDevices => (1.0, 1.0),
     };
-    own.kernel.min(f64::from(case.ctas) * own.cta * beside)
+    (most * own.kernel).min(f64::from(case.ctas) * own.cta * each)
 }
 
 fn staged(case: &Case, rates: &Rates) -> f64 {
@@ -94,8 +94,10 @@ fn staged(case: &Case, rates: &Rates) -> f64 {
     let (bytes, chunk) = (case.bytes as f64, chunk as f64);
     let link = bytes / (0.985 * rates.of(case.direction).link) + copies as f64 * rates.copy;
     // The copy engine waits for the first chunk, or the kernel for the last. Beside compute the kernel fills or empties
-    // all parts when it gets its turn, and the copy engine works on them until the next.
-    let first = if case.computes { chunk / 800e9 + 0.25 * TURN } else { chunk / 400e9 };
+    // all parts when it gets its turn, and the copy engine works on them until the next; what is scattered last waits
+    // for a turn with nothing left to copy.
+    let wait = if case.direction == Direction::ToHost { 0.25 * TURN } else { 0.75 * TURN };
+    let first = if case.computes { chunk / 800e9 + wait } else { chunk / 400e9 };
     let turns = if case.computes { bytes / (parts as f64 * chunk) * TURN } else { 0.0 };
     START + 25.0 * US + first + link.max(turns)
 }

@@ -249,6 +249,8 @@ struct Watch {
 /// How long the thread polls after the last run ended before it begins to sleep in between.
 const SPIN: Duration = Duration::from_micros(200);
 const SLEEP: Duration = Duration::from_micros(20);
+/// How long it stays with nothing to watch: to wake a thread that has gone takes several times such a sleep.
+const STAY: Duration = Duration::from_millis(5);
 
 impl Flights {
     /// Those of this process.
@@ -287,8 +289,7 @@ impl Shared for Flights {
         let mut flights: Vec<Arc<Flying>> = Vec::new();
         let mut progress = Instant::now();
         wake_precisely();
-        // Stays a while when nothing is left: the next submission need not wake it.
-        while let Some(new) = self.take_new(flights.is_empty() && progress.elapsed() > SPIN) {
+        while let Some(new) = self.take_new(flights.is_empty() && progress.elapsed() > STAY) {
             flights.extend(new);
             let before = flights.len();
             // In the order of submission: on each device nobody overtakes one that waits.
