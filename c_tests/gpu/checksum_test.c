@@ -7,6 +7,7 @@
 #include "stance.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const uint32_t some_blocks[] = {6, 0, 3, 3, 5};
@@ -75,6 +76,33 @@ static void many_blocks_are_read_part_by_part(void) {
         CHECK_EQ(checksums[i], crc_of_block(&side.model, blocks[i], 0, 4));
     }
     side_close(&side);
+}
+
+/* More layers, and more tiles, than the library has a GPU read at a time. */
+static void many_layers_and_many_small_blocks_are_put_together(void) {
+    static const struct {
+        uint64_t blocks, layers;
+    } sizes[] = {{20000, 3}, {9, 500}};
+    for (size_t i = 0; i < NUM(sizes); i++) {
+        kvmem_layout_config config = kv_config(&kv_kinds[0]);
+        config.num_blocks = sizes[i].blocks;
+        config.num_layers = sizes[i].layers;
+        side side;
+        side_open(&side, PLACE_DEVICE, 0, &config, NULL, 14);
+        const uint32_t count = (uint32_t)sizes[i].blocks;
+        uint32_t *blocks = test_allocate(count * sizeof(*blocks));
+        uint32_t *checksums = test_allocate(count * sizeof(*checksums));
+        for (uint32_t k = 0; k < count; k++) {
+            blocks[k] = count - 1 - k;
+        }
+        EXPECT_OK(kvmem_layout_checksum(side.model.layout, blocks, count, checksums, ERR));
+        for (uint32_t k = 0; k < count; k++) {
+            CHECK_EQ(checksums[k], crc_of_block(&side.model, blocks[k], 0, config.num_layers));
+        }
+        free(blocks);
+        free(checksums);
+        side_close(&side);
+    }
 }
 
 static void end(kvmem_transfer *transfer, kvmem_status status, const char *part) {
@@ -199,6 +227,7 @@ static const test_case cases[] = {
     CASE(every_place_has_the_checksums_of_the_bytes),
     CASE(odd_sizes_have_the_same_checksums),
     CASE(many_blocks_are_read_part_by_part),
+    CASE(many_layers_and_many_small_blocks_are_put_together),
     CASE(transfers_from_and_to_a_gpu_are_verified),
     CASE(transfers_on_a_stream_are_verified_and_graphs_refused),
 };

@@ -116,7 +116,8 @@ pub fn of_layers(layout: &Arc<Layout>, blocks: &[u32], layers: Range<u64>) -> Re
                 checker.spoil();
                 engine.retire();
             });
-            append(&mut states, &divided?, &tiles);
+            let remainders = divided.map_err(|error| error.context("compute checksums on the GPU"))?;
+            append(&mut states, &remainders, &tiles);
         }
         checksums.extend(states.into_iter().map(|state| state ^ ENDS));
     }
