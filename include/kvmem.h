@@ -1147,10 +1147,10 @@ typedef struct {
     /// Must be 0.
     uint32_t reserved;
     /// What the CRC32C of the moved layers of each block must be when they have moved, one a pair, as
-    /// kvmem_layout_checksum computes it; copied. NULL for none. The destination's blocks are read again, by way of
-    /// host memory where they lie elsewhere, and must stay as they are until the run is over. It ends with
-    /// KVMEM_STATUS_CORRUPT, which names the first pair that differs. Not with a remote destination, whose owner can
-    /// compare, with KVMEM_TRANSFER_BY_LAYER, KVMEM_TRANSFER_VERIFY, or in a graph.
+    /// kvmem_layout_checksum computes it; copied. NULL for none. The destination's blocks are read again as that function
+    /// reads them, and must stay as they are until the run is over. It ends with KVMEM_STATUS_CORRUPT where they
+    /// differ, and names the first pair that does. Not with a remote destination, whose owner can compare, with
+    /// KVMEM_TRANSFER_BY_LAYER, with KVMEM_TRANSFER_VERIFY, or in a graph.
     const uint32_t *checksums;
 } kvmem_transfer_options;
 
@@ -2056,8 +2056,9 @@ void kvmem_layout_destroy(kvmem_layout *layout);
 /// outer slot after the other; padding has no part in it. Blocks of the same content have the same checksum whatever
 /// kind, alignment or tier their layouts are of. Nobody may write to the blocks meanwhile.
 ///
-/// Reads host memory where it lies, by several threads where that is worth it, and brings blocks of files and GPU
-/// memory to host memory before, 16 MiB or one block at a time. Returns when all is done.
+/// Host memory is read by threads where it lies, several of them where that is worth it, and GPU memory by a kernel on its
+/// GPU. Blocks of files, and those of GPU memory that was opened for another GPU, are brought to host memory before,
+/// 16 MiB or one block at a time. Returns when all is done; what is on streams of the caller's must be over before.
 ///
 /// @param layout a layout that is not remote
 /// @param blocks block ids, in any order

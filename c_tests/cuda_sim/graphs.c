@@ -17,6 +17,9 @@ static work copy_of(const work *copied) {
 }
 
 void graph_add(graph *captured, const work *added) {
+    if (added->kind == WORK_CHECKSUM) {
+        sim_crash("checksums are computed into a graph");
+    }
     work *works = realloc(captured->works, (captured->count + 1) * sizeof(*works));
     if (works == NULL) {
         sim_crash("no memory for a graph");

@@ -41,7 +41,7 @@ static bool reaches(CUdeviceptr start, size_t size, CUmemAccess_flags needed, co
 }
 
 /* Neighbours that were page-locked or allocated apart are one range to a kernel. */
-static bool reaches_all(CUdeviceptr start, size_t size, CUmemAccess_flags needed, const context *on) {
+bool kernel_reaches(CUdeviceptr start, size_t size, CUmemAccess_flags needed, const context *on) {
     while (size > 0) {
         const span *known = span_at(start);
         const size_t here = known == NULL ? size : (size_t)(known->start + known->size - start);
@@ -76,8 +76,8 @@ static bool copy_tile(const kvmem_copy *asked, const kvmem_copy_run *run, unsign
                            (uint64_t)(run->destination + block) * asked->destination_block_stride + offset;
     const CUdeviceptr from = layer->source + outer * asked->source_outer_stride +
                              (uint64_t)(run->source + block) * asked->source_block_stride + offset;
-    if (!reaches_all(to, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, on) ||
-        !reaches_all(from, bytes, CU_MEM_ACCESS_FLAGS_PROT_READ, on)) {
+    if (!kernel_reaches(to, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, on) ||
+        !kernel_reaches(from, bytes, CU_MEM_ACCESS_FLAGS_PROT_READ, on)) {
         return false;
     }
     reach_copy(to, from, bytes);
@@ -102,7 +102,7 @@ CUresult kernel_run(const kvmem_copy *asked, const context *on) {
         asked->tile_size % 16 != 0) {
         sim_crash("the copy kernel is asked for what its integers do not hold");
     }
-    if (!reaches_all(asked->runs, table, CU_MEM_ACCESS_FLAGS_PROT_READ, on)) {
+    if (!kernel_reaches(asked->runs, table, CU_MEM_ACCESS_FLAGS_PROT_READ, on)) {
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     }
     for (unsigned i = asked->num_runs; i > 0; i--) {

@@ -1,18 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library's kernel does, done by the host.
+// What the library's kernels do, done by the host.
 #ifndef CUDA_SIM_KERNELS_H
 #define CUDA_SIM_KERNELS_H
 
 #include "state.h"
 
 #define KERNEL_NAME "kvmem_copy_blocks"
+#define CHECKSUM_NAME "kvmem_checksum_blocks"
 
 struct kvmem_copy;
+struct kvmem_checksum;
 
 /* A copy of its parameter, to be freed. */
 const struct kvmem_copy *kernel_parameter(const void *parameter, unsigned long threads);
 const struct kvmem_copy *kernel_copy(const struct kvmem_copy *parameter);
 /* Tile by tile as the kernel does. What its context does not reach ends it: CUDA_ERROR_ILLEGAL_ADDRESS. */
 CUresult kernel_run(const struct kvmem_copy *asked, const context *on);
+/* The same of the one that computes checksums. */
+const struct kvmem_checksum *checksum_parameter(const void *parameter, unsigned long threads);
+CUresult checksum_run(const struct kvmem_checksum *asked, const context *on);
+
+/* Whether kernels of a context reach all of a range. */
+bool kernel_reaches(CUdeviceptr start, size_t size, CUmemAccess_flags needed, const context *on);
 
 #endif

@@ -76,7 +76,10 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule handle, const char *
     if (function == NULL || strstr(asked->text, entry) == NULL) {
         return function == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_FOUND;
     }
-    asked->function = (struct CUfunc_st){asked, strcmp(name, KERNEL_NAME) == 0};
+    asked->function.module = asked;
+    asked->function.kind = strcmp(name, KERNEL_NAME) == 0     ? KERNEL_COPY
+                           : strcmp(name, CHECKSUM_NAME) == 0 ? KERNEL_CHECKSUM
+                                                              : KERNEL_OTHER;
     *function = &asked->function;
     return CUDA_SUCCESS;
 }
@@ -95,7 +98,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned ctas_x, unsigned ctas_y, u
                         unsigned threads_x, unsigned threads_y, unsigned threads_z, unsigned shared_bytes,
                         CUstream handle, void **parameters, void **extra) {
     DRIVER_CALL(cuLaunchKernel);
-    if (!is_live(function) || !function->is_known) {
+    if (!is_live(function) || function->kind == KERNEL_OTHER) {
         sim_crash("%p is no kernel, or one of a module that was unloaded", (void *)function);
     }
     stream *on = NULL;
@@ -113,6 +116,9 @@ CUresult cuLaunchKernel(CUfunction function, unsigned ctas_x, unsigned ctas_y, u
     }
     if (this_call.later != CUDA_SUCCESS) {
         queue_submit(&(work){.kind = WORK_FAIL, .stream = on, .error = this_call.later});
+    } else if (function->kind == KERNEL_CHECKSUM) {
+        const struct kvmem_checksum *tiles = checksum_parameter(parameters[0], threads);
+        queue_submit(&(work){.kind = WORK_CHECKSUM, .stream = on, .tiles = tiles});
     } else {
         const struct kvmem_copy *blocks = kernel_parameter(parameters[0], threads);
         queue_submit(&(work){.kind = WORK_LAUNCH, .stream = on, .blocks = blocks});

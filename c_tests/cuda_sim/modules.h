@@ -12,7 +12,8 @@ typedef struct CUmod_st {
     char *text; /* the PTX */
     struct CUfunc_st {
         struct CUmod_st *module;
-        bool is_known; /* to the stand-in, which can run it */
+        /* Which one it is; another the stand-in can't run. */
+        enum { KERNEL_OTHER, KERNEL_COPY, KERNEL_CHECKSUM } kind;
     } function;
 } module;
 

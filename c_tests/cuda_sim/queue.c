@@ -46,6 +46,9 @@ static void do_work(const work *work) {
     case WORK_LAUNCH:
         fail(work->stream, kernel_run(work->blocks, work->stream->context));
         break;
+    case WORK_CHECKSUM:
+        fail(work->stream, checksum_run(work->tiles, work->stream->context));
+        break;
     case WORK_FAIL:
         work->stream->error = work->error;
         break;
@@ -86,6 +89,7 @@ static void do_waiting(waiting *done) {
 
 void work_free(const work *done) {
     free((void *)(uintptr_t)done->blocks);
+    free((void *)(uintptr_t)done->tiles);
 }
 
 void queue_submit(const work *work) {

@@ -6,7 +6,7 @@
 #include "call.h"
 #include "state.h"
 
-typedef enum work_kind { WORK_COPY, WORK_FILL, WORK_RECORD, WORK_LAUNCH, WORK_FAIL } work_kind;
+typedef enum work_kind { WORK_COPY, WORK_FILL, WORK_RECORD, WORK_LAUNCH, WORK_CHECKSUM, WORK_FAIL } work_kind;
 
 typedef struct work {
     node node;
@@ -17,6 +17,7 @@ typedef struct work {
     unsigned char value; /* of WORK_FILL */
     event *event;        /* of WORK_RECORD */
     const struct kvmem_copy *blocks; /* of WORK_LAUNCH: a copy of the kernel's parameter */
+    const struct kvmem_checksum *tiles; /* of WORK_CHECKSUM, likewise; it goes into no graph */
     CUresult error;      /* of WORK_FAIL: the work was to fail */
 } work;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers to and from another process by block id, byte by byte, with notifications.
 #include "agents.h"
+#include "crc.h"
 #include "harness.h"
 
 #include <string.h>
@@ -144,6 +145,54 @@ static void layers_follow_each_other_and_the_peer_hears_once(void) {
 }
 
 /* Two hundred blocks of many pieces, so that one request is not one message. */
+static kvmem_status try_create(const kvmem_layout *source, const kvmem_layout *destination,
+                               const uint32_t *checksums, uint64_t flags, kvmem_transfer **transfer) {
+    kvmem_transfer_options options = kv_transfer_options(&all_layers);
+    options.checksums = checksums;
+    options.flags = flags;
+    return kvmem_transfer_create(source, destination, &options, transfer, ERR);
+}
+
+/* What is read is compared with what the peer said; what is written only the peer can compare. */
+static void what_is_read_from_there_is_verified(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    kvmem_agent *agent = agent_open("near");
+    kv_peer peer;
+    kv_peer_start(&peer, "far", &config, 1);
+    kv_peer_meet(&peer, agent);
+    kv_side side;
+    kv_side_open(&side, &config, agent, 2);
+    uint32_t checksums[8];
+    CHECK(all_layers.num_pairs <= NUM(checksums));
+    for (size_t i = 0; i < all_layers.num_pairs; i++) {
+        checksums[i] = crc_of_block(&peer.model, all_layers.pairs[i].source, 0, 3);
+    }
+    for (int i = 0; i < 2; i++) {
+        kvmem_transfer *transfer = NULL;
+        checksums[0] += (uint32_t)i;
+        EXPECT_OK(try_create(peer.model.layout, side.layout, checksums, 0, &transfer));
+        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+        EXPECT(i == 0 ? KVMEM_STATUS_OK : KVMEM_STATUS_CORRUPT, kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        kvmem_transfer_destroy(transfer);
+    }
+    kvmem_transfer *transfer = NULL;
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "remote source",
+                   try_create(peer.model.layout, side.layout, NULL, KVMEM_TRANSFER_VERIFY, &transfer));
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "remote destination",
+                   try_create(side.layout, peer.model.layout, checksums, 0, &transfer));
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "remote destination",
+                   try_create(side.layout, peer.model.layout, NULL, KVMEM_TRANSFER_VERIFY, &transfer));
+    const uint32_t block = 0;
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "its owner",
+                   kvmem_layout_checksum(peer.model.layout, &block, 1, checksums, ERR));
+    kv_expect_moved(&side, &peer.model, &all_layers);
+    kv_side_check(&side);
+    kv_side_close(&side);
+    kv_peer_check(&peer);
+    kv_peer_stop(&peer);
+    kvmem_agent_destroy(agent);
+}
+
 static void large_transfers_are_exact_too(void) {
     kvmem_layout_config here = kv_config(&kv_kinds[0]);
     here.num_blocks = 200;
@@ -216,6 +265,7 @@ static const test_case cases[] = {
     CASE(every_pair_of_kinds_is_read_and_written),
     CASE(the_peer_is_notified_when_the_bytes_are_there),
     CASE(layers_follow_each_other_and_the_peer_hears_once),
+    CASE(what_is_read_from_there_is_verified),
     CASE(large_transfers_are_exact_too),
     CASE(what_cannot_go_there_is_refused),
 };

@@ -2,6 +2,7 @@
 //! CUDA through the driver API: an engine brings its own runtime.
 
 mod api;
+pub mod checksum;
 pub mod context;
 pub mod copy;
 pub mod device;

@@ -14,8 +14,9 @@ use crate::transfer::checksum;
 /// outer slot after the other; padding has no part in it. Blocks of the same content have the same checksum whatever
 /// kind, alignment or tier their layouts are of. Nobody may write to the blocks meanwhile.
 ///
-/// Reads host memory where it lies, by several threads where that is worth it, and brings blocks of files and GPU
-/// memory to host memory before, 16 MiB or one block at a time. Returns when all is done.
+/// Host memory is read by threads where it lies, several of them where that is worth it, and GPU memory by a kernel on its
+/// GPU. Blocks of files, and those of GPU memory that was opened for another GPU, are brought to host memory before,
+/// 16 MiB or one block at a time. Returns when all is done; what is on streams of the caller's must be over before.
 ///
 /// @param layout a layout that is not remote
 /// @param blocks block ids, in any order

@@ -104,10 +104,10 @@ pub struct kvmem_transfer_options {
     /// Must be 0.
     pub reserved: u32,
     /// What the CRC32C of the moved layers of each block must be when they have moved, one a pair, as
-    /// kvmem_layout_checksum computes it; copied. NULL for none. The destination's blocks are read again, by way of
-    /// host memory where they lie elsewhere, and must stay as they are until the run is over. It ends with
-    /// KVMEM_STATUS_CORRUPT, which names the first pair that differs. Not with a remote destination, whose owner can
-    /// compare, with KVMEM_TRANSFER_BY_LAYER, KVMEM_TRANSFER_VERIFY, or in a graph.
+    /// kvmem_layout_checksum computes it; copied. NULL for none. The destination's blocks are read again as that function
+    /// reads them, and must stay as they are until the run is over. It ends with KVMEM_STATUS_CORRUPT where they
+    /// differ, and names the first pair that does. Not with a remote destination, whose owner can compare, with
+    /// KVMEM_TRANSFER_BY_LAYER, with KVMEM_TRANSFER_VERIFY, or in a graph.
     pub checksums: *const u32,
 }
 options!(kvmem_transfer_options);

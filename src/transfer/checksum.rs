@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use super::plan::{BlockPair, Layers};
 use super::pool::{Pool, Shared};
-use super::{Request, Transfer};
+use super::{Request, Transfer, cuda};
 use crate::error::{Result, ensure};
 use crate::layout::{Allocation, Dimensions, Layout, Locality};
 use crate::nixl::MemoryType;
@@ -39,6 +39,10 @@ pub fn of_layers(layout: &Arc<Layout>, blocks: &[u32], layers: Range<u64>) -> Re
     ensure_readable(layout)?;
     match layout.memory_type() {
         MemoryType::Dram => Ok(Reading::start(layout, blocks.into(), layers).results()),
+        MemoryType::Vram => match cuda::checksum::of_layers(layout, blocks, layers.clone())? {
+            Some(checksums) => Ok(checksums),
+            None => by_way_of_host(layout, blocks, layers),
+        },
         _ => by_way_of_host(layout, blocks, layers),
     }
 }

@@ -17,6 +17,7 @@ mod nixl;
 pub mod plan;
 mod pool;
 pub mod queue;
+mod remainder;
 mod verification;
 
 use std::sync::Arc;

@@ -5,6 +5,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use super::checksum::Checker;
 use super::choice;
 use super::ring::{Ring, Slot};
 use super::shelf::{Shelf, Taken};
@@ -27,6 +28,7 @@ pub struct Engine {
     streams: Arc<Shelf<Stream>>,
     events: Arc<Shelf<Event>>,
     stagings: Arc<Shelf<Staging>>,
+    checkers: Arc<Shelf<Checker>>,
     /// Runs that were submitted and wait for one of the things above.
     waiting: AtomicUsize,
     is_broken: AtomicBool,
@@ -53,6 +55,7 @@ impl Engine {
             streams: Shelf::new(MOST_STREAMS),
             events: Shelf::new(usize::MAX),
             stagings: Shelf::new(MOST_STAGED),
+            checkers: Shelf::new(usize::MAX),
             waiting: AtomicUsize::new(0),
             is_broken: AtomicBool::new(false),
         });
@@ -125,6 +128,11 @@ impl Engine {
     /// Staging memory of at least `size` bytes; `None` while it is in use.
     pub fn staging(&self, size: u64) -> Result<Option<Taken<Staging>>> {
         self.stagings.take(|staging| staging.memory.size() >= size, || Staging::new(&self.context, size))
+    }
+
+    /// What checksums are computed with.
+    pub fn checker(&self) -> Result<Taken<Checker>> {
+        self.checkers.take_one_more(|_| true, || Checker::new(self))
     }
 
     /// Whether a run must wait for others before it.

@@ -2,6 +2,7 @@
 //! The CUDA engine: copies between GPU memory and GPU or host memory, by the way that takes the least time.
 
 mod calibration;
+pub mod checksum;
 mod choice;
 mod division;
 mod driver;

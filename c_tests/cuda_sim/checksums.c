@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs the library's checksum kernel: the same tiles, bit by bit, with every address checked.
+#include "kernels.h"
+
+#include "checksum.h"
+#include "reach.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const kvmem_checksum *checksum_parameter(const void *parameter, unsigned long threads) {
+    if (threads != KVMEM_CHECKSUM_THREADS) {
+        sim_crash("the checksum kernel is launched with %lu threads", threads);
+    }
+    kvmem_checksum *copied = malloc(sizeof(*copied));
+    if (copied == NULL) {
+        sim_crash("no memory for a kernel's parameter");
+    }
+    memcpy(copied, parameter, sizeof(*copied));
+    return copied;
+}
+
+static uint32_t times_x(uint32_t a) {
+    return (a >> 1) ^ ((a & 1) != 0 ? KVMEM_CHECKSUM_POLYNOMIAL : 0);
+}
+
+/* What the kernel multiplies by must be what it takes it for. */
+static void check_powers(const uint32_t *powers) {
+    uint32_t power = UINT32_C(1) << 31;
+    unsigned bits = 0;
+    for (unsigned i = 0; i < KVMEM_CHECKSUM_POWERS; i++) {
+        for (; bits < (8u << i); bits++) {
+            power = times_x(power);
+        }
+        if (powers[i] != power) {
+            sim_crash("the checksum kernel is given a wrong power %u", i);
+        }
+    }
+}
+
+static uint32_t divide(CUdeviceptr from, size_t size) {
+    unsigned char *bytes = malloc(size);
+    if (bytes == NULL) {
+        sim_crash("no memory for a tile");
+    }
+    reach_copy((uintptr_t)bytes, from, size);
+    uint32_t remainder = 0;
+    for (size_t i = 0; i < size; i++) {
+        remainder ^= bytes[i];
+        for (int bit = 0; bit < 8; bit++) {
+            remainder = times_x(remainder);
+        }
+    }
+    free(bytes);
+    return remainder;
+}
+
+static bool divide_tile(const kvmem_checksum *asked, unsigned index, const context *on) {
+    const unsigned tiles_a_block = asked->num_layers * asked->num_outers * asked->tiles;
+    const unsigned slot = index % tiles_a_block / asked->tiles;
+    const uint64_t offset = (uint64_t)(index % asked->tiles) * asked->tile_size;
+    uint32_t block;
+    reach_copy((uintptr_t)&block, asked->blocks + index / tiles_a_block * sizeof(block), sizeof(block));
+    const CUdeviceptr from = asked->layers[slot / asked->num_outers] +
+                             slot % asked->num_outers * asked->outer_stride + block * asked->block_stride +
+                             offset;
+    const uint64_t left = asked->piece_size - offset;
+    const size_t size = left < asked->tile_size ? left : asked->tile_size;
+    if (!kernel_reaches(from, size, CU_MEM_ACCESS_FLAGS_PROT_READ, on)) {
+        return false;
+    }
+    const uint32_t remainder = divide(from, size);
+    reach_copy(asked->remainders + index * sizeof(remainder), (uintptr_t)&remainder, sizeof(remainder));
+    return true;
+}
+
+CUresult checksum_run(const kvmem_checksum *asked, const context *on) {
+    const uint64_t tiles =
+        (uint64_t)asked->num_blocks * asked->num_layers * asked->num_outers * asked->tiles;
+    if (tiles > UINT32_MAX || asked->num_layers > KVMEM_CHECKSUM_MAX_LAYERS || asked->tile_size == 0 ||
+        asked->tile_size >> KVMEM_CHECKSUM_POWERS != 0) {
+        sim_crash("the checksum kernel is asked for what its integers do not hold");
+    }
+    check_powers(asked->powers);
+    if (!kernel_reaches(asked->blocks, asked->num_blocks * sizeof(uint32_t), CU_MEM_ACCESS_FLAGS_PROT_READ,
+                        on) ||
+        !kernel_reaches(asked->remainders, tiles * sizeof(uint32_t), CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+                        on)) {
+        return CUDA_ERROR_ILLEGAL_ADDRESS;
+    }
+    for (unsigned index = (unsigned)tiles; index > 0; index--) {
+        if (!divide_tile(asked, index - 1, on)) {
+            return CUDA_ERROR_ILLEGAL_ADDRESS;
+        }
+    }
+    return CUDA_SUCCESS;
+}

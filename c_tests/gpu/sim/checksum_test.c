@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checksums of GPU memory where the driver fails, alone and at the end of transfers.
+#include "control.h"
+#include "crc.h"
+#include "patience.h"
+#include "sides.h"
+#include "stance.h"
+
+static const uint32_t blocks[] = {6, 0, 3};
+static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}};
+static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+
+static void open_device_side(side *side) {
+    const kvmem_layout_config config = side_config(&kv_kinds[1]);
+    SIM(sim_reset());
+    side_open(side, PLACE_DEVICE, 0, &config, NULL, 7);
+}
+
+static void check_checksums(const side *side) {
+    uint32_t checksums[NUM(blocks)];
+    EXPECT_OK(kvmem_layout_checksum(side->model.layout, blocks, NUM(blocks), checksums, ERR));
+    for (size_t i = 0; i < NUM(blocks); i++) {
+        CHECK_EQ(checksums[i], crc_of_block(&side->model, blocks[i], 0, 3));
+    }
+}
+
+static void a_kernel_that_fails_is_told_and_the_next_one_works(void) {
+    side side;
+    open_device_side(&side);
+    for (int is_later = 0; is_later < 2; is_later++) {
+        uint32_t checksums[NUM(blocks)] = {1, 2, 3};
+        if (is_later) {
+            SIM(sim_fail_later("cuLaunchKernel", 1, CUDA_ERROR_LAUNCH_FAILED));
+        } else {
+            SIM(sim_fail("cuLaunchKernel", 1, CUDA_ERROR_LAUNCH_FAILED));
+        }
+        EXPECT_MESSAGE(KVMEM_STATUS_CUDA, "checksums",
+                       kvmem_layout_checksum(side.model.layout, blocks, NUM(blocks), checksums, ERR));
+        CHECK_EQ(checksums[0], 1);
+        check_checksums(&side);
+    }
+    side_close(&side);
+}
+
+/* Blocks come to the host where the kernel can't be loaded. */
+static void without_the_kernel_the_host_computes_them(void) {
+    side side;
+    open_device_side(&side);
+    SIM(sim_fail("cuModuleLoadData", 1, CUDA_ERROR_INVALID_IMAGE));
+    check_checksums(&side);
+    CHECK_STR(SIM(sim_last_failed()), "cuModuleLoadData");
+    CHECK_EQ(SIM(sim_calls("cuLaunchKernel")), 0);
+    check_checksums(&side);
+    CHECK_EQ(SIM(sim_calls("cuLaunchKernel")), 1);
+    side_close(&side);
+}
+
+static void await_launch(void) {
+    const uint64_t end = patience_end();
+    while (SIM(sim_calls("cuLaunchKernel")) < 1) {
+        patience_wait(end, "the kernel to reach the driver");
+    }
+}
+
+/* A comparison that fails is the failure of the transfer, which can run again. */
+static void a_comparison_that_fails_is_told(void) {
+    const kvmem_layout_config config = side_config(&kv_kinds[1]);
+    side host;
+    side device;
+    open_device_side(&device);
+    side_open(&host, PLACE_SYSTEM, 0, &config, NULL, 8);
+    kvmem_transfer_options options = kv_transfer_options(&move);
+    kvmem_transfer *transfer = NULL;
+    options.flags = KVMEM_TRANSFER_VERIFY;
+    EXPECT_OK(kvmem_transfer_create(device.model.layout, host.model.layout, &options, &transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    SIM(sim_reset());
+    SIM(sim_fail_later("cuLaunchKernel", 1, CUDA_ERROR_LAUNCH_FAILED));
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    await_launch();
+    EXPECT_MESSAGE(KVMEM_STATUS_CUDA, "verify moved blocks", kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    CALL(kvmem_transfer_destroy(transfer));
+    kv_expect_moved(&host.model, &device.model, &move);
+    side_check(&host);
+    side_close(&host);
+    side_close(&device);
+}
+
+static const test_case cases[] = {
+    CASE(a_kernel_that_fails_is_told_and_the_next_one_works),
+    CASE(without_the_kernel_the_host_computes_them),
+    CASE(a_comparison_that_fails_is_told),
+};
+GPU_MAIN

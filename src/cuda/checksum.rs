@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The checksum kernel: what it is asked for, laid out as src/cuda/kernels/checksum.h says, and its launch.
+
+use std::ffi::CStr;
+use std::sync::Arc;
+
+use super::context::Context;
+use super::module::{Function, Module};
+use super::stream::Active;
+use crate::error::{Error, Result, Status};
+
+/// Threads of a CTA.
+const THREADS: u32 = 256;
+/// Tiles that a CTA divides at a time.
+const TILES: u32 = THREADS / 32;
+/// CTAs for a multiprocessor.
+const CTAS: u32 = 8;
+/// Layers that one launch takes.
+pub const MOST_LAYERS: usize = 240;
+/// A tile is smaller than 2 to this power.
+pub const POWERS: usize = 16;
+
+const PTX: &str = concat!(include_str!("kernels/checksum.ptx"), "\0");
+
+/// What one launch divides: every tile of every block, in every layer and outer slot.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Tiles {
+    /// The address of the block ids, in memory that the device reaches.
+    pub blocks: u64,
+    /// The address that gets a remainder for each tile.
+    pub remainders: u64,
+    /// Bytes of a block in one layer and outer slot.
+    pub piece_size: u64,
+    /// Bytes from a block to the next.
+    pub block_stride: u64,
+    /// Bytes from an outer slot to the next.
+    pub outer_stride: u64,
+    /// How many blocks.
+    pub num_blocks: u32,
+    /// How many layers.
+    pub num_layers: u32,
+    /// How many outer slots.
+    pub num_outers: u32,
+    /// Tiles of a piece.
+    pub tiles: u32,
+    /// Bytes of a tile.
+    pub tile_size: u32,
+    /// 0.
+    pub reserved: u32,
+    /// x to the power of 8, 16, 32 and so on.
+    pub powers: [u32; POWERS],
+    /// Where block 0 begins in each layer, in its first outer slot.
+    pub layers: [u64; MOST_LAYERS],
+}
+const _: () = assert!(size_of::<Tiles>() == 64 + 4 * POWERS + 8 * MOST_LAYERS);
+
+impl Tiles {
+    /// Tiles of all blocks.
+    pub fn total(&self) -> u32 {
+        self.num_blocks * self.num_layers * self.num_outers * self.tiles
+    }
+}
+
+/// The kernel in a context.
+pub struct ChecksumKernel {
+    function: Function,
+    most_ctas: u32,
+}
+
+impl ChecksumKernel {
+    /// Loads it.
+    pub fn load(context: &Arc<Context>) -> Result<Self> {
+        let broken = |_| Error::new(Status::Unsupported, "the checksum kernel holds a NUL");
+        let ptx = CStr::from_bytes_with_nul(PTX.as_bytes()).map_err(broken)?;
+        let function = Module::load(context, ptx)?.function(c"kvmem_checksum_blocks")?;
+        Ok(Self { function, most_ctas: CTAS * context.device().multiprocessors() })
+    }
+
+    /// Starts it.
+    ///
+    /// # Safety
+    /// All that `tiles` names must be memory that the device reaches, and stay so until the stream is done, also after a
+    /// failure here; the remainders are nobody else's meanwhile.
+    pub unsafe fn launch(&self, on: &Active<'_>, tiles: &Tiles) -> Result<()> {
+        let ctas = tiles.total().div_ceil(TILES).clamp(1, self.most_ctas);
+        // SAFETY: the kernel's parameter; the caller's promise.
+        unsafe { self.function.launch(on, ctas, THREADS, tiles) }
+    }
+}
