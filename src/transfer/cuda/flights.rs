@@ -125,8 +125,7 @@ impl Flight {
 
     /// All that it used is let go before anyone hears that the run is over: who hears it may free their memory.
     fn end(self, outcome: Result<()>) {
-        let Self { jobs, engine, layouts, run, failure, held, .. } = self;
-        let outcome = failure.map_or(outcome, Err);
+        let Self { jobs, engine, layouts, run, held, .. } = self;
         if outcome.as_ref().is_err_and(|error| error.status() != Status::Cancelled) {
             engine.retire();
         }
@@ -140,9 +139,15 @@ impl Flight {
 
 /// A run that the watching thread and those who wait for it look at, whoever sees its end first.
 pub struct Flying {
-    flight: Mutex<Option<Flight>>,
+    flight: Mutex<State>,
     /// Threads that look all the time.
     waiters: AtomicUsize,
+}
+
+/// How it stands with a run.
+enum State {
+    UnderWay(Box<Flight>),
+    Over(Result<()>),
 }
 
 impl Flying {
@@ -151,26 +156,26 @@ impl Flying {
         if flight.held.is_none() && quick && !flight.engine.has_waiting() {
             flight.start();
         }
-        Arc::new(Self { flight: Mutex::new(Some(flight)), waiters: AtomicUsize::new(0) })
+        Arc::new(Self { flight: Mutex::new(State::UnderWay(Box::new(flight))), waiters: AtomicUsize::new(0) })
     }
 
     /// Looks whether it is over, and ends it where it is.
     pub fn look(&self) -> bool {
-        let mut flight = self.lock();
-        let Some(current) = &mut *flight else { return true };
-        if !current.is_started() && !current.is_taken_back() {
+        let mut state = self.lock();
+        let State::UnderWay(flight) = &mut *state else { return true };
+        if !flight.is_started() && !flight.is_taken_back() {
             return false;
         }
-        current.tell_layers();
-        let outcome = match current.is_done() {
+        flight.tell_layers();
+        let outcome = match flight.is_done() {
             Ok(false) => return false,
-            Ok(true) => Ok(()),
-            Err(error) => Err(error),
+            Ok(true) => flight.failure.take().map_or(Ok(()), Err),
+            Err(error) => Err(flight.failure.take().unwrap_or(error)),
         };
-        let ended = flight.take();
-        drop(flight);
-        if let Some(ended) = ended {
-            ended.end(outcome);
+        let ended = std::mem::replace(&mut *state, State::Over(outcome.clone()));
+        drop(state);
+        if let State::UnderWay(flight) = ended {
+            flight.end(outcome);
         }
         true
     }
@@ -187,8 +192,11 @@ impl Flying {
     /// Has what comes later on a stream of the caller's wait for the first `layers`, or for all of it. A run that has
     /// not begun begins now: nothing that the stream is to wait for may itself wait for the stream.
     pub fn hold_back(&self, stream: CallerStream, layers: Option<u64>) -> Result<()> {
-        let mut flight = self.lock();
-        let Some(flight) = &mut *flight else { return Ok(()) };
+        let mut state = self.lock();
+        let flight = match &mut *state {
+            State::UnderWay(flight) => flight,
+            State::Over(outcome) => return outcome.clone(),
+        };
         if !flight.is_started() && (flight.is_taken_back() || !flight.start_urgently()) {
             match &flight.failure {
                 Some(error) => return Err(error.clone()),
@@ -207,8 +215,11 @@ impl Flying {
 
     /// Starts it where it waits and nobody does before it; answers whether it did.
     fn start(&self, full: &mut HashSet<*const Engine>) -> bool {
-        let mut flight = self.lock();
-        let Some(flight) = flight.as_mut().filter(|flight| !flight.is_started()) else { return false };
+        let mut state = self.lock();
+        let State::UnderWay(flight) = &mut *state else { return false };
+        if flight.is_started() {
+            return false;
+        }
         if flight.is_taken_back() {
             return true;
         }
@@ -227,11 +238,11 @@ impl Flying {
     fn is_over(&self) -> bool {
         match self.waiters.load(Ordering::Acquire) {
             0 => self.look(),
-            _ => self.lock().is_none(),
+            _ => matches!(*self.lock(), State::Over(_)),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Flight>> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.flight.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
