@@ -1577,12 +1577,6 @@ void kvmem_device_options_init(kvmem_device_options *options, size_t struct_size
 /// @param struct_size sizeof(*options); no more is written
 void kvmem_elastic_options_init(kvmem_elastic_options *options, size_t struct_size);
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
-void kvmem_adopt_options_init(kvmem_adopt_options *options, size_t struct_size);
-
 /// Allocates host memory: page-aligned and zeroed.
 ///
 /// @param options what to allocate
@@ -1648,6 +1642,12 @@ kvmem_status kvmem_region_create_device(const kvmem_device_options *options,
 kvmem_status kvmem_region_create_elastic(const kvmem_elastic_options *options,
                                          kvmem_region **region,
                                          kvmem_error **error);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_adopt_options_init(kvmem_adopt_options *options, size_t struct_size);
 
 /// Takes host memory of the caller's into use. It is never freed by kvmem.
 ///

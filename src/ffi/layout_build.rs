@@ -10,9 +10,10 @@ use super::handle::{Opaque, Out, borrow, borrow_nullable, out};
 use super::layout::kvmem_layout;
 use super::options::{check_flags, init, not_one_of, options, read};
 use super::region::kvmem_region;
+use super::region_config::{device_config, disk_config, elastic_config, pinned_config, system_config};
 use super::region_create::{
-    device_config, disk_config, elastic_config, kvmem_device_options, kvmem_disk_options,
-    kvmem_elastic_options, kvmem_pinned_options, kvmem_system_options, pinned_config, system_config,
+    kvmem_device_options, kvmem_disk_options, kvmem_elastic_options, kvmem_pinned_options,
+    kvmem_system_options,
 };
 use super::registration::kvmem_registration;
 use super::status::kvmem_status;

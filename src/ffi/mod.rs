@@ -12,6 +12,7 @@ mod guard;
 mod handle;
 mod text;
 mod options;
+mod region_config;
 
 // The header's order.
 pub mod version;
@@ -25,6 +26,7 @@ pub mod copy_rates;
 pub mod blob;
 pub mod region;
 pub mod region_create;
+pub mod region_adopt;
 pub mod ipc;
 pub mod agent;
 pub mod notification;

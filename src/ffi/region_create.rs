@@ -5,16 +5,12 @@ use std::ffi::{c_char, c_void};
 
 use super::error::kvmem_error;
 use super::guard::call;
-use super::handle::{Out, UserData};
-use super::options::{check_flags, init, options, read};
+use super::handle::Out;
+use super::options::{init, options, read};
 use super::region::kvmem_region;
+use super::region_config::{device_config, disk_config, elastic_config, pinned_config, system_config};
 use super::status::kvmem_status;
-use super::text;
-use crate::error::{Error, Result, Status, ensure};
-use crate::region::{
-    AdoptedMemory, DeviceConfig, DeviceMemory, DirectIo, DiskConfig, ElasticConfig, HugePages, NumaPlacement,
-    PinnedConfig, Region, Release, SystemConfig,
-};
+use crate::region::{DeviceMemory, Region};
 
 /// Ask the kernel for transparent huge pages.
 pub const KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES: u64 = 1;
@@ -151,28 +147,6 @@ pub struct kvmem_elastic_options {
 }
 options!(kvmem_elastic_options);
 
-/// Called once, on any thread, when nothing uses adopted memory any more. Must not unwind.
-pub type kvmem_release_callback = Option<unsafe extern "C" fn(user_data: *mut c_void)>;
-
-/// Memory of the caller's to use.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct kvmem_adopt_options {
-    /// sizeof(kvmem_adopt_options)
-    pub struct_size: usize,
-    /// Must be 0.
-    pub flags: u64,
-    /// The first byte. All of the memory must be mapped, and stay so until release is called.
-    pub address: *mut c_void,
-    /// Bytes, at least 1.
-    pub size: u64,
-    /// Who learns that nothing uses the memory any more; may be NULL.
-    pub release: kvmem_release_callback,
-    /// Handed to release.
-    pub user_data: *mut c_void,
-}
-options!(kvmem_adopt_options);
-
 /// Fills options with defaults.
 ///
 /// @param options the caller's struct; NULL does nothing
@@ -219,16 +193,6 @@ pub unsafe extern "C" fn kvmem_device_options_init(options: *mut kvmem_device_op
 /// @param struct_size sizeof(*options); no more is written
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_elastic_options_init(options: *mut kvmem_elastic_options, struct_size: usize) {
-    // SAFETY: by contract.
-    unsafe { init(options, struct_size) };
-}
-
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_adopt_options_init(options: *mut kvmem_adopt_options, struct_size: usize) {
     // SAFETY: by contract.
     unsafe { init(options, struct_size) };
 }
@@ -365,183 +329,4 @@ pub unsafe extern "C" fn kvmem_region_create_elastic(
     };
     // SAFETY: NULL or writable, by contract.
     unsafe { call(error, body) }
-}
-
-/// Takes host memory of the caller's into use. It is never freed by kvmem.
-///
-/// @param options the memory
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for memory that is not mapped; then release is not called
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_region_adopt_host(
-    options: *const kvmem_adopt_options,
-    region: *mut *mut kvmem_region,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
-        check_flags("kvmem_adopt_options", options.flags, 0)?;
-        let release = options.release.map(|release| release_once(release, UserData(options.user_data)));
-        region.set(Region::adopt(AdoptedMemory::new(options.address as usize, options.size, release)?));
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
-}
-
-/// Takes memory of a GPU that is the caller's into use, such as a tensor. It is never freed by kvmem. The driver is
-/// asked whether all of it is memory of that GPU; it may span several VMM mappings.
-///
-/// @param options the memory; its address is a device pointer
-/// @param device the GPU it lies on, as CUDA_VISIBLE_DEVICES orders them
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for host memory, memory that
-///         was freed, or memory of another GPU; KVMEM_STATUS_OUT_OF_RANGE where the memory ends before the range.
-///         Release is not called after a failure
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_region_adopt_device(
-    options: *const kvmem_adopt_options,
-    device: i32,
-    region: *mut *mut kvmem_region,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
-        check_flags("kvmem_adopt_options", options.flags, 0)?;
-        let release = options.release.map(|release| release_once(release, UserData(options.user_data)));
-        region.set(Region::device(DeviceMemory::adopt(
-            options.address as u64,
-            options.size,
-            device,
-            release,
-        )?));
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
-}
-
-/// Options as the core has them.
-pub(super) fn system_config(options: &kvmem_system_options) -> Result<SystemConfig> {
-    let known = KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES
-        | KVMEM_SYSTEM_HUGE_PAGES_REQUIRED
-        | KVMEM_SYSTEM_NUMA_BIND
-        | KVMEM_SYSTEM_SHAREABLE;
-    check_flags("kvmem_system_options", options.flags, known)?;
-    let has = |flag| options.flags & flag != 0;
-    let huge_pages = match (options.huge_page_size, has(KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES)) {
-        (0, false) => HugePages::None,
-        (0, true) => HugePages::Transparent,
-        (size @ (0x20_0000 | 0x4000_0000), _) => HugePages::Reserved(size),
-        (size, _) => {
-            let message = format!("huge_page_size is {size}; it is 0, 2097152 or 1073741824");
-            return Err(Error::new(Status::InvalidArgument, message));
-        }
-    };
-    ensure!(
-        huge_pages != HugePages::None || !has(KVMEM_SYSTEM_HUGE_PAGES_REQUIRED),
-        InvalidArgument,
-        "huge pages are required, but none are asked for"
-    );
-    ensure!(
-        options.numa_node == 0 || has(KVMEM_SYSTEM_NUMA_BIND),
-        InvalidArgument,
-        "numa_node is {}, which means nothing without KVMEM_SYSTEM_NUMA_BIND",
-        options.numa_node
-    );
-    Ok(SystemConfig {
-        size: options.size,
-        huge_pages,
-        huge_pages_required: has(KVMEM_SYSTEM_HUGE_PAGES_REQUIRED),
-        numa: has(KVMEM_SYSTEM_NUMA_BIND).then_some(NumaPlacement::Bind(options.numa_node)),
-        prefault_threads: options.prefault_threads,
-        shareable: has(KVMEM_SYSTEM_SHAREABLE),
-    })
-}
-
-/// Options as the core has them.
-///
-/// # Safety
-/// The paths must be NULL or NUL-terminated.
-pub(super) unsafe fn disk_config(options: &kvmem_disk_options) -> Result<DiskConfig> {
-    let known = KVMEM_DISK_BUFFERED | KVMEM_DISK_DIRECT_REQUIRED | KVMEM_DISK_OPEN_EXISTING;
-    check_flags("kvmem_disk_options", options.flags, known)?;
-    let has = |flag| options.flags & flag != 0;
-    let direct_io = match (has(KVMEM_DISK_BUFFERED), has(KVMEM_DISK_DIRECT_REQUIRED)) {
-        (false, false) => DirectIo::Preferred,
-        (false, true) => DirectIo::Required,
-        (true, false) => DirectIo::Off,
-        (true, true) => {
-            let message = "KVMEM_DISK_BUFFERED and KVMEM_DISK_DIRECT_REQUIRED exclude each other";
-            return Err(Error::new(Status::InvalidArgument, message));
-        }
-    };
-    // SAFETY: the caller's promise.
-    let (path, directory) = unsafe { (text::path(options.path), text::path(options.directory)) };
-    ensure!(
-        path.is_none() || directory.is_none(),
-        InvalidArgument,
-        "a file with a path lies where that says; directory is for temporary ones"
-    );
-    Ok(DiskConfig {
-        size: options.size,
-        path: path.map(Into::into),
-        directory: directory.map(Into::into),
-        direct_io,
-        open_existing: has(KVMEM_DISK_OPEN_EXISTING),
-    })
-}
-
-/// Options as the core has them.
-pub(super) fn pinned_config(options: &kvmem_pinned_options) -> Result<PinnedConfig> {
-    let known = KVMEM_PINNED_NO_HUGE_PAGES | KVMEM_PINNED_NUMA_BIND | KVMEM_PINNED_SHAREABLE;
-    check_flags("kvmem_pinned_options", options.flags, known)?;
-    ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
-    let has = |flag| options.flags & flag != 0;
-    ensure!(
-        options.numa_node == 0 || has(KVMEM_PINNED_NUMA_BIND),
-        InvalidArgument,
-        "numa_node is {}, which means nothing without KVMEM_PINNED_NUMA_BIND",
-        options.numa_node
-    );
-    Ok(PinnedConfig {
-        size: options.size,
-        ordinal: options.device,
-        numa_node: has(KVMEM_PINNED_NUMA_BIND).then_some(options.numa_node),
-        threads: options.threads,
-        chunk: options.chunk_size,
-        no_huge_pages: has(KVMEM_PINNED_NO_HUGE_PAGES),
-        shareable: has(KVMEM_PINNED_SHAREABLE),
-    })
-}
-
-/// Options as the core has them.
-pub(super) fn device_config(options: &kvmem_device_options) -> Result<DeviceConfig> {
-    check_flags("kvmem_device_options", options.flags, 0)?;
-    ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
-    Ok(DeviceConfig { size: options.size, ordinal: options.device })
-}
-
-/// Options as the core has them.
-pub(super) fn elastic_config(options: &kvmem_elastic_options) -> Result<ElasticConfig> {
-    check_flags("kvmem_elastic_options", options.flags, KVMEM_ELASTIC_FABRIC)?;
-    ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
-    Ok(ElasticConfig {
-        size: options.size,
-        extent_size: options.extent_size,
-        ordinal: options.device,
-        fabric: options.flags & KVMEM_ELASTIC_FABRIC != 0,
-    })
-}
-
-fn release_once(release: unsafe extern "C" fn(*mut c_void), user_data: UserData) -> Release {
-    Box::new(move || {
-        let user_data = &user_data;
-        // SAFETY: a callback that does not unwind, by contract.
-        unsafe { release(user_data.0) };
-    })
 }

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Taking memory of the caller's into use.
+
+use std::ffi::c_void;
+
+use super::error::kvmem_error;
+use super::guard::call;
+use super::handle::{Out, UserData};
+use super::options::{check_flags, init, options, read};
+use super::region::kvmem_region;
+use super::status::kvmem_status;
+use crate::region::{AdoptedMemory, DeviceMemory, Region, Release};
+
+/// Called once, on any thread, when nothing uses adopted memory any more. Must not unwind.
+pub type kvmem_release_callback = Option<unsafe extern "C" fn(user_data: *mut c_void)>;
+
+/// Memory of the caller's to use.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_adopt_options {
+    /// sizeof(kvmem_adopt_options)
+    pub struct_size: usize,
+    /// Must be 0.
+    pub flags: u64,
+    /// The first byte. All of the memory must be mapped, and stay so until release is called.
+    pub address: *mut c_void,
+    /// Bytes, at least 1.
+    pub size: u64,
+    /// Who learns that nothing uses the memory any more; may be NULL.
+    pub release: kvmem_release_callback,
+    /// Handed to release.
+    pub user_data: *mut c_void,
+}
+options!(kvmem_adopt_options);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_adopt_options_init(options: *mut kvmem_adopt_options, struct_size: usize) {
+    // SAFETY: by contract.
+    unsafe { init(options, struct_size) };
+}
+
+/// Takes host memory of the caller's into use. It is never freed by kvmem.
+///
+/// @param options the memory
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for memory that is not mapped; then release is not called
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_region_adopt_host(
+    options: *const kvmem_adopt_options,
+    region: *mut *mut kvmem_region,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    let body = |_: &_| {
+        // SAFETY: by contract.
+        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
+        check_flags("kvmem_adopt_options", options.flags, 0)?;
+        let release = options.release.map(|release| release_once(release, UserData(options.user_data)));
+        region.set(Region::adopt(AdoptedMemory::new(options.address as usize, options.size, release)?));
+        Ok(())
+    };
+    // SAFETY: NULL or writable, by contract.
+    unsafe { call(error, body) }
+}
+
+/// Takes memory of a GPU that is the caller's into use, such as a tensor. It is never freed by kvmem. The driver is
+/// asked whether all of it is memory of that GPU; it may span several VMM mappings.
+///
+/// @param options the memory; its address is a device pointer
+/// @param device the GPU it lies on, as CUDA_VISIBLE_DEVICES orders them
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for host memory, memory that
+///         was freed, or memory of another GPU; KVMEM_STATUS_OUT_OF_RANGE where the memory ends before the range.
+///         Release is not called after a failure
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_region_adopt_device(
+    options: *const kvmem_adopt_options,
+    device: i32,
+    region: *mut *mut kvmem_region,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    let body = |_: &_| {
+        // SAFETY: by contract.
+        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
+        check_flags("kvmem_adopt_options", options.flags, 0)?;
+        let release = options.release.map(|release| release_once(release, UserData(options.user_data)));
+        region.set(Region::device(DeviceMemory::adopt(
+            options.address as u64,
+            options.size,
+            device,
+            release,
+        )?));
+        Ok(())
+    };
+    // SAFETY: NULL or writable, by contract.
+    unsafe { call(error, body) }
+}
+
+fn release_once(release: unsafe extern "C" fn(*mut c_void), user_data: UserData) -> Release {
+    Box::new(move || {
+        let user_data = &user_data;
+        // SAFETY: a callback that does not unwind, by contract.
+        unsafe { release(user_data.0) };
+    })
+}
