@@ -50,6 +50,7 @@ static void build(const holder_request *request) {
             EXPECT_OK(kvmem_agent_create_backend(own_agent, "POSIX", NULL, 0, ERR));
         }
     }
+    kv_side_close(&own_model); /* of the layout before */
     kv_model_open(&own_model, &config, request->seed);
     own_layout = blocks_build((memory_kind)request->kind, &config, (blocks_lie)request->which, own_agent);
     blocks_write(own_layout, &own_model);
