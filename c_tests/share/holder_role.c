@@ -225,6 +225,9 @@ static void serve(int socket, uint32_t tag, const holder_request *request) {
     case HOLDER_HOLDERS:
         serve_holders(socket, request);
         break;
+    case HOLDER_MESSAGE:
+        frame_send(socket, HOLDER_MESSAGE, test_last_message(), strlen(test_last_message()) + 1);
+        break;
     case HOLDER_MEMORY:
         serve_memory(socket);
         break;

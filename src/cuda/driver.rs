@@ -4,6 +4,8 @@
 use std::ffi::CStr;
 
 use once_cell::sync::OnceCell;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
 
 use super::api::Api;
 use super::entry::{Answer, Code};
@@ -43,9 +45,15 @@ pub fn get() -> Result<&'static Driver> {
     Ok(driver)
 }
 
-/// Whether an error is one of these answers of the driver's.
+/// Whether an error is one of these answers of the driver's. Out of anything it may give any: that says nothing.
 pub(super) fn answered(error: &Error, codes: &[Code]) -> bool {
-    matches!(error.cause(), Some(Cause::Cuda(code, _)) if codes.contains(&(*code as Code)))
+    error.status() != Status::OutOfMemory
+        && matches!(error.cause(), Some(Cause::Cuda(code, _)) if codes.contains(&(*code as Code)))
+}
+
+/// The driver has no code of its own for it.
+fn is_out_of_files() -> bool {
+    matches!(eventfd(0, EventfdFlags::CLOEXEC), Err(Errno::MFILE | Errno::NFILE))
 }
 
 impl Driver {
@@ -96,10 +104,16 @@ impl Driver {
             return Ok(());
         }
         let Answer { code, function } = answer;
-        let status = if code == OUT_OF_MEMORY { Status::OutOfMemory } else { Status::Cuda };
         let name = self.error_name(code);
-        Err(Error::new(status, format!("{action}: {function}: {name}"))
-            .with_cause(Cause::Cuda(code as i32, name)))
+        let told = format!("{action}: {function}: {name}");
+        let error = if is_out_of_files() {
+            let why = "this process is out of file descriptors, which the driver may have needed";
+            Error::new(Status::OutOfMemory, format!("{told}; {why}"))
+        } else {
+            let status = if code == OUT_OF_MEMORY { Status::OutOfMemory } else { Status::Cuda };
+            Error::new(status, told)
+        };
+        Err(error.with_cause(Cause::Cuda(code as i32, name)))
     }
 
     fn error_name(&self, code: Code) -> String {
