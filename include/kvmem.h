@@ -991,6 +991,11 @@ typedef struct {
     uint32_t tier;
     /// 1 where importers may only read.
     uint32_t read_only;
+    /// How its memory goes, whether that was asked for or found: KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_FABRIC,
+    /// or KVMEM_SHARE_REMOTE where none goes. KVMEM_SHARE_AUTO where regions of a layout go in different ways.
+    uint32_t way;
+    /// 0.
+    uint32_t reserved;
 } kvmem_share_info;
 
 /// How to open a share. All zeroes but struct_size maps the memory with all that is granted.

@@ -50,6 +50,18 @@ uint32_t memory_way(memory_kind kind) {
     return kind == MEMORY_FABRIC ? KVMEM_SHARE_FABRIC : KVMEM_SHARE_AUTO;
 }
 
+uint32_t memory_way_found(memory_kind kind) {
+    switch (kind) {
+    case MEMORY_DEVICE:
+    case MEMORY_ADOPTED:
+        return KVMEM_SHARE_IPC;
+    case MEMORY_FABRIC:
+        return KVMEM_SHARE_FABRIC;
+    default:
+        return KVMEM_SHARE_FD;
+    }
+}
+
 memory_kind memory_end_of_kinds(void) {
     static memory_kind end;
     if (end == 0) {

@@ -37,6 +37,8 @@ bool memory_is_mapped_apart(memory_kind kind);
 bool memory_goes_by_handle(memory_kind kind);
 /* KVMEM_SHARE_AUTO, or the way that the kind is there for. */
 uint32_t memory_way(memory_kind kind);
+/* The way that the kind then goes. */
+uint32_t memory_way_found(memory_kind kind);
 /* One past the last kind that this machine has. */
 memory_kind memory_end_of_kinds(void);
 

@@ -78,6 +78,7 @@ static void without_memory_it_is_reached_by_nixl(void) {
     CHECK_EQ(info.num_fds, 0);
     CHECK_EQ(info.memory_size, 0);
     CHECK_EQ(info.tier, 0);
+    CHECK_EQ(info.way, KVMEM_SHARE_REMOTE);
     CHECK_EQ(info.object, KVMEM_SHARED_LAYOUT);
     kvmem_share_destroy(share);
     refuse_layout(&fixture.parcel, 0, NULL, KVMEM_STATUS_UNSUPPORTED, "agent");

@@ -81,6 +81,11 @@ pub struct kvmem_share_info {
     pub tier: u32,
     /// 1 where importers may only read.
     pub read_only: u32,
+    /// How its memory goes, whether that was asked for or found: KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_FABRIC,
+    /// or KVMEM_SHARE_REMOTE where none goes. KVMEM_SHARE_AUTO where regions of a layout go in different ways.
+    pub way: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 /// Fills options with defaults.
@@ -301,5 +306,17 @@ fn describe(share: &Share) -> kvmem_share_info {
         },
         tier: manifest.regions.first().map_or(0, |region| tier(region.tier)),
         read_only: (manifest.access == Access::Read).into(),
+        way: way_value(manifest.way()),
+        reserved: 0,
+    }
+}
+
+fn way_value(way: Way) -> u32 {
+    match way {
+        Way::Auto => KVMEM_SHARE_AUTO,
+        Way::Fd => KVMEM_SHARE_FD,
+        Way::Ipc => KVMEM_SHARE_IPC,
+        Way::Fabric => KVMEM_SHARE_FABRIC,
+        Way::Remote => KVMEM_SHARE_REMOTE,
     }
 }

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Way;
 use crate::error::{Result, ensure, fail};
 use crate::region::Tier;
 
@@ -108,6 +109,15 @@ pub enum SharedHandle {
 }
 
 impl Carried {
+    /// Which way that is.
+    pub fn way(&self) -> Way {
+        match self {
+            Self::Memory { .. } | Self::Disk { .. } | Self::Extents { .. } | Self::Mappings { .. } => Way::Fd,
+            Self::Ipc { .. } => Way::Ipc,
+            Self::Fabric { .. } => Way::Fabric,
+        }
+    }
+
     /// The first version of the wire form that has it.
     pub fn version(&self) -> u16 {
         match self {

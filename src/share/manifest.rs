@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Way;
 use super::carried::Carried;
 use crate::error::{Result, Status, ensure, fail};
 use crate::layout::{Dimensions, Geometry, LayoutKind};
@@ -93,6 +94,13 @@ pub struct RegionEntry {
 }
 
 impl Manifest {
+    /// How the memory goes: what [`Way::Auto`] became. Itself where regions of a layout go in different ways.
+    pub fn way(&self) -> Way {
+        let mut ways = self.regions.iter().map(|region| region.carried.way());
+        let first = ways.next().unwrap_or(Way::Remote);
+        if ways.all(|way| way == first) { first } else { Way::Auto }
+    }
+
     /// The bytes, in the oldest version that has all it says, so that as many as can read it do.
     pub fn write(&self) -> Result<Vec<u8>> {
         FORM.write(self.version(), self)
