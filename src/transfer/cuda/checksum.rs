@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::engine::Engine;
 use crate::cuda::checksum::{ChecksumKernel, MOST_LAYERS, Tiles};
+use crate::cuda::ending::is_over;
 use crate::cuda::ipc::Place;
 use crate::cuda::stream::Stream;
 use crate::error::Result;
@@ -65,13 +66,10 @@ impl Checker {
         let mut remainders = vec![0u32; tiles.total() as usize];
         // SAFETY: there is room for as many ids, and nobody else uses the memory.
         unsafe { std::ptr::copy_nonoverlapping(blocks.as_ptr(), self.ids() as *mut u32, blocks.len()) };
-        {
-            let on = self.stream.activate()?;
-            // SAFETY: whoever asks has seen that the device reaches the blocks, and holds them; there is room for as many
-            // remainders, and this value is used until the stream is done.
-            unsafe { self.kernel.launch(&on, tiles)? };
-        }
-        self.wait()?;
+        let launched = self.launch(tiles);
+        // Also after a failure: it may be of something earlier, and the kernel under way.
+        let ended = self.wait();
+        launched.and(ended)?;
         // SAFETY: the kernel has written them.
         unsafe {
             let from = self.remainders() as *const u32;
@@ -80,12 +78,20 @@ impl Checker {
         Ok(remainders)
     }
 
+    fn launch(&self, tiles: &Tiles) -> Result<()> {
+        let on = self.stream.activate()?;
+        // SAFETY: whoever asks has seen that the device reaches the blocks, and holds them until the stream is done, as
+        // it holds this value; there is room for as many remainders.
+        unsafe { self.kernel.launch(&on, tiles) }
+    }
+
     fn wait(&self) -> Result<()> {
         let begun = Instant::now();
-        while !self.stream.is_done()? {
+        let mut failure = None;
+        while !is_over(|| self.stream.is_done(), &mut failure) {
             if begun.elapsed() < PATIENCE { std::thread::yield_now() } else { std::thread::sleep(SLEEP) }
         }
-        Ok(())
+        failure.map_or(Ok(()), Err)
     }
 }
 

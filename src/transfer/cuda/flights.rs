@@ -108,19 +108,17 @@ impl Flight {
     /// Tells of the layers that the driver is done with. A failure is told with the end of the run.
     fn tell_layers(&mut self) {
         let (Some(held), None) = (&self.held, &self.failure) else { return };
-        match held.layers_done(self.layers_told) {
-            Ok(done) if done > self.layers_told => {
-                self.layers_told = done;
-                self.run.advance(done as u64);
-            }
-            Ok(_) => {}
-            Err(error) => self.failure = Some(error),
+        let done = held.layers_done(self.layers_told, &mut self.failure);
+        if done > self.layers_told {
+            self.layers_told = done;
+            self.run.advance(done as u64);
         }
     }
 
-    /// Whether the driver is done with it.
-    fn is_done(&self) -> Result<bool> {
-        self.held.as_ref().map_or(Ok(true), Held::is_done)
+    /// Whether the driver is done with it. A question that was not answered is asked again, and makes no failure of a
+    /// run that ends well; what was started of a run that failed is waited for.
+    fn is_done(&mut self) -> bool {
+        self.held.as_ref().is_none_or(|held| held.is_done(&mut self.failure))
     }
 
     /// All that it used is let go before anyone hears that the run is over: who hears it may free their memory.
@@ -167,11 +165,10 @@ impl Flying {
             return false;
         }
         flight.tell_layers();
-        let outcome = match flight.is_done() {
-            Ok(false) => return false,
-            Ok(true) => flight.failure.take().map_or(Ok(()), Err),
-            Err(error) => Err(flight.failure.take().unwrap_or(error)),
-        };
+        if !flight.is_done() {
+            return false;
+        }
+        let outcome = flight.failure.take().map_or(Ok(()), Err);
         let ended = std::mem::replace(&mut *state, State::Over(outcome.clone()));
         drop(state);
         if let State::UnderWay(flight) = ended {
