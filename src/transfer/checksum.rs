@@ -4,12 +4,13 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 
 use super::plan::{BlockPair, Layers};
 use super::pool::{Pool, Shared};
 use super::{Request, Transfer, cuda};
-use crate::error::{Result, ensure};
+use crate::error::{Error, Result, ensure};
+use crate::guarded::guarded;
 use crate::layout::{Allocation, Dimensions, Layout, Locality};
 use crate::nixl::MemoryType;
 use crate::region::SystemConfig;
@@ -38,7 +39,7 @@ pub fn of_blocks(layout: &Arc<Layout>, blocks: &[u32]) -> Result<Vec<u32>> {
 pub fn of_layers(layout: &Arc<Layout>, blocks: &[u32], layers: Range<u64>) -> Result<Vec<u32>> {
     ensure_readable(layout)?;
     match layout.memory_type() {
-        MemoryType::Dram => Ok(Reading::start(layout, blocks.into(), layers).results()),
+        MemoryType::Dram => Reading::start(layout, blocks.into(), layers).results(),
         MemoryType::Vram => match cuda::checksum::of_layers(layout, blocks, layers.clone())? {
             Some(checksums) => Ok(checksums),
             None => by_way_of_host(layout, blocks, layers),
@@ -69,7 +70,7 @@ fn by_way_of_host(layout: &Arc<Layout>, blocks: &[u32], layers: Range<u64>) -> R
         let layers = Layers { source: layers.start, destination: 0, count };
         fetch(layout, part, layers, &buffer)?;
         let ids: Arc<[u32]> = (0..part.len() as u32).collect();
-        checksums.extend(Reading::start(&buffer, ids, 0..count).results());
+        checksums.extend(Reading::start(&buffer, ids, 0..count).results()?);
     }
     Ok(checksums)
 }
@@ -108,6 +109,7 @@ struct Reading {
     layers: Range<u64>,
     next: AtomicUsize,
     checksums: Box<[AtomicU32]>,
+    failure: OnceLock<Error>,
     left: Mutex<usize>,
     done: Condvar,
 }
@@ -124,6 +126,7 @@ impl Reading {
             layers,
             next: AtomicUsize::new(0),
             checksums: blocks.iter().map(|_| AtomicU32::new(0)).collect(),
+            failure: OnceLock::new(),
             left: Mutex::new(blocks.len()),
             blocks,
             done: Condvar::new(),
@@ -135,13 +138,16 @@ impl Reading {
     }
 
     /// Takes part, and waits for those who do.
-    fn results(self: Arc<Self>) -> Vec<u32> {
+    fn results(self: Arc<Self>) -> Result<Vec<u32>> {
         self.run();
         let mut left = self.left();
         while *left > 0 {
             left = self.done.wait(left).unwrap_or_else(|poisoned| poisoned.into_inner());
         }
-        self.checksums.iter().map(|checksum| checksum.load(Ordering::Acquire)).collect()
+        match self.failure.get() {
+            Some(error) => Err(error.clone()),
+            None => Ok(self.checksums.iter().map(|checksum| checksum.load(Ordering::Acquire)).collect()),
+        }
     }
 
     fn of(&self, block: u32) -> u32 {
@@ -167,7 +173,10 @@ impl Shared for Reading {
         loop {
             let index = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(block) = self.blocks.get(index) else { return };
-            self.checksums[index].store(self.of(*block), Ordering::Release);
+            match guarded(|| self.of(*block)) {
+                Ok(checksum) => self.checksums[index].store(checksum, Ordering::Release),
+                Err(panic) => drop(self.failure.set(panic)),
+            }
             let mut left = self.left();
             *left -= 1;
             if *left == 0 {

@@ -61,7 +61,7 @@ impl<'a> Session<'a> {
     }
 
     /// Goes on until nothing is under way.
-    pub fn run(mut self) {
+    pub fn run(&mut self) {
         let mut progress = Instant::now();
         while let Some((new, answers)) = self.inbox.take_new(self.is_idle()) {
             let came = !new.is_empty() || !answers.is_empty();
@@ -75,6 +75,12 @@ impl<'a> Session<'a> {
                 self.rest(progress);
             }
         }
+    }
+
+    /// Ends all runs after a panic.
+    pub fn give_up(&mut self, error: &Error) {
+        let left = std::mem::take(&mut self.flights);
+        left.into_iter().flatten().for_each(|flight| flight.give_up(error.clone()));
     }
 
     fn is_idle(&self) -> bool {
