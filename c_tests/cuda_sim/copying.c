@@ -3,6 +3,7 @@
 #include "copying.h"
 
 #include "contexts.h"
+#include "spans.h"
 
 CUdevice copy_device(const stream *on) {
     return context_current() != NULL ? context_current()->device : on->context->device;
@@ -49,6 +50,14 @@ CUresult copy_now(const copy *wanted) {
     return result;
 }
 
+/* Whether it is host memory that is not page-locked, where the driver returns when it has had all bytes in its hands:
+ * little that is only read it has at once. */
+static bool takes_its_time(const copy *wanted) {
+    const size_t at_once = 64 << 10;
+    return span_at(wanted->destination) == NULL ||
+           (span_at(wanted->source) == NULL && wanted->size > at_once);
+}
+
 CUresult copy_on_stream(const copy *wanted, CUstream handle, const call *call) {
     stream *on = NULL;
     CUresult result = find_healthy_stream(handle, &on);
@@ -59,6 +68,9 @@ CUresult copy_on_stream(const copy *wanted, CUstream handle, const call *call) {
         const work copying = {.kind = WORK_COPY, .stream = on, .destination = wanted->destination,
                               .source = wanted->source, .size = wanted->size};
         submit_or_fail(&copying, call);
+        if (on->captured == NULL && takes_its_time(wanted)) {
+            queue_wait_for_stream(on);
+        }
     }
     return result;
 }

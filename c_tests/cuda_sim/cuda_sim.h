@@ -34,7 +34,8 @@ uint64_t sim_calls(const char *function);
 uint64_t sim_call_count(void);
 
 /* From here submitted work waits: queries answer CUDA_ERROR_NOT_READY, and what waits for work blocks. So
- * does what frees, unregisters, or ends a context. Synchronous copies wait for the legacy default stream. */
+ * does what frees, unregisters, or ends a context, and a copy to host memory that is not page-locked, or of
+ * much from there. Synchronous copies wait for the legacy default stream. */
 void sim_hold(void);
 /* Does what waits, in the order of submission, and everything after it at once again. */
 void sim_go(void);

@@ -7,12 +7,15 @@ mod choice;
 mod division;
 mod driver;
 mod engine;
+mod flight;
 mod flights;
+mod flying;
 mod held;
 mod job;
 mod jobs;
 mod kernel;
 pub mod known_rates;
+mod need;
 pub mod rates;
 mod ring;
 mod runs;
@@ -29,7 +32,9 @@ use self::choice::{Case, Direction, Staged};
 use self::division::{Division, HostOrder};
 use self::driver::DriverCopies;
 use self::engine::Engine;
-use self::flights::{Flight, Flights, Flying};
+use self::flight::Flight;
+use self::flights::Flights;
+use self::flying::Flying;
 use self::job::Job;
 use self::jobs::Jobs;
 use self::kernel::KernelCopy;
@@ -141,13 +146,13 @@ impl CudaCopy {
         })
     }
 
-    /// Starts the copy. What costs the caller little is started at once.
+    /// Starts the copy: at once where that costs the caller little, or by another thread.
     pub fn submit(&self, run: Run) {
-        self.watch(Flight::new(&self.jobs, &self.engine, &self.layouts, run));
+        let flight = Flight::new(&self.jobs, &self.engine, &self.layouts, run);
+        self.watch(Flying::new(flight, self.is_quick));
     }
 
-    fn watch(&self, flight: Flight) {
-        let flying = Flying::new(flight, self.is_quick);
+    fn watch(&self, flying: Arc<Flying>) {
         *self.current() = Some(flying.clone());
         Flights::get().add(flying);
     }
@@ -193,7 +198,7 @@ impl CudaCopy {
         // SAFETY: the plan checked all spans against their layouts, which are held until the run is over; the stream is
         // alive, by contract.
         let outcome = unsafe { self.jobs.start_on(&self.engine, stream, &held) };
-        self.watch(flight.started(held, outcome));
+        self.watch(Flying::started(flight.started(held, outcome)));
         Ok(())
     }
 
