@@ -13,6 +13,7 @@ use super::need::Need;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Error, Result, fail};
 use crate::guarded::guarded;
+use crate::log::HoldBack;
 use crate::transfer::pool::{Pool, Shared};
 
 /// A run, and how it stands with it.
@@ -82,6 +83,7 @@ impl Flying {
 
     /// Looks whether it is over, and ends it where it is.
     pub fn look(&self) -> bool {
+        let _late = HoldBack::begin();
         self.look_at(self.lock())
     }
 
@@ -113,6 +115,7 @@ impl Flying {
     /// Has what comes later on a stream of the caller's wait for the first `layers`, or for all of it. A run that has
     /// not begun begins now: nothing that the stream is to wait for may itself wait for the stream.
     pub fn hold_back(&self, stream: CallerStream, layers: Option<u64>) -> Result<()> {
+        let _late = HoldBack::begin();
         self.look_at(self.settled());
         let Some((flight, waits)) = take_in_hand(&mut self.settled()) else { return self.outcome() };
         let flight = if waits { self.start_urgently(flight)? } else { flight };
