@@ -185,7 +185,12 @@ mod tests {
         let together = Arc::new(Barrier::new(MANY + 1));
         for _ in 0..MANY {
             let together = together.clone();
-            Pool::services().run(&does(move || drop(together.wait())), 1);
+            Pool::services().run(
+                &does(move || {
+                    together.wait();
+                }),
+                1,
+            );
         }
         // Not before all of them are at work at a time.
         together.wait();

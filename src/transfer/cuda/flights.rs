@@ -39,8 +39,10 @@ struct Watch {
     watched: bool,
 }
 
-/// How long the thread polls after the last run ended before it begins to sleep in between.
+/// How long the thread polls after the last run came or ended before it begins to sleep in between.
 const SPIN: Duration = Duration::from_micros(200);
+/// The same where threads wake late.
+const MOST_SPIN: Duration = Duration::from_millis(2);
 const SLEEP: Duration = Duration::from_micros(20);
 /// How long it stays with nothing to watch: to wake a thread that has gone takes several times such a sleep.
 const STAY: Duration = Duration::from_millis(5);
@@ -80,9 +82,9 @@ impl Flights {
 impl Shared for Flights {
     fn run(&self) {
         let mut flights: Vec<Arc<dyn Watched>> = Vec::new();
-        let mut progress = Instant::now();
+        let mut rest = Rest::new();
         wake_precisely();
-        while let Some(new) = self.take_new(flights.is_empty() && progress.elapsed() > STAY) {
+        while let Some(new) = self.take_new(flights.is_empty() && rest.quiet() > STAY) {
             // What has come may be over soon, whenever something was last.
             let mut progressed = !new.is_empty();
             flights.extend(new);
@@ -90,14 +92,45 @@ impl Shared for Flights {
             progressed |= start_all(&mut flights);
             flights.retain(|flying| !step(flying, || flying.is_over()).unwrap_or(true));
             progressed |= flights.len() < before;
-            if progressed {
-                progress = Instant::now();
-            } else if progress.elapsed() < SPIN {
-                std::thread::yield_now();
-            } else {
-                std::thread::sleep(SLEEP);
-            }
+            rest.after(progressed);
         }
+    }
+}
+
+/// What the thread does between two looks: it polls for a while after something has come or ended, and then sleeps in
+/// between. How long depends on the machine: where a thread wakes late, as on a core that has gone to sleep with it, an
+/// end would be told late by more than the run took.
+struct Rest {
+    progress: Instant,
+    /// How much longer the last sleep was than asked for.
+    late: Duration,
+}
+
+impl Rest {
+    fn new() -> Self {
+        Self { progress: Instant::now(), late: Duration::ZERO }
+    }
+
+    /// How long nothing has come or ended.
+    fn quiet(&self) -> Duration {
+        self.progress.elapsed()
+    }
+
+    fn after(&mut self, progressed: bool) {
+        if progressed {
+            self.progress = Instant::now();
+        } else if self.quiet() < self.spin() {
+            std::thread::yield_now();
+        } else {
+            let asleep = Instant::now();
+            std::thread::sleep(SLEEP);
+            self.late = asleep.elapsed().saturating_sub(SLEEP);
+        }
+    }
+
+    /// So long that sleeping makes the end of a run late by a tenth of its time at most.
+    fn spin(&self) -> Duration {
+        (10 * self.late).clamp(SPIN, MOST_SPIN)
     }
 }
 
@@ -164,6 +197,14 @@ mod tests {
         fn give_up(&self, error: &Error) {
             self.tell.lock().unwrap().send(Some(error.status())).unwrap();
         }
+    }
+
+    #[test]
+    fn a_thread_that_wakes_late_polls_for_longer() {
+        let spin = |late| Rest { progress: Instant::now(), late }.spin();
+        assert_eq!(spin(Duration::ZERO), SPIN);
+        assert_eq!(spin(Duration::from_micros(100)), Duration::from_millis(1));
+        assert_eq!(spin(Duration::from_secs(1)), MOST_SPIN, "it was kept from the CPU");
     }
 
     #[test]
