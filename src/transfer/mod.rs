@@ -14,9 +14,11 @@ mod host_rate;
 mod in_turn;
 mod layers;
 mod nixl;
+mod pieces;
 pub mod plan;
 mod pool;
 pub mod queue;
+mod reading;
 mod remainder;
 mod verification;
 
