@@ -136,8 +136,8 @@ double submit_to_seen(const way &measured)
     });
 }
 
-// From the moment another thread, which does nothing else, sees the end of the same work, to the moment that
-// who waits does. Who was no later than that thread counts as 1 ns.
+// From the moment another thread, which does nothing else, sees a mark written behind the same work, to the moment
+// that who waits sees the end. Who was no later than that thread counts as 1 ns.
 double seen_after_the_end(const way &measured, const cuda::own_stream &stream, const gate &before,
                           cuda::observer &other)
 {
@@ -201,7 +201,7 @@ void measure_size(const options &chosen, const direction &going, const arenas &m
     const std::vector<way> all = made.all();
     const cuda::own_stream stream;
     const gate before;
-    cuda::observer other(device);
+    cuda::observer other;
     std::vector<candidate> from_submission;
     std::vector<candidate> after_the_end;
     for (const way &each : all) {

@@ -82,6 +82,7 @@ functions! {
     fn primary_ctx_release = "cuDevicePrimaryCtxRelease_v2"(CUdevice);
     fn ctx_push_current = "cuCtxPushCurrent_v2"(CUcontext);
     fn ctx_pop_current = "cuCtxPopCurrent_v2"(*mut CUcontext);
+    fn thread_exchange_capture_mode = "cuThreadExchangeStreamCaptureMode"(*mut c_uint);
 
     fn ctx_enable_peer_access = "cuCtxEnablePeerAccess"(CUcontext, c_uint);
 
