@@ -133,6 +133,7 @@ functions! {
     fn stream_wait_event = "cuStreamWaitEvent"(CUstream, CUevent, c_uint);
     fn stream_get_ctx = "cuStreamGetCtx"(CUstream, *mut CUcontext);
     fn stream_is_capturing = "cuStreamIsCapturing"(CUstream, *mut c_uint);
+    fn memset_d8_async = "cuMemsetD8Async"(CUdeviceptr, u8, usize, CUstream);
     fn memcpy_async = "cuMemcpyAsync"(CUdeviceptr, CUdeviceptr, usize, CUstream);
     fn memcpy_2d_async = "cuMemcpy2DAsync_v2"(*const RawRows, CUstream);
 
