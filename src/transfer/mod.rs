@@ -3,6 +3,7 @@
 //!
 //! A transfer is checked, planned and prepared once, and submitted as often as its user likes.
 
+mod apart;
 pub mod checksum;
 pub mod completion;
 mod cuda;
