@@ -48,10 +48,11 @@ pub const KVMEM_COMPUTE_MAY_RUN: u32 = 0;
 pub const KVMEM_COMPUTE_IDLE: u32 = 1;
 
 /// Refuse paths that put bytes anywhere between source and destination: staging memory, the driver's own where host
-/// memory is not page-locked, or the page cache of a buffered file.
+/// memory is not page-locked, or the page cache of a buffered file, whether kvmem or NIXL reads and writes it. No path to
+/// a peer is left: what NIXL's backends do with the bytes on their way is not known.
 pub const KVMEM_TRANSFER_ZERO_COPY: u64 = 1 << 0;
 /// Refuse paths through host memory that is neither source nor destination, as all between a file and a GPU are but
-/// GPUDirect Storage.
+/// GPUDirect Storage. No path to a peer is left either: see KVMEM_TRANSFER_ZERO_COPY.
 pub const KVMEM_TRANSFER_NO_HOST_BOUNCE: u64 = 1 << 1;
 /// Move the layers in order, and tell how many have moved: kvmem_transfer_get_layers, kvmem_transfer_wait_layers and
 /// kvmem_transfer_wait_on_stream. Bytes that lie together in several layers are then moved a layer at a time, which
