@@ -45,6 +45,17 @@ static void destroy(graph *ended) {
     list_remove(&sim.graphs, &ended->node);
 }
 
+bool graphs_invalidate_of(const context *owner) {
+    bool any = false;
+    EACH(stream, known, sim.streams) {
+        if (known->context == owner && !known->destroyed && known->captured != NULL) {
+            known->captured->invalidated = true;
+            any = true;
+        }
+    }
+    return any;
+}
+
 CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
     DRIVER_CALL(cuStreamIsCapturing);
     stream *asked = NULL;
@@ -52,7 +63,9 @@ CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
     if (result != CUDA_SUCCESS || status == NULL) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
     }
-    *status = asked->captured ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    *status = asked->captured == NULL         ? CU_STREAM_CAPTURE_STATUS_NONE
+              : asked->captured->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                             : CU_STREAM_CAPTURE_STATUS_ACTIVE;
     return CUDA_SUCCESS;
 }
 
@@ -85,6 +98,11 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph *captured) {
     }
     *captured = ended->captured;
     ended->captured = NULL;
+    if ((*captured)->invalidated) {
+        destroy(*captured);
+        *captured = NULL;
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    }
     return CUDA_SUCCESS;
 }
 
