@@ -4,7 +4,6 @@
 
 #include "call.h"
 #include "devices.h"
-#include "graphs.h"
 #include "modules.h"
 #include "queue.h"
 #include "spans.h"
@@ -175,9 +174,6 @@ CUresult cuCtxEnablePeerAccess(CUcontext wanted, unsigned flags) {
 
 CUresult cuCtxSynchronize(void) {
     DRIVER_CALL(cuCtxSynchronize);
-    if (graphs_invalidate_of(context_current())) {
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
     queue_drain();
     return streams_take_error_of(context_current());
 }

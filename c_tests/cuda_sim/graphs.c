@@ -45,17 +45,6 @@ static void destroy(graph *ended) {
     list_remove(&sim.graphs, &ended->node);
 }
 
-bool graphs_invalidate_of(const context *owner) {
-    bool any = false;
-    EACH(stream, known, sim.streams) {
-        if (known->context == owner && !known->destroyed && known->captured != NULL) {
-            known->captured->invalidated = true;
-            any = true;
-        }
-    }
-    return any;
-}
-
 CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
     DRIVER_CALL(cuStreamIsCapturing);
     stream *asked = NULL;
@@ -63,9 +52,12 @@ CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
     if (result != CUDA_SUCCESS || status == NULL) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
     }
-    *status = asked->captured == NULL         ? CU_STREAM_CAPTURE_STATUS_NONE
-              : asked->captured->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
-                                             : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    if (asked->captured == NULL) {
+        *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    } else {
+        *status = asked->capture.is_invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                            : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    }
     return CUDA_SUCCESS;
 }
 
@@ -83,6 +75,7 @@ CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     begun->captured = list_add(&sim.graphs, sizeof(graph));
+    begun->capture = (capture){.mode = mode, .thread = pthread_self()};
     return CUDA_SUCCESS;
 }
 
@@ -98,7 +91,7 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph *captured) {
     }
     *captured = ended->captured;
     ended->captured = NULL;
-    if ((*captured)->invalidated) {
+    if (ended->capture.is_invalid) {
         destroy(*captured);
         *captured = NULL;
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;

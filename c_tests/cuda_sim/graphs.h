@@ -10,13 +10,9 @@ struct CUgraph_st {
     node node;
     work *works;
     size_t count;
-    bool invalidated; /* a capture that can only be ended */
 };
 
 /* Puts a copy of the work at its end. */
 void graph_add(graph *captured, const work *work);
-
-/* Invalidates the captures on a context's streams, as a wait for all of it does. Whether there were any. */
-bool graphs_invalidate_of(const context *owner);
 
 #endif
