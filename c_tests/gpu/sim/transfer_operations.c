@@ -1,41 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers by every way, to every tier, and what comes with them.
+// Transfers by every way but staged, to every tier, and what comes with them.
 #include "operations.h"
 
 #include "driver.h"
-#include "engine.h"
 #include "file_side.h"
 #include "harness.h"
 #include "kv.h"
 #include "layouts.h"
+#include "moves.h"
 
 static kv_side host;
 static kvmem_layout *disk;
-static CUstream stream;
 static CUstream captured; /* into a graph that nobody launches */
-
-static CUstream create_stream(void) {
-    CUstream created = NULL;
-    enter_device(0);
-    CU(cuStreamCreate(&created, CU_STREAM_NON_BLOCKING));
-    leave_device(0);
-    return created;
-}
-
-static void destroy_stream(CUstream destroyed) {
-    enter_device(0);
-    CU(cuStreamDestroy_v2(destroyed));
-    leave_device(0);
-}
 
 void operations_open(void) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     kv_side_open(&host, &config, NULL, 1);
     disk = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
-    retain_device(0);
-    stream = create_stream();
-    captured = create_stream();
+    moves_open();
     enter_device(0);
+    CU(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
     CU(cuStreamBeginCapture_v2(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
     leave_device(0);
 }
@@ -45,68 +29,11 @@ void operations_close(void) {
     enter_device(0);
     CU(cuStreamEndCapture(captured, &graph));
     CU(cuGraphDestroy(graph));
+    CU(cuStreamDestroy_v2(captured));
     leave_device(0);
-    destroy_stream(captured);
-    destroy_stream(stream);
-    release_device(0);
+    moves_close();
     kvmem_layout_destroy(disk);
     kv_side_close(&host);
-}
-
-/* How a transfer is started. */
-typedef enum start { ON_ITS_OWN, ON_A_STREAM } start;
-
-static kvmem_status submit(kvmem_transfer *transfer, start start) {
-    return start == ON_A_STREAM ? kvmem_transfer_submit_on_stream(transfer, stream, ERR)
-                                : kvmem_transfer_submit(transfer, ERR);
-}
-
-static kvmem_status create(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
-                           uint64_t flags, kvmem_transfer **transfer) {
-    static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
-    const kv_move scattered = {pairs, NUM(pairs), 0, 0, 3};
-    kvmem_transfer_options options = kv_transfer_options(&scattered);
-    options.path = path;
-    options.flags = flags;
-    return kvmem_transfer_create(source, destination, &options, transfer, ERR);
-}
-
-/* With the transfer in its hands. */
-static kvmem_status run(kvmem_transfer *transfer, start start) {
-    kvmem_status status = submit(transfer, start);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait(transfer, PATIENCE, ERR);
-    }
-    kvmem_transfer_destroy(transfer);
-    return status;
-}
-
-static kvmem_status move_by(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
-                            start start) {
-    kvmem_transfer *transfer = NULL;
-    const kvmem_status status = create(source, destination, path, 0, &transfer);
-    return status == KVMEM_STATUS_OK ? run(transfer, start) : status;
-}
-
-/* A stream waits for a layer, and for all. */
-static kvmem_status move_by_layer(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
-                                  start start) {
-    kvmem_transfer *transfer = NULL;
-    kvmem_status status = create(source, destination, path, KVMEM_TRANSFER_BY_LAYER, &transfer);
-    if (status == KVMEM_STATUS_OK) {
-        status = submit(transfer, start);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait_on_stream(transfer, 1, stream, ERR);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait_on_stream(transfer, 0, stream, ERR);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait(transfer, PATIENCE, ERR);
-    }
-    kvmem_transfer_destroy(transfer);
-    return status;
 }
 
 static kvmem_status move(const kvmem_layout *source, const kvmem_layout *destination) {
@@ -170,40 +97,6 @@ static kvmem_status copy_from_disk_to_a_device(void) {
     return move_by_disk(false);
 }
 
-typedef kvmem_status move_function(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
-                                   start start);
-
-static kvmem_status copy_from_a_device_as(move_function *as, uint32_t path, start start) {
-    kvmem_layout *pinned = NULL;
-    kvmem_layout *device = NULL;
-    kvmem_status status = build_layout(false, &kv_kinds[1], &pinned);
-    if (status == KVMEM_STATUS_OK) {
-        status = build_layout(true, &kv_kinds[1], &device);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = as(device, pinned, path, start);
-    }
-    kvmem_layout_destroy(pinned);
-    kvmem_layout_destroy(device);
-    return status;
-}
-
-static kvmem_status copy_from_a_device_by(uint32_t path, start start) {
-    return copy_from_a_device_as(move_by, path, start);
-}
-
-static kvmem_status copy_by_layer(void) {
-    return copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN);
-}
-
-static kvmem_status copy_staged_by_layer(void) {
-    return copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_STAGED, ON_ITS_OWN);
-}
-
-static kvmem_status copy_by_layer_on_a_stream(void) {
-    return copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_COPY, ON_A_STREAM);
-}
-
 static kvmem_status copy_by_batch(void) {
     return copy_from_a_device_by(KVMEM_PATH_CUDA_BATCH, ON_ITS_OWN);
 }
@@ -212,16 +105,8 @@ static kvmem_status copy_by_kernel(void) {
     return copy_from_a_device_by(KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN);
 }
 
-static kvmem_status copy_staged(void) {
-    return copy_from_a_device_by(KVMEM_PATH_CUDA_STAGED, ON_ITS_OWN);
-}
-
 static kvmem_status copy_by_kernel_on_a_stream(void) {
     return copy_from_a_device_by(KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM);
-}
-
-static kvmem_status copy_staged_on_a_stream(void) {
-    return copy_from_a_device_by(KVMEM_PATH_CUDA_STAGED, ON_A_STREAM);
 }
 
 static kvmem_status copy_one_by_one_on_a_stream(void) {
@@ -249,7 +134,7 @@ static kvmem_status capture(const kvmem_layout *source, const kvmem_layout *dest
                             start start) {
     (void)start;
     kvmem_transfer *transfer = NULL;
-    kvmem_status status = create(source, destination, path, 0, &transfer);
+    kvmem_status status = create_move(source, destination, path, 0, &transfer);
     if (status == KVMEM_STATUS_OK) {
         status = kvmem_transfer_submit_on_stream(transfer, captured, ERR);
     }
@@ -268,8 +153,8 @@ static kvmem_status capture_a_kernel(void) {
 static kvmem_status verify(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
                            start start) {
     kvmem_transfer *transfer = NULL;
-    const kvmem_status status = create(source, destination, path, KVMEM_TRANSFER_VERIFY, &transfer);
-    return status == KVMEM_STATUS_OK ? run(transfer, start) : status;
+    const kvmem_status status = create_move(source, destination, path, KVMEM_TRANSFER_VERIFY, &transfer);
+    return status == KVMEM_STATUS_OK ? run_move(transfer, start) : status;
 }
 
 static kvmem_status copy_and_verify(void) {
@@ -300,7 +185,7 @@ static kvmem_status move_elastic(kvmem_layout *layout, uint32_t path) {
     options.path = path;
     kvmem_transfer *transfer = NULL;
     const kvmem_status status = kvmem_transfer_create(layout, layout, &options, &transfer, ERR);
-    return status == KVMEM_STATUS_OK ? run(transfer, ON_ITS_OWN) : status;
+    return status == KVMEM_STATUS_OK ? run_move(transfer, ON_ITS_OWN) : status;
 }
 
 static kvmem_status copy_elastic(uint32_t path) {
@@ -329,13 +214,8 @@ const operation operations[] = {
     {"a copy from a device", copy_from_a_device, KVMEM_STATUS_OK},
     {"a copy in a batch", copy_by_batch, KVMEM_STATUS_OK},
     {"a copy by the kernel", copy_by_kernel, KVMEM_STATUS_OK},
-    {"a staged copy", copy_staged, KVMEM_STATUS_OK},
     {"a copy by the kernel on a stream", copy_by_kernel_on_a_stream, KVMEM_STATUS_OK},
-    {"a staged copy on a stream", copy_staged_on_a_stream, KVMEM_STATUS_OK},
     {"a copy one by one on a stream", copy_one_by_one_on_a_stream, KVMEM_STATUS_OK},
-    {"a copy by layer", copy_by_layer, KVMEM_STATUS_OK},
-    {"a staged copy by layer", copy_staged_by_layer, KVMEM_STATUS_OK},
-    {"a copy by layer on a stream", copy_by_layer_on_a_stream, KVMEM_STATUS_OK},
     {"a copy to disk", copy_from_a_device_to_disk, KVMEM_STATUS_OK},
     {"a copy from disk", copy_from_disk_to_a_device, KVMEM_STATUS_OK},
     {"a copy in rows", copy_in_rows, KVMEM_STATUS_OK},

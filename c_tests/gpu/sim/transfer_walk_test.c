@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every driver call of every kind of transfer fails in turn: nothing leaks, the caller's context stays, the error says
+// Every driver call of transfers in one go fails in turn: nothing leaks, the caller's context stays, the error says
 // what the driver said, and the transfer works afterwards.
 #include "stance.h"
 #include "walk.h"
