@@ -52,6 +52,7 @@
     FUNCTION(cuMemcpyDtoHAsync_v2)                                                                   \
     FUNCTION(cuMemcpyAsync)                                                                          \
     FUNCTION(cuStreamBeginCapture_v2)                                                                \
+    FUNCTION(cuStreamIsCapturing)                                                                    \
     FUNCTION(cuStreamEndCapture)                                                                     \
     FUNCTION(cuGraphInstantiateWithFlags)                                                            \
     FUNCTION(cuGraphLaunch)                                                                          \

@@ -227,7 +227,8 @@ fn is_unknown(error: &Error) -> bool {
     answered(error, &[INVALID_VALUE, NOT_FOUND])
 }
 
-fn attribute<T: Default>(attribute: c_int, address: u64) -> Result<T> {
+/// What the driver says of an address; T must be as wide as the attribute.
+pub(super) fn attribute<T: Default>(attribute: c_int, address: u64) -> Result<T> {
     let driver = driver::get()?;
     let mut value = T::default();
     // SAFETY: the attributes asked for are as wide as the T they are asked as: 32 bits, ids and addresses 64. The output

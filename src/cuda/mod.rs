@@ -14,6 +14,7 @@ pub mod ipc;
 pub mod kernel;
 pub mod memory;
 pub mod module;
+pub mod peer;
 pub mod stream;
 pub mod vmm;
 

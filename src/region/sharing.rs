@@ -142,6 +142,12 @@ impl Region {
         }
     }
 
+    /// Which memory it is, for all processes that have it; `None` where it was never shared. Regions of one id are the
+    /// same bytes, also where they are mapped at other addresses.
+    pub fn shared_id(&self) -> Option<[u8; 16]> {
+        self.control.get().map(|control| control.id())
+    }
+
     /// Where it comes from, if another process owns it.
     pub fn origin(&self) -> Option<&Origin> {
         match &self.backing {

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
+use super::apart::ensure_apart;
 use super::completion::{Run, cancelled};
 use super::host_rate;
 use super::plan::{Move, Plan};
 use super::pool::{Pool, Shared};
-use crate::error::{Error, Result, Status};
+use crate::error::{Error, Result};
 use crate::guarded::guarded;
 use crate::layout::Layout;
 
@@ -256,40 +257,6 @@ impl Job {
     fn ending(&self) -> std::sync::MutexGuard<'_, Option<([Arc<Layout>; 2], Run)>> {
         self.ending.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
-}
-
-/// Within one piece of memory no block may be read after it was written, or while it is.
-pub(super) fn ensure_apart(
-    source: &Layout,
-    destination: &Layout,
-    moves: impl FnOnce() -> Vec<Move>,
-) -> Result<()> {
-    let meet = source.descriptors().iter().any(|from| {
-        destination
-            .descriptors()
-            .iter()
-            .any(|to| from.address < to.address + to.size && to.address < from.address + from.size)
-    });
-    if !meet {
-        return Ok(());
-    }
-    let moves = moves();
-    let mut reads: Vec<_> = moves.iter().map(|each| (each.source, each.size)).collect();
-    let mut wending: Vec<_> = moves.iter().map(|each| (each.destination, each.size)).collect();
-    reads.sort_unstable();
-    wending.sort_unstable();
-    let (mut read, mut write) = (0, 0);
-    while let (Some((from, from_size)), Some((to, to_size))) = (reads.get(read), wending.get(write)) {
-        if from < &(to + to_size) && to < &(from + from_size) {
-            let message = format!(
-                "source and destination overlap: {from_size} bytes at {from:#x} are read and {to_size} at {to:#x} \
-                 written"
-            );
-            return Err(Error::new(Status::InvalidArgument, message));
-        }
-        if from + from_size <= *to { read += 1 } else { write += 1 }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ impl CudaCopy {
         plan: Plan,
         preferences: &Preferences,
     ) -> Result<Self> {
-        super::host::ensure_apart(source, destination, || {
+        super::apart::ensure_apart(source, destination, || {
             plan.moves(source.placement(), destination.placement()).collect()
         })?;
         let sides = Sides::of(source, destination)?;
