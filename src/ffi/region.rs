@@ -243,7 +243,7 @@ pub unsafe extern "C" fn kvmem_region_get_holders(
     unsafe {
         call(error, |scope| {
             let holders = out(holders, "holders")?;
-            let found = borrow(scope, region)?.holders();
+            let found = borrow(scope, region)?.holders()?;
             holders.write(kvmem_region_holders {
                 references: found.references,
                 views: found.views,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Backing, Control, DeviceMemory, Region, Tier};
 use crate::error::{Result, ensure};
-use crate::process::Identity;
+use crate::process::{Identity, PerProcess};
 
 /// What a process may do with memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -181,15 +181,15 @@ impl Region {
     }
 
     /// Who holds it; for a view, who holds the view.
-    pub fn holders(self: &Arc<Self>) -> Holders {
+    pub fn holders(self: &Arc<Self>) -> Result<Holders> {
         sweep();
-        Holders {
+        Ok(Holders {
             references: Arc::strong_count(self) as u64,
             views: self.counts.views.load(Ordering::Relaxed),
             registrations: self.registrations().len() as u64,
             shares: self.counts.shares.load(Ordering::Relaxed),
-            importers: self.control.get().map_or(0, |control| control.importers()),
-        }
+            importers: self.control.get().map_or(Ok(0), |control| control.importers())?,
+        })
     }
 }
 
@@ -226,19 +226,11 @@ impl Drop for SharedRegion {
 #[derive(Default)]
 struct Known {
     regions: BTreeMap<[u8; 16], Vec<Weak<Region>>>,
-    /// The process whose list it is: a forked child begins anew.
-    process: u64,
 }
 
-static KNOWN: Mutex<Known> = Mutex::new(Known { regions: BTreeMap::new(), process: 0 });
-
 fn known() -> MutexGuard<'static, Known> {
-    let mut known = KNOWN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let process = crate::process::generation();
-    if known.process != process {
-        *known = Known { process, ..Known::default() };
-    }
-    known
+    static KNOWN: PerProcess<Mutex<Known>> = PerProcess::new();
+    KNOWN.get(Mutex::default).lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl Known {
@@ -266,13 +258,17 @@ fn is_one_file(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> bool {
 /// Device memory that other processes have open by its IPC handle: the driver forbids to free it before they close
 /// it, so it waits here for them. Looked through whenever a region is shared, freed or asked about, and before device
 /// memory is allocated.
-static WAITING: Mutex<Vec<(Arc<DeviceMemory>, Arc<Control>)>> = Mutex::new(Vec::new());
+type Waiting = Vec<(Arc<DeviceMemory>, Arc<Control>)>;
+
+/// Of this process: the memory is not a forked child's to free.
+fn waiting() -> MutexGuard<'static, Waiting> {
+    static WAITING: PerProcess<Mutex<Waiting>> = PerProcess::new();
+    WAITING.get(Mutex::default).lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
 
 pub(super) fn sweep() {
-    let mut waiting = WAITING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let free: Vec<_> = waiting.extract_if(.., |(_, control)| control.importers() == 0).collect();
+    let free: Vec<_> = waiting().extract_if(.., |(_, control)| !control.may_have_importers()).collect();
     // Freed without the lock: the caller's release callback may come back here.
-    drop(waiting);
     drop(free);
 }
 
@@ -286,10 +282,9 @@ impl Drop for Region {
                 parent.counts.views.fetch_sub(1, Ordering::Relaxed);
             }
             Backing::Device(memory) if self.origin.is_none() => {
-                let open = self.control.get().filter(|control| control.importers() > 0);
+                let open = self.control.get().filter(|control| control.may_have_importers());
                 if let Some(control) = open {
-                    let mut waiting = WAITING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-                    waiting.push((memory.clone(), control.clone()));
+                    waiting().push((memory.clone(), control.clone()));
                 }
                 sweep();
             }
