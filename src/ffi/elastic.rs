@@ -53,8 +53,8 @@ pub unsafe extern "C" fn kvmem_region_commit(
 /// @param size bytes, a multiple of the extent
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_BUSY while a transfer or a share uses one, or while an agent lets go of a
-///         registration that was given up: nothing waits for their end; KVMEM_STATUS_INVALID_STATE where one has no memory; KVMEM_STATUS_INVALID_ARGUMENT;
-///         KVMEM_STATUS_OUT_OF_RANGE; KVMEM_STATUS_NIXL when an agent did not let go: then that memory is never freed
+///         registration that was given up: nothing waits for their end; KVMEM_STATUS_INVALID_STATE where one
+///         has no memory; KVMEM_STATUS_INVALID_ARGUMENT; KVMEM_STATUS_OUT_OF_RANGE; KVMEM_STATUS_NIXL when an agent did not let go: then that memory is never freed
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_decommit(
     region: *mut kvmem_region,

@@ -16,6 +16,7 @@ mod pinned;
 mod prefault;
 mod registration;
 mod registrations;
+mod room;
 mod sharing;
 mod spans;
 mod system;

@@ -2,6 +2,7 @@
 // Elastic memory that agents know, where NIXL fails or is slow to let go: what it may still use stays mapped, over
 // stand-ins for the driver and for NIXL.
 #include "control.h"
+#include "elastic_side.h"
 #include "nixl_sim.h"
 #include "patience.h"
 #include "regions.h"
@@ -171,6 +172,50 @@ static void what_a_deregistration_leaves_behind_is_never_unmapped(void) {
     close_world(&w);
 }
 
+/* Parts of an elastic region are known by the region, and a peer can be told of one. */
+static void a_layout_over_parts_registers_the_whole_once(void) {
+    const sim_counts before = sim_live_now();
+    kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    config.inner_dim = 512;
+    config.page_size = 512;
+    config.num_blocks = 2;
+    CHECK_EQ(kv_region_size(&config) % EXTENT, 0);
+    world w = open_world();
+    kvmem_region *other = elastic_region(4 * EXTENT, EXTENT);
+    kvmem_agent *agent = NULL;
+    EXPECT_OK(kvmem_agent_create("third", NULL, &agent, ERR));
+    elastic_parts parts;
+    elastic_parts_open(&parts, &config, w.region, 0);
+    parts.options.agent = agent;
+    kvmem_layout *layout = NULL;
+    kvmem_blob *descriptor = NULL;
+    EXPECT_OK(kvmem_layout_build(&parts.options, &layout, ERR));
+    kvmem_region_holders holders;
+    EXPECT_OK(kvmem_region_get_holders(w.region, &holders, ERR));
+    CHECK_EQ(holders.registrations, 3);
+    CHECK_EQ(holders.views, parts.options.count);
+    EXPECT_OK(kvmem_region_commit(w.region, 0, EXTENT, ERR));
+    CHECK_EQ(registered(&w, 0), 3);
+    EXPECT_OK(kvmem_layout_export(layout, &descriptor, ERR));
+    CALL(kvmem_blob_destroy(descriptor));
+    CALL(kvmem_layout_destroy(layout));
+    EXPECT_OK(kvmem_region_get_holders(w.region, &holders, ERR));
+    CHECK_EQ(holders.registrations, 2);
+
+    kvmem_region *scattered = NULL;
+    EXPECT_OK(kvmem_region_create_view(other, 0, kv_region_size(&config), &scattered, ERR));
+    CALL(kvmem_region_destroy(parts.views[0]));
+    parts.views[0] = scattered;
+    EXPECT_OK(kvmem_layout_build(&parts.options, &layout, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "several elastic regions", kvmem_layout_export(layout, &descriptor, ERR));
+    CALL(kvmem_layout_destroy(layout));
+    elastic_parts_close(&parts);
+    CALL(kvmem_region_destroy(other));
+    close_world(&w);
+    CALL(kvmem_agent_destroy(agent));
+    await_live(&before);
+}
+
 static void *destroy_registration(void *registration) {
     kvmem_registration_destroy(registration);
     return NULL;
@@ -206,5 +251,6 @@ static const test_case cases[] = {
     CASE(an_extent_that_an_agent_does_not_let_go_of_can_be_committed_again),
     CASE(what_a_deregistration_leaves_behind_is_never_unmapped),
     CASE(nothing_shrinks_while_an_agent_lets_go),
+    CASE(a_layout_over_parts_registers_the_whole_once),
 };
 GPU_MAIN
