@@ -36,7 +36,7 @@ pub use mapped_device::{ImportedMapping, MappedDevice};
 pub use numa::Placement as NumaPlacement;
 pub use pinned::{PinnedConfig, PinnedMemory, Progress};
 pub use registration::{Hold, Registration};
-pub use sharing::{Access, Holders, Origin, SharedRegion, Wanted};
+pub use sharing::{Access, HandledRegion, Holders, Origin, SharedRegion, Wanted};
 pub use system::{HugePages, SystemConfig, SystemMemory};
 
 use once_cell::sync::OnceCell;

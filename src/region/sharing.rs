@@ -59,6 +59,8 @@ pub struct Holders {
     pub shares: u64,
     /// How often other processes have it open.
     pub importers: u64,
+    /// Handles that the caller was given.
+    pub handles: u64,
 }
 
 /// Counts of what holds a region in this process.
@@ -66,6 +68,7 @@ pub struct Holders {
 pub(super) struct Counts {
     pub views: AtomicU64,
     pub shares: AtomicU64,
+    pub handles: AtomicU64,
 }
 
 impl Region {
@@ -189,6 +192,7 @@ impl Region {
             registrations: self.registrations().len() as u64,
             shares: self.counts.shares.load(Ordering::Relaxed),
             importers: self.control.get().map_or(Ok(0), |control| control.importers())?,
+            handles: self.counts.handles.load(Ordering::Relaxed),
         })
     }
 }
@@ -218,6 +222,30 @@ impl std::ops::Deref for SharedRegion {
 impl Drop for SharedRegion {
     fn drop(&mut self) {
         self.0.counts.shares.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A region as the caller's handle has it: counts as a handle until it is dropped.
+pub struct HandledRegion(Arc<Region>);
+
+impl From<Arc<Region>> for HandledRegion {
+    fn from(region: Arc<Region>) -> Self {
+        region.counts.handles.fetch_add(1, Ordering::Relaxed);
+        Self(region)
+    }
+}
+
+impl std::ops::Deref for HandledRegion {
+    type Target = Arc<Region>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl Drop for HandledRegion {
+    fn drop(&mut self) {
+        self.0.counts.handles.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

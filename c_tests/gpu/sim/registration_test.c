@@ -3,6 +3,7 @@
 // stand-ins for the driver and for NIXL.
 #include "control.h"
 #include "elastic_side.h"
+#include "importer.h"
 #include "nixl_sim.h"
 #include "patience.h"
 #include "regions.h"
@@ -172,6 +173,69 @@ static void what_a_deregistration_leaves_behind_is_never_unmapped(void) {
     close_world(&w);
 }
 
+static kvmem_region_holders holders_of(const kvmem_region *region) {
+    kvmem_region_holders holders;
+    EXPECT_OK(kvmem_region_get_holders(region, &holders, ERR));
+    return holders;
+}
+
+static void holders_are_told_by_what_they_are(void) {
+    world w = open_world();
+    kvmem_region *view = NULL;
+    kvmem_share *share = NULL;
+    EXPECT_OK(kvmem_region_commit(w.region, 0, EXTENT, ERR));
+    EXPECT_OK(kvmem_region_create_view(w.region, 0, EXTENT, &view, ERR));
+    EXPECT_OK(kvmem_share_create_region(w.region, NULL, &share, ERR));
+    const int importer = importer_begin();
+    const kvmem_region_holders all = holders_of(w.region);
+    CHECK_EQ(all.handles, 1);
+    CHECK_EQ(all.views, 1);
+    CHECK_EQ(all.registrations, 2);
+    CHECK_EQ(all.shares, 1);
+    CHECK_EQ(all.importers, 1);
+    CHECK(all.references >= 5);
+    CHECK_EQ(holders_of(view).handles, 1);
+    CHECK_EQ(holders_of(view).registrations, 0);
+    importer_end(importer);
+    CALL(kvmem_share_destroy(share));
+    CALL(kvmem_region_destroy(view));
+    CALL(kvmem_registration_destroy(w.registrations[0]));
+    w.registrations[0] = NULL;
+    EXPECT_OK(kvmem_registration_deregister(w.registrations[1], ERR));
+    const kvmem_region_holders few = holders_of(w.region);
+    CHECK_EQ(few.handles, 1);
+    CHECK_EQ(few.references, 2); /* and the registration that was taken back */
+    CHECK_EQ(few.views + few.registrations + few.shares + few.importers, 0);
+    close_world(&w);
+}
+
+static void handles_are_counted_whoever_gives_them(void) {
+    kvmem_region *region = elastic_region(EXTENT, EXTENT);
+    kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    config.num_blocks = 1;
+    config.inner_dim = 512;
+    config.page_size = 512;
+    config.num_layers = 2;
+    kvmem_region *regions[] = {region};
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &config;
+    options.source = KVMEM_LAYOUT_REGIONS;
+    options.regions = regions;
+    options.count = 1;
+    kvmem_layout *layout = NULL;
+    kvmem_region *again = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    CHECK_EQ(holders_of(region).handles, 1);
+    EXPECT_OK(kvmem_layout_get_region(layout, 0, &again, ERR));
+    CHECK_EQ(holders_of(region).handles, 2);
+    CALL(kvmem_region_destroy(region));
+    CHECK_EQ(holders_of(again).handles, 1);
+    CALL(kvmem_layout_destroy(layout));
+    CHECK_EQ(holders_of(again).references, 1);
+    CALL(kvmem_region_destroy(again));
+}
+
 /* Parts of an elastic region are known by the region, and a peer can be told of one. */
 static void a_layout_over_parts_registers_the_whole_once(void) {
     const sim_counts before = sim_live_now();
@@ -190,17 +254,14 @@ static void a_layout_over_parts_registers_the_whole_once(void) {
     kvmem_layout *layout = NULL;
     kvmem_blob *descriptor = NULL;
     EXPECT_OK(kvmem_layout_build(&parts.options, &layout, ERR));
-    kvmem_region_holders holders;
-    EXPECT_OK(kvmem_region_get_holders(w.region, &holders, ERR));
-    CHECK_EQ(holders.registrations, 3);
-    CHECK_EQ(holders.views, parts.options.count);
+    CHECK_EQ(holders_of(w.region).registrations, 3);
+    CHECK_EQ(holders_of(w.region).views, parts.options.count);
     EXPECT_OK(kvmem_region_commit(w.region, 0, EXTENT, ERR));
     CHECK_EQ(registered(&w, 0), 3);
     EXPECT_OK(kvmem_layout_export(layout, &descriptor, ERR));
     CALL(kvmem_blob_destroy(descriptor));
     CALL(kvmem_layout_destroy(layout));
-    EXPECT_OK(kvmem_region_get_holders(w.region, &holders, ERR));
-    CHECK_EQ(holders.registrations, 2);
+    CHECK_EQ(holders_of(w.region).registrations, 2);
 
     kvmem_region *scattered = NULL;
     EXPECT_OK(kvmem_region_create_view(other, 0, kv_region_size(&config), &scattered, ERR));
@@ -251,6 +312,8 @@ static const test_case cases[] = {
     CASE(an_extent_that_an_agent_does_not_let_go_of_can_be_committed_again),
     CASE(what_a_deregistration_leaves_behind_is_never_unmapped),
     CASE(nothing_shrinks_while_an_agent_lets_go),
+    CASE(holders_are_told_by_what_they_are),
+    CASE(handles_are_counted_whoever_gives_them),
     CASE(a_layout_over_parts_registers_the_whole_once),
 };
 GPU_MAIN
