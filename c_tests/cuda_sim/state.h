@@ -29,6 +29,13 @@ typedef struct CUstream_st stream;
 typedef struct CUevent_st event;
 typedef struct CUgraph_st graph;
 
+/* How a stream is captured: see captures.h. */
+typedef struct capture {
+    CUstreamCaptureMode mode;
+    pthread_t thread;
+    bool is_invalid;
+} capture;
+
 struct CUstream_st {
     node node;
     context *context;
@@ -36,6 +43,7 @@ struct CUstream_st {
     CUresult error;   /* of work that failed, until a call reports it */
     bool destroyed;   /* and freed when nothing is pending */
     graph *captured;  /* what work goes into instead of being done */
+    capture capture;  /* how, while there is that */
 };
 
 struct CUevent_st {
