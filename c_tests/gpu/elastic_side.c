@@ -32,7 +32,8 @@ kvmem_region *elastic_region(uint64_t size, uint64_t extent_size) {
     return region;
 }
 
-void elastic_parts_open(elastic_parts *parts, const kvmem_layout_config *config, kvmem_region *region, uint64_t offset) {
+void elastic_parts_open(elastic_parts *parts, const kvmem_layout_config *config, kvmem_region *region,
+                        uint64_t offset) {
     *parts = (elastic_parts){0};
     kvmem_layout_options_init(&parts->options, sizeof(parts->options));
     parts->options.config = config;
