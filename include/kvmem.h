@@ -2130,8 +2130,8 @@ kvmem_status kvmem_region_get_elastic_info(const kvmem_region *region,
 /// @param num_blocks how many blocks are in use: 0 to the layout's num_blocks
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE for more blocks than the layout was built for;
-///         KVMEM_STATUS_INVALID_STATE for a layout on other memory; KVMEM_STATUS_BUSY while a transfer uses what is to
-///         go; KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_CUDA; KVMEM_STATUS_NIXL
+///         KVMEM_STATUS_INVALID_STATE for a layout on other memory; KVMEM_STATUS_BUSY while a transfer or a share uses
+///         what is to go, or an agent lets go of a registration of the memory; KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_CUDA; KVMEM_STATUS_NIXL
 kvmem_status kvmem_layout_resize(kvmem_layout *layout,
                                  uint64_t num_blocks,
                                  kvmem_error **error);

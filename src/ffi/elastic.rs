@@ -102,8 +102,8 @@ pub unsafe extern "C" fn kvmem_region_get_elastic_info(
 /// @param num_blocks how many blocks are in use: 0 to the layout's num_blocks
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE for more blocks than the layout was built for;
-///         KVMEM_STATUS_INVALID_STATE for a layout on other memory; KVMEM_STATUS_BUSY while a transfer uses what is to
-///         go; KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_CUDA; KVMEM_STATUS_NIXL
+///         KVMEM_STATUS_INVALID_STATE for a layout on other memory; KVMEM_STATUS_BUSY while a transfer or a share uses
+///         what is to go, or an agent lets go of a registration of the memory; KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_CUDA; KVMEM_STATUS_NIXL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_resize(
     layout: *mut kvmem_layout,
