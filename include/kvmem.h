@@ -229,7 +229,9 @@
 /// One new allocation holds all regions, each at a multiple of 512 bytes.
 #define KVMEM_LAYOUT_ALLOCATE 1
 
-/// The caller's regions; with an agent each is registered.
+/// The caller's regions; with an agent each is registered, or of an elastic one the region that it is a view of. Elastic
+/// regions, which the caller commits and decommits, must begin with an extent, and their extents be multiples of the block
+/// stride: else a block would lie in two.
 #define KVMEM_LAYOUT_REGIONS 2
 
 /// Regions that are registered, all with one agent.
@@ -603,19 +605,23 @@ typedef struct {
     uint32_t registration_count;
 } kvmem_region_info;
 
-/// Who holds a region's memory.
+/// Who holds a region's memory. The numbers are of one moment, and of this region alone: what holds a view of it holds the
+/// view, which counts here once.
 typedef struct {
-    /// All in this process that keep it, this handle included: handles, views, layouts, registrations, shares,
-    /// transfers in flight.
+    /// All in this process that keep it, whatever it is: each handle, view, registration and share once, a layout once or
+    /// more for each part of it that lies here, a transfer in flight as often as it needs it. 1 is this handle alone.
     uint64_t references;
-    /// Views of it.
+    /// Views of it, those among them that a layout has made for its parts.
     uint64_t views;
     /// Agents it is registered with.
     uint64_t registrations;
-    /// Shares of it that were not destroyed.
+    /// Shares of it that were not destroyed; a share of a layout counts for each of its regions.
     uint64_t shares;
-    /// How often other processes have it open now. A process that ended, however it ended, does not count.
+    /// How often other processes have it open now, each time a mapping of its own. A process that ended, however it
+    /// ended, does not count.
     uint64_t importers;
+    /// Handles that kvmem has given for it and that were not destroyed, this one included.
+    uint64_t handles;
 } kvmem_region_holders;
 
 /// How to allocate host memory. All zeroes but struct_size and size is a good start.
@@ -1530,7 +1536,8 @@ kvmem_status kvmem_region_sync(const kvmem_region *region, kvmem_error **error);
 /// @param region a region
 /// @param holders gets the answer
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer; KVMEM_STATUS_IO when the kernel does not
+///         tell who has it open
 kvmem_status kvmem_region_get_holders(const kvmem_region *region,
                                       kvmem_region_holders *holders,
                                       kvmem_error **error);
@@ -1614,8 +1621,9 @@ kvmem_status kvmem_region_create_disk(const kvmem_disk_options *options,
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there;
-///         KVMEM_STATUS_INVALID_ARGUMENT for options that can't be; KVMEM_STATUS_OUT_OF_MEMORY;
-///         KVMEM_STATUS_CANCELLED when progress said so; KVMEM_STATUS_CUDA. A failure leaves nothing allocated
+///         KVMEM_STATUS_INVALID_ARGUMENT for options that can't be; KVMEM_STATUS_OUT_OF_MEMORY, also where
+///         the machine, the NUMA node it is bound to or the process's control group can't have as much, which is asked
+///         before a page is touched, and then with the bytes asked and had; KVMEM_STATUS_CANCELLED when progress said so; KVMEM_STATUS_CUDA. A failure leaves nothing allocated
 kvmem_status kvmem_region_create_pinned(const kvmem_pinned_options *options,
                                         kvmem_region **region,
                                         kvmem_error **error);
@@ -1668,8 +1676,8 @@ kvmem_status kvmem_region_adopt_host(const kvmem_adopt_options *options,
 /// @param device the GPU it lies on, as CUDA_VISIBLE_DEVICES orders them
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for host memory, memory that
-///         was freed, or memory of another GPU; KVMEM_STATUS_OUT_OF_RANGE where the memory ends before the range.
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for host memory, managed
+///         memory, memory that was freed, or memory of another GPU; KVMEM_STATUS_OUT_OF_RANGE where the memory ends before the range.
 ///         Release is not called after a failure
 kvmem_status kvmem_region_adopt_device(const kvmem_adopt_options *options,
                                        int32_t device,
@@ -2092,15 +2100,16 @@ kvmem_status kvmem_region_commit(kvmem_region *region,
                                  kvmem_error **error);
 
 /// Takes the memory of whole extents away, from agents that know them first. Nothing may use them any more; transfers
-/// of kvmem's are seen to.
+/// of kvmem's are seen to. Where NIXL fails to let go of an extent, the extent is gone from the region all the same, but
+/// its memory stays mapped, and is that of the extent again when it is committed again.
 ///
 /// @param region an elastic region, not a view
 /// @param offset bytes from its start, a multiple of the extent
 /// @param size bytes, a multiple of the extent
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_BUSY while a transfer uses one, nothing waits for its end;
-///         KVMEM_STATUS_INVALID_STATE where one has no memory; KVMEM_STATUS_INVALID_ARGUMENT;
-///         KVMEM_STATUS_OUT_OF_RANGE; KVMEM_STATUS_NIXL when an agent did not let go: then the memory is never freed
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_BUSY while a transfer or a share uses one, or while an agent lets go of a
+///         registration that was given up: nothing waits for their end; KVMEM_STATUS_INVALID_STATE where one
+///         has no memory; KVMEM_STATUS_INVALID_ARGUMENT; KVMEM_STATUS_OUT_OF_RANGE; KVMEM_STATUS_NIXL when an agent did not let go: then that memory is never freed
 kvmem_status kvmem_region_decommit(kvmem_region *region,
                                    uint64_t offset,
                                    uint64_t size,
@@ -2123,8 +2132,8 @@ kvmem_status kvmem_region_get_elastic_info(const kvmem_region *region,
 /// @param num_blocks how many blocks are in use: 0 to the layout's num_blocks
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE for more blocks than the layout was built for;
-///         KVMEM_STATUS_INVALID_STATE for a layout on other memory; KVMEM_STATUS_BUSY while a transfer uses what is to
-///         go; KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_CUDA; KVMEM_STATUS_NIXL
+///         KVMEM_STATUS_INVALID_STATE for a layout on other memory; KVMEM_STATUS_BUSY while a transfer or a share uses
+///         what is to go, or an agent lets go of a registration of the memory; KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_CUDA; KVMEM_STATUS_NIXL
 kvmem_status kvmem_layout_resize(kvmem_layout *layout,
                                  uint64_t num_blocks,
                                  kvmem_error **error);

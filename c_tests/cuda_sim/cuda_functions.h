@@ -35,6 +35,7 @@
     FUNCTION(cuCtxEnablePeerAccess, CONTEXT, ACTS)                                                   \
     FUNCTION(cuCtxSynchronize, CONTEXT, ACTS)                                                        \
     FUNCTION(cuMemAlloc_v2, CONTEXT, ACTS)                                                           \
+    FUNCTION(cuMemAllocManaged, CONTEXT, ACTS)                                                       \
     FUNCTION(cuMemFree_v2, LIVE, RELEASES)                                                           \
     FUNCTION(cuMemGetInfo_v2, CONTEXT, ACTS)                                                         \
     FUNCTION(cuMemGetAddressRange_v2, CONTEXT, ACTS)                                                 \

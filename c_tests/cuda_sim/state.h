@@ -107,6 +107,7 @@ typedef struct span {
     context *context;     /* NULL for mappings */
     uint64_t buffer;      /* a number of its own */
     uint64_t openings;    /* of SPAN_IPC */
+    bool is_managed;      /* of SPAN_ALLOCATION: its pages move between the host and devices */
     CUmemAccess_flags device_access[MAX_DEVICES]; /* of SPAN_MAPPING */
     CUmemAccess_flags host_access;
 } span;

@@ -31,6 +31,7 @@
     FUNCTION(cuCtxPopCurrent_v2)                                                                     \
     FUNCTION(cuCtxSynchronize)                                                                       \
     FUNCTION(cuMemAlloc_v2)                                                                          \
+    FUNCTION(cuMemAllocManaged)                                                                      \
     FUNCTION(cuMemFree_v2)                                                                           \
     FUNCTION(cuMemGetInfo_v2)                                                                        \
     FUNCTION(cuMemHostAlloc)                                                                         \

@@ -8,7 +8,9 @@ use std::mem::ManuallyDrop;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use super::host_size;
 use super::numa::Placement;
+use super::room::ensure_room;
 use super::system::{HugePages, SystemConfig, SystemMemory};
 use crate::cuda::host::PageLock;
 use crate::cuda::{Context, Device};
@@ -69,6 +71,8 @@ impl PinnedMemory {
             "a page lock of {chunk} bytes is no multiple of the page size {page}"
         );
         let device = Device::get(config.ordinal)?;
+        let size = host_size("a pinned region", config.size)?;
+        ensure_room(size as u64, config.numa_node.map(Placement::Bind))?;
         let memory = SystemMemory::allocate(&system_config(config, device))?;
         let lock = PageLock::new(Context::retain(device)?);
         let mut this = Self {

@@ -262,6 +262,7 @@ impl Job {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Status;
     use crate::layout::{Allocation, Dimensions};
     use crate::region::SystemConfig;
     use crate::transfer::completion::Completion;

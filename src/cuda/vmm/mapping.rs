@@ -160,9 +160,14 @@ impl Drop for Mapping {
         // A failure may be of earlier work, told by a call that did its own: the second one answers for itself, and
         // the driver takes addresses that are not mapped any more.
         let code = if unmap() == 0 { 0 } else { unmap() };
-        match driver.check(code, format_args!("unmap {} bytes", self.size())) {
-            Ok(()) => drop(mapped.remove(&self.offset)),
-            Err(error) => log!(Error, "{error}"),
+        let unmapped = driver.check(code, format_args!("unmap {} bytes", self.size()));
+        if unmapped.is_ok() {
+            mapped.remove(&self.offset);
+        }
+        // The log's callback may come back here.
+        drop(mapped);
+        if let Err(error) = unmapped {
+            log!(Error, "{error}");
         }
     }
 }
