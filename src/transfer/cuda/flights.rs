@@ -119,8 +119,8 @@ impl Flight {
     }
 
     /// Whether the driver is done with it.
-    fn is_done(&self) -> Result<bool> {
-        self.held.as_ref().map_or(Ok(true), Held::is_done)
+    fn is_done(&mut self) -> Result<bool> {
+        self.held.as_mut().map_or(Ok(true), Held::is_done)
     }
 
     /// All that it used is let go before anyone hears that the run is over: who hears it may free their memory.

@@ -8,7 +8,7 @@ use super::ring::Slot;
 use super::shelf::Taken;
 use crate::cuda::Event;
 use crate::cuda::stream::{CallerStream, Stream};
-use crate::error::{Result, fail};
+use crate::error::{Error, Result, fail};
 
 /// What a run uses until it is over.
 pub struct Held {
@@ -20,12 +20,14 @@ pub struct Held {
     event: Option<Taken<Event>>,
     /// Behind each layer; none where nobody asks for layers.
     layers: Vec<Taken<Event>>,
+    /// What the driver told of one of them while another went on: it may tell it once.
+    failure: Option<Error>,
 }
 
 impl Held {
     /// On a stream of the run's own.
     pub fn own(stream: Taken<Stream>, slot: Option<Arc<Slot>>, staging: Option<Taken<Staging>>) -> Self {
-        Self { slot, staging, stream: Some(stream), event: None, layers: Vec::new() }
+        Self { slot, staging, stream: Some(stream), event: None, layers: Vec::new(), failure: None }
     }
 
     /// On the caller's stream, whose end there `event` marks; `stream` is a further one.
@@ -35,7 +37,7 @@ impl Held {
         slot: Option<Arc<Slot>>,
         staging: Option<Taken<Staging>>,
     ) -> Self {
-        Self { slot, staging, stream, event, layers: Vec::new() }
+        Self { slot, staging, stream, event, layers: Vec::new(), failure: None }
     }
 
     /// The same, with an event for each of so many layers.
@@ -97,16 +99,21 @@ impl Held {
     }
 
     /// Whether the driver is done with all of it.
-    pub fn is_done(&self) -> Result<bool> {
+    pub fn is_done(&mut self) -> Result<bool> {
         let event = self.event.as_ref().map(|event| event.is_done());
         let stream = self.stream.as_ref().map(|stream| stream.is_done());
         let copier = self.staging.as_ref().map(|staging| staging.copier.is_done());
         // All are asked: nothing may be let go while one of them goes on, even when another has failed.
-        let answers: Vec<_> = [event, stream, copier].into_iter().flatten().collect();
-        if answers.iter().any(|answer| matches!(answer, Ok(false))) {
-            return Ok(false);
+        let mut goes_on = false;
+        for answer in [event, stream, copier].into_iter().flatten() {
+            match answer {
+                Ok(is_done) => goes_on |= !is_done,
+                Err(error) => {
+                    self.failure.get_or_insert(error);
+                }
+            }
         }
-        answers.into_iter().collect::<Result<Vec<_>>>().map(|_| true)
+        if goes_on { Ok(false) } else { self.failure.take().map_or(Ok(true), Err) }
     }
 
     /// What was used is used again, unless something failed on it.
