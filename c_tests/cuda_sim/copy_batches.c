@@ -63,7 +63,8 @@ static bool may_be_early(const batch *asked, size_t i) {
 static void submit_all(const batch *asked, stream *on, const call *call) {
     for (size_t i = asked->count; i > 0; i--) {
         const copy wanted = copy_number(asked, i - 1);
-        const bool is_early = call->later == CUDA_SUCCESS && on->captured == NULL && may_be_early(asked, i - 1);
+        const bool is_submitted = call->later == CUDA_SUCCESS && on->captured == NULL;
+        const bool is_early = is_submitted && may_be_early(asked, i - 1);
         const work copying = {.kind = WORK_COPY, .stream = on, .destination = wanted.destination,
                               .source = wanted.source, .size = wanted.size,
                               .early = is_early ? copy_read_early(&wanted) : NULL};

@@ -68,7 +68,8 @@ static void send(const copy *wanted) {
                          .early = copy_read_early(wanted)});
 }
 
-/* Inside a device nobody waits for a synchronous copy: it is done when the legacy default stream gets to it. */
+/* Inside a device nobody waits for a synchronous copy: it is done when the legacy default stream gets to
+ * it. */
 CUresult copy_now(const copy *wanted) {
     const CUdevice device = context_current()->device;
     const bool is_to_device = is_of(device, wanted->destination);

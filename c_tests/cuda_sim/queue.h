@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work on streams. Each stream has a queue of its own, and nothing is done when it is submitted: the device gets on
-// with it when somebody looks (a query: a few pieces further) or waits, in the order that order.h tells of.
+// Work on streams. Each stream has a queue of its own, and nothing is done when it is submitted: the device
+// gets on with it when somebody looks (a query: a few pieces further) or waits, in the order that order.h
+// tells of.
 #ifndef CUDA_SIM_QUEUE_H
 #define CUDA_SIM_QUEUE_H
 
@@ -26,7 +27,7 @@ typedef struct work {
     size_t size;
     unsigned char value; /* of WORK_FILL */
     mark *mark;          /* held; WORK_RECORD reaches it, WORK_WAIT waits for it */
-    const unsigned char *early;      /* of WORK_COPY: the source as it was at the call, where it may be read then */
+    const unsigned char *early; /* of WORK_COPY: its source as it was, where it was read at the call */
     const struct kvmem_copy *blocks; /* of WORK_LAUNCH: a copy of the kernel's parameter */
     const struct kvmem_checksum *tiles; /* of WORK_CHECKSUM, likewise; it goes into no graph */
     CUresult error;      /* of WORK_FAIL: the work was to fail */
@@ -50,11 +51,12 @@ void queue_go(void);
 /* Somebody looks: the device does so many pieces of what is left, unless all is held back. */
 #define PIECES_A_LOOK 16
 void queue_look(void);
-/* Whether all that a stream was given until now is done; for the legacy default stream also all that it waits for. */
+/* Whether all that a stream was given until now is done; for the legacy default stream also all that it
+ * waits for. */
 bool queue_is_done(const stream *asked);
 
-/* Have the device work, or block while all is held back, until that is done which was there at the call: of a context
- * (NULL for all), on a stream, before a mark. */
+/* Have the device work, or block while all is held back, until that is done which was there at the call: of a
+ * context (NULL for all), on a stream, before a mark. */
 void queue_drain(const context *of);
 void queue_wait_for_stream(const stream *stream);
 void queue_wait_for_mark(mark *mark);

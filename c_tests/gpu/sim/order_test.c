@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPU transfers among the work of streams. The stand-in holds all of it back and then does what nothing orders the
-// other way round, or by chance: wherever the library left out a wait, bytes are read too early or written too late.
+// GPU transfers among the work of streams. The stand-in holds all of it back and then does what nothing orders
+// the other way round, or by chance: wherever the library left out a wait, bytes are read too early or written
+// too late.
 #include "control.h"
 #include "sides.h"
 #include "stance.h"
@@ -19,8 +20,8 @@ static const uint64_t orders[] = {0, 1, 2, 3};
 
 typedef struct scene {
     side source, destination;
-    /* On the GPU, for the driver waits for copies inside host memory: what the source is to be, what it is afterwards,
-     * and what was found at the destination. */
+    /* On the GPU, for the driver waits for copies inside host memory: what the source is to be, what it is
+     * afterwards, and what was found at the destination. */
     uint64_t before, junk, found;
     kvmem_transfer *transfer;
     CUstream carrier, reader;
