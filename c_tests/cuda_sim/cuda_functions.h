@@ -83,6 +83,7 @@
     FUNCTION(cuStreamIsCapturing, LIVE, ACTS)                                                        \
     FUNCTION(cuStreamBeginCapture_v2, LIVE, ACTS)                                                    \
     FUNCTION(cuStreamEndCapture, LIVE, ACTS)                                                         \
+    FUNCTION(cuThreadExchangeStreamCaptureMode, DRIVER, ACTS)                                        \
     FUNCTION(cuGraphInstantiateWithFlags, DRIVER, ACTS)                                              \
     FUNCTION(cuGraphLaunch, LIVE, ACTS)                                                              \
     FUNCTION(cuGraphExecDestroy, DRIVER, RELEASES)                                                   \

@@ -53,7 +53,12 @@ CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
     if (result != CUDA_SUCCESS || status == NULL) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
     }
-    *status = asked->captured ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    if (asked->captured == NULL) {
+        *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    } else {
+        *status = asked->capture.is_invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                            : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    }
     return CUDA_SUCCESS;
 }
 
@@ -71,6 +76,7 @@ CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     begun->captured = list_add(&sim.graphs, sizeof(graph));
+    begun->capture = (capture){.mode = mode, .thread = pthread_self()};
     return CUDA_SUCCESS;
 }
 
@@ -86,6 +92,11 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph *captured) {
     }
     *captured = ended->captured;
     ended->captured = NULL;
+    if (ended->capture.is_invalid) {
+        destroy(*captured);
+        *captured = NULL;
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    }
     return CUDA_SUCCESS;
 }
 

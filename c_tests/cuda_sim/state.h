@@ -31,6 +31,13 @@ typedef struct CUgraph_st graph;
 struct mark;
 struct piece;
 
+/* How a stream is captured: see captures.h. */
+typedef struct capture {
+    CUstreamCaptureMode mode;
+    pthread_t thread;
+    bool is_invalid;
+} capture;
+
 struct CUstream_st {
     node node;
     context *context;
@@ -39,6 +46,7 @@ struct CUstream_st {
     bool destroyed;   /* and freed when nothing is left to do */
     bool is_blocking; /* it and the legacy default stream wait for each other */
     graph *captured;  /* what work goes into instead of being done */
+    capture capture;  /* how, while there is that */
 };
 
 struct CUevent_st {

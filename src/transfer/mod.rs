@@ -15,9 +15,11 @@ mod in_turn;
 mod layers;
 mod nixl;
 mod path;
+mod pieces;
 pub mod plan;
 mod pool;
 pub mod queue;
+mod reading;
 mod remainder;
 mod verification;
 

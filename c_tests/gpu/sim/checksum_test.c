@@ -24,15 +24,16 @@ static void check_checksums(const side *side) {
     }
 }
 
-static void a_kernel_that_fails_is_told_and_the_next_one_works(void) {
+static void whatever_fails_is_told_and_the_next_one_works(void) {
+    static const char *const calls[] = {"cuMemsetD8Async", "cuMemcpyAsync", "cuLaunchKernel"};
     side side;
     open_device_side(&side);
-    for (int is_later = 0; is_later < 2; is_later++) {
+    for (size_t i = 0; i < 2 * NUM(calls); i++) {
         uint32_t checksums[NUM(blocks)] = {1, 2, 3};
-        if (is_later) {
-            SIM(sim_fail_later("cuLaunchKernel", 1, CUDA_ERROR_LAUNCH_FAILED));
+        if (i % 2 == 1) {
+            SIM(sim_fail_later(calls[i / 2], 1, CUDA_ERROR_LAUNCH_FAILED));
         } else {
-            SIM(sim_fail("cuLaunchKernel", 1, CUDA_ERROR_LAUNCH_FAILED));
+            SIM(sim_fail(calls[i / 2], 1, CUDA_ERROR_LAUNCH_FAILED));
         }
         EXPECT_MESSAGE(KVMEM_STATUS_CUDA, "checksums",
                        kvmem_layout_checksum(side.model.layout, blocks, NUM(blocks), checksums, ERR));
@@ -90,7 +91,7 @@ static void a_comparison_that_fails_is_told(void) {
 }
 
 static const test_case cases[] = {
-    CASE(a_kernel_that_fails_is_told_and_the_next_one_works),
+    CASE(whatever_fails_is_told_and_the_next_one_works),
     CASE(without_the_kernel_the_host_computes_them),
     CASE(a_comparison_that_fails_is_told),
 };
