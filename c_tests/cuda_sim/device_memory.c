@@ -57,11 +57,11 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
     if (address == 0) {
         return RELEASED(CUDA_SUCCESS);
     }
-    queue_drain();
     span *freed = span_starting(SPAN_ALLOCATION, address);
     if (freed == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    queue_drain(freed->context);
     span_remove(freed);
     return RELEASED(CUDA_SUCCESS);
 }

@@ -195,6 +195,24 @@ static void after_a_refused_copy_what_was_begun_is_waited_for(void) {
     }
 }
 
+/* So is a copy that was begun where the mark behind it could not be: there is no mark to ask. */
+static void after_a_refused_mark_its_copy_is_waited_for(void) {
+    for (int to_file = 0; to_file < 2; to_file++) {
+        flight flight;
+        prepare(&flight, to_file);
+        SIM(sim_hold());
+        SIM(sim_fail("cuEventRecord", 1, CUDA_ERROR_INVALID_VALUE));
+        EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
+        await_copies(1);
+        EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, MILLISECONDS(20), ERR));
+        SIM(sim_go());
+        expect_failed(&flight, "CUDA_ERROR_INVALID_VALUE");
+        EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
+        expect_landed(&flight);
+        clean_up(&flight);
+    }
+}
+
 /* A file that fails while the GPU copies: the transfer waits for the GPU, then tells of the file. */
 static void a_file_that_fails_while_the_gpu_copies(void) {
     flight flight;
@@ -215,6 +233,7 @@ static const test_case cases[] = {
     CASE(a_question_without_an_answer_fails_nothing),
     CASE(a_copy_that_fails_in_the_middle_fails_the_transfer),
     CASE(after_a_refused_copy_what_was_begun_is_waited_for),
+    CASE(after_a_refused_mark_its_copy_is_waited_for),
     CASE(a_file_that_fails_while_the_gpu_copies),
 };
 GPU_MAIN
