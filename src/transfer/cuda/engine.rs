@@ -95,9 +95,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes runs for kernels to read again and again; `None` where the ring has no room to spare for that.
-    pub fn keep(&self, runs: &[Run]) -> Option<Slot> {
-        self.rings().iter().find_map(|ring| ring.keep(runs))
+    /// Writes runs for kernels to read again and again; `None` where the ring has no room to spare for that. More than
+    /// it takes of one copy get memory of their own.
+    pub fn keep(&self, runs: &[Run]) -> Result<Option<Slot>> {
+        let own = Ring::of_one_copy(self.context.device().ordinal(), runs)?;
+        Ok(own.or_else(|| self.rings().iter().find_map(|ring| ring.keep(runs))))
     }
 
     /// Writes runs for a kernel to read; `None` while the ring is full.

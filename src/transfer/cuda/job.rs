@@ -43,9 +43,9 @@ impl Job {
     }
 
     /// Puts the runs that it reads where kernels read them, if there is room to spare.
-    pub fn keep_runs(&mut self, engine: &Engine) {
+    pub fn keep_runs(&mut self, engine: &Engine) -> Result<()> {
         match self {
-            Self::Driver(_) => {}
+            Self::Driver(_) => Ok(()),
             Self::Kernel(copy, _) => copy.runs.keep(engine),
             Self::Staged(copy, _) => copy.runs.keep(engine),
         }

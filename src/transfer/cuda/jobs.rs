@@ -32,11 +32,11 @@ impl Jobs {
     }
 
     /// Puts the runs of blocks where kernels read them, if there is room to spare.
-    pub fn keep_runs(mut self, engine: &Engine) -> Self {
+    pub fn keep_runs(mut self, engine: &Engine) -> Result<Self> {
         if let Some(first) = self.0.first_mut() {
-            first.keep_runs(engine);
+            first.keep_runs(engine)?;
         }
-        self
+        Ok(self)
     }
 
     /// Whether starting them costs little.

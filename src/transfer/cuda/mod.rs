@@ -111,7 +111,7 @@ impl CudaCopy {
         // The driver may wait for pages that are not locked before it returns.
         let is_quick = jobs.are_quick() && !sides.is_pageable;
         Ok(Self {
-            jobs: Arc::new(jobs.keep_runs(&engine)),
+            jobs: Arc::new(jobs.keep_runs(&engine)?),
             is_quick,
             path,
             candidates,

@@ -20,12 +20,13 @@ pub enum PreparedRuns {
 
 impl PreparedRuns {
     /// Puts them into the ring, where it has room to spare.
-    pub fn keep(&mut self, engine: &Engine) {
+    pub fn keep(&mut self, engine: &Engine) -> Result<()> {
         if let Self::Here(runs) = self
-            && let Some(slot) = engine.keep(runs)
+            && let Some(slot) = engine.keep(runs)?
         {
             *self = Self::InRing(Arc::new(slot));
         }
+        Ok(())
     }
 
     /// Leaves them to another copy that reads the same and is not in the ring yet; whether that is so.

@@ -8,7 +8,7 @@ use super::division::{Division, HostOrder, are_joined};
 use super::engine::{Engine, Staging};
 use super::kernel::{Shape, TILE, cut_runs, typical_length};
 use super::need::Need;
-use super::ring::{MOST_RUNS, Slot};
+use super::ring::Slot;
 use super::runs::PreparedRuns;
 use super::shelf::Taken;
 use crate::cuda::copy::Copy;
@@ -48,9 +48,6 @@ impl StagedCopy {
         let packed = pack(order);
         let most_blocks = typical_length(packed.len(), order.blocks);
         let mut runs = cut_runs(packed.into_iter(), most_blocks, division.blocks as u32);
-        if runs.len() > MOST_RUNS {
-            return Err(format!("{} runs of blocks, the kernel takes {MOST_RUNS} at a time", runs.len()));
-        }
         let chunking = Chunking { host, device, plan, order, division, to_host, most_blocks };
         let chunks = chunking.chunks(&runs);
         if !to_host {
