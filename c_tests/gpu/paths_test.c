@@ -5,7 +5,6 @@
 #include "stance.h"
 
 #include <stdlib.h>
-
 #include <string.h>
 
 static const uint32_t paths[] = {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,

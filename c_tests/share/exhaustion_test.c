@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Out of file descriptors at every step of sharing and opening: told so, with nothing left behind and nothing
 // forgotten.
+#include "driver.h"
 #include "holder.h"
 #include "kinds.h"
 #include "opened.h"
 #include "regions.h"
 #include "resources.h"
 
+#include <string.h>
 #include <sys/resource.h>
 
 static const test_role roles[] = {HOLDER_ROLE};
@@ -27,10 +29,22 @@ static void allow_all(void) {
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-/* A driver that has none says so in its own way. */
+/* A driver that opens several at once may fail with some left: then nothing tells why it did. The stand-in does where it
+ * takes a fabric handle. */
+static bool may_be_the_drivers(memory_kind kind, size_t more) {
+    kvmem_error_cause cause = {0};
+    kvmem_error_get_cause(test_last_error(), &cause);
+    const bool has_gpu = memory_tier(kind) == KVMEM_TIER_DEVICE || memory_tier(kind) == KVMEM_TIER_ELASTIC;
+    const bool opens_several = driver_symbol("sim_fail") == NULL || kind == MEMORY_FABRIC;
+    return has_gpu && opens_several && more > 0 && cause.domain == KVMEM_DOMAIN_CUDA;
+}
+
 static void check_refused(kvmem_status status, memory_kind kind, size_t more) {
-    const bool by_driver = memory_tier(kind) == KVMEM_TIER_DEVICE || memory_tier(kind) == KVMEM_TIER_ELASTIC;
-    if (status != KVMEM_STATUS_OUT_OF_MEMORY && (!by_driver || status >= 0 || status == KVMEM_STATUS_PANIC)) {
+    const char *message = test_last_message();
+    const bool is_said =
+        strstr(message, "EMFILE") != NULL || strstr(message, "out of file descriptors") != NULL;
+    const bool is_right = status == KVMEM_STATUS_OUT_OF_MEMORY && is_said;
+    if (!is_right && (status != KVMEM_STATUS_CUDA || !may_be_the_drivers(kind, more))) {
         FAIL("%s with %zu file descriptors: %s: %s", memory_names[kind], more, kvmem_status_name(status),
              test_last_message());
     }

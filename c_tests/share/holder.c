@@ -106,6 +106,11 @@ kvmem_status holder_open(const peer *holder, const parcel *parcel, uint64_t flag
     return receive_status(holder, HOLDER_OPEN);
 }
 
+char *holder_message(const peer *holder) {
+    send_request(holder, HOLDER_MESSAGE, &(holder_request){0});
+    return (char *)frame_expect(holder->socket, HOLDER_MESSAGE).data; /* with its NUL */
+}
+
 kvmem_status holder_open_layout(const peer *holder, const parcel *parcel) {
     send_request(holder, HOLDER_OPEN_LAYOUT, &(holder_request){0});
     parcel_send(holder->socket, parcel);

@@ -34,6 +34,8 @@ void holder_destroy(const peer *holder);
 
 /* Has it open a region, and answers what came of that. Opened again without being closed, it has it twice. */
 kvmem_status holder_open(const peer *holder, const parcel *parcel, uint64_t flags);
+/* What it was told when it last failed: free it. */
+char *holder_message(const peer *holder);
 /* The same with a layout, which it closes again. */
 kvmem_status holder_open_layout(const peer *holder, const parcel *parcel);
 void holder_close(const peer *holder);

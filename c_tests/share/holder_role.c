@@ -50,6 +50,7 @@ static void build(const holder_request *request) {
             EXPECT_OK(kvmem_agent_create_backend(own_agent, "POSIX", NULL, 0, ERR));
         }
     }
+    kv_side_close(&own_model); /* of the layout before */
     kv_model_open(&own_model, &config, request->seed);
     own_layout = blocks_build((memory_kind)request->kind, &config, (blocks_lie)request->which, own_agent);
     blocks_write(own_layout, &own_model);
@@ -223,6 +224,9 @@ static void serve(int socket, uint32_t tag, const holder_request *request) {
         break;
     case HOLDER_HOLDERS:
         serve_holders(socket, request);
+        break;
+    case HOLDER_MESSAGE:
+        frame_send(socket, HOLDER_MESSAGE, test_last_message(), strlen(test_last_message()) + 1);
         break;
     case HOLDER_MEMORY:
         serve_memory(socket);

@@ -13,6 +13,7 @@ enum {
     HOLDER_END_SHARES,
     HOLDER_DESTROY,
     HOLDER_OPEN, /* followed by a parcel */
+    HOLDER_MESSAGE, /* text, of the failure that was last */
     HOLDER_OPEN_LAYOUT, /* followed by a parcel */
     HOLDER_CLOSE,
     HOLDER_CHECK,

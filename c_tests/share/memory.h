@@ -31,6 +31,8 @@ extern const char *const memory_names[NUM_MEMORY_KINDS];
 uint32_t memory_tier(memory_kind kind);
 bool memory_has_fd_mapping(memory_kind kind); /* the CPU sees it */
 bool memory_has_driver_fds(memory_kind kind); /* only the driver knows what its file descriptors are */
+/* Mapped apart, with an access of its own: the driver keeps whoever may only read from writing. */
+bool memory_is_mapped_apart(memory_kind kind);
 /* It goes by a handle that keeps nothing: whoever comes late finds nothing. */
 bool memory_goes_by_handle(memory_kind kind);
 /* KVMEM_SHARE_AUTO, or the way that the kind is there for. */

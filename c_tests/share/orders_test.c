@@ -5,6 +5,7 @@
 #include "opened.h"
 #include "regions.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,8 +45,21 @@ static void its_device_is_found_whatever_its_ordinal(void) {
     }
 }
 
+/* The UUID of a device as tools write it. */
+static void write_uuid(int device, char text[64]) {
+    kvmem_cuda_device_info info;
+    EXPECT_OK(kvmem_cuda_get_device_info(device, &info, ERR));
+    size_t length = (size_t)sprintf(text, "GPU");
+    for (size_t i = 0; i < sizeof(info.uuid); i++) {
+        const bool dashed = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
+        length += (size_t)sprintf(text + length, "%s%02x", dashed ? "-" : "", info.uuid[i]);
+    }
+}
+
 static void a_device_that_is_not_visible_is_named(void) {
     CHECK(driver_devices() >= 2);
+    char uuid[64];
+    write_uuid(1, uuid);
     for (size_t i = 0; i < NUM(kinds); i++) {
         peer owner = start_seeing("1");
         peer blind = start_seeing("0");
@@ -53,6 +67,10 @@ static void a_device_that_is_not_visible_is_named(void) {
         holder_make(&owner, kinds[i], NULL, 1);
         parcel parcel = holder_share(&owner, NULL);
         CHECK_EQ(holder_open(&blind, &parcel, 0), KVMEM_STATUS_NOT_FOUND);
+        char *told = holder_message(&blind);
+        CHECK_HAS(told, uuid);
+        CHECK_HAS(told, "CUDA_VISIBLE_DEVICES");
+        free(told);
         CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 0);
         CHECK_EQ(holder_open(&seeing, &parcel, 0), KVMEM_STATUS_OK);
         CHECK_EQ(holder_info(&seeing, HOLDING_OPENED).device_id, 0);

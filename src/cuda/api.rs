@@ -13,12 +13,10 @@ use cudarc::driver::sys::{
 };
 
 use super::copy::RawRows;
+use super::entry::{Code, Entry};
 use super::ipc::RawIpcHandle;
 use super::vmm::{RawAccess, RawLocation, RawProperties};
 use crate::error::{Result, ensure};
-
-/// A `CUresult` as a number.
-pub type Code = c_uint;
 
 macro_rules! functions {
     (
@@ -27,8 +25,8 @@ macro_rules! functions {
     ) => {
         /// The functions; those that not every driver has are options.
         pub(super) struct Api {
-            $(pub(super) $field: unsafe extern "C" fn($($type),*) -> Code,)+
-            $(pub(super) $newer: Option<unsafe extern "C" fn($($newer_type),*) -> Code>,)+
+            $(pub(super) $field: Entry<unsafe extern "C" fn($($type),*) -> Code>,)+
+            $(pub(super) $newer: Option<Entry<unsafe extern "C" fn($($newer_type),*) -> Code>>,)+
         }
 
         impl Api {
@@ -43,25 +41,16 @@ macro_rules! functions {
                 );
                 $(
                     // SAFETY: the library is present; the type is the function's own.
-                    let Some($field) = (unsafe { find(concat!($symbol, "\0")) }) else {
+                    let Some($field) = (unsafe { Entry::find($symbol) }) else {
                         crate::error::fail!(UnavailableCuda, "the CUDA driver is too old: it has no {}", $symbol);
                     };
                 )+
                 // SAFETY: as above.
-                $(let $newer = unsafe { find(concat!($newer_symbol, "\0")) };)+
+                $(let $newer = unsafe { Entry::find($newer_symbol) };)+
                 Ok(Self { $($field,)+ $($newer),+ })
             }
         }
     };
-}
-
-/// A function of the library by its name, which ends with a NUL; `None` where the library has none of that name.
-///
-/// # Safety
-/// The library must be present, or this panics. `F` must be the type of that function.
-unsafe fn find<F: Copy>(symbol: &str) -> Option<F> {
-    // SAFETY: the caller's promises; the library stays loaded.
-    unsafe { sys::culib().get::<F>(symbol.as_bytes()) }.ok().map(|found| *found)
 }
 
 functions! {

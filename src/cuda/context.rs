@@ -27,8 +27,8 @@ impl Context {
         let driver = device.driver();
         let mut raw = ptr::null_mut();
         // SAFETY: a valid device; the output lives through the call.
-        let code = unsafe { (driver.api.primary_ctx_retain)(&mut raw, device.raw()) };
-        driver.check(code, format_args!("retain the primary context of device {}", device.ordinal()))?;
+        let answer = unsafe { driver.api.primary_ctx_retain.call(&mut raw, device.raw()) };
+        driver.check(answer, format_args!("retain the primary context of device {}", device.ordinal()))?;
         Ok(Self { device, raw })
     }
 
@@ -36,9 +36,9 @@ impl Context {
     pub fn retain_existing(device: Device) -> Option<Self> {
         let (mut flags, mut active) = (0, 0);
         // SAFETY: a valid device; the outputs live through the call.
-        let code =
-            unsafe { (device.driver().api.primary_ctx_get_state)(device.raw(), &mut flags, &mut active) };
-        if code == 0 && active != 0 { Self::retain(device).ok() } else { None }
+        let answer =
+            unsafe { device.driver().api.primary_ctx_get_state.call(device.raw(), &mut flags, &mut active) };
+        if answer.is_success() && active != 0 { Self::retain(device).ok() } else { None }
     }
 
     /// The device.
@@ -62,20 +62,20 @@ impl Context {
         let driver = self.driver();
         let _entered = self.enter()?;
         // SAFETY: both contexts are retained.
-        let code = unsafe { (driver.api.ctx_enable_peer_access)(peer.raw, 0) };
-        if code == ALREADY_ENABLED {
+        let answer = unsafe { driver.api.ctx_enable_peer_access.call(peer.raw, 0) };
+        if answer.code == ALREADY_ENABLED {
             return Ok(());
         }
         let (from, to) = (self.device.ordinal(), peer.device.ordinal());
-        driver.check(code, format_args!("let device {from} reach memory of device {to}"))
+        driver.check(answer, format_args!("let device {from} reach memory of device {to}"))
     }
 
     /// Makes the context current on this thread until the guard is dropped; then what was current is again.
     pub fn enter(&self) -> Result<Entered<'_>> {
         let driver = self.driver();
         // SAFETY: retained by this value.
-        let code = unsafe { (driver.api.ctx_push_current)(self.raw) };
-        driver.check(code, format_args!("make device {} current", self.device.ordinal()))?;
+        let answer = unsafe { driver.api.ctx_push_current.call(self.raw) };
+        driver.check(answer, format_args!("make device {} current", self.device.ordinal()))?;
         let mut entered = Entered { context: self, capture_mode: None };
         entered.capture_mode = Some(exchange_capture_mode(driver, RELAXED)?);
         Ok(entered)
@@ -91,8 +91,8 @@ impl Drop for Context {
     fn drop(&mut self) {
         let driver = self.driver();
         // SAFETY: retained once by this value.
-        let code = unsafe { (driver.api.primary_ctx_release)(self.device.raw()) };
-        if let Err(error) = driver.check(code, "release a primary context") {
+        let answer = unsafe { driver.api.primary_ctx_release.call(self.device.raw()) };
+        if let Err(error) = driver.check(answer, "release a primary context") {
             log!(Warn, "{error}");
         }
     }
@@ -104,8 +104,8 @@ const RELAXED: u32 = 2;
 /// Answers the mode that this thread had.
 fn exchange_capture_mode(driver: &Driver, mut mode: u32) -> Result<u32> {
     // SAFETY: reads and writes the one mode, of the calling thread only.
-    let code = unsafe { (driver.api.thread_exchange_capture_mode)(&mut mode) };
-    driver.check(code, "set what this thread may do while streams are captured").map(|()| mode)
+    let answer = unsafe { driver.api.thread_exchange_capture_mode.call(&mut mode) };
+    driver.check(answer, "set what this thread may do while streams are captured").map(|()| mode)
 }
 
 /// A context that is current on this thread, and a thread that may allocate, free and query meanwhile though an engine
@@ -134,8 +134,8 @@ impl Drop for Entered<'_> {
         }
         let mut popped = ptr::null_mut();
         // SAFETY: pushed on this thread by `enter`; calls of ours leave the stack as they found it.
-        let code = unsafe { (driver.api.ctx_pop_current)(&mut popped) };
-        if let Err(error) = driver.check(code, "restore the current context") {
+        let answer = unsafe { driver.api.ctx_pop_current.call(&mut popped) };
+        if let Err(error) = driver.check(answer, "restore the current context") {
             log!(Error, "{error}");
         }
     }

@@ -143,8 +143,8 @@ impl Active<'_> {
         let driver = self.driver();
         let Copy { source, destination, size } = copy;
         // SAFETY: the caller's promise.
-        let code = unsafe { (driver.api.memcpy_async)(destination, source, size as usize, self.raw) };
-        driver.check(code, format_args!("copy {size} bytes from {source:#x} to {destination:#x}"))
+        let answer = unsafe { driver.api.memcpy_async.call(destination, source, size as usize, self.raw) };
+        driver.check(answer, format_args!("copy {size} bytes from {source:#x} to {destination:#x}"))
     }
 
     /// Starts setting bytes of device memory to 0.
@@ -154,8 +154,8 @@ impl Active<'_> {
     pub unsafe fn clear(&self, address: u64, size: u64) -> Result<()> {
         let driver = self.driver();
         // SAFETY: the caller's promise.
-        let code = unsafe { (driver.api.memset_d8_async)(address, 0, size as usize, self.raw) };
-        driver.check(code, format_args!("clear {size} bytes at {address:#x}"))
+        let answer = unsafe { driver.api.memset_d8_async.call(address, 0, size as usize, self.raw) };
+        driver.check(answer, format_args!("clear {size} bytes at {address:#x}"))
     }
 
     /// Starts all copies by one call, in no order among each other; not on the legacy default stream, nor where the
@@ -165,7 +165,7 @@ impl Active<'_> {
     /// See above.
     pub unsafe fn copy_batch(&self, batch: &Batch, reading: Reading) -> Result<()> {
         let driver = self.driver();
-        let Some(call) = driver.api.memcpy_batch_async else {
+        let Some(function) = driver.api.memcpy_batch_async else {
             return Err(Error::new(
                 Status::UnavailableCuda,
                 "the CUDA driver is too old for batches of copies",
@@ -180,8 +180,8 @@ impl Active<'_> {
         let (mut first, mut failed) = (0, usize::MAX);
         let count = batch.sizes.len();
         // SAFETY: arrays of `count` that the driver only reads, and one attribute for all; the caller's promise.
-        let code = unsafe {
-            call(
+        let answer = unsafe {
+            function.call(
                 batch.destinations.as_ptr().cast_mut(),
                 batch.sources.as_ptr().cast_mut(),
                 batch.sizes.as_ptr().cast_mut(),
@@ -200,7 +200,7 @@ impl Active<'_> {
             )),
             None => error,
         };
-        driver.check(code, format_args!("start a batch of {count} copies")).map_err(which)
+        driver.check(answer, format_args!("start a batch of {count} copies")).map_err(which)
     }
 
     /// Starts a copy of rows.
@@ -217,7 +217,7 @@ impl Active<'_> {
             height: count as usize,
         };
         // SAFETY: the description lives through the call; the caller's promise.
-        let code = unsafe { (driver.api.memcpy_2d_async)(&asked, self.raw) };
-        driver.check(code, format_args!("copy {count} rows of {} bytes", first.size))
+        let answer = unsafe { driver.api.memcpy_2d_async.call(&asked, self.raw) };
+        driver.check(answer, format_args!("copy {count} rows of {} bytes", first.size))
     }
 }

@@ -95,8 +95,8 @@ impl Device {
         );
         let mut raw = 0;
         // SAFETY: the output lives through the call.
-        let code = unsafe { (driver.api.device_get)(&mut raw, ordinal) };
-        driver.check(code, format_args!("get device {ordinal}"))?;
+        let answer = unsafe { driver.api.device_get.call(&mut raw, ordinal) };
+        driver.check(answer, format_args!("get device {ordinal}"))?;
         Ok(Self { driver, ordinal, raw })
     }
 
@@ -190,9 +190,9 @@ impl Device {
         }
         let mut can = 0;
         // SAFETY: valid devices; the output lives through the call.
-        let code = unsafe { (self.driver.api.device_can_access_peer)(&mut can, self.raw, other.raw) };
+        let answer = unsafe { self.driver.api.device_can_access_peer.call(&mut can, self.raw, other.raw) };
         let (from, to) = (self.ordinal, other.ordinal);
-        self.driver.check(code, format_args!("ask whether device {from} reaches device {to}"))?;
+        self.driver.check(answer, format_args!("ask whether device {from} reaches device {to}"))?;
         Ok(can != 0)
     }
 
@@ -207,8 +207,8 @@ impl Device {
     fn name(&self) -> Result<String> {
         let mut text = [0u8; 256];
         // SAFETY: a valid device; 255 bytes leave a NUL at the end.
-        let code = unsafe { (self.driver.api.device_get_name)(text.as_mut_ptr().cast(), 255, self.raw) };
-        self.driver.check(code, format_args!("ask the name of device {}", self.ordinal))?;
+        let answer = unsafe { self.driver.api.device_get_name.call(text.as_mut_ptr().cast(), 255, self.raw) };
+        self.driver.check(answer, format_args!("ask the name of device {}", self.ordinal))?;
         let length = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
         Ok(String::from_utf8_lossy(&text[..length]).into_owned())
     }
@@ -217,16 +217,16 @@ impl Device {
     pub fn uuid(&self) -> Result<[u8; 16]> {
         let mut uuid = CUuuid { bytes: [0; 16] };
         // SAFETY: a valid device; the output lives through the call.
-        let code = unsafe { (self.driver.api.device_get_uuid)(&mut uuid, self.raw) };
-        self.driver.check(code, format_args!("ask the UUID of device {}", self.ordinal))?;
+        let answer = unsafe { self.driver.api.device_get_uuid.call(&mut uuid, self.raw) };
+        self.driver.check(answer, format_args!("ask the UUID of device {}", self.ordinal))?;
         Ok(uuid.bytes.map(|byte| byte as u8))
     }
 
     fn total_memory(&self) -> Result<u64> {
         let mut bytes = 0;
         // SAFETY: a valid device; the output lives through the call.
-        let code = unsafe { (self.driver.api.device_total_mem)(&mut bytes, self.raw) };
-        self.driver.check(code, format_args!("ask the memory of device {}", self.ordinal))?;
+        let answer = unsafe { self.driver.api.device_total_mem.call(&mut bytes, self.raw) };
+        self.driver.check(answer, format_args!("ask the memory of device {}", self.ordinal))?;
         Ok(bytes as u64)
     }
 
@@ -242,8 +242,8 @@ impl Device {
     fn attribute(&self, attribute: c_int) -> Option<c_int> {
         let mut value = 0;
         // SAFETY: a valid device; the output lives through the call.
-        let code = unsafe { (self.driver.api.device_get_attribute)(&mut value, attribute, self.raw) };
-        (code == 0).then_some(value)
+        let answer = unsafe { self.driver.api.device_get_attribute.call(&mut value, attribute, self.raw) };
+        answer.is_success().then_some(value)
     }
 }
 

@@ -4,8 +4,11 @@
 use std::ffi::CStr;
 
 use once_cell::sync::OnceCell;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
 
-use super::api::{Api, Code};
+use super::api::Api;
+use super::entry::{Answer, Code};
 use crate::error::{Cause, Error, Result, Status, ensure};
 use crate::process;
 
@@ -42,9 +45,15 @@ pub fn get() -> Result<&'static Driver> {
     Ok(driver)
 }
 
-/// Whether an error is one of these answers of the driver's.
+/// Whether an error is one of these answers of the driver's. Out of anything it may give any: that says nothing.
 pub(super) fn answered(error: &Error, codes: &[Code]) -> bool {
-    matches!(error.cause(), Some(Cause::Cuda(code, _)) if codes.contains(&(*code as Code)))
+    error.status() != Status::OutOfMemory
+        && matches!(error.cause(), Some(Cause::Cuda(code, _)) if codes.contains(&(*code as Code)))
+}
+
+/// The driver has no code of its own for it.
+fn is_out_of_files() -> bool {
+    matches!(eventfd(0, EventfdFlags::CLOEXEC), Err(Errno::MFILE | Errno::NFILE))
 }
 
 impl Driver {
@@ -52,16 +61,21 @@ impl Driver {
         let api = Api::load()?;
         let mut driver = Self { api, version: 0, device_count: 0, initialised_in: process::generation() };
         // SAFETY: a looked-up function.
-        let code = unsafe { (driver.api.init)(0) };
-        ensure!(code != NO_DEVICE, UnavailableCuda, "the CUDA driver has no device this process may use");
+        let answer = unsafe { driver.api.init.call(0) };
+        ensure!(
+            answer.code != NO_DEVICE,
+            UnavailableCuda,
+            "the CUDA driver has no device this process may use"
+        );
         driver
-            .check(code, "initialise the CUDA driver")
+            .check(answer, "initialise the CUDA driver")
             .map_err(|e| e.with_status(Status::UnavailableCuda))?;
         let (mut version, mut device_count) = (0, 0);
         // SAFETY: looked-up functions; the outputs live through the calls.
         unsafe {
-            driver.check((driver.api.driver_get_version)(&mut version), "ask the CUDA driver's version")?;
-            driver.check((driver.api.device_get_count)(&mut device_count), "count CUDA devices")?;
+            driver
+                .check(driver.api.driver_get_version.call(&mut version), "ask the CUDA driver's version")?;
+            driver.check(driver.api.device_get_count.call(&mut device_count), "count CUDA devices")?;
         }
         ensure!(device_count > 0, UnavailableCuda, "the CUDA driver has no device this process may use");
         driver.version = version;
@@ -84,22 +98,29 @@ impl Driver {
         self.api.memcpy_batch_async.is_some()
     }
 
-    /// A result code as a result; the driver's name for it is in the message.
-    pub(super) fn check(&self, code: Code, action: impl std::fmt::Display) -> Result<()> {
-        if code == 0 {
+    /// An answer as a result; the message has the function's name, and the driver's for the code.
+    pub(super) fn check(&self, answer: Answer, action: impl std::fmt::Display) -> Result<()> {
+        if answer.is_success() {
             return Ok(());
         }
-        let status = if code == OUT_OF_MEMORY { Status::OutOfMemory } else { Status::Cuda };
+        let Answer { code, function } = answer;
         let name = self.error_name(code);
-        Err(Error::new(status, format!("{action}: the CUDA driver answers {name}"))
-            .with_cause(Cause::Cuda(code as i32, name)))
+        let told = format!("{action}: {function}: {name}");
+        let error = if is_out_of_files() {
+            let why = "this process is out of file descriptors, which the driver may have needed";
+            Error::new(Status::OutOfMemory, format!("{told}; {why}"))
+        } else {
+            let status = if code == OUT_OF_MEMORY { Status::OutOfMemory } else { Status::Cuda };
+            Error::new(status, told)
+        };
+        Err(error.with_cause(Cause::Cuda(code as i32, name)))
     }
 
     fn error_name(&self, code: Code) -> String {
         let mut name = std::ptr::null();
         // SAFETY: a looked-up function; the name is static in the driver.
         unsafe {
-            if (self.api.get_error_name)(code, &mut name) == 0 && !name.is_null() {
+            if self.api.get_error_name.call(code, &mut name).is_success() && !name.is_null() {
                 return CStr::from_ptr(name).to_string_lossy().into_owned();
             }
         }

@@ -5,8 +5,8 @@
 //! once, for one piece of work on the stream. All others say only that the question was not answered, such as one that
 //! came while somebody captured a stream: the work goes on, or has ended well, and is asked about again.
 
-use super::api::Code;
 use super::driver::answered;
+use super::entry::Code;
 use crate::error::{Error, Result};
 
 /// CUDA_ERROR codes after which nothing of the work that was asked about runs any more, unless they are old news.

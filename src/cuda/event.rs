@@ -42,8 +42,8 @@ impl Event {
         let mut raw = std::ptr::null_mut();
         let _entered = context.enter()?;
         // SAFETY: a current context; the output lives through the call.
-        let code = unsafe { (driver.api.event_create)(&mut raw, flags) };
-        driver.check(code, "make an event")?;
+        let answer = unsafe { driver.api.event_create.call(&mut raw, flags) };
+        driver.check(answer, "make an event")?;
         Ok(Self { raw, context: context.clone() })
     }
 
@@ -52,8 +52,8 @@ impl Event {
         let driver = self.context.driver();
         let _entered = self.context.enter_to_free()?;
         // SAFETY: a live event.
-        let code = unsafe { (driver.api.event_query)(self.raw) };
-        if code == NOT_READY { Ok(false) } else { driver.check(code, "copy blocks").map(|()| true) }
+        let answer = unsafe { driver.api.event_query.call(self.raw) };
+        if answer.code == NOT_READY { Ok(false) } else { driver.check(answer, "copy blocks").map(|()| true) }
     }
 
     /// Waits until all that was on its stream when it was recorded is over.
@@ -61,8 +61,8 @@ impl Event {
         let driver = self.context.driver();
         let _entered = self.context.enter()?;
         // SAFETY: a live event.
-        let code = unsafe { (driver.api.event_synchronize)(self.raw) };
-        driver.check(code, "wait for an event")
+        let answer = unsafe { driver.api.event_synchronize.call(self.raw) };
+        driver.check(answer, "wait for an event")
     }
 
     /// Seconds of the device's clock since another event; both are timed, and have happened.
@@ -71,8 +71,8 @@ impl Event {
         let mut milliseconds = 0.0;
         let _entered = self.context.enter()?;
         // SAFETY: live events of one context; the output lives through the call.
-        let code = unsafe { (driver.api.event_elapsed_time)(&mut milliseconds, earlier.raw, self.raw) };
-        driver.check(code, "ask for the time between two events").map(|()| f64::from(milliseconds) * 1e-3)
+        let answer = unsafe { driver.api.event_elapsed_time.call(&mut milliseconds, earlier.raw, self.raw) };
+        driver.check(answer, "ask for the time between two events").map(|()| f64::from(milliseconds) * 1e-3)
     }
 }
 
@@ -81,8 +81,8 @@ impl Drop for Event {
         let driver = self.context.driver();
         let destroyed = self.context.enter_to_free().and_then(|_entered| {
             // SAFETY: made by this value.
-            let code = unsafe { (driver.api.event_destroy)(self.raw) };
-            driver.check(code, "destroy an event")
+            let answer = unsafe { driver.api.event_destroy.call(self.raw) };
+            driver.check(answer, "destroy an event")
         });
         if let Err(error) = destroyed {
             log!(Warn, "{error}");

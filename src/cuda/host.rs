@@ -27,9 +27,9 @@ impl PageLock {
         let driver = self.context.driver();
         let _entered = self.context.enter()?;
         // SAFETY: mapped memory of the caller's of this file; it stays mapped until this value is dropped.
-        let code =
-            unsafe { (driver.api.mem_host_register)(address as *mut c_void, length, PORTABLE_AND_MAPPED) };
-        driver.check(code, format_args!("page-lock {length} bytes at {address:#x}"))?;
+        let answer =
+            unsafe { driver.api.mem_host_register.call(address as *mut c_void, length, PORTABLE_AND_MAPPED) };
+        driver.check(answer, format_args!("page-lock {length} bytes at {address:#x}"))?;
         self.chunks.push(address);
         Ok(())
     }
@@ -47,12 +47,13 @@ impl PageLock {
         const NOT_REGISTERED: u32 = 713;
         let driver = self.context.driver();
         // SAFETY: registered by this value.
-        let unlock = || unsafe { (driver.api.mem_host_unregister)(address as *mut c_void) };
+        let unlock = || unsafe { driver.api.mem_host_unregister.call(address as *mut c_void) };
         // Tried again once: what is not given back now never is.
-        let code = if unlock() == 0 { 0 } else { unlock() };
-        let unlocked = code == 0 || code == NOT_REGISTERED;
+        let first = unlock();
+        let answer = if first.is_success() { first } else { unlock() };
+        let unlocked = answer.is_success() || answer.code == NOT_REGISTERED;
         if !unlocked
-            && let Err(error) = driver.check(code, format_args!("release the page lock at {address:#x}"))
+            && let Err(error) = driver.check(answer, format_args!("release the page lock at {address:#x}"))
         {
             log!(Error, "{error}; the memory stays");
         }

@@ -64,8 +64,8 @@ fn handle_of(context: &Context, address: u64) -> Result<IpcHandle> {
     let _entered = context.enter()?;
     let mut handle = RawIpcHandle([0; 64]);
     // SAFETY: a current context; the output lives through the call.
-    let code = unsafe { (driver.api.ipc_get_mem_handle)(&mut handle, address) };
-    driver.check(code, format_args!("get an IPC handle of the memory at {address:#x}")).map_err(|error| {
+    let answer = unsafe { driver.api.ipc_get_mem_handle.call(&mut handle, address) };
+    driver.check(answer, format_args!("get an IPC handle of the memory at {address:#x}")).map_err(|error| {
         if !answered(&error, &[INVALID_VALUE]) {
             return error;
         }
@@ -256,8 +256,8 @@ impl Opening {
         let _entered = self.context.enter_to_free()?;
         memory::ensure_still(self.address, self.own_id)?;
         // SAFETY: opened by this value, and used by nobody any more.
-        let code = unsafe { (driver.api.ipc_close_mem_handle)(self.address) };
-        driver.check(code, format_args!("close the IPC mapping of {} bytes", self.size))
+        let answer = unsafe { driver.api.ipc_close_mem_handle.call(self.address) };
+        driver.check(answer, format_args!("close the IPC mapping of {} bytes", self.size))
     }
 }
 
@@ -285,11 +285,11 @@ fn open(context: &Context, handle: &IpcHandle) -> Result<u64> {
     let _entered = context.enter()?;
     let mut address = 0;
     // SAFETY: a current context; the output lives through the call.
-    let code = unsafe {
-        (driver.api.ipc_open_mem_handle)(&mut address, RawIpcHandle(*handle), LAZY_ENABLE_PEER_ACCESS)
+    let answer = unsafe {
+        driver.api.ipc_open_mem_handle.call(&mut address, RawIpcHandle(*handle), LAZY_ENABLE_PEER_ACCESS)
     };
     let ordinal = context.device().ordinal();
-    driver.check(code, format_args!("open an IPC handle on device {ordinal}")).map_err(explain)?;
+    driver.check(answer, format_args!("open an IPC handle on device {ordinal}")).map_err(explain)?;
     Ok(address)
 }
 

@@ -63,8 +63,8 @@ impl Drop for Allocation {
         let freed = self.context.enter_to_free().and_then(|_entered| {
             ensure_still(self.address, self.buffer_id)?;
             // SAFETY: allocated by this value, and used by nobody any more.
-            let code = unsafe { (driver.api.mem_free)(self.address) };
-            driver.check(code, format_args!("free {} bytes of device memory", self.size))
+            let answer = unsafe { driver.api.mem_free.call(self.address) };
+            driver.check(answer, format_args!("free {} bytes of device memory", self.size))
         });
         if let Err(error) = freed {
             log!(Error, "{error}");
@@ -77,10 +77,10 @@ fn allocate(context: &Context, size: u64) -> Result<u64> {
     let _entered = context.enter()?;
     let mut address = 0;
     // SAFETY: a current context; the output lives through the call.
-    let code = unsafe { (driver.api.mem_alloc)(&mut address, size as usize) };
+    let answer = unsafe { driver.api.mem_alloc.call(&mut address, size as usize) };
     let ordinal = context.device().ordinal();
     driver
-        .check(code, format_args!("allocate {size} bytes on device {ordinal}"))
+        .check(answer, format_args!("allocate {size} bytes on device {ordinal}"))
         .map_err(|error| with_room(error, context, size))?;
     Ok(address)
 }
@@ -102,8 +102,8 @@ fn room(context: &Context) -> Result<(usize, usize)> {
     let _entered = context.enter()?;
     let (mut free, mut total) = (0, 0);
     // SAFETY: a current context; the outputs live through the call.
-    let code = unsafe { (driver.api.mem_get_info)(&mut free, &mut total) };
-    driver.check(code, "ask for free memory").map(|()| (free, total))
+    let answer = unsafe { driver.api.mem_get_info.call(&mut free, &mut total) };
+    driver.check(answer, "ask for free memory").map(|()| (free, total))
 }
 
 /// Checks with the driver that `size` bytes at `address` are memory of one device, and answers which, and of how many
@@ -169,8 +169,8 @@ pub fn is_accessible(device: Device, address: u64, write: bool) -> Result<bool> 
     let location = RawLocation::of_device(&device);
     let mut flags = 0;
     // SAFETY: the location and the output live through the call.
-    let code = unsafe { (driver.api.mem_get_access)(&mut flags, &location, address) };
-    driver.check(code, format_args!("ask whether device {} reaches {address:#x}", device.ordinal()))?;
+    let answer = unsafe { driver.api.mem_get_access.call(&mut flags, &location, address) };
+    driver.check(answer, format_args!("ask whether device {} reaches {address:#x}", device.ordinal()))?;
     let needed = if write { READ_AND_WRITE } else { READ };
     Ok(flags & needed == needed)
 }
@@ -224,8 +224,8 @@ pub(super) fn range_in(context: &Context, address: u64) -> Result<(u64, u64)> {
     let _entered = context.enter()?;
     let (mut base, mut length) = (0, 0);
     // SAFETY: the outputs live through the call.
-    let code = unsafe { (driver.api.mem_get_address_range)(&mut base, &mut length, address) };
-    driver.check(code, format_args!("find the allocation at {address:#x}"))?;
+    let answer = unsafe { driver.api.mem_get_address_range.call(&mut base, &mut length, address) };
+    driver.check(answer, format_args!("find the allocation at {address:#x}"))?;
     Ok((base, length as u64))
 }
 
@@ -262,8 +262,9 @@ pub(super) fn attribute<T: Default>(attribute: c_int, address: u64) -> Result<T>
     let mut value = T::default();
     // SAFETY: the attributes asked for are as wide as the T they are asked as: 32 bits, ids and addresses 64. The output
     // lives through the call.
-    let code =
-        unsafe { (driver.api.pointer_get_attribute)((&raw mut value).cast::<c_void>(), attribute, address) };
-    driver.check(code, format_args!("ask what {address:#x} is"))?;
+    let answer = unsafe {
+        driver.api.pointer_get_attribute.call((&raw mut value).cast::<c_void>(), attribute, address)
+    };
+    driver.check(answer, format_args!("ask what {address:#x} is"))?;
     Ok(value)
 }

@@ -8,6 +8,7 @@ pub mod copy;
 pub mod device;
 pub mod driver;
 pub mod ending;
+mod entry;
 pub mod event;
 pub mod host;
 pub mod ipc;

@@ -29,8 +29,8 @@ impl Module {
         let mut raw = std::ptr::null_mut();
         let _entered = context.enter()?;
         // SAFETY: a current context; text that ends with a NUL; the output lives through the call.
-        let code = unsafe { (driver.api.module_load_data)(&mut raw, ptx.as_ptr().cast::<c_void>()) };
-        driver.check(code, "load the copy kernels")?;
+        let answer = unsafe { driver.api.module_load_data.call(&mut raw, ptx.as_ptr().cast::<c_void>()) };
+        driver.check(answer, "load the copy kernels")?;
         Ok(Arc::new(Self { raw, context: context.clone() }))
     }
 
@@ -40,8 +40,8 @@ impl Module {
         let mut raw = std::ptr::null_mut();
         let _entered = self.context.enter()?;
         // SAFETY: a live module; the name ends with a NUL; the output lives through the call.
-        let code = unsafe { (driver.api.module_get_function)(&mut raw, self.raw, name.as_ptr()) };
-        driver.check(code, format_args!("find the kernel {}", name.to_string_lossy()))?;
+        let answer = unsafe { driver.api.module_get_function.call(&mut raw, self.raw, name.as_ptr()) };
+        driver.check(answer, format_args!("find the kernel {}", name.to_string_lossy()))?;
         Ok(Function { raw, _module: self.clone() })
     }
 }
@@ -51,8 +51,8 @@ impl Drop for Module {
         let driver = self.context.driver();
         let unloaded = self.context.enter_to_free().and_then(|_entered| {
             // SAFETY: loaded by this value; its functions hold it, and whoever launched them has seen their end.
-            let code = unsafe { (driver.api.module_unload)(self.raw) };
-            driver.check(code, "unload the copy kernels")
+            let answer = unsafe { driver.api.module_unload.call(self.raw) };
+            driver.check(answer, "unload the copy kernels")
         });
         if let Err(error) = unloaded {
             log!(Warn, "{error}");
@@ -84,9 +84,9 @@ impl Function {
         }
         let mut parameters = [std::ptr::from_ref(parameter).cast_mut().cast::<c_void>()];
         // SAFETY: the context is current; one parameter, which lives through the call; for the rest the caller's promise.
-        let code = unsafe {
+        let answer = unsafe {
             let none = std::ptr::null_mut();
-            (driver.api.launch_kernel)(
+            driver.api.launch_kernel.call(
                 self.raw,
                 ctas,
                 1,
@@ -100,6 +100,6 @@ impl Function {
                 none,
             )
         };
-        driver.check(code, format_args!("launch a copy kernel with {ctas} CTAs"))
+        driver.check(answer, format_args!("launch a copy kernel with {ctas} CTAs"))
     }
 }

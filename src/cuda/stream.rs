@@ -37,9 +37,9 @@ impl Stream {
         let mut raw = std::ptr::null_mut();
         let _entered = context.enter()?;
         // SAFETY: a current context; the output lives through the call.
-        let code =
-            unsafe { (driver.api.stream_create_with_priority)(&mut raw, NON_BLOCKING, HIGHEST_PRIORITY) };
-        driver.check(code, "make a stream")?;
+        let answer =
+            unsafe { driver.api.stream_create_with_priority.call(&mut raw, NON_BLOCKING, HIGHEST_PRIORITY) };
+        driver.check(answer, "make a stream")?;
         Ok(Self { raw, context: context.clone() })
     }
 
@@ -53,8 +53,8 @@ impl Stream {
         let driver = self.context.driver();
         let _entered = self.context.enter_to_free()?;
         // SAFETY: a live stream.
-        let code = unsafe { (driver.api.stream_query)(self.raw) };
-        if code == NOT_READY { Ok(false) } else { driver.check(code, "copy blocks").map(|()| true) }
+        let answer = unsafe { driver.api.stream_query.call(self.raw) };
+        if answer.code == NOT_READY { Ok(false) } else { driver.check(answer, "copy blocks").map(|()| true) }
     }
 }
 
@@ -63,8 +63,8 @@ impl Drop for Stream {
         let driver = self.context.driver();
         let destroyed = self.context.enter_to_free().and_then(|_entered| {
             // SAFETY: made by this value.
-            let code = unsafe { (driver.api.stream_destroy)(self.raw) };
-            driver.check(code, "destroy a stream")
+            let answer = unsafe { driver.api.stream_destroy.call(self.raw) };
+            driver.check(answer, "destroy a stream")
         });
         if let Err(error) = destroyed {
             log!(Warn, "{error}");
@@ -88,8 +88,8 @@ impl CallerStream {
         let mut owner: CUcontext = std::ptr::null_mut();
         // SAFETY: the caller's stream is alive, by contract; the output lives through the call. The special streams
         // are those of the current context, so this is asked before another one is made current.
-        let code = unsafe { (driver.api.stream_get_ctx)(self.0, &mut owner) };
-        driver.check(code, "ask whose the stream is").map_err(|error| self.without_context(error))?;
+        let answer = unsafe { driver.api.stream_get_ctx.call(self.0, &mut owner) };
+        driver.check(answer, "ask whose the stream is").map_err(|error| self.without_context(error))?;
         ensure!(
             context.is(owner),
             InvalidArgument,
@@ -118,8 +118,8 @@ impl CallerStream {
         let driver = context.driver();
         let mut state = 0;
         // SAFETY: as above.
-        let code = unsafe { (driver.api.stream_is_capturing)(self.0, &mut state) };
-        driver.check(code, "ask whether the stream is captured")?;
+        let answer = unsafe { driver.api.stream_is_capturing.call(self.0, &mut state) };
+        driver.check(answer, "ask whether the stream is captured")?;
         if state == INVALIDATED {
             fail!(
                 InvalidState,
@@ -156,15 +156,15 @@ impl Active<'_> {
     pub fn record(&self, event: &Event) -> Result<()> {
         let driver = self.driver();
         // SAFETY: a live stream and event of the current context.
-        let code = unsafe { (driver.api.event_record)(event.raw, self.raw) };
-        driver.check(code, "record an event")
+        let answer = unsafe { driver.api.event_record.call(event.raw, self.raw) };
+        driver.check(answer, "record an event")
     }
 
     /// Has what comes later on the stream wait for an event.
     pub fn wait_for(&self, event: &Event) -> Result<()> {
         let driver = self.driver();
         // SAFETY: as above.
-        let code = unsafe { (driver.api.stream_wait_event)(self.raw, event.raw, 0) };
-        driver.check(code, "wait for an event")
+        let answer = unsafe { driver.api.stream_wait_event.call(self.raw, event.raw, 0) };
+        driver.check(answer, "wait for an event")
     }
 }

@@ -31,7 +31,7 @@ typedef struct step {
     const char *failed; /* that call; NULL when the operation makes no more of them */
 } step;
 
-/* An error that is there because the driver's answer was not expected says that answer. */
+/* An error that is there because the driver's answer was not expected says whose answer, and which. */
 static void check_error(const step *step, kvmem_status status) {
     kvmem_error_cause cause = {0};
     const kvmem_error *error = test_last_error();
@@ -41,6 +41,7 @@ static void check_error(const step *step, kvmem_status status) {
                                cause.domain == KVMEM_DOMAIN_CUDA &&
                                cause.code == (int32_t)answers[step->answer].result &&
                                strcmp(cause.name, answers[step->answer].name) == 0 &&
+                               strstr(test_last_message(), step->failed) != NULL &&
                                strstr(test_last_message(), cause.name) != NULL;
     if (!as_it_must_be) {
         FAIL("%s, call %llu, %s answering %s: got %s: %s", step->operation->name,

@@ -37,10 +37,15 @@ impl Memory {
         self.check_export(self.properties().fabric, "a fabric handle")?;
         let mut handle = [0u8; 64];
         // SAFETY: for this handle type the driver writes 64 bytes.
-        let code = unsafe {
-            (self.driver.api.mem_export)(handle.as_mut_ptr().cast::<c_void>(), self.handle, HANDLE_FABRIC, 0)
+        let answer = unsafe {
+            self.driver.api.mem_export.call(
+                handle.as_mut_ptr().cast::<c_void>(),
+                self.handle,
+                HANDLE_FABRIC,
+                0,
+            )
         };
-        self.driver.check(code, format_args!("export {} bytes as a fabric handle", self.size()))?;
+        self.driver.check(answer, format_args!("export {} bytes as a fabric handle", self.size()))?;
         Ok(handle)
     }
 
@@ -49,10 +54,10 @@ impl Memory {
         self.check_export(self.properties().posix_fd, "a file descriptor")?;
         let mut fd = -1i32;
         // SAFETY: for this handle type the driver writes an int.
-        let code = unsafe {
-            (self.driver.api.mem_export)((&raw mut fd).cast::<c_void>(), self.handle, HANDLE_POSIX_FD, 0)
+        let answer = unsafe {
+            self.driver.api.mem_export.call((&raw mut fd).cast::<c_void>(), self.handle, HANDLE_POSIX_FD, 0)
         };
-        self.driver.check(code, format_args!("export {} bytes as a file descriptor", self.size()))?;
+        self.driver.check(answer, format_args!("export {} bytes as a file descriptor", self.size()))?;
         // SAFETY: made for us just now.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         rustix::io::fcntl_setfd(&fd, FdFlags::CLOEXEC)
@@ -82,8 +87,8 @@ impl Memory {
         let driver = driver::get()?;
         let mut handle = 0;
         // SAFETY: the output lives through the call; an address where nothing is mapped is answered with an error.
-        let code = unsafe { (driver.api.mem_retain)(&mut handle, address as usize as *mut c_void) };
-        driver.check(code, format_args!("find the memory mapped at {address:#x}")).map_err(|error| {
+        let answer = unsafe { driver.api.mem_retain.call(&mut handle, address as usize as *mut c_void) };
+        driver.check(answer, format_args!("find the memory mapped at {address:#x}")).map_err(|error| {
             if !answered(&error, &[INVALID_VALUE]) {
                 return error;
             }
@@ -112,8 +117,8 @@ fn import(shareable: *mut c_void, kind: u32, what: &str) -> Result<Held> {
     let driver = driver::get()?;
     let mut handle = 0;
     // SAFETY: a descriptor by value, or 64 readable bytes, as the kind says; the output lives through the call.
-    let code = unsafe { (driver.api.mem_import)(&mut handle, shareable, kind) };
-    driver.check(code, format_args!("import memory from {what}"))?;
+    let answer = unsafe { driver.api.mem_import.call(&mut handle, shareable, kind) };
+    driver.check(answer, format_args!("import memory from {what}"))?;
     Ok(Held { driver, handle, origin: Origin::Imported })
 }
 

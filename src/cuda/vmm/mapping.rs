@@ -69,11 +69,12 @@ impl Mapping {
             crate::error::fail!(AlreadyExists, "{there} bytes are mapped at offset {at} already");
         }
         // SAFETY: reserved addresses with nothing mapped there, and live memory.
-        let code =
-            unsafe { (range.driver.api.mem_map)(range.address + offset, size as usize, 0, memory.handle, 0) };
+        let answer = unsafe {
+            range.driver.api.mem_map.call(range.address + offset, size as usize, 0, memory.handle, 0)
+        };
         range
             .driver
-            .check(code, format_args!("map {size} bytes at offset {offset}"))
+            .check(answer, format_args!("map {size} bytes at offset {offset}"))
             .map_err(|error| explain(memory, error))?;
         mapped.insert(offset, size);
         drop(mapped);
@@ -113,9 +114,9 @@ impl Mapping {
         let description = RawAccess::new(ordinal, access)?;
         let driver = self.range.driver;
         // SAFETY: mapped addresses; the description lives through the call.
-        let code =
-            unsafe { (driver.api.mem_set_access)(self.address(), self.size() as usize, &description, 1) };
-        driver.check(code, format_args!("set the access of device {ordinal} to {} bytes", self.size()))
+        let answer =
+            unsafe { driver.api.mem_set_access.call(self.address(), self.size() as usize, &description, 1) };
+        driver.check(answer, format_args!("set the access of device {ordinal} to {} bytes", self.size()))
     }
 
     /// Says what some devices may do with some mappings, in as few calls as there are stretches of neighbours: the driver
@@ -127,10 +128,15 @@ impl Mapping {
             let (address, size) = (stretch[0].address(), stretch.iter().map(|each| each.size()).sum::<u64>());
             let driver = stretch[0].range.driver;
             // SAFETY: mapped addresses; the descriptions live through the call.
-            let code = unsafe {
-                (driver.api.mem_set_access)(address, size as usize, descriptions.as_ptr(), descriptions.len())
+            let answer = unsafe {
+                driver.api.mem_set_access.call(
+                    address,
+                    size as usize,
+                    descriptions.as_ptr(),
+                    descriptions.len(),
+                )
             };
-            driver.check(code, format_args!("set the access to {size} bytes"))?;
+            driver.check(answer, format_args!("set the access to {size} bytes"))?;
         }
         Ok(())
     }
@@ -141,8 +147,8 @@ impl Mapping {
         let driver = self.range.driver;
         let mut flags = 0u64;
         // SAFETY: the location and the output live through the call.
-        let code = unsafe { (driver.api.mem_get_access)(&mut flags, &location, self.address()) };
-        driver.check(code, format_args!("ask the access of device {ordinal}"))?;
+        let answer = unsafe { driver.api.mem_get_access.call(&mut flags, &location, self.address()) };
+        driver.check(answer, format_args!("ask the access of device {ordinal}"))?;
         Ok(match flags {
             3 => Access::ReadWrite,
             1 => Access::Read,
@@ -156,11 +162,12 @@ impl Drop for Mapping {
         let driver = self.range.driver;
         let mut mapped = self.range.mapped();
         // SAFETY: mapped by this value, and used by nobody any more.
-        let unmap = || unsafe { (driver.api.mem_unmap)(self.address(), self.size() as usize) };
+        let unmap = || unsafe { driver.api.mem_unmap.call(self.address(), self.size() as usize) };
         // A failure may be of earlier work, told by a call that did its own: the second one answers for itself, and
         // the driver takes addresses that are not mapped any more.
-        let code = if unmap() == 0 { 0 } else { unmap() };
-        let unmapped = driver.check(code, format_args!("unmap {} bytes", self.size()));
+        let first = unmap();
+        let answer = if first.is_success() { first } else { unmap() };
+        let unmapped = driver.check(answer, format_args!("unmap {} bytes", self.size()));
         if unmapped.is_ok() {
             mapped.remove(&self.offset);
         }

@@ -37,9 +37,9 @@ impl Memory {
         check_size(size, &properties)?;
         let mut handle = 0;
         // SAFETY: the properties and the output live through the call.
-        let code = unsafe { (driver.api.mem_create)(&mut handle, size as usize, &raw, 0) };
+        let answer = unsafe { driver.api.mem_create.call(&mut handle, size as usize, &raw, 0) };
         driver
-            .check(code, format_args!("create {size} bytes on {}", properties.location))
+            .check(answer, format_args!("create {size} bytes on {}", properties.location))
             .map_err(|error| with_room(error, properties.location, size))?;
         Ok(Arc::new(Self { driver, handle, origin: Origin::Created, size, properties }))
     }
@@ -76,8 +76,8 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: held once by this value. Mappings and exported descriptors keep the memory itself.
-        let code = unsafe { (self.driver.api.mem_release)(self.handle) };
-        if let Err(error) = self.driver.check(code, format_args!("release {} bytes", self.size)) {
+        let answer = unsafe { self.driver.api.mem_release.call(self.handle) };
+        if let Err(error) = self.driver.check(answer, format_args!("release {} bytes", self.size)) {
             log!(Error, "{error}");
         }
     }
@@ -94,8 +94,8 @@ impl Held {
     fn properties(&self) -> Result<Properties> {
         let mut raw = RawProperties::empty();
         // SAFETY: a live handle; the output lives through the call.
-        let code = unsafe { (self.driver.api.mem_get_properties)(&mut raw, self.handle) };
-        self.driver.check(code, "ask what the memory is")?;
+        let answer = unsafe { self.driver.api.mem_get_properties.call(&mut raw, self.handle) };
+        self.driver.check(answer, "ask what the memory is")?;
         Properties::from_raw(&raw)
     }
 }
@@ -103,8 +103,8 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         // SAFETY: held once by this value.
-        let code = unsafe { (self.driver.api.mem_release)(self.handle) };
-        if let Err(error) = self.driver.check(code, "release memory that is not used after all") {
+        let answer = unsafe { self.driver.api.mem_release.call(self.handle) };
+        if let Err(error) = self.driver.check(answer, "release memory that is not used after all") {
             log!(Error, "{error}");
         }
     }

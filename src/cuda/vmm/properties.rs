@@ -112,8 +112,8 @@ impl Properties {
         let raw = self.raw()?;
         let mut granularity = 0;
         // SAFETY: the properties and the output live through the call.
-        let code = unsafe { (driver.api.mem_get_granularity)(&mut granularity, &raw, which as u32) };
-        driver.check(code, format_args!("ask the granularity of memory on {}", self.location))?;
+        let answer = unsafe { driver.api.mem_get_granularity.call(&mut granularity, &raw, which as u32) };
+        driver.check(answer, format_args!("ask the granularity of memory on {}", self.location))?;
         Ok(granularity as u64)
     }
 }

@@ -35,10 +35,10 @@ impl Range {
         );
         let mut address = 0;
         // SAFETY: the output lives through the call; nothing of this process changes.
-        let code = unsafe {
-            (driver.api.mem_address_reserve)(&mut address, size as usize, alignment as usize, 0, 0)
+        let answer = unsafe {
+            driver.api.mem_address_reserve.call(&mut address, size as usize, alignment as usize, 0, 0)
         };
-        driver.check(code, format_args!("reserve {size} bytes of addresses"))?;
+        driver.check(answer, format_args!("reserve {size} bytes of addresses"))?;
         Ok(Arc::new(Self { driver, address, size, mapped: Mutex::default() }))
     }
 
@@ -60,8 +60,8 @@ impl Range {
 impl Drop for Range {
     fn drop(&mut self) {
         // SAFETY: reserved by this value; every mapping in it held it, so none is left.
-        let code = unsafe { (self.driver.api.mem_address_free)(self.address, self.size as usize) };
-        if let Err(error) = self.driver.check(code, format_args!("free {} bytes of addresses", self.size)) {
+        let answer = unsafe { self.driver.api.mem_address_free.call(self.address, self.size as usize) };
+        if let Err(error) = self.driver.check(answer, format_args!("free {} bytes of addresses", self.size)) {
             log!(Error, "{error}");
         }
     }

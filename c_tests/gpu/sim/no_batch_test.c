@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// A driver from before cuMemcpyBatchAsync: blocks go one by one, the explanation says why no batch was taken, and asked
+// for by name a batch is refused.
+#include "control.h"
+#include "patience.h"
+#include "sides.h"
+#include "stance.h"
+
+static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}};
+static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+static const char reason[] = "the driver has no cuMemcpyBatchAsync";
+
+static void open_sides(side *source, side *destination) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    side_open(source, PLACE_PINNED, 0, &config, NULL, 1);
+    side_open(destination, PLACE_DEVICE, 0, &config, NULL, 2);
+}
+
+static void the_device_says_so(void) {
+    kvmem_cuda_device_info info;
+    EXPECT_OK(kvmem_cuda_get_device_info(0, &info, ERR));
+    CHECK_EQ(info.capabilities & KVMEM_CUDA_BATCH_COPIES, 0);
+    CHECK(driver_symbol("cuMemcpyBatchAsync") == NULL);
+}
+
+static void blocks_go_one_by_one_and_it_is_said_why(void) {
+    side source;
+    side destination;
+    open_sides(&source, &destination);
+    kvmem_transfer_options options = kv_transfer_options(&move);
+    const uint32_t paths[] = {0, KVMEM_PATH_CUDA_COPY};
+    for (size_t i = 0; i < NUM(paths); i++) {
+        side_refill(&source, 10 + (uint32_t)i);
+        options.path = paths[i];
+        kvmem_transfer *transfer = NULL;
+        EXPECT_OK(kvmem_transfer_create(source.model.layout, destination.model.layout, &options, &transfer,
+                                        ERR));
+        kvmem_transfer_explanation explanation;
+        kvmem_blob *text = NULL;
+        EXPECT_OK(kvmem_transfer_explain(transfer, &explanation, &text, ERR));
+        CHECK(explanation.path != KVMEM_PATH_CUDA_BATCH);
+        if (paths[i] == 0) {
+            CHECK_HAS(kvmem_blob_data(text), reason);
+        }
+        CALL(kvmem_blob_destroy(text));
+        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        CALL(kvmem_transfer_destroy(transfer));
+        kv_expect_moved(&destination.model, &source.model, &move);
+        side_check(&destination);
+    }
+    side_close(&source);
+    side_close(&destination);
+}
+
+static void a_batch_by_name_is_refused(void) {
+    side source;
+    side destination;
+    open_sides(&source, &destination);
+    kvmem_transfer_options options = kv_transfer_options(&move);
+    options.path = KVMEM_PATH_CUDA_BATCH;
+    kvmem_transfer *transfer = NULL;
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, reason,
+                   kvmem_transfer_create(source.model.layout, destination.model.layout, &options, &transfer,
+                                         ERR));
+    side_close(&source);
+    side_close(&destination);
+}
+
+static const test_case cases[] = {
+    CASE(the_device_says_so),
+    CASE(blocks_go_one_by_one_and_it_is_said_why),
+    CASE(a_batch_by_name_is_refused),
+};
+GPU_MAIN

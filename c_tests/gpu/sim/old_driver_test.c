@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// A driver that lacks a function which must be there: too old, and the function is named. The process lives, and what
+// needs no GPU works.
+#include "harness.h"
+#include "regions.h"
+
+static void it_is_too_old_and_says_what_it_lacks(void) {
+    kvmem_cuda_info info;
+    kvmem_region *region = NULL;
+    kvmem_device_options options;
+    kvmem_device_options_init(&options, sizeof(options));
+    options.size = MIB;
+    const char *said = "the CUDA driver is too old: it has no cuMemRetainAllocationHandle";
+    for (int again = 0; again < 2; again++) {
+        EXPECT_MESSAGE(KVMEM_STATUS_UNAVAILABLE_CUDA, said, kvmem_cuda_get_info(&info, ERR));
+        EXPECT_MESSAGE(KVMEM_STATUS_UNAVAILABLE_CUDA, said,
+                       kvmem_region_create_device(&options, &region, ERR));
+    }
+}
+
+static void what_needs_no_gpu_works(void) {
+    kvmem_region *region = NULL;
+    kvmem_system_options options;
+    kvmem_system_options_init(&options, sizeof(options));
+    options.size = MIB;
+    EXPECT_OK(kvmem_region_create_system(&options, &region, ERR));
+    kvmem_region_destroy(region);
+}
+
+static const test_case cases[] = {
+    CASE(it_is_too_old_and_says_what_it_lacks),
+    CASE(what_needs_no_gpu_works),
+};
+TEST_MAIN

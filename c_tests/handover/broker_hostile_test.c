@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+// A broker that is not what it should be: it answers rubbish, cuts or damages its answer, says nothing, or is killed
+// at any step. Who fetches from it gets an error, in the time given, and keeps nothing.
+#include "harness.h"
+#include "shop.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { TAG_PATH = 10, TAG_LISTENING, TAG_THERE };
+
+static int listen_at(const char *path) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    CHECK(strlen(path) < sizeof(address.sun_path));
+    strcpy(address.sun_path, path);
+    const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(listener >= 0);
+    CHECK_EQ(bind(listener, (struct sockaddr *)&address, sizeof(address)), 0);
+    CHECK_EQ(listen(listener, 4), 0);
+    return listener;
+}
+
+static void read_request(int client, size_t size) {
+    char request[REQUEST_SIZE("kv")];
+    CHECK(size <= sizeof(request));
+    CHECK(size == 0 || recv(client, request, size, MSG_WAITALL) == (ssize_t)size);
+}
+
+/* The broker's side in this process: a thread that answers one client after the other. */
+typedef struct fixture {
+    scratch directory;
+    char path[160];
+    int listener;
+    goods goods;
+    wire answer;
+    size_t files;
+} fixture;
+
+static void set_up(fixture *fixture) {
+    fixture->directory = scratch_create(temporary_directory());
+    snprintf(fixture->path, sizeof(fixture->path), "%s", scratch_file(&fixture->directory, "broker"));
+    fixture->listener = listen_at(fixture->path);
+    goods_make(&fixture->goods);
+    fixture->answer = wire_capture(fixture->goods.share);
+    fixture->files = count_open_files();
+}
+
+static void tear_down(fixture *fixture) {
+    CHECK_EQ(count_open_files(), fixture->files);
+    wire_close(&fixture->answer);
+    goods_give_up(&fixture->goods);
+    close(fixture->listener);
+    CHECK_EQ(unlink(fixture->path), 0);
+    scratch_remove(&fixture->directory);
+}
+
+/* What one client is answered. */
+typedef struct served {
+    int listener;
+    const wire *answer;
+    size_t size;
+    size_t num_fds;
+} served;
+
+static void *serve_one(void *argument) {
+    const served *served = argument;
+    const int client = accept4(served->listener, NULL, NULL, SOCK_CLOEXEC);
+    CHECK(client >= 0);
+    read_request(client, REQUEST_SIZE("kv"));
+    if (served->size > 0) {
+        wire_send(client, served->answer, served->size, served->num_fds);
+    }
+    close(client);
+    return NULL;
+}
+
+static kvmem_fetch_options options_for(const char *path, const kvmem_token *token, int64_t timeout_ns) {
+    kvmem_fetch_options options;
+    kvmem_fetch_options_init(&options, sizeof(options));
+    options.path = path;
+    options.name = "kv";
+    options.token = token;
+    options.timeout_ns = timeout_ns;
+    return options;
+}
+
+static kvmem_status fetch(const char *path, int64_t timeout_ns) {
+    static const kvmem_token token;
+    const kvmem_fetch_options options = options_for(path, &token, timeout_ns);
+    kvmem_share *share = (kvmem_share *)&options;
+    const kvmem_status status = kvmem_share_fetch(&options, &share, ERR);
+    CHECK((share != NULL) == (status == KVMEM_STATUS_OK));
+    kvmem_share_destroy(share);
+    return status;
+}
+
+static kvmem_status fetch_answered(const fixture *fixture, const wire *answer, size_t size, size_t num_fds) {
+    served served = {fixture->listener, answer, size, num_fds};
+    pthread_t broker;
+    CHECK_EQ(pthread_create(&broker, NULL, serve_one, &served), 0);
+    const kvmem_status status = fetch(fixture->path, PATIENCE);
+    CHECK_EQ(pthread_join(broker, NULL), 0);
+    return status;
+}
+
+static void expect_error(kvmem_status status, const char *what, size_t which) {
+    const bool is_right = status == KVMEM_STATUS_CORRUPT || status == KVMEM_STATUS_VERSION_MISMATCH ||
+                          status == KVMEM_STATUS_PEER_LOST;
+    if (!is_right) {
+        FAIL("%s %zu: got %s: %s", what, which, kvmem_status_name(status), test_last_message());
+    }
+}
+
+static void an_answer_as_it_must_be_is_taken(void) {
+    fixture fixture;
+    set_up(&fixture);
+    const wire *answer = &fixture.answer;
+    CHECK_EQ(fetch_answered(&fixture, answer, answer->size, answer->num_fds), KVMEM_STATUS_OK);
+    tear_down(&fixture);
+}
+
+static void rubbish_is_an_error(void) {
+    fixture fixture;
+    set_up(&fixture);
+    unsigned seed = 7;
+    for (size_t i = 0; i < 300; i++) {
+        wire rubbish = wire_copy(&fixture.answer);
+        for (size_t j = i % 3 == 0 ? 8 : 0; j < rubbish.size; j++) {
+            rubbish.bytes[j] = (unsigned char)rand_r(&seed);
+        }
+        const size_t size = 1 + (size_t)rand_r(&seed) % rubbish.size;
+        expect_error(fetch_answered(&fixture, &rubbish, size, i % 2 * rubbish.num_fds), "rubbish", i);
+        wire_free_copy(&rubbish);
+    }
+    tear_down(&fixture);
+}
+
+static void an_answer_that_ends_early_is_an_error(void) {
+    fixture fixture;
+    set_up(&fixture);
+    const wire *answer = &fixture.answer;
+    for (size_t size = 0; size < answer->size; size++) {
+        expect_error(fetch_answered(&fixture, answer, size, size > 0 ? answer->num_fds : 0), "cut at", size);
+    }
+    expect_error(fetch_answered(&fixture, answer, answer->size, 0), "without descriptors, of", answer->size);
+    tear_down(&fixture);
+}
+
+static void an_answer_with_a_bit_flipped_is_an_error(void) {
+    fixture fixture;
+    set_up(&fixture);
+    for (size_t i = 0; i < fixture.answer.size; i++) {
+        wire flipped = wire_copy(&fixture.answer);
+        flipped.bytes[i] ^= (unsigned char)(1 << i % 8);
+        expect_error(fetch_answered(&fixture, &flipped, flipped.size, flipped.num_fds), "flipped at", i);
+        wire_free_copy(&flipped);
+    }
+    tear_down(&fixture);
+}
+
+static void a_request_is_no_answer(void) {
+    fixture fixture;
+    set_up(&fixture);
+    wire request = wire_copy(&fixture.answer);
+    static const kvmem_token token;
+    write_request(request.bytes, "kv", &token);
+    CHECK_EQ(fetch_answered(&fixture, &request, REQUEST_SIZE("kv"), 0), KVMEM_STATUS_CORRUPT);
+    CHECK_HAS(test_last_message(), "request");
+    wire_free_copy(&request);
+    tear_down(&fixture);
+}
+
+static void silence_ends_with_the_time_given(void) {
+    fixture fixture;
+    set_up(&fixture);
+    const int64_t times[] = {0, 1, INT64_C(50000000)};
+    for (size_t i = 0; i < NUM(times); i++) {
+        CHECK_EQ(fetch(fixture.path, times[i]), KVMEM_STATUS_TIMED_OUT);
+        const int client = accept4(fixture.listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        CHECK(client < 0 || close(client) == 0);
+    }
+    tear_down(&fixture);
+}
+
+/* How far a broker gets before it is killed. */
+static const struct step {
+    const char *role;
+    bool reads;
+    size_t sends; /* of its answer; SIZE_MAX stands for all but the last byte */
+} steps[] = {
+    {"die_connected", false, 0},
+    {"die_asked", true, 0},
+    {"die_in_header", true, WIRE_HEADER / 2},
+    {"die_after_header", true, WIRE_HEADER},
+    {"die_before_the_end", true, SIZE_MAX},
+};
+
+static void go_as_far_as(int socket, const struct step *step) {
+    const message path = frame_expect(socket, TAG_PATH);
+    fixture fixture = {.listener = listen_at((const char *)path.data)};
+    free(path.data);
+    goods_make(&fixture.goods);
+    const wire answer = wire_capture(fixture.goods.share);
+    frame_send(socket, TAG_LISTENING, NULL, 0);
+    const int client = accept4(fixture.listener, NULL, NULL, SOCK_CLOEXEC);
+    CHECK(client >= 0);
+    read_request(client, step->reads ? REQUEST_SIZE("kv") : 0);
+    if (step->sends > 0) {
+        const size_t size = step->sends == SIZE_MAX ? answer.size - 1 : step->sends;
+        wire_send(client, &answer, size, answer.num_fds);
+    }
+    frame_send(socket, TAG_THERE, NULL, 0);
+    pause();
+}
+
+/* Roles: a broker that goes so far, and is killed there. */
+static void die_connected(int socket) {
+    go_as_far_as(socket, &steps[0]);
+}
+static void die_asked(int socket) {
+    go_as_far_as(socket, &steps[1]);
+}
+static void die_in_header(int socket) {
+    go_as_far_as(socket, &steps[2]);
+}
+static void die_after_header(int socket) {
+    go_as_far_as(socket, &steps[3]);
+}
+static void die_before_the_end(int socket) {
+    go_as_far_as(socket, &steps[4]);
+}
+
+typedef struct fetching {
+    const char *path;
+    kvmem_status status;
+} fetching;
+
+static void *fetch_patiently(void *argument) {
+    fetching *fetching = argument;
+    fetching->status = fetch(fetching->path, PATIENCE);
+    return NULL;
+}
+
+static void a_broker_killed_at_any_step_is_lost(void) {
+    const size_t files = count_open_files();
+    for (size_t i = 0; i < NUM(steps); i++) {
+        scratch directory = scratch_create(temporary_directory());
+        char path[160];
+        snprintf(path, sizeof(path), "%s", scratch_file(&directory, "broker"));
+        peer broker = peer_start(steps[i].role);
+        frame_send(broker.socket, TAG_PATH, path, strlen(path) + 1);
+        free(frame_expect(broker.socket, TAG_LISTENING).data);
+        fetching fetching = {.path = path};
+        pthread_t client;
+        CHECK_EQ(pthread_create(&client, NULL, fetch_patiently, &fetching), 0);
+        free(frame_expect(broker.socket, TAG_THERE).data);
+        peer_kill(&broker);
+        CHECK_EQ(pthread_join(client, NULL), 0);
+        CHECK_EQ(fetching.status, KVMEM_STATUS_PEER_LOST);
+        CHECK_EQ(unlink(path), 0);
+        scratch_remove(&directory);
+        CHECK_EQ(count_open_files(), files);
+    }
+}
+
+static const test_role roles[] = {
+    {"die_connected", die_connected},       {"die_asked", die_asked},
+    {"die_in_header", die_in_header},       {"die_after_header", die_after_header},
+    {"die_before_the_end", die_before_the_end},
+};
+static const test_case cases[] = {
+    CASE(an_answer_as_it_must_be_is_taken),
+    CASE(rubbish_is_an_error),
+    CASE(an_answer_that_ends_early_is_an_error),
+    CASE(an_answer_with_a_bit_flipped_is_an_error),
+    CASE(a_request_is_no_answer),
+    CASE(silence_ends_with_the_time_given),
+    CASE(a_broker_killed_at_any_step_is_lost),
+};
+TEST_MAIN_WITH_ROLES

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A function of the driver's as its library gives it: it knows its name, and so does what it answers.
+
+use std::ffi::c_uint;
+
+use cudarc::driver::sys;
+
+/// A `CUresult` as a number.
+pub type Code = c_uint;
+
+/// A function of the driver's. `F` is its type.
+#[derive(Clone, Copy)]
+pub(super) struct Entry<F> {
+    pointer: F,
+    name: &'static str,
+}
+
+/// What a function answered.
+#[derive(Clone, Copy)]
+pub(super) struct Answer {
+    pub code: Code,
+    /// Which one it was.
+    pub function: &'static str,
+}
+
+impl Answer {
+    /// Whether it did what it was asked.
+    pub fn is_success(self) -> bool {
+        self.code == 0
+    }
+}
+
+impl<F: Copy> Entry<F> {
+    /// Looks it up by its name; `None` where the driver has none of that name.
+    ///
+    /// # Safety
+    /// The library must be present, or this panics. `F` must be the type of that function.
+    pub unsafe fn find(name: &'static str) -> Option<Self> {
+        // SAFETY: the caller's promises; the library stays loaded.
+        let pointer = unsafe { sys::culib().get::<F>(name.as_bytes()) }.ok()?;
+        Some(Self { pointer: *pointer, name })
+    }
+}
+
+/// Makes functions of so many arguments callable.
+macro_rules! callable {
+    ($($argument:ident: $type:ident),+) => {
+        impl<$($type),+> Entry<unsafe extern "C" fn($($type),+) -> Code> {
+            /// Calls it.
+            ///
+            /// # Safety
+            /// What the function asks for.
+            #[allow(clippy::too_many_arguments, reason = "they are the driver's")]
+            pub unsafe fn call(&self, $($argument: $type),+) -> Answer {
+                // SAFETY: the caller's promise.
+                let code = unsafe { (self.pointer)($($argument),+) };
+                Answer { code, function: self.name }
+            }
+        }
+    };
+}
+
+callable!(a: A);
+callable!(a: A, b: B);
+callable!(a: A, b: B, c: C);
+callable!(a: A, b: B, c: C, d: D);
+callable!(a: A, b: B, c: C, d: D, e: E);
+callable!(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H, i: I);
+callable!(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H, i: I, j: J, k: K);
