@@ -206,7 +206,7 @@ static void give_up_while_imported(void) {
     kvmem_share *share = NULL;
     EXPECT_OK(kvmem_region_adopt_device(&options, 0, &region, ERR));
     EXPECT_OK(kvmem_share_create_region(region, NULL, &share, ERR));
-    waiting.importer = importer_begin();
+    waiting.importer = importer_begin(share);
     CALL(kvmem_share_destroy(share));
     CALL(kvmem_region_destroy(region));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds control blocks among the open files, by the name they have there.
+// Finds control blocks among open files, by the name they have there.
 #include "importer.h"
 
 #include "harness.h"
@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define NAME "/memfd:kvmem-control"
@@ -31,24 +30,17 @@ static void set_lock(int fd, short kind) {
     CHECK_EQ(fcntl(fd, F_OFD_SETLK, &lock), 0);
 }
 
-/* The block that was made last. */
-static int newest_block(void) {
-    int newest = -1;
-    ino_t number = 0;
-    for (int fd = 0; fd < MOST_FDS; fd++) {
-        struct stat state;
-        if (is_block(fd) && fstat(fd, &state) == 0 && state.st_ino > number) {
-            newest = fd;
-            number = state.st_ino;
-        }
+static int block_of(const kvmem_share *share) {
+    int32_t fd = -1;
+    for (size_t i = 0; fd < 0 || !is_block(fd); i++) {
+        EXPECT_OK(kvmem_share_get_fd(share, i, &fd, ERR));
     }
-    CHECK(newest >= 0);
-    return newest;
+    return fd;
 }
 
-int importer_begin(void) {
+int importer_begin(const kvmem_share *share) {
     char path[64];
-    path_of(newest_block(), path, sizeof(path));
+    path_of(block_of(share), path, sizeof(path));
     const int importer = open(path, O_RDONLY | O_CLOEXEC); /* an open of its own, as another process has */
     CHECK(importer >= 0);
     set_lock(importer, F_RDLCK);

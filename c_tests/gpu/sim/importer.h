@@ -3,10 +3,11 @@
 #ifndef KVMEM_TEST_GPU_IMPORTER_H
 #define KVMEM_TEST_GPU_IMPORTER_H
 
+#include <kvmem.h>
 #include <stddef.h>
 
-/* Locks the control block that this process has made last, as an importer of its region does. */
-int importer_begin(void);
+/* Locks the control block of a shared region, as an importer of it does. */
+int importer_begin(const kvmem_share *share);
 /* Gives the lock back, also for those who have inherited it. */
 void importer_unlock(int importer);
 void importer_end(int importer);

@@ -186,7 +186,7 @@ static void holders_are_told_by_what_they_are(void) {
     EXPECT_OK(kvmem_region_commit(w.region, 0, EXTENT, ERR));
     EXPECT_OK(kvmem_region_create_view(w.region, 0, EXTENT, &view, ERR));
     EXPECT_OK(kvmem_share_create_region(w.region, NULL, &share, ERR));
-    const int importer = importer_begin();
+    const int importer = importer_begin(share);
     const kvmem_region_holders all = holders_of(w.region);
     CHECK_EQ(all.handles, 1);
     CHECK_EQ(all.views, 1);
