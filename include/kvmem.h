@@ -1138,7 +1138,8 @@ typedef struct {
     uint32_t max_ctas;
     /// Bytes of device memory for staged copies, whose parts fill and drain in turn; 0 for 128 MiB, or 64 MiB where
     /// nothing computes. Beside long kernels it must hold what the link moves during one of them. Transfers on a device
-    /// share one, as large as the largest asked for.
+    /// share two, each as large as the largest asked for and made when it is first needed: one for blocks on their way to
+    /// the GPU, and one for blocks on their way to the host, so that both ways are under way at a time.
     /// Between a file and GPU memory: bytes of page-locked memory in four slots, each of which holds at least a piece,
     /// and which transfers of a device share as well; 0 for 64 MiB.
     uint64_t staging_size;
@@ -2577,8 +2578,8 @@ kvmem_status kvmem_transfer_wait_layers(const kvmem_transfer *transfer,
                                         kvmem_error **error);
 
 /// Has a stream wait for the last run: work that is put on the stream after this call begins when the layers have
-/// moved. The host does not wait. Where the run has not begun, for want of what other transfers use, it begins with
-/// this call, before those that wait as well.
+/// moved. The host does not wait for that, only until the driver has the run. Where the run has not begun, for want of
+/// what other transfers use, it begins with this call, before those that wait as well.
 ///
 /// The stream goes on also when the run fails: whoever put work behind it asks kvmem_transfer_poll before trusting the
 /// result.

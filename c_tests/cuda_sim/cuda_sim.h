@@ -37,7 +37,8 @@ uint64_t sim_call_count(void);
  * all that is left, whosever they are. In what order pieces are done: order.h.
  *
  * From here all submitted work waits: queries answer CUDA_ERROR_NOT_READY, and what waits for work blocks. So
- * does what frees, unregisters, or ends a context. Synchronous copies wait for the legacy default stream. */
+ * does what frees, unregisters, or ends a context, and a copy to host memory that is not page-locked, or of
+ * much from there. Synchronous copies wait for the legacy default stream. */
 void sim_hold(void);
 /* Does all that waits, and holds nothing back any more. */
 void sim_go(void);

@@ -7,6 +7,7 @@ pub mod context;
 pub mod copy;
 pub mod device;
 pub mod driver;
+pub mod ending;
 pub mod event;
 pub mod host;
 pub mod ipc;

@@ -56,8 +56,8 @@ pub unsafe extern "C" fn kvmem_transfer_wait_layers(
 }
 
 /// Has a stream wait for the last run: work that is put on the stream after this call begins when the layers have
-/// moved. The host does not wait. Where the run has not begun, for want of what other transfers use, it begins with
-/// this call, before those that wait as well.
+/// moved. The host does not wait for that, only until the driver has the run. Where the run has not begun, for want of
+/// what other transfers use, it begins with this call, before those that wait as well.
 ///
 /// The stream goes on also when the run fails: whoever put work behind it asks kvmem_transfer_poll before trusting the
 /// result.

@@ -95,7 +95,8 @@ pub struct kvmem_transfer_options {
     pub max_ctas: u32,
     /// Bytes of device memory for staged copies, whose parts fill and drain in turn; 0 for 128 MiB, or 64 MiB where
     /// nothing computes. Beside long kernels it must hold what the link moves during one of them. Transfers on a device
-    /// share one, as large as the largest asked for.
+    /// share two, each as large as the largest asked for and made when it is first needed: one for blocks on their way to
+    /// the GPU, and one for blocks on their way to the host, so that both ways are under way at a time.
     /// Between a file and GPU memory: bytes of page-locked memory in four slots, each of which holds at least a piece,
     /// and which transfers of a device share as well; 0 for 64 MiB.
     pub staging_size: u64,

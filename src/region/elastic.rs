@@ -13,6 +13,7 @@ use crate::cuda::vmm::{
     Access, Granularity, HandleType, Location, Mapping, Memory, Properties, Range, Shareable, try_export,
 };
 use crate::error::{Result, Status, ensure};
+use crate::log::Quiet;
 
 /// An extent that is not asked for otherwise: growth costs by the extent, not by the byte.
 const EXTENT: u64 = 64 << 20;
@@ -313,8 +314,8 @@ impl ElasticMemory {
         }
     }
 
-    fn extents(&self) -> MutexGuard<'_, Vec<Option<Extent>>> {
-        self.extents.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn extents(&self) -> Quiet<MutexGuard<'_, Vec<Option<Extent>>>> {
+        Quiet::lock(|| self.extents.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::{Backing, Region};
 use crate::cuda::{Context, Device};
 use crate::error::{Result, ensure, fail};
-use crate::log::log;
+use crate::log::{Quiet, log};
 use crate::nixl::{Agent, Descriptor};
 
 /// A region known to an agent. An elastic one is known extent by extent, and grows and shrinks there too.
@@ -133,8 +133,8 @@ impl Registration {
         std::mem::forget(self.region.clone());
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn state(&self) -> Quiet<MutexGuard<'_, State>> {
+        Quiet::lock(|| self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
     }
 }
 

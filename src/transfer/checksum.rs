@@ -35,7 +35,7 @@ pub fn of_blocks(layout: &Arc<Layout>, blocks: &[u32]) -> Result<Vec<u32>> {
 pub fn of_layers(layout: &Arc<Layout>, blocks: &[u32], layers: Range<u64>) -> Result<Vec<u32>> {
     ensure_readable(layout)?;
     match layout.memory_type() {
-        MemoryType::Dram => Ok(reading::checksums(layout, blocks.into(), layers)),
+        MemoryType::Dram => reading::checksums(layout, blocks.into(), layers),
         MemoryType::Vram => match cuda::checksum::of_layers(layout, blocks, layers.clone())? {
             Some(checksums) => Ok(checksums),
             None => by_way_of_host(layout, blocks, layers),
@@ -66,7 +66,7 @@ fn by_way_of_host(layout: &Arc<Layout>, blocks: &[u32], layers: Range<u64>) -> R
         let layers = Layers { source: layers.start, destination: 0, count };
         fetch(layout, part, layers, &buffer)?;
         let ids: Arc<[u32]> = (0..part.len() as u32).collect();
-        checksums.extend(reading::checksums(&buffer, ids, 0..count));
+        checksums.extend(reading::checksums(&buffer, ids, 0..count)?);
     }
     Ok(checksums)
 }

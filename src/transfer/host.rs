@@ -2,7 +2,7 @@
 //! The host engine: memcpy between two host layouts, by several threads when that is worth it.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use super::completion::{Run, cancelled};
@@ -10,6 +10,7 @@ use super::host_rate;
 use super::plan::{Move, Plan};
 use super::pool::{Pool, Shared};
 use crate::error::{Error, Result, Status};
+use crate::guarded::guarded;
 use crate::layout::Layout;
 
 /// A copy up to this size is done before the submitting call returns: handing it over costs as much.
@@ -72,6 +73,7 @@ impl HostCopy {
             left: AtomicUsize::new(self.chunks.bounds.len()),
             left_of_layers: self.chunks.of_layers(),
             is_cut_short: AtomicBool::new(false),
+            failure: OnceLock::new(),
             chunks: self.chunks.clone(),
             ending: Mutex::new(Some((self.layouts.clone(), run))),
         });
@@ -176,6 +178,8 @@ struct Job {
     left_of_layers: Box<[AtomicUsize]>,
     /// Some chunks were not begun, and will not be.
     is_cut_short: AtomicBool,
+    /// A chunk ended by a panic.
+    failure: OnceLock<Error>,
     chunks: Arc<Chunks>,
     /// The layouts are let go before anyone hears that the run is over: who hears it may free their memory.
     ending: Mutex<Option<([Arc<Layout>; 2], Run)>>,
@@ -195,8 +199,14 @@ impl Job {
             if chunk >= self.chunks.bounds.len() {
                 return;
             }
-            self.chunks.copy(chunk);
-            self.note(chunk);
+            let copied = guarded(|| {
+                self.chunks.copy(chunk);
+                self.note(chunk);
+            });
+            if let Err(panic) = copied {
+                drop(self.failure.set(panic));
+                self.cancel();
+            }
             if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
                 self.finish();
             }
@@ -235,7 +245,11 @@ impl Job {
         if let Some((layouts, run)) = ending {
             drop(layouts);
             let is_cut_short = self.is_cut_short.load(Ordering::Acquire);
-            run.end(if is_cut_short { Err(cancelled()) } else { Ok(()) });
+            run.end(match self.failure.get() {
+                Some(error) => Err(error.clone()),
+                None if is_cut_short => Err(cancelled()),
+                None => Ok(()),
+            });
         }
     }
 
@@ -276,4 +290,48 @@ pub(super) fn ensure_apart(
         if from + from_size <= *to { read += 1 } else { write += 1 }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{Allocation, Dimensions};
+    use crate::region::SystemConfig;
+    use crate::transfer::completion::Completion;
+
+    fn layout() -> Arc<Layout> {
+        let dimensions = Dimensions {
+            num_blocks: 1,
+            num_layers: 1,
+            outer_dim: 1,
+            page_size: 1,
+            inner_dim: 64,
+            dtype_width: 1,
+            alignment: 1,
+            num_heads: None,
+        };
+        let blocks = Layout::builder(dimensions).fully_contiguous().unwrap();
+        blocks.allocate(Allocation::System(SystemConfig::default())).build().unwrap()
+    }
+
+    #[test]
+    fn a_chunk_that_panics_ends_the_run() {
+        // No such move: its end lies before its beginning.
+        let moves =
+            vec![Move { source_region: 0, source: 0, destination_region: 0, destination: 0, size: 0 }];
+        let chunks = Chunks { moves, bytes: 0, bounds: vec![(0, 1), (0, 0)], layer_ends: Vec::new() };
+        let completion = Arc::new(Completion::new(0, 1, None, None));
+        let run = Run::start(completion.clone(), Arc::default(), Default::default());
+        let job = Job {
+            next: AtomicUsize::new(0),
+            left: AtomicUsize::new(chunks.bounds.len()),
+            left_of_layers: chunks.of_layers(),
+            is_cut_short: AtomicBool::new(false),
+            failure: OnceLock::new(),
+            chunks: Arc::new(chunks),
+            ending: Mutex::new(Some(([layout(), layout()], run))),
+        };
+        job.run();
+        assert_eq!(completion.poll().unwrap_err().status(), Status::Panic);
+    }
 }

@@ -3,10 +3,12 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 
 use super::pieces::Pieces;
 use super::pool::{Pool, Shared};
+use crate::error::{Error, Result};
+use crate::guarded::guarded;
 use crate::layout::Layout;
 
 /// The least a further thread is woken for.
@@ -22,7 +24,7 @@ const STEPS_AHEAD: usize = 4;
 const LINE: usize = 64;
 
 /// The checksums of some layers of blocks of host memory.
-pub fn checksums(layout: &Arc<Layout>, blocks: Arc<[u32]>, layers: Range<u64>) -> Vec<u32> {
+pub fn checksums(layout: &Arc<Layout>, blocks: Arc<[u32]>, layers: Range<u64>) -> Result<Vec<u32>> {
     Reading::start(layout, blocks, layers).results()
 }
 
@@ -36,6 +38,8 @@ struct Reading {
     taking: usize,
     next: AtomicUsize,
     checksums: Box<[AtomicU32]>,
+    /// A thread ended its share by a panic.
+    failure: OnceLock<Error>,
     left: Mutex<usize>,
     done: Condvar,
 }
@@ -53,6 +57,7 @@ impl Reading {
             taking,
             next: AtomicUsize::new(0),
             checksums: blocks.iter().map(|_| AtomicU32::new(0)).collect(),
+            failure: OnceLock::new(),
             left: Mutex::new(blocks.len()),
             blocks,
             done: Condvar::new(),
@@ -64,13 +69,16 @@ impl Reading {
     }
 
     /// Takes part, and waits for those who do.
-    fn results(self: Arc<Self>) -> Vec<u32> {
+    fn results(self: Arc<Self>) -> Result<Vec<u32>> {
         self.run();
         let mut left = self.left();
         while *left > 0 {
             left = self.done.wait(left).unwrap_or_else(|poisoned| poisoned.into_inner());
         }
-        self.checksums.iter().map(|checksum| checksum.load(Ordering::Acquire)).collect()
+        match self.failure.get() {
+            Some(error) => Err(error.clone()),
+            None => Ok(self.checksums.iter().map(|checksum| checksum.load(Ordering::Acquire)).collect()),
+        }
     }
 
     /// The checksums of the blocks that a thread has taken, each given to `tell`.
@@ -113,11 +121,14 @@ impl Shared for Reading {
                 return;
             }
             let mut places = self.checksums[first..].iter();
-            self.of_each(taken, |checksum| {
+            let tell = |checksum| {
                 if let Some(place) = places.next() {
                     place.store(checksum, Ordering::Release);
                 }
-            });
+            };
+            if let Err(panic) = guarded(|| self.of_each(taken, tell)) {
+                drop(self.failure.set(panic));
+            }
             let mut left = self.left();
             *left -= taken.len();
             if *left == 0 {

@@ -192,6 +192,69 @@ static void after_a_refused_copy_what_was_begun_is_waited_for(void) {
     clean_up(&flight);
 }
 
+/* Somebody captures a stream, or an error of earlier work comes late: the question whether a run is over gets an error
+   for an answer, and the copies go on all the same. */
+static void a_question_without_an_answer_lets_nothing_go(void) {
+    static const CUresult answers[] = {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUDA_ERROR_OUT_OF_MEMORY,
+                                       CUDA_ERROR_LAUNCH_FAILED};
+    for (size_t i = 0; i < NUM(answers); i++) {
+        flight flight;
+        prepare(&flight);
+        take_off(&flight);
+        const sim_counts flying = sim_live_now();
+        SIM(sim_fail("cuStreamQuery", 1, answers[i]));
+        const uint64_t queries = SIM(sim_calls("cuStreamQuery"));
+        const uint64_t end = patience_end();
+        while (SIM(sim_calls("cuStreamQuery")) < queries + 4) { /* whoever asks first gets it */
+            EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR));
+            patience_wait(end, "the run to be asked about");
+        }
+        CHECK_STR(SIM(sim_last_failed()), "cuStreamQuery");
+        EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR));
+        destroy_handle(&flight, SOURCE);
+        const sim_counts still_flying = sim_live_now();
+        CHECK_EQ(still_flying.allocations, flying.allocations);
+        SIM(sim_go());
+        /* All bytes have arrived: only an error that says that work has failed is told. */
+        if (answers[i] == CUDA_ERROR_LAUNCH_FAILED) {
+            EXPECT_MESSAGE(KVMEM_STATUS_CUDA, "CUDA_ERROR_LAUNCH_FAILED",
+                           kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
+        } else {
+            EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
+        }
+        clean_up(&flight);
+    }
+}
+
+/* The same for the mark of a run on a stream of the caller's. */
+static void a_mark_without_an_answer_lets_nothing_go(void) {
+    flight flight;
+    CUstream stream = NULL;
+    prepare(&flight);
+    retain_device(0);
+    enter_device(0);
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    leave_device(0);
+    SIM(sim_hold());
+    EXPECT_OK(kvmem_transfer_submit_on_stream(flight.transfer, stream, ERR));
+    SIM(sim_fail("cuEventQuery", 1, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
+    const uint64_t queries = SIM(sim_calls("cuEventQuery"));
+    const uint64_t end = patience_end();
+    while (SIM(sim_calls("cuEventQuery")) < queries + 4) {
+        EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR));
+        patience_wait(end, "the run to be asked about");
+    }
+    CHECK_STR(SIM(sim_last_failed()), "cuEventQuery");
+    SIM(sim_go());
+    EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
+    expect_landed(&flight);
+    enter_device(0);
+    CU(cuStreamDestroy_v2(stream));
+    leave_device(0);
+    release_device(0);
+    clean_up(&flight);
+}
+
 /* More GPU copies in flight than anybody keeps threads for. */
 #define MANY 40
 
@@ -258,6 +321,8 @@ static const test_case cases[] = {
     CASE(handles_may_go_in_any_order_while_in_flight),
     CASE(a_copy_that_fails_later_fails_its_transfer_alone),
     CASE(after_a_refused_copy_what_was_begun_is_waited_for),
+    CASE(a_question_without_an_answer_lets_nothing_go),
+    CASE(a_mark_without_an_answer_lets_nothing_go),
     CASE(a_host_copy_does_not_wait_for_gpus),
     CASE(all_that_was_submitted_is_handed_to_the_driver),
 };

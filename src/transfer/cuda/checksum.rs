@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::engine::Engine;
 use crate::cuda::checksum::{ChecksumKernel, MOST_LAYERS, ROW, Tiles};
 use crate::cuda::copy::Copy;
+use crate::cuda::ending::is_over;
 use crate::cuda::ipc::Place;
 use crate::cuda::memory::Allocation;
 use crate::cuda::stream::{Active, Stream};
@@ -68,7 +69,7 @@ impl Checker {
     fn compute(&self, blocks: &[u32], pieces: &Pieces) -> Result<Vec<u32>> {
         let ended = self.start(blocks, pieces).and_then(|()| self.wait());
         if let Err(error) = ended {
-            // What was started must be over before its memory goes; a device that has failed says so at once.
+            // What was started must be over before its memory goes.
             let _ = self.wait();
             return Err(error);
         }
@@ -153,10 +154,11 @@ impl Checker {
 
     fn wait(&self) -> Result<()> {
         let begun = Instant::now();
-        while !self.stream.is_done()? {
+        let mut failure = None;
+        while !is_over(|| self.stream.is_done(), &mut failure) {
             if begun.elapsed() < PATIENCE { std::thread::yield_now() } else { std::thread::sleep(SLEEP) }
         }
-        Ok(())
+        failure.map_or(Ok(()), Err)
     }
 }
 

@@ -7,6 +7,7 @@ use super::engine::{Engine, Staging};
 use super::ring::Slot;
 use super::shelf::Taken;
 use crate::cuda::Event;
+use crate::cuda::ending::is_over;
 use crate::cuda::stream::{CallerStream, Stream};
 use crate::error::{Error, Result, fail};
 
@@ -20,14 +21,12 @@ pub struct Held {
     event: Option<Taken<Event>>,
     /// Behind each layer; none where nobody asks for layers.
     layers: Vec<Taken<Event>>,
-    /// What the driver told of one of them while another went on: it may tell it once.
-    failure: Option<Error>,
 }
 
 impl Held {
     /// On a stream of the run's own.
     pub fn own(stream: Taken<Stream>, slot: Option<Arc<Slot>>, staging: Option<Taken<Staging>>) -> Self {
-        Self { slot, staging, stream: Some(stream), event: None, layers: Vec::new(), failure: None }
+        Self { slot, staging, stream: Some(stream), event: None, layers: Vec::new() }
     }
 
     /// On the caller's stream, whose end there `event` marks; `stream` is a further one.
@@ -37,7 +36,7 @@ impl Held {
         slot: Option<Arc<Slot>>,
         staging: Option<Taken<Staging>>,
     ) -> Self {
-        Self { slot, staging, stream, event, layers: Vec::new(), failure: None }
+        Self { slot, staging, stream, event, layers: Vec::new() }
     }
 
     /// The same, with an event for each of so many layers.
@@ -73,14 +72,14 @@ impl Held {
         self.layers.get(layer).map(|event| &**event)
     }
 
-    /// How many layers the driver is done with, where `known` are known to be.
-    pub fn layers_done(&self, known: usize) -> Result<usize> {
+    /// How many layers the driver is done with, where `known` are known to be. A failure of theirs is kept.
+    pub fn layers_done(&self, known: usize, failure: &mut Option<Error>) -> usize {
         for (layer, event) in self.layers.iter().enumerate().skip(known) {
-            if !event.is_done()? {
-                return Ok(layer);
+            if !is_over(|| event.is_done(), failure) || failure.is_some() {
+                return layer;
             }
         }
-        Ok(self.layers.len())
+        self.layers.len()
     }
 
     /// Has what comes later on a stream of the caller's wait for the first `layers`, or for all of the run.
@@ -98,22 +97,20 @@ impl Held {
         on.wait_for(&event)
     }
 
-    /// Whether the driver is done with all of it.
-    pub fn is_done(&mut self) -> Result<bool> {
-        let event = self.event.as_ref().map(|event| event.is_done());
-        let stream = self.stream.as_ref().map(|stream| stream.is_done());
-        let copier = self.staging.as_ref().map(|staging| staging.copier.is_done());
+    /// Whether the driver is done with all of it. A failure of it is kept.
+    pub fn is_done(&self, failure: &mut Option<Error>) -> bool {
+        let mut all = true;
         // All are asked: nothing may be let go while one of them goes on, even when another has failed.
-        let mut goes_on = false;
-        for answer in [event, stream, copier].into_iter().flatten() {
-            match answer {
-                Ok(is_done) => goes_on |= !is_done,
-                Err(error) => {
-                    self.failure.get_or_insert(error);
-                }
-            }
+        if let Some(event) = &self.event {
+            all &= is_over(|| event.is_done(), failure);
         }
-        if goes_on { Ok(false) } else { self.failure.take().map_or(Ok(true), Err) }
+        if let Some(stream) = &self.stream {
+            all &= is_over(|| stream.is_done(), failure);
+        }
+        if let Some(staging) = &self.staging {
+            all &= is_over(|| staging.copier.is_done(), failure);
+        }
+        all
     }
 
     /// What was used is used again, unless something failed on it.

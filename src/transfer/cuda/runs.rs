@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use super::engine::Engine;
+use super::need::Need;
 use super::ring::Slot;
 use crate::cuda::kernel::Run;
 use crate::error::Result;
@@ -34,6 +35,14 @@ impl PreparedRuns {
             *self = Self::Here(Vec::new());
         }
         is_same
+    }
+
+    /// What they need to be read.
+    pub fn need(&self) -> Option<Need> {
+        match self {
+            Self::InRing(_) => None,
+            Self::Here(_) => Some(Need::Slot),
+        }
     }
 
     /// Where a kernel reads them; `None` while the ring is full.

@@ -7,6 +7,7 @@
 use super::division::{Division, HostOrder, are_joined};
 use super::engine::{Engine, Staging};
 use super::kernel::{Shape, TILE, cut_runs, typical_length};
+use super::need::Need;
 use super::ring::{MOST_RUNS, Slot};
 use super::runs::PreparedRuns;
 use super::shelf::Taken;
@@ -68,7 +69,12 @@ impl StagedCopy {
 
     /// Its staging memory; `None` while it is in use.
     pub fn staging(&self, engine: &Engine) -> Result<Option<Taken<Staging>>> {
-        engine.staging(self.parts as u64 * self.part_size)
+        engine.staging(self.parts as u64 * self.part_size, self.to_host)
+    }
+
+    /// The same as what others may be using.
+    pub fn need(&self) -> Need {
+        if self.to_host { Need::StagingToHost } else { Need::StagingToDevice }
     }
 
     /// About as many driver calls as it takes.
