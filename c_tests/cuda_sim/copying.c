@@ -41,10 +41,10 @@ void submit_or_fail(const work *submitted, const call *call) {
     }
 }
 
-/* Whether it is memory of this device. */
+/* Whether it is memory of this device alone. */
 static bool is_of(CUdevice device, CUdeviceptr address) {
     const span *known = span_at(address);
-    return known != NULL && !span_is_host(known) && span_device(known) == device;
+    return known != NULL && !known->is_managed && !span_is_host(known) && span_device(known) == device;
 }
 
 static bool is_host(CUdeviceptr address) {
@@ -88,12 +88,18 @@ CUresult copy_now(const copy *wanted) {
     return result;
 }
 
-/* Whether the driver returns when it has had all bytes in its hands: with host memory that is not page-locked, of which
- * it has little that is only read at once; and from host memory to host memory, where it copies itself. */
+#define AT_ONCE ((size_t)64 << 10)
+
+/* Whether the source is host memory that is not page-locked, and little: the driver has it at once. */
+static bool is_had_at_once(const copy *wanted) {
+    return wanted->size > 0 && wanted->size <= AT_ONCE && span_at(wanted->source) == NULL;
+}
+
+/* Whether it is host memory that is not page-locked, where the driver returns when it has had all bytes in its
+ * hands, or host memory on both sides, where it copies itself. */
 static bool takes_its_time(const copy *wanted) {
-    const size_t at_once = 64 << 10;
     return span_at(wanted->destination) == NULL ||
-           (span_at(wanted->source) == NULL && wanted->size > at_once) ||
+           (span_at(wanted->source) == NULL && wanted->size > AT_ONCE) ||
            (is_host(wanted->source) && is_host(wanted->destination));
 }
 
@@ -104,8 +110,11 @@ CUresult copy_on_stream(const copy *wanted, CUstream handle, const call *call) {
         result = copy_check(wanted, copy_device(on));
     }
     if (result == CUDA_SUCCESS) {
+        const bool is_early =
+            on->captured == NULL && call->later == CUDA_SUCCESS && is_had_at_once(wanted);
         const work copying = {.kind = WORK_COPY, .stream = on, .destination = wanted->destination,
-                              .source = wanted->source, .size = wanted->size};
+                              .source = wanted->source, .size = wanted->size,
+                              .early = is_early ? copy_read_early(wanted) : NULL};
         submit_or_fail(&copying, call);
         if (on->captured == NULL && takes_its_time(wanted)) {
             queue_wait_for_stream(on);
