@@ -10,6 +10,9 @@
 #include "reference/observer.hpp"
 
 #include <algorithm>
+#include <poll.h>
+#include <stdexcept>
+#include <unistd.h>
 
 namespace {
 
@@ -18,7 +21,6 @@ using namespace bench;
 constexpr int device = 0;
 constexpr uint64_t block_bytes = 16 << 10;
 constexpr uint64_t gate_bytes = 16 << 20;
-constexpr const char *reference_name = "the event queried every 1 ms";
 
 struct direction {
     const char *name;
@@ -58,6 +60,7 @@ class gate {
 // A way to start the same move, on its own or on a stream, and to see its end.
 struct way {
     const char *name;
+    bool is_woken; // by who sees the end without pause
     std::function<void()> submit;
     std::function<void(const cuda::own_stream &)> submit_on;
     std::function<void()> wait;
@@ -77,22 +80,26 @@ class ways {
 
     std::string path() const { return kv::path_of(plain_); }
 
-    // Ours; then the event queried every 1 ms, then without pause.
-    std::vector<way> all() const
+    std::vector<way> ours() const
     {
         return {
-            ours("kvmem_transfer_wait", plain_, [this] { kv::wait(plain_); }),
-            ours("kvmem_queue_wait", queued_, [this] { wait_on_queue(queue_.get()); }),
-            ours("event fd and poll(2)", queued_, [this] { wait_on_fd(queue_.get(), fd_); }),
-            raw(reference_name, sleep_1_ms),
-            raw("the event queried without pause", [] {}),
+            own("kvmem_transfer_wait", plain_, [this] { kv::wait(plain_); }),
+            own("kvmem_queue_wait", queued_, [this] { wait_on_queue(queue_.get()); }),
+            own("event fd and poll(2)", queued_, [this] { wait_on_fd(queue_.get(), fd_); }),
         };
     }
 
-  private:
-    static way ours(const char *name, const kv::transfer &transfer, const std::function<void()> &wait)
+    way every_1_ms() const { return raw("the event queried every 1 ms", false, query(sleep_1_ms)); }
+    way without_pause() const { return raw("the event queried without pause", false, query([] {})); }
+    way asleep(int fd) const
     {
-        return {name, [&transfer] { kv::submit(transfer); },
+        return raw("asleep in poll(2), woken by who looks without pause", true, [fd] { sleep_until(fd); });
+    }
+
+  private:
+    static way own(const char *name, const kv::transfer &transfer, const std::function<void()> &wait)
+    {
+        return {name, false, [&transfer] { kv::submit(transfer); },
                 [&transfer](const cuda::own_stream &stream) {
                     kv::call(kvmem_transfer_submit_on_stream, transfer.get(),
                              reinterpret_cast<CUstream_st *>(stream.get()));
@@ -100,14 +107,26 @@ class ways {
                 wait};
     }
 
-    way raw(const char *name, const std::function<void()> &pause) const
+    way raw(const char *name, bool is_woken, const std::function<void()> &wait) const
     {
-        return {name, [this] { raw_.submit_on(raw_.stream); },
-                [this](const cuda::own_stream &stream) { raw_.submit_on(stream); },
-                [this, pause] {
-                    while (!raw_.end.is_over())
-                        pause();
-                }};
+        return {name, is_woken, [this] { raw_.submit_on(raw_.stream); },
+                [this](const cuda::own_stream &stream) { raw_.submit_on(stream); }, wait};
+    }
+
+    std::function<void()> query(const std::function<void()> &pause) const
+    {
+        return [this, pause] {
+            while (!raw_.end.is_over())
+                pause();
+        };
+    }
+
+    static void sleep_until(int fd)
+    {
+        pollfd watched{fd, POLLIN, 0};
+        uint64_t count = 0;
+        if (poll(&watched, 1, -1) != 1 || read(fd, &count, sizeof count) != sizeof count)
+            throw std::runtime_error("nobody woke who slept");
     }
 
     kv::queue queue_;
@@ -143,7 +162,7 @@ double seen_after_the_end(const way &measured, const cuda::own_stream &stream, c
 {
     before.put_on(stream);
     measured.submit_on(stream);
-    other.watch(stream.get());
+    other.watch(stream.get(), measured.is_woken);
     measured.wait();
     const double seen = now_ns();
     return std::max(seen - other.saw_ns(), 1.0);
@@ -160,21 +179,29 @@ series series_for(const options &chosen, uint64_t bytes)
     return chosen.quick ? series{10, 2} : series{bytes > 1 << 20 ? size_t{100} : size_t{500}, 5};
 }
 
-// The last of the ways is the ceiling, the one before it the reference.
-void add_rows(results &found, const parameters &told, const std::vector<way> &measured,
-              const std::vector<samples> &taken, size_t length)
+// One thing that is measured, in turns: ours, then the references, the ceiling last.
+struct timing {
+    const char *name;
+    size_t num_ours;
+    std::vector<way> ways;
+    std::vector<candidate> candidates;
+};
+
+void add_rows(results &found, const parameters &told, const timing &of, const std::vector<samples> &taken,
+              size_t length)
 {
-    const size_t ceiling = measured.size() - 1;
+    const size_t ceiling = of.ways.size() - 1;
     const std::pair<const char *, double> statistics[] = {{"p50", 0.5}, {"p99", 0.99}};
     for (const auto &[statistic, share] : statistics)
-        for (size_t ours = 0; ours + 2 < measured.size(); ++ours) {
-            parameters all = told;
-            all.emplace_back("way", measured[ours].name);
-            all.emplace_back("statistic", statistic);
-            found.add({"09-gpu-completion", all, by_series(taken[ours], share, length), reference_name,
-                       by_series(taken[ceiling - 1], share, length), by_series(taken[ceiling], share, length),
-                       "us"});
-        }
+        for (size_t ours = 0; ours < of.num_ours; ++ours)
+            for (size_t reference = of.num_ours; reference < ceiling; ++reference) {
+                parameters all = told;
+                all.emplace_back("way", of.ways[ours].name);
+                all.emplace_back("statistic", statistic);
+                found.add({"09-gpu-completion", all, by_series(taken[ours], share, length),
+                           of.ways[reference].name, by_series(taken[reference], share, length),
+                           by_series(taken[ceiling], share, length), "us"});
+            }
 }
 
 struct arenas {
@@ -198,28 +225,27 @@ void measure_size(const options &chosen, const direction &going, const arenas &m
     from.fill();
     const kv::pairs pairs = first_blocks(count);
     const ways made(from, to, pairs);
-    const std::vector<way> all = made.all();
     const cuda::own_stream stream;
     const gate before;
     cuda::observer other;
-    std::vector<candidate> from_submission;
-    std::vector<candidate> after_the_end;
-    for (const way &each : all) {
-        const way *measured = &each;
-        from_submission.push_back(into_wiped(to, pairs, [=] { return submit_to_seen(*measured); }));
-        after_the_end.push_back(into_wiped(
-            to, pairs, [=, &stream, &before, &other] {
-                return seen_after_the_end(*measured, stream, before, other);
-            }));
-    }
+    const std::vector<way> ours = made.ours();
+    timing timings[] = {{"submit to seen", ours.size(), ours, {}}, {"seen after the end", ours.size(), ours, {}}};
+    auto &[from_submission, after_the_end] = timings;
+    from_submission.ways.insert(from_submission.ways.end(), {made.every_1_ms(), made.without_pause()});
+    after_the_end.ways.insert(after_the_end.ways.end(),
+                              {made.every_1_ms(), made.asleep(other.fd()), made.without_pause()});
+    for (const way &each : from_submission.ways)
+        from_submission.candidates.push_back(into_wiped(to, pairs, [&each] { return submit_to_seen(each); }));
+    for (const way &each : after_the_end.ways)
+        after_the_end.candidates.push_back(into_wiped(to, pairs, [&each, &stream, &before, &other] {
+            return seen_after_the_end(each, stream, before, other);
+        }));
     const series wanted = series_for(chosen, bytes);
-    const std::pair<const char *, std::vector<candidate> *> timings[] = {
-        {"submit to seen", &from_submission}, {"seen after the end", &after_the_end}};
-    for (const auto &[timed, candidates] : timings) {
+    for (const timing &each : timings) {
         const parameters told = {{"direction", going.name}, {"bytes", bytes},
-                                 {"timed", timed},          {"path", made.path()},
-                                 {"ceiling_is", all.back().name}, {"gpu", gpu_description(device)}};
-        add_rows(found, told, all, alternate(wanted.turns(), *candidates), wanted.length);
+                                 {"timed", each.name},      {"path", made.path()},
+                                 {"ceiling_is", each.ways.back().name}, {"gpu", gpu_description(device)}};
+        add_rows(found, told, each, alternate(wanted.turns(), each.candidates), wanted.length);
     }
 }
 

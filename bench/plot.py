@@ -20,6 +20,7 @@ matplotlib.rcParams.update({
 })
 import matplotlib.pyplot as plt
 
+import plot_checksum
 import plot_gpu
 from plot_parts import CEILING, OURS, REFERENCE, SECOND, bars, line, merged
 
@@ -27,7 +28,7 @@ from plot_parts import CEILING, OURS, REFERENCE, SECOND, bars, line, merged
 def main():
     results, directory = map(pathlib.Path, sys.argv[1:3])
     rows = json.loads(results.read_text())
-    for name, (group, draw) in (GROUPS | plot_gpu.GROUPS).items():
+    for name, (group, draw) in (GROUPS | plot_gpu.GROUPS | plot_checksum.GROUPS).items():
         chosen = [row for row in rows if row["name"].startswith(group)]
         if chosen:
             figure = draw(chosen)

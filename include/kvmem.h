@@ -229,7 +229,9 @@
 /// One new allocation holds all regions, each at a multiple of 512 bytes.
 #define KVMEM_LAYOUT_ALLOCATE 1
 
-/// The caller's regions; with an agent each is registered.
+/// The caller's regions; with an agent each is registered, or of an elastic one the region that it is a view of. Elastic
+/// regions, which the caller commits and decommits, must begin with an extent, and their extents be multiples of the block
+/// stride: else a block would lie in two.
 #define KVMEM_LAYOUT_REGIONS 2
 
 /// Regions that are registered, all with one agent.
@@ -311,11 +313,12 @@
 #define KVMEM_COMPUTE_IDLE 1
 
 /// Refuse paths that put bytes anywhere between source and destination: staging memory, the driver's own where host
-/// memory is not page-locked, or the page cache of a buffered file.
+/// memory is not page-locked, or the page cache of a buffered file, whether kvmem or NIXL reads and writes it. No path to
+/// a peer is left: what NIXL's backends do with the bytes on their way is not known.
 #define KVMEM_TRANSFER_ZERO_COPY (1 << 0)
 
 /// Refuse paths through host memory that is neither source nor destination, as all between a file and a GPU are but
-/// GPUDirect Storage.
+/// GPUDirect Storage. No path to a peer is left either: see KVMEM_TRANSFER_ZERO_COPY.
 #define KVMEM_TRANSFER_NO_HOST_BOUNCE (1 << 1)
 
 /// Move the layers in order, and tell how many have moved: kvmem_transfer_get_layers, kvmem_transfer_wait_layers and
@@ -602,19 +605,23 @@ typedef struct {
     uint32_t registration_count;
 } kvmem_region_info;
 
-/// Who holds a region's memory.
+/// Who holds a region's memory. The numbers are of one moment, and of this region alone: what holds a view of it holds the
+/// view, which counts here once.
 typedef struct {
-    /// All in this process that keep it, this handle included: handles, views, layouts, registrations, shares,
-    /// transfers in flight.
+    /// All in this process that keep it, whatever it is: each handle, view, registration and share once, a layout once or
+    /// more for each part of it that lies here, a transfer in flight as often as it needs it. 1 is this handle alone.
     uint64_t references;
-    /// Views of it.
+    /// Views of it, those among them that a layout has made for its parts.
     uint64_t views;
     /// Agents it is registered with.
     uint64_t registrations;
-    /// Shares of it that were not destroyed.
+    /// Shares of it that were not destroyed; a share of a layout counts for each of its regions.
     uint64_t shares;
-    /// How often other processes have it open now. A process that ended, however it ended, does not count.
+    /// How often other processes have it open now, each time a mapping of its own. A process that ended, however it
+    /// ended, does not count.
     uint64_t importers;
+    /// Handles that kvmem has given for it and that were not destroyed, this one included.
+    uint64_t handles;
 } kvmem_region_holders;
 
 /// How to allocate host memory. All zeroes but struct_size and size is a good start.
@@ -1143,7 +1150,8 @@ typedef struct {
     uint32_t max_ctas;
     /// Bytes of device memory for staged copies, whose parts fill and drain in turn; 0 for 128 MiB, or 64 MiB where
     /// nothing computes. Beside long kernels it must hold what the link moves during one of them. Transfers on a device
-    /// share one, as large as the largest asked for.
+    /// share two, each as large as the largest asked for and made when it is first needed: one for blocks on their way to
+    /// the GPU, and one for blocks on their way to the host, so that both ways are under way at a time.
     /// Between a file and GPU memory: bytes of page-locked memory in four slots, each of which holds at least a piece,
     /// and which transfers of a device share as well; 0 for 64 MiB.
     uint64_t staging_size;
@@ -1533,7 +1541,8 @@ kvmem_status kvmem_region_sync(const kvmem_region *region, kvmem_error **error);
 /// @param region a region
 /// @param holders gets the answer
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer; KVMEM_STATUS_IO when the kernel does not
+///         tell who has it open
 kvmem_status kvmem_region_get_holders(const kvmem_region *region,
                                       kvmem_region_holders *holders,
                                       kvmem_error **error);
@@ -1617,8 +1626,9 @@ kvmem_status kvmem_region_create_disk(const kvmem_disk_options *options,
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there;
-///         KVMEM_STATUS_INVALID_ARGUMENT for options that can't be; KVMEM_STATUS_OUT_OF_MEMORY;
-///         KVMEM_STATUS_CANCELLED when progress said so; KVMEM_STATUS_CUDA. A failure leaves nothing allocated
+///         KVMEM_STATUS_INVALID_ARGUMENT for options that can't be; KVMEM_STATUS_OUT_OF_MEMORY, also where
+///         the machine, the NUMA node it is bound to or the process's control group can't have as much, which is asked
+///         before a page is touched, and then with the bytes asked and had; KVMEM_STATUS_CANCELLED when progress said so; KVMEM_STATUS_CUDA. A failure leaves nothing allocated
 kvmem_status kvmem_region_create_pinned(const kvmem_pinned_options *options,
                                         kvmem_region **region,
                                         kvmem_error **error);
@@ -1671,8 +1681,8 @@ kvmem_status kvmem_region_adopt_host(const kvmem_adopt_options *options,
 /// @param device the GPU it lies on, as CUDA_VISIBLE_DEVICES orders them
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for host memory, memory that
-///         was freed, or memory of another GPU; KVMEM_STATUS_OUT_OF_RANGE where the memory ends before the range.
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for host memory, managed
+///         memory, memory that was freed, or memory of another GPU; KVMEM_STATUS_OUT_OF_RANGE where the memory ends before the range.
 ///         Release is not called after a failure
 kvmem_status kvmem_region_adopt_device(const kvmem_adopt_options *options,
                                        int32_t device,
@@ -2095,15 +2105,16 @@ kvmem_status kvmem_region_commit(kvmem_region *region,
                                  kvmem_error **error);
 
 /// Takes the memory of whole extents away, from agents that know them first. Nothing may use them any more; transfers
-/// of kvmem's are seen to.
+/// of kvmem's are seen to. Where NIXL fails to let go of an extent, the extent is gone from the region all the same, but
+/// its memory stays mapped, and is that of the extent again when it is committed again.
 ///
 /// @param region an elastic region, not a view
 /// @param offset bytes from its start, a multiple of the extent
 /// @param size bytes, a multiple of the extent
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_BUSY while a transfer uses one, nothing waits for its end;
-///         KVMEM_STATUS_INVALID_STATE where one has no memory; KVMEM_STATUS_INVALID_ARGUMENT;
-///         KVMEM_STATUS_OUT_OF_RANGE; KVMEM_STATUS_NIXL when an agent did not let go: then the memory is never freed
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_BUSY while a transfer or a share uses one, or while an agent lets go of a
+///         registration that was given up: nothing waits for their end; KVMEM_STATUS_INVALID_STATE where one
+///         has no memory; KVMEM_STATUS_INVALID_ARGUMENT; KVMEM_STATUS_OUT_OF_RANGE; KVMEM_STATUS_NIXL when an agent did not let go: then that memory is never freed
 kvmem_status kvmem_region_decommit(kvmem_region *region,
                                    uint64_t offset,
                                    uint64_t size,
@@ -2126,8 +2137,8 @@ kvmem_status kvmem_region_get_elastic_info(const kvmem_region *region,
 /// @param num_blocks how many blocks are in use: 0 to the layout's num_blocks
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE for more blocks than the layout was built for;
-///         KVMEM_STATUS_INVALID_STATE for a layout on other memory; KVMEM_STATUS_BUSY while a transfer uses what is to
-///         go; KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_CUDA; KVMEM_STATUS_NIXL
+///         KVMEM_STATUS_INVALID_STATE for a layout on other memory; KVMEM_STATUS_BUSY while a transfer or a share uses
+///         what is to go, or an agent lets go of a registration of the memory; KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_CUDA; KVMEM_STATUS_NIXL
 kvmem_status kvmem_layout_resize(kvmem_layout *layout,
                                  uint64_t num_blocks,
                                  kvmem_error **error);
@@ -2471,7 +2482,8 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 /// @param transfer gets the transfer; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for blocks that differ (with the field), a destination named
-///         twice, host memory that is read and written, two agents, spans that direct I/O does not take, or a
+///         twice, memory that is read and written, also where a share of it is open more than once (but not where the
+///         caller has mapped it a second time, and adopted that), two agents, spans that direct I/O does not take, or a
 ///         staging_size too small for a piece;
 ///         KVMEM_STATUS_OUT_OF_RANGE for a block or layer that is not there; KVMEM_STATUS_UNSUPPORTED for a pair of
 ///         layouts without a path (with the way round it), or whose path was refused by a flag, or can't be the one
@@ -2489,12 +2501,14 @@ kvmem_status kvmem_transfer_create(const kvmem_layout *source,
 /// @param transfer a transfer
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK once it is started: how it ends, poll, wait and the queue tell; KVMEM_STATUS_BUSY while it
-///         is in flight; KVMEM_STATUS_STALE when its peer was invalidated
+///         is in flight; KVMEM_STATUS_INVALID_STATE for elastic blocks without memory; KVMEM_STATUS_STALE when its peer
+///         was invalidated
 kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer,
                                    kvmem_error **error);
 
 /// Starts a transfer on a stream: it begins when what is on the stream now is over, and what is put there later finds
-/// the blocks moved. Its end is told as always, by poll, wait and queue.
+/// the blocks moved. Its end is told as always, by poll, wait and queue. The call does not wait for the stream, but for a
+/// path whose host memory is not page-locked: the driver copies from and to that within the call.
 ///
 /// While the stream is captured into a graph, the transfer becomes a part of the graph and does not run: poll, wait and
 /// queue hear nothing of the graph's runs, and the transfer, both layouts and their memory must outlive the graph.
@@ -2504,12 +2518,17 @@ kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer,
 ///
 /// @param transfer a transfer from or to GPU memory
 /// @param stream a stream of the primary context of the destination's GPU, or of the source's where only that is GPU
-///               memory. NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are those of the calling thread's context
+///               memory. NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are those of the calling thread's context, which
+///               must have one. The stream must be alive until this returns: the driver can't tell one that was
+///               destroyed, and what it does with it is undefined
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK once it is on the stream: how it ends, poll, wait and the queue tell;
-///         KVMEM_STATUS_INVALID_ARGUMENT for a stream of another context; KVMEM_STATUS_UNSUPPORTED for a transfer that
-///         no GPU takes part in, or for a captured stream where it is verified; KVMEM_STATUS_INVALID_STATE for a captured stream where the path can't be captured, or
-///         blocks are elastic; KVMEM_STATUS_BUSY while it is in flight, or its staging memory is in use
+///         KVMEM_STATUS_INVALID_ARGUMENT for a stream of another context or GPU, or a default stream where no context is
+///         current; KVMEM_STATUS_UNSUPPORTED for a transfer that
+///         no GPU takes part in, or for a captured stream where it is verified; KVMEM_STATUS_INVALID_STATE for a captured
+///         stream where the path can't be captured, blocks are elastic, or the capture was invalidated, and for elastic
+///         blocks without memory; KVMEM_STATUS_BUSY while it is in flight, or its staging memory is in use;
+///         KVMEM_STATUS_CUDA where the driver answers otherwise for the stream
 kvmem_status kvmem_transfer_submit_on_stream(kvmem_transfer *transfer,
                                              CUstream_st *stream,
                                              kvmem_error **error);
@@ -2582,8 +2601,8 @@ kvmem_status kvmem_transfer_wait_layers(const kvmem_transfer *transfer,
                                         kvmem_error **error);
 
 /// Has a stream wait for the last run: work that is put on the stream after this call begins when the layers have
-/// moved. The host does not wait. Where the run has not begun, for want of what other transfers use, it begins with
-/// this call, before those that wait as well.
+/// moved. The host does not wait for that, only until the driver has the run. Where the run has not begun, for want of
+/// what other transfers use, it begins with this call, before those that wait as well.
 ///
 /// The stream goes on also when the run fails: whoever put work behind it asks kvmem_transfer_poll before trusting the
 /// result.
@@ -2592,11 +2611,12 @@ kvmem_status kvmem_transfer_wait_layers(const kvmem_transfer *transfer,
 ///                 caller's, whose submission has returned
 /// @param num_layers how many layers, counted from the first that is moved; 0 for the whole run. Without
 ///                   KVMEM_TRANSFER_BY_LAYER any number is the whole run
-/// @param stream a stream as kvmem_transfer_submit_on_stream takes it, and not captured
+/// @param stream a stream as kvmem_transfer_submit_on_stream takes it, alive until this returns, and not captured
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK once the stream waits, or nothing is left to wait for; KVMEM_STATUS_OUT_OF_RANGE for more
-///         layers than are moved; KVMEM_STATUS_INVALID_ARGUMENT for a stream of another context;
-///         KVMEM_STATUS_INVALID_STATE before the first submit, and for a captured stream; KVMEM_STATUS_UNSUPPORTED
+///         layers than are moved; KVMEM_STATUS_INVALID_ARGUMENT for a stream of another context or GPU, or a default
+///         stream where no context is current; KVMEM_STATUS_INVALID_STATE before the first submit, and for a captured
+///         stream; KVMEM_STATUS_CUDA where the driver answers otherwise for the stream; KVMEM_STATUS_UNSUPPORTED
 ///         while a run that no stream carries is under way (between host memory, files and peers): wait for its layers
 ///         by kvmem_transfer_wait_layers; KVMEM_STATUS_BUSY while it has not begun because others use the staging
 ///         memory: nothing waits then; or how the run failed

@@ -157,6 +157,12 @@ impl Error {
         self
     }
 
+    /// The same error with what went wrong after it put behind its message.
+    pub fn followed_by(mut self, later: impl std::fmt::Display) -> Self {
+        self.message = format!("{}; {later}", self.message).into();
+        self
+    }
+
     /// What kind of failure it was.
     pub fn status(&self) -> Status {
         self.status

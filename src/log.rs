@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The one way the library says something unasked: a callback the caller installs.
 
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, RwLock};
 
@@ -38,11 +41,96 @@ pub fn enabled(level: Level) -> bool {
     level as u32 <= LEVEL.load(Ordering::Acquire)
 }
 
-/// Hands a message to the sink.
-pub fn write(level: Level, target: &str, message: &str) {
+/// Hands a message to the sink, now or when this thread holds messages back no longer.
+pub fn write(level: Level, target: &'static str, message: String) {
+    let is_late = HOLDS.try_with(|holds| holds.get() > 0).unwrap_or(false);
+    match is_late {
+        true => LATE.with_borrow_mut(|late| late.push((level, target, message))),
+        false => deliver(level, target, &message),
+    }
+}
+
+fn deliver(level: Level, target: &str, message: &str) {
     let sink = SINK.read().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
     if let Some(sink) = sink {
         sink(level, target, message);
+    }
+}
+
+type Message = (Level, &'static str, String);
+
+thread_local! {
+    /// How many of this thread's locks hold messages back.
+    static HOLDS: Cell<u32> = const { Cell::new(0) };
+    /// What was held back.
+    static LATE: RefCell<Vec<Message>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Holds back this thread's messages while it lives: made before a lock is taken under which somebody may log, it lets
+/// them go after the lock. A sink may call the library, and would wait for a lock that its own thread holds.
+#[must_use]
+pub struct HoldBack(PhantomData<*const ()>);
+
+impl HoldBack {
+    /// From now on.
+    pub fn begin() -> Self {
+        HOLDS.set(HOLDS.get() + 1);
+        Self(PhantomData)
+    }
+
+    /// Ends here, and hands what was held back to another thread: one that waits for this one may hold locks.
+    pub fn hand_over(self) -> Late {
+        Late(LATE.take())
+    }
+}
+
+/// Messages for another thread to write.
+pub struct Late(Vec<Message>);
+
+impl Late {
+    /// Writes them.
+    pub fn write(self) {
+        self.0.into_iter().for_each(|(level, target, message)| write(level, target, message));
+    }
+}
+
+impl Drop for HoldBack {
+    fn drop(&mut self) {
+        HOLDS.set(HOLDS.get() - 1);
+        if HOLDS.get() == 0 {
+            for (level, target, message) in LATE.take() {
+                deliver(level, target, &message);
+            }
+        }
+    }
+}
+
+/// A lock's guard with the messages that it holds back.
+pub struct Quiet<G> {
+    // Let go in this order.
+    guard: G,
+    _late: HoldBack,
+}
+
+impl<G> Quiet<G> {
+    /// Takes a lock.
+    pub fn lock(lock: impl FnOnce() -> G) -> Self {
+        let _late = HoldBack::begin();
+        Self { guard: lock(), _late }
+    }
+}
+
+impl<G: Deref> Deref for Quiet<G> {
+    type Target = G::Target;
+
+    fn deref(&self) -> &Self::Target {
+        &self.guard
+    }
+}
+
+impl<G: DerefMut> DerefMut for Quiet<G> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.guard
     }
 }
 
@@ -50,8 +138,47 @@ pub fn write(level: Level, target: &str, message: &str) {
 macro_rules! log {
     ($level:ident, $($message:tt)+) => {
         if $crate::log::enabled($crate::log::Level::$level) {
-            $crate::log::write($crate::log::Level::$level, module_path!(), &format!($($message)+));
+            $crate::log::write($crate::log::Level::$level, module_path!(), format!($($message)+));
         }
     };
 }
 pub(crate) use log;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Messages of this test, which the sink takes only while the lock is free.
+    #[test]
+    fn messages_come_when_the_last_lock_is_free() {
+        static LOCK: Mutex<()> = Mutex::new(());
+        static OTHER: Mutex<()> = Mutex::new(());
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let here = std::thread::current().id();
+        let sink = {
+            let seen = seen.clone();
+            move |_: Level, _: &str, message: &str| {
+                if std::thread::current().id() == here {
+                    assert!(LOCK.try_lock().is_ok() && OTHER.try_lock().is_ok());
+                    seen.lock().unwrap().push(message.to_string());
+                }
+            }
+        };
+        set_sink(Level::Error as u32, Some(Arc::new(sink)));
+        let locked = Quiet::lock(|| LOCK.lock().unwrap());
+        log!(Error, "first");
+        {
+            let _late = HoldBack::begin();
+            let _other = OTHER.lock().unwrap();
+            log!(Error, "second");
+        }
+        assert!(seen.lock().unwrap().is_empty());
+        drop(locked);
+        assert_eq!(*seen.lock().unwrap(), ["first", "second"]);
+        log!(Error, "third");
+        assert_eq!(seen.lock().unwrap().len(), 3);
+        set_sink(0, None);
+    }
+}

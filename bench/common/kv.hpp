@@ -84,12 +84,14 @@ inline layout make_layout(const kvmem_layout_config &config, kvmem_agent *owner 
     return make<layout>(kvmem_layout_build, &options);
 }
 
-// How a transfer between memory of a GPU is asked to go.
+// How a transfer is asked to go, and to be verified.
 struct wish {
     uint32_t compute = KVMEM_COMPUTE_MAY_RUN;
     uint32_t path = 0; // any
     uint32_t max_ctas = 0;
     uint64_t staging_size = 0;
+    uint64_t flags = 0;
+    const uint32_t *checksums = nullptr; // one a pair, which the destination is verified against
 };
 
 inline transfer make_transfer(const layout &source, const layout &destination, const pairs &blocks,
@@ -105,7 +107,17 @@ inline transfer make_transfer(const layout &source, const layout &destination, c
     options.path = wished.path;
     options.max_ctas = wished.max_ctas;
     options.staging_size = wished.staging_size;
+    options.flags = wished.flags;
+    options.checksums = wished.checksums;
     return make<transfer>(kvmem_transfer_create, source.get(), destination.get(), &options);
+}
+
+// CRC32C of each block, in the order of the ids.
+inline std::vector<uint32_t> checksums_of(const layout &of, const std::vector<uint32_t> &ids)
+{
+    std::vector<uint32_t> checksums(ids.size());
+    call(kvmem_layout_checksum, of.get(), ids.data(), ids.size(), checksums.data());
+    return checksums;
 }
 
 // What moved it: the engine's name.

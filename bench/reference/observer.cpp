@@ -4,6 +4,10 @@
 
 #include "common/clock.hpp"
 
+#include <stdexcept>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 namespace cuda {
 namespace {
 
@@ -26,8 +30,10 @@ bool own_event::is_over() const
     return true;
 }
 
-observer::observer()
+observer::observer() : fd_(eventfd(0, EFD_CLOEXEC))
 {
+    if (fd_ < 0)
+        throw std::runtime_error("no event fd for an observer");
     void *mark = nullptr;
     check(load().host_alloc(&mark, 1, 0), "cuMemHostAlloc");
     mark_ = static_cast<volatile unsigned char *>(mark);
@@ -39,12 +45,14 @@ observer::~observer()
 {
     state_.store(leaving, std::memory_order_release);
     thread_.join();
+    close(fd_);
     load().host_free(const_cast<unsigned char *>(mark_));
 }
 
-void observer::watch(stream on)
+void observer::watch(stream on, bool wakes)
 {
     ++wanted_;
+    wakes_ = wakes;
     check(load().fill_async(reinterpret_cast<address>(mark_), wanted_, 1, on), "cuMemsetD8Async");
     state_.store(watching, std::memory_order_release);
 }
@@ -65,6 +73,9 @@ void observer::look()
         if (now != watching || *mark_ != wanted_)
             continue;
         saw_ns_ = bench::now_ns();
+        const uint64_t one = 1;
+        if (wakes_ && write(fd_, &one, sizeof one) != sizeof one)
+            throw std::runtime_error("an observer could not wake who sleeps");
         int expected = watching;
         state_.compare_exchange_strong(expected, over, std::memory_order_acq_rel);
     }

@@ -23,9 +23,8 @@ class own_event {
     event handle_ = nullptr;
 };
 
-// Looks at a byte of page-locked memory without pause while it waits for the end of something, and keeps a core busy as
-// long as it lives. It calls no function of the driver's: one that queries an event without pause holds the driver's
-// lock so much that whoever else asks after an event waits for hundreds of microseconds.
+// Looks at a byte of page-locked memory without pause while it waits for the end of something, without a call of the
+// driver's, and keeps a core busy as long as it lives.
 class observer {
   public:
     observer();
@@ -33,10 +32,12 @@ class observer {
     observer(const observer &) = delete;
     observer &operator=(const observer &) = delete;
 
-    // Looks for the end of what is on the stream now.
-    void watch(stream on);
+    // Looks for the end of what is on the stream now, and wakes who sleeps on the fd as soon as it sees that.
+    void watch(stream on, bool wakes);
     // When it saw that, by the benches' clock; waits for it.
     double saw_ns() const;
+    // Readable, and to be read, once it has seen the end of what was watched with that wish.
+    int fd() const { return fd_; }
 
   private:
     enum state : int { idle, watching, over, leaving };
@@ -44,6 +45,8 @@ class observer {
 
     volatile unsigned char *mark_ = nullptr; // written by the stream
     unsigned char wanted_ = 0;
+    bool wakes_ = false;
+    int fd_;
     std::atomic<int> state_{idle};
     double saw_ns_ = 0; // the state tells who has it
     std::thread thread_;

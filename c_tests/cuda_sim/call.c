@@ -2,6 +2,7 @@
 // Begins and ends a driver call.
 #include "call.h"
 
+#include "captures.h"
 #include "contexts.h"
 
 #include <unistd.h>
@@ -13,7 +14,8 @@ const function_info functions[NUM_FUNCTIONS] = {
 };
 
 /* A forked child does not have the driver that its parent initialised. */
-static CUresult check_need(need need) {
+static CUresult check_need(function which) {
+    const need need = functions[which].need;
     if (need == NOTHING) {
         return CUDA_SUCCESS;
     }
@@ -27,7 +29,7 @@ static CUresult check_need(need need) {
     if (need >= LIVE && current != NULL && !current->is_alive) {
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     }
-    return CUDA_SUCCESS;
+    return captures_permit(which);
 }
 
 call call_begin(function which) {
@@ -36,11 +38,11 @@ call call_begin(function which) {
     failing when = AT_ONCE;
     CUresult result = CUDA_SUCCESS;
     if (!faults_take(which, &when, &result)) {
-        begun.result = check_need(functions[which].need);
+        begun.result = check_need(which);
     } else if (when == AT_ONCE) {
         begun.result = result;
     } else {
-        begun.result = check_need(functions[which].need);
+        begun.result = check_need(which);
         *(when == LATER ? &begun.later : &begun.afterwards) = result;
     }
     return begun;

@@ -24,16 +24,31 @@ static uint32_t times_x(uint32_t a) {
     return (a >> 1) ^ ((a & 1) != 0 ? KVMEM_CHECKSUM_POLYNOMIAL : 0);
 }
 
-/* What the kernel multiplies by must be what it takes it for. */
-static void check_powers(const uint32_t *powers) {
-    uint32_t power = UINT32_C(1) << 31;
-    unsigned bits = 0;
-    for (unsigned i = 0; i < KVMEM_CHECKSUM_POWERS; i++) {
-        for (; bits < (8u << i); bits++) {
-            power = times_x(power);
+static uint32_t product(uint32_t a, uint32_t b) {
+    uint32_t sum = 0;
+    for (int i = 31; i >= 0; i--, b = times_x(b)) {
+        sum ^= (a >> i & 1) != 0 ? b : 0;
+    }
+    return sum;
+}
+
+static uint32_t times_words(uint32_t a, unsigned words) {
+    for (unsigned bit = 0; bit < 32 * words; bit++) {
+        a = times_x(a);
+    }
+    return a;
+}
+
+/* What the kernel looks up and multiplies by must be what it takes it for. */
+static void check_constants(const kvmem_checksum *asked) {
+    for (unsigned i = 0; i < 32; i++) {
+        if (asked->further[i] != times_words(UINT32_C(1) << i, KVMEM_CHECKSUM_ROW)) {
+            sim_crash("the checksum kernel is told that bit %u is wrong a row further", i);
         }
-        if (powers[i] != power) {
-            sim_crash("the checksum kernel is given a wrong power %u", i);
+    }
+    for (unsigned i = 0; i < KVMEM_CHECKSUM_ROW; i++) {
+        if (asked->words[i] != times_words(UINT32_C(1) << 31, KVMEM_CHECKSUM_ROW - i)) {
+            sim_crash("the checksum kernel is told a wrong power for word %u", i);
         }
     }
 }
@@ -69,23 +84,29 @@ static bool divide_tile(const kvmem_checksum *asked, unsigned index, const conte
     if (!kernel_reaches(from, size, CU_MEM_ACCESS_FLAGS_PROT_READ, on)) {
         return false;
     }
-    const uint32_t remainder = divide(from, size);
-    reach_copy(asked->remainders + index * sizeof(remainder), (uintptr_t)&remainder, sizeof(remainder));
+    uint32_t behind;
+    reach_copy((uintptr_t)&behind, asked->behind + index % tiles_a_block * sizeof(behind), sizeof(behind));
+    const CUdeviceptr sum_at = asked->checksums + index / tiles_a_block * sizeof(uint32_t);
+    uint32_t sum;
+    reach_copy((uintptr_t)&sum, sum_at, sizeof(sum));
+    sum ^= product(divide(from, size), behind);
+    reach_copy(sum_at, (uintptr_t)&sum, sizeof(sum));
     return true;
 }
 
 CUresult checksum_run(const kvmem_checksum *asked, const context *on) {
     const uint64_t tiles =
         (uint64_t)asked->num_blocks * asked->num_layers * asked->num_outers * asked->tiles;
-    if (tiles > UINT32_MAX || asked->num_layers > KVMEM_CHECKSUM_MAX_LAYERS || asked->tile_size == 0 ||
-        asked->tile_size >> KVMEM_CHECKSUM_POWERS != 0) {
+    if (tiles > UINT32_MAX || asked->num_layers > KVMEM_CHECKSUM_MAX_LAYERS || asked->tile_size == 0) {
         sim_crash("the checksum kernel is asked for what its integers do not hold");
     }
-    check_powers(asked->powers);
+    check_constants(asked);
     if (!kernel_reaches(asked->blocks, asked->num_blocks * sizeof(uint32_t), CU_MEM_ACCESS_FLAGS_PROT_READ,
                         on) ||
-        !kernel_reaches(asked->remainders, tiles * sizeof(uint32_t), CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-                        on)) {
+        !kernel_reaches(asked->behind, tiles / asked->num_blocks * sizeof(uint32_t),
+                        CU_MEM_ACCESS_FLAGS_PROT_READ, on) ||
+        !kernel_reaches(asked->checksums, asked->num_blocks * sizeof(uint32_t),
+                        CU_MEM_ACCESS_FLAGS_PROT_READWRITE, on)) {
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     }
     for (unsigned index = (unsigned)tiles; index > 0; index--) {

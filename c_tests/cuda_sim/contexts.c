@@ -47,11 +47,12 @@ context *context_create(CUdevice device) {
     created->is_alive = true;
     created->legacy.context = created;
     created->per_thread.context = created;
+    created->per_thread.is_blocking = true;
     return created;
 }
 
 void context_destroy(context *ended) {
-    queue_drain();
+    queue_drain(ended);
     sim.lost_with_context += spans_destroy_of(ended);
     sim.lost_with_context += streams_destroy_of(ended);
     sim.lost_with_context += events_destroy_of(ended);
@@ -174,6 +175,6 @@ CUresult cuCtxEnablePeerAccess(CUcontext wanted, unsigned flags) {
 
 CUresult cuCtxSynchronize(void) {
     DRIVER_CALL(cuCtxSynchronize);
-    queue_drain();
+    queue_drain(context_current());
     return streams_take_error_of(context_current());
 }

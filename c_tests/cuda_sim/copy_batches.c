@@ -50,11 +50,24 @@ static size_t find_bad_copy(const batch *asked, CUdevice device) {
     return NO_COPY;
 }
 
+/* Whether a copy's source may be read before the stream gets to it. */
+static bool may_be_early(const batch *asked, size_t i) {
+    size_t of = asked->num_attributes - 1;
+    while (asked->first_copies[of] > i) {
+        of--;
+    }
+    return asked->attributes[of].srcAccessOrder != CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+}
+
+/* The last first: copies of a batch have no order. What may be read early is read now. */
 static void submit_all(const batch *asked, stream *on, const call *call) {
-    for (size_t i = 0; i < asked->count; i++) {
-        const copy wanted = copy_number(asked, i);
+    for (size_t i = asked->count; i > 0; i--) {
+        const copy wanted = copy_number(asked, i - 1);
+        const bool is_submitted = call->later == CUDA_SUCCESS && on->captured == NULL;
+        const bool is_early = is_submitted && may_be_early(asked, i - 1);
         const work copying = {.kind = WORK_COPY, .stream = on, .destination = wanted.destination,
-                              .source = wanted.source, .size = wanted.size};
+                              .source = wanted.source, .size = wanted.size,
+                              .early = is_early ? copy_read_early(&wanted) : NULL};
         submit_or_fail(&copying, call);
     }
 }

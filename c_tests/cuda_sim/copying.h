@@ -24,6 +24,9 @@ CUresult find_healthy_stream(CUstream handle, stream **found);
 /* Submits the work, or in its place the failure that is planned for this call. */
 void submit_or_fail(const work *work, const call *call);
 
+/* The bytes of a source as they are now, to be freed. */
+const unsigned char *copy_read_early(const copy *copy);
+/* As the synchronous functions copy, and the asynchronous ones. */
 CUresult copy_now(const copy *copy);
 CUresult copy_on_stream(const copy *copy, CUstream stream, const call *call);
 

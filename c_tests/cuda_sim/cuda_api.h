@@ -37,6 +37,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags);
 CUresult cuCtxSynchronize(void);
 
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size);
+CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags);
 CUresult cuMemFree_v2(CUdeviceptr address);
 CUresult cuMemGetInfo_v2(size_t *free, size_t *total);
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr address);
@@ -100,6 +101,7 @@ CUresult cuStreamGetCtx(CUstream stream, CUcontext *context);
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status);
 CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode);
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph);
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode);
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph, unsigned long long flags);
 CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream);
 CUresult cuGraphExecDestroy(CUgraphExec executable);

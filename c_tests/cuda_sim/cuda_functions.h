@@ -35,6 +35,7 @@
     FUNCTION(cuCtxEnablePeerAccess, CONTEXT, ACTS)                                                   \
     FUNCTION(cuCtxSynchronize, CONTEXT, ACTS)                                                        \
     FUNCTION(cuMemAlloc_v2, CONTEXT, ACTS)                                                           \
+    FUNCTION(cuMemAllocManaged, CONTEXT, ACTS)                                                       \
     FUNCTION(cuMemFree_v2, LIVE, RELEASES)                                                           \
     FUNCTION(cuMemGetInfo_v2, CONTEXT, ACTS)                                                         \
     FUNCTION(cuMemGetAddressRange_v2, CONTEXT, ACTS)                                                 \
@@ -83,6 +84,7 @@
     FUNCTION(cuStreamIsCapturing, LIVE, ACTS)                                                        \
     FUNCTION(cuStreamBeginCapture_v2, LIVE, ACTS)                                                    \
     FUNCTION(cuStreamEndCapture, LIVE, ACTS)                                                         \
+    FUNCTION(cuThreadExchangeStreamCaptureMode, DRIVER, ACTS)                                        \
     FUNCTION(cuGraphInstantiateWithFlags, DRIVER, ACTS)                                              \
     FUNCTION(cuGraphLaunch, LIVE, ACTS)                                                              \
     FUNCTION(cuGraphExecDestroy, DRIVER, RELEASES)                                                   \

@@ -37,6 +37,7 @@
     RESULT(HOST_MEMORY_NOT_REGISTERED, 713, "the host memory is not registered")                     \
     RESULT(LAUNCH_FAILED, 719, "the kernel failed")                                                  \
     RESULT(STREAM_CAPTURE_UNSUPPORTED, 900, "a captured stream does not take this")                  \
+    RESULT(STREAM_CAPTURE_INVALIDATED, 901, "something ended the capture in failure")                \
     RESULT(NOT_PERMITTED, 800, "this process may not do that")                                       \
     RESULT(NOT_SUPPORTED, 801, "the device or the driver cannot do that")                            \
     RESULT(SYSTEM_NOT_READY, 802, "the system is not ready")                                         \

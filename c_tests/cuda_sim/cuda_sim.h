@@ -33,11 +33,19 @@ const char *sim_last_failed(void);
 uint64_t sim_calls(const char *function);
 uint64_t sim_call_count(void);
 
-/* From here submitted work waits: queries answer CUDA_ERROR_NOT_READY, and what waits for work blocks. So
- * does what frees, unregisters, or ends a context. Synchronous copies wait for the legacy default stream. */
+/* Work is done when somebody looks or waits: a query of a stream or event has the device do a few pieces of
+ * all that is left, whosever they are. In what order pieces are done: order.h.
+ *
+ * From here all submitted work waits: queries answer CUDA_ERROR_NOT_READY, and what waits for work blocks. So
+ * does what frees, unregisters, or ends a context, and a copy to host memory that is not page-locked, or of
+ * much from there. Synchronous copies wait for the legacy default stream. */
 void sim_hold(void);
-/* Does what waits, in the order of submission, and everything after it at once again. */
+/* Does all that waits, and holds nothing back any more. */
 void sim_go(void);
+
+/* From here what streams leave open is done in an order by chance, of this seed; 0: what was submitted last
+ * comes first, which is so unless KVMEM_SIM_ORDER in the environment is another seed. */
+void sim_set_order(uint64_t seed);
 
 /* From here every device answers this for the attribute, and behaves so where it is one of the VMM. */
 void sim_set_attribute(CUdevice_attribute attribute, int value);

@@ -95,7 +95,7 @@ static int file_of(void *handle) {
     return (int)((intptr_t)handle - 1);
 }
 
-/* From any thread, whatever context it has. */
+/* From any thread, whatever context it has. The bytes are there when it returns. */
 static bool copy(CUdeviceptr to, CUdeviceptr from, size_t size, CUdeviceptr of_device) {
     CUcontext context = NULL;
     CUcontext popped = NULL;
@@ -103,7 +103,10 @@ static bool copy(CUdeviceptr to, CUdeviceptr from, size_t size, CUdeviceptr of_d
         cuCtxPushCurrent_v2(context) != CUDA_SUCCESS) {
         return false;
     }
-    const CUresult result = cuMemcpy(to, from, size);
+    CUresult result = cuMemcpy(to, from, size);
+    if (result == CUDA_SUCCESS) {
+        result = cuStreamSynchronize(CU_STREAM_LEGACY);
+    }
     cuCtxPopCurrent_v2(&popped);
     return result == CUDA_SUCCESS;
 }

@@ -8,7 +8,7 @@
 
 #include <sys/mman.h>
 
-static CUresult allocate(CUdeviceptr *address, size_t size) {
+static CUresult allocate(CUdeviceptr *address, size_t size, span **allocated) {
     const CUmemAllocationProp prop = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .location = {CU_MEM_LOCATION_TYPE_DEVICE, context_current()->device},
@@ -23,7 +23,8 @@ static CUresult allocate(CUdeviceptr *address, size_t size) {
         memory_destroy_if_unused(behind);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *address = span_add(SPAN_ALLOCATION, (uintptr_t)start, size, behind, context_current())->start;
+    *allocated = span_add(SPAN_ALLOCATION, (uintptr_t)start, size, behind, context_current());
+    *address = (*allocated)->start;
     return CUDA_SUCCESS;
 }
 
@@ -32,7 +33,23 @@ CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
     if (address == NULL || size == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return allocate(address, size);
+    span *allocated = NULL;
+    return allocate(address, size, &allocated);
+}
+
+/* The program can touch it, and devices can too. */
+CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags) {
+    DRIVER_CALL(cuMemAllocManaged);
+    if (address == NULL || size == 0 || flags != CU_MEM_ATTACH_GLOBAL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    span *allocated = NULL;
+    const CUresult result = allocate(address, size, &allocated);
+    if (result == CUDA_SUCCESS) {
+        allocated->is_managed = true;
+        mprotect((void *)(uintptr_t)allocated->start, size, PROT_READ | PROT_WRITE);
+    }
+    return result;
 }
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
@@ -40,11 +57,11 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
     if (address == 0) {
         return RELEASED(CUDA_SUCCESS);
     }
-    queue_drain();
     span *freed = span_starting(SPAN_ALLOCATION, address);
     if (freed == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    queue_drain(freed->context);
     span_remove(freed);
     return RELEASED(CUDA_SUCCESS);
 }

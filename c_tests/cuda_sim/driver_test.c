@@ -99,6 +99,7 @@ CUdeviceptr allocate_filled(size_t size, unsigned char value) {
     CUdeviceptr address = 0;
     CU(cuMemAlloc_v2(&address, size));
     CU(cuMemsetD8_v2(address, value, size));
+    CU(cuCtxSynchronize()); /* streams that do not block would not wait for it */
     return address;
 }
 

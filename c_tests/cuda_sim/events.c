@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events: reached at once when they were never recorded, else when the work before them is done.
+// Events: each stands for the mark of its last record, and for nothing before the first.
 #include "contexts.h"
 #include "queue.h"
-
-#include <time.h>
 
 #define EVENT_FLAGS (unsigned)(CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS)
 
@@ -12,7 +10,7 @@ static CUresult find(CUevent handle, event **found) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     EACH(event, known, sim.events) {
-        if (known == handle && !known->destroyed) {
+        if (known == handle) {
             *found = known;
             return CUDA_SUCCESS;
         }
@@ -20,32 +18,23 @@ static CUresult find(CUevent handle, event **found) {
     sim_crash("%p is no event, or one that was destroyed", (void *)handle);
 }
 
-void events_sweep(void) {
-    for (node *each = sim.events; each != NULL;) {
-        event *known = (event *)each;
-        each = each->next;
-        if (known->destroyed && known->pending == 0) {
-            list_remove(&sim.events, &known->node);
-        }
-    }
+/* Its mark stays where work is to reach it, or waits for it. */
+static void destroy(event *ended) {
+    mark_release(ended->mark);
+    list_remove(&sim.events, &ended->node);
 }
 
 uint64_t events_destroy_of(const context *ended) {
     uint64_t count = 0;
-    EACH(event, known, sim.events) {
-        if (known->context == ended && !known->destroyed) {
-            known->destroyed = true;
+    for (node *each = sim.events; each != NULL;) {
+        event *known = (event *)each;
+        each = each->next;
+        if (known->context == ended) {
+            destroy(known);
             count++;
         }
     }
-    events_sweep();
     return count;
-}
-
-void event_happens(event *recorded) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    recorded->happened = (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 }
 
 /* One for other processes must not measure time. */
@@ -70,8 +59,7 @@ CUresult cuEventDestroy_v2(CUevent handle) {
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    ended->destroyed = true;
-    events_sweep();
+    destroy(ended);
     return RELEASED(CUDA_SUCCESS);
 }
 
@@ -89,12 +77,15 @@ CUresult cuEventRecord(CUevent handle, CUstream on) {
     if (recorded->context != recording->context) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    recorded->was_recorded = true;
-    queue_submit(&(work){.kind = WORK_RECORD, .stream = recording, .event = recorded});
+    if (recording->captured == NULL) {
+        mark_release(recorded->mark);
+        recorded->mark = mark_make();
+        queue_submit(&(work){.kind = WORK_RECORD, .stream = recording, .mark = mark_hold(recorded->mark)});
+    }
     return CUDA_SUCCESS;
 }
 
-/* The order of the one queue does it; there is only to check. */
+/* What the event stands for now; recorded again, it stands for something else. */
 CUresult cuStreamWaitEvent(CUstream waiting, CUevent handle, unsigned flags) {
     DRIVER_CALL(cuStreamWaitEvent);
     event *waited = NULL;
@@ -103,7 +94,14 @@ CUresult cuStreamWaitEvent(CUstream waiting, CUevent handle, unsigned flags) {
     if (result == CUDA_SUCCESS) {
         result = stream_find(waiting, &found);
     }
+    if (result == CUDA_SUCCESS && found->captured == NULL && !mark_is_reached(waited->mark)) {
+        queue_submit(&(work){.kind = WORK_WAIT, .stream = found, .mark = mark_hold(waited->mark)});
+    }
     return result;
+}
+
+static CUresult error_of(const event *reached) {
+    return reached->mark == NULL ? CUDA_SUCCESS : reached->mark->error;
 }
 
 CUresult cuEventQuery(CUevent handle) {
@@ -113,7 +111,8 @@ CUresult cuEventQuery(CUevent handle) {
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    return asked->pending > 0 ? CUDA_ERROR_NOT_READY : asked->error;
+    queue_look();
+    return mark_is_reached(asked->mark) ? error_of(asked) : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuEventSynchronize(CUevent handle) {
@@ -123,8 +122,8 @@ CUresult cuEventSynchronize(CUevent handle) {
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    queue_wait_for_event(waited);
-    return waited->error;
+    queue_wait_for_mark(waited->mark);
+    return error_of(waited);
 }
 
 /* Between two that measure time, were recorded and have happened. */
@@ -140,12 +139,12 @@ CUresult cuEventElapsedTime(float *milliseconds, CUevent first, CUevent last) {
         return result;
     }
     const bool are_timed = from->is_timed && until->is_timed;
-    if (!are_timed || !from->was_recorded || !until->was_recorded || from->context != until->context) {
+    if (!are_timed || from->mark == NULL || until->mark == NULL || from->context != until->context) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (from->pending > 0 || until->pending > 0) {
+    if (!mark_is_reached(from->mark) || !mark_is_reached(until->mark)) {
         return CUDA_ERROR_NOT_READY;
     }
-    *milliseconds = (float)(until->happened - from->happened);
-    return until->error;
+    *milliseconds = (float)(until->mark->happened - from->mark->happened);
+    return error_of(until);
 }

@@ -3,6 +3,7 @@
 #include "call.h"
 #include "cuda_sim.h"
 #include "devices.h"
+#include "order.h"
 #include "queue.h"
 
 #include <string.h>
@@ -134,6 +135,7 @@ void sim_reset(void) {
     memset(counts, 0, sizeof(counts));
     last_failed = NULL;
     attributes_reset();
+    order_reset();
     queue_go();
     pthread_mutex_unlock(&sim.lock);
 }

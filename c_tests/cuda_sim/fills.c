@@ -16,14 +16,25 @@ static CUresult check_fill(range filled, CUdevice device) {
     return check_reach(filled, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, KNOWN, device);
 }
 
+static bool is_touchable(CUdeviceptr address) {
+    const span *known = span_at(address);
+    return known == NULL || known->is_managed || span_is_host(known);
+}
+
+/* Nobody waits for it but where it fills memory that the program can touch. */
 CUresult cuMemsetD8_v2(CUdeviceptr destination, unsigned char value, size_t size) {
     DRIVER_CALL(cuMemsetD8_v2);
-    CUresult result = await_legacy_stream();
+    stream *legacy = NULL;
+    CUresult result = find_healthy_stream(CU_STREAM_LEGACY, &legacy);
     if (result == CUDA_SUCCESS) {
         result = check_fill((range){destination, size}, context_current()->device);
     }
     if (result == CUDA_SUCCESS) {
-        reach_fill(destination, value, size);
+        queue_submit(&(work){.kind = WORK_FILL, .stream = legacy, .destination = destination, .size = size,
+                             .value = value});
+    }
+    if (result == CUDA_SUCCESS && is_touchable(destination)) {
+        result = await_legacy_stream();
     }
     return result;
 }

@@ -42,6 +42,7 @@ static void destroy(graph *ended) {
         work_free(&ended->works[i]);
     }
     free(ended->works);
+    mark_release(ended->last_launch);
     list_remove(&sim.graphs, &ended->node);
 }
 
@@ -52,7 +53,12 @@ CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
     if (result != CUDA_SUCCESS || status == NULL) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
     }
-    *status = asked->captured ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    if (asked->captured == NULL) {
+        *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    } else {
+        *status = asked->capture.is_invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                            : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    }
     return CUDA_SUCCESS;
 }
 
@@ -70,6 +76,7 @@ CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     begun->captured = list_add(&sim.graphs, sizeof(graph));
+    begun->capture = (capture){.mode = mode, .thread = pthread_self()};
     return CUDA_SUCCESS;
 }
 
@@ -85,6 +92,11 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph *captured) {
     }
     *captured = ended->captured;
     ended->captured = NULL;
+    if (ended->capture.is_invalid) {
+        destroy(*captured);
+        *captured = NULL;
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    }
     return CUDA_SUCCESS;
 }
 
@@ -103,19 +115,26 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph handle, un
     return CUDA_SUCCESS;
 }
 
+/* A launch begins when the one before is done, on whatever stream that was. */
 CUresult cuGraphLaunch(CUgraphExec handle, CUstream on) {
     DRIVER_CALL(cuGraphLaunch);
-    const graph *launched = find(handle);
+    graph *launched = find(handle);
     stream *found = NULL;
     const CUresult result = find_healthy_stream(on, &found);
     if (result != CUDA_SUCCESS) {
         return result;
+    }
+    if (!mark_is_reached(launched->last_launch)) {
+        queue_submit(&(work){.kind = WORK_WAIT, .stream = found, .mark = mark_hold(launched->last_launch)});
     }
     for (size_t i = 0; i < launched->count; i++) {
         work each = copy_of(&launched->works[i]);
         each.stream = found;
         queue_submit(&each);
     }
+    mark_release(launched->last_launch);
+    launched->last_launch = mark_make();
+    queue_submit(&(work){.kind = WORK_RECORD, .stream = found, .mark = mark_hold(launched->last_launch)});
     return CUDA_SUCCESS;
 }
 

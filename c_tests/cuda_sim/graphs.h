@@ -10,6 +10,7 @@ struct CUgraph_st {
     node node;
     work *works;
     size_t count;
+    mark *last_launch; /* of an executable one; NULL before the first */
 };
 
 /* Puts a copy of the work at its end. */

@@ -37,7 +37,7 @@ CUresult cuMemFreeHost(void *address) {
     if (address == NULL) {
         return RELEASED(CUDA_SUCCESS);
     }
-    queue_drain();
+    queue_drain(NULL);
     span *freed = span_starting(SPAN_HOST_ALLOCATION, (uintptr_t)address);
     if (freed == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -86,7 +86,7 @@ CUresult cuMemHostUnregister(void *address) {
     if (address == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    queue_drain();
+    queue_drain(NULL);
     span *known = span_at((uintptr_t)address);
     if (known == NULL) {
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;

@@ -57,7 +57,8 @@ static void count_streams(sim_counts *counts) {
         counts->streams += !known->destroyed;
     }
     EACH(event, known, sim.events) {
-        counts->events += !known->destroyed;
+        (void)known;
+        counts->events++;
     }
     EACH(module, known, sim.modules) {
         (void)known;

@@ -63,7 +63,7 @@ CUresult cuModuleUnload(CUmodule handle) {
     if (ended->context != context_current()) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    queue_drain();
+    queue_drain(ended->context);
     unload(ended);
     return RELEASED(CUDA_SUCCESS);
 }

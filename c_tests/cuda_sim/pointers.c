@@ -59,7 +59,11 @@ static void enclosing_range(const span *known, CUdeviceptr *start, size_t *size)
 }
 
 static bool is_touchable(const span *known) {
-    return known->memory == NULL || known->host_access != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    return known->memory == NULL || known->is_managed || known->host_access != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+}
+
+static bool is_plain(const span *known) {
+    return known->kind == SPAN_ALLOCATION && !known->is_managed;
 }
 
 /* False when this memory has no such attribute. */
@@ -83,8 +87,10 @@ static bool describe(const span *known, CUpointer_attribute attribute, CUdevicep
         *given = answer_address(address);
         return is_touchable(known);
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
         *given = answer_flag(false);
+        return true;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        *given = answer_flag(known->is_managed);
         return true;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
         *given = answer_address(known->buffer);
@@ -93,7 +99,7 @@ static bool describe(const span *known, CUpointer_attribute attribute, CUdevicep
         *given = answer_int(span_device(known));
         return true;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-        *given = answer_flag(known->kind == SPAN_ALLOCATION);
+        *given = answer_flag(is_plain(known));
         return true;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
         *given = answer_address(start);
@@ -108,7 +114,7 @@ static bool describe(const span *known, CUpointer_attribute attribute, CUdevicep
         *given = answer_address(known->memory ? known->memory->prop.requestedHandleTypes : 0);
         return true;
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-        *given = answer_flag(known->kind == SPAN_ALLOCATION ||
+        *given = answer_flag(is_plain(known) ||
                              (known->memory && known->memory->prop.allocFlags.gpuDirectRDMACapable));
         return true;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:

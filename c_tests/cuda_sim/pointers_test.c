@@ -63,6 +63,18 @@ static void buffers_have_numbers_of_their_own(void) {
     close_device(0);
 }
 
+static void managed_memory(void) {
+    open_device(0);
+    CUdeviceptr address = 0;
+    CU(cuMemAllocManaged(&address, 4096, CU_MEM_ATTACH_GLOBAL));
+    CHECK(ask_flag(CU_POINTER_ATTRIBUTE_IS_MANAGED, address + 4095));
+    CHECK_EQ(ask(CU_POINTER_ATTRIBUTE_HOST_POINTER, address + 3), address + 3);
+    *(volatile char *)(uintptr_t)address = 1; /* the program touches it */
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemAllocManaged(&address, 0, CU_MEM_ATTACH_GLOBAL));
+    CU(cuMemFree_v2(address));
+    close_device(0);
+}
+
 static void mapped_memory(void) {
     const CUmemAccessDesc none = access_for(0, CU_MEM_ACCESS_FLAGS_PROT_NONE);
     const CUmemAccessDesc all = access_for(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
@@ -140,6 +152,7 @@ static void unknown_memory(void) {
 static const test_case cases[] = {
     CASE(device_memory),
     CASE(buffers_have_numbers_of_their_own),
+    CASE(managed_memory),
     CASE(mapped_memory),
     CASE(page_locked_memory),
     CASE(many_attributes_at_once_never_fail_for_a_pointer),

@@ -26,7 +26,7 @@ _Static_assert(sizeof(ipc_name) <= sizeof(CUipcMemHandle), "an IPC handle has 64
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
     DRIVER_CALL(cuIpcGetMemHandle);
     const span *known = span_at(address);
-    if (handle == NULL || known == NULL || known->kind != SPAN_ALLOCATION) {
+    if (handle == NULL || known == NULL || known->kind != SPAN_ALLOCATION || known->is_managed) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     const ipc_name name = {

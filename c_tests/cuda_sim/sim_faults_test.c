@@ -142,6 +142,7 @@ static void work_fails_later_and_is_told_once(void) {
     CU(cuStreamSynchronize(stream));
     sim_fail_later("cuMemcpyDtoDAsync_v2", 1, FAILURE);
     CU(cuMemcpyDtoDAsync_v2(address, address + 32, 32, stream));
+    CU(cuStreamQuery(other)); /* whoever looks, the work is done */
     CU_EXPECT(FAILURE, cuMemsetD8Async(address, 3, 64, stream)); /* the next to submit is told too */
     CU(cuMemsetD8Async(address, 4, 64, stream));
     sim_fail_later("cuMemsetD8Async", 1, FAILURE);
@@ -165,8 +166,8 @@ static void an_event_after_failed_work_tells_of_it(void) {
     sim_fail_later("cuMemsetD8Async", 1, FAILURE);
     CU(cuMemsetD8Async(address, 2, 64, stream));
     CU(cuEventRecord(event, stream));
-    CU_EXPECT(FAILURE, cuEventQuery(event));
     CU_EXPECT(FAILURE, cuEventSynchronize(event));
+    CU_EXPECT(FAILURE, cuEventQuery(event));
     CU_EXPECT(FAILURE, cuStreamQuery(stream));
     CU(cuEventRecord(event, stream));
     CU(cuEventQuery(event));

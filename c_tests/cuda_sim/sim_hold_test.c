@@ -37,7 +37,8 @@ static void held_work_is_not_ready(void) {
     CU(cuEventQuery(event));
     check_device_filled(address, 3, 32); /* in order */
     check_device_filled(address + 32, 2, 32);
-    CU(cuMemsetD8Async(address, 4, 64, stream)); /* at once again */
+    CU(cuMemsetD8Async(address, 4, 64, stream)); /* held back no more */
+    CU(cuStreamSynchronize(stream));
     check_device_filled(address, 4, 64);
     tear_down();
 }

@@ -28,25 +28,32 @@ typedef struct CUctx_st context;
 typedef struct CUstream_st stream;
 typedef struct CUevent_st event;
 typedef struct CUgraph_st graph;
+struct mark;
+struct piece;
+
+/* How a stream is captured: see captures.h. */
+typedef struct capture {
+    CUstreamCaptureMode mode;
+    pthread_t thread;
+    bool is_invalid;
+} capture;
 
 struct CUstream_st {
     node node;
     context *context;
-    uint64_t pending; /* work that is held back */
+    struct piece *first, *last; /* what is left to do */
     CUresult error;   /* of work that failed, until a call reports it */
-    bool destroyed;   /* and freed when nothing is pending */
+    bool destroyed;   /* and freed when nothing is left to do */
+    bool is_blocking; /* it and the legacy default stream wait for each other */
     graph *captured;  /* what work goes into instead of being done */
+    capture capture;  /* how, while there is that */
 };
 
 struct CUevent_st {
     node node;
     context *context;
-    uint64_t pending;
-    CUresult error;
-    bool destroyed;
     bool is_timed;
-    bool was_recorded;
-    double happened; /* milliseconds of some clock, once it was recorded and nothing is pending */
+    struct mark *mark; /* what it stands for since it was recorded last; NULL before */
 };
 
 /* Kept for ever, so that a stale one is known for what it is. */
@@ -99,6 +106,7 @@ typedef struct span {
     context *context;     /* NULL for mappings */
     uint64_t buffer;      /* a number of its own */
     uint64_t openings;    /* of SPAN_IPC */
+    bool is_managed;      /* of SPAN_ALLOCATION: its pages move between the host and devices */
     CUmemAccess_flags device_access[MAX_DEVICES]; /* of SPAN_MAPPING */
     CUmemAccess_flags host_access;
 } span;

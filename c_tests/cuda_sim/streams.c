@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams: work on each is done in order, and what failed on it is told by the next call that looks.
+// Streams: made, asked, waited for, destroyed. What failed on one is told by the next call that looks at it.
 #include "contexts.h"
 #include "queue.h"
 
@@ -56,7 +56,7 @@ void streams_sweep(void) {
     for (node *each = sim.streams; each != NULL;) {
         stream *known = (stream *)each;
         each = each->next;
-        if (known->destroyed && known->pending == 0) {
+        if (known->destroyed && known->first == NULL) {
             list_remove(&sim.streams, &known->node);
         }
     }
@@ -80,6 +80,7 @@ static CUresult create(CUstream *created, unsigned flags) {
     }
     stream *added = list_add(&sim.streams, sizeof(*added));
     added->context = context_current();
+    added->is_blocking = (flags & CU_STREAM_NON_BLOCKING) == 0;
     *created = added;
     return CUDA_SUCCESS;
 }
@@ -96,7 +97,7 @@ CUresult cuStreamCreateWithPriority(CUstream *created, unsigned flags, int prior
     return create(created, flags);
 }
 
-/* Work that waits on it is done all the same. */
+/* Returns at once; what is left on it is done all the same, and then it goes. */
 CUresult cuStreamDestroy_v2(CUstream handle) {
     DRIVER_CALL(cuStreamDestroy_v2);
     if (handle == DEFAULT_STREAM || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
@@ -139,5 +140,6 @@ CUresult cuStreamQuery(CUstream handle) {
     if (asked->captured != NULL) {
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
-    return asked->pending > 0 ? CUDA_ERROR_NOT_READY : stream_take_error(asked);
+    queue_look();
+    return queue_is_done(asked) ? stream_take_error(asked) : CUDA_ERROR_NOT_READY;
 }

@@ -140,6 +140,20 @@ static void host_memory_is_refused(void) {
     engine_free_host(0, pinned);
 }
 
+/* The driver calls it memory of a device, but its pages come and go. */
+static void managed_memory_is_refused(void) {
+    CUdeviceptr address = 0;
+    retain_device(0);
+    enter_device(0);
+    CU(cuMemAllocManaged(&address, ALLOCATION, CU_MEM_ATTACH_GLOBAL));
+    leave_device(0);
+    refuse(address, ALLOCATION, 0, KVMEM_STATUS_INVALID_ARGUMENT, "managed memory");
+    enter_device(0);
+    CU(cuMemFree_v2(address));
+    leave_device(0);
+    release_device(0);
+}
+
 static void nothing_is_refused(void) {
     const uint64_t address = engine_allocate(0, ALLOCATION);
     refuse(0, ALLOCATION, 0, KVMEM_STATUS_INVALID_ARGUMENT, "NULL");
@@ -194,6 +208,7 @@ static const test_case cases[] = {
     CASE(a_range_past_the_end_is_refused),
     CASE(freed_memory_is_refused),
     CASE(host_memory_is_refused),
+    CASE(managed_memory_is_refused),
     CASE(nothing_is_refused),
     CASE(the_wrong_device_is_refused),
     CASE(memory_of_several_mappings_is_adopted),

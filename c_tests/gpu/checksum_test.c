@@ -82,14 +82,16 @@ static void many_blocks_are_read_part_by_part(void) {
 static void many_layers_and_many_small_blocks_are_put_together(void) {
     static const struct {
         uint64_t blocks, layers;
-    } sizes[] = {{20000, 3}, {9, 500}};
-    for (size_t i = 0; i < NUM(sizes); i++) {
-        kvmem_layout_config config = kv_config(&kv_kinds[0]);
-        config.num_blocks = sizes[i].blocks;
-        config.num_layers = sizes[i].layers;
+    } sizes[] = {{270000, 1}, {20000, 3}, {9, 250}};
+    for (size_t i = 0; i < NUM(sizes) * KV_NUM_KINDS; i++) {
+        kvmem_layout_config config = kv_config(&kv_kinds[i / NUM(sizes)]);
+        config.num_blocks = sizes[i % NUM(sizes)].blocks;
+        config.num_layers = sizes[i % NUM(sizes)].layers;
+        config.page_size = 1;
+        config.inner_dim = 16;
         side side;
         side_open(&side, PLACE_DEVICE, 0, &config, NULL, 14);
-        const uint32_t count = (uint32_t)sizes[i].blocks;
+        const uint32_t count = (uint32_t)config.num_blocks;
         uint32_t *blocks = test_allocate(count * sizeof(*blocks));
         uint32_t *checksums = test_allocate(count * sizeof(*checksums));
         for (uint32_t k = 0; k < count; k++) {

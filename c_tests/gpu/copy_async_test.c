@@ -6,8 +6,11 @@
 #include "stance.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static const kvmem_block_pair pairs[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 4};
@@ -214,6 +217,91 @@ static void many_in_flight_are_each_reported_once(void) {
     side_close(&destination);
 }
 
+/* More host copies than anybody keeps threads for, all of them stuck: they read memory that can't be read yet. */
+enum { STUCK = 40, STUCK_SIZE = 1 << 20 };
+
+static int gate[2]; /* a pipe whose other end is closed when the memory can be read */
+
+/* Whoever reads too early waits here, and reads again. */
+static void wait_at_the_gate(int number) {
+    char byte;
+    (void)number;
+    while (read(gate[0], &byte, 1) != 0) {
+    }
+}
+
+static kvmem_layout *adopted_block(void *memory) {
+    kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    config.num_blocks = 1;
+    config.num_layers = 1;
+    config.outer_dim = 1;
+    config.page_size = 64;
+    config.inner_dim = STUCK_SIZE / config.page_size / config.dtype_width;
+    CHECK_EQ(kv_region_size(&config), STUCK_SIZE);
+    kvmem_adopt_options adopt;
+    kvmem_adopt_options_init(&adopt, sizeof(adopt));
+    adopt.address = memory;
+    adopt.size = STUCK_SIZE;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_adopt_host(&adopt, &region, ERR));
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &config;
+    options.source = KVMEM_LAYOUT_REGIONS;
+    options.regions = &region;
+    options.count = 1;
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    CALL(kvmem_region_destroy(region));
+    return layout;
+}
+
+static void *map_memory(int protection) {
+    void *memory = mmap(NULL, STUCK_SIZE, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED);
+    return memory;
+}
+
+/* The end of a GPU copy is told by its queue while no thread is left that copies host memory. */
+static void stuck_host_copies_delay_no_gpu_copy(void) {
+    static const kvmem_block_pair one[] = {{0, 0}};
+    const kv_move whole = {one, 1, 0, 0, 1};
+    struct sigaction before;
+    const struct sigaction waiting = {.sa_handler = wait_at_the_gate};
+    flight flight;
+    prepare(&flight, PLACE_PINNED, PLACE_DEVICE);
+    CHECK_EQ(pipe(gate), 0);
+    CHECK_EQ(sigaction(SIGSEGV, &waiting, &before), 0);
+    void *unreadable = map_memory(PROT_NONE);
+    void *written[STUCK];
+    kvmem_layout *source = adopted_block(unreadable);
+    kvmem_layout *destinations[STUCK];
+    kvmem_transfer *stuck[STUCK];
+    const kvmem_transfer_options options = kv_transfer_options(&whole);
+    for (size_t i = 0; i < STUCK; i++) {
+        written[i] = map_memory(PROT_READ | PROT_WRITE);
+        destinations[i] = adopted_block(written[i]);
+        EXPECT_OK(kvmem_transfer_create(source, destinations[i], &options, &stuck[i], ERR));
+        EXPECT_OK(kvmem_transfer_submit(stuck[i], ERR));
+    }
+    EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
+    expect_landed(&flight);
+    EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(stuck[0], ERR));
+    CHECK_EQ(mprotect(unreadable, STUCK_SIZE, PROT_READ), 0);
+    CHECK_EQ(close(gate[1]), 0);
+    for (size_t i = 0; i < STUCK; i++) {
+        EXPECT_OK(kvmem_transfer_wait(stuck[i], PATIENCE, ERR));
+        CALL(kvmem_transfer_destroy(stuck[i]));
+        CALL(kvmem_layout_destroy(destinations[i]));
+        CHECK_EQ(munmap(written[i], STUCK_SIZE), 0);
+    }
+    CALL(kvmem_layout_destroy(source));
+    CHECK_EQ(sigaction(SIGSEGV, &before, NULL), 0);
+    CHECK_EQ(munmap(unreadable, STUCK_SIZE), 0);
+    CHECK_EQ(close(gate[0]), 0);
+    clean_up(&flight);
+}
+
 static const test_case cases[] = {
     CASE(before_the_first_submit_nothing_moves),
     CASE(the_path_has_a_name),
@@ -222,5 +310,6 @@ static const test_case cases[] = {
     CASE(destroyed_at_once_it_still_arrives),
     CASE(all_handles_may_go_at_once),
     CASE(many_in_flight_are_each_reported_once),
+    CASE(stuck_host_copies_delay_no_gpu_copy),
 };
 GPU_MAIN

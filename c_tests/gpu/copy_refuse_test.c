@@ -25,7 +25,7 @@ static void what_is_read_is_not_written(void) {
     static const kvmem_block_pair swap[] = {{0, 5}, {5, 0}};
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
         const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
-        const place places[] = {PLACE_DEVICE, PLACE_ADOPTED, PLACE_SPANNED};
+        const place places[] = {PLACE_DEVICE, PLACE_ADOPTED, PLACE_SPANNED, PLACE_ELASTIC};
         for (size_t i = 0; i < NUM(places); i++) {
             side side;
             side_open(&side, places[i], 0, &config, NULL, 1);

@@ -18,6 +18,7 @@ static const kv_move moves[] = {
     {scattered, NUM(scattered), 0, 2, 1},
 };
 static const place device_places[] = {PLACE_DEVICE, PLACE_ADOPTED, PLACE_SPANNED, PLACE_ELASTIC};
+static const place pinned_places[] = {PLACE_PINNED, PLACE_CHUNKED, PLACE_ENGINE_PINNED};
 
 typedef struct flight {
     scratch directory;
@@ -38,9 +39,17 @@ static void close_flight(flight *flight) {
     scratch_remove(&flight->directory);
 }
 
+/* Page-locked memory takes part itself; to a GPU's the bytes go through some. */
+static uint32_t uring_path(const flight *flight) {
+    return place_is_device(flight->device.place) ? KVMEM_PATH_URING_STAGED : KVMEM_PATH_URING;
+}
+
+static uint32_t pread_path(const flight *flight) {
+    return place_is_device(flight->device.place) ? KVMEM_PATH_PREAD_STAGED : KVMEM_PATH_PREAD;
+}
+
 static uint32_t best_path(const flight *flight) {
-    return file_side_is_direct(&flight->file) && has_io_uring() ? KVMEM_PATH_URING_STAGED
-                                                                : KVMEM_PATH_PREAD_STAGED;
+    return file_side_is_direct(&flight->file) && has_io_uring() ? uring_path(flight) : pread_path(flight);
 }
 
 static kvmem_status create(const flight *flight, bool to_file, const kvmem_transfer_options *options,
@@ -78,7 +87,7 @@ static void run(flight *flight, bool to_file, const kv_move *move, uint32_t path
 }
 
 static void out_and_back(flight *flight, const kv_move *move, uint64_t staging_size) {
-    const uint32_t paths[] = {0, KVMEM_PATH_PREAD_STAGED, KVMEM_PATH_URING_STAGED};
+    const uint32_t paths[] = {0, pread_path(flight), uring_path(flight)};
     for (size_t i = 0; i < (has_io_uring() ? 3 : 2); i++) {
         side_refill(&flight->device, 50 + (uint32_t)i);
         run(flight, true, move, paths[i], staging_size);
@@ -88,14 +97,15 @@ static void out_and_back(flight *flight, const kv_move *move, uint64_t staging_s
 }
 
 /* Kinds and moves take turns; the slots hold one piece each, so that most copies go round the ring. */
-static void every_kind_from_and_to_every_place(kvmem_layout_config (*config)(const kv_kind *), uint64_t flags,
-                                               uint64_t staging_size) {
+static void every_kind_from_and_to(const place *places, size_t num_places,
+                                   kvmem_layout_config (*config)(const kv_kind *), uint64_t flags,
+                                   uint64_t staging_size) {
     retain_device(0);
-    for (size_t turn = 0; turn < NUM(device_places) * KV_NUM_KINDS; turn++) {
+    for (size_t turn = 0; turn < num_places * KV_NUM_KINDS; turn++) {
         const kvmem_layout_config device = config(&kv_kinds[turn % KV_NUM_KINDS]);
         const kvmem_layout_config disk = config(&kv_kinds[(turn + turn / KV_NUM_KINDS) % KV_NUM_KINDS]);
         flight flight;
-        open_flight(&flight, device_places[turn / KV_NUM_KINDS], &device, &disk, flags);
+        open_flight(&flight, places[turn / KV_NUM_KINDS], &device, &disk, flags);
         out_and_back(&flight, &moves[turn % NUM(moves)], staging_size);
         close_flight(&flight);
     }
@@ -103,11 +113,16 @@ static void every_kind_from_and_to_every_place(kvmem_layout_config (*config)(con
 }
 
 static void buffered_files_from_and_to_every_place(void) {
-    every_kind_from_and_to_every_place(side_config, KVMEM_DISK_BUFFERED, 4 * 480);
+    every_kind_from_and_to(device_places, NUM(device_places), side_config, KVMEM_DISK_BUFFERED, 4 * 480);
 }
 
 static void direct_files_from_and_to_every_place(void) {
-    every_kind_from_and_to_every_place(kv_aligned_config, 0, 4 * 4096);
+    every_kind_from_and_to(device_places, NUM(device_places), kv_aligned_config, 0, 4 * 4096);
+}
+
+static void files_from_and_to_pinned_memory(void) {
+    every_kind_from_and_to(pinned_places, NUM(pinned_places), side_config, KVMEM_DISK_BUFFERED, 0);
+    every_kind_from_and_to(pinned_places, NUM(pinned_places), kv_aligned_config, 0, 0);
 }
 
 /* Pieces of 512 KiB through slots that hold one and a half. */
@@ -196,6 +211,31 @@ static void why_it_is_not_gds_is_told(void) {
     close_flight(&flight);
 }
 
+/* Blocks past the seventh have no memory: what touches them does not start, and what does not is as ever. */
+static void elastic_blocks_without_memory_are_refused(void) {
+    static const kvmem_block_pair beyond[] = {{1, 2}, {9, 3}};
+    static const kvmem_block_pair back[] = {{2, 1}, {3, 13}};
+    const kvmem_layout_config disk = kv_aligned_config(&kv_kinds[2]);
+    const kvmem_layout_config device = kv_aligned_config(&kv_kinds[0]);
+    retain_device(0);
+    flight flight;
+    open_flight(&flight, PLACE_ELASTIC_PARTLY, &device, &disk, 0);
+    for (int to_file = 0; to_file < 2; to_file++) {
+        const kv_move move = {to_file ? beyond : back, 2, 0, 0, 3};
+        const kvmem_transfer_options options = kv_transfer_options(&move);
+        kvmem_transfer *transfer = NULL;
+        CHECK_EQ(create(&flight, to_file, &options, &transfer), KVMEM_STATUS_OK);
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "not committed", kvmem_transfer_submit(transfer, ERR));
+        EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(transfer, ERR));
+        CALL(kvmem_transfer_destroy(transfer));
+        side_check(&flight.device);
+        file_side_check(&flight.file);
+    }
+    out_and_back(&flight, &moves[0], 4 * 4096);
+    close_flight(&flight);
+    release_device(0);
+}
+
 static void spans_that_direct_io_does_not_take_are_refused(void) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     flight flight;
@@ -272,9 +312,11 @@ static void hundreds_in_flight_lose_nothing(void) {
 static const test_case cases[] = {
     CASE(buffered_files_from_and_to_every_place),
     CASE(direct_files_from_and_to_every_place),
+    CASE(files_from_and_to_pinned_memory),
     CASE(pieces_that_are_cut_are_exact_too),
     CASE(what_does_not_fit_is_refused),
     CASE(why_it_is_not_gds_is_told),
+    CASE(elastic_blocks_without_memory_are_refused),
     CASE(spans_that_direct_io_does_not_take_are_refused),
     CASE(a_file_cut_short_is_an_error),
     CASE(hundreds_in_flight_lose_nothing),

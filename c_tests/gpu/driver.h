@@ -31,6 +31,7 @@
     FUNCTION(cuCtxPopCurrent_v2)                                                                     \
     FUNCTION(cuCtxSynchronize)                                                                       \
     FUNCTION(cuMemAlloc_v2)                                                                          \
+    FUNCTION(cuMemAllocManaged)                                                                      \
     FUNCTION(cuMemFree_v2)                                                                           \
     FUNCTION(cuMemGetInfo_v2)                                                                        \
     FUNCTION(cuMemHostAlloc)                                                                         \
@@ -52,6 +53,7 @@
     FUNCTION(cuMemcpyDtoHAsync_v2)                                                                   \
     FUNCTION(cuMemcpyAsync)                                                                          \
     FUNCTION(cuStreamBeginCapture_v2)                                                                \
+    FUNCTION(cuStreamIsCapturing)                                                                    \
     FUNCTION(cuStreamEndCapture)                                                                     \
     FUNCTION(cuGraphInstantiateWithFlags)                                                            \
     FUNCTION(cuGraphLaunch)                                                                          \

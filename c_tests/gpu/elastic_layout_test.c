@@ -67,6 +67,115 @@ static void blocks_survive_growing_and_shrinking(void) {
     }
 }
 
+/* Where a layout's bytes lie. */
+typedef struct plan {
+    kvmem_layout_strides strides;
+    uint64_t bases[4];
+    kvmem_block blocks[BLOCKS];
+} plan;
+
+static plan plan_of(const kvmem_layout *layout) {
+    plan plan = {0};
+    EXPECT_OK(kvmem_layout_get_strides(layout, &plan.strides, ERR));
+    CHECK(plan.strides.num_bases <= NUM(plan.bases));
+    memcpy(plan.bases, plan.strides.bases, plan.strides.num_bases * sizeof(plan.bases[0]));
+    for (uint64_t block = 0; block < BLOCKS; block++) {
+        EXPECT_OK(kvmem_layout_get_block(layout, block, 1, 1, &plan.blocks[block], ERR));
+    }
+    return plan;
+}
+
+static void check_plan(const kvmem_layout *layout, const plan *expected) {
+    const plan found = plan_of(layout);
+    CHECK_EQ(found.strides.num_bases, expected->strides.num_bases);
+    CHECK_EQ(found.strides.block_stride, expected->strides.block_stride);
+    CHECK_EQ(found.strides.layer_stride, expected->strides.layer_stride);
+    CHECK_EQ(found.strides.outer_stride, expected->strides.outer_stride);
+    for (uint64_t base = 0; base < found.strides.num_bases; base++) {
+        CHECK_EQ(found.bases[base], expected->bases[base]);
+    }
+    for (uint64_t block = 0; block < BLOCKS; block++) {
+        CHECK_EQ(found.blocks[block].address, expected->blocks[block].address);
+        CHECK_EQ(found.blocks[block].size, expected->blocks[block].size);
+    }
+}
+
+static void addresses_and_strides_stay(void) {
+    static const uint64_t sizes[] = {16, BLOCKS, 3, 0, BLOCKS};
+    for (size_t i = 0; i < KV_NUM_KINDS; i++) {
+        const kvmem_layout_config config = config_of(&kv_kinds[i]);
+        kvmem_layout *layout = elastic_layout(&config, 0, NULL);
+        const plan plan = plan_of(layout);
+        for (size_t k = 0; k < NUM(sizes); k++) {
+            EXPECT_OK(kvmem_layout_resize(layout, sizes[k], ERR));
+            check_plan(layout, &plan);
+        }
+        CALL(kvmem_layout_destroy(layout));
+    }
+}
+
+#define EXTENT (2 * MIB)
+
+/* Memory of the caller's, who commits it. */
+static void blocks_lie_in_elastic_regions_of_the_callers(void) {
+    for (size_t i = 0; i < KV_NUM_KINDS; i++) {
+        const kvmem_layout_config config = config_of(&kv_kinds[i]);
+        const uint64_t size = kv_num_regions(&config) * kv_region_size(&config);
+        kvmem_region *region = elastic_region(EXTENT + size, EXTENT);
+        elastic_parts parts;
+        elastic_parts_open(&parts, &config, region, EXTENT);
+        kvmem_layout *layout = NULL;
+        EXPECT_OK(kvmem_layout_build(&parts.options, &layout, ERR));
+        elastic_parts_close(&parts);
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "by its region", kvmem_layout_resize(layout, BLOCKS, ERR));
+
+        kv_side host, back;
+        kv_side_open(&host, &config, NULL, 1);
+        kv_side_open(&back, &config, NULL, 2);
+        kvmem_block_pair pairs[BLOCKS];
+        const kv_move all = {pairs, pairs_between(pairs, 0, BLOCKS, 1), 0, 0, 2};
+        const kvmem_transfer_options options = kv_transfer_options(&all);
+        kvmem_transfer *transfer = NULL;
+        EXPECT_OK(kvmem_transfer_create(host.layout, layout, &options, &transfer, ERR));
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "not committed", kvmem_transfer_submit(transfer, ERR));
+        EXPECT_OK(kvmem_region_commit(region, EXTENT, size, ERR));
+        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        kv_run(layout, back.layout, &all); /* turned round twice: as it was */
+        for (uint32_t block = 0; block < BLOCKS; block++) {
+            const kvmem_block_pair same = {block, block};
+            const kv_move one = {&same, 1, 0, 0, 2};
+            kv_expect_moved(&back, &host, &one);
+        }
+        kv_side_check(&back);
+        CALL(kvmem_transfer_destroy(transfer));
+        EXPECT_OK(kvmem_region_decommit(region, EXTENT, EXTENT, ERR));
+        CALL(kvmem_layout_destroy(layout));
+        CALL(kvmem_region_destroy(region));
+        kv_side_close(&host);
+        kv_side_close(&back);
+    }
+}
+
+static void refuse_parts(const kvmem_layout_config *config, uint64_t offset, const char *numbers) {
+    kvmem_region *region = elastic_region(64 * MIB, EXTENT);
+    elastic_parts parts;
+    kvmem_layout *layout = NULL;
+    elastic_parts_open(&parts, config, region, offset);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, numbers, kvmem_layout_build(&parts.options, &layout, ERR));
+    CHECK(layout == NULL);
+    elastic_parts_close(&parts);
+    CALL(kvmem_region_destroy(region));
+}
+
+static void blocks_that_would_straddle_extents_are_refused_with_the_numbers(void) {
+    kvmem_layout_config config = config_of(&kv_kinds[0]);
+    refuse_parts(&config, MIB, "blocks 131072 bytes apart, from offset 1048576 of the elastic region on, straddle its "
+                               "extents of 2097152 bytes");
+    config.inner_dim = 1536;
+    refuse_parts(&config, 0, "blocks 196608 bytes apart, from offset 0");
+}
+
 static void no_block_straddles_an_extent(void) {
     for (size_t i = 0; i < KV_NUM_KINDS; i++) {
         kvmem_layout_config config = config_of(&kv_kinds[i]);
@@ -127,6 +236,9 @@ static void what_cannot_be_is_refused(void) {
 
 static const test_case cases[] = {
     CASE(blocks_survive_growing_and_shrinking),
+    CASE(addresses_and_strides_stay),
+    CASE(blocks_lie_in_elastic_regions_of_the_callers),
+    CASE(blocks_that_would_straddle_extents_are_refused_with_the_numbers),
     CASE(no_block_straddles_an_extent),
     CASE(blocks_without_memory_are_refused_when_they_are_moved),
     CASE(what_cannot_be_is_refused),

@@ -92,12 +92,18 @@ static void what_changes_nothing_counts_nothing(void) {
 static void what_cannot_be_is_refused_and_changes_nothing(void) {
     kvmem_region *region = reserve(4 * EXTENT);
     EXPECT_OK(kvmem_region_commit(region, EXTENT, EXTENT, ERR));
-    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_region_decommit(region, 0, EXTENT, ERR)); /* a hole */
-    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_region_decommit(region, EXTENT, 2 * EXTENT, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "the 4194304 bytes at offset 0 are not committed",
+                   kvmem_region_decommit(region, 0, EXTENT, ERR)); /* a hole */
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "the 4194304 bytes at offset 8388608 are not committed",
+                   kvmem_region_decommit(region, EXTENT, 2 * EXTENT, ERR));
     EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_decommit(region, EXTENT, EXTENT - 1, ERR));
     EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_decommit(region, EXTENT + 4096, EXTENT, ERR));
     EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_commit(region, 0, 0, ERR));
-    EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_region_commit(region, 4 * EXTENT, 1, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE,
+                   "1 bytes at offset 16777216 reach past the 16777216 bytes that were reserved",
+                   kvmem_region_commit(region, 4 * EXTENT, 1, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "reach past the 16777216 bytes that were reserved",
+                   kvmem_region_decommit(region, 3 * EXTENT, 2 * EXTENT, ERR));
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_region_commit(region, UINT64_MAX, 2, ERR));
     expect_state(region, 1, 1);
 
@@ -133,6 +139,30 @@ static void growing_past_the_device_takes_nothing(void) {
     CALL(kvmem_region_destroy(region));
 }
 
+static uint64_t recommended_granularity(void) {
+    kvmem_vmm_options options;
+    kvmem_vmm_options_init(&options, sizeof(options));
+    uint64_t granularity = 0;
+    EXPECT_OK(kvmem_vmm_get_granularity(&options, KVMEM_GRANULARITY_RECOMMENDED, &granularity, ERR));
+    return granularity;
+}
+
+static void an_extent_is_64_mib_unless_asked_otherwise(void) {
+    kvmem_elastic_options options;
+    kvmem_elastic_options_init(&options, sizeof(options));
+    options.size = 1;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_elastic(&options, &region, ERR));
+    CHECK_EQ(elastic_info(region).extent_size, 64 * MIB);
+    CHECK_EQ(region_info(region).size, 64 * MIB);
+    CALL(kvmem_region_destroy(region));
+    options.extent_size = recommended_granularity();
+    CHECK_EQ(64 * MIB % options.extent_size, 0);
+    EXPECT_OK(kvmem_region_create_elastic(&options, &region, ERR));
+    CHECK_EQ(elastic_info(region).extent_size, options.extent_size);
+    CALL(kvmem_region_destroy(region));
+}
+
 static void extents_are_whole_granules(void) {
     kvmem_elastic_options options = {
         .struct_size = sizeof(options),
@@ -155,6 +185,7 @@ static const test_case cases[] = {
     CASE(what_changes_nothing_counts_nothing),
     CASE(what_cannot_be_is_refused_and_changes_nothing),
     CASE(growing_past_the_device_takes_nothing),
+    CASE(an_extent_is_64_mib_unless_asked_otherwise),
     CASE(extents_are_whole_granules),
 };
 GPU_MAIN

@@ -22,6 +22,37 @@ kvmem_layout *elastic_layout(const kvmem_layout_config *config, int device, kvme
     return layout;
 }
 
+kvmem_region *elastic_region(uint64_t size, uint64_t extent_size) {
+    kvmem_elastic_options options;
+    kvmem_elastic_options_init(&options, sizeof(options));
+    options.size = size;
+    options.extent_size = extent_size;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_elastic(&options, &region, ERR));
+    return region;
+}
+
+void elastic_parts_open(elastic_parts *parts, const kvmem_layout_config *config, kvmem_region *region,
+                        uint64_t offset) {
+    *parts = (elastic_parts){0};
+    kvmem_layout_options_init(&parts->options, sizeof(parts->options));
+    parts->options.config = config;
+    parts->options.source = KVMEM_LAYOUT_REGIONS;
+    parts->options.regions = parts->views;
+    parts->options.count = kv_num_regions(config);
+    CHECK(parts->options.count <= NUM(parts->views));
+    const uint64_t size = kv_region_size(config);
+    for (size_t i = 0; i < parts->options.count; i++) {
+        EXPECT_OK(kvmem_region_create_view(region, offset + i * size, size, &parts->views[i], ERR));
+    }
+}
+
+void elastic_parts_close(elastic_parts *parts) {
+    for (size_t i = 0; i < parts->options.count; i++) {
+        CALL(kvmem_region_destroy(parts->views[i]));
+    }
+}
+
 kvmem_elastic_info elastic_layout_memory(const kvmem_layout *layout) {
     kvmem_region *region = NULL;
     kvmem_elastic_info info;

@@ -8,6 +8,17 @@
 
 /* Built without memory; with an agent, registered. */
 kvmem_layout *elastic_layout(const kvmem_layout_config *config, int device, kvmem_agent *agent);
+/* An elastic region of the test's, of this extent, without memory. */
+kvmem_region *elastic_region(uint64_t size, uint64_t extent_size);
+/* Options for a layout whose regions are parts of it, one behind the other from an offset on. */
+typedef struct elastic_parts {
+    kvmem_layout_options options;
+    kvmem_region *views[8];
+} elastic_parts;
+void elastic_parts_open(elastic_parts *parts, const kvmem_layout_config *config, kvmem_region *region,
+                        uint64_t offset);
+void elastic_parts_close(elastic_parts *parts);
+
 /* What all of its regions have together. */
 kvmem_elastic_info elastic_layout_memory(const kvmem_layout *layout);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An engine that resets its device under the library: what lay there is lost, the process lives, and new
 // memory can be had.
+#include "engine.h"
 #include "regions.h"
 #include "sides.h"
 #include "stance.h"
@@ -46,6 +47,31 @@ static void regions_are_destroyed_without_harm(void) {
     check_works();
 }
 
+/* The engine may be given the addresses of what was lost. */
+static void memory_of_the_engine_that_lies_there_now_is_left_alone(void) {
+    enum { COUNT = 16 };
+    CUdeviceptr engine[COUNT];
+    kvmem_region *regions[COUNT];
+    for (size_t i = 0; i < COUNT; i++) {
+        regions[i] = create_device();
+    }
+    reset_device(0);
+    retain_device(0);
+    for (size_t i = 0; i < COUNT; i++) {
+        engine[i] = engine_allocate(0, MIB);
+    }
+    for (size_t i = 0; i < COUNT; i++) {
+        CALL(kvmem_region_destroy(regions[i]));
+    }
+    for (size_t i = 0; i < COUNT; i++) {
+        const unsigned char byte = (unsigned char)i;
+        write_device(0, engine[i], &byte, 1);
+        engine_free(0, engine[i]); /* which fails where it was freed already */
+    }
+    release_device(0);
+    check_works();
+}
+
 /* It needs no context, and is none the worse. */
 static void elastic_memory_goes_on_growing(void) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
@@ -86,6 +112,7 @@ static void a_transfer_fails_and_says_so(void) {
 
 static const test_case cases[] = {
     CASE(regions_are_destroyed_without_harm),
+    CASE(memory_of_the_engine_that_lies_there_now_is_left_alone),
     CASE(elastic_memory_goes_on_growing),
     CASE(a_transfer_fails_and_says_so),
 };

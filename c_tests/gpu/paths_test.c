@@ -4,6 +4,7 @@
 #include "sides.h"
 #include "stance.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const uint32_t paths[] = {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,
@@ -222,6 +223,36 @@ static void many_blocks_arrive_by_every_path(void) {
     release_device(0);
 }
 
+/* More runs than the ring takes of one copy: they get memory of their own. */
+static void more_runs_than_the_ring_takes_arrive_by_kernels(void) {
+    enum { BLOCKS = 140000 };
+    static const uint32_t kernels[] = {KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED};
+    kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    config.num_blocks = BLOCKS;
+    config.num_layers = config.page_size = 1;
+    config.inner_dim = 16;
+    kvmem_block_pair *pairs = calloc(BLOCKS, sizeof(*pairs));
+    CHECK(pairs != NULL);
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        pairs[i] = (kvmem_block_pair){i, BLOCKS - 1 - i};
+    }
+    const kv_move move = {pairs, BLOCKS, 0, 0, 1};
+    side source;
+    side destination;
+    retain_device(0);
+    side_open(&source, PLACE_PINNED, 0, &config, NULL, 1);
+    side_open(&destination, PLACE_DEVICE, 0, &config, NULL, 2);
+    for (size_t i = 0; i < NUM(kernels); i++) {
+        const kvmem_transfer_options options = options_for(&move, kernels[i]);
+        side_refill(&source, 5 + (uint32_t)i);
+        CHECK(move_by(&source, &destination, &move, &options));
+    }
+    side_close(&source);
+    side_close(&destination);
+    release_device(0);
+    free(pairs);
+}
+
 static void refuse(place from, place to, kvmem_transfer_options options, const char *reason) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     side source;
@@ -306,6 +337,7 @@ static const test_case cases[] = {
     CASE(staging_memory_of_any_size_does),
     CASE(a_grid_may_be_capped),
     CASE(many_blocks_arrive_by_every_path),
+    CASE(more_runs_than_the_ring_takes_arrive_by_kernels),
     CASE(what_can_not_be_taken_is_refused_with_the_reason),
     CASE(the_choice_is_explained),
     CASE(names_of_paths),

@@ -133,6 +133,26 @@ static void a_stream_of_another_context_is_refused(void) {
     clean_up(&work);
 }
 
+/* The default streams are the current context's: without one there are none. */
+static void a_default_stream_needs_the_primary_context(void) {
+    static CUstream const streams[] = {NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
+    const char *const reason = current_context() == NULL ? "make the primary context of the GPU current"
+                                                         : "primary context of device 0";
+    work work;
+    prepare(&work, PLACE_PINNED, PLACE_DEVICE, 0);
+    run_in_order(&work, 3);
+    for (size_t i = 0; i < NUM(streams); i++) {
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, reason,
+                       kvmem_transfer_submit_on_stream(work.transfer, streams[i], ERR));
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, reason,
+                       kvmem_transfer_wait_on_stream(work.transfer, 0, streams[i], ERR));
+        EXPECT_OK(kvmem_transfer_poll(work.transfer, ERR));
+    }
+    side_check(&work.destination);
+    run_in_order(&work, 4);
+    clean_up(&work);
+}
+
 static void a_transfer_of_no_gpu_takes_no_stream(void) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     work work = {0};
@@ -154,21 +174,29 @@ static void a_transfer_of_no_gpu_takes_no_stream(void) {
     kv_side_close(&host);
 }
 
-/* A graph of one transfer. */
-static CUgraphExec capture(work *work) {
+static void begin_capture(work *work, CUstreamCaptureMode mode) {
+    enter_device(0);
+    CU(cuStreamBeginCapture_v2(work->stream, mode));
+    leave_device(0);
+}
+
+static CUgraphExec end_capture(work *work) {
     CUgraph graph = NULL;
     CUgraphExec executable = NULL;
-    enter_device(0);
-    CU(cuStreamBeginCapture_v2(work->stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-    leave_device(0);
-    EXPECT_OK(kvmem_transfer_submit_on_stream(work->transfer, work->stream, ERR));
-    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(work->transfer, ERR));
     enter_device(0);
     CU(cuStreamEndCapture(work->stream, &graph));
     CU(cuGraphInstantiateWithFlags(&executable, graph, 0));
     CU(cuGraphDestroy(graph));
     leave_device(0);
     return executable;
+}
+
+/* A graph of one transfer. */
+static CUgraphExec capture(work *work) {
+    begin_capture(work, CU_STREAM_CAPTURE_MODE_RELAXED);
+    EXPECT_OK(kvmem_transfer_submit_on_stream(work->transfer, work->stream, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(work->transfer, ERR));
+    return end_capture(work);
 }
 
 static void launch_and_check(work *work, CUgraphExec graph, uint32_t seed) {
@@ -202,13 +230,69 @@ static void a_graph_moves_what_is_there_when_it_runs(void) {
     }
 }
 
+static void create_and_destroy_regions(void) {
+    kvmem_device_options device;
+    kvmem_pinned_options pinned;
+    kvmem_region *region = NULL;
+    kvmem_device_options_init(&device, sizeof(device));
+    kvmem_pinned_options_init(&pinned, sizeof(pinned));
+    device.size = pinned.size = 1 << 20;
+    EXPECT_OK(kvmem_region_create_device(&device, &region, ERR));
+    CALL(kvmem_region_destroy(region));
+    EXPECT_OK(kvmem_region_create_pinned(&pinned, &region, ERR));
+    CALL(kvmem_region_destroy(region));
+}
+
+/* Its end is seen by a thread of the library's. */
+static void move_with_a_queue(const work *work) {
+    kvmem_queue *queue = NULL;
+    kvmem_transfer *transfer = NULL;
+    kvmem_completion completion = {0};
+    size_t count = 0;
+    kvmem_transfer_options options = kv_transfer_options(&move);
+    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    options.queue = queue;
+    EXPECT_OK(kvmem_transfer_create(work->source.model.layout, work->destination.model.layout, &options,
+                                    &transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, &completion, 1, &count, ERR));
+    CHECK_EQ(completion.status, KVMEM_STATUS_OK);
+    CALL(kvmem_transfer_destroy(transfer));
+    CALL(kvmem_queue_destroy(queue));
+}
+
+/* The driver ends a capture in failure when memory is allocated or an event is queried meanwhile, on any thread. */
+static void a_capture_is_not_disturbed(void) {
+    static const CUstreamCaptureMode modes[] = {
+        CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_RELAXED};
+    for (size_t i = 0; i < NUM(modes); i++) {
+        work captured;
+        work beside;
+        prepare(&captured, PLACE_PINNED, PLACE_DEVICE, KVMEM_PATH_CUDA_KERNEL);
+        prepare(&beside, PLACE_PINNED, PLACE_DEVICE, 0);
+        begin_capture(&captured, modes[i]);
+        create_and_destroy_regions();
+        EXPECT_OK(kvmem_transfer_submit_on_stream(captured.transfer, captured.stream, ERR));
+        move_with_a_queue(&beside);
+        EXPECT_OK(kvmem_transfer_submit_on_stream(beside.transfer, beside.stream, ERR));
+        EXPECT_OK(kvmem_transfer_wait(beside.transfer, PATIENCE, ERR));
+        CUgraphExec graph = end_capture(&captured);
+        launch_and_check(&captured, graph, 5);
+        kv_expect_moved(&beside.destination.model, &beside.source.model, &move);
+        side_check(&beside.destination);
+        enter_device(0);
+        CU(cuGraphExecDestroy(graph));
+        leave_device(0);
+        clean_up(&captured);
+        clean_up(&beside);
+    }
+}
+
 static void a_staged_transfer_is_refused_in_a_graph(void) {
     work work;
     prepare(&work, PLACE_DEVICE, PLACE_PINNED, KVMEM_PATH_CUDA_STAGED);
     CUgraph graph = NULL;
-    enter_device(0);
-    CU(cuStreamBeginCapture_v2(work.stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-    leave_device(0);
+    begin_capture(&work, CU_STREAM_CAPTURE_MODE_RELAXED);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "force another path",
                    kvmem_transfer_submit_on_stream(work.transfer, work.stream, ERR));
     enter_device(0);
@@ -219,12 +303,63 @@ static void a_staged_transfer_is_refused_in_a_graph(void) {
     clean_up(&work);
 }
 
+static void elastic_memory_is_refused_in_a_graph(void) {
+    for (int to_elastic = 0; to_elastic < 2; to_elastic++) {
+        work work;
+        const place from = to_elastic ? PLACE_PINNED : PLACE_ELASTIC;
+        prepare(&work, from, to_elastic ? PLACE_ELASTIC : PLACE_PINNED, 0);
+        begin_capture(&work, CU_STREAM_CAPTURE_MODE_RELAXED);
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "elastic",
+                       kvmem_transfer_submit_on_stream(work.transfer, work.stream, ERR));
+        CUgraph graph = NULL;
+        enter_device(0);
+        CU(cuStreamEndCapture(work.stream, &graph));
+        CU(cuGraphDestroy(graph));
+        leave_device(0);
+        EXPECT_OK(kvmem_transfer_submit_on_stream(work.transfer, work.stream, ERR));
+        EXPECT_OK(kvmem_transfer_wait(work.transfer, PATIENCE, ERR));
+        kv_expect_moved(&work.destination.model, &work.source.model, &move);
+        side_check(&work.destination);
+        clean_up(&work);
+    }
+}
+
+/* A wait for a stream that is captured spoils the capture: nothing can be put there until it is ended. */
+static void a_capture_that_was_invalidated_takes_nothing(void) {
+    work work;
+    prepare(&work, PLACE_PINNED, PLACE_DEVICE, 0);
+    run_in_order(&work, 3);
+    begin_capture(&work, CU_STREAM_CAPTURE_MODE_RELAXED);
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    enter_device(0);
+    CHECK(driver_get()->cuCtxSynchronize() != CUDA_SUCCESS);
+    CU(cuStreamIsCapturing(work.stream, &status));
+    leave_device(0);
+    CHECK_EQ(status, CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "was invalidated",
+                   kvmem_transfer_submit_on_stream(work.transfer, work.stream, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "was invalidated",
+                   kvmem_transfer_wait_on_stream(work.transfer, 0, work.stream, ERR));
+    CUgraph graph = NULL;
+    enter_device(0);
+    CHECK_EQ(driver_get()->cuStreamEndCapture(work.stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    leave_device(0);
+    CHECK(graph == NULL);
+    side_check(&work.destination);
+    run_in_order(&work, 4);
+    clean_up(&work);
+}
+
 static const test_case cases[] = {
     CASE(a_transfer_keeps_its_place_on_the_stream),
     CASE(the_default_streams_are_streams_too),
     CASE(a_stream_of_another_context_is_refused),
+    CASE(a_default_stream_needs_the_primary_context),
     CASE(a_transfer_of_no_gpu_takes_no_stream),
     CASE(a_graph_moves_what_is_there_when_it_runs),
+    CASE(a_capture_is_not_disturbed),
     CASE(a_staged_transfer_is_refused_in_a_graph),
+    CASE(elastic_memory_is_refused_in_a_graph),
+    CASE(a_capture_that_was_invalidated_takes_nothing),
 };
 GPU_MAIN

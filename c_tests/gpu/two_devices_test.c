@@ -69,15 +69,17 @@ static void pinned_memory_serves_both(void) {
     release_both();
 }
 
-/* The kernel of one reads memory of the other. */
+/* The kernel of one reads memory of the other: the library's, or an engine's tensors. */
 static void a_kernel_pulls_from_the_other(void) {
+    static const place places[] = {PLACE_DEVICE, PLACE_ADOPTED};
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     retain_both();
-    for (int from = 0; from < 2; from++) {
+    for (int turn = 0; turn < 2 * (int)(NUM(places) * NUM(places)); turn++) {
+        const int from = turn % 2;
         side source;
         side destination;
-        side_open(&source, PLACE_DEVICE, from, &config, NULL, 11);
-        side_open(&destination, PLACE_DEVICE, 1 - from, &config, NULL, 22);
+        side_open(&source, places[turn / 2 % 2], from, &config, NULL, 11);
+        side_open(&destination, places[turn / 4], 1 - from, &config, NULL, 22);
         kvmem_transfer_options options = kv_transfer_options(&all_layers);
         options.path = KVMEM_PATH_CUDA_KERNEL;
         kvmem_transfer *transfer = NULL;
@@ -88,6 +90,117 @@ static void a_kernel_pulls_from_the_other(void) {
         CALL(kvmem_transfer_destroy(transfer));
         kv_expect_moved(&destination.model, &source.model, &all_layers);
         side_check(&destination);
+        side_close(&source);
+        side_close(&destination);
+    }
+    release_both();
+}
+
+static void expect_no_kernel(const kvmem_layout *source, const kvmem_layout *destination,
+                             const char *reason) {
+    kvmem_transfer_options options = kv_transfer_options(&all_layers);
+    options.path = KVMEM_PATH_CUDA_KERNEL;
+    kvmem_transfer *transfer = NULL;
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, reason,
+                   kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+}
+
+/* What an engine has mapped says itself who reaches it, mapping by mapping. */
+static void mappings_of_an_engine_are_pulled_where_they_may_be(void) {
+    const kvmem_layout_config config = side_config(&kv_kinds[1]);
+    const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    retain_both();
+    side source;
+    side destination;
+    side_open(&source, PLACE_SPANNED, 0, &config, NULL, 11);
+    side_open(&destination, PLACE_ADOPTED, 1, &config, NULL, 22);
+    const span *span = &source.span;
+    const char *const reason = "not mapped for device 1";
+    expect_no_kernel(source.model.layout, destination.model.layout, reason);
+    CU(cuMemSetAccess(span->address, span->granule, &access, 1));
+    expect_no_kernel(source.model.layout, destination.model.layout, reason);
+    CU(cuMemSetAccess(span->address + span->granule, span->granule, &access, 1));
+    kv_run_by(source.model.layout, destination.model.layout, &all_layers, KVMEM_PATH_CUDA_KERNEL);
+    kv_expect_moved(&destination.model, &source.model, &all_layers);
+    side_check(&destination);
+    side_close(&source);
+    side_close(&destination);
+    release_both();
+}
+
+/* Enabling peers opens the primary context's memory alone. */
+static void memory_of_another_context_is_not_pulled(void) {
+    const kvmem_layout_config config = side_config(&kv_kinds[1]);
+    CUcontext other = NULL;
+    CUcontext popped = NULL;
+    CUdeviceptr address = 0;
+    retain_both();
+    CU(cuCtxCreate_v2(&other, 0, 0));
+    CU(cuMemAlloc_v2(&address, MIB));
+    CU(cuCtxPopCurrent_v2(&popped));
+    kvmem_region *regions[KV_MAX_REGIONS] = {NULL};
+    const uint64_t count = kv_num_regions(&config);
+    for (uint64_t i = 0; i < count; i++) {
+        kvmem_adopt_options adopt;
+        kvmem_adopt_options_init(&adopt, sizeof(adopt));
+        adopt.address = (void *)(uintptr_t)(address + i * kv_region_size(&config));
+        adopt.size = kv_region_size(&config);
+        EXPECT_OK(kvmem_region_adopt_device(&adopt, 0, &regions[i], ERR));
+    }
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &config;
+    options.source = KVMEM_LAYOUT_REGIONS;
+    options.regions = regions;
+    options.count = count;
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    side destination;
+    side_open(&destination, PLACE_DEVICE, 1, &config, NULL, 22);
+    expect_no_kernel(layout, destination.model.layout, "not mapped for device 1");
+    side_check(&destination);
+    side_close(&destination);
+    CALL(kvmem_layout_destroy(layout));
+    for (uint64_t i = 0; i < count; i++) {
+        CALL(kvmem_region_destroy(regions[i]));
+    }
+    CU(cuCtxDestroy_v2(other));
+    release_both();
+}
+
+/* A stream of the other device has another context: nothing is put there, and nothing waits there. */
+static void a_stream_of_the_other_is_refused(void) {
+    const kvmem_layout_config config = side_config(&kv_kinds[1]);
+    retain_both();
+    for (int device = 0; device < 2; device++) {
+        const char *const reason =
+            device == 0 ? "primary context of device 0" : "primary context of device 1";
+        side source;
+        side destination;
+        CUstream stream = NULL;
+        side_open(&source, PLACE_PINNED, device, &config, NULL, 11);
+        side_open(&destination, PLACE_DEVICE, device, &config, NULL, 22);
+        enter_device(1 - device);
+        CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        leave_device(1 - device);
+        const kvmem_transfer_options options = kv_transfer_options(&all_layers);
+        kvmem_transfer *transfer = NULL;
+        EXPECT_OK(kvmem_transfer_create(source.model.layout, destination.model.layout, &options, &transfer,
+                                        ERR));
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, reason,
+                       kvmem_transfer_submit_on_stream(transfer, stream, ERR));
+        EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(transfer, ERR));
+        side_check(&destination);
+        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, reason,
+                       kvmem_transfer_wait_on_stream(transfer, 0, stream, ERR));
+        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        CALL(kvmem_transfer_destroy(transfer));
+        kv_expect_moved(&destination.model, &source.model, &all_layers);
+        side_check(&destination);
+        enter_device(1 - device);
+        CU(cuStreamDestroy_v2(stream));
+        leave_device(1 - device);
         side_close(&source);
         side_close(&destination);
     }
@@ -185,6 +298,9 @@ static const test_case cases[] = {
     CASE(blocks_go_from_one_to_the_other),
     CASE(pinned_memory_serves_both),
     CASE(a_kernel_pulls_from_the_other),
+    CASE(mappings_of_an_engine_are_pulled_where_they_may_be),
+    CASE(memory_of_another_context_is_not_pulled),
+    CASE(a_stream_of_the_other_is_refused),
     CASE(regions_of_both_make_no_layout),
     CASE(memory_of_the_other_is_not_adopted),
     CASE(a_range_over_both_is_not_adopted),

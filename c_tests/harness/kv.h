@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KV_MAX_REGIONS 16
+#define KV_MAX_REGIONS 256
 
 /* The block dimension is 0 for fully contiguous, as in the options of an engine that never heard of it. */
 typedef struct kv_kind {

@@ -140,6 +140,41 @@ static void what_cannot_go_to_disk_is_refused(void) {
     kvmem_agent_destroy(agent);
 }
 
+static kvmem_status create(const kvmem_layout *host, const kvmem_layout *file, bool to_file,
+                           const kvmem_transfer_options *options, kvmem_transfer **transfer) {
+    return kvmem_transfer_create(to_file ? host : file, to_file ? file : host, options, transfer, ERR);
+}
+
+/* Bytes of a buffered file pass through the page cache, whoever reads it; those of a direct one do not. */
+static void promises_hold_for_files_as_without_nixl(void) {
+    const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
+    kvmem_agent *agent = disk_agent("offload");
+    kvmem_layout *direct = temporary_disk_layout(&config, agent, KVMEM_DISK_DIRECT_REQUIRED);
+    kvmem_layout *buffered = temporary_disk_layout(&config, agent, KVMEM_DISK_BUFFERED);
+    kv_side host;
+    kv_side_open(&host, &config, agent, 1);
+    for (int to_file = 0; to_file < 2; to_file++) {
+        kvmem_transfer_options options = kv_transfer_options(&out);
+        options.path = to_file ? KVMEM_PATH_NIXL_FILE_WRITE : KVMEM_PATH_NIXL_FILE_READ;
+        options.flags = KVMEM_TRANSFER_ZERO_COPY;
+        kvmem_transfer *transfer = NULL;
+        EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "page cache",
+                       create(host.layout, buffered, to_file, &options, &transfer));
+        options.flags = KVMEM_TRANSFER_NO_HOST_BOUNCE;
+        EXPECT_OK(create(host.layout, buffered, to_file, &options, &transfer));
+        kvmem_transfer_destroy(transfer);
+        options.flags = KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE;
+        EXPECT_OK(create(host.layout, direct, to_file, &options, &transfer));
+        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        kvmem_transfer_destroy(transfer);
+    }
+    kv_side_close(&host);
+    kvmem_layout_destroy(buffered);
+    kvmem_layout_destroy(direct);
+    kvmem_agent_destroy(agent);
+}
+
 static void disk_needs_a_backend_for_files(void) {
     kvmem_agent *agent = agent_open("no_posix");
     kvmem_disk_options disk;
@@ -160,6 +195,7 @@ static const test_case cases[] = {
     CASE(a_temporary_file_gives_back_what_it_took),
     CASE(a_file_cut_short_is_an_error),
     CASE(what_cannot_go_to_disk_is_refused),
+    CASE(promises_hold_for_files_as_without_nixl),
     CASE(disk_needs_a_backend_for_files),
 };
 TEST_MAIN

@@ -2,6 +2,7 @@
 // Transfers to and from another process by block id, byte by byte, with notifications.
 #include "agents.h"
 #include "crc.h"
+#include "file_side.h"
 #include "harness.h"
 
 #include <string.h>
@@ -247,6 +248,10 @@ static void what_cannot_go_there_is_refused(void) {
     refuse(elsewhere.layout, peer.model.layout, KVMEM_STATUS_INVALID_ARGUMENT, "other");
     CHECK_HAS(test_last_message(), "near");
     refuse(peer.model.layout, peer.model.layout, KVMEM_STATUS_UNSUPPORTED, "remote");
+    kvmem_layout *file = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
+    refuse(file, peer.model.layout, KVMEM_STATUS_UNSUPPORTED, "between a file and a peer");
+    refuse(peer.model.layout, file, KVMEM_STATUS_UNSUPPORTED, "between a file and a peer");
+    kvmem_layout_destroy(file);
     kvmem_layout_config wider = config;
     wider.inner_dim = 7;
     kv_side different;
@@ -261,6 +266,30 @@ static void what_cannot_go_there_is_refused(void) {
     kvmem_agent_destroy(other);
 }
 
+/* What UCX does with the bytes on their way kvmem can't know, and so it promises nothing. */
+static void no_promise_is_given_of_the_way_to_a_peer(void) {
+    static const uint64_t flags[] = {KVMEM_TRANSFER_ZERO_COPY, KVMEM_TRANSFER_NO_HOST_BOUNCE,
+                                     KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE};
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kvmem_agent *agent = agent_open("near");
+    kv_peer peer;
+    kv_peer_start(&peer, "far", &config, 1);
+    kv_peer_meet(&peer, agent);
+    kv_side side;
+    kv_side_open(&side, &config, agent, 2);
+    for (size_t i = 0; i < 2 * NUM(flags); i++) {
+        const kvmem_layout *source = i % 2 == 0 ? side.layout : peer.model.layout;
+        const kvmem_layout *destination = i % 2 == 0 ? peer.model.layout : side.layout;
+        kvmem_transfer *transfer = NULL;
+        EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "no promise can be given",
+                       try_create(source, destination, NULL, flags[i / 2], &transfer));
+    }
+    read_from_there(&side, &peer, &all_layers);
+    kv_side_close(&side);
+    kv_peer_stop(&peer);
+    kvmem_agent_destroy(agent);
+}
+
 static const test_case cases[] = {
     CASE(every_pair_of_kinds_is_read_and_written),
     CASE(the_peer_is_notified_when_the_bytes_are_there),
@@ -268,5 +297,6 @@ static const test_case cases[] = {
     CASE(what_is_read_from_there_is_verified),
     CASE(large_transfers_are_exact_too),
     CASE(what_cannot_go_there_is_refused),
+    CASE(no_promise_is_given_of_the_way_to_a_peer),
 };
 TEST_MAIN_WITH_ROLES

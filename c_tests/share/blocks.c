@@ -72,6 +72,25 @@ kvmem_layout *blocks_build(memory_kind memory, const kvmem_layout_config *config
 typedef void (*visit)(const kvmem_region *region, uint64_t offset, const unsigned char *expected,
                       uint64_t size);
 
+#define TAIL UINT64_C(4096)
+
+/* What lies behind a region's last block must stay: where there is room, the model's guard band is there. */
+static void visit_tails(const kvmem_layout *layout, const kv_side *model, visit visit) {
+    for (uint64_t i = 0; i < kv_num_regions(&model->config); i++) {
+        kvmem_region *region = NULL;
+        EXPECT_OK(kvmem_layout_get_region(layout, i, &region, ERR));
+        const kvmem_region_info info = region_info(region);
+        const uint64_t blocks = kv_region_size(&model->config);
+        kvmem_layout_strides strides;
+        EXPECT_OK(kvmem_layout_get_strides(layout, &strides, ERR));
+        const bool is_padded = strides.block_stride != kv_block_stride(&model->config);
+        if (!is_padded && info.size >= blocks + TAIL) {
+            visit(region, blocks, model->expected + model->starts[i] + blocks, TAIL);
+        }
+        kvmem_region_destroy(region);
+    }
+}
+
 static void visit_pieces(const kvmem_layout *layout, const kv_side *model, visit visit) {
     const kvmem_layout_config *config = &model->config;
     for (uint64_t layer = 0; layer < config->num_layers; layer++) {
@@ -109,8 +128,10 @@ static void check_piece(const kvmem_region *region, uint64_t offset, const unsig
 
 void blocks_write(const kvmem_layout *layout, const kv_side *model) {
     visit_pieces(layout, model, write_piece);
+    visit_tails(layout, model, write_piece);
 }
 
 void blocks_check(const kvmem_layout *layout, const kv_side *model) {
     visit_pieces(layout, model, check_piece);
+    visit_tails(layout, model, check_piece);
 }

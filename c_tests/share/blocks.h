@@ -17,7 +17,8 @@ typedef enum blocks_lie { BLOCKS_TOGETHER, BLOCKS_APART } blocks_lie;
 kvmem_layout *blocks_build(memory_kind memory, const kvmem_layout_config *config, blocks_lie lie,
                            kvmem_agent *agent);
 
-/* Every block of a layout: written from what the model expects, and compared with that. */
+/* Every block of a layout, and what lies behind the last in its regions: written from what the model expects,
+   and compared with that. */
 void blocks_write(const kvmem_layout *layout, const kv_side *model);
 void blocks_check(const kvmem_layout *layout, const kv_side *model);
 

@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elastic memory that others have open grows and shrinks at its owner's, and they are told. Needs a GPU.
+#include "forged.h"
 #include "kinds.h"
 #include "opened.h"
 #include "regions.h"
 #include "shrunk.h"
+#include "usage.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static const test_role roles[] = {HOLDER_ROLE};
 
@@ -149,7 +156,55 @@ static void it_grows_and_shrinks_at_its_owners_only(void) {
     peer_finish(&owner);
 }
 
+/* The most extents that a control block tells of. */
+#define MOST_EXTENTS (UINT64_C(1) << 24)
+
+/* A control block that claims them, and takes no memory itself. */
+static int sparse_block(const unsigned char *id) {
+    struct {
+        char magic[8];
+        uint32_t version;
+        uint32_t extents;
+        unsigned char id[16];
+        uint64_t rest[4];
+    } head = {.magic = "KVMEMCT", .version = 1, .extents = MOST_EXTENTS};
+    head.magic[7] = 'L';
+    memcpy(head.id, id, sizeof(head.id));
+    const int fd = memfd_create("block", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    CHECK(fd >= 0);
+    CHECK_EQ(write(fd, &head, sizeof(head)), sizeof(head));
+    CHECK_EQ(ftruncate(fd, (off_t)(sizeof(head) + MOST_EXTENTS * 4)), 0);
+    CHECK_EQ(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+    return fd;
+}
+
+/* What is claimed to be there some day costs who opens it nothing now. */
+static void extents_that_are_only_claimed_take_no_memory(void) {
+    peer owner = holder_start();
+    holder_make(&owner, MEMORY_ELASTIC, NULL, 1);
+    parcel parcel = holder_share(&owner, NULL);
+    CALL(kvmem_region_destroy(open_parcel(&parcel, 0))); /* what stays for good is there now */
+    const int block = sparse_block(forged_bytes(&parcel, "id", 16));
+    const uint64_t control = forged_integer(&parcel, "control");
+    CHECK(control < parcel.num_fds);
+    CHECK_EQ(dup3(block, parcel.fds[control], O_CLOEXEC), parcel.fds[control]);
+    close(block);
+    forge_integer(&parcel, "size", MOST_EXTENTS * MEMORY_EXTENT);
+    /* A driver may have fewer addresses than that. */
+    kvmem_share *share = parcel_share(&parcel);
+    const uint64_t before = resident_memory();
+    kvmem_region *region = NULL;
+    const kvmem_status status = kvmem_share_open_region(share, NULL, &region, ERR);
+    CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_OUT_OF_MEMORY || status == KVMEM_STATUS_CUDA);
+    CHECK(resident_memory() < before + 32 * MIB);
+    CALL(kvmem_region_destroy(region));
+    kvmem_share_destroy(share);
+    parcel_close(&parcel);
+    peer_finish(&owner);
+}
+
 static const test_case cases[] = {
+    CASE(extents_that_are_only_claimed_take_no_memory),
     CASE(a_share_keeps_its_extents),
     CASE(what_was_taken_back_is_stale),
     CASE(what_was_taken_back_is_no_destination),

@@ -65,6 +65,14 @@ static void move_both_ways(fixture *fixture, const kvmem_layout *shared, uint32_
     holder_check_model(&fixture->owner, &fixture->there);
 }
 
+static void refuse_transfer(const kvmem_layout *source, const kvmem_layout *destination, kvmem_status status,
+                            const char *part) {
+    const kvmem_transfer_options options = kv_transfer_options(&all_layers);
+    kvmem_transfer *transfer = (kvmem_transfer *)&options;
+    EXPECT_MESSAGE(status, part, kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+    CHECK(transfer == NULL);
+}
+
 static const kvmem_share_options by_nixl = {.struct_size = sizeof(by_nixl), .way = KVMEM_SHARE_REMOTE};
 static const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
                                                .flags = KVMEM_SHARE_READ_ONLY};
@@ -168,6 +176,51 @@ static void a_mapped_layout_is_registered_on_demand(void) {
     tear_down(&fixture);
 }
 
+/* Memory of one peer is mapped here, that of another reached by NIXL: blocks go there, but not from a file. */
+static void mapped_memory_and_a_remote_layout(void) {
+    static const kvmem_block_pair back[] = {{2, 4}, {5, 1}};
+    const kv_move some = {back, NUM(back), 0, 1, 2};
+    fixture fixture;
+    set_up(&fixture, MEMORY_SYSTEM, NULL);
+    kvmem_layout *remote = open_layout(&fixture.parcel, KVMEM_OPEN_REMOTE, fixture.agent);
+    peer neighbour = holder_start();
+    holder_build(&neighbour, MEMORY_SYSTEM, 2, BLOCKS_APART, NULL, 3);
+    parcel parcel = holder_share(&neighbour, NULL);
+    const kvmem_layout_config config = blocks_config(&kv_kinds[2]);
+    kv_side beside;
+    kv_model_open(&beside, &config, 3);
+    kvmem_layout *mapped = open_layout(&parcel, KVMEM_OPEN_REGISTER, fixture.agent);
+    CHECK_EQ(locality_of(mapped), KVMEM_LOCALITY_MAPPED);
+    CHECK_EQ(kv_run(remote, mapped, &all_layers).path, KVMEM_PATH_NIXL_READ);
+    kv_expect_moved(&beside, &fixture.there, &all_layers);
+    holder_check_model(&neighbour, &beside);
+    holder_check_model(&fixture.owner, &fixture.there);
+    CHECK_EQ(kv_run(mapped, remote, &some).path, KVMEM_PATH_NIXL_WRITE);
+    kv_expect_moved(&fixture.there, &beside, &some);
+    holder_check_model(&fixture.owner, &fixture.there);
+    holder_check_model(&neighbour, &beside);
+    blocks_check(mapped, &beside);
+    kvmem_layout_destroy(mapped);
+    mapped = open_layout(&parcel, 0, NULL);
+    refuse_transfer(mapped, remote, KVMEM_STATUS_INVALID_STATE, "agent");
+    refuse_transfer(remote, mapped, KVMEM_STATUS_INVALID_STATE, "agent");
+    kvmem_layout_destroy(mapped);
+    holder_end_shares(&neighbour);
+    holder_destroy(&neighbour);
+    parcel_close(&parcel);
+    holder_build(&neighbour, MEMORY_DISK, 2, BLOCKS_APART, NULL, 3);
+    parcel = holder_share(&neighbour, NULL);
+    mapped = open_layout(&parcel, KVMEM_OPEN_REGISTER, fixture.agent);
+    refuse_transfer(mapped, remote, KVMEM_STATUS_UNSUPPORTED, "between a file and a peer");
+    refuse_transfer(remote, mapped, KVMEM_STATUS_UNSUPPORTED, "between a file and a peer");
+    kvmem_layout_destroy(mapped);
+    kvmem_layout_destroy(remote);
+    kv_side_close(&beside);
+    parcel_close(&parcel);
+    peer_finish(&neighbour);
+    tear_down(&fixture);
+}
+
 static void a_file_is_mapped_and_registered(void) {
     fixture fixture;
     set_up(&fixture, MEMORY_DISK, NULL);
@@ -232,6 +285,7 @@ static const test_case cases[] = {
     CASE(what_is_corrupt_is_not_reached_by_nixl),
     CASE(nixl_is_not_told_what_is_only_to_be_read),
     CASE(a_mapped_layout_is_registered_on_demand),
+    CASE(mapped_memory_and_a_remote_layout),
     CASE(a_file_is_mapped_and_registered),
     CASE(a_file_to_be_read_is_read),
     CASE(what_was_not_made_shareable_goes_by_nixl_only),

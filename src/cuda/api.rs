@@ -71,6 +71,7 @@ functions! {
     fn primary_ctx_release = "cuDevicePrimaryCtxRelease_v2"(CUdevice);
     fn ctx_push_current = "cuCtxPushCurrent_v2"(CUcontext);
     fn ctx_pop_current = "cuCtxPopCurrent_v2"(*mut CUcontext);
+    fn thread_exchange_capture_mode = "cuThreadExchangeStreamCaptureMode"(*mut c_uint);
 
     fn ctx_enable_peer_access = "cuCtxEnablePeerAccess"(CUcontext, c_uint);
 
@@ -121,6 +122,7 @@ functions! {
     fn stream_wait_event = "cuStreamWaitEvent"(CUstream, CUevent, c_uint);
     fn stream_get_ctx = "cuStreamGetCtx"(CUstream, *mut CUcontext);
     fn stream_is_capturing = "cuStreamIsCapturing"(CUstream, *mut c_uint);
+    fn memset_d8_async = "cuMemsetD8Async"(CUdeviceptr, u8, usize, CUstream);
     fn memcpy_async = "cuMemcpyAsync"(CUdeviceptr, CUdeviceptr, usize, CUstream);
     fn memcpy_2d_async = "cuMemcpy2DAsync_v2"(*const RawRows, CUstream);
 

@@ -10,15 +10,15 @@ use super::stream::Active;
 use crate::error::{Error, Result, Status};
 
 /// Threads of a CTA.
-const THREADS: u32 = 256;
+const THREADS: u32 = 512;
 /// Tiles that a CTA divides at a time.
 const TILES: u32 = THREADS / 32;
 /// CTAs for a multiprocessor.
-const CTAS: u32 = 8;
+const CTAS: u32 = 3;
 /// Layers that one launch takes.
 pub const MOST_LAYERS: usize = 240;
-/// A tile is smaller than 2 to this power.
-pub const POWERS: usize = 16;
+/// Words of a row: what the threads of a warp read at a time.
+pub const ROW: usize = 32;
 
 const PTX: &str = concat!(include_str!("kernels/checksum.ptx"), "\0");
 
@@ -28,8 +28,10 @@ const PTX: &str = concat!(include_str!("kernels/checksum.ptx"), "\0");
 pub struct Tiles {
     /// The address of the block ids, in memory that the device reaches.
     pub blocks: u64,
-    /// The address that gets a remainder for each tile.
-    pub remainders: u64,
+    /// The address of x to the power of the bits behind each tile of a block, likewise.
+    pub behind: u64,
+    /// The address at which each block's remainder is added, in memory of the device.
+    pub checksums: u64,
     /// Bytes of a block in one layer and outer slot.
     pub piece_size: u64,
     /// Bytes from a block to the next.
@@ -48,12 +50,14 @@ pub struct Tiles {
     pub tile_size: u32,
     /// 0.
     pub reserved: u32,
-    /// x to the power of 8, 16, 32 and so on.
-    pub powers: [u32; POWERS],
+    /// What each bit of a remainder is a row further, from the lowest on.
+    pub further: [u32; 32],
+    /// x to the power of the bits from each word of a row on, to the row's end.
+    pub words: [u32; ROW],
     /// Where block 0 begins in each layer, in its first outer slot.
     pub layers: [u64; MOST_LAYERS],
 }
-const _: () = assert!(size_of::<Tiles>() == 64 + 4 * POWERS + 8 * MOST_LAYERS);
+const _: () = assert!(size_of::<Tiles>() == 72 + 4 * 32 + 4 * ROW + 8 * MOST_LAYERS);
 
 impl Tiles {
     /// Tiles of all blocks.
@@ -81,7 +85,7 @@ impl ChecksumKernel {
     ///
     /// # Safety
     /// All that `tiles` names must be memory that the device reaches, and stay so until the stream is done, also after a
-    /// failure here; the remainders are nobody else's meanwhile.
+    /// failure here; the checksums are nobody else's meanwhile.
     pub unsafe fn launch(&self, on: &Active<'_>, tiles: &Tiles) -> Result<()> {
         let ctas = tiles.total().div_ceil(TILES).clamp(1, self.most_ctas);
         // SAFETY: the kernel's parameter; the caller's promise.

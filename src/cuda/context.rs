@@ -76,7 +76,9 @@ impl Context {
         // SAFETY: retained by this value.
         let answer = unsafe { driver.api.ctx_push_current.call(self.raw) };
         driver.check(answer, format_args!("make device {} current", self.device.ordinal()))?;
-        Ok(Entered(self))
+        let mut entered = Entered { context: self, capture_mode: None };
+        entered.capture_mode = Some(exchange_capture_mode(driver, RELAXED)?);
+        Ok(entered)
     }
 
     /// The same on the way out: tried again once, for what is not given back now never is.
@@ -96,18 +98,40 @@ impl Drop for Context {
     }
 }
 
-/// A context that is current on this thread.
-pub struct Entered<'a>(&'a Context);
+/// Of `CUstreamCaptureMode`: captures of streams are not disturbed by what this thread does.
+const RELAXED: u32 = 2;
+
+/// Answers the mode that this thread had.
+fn exchange_capture_mode(driver: &Driver, mut mode: u32) -> Result<u32> {
+    // SAFETY: reads and writes the one mode, of the calling thread only.
+    let answer = unsafe { driver.api.thread_exchange_capture_mode.call(&mut mode) };
+    driver.check(answer, "set what this thread may do while streams are captured").map(|()| mode)
+}
+
+/// A context that is current on this thread, and a thread that may allocate, free and query meanwhile though an engine
+/// captures a graph: in any other mode each such call fails, and ends the capture in failure, also one of another
+/// thread (seen with driver 580: events and streams queried, memory allocated, freed, page-locked and unlocked).
+pub struct Entered<'a> {
+    context: &'a Context,
+    /// What the thread had before.
+    capture_mode: Option<u32>,
+}
 
 impl Entered<'_> {
     pub(super) fn driver(&self) -> &'static Driver {
-        self.0.driver()
+        self.context.driver()
     }
 }
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        let driver = self.0.driver();
+        let driver = self.context.driver();
+        if let Some(mode) = self.capture_mode {
+            let restore = || exchange_capture_mode(driver, mode);
+            if let Err(error) = restore().or_else(|_| restore()) {
+                log!(Error, "{error}");
+            }
+        }
         let mut popped = ptr::null_mut();
         // SAFETY: pushed on this thread by `enter`; calls of ours leave the stack as they found it.
         let answer = unsafe { driver.api.ctx_pop_current.call(&mut popped) };

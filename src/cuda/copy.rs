@@ -147,6 +147,17 @@ impl Active<'_> {
         driver.check(answer, format_args!("copy {size} bytes from {source:#x} to {destination:#x}"))
     }
 
+    /// Starts setting bytes of device memory to 0.
+    ///
+    /// # Safety
+    /// See above.
+    pub unsafe fn clear(&self, address: u64, size: u64) -> Result<()> {
+        let driver = self.driver();
+        // SAFETY: the caller's promise.
+        let answer = unsafe { driver.api.memset_d8_async.call(address, 0, size as usize, self.raw) };
+        driver.check(answer, format_args!("clear {size} bytes at {address:#x}"))
+    }
+
     /// Starts all copies by one call, in no order among each other; not on the legacy default stream, nor where the
     /// driver has no such call.
     ///

@@ -119,7 +119,10 @@ struct Opening {
     context: Context,
     address: u64,
     size: u64,
+    /// The exporter's number for the allocation, where that has told it.
     buffer_id: Option<u64>,
+    /// The driver's number for it here, once that has told it.
+    own_id: Option<u64>,
     users: usize,
 }
 
@@ -192,9 +195,9 @@ impl IpcMapping {
 impl Opening {
     fn new(context: Context, (place, handle): Key, buffer_id: Option<u64>) -> Result<Self> {
         let address = open(&context, &handle)?;
-        let mut opening = Self { context, address, size: 0, buffer_id, users: 1 };
+        let mut opening = Self { context, address, size: 0, buffer_id, own_id: None, users: 1 };
         match opening.look(place) {
-            Ok(size) => opening.size = size,
+            Ok((size, own_id)) => (opening.size, opening.own_id) = (size, Some(own_id)),
             Err(error) => {
                 // Nothing is logged with the lock held: both failures are told.
                 return Err(match opening.close() {
@@ -206,12 +209,12 @@ impl Opening {
         Ok(opening)
     }
 
-    /// What the driver says of it: its bytes, if it is a whole allocation of the device it is said to lie on.
+    /// What the driver says of it: its bytes and its number, if it is a whole allocation of the device it is said to lie on.
     ///
     /// Of memory that is opened for another device the ordinal may be told of where it lies or of where it is open; the
     /// documentation says neither, and a pair of GPUs has to show it. Either is taken for what was asked, so that in the
     /// second case a wrong owner is not noticed here.
-    fn look(&self, place: Place) -> Result<u64> {
+    fn look(&self, place: Place) -> Result<(u64, u64)> {
         let (base, size) = memory::range_in(&self.context, self.address)?;
         let found = memory::ordinal_of(self.address)?;
         let Place { owner, user } = place;
@@ -226,7 +229,7 @@ impl Opening {
             "the driver maps the handle at {:#x}, inside an allocation at {base:#x}",
             self.address
         );
-        Ok(size)
+        Ok((size, memory::buffer_id(self.address)?))
     }
 
     fn serve_one_more(&mut self, buffer_id: Option<u64>) -> Result<()> {
@@ -251,6 +254,7 @@ impl Opening {
     fn close(&self) -> Result<()> {
         let driver = self.context.driver();
         let _entered = self.context.enter_to_free()?;
+        memory::ensure_still(self.address, self.own_id)?;
         // SAFETY: opened by this value, and used by nobody any more.
         let answer = unsafe { driver.api.ipc_close_mem_handle.call(self.address) };
         driver.check(answer, format_args!("close the IPC mapping of {} bytes", self.size))

@@ -14,6 +14,7 @@ use crate::log::log;
 const MEMORY_TYPE: c_int = 2;
 const DEVICE_POINTER: c_int = 3;
 const BUFFER_ID: c_int = 7;
+const IS_MANAGED: c_int = 8;
 const DEVICE_ORDINAL: c_int = 9;
 const RANGE_START: c_int = 11;
 const RANGE_SIZE: c_int = 12;
@@ -25,6 +26,8 @@ pub struct Allocation {
     context: Context,
     address: u64,
     size: u64,
+    /// `None` until the driver has told it.
+    buffer_id: Option<u64>,
 }
 
 impl Allocation {
@@ -33,7 +36,9 @@ impl Allocation {
         ensure!(size > 0, InvalidArgument, "a device region of 0 bytes can't be made");
         let context = Context::retain(Device::get(ordinal)?)?;
         let address = allocate(&context, size)?;
-        Ok(Self { context, address, size })
+        let mut this = Self { context, address, size, buffer_id: None };
+        this.buffer_id = Some(buffer_id(address)?);
+        Ok(this)
     }
 
     /// Its first byte.
@@ -56,6 +61,7 @@ impl Drop for Allocation {
     fn drop(&mut self) {
         let driver = self.context.driver();
         let freed = self.context.enter_to_free().and_then(|_entered| {
+            ensure_still(self.address, self.buffer_id)?;
             // SAFETY: allocated by this value, and used by nobody any more.
             let answer = unsafe { driver.api.mem_free.call(self.address) };
             driver.check(answer, format_args!("free {} bytes of device memory", self.size))
@@ -192,6 +198,13 @@ pub fn owner_of(address: u64) -> Result<Device> {
     };
     let kind: u32 = attribute(MEMORY_TYPE, address).map_err(not_device)?;
     ensure!(kind == MEMORY_TYPE_DEVICE, InvalidArgument, "{address:#x} is host memory, not device memory");
+    let is_managed = attribute::<u32>(IS_MANAGED, address)? != 0;
+    ensure!(
+        !is_managed,
+        InvalidArgument,
+        "{address:#x} is managed memory, whose pages move between the host and devices: only memory that stays on its \
+         device can be shared, registered and copied; use cuMemAlloc"
+    );
     Device::get(ordinal_of(address)?)
 }
 
@@ -221,13 +234,30 @@ pub fn buffer_id(address: u64) -> Result<u64> {
     attribute(BUFFER_ID, address)
 }
 
+/// Refuses to give back what is not there any more: somebody has reset or destroyed the context it was in, and the
+/// address may be other memory of somebody else's by now. Asked twice, for what is not given back now never is.
+pub(super) fn ensure_still(address: u64, known: Option<u64>) -> Result<()> {
+    let Some(known) = known else { return Ok(()) };
+    let found = match buffer_id(address).or_else(|_| buffer_id(address)) {
+        Err(error) if is_unknown(&error) => None,
+        found => Some(found?),
+    };
+    ensure!(
+        found == Some(known),
+        InvalidState,
+        "the device memory at {address:#x} went with its context, which somebody has reset or destroyed"
+    );
+    Ok(())
+}
+
 /// Whether an error says that the driver does not know the address. Any other is a failure of the driver's, not a
 /// mistake of the caller's.
 fn is_unknown(error: &Error) -> bool {
     answered(error, &[INVALID_VALUE, NOT_FOUND])
 }
 
-fn attribute<T: Default>(attribute: c_int, address: u64) -> Result<T> {
+/// What the driver says of an address; T must be as wide as the attribute.
+pub(super) fn attribute<T: Default>(attribute: c_int, address: u64) -> Result<T> {
     let driver = driver::get()?;
     let mut value = T::default();
     // SAFETY: the attributes asked for are as wide as the T they are asked as: 32 bits, ids and addresses 64. The output

@@ -7,6 +7,7 @@ pub mod context;
 pub mod copy;
 pub mod device;
 pub mod driver;
+pub mod ending;
 mod entry;
 pub mod event;
 pub mod host;
@@ -14,6 +15,7 @@ pub mod ipc;
 pub mod kernel;
 pub mod memory;
 pub mod module;
+pub mod peer;
 pub mod stream;
 pub mod vmm;
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use cudarc::driver::sys::{CUcontext, CUstream};
 
 use super::context::{Context, Entered};
-use super::driver::Driver;
+use super::driver::{Driver, INVALID_CONTEXT, answered};
 use super::event::Event;
-use crate::error::{Result, ensure, fail};
+use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
 
 /// CUDA_ERROR_NOT_READY.
@@ -89,7 +89,7 @@ impl CallerStream {
         // SAFETY: the caller's stream is alive, by contract; the output lives through the call. The special streams
         // are those of the current context, so this is asked before another one is made current.
         let answer = unsafe { driver.api.stream_get_ctx.call(self.0, &mut owner) };
-        driver.check(answer, "ask whose the stream is")?;
+        driver.check(answer, "ask whose the stream is").map_err(|error| self.without_context(error))?;
         ensure!(
             context.is(owner),
             InvalidArgument,
@@ -97,6 +97,18 @@ impl CallerStream {
             context.device().ordinal()
         );
         Ok(())
+    }
+
+    /// What to do where a default stream is named and no context is current.
+    fn without_context(&self, error: Error) -> Error {
+        const PER_THREAD: usize = 2;
+        let is_default = self.is_legacy() || self.0 as usize == PER_THREAD;
+        if !is_default || !answered(&error, &[INVALID_CONTEXT]) {
+            return error;
+        }
+        let message = "a default stream is the current context's, and none is current on this thread: make the primary \
+                       context of the GPU current, or pass a stream that was created in it";
+        error.context(message).with_status(Status::InvalidArgument)
     }
 
     /// Whether what is put on it goes into a graph instead of running.
@@ -109,7 +121,11 @@ impl CallerStream {
         let answer = unsafe { driver.api.stream_is_capturing.call(self.0, &mut state) };
         driver.check(answer, "ask whether the stream is captured")?;
         if state == INVALIDATED {
-            fail!(InvalidState, "the stream's capture was invalidated");
+            fail!(
+                InvalidState,
+                "the stream's capture was invalidated by a call before this one; end it (cuStreamEndCapture) and capture \
+                 anew"
+            );
         }
         Ok(state == ACTIVE)
     }

@@ -45,15 +45,16 @@ pub unsafe extern "C" fn kvmem_region_commit(
 }
 
 /// Takes the memory of whole extents away, from agents that know them first. Nothing may use them any more; transfers
-/// of kvmem's are seen to.
+/// of kvmem's are seen to. Where NIXL fails to let go of an extent, the extent is gone from the region all the same, but
+/// its memory stays mapped, and is that of the extent again when it is committed again.
 ///
 /// @param region an elastic region, not a view
 /// @param offset bytes from its start, a multiple of the extent
 /// @param size bytes, a multiple of the extent
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_BUSY while a transfer uses one, nothing waits for its end;
-///         KVMEM_STATUS_INVALID_STATE where one has no memory; KVMEM_STATUS_INVALID_ARGUMENT;
-///         KVMEM_STATUS_OUT_OF_RANGE; KVMEM_STATUS_NIXL when an agent did not let go: then the memory is never freed
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_BUSY while a transfer or a share uses one, or while an agent lets go of a
+///         registration that was given up: nothing waits for their end; KVMEM_STATUS_INVALID_STATE where one
+///         has no memory; KVMEM_STATUS_INVALID_ARGUMENT; KVMEM_STATUS_OUT_OF_RANGE; KVMEM_STATUS_NIXL when an agent did not let go: then that memory is never freed
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_decommit(
     region: *mut kvmem_region,
@@ -101,8 +102,8 @@ pub unsafe extern "C" fn kvmem_region_get_elastic_info(
 /// @param num_blocks how many blocks are in use: 0 to the layout's num_blocks
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE for more blocks than the layout was built for;
-///         KVMEM_STATUS_INVALID_STATE for a layout on other memory; KVMEM_STATUS_BUSY while a transfer uses what is to
-///         go; KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_CUDA; KVMEM_STATUS_NIXL
+///         KVMEM_STATUS_INVALID_STATE for a layout on other memory; KVMEM_STATUS_BUSY while a transfer or a share uses
+///         what is to go, or an agent lets go of a registration of the memory; KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_CUDA; KVMEM_STATUS_NIXL
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_resize(
     layout: *mut kvmem_layout,

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The boundary: no panic crosses it, every failure becomes a status and an error.
 
-use std::any::Any;
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::error::kvmem_error;
 use super::status::{KVMEM_STATUS_OK, kvmem_status};
-use crate::error::{Error, Result, Status};
+use crate::error::{Error, Result};
+use crate::guarded::guarded;
 
 /// The handles a call has borrowed; they become unusable if it panics.
 #[derive(Default)]
@@ -50,22 +49,21 @@ pub unsafe fn call_status<'a>(
     body: impl FnOnce(&Scope<'a>) -> Result<kvmem_status>,
 ) -> kvmem_status {
     let scope = Scope::default();
-    match catch_unwind(AssertUnwindSafe(|| body(&scope))) {
+    match guarded(|| body(&scope)) {
         Ok(Ok(status)) => status,
         // SAFETY: the caller's promise.
         Ok(Err(failure)) => unsafe { report(error, &failure) },
-        Err(payload) => {
+        Err(panic) => {
             scope.poison();
             // SAFETY: the caller's promise.
-            unsafe { report(error, &panicked(payload)) }
+            unsafe { report(error, &panic) }
         }
     }
 }
 
 /// Runs the body of a C function that can't fail; a panic is logged.
 pub fn quiet<R>(fallback: R, body: impl FnOnce() -> R) -> R {
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| {
-        let error = panicked(payload);
+    guarded(body).unwrap_or_else(|error| {
         crate::log::log!(Error, "{error}");
         fallback
     })
@@ -80,20 +78,10 @@ unsafe fn report(error: *mut *mut kvmem_error, failure: &Error) -> kvmem_status 
     failure.status() as kvmem_status
 }
 
-fn panicked(payload: Box<dyn Any + Send>) -> Error {
-    let text = payload.downcast_ref::<&str>().map(|text| text.to_string());
-    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
-    // Dropping a payload can panic again.
-    std::mem::forget(payload);
-    Error::new(
-        Status::Panic,
-        format!("a bug in kvmem was hit: {}", text.unwrap_or_else(|| "no message".into())),
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Status;
 
     #[test]
     fn a_panic_becomes_a_status_and_marks_what_was_used() {

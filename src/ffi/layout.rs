@@ -231,7 +231,7 @@ pub unsafe extern "C" fn kvmem_layout_get_region(
     unsafe {
         call(error, |scope| {
             let region = Out::new(region)?;
-            region.set(borrow(scope, layout)?.region(index)?.clone());
+            region.set(borrow(scope, layout)?.region(index)?.clone().into());
             Ok(())
         })
     }

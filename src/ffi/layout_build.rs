@@ -65,7 +65,9 @@ options!(kvmem_layout_config);
 
 /// One new allocation holds all regions, each at a multiple of 512 bytes.
 pub const KVMEM_LAYOUT_ALLOCATE: u32 = 1;
-/// The caller's regions; with an agent each is registered.
+/// The caller's regions; with an agent each is registered, or of an elastic one the region that it is a view of. Elastic
+/// regions, which the caller commits and decommits, must begin with an extent, and their extents be multiples of the block
+/// stride: else a block would lie in two.
 pub const KVMEM_LAYOUT_REGIONS: u32 = 2;
 /// Regions that are registered, all with one agent.
 pub const KVMEM_LAYOUT_REGISTRATIONS: u32 = 3;
@@ -242,8 +244,15 @@ unsafe fn build(scope: &Scope<'_>, options: &kvmem_layout_options) -> Result<Arc
         let builder = Layout::builder(dimensions).kind(kind)?;
         let builder = match options.source {
             KVMEM_LAYOUT_ALLOCATE => builder.allocate(allocation(options)?),
-            KVMEM_LAYOUT_REGIONS => builder.regions(each(options.regions, options.count, "regions")?),
-            _ => builder.registrations(each(options.registrations, options.count, "registrations")?),
+            KVMEM_LAYOUT_REGIONS => {
+                builder.regions(each(options.regions, options.count, "regions", |region| Arc::clone(region))?)
+            }
+            _ => builder.registrations(each(
+                options.registrations,
+                options.count,
+                "registrations",
+                Arc::clone,
+            )?),
         };
         builder.agent(agent).build()
     }
@@ -334,18 +343,19 @@ fn unsized_yet(size: u64) -> Result<()> {
 
 /// # Safety
 /// `items` must be NULL or readable for `count` handles, each NULL or live.
-unsafe fn each<T, V>(items: *const *mut T, count: usize, name: &str) -> Result<Vec<V>>
-where
-    T: Opaque<Value = V>,
-    V: Clone + 'static,
-{
+unsafe fn each<T: Opaque, V>(
+    items: *const *mut T,
+    count: usize,
+    name: &str,
+    take: impl Fn(&T::Value) -> V,
+) -> Result<Vec<V>> {
     // SAFETY: the caller's promise.
     let items = unsafe { text::items(items, count, name) }?;
     let scope = Scope::default();
     let value = |(index, item): (usize, &*mut T)| {
         // SAFETY: the caller's promise.
         let value = unsafe { borrow(&scope, item.cast_const()) };
-        value.cloned().map_err(|error| error.context(format!("{name}[{index}] of {count}")))
+        value.map(&take).map_err(|error| error.context(format!("{name}[{index}] of {count}")))
     };
     items.iter().enumerate().map(value).collect()
 }

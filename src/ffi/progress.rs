@@ -56,8 +56,8 @@ pub unsafe extern "C" fn kvmem_transfer_wait_layers(
 }
 
 /// Has a stream wait for the last run: work that is put on the stream after this call begins when the layers have
-/// moved. The host does not wait. Where the run has not begun, for want of what other transfers use, it begins with
-/// this call, before those that wait as well.
+/// moved. The host does not wait for that, only until the driver has the run. Where the run has not begun, for want of
+/// what other transfers use, it begins with this call, before those that wait as well.
 ///
 /// The stream goes on also when the run fails: whoever put work behind it asks kvmem_transfer_poll before trusting the
 /// result.
@@ -66,11 +66,12 @@ pub unsafe extern "C" fn kvmem_transfer_wait_layers(
 ///                 caller's, whose submission has returned
 /// @param num_layers how many layers, counted from the first that is moved; 0 for the whole run. Without
 ///                   KVMEM_TRANSFER_BY_LAYER any number is the whole run
-/// @param stream a stream as kvmem_transfer_submit_on_stream takes it, and not captured
+/// @param stream a stream as kvmem_transfer_submit_on_stream takes it, alive until this returns, and not captured
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK once the stream waits, or nothing is left to wait for; KVMEM_STATUS_OUT_OF_RANGE for more
-///         layers than are moved; KVMEM_STATUS_INVALID_ARGUMENT for a stream of another context;
-///         KVMEM_STATUS_INVALID_STATE before the first submit, and for a captured stream; KVMEM_STATUS_UNSUPPORTED
+///         layers than are moved; KVMEM_STATUS_INVALID_ARGUMENT for a stream of another context or GPU, or a default
+///         stream where no context is current; KVMEM_STATUS_INVALID_STATE before the first submit, and for a captured
+///         stream; KVMEM_STATUS_CUDA where the driver answers otherwise for the stream; KVMEM_STATUS_UNSUPPORTED
 ///         while a run that no stream carries is under way (between host memory, files and peers): wait for its layers
 ///         by kvmem_transfer_wait_layers; KVMEM_STATUS_BUSY while it has not begun because others use the staging
 ///         memory: nothing waits then; or how the run failed

@@ -3,7 +3,6 @@
 
 use std::ffi::c_char;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
 
 use super::error::kvmem_error;
 use super::guard::call;
@@ -11,16 +10,16 @@ use super::handle::{Handle, Out, borrow, destroy, opaque, out};
 use super::status::kvmem_status;
 use super::text;
 use crate::error::{Error, Status};
-use crate::region::{Access, Backing, DeviceMemory, Region, SystemMemory, Tier};
+use crate::region::{Access, Backing, DeviceMemory, HandledRegion, Region, SystemMemory, Tier};
 
 /// A span of memory on one tier. Views, registrations, layouts and transfers hold the region they lie in, so handles
 /// may be destroyed in any order: the memory goes with the last holder.
 ///
 /// Threads: all functions on one region may run at once, except kvmem_region_destroy.
 pub struct kvmem_region {
-    handle: Handle<Arc<Region>>,
+    handle: Handle<HandledRegion>,
 }
-opaque!(kvmem_region, Arc<Region>, "region");
+opaque!(kvmem_region, HandledRegion, "region");
 
 /// Host memory.
 pub const KVMEM_TIER_SYSTEM: u32 = 1;
@@ -62,7 +61,7 @@ pub unsafe extern "C" fn kvmem_region_create_view(
     unsafe {
         call(error, |scope| {
             let view = Out::new(view)?;
-            view.set(Region::view(borrow(scope, region)?, offset, size)?);
+            view.set(Region::view(borrow(scope, region)?, offset, size)?.into());
             Ok(())
         })
     }
@@ -210,21 +209,25 @@ pub unsafe extern "C" fn kvmem_region_sync(
     unsafe { call(error, |scope| borrow(scope, region)?.sync()) }
 }
 
-/// Who holds a region's memory.
+/// Who holds a region's memory. The numbers are of one moment, and of this region alone: what holds a view of it holds the
+/// view, which counts here once.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_region_holders {
-    /// All in this process that keep it, this handle included: handles, views, layouts, registrations, shares,
-    /// transfers in flight.
+    /// All in this process that keep it, whatever it is: each handle, view, registration and share once, a layout once or
+    /// more for each part of it that lies here, a transfer in flight as often as it needs it. 1 is this handle alone.
     pub references: u64,
-    /// Views of it.
+    /// Views of it, those among them that a layout has made for its parts.
     pub views: u64,
     /// Agents it is registered with.
     pub registrations: u64,
-    /// Shares of it that were not destroyed.
+    /// Shares of it that were not destroyed; a share of a layout counts for each of its regions.
     pub shares: u64,
-    /// How often other processes have it open now. A process that ended, however it ended, does not count.
+    /// How often other processes have it open now, each time a mapping of its own. A process that ended, however it
+    /// ended, does not count.
     pub importers: u64,
+    /// Handles that kvmem has given for it and that were not destroyed, this one included.
+    pub handles: u64,
 }
 
 /// Tells who holds a region, in this process and in others.
@@ -232,7 +235,8 @@ pub struct kvmem_region_holders {
 /// @param region a region
 /// @param holders gets the answer
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer; KVMEM_STATUS_IO when the kernel does not
+///         tell who has it open
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_get_holders(
     region: *const kvmem_region,
@@ -243,13 +247,14 @@ pub unsafe extern "C" fn kvmem_region_get_holders(
     unsafe {
         call(error, |scope| {
             let holders = out(holders, "holders")?;
-            let found = borrow(scope, region)?.holders();
+            let found = borrow(scope, region)?.holders()?;
             holders.write(kvmem_region_holders {
                 references: found.references,
                 views: found.views,
                 registrations: found.registrations,
                 shares: found.shares,
                 importers: found.importers,
+                handles: found.handles,
             });
             Ok(())
         })

@@ -60,7 +60,8 @@ pub unsafe extern "C" fn kvmem_region_adopt_host(
         let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
         check_flags("kvmem_adopt_options", options.flags, 0)?;
         let release = options.release.map(|release| release_once(release, UserData(options.user_data)));
-        region.set(Region::adopt(AdoptedMemory::new(options.address as usize, options.size, release)?));
+        region
+            .set(Region::adopt(AdoptedMemory::new(options.address as usize, options.size, release)?).into());
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.
@@ -74,8 +75,8 @@ pub unsafe extern "C" fn kvmem_region_adopt_host(
 /// @param device the GPU it lies on, as CUDA_VISIBLE_DEVICES orders them
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for host memory, memory that
-///         was freed, or memory of another GPU; KVMEM_STATUS_OUT_OF_RANGE where the memory ends before the range.
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for host memory, managed
+///         memory, memory that was freed, or memory of another GPU; KVMEM_STATUS_OUT_OF_RANGE where the memory ends before the range.
 ///         Release is not called after a failure
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_adopt_device(
@@ -89,12 +90,8 @@ pub unsafe extern "C" fn kvmem_region_adopt_device(
         let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
         check_flags("kvmem_adopt_options", options.flags, 0)?;
         let release = options.release.map(|release| release_once(release, UserData(options.user_data)));
-        region.set(Region::device(DeviceMemory::adopt(
-            options.address as u64,
-            options.size,
-            device,
-            release,
-        )?));
+        let memory = DeviceMemory::adopt(options.address as u64, options.size, device, release)?;
+        region.set(Region::device(memory).into());
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.

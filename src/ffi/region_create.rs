@@ -214,7 +214,7 @@ pub unsafe extern "C" fn kvmem_region_create_system(
     let body = |_: &_| {
         // SAFETY: by contract.
         let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
-        region.set(Region::system(&system_config(&options)?)?);
+        region.set(Region::system(&system_config(&options)?)?.into());
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.
@@ -243,7 +243,7 @@ pub unsafe extern "C" fn kvmem_region_create_disk(
         // SAFETY: by contract.
         let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
         // SAFETY: by contract.
-        region.set(Region::disk(&unsafe { disk_config(&options) }?)?);
+        region.set(Region::disk(&unsafe { disk_config(&options) }?)?.into());
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.
@@ -257,8 +257,9 @@ pub unsafe extern "C" fn kvmem_region_create_disk(
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there;
-///         KVMEM_STATUS_INVALID_ARGUMENT for options that can't be; KVMEM_STATUS_OUT_OF_MEMORY;
-///         KVMEM_STATUS_CANCELLED when progress said so; KVMEM_STATUS_CUDA. A failure leaves nothing allocated
+///         KVMEM_STATUS_INVALID_ARGUMENT for options that can't be; KVMEM_STATUS_OUT_OF_MEMORY, also where
+///         the machine, the NUMA node it is bound to or the process's control group can't have as much, which is asked
+///         before a page is touched, and then with the bytes asked and had; KVMEM_STATUS_CANCELLED when progress said so; KVMEM_STATUS_CUDA. A failure leaves nothing allocated
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_create_pinned(
     options: *const kvmem_pinned_options,
@@ -275,7 +276,7 @@ pub unsafe extern "C" fn kvmem_region_create_pinned(
         };
         let mut progress =
             |done, total| options.progress.is_none_or(|callback| ask(callback, done, total) == 0);
-        region.set(Region::pinned(&pinned_config(&options)?, &mut progress)?);
+        region.set(Region::pinned(&pinned_config(&options)?, &mut progress)?.into());
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.
@@ -299,7 +300,7 @@ pub unsafe extern "C" fn kvmem_region_create_device(
     let body = |_: &_| {
         // SAFETY: by contract.
         let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
-        region.set(Region::device(DeviceMemory::allocate(&device_config(&options)?)?));
+        region.set(Region::device(DeviceMemory::allocate(&device_config(&options)?)?).into());
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.
@@ -324,7 +325,7 @@ pub unsafe extern "C" fn kvmem_region_create_elastic(
     let body = |_: &_| {
         // SAFETY: by contract.
         let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
-        region.set(Region::elastic(&elastic_config(&options)?)?);
+        region.set(Region::elastic(&elastic_config(&options)?)?.into());
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.

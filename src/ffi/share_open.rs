@@ -92,7 +92,7 @@ pub unsafe extern "C" fn kvmem_share_open_region(
     unsafe {
         call(error, |scope| {
             let (region, options) = (Out::new(region)?, read_nullable(options)?);
-            region.set(borrow(scope, share)?.open_region(&opening(scope, options)?)?);
+            region.set(borrow(scope, share)?.open_region(&opening(scope, options)?)?.into());
             Ok(())
         })
     }

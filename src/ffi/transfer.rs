@@ -48,10 +48,11 @@ pub const KVMEM_COMPUTE_MAY_RUN: u32 = 0;
 pub const KVMEM_COMPUTE_IDLE: u32 = 1;
 
 /// Refuse paths that put bytes anywhere between source and destination: staging memory, the driver's own where host
-/// memory is not page-locked, or the page cache of a buffered file.
+/// memory is not page-locked, or the page cache of a buffered file, whether kvmem or NIXL reads and writes it. No path to
+/// a peer is left: what NIXL's backends do with the bytes on their way is not known.
 pub const KVMEM_TRANSFER_ZERO_COPY: u64 = 1 << 0;
 /// Refuse paths through host memory that is neither source nor destination, as all between a file and a GPU are but
-/// GPUDirect Storage.
+/// GPUDirect Storage. No path to a peer is left either: see KVMEM_TRANSFER_ZERO_COPY.
 pub const KVMEM_TRANSFER_NO_HOST_BOUNCE: u64 = 1 << 1;
 /// Move the layers in order, and tell how many have moved: kvmem_transfer_get_layers, kvmem_transfer_wait_layers and
 /// kvmem_transfer_wait_on_stream. Bytes that lie together in several layers are then moved a layer at a time, which
@@ -95,7 +96,8 @@ pub struct kvmem_transfer_options {
     pub max_ctas: u32,
     /// Bytes of device memory for staged copies, whose parts fill and drain in turn; 0 for 128 MiB, or 64 MiB where
     /// nothing computes. Beside long kernels it must hold what the link moves during one of them. Transfers on a device
-    /// share one, as large as the largest asked for.
+    /// share two, each as large as the largest asked for and made when it is first needed: one for blocks on their way to
+    /// the GPU, and one for blocks on their way to the host, so that both ways are under way at a time.
     /// Between a file and GPU memory: bytes of page-locked memory in four slots, each of which holds at least a piece,
     /// and which transfers of a device share as well; 0 for 64 MiB.
     pub staging_size: u64,
@@ -151,7 +153,8 @@ pub unsafe extern "C" fn kvmem_transfer_options_init(
 /// @param transfer gets the transfer; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for blocks that differ (with the field), a destination named
-///         twice, host memory that is read and written, two agents, spans that direct I/O does not take, or a
+///         twice, memory that is read and written, also where a share of it is open more than once (but not where the
+///         caller has mapped it a second time, and adopted that), two agents, spans that direct I/O does not take, or a
 ///         staging_size too small for a piece;
 ///         KVMEM_STATUS_OUT_OF_RANGE for a block or layer that is not there; KVMEM_STATUS_UNSUPPORTED for a pair of
 ///         layouts without a path (with the way round it), or whose path was refused by a flag, or can't be the one
@@ -183,7 +186,8 @@ pub unsafe extern "C" fn kvmem_transfer_create(
 /// @param transfer a transfer
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK once it is started: how it ends, poll, wait and the queue tell; KVMEM_STATUS_BUSY while it
-///         is in flight; KVMEM_STATUS_STALE when its peer was invalidated
+///         is in flight; KVMEM_STATUS_INVALID_STATE for elastic blocks without memory; KVMEM_STATUS_STALE when its peer
+///         was invalidated
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_submit(
     transfer: *mut kvmem_transfer,
@@ -194,7 +198,8 @@ pub unsafe extern "C" fn kvmem_transfer_submit(
 }
 
 /// Starts a transfer on a stream: it begins when what is on the stream now is over, and what is put there later finds
-/// the blocks moved. Its end is told as always, by poll, wait and queue.
+/// the blocks moved. Its end is told as always, by poll, wait and queue. The call does not wait for the stream, but for a
+/// path whose host memory is not page-locked: the driver copies from and to that within the call.
 ///
 /// While the stream is captured into a graph, the transfer becomes a part of the graph and does not run: poll, wait and
 /// queue hear nothing of the graph's runs, and the transfer, both layouts and their memory must outlive the graph.
@@ -204,12 +209,17 @@ pub unsafe extern "C" fn kvmem_transfer_submit(
 ///
 /// @param transfer a transfer from or to GPU memory
 /// @param stream a stream of the primary context of the destination's GPU, or of the source's where only that is GPU
-///               memory. NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are those of the calling thread's context
+///               memory. NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are those of the calling thread's context, which
+///               must have one. The stream must be alive until this returns: the driver can't tell one that was
+///               destroyed, and what it does with it is undefined
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK once it is on the stream: how it ends, poll, wait and the queue tell;
-///         KVMEM_STATUS_INVALID_ARGUMENT for a stream of another context; KVMEM_STATUS_UNSUPPORTED for a transfer that
-///         no GPU takes part in, or for a captured stream where it is verified; KVMEM_STATUS_INVALID_STATE for a captured stream where the path can't be captured, or
-///         blocks are elastic; KVMEM_STATUS_BUSY while it is in flight, or its staging memory is in use
+///         KVMEM_STATUS_INVALID_ARGUMENT for a stream of another context or GPU, or a default stream where no context is
+///         current; KVMEM_STATUS_UNSUPPORTED for a transfer that
+///         no GPU takes part in, or for a captured stream where it is verified; KVMEM_STATUS_INVALID_STATE for a captured
+///         stream where the path can't be captured, blocks are elastic, or the capture was invalidated, and for elastic
+///         blocks without memory; KVMEM_STATUS_BUSY while it is in flight, or its staging memory is in use;
+///         KVMEM_STATUS_CUDA where the driver answers otherwise for the stream
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_submit_on_stream(
     transfer: *mut kvmem_transfer,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::config::{BlockDim, Dimensions, LayoutKind};
 use super::geometry::{Geometry, Placement};
 use super::memory::{LocalMemory, Memory};
+use super::whole_blocks::ensure_whole_blocks;
 use super::{Layout, extents};
 use crate::error::{Error, Result, Status, ensure};
 use crate::nixl::Agent;
@@ -166,7 +167,9 @@ fn place(geometry: Geometry, regions: Vec<Arc<Region>>, agent: Option<Arc<Agent>
     Ok(finish(placement, regions, holds, agent, None))
 }
 
+/// A part of elastic memory is known by the whole, extent by extent.
 pub(super) fn registered(region: &Arc<Region>, agent: &Arc<Agent>) -> Result<Hold> {
+    let region = if region.elastic_memory().is_some() { Region::root_of(region).0 } else { region };
     match Registration::find(region, agent) {
         Some(registration) => registration.hold(),
         None => Registration::create(region, agent)?.hold(),
@@ -253,11 +256,10 @@ fn check(geometry: Geometry, regions: &[Arc<Region>]) -> Result<Placement> {
             "region 0 and region {index} were opened for different devices; all must be for one"
         );
     }
-    ensure!(
-        regions.iter().all(|region| region.elastic_memory().is_none()),
-        Unsupported,
-        "blocks of a layout on elastic memory of the caller's could straddle extents; have the layout allocate it"
-    );
+    for (index, region) in regions.iter().enumerate() {
+        ensure_whole_blocks(&geometry, region)
+            .map_err(|error| error.context(format!("region {index} of {count}")))?;
+    }
     ensure_disjoint(regions, geometry.region_size())?;
     Placement::new(geometry, regions.iter().map(|region| region.address()).collect())
 }

@@ -42,7 +42,7 @@ pub fn export(layout: &Layout) -> Result<Vec<u8>> {
         dimensions: layout.geometry().dimensions().clone(),
         regions: local.descriptors.clone(),
         bases: layout.placement().bases().to_vec(),
-        elastic: local.elastic_base.as_deref().and_then(elastic),
+        elastic: elastic(&local.regions)?,
     };
     FORM.write(VERSION, &payload)
 }
@@ -72,13 +72,20 @@ fn exportable(layout: &Layout) -> Result<&LocalMemory> {
 }
 
 /// What has memory now; peers find out by the control block when that changes.
-fn elastic(base: &Region) -> Option<RemoteElastic> {
-    base.elastic_memory().map(|memory| RemoteElastic {
+fn elastic(regions: &[Arc<Region>]) -> Result<Option<RemoteElastic>> {
+    let (base, _) = Region::root_of(&regions[0]);
+    let Some(memory) = base.elastic_memory() else { return Ok(None) };
+    ensure!(
+        regions.iter().all(|region| Arc::ptr_eq(Region::root_of(region).0, base)),
+        Unsupported,
+        "the layout lies in several elastic regions, of which a peer can follow one: make its regions views of one"
+    );
+    Ok(Some(RemoteElastic {
         start: memory.address(),
         extent_size: memory.extent_size(),
         committed: memory.committed_changes(),
         control: memory.control().descriptor(),
-    })
+    }))
 }
 
 /// Reads a descriptor. All or nothing, whatever the bytes; what it claims is held against itself and against the

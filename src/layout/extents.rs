@@ -41,11 +41,6 @@ fn common_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { common_divisor(b, a % b) }
 }
 
-/// Whether no block straddles extents of this size in a region that begins with one.
-pub fn holds_whole_blocks(geometry: &Geometry, extent: u64) -> bool {
-    extent.is_multiple_of(geometry.block_stride())
-}
-
 /// Puts each region of a shape at a whole number of extents.
 pub fn place(geometry: Geometry, start: u64, extent: u64) -> Result<Placement> {
     let step = region_step(&geometry, extent)?;
@@ -163,7 +158,8 @@ impl Layout {
     /// The one elastic region that kvmem allocated for it.
     fn elastic_region(&self) -> Result<&Arc<Region>> {
         self.memory().elastic_base().ok_or_else(|| {
-            let message = "the layout does not lie on elastic memory that was allocated for it";
+            let message = "the layout does not lie on elastic memory that was allocated for it; memory of the caller's is \
+                           committed and decommitted by its region";
             Error::new(Status::InvalidState, message)
         })
     }

@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
+use super::Layout;
 use super::builder::{ensure_disjoint, finish, registered};
 use super::config::{Dimensions, LayoutKind};
 use super::geometry::{Geometry, Placement};
-use super::{Layout, extents};
+use super::whole_blocks::ensure_whole_blocks;
 use crate::error::{Error, Result, Status, ensure};
 use crate::nixl::Agent;
 use crate::region::Region;
@@ -39,18 +40,4 @@ impl Layout {
         };
         Ok(finish(placement, regions, holds, agent, None))
     }
-}
-
-/// On elastic memory no block may straddle an extent.
-fn ensure_whole_blocks(geometry: &Geometry, region: &Arc<Region>) -> Result<()> {
-    let Some(memory) = region.elastic_memory() else { return Ok(()) };
-    let (_, offset) = Region::root_of(region);
-    let extent = memory.extent_size();
-    ensure!(
-        offset.is_multiple_of(extent) && extents::holds_whole_blocks(geometry, extent),
-        InvalidArgument,
-        "blocks of {} bytes at offset {offset} straddle extents of {extent} bytes",
-        geometry.block_stride()
-    );
-    Ok(())
 }

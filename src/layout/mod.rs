@@ -10,6 +10,7 @@ mod lists;
 mod mapped;
 mod memory;
 mod remote_elastic;
+mod whole_blocks;
 
 use std::any::Any;
 use std::sync::{Arc, Mutex};

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::extents;
 use super::geometry::Placement;
+use super::whole_blocks::holds_whole_blocks;
 use crate::error::{Result, Status, ensure};
 use crate::nixl::{Descriptor, MemoryType};
 use crate::region::Control;
@@ -49,7 +49,7 @@ impl RemoteElastic {
             let fits = base.checked_sub(*start).is_some_and(|offset| offset.is_multiple_of(*extent_size))
                 && base.checked_add(size).is_some_and(|last| last <= end);
             ensure!(
-                fits && extents::holds_whole_blocks(geometry, *extent_size),
+                fits && holds_whole_blocks(geometry, *extent_size),
                 Corrupt,
                 "blocks of the layout descriptor straddle its extents of {extent_size} bytes"
             );

@@ -189,6 +189,17 @@ impl Agent {
     }
 }
 
+#[cfg(test)]
+impl Agent {
+    /// One whose thread is not there: whoever calls it waits until the receiver is dropped.
+    pub fn unattended() -> (Arc<Self>, crossbeam_channel::Receiver<Command>) {
+        let (commands, receiver) = unbounded();
+        let thread_id = std::thread::current().id();
+        let (name, trials) = ("unattended".to_string(), Trials::default());
+        (Arc::new(Self { name, commands, thread: None, thread_id, trials }), receiver)
+    }
+}
+
 impl Drop for Agent {
     fn drop(&mut self) {
         let _ = self.commands.send(Command::Stop);

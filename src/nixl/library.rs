@@ -10,7 +10,7 @@ use once_cell::sync::OnceCell;
 
 use super::sys;
 use crate::error::{Result, ensure, fail};
-use crate::log::log;
+use crate::log::{HoldBack, log};
 use crate::process;
 
 const FILE_NAME: &str = "libnixl_capi.so";
@@ -28,6 +28,7 @@ static LOADING: Mutex<()> = Mutex::new(());
 /// Loads the library from `path` (a file, or the folder that holds it), else from `$KVMEM_NIXL_LIBRARY`, else from
 /// where the loader looks. A failure is not remembered: the next call may succeed.
 pub fn load(path: Option<&Path>) -> Result<&'static Library> {
+    let _late = HoldBack::begin();
     let _one_at_a_time = LOADING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if let Some(library) = LIBRARY.get() {
         return reuse(library, path);

@@ -4,12 +4,12 @@
 //! NIXL takes one lock an agent for posting, polling and notifications, and whoever loops on it starves the rest.
 //! Here nobody does: each turn runs a bounded number of commands, and every piece of work gets one step.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 
 use super::driver::Driver;
+use crate::guarded::guarded;
 use crate::log::log;
 
 /// What one step of work came to.
@@ -124,7 +124,7 @@ impl Turns {
             turn = Turn::Progressed;
         }
         for (work, last) in &mut self.work {
-            *last = guarded(|| work.step(driver)).unwrap_or(Step::Done);
+            *last = logged(|| work.step(driver)).unwrap_or(Step::Done);
             if matches!(last, Step::Progressed | Step::Done) {
                 turn = Turn::Progressed;
             }
@@ -135,7 +135,7 @@ impl Turns {
 
     fn execute(&mut self, command: Command, driver: &mut Driver) {
         match command {
-            Command::Run(function) => drop(guarded(|| function(driver))),
+            Command::Run(function) => drop(logged(|| function(driver))),
             Command::Start(work) => self.work.push((work, Step::Progressed)),
             Command::Stop => self.stopping = true,
         }
@@ -159,13 +159,6 @@ impl Turns {
 }
 
 /// Runs a piece of work; a panic in it ends that piece, not the thread.
-fn guarded<R>(function: impl FnOnce() -> R) -> Option<R> {
-    let result = catch_unwind(AssertUnwindSafe(function));
-    result
-        .map_err(|payload| {
-            log!(Error, "a panic on the agent's thread");
-            // Dropping a payload can panic again.
-            std::mem::forget(payload);
-        })
-        .ok()
+fn logged<R>(function: impl FnOnce() -> R) -> Option<R> {
+    guarded(function).inspect_err(|error| log!(Error, "on the agent's thread: {error}")).ok()
 }

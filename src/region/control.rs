@@ -189,11 +189,13 @@ impl Control {
     }
 
     /// How often others have the region open.
-    pub fn importers(&self) -> u64 {
-        self.lock.others(FIRST_IMPORTER).unwrap_or_else(|error| {
-            log!(Warn, "{error}");
-            0
-        })
+    pub fn importers(&self) -> Result<u64> {
+        self.lock.others(FIRST_IMPORTER)
+    }
+
+    /// Whether others may have the region open: also where the kernel does not say.
+    pub fn may_have_importers(&self) -> bool {
+        self.importers().map_or(true, |importers| importers > 0)
     }
 
     /// Whether the owner has freed the region, or has ended.

@@ -5,6 +5,7 @@
 //! registration: UCX exports no more than the first mapping of what it is given. Addresses never change; the
 //! generation counts every change of what lies behind one.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::{Control, ExportedExtent};
@@ -13,6 +14,8 @@ use crate::cuda::vmm::{
     Access, Granularity, HandleType, Location, Mapping, Memory, Properties, Range, Shareable, try_export,
 };
 use crate::error::{Result, Status, ensure};
+use crate::log::Quiet;
+use crate::nixl::Descriptor;
 
 /// An extent that is not asked for otherwise: growth costs by the extent, not by the byte.
 const EXTENT: u64 = 64 << 20;
@@ -36,7 +39,10 @@ pub struct ElasticMemory {
     properties: Properties,
     ordinal: i32,
     extent_size: u64,
-    extents: Mutex<Vec<Option<Extent>>>,
+    /// Those that have memory: what another process claims there could be takes none here.
+    extents: Mutex<BTreeMap<usize, Extent>>,
+    /// What NIXL may still use though it was asked to let go: never unmapped, and used again when committed again.
+    kept: Mutex<BTreeMap<usize, Arc<Mapping>>>,
     control: Arc<Control>,
     imported: bool,
 }
@@ -62,7 +68,8 @@ pub struct ImportedExtent<'a> {
 pub struct Growth {
     /// Index of each.
     pub extents: Vec<usize>,
-    mappings: Vec<Arc<Mapping>>,
+    /// Each as it is mapped.
+    pub mappings: Vec<Arc<Mapping>>,
 }
 
 impl ElasticMemory {
@@ -82,13 +89,13 @@ impl ElasticMemory {
         ensure!(size.is_some(), InvalidArgument, "{} bytes are more than can be addressed", config.size);
         let range = Range::reserve(size.unwrap_or_default(), granularity)?;
         let count = (range.size() / extent_size) as usize;
-        let extents = Mutex::new((0..count).map(|_| None).collect());
         Ok(Self {
             range,
             properties,
             ordinal: config.ordinal,
             extent_size,
-            extents,
+            extents: Mutex::default(),
+            kept: Mutex::default(),
             control: Arc::new(Control::create(count)?),
             imported: false,
         })
@@ -112,18 +119,18 @@ impl ElasticMemory {
         );
         let properties = properties(ordinal)?;
         let range = Range::reserve(size, granularity_of(properties, ordinal)?)?;
-        let mut extents: Vec<_> = (0..count).map(|_| None).collect();
+        let mut extents = BTreeMap::new();
         let mut mappings = Vec::with_capacity(shared.len());
         for ImportedExtent { index, memory, changes } in shared {
             let memory = Memory::import(memory, extent_size, Some(properties.location))?;
             let mapping = Mapping::create(&range, index as u64 * extent_size, &memory)?;
             mappings.push(mapping.clone());
-            extents[index] = Some(Extent { mapping, holds: 0, changes });
+            extents.insert(index, Extent { mapping, holds: 0, changes });
         }
         let access = if writable { Access::ReadWrite } else { Access::Read };
         Mapping::set_access_of_all(&mappings, &with_peers(ordinal, access)?)?;
-        let extents = Mutex::new(extents);
-        Ok(Self { range, properties, ordinal, extent_size, extents, control, imported: true })
+        let (extents, kept) = (Mutex::new(extents), Mutex::default());
+        Ok(Self { range, properties, ordinal, extent_size, extents, kept, control, imported: true })
     }
 
     /// Its first address.
@@ -163,17 +170,12 @@ impl ElasticMemory {
 
     /// The extents that have memory, in order.
     pub fn committed(&self) -> Vec<usize> {
-        let extents = self.extents();
-        extents.iter().enumerate().filter(|(_, extent)| extent.is_some()).map(|(index, _)| index).collect()
+        self.extents().keys().copied().collect()
     }
 
     /// The extents that have memory, in order, each with how often it has changed.
     pub fn committed_changes(&self) -> Vec<(u64, u32)> {
-        let extents = self.extents();
-        let each = |(index, extent): (usize, &Option<Extent>)| {
-            extent.as_ref().map(|extent| (index as u64, extent.changes))
-        };
-        extents.iter().enumerate().filter_map(each).collect()
+        self.extents().iter().map(|(index, extent)| (*index as u64, extent.changes)).collect()
     }
 
     /// Address and size of an extent.
@@ -193,15 +195,35 @@ impl ElasticMemory {
         self.ensure_own()?;
         let missing: Vec<_> = {
             let extents = self.extents();
-            wanted.iter().copied().filter(|index| extents[*index].is_none()).collect()
+            wanted.iter().copied().filter(|index| !extents.contains_key(index)).collect()
         };
         let mut mappings = Vec::with_capacity(missing.len());
         for extent in &missing {
-            let memory = Memory::create(self.extent_size, self.properties)?;
-            mappings.push(Mapping::create(&self.range, *extent as u64 * self.extent_size, &memory)?);
+            mappings.push(self.map(*extent)?);
         }
         Mapping::set_access_of_all(&mappings, &[(self.ordinal, Access::ReadWrite)])?;
         Ok(Growth { extents: missing, mappings })
+    }
+
+    fn map(&self, extent: usize) -> Result<Arc<Mapping>> {
+        if let Some(kept) = self.kept().get(&extent) {
+            return Ok(kept.clone());
+        }
+        let memory = Memory::create(self.extent_size, self.properties)?;
+        Mapping::create(&self.range, extent as u64 * self.extent_size, &memory)
+    }
+
+    /// The mappings of the extents that have memory.
+    pub(super) fn mappings(&self) -> Vec<Arc<Mapping>> {
+        self.extents().values().map(|extent| extent.mapping.clone()).collect()
+    }
+
+    /// Keeps those of some mappings for ever that NIXL may still use.
+    pub(super) fn keep(&self, mappings: &[Arc<Mapping>], stuck: &[Descriptor]) {
+        let is_stuck = |mapping: &&Arc<Mapping>| stuck.iter().any(|span| span.address == mapping.address());
+        let index_of = |mapping: &Arc<Mapping>| (mapping.offset() / self.extent_size) as usize;
+        let stuck = mappings.iter().filter(is_stuck);
+        self.kept().extend(stuck.map(|mapping| (index_of(mapping), mapping.clone())));
     }
 
     /// Makes new extents part of the region.
@@ -209,7 +231,7 @@ impl ElasticMemory {
         let mut extents = self.extents();
         self.control.changed(&growth.extents);
         for (index, mapping) in growth.extents.into_iter().zip(growth.mappings) {
-            extents[index] = Some(Extent { mapping, holds: 0, changes: self.control.extent(index) });
+            extents.insert(index, Extent { mapping, holds: 0, changes: self.control.extent(index) });
         }
     }
 
@@ -220,7 +242,7 @@ impl ElasticMemory {
         let mut extents = self.extents();
         for index in unwanted {
             let (offset, size) = (*index as u64 * self.extent_size, self.extent_size);
-            let Some(extent) = &extents[*index] else {
+            let Some(extent) = extents.get(index) else {
                 crate::error::fail!(InvalidState, "the {size} bytes at offset {offset} are not committed");
             };
             ensure!(
@@ -230,7 +252,7 @@ impl ElasticMemory {
             );
         }
         self.control.changed(unwanted);
-        Ok(unwanted.iter().filter_map(|index| extents[*index].take()).map(|extent| extent.mapping).collect())
+        Ok(unwanted.iter().filter_map(|index| extents.remove(index)).map(|extent| extent.mapping).collect())
     }
 
     /// Keeps extents until the hold is dropped; refused where one has no memory.
@@ -238,7 +260,7 @@ impl ElasticMemory {
         let mut extents = self.extents();
         for index in wanted {
             ensure!(
-                extents[*index].is_some(),
+                extents.contains_key(index),
                 InvalidState,
                 "the {} bytes at offset {} of the elastic region are not committed",
                 self.extent_size,
@@ -246,10 +268,10 @@ impl ElasticMemory {
             );
         }
         if self.imported {
-            wanted.iter().try_for_each(|index| self.ensure_current(*index, &extents[*index]))?;
+            wanted.iter().try_for_each(|index| self.ensure_current(*index, extents.get(index)))?;
         }
         for index in wanted {
-            extents[*index].iter_mut().for_each(|extent| extent.holds += 1);
+            extents.entry(*index).and_modify(|extent| extent.holds += 1);
         }
         Ok(())
     }
@@ -258,14 +280,14 @@ impl ElasticMemory {
     pub(super) fn ensure_unchanged(&self, held: &[usize]) -> Result<()> {
         let extents = self.extents();
         if self.imported {
-            held.iter().try_for_each(|index| self.ensure_current(*index, &extents[*index]))?;
+            held.iter().try_for_each(|index| self.ensure_current(*index, extents.get(index)))?;
         }
         Ok(())
     }
 
-    fn ensure_current(&self, index: usize, extent: &Option<Extent>) -> Result<()> {
+    fn ensure_current(&self, index: usize, extent: Option<&Extent>) -> Result<()> {
         ensure!(
-            extent.as_ref().is_some_and(|extent| extent.changes == self.control.extent(index)),
+            extent.is_some_and(|extent| extent.changes == self.control.extent(index)),
             Stale,
             "the owner has taken the {} bytes at offset {} back since it shared them; have it share them again",
             self.extent_size,
@@ -277,15 +299,16 @@ impl ElasticMemory {
     /// Whether these extents are here, and as they were shared.
     pub fn has(&self, shared: &[(usize, u32)]) -> bool {
         let extents = self.extents();
-        let here = |index: usize| extents.get(index).and_then(|extent| extent.as_ref());
-        shared.iter().all(|(index, changes)| here(*index).is_some_and(|extent| extent.changes == *changes))
+        shared
+            .iter()
+            .all(|(index, changes)| extents.get(index).is_some_and(|extent| extent.changes == *changes))
     }
 
     /// Each of these extents for another process, and its word in the control block.
     pub(super) fn export(&self, wanted: &[usize], way: HandleType) -> Result<Vec<ExportedExtent>> {
         let extents = self.extents();
         let each = |index: usize| {
-            let Some(extent) = &extents[index] else {
+            let Some(extent) = extents.get(&index) else {
                 crate::error::fail!(InvalidState, "extent {index} has no memory");
             };
             Ok(ExportedExtent {
@@ -309,12 +332,16 @@ impl ElasticMemory {
     pub(super) fn release(&self, held: &[usize]) {
         let mut extents = self.extents();
         for index in held {
-            extents[*index].iter_mut().for_each(|extent| extent.holds -= 1);
+            extents.entry(*index).and_modify(|extent| extent.holds -= 1);
         }
     }
 
-    fn extents(&self) -> MutexGuard<'_, Vec<Option<Extent>>> {
-        self.extents.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn extents(&self) -> Quiet<MutexGuard<'_, BTreeMap<usize, Extent>>> {
+        Quiet::lock(|| self.extents.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+    }
+
+    fn kept(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<Mapping>>> {
+        self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 

@@ -4,9 +4,11 @@
 use std::sync::{Arc, MutexGuard};
 
 use super::elastic::ElasticMemory;
-use super::{Backing, Region};
+use super::spans::Failure;
+use super::{Backing, Region, Registration};
 use crate::cuda::vmm::{Exported, HandleType};
 use crate::error::{Error, Result, Status, ensure};
+use crate::log::Quiet;
 use crate::nixl::Descriptor;
 
 impl Region {
@@ -38,38 +40,41 @@ impl Region {
 
     /// Gives extents memory, and makes it known to the agents that know the region.
     pub fn commit_extents(&self, wanted: &[usize]) -> Result<()> {
+        let registrations; // let go of after the lock: the last holder waits for an agent
         let _resizing = self.resizing();
+        registrations = self.registrations.held();
         let memory = self.elastic_memory().ok_or_else(not_elastic)?;
         let growth = memory.grow(wanted)?;
         let added: Vec<_> =
             growth.extents.iter().map(|extent| self.extent_descriptor(memory, *extent)).collect();
-        let registrations = self.registrations();
         for (index, registration) in registrations.iter().enumerate() {
-            if let Err(error) = registration.extend(&added) {
-                for extended in &registrations[..index] {
-                    extended.reduce(&added)?;
-                }
-                return Err(error);
+            if let Err(failure) = registration.extend(&added) {
+                let failure = take_back(&registrations[..index], &added, failure);
+                memory.keep(&growth.mappings, &failure.stuck);
+                return Err(failure.error);
             }
         }
         memory.add(growth);
         Ok(())
     }
 
-    /// Takes extents away, from the agents that know them first. Refused while one is in use.
+    /// Takes extents away, from the agents that know them first. Refused while one is in use. An extent that an agent
+    /// fails to let go of is gone from the region like the others, but its memory stays, for when it is committed again.
     pub fn decommit_extents(&self, unwanted: &[usize]) -> Result<()> {
+        let registrations; // let go of after the lock: the last holder waits for an agent
         let _resizing = self.resizing();
+        registrations = self.registrations.all()?;
         let memory = self.elastic_memory().ok_or_else(not_elastic)?;
         let taken = memory.take(unwanted)?;
         let removed: Vec<_> = unwanted.iter().map(|extent| self.extent_descriptor(memory, *extent)).collect();
-        for registration in self.registrations() {
-            if let Err(error) = registration.reduce(&removed) {
-                // NIXL may still use what it failed to let go of: it is never unmapped.
-                std::mem::forget(taken);
-                return Err(error);
+        let mut outcome = Ok(());
+        for registration in &registrations {
+            if let Err(failure) = registration.reduce(&removed) {
+                memory.keep(&taken, &failure.stuck);
+                outcome = outcome.and(Err(failure.error));
             }
         }
-        Ok(())
+        outcome
     }
 
     /// The extents that have memory, for another process. Held, they stay.
@@ -98,8 +103,8 @@ impl Region {
     }
 
     /// Nothing grows, shrinks or is registered while this is held.
-    pub(super) fn resizing(&self) -> MutexGuard<'_, ()> {
-        self.resizing.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    pub(super) fn resizing(&self) -> Quiet<MutexGuard<'_, ()>> {
+        Quiet::lock(|| self.resizing.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
     }
 
     fn resizable(&self, offset: u64, size: u64) -> Result<&ElasticMemory> {
@@ -118,6 +123,12 @@ impl Region {
         let (address, size) = memory.span(extent);
         Descriptor { address, size, ..self.descriptor() }
     }
+}
+
+/// Takes from the agents again what they were told before one of them failed; that failure comes first.
+fn take_back(told: &[Arc<Registration>], added: &[Descriptor], failure: Failure) -> Failure {
+    let later = told.iter().filter_map(|registration| registration.reduce(added).err());
+    later.fold(failure, Failure::and)
 }
 
 fn not_elastic() -> Error {

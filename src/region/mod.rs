@@ -15,13 +15,16 @@ mod pages;
 mod pinned;
 mod prefault;
 mod registration;
+mod registrations;
+mod room;
 mod sharing;
+mod spans;
 mod system;
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 pub use adopted::{AdoptedMemory, Release};
 pub use control::{Control, reopened};
@@ -33,12 +36,14 @@ pub use mapped_device::{ImportedMapping, MappedDevice};
 pub use numa::Placement as NumaPlacement;
 pub use pinned::{PinnedConfig, PinnedMemory, Progress};
 pub use registration::{Hold, Registration};
-pub use sharing::{Access, Holders, Origin, SharedRegion, Wanted};
+pub use sharing::{Access, HandledRegion, Holders, Origin, SharedRegion, Wanted};
 pub use system::{HugePages, SystemConfig, SystemMemory};
 
 use once_cell::sync::OnceCell;
+use registrations::Registrations;
 use serde::{Deserialize, Serialize};
 use sharing::Counts;
+use spans::Failure;
 
 use crate::cuda::ipc::Place;
 use crate::error::{Error, Result, Status, ensure};
@@ -112,7 +117,7 @@ pub struct Region {
     origin: Option<Origin>,
     control: OnceCell<Arc<Control>>,
     counts: Counts,
-    registrations: Mutex<Vec<Weak<Registration>>>,
+    registrations: Registrations,
     resizing: Mutex<()>,
 }
 
@@ -127,7 +132,7 @@ impl Region {
             origin,
             control,
             counts: Counts::default(),
-            registrations: Mutex::default(),
+            registrations: Registrations::default(),
             resizing: Mutex::default(),
         })
     }
@@ -313,15 +318,20 @@ impl Region {
 
     /// The registrations that hold it now.
     pub fn registrations(&self) -> Vec<Arc<Registration>> {
-        let mut list = self.registrations.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        list.retain(|registration| registration.strong_count() > 0);
-        list.iter().filter_map(Weak::upgrade).filter(|registration| registration.is_registered()).collect()
+        let held = self.registrations.held();
+        held.into_iter().filter(|registration| registration.is_registered()).collect()
     }
 
-    fn add_registration(&self, registration: &Arc<Registration>) {
-        let mut list = self.registrations.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        list.retain(|registration| registration.strong_count() > 0);
-        list.push(Arc::downgrade(registration));
+    /// NIXL may still use memory that it failed to let go of: the region is never freed then, and of elastic memory
+    /// nothing there is unmapped. Answers what failed.
+    fn keep(self: &Arc<Self>, failure: Failure) -> Error {
+        if !failure.stuck.is_empty() {
+            std::mem::forget(self.clone());
+        }
+        if let Some(memory) = self.elastic_memory() {
+            memory.keep(&memory.mappings(), &failure.stuck);
+        }
+        failure.error
     }
 }
 

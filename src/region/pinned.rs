@@ -5,14 +5,17 @@
 //! several threads and then page-locked, chunk by chunk.
 
 use std::mem::ManuallyDrop;
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use super::host_size;
 use super::numa::Placement;
+use super::room::ensure_room;
 use super::system::{HugePages, SystemConfig, SystemMemory};
 use crate::cuda::host::PageLock;
 use crate::cuda::{Context, Device};
 use crate::error::{Error, Result, Status, ensure};
-use crate::log::log;
+use crate::log::{HoldBack, log};
 
 /// A chunk that is not asked for otherwise. One page lock of half a TB fails on some drivers; and a copy of anybody's
 /// that reaches over the end of a page lock fails on all, so there are as few as can be.
@@ -68,6 +71,8 @@ impl PinnedMemory {
             "a page lock of {chunk} bytes is no multiple of the page size {page}"
         );
         let device = Device::get(config.ordinal)?;
+        let size = host_size("a pinned region", config.size)?;
+        ensure_room(size as u64, config.numa_node.map(Placement::Bind))?;
         let memory = SystemMemory::allocate(&system_config(config, device))?;
         let lock = PageLock::new(Context::retain(device)?);
         let mut this = Self {
@@ -162,16 +167,11 @@ impl Touching<'_> {
         let steps = (0..size).step_by(step).map(|offset| (offset, step.min(size - offset)));
         let (ready, touched) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
-            let (ahead, wanted) = (steps.clone(), self.huge);
+            let ahead = steps.clone();
             let toucher = std::thread::Builder::new().spawn_scoped(scope, move || {
-                for (offset, length) in ahead {
-                    let done = self.touch(offset, length);
-                    // Nobody waits any more after a failure or a cancellation.
-                    if done.is_err() || ready.send(()).is_err() {
-                        return done.map(|()| false);
-                    }
-                }
-                Ok(wanted && !self.huge)
+                let late = HoldBack::begin();
+                let fell_back = self.touch_all(ahead, &ready);
+                (fell_back, late.hand_over())
             });
             let toucher = toucher.map_err(|error| {
                 Error::new(Status::OutOfMemory, format!("start a thread to touch pages: {error}"))
@@ -188,11 +188,25 @@ impl Touching<'_> {
                 }
             }
             drop(touched);
-            let fell_back = toucher.join().unwrap_or_else(|_| {
-                Err(Error::new(Status::Panic, "the thread that touches pages panicked"))
-            })?;
+            let (fell_back, late) = toucher
+                .join()
+                .map_err(|_| Error::new(Status::Panic, "the thread that touches pages panicked"))?;
+            late.write();
+            let fell_back = fell_back?;
             followed.map(|()| fell_back)
         })
+    }
+
+    fn touch_all(&mut self, ahead: impl Iterator<Item = (usize, usize)>, ready: &Sender<()>) -> Result<bool> {
+        let wanted = self.huge;
+        for (offset, length) in ahead {
+            let done = self.touch(offset, length);
+            // Nobody waits any more after a failure or a cancellation.
+            if done.is_err() || ready.send(()).is_err() {
+                return done.map(|()| false);
+            }
+        }
+        Ok(wanted && !self.huge)
     }
 
     fn touch(&mut self, offset: usize, length: usize) -> Result<()> {

@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A region known to an agent. It is deregistered before its memory is freed, always.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use super::spans::{Failure, Outcome, Spans};
 use super::{Backing, Region};
 use crate::cuda::{Context, Device};
 use crate::error::{Result, ensure, fail};
-use crate::log::log;
+use crate::log::{Quiet, log};
 use crate::nixl::{Agent, Descriptor};
 
 /// A region known to an agent. An elastic one is known extent by extent, and grows and shrinks there too.
 pub struct Registration {
     region: Arc<Region>,
-    agent: Arc<Agent>,
-    /// Of the GPU it lies on: UCX registers memory that was mapped apart only where that one's context is current.
-    context: Option<Arc<Context>>,
+    spans: Spans,
     state: Mutex<State>,
+    /// Taken with the state locked, given back without: holds end on the agent's thread too, for which whoever has the
+    /// state locked may be waiting.
+    holds: AtomicUsize,
 }
 
 struct State {
     registered: bool,
-    holds: usize,
     descriptors: Vec<Descriptor>,
 }
 
@@ -49,20 +51,21 @@ impl Registration {
         let descriptors = region.descriptors();
         let context = region.ordinal().map(|ordinal| Context::retain(Device::get(ordinal)?).map(Arc::new));
         let context = context.transpose()?;
-        register(agent, &context, &descriptors)?;
+        let spans = Spans { agent: agent.clone(), context };
+        spans.register(&descriptors).map_err(|failure| region.keep(failure))?;
         let registration = Arc::new(Self {
             region: region.clone(),
-            agent: agent.clone(),
-            context,
-            state: Mutex::new(State { registered: true, holds: 0, descriptors }),
+            spans,
+            state: Mutex::new(State { registered: true, descriptors }),
+            holds: AtomicUsize::new(0),
         });
-        region.add_registration(&registration);
+        region.registrations.add(&registration);
         Ok(registration)
     }
 
     /// The registration a region has with an agent.
     pub fn find(region: &Arc<Region>, agent: &Arc<Agent>) -> Option<Arc<Self>> {
-        region.registrations().into_iter().find(|registration| Arc::ptr_eq(&registration.agent, agent))
+        region.registrations().into_iter().find(|registration| Arc::ptr_eq(registration.agent(), agent))
     }
 
     /// The region.
@@ -72,7 +75,7 @@ impl Registration {
 
     /// The agent.
     pub fn agent(&self) -> &Arc<Agent> {
-        &self.agent
+        &self.spans.agent
     }
 
     /// Whether the agent still knows it.
@@ -82,106 +85,81 @@ impl Registration {
 
     /// Keeps it registered until the hold is dropped.
     pub fn hold(self: &Arc<Self>) -> Result<Hold> {
-        let mut state = self.state();
+        let state = self.state();
         ensure!(
             state.registered,
             InvalidState,
             "the registration with agent '{}' was taken back",
-            self.agent.name()
+            self.agent().name()
         );
-        state.holds += 1;
+        self.holds.fetch_add(1, Ordering::Relaxed);
         Ok(Hold(self.clone()))
     }
 
     /// Takes the registration back; refused while something holds it.
     pub fn deregister(&self) -> Result<()> {
+        let _unchanged = self.region.resizing();
         let mut state = self.state();
         ensure!(
             state.registered,
             InvalidState,
             "the region is not registered with agent '{}'",
-            self.agent.name()
+            self.agent().name()
         );
-        ensure!(state.holds == 0, Busy, "{} layouts or transfers hold the registration", state.holds);
+        let holds = self.holds.load(Ordering::Acquire);
+        ensure!(holds == 0, Busy, "{holds} layouts or transfers hold the registration");
         let descriptors = std::mem::take(&mut state.descriptors);
         state.registered = false;
-        deregister(&self.agent, &self.context, descriptors).inspect_err(|_| self.keep_memory())
+        let outcome = self.spans.deregister(&descriptors).map_err(|failure| self.region.keep(failure));
+        self.region.registrations.remove(self);
+        outcome
     }
 
     /// Registers extents that were added to the region: all of them, or none.
-    pub(super) fn extend(&self, added: &[Descriptor]) -> Result<()> {
+    pub(super) fn extend(&self, added: &[Descriptor]) -> Outcome {
         let mut state = self.state();
         if state.registered {
-            register(&self.agent, &self.context, added)?;
+            self.spans.register(added).inspect_err(|failure| self.keep_region(failure))?;
             state.descriptors.extend_from_slice(added);
         }
         Ok(())
     }
 
     /// Deregisters extents that go from the region.
-    pub(super) fn reduce(&self, removed: &[Descriptor]) -> Result<()> {
+    pub(super) fn reduce(&self, removed: &[Descriptor]) -> Outcome {
         let mut state = self.state();
         if state.registered {
             state.descriptors.retain(|descriptor| !removed.contains(descriptor));
-            deregister(&self.agent, &self.context, removed.to_vec()).inspect_err(|_| self.keep_memory())?;
+            self.spans.deregister(removed).inspect_err(|failure| self.keep_region(failure))?;
         }
         Ok(())
     }
 
-    /// NIXL may still use memory it failed to deregister: that memory is never freed.
-    fn keep_memory(&self) {
-        std::mem::forget(self.region.clone());
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
-/// All of them, or none.
-fn register(agent: &Agent, context: &Option<Arc<Context>>, descriptors: &[Descriptor]) -> Result<()> {
-    let (context, descriptors) = (context.clone(), descriptors.to_vec());
-    agent.call(move |driver| {
-        let _entered = context.as_ref().map(|context| context.enter()).transpose()?;
-        for (index, descriptor) in descriptors.iter().enumerate() {
-            if let Err(error) = driver.register(*descriptor) {
-                for registered in &descriptors[..index] {
-                    if let Err(error) = driver.deregister(registered) {
-                        log!(Error, "{error}");
-                    }
-                }
-                return Err(error);
-            }
+    fn keep_region(&self, failure: &Failure) {
+        if !failure.stuck.is_empty() {
+            std::mem::forget(self.region.clone());
         }
-        Ok(())
-    })
-}
+    }
 
-/// All of them, whatever fails; the first failure is told.
-fn deregister(agent: &Agent, context: &Option<Arc<Context>>, descriptors: Vec<Descriptor>) -> Result<()> {
-    let context = context.clone();
-    agent.call(move |driver| {
-        let _entered = context.as_ref().map(|context| context.enter_to_free()).transpose()?;
-        let results: Vec<_> = descriptors.iter().map(|descriptor| driver.deregister(descriptor)).collect();
-        results.into_iter().collect()
-    })
+    fn state(&self) -> Quiet<MutexGuard<'_, State>> {
+        Quiet::lock(|| self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+    }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
+        let over: *const Self = self;
+        let over = over as usize;
         let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
         if !state.registered {
             return;
         }
         let (descriptors, region) = (std::mem::take(&mut state.descriptors), self.region.clone());
-        let context = self.context.take();
-        self.agent.call_or_defer(move |driver| {
-            // Without it NIXL fails to deregister, and says so below.
-            let _entered = context.as_ref().and_then(|context| context.enter_to_free().ok());
-            let failed = descriptors.iter().filter_map(|descriptor| driver.deregister(descriptor).err());
-            if let Some(error) = failed.last() {
+        self.spans.deregister_or_defer(descriptors, move |outcome| {
+            let kept = outcome.map_err(|failure| region.keep(failure));
+            region.registrations.remove(over as *const Self);
+            if let Err(error) = kept {
                 log!(Error, "{error}; its memory is kept");
-                std::mem::forget(region);
             }
         });
     }
@@ -200,6 +178,42 @@ impl std::ops::Deref for Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.0.state().holds -= 1;
+        self.0.holds.fetch_sub(1, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::region::SystemConfig;
+
+    /// As on the agent's thread, for which the one that grows the region is waiting.
+    #[test]
+    fn a_hold_ends_while_the_registration_waits_for_its_agent() {
+        let (agent, commands) = Agent::unattended();
+        let region = Region::system(&SystemConfig { size: 4096, ..SystemConfig::default() }).unwrap();
+        let state = Mutex::new(State { registered: true, descriptors: Vec::new() });
+        let spans = Spans { agent, context: None };
+        let registration = Arc::new(Registration { region, spans, state, holds: AtomicUsize::new(0) });
+        let hold = registration.hold().unwrap();
+        let growing = std::thread::spawn({
+            let registration = registration.clone();
+            move || registration.extend(&[]).is_err()
+        });
+        while registration.state.try_lock().is_ok() {
+            std::thread::yield_now();
+        }
+        let (ended, seen) = channel();
+        std::thread::spawn(move || {
+            drop(hold);
+            ended.send(())
+        });
+        assert!(seen.recv_timeout(Duration::from_secs(20)).is_ok());
+        drop(commands);
+        assert!(growing.join().unwrap());
+        assert_eq!(registration.holds.load(Ordering::Relaxed), 0);
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Backing, Control, DeviceMemory, Region, Tier};
 use crate::error::{Result, ensure};
-use crate::process::Identity;
+use crate::process::{Identity, PerProcess};
 
 /// What a process may do with memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -59,6 +59,8 @@ pub struct Holders {
     pub shares: u64,
     /// How often other processes have it open.
     pub importers: u64,
+    /// Handles that the caller was given.
+    pub handles: u64,
 }
 
 /// Counts of what holds a region in this process.
@@ -66,6 +68,7 @@ pub struct Holders {
 pub(super) struct Counts {
     pub views: AtomicU64,
     pub shares: AtomicU64,
+    pub handles: AtomicU64,
 }
 
 impl Region {
@@ -142,6 +145,12 @@ impl Region {
         }
     }
 
+    /// Which memory it is, for all processes that have it; `None` where it was never shared. Regions of one id are the
+    /// same bytes, also where they are mapped at other addresses.
+    pub fn shared_id(&self) -> Option<[u8; 16]> {
+        self.control.get().map(|control| control.id())
+    }
+
     /// Where it comes from, if another process owns it.
     pub fn origin(&self) -> Option<&Origin> {
         match &self.backing {
@@ -181,15 +190,16 @@ impl Region {
     }
 
     /// Who holds it; for a view, who holds the view.
-    pub fn holders(self: &Arc<Self>) -> Holders {
+    pub fn holders(self: &Arc<Self>) -> Result<Holders> {
         sweep();
-        Holders {
+        Ok(Holders {
             references: Arc::strong_count(self) as u64,
             views: self.counts.views.load(Ordering::Relaxed),
             registrations: self.registrations().len() as u64,
             shares: self.counts.shares.load(Ordering::Relaxed),
-            importers: self.control.get().map_or(0, |control| control.importers()),
-        }
+            importers: self.control.get().map_or(Ok(0), |control| control.importers())?,
+            handles: self.counts.handles.load(Ordering::Relaxed),
+        })
     }
 }
 
@@ -221,24 +231,40 @@ impl Drop for SharedRegion {
     }
 }
 
+/// A region as the caller's handle has it: counts as a handle until it is dropped.
+pub struct HandledRegion(Arc<Region>);
+
+impl From<Arc<Region>> for HandledRegion {
+    fn from(region: Arc<Region>) -> Self {
+        region.counts.handles.fetch_add(1, Ordering::Relaxed);
+        Self(region)
+    }
+}
+
+impl std::ops::Deref for HandledRegion {
+    type Target = Arc<Region>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl Drop for HandledRegion {
+    fn drop(&mut self) {
+        self.0.counts.handles.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// What this process has shared or opened, by the id in the control block: what is opened again is the same region. A
 /// process has memory mapped once, so it has one such list.
 #[derive(Default)]
 struct Known {
     regions: BTreeMap<[u8; 16], Vec<Weak<Region>>>,
-    /// The process whose list it is: a forked child begins anew.
-    process: u64,
 }
 
-static KNOWN: Mutex<Known> = Mutex::new(Known { regions: BTreeMap::new(), process: 0 });
-
 fn known() -> MutexGuard<'static, Known> {
-    let mut known = KNOWN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let process = crate::process::generation();
-    if known.process != process {
-        *known = Known { process, ..Known::default() };
-    }
-    known
+    static KNOWN: PerProcess<Mutex<Known>> = PerProcess::new();
+    KNOWN.get(Mutex::default).lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl Known {
@@ -266,13 +292,17 @@ fn is_one_file(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> bool {
 /// Device memory that other processes have open by its IPC handle: the driver forbids to free it before they close
 /// it, so it waits here for them. Looked through whenever a region is shared, freed or asked about, and before device
 /// memory is allocated.
-static WAITING: Mutex<Vec<(Arc<DeviceMemory>, Arc<Control>)>> = Mutex::new(Vec::new());
+type Waiting = Vec<(Arc<DeviceMemory>, Arc<Control>)>;
+
+/// Of this process: the memory is not a forked child's to free.
+fn waiting() -> MutexGuard<'static, Waiting> {
+    static WAITING: PerProcess<Mutex<Waiting>> = PerProcess::new();
+    WAITING.get(Mutex::default).lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
 
 pub(super) fn sweep() {
-    let mut waiting = WAITING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let free: Vec<_> = waiting.extract_if(.., |(_, control)| control.importers() == 0).collect();
+    let free: Vec<_> = waiting().extract_if(.., |(_, control)| !control.may_have_importers()).collect();
     // Freed without the lock: the caller's release callback may come back here.
-    drop(waiting);
     drop(free);
 }
 
@@ -286,10 +316,9 @@ impl Drop for Region {
                 parent.counts.views.fetch_sub(1, Ordering::Relaxed);
             }
             Backing::Device(memory) if self.origin.is_none() => {
-                let open = self.control.get().filter(|control| control.importers() > 0);
+                let open = self.control.get().filter(|control| control.may_have_importers());
                 if let Some(control) = open {
-                    let mut waiting = WAITING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-                    waiting.push((memory.clone(), control.clone()));
+                    waiting().push((memory.clone(), control.clone()));
                 }
                 sweep();
             }

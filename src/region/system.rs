@@ -8,6 +8,7 @@ use rustix::mm::{Advice, madvise};
 
 use super::control::sealed_size;
 use super::mapping::{Mapping, Pages, memory_file};
+use super::room::ensure_room;
 use super::{host_size, numa, pages, prefault};
 use crate::error::{Result, ensure, fail};
 use crate::log::log;
@@ -64,6 +65,10 @@ impl SystemMemory {
             None => None,
         };
         if config.prefault_threads > 0 {
+            // Reserved pages were reserved when they were mapped.
+            if memory.page_size() == base_page() {
+                ensure_room(config.size, memory.numa)?;
+            }
             memory.prefault(0, memory.mapping.size(), config.prefault_threads)?;
         }
         Ok(memory)

@@ -3,11 +3,10 @@
 //! same number whatever kind, alignment or memory the layout is of.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use super::plan::{BlockPair, Layers};
-use super::pool::{Pool, Shared};
+use super::reading;
 use super::{Request, Transfer, cuda};
 use crate::error::{Result, ensure};
 use crate::layout::{Allocation, Dimensions, Layout, Locality};
@@ -16,8 +15,6 @@ use crate::region::SystemConfig;
 
 /// Host memory that blocks are brought to where the CPU can't read them.
 const BUFFER: u64 = 16 << 20;
-/// The least a further thread is woken for.
-const BYTES_A_THREAD: u64 = 1 << 20;
 
 /// The checksums of all layers of some blocks, in their order.
 pub fn of_blocks(layout: &Arc<Layout>, blocks: &[u32]) -> Result<Vec<u32>> {
@@ -38,7 +35,7 @@ pub fn of_blocks(layout: &Arc<Layout>, blocks: &[u32]) -> Result<Vec<u32>> {
 pub fn of_layers(layout: &Arc<Layout>, blocks: &[u32], layers: Range<u64>) -> Result<Vec<u32>> {
     ensure_readable(layout)?;
     match layout.memory_type() {
-        MemoryType::Dram => Ok(Reading::start(layout, blocks.into(), layers).results()),
+        MemoryType::Dram => reading::checksums(layout, blocks.into(), layers),
         MemoryType::Vram => match cuda::checksum::of_layers(layout, blocks, layers.clone())? {
             Some(checksums) => Ok(checksums),
             None => by_way_of_host(layout, blocks, layers),
@@ -69,7 +66,7 @@ fn by_way_of_host(layout: &Arc<Layout>, blocks: &[u32], layers: Range<u64>) -> R
         let layers = Layers { source: layers.start, destination: 0, count };
         fetch(layout, part, layers, &buffer)?;
         let ids: Arc<[u32]> = (0..part.len() as u32).collect();
-        checksums.extend(Reading::start(&buffer, ids, 0..count).results());
+        checksums.extend(reading::checksums(&buffer, ids, 0..count)?);
     }
     Ok(checksums)
 }
@@ -99,80 +96,4 @@ fn fetch(layout: &Arc<Layout>, blocks: &[u32], layers: Layers, buffer: &Arc<Layo
         transfer.wait(None)
     });
     fetched.map_err(|error| error.context("bring blocks to host memory for their checksums"))
-}
-
-/// Blocks of host memory that threads read one after the other.
-struct Reading {
-    layout: Arc<Layout>,
-    blocks: Arc<[u32]>,
-    layers: Range<u64>,
-    next: AtomicUsize,
-    checksums: Box<[AtomicU32]>,
-    left: Mutex<usize>,
-    done: Condvar,
-}
-
-impl Reading {
-    /// Has others take part where that is worth it.
-    fn start(layout: &Arc<Layout>, blocks: Arc<[u32]>, layers: Range<u64>) -> Arc<Self> {
-        let geometry = layout.geometry();
-        let pieces = (layers.end - layers.start) * geometry.dimensions().outer_dim * blocks.len() as u64;
-        let worth = pieces.saturating_mul(geometry.piece_size()) / BYTES_A_THREAD;
-        let threads = (worth as usize).min(blocks.len()).min(Pool::parallelism());
-        let reading = Arc::new(Self {
-            layout: layout.clone(),
-            layers,
-            next: AtomicUsize::new(0),
-            checksums: blocks.iter().map(|_| AtomicU32::new(0)).collect(),
-            left: Mutex::new(blocks.len()),
-            blocks,
-            done: Condvar::new(),
-        });
-        if threads > 1 {
-            Pool::get().run(&(reading.clone() as Arc<dyn Shared>), threads - 1);
-        }
-        reading
-    }
-
-    /// Takes part, and waits for those who do.
-    fn results(self: Arc<Self>) -> Vec<u32> {
-        self.run();
-        let mut left = self.left();
-        while *left > 0 {
-            left = self.done.wait(left).unwrap_or_else(|poisoned| poisoned.into_inner());
-        }
-        self.checksums.iter().map(|checksum| checksum.load(Ordering::Acquire)).collect()
-    }
-
-    fn of(&self, block: u32) -> u32 {
-        let (placement, size) = (self.layout.placement(), self.layout.geometry().piece_size() as usize);
-        let outers = self.layout.geometry().dimensions().outer_dim;
-        let slots = self.layers.clone().flat_map(|layer| (0..outers).map(move |outer| (layer, outer)));
-        slots.fold(0, |checksum, (layer, outer)| {
-            let (_, address) = placement.address(u64::from(block), layer, outer);
-            // SAFETY: a piece of the layout, which is host memory and held; users who write to it meanwhile get a
-            // checksum of neither what was there nor what will be.
-            let piece = unsafe { std::slice::from_raw_parts(address as *const u8, size) };
-            crc32c::crc32c_append(checksum, piece)
-        })
-    }
-
-    fn left(&self) -> MutexGuard<'_, usize> {
-        self.left.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
-impl Shared for Reading {
-    fn run(&self) {
-        loop {
-            let index = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(block) = self.blocks.get(index) else { return };
-            self.checksums[index].store(self.of(*block), Ordering::Release);
-            let mut left = self.left();
-            *left -= 1;
-            if *left == 0 {
-                self.done.notify_all();
-            }
-        }
-    }
 }

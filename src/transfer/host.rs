@@ -2,14 +2,16 @@
 //! The host engine: memcpy between two host layouts, by several threads when that is worth it.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
+use super::apart::ensure_apart;
 use super::completion::{Run, cancelled};
 use super::host_rate;
 use super::plan::{Move, Plan};
 use super::pool::{Pool, Shared};
-use crate::error::{Error, Result, Status};
+use crate::error::{Error, Result};
+use crate::guarded::guarded;
 use crate::layout::Layout;
 
 /// A copy up to this size is done before the submitting call returns: handing it over costs as much.
@@ -72,6 +74,7 @@ impl HostCopy {
             left: AtomicUsize::new(self.chunks.bounds.len()),
             left_of_layers: self.chunks.of_layers(),
             is_cut_short: AtomicBool::new(false),
+            failure: OnceLock::new(),
             chunks: self.chunks.clone(),
             ending: Mutex::new(Some((self.layouts.clone(), run))),
         });
@@ -176,6 +179,8 @@ struct Job {
     left_of_layers: Box<[AtomicUsize]>,
     /// Some chunks were not begun, and will not be.
     is_cut_short: AtomicBool,
+    /// A chunk ended by a panic.
+    failure: OnceLock<Error>,
     chunks: Arc<Chunks>,
     /// The layouts are let go before anyone hears that the run is over: who hears it may free their memory.
     ending: Mutex<Option<([Arc<Layout>; 2], Run)>>,
@@ -195,8 +200,14 @@ impl Job {
             if chunk >= self.chunks.bounds.len() {
                 return;
             }
-            self.chunks.copy(chunk);
-            self.note(chunk);
+            let copied = guarded(|| {
+                self.chunks.copy(chunk);
+                self.note(chunk);
+            });
+            if let Err(panic) = copied {
+                drop(self.failure.set(panic));
+                self.cancel();
+            }
             if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
                 self.finish();
             }
@@ -235,7 +246,11 @@ impl Job {
         if let Some((layouts, run)) = ending {
             drop(layouts);
             let is_cut_short = self.is_cut_short.load(Ordering::Acquire);
-            run.end(if is_cut_short { Err(cancelled()) } else { Ok(()) });
+            run.end(match self.failure.get() {
+                Some(error) => Err(error.clone()),
+                None if is_cut_short => Err(cancelled()),
+                None => Ok(()),
+            });
         }
     }
 
@@ -244,36 +259,47 @@ impl Job {
     }
 }
 
-/// Within one piece of memory no block may be read after it was written, or while it is.
-pub(super) fn ensure_apart(
-    source: &Layout,
-    destination: &Layout,
-    moves: impl FnOnce() -> Vec<Move>,
-) -> Result<()> {
-    let meet = source.descriptors().iter().any(|from| {
-        destination
-            .descriptors()
-            .iter()
-            .any(|to| from.address < to.address + to.size && to.address < from.address + from.size)
-    });
-    if !meet {
-        return Ok(());
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Status;
+    use crate::layout::{Allocation, Dimensions};
+    use crate::region::SystemConfig;
+    use crate::transfer::completion::Completion;
+
+    fn layout() -> Arc<Layout> {
+        let dimensions = Dimensions {
+            num_blocks: 1,
+            num_layers: 1,
+            outer_dim: 1,
+            page_size: 1,
+            inner_dim: 64,
+            dtype_width: 1,
+            alignment: 1,
+            num_heads: None,
+        };
+        let blocks = Layout::builder(dimensions).fully_contiguous().unwrap();
+        blocks.allocate(Allocation::System(SystemConfig::default())).build().unwrap()
     }
-    let moves = moves();
-    let mut reads: Vec<_> = moves.iter().map(|each| (each.source, each.size)).collect();
-    let mut wending: Vec<_> = moves.iter().map(|each| (each.destination, each.size)).collect();
-    reads.sort_unstable();
-    wending.sort_unstable();
-    let (mut read, mut write) = (0, 0);
-    while let (Some((from, from_size)), Some((to, to_size))) = (reads.get(read), wending.get(write)) {
-        if from < &(to + to_size) && to < &(from + from_size) {
-            let message = format!(
-                "source and destination overlap: {from_size} bytes at {from:#x} are read and {to_size} at {to:#x} \
-                 written"
-            );
-            return Err(Error::new(Status::InvalidArgument, message));
-        }
-        if from + from_size <= *to { read += 1 } else { write += 1 }
+
+    #[test]
+    fn a_chunk_that_panics_ends_the_run() {
+        // No such move: its end lies before its beginning.
+        let moves =
+            vec![Move { source_region: 0, source: 0, destination_region: 0, destination: 0, size: 0 }];
+        let chunks = Chunks { moves, bytes: 0, bounds: vec![(0, 1), (0, 0)], layer_ends: Vec::new() };
+        let completion = Arc::new(Completion::new(0, 1, None, None));
+        let run = Run::start(completion.clone(), Arc::default(), Default::default());
+        let job = Job {
+            next: AtomicUsize::new(0),
+            left: AtomicUsize::new(chunks.bounds.len()),
+            left_of_layers: chunks.of_layers(),
+            is_cut_short: AtomicBool::new(false),
+            failure: OnceLock::new(),
+            chunks: Arc::new(chunks),
+            ending: Mutex::new(Some(([layout(), layout()], run))),
+        };
+        job.run();
+        assert_eq!(completion.poll().unwrap_err().status(), Status::Panic);
     }
-    Ok(())
 }

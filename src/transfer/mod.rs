@@ -3,6 +3,7 @@
 //!
 //! A transfer is checked, planned and prepared once, and submitted as often as its user likes.
 
+mod apart;
 pub mod checksum;
 pub mod completion;
 mod cuda;
@@ -15,9 +16,11 @@ mod in_turn;
 mod layers;
 mod nixl;
 mod path;
+mod pieces;
 pub mod plan;
 mod pool;
 pub mod queue;
+mod reading;
 mod remainder;
 mod verification;
 
@@ -302,6 +305,7 @@ impl Engine {
             let parts = plans.iter().map(prepare).collect::<Result<_>>()?;
             return Ok(Self::Disk(in_turn::InTurn::new(parts)));
         }
+        nixl::ensure_allowed(path, [source, destination], &preferences)?;
         // The peer hears of it after the last byte.
         let last = plans.len() - 1;
         let mut notification = notification;

@@ -26,7 +26,7 @@ pub fn product(a: u32, mut b: u32) -> u32 {
 }
 
 /// x to the power of 8, 16, 32 and so on: what a byte, two, four behind some bytes multiply their remainder by.
-pub fn powers<const COUNT: usize>() -> [u32; COUNT] {
+fn powers<const COUNT: usize>() -> [u32; COUNT] {
     let mut power = (0..8).fold(ONE, |power, _| times_x(power));
     std::array::from_fn(|_| {
         let this = power;

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { EXPORT = 1, RESIZE, LOAD };
+enum { EXPORT = 1, RESIZE, LOAD, CHECK_BLOCK };
 
 /* Blocks of 1.5 MiB, so that a few of them lie in extents of their own. */
 static kvmem_layout_config block_config(void) {
@@ -62,6 +62,26 @@ static void serve_export(int socket, kvmem_layout *layout, kvmem_agent *agent) {
     free(descriptor.data);
 }
 
+/* Of every byte of a block. */
+typedef struct content {
+    uint64_t block;
+    uint64_t value;
+} content;
+
+static void serve_check(int socket, const kvmem_layout *layout, const message *request) {
+    const kvmem_layout_config config = block_config();
+    content wanted;
+    CHECK_EQ(request->size, sizeof(wanted));
+    memcpy(&wanted, request->data, sizeof(wanted));
+    unsigned char *bytes = test_allocate(block_size(&config));
+    kvmem_block first;
+    EXPECT_OK(kvmem_layout_get_block(layout, wanted.block, 0, 0, &first, ERR));
+    read_device(0, bytes, first.address, block_size(&config));
+    CHECK_FILLED(bytes, (unsigned char)wanted.value, block_size(&config));
+    free(bytes);
+    frame_send(socket, CHECK_BLOCK, NULL, 0);
+}
+
 static bool await_request(int socket) {
     struct pollfd ready = {.fd = socket, .events = POLLIN};
     char byte;
@@ -79,6 +99,8 @@ static void owner_role(int socket) {
             serve_resize(socket, layout, &request);
         } else if (tag == EXPORT) {
             serve_export(socket, layout, agent);
+        } else if (tag == CHECK_BLOCK) {
+            serve_check(socket, layout, &request);
         } else {
             agent_load(agent, &request);
             frame_send(socket, LOAD, NULL, 0);
@@ -174,6 +196,76 @@ static void read_block(const meeting *meeting, uint32_t block) {
     check_block(meeting, block);
 }
 
+static kvmem_status create_write(const meeting *meeting, uint32_t block, kvmem_transfer **transfer) {
+    const kvmem_block_pair pair = {block, block};
+    kvmem_transfer_options options;
+    kvmem_transfer_options_init(&options, sizeof(options));
+    options.pairs = &pair;
+    options.num_pairs = 1;
+    return kvmem_transfer_create(meeting->ours, meeting->theirs, &options, transfer, ERR);
+}
+
+static unsigned char new_value_of(uint64_t block) {
+    return (unsigned char)(0xA0 + block);
+}
+
+static void fill_own_block(const meeting *meeting, uint32_t block) {
+    const kvmem_layout_config config = block_config();
+    kvmem_block first;
+    EXPECT_OK(kvmem_layout_get_block(meeting->ours, block, 0, 0, &first, ERR));
+    memset((void *)(uintptr_t)first.address, new_value_of(block), block_size(&config));
+}
+
+static void check_theirs(const meeting *meeting, uint64_t block, unsigned char value) {
+    const content wanted = {block, value};
+    frame_send(meeting->owner.socket, CHECK_BLOCK, &wanted, sizeof(wanted));
+    message done = frame_expect(meeting->owner.socket, CHECK_BLOCK);
+    free(done.data);
+}
+
+/* Every second one; those between stay as they were. */
+static void blocks_of_a_peer_are_written(void) {
+    meeting meeting = meet(7);
+    for (uint32_t block = 0; block < 7; block += 2) {
+        kvmem_transfer *transfer = NULL;
+        fill_own_block(&meeting, block);
+        EXPECT_OK(create_write(&meeting, block, &transfer));
+        EXPECT_OK(run(transfer));
+        CALL(kvmem_transfer_destroy(transfer));
+    }
+    for (uint32_t block = 0; block < 7; block++) {
+        check_theirs(&meeting, block, block % 2 == 0 ? new_value_of(block) : value_of(block));
+    }
+    part(&meeting);
+}
+
+/* What has other memory behind its addresses now is not written. */
+static void what_was_taken_back_is_not_written(void) {
+    meeting meeting = meet(7);
+    kvmem_transfer *first = NULL;
+    kvmem_transfer *last = NULL;
+    kvmem_transfer *beyond = NULL;
+    fill_own_block(&meeting, 0);
+    fill_own_block(&meeting, 6);
+    EXPECT_OK(create_write(&meeting, 0, &first));
+    EXPECT_OK(create_write(&meeting, 6, &last));
+    EXPECT_OK(run(last));
+    check_theirs(&meeting, 6, new_value_of(6));
+    resize(&meeting, 1);
+    EXPECT_MESSAGE(KVMEM_STATUS_STALE, "taken extent", run(last));
+    resize(&meeting, 7);
+    EXPECT(KVMEM_STATUS_STALE, run(last));
+    check_theirs(&meeting, 6, value_of(6));
+    EXPECT_OK(run(first));
+    check_theirs(&meeting, 0, new_value_of(0));
+    CALL(kvmem_transfer_destroy(last));
+    CALL(kvmem_transfer_destroy(first));
+    part(&meeting);
+    meeting = meet(2);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "had no memory", create_write(&meeting, 6, &beyond));
+    part(&meeting);
+}
+
 static void blocks_of_a_peer_are_read(void) {
     meeting meeting = meet(7);
     for (uint32_t block = 0; block < 7; block++) {
@@ -225,5 +317,7 @@ static const test_case cases[] = {
     CASE(what_had_no_memory_is_refused),
     CASE(what_was_taken_back_is_stale),
     CASE(growth_leaves_what_was_there),
+    CASE(blocks_of_a_peer_are_written),
+    CASE(what_was_taken_back_is_not_written),
 };
 GPU_MAIN_WITH_ROLES

@@ -6,6 +6,8 @@
 #include "sides.h"
 #include "stance.h"
 
+#include <pthread.h>
+
 static const uint32_t blocks[] = {6, 0, 3};
 static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
@@ -24,15 +26,16 @@ static void check_checksums(const side *side) {
     }
 }
 
-static void a_kernel_that_fails_is_told_and_the_next_one_works(void) {
+static void whatever_fails_is_told_and_the_next_one_works(void) {
+    static const char *const calls[] = {"cuMemsetD8Async", "cuMemcpyAsync", "cuLaunchKernel"};
     side side;
     open_device_side(&side);
-    for (int is_later = 0; is_later < 2; is_later++) {
+    for (size_t i = 0; i < 2 * NUM(calls); i++) {
         uint32_t checksums[NUM(blocks)] = {1, 2, 3};
-        if (is_later) {
-            SIM(sim_fail_later("cuLaunchKernel", 1, CUDA_ERROR_LAUNCH_FAILED));
+        if (i % 2 == 1) {
+            SIM(sim_fail_later(calls[i / 2], 1, CUDA_ERROR_LAUNCH_FAILED));
         } else {
-            SIM(sim_fail("cuLaunchKernel", 1, CUDA_ERROR_LAUNCH_FAILED));
+            SIM(sim_fail(calls[i / 2], 1, CUDA_ERROR_LAUNCH_FAILED));
         }
         EXPECT_MESSAGE(KVMEM_STATUS_CUDA, "checksums",
                        kvmem_layout_checksum(side.model.layout, blocks, NUM(blocks), checksums, ERR));
@@ -60,6 +63,43 @@ static void await_launch(void) {
     while (SIM(sim_calls("cuLaunchKernel")) < 1) {
         patience_wait(end, "the kernel to reach the driver");
     }
+}
+
+typedef struct summing {
+    side *side;
+    uint32_t checksums[NUM(blocks)];
+    kvmem_status status;
+} summing;
+
+static void *sum(void *given) {
+    summing *mine = given;
+    mine->status =
+        kvmem_layout_checksum(mine->side->model.layout, blocks, NUM(blocks), mine->checksums, NULL);
+    return NULL;
+}
+
+/* Somebody captures a stream meanwhile: the kernel goes on, and is waited for. */
+static void a_question_without_an_answer_is_asked_again(void) {
+    side side;
+    open_device_side(&side);
+    check_checksums(&side);
+    SIM(sim_reset());
+    SIM(sim_hold());
+    SIM(sim_fail("cuStreamQuery", 1, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
+    summing summing = {.side = &side};
+    pthread_t thread;
+    CHECK_EQ(pthread_create(&thread, NULL, sum, &summing), 0);
+    const uint64_t end = patience_end();
+    while (SIM(sim_calls("cuStreamQuery")) < 4) {
+        patience_wait(end, "the kernel to be asked about");
+    }
+    SIM(sim_go());
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    CHECK_EQ(summing.status, KVMEM_STATUS_OK);
+    for (size_t i = 0; i < NUM(blocks); i++) {
+        CHECK_EQ(summing.checksums[i], crc_of_block(&side.model, blocks[i], 0, 3));
+    }
+    side_close(&side);
 }
 
 /* A comparison that fails is the failure of the transfer, which can run again. */
@@ -90,8 +130,9 @@ static void a_comparison_that_fails_is_told(void) {
 }
 
 static const test_case cases[] = {
-    CASE(a_kernel_that_fails_is_told_and_the_next_one_works),
+    CASE(whatever_fails_is_told_and_the_next_one_works),
     CASE(without_the_kernel_the_host_computes_them),
+    CASE(a_question_without_an_answer_is_asked_again),
     CASE(a_comparison_that_fails_is_told),
 };
 GPU_MAIN

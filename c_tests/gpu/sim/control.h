@@ -14,6 +14,7 @@
     FUNCTION(sim_call_count)                                                                         \
     FUNCTION(sim_hold)                                                                               \
     FUNCTION(sim_go)                                                                                 \
+    FUNCTION(sim_set_order)                                                                          \
     FUNCTION(sim_set_attribute)                                                                      \
     FUNCTION(sim_set_peer_access)                                                                    \
     FUNCTION(sim_set_fabric)                                                                         \

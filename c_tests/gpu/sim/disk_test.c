@@ -135,6 +135,27 @@ static void handles_may_go_while_it_is_in_flight(void) {
     }
 }
 
+/* Somebody captures a stream meanwhile: the copies go on, and are asked about again. */
+static void a_question_without_an_answer_fails_nothing(void) {
+    for (int to_file = 0; to_file < 2; to_file++) {
+        flight flight;
+        prepare(&flight, to_file);
+        take_off(&flight);
+        SIM(sim_fail("cuEventQuery", 1, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
+        SIM(sim_fail("cuEventQuery", 2, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
+        const uint64_t queries = SIM(sim_calls("cuEventQuery"));
+        const uint64_t end = patience_end();
+        while (SIM(sim_calls("cuEventQuery")) < queries + 8) {
+            patience_wait(end, "the copies to be asked about");
+        }
+        EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR));
+        SIM(sim_go());
+        EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
+        expect_landed(&flight);
+        clean_up(&flight);
+    }
+}
+
 /* Whichever copy it is that fails, now or later: the transfer fails, and works when it is submitted again. */
 static void a_copy_that_fails_in_the_middle_fails_the_transfer(void) {
     for (uint64_t nth = 1; nth <= NUM_CHUNKS; nth++) {
@@ -174,6 +195,24 @@ static void after_a_refused_copy_what_was_begun_is_waited_for(void) {
     }
 }
 
+/* So is a copy that was begun where the mark behind it could not be: there is no mark to ask. */
+static void after_a_refused_mark_its_copy_is_waited_for(void) {
+    for (int to_file = 0; to_file < 2; to_file++) {
+        flight flight;
+        prepare(&flight, to_file);
+        SIM(sim_hold());
+        SIM(sim_fail("cuEventRecord", 1, CUDA_ERROR_INVALID_VALUE));
+        EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
+        await_copies(1);
+        EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, MILLISECONDS(20), ERR));
+        SIM(sim_go());
+        expect_failed(&flight, "CUDA_ERROR_INVALID_VALUE");
+        EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
+        expect_landed(&flight);
+        clean_up(&flight);
+    }
+}
+
 /* A file that fails while the GPU copies: the transfer waits for the GPU, then tells of the file. */
 static void a_file_that_fails_while_the_gpu_copies(void) {
     flight flight;
@@ -191,8 +230,10 @@ static void a_file_that_fails_while_the_gpu_copies(void) {
 static const test_case cases[] = {
     CASE(in_flight_it_is_in_progress_and_waits_time_out),
     CASE(handles_may_go_while_it_is_in_flight),
+    CASE(a_question_without_an_answer_fails_nothing),
     CASE(a_copy_that_fails_in_the_middle_fails_the_transfer),
     CASE(after_a_refused_copy_what_was_begun_is_waited_for),
+    CASE(after_a_refused_mark_its_copy_is_waited_for),
     CASE(a_file_that_fails_while_the_gpu_copies),
 };
 GPU_MAIN

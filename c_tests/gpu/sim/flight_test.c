@@ -2,6 +2,7 @@
 // GPU copies in flight: the stand-in holds their work back until the test has seen what it came to see, or
 // lets it fail when it is done.
 #include "control.h"
+#include "elastic_side.h"
 #include "patience.h"
 #include "sides.h"
 #include "stance.h"
@@ -18,10 +19,10 @@ typedef struct flight {
     kvmem_transfer *transfer;
 } flight;
 
-static void prepare(flight *flight) {
+static void prepare_from(flight *flight, place place) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     SIM(sim_reset());
-    side_open(&flight->source, PLACE_DEVICE, 0, &config, NULL, 7);
+    side_open(&flight->source, place, 0, &config, NULL, 7);
     side_open(&flight->destination, PLACE_PINNED, 0, &config, NULL, 8);
     EXPECT_OK(kvmem_queue_create(&flight->queue, ERR));
     kvmem_transfer_options options = kv_transfer_options(&move);
@@ -30,6 +31,10 @@ static void prepare(flight *flight) {
     options.path = KVMEM_PATH_CUDA_COPY; /* whose copies are counted and fail here */
     EXPECT_OK(kvmem_transfer_create(flight->source.model.layout, flight->destination.model.layout, &options,
                                     &flight->transfer, ERR));
+}
+
+static void prepare(flight *flight) {
+    prepare_from(flight, PLACE_DEVICE);
 }
 
 static kvmem_completion next_completion(kvmem_queue *queue) {
@@ -92,6 +97,65 @@ static void in_flight_it_is_in_progress_and_waits_time_out(void) {
     EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
     expect_landed(&flight);
     clean_up(&flight);
+}
+
+/* Nothing waits unasked: who shrinks is told, and may come again. */
+static void memory_in_flight_is_not_taken_away(void) {
+    flight flight;
+    prepare_from(&flight, PLACE_ELASTIC);
+    kvmem_layout *layout = flight.source.model.layout;
+    const uint64_t committed = elastic_layout_memory(layout).num_committed;
+    take_off(&flight);
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "a transfer in flight", kvmem_layout_resize(layout, 0, ERR));
+    CHECK_EQ(elastic_layout_memory(layout).num_committed, committed);
+    SIM(sim_go());
+    EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
+    expect_landed(&flight);
+    EXPECT_OK(kvmem_layout_resize(layout, 0, ERR));
+    CHECK_EQ(elastic_layout_memory(layout).num_committed, 0);
+    clean_up(&flight);
+}
+
+#define EXTENT (2 * MIB)
+
+static void extents_in_flight_are_not_decommitted(void) {
+    static const kvmem_block_pair one[] = {{0, 1}};
+    const kv_move first = {one, 1, 0, 0, 3};
+    kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    config.num_blocks = 2;
+    config.inner_dim = 512;
+    config.page_size = 512;
+    config.num_layers = 2;
+    const uint64_t block = kv_block_stride(&config);
+    CHECK_EQ(block, EXTENT);
+    kvmem_region *region = elastic_region(2 * EXTENT, EXTENT);
+    elastic_parts parts;
+    elastic_parts_open(&parts, &config, region, 0);
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&parts.options, &layout, ERR));
+    EXPECT_OK(kvmem_region_commit(region, 0, 2 * EXTENT, ERR));
+    side host;
+    side_open(&host, PLACE_PINNED, 0, &config, NULL, 1);
+    kv_move move = first;
+    move.num_layers = 2;
+    kvmem_transfer_options options = kv_transfer_options(&move);
+    options.path = KVMEM_PATH_CUDA_COPY;
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(layout, host.model.layout, &options, &transfer, ERR));
+    SIM(sim_reset());
+    SIM(sim_hold());
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "the 2097152 bytes at offset 0", kvmem_region_decommit(region, 0, EXTENT, ERR));
+    EXPECT(KVMEM_STATUS_BUSY, kvmem_region_decommit(region, 0, 2 * EXTENT, ERR));
+    EXPECT_OK(kvmem_region_decommit(region, EXTENT, EXTENT, ERR)); /* the other block's */
+    SIM(sim_go());
+    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    EXPECT_OK(kvmem_region_decommit(region, 0, EXTENT, ERR));
+    CALL(kvmem_transfer_destroy(transfer));
+    CALL(kvmem_layout_destroy(layout));
+    elastic_parts_close(&parts);
+    CALL(kvmem_region_destroy(region));
+    side_close(&host);
 }
 
 /* Handles 0 to 3 of a transfer in flight. */
@@ -192,6 +256,69 @@ static void after_a_refused_copy_what_was_begun_is_waited_for(void) {
     clean_up(&flight);
 }
 
+/* Somebody captures a stream, or an error of earlier work comes late: the question whether a run is over gets an error
+   for an answer, and the copies go on all the same. */
+static void a_question_without_an_answer_lets_nothing_go(void) {
+    static const CUresult answers[] = {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUDA_ERROR_OUT_OF_MEMORY,
+                                       CUDA_ERROR_LAUNCH_FAILED};
+    for (size_t i = 0; i < NUM(answers); i++) {
+        flight flight;
+        prepare(&flight);
+        take_off(&flight);
+        const sim_counts flying = sim_live_now();
+        SIM(sim_fail("cuStreamQuery", 1, answers[i]));
+        const uint64_t queries = SIM(sim_calls("cuStreamQuery"));
+        const uint64_t end = patience_end();
+        while (SIM(sim_calls("cuStreamQuery")) < queries + 4) { /* whoever asks first gets it */
+            EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR));
+            patience_wait(end, "the run to be asked about");
+        }
+        CHECK_STR(SIM(sim_last_failed()), "cuStreamQuery");
+        EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR));
+        destroy_handle(&flight, SOURCE);
+        const sim_counts still_flying = sim_live_now();
+        CHECK_EQ(still_flying.allocations, flying.allocations);
+        SIM(sim_go());
+        /* All bytes have arrived: only an error that says that work has failed is told. */
+        if (answers[i] == CUDA_ERROR_LAUNCH_FAILED) {
+            EXPECT_MESSAGE(KVMEM_STATUS_CUDA, "CUDA_ERROR_LAUNCH_FAILED",
+                           kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
+        } else {
+            EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
+        }
+        clean_up(&flight);
+    }
+}
+
+/* The same for the mark of a run on a stream of the caller's. */
+static void a_mark_without_an_answer_lets_nothing_go(void) {
+    flight flight;
+    CUstream stream = NULL;
+    prepare(&flight);
+    retain_device(0);
+    enter_device(0);
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    leave_device(0);
+    SIM(sim_hold());
+    EXPECT_OK(kvmem_transfer_submit_on_stream(flight.transfer, stream, ERR));
+    SIM(sim_fail("cuEventQuery", 1, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
+    const uint64_t queries = SIM(sim_calls("cuEventQuery"));
+    const uint64_t end = patience_end();
+    while (SIM(sim_calls("cuEventQuery")) < queries + 4) {
+        EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(flight.transfer, ERR));
+        patience_wait(end, "the run to be asked about");
+    }
+    CHECK_STR(SIM(sim_last_failed()), "cuEventQuery");
+    SIM(sim_go());
+    EXPECT_OK(kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
+    expect_landed(&flight);
+    enter_device(0);
+    CU(cuStreamDestroy_v2(stream));
+    leave_device(0);
+    release_device(0);
+    clean_up(&flight);
+}
+
 /* More GPU copies in flight than anybody keeps threads for. */
 #define MANY 40
 
@@ -255,9 +382,13 @@ static void all_that_was_submitted_is_handed_to_the_driver(void) {
 
 static const test_case cases[] = {
     CASE(in_flight_it_is_in_progress_and_waits_time_out),
+    CASE(memory_in_flight_is_not_taken_away),
+    CASE(extents_in_flight_are_not_decommitted),
     CASE(handles_may_go_in_any_order_while_in_flight),
     CASE(a_copy_that_fails_later_fails_its_transfer_alone),
     CASE(after_a_refused_copy_what_was_begun_is_waited_for),
+    CASE(a_question_without_an_answer_lets_nothing_go),
+    CASE(a_mark_without_an_answer_lets_nothing_go),
     CASE(a_host_copy_does_not_wait_for_gpus),
     CASE(all_that_was_submitted_is_handed_to_the_driver),
 };

@@ -2,6 +2,9 @@
 // CUDA does not live through a fork: in the child every use answers INVALID_STATE and no driver is called,
 // and the parent goes on as if there had been no child.
 #include "control.h"
+#include "engine.h"
+#include "importer.h"
+#include "regions.h"
 #include "sides.h"
 #include "stance.h"
 
@@ -180,6 +183,68 @@ static void a_child_destroys_what_it_inherited(void) {
     in_a_forked_child(destroy_everything);
 }
 
+/* A region that its owner has given up and an importer has open. */
+static struct {
+    int importer;
+    int releases;
+    uint64_t address;
+} waiting;
+
+static void count_release(void *user_data) {
+    ++*(int *)user_data;
+}
+
+static void give_up_while_imported(void) {
+    kvmem_adopt_options options;
+    kvmem_adopt_options_init(&options, sizeof(options));
+    waiting.address = engine_allocate(0, MIB);
+    options.address = (void *)(uintptr_t)waiting.address;
+    options.size = MIB;
+    options.release = count_release;
+    options.user_data = &waiting.releases;
+    kvmem_region *region = NULL;
+    kvmem_share *share = NULL;
+    EXPECT_OK(kvmem_region_adopt_device(&options, 0, &region, ERR));
+    EXPECT_OK(kvmem_share_create_region(region, NULL, &share, ERR));
+    waiting.importer = importer_begin(share);
+    CALL(kvmem_share_destroy(share));
+    CALL(kvmem_region_destroy(region));
+}
+
+/* Whatever looks through what waits for importers. */
+static void look_at_holders(void) {
+    kvmem_system_options options;
+    kvmem_system_options_init(&options, sizeof(options));
+    options.size = 4096;
+    kvmem_region *region = NULL;
+    kvmem_region_holders holders;
+    CHECK_EQ(kvmem_region_create_system(&options, &region, ERR), KVMEM_STATUS_OK);
+    CHECK_EQ(kvmem_region_get_holders(region, &holders, ERR), KVMEM_STATUS_OK);
+    kvmem_region_destroy(region);
+}
+
+static void outlive_the_importer(void) {
+    importer_unlock(waiting.importer);
+    look_at_holders();
+    kvmem_device_options options;
+    kvmem_device_options_init(&options, sizeof(options));
+    options.size = 4096;
+    kvmem_region *region = NULL;
+    FORKED(kvmem_region_create_device(&options, &region, ERR));
+    CHECK_EQ(waiting.releases, 0);
+}
+
+static void a_child_frees_nothing_that_waits_for_importers(void) {
+    give_up_while_imported();
+    CHECK_EQ(waiting.releases, 0);
+    in_a_forked_child(outlive_the_importer);
+    look_at_holders();
+    CHECK_EQ(waiting.releases, 1);
+    importer_end(waiting.importer);
+    engine_free(0, waiting.address);
+    waiting.releases = 0;
+}
+
 static const test_case cases[] = {
     CASE(open_world),
     CASE(a_child_asks),
@@ -187,6 +252,7 @@ static const test_case cases[] = {
     CASE(a_child_maps),
     CASE(a_child_uses_what_it_inherited),
     CASE(a_child_destroys_what_it_inherited),
+    CASE(a_child_frees_nothing_that_waits_for_importers),
     CASE(close_world),
 };
 GPU_MAIN

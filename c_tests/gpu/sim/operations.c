@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operations. What they answer is for whoever runs them to judge.
+// The operations but for transfers. What they answer is for whoever runs them to judge.
 #include "operations.h"
 
 #include "driver.h"
 #include "engine.h"
-#include "file_side.h"
 #include "harness.h"
+#include "layouts.h"
 #include "kv.h"
 #include "owner.h"
 
@@ -16,9 +16,6 @@
 
 static uint64_t allocation;
 static span mappings;
-static kv_side host;
-static kvmem_layout *disk;
-static CUstream stream;
 static peer owner; /* of the two that follow */
 static kvmem_ipc_handle shared;
 static int shared_fd;
@@ -29,20 +26,9 @@ void operations_open(void) {
     shared_fd = owner_create(&owner, 0, 2 * SIZE, 2);
     allocation = engine_allocate(0, SIZE);
     span_open(&mappings, 0, 3, 3);
-    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    kv_side_open(&host, &config, NULL, 1);
-    disk = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
-    enter_device(0);
-    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    leave_device(0);
 }
 
 void operations_close(void) {
-    enter_device(0);
-    CU(cuStreamDestroy_v2(stream));
-    leave_device(0);
-    kvmem_layout_destroy(disk);
-    kv_side_close(&host);
     span_close(&mappings);
     engine_free(0, allocation);
     close(shared_fd);
@@ -205,25 +191,9 @@ static kvmem_status cancel_pinned_memory(void) {
     return create_pinned(cancel_at_half);
 }
 
-/* A layout in new memory: a GPU's, or else pinned. */
-static kvmem_status build(bool on_device, kvmem_layout **layout) {
-    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    kvmem_device_options device;
-    kvmem_device_options_init(&device, sizeof(device));
-    kvmem_pinned_options pinned;
-    kvmem_pinned_options_init(&pinned, sizeof(pinned));
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &config;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.device = on_device ? &device : NULL;
-    options.pinned = on_device ? NULL : &pinned;
-    return kvmem_layout_build(&options, layout, ERR);
-}
-
 static kvmem_status have_a_layout(bool on_device) {
     kvmem_layout *layout = NULL;
-    const kvmem_status status = build(on_device, &layout);
+    const kvmem_status status = build_layout(on_device, &kv_kinds[1], &layout);
     kvmem_layout_destroy(layout);
     return status;
 }
@@ -285,27 +255,10 @@ static kvmem_status have_elastic_memory(void) {
     return status;
 }
 
-/* Eight blocks of 1 MiB. */
-static kvmem_status build_elastic(kvmem_layout **layout) {
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.num_blocks = 8;
-    config.num_layers = 2;
-    config.page_size = 16;
-    config.inner_dim = 8192;
-    kvmem_elastic_options elastic;
-    kvmem_elastic_options_init(&elastic, sizeof(elastic));
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &config;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.elastic = &elastic;
-    return kvmem_layout_build(&options, layout, ERR);
-}
-
 static kvmem_status resize_a_layout(void) {
     static const uint64_t sizes[] = {3, 8, 1, 0, 2};
     kvmem_layout *layout = NULL;
-    kvmem_status status = build_elastic(&layout);
+    kvmem_status status = build_elastic_layout(&layout);
     for (size_t i = 0; i < NUM(sizes) && status == KVMEM_STATUS_OK; i++) {
         status = kvmem_layout_resize(layout, sizes[i], ERR);
     }
@@ -332,177 +285,6 @@ static kvmem_status have_virtual_memory(void) {
     return status;
 }
 
-/* How a transfer is started. */
-typedef enum start { ON_ITS_OWN, ON_A_STREAM } start;
-
-static kvmem_status submit(kvmem_transfer *transfer, start start) {
-    return start == ON_A_STREAM ? kvmem_transfer_submit_on_stream(transfer, stream, ERR)
-                                : kvmem_transfer_submit(transfer, ERR);
-}
-
-static kvmem_status move_by(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
-                            start start) {
-    static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
-    const kv_move scattered = {pairs, NUM(pairs), 0, 0, 3};
-    kvmem_transfer_options options = kv_transfer_options(&scattered);
-    options.path = path;
-    kvmem_transfer *transfer = NULL;
-    kvmem_status status = kvmem_transfer_create(source, destination, &options, &transfer, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = submit(transfer, start);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait(transfer, PATIENCE, ERR);
-    }
-    kvmem_transfer_destroy(transfer);
-    return status;
-}
-
-/* A stream waits for a layer, and for all. */
-static kvmem_status move_by_layer(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
-                                  start start) {
-    static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
-    const kv_move scattered = {pairs, NUM(pairs), 0, 0, 3};
-    kvmem_transfer_options options = kv_transfer_options(&scattered);
-    options.path = path;
-    options.flags = KVMEM_TRANSFER_BY_LAYER;
-    kvmem_transfer *transfer = NULL;
-    kvmem_status status = kvmem_transfer_create(source, destination, &options, &transfer, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = submit(transfer, start);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait_on_stream(transfer, 1, stream, ERR);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait_on_stream(transfer, 0, stream, ERR);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait(transfer, PATIENCE, ERR);
-    }
-    kvmem_transfer_destroy(transfer);
-    return status;
-}
-
-static kvmem_status move(const kvmem_layout *source, const kvmem_layout *destination) {
-    return move_by(source, destination, 0, ON_ITS_OWN);
-}
-
-static kvmem_status copy_to_a_device(void) {
-    kvmem_layout *layout = NULL;
-    kvmem_status status = build(true, &layout);
-    if (status == KVMEM_STATUS_OK) {
-        status = move(host.layout, layout);
-    }
-    kvmem_layout_destroy(layout);
-    return status;
-}
-
-static kvmem_status copy_from_a_device(void) {
-    kvmem_layout *pinned = NULL;
-    kvmem_layout *device = NULL;
-    kvmem_status status = build(false, &pinned);
-    if (status == KVMEM_STATUS_OK) {
-        status = build(true, &device);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = move(device, pinned);
-    }
-    kvmem_layout_destroy(pinned);
-    kvmem_layout_destroy(device);
-    return status;
-}
-
-/* A piece a slot, so that a run goes round the ring. */
-static kvmem_status move_by_disk(bool to_disk) {
-    static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
-    const kv_move scattered = {pairs, NUM(pairs), 0, 0, 3};
-    kvmem_transfer_options options = kv_transfer_options(&scattered);
-    kvmem_layout *device = NULL;
-    kvmem_transfer *transfer = NULL;
-    kvmem_status status = build(true, &device);
-    options.staging_size = 4 * kv_piece_size(&host.config);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_create(to_disk ? device : disk, to_disk ? disk : device, &options, &transfer,
-                                       ERR);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_submit(transfer, ERR);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait(transfer, PATIENCE, ERR);
-    }
-    kvmem_transfer_destroy(transfer);
-    kvmem_layout_destroy(device);
-    return status;
-}
-
-static kvmem_status copy_from_a_device_to_disk(void) {
-    return move_by_disk(true);
-}
-
-static kvmem_status copy_from_disk_to_a_device(void) {
-    return move_by_disk(false);
-}
-
-typedef kvmem_status move_function(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
-                                   start start);
-
-static kvmem_status copy_from_a_device_as(move_function *as, uint32_t path, start start) {
-    kvmem_layout *pinned = NULL;
-    kvmem_layout *device = NULL;
-    kvmem_status status = build(false, &pinned);
-    if (status == KVMEM_STATUS_OK) {
-        status = build(true, &device);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = as(device, pinned, path, start);
-    }
-    kvmem_layout_destroy(pinned);
-    kvmem_layout_destroy(device);
-    return status;
-}
-
-static kvmem_status copy_from_a_device_by(uint32_t path, start start) {
-    return copy_from_a_device_as(move_by, path, start);
-}
-
-static kvmem_status copy_by_layer(void) {
-    return copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN);
-}
-
-static kvmem_status copy_staged_by_layer(void) {
-    return copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_STAGED, ON_ITS_OWN);
-}
-
-static kvmem_status copy_by_layer_on_a_stream(void) {
-    return copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_COPY, ON_A_STREAM);
-}
-
-static kvmem_status copy_by_batch(void) {
-    return copy_from_a_device_by(KVMEM_PATH_CUDA_BATCH, ON_ITS_OWN);
-}
-
-static kvmem_status copy_by_kernel(void) {
-    return copy_from_a_device_by(KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN);
-}
-
-static kvmem_status copy_staged(void) {
-    return copy_from_a_device_by(KVMEM_PATH_CUDA_STAGED, ON_ITS_OWN);
-}
-
-static kvmem_status copy_by_kernel_on_a_stream(void) {
-    return copy_from_a_device_by(KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM);
-}
-
-static kvmem_status copy_staged_on_a_stream(void) {
-    return copy_from_a_device_by(KVMEM_PATH_CUDA_STAGED, ON_A_STREAM);
-}
-
-static kvmem_status copy_one_by_one_on_a_stream(void) {
-    return copy_from_a_device_by(KVMEM_PATH_CUDA_COPY, ON_A_STREAM);
-}
-
 const operation operations[] = {
     {"asking a device", ask_a_device, KVMEM_STATUS_OK},
     {"asking for access", ask_for_access, KVMEM_STATUS_OK},
@@ -525,18 +307,5 @@ const operation operations[] = {
     {"elastic memory", have_elastic_memory, KVMEM_STATUS_OK},
     {"virtual memory", have_virtual_memory, KVMEM_STATUS_OK},
     {"resizing a layout", resize_a_layout, KVMEM_STATUS_OK},
-    {"a copy to a device", copy_to_a_device, KVMEM_STATUS_OK},
-    {"a copy from a device", copy_from_a_device, KVMEM_STATUS_OK},
-    {"a copy in a batch", copy_by_batch, KVMEM_STATUS_OK},
-    {"a copy by the kernel", copy_by_kernel, KVMEM_STATUS_OK},
-    {"a staged copy", copy_staged, KVMEM_STATUS_OK},
-    {"a copy by the kernel on a stream", copy_by_kernel_on_a_stream, KVMEM_STATUS_OK},
-    {"a staged copy on a stream", copy_staged_on_a_stream, KVMEM_STATUS_OK},
-    {"a copy one by one on a stream", copy_one_by_one_on_a_stream, KVMEM_STATUS_OK},
-    {"a copy by layer", copy_by_layer, KVMEM_STATUS_OK},
-    {"a staged copy by layer", copy_staged_by_layer, KVMEM_STATUS_OK},
-    {"a copy by layer on a stream", copy_by_layer_on_a_stream, KVMEM_STATUS_OK},
-    {"a copy to disk", copy_from_a_device_to_disk, KVMEM_STATUS_OK},
-    {"a copy from disk", copy_from_disk_to_a_device, KVMEM_STATUS_OK},
 };
 const size_t num_operations = NUM(operations);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Driver calls fail while copies are measured: there are figures all the same, and nothing stays behind.
 #include "control.h"
+#include "sides.h"
 #include "stance.h"
 
 #include <string.h>
@@ -81,10 +82,78 @@ static void measuring_waits_for_nobodys_work(void) {
     CHECK_EQ(SIM(sim_calls("cuMemcpyAsync")), copies); /* measured once */
 }
 
+/* A callback that asks the library what it may be asked at any time. */
+typedef struct asking {
+    side *source, *destination;
+    unsigned depth, messages;
+} asking;
+
+static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
+static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+
+static kvmem_status create(const asking *asking, uint32_t path) {
+    kvmem_transfer_options options = kv_transfer_options(&move);
+    options.path = path;
+    kvmem_transfer *transfer = NULL;
+    const kvmem_status status = kvmem_transfer_create(
+        asking->source->model.layout, asking->destination->model.layout, &options, &transfer, NULL);
+    kvmem_transfer_destroy(transfer);
+    return status;
+}
+
+static void ask(uint32_t level, const char *target, const char *message, void *user_data) {
+    asking *mine = user_data;
+    (void)level, (void)target, (void)message;
+    if (mine->depth++ == 0) {
+        kvmem_copy_rates rates;
+        kvmem_copy_rates_init(&rates, sizeof(rates));
+        CHECK_EQ(kvmem_cuda_get_copy_rates(0, &rates, NULL), KVMEM_STATUS_OK);
+        CHECK_EQ(create(mine, KVMEM_PATH_CUDA_KERNEL), KVMEM_STATUS_OK);
+        CHECK_EQ(create(mine, KVMEM_PATH_CUDA_STAGED), KVMEM_STATUS_OK);
+        mine->messages++;
+    }
+    mine->depth--;
+}
+
+/* What is let go with a failure is logged, also while measuring and while the kernel is loaded. */
+static void a_log_callback_may_ask_what_others_wait_for(void) {
+    static const char *const failing[] = {"cuEventDestroy_v2", "cuMemFree_v2", "cuMemHostUnregister"};
+    const kvmem_layout_config config = side_config(&kv_kinds[1]);
+    side host;
+    side device;
+    SIM(sim_reset());
+    side_open(&host, PLACE_PINNED, 0, &config, NULL, 1);
+    side_open(&device, PLACE_DEVICE, 0, &config, NULL, 2);
+    asking asking = {.source = &host, .destination = &device};
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, ask, &asking, ERR));
+    for (size_t i = 0; i < NUM(failing); i++) {
+        SIM(sim_reset());
+        SIM(sim_fail(failing[i], 1, CUDA_ERROR_LAUNCH_FAILED));
+        measure();
+    }
+    CHECK(asking.messages >= NUM(failing));
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
+    side_close(&host);
+    side_close(&device);
+    SIM(sim_reset());
+    side_open(&host, PLACE_PINNED, 0, &config, NULL, 1);
+    side_open(&device, PLACE_DEVICE, 0, &config, NULL, 2);
+    asking.messages = 0;
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_WARN, ask, &asking, ERR));
+    SIM(sim_fail("cuModuleGetFunction", 1, CUDA_ERROR_NOT_FOUND));
+    SIM(sim_fail("cuModuleUnload", 1, CUDA_ERROR_LAUNCH_FAILED));
+    EXPECT(KVMEM_STATUS_CUDA, create(&asking, KVMEM_PATH_CUDA_KERNEL));
+    CHECK(asking.messages > 0);
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
+    side_close(&host);
+    side_close(&device);
+}
+
 static const test_case cases[] = {
     CASE(what_can_not_be_measured_is_a_default),
     CASE(one_failure_leaves_figures_and_nothing_else),
     CASE(without_batches_or_a_kernel_the_rest_is_measured),
     CASE(measuring_waits_for_nobodys_work),
+    CASE(a_log_callback_may_ask_what_others_wait_for),
 };
 GPU_MAIN

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of other processes, by the counts: opened once, closed once, given back where it is refused.
 #include "control.h"
+#include "engine.h"
+#include "importer.h"
 #include "opened.h"
 #include "owner.h"
 #include "regions.h"
@@ -169,6 +171,47 @@ static void memory_of_another_device_is_released_again(void) {
     peer_finish(&owner);
 }
 
+static void count_release(void *user_data) {
+    ++*(int *)user_data;
+}
+
+static kvmem_status look_at_holders(const kvmem_region *region) {
+    kvmem_region_holders holders;
+    return kvmem_region_get_holders(region, &holders, ERR);
+}
+
+/* Where the kernel does not say who has memory open, somebody may. */
+static void memory_of_unknown_importers_is_kept(void) {
+    int releases = 0;
+    const uint64_t address = engine_allocate(0, SIZE);
+    kvmem_adopt_options options;
+    kvmem_adopt_options_init(&options, sizeof(options));
+    options.address = (void *)(uintptr_t)address;
+    options.size = SIZE;
+    options.release = count_release;
+    options.user_data = &releases;
+    kvmem_region *region = NULL;
+    kvmem_region *other = NULL;
+    kvmem_share *share = NULL;
+    EXPECT_OK(kvmem_region_adopt_device(&options, 0, &region, ERR));
+    options.release = NULL;
+    options.user_data = NULL;
+    EXPECT_OK(kvmem_region_adopt_device(&options, 0, &other, ERR));
+    EXPECT_OK(kvmem_share_create_region(region, NULL, &share, ERR));
+    CALL(kvmem_share_destroy(share));
+    block_files files;
+    block_files_break(&files);
+    EXPECT_MESSAGE(KVMEM_STATUS_IO, "who has locked", look_at_holders(region));
+    CALL(kvmem_region_destroy(region));
+    EXPECT_OK(look_at_holders(other));
+    CHECK_EQ(releases, 0);
+    block_files_mend(&files);
+    EXPECT_OK(look_at_holders(other));
+    CHECK_EQ(releases, 1);
+    CALL(kvmem_region_destroy(other));
+    engine_free(0, address);
+}
+
 static const test_role roles[] = {OWNER_ROLE};
 static const test_case cases[] = {
     CASE(a_handle_is_open_once_and_closed_once),
@@ -179,5 +222,6 @@ static const test_case cases[] = {
     CASE(a_device_it_can_not_be_opened_for_is_told),
     CASE(threads_leave_nothing_open),
     CASE(memory_of_another_device_is_released_again),
+    CASE(memory_of_unknown_importers_is_kept),
 };
 GPU_MAIN_WITH_ROLES

@@ -5,19 +5,20 @@
 #define KVMEM_CHECKSUM_H
 
 /* Threads of a CTA. */
-#define KVMEM_CHECKSUM_THREADS 256
+#define KVMEM_CHECKSUM_THREADS 512
 /* Layers of a launch. */
 #define KVMEM_CHECKSUM_MAX_LAYERS 240
 /* The polynomial of CRC32C; the highest power is in the lowest bit. */
 #define KVMEM_CHECKSUM_POLYNOMIAL 0x82F63B78u
-/* A tile is smaller than 2 to this power. */
-#define KVMEM_CHECKSUM_POWERS 16
+/* Words of a row: what the threads of a warp read at a time. */
+#define KVMEM_CHECKSUM_ROW 32
 
-/* Every tile of every block, in every layer and outer slot: for each, in this order, the remainder of its bytes. A tile is
- * what a warp reads at a time, a part of a block's piece. */
+/* Every tile of every block, in every layer and outer slot. A tile is what a warp divides at a time, a part of a block's
+ * piece. Its share in the block's remainder is added there. */
 typedef struct kvmem_checksum {
-    unsigned long long blocks;     /* the address of `num_blocks` ids */
-    unsigned long long remainders; /* the address that gets one for each tile */
+    unsigned long long blocks;    /* the address of `num_blocks` ids */
+    unsigned long long behind;    /* the address of x to the power of the bits behind each tile of a block */
+    unsigned long long checksums; /* the address of one for each block */
     unsigned long long piece_size;
     unsigned long long block_stride, outer_stride;
     unsigned num_blocks;
@@ -26,7 +27,8 @@ typedef struct kvmem_checksum {
     unsigned tiles; /* of a piece */
     unsigned tile_size;
     unsigned reserved;
-    unsigned powers[KVMEM_CHECKSUM_POWERS]; /* x to the power of 8, 16, 32, ... */
+    unsigned further[32];              /* what each bit of a remainder is a row further, from the lowest on */
+    unsigned words[KVMEM_CHECKSUM_ROW]; /* x to the power of the bits from each word of a row on, to the row's end */
     unsigned long long layers[KVMEM_CHECKSUM_MAX_LAYERS]; /* where block 0 begins, in its first outer slot */
 } kvmem_checksum;
 

@@ -167,9 +167,14 @@ impl Drop for Mapping {
         // the driver takes addresses that are not mapped any more.
         let first = unmap();
         let answer = if first.is_success() { first } else { unmap() };
-        match driver.check(answer, format_args!("unmap {} bytes", self.size())) {
-            Ok(()) => drop(mapped.remove(&self.offset)),
-            Err(error) => log!(Error, "{error}"),
+        let unmapped = driver.check(answer, format_args!("unmap {} bytes", self.size()));
+        if unmapped.is_ok() {
+            mapped.remove(&self.offset);
+        }
+        // The log's callback may come back here.
+        drop(mapped);
+        if let Err(error) = unmapped {
+            log!(Error, "{error}");
         }
     }
 }

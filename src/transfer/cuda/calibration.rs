@@ -13,6 +13,7 @@ use super::engine::Engine;
 use super::kernel::{Shape, TILE};
 use super::rates::Rates;
 use crate::cuda::copy::{Batch, Copy, Reading};
+use crate::cuda::ending::is_over;
 use crate::cuda::kernel::{CopyKernel, Layer, Run};
 use crate::cuda::memory::Allocation;
 use crate::cuda::stream::{Active, Stream};
@@ -230,17 +231,17 @@ impl<'a> Bench<'a> {
         memory.launch(kernel, on, way, bytes, ctas).map(|()| true)
     }
 
-    /// Whether the stream has nothing to do any more. A stream that fails twice never will.
+    /// Whether the stream has nothing to do any more.
     fn is_over(&self) -> bool {
         const PATIENCE: Duration = Duration::from_secs(2);
         let until = Instant::now() + PATIENCE;
-        loop {
-            match self.stream.is_done().or_else(|_| self.stream.is_done()) {
-                Ok(false) if Instant::now() < until => std::thread::yield_now(),
-                Ok(false) => return false,
-                Ok(true) | Err(_) => return true,
+        while !is_over(|| self.stream.is_done(), &mut None) {
+            if Instant::now() > until {
+                return false;
             }
+            std::thread::yield_now();
         }
+        true
     }
 }
 

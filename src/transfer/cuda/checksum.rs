@@ -1,99 +1,189 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checksums of blocks in GPU memory: a kernel divides them tile by tile, the host puts the remainders together.
+//! Checksums of blocks in GPU memory: a kernel divides them tile by tile, and adds up what each tile has in its block's.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::engine::Engine;
-use crate::cuda::checksum::{ChecksumKernel, MOST_LAYERS, Tiles};
+use crate::cuda::checksum::{ChecksumKernel, MOST_LAYERS, ROW, Tiles};
+use crate::cuda::copy::Copy;
+use crate::cuda::ending::is_over;
 use crate::cuda::ipc::Place;
-use crate::cuda::stream::Stream;
+use crate::cuda::memory::Allocation;
+use crate::cuda::stream::{Active, Stream};
 use crate::error::Result;
 use crate::layout::Layout;
 use crate::log::log;
 use crate::region::{ExtentHold, PinnedConfig, PinnedMemory};
-use crate::transfer::remainder::{ENDS, power, powers, product};
+use crate::transfer::pieces::Pieces;
+use crate::transfer::remainder::{ENDS, power, product};
 
 /// What a warp divides at a time.
 const TILE: u64 = 4096;
-/// Remainders of one launch.
+/// Tiles of a block that one launch divides.
 const MOST_TILES: u64 = 1 << 16;
 /// Blocks of one launch.
-const MOST_BLOCKS: u64 = 1 << 14;
-/// Bytes of a remainder, and of an id.
+const MOST_BLOCKS: u64 = 1 << 18;
+/// Tiles of one launch: the kernel counts them in 32 bits.
+const MOST_IN_ALL: u64 = 1 << 30;
+/// Bytes of an id, of a power, and of a checksum.
 const WORD: u64 = 4;
-/// How long the thread that waits looks all the time.
-const PATIENCE: Duration = Duration::from_micros(200);
+/// How long the thread that waits looks all the time: a GPU divides 1 GiB in less.
+const PATIENCE: Duration = Duration::from_millis(1);
 const SLEEP: Duration = Duration::from_micros(50);
 
 /// What computing checksums takes; one is used by one thread at a time.
 pub struct Checker {
     kernel: ChecksumKernel,
     stream: Stream,
-    /// Page-locked: block ids, and remainders behind them.
-    memory: PinnedMemory,
+    /// What each bit of a remainder is a row further.
+    further: [u32; 32],
+    /// What is behind each word of a row, and the word.
+    words: [u32; ROW],
+    /// Page-locked: block ids, what is behind each tile of a block, checksums.
+    host: PinnedMemory,
+    /// The same on the device: the kernel must not wait for the link at each tile.
+    device: Allocation,
 }
 
 impl Checker {
     /// Makes one for an engine's device.
     pub fn new(engine: &Engine) -> Result<Self> {
-        let config = PinnedConfig {
-            size: (MOST_BLOCKS + MOST_TILES) * WORD,
-            ordinal: engine.context().device().ordinal(),
-            threads: 1,
-            no_huge_pages: true,
-            ..PinnedConfig::default()
-        };
+        let ordinal = engine.context().device().ordinal();
+        let size = (2 * MOST_BLOCKS + MOST_TILES) * WORD;
+        let config =
+            PinnedConfig { size, ordinal, threads: 1, no_huge_pages: true, ..PinnedConfig::default() };
+        let row = power(ROW as u64 * WORD);
         Ok(Self {
             kernel: ChecksumKernel::load(engine.context())?,
             stream: Stream::new(engine.context())?,
-            memory: PinnedMemory::allocate(&config, &mut |_, _| true)?,
+            further: std::array::from_fn(|bit| product(1 << bit, row)),
+            words: std::array::from_fn(|word| power((ROW - word) as u64 * WORD)),
+            host: PinnedMemory::allocate(&config, &mut |_, _| true)?,
+            device: Allocation::new(ordinal, size)?,
         })
     }
 
-    fn ids(&self) -> u64 {
-        self.memory.memory().address() as u64
+    /// The checksums of blocks whose memory is held.
+    fn compute(&self, blocks: &[u32], pieces: &Pieces) -> Result<Vec<u32>> {
+        let ended = self.start(blocks, pieces).and_then(|()| self.wait());
+        if let Err(error) = ended {
+            // What was started must be over before its memory goes.
+            let _ = self.wait();
+            return Err(error);
+        }
+        let mut checksums = vec![0; blocks.len()];
+        // SAFETY: the device has written as many.
+        unsafe {
+            std::ptr::copy_nonoverlapping(CHECKSUMS.of(self.host()), checksums.as_mut_ptr(), blocks.len())
+        };
+        let ends = product(ENDS, power(pieces.block_size())) ^ ENDS;
+        checksums.iter_mut().for_each(|checksum| *checksum ^= ends);
+        Ok(checksums)
     }
 
-    fn remainders(&self) -> u64 {
-        self.ids() + MOST_BLOCKS * WORD
-    }
-
-    /// The remainders of what is asked for, of blocks whose memory is held.
-    fn divide(&self, blocks: &[u32], tiles: &Tiles) -> Result<Vec<u32>> {
-        let mut remainders = vec![0u32; tiles.total() as usize];
-        // SAFETY: there is room for as many ids, and nobody else uses the memory.
-        unsafe { std::ptr::copy_nonoverlapping(blocks.as_ptr(), self.ids() as *mut u32, blocks.len()) };
+    /// Has the device divide all layers of the blocks, as many at a time as it takes, and bring what they add up to.
+    fn start(&self, blocks: &[u32], pieces: &Pieces) -> Result<()> {
+        let bytes = blocks.len() as u64 * WORD;
+        self.put(IDS, blocks);
         {
             let on = self.stream.activate()?;
-            // SAFETY: whoever asks has seen that the device reaches the blocks, and holds them; there is room for as many
-            // remainders, and this value is used until the stream is done.
-            unsafe { self.kernel.launch(&on, tiles)? };
+            // SAFETY: memory of this value's, which is kept until the stream is done.
+            unsafe { on.clear(CHECKSUMS.at(self.device.address()), bytes)? };
+            self.upload(&on, IDS, bytes)?;
         }
-        self.wait()?;
-        // SAFETY: the kernel has written them.
-        unsafe {
-            let from = self.remainders() as *const u32;
-            std::ptr::copy_nonoverlapping(from, remainders.as_mut_ptr(), remainders.len());
+        let mut behind = pieces.block_size();
+        for (index, layers) in pieces.layers.chunks(most_layers(pieces) as usize).enumerate() {
+            if index > 0 {
+                // The launch before reads what is behind its tiles.
+                self.wait()?;
+            }
+            behind -= layers.len() as u64 * pieces.outers * pieces.size;
+            self.launch(blocks.len() as u32, pieces, layers, behind)?;
         }
-        Ok(remainders)
+        let (source, destination) = (CHECKSUMS.at(self.device.address()), CHECKSUMS.at(self.host()));
+        // SAFETY: as above.
+        unsafe { self.stream.activate()?.copy(Copy { source, destination, size: bytes }) }
+    }
+
+    /// Has it divide some layers, which have bytes of the block behind them.
+    fn launch(&self, num_blocks: u32, pieces: &Pieces, layers: &[u64], behind: u64) -> Result<()> {
+        let powers = behind_tiles(pieces, layers.len(), behind);
+        let mut starts = [0; MOST_LAYERS];
+        starts[..layers.len()].copy_from_slice(layers);
+        self.put(BEHIND, &powers);
+        let tiles = Tiles {
+            blocks: IDS.at(self.device.address()),
+            behind: BEHIND.at(self.device.address()),
+            checksums: CHECKSUMS.at(self.device.address()),
+            piece_size: pieces.size,
+            block_stride: pieces.block_stride,
+            outer_stride: pieces.outer_stride,
+            num_blocks,
+            num_layers: layers.len() as u32,
+            num_outers: pieces.outers as u32,
+            tiles: pieces.size.div_ceil(TILE) as u32,
+            tile_size: TILE as u32,
+            reserved: 0,
+            further: self.further,
+            words: self.words,
+            layers: starts,
+        };
+        let on = self.stream.activate()?;
+        self.upload(&on, BEHIND, powers.len() as u64 * WORD)?;
+        // SAFETY: whoever asks has seen that the device reaches the blocks, and holds them; the rest is memory of this
+        // value's, which is used until the stream is done.
+        unsafe { self.kernel.launch(&on, &tiles) }
+    }
+
+    fn host(&self) -> u64 {
+        self.host.memory().address() as u64
+    }
+
+    fn put(&self, part: Part, words: &[u32]) {
+        // SAFETY: no part is given more words than it has, and nobody else uses the memory.
+        unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), part.of(self.host()), words.len()) };
+    }
+
+    fn upload(&self, on: &Active<'_>, part: Part, size: u64) -> Result<()> {
+        let (source, destination) = (part.at(self.host()), part.at(self.device.address()));
+        // SAFETY: memory of this value's, which is kept until the stream is done.
+        unsafe { on.copy(Copy { source, destination, size }) }
     }
 
     fn wait(&self) -> Result<()> {
         let begun = Instant::now();
-        while !self.stream.is_done()? {
+        let mut failure = None;
+        while !is_over(|| self.stream.is_done(), &mut failure) {
             if begun.elapsed() < PATIENCE { std::thread::yield_now() } else { std::thread::sleep(SLEEP) }
         }
-        Ok(())
+        failure.map_or(Ok(()), Err)
+    }
+}
+
+/// A part of a checker's memories: how many words are before it.
+#[derive(Clone, Copy)]
+struct Part(u64);
+
+const IDS: Part = Part(0);
+const CHECKSUMS: Part = Part(MOST_BLOCKS);
+const BEHIND: Part = Part(2 * MOST_BLOCKS);
+
+impl Part {
+    fn at(self, memory: u64) -> u64 {
+        memory + self.0 * WORD
+    }
+
+    fn of(self, memory: u64) -> *mut u32 {
+        self.at(memory) as *mut u32
     }
 }
 
 /// The checksums of some layers of blocks; `None` where no kernel reaches them, or takes as many tiles as a block has.
 pub fn of_layers(layout: &Arc<Layout>, blocks: &[u32], layers: Range<u64>) -> Result<Option<Vec<u32>>> {
-    let geometry = layout.geometry();
-    let tiles_a_layer = geometry.piece_size().div_ceil(TILE).saturating_mul(geometry.dimensions().outer_dim);
-    let Some(ordinal) = own_device(layout).filter(|_| tiles_a_layer <= MOST_TILES) else { return Ok(None) };
+    let pieces = Pieces::of(layout, layers.clone());
+    let Some(ordinal) = own_device(layout).filter(|_| most_layers(&pieces) > 0) else { return Ok(None) };
     let engine = Engine::of(ordinal)?;
     layout.keep(engine.clone());
     let mut checker = match engine.checker() {
@@ -104,25 +194,46 @@ pub fn of_layers(layout: &Arc<Layout>, blocks: &[u32], layers: Range<u64>) -> Re
         }
     };
     let held = hold(layout, blocks, &layers)?;
-    let most_layers = (MOST_TILES / tiles_a_layer).min(MOST_LAYERS as u64);
-    let a_launch = most_layers.min(layers.end - layers.start);
-    let most_blocks = (MOST_TILES / (tiles_a_layer * a_launch)).min(MOST_BLOCKS) as usize;
+    let most_blocks = (MOST_IN_ALL / tiles_of_layers(&pieces, most_layers(&pieces))).clamp(1, MOST_BLOCKS);
     let mut checksums = Vec::with_capacity(blocks.len());
-    for part in blocks.chunks(most_blocks) {
-        let mut states = vec![ENDS; part.len()];
-        for first in layers.clone().step_by(a_launch as usize) {
-            let tiles = tiles(layout, part, first..layers.end.min(first + a_launch), &checker);
-            let divided = checker.divide(part, &tiles).inspect_err(|_| {
-                checker.spoil();
-                engine.retire();
-            });
-            let remainders = divided.map_err(|error| error.context("compute checksums on the GPU"))?;
-            append(&mut states, &remainders, &tiles);
-        }
-        checksums.extend(states.into_iter().map(|state| state ^ ENDS));
+    for part in blocks.chunks(most_blocks as usize) {
+        let computed = checker.compute(part, &pieces).inspect_err(|_| {
+            checker.spoil();
+            engine.retire();
+        });
+        checksums.extend(computed.map_err(|error| error.context("compute checksums on the GPU"))?);
     }
     held.iter().try_for_each(ExtentHold::ensure_unchanged)?;
     Ok(Some(checksums))
+}
+
+/// How many tiles some layers of a block are.
+fn tiles_of_layers(pieces: &Pieces, layers: u64) -> u64 {
+    pieces.size.div_ceil(TILE).saturating_mul(pieces.outers).saturating_mul(layers)
+}
+
+/// How many layers one launch takes; none where one has too many tiles.
+fn most_layers(pieces: &Pieces) -> u64 {
+    let room = MOST_TILES / tiles_of_layers(pieces, 1).max(1);
+    room.min(MOST_LAYERS as u64).min(pieces.layers.len() as u64)
+}
+
+/// What the bytes behind each tile of some layers multiply its remainder by; `after` bytes are behind the last.
+fn behind_tiles(pieces: &Pieces, layers: usize, after: u64) -> Vec<u32> {
+    let tiles = pieces.size.div_ceil(TILE);
+    let (whole, last) = (power(TILE), power(pieces.size - (tiles - 1) * TILE));
+    let count = tiles_of_layers(pieces, layers as u64);
+    let mut behind = power(after);
+    let mut powers: Vec<u32> = (0..count)
+        .rev()
+        .map(|tile| {
+            let this = behind;
+            behind = product(behind, if tile % tiles + 1 == tiles { last } else { whole });
+            this
+        })
+        .collect();
+    powers.reverse();
+    powers
 }
 
 /// The device that a layout lies on, where its kernels reach it without further ado.
@@ -144,43 +255,4 @@ fn hold(layout: &Layout, blocks: &[u32], layers: &Range<u64>) -> Result<Vec<Exte
         (region as u32, address, geometry.piece_size())
     });
     layout.touched_extents(spans).hold()
-}
-
-fn tiles(layout: &Layout, blocks: &[u32], layers: Range<u64>, checker: &Checker) -> Tiles {
-    let geometry = layout.geometry();
-    let mut starts = [0; MOST_LAYERS];
-    let num_layers = (layers.end - layers.start) as u32;
-    for (start, layer) in starts.iter_mut().zip(layers) {
-        *start = layout.placement().address(0, layer, 0).1;
-    }
-    Tiles {
-        blocks: checker.ids(),
-        remainders: checker.remainders(),
-        piece_size: geometry.piece_size(),
-        block_stride: geometry.block_stride(),
-        outer_stride: geometry.outer_stride(),
-        num_blocks: blocks.len() as u32,
-        num_layers,
-        num_outers: geometry.dimensions().outer_dim as u32,
-        tiles: geometry.piece_size().div_ceil(TILE) as u32,
-        tile_size: TILE as u32,
-        reserved: 0,
-        powers: powers(),
-        layers: starts,
-    }
-}
-
-/// Goes on with each block's checksum over its tiles.
-fn append(states: &mut [u32], remainders: &[u32], tiles: &Tiles) {
-    let last_size = tiles.piece_size - u64::from(tiles.tiles - 1) * TILE;
-    let (whole, last) = (power(TILE), power(last_size));
-    let tiles_a_block = remainders.len() / states.len().max(1);
-    for (state, of_block) in states.iter_mut().zip(remainders.chunks(tiles_a_block.max(1))) {
-        for of_piece in of_block.chunks(tiles.tiles as usize) {
-            for (index, remainder) in of_piece.iter().enumerate() {
-                let behind = if index + 1 == of_piece.len() { last } else { whole };
-                *state = product(*state, behind) ^ remainder;
-            }
-        }
-    }
 }

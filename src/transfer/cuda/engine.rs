@@ -2,11 +2,12 @@
 //! What copies on one device share: its context, the kernel, the descriptor ring, streams, events and staging memory.
 //! Made at first use; it lives as long as a transfer, or a layout that was ever moved here.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use super::checksum::Checker;
 use super::choice;
+use super::need::Waiting;
 use super::ring::{Ring, Slot};
 use super::shelf::{Shelf, Taken};
 use crate::cuda::kernel::{CopyKernel, Run};
@@ -14,10 +15,11 @@ use crate::cuda::memory::Allocation;
 use crate::cuda::stream::Stream;
 use crate::cuda::{Context, Device, Event};
 use crate::error::Result;
+use crate::log::HoldBack;
 
 /// Runs that are at the driver at a time; more wait their turn.
 const MOST_STREAMS: usize = 64;
-/// Staged runs at a time: each keeps the link busy by itself.
+/// Staged runs at a time in each direction: one keeps the link busy by itself that way.
 const MOST_STAGED: usize = 1;
 
 /// The engine of one device.
@@ -27,10 +29,11 @@ pub struct Engine {
     rings: Mutex<Vec<Arc<Ring>>>,
     streams: Arc<Shelf<Stream>>,
     events: Arc<Shelf<Event>>,
-    stagings: Arc<Shelf<Staging>>,
+    /// For blocks on their way to the device, and to the host.
+    stagings: [Arc<Shelf<Staging>>; 2],
     checkers: Arc<Shelf<Checker>>,
     /// Runs that were submitted and wait for one of the things above.
-    waiting: AtomicUsize,
+    pub waiting: Waiting,
     is_broken: AtomicBool,
 }
 
@@ -41,6 +44,7 @@ impl Engine {
     /// The engine of a device.
     pub fn of(ordinal: i32) -> Result<Arc<Self>> {
         let device = Device::get(ordinal)?;
+        let _late = HoldBack::begin();
         let mut engines = ENGINES.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mine = engines.iter().filter(|(of, _)| *of == ordinal);
         if let Some(engine) =
@@ -54,9 +58,9 @@ impl Engine {
             rings: Mutex::default(),
             streams: Shelf::new(MOST_STREAMS),
             events: Shelf::new(usize::MAX),
-            stagings: Shelf::new(MOST_STAGED),
+            stagings: [Shelf::new(MOST_STAGED), Shelf::new(MOST_STAGED)],
             checkers: Shelf::new(usize::MAX),
-            waiting: AtomicUsize::new(0),
+            waiting: Waiting::default(),
             is_broken: AtomicBool::new(false),
         });
         engines.retain(|(_, engine)| engine.strong_count() > 0);
@@ -72,6 +76,7 @@ impl Engine {
     /// The copy kernel, loaded at first use, with the ring that it needs.
     pub fn kernel(&self) -> Result<Arc<CopyKernel>> {
         self.ensure_ring()?;
+        let _late = HoldBack::begin();
         let mut kernel = self.kernel.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(kernel) = &*kernel {
             return Ok(kernel.clone());
@@ -82,6 +87,7 @@ impl Engine {
     }
 
     fn ensure_ring(&self) -> Result<()> {
+        let _late = HoldBack::begin();
         let mut rings = self.rings();
         if rings.is_empty() {
             rings.push(Ring::allocate(self.context.device().ordinal())?);
@@ -89,9 +95,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes runs for kernels to read again and again; `None` where the ring has no room to spare for that.
-    pub fn keep(&self, runs: &[Run]) -> Option<Slot> {
-        self.rings().iter().find_map(|ring| ring.keep(runs))
+    /// Writes runs for kernels to read again and again; `None` where the ring has no room to spare for that. More than
+    /// it takes of one copy get memory of their own.
+    pub fn keep(&self, runs: &[Run]) -> Result<Option<Slot>> {
+        let own = Ring::of_one_copy(self.context.device().ordinal(), runs)?;
+        Ok(own.or_else(|| self.rings().iter().find_map(|ring| ring.keep(runs))))
     }
 
     /// Writes runs for a kernel to read; `None` while the ring is full.
@@ -125,29 +133,15 @@ impl Engine {
         self.events.take(|_| true, || Event::new(&self.context))
     }
 
-    /// Staging memory of at least `size` bytes; `None` while it is in use.
-    pub fn staging(&self, size: u64) -> Result<Option<Taken<Staging>>> {
-        self.stagings.take(|staging| staging.memory.size() >= size, || Staging::new(&self.context, size))
+    /// Staging memory of at least `size` bytes for blocks on their way to the host, or from it; `None` while it is in use.
+    pub fn staging(&self, size: u64, to_host: bool) -> Result<Option<Taken<Staging>>> {
+        let shelf = &self.stagings[usize::from(to_host)];
+        shelf.take(|staging| staging.memory.size() >= size, || Staging::new(&self.context, size))
     }
 
     /// What checksums are computed with.
     pub fn checker(&self) -> Result<Taken<Checker>> {
         self.checkers.take_one_more(|_| true, || Checker::new(self))
-    }
-
-    /// Whether a run must wait for others before it.
-    pub fn has_waiting(&self) -> bool {
-        self.waiting.load(Ordering::Acquire) > 0
-    }
-
-    /// One run more waits.
-    pub fn add_waiting(&self) {
-        self.waiting.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// One run less waits.
-    pub fn remove_waiting(&self) {
-        self.waiting.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// The driver has failed here: new transfers begin with a new engine.

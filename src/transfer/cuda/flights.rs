@@ -3,248 +3,30 @@
 //! thread while there are any.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
 
 use super::engine::Engine;
-use super::held::Held;
-use super::jobs::Jobs;
-use crate::cuda::stream::CallerStream;
-use crate::error::{Error, Result, Status, fail};
-use crate::layout::Layout;
-use crate::transfer::completion::{Run, cancelled};
+use super::need::Need;
+use crate::error::Error;
+use crate::guarded::guarded;
+use crate::log::log;
 use crate::transfer::pool::{Pool, Shared};
 
-/// One run.
-pub struct Flight {
-    jobs: Arc<Jobs>,
-    engine: Arc<Engine>,
-    layouts: [Arc<Layout>; 2],
-    run: Run,
-    failure: Option<Error>,
-    /// What it uses since it was started.
-    held: Option<Held>,
-    waits: bool,
-    layers_told: usize,
-}
+/// What is in use, and on which device.
+pub type Full = HashSet<(*const Engine, Need)>;
 
-impl Flight {
-    /// A run that has not begun.
-    pub fn new(jobs: &Arc<Jobs>, engine: &Arc<Engine>, layouts: &[Arc<Layout>; 2], run: Run) -> Self {
-        Self {
-            jobs: jobs.clone(),
-            engine: engine.clone(),
-            layouts: layouts.clone(),
-            run,
-            failure: None,
-            held: None,
-            waits: false,
-            layers_told: 0,
-        }
-    }
-
-    /// One that was started on a stream of the caller's.
-    pub fn started(mut self, held: Held, outcome: Result<()>) -> Self {
-        self.failure = outcome.err();
-        self.held = Some(held);
-        self
-    }
-
-    /// Starts it where all it needs is free; answers whether it is on its way, or over.
-    fn start(&mut self) -> bool {
-        let taken = self.jobs.take(&self.engine);
-        self.start_with(taken)
-    }
-
-    /// The same before others that wait, and beyond what runs may use at a time.
-    fn start_urgently(&mut self) -> bool {
-        let taken = self.jobs.take_urgently(&self.engine);
-        self.start_with(taken)
-    }
-
-    fn start_with(&mut self, taken: Result<Option<Held>>) -> bool {
-        match taken {
-            Ok(None) => {
-                if !std::mem::replace(&mut self.waits, true) {
-                    self.engine.add_waiting();
-                }
-                return false;
-            }
-            Ok(Some(held)) => {
-                // SAFETY: the plan checked all spans against their layouts, which are held until the run is over.
-                self.failure = unsafe { self.jobs.start(&held) }.err();
-                self.held = Some(held);
-            }
-            Err(error) => self.failure = Some(error),
-        }
-        self.stop_waiting();
-        true
-    }
-
-    fn stop_waiting(&mut self) {
-        if std::mem::replace(&mut self.waits, false) {
-            self.engine.remove_waiting();
-        }
-    }
-
-    /// Whether it has been started, or could not be.
-    fn is_started(&self) -> bool {
-        self.held.is_some() || self.failure.is_some()
-    }
-
-    /// Takes it back where its user wants no more of it and it has not begun.
-    fn is_taken_back(&mut self) -> bool {
-        let is_taken_back = !self.is_started() && self.run.is_cancelled();
-        if is_taken_back {
-            self.failure = Some(cancelled());
-            self.stop_waiting();
-        }
-        is_taken_back
-    }
-
-    /// Tells of the layers that the driver is done with. A failure is told with the end of the run.
-    fn tell_layers(&mut self) {
-        let (Some(held), None) = (&self.held, &self.failure) else { return };
-        match held.layers_done(self.layers_told) {
-            Ok(done) if done > self.layers_told => {
-                self.layers_told = done;
-                self.run.advance(done as u64);
-            }
-            Ok(_) => {}
-            Err(error) => self.failure = Some(error),
-        }
-    }
-
-    /// Whether the driver is done with it.
-    fn is_done(&self) -> Result<bool> {
-        self.held.as_ref().map_or(Ok(true), Held::is_done)
-    }
-
-    /// All that it used is let go before anyone hears that the run is over: who hears it may free their memory.
-    fn end(self, outcome: Result<()>) {
-        let Self { jobs, engine, layouts, run, held, .. } = self;
-        if outcome.as_ref().is_err_and(|error| error.status() != Status::Cancelled) {
-            engine.retire();
-        }
-        if let Some(held) = held {
-            held.let_go(outcome.is_ok());
-        }
-        drop((jobs, layouts, engine));
-        run.end(outcome);
-    }
-}
-
-/// A run that the watching thread and those who wait for it look at, whoever sees its end first.
-pub struct Flying {
-    flight: Mutex<State>,
-    /// Threads that look all the time.
-    waiters: AtomicUsize,
-}
-
-/// How it stands with a run.
-enum State {
-    UnderWay(Box<Flight>),
-    Over(Result<()>),
-}
-
-impl Flying {
-    /// A run, started at once where that is `quick` and nobody waits before it.
-    pub fn new(mut flight: Flight, quick: bool) -> Arc<Self> {
-        if flight.held.is_none() && quick && !flight.engine.has_waiting() {
-            flight.start();
-        }
-        Arc::new(Self { flight: Mutex::new(State::UnderWay(Box::new(flight))), waiters: AtomicUsize::new(0) })
-    }
-
-    /// Looks whether it is over, and ends it where it is.
-    pub fn look(&self) -> bool {
-        let mut state = self.lock();
-        let State::UnderWay(flight) = &mut *state else { return true };
-        if !flight.is_started() && !flight.is_taken_back() {
-            return false;
-        }
-        flight.tell_layers();
-        let outcome = match flight.is_done() {
-            Ok(false) => return false,
-            Ok(true) => flight.failure.take().map_or(Ok(()), Err),
-            Err(error) => Err(flight.failure.take().unwrap_or(error)),
-        };
-        let ended = std::mem::replace(&mut *state, State::Over(outcome.clone()));
-        drop(state);
-        if let State::UnderWay(flight) = ended {
-            flight.end(outcome);
-        }
-        true
-    }
-
-    /// Looks all the time until it is over, or it is `until`, or there is enough.
-    pub fn look_until(&self, until: Instant, is_enough: impl Fn() -> bool) {
-        self.waiters.fetch_add(1, Ordering::AcqRel);
-        while !self.look() && !is_enough() && Instant::now() < until {
-            std::thread::yield_now();
-        }
-        self.waiters.fetch_sub(1, Ordering::AcqRel);
-    }
-
-    /// Has what comes later on a stream of the caller's wait for the first `layers`, or for all of it. A run that has
-    /// not begun begins now: nothing that the stream is to wait for may itself wait for the stream.
-    pub fn hold_back(&self, stream: CallerStream, layers: Option<u64>) -> Result<()> {
-        let mut state = self.lock();
-        let flight = match &mut *state {
-            State::UnderWay(flight) => flight,
-            State::Over(outcome) => return outcome.clone(),
-        };
-        if !flight.is_started() && (flight.is_taken_back() || !flight.start_urgently()) {
-            match &flight.failure {
-                Some(error) => return Err(error.clone()),
-                None => fail!(
-                    Busy,
-                    "the run waits for staging memory that other transfers use, and has not begun"
-                ),
-            }
-        }
-        match (&flight.failure, &flight.held) {
-            (None, Some(held)) => held.hold_back(&flight.engine, stream, layers),
-            (Some(error), _) => Err(error.clone()),
-            _ => Ok(()),
-        }
-    }
-
-    /// Starts it where it waits and nobody does before it; answers whether it did.
-    fn start(&self, full: &mut HashSet<*const Engine>) -> bool {
-        let mut state = self.lock();
-        let State::UnderWay(flight) = &mut *state else { return false };
-        if flight.is_started() {
-            return false;
-        }
-        if flight.is_taken_back() {
-            return true;
-        }
-        let engine = Arc::as_ptr(&flight.engine);
-        if full.contains(&engine) {
-            return false;
-        }
-        let started = flight.start();
-        if !started {
-            full.insert(engine);
-        }
-        started
-    }
-
-    /// As the watching thread looks, which leaves it to those who wait where there are any.
-    fn is_over(&self) -> bool {
-        match self.waiters.load(Ordering::Acquire) {
-            0 => self.look(),
-            _ => matches!(*self.lock(), State::Over(_)),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.flight.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
+/// Something that is watched until it is over.
+pub trait Watched: Send + Sync {
+    /// Starts it where it waits for nothing that is in use already; answers whether it began. What it goes on waiting
+    /// for is added.
+    fn start_unless(self: Arc<Self>, full: &mut Full) -> bool;
+    /// Looks whether it is over.
+    fn is_over(&self) -> bool;
+    /// Ends it after a panic, whatever it is at.
+    fn give_up(&self, error: &Error);
 }
 
 /// All runs of this process, watched by one thread while there are any.
@@ -253,12 +35,14 @@ pub struct Flights(Mutex<Watch>);
 
 #[derive(Default)]
 struct Watch {
-    new: Vec<Arc<Flying>>,
+    new: Vec<Arc<dyn Watched>>,
     watched: bool,
 }
 
-/// How long the thread polls after the last run ended before it begins to sleep in between.
+/// How long the thread polls after the last run came or ended before it begins to sleep in between.
 const SPIN: Duration = Duration::from_micros(200);
+/// The same where threads wake late.
+const MOST_SPIN: Duration = Duration::from_millis(2);
 const SLEEP: Duration = Duration::from_micros(20);
 /// How long it stays with nothing to watch: to wake a thread that has gone takes several times such a sleep.
 const STAY: Duration = Duration::from_millis(5);
@@ -271,17 +55,17 @@ impl Flights {
     }
 
     /// Has a run started, where it is not, and watched until it is over.
-    pub fn add(self: &Arc<Self>, flying: Arc<Flying>) {
+    pub fn add(self: &Arc<Self>, flying: Arc<dyn Watched>) {
         let mut watch = self.lock();
         watch.new.push(flying);
         if !std::mem::replace(&mut watch.watched, true) {
             drop(watch);
-            Pool::get().run(&(self.clone() as Arc<dyn Shared>), 1);
+            Pool::services().run(&(self.clone() as Arc<dyn Shared>), 1);
         }
     }
 
     /// What was added, or `None` when the thread may go.
-    fn take_new(&self, idle: bool) -> Option<Vec<Arc<Flying>>> {
+    fn take_new(&self, idle: bool) -> Option<Vec<Arc<dyn Watched>>> {
         let mut watch = self.lock();
         if watch.new.is_empty() && idle {
             watch.watched = false;
@@ -297,25 +81,79 @@ impl Flights {
 
 impl Shared for Flights {
     fn run(&self) {
-        let mut flights: Vec<Arc<Flying>> = Vec::new();
-        let mut progress = Instant::now();
+        let mut flights: Vec<Arc<dyn Watched>> = Vec::new();
+        let mut rest = Rest::new();
         wake_precisely();
-        while let Some(new) = self.take_new(flights.is_empty() && progress.elapsed() > STAY) {
+        while let Some(new) = self.take_new(flights.is_empty() && rest.quiet() > STAY) {
+            // What has come may be over soon, whenever something was last.
+            let mut progressed = !new.is_empty();
             flights.extend(new);
             let before = flights.len();
-            // In the order of submission: on each device nobody overtakes one that waits.
-            let mut full = HashSet::new();
-            let started = flights.iter().filter(|flying| flying.start(&mut full)).count();
-            flights.retain(|flying| !flying.is_over());
-            if started > 0 || flights.len() < before {
-                progress = Instant::now();
-            } else if progress.elapsed() < SPIN {
-                std::thread::yield_now();
-            } else {
-                std::thread::sleep(SLEEP);
-            }
+            progressed |= start_all(&mut flights);
+            flights.retain(|flying| !step(flying, || flying.is_over()).unwrap_or(true));
+            progressed |= flights.len() < before;
+            rest.after(progressed);
         }
     }
+}
+
+/// What the thread does between two looks: it polls for a while after something has come or ended, and then sleeps in
+/// between. How long depends on the machine: where a thread wakes late, as on a core that has gone to sleep with it, an
+/// end would be told late by more than the run took.
+struct Rest {
+    progress: Instant,
+    /// How much longer the last sleep was than asked for.
+    late: Duration,
+}
+
+impl Rest {
+    fn new() -> Self {
+        Self { progress: Instant::now(), late: Duration::ZERO }
+    }
+
+    /// How long nothing has come or ended.
+    fn quiet(&self) -> Duration {
+        self.progress.elapsed()
+    }
+
+    fn after(&mut self, progressed: bool) {
+        if progressed {
+            self.progress = Instant::now();
+        } else if self.quiet() < self.spin() {
+            std::thread::yield_now();
+        } else {
+            let asleep = Instant::now();
+            std::thread::sleep(SLEEP);
+            self.late = asleep.elapsed().saturating_sub(SLEEP);
+        }
+    }
+
+    /// So long that sleeping makes the end of a run late by a tenth of its time at most.
+    fn spin(&self) -> Duration {
+        (10 * self.late).clamp(SPIN, MOST_SPIN)
+    }
+}
+
+/// Starts what can be, in the order of submission: nobody overtakes one that waits for the same. Answers whether any began.
+fn start_all(flights: &mut Vec<Arc<dyn Watched>>) -> bool {
+    let mut full = Full::new();
+    let mut any = false;
+    flights.retain(|flying| {
+        let started = step(flying, || flying.clone().start_unless(&mut full));
+        any |= started == Some(true);
+        started.is_some()
+    });
+    any
+}
+
+/// A step of a run. One that panics ends that run, and none of the others; then there is no answer.
+fn step<R>(flying: &Arc<dyn Watched>, step: impl FnOnce() -> R) -> Option<R> {
+    guarded(step)
+        .inspect_err(|error| {
+            log!(Error, "on the thread that watches copies: {error}");
+            flying.give_up(error);
+        })
+        .ok()
 }
 
 /// Has this thread, which is the library's own, wake when it should: the kernel saves wake-ups by 50 µs otherwise.
@@ -323,4 +161,62 @@ fn wake_precisely() {
     const SLACK_NANOSECONDS: libc::c_ulong = 1000;
     // SAFETY: changes nothing but the calling thread's timer slack.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NANOSECONDS) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::{Sender, channel};
+
+    use super::*;
+    use crate::error::Status;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// A run that panics when it is looked at, or is over then.
+    struct Fake {
+        panics: bool,
+        looks: AtomicUsize,
+        tell: Mutex<Sender<Option<Status>>>,
+    }
+
+    impl Watched for Fake {
+        fn start_unless(self: Arc<Self>, _: &mut Full) -> bool {
+            false
+        }
+
+        fn is_over(&self) -> bool {
+            assert!(!self.panics, "deliberate");
+            let is_over = self.looks.fetch_add(1, Ordering::Relaxed) > 3;
+            if is_over {
+                self.tell.lock().unwrap().send(None).unwrap();
+            }
+            is_over
+        }
+
+        fn give_up(&self, error: &Error) {
+            self.tell.lock().unwrap().send(Some(error.status())).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_thread_that_wakes_late_polls_for_longer() {
+        let spin = |late| Rest { progress: Instant::now(), late }.spin();
+        assert_eq!(spin(Duration::ZERO), SPIN);
+        assert_eq!(spin(Duration::from_micros(100)), Duration::from_millis(1));
+        assert_eq!(spin(Duration::from_secs(1)), MOST_SPIN, "it was kept from the CPU");
+    }
+
+    #[test]
+    fn a_panic_ends_one_run_and_the_others_are_watched_on() {
+        let flights = Arc::new(Flights::default());
+        let (tell, told) = channel();
+        for panics in [false, true, false] {
+            let (looks, tell) = (AtomicUsize::new(0), Mutex::new(tell.clone()));
+            flights.add(Arc::new(Fake { panics, looks, tell }));
+        }
+        let mut ends: Vec<_> = (0..3).map(|_| told.recv_timeout(PATIENCE).unwrap()).collect();
+        ends.sort_by_key(|end| end.is_some());
+        assert_eq!(ends, [None, None, Some(Status::Panic)]);
+    }
 }

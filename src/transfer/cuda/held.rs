@@ -7,8 +7,9 @@ use super::engine::{Engine, Staging};
 use super::ring::Slot;
 use super::shelf::Taken;
 use crate::cuda::Event;
+use crate::cuda::ending::is_over;
 use crate::cuda::stream::{CallerStream, Stream};
-use crate::error::{Result, fail};
+use crate::error::{Error, Result, fail};
 
 /// What a run uses until it is over.
 pub struct Held {
@@ -71,14 +72,14 @@ impl Held {
         self.layers.get(layer).map(|event| &**event)
     }
 
-    /// How many layers the driver is done with, where `known` are known to be.
-    pub fn layers_done(&self, known: usize) -> Result<usize> {
+    /// How many layers the driver is done with, where `known` are known to be. A failure of theirs is kept.
+    pub fn layers_done(&self, known: usize, failure: &mut Option<Error>) -> usize {
         for (layer, event) in self.layers.iter().enumerate().skip(known) {
-            if !event.is_done()? {
-                return Ok(layer);
+            if !is_over(|| event.is_done(), failure) || failure.is_some() {
+                return layer;
             }
         }
-        Ok(self.layers.len())
+        self.layers.len()
     }
 
     /// Has what comes later on a stream of the caller's wait for the first `layers`, or for all of the run.
@@ -96,17 +97,20 @@ impl Held {
         on.wait_for(&event)
     }
 
-    /// Whether the driver is done with all of it.
-    pub fn is_done(&self) -> Result<bool> {
-        let event = self.event.as_ref().map(|event| event.is_done());
-        let stream = self.stream.as_ref().map(|stream| stream.is_done());
-        let copier = self.staging.as_ref().map(|staging| staging.copier.is_done());
+    /// Whether the driver is done with all of it. A failure of it is kept.
+    pub fn is_done(&self, failure: &mut Option<Error>) -> bool {
+        let mut all = true;
         // All are asked: nothing may be let go while one of them goes on, even when another has failed.
-        let answers: Vec<_> = [event, stream, copier].into_iter().flatten().collect();
-        if answers.iter().any(|answer| matches!(answer, Ok(false))) {
-            return Ok(false);
+        if let Some(event) = &self.event {
+            all &= is_over(|| event.is_done(), failure);
         }
-        answers.into_iter().collect::<Result<Vec<_>>>().map(|_| true)
+        if let Some(stream) = &self.stream {
+            all &= is_over(|| stream.is_done(), failure);
+        }
+        if let Some(staging) = &self.staging {
+            all &= is_over(|| staging.copier.is_done(), failure);
+        }
+        all
     }
 
     /// What was used is used again, unless something failed on it.

@@ -7,6 +7,7 @@ use super::driver::{DriverCopies, Place};
 use super::engine::{Engine, Staging};
 use super::held::Held;
 use super::kernel::KernelCopy;
+use super::need::{Need, Taking};
 use super::ring::Slot;
 use super::shelf::Taken;
 use super::staged::StagedCopy;
@@ -23,9 +24,6 @@ pub enum Job {
     /// By both.
     Staged(Box<StagedCopy>, Arc<CopyKernel>),
 }
-
-/// There is no room now: others use it.
-pub struct Full;
 
 /// Driver calls that a caller's thread makes by itself: handing a run over costs as much.
 const QUICK_CALLS: usize = 16;
@@ -45,9 +43,9 @@ impl Job {
     }
 
     /// Puts the runs that it reads where kernels read them, if there is room to spare.
-    pub fn keep_runs(&mut self, engine: &Engine) {
+    pub fn keep_runs(&mut self, engine: &Engine) -> Result<()> {
         match self {
-            Self::Driver(_) => {}
+            Self::Driver(_) => Ok(()),
             Self::Kernel(copy, _) => copy.runs.keep(engine),
             Self::Staged(copy, _) => copy.runs.keep(engine),
         }
@@ -63,12 +61,21 @@ impl Job {
         }
     }
 
-    /// Writes the runs that it reads; whether there was room, or nothing to write.
-    pub fn put(&self, engine: &Engine) -> std::result::Result<Option<Arc<Slot>>, Full> {
+    /// What it can't start without beside a stream.
+    pub fn needs(&self) -> [Option<Need>; 2] {
+        match self {
+            Self::Driver(_) => [None, None],
+            Self::Kernel(copy, _) => [copy.runs.need(), None],
+            Self::Staged(copy, _) => [copy.runs.need(), Some(copy.need())],
+        }
+    }
+
+    /// Writes the runs that it reads, where there are any and there is room.
+    pub fn put(&self, engine: &Engine) -> std::result::Result<Option<Arc<Slot>>, Need> {
         match self {
             Self::Driver(_) => Ok(None),
-            Self::Kernel(copy, _) => copy.runs.slot(engine).ok_or(Full).map(Some),
-            Self::Staged(copy, _) => copy.runs.slot(engine).ok_or(Full).map(Some),
+            Self::Kernel(copy, _) => copy.runs.slot(engine).ok_or(Need::Slot).map(Some),
+            Self::Staged(copy, _) => copy.runs.slot(engine).ok_or(Need::Slot).map(Some),
         }
     }
 
@@ -82,9 +89,9 @@ impl Job {
     }
 
     /// The staging memory that it goes through.
-    pub fn staging(&self, engine: &Engine) -> Result<std::result::Result<Option<Taken<Staging>>, Full>> {
+    pub fn staging(&self, engine: &Engine) -> Taking<Option<Taken<Staging>>> {
         match self {
-            Self::Staged(copy, _) => Ok(copy.staging(engine)?.ok_or(Full).map(Some)),
+            Self::Staged(copy, _) => Ok(copy.staging(engine)?.ok_or(copy.need()).map(Some)),
             _ => Ok(Ok(None)),
         }
     }

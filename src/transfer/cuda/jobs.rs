@@ -8,6 +8,7 @@ use super::driver::Place;
 use super::engine::Engine;
 use super::held::Held;
 use super::job::Job;
+use super::need::{Need, Taking};
 use super::ring::Slot;
 use crate::cuda::stream::{Active, CallerStream};
 use crate::error::{Error, Result, Status, ensure};
@@ -31,11 +32,11 @@ impl Jobs {
     }
 
     /// Puts the runs of blocks where kernels read them, if there is room to spare.
-    pub fn keep_runs(mut self, engine: &Engine) -> Self {
+    pub fn keep_runs(mut self, engine: &Engine) -> Result<Self> {
         if let Some(first) = self.0.first_mut() {
-            first.keep_runs(engine);
+            first.keep_runs(engine)?;
         }
-        self
+        Ok(self)
     }
 
     /// Whether starting them costs little.
@@ -52,23 +53,38 @@ impl Jobs {
         if self.0.len() > 1 { self.0.len() } else { 0 }
     }
 
-    /// All that a run needs; `None` while some of it is in use.
-    pub fn take(&self, engine: &Engine) -> Result<Option<Held>> {
-        let Some(stream) = engine.stream()? else { return Ok(None) };
+    /// What a run can't start without.
+    pub fn needs(&self) -> impl Iterator<Item = Need> {
+        let of_first = self.0.first().map(Job::needs).into_iter().flatten().flatten();
+        std::iter::once(Need::Stream).chain(of_first)
+    }
+
+    /// All that a run needs, or what of it is in use.
+    pub fn take(&self, engine: &Engine) -> Taking<Held> {
         let first = self.first()?;
-        let Ok(staging) = first.staging(engine)? else { return Ok(None) };
-        let Ok(slot) = first.put(engine) else { return Ok(None) };
-        Held::own(stream, slot, staging).with_layers(engine, self.marks()).map(Some)
+        let Some(stream) = engine.stream()? else { return Ok(Err(Need::Stream)) };
+        let staging = match first.staging(engine)? {
+            Ok(staging) => staging,
+            Err(need) => return Ok(Err(need)),
+        };
+        let slot = match first.put(engine) {
+            Ok(slot) => slot,
+            Err(need) => return Ok(Err(need)),
+        };
+        Held::own(stream, slot, staging).with_layers(engine, self.marks()).map(Ok)
     }
 
     /// The same for a run that a stream is to wait for, beyond what runs may use at a time: what would be let go for it
-    /// may stand behind that wait. `None` while staging memory is in use, of which there is no more.
-    pub fn take_urgently(&self, engine: &Engine) -> Result<Option<Held>> {
+    /// may stand behind that wait. Staging memory may be in use all the same: there is no more of it.
+    pub fn take_urgently(&self, engine: &Engine) -> Taking<Held> {
         let first = self.first()?;
-        let Ok(staging) = first.staging(engine)? else { return Ok(None) };
+        let staging = match first.staging(engine)? {
+            Ok(staging) => staging,
+            Err(need) => return Ok(Err(need)),
+        };
         let stream = engine.one_more_stream()?;
         let slot = first.put_now(engine)?;
-        Held::own(stream, slot, staging).with_layers(engine, self.marks()).map(Some)
+        Held::own(stream, slot, staging).with_layers(engine, self.marks()).map(Ok)
     }
 
     /// The same for a run on a stream of the caller's, which can't wait.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies by the kernel, which reads and writes both sides itself.
 
-use super::ring::{MOST_RUNS, Slot};
+use super::ring::Slot;
 use super::runs::PreparedRuns;
 use crate::cuda::kernel::{Blocks, CopyKernel, Layer, MOST_LAYERS, Run};
 use crate::cuda::stream::Active;
@@ -40,9 +40,6 @@ impl KernelCopy {
         let grid = plan.grid(source, destination);
         let most_blocks = typical_length(plan.runs().len(), plan.blocks());
         let runs = cut_runs(plan.runs().iter().map(of_plan), most_blocks, u32::MAX);
-        if runs.len() > MOST_RUNS {
-            return Err(format!("{} runs of blocks, the kernel takes {MOST_RUNS} at a time", runs.len()));
-        }
         let first = plan::Run { source: 0, destination: 0, length: 1 };
         let layers: Vec<_> = (0..grid.layers)
             .map(|layer| {

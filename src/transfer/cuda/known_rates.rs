@@ -9,7 +9,7 @@ use super::engine::Engine;
 use super::rates::Rates;
 use crate::cuda::Device;
 use crate::error::{Result, ensure};
-use crate::log::log;
+use crate::log::{HoldBack, log};
 
 /// What is known of a device. Whoever measures holds it, and others wait for that.
 type Known = Arc<Mutex<Option<Rates>>>;
@@ -20,6 +20,7 @@ static DEVICES: Mutex<Vec<(i32, Known)>> = Mutex::new(Vec::new());
 /// What copies of an engine cost; never fails.
 pub fn of(engine: &Engine) -> Rates {
     let known = known(engine.context().device().ordinal());
+    let _late = HoldBack::begin();
     let mut rates = lock(&known);
     if let Some(rates) = *rates {
         return rates;

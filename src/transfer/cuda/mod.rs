@@ -7,12 +7,15 @@ mod choice;
 mod division;
 mod driver;
 mod engine;
+mod flight;
 mod flights;
+mod flying;
 mod held;
 mod job;
 mod jobs;
 mod kernel;
 pub mod known_rates;
+mod need;
 pub mod rates;
 mod ring;
 mod runs;
@@ -29,7 +32,9 @@ use self::choice::{Case, Direction, Staged};
 use self::division::{Division, HostOrder};
 use self::driver::DriverCopies;
 use self::engine::Engine;
-use self::flights::{Flight, Flights, Flying};
+use self::flight::Flight;
+use self::flights::Flights;
+use self::flying::Flying;
 use self::job::Job;
 use self::jobs::Jobs;
 use self::kernel::KernelCopy;
@@ -42,6 +47,7 @@ use super::{Candidate, Path, Preferences};
 use crate::cuda::stream::CallerStream;
 use crate::error::{Error, Result, Status, ensure};
 use crate::layout::Layout;
+use crate::log::HoldBack;
 
 /// How long who waits for a run looks at it all the time before it sleeps: most are over by then.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -78,7 +84,7 @@ impl CudaCopy {
         plan: Plan,
         preferences: &Preferences,
     ) -> Result<Self> {
-        super::host::ensure_apart(source, destination, || {
+        super::apart::ensure_apart(source, destination, || {
             plan.moves(source.placement(), destination.placement()).collect()
         })?;
         let sides = Sides::of(source, destination)?;
@@ -105,7 +111,7 @@ impl CudaCopy {
         // The driver may wait for pages that are not locked before it returns.
         let is_quick = jobs.are_quick() && !sides.is_pageable;
         Ok(Self {
-            jobs: Arc::new(jobs.keep_runs(&engine)),
+            jobs: Arc::new(jobs.keep_runs(&engine)?),
             is_quick,
             path,
             candidates,
@@ -141,13 +147,13 @@ impl CudaCopy {
         })
     }
 
-    /// Starts the copy. What costs the caller little is started at once.
+    /// Starts the copy: at once where that costs the caller little, or by another thread.
     pub fn submit(&self, run: Run) {
-        self.watch(Flight::new(&self.jobs, &self.engine, &self.layouts, run));
+        let flight = Flight::new(&self.jobs, &self.engine, &self.layouts, run);
+        self.watch(Flying::new(flight, self.is_quick));
     }
 
-    fn watch(&self, flight: Flight) {
-        let flying = Flying::new(flight, self.is_quick);
+    fn watch(&self, flying: Arc<Flying>) {
         *self.current() = Some(flying.clone());
         Flights::get().add(flying);
     }
@@ -193,7 +199,7 @@ impl CudaCopy {
         // SAFETY: the plan checked all spans against their layouts, which are held until the run is over; the stream is
         // alive, by contract.
         let outcome = unsafe { self.jobs.start_on(&self.engine, stream, &held) };
-        self.watch(flight.started(held, outcome));
+        self.watch(Flying::started(flight.started(held, outcome)));
         Ok(())
     }
 
@@ -204,6 +210,7 @@ impl CudaCopy {
             InvalidState,
             "blocks of elastic memory may lose it between two runs of a graph; submit the transfer each time"
         );
+        let _late = HoldBack::begin();
         let mut captured = self.captured();
         if captured.is_none() {
             *captured = self.jobs.slot_for_graphs(&self.engine)?;

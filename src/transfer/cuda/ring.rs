@@ -13,7 +13,7 @@ use crate::region::{PinnedConfig, PinnedMemory};
 /// Bytes of a ring.
 const SIZE: u64 = 8 << 20;
 /// The most one transfer may take of it, so that several are under way at a time.
-pub const MOST_RUNS: usize = (SIZE as usize / 4) / size_of::<Run>();
+const MOST_RUNS: usize = (SIZE as usize / 4) / size_of::<Run>();
 /// Slots begin where a device reads a line.
 const LINE: u64 = 128;
 
@@ -27,11 +27,24 @@ pub struct Ring {
 impl Ring {
     /// Allocates for a device.
     pub fn allocate(ordinal: i32) -> Result<Arc<Self>> {
+        Self::with_parts(ordinal, SIZE / 2, SIZE / 2)
+    }
+
+    /// Runs of one prepared copy in memory of their own, where they are more than a ring takes of one.
+    pub fn of_one_copy(ordinal: i32, runs: &[Run]) -> Result<Option<Slot>> {
+        if runs.len() <= MOST_RUNS {
+            return Ok(None);
+        }
+        Ok(Self::with_parts(ordinal, 0, slot_size(runs))?.keep(runs))
+    }
+
+    fn with_parts(ordinal: i32, passing: u64, kept: u64) -> Result<Arc<Self>> {
+        let size = passing + kept;
         let config =
-            PinnedConfig { size: SIZE, ordinal, threads: 1, no_huge_pages: true, ..PinnedConfig::default() };
+            PinnedConfig { size, ordinal, threads: 1, no_huge_pages: true, ..PinnedConfig::default() };
         let memory = PinnedMemory::allocate(&config, &mut |_, _| true)?;
-        let half = |begin| Mutex::new(Spans::new(begin, SIZE / 2));
-        Ok(Arc::new(Self { memory, passing: half(0), kept: half(SIZE / 2) }))
+        let part = |begin, size| Mutex::new(Spans::new(begin, size));
+        Ok(Arc::new(Self { memory, passing: part(0, passing), kept: part(passing, kept) }))
     }
 
     /// Writes runs where a kernel can read them; `None` while there is no room.
@@ -45,7 +58,7 @@ impl Ring {
     }
 
     fn write(self: &Arc<Self>, runs: &[Run], is_kept: bool) -> Option<Slot> {
-        let size = (size_of_val(runs) as u64).next_multiple_of(LINE);
+        let size = slot_size(runs);
         let offset = self.free(is_kept).take(size)?;
         let slot = Slot { ring: self.clone(), offset, size, is_kept };
         // SAFETY: the slot is this value's alone, large enough and aligned; the ring's memory lives as long as it.
@@ -60,6 +73,10 @@ impl Ring {
         let half = if is_kept { &self.kept } else { &self.passing };
         half.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
+}
+
+fn slot_size(runs: &[Run]) -> u64 {
+    (size_of_val(runs) as u64).next_multiple_of(LINE)
 }
 
 /// A part of the ring, free again when dropped.

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use super::engine::Engine;
+use super::need::Need;
 use super::ring::Slot;
 use crate::cuda::kernel::Run;
 use crate::error::Result;
@@ -19,12 +20,13 @@ pub enum PreparedRuns {
 
 impl PreparedRuns {
     /// Puts them into the ring, where it has room to spare.
-    pub fn keep(&mut self, engine: &Engine) {
+    pub fn keep(&mut self, engine: &Engine) -> Result<()> {
         if let Self::Here(runs) = self
-            && let Some(slot) = engine.keep(runs)
+            && let Some(slot) = engine.keep(runs)?
         {
             *self = Self::InRing(Arc::new(slot));
         }
+        Ok(())
     }
 
     /// Leaves them to another copy that reads the same and is not in the ring yet; whether that is so.
@@ -34,6 +36,14 @@ impl PreparedRuns {
             *self = Self::Here(Vec::new());
         }
         is_same
+    }
+
+    /// What they need to be read.
+    pub fn need(&self) -> Option<Need> {
+        match self {
+            Self::InRing(_) => None,
+            Self::Here(_) => Some(Need::Slot),
+        }
     }
 
     /// Where a kernel reads them; `None` while the ring is full.

@@ -4,6 +4,7 @@
 use super::choice::Direction;
 use crate::cuda::ipc::Place;
 use crate::cuda::memory::{is_accessible, is_mapped_host};
+use crate::cuda::peer::{PeerReach, peer_reach};
 use crate::cuda::{Context, Device};
 use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
@@ -74,7 +75,7 @@ impl<'a> Sides<'a> {
     }
 
     /// Whether kernels of the device that copies reach a side that lies elsewhere, or was opened for another device:
-    /// VMM memory says so itself, for plain memory of this process the driver is asked to map it.
+    /// VMM memory says so itself, for plain memory of this process, its engines' or ours, the driver is asked to map it.
     fn reach_of_peer(&self, side: &Layout, place: Place) -> Result<std::result::Result<(), String>> {
         let Place { owner, user } = place;
         let own = Device::get(self.ordinal)?;
@@ -94,11 +95,15 @@ impl<'a> Sides<'a> {
                 }
                 PeerMemory::Vmm(address) if is_accessible(own, address, false)? => {}
                 PeerMemory::Plain => has_plain = true,
-                _ => {
-                    let reason =
-                        format!("memory of device {owner} is not mapped for device {}", self.ordinal);
-                    return Ok(Err(reason));
+                PeerMemory::Adopted { address, size } => {
+                    let peer = Context::retain(Device::get(owner)?)?;
+                    match peer_reach(own, &peer, address, size)? {
+                        PeerReach::Mapped => {}
+                        PeerReach::OncePeersAreEnabled => has_plain = true,
+                        PeerReach::None => return Ok(Err(self.not_mapped(owner))),
+                    }
                 }
+                _ => return Ok(Err(self.not_mapped(owner))),
             }
         }
         if has_plain {
@@ -107,6 +112,10 @@ impl<'a> Sides<'a> {
             return Ok(enabled.map_err(|error| error.message().to_string()));
         }
         Ok(Ok(()))
+    }
+
+    fn not_mapped(&self, owner: i32) -> String {
+        format!("memory of device {owner} is not mapped for device {}", self.ordinal)
     }
 
     /// The side that is host memory.
@@ -156,7 +165,9 @@ enum PeerMemory {
     Plain,
     /// Another process's allocation, mapped for one device.
     Opened,
-    /// Several pieces of an engine's, each with an access of its own; or no memory.
+    /// An engine's, of whatever kind: the driver is asked.
+    Adopted { address: u64, size: u64 },
+    /// No memory.
     Unknown,
 }
 
@@ -170,7 +181,9 @@ fn peer_memory(region: &Region) -> PeerMemory {
             DeviceMemory::Owned(_) => PeerMemory::Plain,
             DeviceMemory::Imported(_) => PeerMemory::Opened,
             DeviceMemory::Mapped(memory) => PeerMemory::Vmm(memory.address()),
-            DeviceMemory::Adopted(_) => PeerMemory::Unknown,
+            DeviceMemory::Adopted(_) => {
+                PeerMemory::Adopted { address: region.address(), size: region.size() }
+            }
         },
         _ => PeerMemory::Unknown,
     }

@@ -7,7 +7,8 @@
 use super::division::{Division, HostOrder, are_joined};
 use super::engine::{Engine, Staging};
 use super::kernel::{Shape, TILE, cut_runs, typical_length};
-use super::ring::{MOST_RUNS, Slot};
+use super::need::Need;
+use super::ring::Slot;
 use super::runs::PreparedRuns;
 use super::shelf::Taken;
 use crate::cuda::copy::Copy;
@@ -47,9 +48,6 @@ impl StagedCopy {
         let packed = pack(order);
         let most_blocks = typical_length(packed.len(), order.blocks);
         let mut runs = cut_runs(packed.into_iter(), most_blocks, division.blocks as u32);
-        if runs.len() > MOST_RUNS {
-            return Err(format!("{} runs of blocks, the kernel takes {MOST_RUNS} at a time", runs.len()));
-        }
         let chunking = Chunking { host, device, plan, order, division, to_host, most_blocks };
         let chunks = chunking.chunks(&runs);
         if !to_host {
@@ -68,7 +66,12 @@ impl StagedCopy {
 
     /// Its staging memory; `None` while it is in use.
     pub fn staging(&self, engine: &Engine) -> Result<Option<Taken<Staging>>> {
-        engine.staging(self.parts as u64 * self.part_size)
+        engine.staging(self.parts as u64 * self.part_size, self.to_host)
+    }
+
+    /// The same as what others may be using.
+    pub fn need(&self) -> Need {
+        if self.to_host { Need::StagingToHost } else { Need::StagingToDevice }
     }
 
     /// About as many driver calls as it takes.

@@ -11,6 +11,7 @@ use super::io::{Ending, Work};
 use super::operation::{Ask, Next, Operation};
 use super::requests::Requests;
 use crate::error::{Error, Result};
+use crate::guarded::guarded;
 use crate::transfer::completion::{Stop, cancelled};
 use crate::transfer::pool::{Pool, Shared};
 
@@ -56,7 +57,7 @@ impl Shared for Job {
             if index >= self.range.end {
                 return;
             }
-            if let Err(error) = self.carry_out(index) {
+            if let Err(error) = guarded(|| self.carry_out(index)).and_then(|outcome| outcome) {
                 self.failure().get_or_insert(error);
             }
             if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {

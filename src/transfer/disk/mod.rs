@@ -46,6 +46,15 @@ struct Sides<'a> {
     writes: bool,
 }
 
+/// Refuses what the caller's flags rule out between a file and host memory, whoever does the I/O.
+pub fn ensure_allowed(
+    source: &Arc<Layout>,
+    destination: &Arc<Layout>,
+    preferences: &Preferences,
+) -> Result<()> {
+    Sides::of(source, destination).ensure_allowed(None, preferences)
+}
+
 impl DiskMove {
     /// Chooses who does the I/O and prepares it.
     pub fn prepare(

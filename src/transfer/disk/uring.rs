@@ -6,6 +6,7 @@
 mod ring;
 mod session;
 
+use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -15,6 +16,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::io::Work;
 use crate::error::{Error, Status};
+use crate::guarded::guarded;
 use crate::log::log;
 use crate::process::PerProcess;
 use crate::transfer::pool::{Pool, Shared};
@@ -70,7 +72,7 @@ impl Uring {
         let is_served = std::mem::replace(&mut state.is_served, true);
         drop(state);
         if !is_served {
-            Pool::files().run(&(self.clone() as Arc<dyn Shared>), 1);
+            Pool::services().run(&(self.clone() as Arc<dyn Shared>), 1);
         } else if let Err(errno) = rustix::io::write(&self.wake, &1u64.to_ne_bytes()) {
             // The counter is full: the thread has been woken often enough.
             log!(Debug, "wake the thread of the ring: {errno}");
@@ -110,10 +112,20 @@ fn broken() -> Error {
 
 impl Shared for Uring {
     fn run(&self) {
-        let mut session = Session::new(self);
-        while let Some(new) = self.take_new(session.is_idle()) {
-            session.begin(new);
-            session.step();
+        // What the kernel has must stay where a panic leaves nobody who hears its answers.
+        let mut session = ManuallyDrop::new(Session::new(self));
+        let served = guarded(|| {
+            while let Some(new) = self.take_new(session.is_idle()) {
+                session.begin(new);
+                session.step();
+            }
+        });
+        match served {
+            Ok(()) => drop(ManuallyDrop::into_inner(session)),
+            Err(panic) => {
+                log!(Error, "on the thread of the ring: {panic}; what it has begun is never let go");
+                self.give_up();
+            }
         }
     }
 }

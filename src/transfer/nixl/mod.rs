@@ -4,9 +4,12 @@
 //! A transfer is cut into requests of bounded size. With host memory NIXL copies within the posting call, so a
 //! large request would keep the agent from everything else; and many of them can fail early.
 
+mod allowed;
 mod flight;
 mod guard;
 mod recipe;
+
+pub use allowed::ensure_allowed;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

@@ -58,4 +58,18 @@ impl Flight {
         drop((prepared, ring, layouts));
         run.end(failure.map_or(Ok(()), Err));
     }
+
+    /// Ends one that has not begun.
+    pub fn refuse(mut self, error: Error) {
+        self.fail(error);
+        self.end();
+    }
+
+    /// Ends one that the kernel and the driver may be at, with nobody left to ask them: what it uses is never let go.
+    pub fn give_up(self, error: Error) {
+        let Self { prepared, ring, layouts, run, .. } = self;
+        ring.retire();
+        std::mem::forget((prepared, ring, layouts));
+        run.end(Err(error));
+    }
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use super::flight::Flight;
 use super::session::Session;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::guarded::guarded;
+use crate::log::log;
 use crate::transfer::pool::{Pool, Shared};
 
 /// What has come.
@@ -23,6 +25,8 @@ struct State {
     new: Vec<Flight>,
     answers: VecDeque<Answer>,
     is_served: bool,
+    /// The thread has panicked, and may have left slots in use.
+    failure: Option<Error>,
 }
 
 /// How a slot's I/O went.
@@ -37,12 +41,16 @@ impl Inbox {
     /// Has a run go through its ring.
     pub fn start(self: &Arc<Self>, flight: Flight) {
         let mut state = self.state();
+        if let Some(error) = state.failure.clone() {
+            drop(state);
+            return flight.refuse(error);
+        }
         state.new.push(flight);
         let is_served = std::mem::replace(&mut state.is_served, true);
         drop(state);
         self.arrival.notify_one();
         if !is_served {
-            Pool::get().run(&(self.clone() as Arc<dyn Shared>), 1);
+            Pool::services().run(&(self.clone() as Arc<dyn Shared>), 1);
         }
     }
 
@@ -62,6 +70,15 @@ impl Inbox {
         Some((std::mem::take(&mut state.new), std::mem::take(&mut state.answers)))
     }
 
+    /// Takes nothing more: who comes from now on hears of the failure at once.
+    fn close(&self, failure: &Error) {
+        let mut state = self.state();
+        state.failure = Some(failure.clone());
+        let left = std::mem::take(&mut state.new);
+        drop(state);
+        left.into_iter().for_each(|flight| flight.refuse(failure.clone()));
+    }
+
     /// Sleeps until something comes, or for so long.
     pub fn sleep(&self, at_most: Duration) {
         let state = self.state();
@@ -77,6 +94,11 @@ impl Inbox {
 
 impl Shared for Inbox {
     fn run(&self) {
-        Session::new(self).run();
+        let mut session = Session::new(self);
+        if let Err(panic) = guarded(|| session.run()) {
+            log!(Error, "on the thread of a staging ring: {panic}");
+            session.give_up(&panic);
+            self.close(&panic);
+        }
     }
 }

@@ -11,6 +11,7 @@ use super::flight::Flight;
 use super::inbox::{Answer, Inbox};
 use super::ring::{Ring, SLOTS};
 use crate::cuda::copy::{Batch, Reading};
+use crate::cuda::ending::is_over;
 use crate::error::{Error, Result};
 
 /// How long the thread polls the GPU before it begins to sleep in between.
@@ -60,7 +61,7 @@ impl<'a> Session<'a> {
     }
 
     /// Goes on until nothing is under way.
-    pub fn run(mut self) {
+    pub fn run(&mut self) {
         let mut progress = Instant::now();
         while let Some((new, answers)) = self.inbox.take_new(self.is_idle()) {
             let came = !new.is_empty() || !answers.is_empty();
@@ -74,6 +75,12 @@ impl<'a> Session<'a> {
                 self.rest(progress);
             }
         }
+    }
+
+    /// Ends all runs after a panic.
+    pub fn give_up(&mut self, error: &Error) {
+        let left = std::mem::take(&mut self.flights);
+        left.into_iter().flatten().for_each(|flight| flight.give_up(error.clone()));
     }
 
     fn is_idle(&self) -> bool {
@@ -182,23 +189,37 @@ impl<'a> Session<'a> {
     fn poll(&mut self) -> bool {
         let mut any = false;
         for slot in 0..SLOTS {
+            let mut failure = None;
             let (chunk, done) = match self.slots[slot] {
-                Slot::AtDevice(chunk) => (chunk, self.ask(chunk, |ring| ring.copied[slot].is_done())),
-                Slot::Failing(chunk) => (chunk, self.ask(chunk, |ring| ring.stream.is_done())),
+                Slot::AtDevice(chunk) => {
+                    (chunk, self.ask(chunk, &mut failure, |ring| ring.copied[slot].is_done()))
+                }
+                Slot::Failing(chunk) => (chunk, self.ask(chunk, &mut failure, |ring| ring.stream.is_done())),
                 _ => continue,
             };
-            match done {
-                Ok(false) => continue,
-                Ok(true) => self.copied(slot, chunk),
-                Err(error) => self.not_copied(slot, chunk, error),
+            let is_failing = matches!(self.slots[slot], Slot::Failing(_));
+            match failure {
+                // What its mark says is not to be trusted: all of the stream is waited for.
+                Some(error) if !is_failing => {
+                    self.slots[slot] = Slot::Failing(chunk);
+                    self.fail(chunk, error);
+                }
+                _ if done => self.copied(slot, chunk),
+                _ => continue,
             }
             any = true;
         }
         any
     }
 
-    fn ask(&self, chunk: Chunk, is_done: impl FnOnce(&Ring) -> Result<bool>) -> Result<bool> {
-        self.flights[chunk.flight].as_ref().map_or(Ok(true), |flight| is_done(&flight.ring))
+    fn ask(
+        &self,
+        chunk: Chunk,
+        failure: &mut Option<Error>,
+        is_done: impl Fn(&Ring) -> Result<bool>,
+    ) -> bool {
+        let flight = self.flights[chunk.flight].as_ref();
+        flight.is_none_or(|flight| is_over(|| is_done(&flight.ring), failure))
     }
 
     fn copied(&mut self, slot: usize, chunk: Chunk) {
@@ -207,16 +228,6 @@ impl<'a> Session<'a> {
         match writes && !is_failing {
             true => self.transfer(slot, chunk),
             false => self.leave(slot, chunk, Ok(())),
-        }
-    }
-
-    /// The driver does not say whether it is done, so it is asked once more: it may have told of an earlier failure.
-    fn not_copied(&mut self, slot: usize, chunk: Chunk, error: Error) {
-        self.fail(chunk, error);
-        match self.ask(chunk, |ring| ring.stream.is_done()) {
-            Ok(false) => self.slots[slot] = Slot::Failing(chunk),
-            // With the context lost, nothing copies any more.
-            Ok(true) | Err(_) => self.leave(slot, chunk, Ok(())),
         }
     }
 

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What may not be called while streams are captured: by the thread that captures, unless it does so RELAXED, and by
+// every thread while one captures GLOBAL. A thread may change that for itself. Which functions these are was tried
+// with driver 580.
+#include "captures.h"
+
+static _Thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+static bool is_forbidden(function which) {
+    switch (which) {
+    case CALL_cuEventQuery:
+    case CALL_cuEventSynchronize:
+    case CALL_cuStreamQuery:
+    case CALL_cuStreamSynchronize:
+    case CALL_cuMemAlloc_v2:
+    case CALL_cuMemFree_v2:
+    case CALL_cuMemHostAlloc:
+    case CALL_cuMemFreeHost:
+    case CALL_cuMemHostRegister_v2:
+    case CALL_cuMemHostUnregister:
+    case CALL_cuModuleUnload:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool forbids(const stream *captured, function which) {
+    if (captured->captured == NULL) {
+        return false;
+    }
+    if (which == CALL_cuCtxSynchronize) {
+        return true; /* whatever the modes */
+    }
+    const bool is_own = pthread_equal(captured->capture.thread, pthread_self());
+    const CUstreamCaptureMode mode = captured->capture.mode;
+    switch (thread_mode) {
+    case CU_STREAM_CAPTURE_MODE_GLOBAL:
+        return is_own ? mode != CU_STREAM_CAPTURE_MODE_RELAXED : mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+    case CU_STREAM_CAPTURE_MODE_THREAD_LOCAL:
+        return is_own && mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+    default:
+        return false;
+    }
+}
+
+CUresult captures_permit(function which) {
+    if (!is_forbidden(which) && which != CALL_cuCtxSynchronize) {
+        return CUDA_SUCCESS;
+    }
+    CUresult result = CUDA_SUCCESS;
+    EACH(stream, known, sim.streams) {
+        if (forbids(known, which)) {
+            known->capture.is_invalid = true;
+            result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        }
+    }
+    return result;
+}
+
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
+    DRIVER_CALL(cuThreadExchangeStreamCaptureMode);
+    if (mode == NULL || (unsigned)*mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const CUstreamCaptureMode before = thread_mode;
+    thread_mode = *mode;
+    *mode = before;
+    return CUDA_SUCCESS;
+}

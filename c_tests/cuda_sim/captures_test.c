@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// What may be called while a stream is captured, and what becomes of the capture.
+#include "driver_test.h"
+
+#include <pthread.h>
+
+typedef CUresult (*action)(void);
+
+static CUstream captured, other;
+
+static CUresult query(void) { return cuStreamQuery(other); }
+static CUresult allocate(void) {
+    CUdeviceptr address = 0;
+    const CUresult result = cuMemAlloc_v2(&address, 64);
+    return result == CUDA_SUCCESS ? cuMemFree_v2(address) : result;
+}
+static CUresult synchronize(void) { return cuCtxSynchronize(); }
+static CUresult create(void) {
+    CUevent event = NULL;
+    const CUresult result = cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+    return result == CUDA_SUCCESS ? cuEventDestroy_v2(event) : result;
+}
+static CUresult relaxed(action then) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CU(cuThreadExchangeStreamCaptureMode(&mode));
+    CHECK_EQ(mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    const CUresult result = then();
+    CU(cuThreadExchangeStreamCaptureMode(&mode));
+    CHECK_EQ(mode, CU_STREAM_CAPTURE_MODE_RELAXED);
+    return result;
+}
+static CUresult query_relaxed(void) { return relaxed(query); }
+static CUresult allocate_relaxed(void) { return relaxed(allocate); }
+static CUresult synchronize_relaxed(void) { return relaxed(synchronize); }
+
+typedef struct visit {
+    CUcontext context;
+    action action;
+    CUresult result;
+} visit;
+
+static void *act(void *argument) {
+    visit *visit = argument;
+    CUcontext popped = NULL;
+    CU(cuCtxPushCurrent_v2(visit->context));
+    visit->result = visit->action();
+    CU(cuCtxPopCurrent_v2(&popped));
+    return NULL;
+}
+
+static CUresult on_another_thread(CUcontext context, action action) {
+    visit visit = {context, action, CUDA_ERROR_UNKNOWN};
+    pthread_t thread;
+    CHECK_EQ(pthread_create(&thread, NULL, act, &visit), 0);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    return visit.result;
+}
+
+/* The call's answer, and that the capture ends in failure exactly where the call was refused. */
+static void check(CUstreamCaptureMode mode, bool elsewhere, action action, bool is_refused) {
+    const CUcontext context = open_device(0);
+    CUgraph graph = NULL;
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CU(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
+    CU(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    CU(cuStreamBeginCapture_v2(captured, mode));
+    CU_EXPECT(is_refused ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS,
+              elsewhere ? on_another_thread(context, action) : action());
+    CU(cuStreamIsCapturing(captured, &status));
+    CHECK_EQ(status, is_refused ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    CU_EXPECT(is_refused ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS,
+              cuStreamEndCapture(captured, &graph));
+    CHECK((graph == NULL) == is_refused);
+    if (graph != NULL) {
+        CU(cuGraphDestroy(graph));
+    }
+    CU(cuStreamDestroy_v2(captured));
+    CU(cuStreamDestroy_v2(other));
+    close_device(0);
+}
+
+static void a_global_capture_forbids_it_everywhere(void) {
+    static const action forbidden[] = {query, allocate, synchronize};
+    for (size_t i = 0; i < NUM(forbidden); i++) {
+        check(CU_STREAM_CAPTURE_MODE_GLOBAL, false, forbidden[i], true);
+        check(CU_STREAM_CAPTURE_MODE_GLOBAL, true, forbidden[i], true);
+    }
+    check(CU_STREAM_CAPTURE_MODE_GLOBAL, true, create, false);
+}
+
+static void a_local_capture_forbids_it_to_its_thread(void) {
+    check(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, false, query, true);
+    check(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, true, query, false);
+    check(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, true, allocate, false);
+}
+
+static void a_relaxed_capture_or_thread_forbids_nothing_but_the_context(void) {
+    check(CU_STREAM_CAPTURE_MODE_RELAXED, false, query, false);
+    check(CU_STREAM_CAPTURE_MODE_RELAXED, true, allocate, false);
+    check(CU_STREAM_CAPTURE_MODE_GLOBAL, false, query_relaxed, false);
+    check(CU_STREAM_CAPTURE_MODE_GLOBAL, true, allocate_relaxed, false);
+    check(CU_STREAM_CAPTURE_MODE_GLOBAL, true, synchronize_relaxed, true);
+    check(CU_STREAM_CAPTURE_MODE_RELAXED, false, synchronize, true);
+}
+
+static const test_case cases[] = {
+    CASE(a_global_capture_forbids_it_everywhere),
+    CASE(a_local_capture_forbids_it_to_its_thread),
+    CASE(a_relaxed_capture_or_thread_forbids_nothing_but_the_context),
+};
+TEST_MAIN

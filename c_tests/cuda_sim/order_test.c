@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the driver promises of the order between streams: by events, by the legacy default stream, by graphs.
+#include "driver_test.h"
+
+#define SIZE ((size_t)4096)
+
+typedef struct pair {
+    CUstream first, second;
+    CUevent event;
+    CUdeviceptr source, middle, end;
+} pair;
+
+static void set_up(pair *pair, unsigned flags) {
+    open_device(0);
+    CU(cuStreamCreate(&pair->first, flags));
+    CU(cuStreamCreate(&pair->second, flags));
+    CU(cuEventCreate(&pair->event, CU_EVENT_DISABLE_TIMING));
+    pair->source = allocate_filled(SIZE, 1);
+    pair->middle = allocate_filled(SIZE, 2);
+    pair->end = allocate_filled(SIZE, 3);
+    CU(cuCtxSynchronize());
+}
+
+static void tear_down(pair *pair) {
+    CU(cuCtxSynchronize());
+    CU(cuStreamDestroy_v2(pair->first));
+    CU(cuStreamDestroy_v2(pair->second));
+    CU(cuEventDestroy_v2(pair->event));
+    CU(cuMemFree_v2(pair->source));
+    CU(cuMemFree_v2(pair->middle));
+    CU(cuMemFree_v2(pair->end));
+    close_device(0);
+}
+
+static void fill(pair *pair, unsigned char value, CUstream stream) {
+    CU(cuMemsetD8Async(pair->source, value, SIZE, stream));
+    CU(cuMemcpyDtoDAsync_v2(pair->middle, pair->source, SIZE, stream));
+}
+
+static void read(pair *pair, CUstream stream) {
+    CU(cuMemcpyDtoDAsync_v2(pair->end, pair->middle, SIZE, stream));
+}
+
+static void expect_read(pair *pair, unsigned char value, CUstream stream) {
+    CU(cuStreamSynchronize(stream));
+    check_device_filled(pair->end, value, SIZE);
+}
+
+static void a_stream_waits_for_an_event(void) {
+    pair pair;
+    set_up(&pair, CU_STREAM_NON_BLOCKING);
+    for (unsigned char value = 4; value < 8; value++) {
+        fill(&pair, value, pair.first);
+        CU(cuEventRecord(pair.event, pair.first));
+        CU(cuStreamWaitEvent(pair.second, pair.event, 0));
+        read(&pair, pair.second);
+        expect_read(&pair, value, pair.second);
+    }
+    tear_down(&pair);
+}
+
+/* What was recorded, not the event, is waited for: after the second record the first is as good as ever. */
+static void an_event_that_is_recorded_again_moves_no_wait(void) {
+    pair pair;
+    CUstream third = NULL;
+    set_up(&pair, CU_STREAM_NON_BLOCKING);
+    CU(cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
+    fill(&pair, 4, pair.first);
+    CU(cuEventRecord(pair.event, pair.first));
+    CU(cuStreamWaitEvent(pair.second, pair.event, 0));
+    CU(cuEventRecord(pair.event, third)); /* of nothing */
+    read(&pair, pair.second);
+    expect_read(&pair, 4, pair.second);
+    /* Neither does one that is destroyed. */
+    fill(&pair, 5, pair.first);
+    CU(cuEventRecord(pair.event, pair.first));
+    CU(cuStreamWaitEvent(pair.second, pair.event, 0));
+    CU(cuEventDestroy_v2(pair.event));
+    read(&pair, pair.second);
+    expect_read(&pair, 5, pair.second);
+    CU(cuEventCreate(&pair.event, CU_EVENT_DISABLE_TIMING));
+    CU(cuStreamDestroy_v2(third));
+    tear_down(&pair);
+}
+
+static void an_event_is_waited_for_through_another_stream(void) {
+    pair pair;
+    CUstream third = NULL;
+    CUevent next = NULL;
+    set_up(&pair, CU_STREAM_NON_BLOCKING);
+    CU(cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
+    CU(cuEventCreate(&next, CU_EVENT_DISABLE_TIMING));
+    fill(&pair, 4, pair.first);
+    CU(cuEventRecord(pair.event, pair.first));
+    CU(cuStreamWaitEvent(third, pair.event, 0));
+    CU(cuEventRecord(next, third));
+    CU(cuStreamWaitEvent(pair.second, next, 0));
+    read(&pair, pair.second);
+    CU(cuStreamDestroy_v2(third)); /* which goes on */
+    expect_read(&pair, 4, pair.second);
+    CU(cuEventDestroy_v2(next));
+    tear_down(&pair);
+}
+
+static void an_event_is_synchronised_with_what_came_before_it(void) {
+    pair pair;
+    set_up(&pair, CU_STREAM_NON_BLOCKING);
+    fill(&pair, 4, pair.first);
+    read(&pair, pair.first);
+    CU(cuEventRecord(pair.event, pair.first));
+    CU(cuEventSynchronize(pair.event));
+    check_device_filled(pair.end, 4, SIZE);
+    tear_down(&pair);
+}
+
+static void streams_of_two_devices_wait_for_each_other(void) {
+    pair pair;
+    CUcontext other = NULL;
+    CUstream far = NULL;
+    set_up(&pair, CU_STREAM_NON_BLOCKING);
+    CU(cuDevicePrimaryCtxRetain(&other, 1));
+    CU(cuCtxPushCurrent_v2(other));
+    CU(cuStreamCreate(&far, CU_STREAM_NON_BLOCKING));
+    CU(cuCtxPopCurrent_v2(NULL));
+    fill(&pair, 4, pair.first);
+    CU(cuEventRecord(pair.event, pair.first));
+    CU(cuStreamWaitEvent(far, pair.event, 0));
+    CU(cuStreamSynchronize(far));
+    read(&pair, pair.second);
+    expect_read(&pair, 4, pair.second);
+    CU(cuStreamDestroy_v2(far));
+    CU(cuDevicePrimaryCtxRelease_v2(1));
+    tear_down(&pair);
+}
+
+static void blocking_streams_and_the_default_stream_wait_for_each_other(void) {
+    pair pair;
+    set_up(&pair, 0);
+    fill(&pair, 4, pair.first);
+    read(&pair, NULL);
+    expect_read(&pair, 4, NULL);
+    fill(&pair, 5, NULL);
+    read(&pair, pair.second);
+    expect_read(&pair, 5, pair.second);
+    fill(&pair, 6, CU_STREAM_PER_THREAD);
+    read(&pair, CU_STREAM_LEGACY);
+    expect_read(&pair, 6, NULL);
+    fill(&pair, 7, pair.first);
+    CU(cuMemsetD8_v2(pair.end, 0, 1)); /* on the default stream: between the two others, that it orders */
+    read(&pair, pair.second);
+    expect_read(&pair, 7, pair.second);
+    fill(&pair, 8, pair.first);
+    read(&pair, pair.first);
+    check_device_filled(pair.end, 8, SIZE); /* a synchronous copy is of the default stream */
+    tear_down(&pair);
+}
+
+/* The default stream takes part in events like any other. */
+static void the_default_stream_waits_for_events(void) {
+    pair pair;
+    set_up(&pair, CU_STREAM_NON_BLOCKING);
+    fill(&pair, 4, pair.first);
+    CU(cuEventRecord(pair.event, pair.first));
+    CU(cuStreamWaitEvent(NULL, pair.event, 0));
+    read(&pair, NULL);
+    expect_read(&pair, 4, NULL);
+    fill(&pair, 5, NULL);
+    CU(cuEventRecord(pair.event, NULL));
+    CU(cuStreamWaitEvent(pair.second, pair.event, 0));
+    read(&pair, pair.second);
+    expect_read(&pair, 5, pair.second);
+    tear_down(&pair);
+}
+
+static void launches_of_a_graph_follow_each_other(void) {
+    pair pair;
+    CUgraph graph = NULL;
+    CUgraphExec executable = NULL;
+    set_up(&pair, CU_STREAM_NON_BLOCKING);
+    CU(cuStreamBeginCapture_v2(pair.first, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CU(cuMemcpyDtoDAsync_v2(pair.end, pair.middle, SIZE, pair.first));
+    CU(cuMemcpyDtoDAsync_v2(pair.middle, pair.source, SIZE, pair.first));
+    CU(cuStreamEndCapture(pair.first, &graph));
+    CU(cuGraphInstantiateWithFlags(&executable, graph, 0));
+    CU(cuGraphDestroy(graph));
+    CU(cuGraphLaunch(executable, pair.first));
+    CU(cuGraphLaunch(executable, pair.second));
+    expect_read(&pair, 1, pair.second); /* what the first launch brought into the middle */
+    CU(cuGraphExecDestroy(executable));
+    tear_down(&pair);
+}
+
+static const test_case cases[] = {
+    CASE(a_stream_waits_for_an_event),
+    CASE(an_event_that_is_recorded_again_moves_no_wait),
+    CASE(an_event_is_waited_for_through_another_stream),
+    CASE(an_event_is_synchronised_with_what_came_before_it),
+    CASE(streams_of_two_devices_wait_for_each_other),
+    CASE(blocking_streams_and_the_default_stream_wait_for_each_other),
+    CASE(the_default_stream_waits_for_events),
+    CASE(launches_of_a_graph_follow_each_other),
+};
+
+TEST_MAIN

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the driver promises no order of, the stand-in does the other way round: a wait that is missing shows.
+#include "cuda_sim.h"
+#include "driver_test.h"
+
+#include <string.h>
+
+#define SIZE ((size_t)64)
+#define MOST 8
+
+/* Memory that streams write their numbers into: what is there in the end was written last. */
+static CUdeviceptr board;
+static CUstream streams[MOST];
+static CUevent event;
+
+static void set_up(unsigned flags) {
+    sim_reset();
+    sim_set_order(0);
+    open_device(0);
+    for (size_t i = 0; i < MOST; i++) {
+        CU(cuStreamCreate(&streams[i], flags));
+    }
+    CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    board = allocate_filled(SIZE, 0xff);
+    CU(cuCtxSynchronize());
+}
+
+static void tear_down(void) {
+    sim_reset();
+    for (size_t i = 0; i < MOST; i++) {
+        CU(cuStreamDestroy_v2(streams[i]));
+    }
+    CU(cuEventDestroy_v2(event));
+    CU(cuMemFree_v2(board));
+    close_device(0);
+}
+
+static void write(unsigned char value, CUstream stream) {
+    CU(cuMemsetD8Async(board, value, SIZE, stream));
+}
+
+/* What the board has once all is done. */
+static unsigned char last(void) {
+    unsigned char read[SIZE];
+    CU(cuCtxSynchronize());
+    CU(cuMemcpyDtoH_v2(read, board, SIZE));
+    CHECK_FILLED(read, read[0], SIZE);
+    return read[0];
+}
+
+static void without_an_event_what_came_last_is_done_first(void) {
+    set_up(CU_STREAM_NON_BLOCKING);
+    for (int held = 0; held < 2; held++) {
+        if (held) {
+            sim_hold();
+        }
+        for (unsigned char i = 0; i < MOST; i++) {
+            write(i, streams[i]);
+        }
+        if (held) {
+            sim_go();
+        }
+        CHECK_EQ(last(), 0);
+    }
+    tear_down();
+}
+
+static void with_an_event_it_is_not(void) {
+    set_up(CU_STREAM_NON_BLOCKING);
+    for (int held = 0; held < 2; held++) {
+        if (held) {
+            sim_hold();
+        }
+        write(1, streams[1]);
+        CU(cuEventRecord(event, streams[1]));
+        CU(cuStreamWaitEvent(streams[2], event, 0));
+        CU(cuEventRecord(event, streams[3])); /* moves nothing */
+        write(2, streams[2]);
+        if (held) {
+            sim_go();
+        }
+        CHECK_EQ(last(), 2);
+    }
+    tear_down();
+}
+
+/* Only what comes after the wait waits, and only for what came before the record. */
+static void an_event_orders_no_more_than_it_says(void) {
+    set_up(CU_STREAM_NON_BLOCKING);
+    CU(cuEventRecord(event, streams[1]));
+    write(1, streams[1]);
+    CU(cuStreamWaitEvent(streams[2], event, 0));
+    write(2, streams[2]);
+    CHECK_EQ(last(), 1);
+    write(3, streams[1]);
+    CU(cuEventRecord(event, streams[1]));
+    write(4, streams[2]);
+    CU(cuStreamWaitEvent(streams[2], event, 0));
+    CHECK_EQ(last(), 3);
+    CU(cuStreamWaitEvent(streams[2], event, 0)); /* of what is done: holds nothing back */
+    tear_down();
+}
+
+/* An event that is recorded after the wait is not what was waited for. */
+static void a_wait_before_the_record_is_none(void) {
+    set_up(CU_STREAM_NON_BLOCKING);
+    CU(cuStreamWaitEvent(streams[2], event, 0));
+    write(1, streams[1]);
+    CU(cuEventRecord(event, streams[1]));
+    write(2, streams[2]);
+    CHECK_EQ(last(), 1);
+    tear_down();
+}
+
+static void the_default_stream_leaves_streams_alone_that_do_not_block(void) {
+    set_up(CU_STREAM_NON_BLOCKING);
+    write(1, NULL);
+    write(2, streams[2]);
+    CHECK_EQ(last(), 1);
+    write(3, streams[3]);
+    write(4, NULL);
+    CHECK_EQ(last(), 3);
+    write(5, streams[3]);
+    CU(cuStreamSynchronize(NULL)); /* does not wait for it */
+    CU(cuMemsetD8_v2(board, 6, SIZE));
+    CHECK_EQ(last(), 5);
+    tear_down();
+}
+
+static void streams_that_block_have_no_order_without_it(void) {
+    set_up(0);
+    write(1, streams[1]);
+    write(2, streams[2]);
+    CHECK_EQ(last(), 1);
+    write(3, streams[3]);
+    write(4, NULL);
+    write(5, streams[5]);
+    CHECK_EQ(last(), 5);
+    tear_down();
+}
+
+/* Work is nobody's business but its stream's: what waits for one leaves others undone. */
+static void what_waits_for_a_stream_waits_for_no_other(void) {
+    set_up(CU_STREAM_NON_BLOCKING);
+    CUcontext other = NULL;
+    CUstream far = NULL;
+    CU(cuDevicePrimaryCtxRetain(&other, 1));
+    CU(cuCtxPushCurrent_v2(other));
+    CU(cuStreamCreate(&far, CU_STREAM_NON_BLOCKING));
+    CU(cuCtxPopCurrent_v2(NULL));
+    sim_hold();
+    write(1, streams[1]);
+    CU(cuStreamSynchronize(streams[2]));
+    CU(cuStreamQuery(streams[2]));
+    CU_EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(streams[1]));
+    CU(cuStreamQuery(far));
+    CU(cuCtxPushCurrent_v2(other));
+    CU(cuCtxSynchronize()); /* of the other device */
+    CU(cuCtxPopCurrent_v2(NULL));
+    sim_go();
+    CU(cuStreamDestroy_v2(far));
+    CU(cuDevicePrimaryCtxRelease_v2(1));
+    tear_down();
+}
+
+/* A query has the device do some pieces. */
+static void looking_is_enough_for_work_to_go_on(void) {
+    set_up(CU_STREAM_NON_BLOCKING);
+    for (unsigned char i = 0; i < 3 * 16; i++) {
+        write(i, streams[1]);
+    }
+    CU(cuEventRecord(event, streams[1]));
+    CU_EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(streams[1]));
+    CU_EXPECT(CUDA_ERROR_NOT_READY, cuEventQuery(event));
+    CU(cuStreamQuery(streams[2])); /* whoever looks */
+    CU(cuEventQuery(event));
+    tear_down();
+}
+
+static void the_order_by_chance_is_the_same_for_a_seed(void) {
+    unsigned char first[16];
+    set_up(CU_STREAM_NON_BLOCKING);
+    bool differs = false;
+    for (int turn = 0; turn < 3; turn++) {
+        sim_set_order(turn < 2 ? 7 : 8);
+        for (size_t i = 0; i < NUM(first); i++) {
+            for (unsigned char value = 0; value < MOST; value++) {
+                write(value, streams[value]);
+            }
+            const unsigned char was_last = last();
+            CHECK(turn != 1 || was_last == first[i]);
+            differs = differs || (i > 0 && was_last != first[i - 1]);
+            first[i] = was_last;
+        }
+    }
+    CHECK(differs);
+    /* What is ordered stays so. */
+    write(1, streams[1]);
+    CU(cuEventRecord(event, streams[1]));
+    CU(cuStreamWaitEvent(streams[2], event, 0));
+    write(2, streams[2]);
+    CHECK_EQ(last(), 2);
+    tear_down();
+}
+
+/* Inside a device and for fills of it the driver's synchronous functions wait for nothing. */
+static void copies_inside_a_device_are_not_waited_for(void) {
+    set_up(CU_STREAM_NON_BLOCKING);
+    const CUdeviceptr source = allocate_filled(SIZE, 9);
+    sim_hold();
+    CU(cuMemcpyDtoD_v2(board, source, SIZE));
+    CU(cuMemsetD8_v2(board, 8, SIZE / 2));
+    CU_EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(NULL));
+    sim_go();
+    check_device_filled(board, 8, SIZE / 2);
+    check_device_filled(board + SIZE / 2, 9, SIZE / 2);
+    CU(cuMemcpyDtoD_v2(board, source, SIZE));
+    write(7, streams[1]);
+    CHECK_EQ(last(), 9);
+    CU(cuMemFree_v2(source));
+    tear_down();
+}
+
+/* From pageable memory they leave before it gets to the device. */
+static void pageable_memory_is_on_its_way_when_the_call_returns(void) {
+    unsigned char bytes[SIZE];
+    set_up(CU_STREAM_NON_BLOCKING);
+    memset(bytes, 1, SIZE);
+    CU(cuMemcpyHtoD_v2(board, bytes, SIZE));
+    memset(bytes, 2, SIZE);
+    write(3, streams[1]);
+    CHECK_EQ(last(), 1);
+    tear_down();
+}
+
+/* Unless it is told to read in turn, a batch reads its sources as they are at the call. */
+static void a_batch_reads_as_early_as_it_may(void) {
+    static const CUmemcpySrcAccessOrder orders[] = {CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+                                                    CU_MEMCPY_SRC_ACCESS_ORDER_ANY};
+    set_up(CU_STREAM_NON_BLOCKING);
+    void *host = NULL;
+    CU(cuMemHostAlloc(&host, SIZE, 0));
+    for (size_t i = 0; i < NUM(orders); i++) {
+        CUdeviceptr destination = board;
+        CUdeviceptr source = ADDRESS(host);
+        size_t size = SIZE;
+        size_t first = 0;
+        CUmemcpyAttributes attributes = {.srcAccessOrder = orders[i]};
+        memset(host, 1, SIZE);
+        sim_hold();
+        CU(cuMemcpyBatchAsync(&destination, &source, &size, 1, &attributes, &first, 1, NULL, streams[1]));
+        memset(host, 2, SIZE);
+        sim_go();
+        CHECK_EQ(last(), i == 0 ? 2 : 1);
+    }
+    CU(cuMemFreeHost(host));
+    tear_down();
+}
+
+static const test_case cases[] = {
+    CASE(without_an_event_what_came_last_is_done_first),
+    CASE(with_an_event_it_is_not),
+    CASE(an_event_orders_no_more_than_it_says),
+    CASE(a_wait_before_the_record_is_none),
+    CASE(the_default_stream_leaves_streams_alone_that_do_not_block),
+    CASE(streams_that_block_have_no_order_without_it),
+    CASE(what_waits_for_a_stream_waits_for_no_other),
+    CASE(looking_is_enough_for_work_to_go_on),
+    CASE(the_order_by_chance_is_the_same_for_a_seed),
+    CASE(copies_inside_a_device_are_not_waited_for),
+    CASE(pageable_memory_is_on_its_way_when_the_call_returns),
+    CASE(a_batch_reads_as_early_as_it_may),
+};
+
+TEST_MAIN

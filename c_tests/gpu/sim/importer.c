@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds control blocks among open files, by the name they have there.
+#include "importer.h"
+
+#include "harness.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NAME "/memfd:kvmem-control"
+/* Where importers lock a byte of their own. */
+#define FIRST_IMPORTER (1 << 20)
+#define MOST_FDS 1024
+
+static void path_of(int fd, char *path, size_t size) {
+    snprintf(path, size, "/proc/self/fd/%d", fd);
+}
+
+static bool is_block(int fd) {
+    char path[64];
+    char target[64] = {0};
+    path_of(fd, path, sizeof(path));
+    return readlink(path, target, sizeof(target) - 1) > 0 && strncmp(target, NAME, strlen(NAME)) == 0;
+}
+
+static void set_lock(int fd, short kind) {
+    struct flock lock = {.l_type = kind, .l_whence = SEEK_SET, .l_start = FIRST_IMPORTER + 5, .l_len = 1};
+    CHECK_EQ(fcntl(fd, F_OFD_SETLK, &lock), 0);
+}
+
+static int block_of(const kvmem_share *share) {
+    int32_t fd = -1;
+    for (size_t i = 0; fd < 0 || !is_block(fd); i++) {
+        EXPECT_OK(kvmem_share_get_fd(share, i, &fd, ERR));
+    }
+    return fd;
+}
+
+int importer_begin(const kvmem_share *share) {
+    char path[64];
+    path_of(block_of(share), path, sizeof(path));
+    const int importer = open(path, O_RDONLY | O_CLOEXEC); /* an open of its own, as another process has */
+    CHECK(importer >= 0);
+    set_lock(importer, F_RDLCK);
+    return importer;
+}
+
+void importer_unlock(int importer) {
+    set_lock(importer, F_UNLCK);
+}
+
+void importer_end(int importer) {
+    close(importer);
+}
+
+void block_files_break(block_files *files) {
+    files->count = 0;
+    const int mute = open("/", O_PATH | O_CLOEXEC);
+    CHECK(mute >= 0);
+    for (int fd = 0; fd < MOST_FDS; fd++) {
+        if (!is_block(fd)) {
+            continue;
+        }
+        CHECK(files->count < IMPORTER_MOST_FILES);
+        files->fds[files->count] = fd;
+        files->kept[files->count] = fcntl(fd, F_DUPFD_CLOEXEC, MOST_FDS);
+        CHECK(files->kept[files->count] >= 0);
+        files->count++;
+        CHECK_EQ(dup3(mute, fd, O_CLOEXEC), fd);
+    }
+    close(mute);
+}
+
+void block_files_mend(const block_files *files) {
+    for (size_t i = 0; i < files->count; i++) {
+        CHECK_EQ(dup3(files->kept[i], files->fds[i], O_CLOEXEC), files->fds[i]);
+        close(files->kept[i]);
+    }
+}

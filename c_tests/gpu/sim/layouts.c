@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The layouts that operations build, with the error slot.
+#include "layouts.h"
+
+#include "harness.h"
+
+kvmem_status build_layout(bool on_device, const kv_kind *kind, kvmem_layout **layout) {
+    const kvmem_layout_config config = kv_config(kind);
+    kvmem_device_options device;
+    kvmem_device_options_init(&device, sizeof(device));
+    kvmem_pinned_options pinned;
+    kvmem_pinned_options_init(&pinned, sizeof(pinned));
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &config;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.device = on_device ? &device : NULL;
+    options.pinned = on_device ? NULL : &pinned;
+    return kvmem_layout_build(&options, layout, ERR);
+}
+
+kvmem_status build_elastic_layout(kvmem_layout **layout) {
+    kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    config.num_blocks = 8;
+    config.num_layers = 2;
+    config.page_size = 16;
+    config.inner_dim = 8192;
+    kvmem_elastic_options elastic;
+    kvmem_elastic_options_init(&elastic, sizeof(elastic));
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &config;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.elastic = &elastic;
+    return kvmem_layout_build(&options, layout, ERR);
+}

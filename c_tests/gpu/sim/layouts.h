@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layouts in new memory, for operations whose driver calls are made to fail.
+#ifndef KVMEM_TEST_GPU_SIM_LAYOUTS_H
+#define KVMEM_TEST_GPU_SIM_LAYOUTS_H
+
+#include "kv.h"
+
+#include <kvmem.h>
+#include <stdbool.h>
+
+/* On a GPU, or else pinned. */
+kvmem_status build_layout(bool on_device, const kv_kind *kind, kvmem_layout **layout);
+/* Eight blocks of 1 MiB, none of which has memory yet. */
+kvmem_status build_elastic_layout(kvmem_layout **layout);
+
+#endif

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes two layouts, moves blocks between them, and lets go of all of it, however far it came.
+#include "moves.h"
+
+#include "driver.h"
+#include "harness.h"
+#include "layouts.h"
+
+static CUstream stream;
+
+void moves_open(void) {
+    retain_device(0);
+    enter_device(0);
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    leave_device(0);
+}
+
+void moves_close(void) {
+    enter_device(0);
+    CU(cuStreamDestroy_v2(stream));
+    leave_device(0);
+    release_device(0);
+}
+
+CUstream moves_stream(void) {
+    return stream;
+}
+
+kvmem_status submit_move(kvmem_transfer *transfer, start start) {
+    return start == ON_A_STREAM ? kvmem_transfer_submit_on_stream(transfer, stream, ERR)
+                                : kvmem_transfer_submit(transfer, ERR);
+}
+
+kvmem_status create_move(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
+                         uint64_t flags, kvmem_transfer **transfer) {
+    static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
+    const kv_move scattered = {pairs, NUM(pairs), 0, 0, 3};
+    kvmem_transfer_options options = kv_transfer_options(&scattered);
+    options.path = path;
+    options.flags = flags;
+    return kvmem_transfer_create(source, destination, &options, transfer, ERR);
+}
+
+kvmem_status run_move(kvmem_transfer *transfer, start start) {
+    kvmem_status status = submit_move(transfer, start);
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_transfer_wait(transfer, PATIENCE, ERR);
+    }
+    kvmem_transfer_destroy(transfer);
+    return status;
+}
+
+kvmem_status move_by(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
+                     start start) {
+    kvmem_transfer *transfer = NULL;
+    const kvmem_status status = create_move(source, destination, path, 0, &transfer);
+    return status == KVMEM_STATUS_OK ? run_move(transfer, start) : status;
+}
+
+kvmem_status copy_from_a_device_as(move_function *as, uint32_t path, start start) {
+    kvmem_layout *pinned = NULL;
+    kvmem_layout *device = NULL;
+    kvmem_status status = build_layout(false, &kv_kinds[1], &pinned);
+    if (status == KVMEM_STATUS_OK) {
+        status = build_layout(true, &kv_kinds[1], &device);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = as(device, pinned, path, start);
+    }
+    kvmem_layout_destroy(pinned);
+    kvmem_layout_destroy(device);
+    return status;
+}
+
+kvmem_status copy_from_a_device_by(uint32_t path, start start) {
+    return copy_from_a_device_as(move_by, path, start);
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers as operations whose driver calls are made to fail: with the error slot, everything given back in any
+// case.
+#ifndef KVMEM_TEST_GPU_SIM_MOVES_H
+#define KVMEM_TEST_GPU_SIM_MOVES_H
+
+#include "cuda_types.h"
+#include "kv.h"
+
+#include <kvmem.h>
+
+/* How a transfer is started. */
+typedef enum start { ON_ITS_OWN, ON_A_STREAM } start;
+
+/* What transfers use of the engine's: the stream. */
+void moves_open(void);
+void moves_close(void);
+CUstream moves_stream(void);
+
+kvmem_status create_move(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
+                         uint64_t flags, kvmem_transfer **transfer);
+kvmem_status submit_move(kvmem_transfer *transfer, start start);
+/* Submits, waits and destroys. */
+kvmem_status run_move(kvmem_transfer *transfer, start start);
+/* All of it. */
+kvmem_status move_by(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path, start start);
+
+typedef kvmem_status move_function(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
+                                   start start);
+/* From a GPU to pinned memory, both made for it. */
+kvmem_status copy_from_a_device_as(move_function *as, uint32_t path, start start);
+kvmem_status copy_from_a_device_by(uint32_t path, start start);
+
+#endif

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elastic memory that agents know, where NIXL fails or is slow to let go: what it may still use stays mapped, over
+// stand-ins for the driver and for NIXL.
+#include "control.h"
+#include "elastic_side.h"
+#include "importer.h"
+#include "nixl_sim.h"
+#include "patience.h"
+#include "regions.h"
+#include "stance.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+
+#define EXTENT (2 * MIB)
+
+#define FUNCTIONS(FUNCTION)                                                                          \
+    FUNCTION(nixl_sim_fail_register)                                                                 \
+    FUNCTION(nixl_sim_fail_deregister)                                                               \
+    FUNCTION(nixl_sim_hold)                                                                          \
+    FUNCTION(nixl_sim_go)                                                                            \
+    FUNCTION(nixl_sim_waiting)                                                                       \
+    FUNCTION(nixl_sim_registered)
+
+typedef struct nixl {
+#define FUNCTION(name) __typeof__(name) *name;
+    FUNCTIONS(FUNCTION)
+#undef FUNCTION
+} nixl;
+
+static nixl functions;
+
+static void look_up(void *library, const char *name, void *function) {
+    void *symbol = dlsym(library, name);
+    if (symbol == NULL) {
+        FAIL("NIXL is not the stand-in: it has no %s", name);
+    }
+    memcpy(function, &symbol, sizeof(symbol));
+}
+
+static void find_nixl(void) {
+    EXPECT_OK(kvmem_nixl_load(NULL, ERR));
+    void *library = dlopen("libnixl_capi.so", RTLD_NOW | RTLD_NOLOAD);
+    CHECK(library != NULL);
+#define FUNCTION(name) look_up(library, #name, &functions.name);
+    FUNCTIONS(FUNCTION)
+#undef FUNCTION
+}
+
+#define NIXL(call) functions.call
+
+/* An elastic region that two agents know. */
+typedef struct world {
+    kvmem_agent *agents[2];
+    kvmem_registration *registrations[2];
+    kvmem_region *region;
+    uint64_t address;
+} world;
+
+static world open_world(void) {
+    world w;
+    find_nixl();
+    kvmem_elastic_options options;
+    kvmem_elastic_options_init(&options, sizeof(options));
+    options.size = 4 * EXTENT;
+    options.extent_size = EXTENT;
+    EXPECT_OK(kvmem_region_create_elastic(&options, &w.region, ERR));
+    w.address = region_info(w.region).address;
+    for (size_t i = 0; i < NUM(w.agents); i++) {
+        EXPECT_OK(kvmem_agent_create(i == 0 ? "first" : "second", NULL, &w.agents[i], ERR));
+        EXPECT_OK(kvmem_region_register(w.region, w.agents[i], &w.registrations[i], ERR));
+    }
+    return w;
+}
+
+static void close_world(world *w) {
+    for (size_t i = 0; i < NUM(w->agents); i++) {
+        CALL(kvmem_registration_destroy(w->registrations[i]));
+    }
+    CALL(kvmem_region_destroy(w->region));
+    for (size_t i = 0; i < NUM(w->agents); i++) {
+        CALL(kvmem_agent_destroy(w->agents[i]));
+    }
+}
+
+static uint64_t committed(const world *w) {
+    kvmem_elastic_info info;
+    EXPECT_OK(kvmem_region_get_elastic_info(w->region, &info, ERR));
+    return info.num_committed;
+}
+
+/* Whether the driver has something mapped behind an extent. */
+static bool is_mapped(const world *w, uint64_t extent) {
+    int ordinal = -1;
+    const CUdeviceptr address = w->address + extent * EXTENT;
+    return driver_get()->cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) ==
+           CUDA_SUCCESS;
+}
+
+static uint64_t registered(const world *w, uint64_t extent) {
+    return NIXL(nixl_sim_registered(w->address + extent * EXTENT));
+}
+
+static void expect_goes_on(world *w) {
+    EXPECT_OK(kvmem_region_commit(w->region, 0, 3 * EXTENT, ERR));
+    CHECK_EQ(committed(w), 3);
+    EXPECT_OK(kvmem_region_decommit(w->region, 0, 3 * EXTENT, ERR));
+    CHECK_EQ(committed(w), 0);
+}
+
+static void growth_that_an_agent_refuses_is_taken_back(void) {
+    const sim_counts before = sim_live_now();
+    world w = open_world();
+    NIXL(nixl_sim_fail_register(4)); /* the second extent with the second agent */
+    EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "register VRAM", kvmem_region_commit(w.region, 0, 2 * EXTENT, ERR));
+    CHECK_EQ(registered(&w, 0) + registered(&w, 1), 0);
+    CHECK(!is_mapped(&w, 0) && !is_mapped(&w, 1));
+    expect_goes_on(&w);
+    close_world(&w);
+    await_live(&before);
+}
+
+/* By the agent that had been told already, or by the one that refuses. */
+static void growth_that_can_not_be_taken_back_stays_mapped(void) {
+    for (uint64_t nth = 3; nth <= 4; nth++) {
+        world w = open_world();
+        NIXL(nixl_sim_fail_register(nth));
+        NIXL(nixl_sim_fail_deregister(1));
+        EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "register VRAM", kvmem_region_commit(w.region, 0, 2 * EXTENT, ERR));
+        CHECK_HAS(test_last_message(), "while what had been done was taken back: deregister VRAM");
+        CHECK_EQ(committed(&w), 0);
+        CHECK_EQ(registered(&w, 0), 1);
+        CHECK(is_mapped(&w, 0));
+        CHECK_EQ(registered(&w, 1), 0);
+        CHECK(!is_mapped(&w, 1));
+        expect_goes_on(&w);
+        CHECK(is_mapped(&w, 0)); /* by NIXL's leave it may never go */
+        CHECK(!is_mapped(&w, 1));
+        close_world(&w);
+        CHECK(is_mapped(&w, 0));
+    }
+}
+
+static void an_extent_that_an_agent_does_not_let_go_of_can_be_committed_again(void) {
+    world w = open_world();
+    EXPECT_OK(kvmem_region_commit(w.region, 0, 2 * EXTENT, ERR));
+    NIXL(nixl_sim_fail_deregister(1));
+    EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "agent 'first'", kvmem_region_decommit(w.region, 0, 2 * EXTENT, ERR));
+    CHECK_EQ(committed(&w), 0);
+    CHECK_EQ(registered(&w, 0), 1); /* the other agent has let go */
+    CHECK(is_mapped(&w, 0));
+    CHECK_EQ(registered(&w, 1), 0);
+    CHECK(!is_mapped(&w, 1));
+    expect_goes_on(&w);
+    CHECK(is_mapped(&w, 0));
+    close_world(&w);
+    CHECK(is_mapped(&w, 0));
+}
+
+static void what_a_deregistration_leaves_behind_is_never_unmapped(void) {
+    world w = open_world();
+    EXPECT_OK(kvmem_region_commit(w.region, 0, 2 * EXTENT, ERR));
+    NIXL(nixl_sim_fail_deregister(2)); /* after the control block */
+    EXPECT(KVMEM_STATUS_NIXL, kvmem_registration_deregister(w.registrations[0], ERR));
+    NIXL(nixl_sim_fail_deregister(3));
+    CALL(kvmem_registration_destroy(w.registrations[1]));
+    w.registrations[1] = NULL;
+    EXPECT_OK(kvmem_region_decommit(w.region, 0, 2 * EXTENT, ERR));
+    CHECK_EQ(registered(&w, 0), 1);
+    CHECK_EQ(registered(&w, 1), 1);
+    CHECK(is_mapped(&w, 0) && is_mapped(&w, 1));
+    close_world(&w);
+}
+
+static kvmem_region_holders holders_of(const kvmem_region *region) {
+    kvmem_region_holders holders;
+    EXPECT_OK(kvmem_region_get_holders(region, &holders, ERR));
+    return holders;
+}
+
+static void holders_are_told_by_what_they_are(void) {
+    world w = open_world();
+    kvmem_region *view = NULL;
+    kvmem_share *share = NULL;
+    EXPECT_OK(kvmem_region_commit(w.region, 0, EXTENT, ERR));
+    EXPECT_OK(kvmem_region_create_view(w.region, 0, EXTENT, &view, ERR));
+    EXPECT_OK(kvmem_share_create_region(w.region, NULL, &share, ERR));
+    const int importer = importer_begin(share);
+    const kvmem_region_holders all = holders_of(w.region);
+    CHECK_EQ(all.handles, 1);
+    CHECK_EQ(all.views, 1);
+    CHECK_EQ(all.registrations, 2);
+    CHECK_EQ(all.shares, 1);
+    CHECK_EQ(all.importers, 1);
+    CHECK(all.references >= 5);
+    CHECK_EQ(holders_of(view).handles, 1);
+    CHECK_EQ(holders_of(view).registrations, 0);
+    importer_end(importer);
+    CALL(kvmem_share_destroy(share));
+    CALL(kvmem_region_destroy(view));
+    CALL(kvmem_registration_destroy(w.registrations[0]));
+    w.registrations[0] = NULL;
+    EXPECT_OK(kvmem_registration_deregister(w.registrations[1], ERR));
+    const kvmem_region_holders few = holders_of(w.region);
+    CHECK_EQ(few.handles, 1);
+    CHECK_EQ(few.references, 2); /* and the registration that was taken back */
+    CHECK_EQ(few.views + few.registrations + few.shares + few.importers, 0);
+    close_world(&w);
+}
+
+static void handles_are_counted_whoever_gives_them(void) {
+    kvmem_region *region = elastic_region(EXTENT, EXTENT);
+    kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    config.num_blocks = 1;
+    config.inner_dim = 512;
+    config.page_size = 512;
+    config.num_layers = 2;
+    kvmem_region *regions[] = {region};
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &config;
+    options.source = KVMEM_LAYOUT_REGIONS;
+    options.regions = regions;
+    options.count = 1;
+    kvmem_layout *layout = NULL;
+    kvmem_region *again = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    CHECK_EQ(holders_of(region).handles, 1);
+    EXPECT_OK(kvmem_layout_get_region(layout, 0, &again, ERR));
+    CHECK_EQ(holders_of(region).handles, 2);
+    CALL(kvmem_region_destroy(region));
+    CHECK_EQ(holders_of(again).handles, 1);
+    CALL(kvmem_layout_destroy(layout));
+    CHECK_EQ(holders_of(again).references, 1);
+    CALL(kvmem_region_destroy(again));
+}
+
+/* Parts of an elastic region are known by the region, and a peer can be told of one. */
+static void a_layout_over_parts_registers_the_whole_once(void) {
+    const sim_counts before = sim_live_now();
+    kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    config.inner_dim = 512;
+    config.page_size = 512;
+    config.num_blocks = 2;
+    CHECK_EQ(kv_region_size(&config) % EXTENT, 0);
+    world w = open_world();
+    kvmem_region *other = elastic_region(4 * EXTENT, EXTENT);
+    kvmem_agent *agent = NULL;
+    EXPECT_OK(kvmem_agent_create("third", NULL, &agent, ERR));
+    elastic_parts parts;
+    elastic_parts_open(&parts, &config, w.region, 0);
+    parts.options.agent = agent;
+    kvmem_layout *layout = NULL;
+    kvmem_blob *descriptor = NULL;
+    EXPECT_OK(kvmem_layout_build(&parts.options, &layout, ERR));
+    CHECK_EQ(holders_of(w.region).registrations, 3);
+    CHECK_EQ(holders_of(w.region).views, parts.options.count);
+    EXPECT_OK(kvmem_region_commit(w.region, 0, EXTENT, ERR));
+    CHECK_EQ(registered(&w, 0), 3);
+    EXPECT_OK(kvmem_layout_export(layout, &descriptor, ERR));
+    CALL(kvmem_blob_destroy(descriptor));
+    CALL(kvmem_layout_destroy(layout));
+    CHECK_EQ(holders_of(w.region).registrations, 2);
+
+    kvmem_region *scattered = NULL;
+    EXPECT_OK(kvmem_region_create_view(other, 0, kv_region_size(&config), &scattered, ERR));
+    CALL(kvmem_region_destroy(parts.views[0]));
+    parts.views[0] = scattered;
+    EXPECT_OK(kvmem_layout_build(&parts.options, &layout, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "several elastic regions", kvmem_layout_export(layout, &descriptor, ERR));
+    CALL(kvmem_layout_destroy(layout));
+    elastic_parts_close(&parts);
+    CALL(kvmem_region_destroy(other));
+    close_world(&w);
+    CALL(kvmem_agent_destroy(agent));
+    await_live(&before);
+}
+
+static void *destroy_registration(void *registration) {
+    kvmem_registration_destroy(registration);
+    return NULL;
+}
+
+/* Nobody holds the registration any more, and its agent is at it. */
+static void nothing_shrinks_while_an_agent_lets_go(void) {
+    const sim_counts before = sim_live_now();
+    world w = open_world();
+    EXPECT_OK(kvmem_region_commit(w.region, 0, EXTENT, ERR));
+    NIXL(nixl_sim_hold());
+    pthread_t thread;
+    CHECK_EQ(pthread_create(&thread, NULL, destroy_registration, w.registrations[0]), 0);
+    w.registrations[0] = NULL;
+    const uint64_t end = patience_end();
+    while (NIXL(nixl_sim_waiting()) == 0) {
+        patience_wait(end, "a deregistration to begin");
+    }
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "letting go", kvmem_region_decommit(w.region, 0, EXTENT, ERR));
+    CHECK(is_mapped(&w, 0));
+    CHECK_EQ(committed(&w), 1);
+    NIXL(nixl_sim_go());
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    EXPECT_OK(kvmem_region_decommit(w.region, 0, EXTENT, ERR));
+    CHECK(!is_mapped(&w, 0));
+    close_world(&w);
+    await_live(&before);
+}
+
+static const test_case cases[] = {
+    CASE(growth_that_an_agent_refuses_is_taken_back),
+    CASE(growth_that_can_not_be_taken_back_stays_mapped),
+    CASE(an_extent_that_an_agent_does_not_let_go_of_can_be_committed_again),
+    CASE(what_a_deregistration_leaves_behind_is_never_unmapped),
+    CASE(nothing_shrinks_while_an_agent_lets_go),
+    CASE(holders_are_told_by_what_they_are),
+    CASE(handles_are_counted_whoever_gives_them),
+    CASE(a_layout_over_parts_registers_the_whole_once),
+};
+GPU_MAIN

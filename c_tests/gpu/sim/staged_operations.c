@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers in several steps: staged, and by layer.
+#include "operations.h"
+
+#include "harness.h"
+#include "moves.h"
+
+void operations_open(void) {
+    moves_open();
+}
+
+void operations_close(void) {
+    moves_close();
+}
+
+/* A stream waits for a layer, and for all. */
+static kvmem_status move_by_layer(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
+                                  start start) {
+    kvmem_transfer *transfer = NULL;
+    kvmem_status status = create_move(source, destination, path, KVMEM_TRANSFER_BY_LAYER, &transfer);
+    if (status == KVMEM_STATUS_OK) {
+        status = submit_move(transfer, start);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_transfer_wait_on_stream(transfer, 1, moves_stream(), ERR);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_transfer_wait_on_stream(transfer, 0, moves_stream(), ERR);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_transfer_wait(transfer, PATIENCE, ERR);
+    }
+    kvmem_transfer_destroy(transfer);
+    return status;
+}
+
+static kvmem_status copy_staged(void) {
+    return copy_from_a_device_by(KVMEM_PATH_CUDA_STAGED, ON_ITS_OWN);
+}
+
+static kvmem_status copy_staged_on_a_stream(void) {
+    return copy_from_a_device_by(KVMEM_PATH_CUDA_STAGED, ON_A_STREAM);
+}
+
+static kvmem_status copy_by_layer(void) {
+    return copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN);
+}
+
+static kvmem_status copy_staged_by_layer(void) {
+    return copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_STAGED, ON_ITS_OWN);
+}
+
+static kvmem_status copy_by_layer_on_a_stream(void) {
+    return copy_from_a_device_as(move_by_layer, KVMEM_PATH_CUDA_COPY, ON_A_STREAM);
+}
+
+const operation operations[] = {
+    {"a staged copy", copy_staged, KVMEM_STATUS_OK},
+    {"a staged copy on a stream", copy_staged_on_a_stream, KVMEM_STATUS_OK},
+    {"a copy by layer", copy_by_layer, KVMEM_STATUS_OK},
+    {"a staged copy by layer", copy_staged_by_layer, KVMEM_STATUS_OK},
+    {"a copy by layer on a stream", copy_by_layer_on_a_stream, KVMEM_STATUS_OK},
+};
+const size_t num_operations = NUM(operations);

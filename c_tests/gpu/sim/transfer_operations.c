@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers by every way but staged, to every tier, and what comes with them.
+#include "operations.h"
+
+#include "driver.h"
+#include "file_side.h"
+#include "harness.h"
+#include "kv.h"
+#include "layouts.h"
+#include "moves.h"
+
+static kv_side host;
+static kvmem_layout *disk;
+static CUstream captured; /* into a graph that nobody launches */
+
+void operations_open(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    kv_side_open(&host, &config, NULL, 1);
+    disk = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
+    moves_open();
+    enter_device(0);
+    CU(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
+    CU(cuStreamBeginCapture_v2(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+    leave_device(0);
+}
+
+void operations_close(void) {
+    CUgraph graph = NULL;
+    enter_device(0);
+    CU(cuStreamEndCapture(captured, &graph));
+    CU(cuGraphDestroy(graph));
+    CU(cuStreamDestroy_v2(captured));
+    leave_device(0);
+    moves_close();
+    kvmem_layout_destroy(disk);
+    kv_side_close(&host);
+}
+
+static kvmem_status move(const kvmem_layout *source, const kvmem_layout *destination) {
+    return move_by(source, destination, 0, ON_ITS_OWN);
+}
+
+static kvmem_status copy_to_a_device(void) {
+    kvmem_layout *layout = NULL;
+    kvmem_status status = build_layout(true, &kv_kinds[1], &layout);
+    if (status == KVMEM_STATUS_OK) {
+        status = move(host.layout, layout);
+    }
+    kvmem_layout_destroy(layout);
+    return status;
+}
+
+static kvmem_status copy_from_a_device(void) {
+    kvmem_layout *pinned = NULL;
+    kvmem_layout *device = NULL;
+    kvmem_status status = build_layout(false, &kv_kinds[1], &pinned);
+    if (status == KVMEM_STATUS_OK) {
+        status = build_layout(true, &kv_kinds[1], &device);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = move(device, pinned);
+    }
+    kvmem_layout_destroy(pinned);
+    kvmem_layout_destroy(device);
+    return status;
+}
+
+/* A piece a slot, so that a run goes round the ring. */
+static kvmem_status move_by_disk(bool to_disk) {
+    static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
+    const kv_move scattered = {pairs, NUM(pairs), 0, 0, 3};
+    kvmem_transfer_options options = kv_transfer_options(&scattered);
+    kvmem_layout *device = NULL;
+    kvmem_transfer *transfer = NULL;
+    kvmem_status status = build_layout(true, &kv_kinds[1], &device);
+    options.staging_size = 4 * kv_piece_size(&host.config);
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_transfer_create(to_disk ? device : disk, to_disk ? disk : device, &options, &transfer,
+                                       ERR);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_transfer_submit(transfer, ERR);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_transfer_wait(transfer, PATIENCE, ERR);
+    }
+    kvmem_transfer_destroy(transfer);
+    kvmem_layout_destroy(device);
+    return status;
+}
+
+static kvmem_status copy_from_a_device_to_disk(void) {
+    return move_by_disk(true);
+}
+
+static kvmem_status copy_from_disk_to_a_device(void) {
+    return move_by_disk(false);
+}
+
+static kvmem_status copy_by_batch(void) {
+    return copy_from_a_device_by(KVMEM_PATH_CUDA_BATCH, ON_ITS_OWN);
+}
+
+static kvmem_status copy_by_kernel(void) {
+    return copy_from_a_device_by(KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN);
+}
+
+static kvmem_status copy_by_kernel_on_a_stream(void) {
+    return copy_from_a_device_by(KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM);
+}
+
+static kvmem_status copy_one_by_one_on_a_stream(void) {
+    return copy_from_a_device_by(KVMEM_PATH_CUDA_COPY, ON_A_STREAM);
+}
+
+/* Blocks that follow each other lie apart on one side. */
+static kvmem_status copy_in_rows(void) {
+    kvmem_layout *pinned = NULL;
+    kvmem_layout *device = NULL;
+    kvmem_status status = build_layout(false, &kv_kinds[2], &pinned);
+    if (status == KVMEM_STATUS_OK) {
+        status = build_layout(true, &kv_kinds[1], &device);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = move_by(pinned, device, KVMEM_PATH_CUDA_2D, ON_ITS_OWN);
+    }
+    kvmem_layout_destroy(pinned);
+    kvmem_layout_destroy(device);
+    return status;
+}
+
+/* The graph has the copy, and no run of it ends. */
+static kvmem_status capture(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
+                            start start) {
+    (void)start;
+    kvmem_transfer *transfer = NULL;
+    kvmem_status status = create_move(source, destination, path, 0, &transfer);
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_transfer_submit_on_stream(transfer, captured, ERR);
+    }
+    kvmem_transfer_destroy(transfer);
+    return status;
+}
+
+static kvmem_status capture_copies(void) {
+    return copy_from_a_device_as(capture, KVMEM_PATH_CUDA_COPY, ON_A_STREAM);
+}
+
+static kvmem_status capture_a_kernel(void) {
+    return copy_from_a_device_as(capture, KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM);
+}
+
+static kvmem_status verify(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
+                           start start) {
+    kvmem_transfer *transfer = NULL;
+    const kvmem_status status = create_move(source, destination, path, KVMEM_TRANSFER_VERIFY, &transfer);
+    return status == KVMEM_STATUS_OK ? run_move(transfer, start) : status;
+}
+
+static kvmem_status copy_and_verify(void) {
+    return copy_from_a_device_as(verify, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN);
+}
+
+static kvmem_status copy_and_verify_on_a_stream(void) {
+    return copy_from_a_device_as(verify, KVMEM_PATH_CUDA_COPY, ON_A_STREAM);
+}
+
+static kvmem_status compute_checksums(void) {
+    static const uint32_t blocks[] = {6, 0, 3};
+    uint32_t checksums[NUM(blocks)];
+    kvmem_layout *layout = NULL;
+    kvmem_status status = build_layout(true, &kv_kinds[1], &layout);
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_layout_checksum(layout, blocks, NUM(blocks), checksums, ERR);
+    }
+    kvmem_layout_destroy(layout);
+    return status;
+}
+
+/* From one extent to the next. */
+static kvmem_status move_elastic(kvmem_layout *layout, uint32_t path) {
+    static const kvmem_block_pair pairs[] = {{0, 3}, {1, 2}};
+    const kv_move across = {pairs, NUM(pairs), 0, 0, 2};
+    kvmem_transfer_options options = kv_transfer_options(&across);
+    options.path = path;
+    kvmem_transfer *transfer = NULL;
+    const kvmem_status status = kvmem_transfer_create(layout, layout, &options, &transfer, ERR);
+    return status == KVMEM_STATUS_OK ? run_move(transfer, ON_ITS_OWN) : status;
+}
+
+static kvmem_status copy_elastic(uint32_t path) {
+    kvmem_layout *layout = NULL;
+    kvmem_status status = build_elastic_layout(&layout);
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_layout_resize(layout, 4, ERR);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = move_elastic(layout, path);
+    }
+    kvmem_layout_destroy(layout);
+    return status;
+}
+
+static kvmem_status copy_elastic_by_kernel(void) {
+    return copy_elastic(KVMEM_PATH_CUDA_KERNEL);
+}
+
+static kvmem_status copy_elastic_one_by_one(void) {
+    return copy_elastic(KVMEM_PATH_CUDA_COPY);
+}
+
+const operation operations[] = {
+    {"a copy to a device", copy_to_a_device, KVMEM_STATUS_OK},
+    {"a copy from a device", copy_from_a_device, KVMEM_STATUS_OK},
+    {"a copy in a batch", copy_by_batch, KVMEM_STATUS_OK},
+    {"a copy by the kernel", copy_by_kernel, KVMEM_STATUS_OK},
+    {"a copy by the kernel on a stream", copy_by_kernel_on_a_stream, KVMEM_STATUS_OK},
+    {"a copy one by one on a stream", copy_one_by_one_on_a_stream, KVMEM_STATUS_OK},
+    {"a copy to disk", copy_from_a_device_to_disk, KVMEM_STATUS_OK},
+    {"a copy from disk", copy_from_disk_to_a_device, KVMEM_STATUS_OK},
+    {"a copy in rows", copy_in_rows, KVMEM_STATUS_OK},
+    {"copies in a graph", capture_copies, KVMEM_STATUS_OK},
+    {"a kernel in a graph", capture_a_kernel, KVMEM_STATUS_OK},
+    {"a copy that is verified", copy_and_verify, KVMEM_STATUS_OK},
+    {"a copy on a stream that is verified", copy_and_verify_on_a_stream, KVMEM_STATUS_OK},
+    {"checksums", compute_checksums, KVMEM_STATUS_OK},
+    {"a copy of elastic memory by the kernel", copy_elastic_by_kernel, KVMEM_STATUS_OK},
+    {"a copy of elastic memory one by one", copy_elastic_one_by_one, KVMEM_STATUS_OK},
+};
+const size_t num_operations = NUM(operations);

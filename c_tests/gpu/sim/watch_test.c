@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs that wait, and those that need not wait for them: a driver that takes its time to accept copies keeps nobody
+// who asks, and no other run's end; staged copies wait for their like and for nobody else.
+#include "control.h"
+#include "patience.h"
+#include "sides.h"
+#include "stance.h"
+
+#include <pthread.h>
+
+#define LAYERS 3
+
+static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
+static const kv_move move = {pairs, NUM(pairs), 0, 0, LAYERS};
+
+static kvmem_transfer *create(side *source, side *destination, uint32_t path, kvmem_queue *queue) {
+    kvmem_transfer_options options = kv_transfer_options(&move);
+    options.path = path;
+    options.queue = queue;
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(source->model.layout, destination->model.layout, &options, &transfer,
+                                    ERR));
+    return transfer;
+}
+
+static void await_calls(const char *function, uint64_t count) {
+    const uint64_t end = patience_end();
+    while (SIM(sim_calls(function)) < count) {
+        patience_wait(end, function);
+    }
+}
+
+static kvmem_status next_status(kvmem_queue *queue) {
+    kvmem_completion completion;
+    size_t count = 0;
+    EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, &completion, 1, &count, ERR));
+    return completion.status;
+}
+
+static void expect_moved(side *destination, const side *source) {
+    kv_expect_moved(&destination->model, &source->model, &move);
+    side_check(destination);
+}
+
+/* To memory that is not page-locked: the driver returns when all bytes are there. */
+static void a_start_that_takes_its_time_keeps_nobody(void) {
+    const kvmem_layout_config config = side_config(&kv_kinds[1]);
+    side pageable;
+    side pinned;
+    side device;
+    SIM(sim_reset());
+    side_open(&pageable, PLACE_SYSTEM, 0, &config, NULL, 1);
+    side_open(&pinned, PLACE_PINNED, 0, &config, NULL, 2);
+    side_open(&device, PLACE_DEVICE, 0, &config, NULL, 3);
+    kvmem_queue *queue = NULL;
+    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    kvmem_transfer *slow = create(&device, &pageable, KVMEM_PATH_CUDA_COPY, NULL);
+    kvmem_transfer *other = create(&device, &pinned, KVMEM_PATH_CUDA_COPY, queue);
+    SIM(sim_reset());
+    SIM(sim_hold());
+    EXPECT_OK(kvmem_transfer_submit(slow, ERR));
+    await_calls("cuMemcpyAsync", 1);
+    uint64_t layers = 99;
+    EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(slow, ERR));
+    EXPECT_OK(kvmem_transfer_get_layers(slow, &layers, ERR));
+    CHECK_EQ(layers, 0);
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(slow, MILLISECONDS(20), ERR));
+    EXPECT_OK(kvmem_transfer_cancel(slow, ERR)); /* it has begun, and goes on */
+    SIM(sim_fail("cuMemcpyAsync", 1, CUDA_ERROR_INVALID_VALUE));
+    EXPECT_OK(kvmem_transfer_submit(other, ERR));
+    CHECK_EQ(next_status(queue), KVMEM_STATUS_CUDA); /* whose end is told meanwhile */
+    EXPECT(KVMEM_STATUS_IN_PROGRESS, kvmem_transfer_poll(slow, ERR));
+    SIM(sim_go());
+    EXPECT_OK(kvmem_transfer_wait(slow, PATIENCE, ERR));
+    expect_moved(&pageable, &device);
+    CALL(kvmem_transfer_destroy(slow));
+    CALL(kvmem_transfer_destroy(other));
+    CALL(kvmem_queue_destroy(queue));
+    side_close(&pageable);
+    side_close(&pinned);
+    side_close(&device);
+}
+
+typedef struct holding {
+    const kvmem_transfer *transfer;
+    CUstream stream;
+    kvmem_status status;
+} holding;
+
+static void *hold_back(void *given) {
+    holding *mine = given;
+    mine->status = kvmem_transfer_wait_on_stream(mine->transfer, 0, mine->stream, NULL);
+    return NULL;
+}
+
+/* A stream can wait for what the driver has, so this is waited for, and by nobody else. */
+static void a_stream_waits_for_a_run_that_is_starting(void) {
+    const kvmem_layout_config config = side_config(&kv_kinds[1]);
+    side pageable;
+    side device;
+    SIM(sim_reset());
+    retain_device(0);
+    side_open(&pageable, PLACE_SYSTEM, 0, &config, NULL, 1);
+    side_open(&device, PLACE_DEVICE, 0, &config, NULL, 2);
+    kvmem_transfer *slow = create(&device, &pageable, KVMEM_PATH_CUDA_COPY, NULL);
+    holding holding = {.transfer = slow};
+    enter_device(0);
+    CU(cuStreamCreate(&holding.stream, CU_STREAM_NON_BLOCKING));
+    leave_device(0);
+    SIM(sim_reset());
+    SIM(sim_hold());
+    EXPECT_OK(kvmem_transfer_submit(slow, ERR));
+    await_calls("cuMemcpyAsync", 1);
+    pthread_t thread;
+    CHECK_EQ(pthread_create(&thread, NULL, hold_back, &holding), 0);
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(slow, MILLISECONDS(20), ERR));
+    CHECK_EQ(SIM(sim_calls("cuStreamWaitEvent")), 0);
+    SIM(sim_go());
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    CHECK_EQ(holding.status, KVMEM_STATUS_OK);
+    EXPECT_OK(kvmem_transfer_wait(slow, PATIENCE, ERR));
+    expect_moved(&pageable, &device);
+    CALL(kvmem_transfer_destroy(slow));
+    enter_device(0);
+    CU(cuStreamDestroy_v2(holding.stream));
+    leave_device(0);
+    side_close(&pageable);
+    side_close(&device);
+    release_device(0);
+}
+
+/* Two staged copies to the host, of which the second waits for the staging memory of the first. */
+static void staged_copies_keep_only_their_like(void) {
+    enum { FIRST, SECOND, OTHER_WAY, KERNEL, NUM_RUNS };
+    const kvmem_layout_config config = side_config(&kv_kinds[1]);
+    side device[2];
+    side host[NUM_RUNS];
+    kvmem_transfer *runs[NUM_RUNS];
+    SIM(sim_reset());
+    for (size_t i = 0; i < NUM(device); i++) {
+        side_open(&device[i], PLACE_DEVICE, 0, &config, NULL, (uint32_t)i);
+    }
+    for (size_t i = 0; i < NUM(host); i++) {
+        side_open(&host[i], PLACE_PINNED, 0, &config, NULL, (uint32_t)(10 + i));
+    }
+    runs[FIRST] = create(&device[0], &host[FIRST], KVMEM_PATH_CUDA_STAGED, NULL);
+    runs[SECOND] = create(&device[0], &host[SECOND], KVMEM_PATH_CUDA_STAGED, NULL);
+    runs[OTHER_WAY] = create(&host[OTHER_WAY], &device[1], KVMEM_PATH_CUDA_STAGED, NULL);
+    runs[KERNEL] = create(&device[0], &host[KERNEL], KVMEM_PATH_CUDA_KERNEL, NULL);
+    SIM(sim_reset());
+    SIM(sim_hold());
+    EXPECT_OK(kvmem_transfer_submit(runs[FIRST], ERR));
+    await_calls("cuLaunchKernel", 1);
+    EXPECT_OK(kvmem_transfer_submit(runs[SECOND], ERR));
+    EXPECT_OK(kvmem_transfer_submit(runs[KERNEL], ERR));
+    await_calls("cuLaunchKernel", 2);
+    EXPECT_OK(kvmem_transfer_submit(runs[OTHER_WAY], ERR));
+    await_calls("cuLaunchKernel", 3);
+    EXPECT_OK(kvmem_transfer_cancel(runs[SECOND], ERR)); /* which has not begun */
+    EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait(runs[SECOND], PATIENCE, ERR));
+    EXPECT_OK(kvmem_transfer_submit(runs[SECOND], ERR));
+    SIM(sim_go());
+    for (size_t i = 0; i < NUM(runs); i++) {
+        EXPECT_OK(kvmem_transfer_wait(runs[i], PATIENCE, ERR));
+        CALL(kvmem_transfer_destroy(runs[i]));
+    }
+    expect_moved(&host[FIRST], &device[0]);
+    expect_moved(&host[SECOND], &device[0]);
+    expect_moved(&host[KERNEL], &device[0]);
+    expect_moved(&device[1], &host[OTHER_WAY]);
+    for (size_t i = 0; i < NUM(host); i++) {
+        side_close(&host[i]);
+    }
+    for (size_t i = 0; i < NUM(device); i++) {
+        side_close(&device[i]);
+    }
+}
+
+static const test_case cases[] = {
+    CASE(a_start_that_takes_its_time_keeps_nobody),
+    CASE(a_stream_waits_for_a_run_that_is_starting),
+    CASE(staged_copies_keep_only_their_like),
+};
+GPU_MAIN

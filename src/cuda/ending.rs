@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whether work on a device is over, also where the driver answers the question with an error.
+//!
+//! Some errors say that work has failed: the driver gives them again to every later call, for the context is lost, or
+//! once, for one piece of work on the stream. All others say only that the question was not answered, such as one that
+//! came while somebody captured a stream: the work goes on, or has ended well, and is asked about again.
+
+use super::driver::answered;
+use super::entry::Code;
+use crate::error::{Error, Result};
+
+/// CUDA_ERROR codes after which nothing of the work that was asked about runs any more, unless they are old news.
+const FAILED: &[Code] = &[
+    3,   // NOT_INITIALIZED
+    4,   // DEINITIALIZED
+    46,  // DEVICE_UNAVAILABLE
+    201, // INVALID_CONTEXT
+    214, // ECC_UNCORRECTABLE
+    220, // NVLINK_UNCORRECTABLE
+    226, // CONTAINED
+    304, // OPERATING_SYSTEM
+    400, // INVALID_HANDLE: it went with its context
+    700, // ILLEGAL_ADDRESS
+    702, // LAUNCH_TIMEOUT
+    709, // CONTEXT_IS_DESTROYED
+    710, // ASSERT
+    714, // HARDWARE_STACK_ERROR
+    715, // ILLEGAL_INSTRUCTION
+    716, // MISALIGNED_ADDRESS
+    717, // INVALID_ADDRESS_SPACE
+    718, // INVALID_PC
+    719, // LAUNCH_FAILED
+    721, // TENSOR_MEMORY_LEAK
+    805, // MPS_CONNECTION_FAILED
+    806, // MPS_RPC_FAILURE
+    807, // MPS_SERVER_NOT_READY
+    809, // MPS_CLIENT_TERMINATED
+    911, // EXTERNAL_DEVICE
+    999, // UNKNOWN
+];
+
+/// Asks whether work is over; a first failure of the work is kept in `failure`. Memory that the work uses may be let go
+/// after a yes, and after nothing else.
+pub fn is_over(ask: impl Fn() -> Result<bool>, failure: &mut Option<Error>) -> bool {
+    let says_failed = |error: &Error| answered(error, FAILED);
+    match ask() {
+        Ok(is_over) => is_over,
+        Err(error) if says_failed(&error) => {
+            failure.get_or_insert(error);
+            // It may have told of earlier work: then this one is still under way.
+            ask().unwrap_or_else(|error| says_failed(&error))
+        }
+        Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+    use crate::error::{Cause, Status};
+
+    fn answer(code: i32) -> Result<bool> {
+        match code {
+            0 => Ok(true),
+            600 => Ok(false),
+            _ => Err(Error::new(Status::Cuda, "no").with_cause(Cause::Cuda(code, "NO".into()))),
+        }
+    }
+
+    /// Asks once of a driver that gives these answers in turn.
+    fn ask(codes: &[i32]) -> (bool, Option<Error>) {
+        let left = RefCell::new(codes.iter());
+        let mut failure = None;
+        let is_over =
+            is_over(|| left.borrow_mut().next().map_or(Ok(false), |code| answer(*code)), &mut failure);
+        assert_eq!(left.borrow().len(), 0, "all answers are heard");
+        (is_over, failure)
+    }
+
+    #[test]
+    fn what_does_not_answer_the_question_ends_nothing() {
+        for code in [1, 2, 900, 901, 906] {
+            let (is_over, failure) = ask(&[code]);
+            assert!(!is_over && failure.is_none(), "{code}");
+        }
+    }
+
+    #[test]
+    fn a_failure_is_kept_and_ends_work_that_does_not_go_on() {
+        for (codes, ends) in [([719, 600], false), ([719, 900], false), ([719, 0], true), ([719, 700], true)]
+        {
+            let (is_over, failure) = ask(&codes);
+            assert_eq!(is_over, ends, "{codes:?}");
+            assert!(matches!(failure.unwrap().cause(), Some(Cause::Cuda(719, _))));
+        }
+    }
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Panics become errors where they must go no further: at the boundary to C, and on threads that others count on.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::error::{Error, Result, Status};
+
+/// Does some work; a panic in it is its failure.
+pub fn guarded<R>(work: impl FnOnce() -> R) -> Result<R> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(panicked)
+}
+
+/// The error that a panic becomes.
+fn panicked(payload: Box<dyn Any + Send>) -> Error {
+    let text = payload.downcast_ref::<&str>().map(|text| text.to_string());
+    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+    // Dropping a payload can panic again.
+    std::mem::forget(payload);
+    Error::new(
+        Status::Panic,
+        format!("a bug in kvmem was hit: {}", text.unwrap_or_else(|| "no message".into())),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_a_failure_with_what_was_said() {
+        assert_eq!(guarded(|| 7).unwrap(), 7);
+        for error in [guarded(|| panic!("deliberate")), guarded(|| panic!("{}", "deliberate"))] {
+            let error: Error = error.map(|(): ()| ()).unwrap_err();
+            assert_eq!(error.status(), Status::Panic);
+            assert!(error.message().contains("deliberate"));
+        }
+    }
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How much memory the kernel can still give, asked before pages are touched: touching more than there is does not fail,
+//! it has the kernel end processes.
+//!
+//! What can be had must not be refused: all that could be dropped or swapped out counts as free, and where the kernel
+//! does not say, there is no bound.
+
+use std::path::{Path, PathBuf};
+
+use super::numa::Placement;
+use crate::error::{Result, ensure};
+
+/// Refuses to touch more of the system's own pages than there can be.
+pub fn ensure_room(size: u64, numa: Option<Placement>) -> Result<()> {
+    System(PathBuf::from("/")).ensure_room(size, numa)
+}
+
+/// Where the kernel's files are.
+struct System(PathBuf);
+
+/// Bytes that can be had, and where that is the bound.
+struct Room {
+    bytes: u64,
+    place: String,
+}
+
+impl System {
+    fn ensure_room(&self, size: u64, numa: Option<Placement>) -> Result<()> {
+        let bound = numa.and_then(|placement| match placement {
+            Placement::Bind(node) => self.of_node(node),
+            Placement::Prefer(_) => None,
+        });
+        let rooms = self.of_machine().into_iter().chain(bound).chain(self.of_groups());
+        if let Some(Room { bytes, place }) = rooms.min_by_key(|room| room.bytes) {
+            ensure!(
+                size <= bytes,
+                OutOfMemory,
+                "{size} bytes of host memory asked, {bytes} can be had {place}"
+            );
+        }
+        Ok(())
+    }
+
+    fn of_machine(&self) -> Option<Room> {
+        let text = self.read("proc/meminfo")?;
+        let bytes = kilobytes(&text, "MemAvailable:")? + kilobytes(&text, "SwapFree:").unwrap_or(0);
+        Some(Room { bytes, place: "on this machine".to_string() })
+    }
+
+    fn free_swap(&self) -> u64 {
+        self.read("proc/meminfo").and_then(|text| kilobytes(&text, "SwapFree:")).unwrap_or(0)
+    }
+
+    fn of_node(&self, node: u32) -> Option<Room> {
+        let text = self.read(&format!("sys/devices/system/node/node{node}/meminfo"))?;
+        let bytes = |name| kilobytes(&text, name).unwrap_or(0);
+        let droppable = bytes("FilePages:").saturating_sub(bytes("Shmem:")) + bytes("SReclaimable:");
+        let bytes = kilobytes(&text, "MemFree:")? + droppable + self.free_swap();
+        Some(Room { bytes, place: format!("on NUMA node {node}") })
+    }
+
+    /// Under the limits of the control group that the process is in, and of all above it.
+    fn of_groups(&self) -> Vec<Room> {
+        let Some(text) = self.read("proc/self/cgroup") else { return Vec::new() };
+        let groups = text.lines().filter_map(Group::of_line);
+        groups.flat_map(|group| group.with_all_above()).filter_map(|group| self.of_group(&group)).collect()
+    }
+
+    fn of_group(&self, group: &Group) -> Option<Room> {
+        let folder = group.folder();
+        let number = |name: &str| self.read(&format!("{folder}/{name}"))?.trim().parse::<u64>().ok();
+        let [limit, usage, swap_limit, swap_usage] = group.files();
+        let left = number(limit)?.saturating_sub(number(usage)?);
+        let stat = self.read(&format!("{folder}/memory.stat")).unwrap_or_default();
+        let droppable: u64 = group.droppable().iter().filter_map(|name| field(&stat, name)).sum();
+        let swap = match number(swap_limit) {
+            Some(most) => most.saturating_sub(number(swap_usage).unwrap_or(0)).min(self.free_swap()),
+            None => self.free_swap(),
+        };
+        let place = format!("under the memory limit of control group {}", group.path);
+        Some(Room { bytes: left.saturating_add(droppable).saturating_add(swap), place })
+    }
+
+    fn read(&self, path: &str) -> Option<String> {
+        std::fs::read_to_string(self.0.join(path)).ok()
+    }
+}
+
+/// A control group of the first or the second version.
+#[derive(Clone)]
+struct Group {
+    is_first_version: bool,
+    path: String,
+}
+
+impl Group {
+    /// From a line of /proc/self/cgroup: "0::/path", or "4:memory:/path" in the first version.
+    fn of_line(line: &str) -> Option<Self> {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        let is_first_version = controllers.split(',').any(|controller| controller == "memory");
+        (is_first_version || controllers.is_empty())
+            .then(|| Self { is_first_version, path: path.to_string() })
+    }
+
+    fn with_all_above(self) -> Vec<Self> {
+        let paths = Path::new(&self.path).ancestors();
+        paths.map(|path| Self { path: path.to_string_lossy().into_owned(), ..self.clone() }).collect()
+    }
+
+    fn folder(&self) -> String {
+        let controller = if self.is_first_version { "/memory" } else { "" };
+        format!("sys/fs/cgroup{controller}{}", self.path)
+    }
+
+    /// Of memory its limit and its usage, and the same of what may be swapped out.
+    fn files(&self) -> [&'static str; 4] {
+        if self.is_first_version {
+            // The limits of memory and swap together say nothing of swap alone.
+            ["memory.limit_in_bytes", "memory.usage_in_bytes", "", ""]
+        } else {
+            ["memory.max", "memory.current", "memory.swap.max", "memory.swap.current"]
+        }
+    }
+
+    fn droppable(&self) -> &'static [&'static str] {
+        if self.is_first_version {
+            &["total_inactive_file", "total_active_file"]
+        } else {
+            &["inactive_file", "active_file", "slab_reclaimable"]
+        }
+    }
+}
+
+/// A line of meminfo, also of a node's, which begins with the node's number.
+fn kilobytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.split_whitespace().any(|word| word == name))?;
+    let number = line.split_whitespace().skip_while(|word| *word != name).nth(1)?;
+    number.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// A line of memory.stat.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.split_whitespace().next() == Some(name))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{create_dir_all, remove_dir_all, write};
+
+    use super::*;
+    use crate::error::Status;
+
+    /// The kernel's files as a machine has them.
+    struct Machine(System);
+
+    impl Machine {
+        fn new(name: &str, files: &[(&str, &str)]) -> Self {
+            let root = std::env::temp_dir().join(format!("kvmem-room-{name}-{}", std::process::id()));
+            for (path, text) in files {
+                let path = root.join(path);
+                create_dir_all(path.parent().unwrap()).unwrap();
+                write(path, text).unwrap();
+            }
+            Self(System(root))
+        }
+
+        fn expect_room(&self, bytes: u64, numa: Option<Placement>, place: &str) {
+            assert!(self.0.ensure_room(bytes, numa).is_ok());
+            let error = self.0.ensure_room(bytes + 1, numa).unwrap_err();
+            assert_eq!(error.status(), Status::OutOfMemory);
+            let expected = format!("{} bytes of host memory asked, {bytes} can be had {place}", bytes + 1);
+            assert_eq!(error.message(), expected);
+        }
+    }
+
+    impl Drop for Machine {
+        fn drop(&mut self) {
+            let _ = remove_dir_all(&self.0.0);
+        }
+    }
+
+    const MEMINFO: &str = "MemTotal: 100 kB\nMemFree: 1 kB\nMemAvailable:   50 kB\nSwapFree: 2 kB\n";
+
+    #[test]
+    fn the_machine_is_the_bound_and_swap_counts() {
+        let machine = Machine::new("machine", &[("proc/meminfo", MEMINFO)]);
+        machine.expect_room(52 << 10, None, "on this machine");
+        machine.expect_room(52 << 10, Some(Placement::Prefer(0)), "on this machine");
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_say_bounds_nothing() {
+        let machine = Machine::new("silent", &[("proc/meminfo", "MemTotal: 100 kB\nMemFree: 1 kB\n")]);
+        assert!(machine.0.ensure_room(u64::MAX, None).is_ok());
+    }
+
+    #[test]
+    fn a_node_is_the_bound_of_what_is_bound_to_it() {
+        let node =
+            "Node 1 MemFree: 4 kB\nNode 1 FilePages: 9 kB\nNode 1 Shmem: 6 kB\nNode 1 SReclaimable: 1 kB\n";
+        let files = [("proc/meminfo", MEMINFO), ("sys/devices/system/node/node1/meminfo", node)];
+        let machine = Machine::new("node", &files);
+        machine.expect_room(10 << 10, Some(Placement::Bind(1)), "on NUMA node 1");
+        machine.expect_room(52 << 10, Some(Placement::Prefer(1)), "on this machine");
+    }
+
+    #[test]
+    fn the_narrowest_control_group_is_the_bound() {
+        let files = [
+            ("proc/meminfo", MEMINFO),
+            ("proc/self/cgroup", "0::/outer/inner\n"),
+            ("sys/fs/cgroup/outer/memory.max", "30000\n"),
+            ("sys/fs/cgroup/outer/memory.current", "20000\n"),
+            (
+                "sys/fs/cgroup/outer/memory.stat",
+                "anon 7\ninactive_file 500\nactive_file 20\nslab_reclaimable 3\n",
+            ),
+            ("sys/fs/cgroup/outer/memory.swap.max", "0\n"),
+            ("sys/fs/cgroup/outer/inner/memory.max", "max\n"),
+            ("sys/fs/cgroup/outer/inner/memory.current", "20000\n"),
+        ];
+        let machine = Machine::new("groups", &files);
+        machine.expect_room(10_523, None, "under the memory limit of control group /outer");
+    }
+
+    #[test]
+    fn control_groups_of_the_first_version_bound_too() {
+        let files = [
+            ("proc/meminfo", MEMINFO),
+            ("proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/job\n"),
+            ("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "9000\n"),
+            ("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "8000\n"),
+            (
+                "sys/fs/cgroup/memory/job/memory.stat",
+                "inactive_file 1\ntotal_inactive_file 100\ntotal_active_file 1\n",
+            ),
+        ];
+        let machine = Machine::new("first", &files);
+        machine.expect_room(1101 + 2048, None, "under the memory limit of control group /job");
+    }
+}

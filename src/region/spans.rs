@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Telling an agent of memory and taking that back, span by span, and what NIXL may still use when that fails.
+
+use std::sync::Arc;
+
+use crate::cuda::Context;
+use crate::error::{Error, Result};
+use crate::nixl::driver::Driver;
+use crate::nixl::{Agent, Descriptor};
+
+/// A failure, and the spans that NIXL may still use after it: they must never be unmapped.
+pub(super) struct Failure {
+    /// The first thing that failed.
+    pub error: Error,
+    /// What NIXL did not let go of.
+    pub stuck: Vec<Descriptor>,
+}
+
+/// What came of it.
+pub(super) type Outcome = std::result::Result<(), Failure>;
+
+impl Failure {
+    /// This failure, which came first, and what followed from it.
+    pub fn and(mut self, later: Self) -> Self {
+        let later_error = later.error.context("then, while what had been done was taken back");
+        self.error = self.error.followed_by(&later_error);
+        self.stuck.extend(later.stuck);
+        self
+    }
+}
+
+/// An agent, and the context in which it is told of memory: UCX registers memory that was mapped apart only where that
+/// of its GPU is current.
+pub(super) struct Spans {
+    pub agent: Arc<Agent>,
+    pub context: Option<Arc<Context>>,
+}
+
+impl Spans {
+    /// All of them, or none.
+    pub fn register(&self, spans: &[Descriptor]) -> Outcome {
+        let (context, wanted) = (self.context.clone(), spans.to_vec());
+        self.call(spans, move |driver| {
+            let entered = context.as_ref().map(|context| context.enter()).transpose();
+            let _entered = entered.map_err(|error| Failure { error, stuck: Vec::new() })?;
+            register_all(driver, &wanted)
+        })
+    }
+
+    /// All of them, whatever fails.
+    pub fn deregister(&self, spans: &[Descriptor]) -> Outcome {
+        let (context, known) = (self.context.clone(), spans.to_vec());
+        self.call(spans, move |driver| deregister_in(&context, driver, &known))
+    }
+
+    /// The same without waiting for it where this is the agent's own thread; `then` runs on that thread when it is over.
+    pub fn deregister_or_defer(
+        &mut self,
+        spans: Vec<Descriptor>,
+        then: impl FnOnce(Outcome) + Send + 'static,
+    ) {
+        let context = self.context.take();
+        self.agent.call_or_defer(move |driver| then(deregister_in(&context, driver, &spans)));
+    }
+
+    /// Where the agent's thread does not answer, nobody knows what became of the spans.
+    fn call(
+        &self,
+        spans: &[Descriptor],
+        function: impl FnOnce(&mut Driver) -> Outcome + Send + 'static,
+    ) -> Outcome {
+        let answer = self.agent.call(move |driver| Result::Ok(function(driver)));
+        answer.unwrap_or_else(|error| Err(Failure { error, stuck: spans.to_vec() }))
+    }
+}
+
+fn register_all(driver: &mut Driver, spans: &[Descriptor]) -> Outcome {
+    for (index, span) in spans.iter().enumerate() {
+        if let Err(error) = driver.register(*span) {
+            let failure = Failure { error, stuck: Vec::new() };
+            return Err(match deregister_all(driver, &spans[..index]) {
+                Ok(()) => failure,
+                Err(later) => failure.and(later),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn deregister_in(context: &Option<Arc<Context>>, driver: &mut Driver, spans: &[Descriptor]) -> Outcome {
+    // Without it NIXL fails to deregister, and says so.
+    let _entered = context.as_ref().and_then(|context| context.enter_to_free().ok());
+    deregister_all(driver, spans)
+}
+
+fn deregister_all(driver: &mut Driver, spans: &[Descriptor]) -> Outcome {
+    let mut failed: Outcome = Ok(());
+    for span in spans {
+        if let Err(error) = driver.deregister(span) {
+            let one = Failure { error, stuck: vec![*span] };
+            failed = Err(match failed {
+                Ok(()) => one,
+                Err(first) => Failure { error: first.error, stuck: [first.stuck, one.stuck].concat() },
+            });
+        }
+    }
+    failed
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One run at the driver: what it needs, what it uses, how far it is, and its end.
+
+use std::sync::Arc;
+
+use super::engine::Engine;
+use super::held::Held;
+use super::jobs::Jobs;
+use super::need::{Need, Taking};
+use crate::cuda::stream::CallerStream;
+use crate::error::{Error, Result, Status};
+use crate::guarded::guarded;
+use crate::layout::Layout;
+use crate::transfer::completion::{Run, cancelled};
+
+/// One run.
+pub struct Flight {
+    jobs: Arc<Jobs>,
+    engine: Arc<Engine>,
+    layouts: [Arc<Layout>; 2],
+    run: Run,
+    /// The first failure.
+    failure: Option<Error>,
+    /// What it uses from its start on.
+    held: Option<Held>,
+    /// What it waits for.
+    waits: Option<Need>,
+    layers_told: usize,
+}
+
+impl Flight {
+    /// A run that has not begun.
+    pub fn new(jobs: &Arc<Jobs>, engine: &Arc<Engine>, layouts: &[Arc<Layout>; 2], run: Run) -> Self {
+        Self {
+            jobs: jobs.clone(),
+            engine: engine.clone(),
+            layouts: layouts.clone(),
+            run,
+            failure: None,
+            held: None,
+            waits: None,
+            layers_told: 0,
+        }
+    }
+
+    /// One that was started on a stream of the caller's.
+    pub fn started(mut self, held: Held, outcome: Result<()>) -> Self {
+        self.failure = outcome.err();
+        self.held = Some(held);
+        self
+    }
+
+    /// The device that it runs on.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// What it can't start without.
+    pub fn needs(&self) -> impl Iterator<Item = Need> {
+        self.jobs.needs()
+    }
+
+    /// Whether runs before it wait for something that it needs.
+    pub fn is_behind(&self) -> bool {
+        self.needs().any(|need| self.engine.waiting.has(need))
+    }
+
+    /// Takes all that it needs, or answers what is in use. Where that fails it is over.
+    pub fn take(&mut self) -> std::result::Result<(), Need> {
+        let taken = guarded(|| self.jobs.take(&self.engine)).and_then(|taken| taken);
+        self.keep(taken)
+    }
+
+    /// The same before others that wait, and beyond what runs may use at a time.
+    pub fn take_urgently(&mut self) -> std::result::Result<(), Need> {
+        let taken = guarded(|| self.jobs.take_urgently(&self.engine)).and_then(|taken| taken);
+        self.keep(taken)
+    }
+
+    fn keep(&mut self, taken: Taking<Held>) -> std::result::Result<(), Need> {
+        match taken {
+            Ok(Ok(held)) => self.held = Some(held),
+            Ok(Err(need)) => {
+                self.wait_for(Some(need));
+                return Err(need);
+            }
+            Err(error) => self.failure = Some(error),
+        }
+        self.wait_for(None);
+        Ok(())
+    }
+
+    fn wait_for(&mut self, need: Option<Need>) {
+        if need != self.waits {
+            need.into_iter().for_each(|need| self.engine.waiting.add(need));
+            self.waits.into_iter().for_each(|need| self.engine.waiting.remove(need));
+            self.waits = need;
+        }
+    }
+
+    /// Starts it with what it has taken. What was begun before a failure is waited for.
+    pub fn start(&mut self) {
+        let Some(held) = &self.held else { return };
+        // SAFETY: the plan checked all spans against their layouts, which are held until the run is over.
+        let started = guarded(|| unsafe { self.jobs.start(held) });
+        self.failure = started.and_then(|outcome| outcome).err();
+    }
+
+    /// How it ended where its user has taken it back, before it has begun.
+    pub fn taken_back(&self) -> Option<Result<()>> {
+        self.run.is_cancelled().then(|| Err(cancelled()))
+    }
+
+    /// How it ended; `None` while the driver is at it. Layers are told of until then, and a failure with the end. A
+    /// question that the driver did not answer is asked again, and makes no failure of a run that ends well.
+    pub fn ended(&mut self) -> Option<Result<()>> {
+        self.tell_layers();
+        let is_done = self.held.as_ref().is_none_or(|held| held.is_done(&mut self.failure));
+        is_done.then(|| self.failure.take().map_or(Ok(()), Err))
+    }
+
+    fn tell_layers(&mut self) {
+        let (Some(held), None) = (&self.held, &self.failure) else { return };
+        let done = held.layers_done(self.layers_told, &mut self.failure);
+        if done > self.layers_told {
+            self.layers_told = done;
+            self.run.advance(done as u64);
+        }
+    }
+
+    /// Has what comes later on a stream of the caller's wait for the first `layers`, or for all of it.
+    pub fn hold_back(&self, stream: CallerStream, layers: Option<u64>) -> Result<()> {
+        match (&self.failure, &self.held) {
+            (None, Some(held)) => held.hold_back(&self.engine, stream, layers),
+            (Some(error), _) => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// All that it used is let go before anyone hears that the run is over: who hears it may free their memory.
+    pub fn end(mut self, outcome: Result<()>) {
+        self.wait_for(None);
+        let Self { jobs, engine, layouts, run, held, .. } = self;
+        if outcome.as_ref().is_err_and(|error| error.status() != Status::Cancelled) {
+            engine.retire();
+        }
+        if let Some(held) = held {
+            held.let_go(outcome.is_ok());
+        }
+        drop((jobs, layouts, engine));
+        run.end(outcome);
+    }
+
+    /// Ends one that the driver may be at, with nobody left to ask: what it uses is never let go.
+    pub fn give_up(mut self, error: Error) {
+        self.wait_for(None);
+        let Self { jobs, engine, layouts, run, held, .. } = self;
+        engine.retire();
+        std::mem::forget((jobs, engine, layouts, held));
+        run.end(Err(error));
+    }
+}

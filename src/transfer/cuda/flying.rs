@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A run that several threads look at: the one that watches all runs, those that wait for this one, and those that ask
+//! about it. Whoever sees its end first ends it. Nobody who asks waits for what the driver takes its time to accept.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Instant;
+
+use super::engine::Engine;
+use super::flight::Flight;
+use super::flights::{Full, Watched};
+use super::need::Need;
+use crate::cuda::stream::CallerStream;
+use crate::error::{Error, Result, fail};
+use crate::guarded::guarded;
+use crate::log::HoldBack;
+use crate::transfer::pool::{Pool, Shared};
+
+/// A run, and how it stands with it.
+pub struct Flying {
+    state: Mutex<State>,
+    /// Nobody has it in hand any more.
+    settled: Condvar,
+    /// Starting it costs a thread little; if not, it is left to one that has nothing else to do.
+    is_quick: bool,
+    /// Threads that look all the time.
+    waiters: AtomicUsize,
+}
+
+enum State {
+    /// It waits for what others use.
+    Waiting(Box<Flight>),
+    /// Somebody has it in hand: starts it, or has a stream wait for it, for which the driver may take its time.
+    InHand,
+    /// It has been started, or could not be.
+    UnderWay(Box<Flight>),
+    Over(Result<()>),
+}
+
+impl Flying {
+    /// A run that has not begun. It does at once where nobody waits before it.
+    pub fn new(flight: Flight, is_quick: bool) -> Arc<Self> {
+        let is_behind = flight.is_behind();
+        let flying = Self::with(State::Waiting(Box::new(flight)), is_quick);
+        if !is_behind {
+            // What it goes on waiting for it tells the one that watches.
+            let _ = flying.start();
+        }
+        flying
+    }
+
+    /// One that was started on a stream of the caller's.
+    pub fn started(flight: Flight) -> Arc<Self> {
+        Self::with(State::UnderWay(Box::new(flight)), true)
+    }
+
+    fn with(state: State, is_quick: bool) -> Arc<Self> {
+        let (state, settled, waiters) = (Mutex::new(state), Condvar::new(), AtomicUsize::new(0));
+        Arc::new(Self { state, settled, is_quick, waiters })
+    }
+
+    /// Starts it where all it needs is free; answers whether it began, or what it goes on waiting for.
+    fn start(self: &Arc<Self>) -> std::result::Result<bool, Need> {
+        let Some(mut flight) = take_waiting(&mut self.lock()) else { return Ok(false) };
+        if let Err(need) = flight.take() {
+            self.settle(State::Waiting(flight));
+            return Err(need);
+        }
+        if self.is_quick {
+            flight.start();
+            self.settle(State::UnderWay(flight));
+        } else {
+            let start = Start { flying: self.clone(), flight: Mutex::new(Some(flight)) };
+            Pool::starts().run(&(Arc::new(start) as Arc<dyn Shared>), 1);
+        }
+        Ok(true)
+    }
+
+    fn settle(&self, state: State) {
+        *self.lock() = state;
+        self.settled.notify_all();
+    }
+
+    /// Looks whether it is over, and ends it where it is.
+    pub fn look(&self) -> bool {
+        let _late = HoldBack::begin();
+        self.look_at(self.lock())
+    }
+
+    fn look_at(&self, mut state: MutexGuard<'_, State>) -> bool {
+        let outcome = match &mut *state {
+            State::Waiting(flight) => flight.taken_back(),
+            State::InHand => None,
+            State::UnderWay(flight) => flight.ended(),
+            State::Over(_) => return true,
+        };
+        let Some(outcome) = outcome else { return false };
+        let ended = std::mem::replace(&mut *state, State::Over(outcome.clone()));
+        drop(state);
+        if let State::Waiting(flight) | State::UnderWay(flight) = ended {
+            flight.end(outcome);
+        }
+        true
+    }
+
+    /// Looks all the time until it is over, or it is `until`, or there is enough.
+    pub fn look_until(&self, until: Instant, is_enough: impl Fn() -> bool) {
+        self.waiters.fetch_add(1, Ordering::AcqRel);
+        while !self.look() && !is_enough() && Instant::now() < until {
+            std::thread::yield_now();
+        }
+        self.waiters.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Has what comes later on a stream of the caller's wait for the first `layers`, or for all of it. A run that has
+    /// not begun begins now: nothing that the stream is to wait for may itself wait for the stream.
+    pub fn hold_back(&self, stream: CallerStream, layers: Option<u64>) -> Result<()> {
+        let _late = HoldBack::begin();
+        self.look_at(self.settled());
+        let Some((flight, waits)) = take_in_hand(&mut self.settled()) else { return self.outcome() };
+        let flight = if waits { self.start_urgently(flight)? } else { flight };
+        let held_back = guarded(|| flight.hold_back(stream, layers)).and_then(|outcome| outcome);
+        self.settle(State::UnderWay(flight));
+        held_back
+    }
+
+    fn start_urgently(&self, mut flight: Box<Flight>) -> Result<Box<Flight>> {
+        if flight.take_urgently().is_err() {
+            self.settle(State::Waiting(flight));
+            fail!(Busy, "the run waits for staging memory that other transfers use, and has not begun");
+        }
+        flight.start();
+        Ok(flight)
+    }
+
+    /// How it ended.
+    fn outcome(&self) -> Result<()> {
+        match &*self.lock() {
+            State::Over(outcome) => outcome.clone(),
+            _ => fail!(Panic, "a run that was over is under way"),
+        }
+    }
+
+    /// The device of a run that waits, unless something that it needs is in use there.
+    fn may_start(&self, full: &Full) -> Option<*const Engine> {
+        let state = self.lock();
+        let State::Waiting(flight) = &*state else { return None };
+        let engine = Arc::as_ptr(flight.engine());
+        let is_behind = flight.needs().any(|need| full.contains(&(engine, need)));
+        (!is_behind).then_some(engine)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// How it stands once nobody has it in hand.
+    fn settled(&self) -> MutexGuard<'_, State> {
+        let is_in_hand = |state: &mut State| matches!(state, State::InHand);
+        self.settled.wait_while(self.lock(), is_in_hand).unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Watched for Flying {
+    fn start_unless(self: Arc<Self>, full: &mut Full) -> bool {
+        let Some(engine) = self.may_start(full) else { return false };
+        self.start().unwrap_or_else(|need| {
+            full.insert((engine, need));
+            false
+        })
+    }
+
+    fn is_over(&self) -> bool {
+        match self.waiters.load(Ordering::Acquire) {
+            0 => self.look(),
+            // It is left to those who look all the time.
+            _ => matches!(*self.lock(), State::Over(_)),
+        }
+    }
+
+    fn give_up(&self, error: &Error) {
+        let left = std::mem::replace(&mut *self.lock(), State::Over(Err(error.clone())));
+        self.settled.notify_all();
+        if let State::Waiting(flight) | State::UnderWay(flight) = left {
+            flight.give_up(error.clone());
+        }
+    }
+}
+
+/// Takes a run that waits, to start it.
+fn take_waiting(state: &mut State) -> Option<Box<Flight>> {
+    let waits = matches!(state, State::Waiting(_));
+    waits.then(|| take_in_hand(state)).flatten().map(|(flight, _)| flight)
+}
+
+/// Takes a run, and tells whether it waits.
+fn take_in_hand(state: &mut State) -> Option<(Box<Flight>, bool)> {
+    match std::mem::replace(state, State::InHand) {
+        State::Waiting(flight) => Some((flight, true)),
+        State::UnderWay(flight) => Some((flight, false)),
+        other => {
+            *state = other;
+            None
+        }
+    }
+}
+
+/// A start that takes its time, on a thread that has nothing else to do.
+struct Start {
+    flying: Arc<Flying>,
+    flight: Mutex<Option<Box<Flight>>>,
+}
+
+impl Shared for Start {
+    fn run(&self) {
+        let flight = self.flight.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        if let Some(mut flight) = flight {
+            flight.start();
+            self.flying.settle(State::UnderWay(flight));
+        }
+    }
+}
