@@ -50,8 +50,8 @@ CUresult copy_now(const copy *wanted) {
     return result;
 }
 
-/* Whether it is host memory that is not page-locked, where the driver returns when it has had all bytes in its hands:
- * little that is only read it has at once. */
+/* Whether it is host memory that is not page-locked, where the driver returns when it has had all bytes in
+ * its hands: little that is only read it has at once. */
 static bool takes_its_time(const copy *wanted) {
     const size_t at_once = 64 << 10;
     return span_at(wanted->destination) == NULL ||
