@@ -256,8 +256,8 @@ static void after_a_refused_copy_what_was_begun_is_waited_for(void) {
     clean_up(&flight);
 }
 
-/* Somebody captures a stream, or an error of earlier work comes late: the question whether a run is over gets an error
-   for an answer, and the copies go on all the same. */
+/* Somebody captures a stream, or an error of earlier work comes late: the question whether a run is over gets
+   an error for an answer, and the copies go on all the same. */
 static void a_question_without_an_answer_lets_nothing_go(void) {
     static const CUresult answers[] = {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUDA_ERROR_OUT_OF_MEMORY,
                                        CUDA_ERROR_LAUNCH_FAILED};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs that wait, and those that need not wait for them: a driver that takes its time to accept copies keeps nobody
-// who asks, and no other run's end; staged copies wait for their like and for nobody else.
+// Runs that wait, and those that need not wait for them: a driver that takes its time to accept copies keeps
+// nobody who asks, and no other run's end; staged copies wait for their like and for nobody else.
 #include "control.h"
 #include "patience.h"
 #include "sides.h"
