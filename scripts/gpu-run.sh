@@ -5,7 +5,8 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 readonly here
 readonly out=${OUT:-results}
-readonly deadline=300 # seconds a test has
+readonly deadline=600 # seconds a test has
+export KVMEM_TEST_DEADLINE=$((deadline / 2 - 10)) # half of it for each of two rounds of its cases
 readonly two_gpus='gpu_two_devices gpu_two_orders gpu_share_orders gpu_share_other_gpu' # the tests that one GPU is too few for
 
 # NIXL and its UCX are the bundle's own. UCX reaches GPU memory by the CUDA runtime, which comes with the toolkit.

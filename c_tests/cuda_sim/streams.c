@@ -126,6 +126,9 @@ CUresult cuStreamGetCtx(CUstream handle, CUcontext *owner) {
     if (result != CUDA_SUCCESS || owner == NULL) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
     }
+    if (asked->captured != NULL && asked->capture.is_invalid) {
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    }
     *owner = asked->context;
     return CUDA_SUCCESS;
 }

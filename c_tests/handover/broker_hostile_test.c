@@ -243,6 +243,7 @@ typedef struct fetching {
 static void *fetch_patiently(void *argument) {
     fetching *fetching = argument;
     fetching->status = fetch(fetching->path, PATIENCE);
+    test_forget_error();
     return NULL;
 }
 

@@ -85,6 +85,8 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
 
 kvmem_error **test_error_slot(void);
 const kvmem_error *test_last_error(void);
+/* Destroys it; a thread of a test's own does so before it ends. */
+void test_forget_error(void);
 const char *test_last_message(void); /* "" when the last call succeeded */
 
 void test_check_equal(const char *file, int line, const char *what, long long got, long long expected);

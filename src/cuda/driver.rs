@@ -23,6 +23,7 @@ pub(super) const INVALID_HANDLE: Code = 400;
 pub(super) const NOT_FOUND: Code = 500;
 pub(super) const NOT_PERMITTED: Code = 800;
 pub(super) const NOT_SUPPORTED: Code = 801;
+pub(super) const STREAM_CAPTURE_INVALIDATED: Code = 901;
 
 /// The driver, initialised.
 pub struct Driver {

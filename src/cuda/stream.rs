@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::{CUcontext, CUstream};
 
 use super::context::{Context, Entered};
-use super::driver::{Driver, INVALID_CONTEXT, answered};
+use super::driver::{Driver, INVALID_CONTEXT, STREAM_CAPTURE_INVALIDATED, answered};
 use super::event::Event;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
@@ -76,6 +76,9 @@ impl Drop for Stream {
 #[derive(Clone, Copy)]
 pub struct CallerStream(CUstream);
 
+const INVALIDATED_CAPTURE: &str = "the stream's capture was invalidated by a call before this one; end it \
+                                   (cuStreamEndCapture) and capture anew";
+
 impl CallerStream {
     /// The caller's handle; 0 is the legacy default stream.
     pub fn new(handle: *mut c_void) -> Self {
@@ -89,7 +92,7 @@ impl CallerStream {
         // SAFETY: the caller's stream is alive, by contract; the output lives through the call. The special streams
         // are those of the current context, so this is asked before another one is made current.
         let answer = unsafe { driver.api.stream_get_ctx.call(self.0, &mut owner) };
-        driver.check(answer, "ask whose the stream is").map_err(|error| self.without_context(error))?;
+        driver.check(answer, "ask whose the stream is").map_err(|error| self.explained(error))?;
         ensure!(
             context.is(owner),
             InvalidArgument,
@@ -99,16 +102,19 @@ impl CallerStream {
         Ok(())
     }
 
-    /// What to do where a default stream is named and no context is current.
-    fn without_context(&self, error: Error) -> Error {
+    /// With what to do where a default stream is named and no context is current, or a capture was invalidated.
+    fn explained(&self, error: Error) -> Error {
         const PER_THREAD: usize = 2;
         let is_default = self.is_legacy() || self.0 as usize == PER_THREAD;
-        if !is_default || !answered(&error, &[INVALID_CONTEXT]) {
-            return error;
+        if is_default && answered(&error, &[INVALID_CONTEXT]) {
+            let message = "a default stream is the current context's, and none is current on this thread: make the \
+                           primary context of the GPU current, or pass a stream that was created in it";
+            return error.context(message).with_status(Status::InvalidArgument);
         }
-        let message = "a default stream is the current context's, and none is current on this thread: make the primary \
-                       context of the GPU current, or pass a stream that was created in it";
-        error.context(message).with_status(Status::InvalidArgument)
+        if answered(&error, &[STREAM_CAPTURE_INVALIDATED]) {
+            return error.context(INVALIDATED_CAPTURE).with_status(Status::InvalidState);
+        }
+        error
     }
 
     /// Whether what is put on it goes into a graph instead of running.
@@ -121,11 +127,7 @@ impl CallerStream {
         let answer = unsafe { driver.api.stream_is_capturing.call(self.0, &mut state) };
         driver.check(answer, "ask whether the stream is captured")?;
         if state == INVALIDATED {
-            fail!(
-                InvalidState,
-                "the stream's capture was invalidated by a call before this one; end it (cuStreamEndCapture) and capture \
-                 anew"
-            );
+            fail!(InvalidState, "{INVALIDATED_CAPTURE}");
         }
         Ok(state == ACTIVE)
     }
