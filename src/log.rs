@@ -45,7 +45,10 @@ pub fn enabled(level: Level) -> bool {
 pub fn write(level: Level, target: &'static str, message: String) {
     let is_late = HOLDS.try_with(|holds| holds.get() > 0).unwrap_or(false);
     match is_late {
-        true => LATE.with_borrow_mut(|late| late.push((level, target, message))),
+        true => {
+            // A thread that is ending may have no such list any more.
+            let _ = LATE.try_with(|late| late.borrow_mut().push((level, target, message)));
+        }
         false => deliver(level, target, &message),
     }
 }
@@ -66,6 +69,10 @@ thread_local! {
     static LATE: RefCell<Vec<Message>> = const { RefCell::new(Vec::new()) };
 }
 
+fn take_late() -> Vec<Message> {
+    LATE.try_with(RefCell::take).unwrap_or_default()
+}
+
 /// Holds back this thread's messages while it lives: made before a lock is taken under which somebody may log, it lets
 /// them go after the lock. A sink may call the library, and would wait for a lock that its own thread holds.
 #[must_use]
@@ -80,7 +87,7 @@ impl HoldBack {
 
     /// Ends here, and hands what was held back to another thread: one that waits for this one may hold locks.
     pub fn hand_over(self) -> Late {
-        Late(LATE.take())
+        Late(take_late())
     }
 }
 
@@ -98,7 +105,7 @@ impl Drop for HoldBack {
     fn drop(&mut self) {
         HOLDS.set(HOLDS.get() - 1);
         if HOLDS.get() == 0 {
-            for (level, target, message) in LATE.take() {
+            for (level, target, message) in take_late() {
                 deliver(level, target, &message);
             }
         }
