@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A layout of every kind opens in another process: the same blocks, mapped, and transfers in and out of it.
 #include "holder.h"
+#include "kept_context.h"
 #include "kinds.h"
 #include "opened.h"
 
@@ -10,23 +11,7 @@ static const memory_kind places[] = {MEMORY_PINNED, MEMORY_DEVICE, MEMORY_ELASTI
 static const memory_kind places[] = {MEMORY_SYSTEM};
 #endif
 
-/* To make a context takes a GPU longer than all else here: each process keeps its own. */
-static void keep_context(void) {
-#ifdef KVMEM_TEST_SHARE_GPU
-    static bool is_kept;
-    if (!is_kept) {
-        retain_device(0);
-        is_kept = true;
-    }
-#endif
-}
-
-static void keeping_holder(int socket) {
-    keep_context();
-    holder_role(socket);
-}
-
-static const test_role roles[] = {{"holder", keeping_holder}};
+static const test_role roles[] = {KEEPING_HOLDER_ROLE};
 
 typedef struct fixture {
     kvmem_layout_config config;

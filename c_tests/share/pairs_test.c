@@ -4,6 +4,7 @@
 #include "child.h"
 #include "file_side.h"
 #include "holder.h"
+#include "kept_context.h"
 #include "kinds.h"
 #include "opened.h"
 #include "resources.h"
@@ -38,23 +39,7 @@ static const guest guests[] = {
 };
 #endif
 
-/* To make a context takes a GPU longer than all else here: each process keeps its own. */
-static void keep_context(void) {
-#ifdef KVMEM_TEST_SHARE_GPU
-    static bool is_kept;
-    if (!is_kept) {
-        retain_device(0);
-        is_kept = true;
-    }
-#endif
-}
-
-static void keeping_holder(int socket) {
-    keep_context();
-    holder_role(socket);
-}
-
-static const test_role roles[] = {{"holder", keeping_holder}};
+static const test_role roles[] = {KEEPING_HOLDER_ROLE};
 
 static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
 static const kvmem_block_pair few[] = {{2, 4}, {5, 1}};

@@ -177,15 +177,15 @@ static void a_copy_that_fails_in_the_middle_fails_the_transfer(void) {
     }
 }
 
-/* A copy that the driver refuses may follow some that it has begun: those are waited for. */
-static void after_a_refused_copy_what_was_begun_is_waited_for(void) {
+/* The nth call of the function is refused when so many copies have begun: they are waited for. */
+static void refuse(const char *function, uint64_t nth, uint64_t copies) {
     for (int to_file = 0; to_file < 2; to_file++) {
         flight flight;
         prepare(&flight, to_file);
         SIM(sim_hold());
-        SIM(sim_fail("cuMemcpyAsync", 3, CUDA_ERROR_INVALID_VALUE));
+        SIM(sim_fail(function, nth, CUDA_ERROR_INVALID_VALUE));
         EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
-        await_copies(3);
+        await_copies(copies);
         EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, MILLISECONDS(20), ERR));
         SIM(sim_go());
         expect_failed(&flight, "CUDA_ERROR_INVALID_VALUE");
@@ -195,22 +195,14 @@ static void after_a_refused_copy_what_was_begun_is_waited_for(void) {
     }
 }
 
-/* So is a copy that was begun where the mark behind it could not be: there is no mark to ask. */
+/* A copy that the driver refuses may follow some that it has begun. */
+static void after_a_refused_copy_what_was_begun_is_waited_for(void) {
+    refuse("cuMemcpyAsync", 3, 3);
+}
+
+/* Where the mark behind a copy could not be, there is no mark to ask. */
 static void after_a_refused_mark_its_copy_is_waited_for(void) {
-    for (int to_file = 0; to_file < 2; to_file++) {
-        flight flight;
-        prepare(&flight, to_file);
-        SIM(sim_hold());
-        SIM(sim_fail("cuEventRecord", 1, CUDA_ERROR_INVALID_VALUE));
-        EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
-        await_copies(1);
-        EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, MILLISECONDS(20), ERR));
-        SIM(sim_go());
-        expect_failed(&flight, "CUDA_ERROR_INVALID_VALUE");
-        EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
-        expect_landed(&flight);
-        clean_up(&flight);
-    }
+    refuse("cuEventRecord", 1, 1);
 }
 
 /* A file that fails while the GPU copies: the transfer waits for the GPU, then tells of the file. */

@@ -19,6 +19,11 @@ kvmem_status build_layout(bool on_device, const kv_kind *kind, kvmem_layout **la
     return kvmem_layout_build(&options, layout, ERR);
 }
 
+kvmem_status build_both(const kv_kind *pinned_kind, kvmem_layout **pinned, kvmem_layout **device) {
+    const kvmem_status status = build_layout(false, pinned_kind, pinned);
+    return status == KVMEM_STATUS_OK ? build_layout(true, &kv_kinds[1], device) : status;
+}
+
 kvmem_status build_elastic_layout(kvmem_layout **layout) {
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
     config.num_blocks = 8;

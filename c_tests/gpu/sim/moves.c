@@ -60,10 +60,7 @@ kvmem_status move_by(const kvmem_layout *source, const kvmem_layout *destination
 kvmem_status copy_from_a_device_as(move_function *as, uint32_t path, start start) {
     kvmem_layout *pinned = NULL;
     kvmem_layout *device = NULL;
-    kvmem_status status = build_layout(false, &kv_kinds[1], &pinned);
-    if (status == KVMEM_STATUS_OK) {
-        status = build_layout(true, &kv_kinds[1], &device);
-    }
+    kvmem_status status = build_both(&kv_kinds[1], &pinned, &device);
     if (status == KVMEM_STATUS_OK) {
         status = as(device, pinned, path, start);
     }

@@ -51,18 +51,7 @@ static kvmem_status copy_to_a_device(void) {
 }
 
 static kvmem_status copy_from_a_device(void) {
-    kvmem_layout *pinned = NULL;
-    kvmem_layout *device = NULL;
-    kvmem_status status = build_layout(false, &kv_kinds[1], &pinned);
-    if (status == KVMEM_STATUS_OK) {
-        status = build_layout(true, &kv_kinds[1], &device);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = move(device, pinned);
-    }
-    kvmem_layout_destroy(pinned);
-    kvmem_layout_destroy(device);
-    return status;
+    return copy_from_a_device_by(0, ON_ITS_OWN);
 }
 
 /* A piece a slot, so that a run goes round the ring. */
@@ -117,10 +106,7 @@ static kvmem_status copy_one_by_one_on_a_stream(void) {
 static kvmem_status copy_in_rows(void) {
     kvmem_layout *pinned = NULL;
     kvmem_layout *device = NULL;
-    kvmem_status status = build_layout(false, &kv_kinds[2], &pinned);
-    if (status == KVMEM_STATUS_OK) {
-        status = build_layout(true, &kv_kinds[1], &device);
-    }
+    kvmem_status status = build_both(&kv_kinds[2], &pinned, &device);
     if (status == KVMEM_STATUS_OK) {
         status = move_by(pinned, device, KVMEM_PATH_CUDA_2D, ON_ITS_OWN);
     }

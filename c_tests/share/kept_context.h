@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// To make a context takes a GPU longer than all else in these tests: each process keeps its own.
+#ifndef KVMEM_TEST_SHARE_KEPT_CONTEXT_H
+#define KVMEM_TEST_SHARE_KEPT_CONTEXT_H
+
+#include "holder.h"
+#include "kinds.h"
+
+static inline void keep_context(void) {
+#ifdef KVMEM_TEST_SHARE_GPU
+    static bool is_kept;
+    if (!is_kept) {
+        retain_device(0);
+        is_kept = true;
+    }
+#endif
+}
+
+static inline void keeping_holder(int socket) {
+    keep_context();
+    holder_role(socket);
+}
+
+/* In place of HOLDER_ROLE. */
+#define KEEPING_HOLDER_ROLE {"holder", keeping_holder}
+
+#endif
