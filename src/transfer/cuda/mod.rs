@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The CUDA engine: copies between GPU memory and GPU or host memory, by the way that takes the least time.
 
+mod bench;
 mod calibration;
 pub mod checksum;
 mod choice;
@@ -16,6 +17,7 @@ mod jobs;
 mod kernel;
 pub mod known_rates;
 mod need;
+pub mod peer_rates;
 pub mod rates;
 mod ring;
 mod runs;
@@ -270,7 +272,7 @@ impl<'a> Weighing<'a> {
             candidates: Vec::new(),
         };
         weighing.divide();
-        let rates = known_rates::of(engine);
+        let rates = known_rates::between(engine, sides.peer, sides.direction);
         for path in WAYS {
             let reason = weighing.reason_against(path);
             let seconds = choice::seconds(path, &weighing.case, &rates);
