@@ -70,6 +70,6 @@ impl Flight {
         let Self { prepared, ring, layouts, run, .. } = self;
         ring.retire();
         std::mem::forget((prepared, ring, layouts));
-        run.end(Err(error));
+        run.end_for_good(error);
     }
 }
