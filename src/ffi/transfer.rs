@@ -204,6 +204,9 @@ pub unsafe extern "C" fn kvmem_transfer_submit(
 /// While the stream is captured into a graph, the transfer becomes a part of the graph and does not run: poll, wait and
 /// queue hear nothing of the graph's runs, and the transfer, both layouts and their memory must outlive the graph.
 ///
+/// Where the driver takes no mark behind the transfer, the run ends with that failure at once, its message says so, and
+/// the library's own memory that it uses is never let go: memory of the caller's must stay until the stream is past it.
+///
 /// What is put on the stream later does not wait for a verification, and must leave the blocks as they are until the
 /// end is told.
 ///

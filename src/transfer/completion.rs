@@ -328,6 +328,12 @@ impl Run {
         self.over(outcome);
     }
 
+    /// Ends the run while something may still move its bytes, with nobody left to ask: its extents are never let go.
+    pub fn end_for_good(mut self, error: Error) {
+        std::mem::forget(self.held.take());
+        self.over(Err(error));
+    }
+
     fn over(&mut self, outcome: Outcome) {
         if std::mem::replace(&mut self.ended, true) {
             return;

@@ -157,6 +157,6 @@ impl Flight {
         let Self { jobs, engine, layouts, run, held, .. } = self;
         engine.retire();
         std::mem::forget((jobs, engine, layouts, held));
-        run.end(Err(error));
+        run.end_for_good(error);
     }
 }

@@ -38,7 +38,7 @@ use self::flight::Flight;
 use self::flights::Flights;
 use self::flying::Flying;
 use self::job::Job;
-use self::jobs::Jobs;
+use self::jobs::{Jobs, Unmarked};
 use self::kernel::KernelCopy;
 use self::ring::Slot;
 use self::sides::Sides;
@@ -201,7 +201,12 @@ impl CudaCopy {
         // SAFETY: the plan checked all spans against their layouts, which are held until the run is over; the stream is
         // alive, by contract.
         let outcome = unsafe { self.jobs.start_on(&self.engine, stream, &held) };
-        self.watch(Flying::started(flight.started(held, outcome)));
+        match outcome {
+            Ok(outcome) => self.watch(Flying::started(flight.started(held, outcome))),
+            Err(Unmarked(error)) => {
+                *self.current() = Some(Flying::unmarked(flight.started(held, Ok(())), error))
+            }
+        }
         Ok(())
     }
 
