@@ -9,6 +9,7 @@ use super::history::Record;
 use super::queue::{Entry, Queue};
 use super::verification::Verification;
 use crate::error::{Error, Result, Status, fail};
+use crate::kept;
 use crate::log::log;
 use crate::region::ExtentHold;
 
@@ -330,7 +331,7 @@ impl Run {
 
     /// Ends the run while something may still move its bytes, with nobody left to ask: its extents are never let go.
     pub fn end_for_good(mut self, error: Error) {
-        std::mem::forget(self.held.take());
+        kept::for_good(self.held.take());
         self.over(Err(error));
     }
 
