@@ -499,8 +499,9 @@ typedef struct {
     const char *name;
 } kvmem_error_cause;
 
-/// Gets one message. Called from any thread, also from several at once, never with a lock of kvmem's held. Target
-/// and message are UTF-8 and live through the call. Must not unwind.
+/// Gets one message. Called from any thread but an agent's, also from several at once, never with a lock of kvmem's held.
+/// It may call kvmem, but must not wait in it for the end of a transfer or for notifications: the thread may be the one
+/// that would see to them. Target and message are UTF-8 and live through the call. Must not unwind.
 typedef void (*kvmem_log_callback)(uint32_t level, const char *target, const char *message, void *user_data);
 
 /// The CUDA driver of this machine.
@@ -1598,8 +1599,9 @@ kvmem_status kvmem_region_sync(const kvmem_region *region, kvmem_error **error);
 /// @param region a region
 /// @param holders gets the answer
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer; KVMEM_STATUS_IO when the kernel does not
-///         tell who has it open
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer; for a region that was shared
+///         KVMEM_STATUS_PERMISSION_DENIED or KVMEM_STATUS_IO where the kernel does not tell who has it open, as where a
+///         filter of system calls refuses F_OFD_GETLK
 kvmem_status kvmem_region_get_holders(const kvmem_region *region,
                                       kvmem_region_holders *holders,
                                       kvmem_error **error);
@@ -2540,7 +2542,8 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for blocks that differ (with the field), a destination named
 ///         twice, memory that is read and written, also where a share of it is open more than once (but not where the
-///         caller has mapped it a second time, and adopted that), two agents, spans that direct I/O does not take, or a
+///         caller has mapped it a second time, and adopted that, nor where one side is memory of a peer, which does not
+///         say what of it is mapped here), two agents, spans that direct I/O does not take, or a
 ///         staging_size too small for a piece;
 ///         KVMEM_STATUS_OUT_OF_RANGE for a block or layer that is not there; KVMEM_STATUS_UNSUPPORTED for a pair of
 ///         layouts without a path (with the way round it), or whose path was refused by a flag, or can't be the one
