@@ -107,7 +107,9 @@ impl<'a> Session<'a> {
         let error = self.submit_and_wait();
         let over = self.answers();
         let none = over.is_empty();
-        over.into_iter().for_each(|(what, answer)| self.heard(what, answer));
+        for (what, answer) in over.into_iter().filter(|(what, _)| *what != WAKE) {
+            self.answered(what as usize, answer);
+        }
         if let (true, Some(error)) = (none, error) {
             self.stalled(error);
         }
@@ -119,9 +121,6 @@ impl<'a> Session<'a> {
         while self.unanswered > 0 {
             let error = self.submit_and_wait();
             let over = self.answers();
-            if over.iter().any(|(what, _)| *what == WAKE) {
-                self.woken();
-            }
             match error {
                 Some(error) if over.is_empty() && !self.is_transient(&error) => {
                     self.uring.give_up();
@@ -209,21 +208,17 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What is over, and the kernel's answers.
+    /// What is over, and the kernel's answers. What is to be known of them all, whatever becomes of one, is noted.
     fn answers(&mut self) -> Vec<(u64, i32)> {
         // SAFETY: this thread alone has the ring.
         let over: Vec<_> = unsafe { self.uring.ring.completion_shared() }
             .map(|entry| (entry.user_data(), entry.result()))
             .collect();
         self.unanswered -= over.iter().filter(|(what, _)| *what != WAKE).count();
-        over
-    }
-
-    fn heard(&mut self, what: u64, answer: i32) {
-        match what {
-            WAKE => self.woken(),
-            slot => self.answered(slot as usize, answer),
+        if over.iter().any(|(what, _)| *what == WAKE) {
+            self.woken();
         }
+        over
     }
 
     /// Also when the thread that had the ring watch has ended.
