@@ -111,6 +111,13 @@ void peer_kill(peer *peer) {
     forget(peer);
 }
 
+void peer_await_kill(peer *peer) {
+    const int state = reap(peer->pid);
+    forget(peer);
+    CHECK(WIFSIGNALED(state));
+    CHECK_EQ(WTERMSIG(state), SIGKILL);
+}
+
 void peer_freeze(const peer *peer) {
     CHECK_EQ(kill(peer->pid, SIGSTOP), 0);
     int state = 0;

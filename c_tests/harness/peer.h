@@ -33,6 +33,8 @@ void peer_finish_common(void);
 void peer_finish(peer *peer);
 /* Kills the peer without a warning, as a crash would, and reaps it. */
 void peer_kill(peer *peer);
+/* Waits for the peer to kill itself so, and checks that it did. */
+void peer_await_kill(peer *peer);
 /* Freezes the peer; returns once it is frozen, so that whatever needs its help stays in flight. */
 void peer_freeze(const peer *peer);
 void peer_thaw(const peer *peer);
