@@ -951,7 +951,8 @@ typedef struct {
     uint32_t block_dim;
     /// A KVMEM_TIER_* value.
     uint32_t tier;
-    /// A KVMEM_LOCALITY_* value.
+    /// A KVMEM_LOCALITY_* value, which holds for every region: all are of one tier and device, and a transfer goes one
+    /// way. A shared layout is mapped whole (MAPPED) or reached by NIXL whole (REMOTE).
     uint32_t locality;
     /// A KVMEM_MEMORY_* value.
     uint32_t memory_type;
@@ -2259,8 +2260,9 @@ kvmem_status kvmem_share_open_region(const kvmem_share *share,
                                      kvmem_region **region,
                                      kvmem_error **error);
 
-/// Opens the layout that a share is of: mapped where that is possible, else reached by NIXL if there is an agent. Its
-/// info says which (locality).
+/// Opens the layout that a share is of: mapped where that is possible, else reached by NIXL if there is an agent, in
+/// either case whole. Its regions are of one tier and device and a transfer of it goes one way, so no part is mapped
+/// where another can't be. Its info says which it is (locality), the log why it is not mapped (KVMEM_LOG_INFO).
 ///
 /// @param share a share of a layout
 /// @param options how to open it; NULL for all that is granted

@@ -99,8 +99,9 @@ pub unsafe extern "C" fn kvmem_share_open_region(
     }
 }
 
-/// Opens the layout that a share is of: mapped where that is possible, else reached by NIXL if there is an agent. Its
-/// info says which (locality).
+/// Opens the layout that a share is of: mapped where that is possible, else reached by NIXL if there is an agent, in
+/// either case whole. Its regions are of one tier and device and a transfer of it goes one way, so no part is mapped
+/// where another can't be. Its info says which it is (locality), the log why it is not mapped (KVMEM_LOG_INFO).
 ///
 /// @param share a share of a layout
 /// @param options how to open it; NULL for all that is granted
