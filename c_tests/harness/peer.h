@@ -24,8 +24,8 @@ typedef struct message {
 
 /* Starts this binary again, by exec and never by a bare fork, in the named role. */
 peer peer_start(const char *role);
-/* The peer in that role that the cases have in common, for what takes long to start: the first case that asks starts
-   it, and one that fails takes it along. */
+/* The peer in that role that the cases have in common, for what takes long to start: the first case that asks
+   starts it, and one that fails takes it along. */
 peer peer_in_common(const char *role);
 /* Ends those, as peer_finish does. */
 void peer_finish_common(void);

@@ -112,7 +112,8 @@ static void what_is_only_read_is_page_locked_to_be_read(void) {
     kv_model_open(&here, &config, 2);
     blocks_write(own, &here);
     const kvmem_transfer_info info = kv_run(locked, own, &move);
-    CHECK(info.path >= KVMEM_PATH_CUDA_BATCH && info.path <= KVMEM_PATH_CUDA_STAGED); /* as from pinned memory */
+    /* As from pinned memory. */
+    CHECK(info.path >= KVMEM_PATH_CUDA_BATCH && info.path <= KVMEM_PATH_CUDA_STAGED);
     kv_expect_moved(&here, &there, &move);
     blocks_check(own, &here);
     const kvmem_transfer_options back = kv_transfer_options(&move);
