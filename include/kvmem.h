@@ -278,7 +278,8 @@
 /// Open to read, also where more is granted.
 #define KVMEM_OPEN_READ_ONLY 1
 
-/// Page-lock host memory, for `device`: it is pinned memory then.
+/// Page-lock host memory, for `device`: it is pinned memory then. What may only be read can be locked for a GPU that has
+/// CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED: KVMEM_STATUS_UNSUPPORTED for another.
 #define KVMEM_OPEN_PIN 2
 
 /// Map the memory of a layout or fail: do not turn to NIXL.
@@ -966,7 +967,8 @@ typedef struct {
     uint32_t block_dim;
     /// A KVMEM_TIER_* value.
     uint32_t tier;
-    /// A KVMEM_LOCALITY_* value.
+    /// A KVMEM_LOCALITY_* value, which holds for every region: all are of one tier and device, and a transfer goes one
+    /// way. A shared layout is mapped whole (MAPPED) or reached by NIXL whole (REMOTE).
     uint32_t locality;
     /// A KVMEM_MEMORY_* value.
     uint32_t memory_type;
@@ -2307,9 +2309,9 @@ void kvmem_open_options_init(kvmem_open_options *options, size_t struct_size);
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_CORRUPT when the memory is not what the bytes say;
 ///         KVMEM_STATUS_PERMISSION_DENIED for KVMEM_OPEN_READ_WRITE where less is granted; KVMEM_STATUS_NOT_FOUND for a GPU that this process
 ///         does not see; KVMEM_STATUS_PEER_LOST for device memory whose owner has freed it or has ended;
-///         KVMEM_STATUS_UNSUPPORTED for memory of another machine, to page-lock what may only be read, for a GPU that
-///         does not reach the memory, or fabric handles that don't work here; KVMEM_STATUS_STALE for extents by fabric
-///         handle, or plain device memory, that were freed and given anew since;
+///         KVMEM_STATUS_UNSUPPORTED for memory of another machine, to page-lock what may only be read for a GPU that
+///         can't, for a GPU that does not reach the memory, or fabric handles that don't work here; KVMEM_STATUS_STALE for
+///         extents by fabric handle, or plain device memory, that were freed and given anew since;
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for a share of a layout; KVMEM_STATUS_CUDA;
 ///         KVMEM_STATUS_OUT_OF_MEMORY
 kvmem_status kvmem_share_open_region(const kvmem_share *share,
@@ -2317,8 +2319,9 @@ kvmem_status kvmem_share_open_region(const kvmem_share *share,
                                      kvmem_region **region,
                                      kvmem_error **error);
 
-/// Opens the layout that a share is of: mapped where that is possible, else reached by NIXL if there is an agent. Its
-/// info says which (locality).
+/// Opens the layout that a share is of: mapped where that is possible, else reached by NIXL if there is an agent, in
+/// either case whole. Its regions are of one tier and device and a transfer of it goes one way, so no part is mapped
+/// where another can't be. Its info says which it is (locality), the log why it is not mapped (KVMEM_LOG_INFO).
 ///
 /// @param share a share of a layout
 /// @param options how to open it; NULL for all that is granted
