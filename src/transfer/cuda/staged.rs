@@ -4,7 +4,7 @@
 //! several of them, because a kernel gets onto a busy device only now and then: there must be enough to copy until the
 //! next time.
 
-use super::division::{Division, HostOrder, are_joined};
+use super::division::{Division, HostOrder, HostUnit};
 use super::engine::{Engine, Staging};
 use super::kernel::{Shape, TILE, cut_runs, typical_length};
 use super::need::Need;
@@ -16,7 +16,7 @@ use crate::cuda::kernel::{Blocks, CopyKernel, Layer, Run};
 use crate::cuda::stream::{Active, Stream};
 use crate::error::Result;
 use crate::layout::{BlockDim, Layout, LayoutKind};
-use crate::transfer::plan::Plan;
+use crate::transfer::plan::{Plan, Slots};
 
 /// A prepared staged copy.
 pub struct StagedCopy {
@@ -202,7 +202,7 @@ impl Chunking<'_> {
     /// How it lies in the staging memory: bytes from a block, a layer and an outer slot to the next.
     fn staged_strides(&self, part: &Part) -> (u64, u64, u64) {
         let geometry = self.host.geometry();
-        let (piece, outers) = (geometry.piece_size(), geometry.dimensions().outer_dim);
+        let (piece, outers) = (geometry.piece_size(), self.plan.outers().count);
         let (layers, blocks) = (part.layers.end - part.layers.start, part.blocks.end - part.blocks.start);
         match geometry.kind() {
             LayoutKind::FullyContiguous => (layers * outers * piece, outers * piece, piece),
@@ -215,7 +215,7 @@ impl Chunking<'_> {
     fn gather(&self, part: &Part, runs: std::ops::Range<usize>) -> Blocks {
         let (block_stride, layer_stride, outer_stride) = self.staged_strides(part);
         let geometry = self.device.geometry();
-        let (piece, outers) = (geometry.piece_size(), geometry.dimensions().outer_dim);
+        let (piece, outers) = (geometry.piece_size(), self.plan.outers().count);
         let together = outers == 1 || (geometry.outer_stride() == piece && outer_stride == piece);
         let oriented = |device, staged| if self.to_host { [device, staged] } else { [staged, device] };
         let shape = Shape {
@@ -226,12 +226,12 @@ impl Chunking<'_> {
             most_blocks: self.most_blocks,
             most_tile: TILE,
         };
-        let first = if self.to_host { self.plan.layers().source } else { self.plan.layers().destination };
+        let Slots { layers: on_device, outers: slots } = self.slots(self.to_host);
         let layers: Vec<_> = part
             .layers
             .clone()
             .map(|layer| {
-                let device = self.device.placement().address(0, first + layer, 0).1;
+                let device = self.device.placement().address(0, on_device.start + layer, slots.start).1;
                 // The runs count from the first of all blocks, the staging memory's part begins with these.
                 let staged = ((layer - part.layers.start) * layer_stride)
                     .wrapping_sub(part.blocks.start * block_stride);
@@ -244,30 +244,29 @@ impl Chunking<'_> {
 
     /// The copy engine's share: between the staging memory and the host.
     fn copies(&self, part: &Part) -> Vec<Copy> {
-        let geometry = self.host.geometry();
-        let (piece, outers) = (geometry.piece_size(), geometry.dimensions().outer_dim);
-        let layers = part.layers.end - part.layers.start;
-        // Layers and outer slots that lie apart, and what lies together of a block.
-        let (layer_step, slots, unit) = match geometry.kind() {
-            LayoutKind::FullyContiguous => (layers, 1, layers * outers * piece),
-            LayoutKind::LayerSeparate(BlockDim::First) => (1, 1, outers * piece),
-            LayoutKind::LayerSeparate(BlockDim::Second) => (1, outers, piece),
-        };
-        let joined = are_joined(self.host, layers);
+        let outers = self.plan.outers().count;
+        let unit = HostUnit::of(self.host, part.layers.end - part.layers.start, outers);
         let (block_stride, layer_stride, outer_stride) = self.staged_strides(part);
-        let first = if self.to_host { self.plan.layers().destination } else { self.plan.layers().source };
+        let Slots { layers: on_host, outers: slots } = self.slots(!self.to_host);
         let mut copies = Vec::new();
-        for layer in part.layers.clone().step_by(layer_step as usize) {
-            for slot in 0..slots {
-                let staged = (layer - part.layers.start) * layer_stride + slot * outer_stride;
-                for (index, block, count) in self.stretches(&part.blocks, joined) {
-                    let (region, address) = self.host.placement().address(block, first + layer, slot);
+        for layer in part.layers.clone().step_by(unit.layers as usize) {
+            for outer in (0..outers).step_by(unit.outers as usize) {
+                let staged = (layer - part.layers.start) * layer_stride + outer * outer_stride;
+                for (index, block, count) in self.stretches(&part.blocks, unit.blocks_together) {
+                    let (region, address) =
+                        self.host.placement().address(block, on_host.start + layer, slots.start + outer);
                     let at = staged + (index - part.blocks.start) * block_stride;
-                    self.cut(region as u32, address, at, unit * count, &mut copies);
+                    self.cut(region as u32, address, at, unit.size * count, &mut copies);
                 }
             }
         }
         copies
+    }
+
+    /// What is moved of each block at the source, or at the destination.
+    fn slots(&self, of_source: bool) -> Slots {
+        let selection = self.plan.selection();
+        if of_source { selection.source() } else { selection.destination() }
     }
 
     /// Index, host block and length of what lies together on the host.

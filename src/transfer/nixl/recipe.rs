@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::super::plan::{Move, Plan};
+use super::super::plan::{Move, Plan, Slots};
 use crate::error::Result;
 use crate::layout::{Layout, Memory, Unit};
 use crate::nixl::driver::Driver;
@@ -86,20 +86,21 @@ impl Recipe {
 
     /// The units of both sides, block runs in order so that NIXL merges them.
     fn indices(&self, unit: Unit) -> (Vec<i32>, Vec<i32>) {
-        let layers = self.plan.layers();
-        let (first_local, first_remote) = if self.reads {
-            (layers.destination, layers.source)
-        } else {
-            (layers.source, layers.destination)
-        };
-        let outers = if unit == Unit::Piece { self.local.geometry().dimensions().outer_dim } else { 1 };
-        let count = if unit == Unit::Block { 1 } else { layers.count };
+        let selection = self.plan.selection();
+        let (mut mine, mut theirs) = (selection.source(), selection.destination());
+        if self.reads {
+            std::mem::swap(&mut mine, &mut theirs);
+        }
+        let outers = if unit == Unit::Piece { selection.outers.count } else { 1 };
+        let count = if unit == Unit::Block { 1 } else { selection.layers.count };
         let total = (self.plan.blocks() * count * outers) as usize;
         let (mut here, mut there) = (Vec::with_capacity(total), Vec::with_capacity(total));
         for layer in 0..count {
             for outer in 0..outers {
-                let local = unit.index(&self.local, 0, first_local + layer, outer) as i32;
-                let remote = unit.index(&self.remote, 0, first_remote + layer, outer) as i32;
+                let first = |layout: &Layout, slots: &Slots| {
+                    unit.index(layout, 0, slots.layers.start + layer, slots.outers.start + outer) as i32
+                };
+                let (local, remote) = (first(&self.local, &mine), first(&self.remote, &theirs));
                 for run in self.plan.runs() {
                     let (mine, theirs) = if self.reads {
                         (run.destination, run.source)
