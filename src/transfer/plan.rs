@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From block pairs to the fewest moves. Pure: addresses in, addresses out.
 
+mod cut;
+mod matrices;
+mod progressions;
 mod runs;
 mod selection;
 
+pub use matrices::{Matrices, Matrix};
 pub use selection::{PairedRange, Selection, Slots, Wanted};
 
 use std::sync::Arc;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a plan must be, whatever the layouts: the same bytes as block by block, in fewer moves.
 
+mod matrices;
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
