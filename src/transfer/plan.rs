@@ -359,7 +359,8 @@ impl<I: Iterator<Item = Move>> Iterator for Joined<I> {
 }
 
 impl Move {
-    fn goes_on_in(&self, next: &Self) -> bool {
+    /// Whether another one begins on both sides where this one ends.
+    pub fn goes_on_in(&self, next: &Self) -> bool {
         self.source + self.size == next.source
             && self.destination + self.size == next.destination
             && self.source_region == next.source_region

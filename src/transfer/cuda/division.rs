@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How a transfer divides into chunks for staging memory: blocks in order of the host, and how many of them and of
-//! their layers fit. Pure but for the layouts it asks.
+//! their layers fit. Pure.
 
 use crate::cuda::kernel::{MOST_LAYERS, Run};
-use crate::layout::{BlockDim, Layout, LayoutKind};
+use crate::layout::{BlockDim, Geometry, LayoutKind};
 use crate::transfer::plan::Plan;
 
 /// Parts are fewer where they would be smaller.
@@ -66,7 +66,7 @@ impl Division {
     /// Divides a transfer so that each chunk fits one of `most_parts` or fewer parts of `size` bytes of staging memory; a
     /// reason where it can't be.
     pub fn of(
-        host: &Layout,
+        geometry: &Geometry,
         plan: &Plan,
         order: &HostOrder,
         size: u64,
@@ -74,7 +74,6 @@ impl Division {
     ) -> std::result::Result<Self, String> {
         let parts = (size / LEAST_PART).clamp(2, most_parts.max(2));
         let (parts, part_size) = (parts as usize, size / parts);
-        let geometry = host.geometry();
         let (layers, blocks) = (plan.layers().count, order.blocks);
         let outers = plan.outers().count;
         let layer_size = geometry.piece_size() * outers;
@@ -93,7 +92,7 @@ impl Division {
         let chunk_layers = chunk_layers.min(MOST_LAYERS as u64);
         let chunk_blocks = chunk_blocks.min(u64::from(u32::MAX));
         let chunks = layers.div_ceil(chunk_layers) * blocks.div_ceil(chunk_blocks);
-        let unit = HostUnit::of(host, chunk_layers, outers);
+        let unit = HostUnit::of(geometry, chunk_layers, outers);
         let stretches = if unit.blocks_together { order.stretches.len() as u64 } else { blocks };
         let copies = layers.div_ceil(unit.layers) * outers.div_ceil(unit.outers) * stretches;
         let copies = copies.max(chunks);
@@ -116,8 +115,7 @@ pub struct HostUnit {
 
 impl HostUnit {
     /// Where so many layers and outer slots of a block are moved.
-    pub fn of(host: &Layout, layers: u64, outers: u64) -> Self {
-        let geometry = host.geometry();
+    pub fn of(geometry: &Geometry, layers: u64, outers: u64) -> Self {
         let (layers, outers) = match geometry.kind() {
             LayoutKind::FullyContiguous if outers == geometry.dimensions().outer_dim => (layers, outers),
             LayoutKind::FullyContiguous | LayoutKind::LayerSeparate(BlockDim::First) => (1, outers),

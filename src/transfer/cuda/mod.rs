@@ -4,6 +4,7 @@
 mod calibration;
 pub mod checksum;
 mod choice;
+mod chunking;
 mod division;
 mod driver;
 mod engine;
@@ -293,8 +294,13 @@ impl<'a> Weighing<'a> {
             0 => STAGING_ALONE,
             asked => asked,
         };
-        self.division =
-            Division::of(host, self.plan, &order, wanted, choice::staging_parts(self.case.computes));
+        self.division = Division::of(
+            host.geometry(),
+            self.plan,
+            &order,
+            wanted,
+            choice::staging_parts(self.case.computes),
+        );
         if let Ok(division) = &self.division {
             self.case.staged = Some(Staged {
                 chunk: division.part_size.min(self.plan.bytes()),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a plan must be, whatever the layouts: the same bytes as block by block, in fewer moves.
 
+mod cuts;
 mod matrices;
 
 use std::collections::BTreeMap;
