@@ -98,16 +98,24 @@ CUresult kernel_run(const kvmem_copy *asked, const context *on) {
     const uint64_t tiles = (uint64_t)asked->num_layers * asked->num_outers * asked->tiles *
                            (asked->are_joined ? 1 : asked->most_blocks);
     const size_t table = asked->num_runs * sizeof(kvmem_copy_run);
+    const bool in_launch = asked->runs == 0;
+    if (in_launch && asked->num_layers + asked->num_runs > KVMEM_COPY_MAX_LAYERS) {
+        sim_crash("the copy kernel's runs do not fit behind its layers");
+    }
     if (tiles * asked->num_runs > UINT32_MAX || asked->num_layers > KVMEM_COPY_MAX_LAYERS ||
         asked->tile_size % 16 != 0) {
         sim_crash("the copy kernel is asked for what its integers do not hold");
     }
-    if (!kernel_reaches(asked->runs, table, CU_MEM_ACCESS_FLAGS_PROT_READ, on)) {
+    if (!in_launch && !kernel_reaches(asked->runs, table, CU_MEM_ACCESS_FLAGS_PROT_READ, on)) {
         return CUDA_ERROR_ILLEGAL_ADDRESS;
     }
     for (unsigned i = asked->num_runs; i > 0; i--) {
         kvmem_copy_run run;
-        reach_copy((uintptr_t)&run, asked->runs + (i - 1) * sizeof(run), sizeof(run));
+        if (in_launch) {
+            memcpy(&run, asked->layers + asked->num_layers + i - 1, sizeof(run));
+        } else {
+            reach_copy((uintptr_t)&run, asked->runs + (i - 1) * sizeof(run), sizeof(run));
+        }
         if (!copy_run(asked, &run, (unsigned)tiles, on)) {
             return CUDA_ERROR_ILLEGAL_ADDRESS;
         }

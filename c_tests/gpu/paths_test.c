@@ -261,6 +261,32 @@ static void many_blocks_arrive_by_every_path(void) {
     release_device(0);
 }
 
+/* As many runs of blocks as go with a launch of the kernel behind its layers, 240 in all, and some more or less. */
+static void runs_go_with_a_launch_or_lie_in_the_ring(void) {
+    enum { BLOCKS = 244 };
+    kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    config.num_blocks = BLOCKS;
+    kvmem_block_pair pairs[BLOCKS];
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        pairs[i] = (kvmem_block_pair){i, BLOCKS - 1 - i};
+    }
+    side source;
+    side destination;
+    retain_device(0);
+    side_open(&source, PLACE_PINNED, 0, &config, NULL, 1);
+    side_open(&destination, PLACE_DEVICE, 0, &config, NULL, 2);
+    for (size_t blocks = 234; blocks <= BLOCKS; blocks++) {
+        const kv_move move = {pairs, blocks, 0, 0, config.num_layers};
+        kvmem_transfer_options options = options_for(&move, KVMEM_PATH_CUDA_KERNEL);
+        options.flags = blocks % 2 ? KVMEM_TRANSFER_BY_LAYER : 0;
+        side_refill(&source, (uint32_t)blocks);
+        CHECK(move_by(&source, &destination, &move, &options));
+    }
+    side_close(&source);
+    side_close(&destination);
+    release_device(0);
+}
+
 /* More runs than the ring takes of one copy: they get memory of their own. */
 static void more_runs_than_the_ring_takes_arrive_by_kernels(void) {
     enum { BLOCKS = 140000 };
@@ -363,6 +389,7 @@ static const test_case cases[] = {
     CASE(whole_blocks_at_regular_distances_are_rows),
     CASE(a_grid_may_be_capped),
     CASE(many_blocks_arrive_by_every_path),
+    CASE(runs_go_with_a_launch_or_lie_in_the_ring),
     CASE(more_runs_than_the_ring_takes_arrive_by_kernels),
     CASE(what_can_not_be_taken_is_refused_with_the_reason),
     CASE(the_choice_is_explained),

@@ -15,6 +15,7 @@ static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
 typedef struct work {
     side source, destination;
     unsigned char *before, *after; /* page-locked: what goes into the source, what the destination is then */
+    kv_move move;
     kvmem_transfer *transfer;
     CUstream stream;
 } work;
@@ -25,20 +26,26 @@ static void open_stream(work *work) {
     leave_device(0);
 }
 
-static void prepare(work *work, place from, place to, uint32_t path) {
-    const kvmem_layout_config source = side_config(&kv_kinds[1]);
-    const kvmem_layout_config destination = side_config(&kv_kinds[2]);
-    *work = (struct work){0};
+static void prepare_move(work *work, place from, place to, uint32_t path, const kv_move *move,
+                         uint64_t num_blocks) {
+    kvmem_layout_config source = side_config(&kv_kinds[1]);
+    kvmem_layout_config destination = side_config(&kv_kinds[2]);
+    source.num_blocks = destination.num_blocks = num_blocks;
+    *work = (struct work){.move = *move};
     retain_device(0);
     side_open(&work->source, from, 0, &source, NULL, 1);
     side_open(&work->destination, to, 0, &destination, NULL, 2);
     work->before = engine_allocate_host(0, work->source.model.size);
     work->after = engine_allocate_host(0, work->destination.model.size);
     open_stream(work);
-    kvmem_transfer_options options = kv_transfer_options(&move);
+    kvmem_transfer_options options = kv_transfer_options(move);
     options.path = path;
     EXPECT_OK(kvmem_transfer_create(work->source.model.layout, work->destination.model.layout, &options,
                                     &work->transfer, ERR));
+}
+
+static void prepare(work *work, place from, place to, uint32_t path) {
+    prepare_move(work, from, to, path, &move, 7);
 }
 
 static void clean_up(work *work) {
@@ -66,7 +73,7 @@ static void run_in_order(work *work, uint32_t seed) {
                      work->stream));
     CU(cuStreamSynchronize(work->stream));
     leave_device(0);
-    kv_expect_moved(&work->destination.model, &work->source.model, &move);
+    kv_expect_moved(&work->destination.model, &work->source.model, &work->move);
     CHECK_BYTES(work->after, work->destination.model.expected, work->destination.model.size);
     EXPECT_OK(kvmem_transfer_wait(work->transfer, PATIENCE, ERR));
     side_check(&work->destination);
@@ -205,28 +212,38 @@ static void launch_and_check(work *work, CUgraphExec graph, uint32_t seed) {
     CU(cuGraphLaunch(graph, work->stream));
     CU(cuStreamSynchronize(work->stream));
     leave_device(0);
-    kv_expect_moved(&work->destination.model, &work->source.model, &move);
+    kv_expect_moved(&work->destination.model, &work->source.model, &work->move);
     side_check(&work->destination);
 }
 
+static void move_by_graph(uint32_t path, const kv_move *move, uint64_t num_blocks) {
+    work work;
+    prepare_move(&work, PLACE_PINNED, PLACE_DEVICE, path, move, num_blocks);
+    CUgraphExec graph = capture(&work);
+    side_check(&work.destination);
+    for (uint32_t seed = 0; seed < 3; seed++) {
+        launch_and_check(&work, graph, seed);
+    }
+    run_in_order(&work, 77); /* beside the graph */
+    launch_and_check(&work, graph, 78);
+    enter_device(0);
+    CU(cuGraphExecDestroy(graph));
+    leave_device(0);
+    clean_up(&work);
+}
+
+/* A few blocks, and more than go with a launch of the kernel. */
 static void a_graph_moves_what_is_there_when_it_runs(void) {
+    kvmem_block_pair many[300];
+    for (uint32_t i = 0; i < NUM(many); i++) {
+        many[i] = (kvmem_block_pair){i, NUM(many) - 1 - i};
+    }
+    const kv_move move_of_many = {many, NUM(many), 0, 0, 3};
     for (size_t i = 0; i < NUM(paths); i++) {
-        if (paths[i] == KVMEM_PATH_CUDA_STAGED) {
-            continue;
+        if (paths[i] != KVMEM_PATH_CUDA_STAGED) {
+            move_by_graph(paths[i], &move, 7);
+            move_by_graph(paths[i], &move_of_many, NUM(many));
         }
-        work work;
-        prepare(&work, PLACE_PINNED, PLACE_DEVICE, paths[i]);
-        CUgraphExec graph = capture(&work);
-        side_check(&work.destination);
-        for (uint32_t seed = 0; seed < 3; seed++) {
-            launch_and_check(&work, graph, seed);
-        }
-        run_in_order(&work, 77); /* beside the graph */
-        launch_and_check(&work, graph, 78);
-        enter_device(0);
-        CU(cuGraphExecDestroy(graph));
-        leave_device(0);
-        clean_up(&work);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::error::{Error, Result, Status};
 
 /// Threads of a CTA.
 const THREADS: u32 = 512;
-/// Layers that one launch takes.
+/// Layers that one launch takes, with the runs where these lie behind them.
 pub const MOST_LAYERS: usize = 240;
 
 const PTX: &str = concat!(include_str!("kernels/copy.ptx"), "\0");
@@ -34,6 +34,12 @@ impl Run {
     pub fn new(source: u32, destination: u32, length: u32) -> Self {
         Self { source, destination, length, reserved: 0 }
     }
+
+    /// The same words in the place of a layer.
+    fn as_layer(self) -> Layer {
+        let words = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        Layer { source: words(self.source, self.destination), destination: words(self.length, self.reserved) }
+    }
 }
 
 /// Where block 0 of a layer begins on both sides, in its first outer slot.
@@ -50,7 +56,7 @@ pub struct Layer {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Blocks {
-    /// The address of the runs, in memory that the device reaches.
+    /// The address of the runs, in memory that the device reaches; 0 where they lie behind the layers.
     pub runs: u64,
     /// Bytes of a block in one layer and outer slot.
     pub unit_size: u64,
@@ -78,12 +84,20 @@ pub struct Blocks {
     pub tiles: u32,
     /// 0.
     pub reserved: u32,
-    /// The layers.
+    /// The layers, and what lies behind them.
     pub layers: [Layer; MOST_LAYERS],
 }
 const _: () = assert!(size_of::<Blocks>() == 80 + 16 * MOST_LAYERS && size_of::<Blocks>() <= 4096);
 
 impl Blocks {
+    /// The same with its runs behind the layers, if they fit: nothing else need be read then before the first byte moves.
+    pub fn with_runs(&self, runs: &[Run]) -> Option<Self> {
+        let mut blocks = Self { runs: 0, ..*self };
+        let behind = blocks.layers.get_mut(self.num_layers as usize..)?;
+        behind.get_mut(..runs.len())?.iter_mut().zip(runs).for_each(|(place, run)| *place = run.as_layer());
+        Some(blocks)
+    }
+
     /// Tiles of all runs.
     pub fn total_tiles(&self) -> u64 {
         let blocks = if self.are_joined == 0 { self.most_blocks } else { 1 };
@@ -117,5 +131,25 @@ impl CopyKernel {
     pub unsafe fn launch(&self, on: &Active<'_>, blocks: &Blocks, most_ctas: u32) -> Result<()> {
         // SAFETY: the kernel's parameter; the caller's promise.
         unsafe { self.0.launch(on, blocks.ctas(most_ctas), THREADS, blocks) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_lie_behind_the_layers_while_they_fit() {
+        // SAFETY: integers, for which zero is a value.
+        let mut blocks: Blocks = unsafe { std::mem::zeroed() };
+        blocks.num_layers = 3;
+        blocks.layers[2] = Layer { source: 5, destination: 6 };
+        let runs: Vec<_> = (0..MOST_LAYERS as u32 - 3).map(|i| Run::new(i, 1000 + i, 1)).collect();
+        let with_runs = blocks.with_runs(&runs).unwrap();
+        assert_eq!((with_runs.runs, with_runs.layers[2]), (0, blocks.layers[2]));
+        assert_eq!(with_runs.layers[3 + 7], Layer { source: 7 | 1007 << 32, destination: 1 });
+        assert!(blocks.with_runs(&[&runs[..], &runs[..1]].concat()).is_none());
+        blocks.num_layers = MOST_LAYERS as u32;
+        assert!(blocks.with_runs(&runs[..1]).is_none());
     }
 }

@@ -119,14 +119,17 @@ static __device__ __forceinline__ void copy_tile(const kvmem_copy &asked, const 
                left < asked.tile_size ? (unsigned)left : asked.tile_size);
 }
 
-static __device__ __forceinline__ kvmem_copy_run read_run(address runs, unsigned index) {
-    const uint4 words = reinterpret_cast<const uint4 *>(runs)[index];
+/* A run: it lies behind the layers where there are few, else in host memory. */
+static __device__ __forceinline__ kvmem_copy_run read_run(const kvmem_copy &asked, unsigned index) {
+    const uint4 *runs = reinterpret_cast<const uint4 *>(asked.runs);
+    const uint4 *few = reinterpret_cast<const uint4 *>(asked.layers + asked.num_layers);
+    const uint4 words = asked.runs == 0 ? few[index] : runs[index];
     const kvmem_copy_run run = {words.x, words.y, words.z, words.w};
     return run;
 }
 
-/* All warps go over the tiles side by side, so that what is read and written at a time lies close together. Runs lie in
- * host memory, microseconds away: each is on its way here while the tile before it moves. */
+/* All warps go over the tiles side by side, so that what is read and written at a time lies close together. Host memory
+ * is microseconds away: each run is on its way here while the tile before it moves. */
 extern "C" __global__ void __launch_bounds__(KVMEM_COPY_THREADS, CTAS_TOGETHER)
 kvmem_copy_blocks(const __grid_constant__ kvmem_copy asked) {
     const unsigned tiles_a_run =
@@ -137,10 +140,10 @@ kvmem_copy_blocks(const __grid_constant__ kvmem_copy asked) {
     if (tile >= total) {
         return;
     }
-    kvmem_copy_run run = read_run(asked.runs, tile / tiles_a_run);
+    kvmem_copy_run run = read_run(asked, tile / tiles_a_run);
     for (;;) {
         const unsigned next = tile + step;
-        const kvmem_copy_run coming = read_run(asked.runs, smaller(next, total - 1) / tiles_a_run);
+        const kvmem_copy_run coming = read_run(asked, smaller(next, total - 1) / tiles_a_run);
         copy_tile(asked, run, tile % tiles_a_run);
         if (next >= total) {
             return;

@@ -6,7 +6,8 @@
 
 /* Threads of a CTA. */
 #define KVMEM_COPY_THREADS 512
-/* Layers of a launch: with as many the struct just fits what every driver takes as parameters. */
+/* Layers of a launch, and runs where these lie behind them: with as many the struct just fits what every driver takes as
+ * parameters. */
 #define KVMEM_COPY_MAX_LAYERS 240
 
 /* Blocks that follow each other on both sides. Aligned so that a warp reads one at once. */
@@ -22,7 +23,7 @@ typedef struct kvmem_copy_layer {
 /* Every block of every run, in every layer and outer slot. A tile is what a warp moves at a time: a part of a
  * block's unit or, where the blocks of a run lie together, of all of them. */
 typedef struct kvmem_copy {
-    unsigned long long runs; /* the address of `num_runs` kvmem_copy_run */
+    unsigned long long runs; /* the address of `num_runs` kvmem_copy_run, or 0: they lie behind the layers */
     unsigned long long unit_size;
     unsigned long long source_block_stride, destination_block_stride;
     unsigned long long source_outer_stride, destination_outer_stride;

@@ -74,8 +74,8 @@ impl Job {
     pub fn put(&self, engine: &Engine) -> std::result::Result<Option<Arc<Slot>>, Need> {
         match self {
             Self::Driver(_) => Ok(None),
-            Self::Kernel(copy, _) => copy.runs.slot(engine).ok_or(Need::Slot).map(Some),
-            Self::Staged(copy, _) => copy.runs.slot(engine).ok_or(Need::Slot).map(Some),
+            Self::Kernel(copy, _) => copy.runs.slot(engine),
+            Self::Staged(copy, _) => copy.runs.slot(engine),
         }
     }
 
@@ -83,8 +83,8 @@ impl Job {
     pub fn put_now(&self, engine: &Engine) -> Result<Option<Arc<Slot>>> {
         match self {
             Self::Driver(_) => Ok(None),
-            Self::Kernel(copy, _) => copy.runs.slot_now(engine).map(Some),
-            Self::Staged(copy, _) => copy.runs.slot_now(engine).map(Some),
+            Self::Kernel(copy, _) => copy.runs.slot_now(engine),
+            Self::Staged(copy, _) => copy.runs.slot_now(engine),
         }
     }
 
@@ -106,8 +106,8 @@ impl Job {
             // SAFETY: the caller's promise.
             (Self::Driver(copies), _) => unsafe { copies.enqueue(&on, Place::Elsewhere) },
             // SAFETY: the caller's promise.
-            (Self::Kernel(copy, kernel), Some(slot)) => unsafe { copy.enqueue(kernel, &on, slot) },
-            _ => Err(Error::new(
+            (Self::Kernel(copy, kernel), slot) => unsafe { copy.enqueue(kernel, &on, slot) },
+            (Self::Staged(..), _) => Err(Error::new(
                 Status::InvalidState,
                 "a staged copy uses memory that it shares with others, and can't go into a graph; force another path",
             )),
@@ -123,7 +123,7 @@ impl Job {
         unsafe {
             match (self, held.slot(), held.staging(), held.stream()) {
                 (Self::Driver(copies), ..) => copies.enqueue(on, place),
-                (Self::Kernel(copy, kernel), Some(slot), ..) => copy.enqueue(kernel, on, slot),
+                (Self::Kernel(copy, kernel), slot, ..) => copy.enqueue(kernel, on, slot),
                 (Self::Staged(copy, kernel), Some(slot), Some(staging), Some(stream)) => {
                     copy.enqueue(kernel, on, stream, slot, staging)
                 }

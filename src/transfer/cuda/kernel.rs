@@ -23,7 +23,7 @@ const MOST_TILES: u64 = 1 << 31;
 pub struct KernelCopy {
     /// Runs of blocks.
     pub runs: PreparedRuns,
-    /// The runs' address is missing.
+    /// The runs' address is missing, but where they go along.
     launches: Vec<Blocks>,
     most_ctas: u32,
 }
@@ -57,20 +57,28 @@ impl KernelCopy {
         };
         let launches: Vec<_> =
             layers.chunks(MOST_LAYERS).map(|layers| shape.blocks(layers, 0, runs.len())).collect();
-        match launches.iter().map(Blocks::total_tiles).max() {
-            Some(tiles) if tiles > MOST_TILES => Err(format!("{tiles} tiles are more than one launch takes")),
-            _ => Ok(Self { runs: PreparedRuns::Here(runs), launches, most_ctas }),
+        if let Some(tiles) = launches.iter().map(Blocks::total_tiles).find(|tiles| *tiles > MOST_TILES) {
+            return Err(format!("{tiles} tiles are more than one launch takes"));
         }
+        let with_runs = match &launches[..] {
+            [launch] => launch.with_runs(&runs),
+            _ => None,
+        };
+        Ok(match with_runs {
+            Some(launch) => Self { runs: PreparedRuns::InLaunch, launches: vec![launch], most_ctas },
+            None => Self { runs: PreparedRuns::Here(runs), launches, most_ctas },
+        })
     }
 
     /// Starts it.
     ///
     /// # Safety
-    /// The slot holds this copy's runs, and what is moved is memory that the device reaches; all of it must stay until
+    /// A slot holds this copy's runs, and what is moved is memory that the device reaches; all of it must stay until
     /// the stream is done, also after a failure here.
-    pub unsafe fn enqueue(&self, kernel: &CopyKernel, on: &Active<'_>, slot: &Slot) -> Result<()> {
+    pub unsafe fn enqueue(&self, kernel: &CopyKernel, on: &Active<'_>, slot: Option<&Slot>) -> Result<()> {
+        let runs = self.runs.address(slot)?;
         self.launches.iter().try_for_each(|blocks| {
-            let blocks = Blocks { runs: slot.address() + blocks.runs, ..*blocks };
+            let blocks = Blocks { runs: runs + blocks.runs, ..*blocks };
             // SAFETY: the caller's promise; the plan checked that nothing is read and written.
             unsafe { kernel.launch(on, &blocks, self.most_ctas) }
         })

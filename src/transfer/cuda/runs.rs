@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The runs of a prepared copy on their way to the kernel: they wait in the descriptor ring where that has room to
-//! spare for copies that do not run, and are written there for each run of the copy where it has not.
+//! The runs of a prepared copy on their way to the kernel: a few go with the launch. Others wait in the descriptor ring
+//! where that has room to spare for copies that do not run, and are written there for each run of the copy where it has
+//! not.
 
 use std::sync::Arc;
 
@@ -8,10 +9,12 @@ use super::engine::Engine;
 use super::need::Need;
 use super::ring::Slot;
 use crate::cuda::kernel::Run;
-use crate::error::Result;
+use crate::error::{Error, Result, Status};
 
 /// Runs of blocks.
 pub enum PreparedRuns {
+    /// Behind the layers of the launch.
+    InLaunch,
     /// Where kernels read them.
     InRing(Arc<Slot>),
     /// Not yet.
@@ -31,34 +34,49 @@ impl PreparedRuns {
 
     /// Leaves them to another copy that reads the same and is not in the ring yet; whether that is so.
     pub fn leave_to(&mut self, other: &Self) -> bool {
-        let is_same = matches!((&*self, other), (Self::Here(mine), Self::Here(others)) if mine == others);
-        if is_same {
-            *self = Self::Here(Vec::new());
+        match (&*self, other) {
+            // Each has its own.
+            (Self::InLaunch, Self::InLaunch) => true,
+            (Self::Here(mine), Self::Here(others)) if mine == others => {
+                *self = Self::Here(Vec::new());
+                true
+            }
+            _ => false,
         }
-        is_same
     }
 
     /// What they need to be read.
     pub fn need(&self) -> Option<Need> {
         match self {
-            Self::InRing(_) => None,
+            Self::InLaunch | Self::InRing(_) => None,
             Self::Here(_) => Some(Need::Slot),
         }
     }
 
-    /// Where a kernel reads them; `None` while the ring is full.
-    pub fn slot(&self, engine: &Engine) -> Option<Arc<Slot>> {
+    /// Where a kernel reads them, if not in its launch; what they need while the ring is full.
+    pub fn slot(&self, engine: &Engine) -> std::result::Result<Option<Arc<Slot>>, Need> {
         match self {
-            Self::InRing(slot) => Some(slot.clone()),
-            Self::Here(runs) => engine.put(runs).map(Arc::new),
+            Self::InLaunch => Ok(None),
+            Self::InRing(slot) => Ok(Some(slot.clone())),
+            Self::Here(runs) => engine.put(runs).map(Arc::new).map(Some).ok_or(Need::Slot),
         }
     }
 
     /// The same where nobody can wait.
-    pub fn slot_now(&self, engine: &Engine) -> Result<Arc<Slot>> {
+    pub fn slot_now(&self, engine: &Engine) -> Result<Option<Arc<Slot>>> {
         match self {
-            Self::InRing(slot) => Ok(slot.clone()),
-            Self::Here(runs) => engine.put_now(runs).map(Arc::new),
+            Self::InLaunch => Ok(None),
+            Self::InRing(slot) => Ok(Some(slot.clone())),
+            Self::Here(runs) => engine.put_now(runs).map(Arc::new).map(Some),
+        }
+    }
+
+    /// Their address for a launch that has this slot.
+    pub fn address(&self, slot: Option<&Slot>) -> Result<u64> {
+        match (self, slot) {
+            (Self::InLaunch, _) => Ok(0),
+            (_, Some(slot)) => Ok(slot.address()),
+            (_, None) => Err(Error::new(Status::Panic, "a run was started without what its kernel reads")),
         }
     }
 }
