@@ -1153,6 +1153,12 @@ typedef struct {
     uint64_t destination_layer;
     /// How many layers. 0 for all: then both first layers are 0, and both layouts have as many layers.
     uint64_t num_layers;
+    /// First outer slot in the source: 0 for keys, 1 for values.
+    uint64_t source_outer;
+    /// First outer slot in the destination.
+    uint64_t destination_outer;
+    /// How many outer slots. 0 for all: then both first slots are 0, and both layouts have as many.
+    uint64_t num_outers;
     /// Sent to the remote agent after the last byte has moved; copied. NULL with size 0 for none, not NULL with size
     /// 0 for an empty one. Needs a remote layout.
     const void *notification;
@@ -1177,7 +1183,7 @@ typedef struct {
     uint32_t path;
     /// Must be 0.
     uint32_t reserved;
-    /// What the CRC32C of the moved layers of each block must be when they have moved, one a pair, as
+    /// What the CRC32C of the moved layers and outer slots of each block must be when they have moved, one a pair, as
     /// kvmem_layout_checksum computes it; copied. NULL for none. The destination's blocks are read again as that function
     /// reads them, and must stay as they are until the run is over. It ends with KVMEM_STATUS_CORRUPT where they
     /// differ, and names the first pair that does. Not with a remote destination, whose owner can compare, with
@@ -2520,9 +2526,9 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 
 /// Checks, plans and prepares a transfer; moves nothing.
 ///
-/// Blocks keep their content and may change their ids, layers their numbers, and the two layouts may be of different
-/// kinds and alignments. Blocks must be alike in outer_dim, page_size, inner_dim, dtype_width, and in num_heads where
-/// both say it. Paths: host to host by memcpy; GPU memory and
+/// Blocks keep their content and may change their ids, layers and outer slots their numbers, and the two layouts may be
+/// of different kinds and alignments. Blocks must be alike in page_size, inner_dim, dtype_width, and in num_heads where
+/// both say it; in num_layers and outer_dim where no range is given. Paths: host to host by memcpy; GPU memory and
 /// host or GPU memory by the CUDA driver, a kernel, or both, whichever is expected to be fastest: kvmem_transfer_explain
 /// tells. Host and disk by io_uring where the file is open for direct I/O and the kernel lets us, else by threads;
 /// NIXL's POSIX backend where `path` asks for it, and an agent knows both layouts. GPU memory and disk through
@@ -2548,9 +2554,9 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 ///         caller has mapped it a second time, and adopted that, nor where one side is memory of a peer, which does not
 ///         say what of it is mapped here), two agents, spans that direct I/O does not take, or a
 ///         staging_size too small for a piece;
-///         KVMEM_STATUS_OUT_OF_RANGE for a block or layer that is not there; KVMEM_STATUS_UNSUPPORTED for a pair of
-///         layouts without a path (with the way round it), or whose path was refused by a flag, or can't be the one
-///         asked for, or that can't be verified; KVMEM_STATUS_INVALID_STATE for a layout that no agent
+///         KVMEM_STATUS_OUT_OF_RANGE for a block, layer or outer slot that is not there; KVMEM_STATUS_UNSUPPORTED for a
+///         pair of layouts without a path (with the way round it), or whose path was refused by a flag, or can't be the
+///         one asked for, or that can't be verified; KVMEM_STATUS_INVALID_STATE for a layout that no agent
 ///         knows where NIXL is needed; KVMEM_STATUS_STALE for a peer that was invalidated
 kvmem_status kvmem_transfer_create(const kvmem_layout *source,
                                    const kvmem_layout *destination,

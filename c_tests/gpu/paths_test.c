@@ -14,11 +14,13 @@ static const uint32_t paths[] = {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KV
 static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};
 static const kvmem_block_pair in_order[] = {{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}, {5, 6}};
 static const kvmem_block_pair fan_out[] = {{3, 0}, {3, 1}, {3, 2}, {5, 6}};
+static const kvmem_block_pair every_second[] = {{0, 0}, {2, 1}, {4, 2}, {6, 3}, {1, 6}};
 static const kv_move moves[] = {
     {scattered, NUM(scattered), 0, 0, 3},
     {in_order, NUM(in_order), 0, 0, 3},
     {fan_out, NUM(fan_out), 1, 0, 2},
     {scattered, NUM(scattered), 0, 2, 1},
+    {every_second, NUM(every_second), 0, 0, 3},
 };
 
 static bool is_pageable(const side *side) {
@@ -183,6 +185,42 @@ static void staging_memory_of_any_size_does(void) {
     release_device(0);
 }
 
+static void refuse(place from, place to, kvmem_transfer_options options, const kv_kind *kind,
+                   const char *reason) {
+    const kvmem_layout_config config = side_config(kind);
+    side source;
+    side destination;
+    side_open(&source, from, 0, &config, NULL, 1);
+    side_open(&destination, to, 0, &config, NULL, 2);
+    kvmem_transfer *transfer = NULL;
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, reason,
+                   kvmem_transfer_create(source.model.layout, destination.model.layout, &options, &transfer,
+                                         ERR));
+    side_close(&source);
+    side_close(&destination);
+}
+
+/* Blocks of one stretch each, every second of which is moved: rows, also where memory is in several pieces. */
+static void whole_blocks_at_regular_distances_are_rows(void) {
+    static const place places[] = {PLACE_PINNED, PLACE_CHUNKED, PLACE_DEVICE, PLACE_SPANNED, PLACE_ELASTIC};
+    const kv_move move = {every_second, NUM(every_second), 0, 0, 3};
+    const kvmem_layout_config config = side_config(&kv_kinds[0]);
+    retain_device(0);
+    for (size_t i = 0; i < NUM(places); i++) {
+        side source;
+        side destination;
+        side_open(&source, places[i], 0, &config, NULL, 1);
+        side_open(&destination, PLACE_DEVICE, 0, &config, NULL, 2);
+        const kvmem_transfer_options options = options_for(&move, KVMEM_PATH_CUDA_2D);
+        CHECK(move_by(&source, &destination, &move, &options));
+        side_close(&source);
+        side_close(&destination);
+    }
+    release_device(0);
+    refuse(PLACE_PINNED, PLACE_DEVICE, options_for(&moves[0], KVMEM_PATH_CUDA_2D), &kv_kinds[0],
+           "no others at regular distances");
+}
+
 /* However few CTAs do it. */
 static void a_grid_may_be_capped(void) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
@@ -279,35 +317,22 @@ static void more_runs_than_the_ring_takes_arrive_by_kernels(void) {
     free(pairs);
 }
 
-static void refuse(place from, place to, kvmem_transfer_options options, const char *reason) {
-    const kvmem_layout_config config = side_config(&kv_kinds[1]);
-    side source;
-    side destination;
-    side_open(&source, from, 0, &config, NULL, 1);
-    side_open(&destination, to, 0, &config, NULL, 2);
-    kvmem_transfer *transfer = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, reason,
-                   kvmem_transfer_create(source.model.layout, destination.model.layout, &options, &transfer,
-                                         ERR));
-    side_close(&source);
-    side_close(&destination);
-}
-
 static void what_can_not_be_taken_is_refused_with_the_reason(void) {
     const kv_move *move = &moves[0];
-    refuse(PLACE_SYSTEM, PLACE_DEVICE, options_for(move, KVMEM_PATH_CUDA_KERNEL), "not page-locked");
-    refuse(PLACE_DEVICE, PLACE_SYSTEM, options_for(move, KVMEM_PATH_CUDA_BATCH), "not page-locked");
-    refuse(PLACE_SYSTEM, PLACE_DEVICE, options_for(move, KVMEM_PATH_CUDA_STAGED), "not page-locked");
-    refuse(PLACE_DEVICE, PLACE_DEVICE, options_for(move, KVMEM_PATH_CUDA_STAGED), "neither side is host");
-    refuse(PLACE_DEVICE, PLACE_DEVICE, options_for(move, KVMEM_PATH_MEMCPY), "memcpy");
-    refuse(PLACE_PINNED, PLACE_SYSTEM, options_for(move, KVMEM_PATH_CUDA_KERNEL), "they go by memcpy");
+    const kv_kind *kind = &kv_kinds[1];
+    refuse(PLACE_SYSTEM, PLACE_DEVICE, options_for(move, KVMEM_PATH_CUDA_KERNEL), kind, "not page-locked");
+    refuse(PLACE_DEVICE, PLACE_SYSTEM, options_for(move, KVMEM_PATH_CUDA_BATCH), kind, "not page-locked");
+    refuse(PLACE_SYSTEM, PLACE_DEVICE, options_for(move, KVMEM_PATH_CUDA_STAGED), kind, "not page-locked");
+    refuse(PLACE_DEVICE, PLACE_DEVICE, options_for(move, KVMEM_PATH_CUDA_STAGED), kind, "neither side is host");
+    refuse(PLACE_DEVICE, PLACE_DEVICE, options_for(move, KVMEM_PATH_MEMCPY), kind, "memcpy");
+    refuse(PLACE_PINNED, PLACE_SYSTEM, options_for(move, KVMEM_PATH_CUDA_KERNEL), kind, "they go by memcpy");
     kvmem_transfer_options options = options_for(move, 0);
     options.flags = KVMEM_TRANSFER_NO_HOST_BOUNCE;
-    refuse(PLACE_SYSTEM, PLACE_DEVICE, options, "host memory of its own");
+    refuse(PLACE_SYSTEM, PLACE_DEVICE, options, kind, "host memory of its own");
     options.flags = KVMEM_TRANSFER_ZERO_COPY;
-    refuse(PLACE_DEVICE, PLACE_SYSTEM, options, "host memory of its own");
+    refuse(PLACE_DEVICE, PLACE_SYSTEM, options, kind, "host memory of its own");
     options.path = KVMEM_PATH_CUDA_STAGED;
-    refuse(PLACE_DEVICE, PLACE_PINNED, options, "staging memory");
+    refuse(PLACE_DEVICE, PLACE_PINNED, options, kind, "staging memory");
 }
 
 static kvmem_transfer_explanation explain(place from, place to, kvmem_transfer_options options,
@@ -361,6 +386,7 @@ static const test_case cases[] = {
     CASE(every_path_between_every_two_places),
     CASE(odd_sizes_at_odd_addresses),
     CASE(staging_memory_of_any_size_does),
+    CASE(whole_blocks_at_regular_distances_are_rows),
     CASE(a_grid_may_be_capped),
     CASE(many_blocks_arrive_by_every_path),
     CASE(runs_go_with_a_launch_or_lie_in_the_ring),

@@ -14,9 +14,14 @@ uint32_t crc_append(uint32_t before, const unsigned char *bytes, size_t size) {
 }
 
 uint32_t crc_of_block(const kv_side *side, uint64_t block, uint64_t first_layer, uint64_t num_layers) {
+    return crc_of_slots(side, block, first_layer, num_layers, 0, side->config.outer_dim);
+}
+
+uint32_t crc_of_slots(const kv_side *side, uint64_t block, uint64_t first_layer, uint64_t num_layers,
+                      uint64_t first_outer, uint64_t num_outers) {
     uint32_t crc = 0;
     for (uint64_t layer = first_layer; layer < first_layer + num_layers; layer++) {
-        for (uint64_t outer = 0; outer < side->config.outer_dim; outer++) {
+        for (uint64_t outer = first_outer; outer < first_outer + num_outers; outer++) {
             const size_t at = (size_t)(kv_side_piece(side, block, layer, outer) - side->memory);
             crc = crc_append(crc, side->expected + at, kv_piece_size(&side->config));
         }

@@ -137,21 +137,28 @@ unsigned char *kv_side_piece(const kv_side *side, uint64_t block, uint64_t layer
 }
 
 static void expect_pair_moved(kv_side *destination, const kv_side *source, const kv_move *move,
-                              kvmem_block_pair pair) {
+                              kv_outers outers, kvmem_block_pair pair) {
     const uint64_t piece = kv_piece_size(&source->config);
     for (uint64_t layer = 0; layer < move->num_layers; layer++) {
-        for (uint64_t outer = 0; outer < source->config.outer_dim; outer++) {
-            const size_t from = piece_at(source, pair.source, move->source_layer + layer, outer);
-            const size_t to = piece_at(destination, pair.destination, move->destination_layer + layer, outer);
+        for (uint64_t outer = 0; outer < outers.count; outer++) {
+            const size_t from =
+                piece_at(source, pair.source, move->source_layer + layer, outers.source + outer);
+            const size_t to = piece_at(destination, pair.destination, move->destination_layer + layer,
+                                       outers.destination + outer);
             memcpy(destination->expected + to, source->expected + from, piece);
         }
     }
 }
 
-void kv_expect_moved(kv_side *destination, const kv_side *source, const kv_move *move) {
+void kv_expect_outers_moved(kv_side *destination, const kv_side *source, const kv_move *move,
+                            kv_outers outers) {
     for (size_t i = 0; i < move->num_pairs; i++) {
-        expect_pair_moved(destination, source, move, move->pairs[i]);
+        expect_pair_moved(destination, source, move, outers, move->pairs[i]);
     }
+}
+
+void kv_expect_moved(kv_side *destination, const kv_side *source, const kv_move *move) {
+    kv_expect_outers_moved(destination, source, move, (kv_outers){0, 0, source->config.outer_dim});
 }
 
 void kv_side_check(const kv_side *side) {
@@ -169,6 +176,14 @@ kvmem_transfer_options kv_transfer_options(const kv_move *move) {
     return options;
 }
 
+kvmem_transfer_options kv_outers_options(const kv_move *move, kv_outers outers) {
+    kvmem_transfer_options options = kv_transfer_options(move);
+    options.source_outer = outers.source;
+    options.destination_outer = outers.destination;
+    options.num_outers = outers.count;
+    return options;
+}
+
 kvmem_transfer_info kv_run(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move) {
     return kv_run_by(source, destination, move, 0);
 }
@@ -177,8 +192,13 @@ kvmem_transfer_info kv_run_by(const kvmem_layout *source, const kvmem_layout *de
                               uint32_t path) {
     kvmem_transfer_options options = kv_transfer_options(move);
     options.path = path;
+    return kv_run_with(source, destination, &options);
+}
+
+kvmem_transfer_info kv_run_with(const kvmem_layout *source, const kvmem_layout *destination,
+                                const kvmem_transfer_options *options) {
     kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+    EXPECT_OK(kvmem_transfer_create(source, destination, options, &transfer, ERR));
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
     EXPECT_OK(kvmem_transfer_poll(transfer, ERR));

@@ -60,14 +60,27 @@ typedef struct kv_move {
     uint64_t num_layers; /* never 0 here */
 } kv_move;
 
+/* The outer slots that a move is of, where it is not of all. */
+typedef struct kv_outers {
+    uint64_t source;
+    uint64_t destination;
+    uint64_t count;
+} kv_outers;
+
 /* Applies the move to what is expected of the destination, from what is expected of the source. */
 void kv_expect_moved(kv_side *destination, const kv_side *source, const kv_move *move);
+void kv_expect_outers_moved(kv_side *destination, const kv_side *source, const kv_move *move,
+                            kv_outers outers);
 /* Every byte, guard bands and padding included, is what it must be. */
 void kv_side_check(const kv_side *side);
 
 /* Options for a transfer of that move. */
 kvmem_transfer_options kv_transfer_options(const kv_move *move);
+kvmem_transfer_options kv_outers_options(const kv_move *move, kv_outers outers);
 /* Creates, submits, waits and destroys; answers its info. */
+kvmem_transfer_info kv_run_with(const kvmem_layout *source, const kvmem_layout *destination,
+                                const kvmem_transfer_options *options);
+/* The same for that move. */
 kvmem_transfer_info kv_run(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move);
 /* The same by a path that is asked for. */
 kvmem_transfer_info kv_run_by(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move,

@@ -13,6 +13,7 @@ mod handle;
 mod text;
 mod options;
 mod region_config;
+mod transfer_request;
 
 // The header's order.
 pub mod version;

@@ -4,18 +4,17 @@
 use std::ffi::c_void;
 
 use super::error::kvmem_error;
-use super::guard::{Scope, call, call_status};
-use super::handle::{Handle, Out, borrow, borrow_nullable, destroy, opaque, out};
+use super::guard::{call, call_status};
+use super::handle::{Handle, Out, borrow, destroy, opaque, out};
 use super::layout::kvmem_layout;
-use super::options::{check_flags, init, not_one_of, options, read};
-use super::path::{PATHS, value_of};
+use super::options::{init, options, read};
+use super::path::value_of;
 use super::queue::kvmem_queue;
 use super::status::{KVMEM_STATUS_IN_PROGRESS, KVMEM_STATUS_OK, kvmem_status};
-use super::text;
 use super::time::timeout;
+use super::transfer_request::request;
 use crate::cuda::stream::CallerStream;
-use crate::error::{Result, ensure};
-use crate::transfer::{BlockPair, Expected, Layers, Preferences, Request, Transfer};
+use crate::transfer::{BlockPair, Transfer};
 
 /// A move of blocks from one layout to another: checked, planned and prepared once, submitted as often as wanted. It
 /// holds both layouts.
@@ -81,6 +80,12 @@ pub struct kvmem_transfer_options {
     pub destination_layer: u64,
     /// How many layers. 0 for all: then both first layers are 0, and both layouts have as many layers.
     pub num_layers: u64,
+    /// First outer slot in the source: 0 for keys, 1 for values.
+    pub source_outer: u64,
+    /// First outer slot in the destination.
+    pub destination_outer: u64,
+    /// How many outer slots. 0 for all: then both first slots are 0, and both layouts have as many.
+    pub num_outers: u64,
     /// Sent to the remote agent after the last byte has moved; copied. NULL with size 0 for none, not NULL with size
     /// 0 for an empty one. Needs a remote layout.
     pub notification: *const c_void,
@@ -105,7 +110,7 @@ pub struct kvmem_transfer_options {
     pub path: u32,
     /// Must be 0.
     pub reserved: u32,
-    /// What the CRC32C of the moved layers of each block must be when they have moved, one a pair, as
+    /// What the CRC32C of the moved layers and outer slots of each block must be when they have moved, one a pair, as
     /// kvmem_layout_checksum computes it; copied. NULL for none. The destination's blocks are read again as that function
     /// reads them, and must stay as they are until the run is over. It ends with KVMEM_STATUS_CORRUPT where they
     /// differ, and names the first pair that does. Not with a remote destination, whose owner can compare, with
@@ -129,9 +134,9 @@ pub unsafe extern "C" fn kvmem_transfer_options_init(
 
 /// Checks, plans and prepares a transfer; moves nothing.
 ///
-/// Blocks keep their content and may change their ids, layers their numbers, and the two layouts may be of different
-/// kinds and alignments. Blocks must be alike in outer_dim, page_size, inner_dim, dtype_width, and in num_heads where
-/// both say it. Paths: host to host by memcpy; GPU memory and
+/// Blocks keep their content and may change their ids, layers and outer slots their numbers, and the two layouts may be
+/// of different kinds and alignments. Blocks must be alike in page_size, inner_dim, dtype_width, and in num_heads where
+/// both say it; in num_layers and outer_dim where no range is given. Paths: host to host by memcpy; GPU memory and
 /// host or GPU memory by the CUDA driver, a kernel, or both, whichever is expected to be fastest: kvmem_transfer_explain
 /// tells. Host and disk by io_uring where the file is open for direct I/O and the kernel lets us, else by threads;
 /// NIXL's POSIX backend where `path` asks for it, and an agent knows both layouts. GPU memory and disk through
@@ -157,9 +162,9 @@ pub unsafe extern "C" fn kvmem_transfer_options_init(
 ///         caller has mapped it a second time, and adopted that, nor where one side is memory of a peer, which does not
 ///         say what of it is mapped here), two agents, spans that direct I/O does not take, or a
 ///         staging_size too small for a piece;
-///         KVMEM_STATUS_OUT_OF_RANGE for a block or layer that is not there; KVMEM_STATUS_UNSUPPORTED for a pair of
-///         layouts without a path (with the way round it), or whose path was refused by a flag, or can't be the one
-///         asked for, or that can't be verified; KVMEM_STATUS_INVALID_STATE for a layout that no agent
+///         KVMEM_STATUS_OUT_OF_RANGE for a block, layer or outer slot that is not there; KVMEM_STATUS_UNSUPPORTED for a
+///         pair of layouts without a path (with the way round it), or whose path was refused by a flag, or can't be the
+///         one asked for, or that can't be verified; KVMEM_STATUS_INVALID_STATE for a layout that no agent
 ///         knows where NIXL is needed; KVMEM_STATUS_STALE for a peer that was invalidated
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_create(
@@ -334,79 +339,4 @@ pub unsafe extern "C" fn kvmem_transfer_get_info(
 pub unsafe extern "C" fn kvmem_transfer_destroy(transfer: *mut kvmem_transfer) {
     // SAFETY: by contract.
     unsafe { destroy(transfer) };
-}
-
-/// # Safety
-/// Every pointer in the options must be NULL or valid.
-unsafe fn request<'a>(scope: &Scope<'_>, options: &kvmem_transfer_options) -> Result<Request<'a>> {
-    let known = KVMEM_TRANSFER_ZERO_COPY
-        | KVMEM_TRANSFER_NO_HOST_BOUNCE
-        | KVMEM_TRANSFER_BY_LAYER
-        | KVMEM_TRANSFER_VERIFY;
-    check_flags("kvmem_transfer_options", options.flags, known)?;
-    // SAFETY: the caller's promise, for all below.
-    unsafe {
-        // The core's pair is laid out as C's is, field by field.
-        let pairs = text::items(options.pairs.cast::<BlockPair>(), options.num_pairs, "pairs")?;
-        let message = text::bytes(options.notification, options.notification_size, "notification")?;
-        let queue = borrow_nullable(scope, options.queue)?;
-        Ok(Request {
-            pairs,
-            layers: layers(options)?,
-            notification: (!options.notification.is_null()).then(|| message.to_vec()),
-            queue: queue.map(|queue| (queue.clone(), options.user_data)),
-            preferences: preferences(options)?,
-            expected: expected(options)?,
-        })
-    }
-}
-
-/// # Safety
-/// The checksums must be NULL or readable, one a pair.
-unsafe fn expected<'a>(options: &kvmem_transfer_options) -> Result<Option<Expected<'a>>> {
-    let by_source = options.flags & KVMEM_TRANSFER_VERIFY != 0;
-    if options.checksums.is_null() {
-        return Ok(by_source.then_some(Expected::Source));
-    }
-    ensure!(
-        !by_source,
-        InvalidArgument,
-        "checksums are given, and KVMEM_TRANSFER_VERIFY asks for the source's; one of the two says what is expected"
-    );
-    // SAFETY: the caller's promise.
-    let checksums = unsafe { text::items(options.checksums, options.num_pairs, "checksums") }?;
-    Ok(Some(Expected::Checksums(checksums)))
-}
-
-fn preferences(options: &kvmem_transfer_options) -> Result<Preferences> {
-    ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
-    let compute_is_idle = match options.compute {
-        KVMEM_COMPUTE_MAY_RUN => false,
-        KVMEM_COMPUTE_IDLE => true,
-        other => return Err(not_one_of("compute", other, "KVMEM_COMPUTE_*")),
-    };
-    let asked = PATHS.iter().find(|(value, _)| *value == options.path).map(|(_, path)| *path);
-    if asked.is_none() && options.path != 0 {
-        return Err(not_one_of("path", options.path, "KVMEM_PATH_*"));
-    }
-    Ok(Preferences {
-        compute_is_idle,
-        max_ctas: options.max_ctas,
-        staging_size: options.staging_size,
-        zero_copy: options.flags & KVMEM_TRANSFER_ZERO_COPY != 0,
-        no_host_bounce: options.flags & KVMEM_TRANSFER_NO_HOST_BOUNCE != 0,
-        by_layer: options.flags & KVMEM_TRANSFER_BY_LAYER != 0,
-        path: asked,
-    })
-}
-
-fn layers(options: &kvmem_transfer_options) -> Result<Option<Layers>> {
-    let kvmem_transfer_options { source_layer: source, destination_layer: destination, num_layers, .. } =
-        *options;
-    ensure!(
-        num_layers > 0 || (source == 0 && destination == 0),
-        InvalidArgument,
-        "num_layers is missing: a first layer is given, and 0 layers mean all"
-    );
-    Ok((num_layers > 0).then_some(Layers { source, destination, count: num_layers }))
 }

@@ -129,11 +129,11 @@ impl Geometry {
         (region, within)
     }
 
-    /// Refuses a layout whose blocks differ in any field from these.
-    pub fn ensure_same_blocks(&self, other: &Self) -> Result<()> {
+    /// Refuses a layout whose pieces differ in any field from these. How many layers and outer slots a block has is
+    /// not of a piece.
+    pub fn ensure_same_pieces(&self, other: &Self) -> Result<()> {
         let (a, b) = (&self.dimensions, &other.dimensions);
         for (name, source, destination) in [
-            ("outer_dim", a.outer_dim, b.outer_dim),
             ("page_size", a.page_size, b.page_size),
             ("inner_dim", a.inner_dim, b.inner_dim),
             ("dtype_width", a.dtype_width, b.dtype_width),
@@ -406,19 +406,25 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_differ_in_a_field_are_refused_by_its_name() {
+    fn pieces_that_differ_in_a_field_are_refused_by_its_name() {
         let geometry = |dimensions| Geometry::new(dimensions, LayoutKind::FullyContiguous).unwrap();
         for (other, field) in [
-            (Dimensions { outer_dim: 1, ..small() }, "outer_dim"),
             (Dimensions { page_size: 8, ..small() }, "page_size"),
             (Dimensions { inner_dim: 128, ..small() }, "inner_dim"),
             (Dimensions { dtype_width: 1, ..small() }, "dtype_width"),
             (Dimensions { num_heads: Some(4), ..small() }, "num_heads"),
         ] {
-            let error = geometry(small()).ensure_same_blocks(&geometry(other)).unwrap_err();
+            let error = geometry(small()).ensure_same_pieces(&geometry(other)).unwrap_err();
             assert!(error.message().contains(field), "{error}");
         }
-        let unsaid = Dimensions { num_heads: None, num_blocks: 9, num_layers: 7, alignment: 64, ..small() };
-        assert!(geometry(small()).ensure_same_blocks(&geometry(unsaid)).is_ok());
+        let unsaid = Dimensions {
+            num_heads: None,
+            num_blocks: 9,
+            num_layers: 7,
+            outer_dim: 1,
+            alignment: 64,
+            ..small()
+        };
+        assert!(geometry(small()).ensure_same_pieces(&geometry(unsaid)).is_ok());
     }
 }

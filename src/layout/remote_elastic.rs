@@ -9,7 +9,7 @@ use super::geometry::Placement;
 use super::whole_blocks::holds_whole_blocks;
 use crate::error::{Result, Status, ensure};
 use crate::nixl::{Descriptor, MemoryType};
-use crate::region::Control;
+use crate::region::{Control, EqualPieces};
 
 /// The elastic memory of a peer that a layout lies in.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -65,15 +65,18 @@ impl RemoteElastic {
 
     /// Bytes from an address to the end of its extent.
     pub fn bytes_in_extent(&self, address: u64) -> u64 {
-        self.extent_size - (address - self.start) % self.extent_size
+        self.extents().left(address)
+    }
+
+    fn extents(&self) -> EqualPieces {
+        EqualPieces { start: self.start, size: self.extent_size }
     }
 
     /// The extents that some spans touch, each with its changes; refused where one had no memory.
     pub fn used(&self, spans: impl Iterator<Item = (u64, u64)>) -> Result<Vec<(usize, u32)>> {
         let mut touched = BTreeSet::new();
         for (address, size) in spans {
-            let offset = address - self.start;
-            touched.extend(offset / self.extent_size..(offset + size).div_ceil(self.extent_size));
+            touched.extend(self.extents().touched(address, size));
         }
         let changes = |index: u64| {
             let found = self.committed.binary_search_by_key(&index, |(index, _)| *index);

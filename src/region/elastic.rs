@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::{Control, ExportedExtent};
+use super::{Control, EqualPieces, ExportedExtent};
 use crate::cuda::Device;
 use crate::cuda::vmm::{
     Access, Granularity, HandleType, Location, Mapping, Memory, Properties, Range, Shareable, try_export,
@@ -185,9 +185,8 @@ impl ElasticMemory {
 
     /// The extents that a span within the region touches.
     pub fn touched(&self, offset: u64, size: u64) -> std::ops::Range<usize> {
-        let first = offset / self.extent_size;
-        let end = (offset + size).div_ceil(self.extent_size);
-        first as usize..end as usize
+        let touched = EqualPieces { start: 0, size: self.extent_size }.touched(offset, size);
+        touched.start as usize..touched.end as usize
     }
 
     /// Creates and maps those of `wanted` that have no memory yet: all of them, or none.

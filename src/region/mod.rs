@@ -6,6 +6,7 @@ mod control;
 mod device;
 mod disk;
 mod elastic;
+mod equal_pieces;
 mod extents;
 mod file_lock;
 mod mapped_device;
@@ -31,6 +32,7 @@ pub use control::{Control, reopened};
 pub use device::{DeviceConfig, DeviceMemory, IpcConfig};
 pub use disk::{DirectIo, DiskConfig, DiskFile};
 pub use elastic::{ElasticConfig, ElasticMemory, ImportedExtent, granularity as extent_granularity};
+pub use equal_pieces::EqualPieces;
 pub use extents::{ExportedExtent, ExtentHold};
 pub use mapped_device::{ImportedMapping, MappedDevice};
 pub use numa::Placement as NumaPlacement;
@@ -303,12 +305,12 @@ impl Region {
     /// Bytes from `address` that the driver and NIXL see as one piece: to the end of an extent or of a page lock. No
     /// bound where the memory is one piece.
     pub fn bytes_in_piece(&self, address: u64) -> u64 {
-        let (start, piece) = match self.root() {
+        let (start, size) = match self.root() {
             Backing::Elastic(memory) => (memory.address(), memory.extent_size()),
             Backing::Pinned(memory) => (memory.memory().address() as u64, memory.chunk_size()),
             _ => return u64::MAX,
         };
-        piece - (address - start) % piece
+        EqualPieces { start, size }.left(address)
     }
 
     /// Puts what was written on the medium; memory has nothing to do.

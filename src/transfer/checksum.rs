@@ -2,10 +2,9 @@
 //! CRC32C of blocks: over a block's pieces in the order layer, outer slot, and over nothing else. The same bytes give the
 //! same number whatever kind, alignment or memory the layout is of.
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use super::plan::{BlockPair, Layers};
+use super::plan::{BlockPair, PairedRange, Slots, Wanted};
 use super::reading;
 use super::{Request, Transfer, cuda};
 use crate::error::{Result, ensure};
@@ -16,7 +15,7 @@ use crate::region::SystemConfig;
 /// Host memory that blocks are brought to where the CPU can't read them.
 const BUFFER: u64 = 16 << 20;
 
-/// The checksums of all layers of some blocks, in their order.
+/// The checksums of all of some blocks, in their order.
 pub fn of_blocks(layout: &Arc<Layout>, blocks: &[u32]) -> Result<Vec<u32>> {
     let have = layout.geometry().dimensions();
     for (index, block) in blocks.iter().enumerate() {
@@ -28,19 +27,19 @@ pub fn of_blocks(layout: &Arc<Layout>, blocks: &[u32]) -> Result<Vec<u32>> {
             have.num_blocks
         );
     }
-    of_layers(layout, blocks, 0..have.num_layers)
+    of_slots(layout, blocks, Slots::all(have))
 }
 
-/// The same for some layers. The blocks and layers must be there.
-pub fn of_layers(layout: &Arc<Layout>, blocks: &[u32], layers: Range<u64>) -> Result<Vec<u32>> {
+/// The same for some layers and outer slots. The blocks and those must be there.
+pub fn of_slots(layout: &Arc<Layout>, blocks: &[u32], slots: Slots) -> Result<Vec<u32>> {
     ensure_readable(layout)?;
     match layout.memory_type() {
-        MemoryType::Dram => reading::checksums(layout, blocks.into(), layers),
-        MemoryType::Vram => match cuda::checksum::of_layers(layout, blocks, layers.clone())? {
+        MemoryType::Dram => reading::checksums(layout, blocks.into(), &slots),
+        MemoryType::Vram => match cuda::checksum::of_slots(layout, blocks, &slots)? {
             Some(checksums) => Ok(checksums),
-            None => by_way_of_host(layout, blocks, layers),
+            None => by_way_of_host(layout, blocks, slots),
         },
-        _ => by_way_of_host(layout, blocks, layers),
+        _ => by_way_of_host(layout, blocks, slots),
     }
 }
 
@@ -55,42 +54,48 @@ pub fn ensure_readable(layout: &Layout) -> Result<()> {
 }
 
 /// Brings as many blocks as the buffer holds to host memory, and goes on with the next.
-fn by_way_of_host(layout: &Arc<Layout>, blocks: &[u32], layers: Range<u64>) -> Result<Vec<u32>> {
+fn by_way_of_host(layout: &Arc<Layout>, blocks: &[u32], slots: Slots) -> Result<Vec<u32>> {
     let geometry = layout.geometry();
-    let count = layers.end - layers.start;
+    let here = |there: std::ops::Range<u64>| PairedRange {
+        source: there.start,
+        destination: 0,
+        count: there.end - there.start,
+    };
+    let (layers, outers) = (here(slots.layers), here(slots.outers));
+    let wanted = Wanted { layers: Some(layers), outers: Some(outers) };
     let block_size = (geometry.total_size()? / geometry.dimensions().num_blocks).max(1);
     let room = (BUFFER / block_size).clamp(1, blocks.len() as u64);
-    let buffer = buffer_for(layout, room, count)?;
+    let buffer = buffer_for(layout, room, layers.count, outers.count)?;
+    let all = Slots::all(buffer.geometry().dimensions());
     let mut checksums = Vec::with_capacity(blocks.len());
     for part in blocks.chunks(room as usize) {
-        let layers = Layers { source: layers.start, destination: 0, count };
-        fetch(layout, part, layers, &buffer)?;
+        fetch(layout, part, wanted, &buffer)?;
         let ids: Arc<[u32]> = (0..part.len() as u32).collect();
-        checksums.extend(reading::checksums(&buffer, ids, 0..count)?);
+        checksums.extend(reading::checksums(&buffer, ids, &all)?);
     }
     Ok(checksums)
 }
 
 /// Host memory for some blocks, which lie in it as they do in the layout: whatever moves them elsewhere moves them there.
-fn buffer_for(layout: &Layout, num_blocks: u64, num_layers: u64) -> Result<Arc<Layout>> {
+fn buffer_for(layout: &Layout, num_blocks: u64, num_layers: u64, outer_dim: u64) -> Result<Arc<Layout>> {
     let like = layout.geometry().dimensions();
     let io_alignment = layout.memory().regions().iter().map(|region| region.io_alignment()).max();
     let alignment = like.alignment.max(io_alignment.unwrap_or(1));
     let memory = Allocation::System(SystemConfig::default());
-    Layout::builder(Dimensions { num_blocks, num_layers, alignment, ..like.clone() })
+    Layout::builder(Dimensions { num_blocks, num_layers, outer_dim, alignment, ..like.clone() })
         .kind(layout.geometry().kind())?
         .allocate(memory)
         .build()
         .map_err(|error| error.context("make room for blocks to checksum"))
 }
 
-fn fetch(layout: &Arc<Layout>, blocks: &[u32], layers: Layers, buffer: &Arc<Layout>) -> Result<()> {
+fn fetch(layout: &Arc<Layout>, blocks: &[u32], wanted: Wanted, buffer: &Arc<Layout>) -> Result<()> {
     let pairs: Vec<_> = blocks
         .iter()
         .zip(0..)
         .map(|(source, destination)| BlockPair { source: *source, destination })
         .collect();
-    let request = Request { pairs: &pairs, layers: Some(layers), ..Request::default() };
+    let request = Request { pairs: &pairs, wanted, ..Request::default() };
     let fetched = Transfer::create(layout, buffer, request).and_then(|transfer| {
         transfer.submit()?;
         transfer.wait(None)

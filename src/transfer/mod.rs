@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 pub use completion::{Completion, Outcome};
 pub use cuda::{known_rates, peer_rates, rates};
 pub use path::Path;
-pub use plan::{BlockPair, Layers, Plan};
+pub use plan::{BlockPair, PairedRange, Plan, Wanted};
 pub use queue::{Entry, Queue};
 pub use verification::Expected;
 
@@ -49,8 +49,8 @@ use crate::layout::{Layout, TouchedExtents};
 pub struct Request<'a> {
     /// Blocks to move.
     pub pairs: &'a [BlockPair],
-    /// The layers of each; `None` for all.
-    pub layers: Option<Layers>,
+    /// What of each.
+    pub wanted: Wanted,
     /// Sent to the remote agent when all is done.
     pub notification: Option<Vec<u8>>,
     /// Where completions go, with the word that comes back in them.
@@ -146,13 +146,13 @@ impl Transfer {
             InvalidArgument,
             "a notification goes to a remote agent, and neither layout is remote"
         );
-        let plan = Plan::new(source, destination, request.pairs, request.layers)?;
+        let plan = Plan::new(source, destination, request.pairs, request.wanted)?;
         let (bytes, pieces) = (plan.bytes(), plan.pieces());
         let touched = touched(source, destination, &plan);
         let (layers, by_layer) = (plan.layers().count, request.preferences.by_layer);
         let verify = |expected| {
             let sides = [source, destination];
-            Verification::new(sides, request.pairs, plan.layers(), by_layer, expected).map(Arc::new)
+            Verification::new(sides, request.pairs, *plan.selection(), by_layer, expected).map(Arc::new)
         };
         let verification = request.expected.map(verify).transpose()?;
         let engine =

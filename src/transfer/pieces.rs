@@ -2,15 +2,14 @@
 //! The pieces of blocks, in the order in which their bytes count. Those that follow one another in memory are one: the
 //! longer a piece, the less there is to do besides reading it.
 
-use std::ops::Range;
-
+use super::plan::Slots;
 use crate::layout::Layout;
 
 /// Pieces of one size, at the same places from the start of each block on.
 pub struct Pieces {
-    /// Where block 0 begins in each layer, in its first outer slot.
+    /// Where block 0 begins in each layer, in the first of its outer slots.
     pub layers: Vec<u64>,
-    /// How many outer slots a layer has.
+    /// How many outer slots of a layer.
     pub outers: u64,
     /// Bytes from an outer slot to the next.
     pub outer_stride: u64,
@@ -21,12 +20,15 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// Those of some layers.
-    pub fn of(layout: &Layout, layers: Range<u64>) -> Self {
+    /// Those of some layers and outer slots.
+    pub fn of(layout: &Layout, Slots { layers, outers }: &Slots) -> Self {
         let geometry = layout.geometry();
         let mut pieces = Self {
-            layers: layers.map(|layer| layout.placement().address(0, layer, 0).1).collect(),
-            outers: geometry.dimensions().outer_dim,
+            layers: layers
+                .clone()
+                .map(|layer| layout.placement().address(0, layer, outers.start).1)
+                .collect(),
+            outers: outers.end - outers.start,
             outer_stride: geometry.outer_stride(),
             size: geometry.piece_size(),
             block_stride: geometry.block_stride(),

@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From block pairs to the fewest moves. Pure: addresses in, addresses out.
 
+mod cut;
+mod matrices;
+mod progressions;
 mod runs;
+mod selection;
+
+pub use matrices::{Matrices, Matrix};
+pub use selection::{PairedRange, Selection, Slots, Wanted};
 
 use std::sync::Arc;
 
-use crate::error::{Error, Result, Status, ensure};
+use crate::error::{Error, Result, Status};
 use crate::layout::{Layout, LayoutKind, Placement, Unit};
 
 /// A block of the source and the block of the destination it goes to.
@@ -16,17 +23,6 @@ pub struct BlockPair {
     pub source: u32,
     /// Block id in the destination layout.
     pub destination: u32,
-}
-
-/// A range of layers, which may begin elsewhere on each side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layers {
-    /// First layer in the source.
-    pub source: u64,
-    /// First layer in the destination.
-    pub destination: u64,
-    /// How many.
-    pub count: u64,
 }
 
 /// One stretch of bytes that lies together on both sides.
@@ -61,7 +57,7 @@ pub struct Run {
 pub struct Plan {
     runs: Arc<[Run]>,
     blocks: u64,
-    layers: Layers,
+    selection: Selection,
     shape: Shape,
     pieces: u64,
     bytes: u64,
@@ -69,13 +65,8 @@ pub struct Plan {
 
 impl Plan {
     /// Plans the move of `pairs` between two layouts.
-    pub fn new(
-        source: &Layout,
-        destination: &Layout,
-        pairs: &[BlockPair],
-        layers: Option<Layers>,
-    ) -> Result<Self> {
-        Self::between(source.placement(), destination.placement(), pairs, layers)
+    pub fn new(source: &Layout, destination: &Layout, pairs: &[BlockPair], wanted: Wanted) -> Result<Self> {
+        Self::between(source.placement(), destination.placement(), pairs, wanted)
     }
 
     /// The same for two placements: all checks and arithmetic, no layout.
@@ -83,31 +74,29 @@ impl Plan {
         source: &Placement,
         destination: &Placement,
         pairs: &[BlockPair],
-        layers: Option<Layers>,
+        wanted: Wanted,
     ) -> Result<Self> {
-        source.geometry().ensure_same_blocks(destination.geometry())?;
-        let layers = range(source, destination, layers)?;
+        source.geometry().ensure_same_pieces(destination.geometry())?;
+        let selection = Selection::of(source, destination, wanted)?;
         let runs = runs::find(pairs, blocks_of(source), blocks_of(destination))?.into();
         let blocks = pairs.len() as u64;
-        let pieces = product(&[blocks, layers.count, source.geometry().dimensions().outer_dim])?;
+        let pieces = product(&[blocks, selection.layers.count, selection.outers.count])?;
         let bytes = product(&[pieces, source.geometry().piece_size()])?;
-        Ok(Self { runs, blocks, layers, shape: Shape::of(source, destination, layers), pieces, bytes })
+        let shape = Shape::of(source, destination, &selection);
+        Ok(Self { runs, blocks, selection, shape, pieces, bytes })
     }
 
     /// The part of the plan that moves one of its layers.
     pub fn layer(&self, source: &Layout, destination: &Layout, layer: u64) -> Self {
-        let layers = Layers {
-            source: self.layers.source + layer,
-            destination: self.layers.destination + layer,
-            count: 1,
-        };
+        let selection = self.selection.layer(layer);
+        let layers = self.selection.layers.count;
         Self {
             runs: self.runs.clone(),
             blocks: self.blocks,
-            layers,
-            shape: Shape::of(source.placement(), destination.placement(), layers),
-            pieces: self.pieces / self.layers.count,
-            bytes: self.bytes / self.layers.count,
+            selection,
+            shape: Shape::of(source.placement(), destination.placement(), &selection),
+            pieces: self.pieces / layers,
+            bytes: self.bytes / layers,
         }
     }
 
@@ -121,12 +110,22 @@ impl Plan {
         self.blocks
     }
 
-    /// The layers moved of each block.
-    pub fn layers(&self) -> Layers {
-        self.layers
+    /// What is moved of each block.
+    pub fn selection(&self) -> &Selection {
+        &self.selection
     }
 
-    /// The largest stretch that lies together in both layouts for every block.
+    /// The layers moved of each block.
+    pub fn layers(&self) -> PairedRange {
+        self.selection.layers
+    }
+
+    /// The outer slots moved of each layer.
+    pub fn outers(&self) -> PairedRange {
+        self.selection.outers
+    }
+
+    /// The largest unit that lies together in both layouts for every block, and of which all is moved.
     pub fn unit(&self) -> Unit {
         self.shape.unit
     }
@@ -151,7 +150,7 @@ impl Plan {
         outer: u64,
         run: Run,
     ) -> Move {
-        let lane = Lane::new(source, destination, self.layers, layer, outer);
+        let lane = Lane::new(source, destination, &self.selection, layer, outer);
         lane.at(Run { length: 1, ..run }, self.shape.unit_size)
     }
 
@@ -189,7 +188,7 @@ impl Plan {
         source: &'a Placement,
         destination: &'a Placement,
     ) -> impl Iterator<Item = Move> + 'a {
-        Joined { moves: self.shape.moves(source, destination, &self.runs, self.layers), last: None }
+        Joined { moves: self.shape.moves(source, destination, &self.runs, &self.selection), last: None }
     }
 }
 
@@ -221,32 +220,6 @@ fn product(factors: &[u64]) -> Result<u64> {
     product.ok_or_else(|| Error::new(Status::InvalidArgument, "the transfer is of more than 2^64 - 1 bytes"))
 }
 
-fn range(source: &Placement, destination: &Placement, layers: Option<Layers>) -> Result<Layers> {
-    let (have_source, have_destination) =
-        (source.geometry().dimensions().num_layers, destination.geometry().dimensions().num_layers);
-    let Some(layers) = layers else {
-        ensure!(
-            have_source == have_destination,
-            InvalidArgument,
-            "num_layers is {have_source} in the source layout and {have_destination} in the destination; name the \
-             layers to move"
-        );
-        return Ok(Layers { source: 0, destination: 0, count: have_source });
-    };
-    ensure!(layers.count > 0, InvalidArgument, "a range of 0 layers moves nothing");
-    for (side, first, have) in
-        [("source", layers.source, have_source), ("destination", layers.destination, have_destination)]
-    {
-        ensure!(
-            first.checked_add(layers.count).is_some_and(|end| end <= have),
-            OutOfRange,
-            "{} layers from layer {first} on are outside the {side} layout, which has {have}",
-            layers.count
-        );
-    }
-    Ok(layers)
-}
-
 /// Which loops are left once everything that always lies together is one unit.
 #[derive(Clone, Debug)]
 struct Shape {
@@ -261,27 +234,33 @@ struct Shape {
 }
 
 impl Shape {
-    fn of(source: &Placement, destination: &Placement, layers: Layers) -> Self {
+    fn of(source: &Placement, destination: &Placement, selection: &Selection) -> Self {
         let sides = [source.geometry(), destination.geometry()];
         let piece = sides[0].piece_size();
-        let outer_dim = sides[0].dimensions().outer_dim;
-        let whole = sides.iter().all(|side| side.dimensions().num_layers == layers.count);
+        let (layers, outers) = (selection.layers.count, selection.outers.count);
+        let slots = piece * outers;
+        let has_all_slots = sides.iter().all(|side| side.dimensions().outer_dim == outers);
+        let has_all_layers = sides.iter().all(|side| side.dimensions().num_layers == layers);
         let contiguous = sides.iter().all(|side| side.kind() == LayoutKind::FullyContiguous);
 
-        let slots_together = outer_dim == 1 || sides.iter().all(|side| side.outer_stride() == piece);
-        let layers_together = slots_together && contiguous;
-        let (unit, unit_size) = match (slots_together, layers_together) {
-            (false, _) => (Unit::Piece, piece),
-            (true, false) => (Unit::Layer, piece * outer_dim),
-            (true, true) if whole => (Unit::Block, piece * outer_dim * layers.count),
-            // A part of a block's layers lies together too, but no prepared list has it as a unit.
-            (true, true) => (Unit::Layer, piece * outer_dim * layers.count),
+        let slots_together = outers == 1 || sides.iter().all(|side| side.outer_stride() == piece);
+        let layers_together = slots_together && contiguous && (has_all_slots || layers == 1);
+        // A part of a block's layers or slots lies together too, but no prepared list has it as a unit.
+        let unit = match (slots_together && has_all_slots, layers_together && has_all_layers) {
+            (true, true) => Unit::Block,
+            (true, false) => Unit::Layer,
+            (false, _) => Unit::Piece,
+        };
+        let unit_size = match (slots_together, layers_together) {
+            (true, true) => slots * layers,
+            (true, false) => slots,
+            (false, _) => piece,
         };
         Self {
             unit,
             unit_size,
-            layers: if layers_together { 1 } else { layers.count },
-            outers: if slots_together { 1 } else { outer_dim },
+            layers: if layers_together { 1 } else { layers },
+            outers: if slots_together { 1 } else { outers },
             blocks_together: sides.iter().all(|side| side.block_stride() == unit_size),
             blocks_outermost: contiguous && !layers_together,
         }
@@ -294,13 +273,13 @@ impl Shape {
         source: &'a Placement,
         destination: &'a Placement,
         runs: &'a [Run],
-        layers: Layers,
+        selection: &'a Selection,
     ) -> impl Iterator<Item = Move> + 'a {
         let (outer_runs, inner_runs) = if self.blocks_outermost { (runs, &[][..]) } else { (&[][..], runs) };
         let blocks = move |runs: &'a [Run]| runs.iter().flat_map(move |run| self.stretches(*run));
         let slots =
             move || (0..self.layers).flat_map(move |layer| (0..self.outers).map(move |outer| (layer, outer)));
-        let lane = move |(layer, outer)| Lane::new(source, destination, layers, layer, outer);
+        let lane = move |(layer, outer)| Lane::new(source, destination, selection, layer, outer);
         let block_by_block = blocks(outer_runs)
             .flat_map(move |stretch| slots().map(move |slot| lane(slot).at(stretch, self.unit_size)));
         let slot_by_slot = slots().flat_map(move |slot| {
@@ -325,12 +304,21 @@ struct Lane {
 }
 
 impl Lane {
-    fn new(source: &Placement, destination: &Placement, layers: Layers, layer: u64, outer: u64) -> Self {
-        let side = |placement: &Placement, first: u64| {
-            let (region, start) = placement.address(0, first + layer, outer);
+    fn new(
+        source: &Placement,
+        destination: &Placement,
+        Selection { layers, outers }: &Selection,
+        layer: u64,
+        outer: u64,
+    ) -> Self {
+        let side = |placement: &Placement, first_layer: u64, first_outer: u64| {
+            let (region, start) = placement.address(0, first_layer + layer, first_outer + outer);
             (region as u32, start, placement.geometry().block_stride())
         };
-        Self { source: side(source, layers.source), destination: side(destination, layers.destination) }
+        Self {
+            source: side(source, layers.source, outers.source),
+            destination: side(destination, layers.destination, outers.destination),
+        }
     }
 
     fn at(&self, blocks: Run, unit_size: u64) -> Move {
@@ -371,7 +359,8 @@ impl<I: Iterator<Item = Move>> Iterator for Joined<I> {
 }
 
 impl Move {
-    fn goes_on_in(&self, next: &Self) -> bool {
+    /// Whether another one begins on both sides where this one ends.
+    pub fn goes_on_in(&self, next: &Self) -> bool {
         self.source + self.size == next.source
             && self.destination + self.size == next.destination
             && self.source_region == next.source_region

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 
 use super::pieces::Pieces;
+use super::plan::Slots;
 use super::pool::{Pool, Shared};
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
@@ -23,9 +24,9 @@ const STEPS_AHEAD: usize = 4;
 /// Bytes that a CPU fetches at a time.
 const LINE: usize = 64;
 
-/// The checksums of some layers of blocks of host memory.
-pub fn checksums(layout: &Arc<Layout>, blocks: Arc<[u32]>, layers: Range<u64>) -> Result<Vec<u32>> {
-    Reading::start(layout, blocks, layers).results()
+/// The checksums of some layers and outer slots of blocks of host memory.
+pub fn checksums(layout: &Arc<Layout>, blocks: Arc<[u32]>, slots: &Slots) -> Result<Vec<u32>> {
+    Reading::start(layout, blocks, slots).results()
 }
 
 /// Blocks of host memory that threads read, some at a time.
@@ -46,8 +47,8 @@ struct Reading {
 
 impl Reading {
     /// Has others take part where that is worth it.
-    fn start(layout: &Arc<Layout>, blocks: Arc<[u32]>, layers: Range<u64>) -> Arc<Self> {
-        let pieces = Pieces::of(layout, layers);
+    fn start(layout: &Arc<Layout>, blocks: Arc<[u32]>, slots: &Slots) -> Arc<Self> {
+        let pieces = Pieces::of(layout, slots);
         let worth = pieces.block_size().saturating_mul(blocks.len() as u64) / BYTES_A_THREAD;
         let threads = (worth as usize).min(blocks.len()).min(Pool::parallelism());
         let taking = (BYTES_A_TAKING / pieces.block_size().max(1)).max(1) as usize;

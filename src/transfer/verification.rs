@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checksums of what a transfer has moved, compared before anyone hears that it is over.
 
-use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
 use super::checksum;
 use super::completion::{Outcome, Run};
-use super::plan::{BlockPair, Layers};
+use super::plan::{BlockPair, Selection, Slots};
 use super::pool::{Pool, Shared};
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::layout::{Layout, Locality};
@@ -23,7 +22,7 @@ pub enum Expected<'a> {
 /// What is compared when all has moved.
 pub struct Verification {
     pairs: Box<[BlockPair]>,
-    layers: Layers,
+    selection: Selection,
     destination: Arc<Layout>,
     against: Against,
 }
@@ -38,7 +37,7 @@ impl Verification {
     pub fn new(
         [source, destination]: [&Arc<Layout>; 2],
         pairs: &[BlockPair],
-        layers: Layers,
+        selection: Selection,
         by_layer: bool,
         expected: Expected<'_>,
     ) -> Result<Self> {
@@ -67,7 +66,7 @@ impl Verification {
                 Against::Source(source.clone())
             }
         };
-        Ok(Self { pairs: pairs.into(), layers, destination: destination.clone(), against })
+        Ok(Self { pairs: pairs.into(), selection, destination: destination.clone(), against })
     }
 
     /// Has a thread compare, and end the run. The one that moves blocks has others to look after.
@@ -77,13 +76,12 @@ impl Verification {
     }
 
     fn outcome(&self) -> Outcome {
-        let Layers { source, destination, count } = self.layers;
         let ids = |side: fn(&BlockPair) -> u32| self.pairs.iter().map(side).collect::<Vec<_>>();
-        let found = of(&self.destination, &ids(|pair| pair.destination), destination..destination + count)?;
+        let found = of(&self.destination, &ids(|pair| pair.destination), self.selection.destination())?;
         match &self.against {
             Against::Checksums(expected) => self.compare(expected, &found),
             Against::Source(layout) => {
-                self.compare(&of(layout, &ids(|pair| pair.source), source..source + count)?, &found)
+                self.compare(&of(layout, &ids(|pair| pair.source), self.selection.source())?, &found)
             }
         }
     }
@@ -105,8 +103,8 @@ impl Verification {
     }
 }
 
-fn of(layout: &Arc<Layout>, blocks: &[u32], layers: Range<u64>) -> Result<Vec<u32>> {
-    checksum::of_layers(layout, blocks, layers).map_err(|error| error.context("verify moved blocks"))
+fn of(layout: &Arc<Layout>, blocks: &[u32], slots: Slots) -> Result<Vec<u32>> {
+    checksum::of_slots(layout, blocks, slots).map_err(|error| error.context("verify moved blocks"))
 }
 
 /// A run that is over but for this.

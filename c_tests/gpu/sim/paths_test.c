@@ -125,6 +125,46 @@ static void staged_runs_wait_for_each_other(void) {
     side_close(&source);
 }
 
+/* Driver calls of a transfer by rows, which lands. */
+static uint64_t calls_of_rows(const kv_kind *from, const kv_kind *to, const kv_move *moved,
+                              kv_outers outers) {
+    const kvmem_layout_config here = side_config(from);
+    const kvmem_layout_config there = side_config(to);
+    side source;
+    side destination;
+    SIM(sim_reset());
+    side_open(&source, PLACE_PINNED, 0, &here, NULL, 1);
+    side_open(&destination, PLACE_DEVICE, 0, &there, NULL, 2);
+    kvmem_transfer_options options = kv_outers_options(moved, outers);
+    options.path = KVMEM_PATH_CUDA_2D;
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(source.model.layout, destination.model.layout, &options, &transfer, ERR));
+    const uint64_t before = SIM(sim_calls("cuMemcpy2DAsync_v2"));
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    const uint64_t calls = SIM(sim_calls("cuMemcpy2DAsync_v2")) - before;
+    CALL(kvmem_transfer_destroy(transfer));
+    kv_expect_outers_moved(&destination.model, &source.model, moved, outers);
+    side_check(&destination);
+    side_close(&source);
+    side_close(&destination);
+    return calls;
+}
+
+static void regular_strides_take_few_calls(void) {
+    static const kvmem_block_pair every_second[] = {{0, 0}, {2, 1}, {4, 2}, {6, 3}};
+    static const kvmem_block_pair run[] = {{2, 0}, {3, 1}, {4, 2}, {5, 3}};
+    const kv_move regular = {every_second, NUM(every_second), 0, 0, 3};
+    const kv_move neighbours = {run, NUM(run), 0, 0, 3};
+    const kv_outers all = {0, 0, 2};
+    const kv_outers values = {1, 1, 1};
+    CHECK_EQ(calls_of_rows(&kv_kinds[0], &kv_kinds[0], &regular, all), 1);
+    CHECK_EQ(calls_of_rows(&kv_kinds[1], &kv_kinds[0], &regular, all), 3);
+    CHECK_EQ(calls_of_rows(&kv_kinds[2], &kv_kinds[1], &regular, all), 6);
+    CHECK_EQ(calls_of_rows(&kv_kinds[0], &kv_kinds[0], &neighbours, values), 1);
+    CHECK_EQ(calls_of_rows(&kv_kinds[1], &kv_kinds[1], &neighbours, values), 3);
+}
+
 /* A driver call fails, at once or when its work is done: the transfer of that call fails, and no other. */
 static void fail_once(uint32_t path, const char *function, uint64_t nth, bool later) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
@@ -292,6 +332,7 @@ static void nothing_stays_behind(void) {
 }
 
 static const test_case cases[] = {
+    CASE(regular_strides_take_few_calls),
     CASE(a_full_descriptor_ring_loses_nothing),
     CASE(more_runs_than_streams_lose_nothing),
     CASE(staged_runs_wait_for_each_other),

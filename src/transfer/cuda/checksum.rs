@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checksums of blocks in GPU memory: a kernel divides them tile by tile, and adds up what each tile has in its block's.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +16,7 @@ use crate::layout::Layout;
 use crate::log::log;
 use crate::region::{ExtentHold, PinnedConfig, PinnedMemory};
 use crate::transfer::pieces::Pieces;
+use crate::transfer::plan::Slots;
 use crate::transfer::remainder::{ENDS, power, product};
 
 /// What a warp divides at a time.
@@ -180,9 +180,10 @@ impl Part {
     }
 }
 
-/// The checksums of some layers of blocks; `None` where no kernel reaches them, or takes as many tiles as a block has.
-pub fn of_layers(layout: &Arc<Layout>, blocks: &[u32], layers: Range<u64>) -> Result<Option<Vec<u32>>> {
-    let pieces = Pieces::of(layout, layers.clone());
+/// The checksums of some layers and outer slots of blocks; `None` where no kernel reaches them, or takes as many tiles
+/// as those have.
+pub fn of_slots(layout: &Arc<Layout>, blocks: &[u32], slots: &Slots) -> Result<Option<Vec<u32>>> {
+    let pieces = Pieces::of(layout, slots);
     let Some(ordinal) = own_device(layout).filter(|_| most_layers(&pieces) > 0) else { return Ok(None) };
     let engine = Engine::of(ordinal)?;
     layout.keep(engine.clone());
@@ -193,7 +194,7 @@ pub fn of_layers(layout: &Arc<Layout>, blocks: &[u32], layers: Range<u64>) -> Re
             return Ok(None);
         }
     };
-    let held = hold(layout, blocks, &layers)?;
+    let held = hold(layout, blocks, slots)?;
     let most_blocks = (MOST_IN_ALL / tiles_of_layers(&pieces, most_layers(&pieces))).clamp(1, MOST_BLOCKS);
     let mut checksums = Vec::with_capacity(blocks.len());
     for part in blocks.chunks(most_blocks as usize) {
@@ -244,11 +245,11 @@ fn own_device(layout: &Layout) -> Option<i32> {
 }
 
 /// Extents stay where they are while the kernel reads them.
-fn hold(layout: &Layout, blocks: &[u32], layers: &Range<u64>) -> Result<Vec<ExtentHold>> {
+fn hold(layout: &Layout, blocks: &[u32], Slots { layers, outers }: &Slots) -> Result<Vec<ExtentHold>> {
     let (placement, geometry) = (layout.placement(), layout.geometry());
-    let outers = geometry.dimensions().outer_dim;
     let pieces = blocks.iter().flat_map(|block| {
-        layers.clone().flat_map(move |layer| (0..outers).map(move |outer| (u64::from(*block), layer, outer)))
+        let of_layer = move |layer| outers.clone().map(move |outer| (u64::from(*block), layer, outer));
+        layers.clone().flat_map(of_layer)
     });
     let spans = pieces.map(|(block, layer, outer)| {
         let (region, address) = placement.address(block, layer, outer);

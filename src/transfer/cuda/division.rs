@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How a transfer divides into chunks for staging memory: blocks in order of the host, and how many of them and of
-//! their layers fit. Pure but for the layouts it asks.
+//! their layers fit. Pure.
 
 use crate::cuda::kernel::{MOST_LAYERS, Run};
-use crate::layout::{BlockDim, Layout, LayoutKind};
+use crate::layout::{BlockDim, Geometry, LayoutKind};
 use crate::transfer::plan::Plan;
 
 /// Parts are fewer where they would be smaller.
@@ -66,7 +66,7 @@ impl Division {
     /// Divides a transfer so that each chunk fits one of `most_parts` or fewer parts of `size` bytes of staging memory; a
     /// reason where it can't be.
     pub fn of(
-        host: &Layout,
+        geometry: &Geometry,
         plan: &Plan,
         order: &HostOrder,
         size: u64,
@@ -74,9 +74,8 @@ impl Division {
     ) -> std::result::Result<Self, String> {
         let parts = (size / LEAST_PART).clamp(2, most_parts.max(2));
         let (parts, part_size) = (parts as usize, size / parts);
-        let geometry = host.geometry();
         let (layers, blocks) = (plan.layers().count, order.blocks);
-        let outers = geometry.dimensions().outer_dim;
+        let outers = plan.outers().count;
         let layer_size = geometry.piece_size() * outers;
         let fit = part_size / layer_size;
         if fit == 0 {
@@ -93,25 +92,36 @@ impl Division {
         let chunk_layers = chunk_layers.min(MOST_LAYERS as u64);
         let chunk_blocks = chunk_blocks.min(u64::from(u32::MAX));
         let chunks = layers.div_ceil(chunk_layers) * blocks.div_ceil(chunk_blocks);
-        let a_layer = if are_joined(host, layers) { order.stretches.len() as u64 } else { blocks };
-        let copies = match geometry.kind() {
-            LayoutKind::FullyContiguous => layers.div_ceil(chunk_layers) * a_layer,
-            LayoutKind::LayerSeparate(BlockDim::First) => layers * a_layer,
-            LayoutKind::LayerSeparate(BlockDim::Second) => layers * outers * a_layer,
-        };
+        let unit = HostUnit::of(geometry, chunk_layers, outers);
+        let stretches = if unit.blocks_together { order.stretches.len() as u64 } else { blocks };
+        let copies = layers.div_ceil(unit.layers) * outers.div_ceil(unit.outers) * stretches;
         let copies = copies.max(chunks);
         Ok(Self { parts, part_size, layers: chunk_layers, blocks: chunk_blocks, copies })
     }
 }
 
-/// Whether blocks that follow each other on the host lie together there.
-pub fn are_joined(host: &Layout, layers: u64) -> bool {
-    let geometry = host.geometry();
-    let (piece, outers) = (geometry.piece_size(), geometry.dimensions().outer_dim);
-    geometry.block_stride()
-        == match geometry.kind() {
-            LayoutKind::FullyContiguous => layers * outers * piece,
-            LayoutKind::LayerSeparate(BlockDim::First) => outers * piece,
-            LayoutKind::LayerSeparate(BlockDim::Second) => piece,
-        }
+/// What of a block lies together on the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostUnit {
+    /// Layers.
+    pub layers: u64,
+    /// Outer slots.
+    pub outers: u64,
+    /// Bytes of these.
+    pub size: u64,
+    /// Blocks that follow each other lie together too.
+    pub blocks_together: bool,
+}
+
+impl HostUnit {
+    /// Where so many layers and outer slots of a block are moved.
+    pub fn of(geometry: &Geometry, layers: u64, outers: u64) -> Self {
+        let (layers, outers) = match geometry.kind() {
+            LayoutKind::FullyContiguous if outers == geometry.dimensions().outer_dim => (layers, outers),
+            LayoutKind::FullyContiguous | LayoutKind::LayerSeparate(BlockDim::First) => (1, outers),
+            LayoutKind::LayerSeparate(BlockDim::Second) => (1, 1),
+        };
+        let size = layers * outers * geometry.piece_size();
+        Self { layers, outers, size, blocks_together: geometry.block_stride() == size }
+    }
 }

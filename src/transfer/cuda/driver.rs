@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The driver's own copies: a call a stretch, a batch, or rows where strides are regular.
 
+use super::rows;
 use crate::cuda::copy::{Batch, Copy, Reading, Rows};
 use crate::cuda::stream::Active;
 use crate::error::Result;
 use crate::layout::Layout;
-use crate::transfer::plan::{Grid, Move, Plan};
-
-/// The driver takes no rows that are further apart.
-const LARGEST_PITCH: u64 = i32::MAX as u64;
+use crate::transfer::plan::{Matrix, Move, Plan};
 
 /// Copies as one of the driver's calls takes them.
 pub enum DriverCopies {
@@ -35,9 +33,16 @@ impl DriverCopies {
         Self::Batch(batch, from_host)
     }
 
-    /// Rows of blocks, one matrix for each run, layer and outer slot.
+    /// Rows at regular distances.
     pub fn rows(source: &Layout, destination: &Layout, plan: &Plan) -> Self {
-        Self::Rows(rows(source, destination, plan))
+        let mut rows = Vec::new();
+        let mut add =
+            |Matrix { first, strides: [source_stride, destination_stride], rows: count }: Matrix| {
+                rows.push(Rows { first: of_move(first), source_stride, destination_stride, count });
+            };
+        rows::matrices(source, destination, plan)
+            .for_each(|matrix| matrix.cut(pieces_of(source), pieces_of(destination), &mut add));
+        Self::Rows(rows)
     }
 
     /// Starts them.
@@ -85,10 +90,10 @@ fn each_copy(source: &Layout, destination: &Layout, plan: &Plan, mut tell: impl 
     let moves = plan.moves(source.placement(), destination.placement());
     // Most memory is one piece, and then there is nothing to ask of each of many moves.
     if is_one_piece(source) && is_one_piece(destination) {
-        return moves
-            .for_each(|Move { source, destination, size, .. }| tell(Copy { source, destination, size }));
+        return moves.for_each(|each| tell(of_move(each)));
     }
-    moves.for_each(|each| cut(source, destination, each).for_each(&mut tell));
+    let parts = moves.flat_map(|each| each.cut(pieces_of(source), pieces_of(destination)));
+    parts.for_each(|part| tell(of_move(part)));
 }
 
 /// Whether no region of a layout has a place that copies must not reach over.
@@ -100,98 +105,11 @@ fn is_one_piece(layout: &Layout) -> bool {
         .all(|(index, region)| layout.bytes_in_piece(index as u32, region.address()) >= region.size())
 }
 
-/// No copy of the driver's may reach over the end of an extent or of a page lock, on either side.
-fn cut<'a>(
-    source: &'a Layout,
-    destination: &'a Layout,
-    mut left: Move,
-) -> impl Iterator<Item = Copy> + use<'a> {
-    std::iter::from_fn(move || {
-        let here = source.bytes_in_piece(left.source_region, left.source);
-        let there = destination.bytes_in_piece(left.destination_region, left.destination);
-        let size = left.size.min(here).min(there);
-        let next = Copy { source: left.source, destination: left.destination, size };
-        left = Move {
-            source: left.source + size,
-            destination: left.destination + size,
-            size: left.size - size,
-            ..left
-        };
-        (size > 0).then_some(next)
-    })
+/// No copy of the driver's may reach over the end of an extent or of a page lock.
+fn pieces_of(layout: &Layout) -> impl Fn(u32, u64) -> u64 {
+    |region, address| layout.bytes_in_piece(region, address)
 }
 
-/// Whether rows can be had of this geometry, or why not.
-pub fn rows_fit(grid: &Grid) -> std::result::Result<(), String> {
-    if grid.blocks_together {
-        return Err("blocks that follow each other lie together".to_string());
-    }
-    let pitch = grid.strides.iter().copied().max().unwrap_or(0);
-    if pitch > LARGEST_PITCH {
-        return Err(format!("blocks are {pitch} bytes apart, the driver takes {LARGEST_PITCH}"));
-    }
-    Ok(())
-}
-
-fn rows(source: &Layout, destination: &Layout, plan: &Plan) -> Vec<Rows> {
-    let grid = plan.grid(source.placement(), destination.placement());
-    let mut matrices = Vec::new();
-    for layer in 0..grid.layers {
-        for outer in 0..grid.outers {
-            for run in plan.runs() {
-                let first = plan.unit_move(source.placement(), destination.placement(), layer, outer, *run);
-                cut_rows(source, destination, &grid, first, u64::from(run.length), &mut matrices);
-            }
-        }
-    }
-    matrices
-}
-
-/// Rows up to the end of a piece of memory on either side; one that straddles it is cut.
-fn cut_rows(
-    source: &Layout,
-    destination: &Layout,
-    grid: &Grid,
-    mut first: Move,
-    mut left: u64,
-    matrices: &mut Vec<Rows>,
-) {
-    let [source_stride, destination_stride] = grid.strides;
-    while left > 0 {
-        let here = source.bytes_in_piece(first.source_region, first.source);
-        let there = destination.bytes_in_piece(first.destination_region, first.destination);
-        let fit =
-            rows_in(here, first.size, source_stride).min(rows_in(there, first.size, destination_stride));
-        let count = fit.min(left);
-        if count == 0 {
-            let single = |copy| Rows { first: copy, source_stride, destination_stride, count: 1 };
-            matrices.extend(cut(source, destination, first).map(single));
-        } else {
-            let copy = Copy { source: first.source, destination: first.destination, size: first.size };
-            matrices.push(Rows { first: copy, source_stride, destination_stride, count });
-        }
-        let done = count.max(1);
-        first.source += done * source_stride;
-        first.destination += done * destination_stride;
-        left -= done;
-    }
-}
-
-/// Whole rows in the first `bytes`.
-fn rows_in(bytes: u64, size: u64, stride: u64) -> u64 {
-    bytes.checked_sub(size).map_or(0, |rest| rest / stride + 1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_end_with_the_piece_they_lie_in() {
-        assert_eq!(rows_in(99, 100, 200), 0);
-        assert_eq!(rows_in(100, 100, 200), 1);
-        assert_eq!(rows_in(299, 100, 200), 1);
-        assert_eq!(rows_in(300, 100, 200), 2);
-        assert_eq!(rows_in(u64::MAX, 100, 100), (u64::MAX - 100) / 100 + 1);
-    }
+fn of_move(Move { source, destination, size, .. }: Move) -> Copy {
+    Copy { source, destination, size }
 }

@@ -5,6 +5,7 @@ mod bench;
 mod calibration;
 pub mod checksum;
 mod choice;
+mod chunking;
 mod division;
 mod driver;
 mod engine;
@@ -20,6 +21,7 @@ mod need;
 pub mod peer_rates;
 pub mod rates;
 mod ring;
+mod rows;
 mod runs;
 mod shelf;
 mod sides;
@@ -256,7 +258,6 @@ impl<'a> Weighing<'a> {
         let computes = !preferences.compute_is_idle;
         let multiprocessors = engine.context().device().multiprocessors();
         let ctas = choice::ctas(sides.direction, computes, multiprocessors);
-        let grid = plan.grid(sides.source.placement(), sides.destination.placement());
         let mut weighing = Self {
             sides,
             plan,
@@ -269,7 +270,7 @@ impl<'a> Weighing<'a> {
                 is_pageable: sides.is_pageable,
                 computes,
                 ctas: if preferences.max_ctas > 0 { ctas.min(preferences.max_ctas) } else { ctas },
-                row_calls: plan.runs().len() as u64 * grid.layers * grid.outers,
+                row_calls: 0,
                 staged: None,
             },
             order: None,
@@ -283,6 +284,7 @@ impl<'a> Weighing<'a> {
             let seconds = choice::seconds(path, &weighing.case, &rates);
             weighing.candidates.push(Candidate { path, seconds, reason });
         }
+        weighing.weigh_rows(&rates);
         Ok(weighing)
     }
 
@@ -299,8 +301,13 @@ impl<'a> Weighing<'a> {
             0 => STAGING_ALONE,
             asked => asked,
         };
-        self.division =
-            Division::of(host, self.plan, &order, wanted, choice::staging_parts(self.case.computes));
+        self.division = Division::of(
+            host.geometry(),
+            self.plan,
+            &order,
+            wanted,
+            choice::staging_parts(self.case.computes),
+        );
         if let Ok(division) = &self.division {
             self.case.staged = Some(Staged {
                 chunk: division.part_size.min(self.plan.bytes()),
@@ -313,7 +320,6 @@ impl<'a> Weighing<'a> {
 
     /// Why a way can't be taken, or must not be.
     fn reason_against(&self, path: Path) -> Option<String> {
-        let grid = self.plan.grid(self.sides.source.placement(), self.sides.destination.placement());
         let own = match path {
             Path::CudaBatch if !self.engine.context().driver().copies_batches() => {
                 Some("the driver has no cuMemcpyBatchAsync".to_string())
@@ -321,7 +327,6 @@ impl<'a> Weighing<'a> {
             Path::CudaBatch if self.sides.is_pageable => {
                 Some("the host memory is not page-locked".to_string())
             }
-            Path::Cuda2d => driver::rows_fit(&grid).err(),
             Path::CudaKernel => self.sides.kernel_reaches.clone().err(),
             Path::CudaStaged => {
                 let pageable =

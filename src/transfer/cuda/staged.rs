@@ -4,18 +4,19 @@
 //! several of them, because a kernel gets onto a busy device only now and then: there must be enough to copy until the
 //! next time.
 
-use super::division::{Division, HostOrder, are_joined};
+use super::chunking::{Chunk, Chunking, pack};
+use super::division::{Division, HostOrder};
 use super::engine::{Engine, Staging};
-use super::kernel::{Shape, TILE, cut_runs, typical_length};
+use super::kernel::{cut_runs, typical_length};
 use super::need::Need;
 use super::ring::Slot;
 use super::runs::PreparedRuns;
 use super::shelf::Taken;
 use crate::cuda::copy::Copy;
-use crate::cuda::kernel::{Blocks, CopyKernel, Layer, Run};
+use crate::cuda::kernel::{Blocks, CopyKernel};
 use crate::cuda::stream::{Active, Stream};
 use crate::error::Result;
-use crate::layout::{BlockDim, Layout, LayoutKind};
+use crate::layout::Layout;
 use crate::transfer::plan::Plan;
 
 /// A prepared staged copy.
@@ -27,12 +28,6 @@ pub struct StagedCopy {
     part_size: u64,
     to_host: bool,
     most_ctas: u32,
-}
-
-/// What goes through a part of the staging memory at a time; addresses in it are offsets.
-struct Chunk {
-    blocks: Blocks,
-    copies: Vec<Copy>,
 }
 
 impl StagedCopy {
@@ -48,7 +43,9 @@ impl StagedCopy {
         let packed = pack(order);
         let most_blocks = typical_length(packed.len(), order.blocks);
         let mut runs = cut_runs(packed.into_iter(), most_blocks, division.blocks as u32);
-        let chunking = Chunking { host, device, plan, order, division, to_host, most_blocks };
+        let left = |region, address| host.bytes_in_piece(region, address);
+        let (host, device) = (host.placement(), device.placement());
+        let chunking = Chunking { host, device, left: &left, plan, order, division, to_host, most_blocks };
         let chunks = chunking.chunks(&runs);
         if !to_host {
             for run in &mut runs {
@@ -148,160 +145,5 @@ impl Chunk {
             *staged = staged.wrapping_add(part);
         }
         blocks
-    }
-}
-
-/// Device block → place in the order of the host.
-fn pack(order: &HostOrder) -> Vec<Run> {
-    let mut packed: Vec<Run> = Vec::with_capacity(order.runs.len());
-    let mut index = 0;
-    for run in &order.runs {
-        match packed.last_mut() {
-            Some(last) if last.source + last.length == run.source => last.length += run.length,
-            _ => packed.push(Run::new(run.source, index, run.length)),
-        }
-        index += run.length;
-    }
-    packed
-}
-
-struct Chunking<'a> {
-    host: &'a Layout,
-    device: &'a Layout,
-    plan: &'a Plan,
-    order: &'a HostOrder,
-    division: &'a Division,
-    to_host: bool,
-    most_blocks: u32,
-}
-
-/// A part of the layers and of the blocks, in order of the host.
-struct Part {
-    layers: std::ops::Range<u64>,
-    blocks: std::ops::Range<u64>,
-}
-
-impl Chunking<'_> {
-    fn chunks(&self, runs: &[Run]) -> Vec<Chunk> {
-        let (layers, blocks) = (self.plan.layers().count, self.order.blocks);
-        let mut chunks = Vec::new();
-        for first_layer in (0..layers).step_by(self.division.layers as usize) {
-            for first_block in (0..blocks).step_by(self.division.blocks as usize) {
-                let part = Part {
-                    layers: first_layer..(first_layer + self.division.layers).min(layers),
-                    blocks: first_block..(first_block + self.division.blocks).min(blocks),
-                };
-                let at = |index: u64| runs.partition_point(|run| u64::from(run.destination) < index);
-                let runs = at(part.blocks.start)..at(part.blocks.end);
-                chunks.push(Chunk { blocks: self.gather(&part, runs), copies: self.copies(&part) });
-            }
-        }
-        chunks
-    }
-
-    /// How it lies in the staging memory: bytes from a block, a layer and an outer slot to the next.
-    fn staged_strides(&self, part: &Part) -> (u64, u64, u64) {
-        let geometry = self.host.geometry();
-        let (piece, outers) = (geometry.piece_size(), geometry.dimensions().outer_dim);
-        let (layers, blocks) = (part.layers.end - part.layers.start, part.blocks.end - part.blocks.start);
-        match geometry.kind() {
-            LayoutKind::FullyContiguous => (layers * outers * piece, outers * piece, piece),
-            LayoutKind::LayerSeparate(BlockDim::First) => (outers * piece, blocks * outers * piece, piece),
-            LayoutKind::LayerSeparate(BlockDim::Second) => (piece, blocks * outers * piece, blocks * piece),
-        }
-    }
-
-    /// The kernel's share: between the device's layout and the staging memory.
-    fn gather(&self, part: &Part, runs: std::ops::Range<usize>) -> Blocks {
-        let (block_stride, layer_stride, outer_stride) = self.staged_strides(part);
-        let geometry = self.device.geometry();
-        let (piece, outers) = (geometry.piece_size(), geometry.dimensions().outer_dim);
-        let together = outers == 1 || (geometry.outer_stride() == piece && outer_stride == piece);
-        let oriented = |device, staged| if self.to_host { [device, staged] } else { [staged, device] };
-        let shape = Shape {
-            unit_size: if together { piece * outers } else { piece },
-            outers: if together { 1 } else { outers },
-            block_strides: oriented(geometry.block_stride(), block_stride),
-            outer_strides: oriented(geometry.outer_stride(), outer_stride),
-            most_blocks: self.most_blocks,
-            most_tile: TILE,
-        };
-        let first = if self.to_host { self.plan.layers().source } else { self.plan.layers().destination };
-        let layers: Vec<_> = part
-            .layers
-            .clone()
-            .map(|layer| {
-                let device = self.device.placement().address(0, first + layer, 0).1;
-                // The runs count from the first of all blocks, the staging memory's part begins with these.
-                let staged = ((layer - part.layers.start) * layer_stride)
-                    .wrapping_sub(part.blocks.start * block_stride);
-                let [source, destination] = oriented(device, staged);
-                Layer { source, destination }
-            })
-            .collect();
-        shape.blocks(&layers, runs.start, runs.len())
-    }
-
-    /// The copy engine's share: between the staging memory and the host.
-    fn copies(&self, part: &Part) -> Vec<Copy> {
-        let geometry = self.host.geometry();
-        let (piece, outers) = (geometry.piece_size(), geometry.dimensions().outer_dim);
-        let layers = part.layers.end - part.layers.start;
-        // Layers and outer slots that lie apart, and what lies together of a block.
-        let (layer_step, slots, unit) = match geometry.kind() {
-            LayoutKind::FullyContiguous => (layers, 1, layers * outers * piece),
-            LayoutKind::LayerSeparate(BlockDim::First) => (1, 1, outers * piece),
-            LayoutKind::LayerSeparate(BlockDim::Second) => (1, outers, piece),
-        };
-        let joined = are_joined(self.host, layers);
-        let (block_stride, layer_stride, outer_stride) = self.staged_strides(part);
-        let first = if self.to_host { self.plan.layers().destination } else { self.plan.layers().source };
-        let mut copies = Vec::new();
-        for layer in part.layers.clone().step_by(layer_step as usize) {
-            for slot in 0..slots {
-                let staged = (layer - part.layers.start) * layer_stride + slot * outer_stride;
-                for (index, block, count) in self.stretches(&part.blocks, joined) {
-                    let (region, address) = self.host.placement().address(block, first + layer, slot);
-                    let at = staged + (index - part.blocks.start) * block_stride;
-                    self.cut(region as u32, address, at, unit * count, &mut copies);
-                }
-            }
-        }
-        copies
-    }
-
-    /// Index, host block and length of what lies together on the host.
-    fn stretches(
-        &self,
-        blocks: &std::ops::Range<u64>,
-        joined: bool,
-    ) -> impl Iterator<Item = (u64, u64, u64)> {
-        let stretches = &self.order.stretches;
-        let first = stretches.partition_point(|(index, _, count)| index + count <= blocks.start);
-        let blocks = blocks.clone();
-        let inside = stretches[first..].iter().take_while({
-            let end = blocks.end;
-            move |(index, _, _)| *index < end
-        });
-        inside.flat_map(move |(index, host, count)| {
-            let from = (*index).max(blocks.start);
-            let until = (index + count).min(blocks.end);
-            let (host, step) = (host + (from - index), if joined { until - from } else { 1 });
-            (from..until).step_by(step as usize).map(move |at| (at, host + (at - from), step))
-        })
-    }
-
-    /// No copy of the driver's may reach over the end of a page lock.
-    fn cut(&self, region: u32, mut host: u64, mut staged: u64, mut left: u64, copies: &mut Vec<Copy>) {
-        while left > 0 {
-            let size = left.min(self.host.bytes_in_piece(region, host));
-            copies.push(match self.to_host {
-                true => Copy { source: staged, destination: host, size },
-                false => Copy { source: host, destination: staged, size },
-            });
-            host += size;
-            staged += size;
-            left -= size;
-        }
     }
 }

@@ -171,6 +171,24 @@ mod tests {
 
     proptest! {
         #[test]
+        fn units_of_direct_io_stay_whole(sizes in prop::collection::vec((1u64..800, 0u64..2), 1..30)) {
+            const UNIT: u64 = 4096;
+            let (mut offset, mut pieces) = (0, Vec::new());
+            for (units, gap) in sizes {
+                offset += gap * UNIT;
+                pieces.push(piece(offset, 3 * offset, units * UNIT));
+                offset += units * UNIT;
+            }
+            let requests = Requests::gather(pieces, true);
+            for index in 0..requests.len() {
+                let Request { offset, size, .. } = *requests.get(index);
+                prop_assert!(offset.is_multiple_of(UNIT) && size.is_multiple_of(UNIT));
+                let is_whole = |span: &Span| (span.address | span.size).is_multiple_of(UNIT as usize);
+                prop_assert!(requests.spans(index).iter().all(is_whole));
+            }
+        }
+
+        #[test]
         fn every_byte_is_asked_for_once(sizes in prop::collection::vec((1u64..3 << 20, 0u64..3, 1i32..3), 1..40),
                                         turn in 0usize..40) {
             let (mut offset, mut pieces) = (0, Vec::new());
@@ -192,6 +210,13 @@ mod tests {
                     at += span.size as u64;
                 }
                 prop_assert_eq!(at, request.offset + request.size);
+            }
+            for (index, next) in (1..requests.len()).enumerate() {
+                let (last, next) = (requests.get(index), requests.get(next));
+                let first = requests.spans(index + 1)[0].size as u64;
+                let goes_on = last.file == next.file && last.offset + last.size == next.offset;
+                let has_room = last.size + first <= MOST_BYTES && last.count < MOST_SPANS;
+                prop_assert!(!(goes_on && has_room), "two requests could be one");
             }
             pieces.sort_unstable_by_key(|piece| (piece.file, piece.offset));
             let mut asked = asked.into_iter();

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::super::plan::{Move, Plan};
+use super::super::plan::{Move, Plan, Slots};
 use crate::error::Result;
 use crate::layout::{Layout, Memory, Unit};
 use crate::nixl::driver::Driver;
@@ -86,20 +86,21 @@ impl Recipe {
 
     /// The units of both sides, block runs in order so that NIXL merges them.
     fn indices(&self, unit: Unit) -> (Vec<i32>, Vec<i32>) {
-        let layers = self.plan.layers();
-        let (first_local, first_remote) = if self.reads {
-            (layers.destination, layers.source)
-        } else {
-            (layers.source, layers.destination)
-        };
-        let outers = if unit == Unit::Piece { self.local.geometry().dimensions().outer_dim } else { 1 };
-        let count = if unit == Unit::Block { 1 } else { layers.count };
+        let selection = self.plan.selection();
+        let (mut mine, mut theirs) = (selection.source(), selection.destination());
+        if self.reads {
+            std::mem::swap(&mut mine, &mut theirs);
+        }
+        let outers = if unit == Unit::Piece { selection.outers.count } else { 1 };
+        let count = if unit == Unit::Block { 1 } else { selection.layers.count };
         let total = (self.plan.blocks() * count * outers) as usize;
         let (mut here, mut there) = (Vec::with_capacity(total), Vec::with_capacity(total));
         for layer in 0..count {
             for outer in 0..outers {
-                let local = unit.index(&self.local, 0, first_local + layer, outer) as i32;
-                let remote = unit.index(&self.remote, 0, first_remote + layer, outer) as i32;
+                let first = |layout: &Layout, slots: &Slots| {
+                    unit.index(layout, 0, slots.layers.start + layer, slots.outers.start + outer) as i32
+                };
+                let (local, remote) = (first(&self.local, &mine), first(&self.remote, &theirs));
                 for run in self.plan.runs() {
                     let (mine, theirs) = if self.reads {
                         (run.destination, run.source)
@@ -145,39 +146,105 @@ impl Recipe {
 
     /// The moves as (local, remote) spans, cut into requests.
     fn chunks(&self) -> Vec<Vec<(Span, Span)>> {
-        let mut chunks = vec![Vec::new()];
-        let mut filled = 0;
         let (source, destination) = self.sides();
-        for each in self.plan.moves(source.placement(), destination.placement()) {
-            let mut offset = 0;
-            while offset < each.size {
-                if filled == REQUEST_BYTES {
-                    chunks.push(Vec::new());
-                    filled = 0;
-                }
-                // NIXL knows elastic memory extent by extent.
-                let here = source.bytes_in_piece(each.source_region, each.source + offset);
-                let there = destination.bytes_in_piece(each.destination_region, each.destination + offset);
-                let size = (each.size - offset).min(REQUEST_BYTES - filled).min(here).min(there);
-                if let Some(chunk) = chunks.last_mut() {
-                    chunk.push(self.spans(&each, offset, size));
-                }
-                offset += size;
-                filled += size;
+        // NIXL knows elastic memory extent by extent.
+        let parts = self.plan.moves(source.placement(), destination.placement()).flat_map(|each| {
+            each.cut(
+                |region, address| source.bytes_in_piece(region, address),
+                |region, address| destination.bytes_in_piece(region, address),
+            )
+        });
+        let mut chunks = vec![Vec::new()];
+        fill(parts, REQUEST_BYTES, |part, begins| {
+            if begins {
+                chunks.push(Vec::new());
             }
-        }
+            if let Some(chunk) = chunks.last_mut() {
+                chunk.push(self.spans(&part));
+            }
+        });
         chunks
     }
 
-    fn spans(&self, each: &Move, offset: u64, size: u64) -> (Span, Span) {
+    fn spans(&self, each: &Move) -> (Span, Span) {
         let (source, destination) = self.sides();
         let span = |layout: &Layout, address: u64, region: u32| Span {
-            address: address + offset,
-            size,
+            address,
+            size: each.size,
             device_id: layout.descriptors()[region as usize].device_id,
         };
         let from = span(source, each.source, each.source_region);
         let to = span(destination, each.destination, each.destination_region);
         if self.reads { (to, from) } else { (from, to) }
+    }
+}
+
+/// Cuts moves so that each request is of `most` bytes, but the last; tells of each part, and whether it begins a request
+/// other than the first.
+fn fill(moves: impl Iterator<Item = Move>, most: u64, mut tell: impl FnMut(Move, bool)) {
+    let mut filled = 0;
+    for mut left in moves {
+        while left.size > 0 {
+            let begins = filled == most;
+            if begins {
+                filled = 0;
+            }
+            let size = left.size.min(most - filled);
+            tell(Move { size, ..left }, begins);
+            filled += size;
+            left = Move {
+                source: left.source + size,
+                destination: left.destination + size,
+                size: left.size - size,
+                ..left
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn requests_are_full_and_moves_are_cut_only_where_one_ends(
+            sizes in prop::collection::vec(1u64..300, 1..30), most in 1u64..200,
+        ) {
+            let moves: Vec<_> = sizes
+                .iter()
+                .scan(0, |at, size| {
+                    *at += size + 7;
+                    Some(Move { source: *at, destination: 3 * *at, size: *size, source_region: 1, destination_region: 2 })
+                })
+                .collect();
+            let mut requests = vec![Vec::new()];
+            fill(moves.iter().copied(), most, |part, begins| {
+                if begins {
+                    requests.push(Vec::new());
+                }
+                requests.last_mut().unwrap().push(part);
+            });
+            let size = |request: &Vec<Move>| request.iter().map(|part| part.size).sum::<u64>();
+            let (last, full) = requests.split_last().unwrap();
+            prop_assert!(full.iter().all(|request| size(request) == most));
+            prop_assert!((1..=most).contains(&size(last)));
+            let mut joined: Vec<Move> = Vec::new();
+            for (request, part) in requests.iter().enumerate().flat_map(|(i, all)| all.iter().map(move |part| (i, part))) {
+                let goes_on = |last: &Move| {
+                    last.source + last.size == part.source && last.destination + last.size == part.destination
+                };
+                match joined.last_mut() {
+                    Some(last) if goes_on(last) => {
+                        prop_assert_eq!(requests[request].first(), Some(part), "cut within a request");
+                        last.size += part.size;
+                    }
+                    _ => joined.push(*part),
+                }
+            }
+            prop_assert_eq!(joined, moves);
+        }
     }
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a plan must be, whatever the layouts: the same bytes as block by block, in fewer moves.
 
+mod cuts;
+mod matrices;
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
@@ -55,14 +58,17 @@ fn expected(
     source: &Placement,
     destination: &Placement,
     pairs: &[BlockPair],
-    layers: Layers,
+    layers: PairedRange,
+    outers: PairedRange,
 ) -> BTreeMap<(u32, u64), (u32, u64)> {
     let mut bytes = BTreeMap::new();
     for pair in pairs {
         for layer in 0..layers.count {
-            for outer in 0..source.geometry().dimensions().outer_dim {
-                let (sr, s) = source.address(pair.source.into(), layers.source + layer, outer);
-                let (dr, d) = destination.address(pair.destination.into(), layers.destination + layer, outer);
+            for outer in 0..outers.count {
+                let (layer_there, outer_there) = (layers.destination + layer, outers.destination + outer);
+                let (layer, outer) = (layers.source + layer, outers.source + outer);
+                let (sr, s) = source.address(pair.source.into(), layer, outer);
+                let (dr, d) = destination.address(pair.destination.into(), layer_there, outer_there);
                 for i in 0..source.geometry().piece_size() {
                     bytes.insert((dr as u32, d + i), (sr as u32, s + i));
                 }
@@ -82,32 +88,79 @@ fn any_pairs() -> impl Strategy<Value = Vec<BlockPair>> {
     )
 }
 
+fn any_range(most: u64) -> impl Strategy<Value = PairedRange> {
+    (0..most, 0..most, 1..most + 1).prop_map(|(source, destination, count)| PairedRange {
+        source,
+        destination,
+        count,
+    })
+}
+
+/// Whether a range lies in what the two sides have.
+fn fits(range: &PairedRange, [here, there]: [u64; 2]) -> bool {
+    range.source + range.count <= here && range.destination + range.count <= there
+}
+
 proptest! {
     #[test]
-    fn a_plan_moves_exactly_the_bytes_asked(
+    fn a_plan_moves_exactly_the_bytes_asked_in_the_fewest_moves(
         pairs in any_pairs(), from in 0usize..3, to in 0usize..3, from_shift in 0u32..7, to_shift in 0u32..7,
-        outer_dim in 1u64..3, first in 0u64..3, first_there in 0u64..3, count in 1u64..4,
+        outer_dims in [1u64..3, 1u64..3], layers in any_range(3), outers in any_range(2),
     ) {
-        let side = |kind: usize, shift: u32, start| {
+        let side = |kind: usize, shift: u32, outer_dim, start| {
             placement(Dimensions { alignment: 1 << shift, outer_dim, ..dimensions() }, KINDS[kind], start)
         };
-        let (source, destination) = (side(from, from_shift, 4096), side(to, to_shift, 1 << 20));
-        let layers = Layers { source: first, destination: first_there, count };
-        let plan = Plan::between(&source, &destination, &pairs, Some(layers));
-        if first + count > 3 || first_there + count > 3 {
+        let source = side(from, from_shift, outer_dims[0], 4096);
+        let destination = side(to, to_shift, outer_dims[1], 1 << 20);
+        let wanted = Wanted { layers: Some(layers), outers: Some(outers) };
+        let plan = Plan::between(&source, &destination, &pairs, wanted);
+        if !fits(&layers, [3, 3]) || !fits(&outers, outer_dims) {
             prop_assert_eq!(plan.unwrap_err().status(), Status::OutOfRange);
             return Ok(());
         }
         let plan = plan.unwrap();
         let moves: Vec<_> = plan.moves(&source, &destination).collect();
-        prop_assert_eq!(bytes_of(&moves), expected(&source, &destination, &pairs, layers));
+        prop_assert_eq!(bytes_of(&moves), expected(&source, &destination, &pairs, layers, outers));
         prop_assert_eq!(plan.bytes(), moves.iter().map(|m| m.size).sum::<u64>());
         prop_assert!(moves.len() as u64 <= plan.most_moves());
         prop_assert_eq!(plan.bytes(), plan.pieces() * source.geometry().piece_size());
-        for pair in moves.windows(2) {
-            prop_assert!(!pair[0].goes_on_in(&pair[1]), "two moves could be one");
+        for each in &moves {
+            prop_assert!(!moves.iter().any(|other| each.goes_on_in(other)), "two moves could be one");
+        }
+        check_units(&plan, &source, &destination)?;
+    }
+}
+
+/// What lists and kernels are told: units by block, layer and outer slot, which are the bytes of the moves.
+fn check_units(
+    plan: &Plan,
+    source: &Placement,
+    destination: &Placement,
+) -> std::result::Result<(), TestCaseError> {
+    let grid = plan.grid(source, destination);
+    let mut units = Vec::new();
+    for layer in 0..grid.layers {
+        for outer in 0..grid.outers {
+            for run in plan.runs() {
+                let first = plan.unit_move(source, destination, layer, outer, *run);
+                units.extend((0..u64::from(run.length)).map(|block| Move {
+                    source: first.source + block * grid.strides[0],
+                    destination: first.destination + block * grid.strides[1],
+                    ..first
+                }));
+            }
         }
     }
+    let moves: Vec<_> = plan.moves(source, destination).collect();
+    prop_assert_eq!(bytes_of(&units), bytes_of(&moves));
+    let whole = |side: &Placement| match plan.unit() {
+        Unit::Block => side.geometry().dimensions().num_layers * side.geometry().dimensions().outer_dim,
+        Unit::Layer => side.geometry().dimensions().outer_dim,
+        Unit::Piece => 1,
+    };
+    let pieces = grid.unit_size / source.geometry().piece_size();
+    prop_assert!(whole(source) == whole(destination) && pieces.is_multiple_of(whole(source)));
+    Ok(())
 }
 
 #[test]
@@ -115,7 +168,7 @@ fn a_whole_cache_in_order_is_one_move_a_region() {
     let all: Vec<_> = (0..12).map(|block| BlockPair { source: block, destination: block }).collect();
     for (kind, moves) in KINDS.into_iter().zip([1, 3, 3]) {
         let (a, b) = (placement(dimensions(), kind, 4096), placement(dimensions(), kind, 1 << 20));
-        let plan = Plan::between(&a, &b, &all, None).unwrap();
+        let plan = Plan::between(&a, &b, &all, Wanted::default()).unwrap();
         assert_eq!(plan.moves(&a, &b).count(), moves, "{kind:?}");
     }
 }
@@ -125,34 +178,59 @@ fn runs_of_blocks_join_whatever_order_they_come_in() {
     let contiguous = |start| placement(dimensions(), LayoutKind::FullyContiguous, start);
     let shuffled = pairs(&[(6, 2), (1, 8), (5, 1), (4, 0), (2, 9)]);
     let (a, b) = (contiguous(4096), contiguous(1 << 20));
-    let plan = Plan::between(&a, &b, &shuffled, None).unwrap();
+    let plan = Plan::between(&a, &b, &shuffled, Wanted::default()).unwrap();
     assert_eq!(plan.moves(&a, &b).count(), 2);
     let run = |source, destination, length| Run { source, destination, length };
     assert_eq!(plan.runs(), [run(4, 0, 3), run(1, 8, 2)]);
 }
 
 #[test]
+fn a_slot_alone_is_one_move_where_slots_lie_apart() {
+    let all: Vec<_> = (0..12).map(|block| BlockPair { source: block, destination: block }).collect();
+    let values = Wanted { outers: Some(PairedRange { source: 1, destination: 0, count: 1 }), layers: None };
+    for (kind, moves) in KINDS.into_iter().zip([36, 36, 3]) {
+        let (a, b) = (placement(dimensions(), kind, 4096), placement(dimensions(), kind, 1 << 20));
+        let plan = Plan::between(&a, &b, &all, values).unwrap();
+        assert_eq!(plan.moves(&a, &b).count(), moves, "{kind:?}");
+    }
+}
+
+#[test]
 fn what_can_not_be_moved_is_refused() {
     let a = placement(dimensions(), KINDS[0], 4096);
     let fewer_layers = placement(Dimensions { num_layers: 2, ..dimensions() }, KINDS[0], 1 << 20);
-    type Case<'a> = (&'a Placement, &'a [(u32, u32)], Option<Layers>, Status);
-    let cases: [Case; 5] = [
-        (&a, &[], None, Status::InvalidArgument),
-        (&a, &[(12, 0)], None, Status::OutOfRange),
-        (&a, &[(0, 12)], None, Status::OutOfRange),
-        (&fewer_layers, &[(0, 0)], None, Status::InvalidArgument),
-        (&a, &[(0, 0)], Some(Layers { source: 0, destination: 0, count: 0 }), Status::InvalidArgument),
+    let fewer_slots = placement(Dimensions { outer_dim: 1, ..dimensions() }, KINDS[0], 1 << 20);
+    let range = |source, destination, count| Some(PairedRange { source, destination, count });
+    let layers =
+        |source, destination, count| Wanted { layers: range(source, destination, count), outers: None };
+    let outers =
+        |source, destination, count| Wanted { layers: None, outers: range(source, destination, count) };
+    let all = Wanted::default();
+    let b = &placement(dimensions(), KINDS[0], 1 << 20);
+    type Case<'a> = (&'a Placement, &'a [(u32, u32)], Wanted, Status, &'a str);
+    let cases: [Case; 12] = [
+        (b, &[], all, Status::InvalidArgument, "no block"),
+        (b, &[(12, 0)], all, Status::OutOfRange, "block 12"),
+        (b, &[(0, 12)], all, Status::OutOfRange, "block 12"),
+        (
+            &fewer_layers,
+            &[(0, 0)],
+            all,
+            Status::InvalidArgument,
+            "num_layers is 3 in the source layout and 2",
+        ),
+        (&fewer_slots, &[(0, 0)], all, Status::InvalidArgument, "outer_dim is 2 in the source layout and 1"),
+        (b, &[(0, 0)], layers(0, 0, 0), Status::InvalidArgument, "0 layers"),
+        (b, &[(0, 0)], outers(0, 0, 0), Status::InvalidArgument, "0 outer slots"),
+        (b, &[(0, 0)], layers(u64::MAX, 0, 2), Status::OutOfRange, "the source layout, which has 3"),
+        (b, &[(0, 0)], outers(u64::MAX, 0, 2), Status::OutOfRange, "the source layout, which has 2"),
+        (b, &[(0, 0)], outers(0, 1, 2), Status::OutOfRange, "the destination layout, which has 2"),
+        (&fewer_slots, &[(0, 0)], outers(0, 1, 1), Status::OutOfRange, "the destination layout, which has 1"),
+        (&fewer_slots, &[(0, 0)], outers(1, 0, 2), Status::OutOfRange, "the source layout, which has 2"),
     ];
-    for (destination, list, layers, status) in cases {
-        assert_eq!(
-            Plan::between(&a, destination, &pairs(list), layers).unwrap_err().status(),
-            status,
-            "{list:?}"
-        );
+    for (destination, list, wanted, status, part) in cases {
+        let error = Plan::between(&a, destination, &pairs(list), wanted).unwrap_err();
+        assert_eq!(error.status(), status, "{error}");
+        assert!(error.message().contains(part), "{error}");
     }
-    let huge = Layers { source: u64::MAX, destination: 0, count: 2 };
-    assert_eq!(
-        Plan::between(&a, &a, &pairs(&[(0, 0)]), Some(huge)).unwrap_err().status(),
-        Status::OutOfRange
-    );
 }

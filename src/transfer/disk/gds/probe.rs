@@ -12,7 +12,7 @@ use crate::region::{DeviceConfig, DiskFile, Region, SystemConfig};
 use crate::transfer::completion::{Completion, Run};
 use crate::transfer::in_turn::Part;
 use crate::transfer::nixl::NixlMove;
-use crate::transfer::{BlockPair, Path, Plan, Request, Transfer};
+use crate::transfer::{BlockPair, Path, Plan, Request, Transfer, Wanted};
 
 /// Bytes that are tried.
 const SIZE: u64 = 1 << 20;
@@ -68,7 +68,7 @@ fn copy(source: &Arc<Layout>, destination: &Arc<Layout>) -> Result<()> {
 }
 
 fn by_nixl(source: &Arc<Layout>, destination: &Arc<Layout>, path: Path) -> Result<()> {
-    let plan = Plan::new(source, destination, &PAIRS, None)?;
+    let plan = Plan::new(source, destination, &PAIRS, Wanted::default())?;
     let moved = NixlMove::prepare(source, destination, path, plan, None)?;
     let completion = Arc::new(Completion::new(SIZE, 1, None, None));
     moved.submit(Run::start(completion.clone(), Arc::default(), Default::default()))?;

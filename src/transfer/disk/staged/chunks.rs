@@ -114,6 +114,24 @@ mod tests {
 
     proptest! {
         #[test]
+        fn units_of_direct_io_stay_whole(sizes in prop::collection::vec((1u64..40, 0u64..2), 1..30), slot in 1u64..16) {
+            const UNIT: u64 = 512;
+            let mut offset = 0;
+            let mut pieces = Vec::new();
+            for (units, gap) in sizes {
+                offset += gap * UNIT;
+                pieces.push((Piece { file: 1, offset, address: 7 + offset, size: units * UNIT }, 0));
+                offset += units * UNIT;
+            }
+            let chunks = Chunks::cut(pieces, slot * UNIT, |_, _| u64::MAX);
+            for chunk in &chunks.list {
+                for Piece { offset, address, size, .. } in chunks.in_file(chunk, 0) {
+                    prop_assert!([offset, address, size].iter().all(|each| each.is_multiple_of(UNIT)));
+                }
+            }
+        }
+
+        #[test]
         fn every_byte_goes_once_through_a_slot(sizes in prop::collection::vec((1u64..2500, 0u64..2), 1..30),
                                                turn in 0usize..30) {
             let mut offset = 0;
@@ -143,6 +161,15 @@ mod tests {
                 prop_assert_eq!(copies, chunk.size);
             }
             pieces.sort_unstable_by_key(|(piece, _)| piece.offset);
+            let ends: Vec<_> = pieces.iter().map(|(piece, _)| piece.offset + piece.size).collect();
+            for Part { piece, at } in &chunks.parts {
+                let is_end = ends.contains(&(piece.offset + piece.size))
+                    || at + piece.size == SLOT
+                    || (piece.address + piece.size).is_multiple_of(BOUND);
+                prop_assert!(is_end, "cut where nothing ends");
+            }
+            let (_, full) = chunks.list.split_last().unwrap();
+            prop_assert!(full.iter().all(|chunk| chunk.size == SLOT));
             let mut parts = chunks.parts.iter();
             for (piece, _) in pieces {
                 let mut done = 0;

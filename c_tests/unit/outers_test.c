@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers of some outer slots, keys or values alone: in memory and from and to files, byte by byte, with the
+// other slot as it was; and what is refused.
+#include "child.h"
+#include "crc.h"
+#include "file_side.h"
+#include "harness.h"
+
+#include <string.h>
+
+static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};
+static const kv_move moves[] = {
+    {scattered, NUM(scattered), 0, 0, 3},
+    {scattered, NUM(scattered), 2, 0, 1},
+    {scattered, NUM(scattered), 0, 1, 2},
+};
+/* Keys, values, one in the other's place, and both by their numbers. */
+static const kv_outers outers[] = {{0, 0, 1}, {1, 1, 1}, {0, 1, 1}, {1, 0, 1}, {0, 0, 2}};
+
+static void check_info(const kvmem_transfer_info *info, const kv_side *source, const kv_move *move,
+                       kv_outers slots) {
+    CHECK_EQ(info->num_pieces, move->num_pairs * move->num_layers * slots.count);
+    CHECK_EQ(info->bytes, info->num_pieces * kv_piece_size(&source->config));
+    CHECK(info->num_moves >= 1 && info->num_moves <= info->num_pieces);
+}
+
+static void copy_between(const kvmem_layout_config *from, const kvmem_layout_config *to, const kv_move *move,
+                         kv_outers slots, uint64_t flags) {
+    kv_side source;
+    kv_side destination;
+    kv_side_open(&source, from, NULL, 11);
+    kv_side_open(&destination, to, NULL, 22);
+    kvmem_transfer_options options = kv_outers_options(move, slots);
+    options.flags = flags;
+    const kvmem_transfer_info info = kv_run_with(source.layout, destination.layout, &options);
+    kv_expect_outers_moved(&destination, &source, move, slots);
+    kv_side_check(&destination);
+    kv_side_check(&source);
+    check_info(&info, &source, move, slots);
+    kv_side_close(&source);
+    kv_side_close(&destination);
+}
+
+static void slots_move_between_every_pair_of_kinds(void) {
+    static const uint64_t alignments[] = {1, 64};
+    for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
+        for (size_t i = 0; i < NUM(outers) * NUM(moves); i++) {
+            kvmem_layout_config from = kv_config(&kv_kinds[kinds / KV_NUM_KINDS]);
+            kvmem_layout_config to = kv_config(&kv_kinds[kinds % KV_NUM_KINDS]);
+            from.alignment = alignments[i % NUM(alignments)];
+            const kv_move *move = &moves[i / NUM(outers)];
+            copy_between(&from, &to, move, outers[i % NUM(outers)], 0);
+            copy_between(&from, &to, move, outers[i % NUM(outers)], KVMEM_TRANSFER_BY_LAYER);
+        }
+    }
+}
+
+static void layouts_of_keys_alone_take_part(void) {
+    for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
+        const kvmem_layout_config both = kv_config(&kv_kinds[kinds / KV_NUM_KINDS]);
+        kvmem_layout_config one = kv_config(&kv_kinds[kinds % KV_NUM_KINDS]);
+        one.outer_dim = 1;
+        copy_between(&both, &one, &moves[0], (kv_outers){1, 0, 1}, 0);
+        copy_between(&one, &both, &moves[0], (kv_outers){0, 1, 1}, 0);
+        copy_between(&one, &both, &moves[1], (kv_outers){0, 0, 1}, 0);
+    }
+}
+
+/* In one stretch of memory the slots of a block are apart: keys may be copied over values of the same block. */
+static void keys_are_copied_over_values_of_the_same_block(void) {
+    static const kvmem_block_pair pairs[] = {{2, 2}, {3, 3}, {0, 6}};
+    const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+    const kv_outers keys_over_values = {0, 1, 1};
+    for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
+        const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
+        kv_side side;
+        kv_side_open(&side, &config, NULL, 3);
+        kvmem_transfer_options options = kv_outers_options(&move, keys_over_values);
+        kv_run_with(side.layout, side.layout, &options);
+        kv_expect_outers_moved(&side, &side, &move, keys_over_values);
+        kv_side_check(&side);
+        options = kv_outers_options(&move, (kv_outers){1, 1, 1});
+        kvmem_transfer *transfer = NULL;
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap",
+                       kvmem_transfer_create(side.layout, side.layout, &options, &transfer, ERR));
+        kv_side_check(&side);
+        kv_side_close(&side);
+    }
+}
+
+/* All blocks of slots that lie apart, each slot in one stretch. */
+static void a_slot_in_one_stretch_is_one_move_a_layer(void) {
+    static const kvmem_block_pair all[] = {{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 6}};
+    const kv_move move = {all, NUM(all), 0, 0, 3};
+    const kvmem_layout_config config = kv_config(&kv_kinds[2]);
+    kv_side source;
+    kv_side destination;
+    kv_side_open(&source, &config, NULL, 1);
+    kv_side_open(&destination, &config, NULL, 2);
+    const kvmem_transfer_options options = kv_outers_options(&move, outers[1]);
+    CHECK_EQ(kv_run_with(source.layout, destination.layout, &options).num_moves, 3);
+    kv_expect_outers_moved(&destination, &source, &move, outers[1]);
+    kv_side_check(&destination);
+    kv_side_close(&source);
+    kv_side_close(&destination);
+}
+
+/* By checksums of what is moved, and by the source's; one of the other slot is another. */
+static void verify_between(kv_side *source, kv_side *destination, const kv_move *move, kv_outers slots) {
+    uint32_t checksums[NUM(scattered)];
+    for (size_t i = 0; i < move->num_pairs; i++) {
+        checksums[i] = crc_of_slots(source, move->pairs[i].source, move->source_layer, move->num_layers,
+                                    slots.source, slots.count);
+    }
+    kvmem_transfer_options options = kv_outers_options(move, slots);
+    options.flags = KVMEM_TRANSFER_VERIFY;
+    kv_run_with(source->layout, destination->layout, &options);
+    options.flags = 0;
+    options.checksums = checksums;
+    kv_run_with(source->layout, destination->layout, &options);
+    options.source_outer = 1 - slots.source;
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(source->layout, destination->layout, &options, &transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_CORRUPT, "6 of 6 blocks", kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    kvmem_transfer_destroy(transfer);
+    slots.source = options.source_outer;
+    kv_expect_outers_moved(destination, source, move, slots);
+}
+
+static void the_checksums_of_what_is_moved_are_compared(void) {
+    for (size_t i = 0; i < KV_NUM_KINDS * NUM(moves) * 4; i++) {
+        const kvmem_layout_config from = kv_config(&kv_kinds[i % KV_NUM_KINDS]);
+        const kvmem_layout_config to = kv_config(&kv_kinds[i / KV_NUM_KINDS % KV_NUM_KINDS]);
+        kv_side source;
+        kv_side destination;
+        kv_side_open(&source, &from, NULL, 1);
+        kv_side_open(&destination, &to, NULL, 2);
+        verify_between(&source, &destination, &moves[i / 4 % NUM(moves)], outers[i % 4]);
+        kv_side_check(&source);
+        kv_side_check(&destination);
+        kv_side_close(&source);
+        kv_side_close(&destination);
+    }
+}
+
+static void out_and_back(const scratch *directory, const kvmem_layout_config *memory,
+                         const kvmem_layout_config *disk, uint64_t flags, uint32_t path, kv_outers slots) {
+    kv_side host;
+    file_side file;
+    kv_side_open(&host, memory, NULL, 1);
+    file_side_open(&file, disk, NULL, directory, flags, 2);
+    kvmem_transfer_options options = kv_outers_options(&moves[0], slots);
+    options.path = path;
+    kvmem_transfer_info info = kv_run_with(host.layout, file.model.layout, &options);
+    check_info(&info, &host, &moves[0], slots);
+    kv_expect_outers_moved(&file.model, &host, &moves[0], slots);
+    file_side_check(&file);
+    options = kv_outers_options(&moves[2], slots);
+    options.path = path;
+    options.flags = KVMEM_TRANSFER_VERIFY;
+    kv_run_with(file.model.layout, host.layout, &options);
+    kv_expect_outers_moved(&host, &file.model, &moves[2], slots);
+    kv_side_check(&host);
+    file_side_check(&file);
+    file_side_close(&file);
+    kv_side_close(&host);
+}
+
+static void slots_go_to_files_and_come_back(void) {
+    static const uint32_t paths[] = {KVMEM_PATH_PREAD, 0, KVMEM_PATH_URING};
+    scratch directory = scratch_create(temporary_directory());
+    for (size_t i = 0; i < KV_NUM_KINDS * KV_NUM_KINDS * 2; i++) {
+        const bool is_direct = i % 2 == 0;
+        const kv_kind *here = &kv_kinds[i / 2 % KV_NUM_KINDS];
+        const kv_kind *there = &kv_kinds[i / 2 / KV_NUM_KINDS];
+        const kvmem_layout_config memory = is_direct ? kv_aligned_config(here) : kv_config(here);
+        const kvmem_layout_config disk = is_direct ? kv_aligned_config(there) : kv_config(there);
+        for (size_t path = 0; path < (has_io_uring() ? 3 : 2); path++) {
+            out_and_back(&directory, &memory, &disk, is_direct ? 0 : KVMEM_DISK_BUFFERED, paths[path],
+                         outers[(i + path) % NUM(outers)]);
+        }
+    }
+    scratch_remove(&directory);
+}
+
+static void refuse(const kv_side *source, const kv_side *destination, kv_outers slots, kvmem_status status,
+                   const char *part) {
+    const kvmem_transfer_options options = kv_outers_options(&moves[0], slots);
+    kvmem_transfer *transfer = (kvmem_transfer *)&transfer;
+    EXPECT_MESSAGE(status, part,
+                   kvmem_transfer_create(source->layout, destination->layout, &options, &transfer, ERR));
+    CHECK(transfer == NULL);
+    kv_side_check(source);
+    kv_side_check(destination);
+}
+
+static void slots_that_are_not_there_are_refused(void) {
+    static const struct {
+        kv_outers outers;
+        kvmem_status status;
+        const char *part;
+    } wrong[] = {
+        {{0, 0, 3}, KVMEM_STATUS_OUT_OF_RANGE, "3 outer slots from outer slot 0 on are outside the source layout"},
+        {{1, 0, 2}, KVMEM_STATUS_OUT_OF_RANGE, "the source layout, which has 2"},
+        {{UINT64_MAX, 0, 1}, KVMEM_STATUS_OUT_OF_RANGE, "the source layout, which has 2"},
+        {{0, 1, 1}, KVMEM_STATUS_OUT_OF_RANGE, "the destination layout, which has 1"},
+        {{0, UINT64_MAX, 1}, KVMEM_STATUS_OUT_OF_RANGE, "the destination layout, which has 1"},
+        {{0, 0, UINT64_MAX}, KVMEM_STATUS_OUT_OF_RANGE, "outer slot"},
+        {{0, 0, 2}, KVMEM_STATUS_OUT_OF_RANGE, "the destination layout, which has 1"},
+        {{1, 0, 0}, KVMEM_STATUS_INVALID_ARGUMENT, "num_outers is missing"},
+        {{0, 1, 0}, KVMEM_STATUS_INVALID_ARGUMENT, "num_outers is missing"},
+        {{0, 0, 0}, KVMEM_STATUS_INVALID_ARGUMENT, "outer_dim is 2 in the source layout and 1"},
+    };
+    const kvmem_layout_config from = kv_config(&kv_kinds[0]);
+    kvmem_layout_config to = kv_config(&kv_kinds[1]);
+    to.outer_dim = 1;
+    kv_side source;
+    kv_side destination;
+    kv_side_open(&source, &from, NULL, 1);
+    kv_side_open(&destination, &to, NULL, 2);
+    for (size_t i = 0; i < NUM(wrong); i++) {
+        refuse(&source, &destination, wrong[i].outers, wrong[i].status, wrong[i].part);
+    }
+    kv_side_close(&source);
+    kv_side_close(&destination);
+}
+
+static const test_case cases[] = {
+    CASE(slots_move_between_every_pair_of_kinds),
+    CASE(layouts_of_keys_alone_take_part),
+    CASE(keys_are_copied_over_values_of_the_same_block),
+    CASE(a_slot_in_one_stretch_is_one_move_a_layer),
+    CASE(the_checksums_of_what_is_moved_are_compared),
+    CASE(slots_go_to_files_and_come_back),
+    CASE(slots_that_are_not_there_are_refused),
+};
+TEST_MAIN
