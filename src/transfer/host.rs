@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The host engine: memcpy between two host layouts, by several threads when that is worth it.
+//! The host engine: memcpy between two host layouts, by several threads and past the caches when that is worth it.
+
+mod streaming;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -116,6 +118,8 @@ struct Chunks {
     bounds: Vec<(usize, u64)>,
     /// The chunk behind each layer's last; empty where nobody asks for layers.
     layer_ends: Vec<usize>,
+    /// Past the caches.
+    is_streamed: bool,
 }
 
 impl Chunks {
@@ -143,7 +147,8 @@ impl Chunks {
             layer_ends.clear();
         }
         let moves = layers.concat();
-        Self { bytes: moves.iter().map(|each| each.size).sum(), moves, bounds, layer_ends }
+        let bytes = moves.iter().map(|each| each.size).sum();
+        Self { moves, bytes, bounds, layer_ends, is_streamed: streaming::suits(bytes) }
     }
 
     /// How many chunks each layer has; allocates nothing where nobody asks for layers.
@@ -158,17 +163,27 @@ impl Chunks {
         let (last, end) = self.bounds.get(chunk + 1).copied().unwrap_or((moves.len(), 0));
         for (index, each) in moves.iter().enumerate().take(last + 1).skip(first) {
             let until = if index == last { end } else { each.size };
-            copy(each, offset, until - offset);
+            self.copy_part(each, offset, until - offset);
             offset = 0;
         }
+        if self.is_streamed {
+            streaming::settle();
+        }
     }
-}
 
-fn copy(each: &Move, offset: u64, size: u64) {
-    let (from, to) = ((each.source + offset) as *const u8, (each.destination + offset) as *mut u8);
-    // SAFETY: the plan checked both spans against their layouts, which the job keeps alive until its last chunk is copied, and `ensure_apart` that
-    // no written byte is read. Users who write to the blocks meanwhile get what they asked for.
-    unsafe { std::ptr::copy_nonoverlapping(from, to, size as usize) };
+    fn copy_part(&self, each: &Move, offset: u64, size: u64) {
+        let (from, to) = ((each.source + offset) as *const u8, (each.destination + offset) as *mut u8);
+        let size = size as usize;
+        // SAFETY: the plan checked both spans against their layouts, which the job keeps alive until its last chunk is
+        // copied, and `ensure_apart` that no written byte is read. Users who write to the blocks meanwhile get what
+        // they asked for. `suits` said that this machine can stream.
+        unsafe {
+            match self.is_streamed {
+                true => streaming::copy(from, to, size),
+                false => std::ptr::copy_nonoverlapping(from, to, size),
+            }
+        }
+    }
 }
 
 /// One run of the copy.
@@ -287,7 +302,13 @@ mod tests {
         // No such move: its end lies before its beginning.
         let moves =
             vec![Move { source_region: 0, source: 0, destination_region: 0, destination: 0, size: 0 }];
-        let chunks = Chunks { moves, bytes: 0, bounds: vec![(0, 1), (0, 0)], layer_ends: Vec::new() };
+        let chunks = Chunks {
+            moves,
+            bytes: 0,
+            bounds: vec![(0, 1), (0, 0)],
+            layer_ends: Vec::new(),
+            is_streamed: false,
+        };
         let completion = Arc::new(Completion::new(0, 1, None, None));
         let run = Run::start(completion.clone(), Arc::default(), Default::default());
         let job = Job {

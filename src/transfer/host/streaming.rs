@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Copies past the caches: the lines that are written are not read first, and nothing makes room for them.
+
+use std::sync::atomic::{Ordering, fence};
+
+/// Bytes that a line of the cache holds.
+const LINE: usize = 64;
+/// The fewest bytes of a transfer that pass the caches. Of fewer, what was written is often read soon.
+const LEAST_IN_ALL: u64 = 4 << 20;
+/// The shortest stretch; the ends of each go through the caches.
+const LEAST_TOGETHER: usize = 8 * LINE;
+
+/// Whether a transfer of so many bytes is to pass the caches, and this machine can.
+pub fn suits(bytes: u64) -> bool {
+    bytes >= LEAST_IN_ALL && machine::can_stream()
+}
+
+/// Copies past the caches. Until [`settle`] other threads may find what was there before, whatever they wait for.
+///
+/// # Safety
+/// As for [`std::ptr::copy_nonoverlapping`], and [`suits`] has answered that this machine can.
+pub unsafe fn copy(from: *const u8, to: *mut u8, size: usize) {
+    let head = to.align_offset(LINE);
+    if size < LEAST_TOGETHER || head > LINE {
+        // SAFETY: the caller's promise.
+        return unsafe { std::ptr::copy_nonoverlapping(from, to, size) };
+    }
+    let streamed = (size - head) / machine::STEP * machine::STEP;
+    let tail = head + streamed;
+    // SAFETY: the caller's promise, for three parts one behind the other.
+    unsafe {
+        std::ptr::copy_nonoverlapping(from, to, head);
+        machine::stream(from.add(head), to.add(head), streamed);
+        std::ptr::copy_nonoverlapping(from.add(tail), to.add(tail), size - tail);
+    }
+}
+
+/// What this thread has copied is there for whoever sees what it does next.
+pub fn settle() {
+    machine::settle();
+    fence(Ordering::Release);
+}
+
+#[cfg(target_arch = "x86_64")]
+mod machine {
+    use std::arch::x86_64::{__m256i, _mm_sfence, _mm256_loadu_si256, _mm256_stream_si256};
+
+    /// Bytes of a round, whose loads are all under way before its first store.
+    pub const STEP: usize = 4 * size_of::<__m256i>();
+
+    pub fn can_stream() -> bool {
+        is_x86_feature_detected!("avx")
+    }
+
+    pub fn settle() {
+        // SAFETY: all machines of this kind have it.
+        unsafe { _mm_sfence() };
+    }
+
+    /// `size` is a multiple of [`STEP`], and `to` of a vector's size.
+    #[target_feature(enable = "avx")]
+    pub unsafe fn stream(from: *const u8, to: *mut u8, size: usize) {
+        for at in (0..size).step_by(STEP) {
+            // SAFETY: inside of both, by contract; what is written is aligned.
+            unsafe {
+                let source = from.add(at).cast::<__m256i>();
+                let destination = to.add(at).cast::<__m256i>();
+                let first = _mm256_loadu_si256(source);
+                let second = _mm256_loadu_si256(source.add(1));
+                let third = _mm256_loadu_si256(source.add(2));
+                let fourth = _mm256_loadu_si256(source.add(3));
+                _mm256_stream_si256(destination, first);
+                _mm256_stream_si256(destination.add(1), second);
+                _mm256_stream_si256(destination.add(2), third);
+                _mm256_stream_si256(destination.add(3), fourth);
+            }
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod machine {
+    pub const STEP: usize = super::LINE;
+
+    pub fn can_stream() -> bool {
+        false
+    }
+
+    pub fn settle() {}
+
+    pub unsafe fn stream(from: *const u8, to: *mut u8, size: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, size) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_arrives_and_none_beside_wherever_both_begin() {
+        assert!(!suits(LEAST_IN_ALL - 1));
+        if !suits(LEAST_IN_ALL) {
+            return; // nothing is copied this way here
+        }
+        let source: Vec<u8> = (0..4096u32).map(|i| (i * 7 + 1) as u8).collect();
+        for size in [0, 1, 63, 511, 512, 513, 640, 700, 2048, 3000] {
+            for from in [0, 1, 31, 64] {
+                for to in [0, 1, 16, 32, 63, 65] {
+                    let mut found = vec![0u8; 4096];
+                    // SAFETY: both spans lie in their vectors.
+                    unsafe { copy(source.as_ptr().add(from), found.as_mut_ptr().add(to), size) };
+                    settle();
+                    let mut expected = vec![0u8; 4096];
+                    expected[to..to + size].copy_from_slice(&source[from..from + size]);
+                    assert_eq!(found, expected, "{size} bytes from {from} to {to}");
+                }
+            }
+        }
+    }
+}
