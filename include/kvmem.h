@@ -95,10 +95,10 @@
 /// Figures the library brings: of one H200 with PCIe 5 x16.
 #define KVMEM_RATES_DEFAULT 0
 
-/// Measured on the GPU by this process.
+/// Measured by this process.
 #define KVMEM_RATES_MEASURED 1
 
-/// Given by kvmem_cuda_set_copy_rates.
+/// Given by the caller: kvmem_cuda_set_copy_rates, kvmem_cuda_set_peer_rates.
 #define KVMEM_RATES_LOADED 2
 
 /// Host memory.
@@ -278,7 +278,8 @@
 /// Open to read, also where more is granted.
 #define KVMEM_OPEN_READ_ONLY 1
 
-/// Page-lock host memory, for `device`: it is pinned memory then.
+/// Page-lock host memory, for `device`: it is pinned memory then. What may only be read can be locked for a GPU that has
+/// CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED: KVMEM_STATUS_UNSUPPORTED for another.
 #define KVMEM_OPEN_PIN 2
 
 /// Map the memory of a layout or fail: do not turn to NIXL.
@@ -499,8 +500,9 @@ typedef struct {
     const char *name;
 } kvmem_error_cause;
 
-/// Gets one message. Called from any thread, also from several at once, never with a lock of kvmem's held. Target
-/// and message are UTF-8 and live through the call. Must not unwind.
+/// Gets one message. Called from any thread but an agent's, also from several at once, never with a lock of kvmem's held.
+/// It may call kvmem, but must not wait in it for the end of a transfer or for notifications: the thread may be the one
+/// that would see to them. Target and message are UTF-8 and live through the call. Must not unwind.
 typedef void (*kvmem_log_callback)(uint32_t level, const char *target, const char *message, void *user_data);
 
 /// The CUDA driver of this machine.
@@ -567,8 +569,6 @@ typedef struct {
     kvmem_direction_rates to_host;
     /// Within the GPU.
     kvmem_direction_rates on_device;
-    /// From another GPU to this one. Never measured: defaults, unless they were loaded.
-    kvmem_direction_rates between_devices;
     /// Bytes a second between the GPU and host memory that is not page-locked.
     double pageable_bytes_per_second;
     /// Nanoseconds of one copy of the driver's beside its bytes.
@@ -576,6 +576,23 @@ typedef struct {
     /// Nanoseconds until a copy kernel has begun to move bytes.
     double kernel_start_ns;
 } kvmem_copy_rates;
+
+/// What copies between a GPU and another one cost, the first doing the work: that is the GPU of the destination, or the
+/// one for which memory of another process was opened. Plain numbers, to be kept as those of kvmem_copy_rates are.
+typedef struct {
+    /// sizeof(kvmem_peer_rates)
+    size_t struct_size;
+    /// A KVMEM_RATES_* value: where the figures come from. Not read by kvmem_cuda_set_peer_rates.
+    uint32_t source;
+    /// How many figures could not be measured, or were beyond belief, and are defaults, in proportion to the others;
+    /// those of the kernel are where the GPU can't access the other one. Not read by kvmem_cuda_set_peer_rates.
+    uint32_t num_defaults;
+    /// From the other GPU to this one. Where this one can't access the other, the driver's copies are those that it
+    /// passes through the host.
+    kvmem_direction_rates read;
+    /// From this GPU to the other one.
+    kvmem_direction_rates write;
+} kvmem_peer_rates;
 
 /// What a region is.
 typedef struct {
@@ -950,7 +967,8 @@ typedef struct {
     uint32_t block_dim;
     /// A KVMEM_TIER_* value.
     uint32_t tier;
-    /// A KVMEM_LOCALITY_* value.
+    /// A KVMEM_LOCALITY_* value, which holds for every region: all are of one tier and device, and a transfer goes one
+    /// way. A shared layout is mapped whole (MAPPED) or reached by NIXL whole (REMOTE).
     uint32_t locality;
     /// A KVMEM_MEMORY_* value.
     uint32_t memory_type;
@@ -1465,6 +1483,48 @@ kvmem_status kvmem_cuda_set_copy_rates(int32_t device,
                                        const kvmem_copy_rates *rates,
                                        kvmem_error **error);
 
+/// Fills rates with zeroes, which stand for the defaults: of two H200 and NVLink.
+///
+/// @param rates the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*rates); no more is written
+void kvmem_peer_rates_init(kvmem_peer_rates *rates, size_t struct_size);
+
+/// Tells what copies between two GPUs cost. Where that is not known yet it is measured, as the first transfer between
+/// the two would: by a few copies on a stream of the library's own, with 16 MiB of the memory of each for some 10 ms.
+/// Where that fails there are defaults, and the log and num_defaults say so. No context is made on the other GPU, unless
+/// it is out of this one's reach.
+///
+/// Threads: any; others that need the figures of the two wait for them.
+///
+/// @param device the GPU that does the work, as CUDA_VISIBLE_DEVICES orders them
+/// @param peer the other one
+/// @param rates gets the answer; its struct_size must be set, and no more is written
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for NULL, a struct_size that can't be, or one GPU twice;
+///         KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there; KVMEM_STATUS_CUDA
+///         without a context
+kvmem_status kvmem_cuda_get_peer_rates(int32_t device,
+                                       int32_t peer,
+                                       kvmem_peer_rates *rates,
+                                       kvmem_error **error);
+
+/// Gives the figures for two GPUs, such as those that an earlier run has measured: then none are measured here.
+/// Transfers that are there already keep their path.
+///
+/// Threads: any.
+///
+/// @param device the GPU that does the work, as CUDA_VISIBLE_DEVICES orders them
+/// @param peer the other one
+/// @param rates the figures, where 0 stands for the default; copied. NULL forgets what is known: it is measured when it
+///              is next needed
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for one GPU twice, or a figure that is negative or no number;
+///         KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there
+kvmem_status kvmem_cuda_set_peer_rates(int32_t device,
+                                       int32_t peer,
+                                       const kvmem_peer_rates *rates,
+                                       kvmem_error **error);
+
 /// The bytes of a blob.
 ///
 /// @param blob a blob; NULL answers NULL
@@ -1547,8 +1607,9 @@ kvmem_status kvmem_region_sync(const kvmem_region *region, kvmem_error **error);
 /// @param region a region
 /// @param holders gets the answer
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer; KVMEM_STATUS_IO when the kernel does not
-///         tell who has it open
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer; for a region that was shared
+///         KVMEM_STATUS_PERMISSION_DENIED or KVMEM_STATUS_IO where the kernel does not tell who has it open, as where a
+///         filter of system calls refuses F_OFD_GETLK
 kvmem_status kvmem_region_get_holders(const kvmem_region *region,
                                       kvmem_region_holders *holders,
                                       kvmem_error **error);
@@ -2254,9 +2315,9 @@ void kvmem_open_options_init(kvmem_open_options *options, size_t struct_size);
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_CORRUPT when the memory is not what the bytes say;
 ///         KVMEM_STATUS_PERMISSION_DENIED for KVMEM_OPEN_READ_WRITE where less is granted; KVMEM_STATUS_NOT_FOUND for a GPU that this process
 ///         does not see; KVMEM_STATUS_PEER_LOST for device memory whose owner has freed it or has ended;
-///         KVMEM_STATUS_UNSUPPORTED for memory of another machine, to page-lock what may only be read, for a GPU that
-///         does not reach the memory, or fabric handles that don't work here; KVMEM_STATUS_STALE for extents by fabric
-///         handle, or plain device memory, that were freed and given anew since;
+///         KVMEM_STATUS_UNSUPPORTED for memory of another machine, to page-lock what may only be read for a GPU that
+///         can't, for a GPU that does not reach the memory, or fabric handles that don't work here; KVMEM_STATUS_STALE for
+///         extents by fabric handle, or plain device memory, that were freed and given anew since;
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for a share of a layout; KVMEM_STATUS_CUDA;
 ///         KVMEM_STATUS_OUT_OF_MEMORY
 kvmem_status kvmem_share_open_region(const kvmem_share *share,
@@ -2264,8 +2325,9 @@ kvmem_status kvmem_share_open_region(const kvmem_share *share,
                                      kvmem_region **region,
                                      kvmem_error **error);
 
-/// Opens the layout that a share is of: mapped where that is possible, else reached by NIXL if there is an agent. Its
-/// info says which (locality).
+/// Opens the layout that a share is of: mapped where that is possible, else reached by NIXL if there is an agent, in
+/// either case whole. Its regions are of one tier and device and a transfer of it goes one way, so no part is mapped
+/// where another can't be. Its info says which it is (locality), the log why it is not mapped (KVMEM_LOG_INFO).
 ///
 /// @param share a share of a layout
 /// @param options how to open it; NULL for all that is granted
@@ -2489,7 +2551,8 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for blocks that differ (with the field), a destination named
 ///         twice, memory that is read and written, also where a share of it is open more than once (but not where the
-///         caller has mapped it a second time, and adopted that), two agents, spans that direct I/O does not take, or a
+///         caller has mapped it a second time, and adopted that, nor where one side is memory of a peer, which does not
+///         say what of it is mapped here), two agents, spans that direct I/O does not take, or a
 ///         staging_size too small for a piece;
 ///         KVMEM_STATUS_OUT_OF_RANGE for a block, layer or outer slot that is not there; KVMEM_STATUS_UNSUPPORTED for a
 ///         pair of layouts without a path (with the way round it), or whose path was refused by a flag, or can't be the
@@ -2518,6 +2581,9 @@ kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer,
 ///
 /// While the stream is captured into a graph, the transfer becomes a part of the graph and does not run: poll, wait and
 /// queue hear nothing of the graph's runs, and the transfer, both layouts and their memory must outlive the graph.
+///
+/// Where the driver takes no mark behind the transfer, the run ends with that failure at once, its message says so, and
+/// the library's own memory that it uses is never let go: memory of the caller's must stay until the stream is past it.
 ///
 /// What is put on the stream later does not wait for a verification, and must leave the blocks as they are until the
 /// end is told.

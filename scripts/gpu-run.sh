@@ -7,7 +7,7 @@ readonly here
 readonly out=${OUT:-results}
 readonly deadline=600 # seconds a test has
 export KVMEM_TEST_DEADLINE=$((deadline / 2 - 10)) # half of it for each of two rounds of its cases
-readonly two_gpus='gpu_two_devices gpu_two_orders gpu_share_orders gpu_share_other_gpu' # the tests that one GPU is too few for
+readonly two_gpus='gpu_two_devices gpu_two_orders gpu_peer_rates gpu_share_orders gpu_share_other_gpu' # the tests that one GPU is too few for
 
 # NIXL and its UCX are the bundle's own. UCX reaches GPU memory by the CUDA runtime, which comes with the toolkit.
 export KVMEM_NIXL_LIBRARY=$here/nixl/.nixl_cu13.mesonpy.libs/libnixl_capi.so

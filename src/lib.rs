@@ -6,7 +6,7 @@
 //!
 //! The rooms, ground floor first; a room uses only those above it in this list:
 //!
-//! - [`error`], [`guarded`], [`log`], [`process`], [`wire`]: what every room stands on.
+//! - [`error`], [`guarded`], `kept`, [`log`], [`process`], [`wire`]: what every room stands on.
 //! - [`cuda`]: the driver, found at run time.
 //! - [`nixl`]: the library, found at run time; agents, each driven by one thread.
 //! - [`region`]: memory on a tier, one file a tier; registration.
@@ -19,6 +19,7 @@ pub mod cuda;
 pub mod error;
 pub mod ffi;
 pub mod guarded;
+mod kept;
 pub mod layout;
 pub mod log;
 pub mod nixl;

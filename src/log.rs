@@ -2,10 +2,13 @@
 //! The one way the library says something unasked: a callback the caller installs.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+
+use crate::process::PerProcess;
 
 /// How much a message matters; a callback gets its own level and those below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,17 +90,77 @@ impl HoldBack {
 
     /// Ends here, and hands what was held back to another thread: one that waits for this one may hold locks.
     pub fn hand_over(self) -> Late {
+        self.take()
+    }
+
+    /// The same without an end.
+    pub fn take(&self) -> Late {
         Late(take_late())
     }
 }
 
 /// Messages for another thread to write.
+#[must_use]
 pub struct Late(Vec<Message>);
 
 impl Late {
     /// Writes them.
     pub fn write(self) {
         self.0.into_iter().for_each(|(level, target, message)| write(level, target, message));
+    }
+
+    /// Has them written by a thread that nobody waits for, in the order in which they come here.
+    pub fn write_elsewhere(self) {
+        if !self.0.is_empty() {
+            Elsewhere::get().add(self.0);
+        }
+    }
+}
+
+/// What a thread of its own writes, which is there while there is any.
+#[derive(Default)]
+struct Elsewhere(Mutex<Waiting>);
+
+#[derive(Default)]
+struct Waiting {
+    messages: VecDeque<Message>,
+    has_thread: bool,
+}
+
+impl Elsewhere {
+    fn get() -> &'static Self {
+        static ELSEWHERE: PerProcess<Elsewhere> = PerProcess::new();
+        ELSEWHERE.get(Self::default)
+    }
+
+    fn add(&'static self, messages: Vec<Message>) {
+        let mut waiting = self.lock();
+        waiting.messages.extend(messages);
+        if !std::mem::replace(&mut waiting.has_thread, true) {
+            drop(waiting);
+            let thread = std::thread::Builder::new().name("kvmem-log".to_string());
+            // Without a thread they wait for the next that is started.
+            if thread.spawn(|| self.write_all()).is_err() {
+                self.lock().has_thread = false;
+            }
+        }
+    }
+
+    fn write_all(&self) {
+        while let Some((level, target, message)) = self.next() {
+            write(level, target, message);
+        }
+    }
+
+    fn next(&self) -> Option<Message> {
+        let mut waiting = self.lock();
+        let next = waiting.messages.pop_front();
+        waiting.has_thread = next.is_some();
+        next
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -153,8 +216,6 @@ pub(crate) use log;
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use super::*;
 
     /// Messages of this test, which the sink takes only while the lock is free.

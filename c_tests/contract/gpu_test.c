@@ -19,6 +19,12 @@ static void questions(void) {
     INVALID(kvmem_cuda_get_copy_rates, 0, &rates);
     INVALID(kvmem_cuda_set_copy_rates, 0, &rates);
     kvmem_copy_rates_init(NULL, sizeof(rates));
+    INVALID(kvmem_cuda_get_peer_rates, 0, 1, NULL);
+    kvmem_peer_rates peer_rates;
+    memset(&peer_rates, 0, sizeof(peer_rates));
+    INVALID(kvmem_cuda_get_peer_rates, 0, 1, &peer_rates);
+    INVALID(kvmem_cuda_set_peer_rates, 0, 1, &peer_rates);
+    kvmem_peer_rates_init(NULL, sizeof(peer_rates));
 }
 
 static void regions(void) {

@@ -2,6 +2,7 @@
 // Page-locked host memory: allocated by the driver, or the program's own, registered.
 #include "call.h"
 #include "contexts.h"
+#include "devices.h"
 #include "queue.h"
 #include "spans.h"
 
@@ -70,11 +71,15 @@ CUresult cuMemHostRegister_v2(void *address, size_t size, unsigned flags) {
     if (address == NULL || size == 0 || start + size < start || (flags & ~REGISTRATION_FLAGS) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    const bool read_only = (flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0;
+    if (read_only && !attribute_is_set(CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED)) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
     const CUresult result = check_free(start, size);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    if (!populate(start, size, (flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0)) {
+    if (!populate(start, size, read_only)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     span_add(SPAN_REGISTRATION, start, size, NULL, context_current());

@@ -280,11 +280,29 @@ static void misuse_stops_the_process(void) {
     peer_finish(&misused);
 }
 
+/* Without the flag what may only be read is not registered; with it where the device can. */
+static void read_only_memory_is_registered_where_the_attribute_says(void) {
+    const unsigned plain = CU_MEMHOSTREGISTER_PORTABLE;
+    const unsigned to_read = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_READ_ONLY;
+    void *host = mmap(NULL, MIB, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(host != MAP_FAILED);
+    open_device(0);
+    CU_EXPECT(CUDA_ERROR_NOT_SUPPORTED, cuMemHostRegister_v2(host, MIB, to_read));
+    sim_set_attribute(CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, 1);
+    CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemHostRegister_v2(host, MIB, plain));
+    CU(cuMemHostRegister_v2(host, MIB, to_read));
+    CU(cuMemHostUnregister(host));
+    sim_reset();
+    close_device(0);
+    munmap(host, MIB);
+}
+
 static const test_case cases[] = {
     CASE(everything_alive_is_counted),
     CASE(what_dies_with_its_context_is_counted),
     CASE(cycles_leave_nothing_in_the_process),
     CASE(attributes_can_be_taken_away),
+    CASE(read_only_memory_is_registered_where_the_attribute_says),
     CASE(peer_access_can_be_taken_away),
     CASE(a_stale_ipc_handle_opens_nothing_else),
     CASE(the_environment_sets_count_and_size),

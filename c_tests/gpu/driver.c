@@ -82,6 +82,14 @@ void release_device(int device) {
     CU(cuDevicePrimaryCtxRelease_v2(device));
 }
 
+void keep_device(void) {
+    static bool is_kept;
+    if (!is_kept) {
+        retain_device(0);
+        is_kept = true;
+    }
+}
+
 void enter_device(int device) {
     CUcontext context = NULL;
     CU(cuDevicePrimaryCtxRetain(&context, device));

@@ -88,6 +88,9 @@ bool has_primary_context(int device);
 /* Keeps a device's primary context alive, and so what is allocated in it. */
 void retain_device(int device);
 void release_device(int device);
+/* Keeps that of device 0 for as long as the process lives: to make a context takes a GPU longer than all else in
+   many a test. */
+void keep_device(void);
 /* The same, and makes it current; leaving restores what was. */
 void enter_device(int device);
 void leave_device(int device);

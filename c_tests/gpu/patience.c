@@ -7,18 +7,18 @@
 #include <sched.h>
 #include <time.h>
 
-static uint64_t now(void) {
+uint64_t patience_now(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return (uint64_t)time.tv_sec * SECONDS(1) + (uint64_t)time.tv_nsec;
 }
 
 uint64_t patience_end(void) {
-    return now() + PATIENCE;
+    return patience_now() + PATIENCE;
 }
 
 void patience_wait(uint64_t end, const char *what) {
-    if (now() > end) {
+    if (patience_now() > end) {
         FAIL("waited in vain for %s", what);
     }
     sched_yield();

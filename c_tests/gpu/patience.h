@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+/* On the monotonic clock, in nanoseconds. */
+uint64_t patience_now(void);
 /* PATIENCE from now. */
 uint64_t patience_end(void);
 /* Lets other threads run; after the end it fails the case with what it waited for. */

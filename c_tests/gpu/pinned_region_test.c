@@ -2,6 +2,7 @@
 // Regions of pinned memory: reached by devices chunk by chunk, placed as asked, and gone when destroyed.
 #include "kv.h"
 #include "engine.h"
+#include "numa.h"
 #include "regions.h"
 #include "resources.h"
 #include "stance.h"
@@ -179,11 +180,30 @@ static void any_number_of_threads_touches_it(void) {
 }
 
 static void a_numa_node_that_exists_is_bound(void) {
-    kvmem_pinned_options options = pinned_options(MIB);
-    options.flags = KVMEM_PINNED_NUMA_BIND;
-    kvmem_region *region = create(&options);
-    CHECK_EQ(region_info(region).numa_node, 0);
-    CALL(kvmem_region_destroy(region));
+    const uint32_t nodes[] = {0, numa_last_node()};
+    for (size_t i = 0; i < NUM(nodes); i++) {
+        kvmem_pinned_options options = pinned_options(MIB);
+        options.flags = KVMEM_PINNED_NUMA_BIND;
+        options.numa_node = nodes[i];
+        kvmem_region *region = create(&options);
+        const kvmem_region_info info = region_info(region);
+        CHECK_EQ(info.numa_node, nodes[i]);
+        numa_check_placed(info.address, info.size, NUMA_BIND, nodes[i]);
+        CALL(kvmem_region_destroy(region));
+    }
+}
+
+static void pages_come_from_the_node_of_the_gpu(void) {
+    for (int device = 0; device < driver_devices(); device++) {
+        kvmem_pinned_options options = pinned_options(MIB);
+        options.device = device;
+        kvmem_region *region = create(&options);
+        const kvmem_region_info info = region_info(region);
+        if (info.numa_node >= 0) { /* -1 where the driver or the machine knows of none */
+            numa_check_placed(info.address, info.size, NUMA_PREFERRED, (uint32_t)info.numa_node);
+        }
+        CALL(kvmem_region_destroy(region));
+    }
 }
 
 static void a_numa_node_that_does_not_exist_is_refused(void) {
@@ -262,6 +282,7 @@ static const test_case cases[] = {
     CASE(without_huge_pages_there_are_none),
     CASE(any_number_of_threads_touches_it),
     CASE(a_numa_node_that_exists_is_bound),
+    CASE(pages_come_from_the_node_of_the_gpu),
     CASE(a_numa_node_that_does_not_exist_is_refused),
     CASE(a_numa_node_without_its_flag_is_refused),
     CASE(chunks_are_whole_pages),

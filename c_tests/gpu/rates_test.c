@@ -27,7 +27,6 @@ static void check_figures(const kvmem_copy_rates *rates) {
     check_direction(&rates->to_device);
     check_direction(&rates->to_host);
     check_direction(&rates->on_device);
-    check_direction(&rates->between_devices);
     CHECK(rates->pageable_bytes_per_second > 0 && rates->copy_ns > 0 && rates->kernel_start_ns > 0);
 }
 

@@ -9,21 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 enum { TAG_PATH = 10, TAG_LISTENING, TAG_THERE };
-
-static int listen_at(const char *path) {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    CHECK(strlen(path) < sizeof(address.sun_path));
-    strcpy(address.sun_path, path);
-    const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK(listener >= 0);
-    CHECK_EQ(bind(listener, (struct sockaddr *)&address, sizeof(address)), 0);
-    CHECK_EQ(listen(listener, 4), 0);
-    return listener;
-}
 
 static void read_request(int client, size_t size) {
     char request[REQUEST_SIZE("kv")];
@@ -44,7 +32,7 @@ typedef struct fixture {
 static void set_up(fixture *fixture) {
     fixture->directory = scratch_create(temporary_directory());
     snprintf(fixture->path, sizeof(fixture->path), "%s", scratch_file(&fixture->directory, "broker"));
-    fixture->listener = listen_at(fixture->path);
+    fixture->listener = listen_raw(fixture->path);
     goods_make(&fixture->goods);
     fixture->answer = wire_capture(fixture->goods.share);
     fixture->files = count_open_files();
@@ -202,7 +190,7 @@ static const struct step {
 
 static void go_as_far_as(int socket, const struct step *step) {
     const message path = frame_expect(socket, TAG_PATH);
-    fixture fixture = {.listener = listen_at((const char *)path.data)};
+    fixture fixture = {.listener = listen_raw((const char *)path.data)};
     free(path.data);
     goods_make(&fixture.goods);
     const wire answer = wire_capture(fixture.goods.share);

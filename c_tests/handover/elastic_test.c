@@ -16,6 +16,7 @@
 enum { TAG_ORDER = 10, TAG_TAKEN };
 
 static kvmem_region *create(uint64_t extents) {
+    keep_device();
     kvmem_elastic_options options;
     kvmem_elastic_options_init(&options, sizeof(options));
     options.size = extents * EXTENT;
@@ -39,6 +40,7 @@ static kvmem_share *share_of(const kvmem_region *region) {
 
 /* In another process: opens the share, looks at each extent, and holds it until the socket closes. */
 static void take(int socket, kvmem_share *share) {
+    keep_device();
     kvmem_region *region = NULL;
     EXPECT_OK(kvmem_share_open_region(share, NULL, &region, ERR));
     const kvmem_region_info info = region_info(region);

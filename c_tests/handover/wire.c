@@ -4,6 +4,7 @@
 
 #include "harness.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -19,29 +20,61 @@ typedef union control {
 
 static void take_fds(struct msghdr *header, wire *message) {
     const struct cmsghdr *rights = CMSG_FIRSTHDR(header);
-    CHECK(rights != NULL);
+    if (rights == NULL) {
+        return;
+    }
     CHECK_EQ(rights->cmsg_type, SCM_RIGHTS);
     message->num_fds = (rights->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     memcpy(message->fds, CMSG_DATA(rights), message->num_fds * sizeof(int));
 }
 
-wire wire_capture(const kvmem_share *share) {
+static bool keeps_messages_apart(int socket) {
+    int type = 0;
+    socklen_t size = sizeof(type);
+    CHECK_EQ(getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &size), 0);
+    return type == SOCK_SEQPACKET;
+}
+
+wire wire_receive(int socket) {
+    wire message = {.bytes = test_allocate(MOST_BYTES)};
+    control control;
+    struct iovec part = {message.bytes, keeps_messages_apart(socket) ? MOST_BYTES : WIRE_HEADER};
+    struct msghdr header = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+    const ssize_t size = recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_WAITALL);
+    CHECK(size >= WIRE_HEADER);
+    take_fds(&header, &message);
+    message.size = WIRE_HEADER + wire_get(message.bytes + WIRE_BYTES);
+    CHECK(message.size <= MOST_BYTES);
+    CHECK_EQ(message.num_fds, wire_get(message.bytes + WIRE_FDS));
+    const size_t left = message.size - (size_t)size;
+    CHECK(left == 0 || recv(socket, message.bytes + size, left, MSG_WAITALL) == (ssize_t)left);
+    return message;
+}
+
+size_t wire_capture_all(const kvmem_share *share, wire *messages, size_t most) {
     int ends[2];
     CHECK_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
     EXPECT_OK(kvmem_share_send(share, ends[0], PATIENCE, ERR));
-    wire message = {.bytes = test_allocate(MOST_BYTES)};
-    control control;
-    struct iovec part = {message.bytes, MOST_BYTES};
-    struct msghdr header = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
-    const ssize_t size = recvmsg(ends[1], &header, MSG_CMSG_CLOEXEC);
-    CHECK(size > WIRE_HEADER);
-    message.size = (size_t)size;
-    take_fds(&header, &message);
-    CHECK_EQ(wire_get(message.bytes + WIRE_TOTAL_BYTES) + WIRE_HEADER, message.size);
-    CHECK_EQ(wire_get(message.bytes + WIRE_TOTAL_FDS), message.num_fds);
     close(ends[0]);
+    size_t count = 0;
+    size_t bytes = 0;
+    size_t fds = 0;
+    do {
+        CHECK(count < most);
+        messages[count] = wire_receive(ends[1]);
+        bytes += messages[count].size - WIRE_HEADER;
+        fds += messages[count].num_fds;
+        count++;
+    } while (bytes < wire_get(messages[0].bytes + WIRE_TOTAL_BYTES) ||
+             fds < wire_get(messages[0].bytes + WIRE_TOTAL_FDS));
     close(ends[1]);
+    return count;
+}
+
+wire wire_capture(const kvmem_share *share) {
+    wire message;
+    CHECK_EQ(wire_capture_all(share, &message, 1), 1);
     return message;
 }
 
@@ -103,6 +136,17 @@ void wire_send(int socket, const wire *message, size_t size, size_t num_fds) {
         memcpy(CMSG_DATA(&control.aligned), message->fds, num_fds * sizeof(int));
     }
     CHECK_EQ(sendmsg(socket, &header, MSG_NOSIGNAL), (ssize_t)size);
+}
+
+int listen_raw(const char *path) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    CHECK(strlen(path) < sizeof(address.sun_path));
+    strcpy(address.sun_path, path);
+    const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(listener >= 0);
+    CHECK_EQ(bind(listener, (struct sockaddr *)&address, sizeof(address)), 0);
+    CHECK_EQ(listen(listener, 4), 0);
+    return listener;
 }
 
 int connect_raw(const char *path) {

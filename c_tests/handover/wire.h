@@ -33,6 +33,10 @@ typedef struct wire {
 
 /* What kvmem_share_send sends of a share that is small. */
 wire wire_capture(const kvmem_share *share);
+/* The messages of a share that takes several, which must fit in a socket; answers how many. */
+size_t wire_capture_all(const kvmem_share *share, wire *messages, size_t most);
+/* The next message on a socket, with what comes along. */
+wire wire_receive(int socket);
 wire wire_copy(const wire *message); /* of the same file descriptors, which stay the original's */
 void wire_free_copy(wire *message);
 void wire_close(wire *message);
@@ -46,6 +50,8 @@ void wire_seal(wire *message);
 /* Sends `size` bytes of it with the first `num_fds` file descriptors. */
 void wire_send(int socket, const wire *message, size_t size, size_t num_fds);
 
+/* A broker's socket without the broker. */
+int listen_raw(const char *path);
 /* A connection of this process to a broker, and the request that a customer would send on it. */
 int connect_raw(const char *path);
 #define REQUEST_SIZE(name) (WIRE_HEADER + 33 + sizeof(name) - 1)

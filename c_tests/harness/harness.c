@@ -174,7 +174,7 @@ static bool run_case(const test_case *test) {
     }
     case_exit = NULL;
     test_forget_error();
-    peer_reap_all();
+    peer_reap_all(!passed);
     scratch_remove_all();
     printf("%-6s %s\n", passed ? "ok" : "FAILED", test->name);
     fflush(stdout);
@@ -199,6 +199,7 @@ static int run_cases(const test_suite *suite, int argc, char **argv) {
             ran++;
         }
     }
+    peer_finish_common();
     printf("%zu cases, %zu failed\n", ran, failed);
     return ran > 0 && failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

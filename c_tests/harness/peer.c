@@ -21,7 +21,10 @@
 extern char **environ;
 
 /* The living, so that a failed case leaves none behind. */
-static peer living[MAX_PEERS];
+static struct {
+    peer peer;
+    const char *common_role; /* NULL of one case's own */
+} living[MAX_PEERS];
 
 typedef struct frame_header {
     uint64_t size;
@@ -31,8 +34,9 @@ typedef struct frame_header {
 
 static void remember(peer started) {
     for (size_t i = 0; i < MAX_PEERS; i++) {
-        if (living[i].pid == 0) {
-            living[i] = started;
+        if (living[i].peer.pid == 0) {
+            living[i].peer = started;
+            living[i].common_role = NULL;
             return;
         }
     }
@@ -41,8 +45,8 @@ static void remember(peer started) {
 
 static void forget(peer *ended) {
     for (size_t i = 0; i < MAX_PEERS; i++) {
-        if (living[i].pid == ended->pid) {
-            living[i].pid = 0;
+        if (living[i].peer.pid == ended->pid) {
+            living[i].peer.pid = 0;
         }
     }
     close(ended->socket);
@@ -70,6 +74,22 @@ peer peer_start(const char *role) {
     return started;
 }
 
+peer peer_in_common(const char *role) {
+    for (size_t i = 0; i < MAX_PEERS; i++) {
+        const char *known = living[i].common_role;
+        if (living[i].peer.pid != 0 && known != NULL && strcmp(known, role) == 0) {
+            return living[i].peer;
+        }
+    }
+    const peer started = peer_start(role);
+    for (size_t i = 0; i < MAX_PEERS; i++) {
+        if (living[i].peer.pid == started.pid) {
+            living[i].common_role = role;
+        }
+    }
+    return started;
+}
+
 static int reap(pid_t pid) {
     int state = 0;
     while (waitpid(pid, &state, 0) < 0 && errno == EINTR) {
@@ -91,6 +111,13 @@ void peer_kill(peer *peer) {
     forget(peer);
 }
 
+void peer_await_kill(peer *peer) {
+    const int state = reap(peer->pid);
+    forget(peer);
+    CHECK(WIFSIGNALED(state));
+    CHECK_EQ(WTERMSIG(state), SIGKILL);
+}
+
 void peer_freeze(const peer *peer) {
     CHECK_EQ(kill(peer->pid, SIGSTOP), 0);
     int state = 0;
@@ -102,10 +129,19 @@ void peer_thaw(const peer *peer) {
     CHECK_EQ(kill(peer->pid, SIGCONT), 0);
 }
 
-void peer_reap_all(void) {
+void peer_finish_common(void) {
     for (size_t i = 0; i < MAX_PEERS; i++) {
-        if (living[i].pid != 0) {
-            peer left = living[i];
+        if (living[i].peer.pid != 0 && living[i].common_role != NULL) {
+            peer common = living[i].peer;
+            peer_finish(&common);
+        }
+    }
+}
+
+void peer_reap_all(bool with_common) {
+    for (size_t i = 0; i < MAX_PEERS; i++) {
+        if (living[i].peer.pid != 0 && (with_common || living[i].common_role == NULL)) {
+            peer left = living[i].peer;
             peer_kill(&left);
         }
     }

@@ -24,15 +24,22 @@ typedef struct message {
 
 /* Starts this binary again, by exec and never by a bare fork, in the named role. */
 peer peer_start(const char *role);
+/* The peer in that role that the cases have in common, for what takes long to start: the first case that asks
+   starts it, and one that fails takes it along. */
+peer peer_in_common(const char *role);
+/* Ends those, as peer_finish does. */
+void peer_finish_common(void);
 /* Waits for the peer to end by itself and checks that it ended well. */
 void peer_finish(peer *peer);
 /* Kills the peer without a warning, as a crash would, and reaps it. */
 void peer_kill(peer *peer);
+/* Waits for the peer to kill itself so, and checks that it did. */
+void peer_await_kill(peer *peer);
 /* Freezes the peer; returns once it is frozen, so that whatever needs its help stays in flight. */
 void peer_freeze(const peer *peer);
 void peer_thaw(const peer *peer);
-/* Kills and reaps what a failed case left behind. */
-void peer_reap_all(void);
+/* Kills and reaps what a case left behind; with what cases have in common, if it failed. */
+void peer_reap_all(bool with_common);
 
 /* One frame: a tag and bytes. */
 void frame_send(int socket, uint32_t tag, const void *data, size_t size);

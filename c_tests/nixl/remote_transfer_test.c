@@ -13,6 +13,27 @@ static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4,
 static const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
 static const kv_move some_layers = {scattered, NUM(scattered), 2, 0, 1};
 
+/* An agent with a layout of its own, and a peer that it knows. */
+typedef struct meeting {
+    kvmem_agent *agent;
+    kv_peer peer;
+    kv_side side;
+} meeting;
+
+static meeting meet(const kvmem_layout_config *there, const kvmem_layout_config *here) {
+    meeting met = {.agent = agent_open("near")};
+    kv_peer_start(&met.peer, "far", there, 1);
+    kv_peer_meet(&met.peer, met.agent);
+    kv_side_open(&met.side, here, met.agent, 2);
+    return met;
+}
+
+static void part(meeting *met) {
+    kv_side_close(&met->side);
+    kv_peer_stop(&met->peer);
+    kvmem_agent_destroy(met->agent);
+}
+
 static void check_info(const kvmem_transfer_info *info, const kv_move *move, uint32_t path) {
     CHECK_EQ(info->path, path);
     CHECK_EQ(info->num_pieces, move->num_pairs * move->num_layers * 2);
@@ -85,40 +106,30 @@ static void run_twice(kvmem_transfer *transfer, kv_peer *peer, const void *data,
 static void the_peer_is_notified_when_the_bytes_are_there(void) {
     static const unsigned char note[] = {'d', 'o', 'n', 'e', 0, 0xFF};
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    kvmem_agent *agent = agent_open("near");
-    kv_peer peer;
-    kv_peer_start(&peer, "far", &config, 1);
-    kv_peer_meet(&peer, agent);
-    kv_side side;
-    kv_side_open(&side, &config, agent, 2);
+    meeting met = meet(&config, &config);
     unsigned char gone[sizeof(note)];
     memcpy(gone, note, sizeof(note));
-    kvmem_transfer *write = create_with_notification(side.layout, peer.model.layout, gone, sizeof(gone));
+    kvmem_transfer *write =
+        create_with_notification(met.side.layout, met.peer.model.layout, gone, sizeof(gone));
     memset(gone, 0, sizeof(gone)); /* it was copied */
-    kv_expect_moved(&peer.model, &side, &all_layers);
-    run_twice(write, &peer, note, sizeof(note));
-    kvmem_transfer *read = create_with_notification(peer.model.layout, side.layout, note, sizeof(note));
-    run_twice(read, &peer, note, sizeof(note));
-    kv_expect_moved(&side, &peer.model, &all_layers);
-    kv_side_check(&side);
-    kv_side_close(&side);
-    kv_peer_stop(&peer);
-    kvmem_agent_destroy(agent);
+    kv_expect_moved(&met.peer.model, &met.side, &all_layers);
+    run_twice(write, &met.peer, note, sizeof(note));
+    kvmem_transfer *read =
+        create_with_notification(met.peer.model.layout, met.side.layout, note, sizeof(note));
+    run_twice(read, &met.peer, note, sizeof(note));
+    kv_expect_moved(&met.side, &met.peer.model, &all_layers);
+    kv_side_check(&met.side);
+    part(&met);
 }
 
 static void layers_follow_each_other_and_the_peer_hears_once(void) {
     static const char note[] = "all layers";
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    kvmem_agent *agent = agent_open("near");
-    kv_peer peer;
-    kv_peer_start(&peer, "far", &config, 1);
-    kv_peer_meet(&peer, agent);
-    kv_side side;
-    kv_side_open(&side, &config, agent, 2);
+    meeting met = meet(&config, &config);
     kvmem_transfer_options options = kv_transfer_options(&all_layers);
     options.flags = KVMEM_TRANSFER_BY_LAYER;
     kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(side.layout, peer.model.layout, &options, &transfer, ERR));
+    EXPECT_OK(kvmem_transfer_create(met.side.layout, met.peer.model.layout, &options, &transfer, ERR));
     for (int run = 0; run < 20; run++) { /* taken back in time or not, it ends, and can run again */
         EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
         EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
@@ -130,22 +141,19 @@ static void layers_follow_each_other_and_the_peer_hears_once(void) {
     kvmem_transfer_destroy(transfer);
     options.notification = note;
     options.notification_size = sizeof(note);
-    EXPECT_OK(kvmem_transfer_create(side.layout, peer.model.layout, &options, &transfer, ERR));
-    kv_expect_moved(&peer.model, &side, &all_layers);
+    EXPECT_OK(kvmem_transfer_create(met.side.layout, met.peer.model.layout, &options, &transfer, ERR));
+    kv_expect_moved(&met.peer.model, &met.side, &all_layers);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     for (uint64_t layer = 1; layer <= 3; layer++) {
         EXPECT_OK(kvmem_transfer_wait_layers(transfer, layer, PATIENCE, ERR));
     }
-    kv_peer_expect_notification(&peer, "near", note, sizeof(note));
+    kv_peer_expect_notification(&met.peer, "near", note, sizeof(note));
     EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
-    kv_peer_check(&peer);
-    run_twice(transfer, &peer, note, sizeof(note));
-    kv_side_close(&side);
-    kv_peer_stop(&peer);
-    kvmem_agent_destroy(agent);
+    kv_peer_check(&met.peer);
+    run_twice(transfer, &met.peer, note, sizeof(note));
+    part(&met);
 }
 
-/* Two hundred blocks of many pieces, so that one request is not one message. */
 static kvmem_status try_create(const kvmem_layout *source, const kvmem_layout *destination,
                                const uint32_t *checksums, uint64_t flags, kvmem_transfer **transfer) {
     kvmem_transfer_options options = kv_transfer_options(&all_layers);
@@ -157,43 +165,39 @@ static kvmem_status try_create(const kvmem_layout *source, const kvmem_layout *d
 /* What is read is compared with what the peer said; what is written only the peer can compare. */
 static void what_is_read_from_there_is_verified(void) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    kvmem_agent *agent = agent_open("near");
-    kv_peer peer;
-    kv_peer_start(&peer, "far", &config, 1);
-    kv_peer_meet(&peer, agent);
-    kv_side side;
-    kv_side_open(&side, &config, agent, 2);
+    meeting met = meet(&config, &config);
     uint32_t checksums[8];
     CHECK(all_layers.num_pairs <= NUM(checksums));
     for (size_t i = 0; i < all_layers.num_pairs; i++) {
-        checksums[i] = crc_of_block(&peer.model, all_layers.pairs[i].source, 0, 3);
+        checksums[i] = crc_of_block(&met.peer.model, all_layers.pairs[i].source, 0, 3);
     }
     for (int i = 0; i < 2; i++) {
         kvmem_transfer *transfer = NULL;
         checksums[0] += (uint32_t)i;
-        EXPECT_OK(try_create(peer.model.layout, side.layout, checksums, 0, &transfer));
+        EXPECT_OK(try_create(met.peer.model.layout, met.side.layout, checksums, 0, &transfer));
         EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
         EXPECT(i == 0 ? KVMEM_STATUS_OK : KVMEM_STATUS_CORRUPT, kvmem_transfer_wait(transfer, PATIENCE, ERR));
         kvmem_transfer_destroy(transfer);
     }
     kvmem_transfer *transfer = NULL;
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "remote source",
-                   try_create(peer.model.layout, side.layout, NULL, KVMEM_TRANSFER_VERIFY, &transfer));
+                   try_create(met.peer.model.layout, met.side.layout, NULL, KVMEM_TRANSFER_VERIFY,
+                              &transfer));
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "remote destination",
-                   try_create(side.layout, peer.model.layout, checksums, 0, &transfer));
+                   try_create(met.side.layout, met.peer.model.layout, checksums, 0, &transfer));
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "remote destination",
-                   try_create(side.layout, peer.model.layout, NULL, KVMEM_TRANSFER_VERIFY, &transfer));
+                   try_create(met.side.layout, met.peer.model.layout, NULL, KVMEM_TRANSFER_VERIFY,
+                              &transfer));
     const uint32_t block = 0;
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "its owner",
-                   kvmem_layout_checksum(peer.model.layout, &block, 1, checksums, ERR));
-    kv_expect_moved(&side, &peer.model, &all_layers);
-    kv_side_check(&side);
-    kv_side_close(&side);
-    kv_peer_check(&peer);
-    kv_peer_stop(&peer);
-    kvmem_agent_destroy(agent);
+                   kvmem_layout_checksum(met.peer.model.layout, &block, 1, checksums, ERR));
+    kv_expect_moved(&met.side, &met.peer.model, &all_layers);
+    kv_side_check(&met.side);
+    kv_peer_check(&met.peer);
+    part(&met);
 }
 
+/* Two hundred blocks of many pieces, so that one request is not one message. */
 static void large_transfers_are_exact_too(void) {
     kvmem_layout_config here = kv_config(&kv_kinds[0]);
     here.num_blocks = 200;
@@ -208,21 +212,14 @@ static void large_transfers_are_exact_too(void) {
         pairs[i] = (kvmem_block_pair){2 * i, 199 - i};
     }
     const kv_move move = {pairs, NUM(pairs), 0, 0, 8};
-    kvmem_agent *agent = agent_open("near");
-    kv_peer peer;
-    kv_peer_start(&peer, "far", &there, 3);
-    kv_peer_meet(&peer, agent);
-    kv_side side;
-    kv_side_open(&side, &here, agent, 4);
-    kv_run(side.layout, peer.model.layout, &move);
-    kv_expect_moved(&peer.model, &side, &move);
-    kv_peer_check(&peer);
-    kv_run(peer.model.layout, side.layout, &move);
-    kv_expect_moved(&side, &peer.model, &move);
-    kv_side_check(&side);
-    kv_side_close(&side);
-    kv_peer_stop(&peer);
-    kvmem_agent_destroy(agent);
+    meeting met = meet(&there, &here);
+    kv_run(met.side.layout, met.peer.model.layout, &move);
+    kv_expect_moved(&met.peer.model, &met.side, &move);
+    kv_peer_check(&met.peer);
+    kv_run(met.peer.model.layout, met.side.layout, &move);
+    kv_expect_moved(&met.side, &met.peer.model, &move);
+    kv_side_check(&met.side);
+    part(&met);
 }
 
 static void refuse(const kvmem_layout *source, const kvmem_layout *destination, kvmem_status status,
@@ -271,23 +268,16 @@ static void no_promise_is_given_of_the_way_to_a_peer(void) {
     static const uint64_t flags[] = {KVMEM_TRANSFER_ZERO_COPY, KVMEM_TRANSFER_NO_HOST_BOUNCE,
                                      KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE};
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kvmem_agent *agent = agent_open("near");
-    kv_peer peer;
-    kv_peer_start(&peer, "far", &config, 1);
-    kv_peer_meet(&peer, agent);
-    kv_side side;
-    kv_side_open(&side, &config, agent, 2);
+    meeting met = meet(&config, &config);
     for (size_t i = 0; i < 2 * NUM(flags); i++) {
-        const kvmem_layout *source = i % 2 == 0 ? side.layout : peer.model.layout;
-        const kvmem_layout *destination = i % 2 == 0 ? peer.model.layout : side.layout;
+        const kvmem_layout *source = i % 2 == 0 ? met.side.layout : met.peer.model.layout;
+        const kvmem_layout *destination = i % 2 == 0 ? met.peer.model.layout : met.side.layout;
         kvmem_transfer *transfer = NULL;
         EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "no promise can be given",
                        try_create(source, destination, NULL, flags[i / 2], &transfer));
     }
-    read_from_there(&side, &peer, &all_layers);
-    kv_side_close(&side);
-    kv_peer_stop(&peer);
-    kvmem_agent_destroy(agent);
+    read_from_there(&met.side, &met.peer, &all_layers);
+    part(&met);
 }
 
 static const test_case cases[] = {

@@ -21,8 +21,10 @@ static kvmem_layout *build_together(memory_kind memory, const kvmem_layout_confi
     kvmem_pinned_options pinned = {.struct_size = sizeof(pinned), .flags = KVMEM_PINNED_SHAREABLE};
     kvmem_device_options device = {.struct_size = sizeof(device)};
     kvmem_elastic_options elastic = {.struct_size = sizeof(elastic)};
+    elastic.flags = memory == MEMORY_FABRIC ? KVMEM_ELASTIC_FABRIC : 0;
+    const bool is_elastic = memory_tier(memory) == KVMEM_TIER_ELASTIC;
     kvmem_layout_config own = *config;
-    own.alignment = memory == MEMORY_ELASTIC ? MEMORY_EXTENT / 4 : config->alignment;
+    own.alignment = is_elastic ? MEMORY_EXTENT / 4 : config->alignment;
     kvmem_layout_options options;
     kvmem_layout_options_init(&options, sizeof(options));
     options.config = &own;
@@ -32,10 +34,10 @@ static kvmem_layout *build_together(memory_kind memory, const kvmem_layout_confi
     options.disk = memory == MEMORY_DISK ? &disk : NULL;
     options.pinned = memory == MEMORY_PINNED ? &pinned : NULL;
     options.device = memory == MEMORY_DEVICE ? &device : NULL;
-    options.elastic = memory == MEMORY_ELASTIC ? &elastic : NULL;
+    options.elastic = is_elastic ? &elastic : NULL;
     kvmem_layout *layout = NULL;
     EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
-    if (memory == MEMORY_ELASTIC) {
+    if (is_elastic) {
         EXPECT_OK(kvmem_layout_resize(layout, config->num_blocks, ERR));
     }
     return layout;

@@ -2,6 +2,7 @@
 // Manifests that are damaged or lie: each is refused as what it is, and nothing of it stays behind.
 #include "forged.h"
 #include "holder.h"
+#include "kept_context.h"
 #include "kinds.h"
 #include "opened.h"
 #include "regions.h"
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const test_role roles[] = {HOLDER_ROLE};
+static const test_role roles[] = {KEEPING_HOLDER_ROLE};
 
 typedef struct fixture {
     scratch directory;
@@ -21,8 +22,9 @@ typedef struct fixture {
 } fixture;
 
 static void set_up(fixture *fixture, memory_kind kind, const kvmem_share_options *options) {
+    keep_context();
     fixture->directory = scratch_create(temporary_directory());
-    fixture->owner = holder_start();
+    fixture->owner = holder_in_common();
     holder_make(&fixture->owner, kind, scratch_file(&fixture->directory, "region"), 1);
     fixture->parcel = holder_share(&fixture->owner, options);
     CALL(kvmem_region_destroy(open_parcel(&fixture->parcel, 0))); /* what stays for good is there now */
@@ -41,7 +43,7 @@ static void tear_down(fixture *fixture) {
     memory_check(region, 1);
     CALL(kvmem_region_destroy(region));
     parcel_close(&fixture->parcel);
-    peer_finish(&fixture->owner);
+    holder_clear(&fixture->owner);
     scratch_remove(&fixture->directory);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elastic memory that others have open grows and shrinks at its owner's, and they are told. Needs a GPU.
 #include "forged.h"
+#include "kept_context.h"
 #include "kinds.h"
 #include "opened.h"
 #include "regions.h"
@@ -12,13 +13,18 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static const test_role roles[] = {HOLDER_ROLE};
+static const test_role roles[] = {KEEPING_HOLDER_ROLE};
+
+static void open_shrunk(shrunk *shrunk, uint64_t num_blocks) {
+    keep_context();
+    shrunk_open(shrunk, num_blocks);
+}
 
 #define FETCH(status, from, block) CHECK_EQ(shrunk_fetch(&shrunk, from, block), status)
 
 static void a_share_keeps_its_extents(void) {
     shrunk shrunk;
-    shrunk_open(&shrunk, 7);
+    open_shrunk(&shrunk, 7);
     CHECK_EQ(holder_resize(&shrunk.owner, 4), KVMEM_STATUS_BUSY);
     FETCH(KVMEM_STATUS_OK, shrunk.mapped, 6);
     holder_end_shares(&shrunk.owner);
@@ -29,7 +35,7 @@ static void a_share_keeps_its_extents(void) {
 
 static void what_was_taken_back_is_stale(void) {
     shrunk shrunk;
-    shrunk_open(&shrunk, 7);
+    open_shrunk(&shrunk, 7);
     kvmem_transfer *before = shrunk_transfer(&shrunk, shrunk.mapped, 6);
     CHECK_EQ(shrunk_run(before), KVMEM_STATUS_OK);
     const kvmem_block_pair pair = {6, 6};
@@ -50,7 +56,7 @@ static void what_was_taken_back_is_stale(void) {
 /* Nothing is written either into memory that is nobody's. */
 static void what_was_taken_back_is_no_destination(void) {
     shrunk shrunk;
-    shrunk_open(&shrunk, 7);
+    open_shrunk(&shrunk, 7);
     const kvmem_block_pair pair = {0, 6};
     const kv_move move = {&pair, 1, 0, 0, 3};
     const kvmem_transfer_options options = kv_transfer_options(&move);
@@ -65,7 +71,7 @@ static void what_was_taken_back_is_no_destination(void) {
 
 static void growth_leaves_what_was_there(void) {
     shrunk shrunk;
-    shrunk_open(&shrunk, 4);
+    open_shrunk(&shrunk, 4);
     FETCH(KVMEM_STATUS_OK, shrunk.mapped, 3);
     FETCH(KVMEM_STATUS_INVALID_STATE, shrunk.mapped, 6); /* no memory yet */
     CHECK_EQ(holder_resize(&shrunk.owner, 7), KVMEM_STATUS_OK);
@@ -76,7 +82,7 @@ static void growth_leaves_what_was_there(void) {
 
 static void shared_again_it_has_grown_here_too(void) {
     shrunk shrunk;
-    shrunk_open(&shrunk, 4);
+    open_shrunk(&shrunk, 4);
     CHECK_EQ(holder_resize(&shrunk.owner, 7), KVMEM_STATUS_OK);
     parcel grown = holder_share(&shrunk.owner, NULL);
     CHECK_EQ(grown.num_fds, shrunk.parcel.num_fds + 1);
@@ -98,7 +104,7 @@ static void shared_again_it_has_grown_here_too(void) {
 
 static void taken_back_and_shared_again_it_is_new_memory(void) {
     shrunk shrunk;
-    shrunk_open(&shrunk, 7);
+    open_shrunk(&shrunk, 7);
     holder_end_shares(&shrunk.owner);
     CHECK_EQ(holder_resize(&shrunk.owner, 4), KVMEM_STATUS_OK);
     CHECK_EQ(holder_resize(&shrunk.owner, 7), KVMEM_STATUS_OK);
@@ -117,7 +123,7 @@ static void taken_back_and_shared_again_it_is_new_memory(void) {
 /* Opened after its extents were taken back. */
 static void a_share_that_comes_late_is_stale(void) {
     shrunk shrunk;
-    shrunk_open(&shrunk, 7);
+    open_shrunk(&shrunk, 7);
     CALL(kvmem_layout_destroy(shrunk.mapped));
     holder_end_shares(&shrunk.owner);
     CHECK_EQ(holder_resize(&shrunk.owner, 4), KVMEM_STATUS_OK);
@@ -134,7 +140,8 @@ static kvmem_elastic_info elastic_info(const kvmem_region *region) {
 }
 
 static void it_grows_and_shrinks_at_its_owners_only(void) {
-    peer owner = holder_start();
+    keep_context();
+    peer owner = holder_in_common();
     holder_make(&owner, MEMORY_ELASTIC, NULL, 1);
     parcel parcel = holder_share(&owner, NULL);
     kvmem_region *region = open_parcel(&parcel, 0);
@@ -153,7 +160,7 @@ static void it_grows_and_shrinks_at_its_owners_only(void) {
     memory_check(region, 1); /* what was mapped stays until it is let go of */
     CALL(kvmem_region_destroy(region));
     parcel_close(&parcel);
-    peer_finish(&owner);
+    holder_clear(&owner);
 }
 
 /* The most extents that a control block tells of. */
@@ -180,7 +187,8 @@ static int sparse_block(const unsigned char *id) {
 
 /* What is claimed to be there some day costs who opens it nothing now. */
 static void extents_that_are_only_claimed_take_no_memory(void) {
-    peer owner = holder_start();
+    keep_context();
+    peer owner = holder_in_common();
     holder_make(&owner, MEMORY_ELASTIC, NULL, 1);
     parcel parcel = holder_share(&owner, NULL);
     CALL(kvmem_region_destroy(open_parcel(&parcel, 0))); /* what stays for good is there now */
@@ -200,7 +208,7 @@ static void extents_that_are_only_claimed_take_no_memory(void) {
     CALL(kvmem_region_destroy(region));
     kvmem_share_destroy(share);
     parcel_close(&parcel);
-    peer_finish(&owner);
+    holder_clear(&owner);
 }
 
 static const test_case cases[] = {

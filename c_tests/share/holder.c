@@ -12,6 +12,16 @@ peer holder_start(void) {
     return peer_start("holder");
 }
 
+peer holder_in_common(void) {
+    return peer_in_common("holder");
+}
+
+void holder_clear(const peer *holder) {
+    holder_end_shares(holder);
+    holder_close(holder);
+    holder_destroy(holder);
+}
+
 static void send_request(const peer *holder, uint32_t tag, const holder_request *request) {
     frame_send(holder->socket, tag, request, sizeof(*request));
 }

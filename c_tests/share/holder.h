@@ -12,6 +12,9 @@
 void holder_role(int socket);
 
 peer holder_start(void);
+/* One that has nothing, and may have served other cases: whoever is done with it clears it. */
+peer holder_in_common(void);
+void holder_clear(const peer *holder);
 
 /* What the process has: its own region or layout, or what it opened. */
 typedef enum holding { HOLDING_OWN, HOLDING_OPENED } holding;

@@ -52,6 +52,7 @@ static void build(const holder_request *request) {
     }
     kv_side_close(&own_model); /* of the layout before */
     kv_model_open(&own_model, &config, request->seed);
+    own_way = memory_way((memory_kind)request->kind);
     own_layout = blocks_build((memory_kind)request->kind, &config, (blocks_lie)request->which, own_agent);
     blocks_write(own_layout, &own_model);
 }

@@ -8,11 +8,7 @@
 
 static inline void keep_context(void) {
 #ifdef KVMEM_TEST_SHARE_GPU
-    static bool is_kept;
-    if (!is_kept) {
-        retain_device(0);
-        is_kept = true;
-    }
+    keep_device();
 #endif
 }
 

@@ -8,6 +8,9 @@
 #include "opened.h"
 #include "regions.h"
 
+#include <stdio.h>
+#include <string.h>
+
 static const test_role roles[] = {HOLDER_ROLE};
 
 static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
@@ -278,11 +281,47 @@ static void what_was_not_made_shareable_goes_by_nixl_only(void) {
     kvmem_agent_destroy(agents[0]);
 }
 
+/* What the log says of how a layout is reached, at the level that is asked for. */
+static char logged[256];
+
+static void note_reach(uint32_t level, const char *target, const char *message, void *user_data) {
+    (void)target;
+    (void)user_data;
+    if (level == KVMEM_LOG_INFO && strstr(message, "reached by NIXL") != NULL) {
+        snprintf(logged, sizeof(logged), "%s", message);
+    }
+}
+
+static void expect_logged(const parcel *parcel, kvmem_agent *agent, uint32_t locality, const char *part) {
+    logged[0] = '\0';
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_INFO, note_reach, NULL, ERR));
+    kvmem_layout *layout = open_layout(parcel, 0, agent);
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
+    CHECK_EQ(locality_of(layout), locality);
+    CHECK_HAS(logged, part);
+    CHECK(part[0] != '\0' || logged[0] == '\0');
+    kvmem_layout_destroy(layout);
+}
+
+/* Nobody asked for the one or the other. */
+static void why_it_is_reached_by_nixl_is_logged(void) {
+    fixture fixture;
+    set_up(&fixture, MEMORY_SYSTEM, &by_nixl);
+    expect_logged(&fixture.parcel, fixture.agent, KVMEM_LOCALITY_REMOTE, "carries no memory");
+    tear_down(&fixture);
+    set_up(&fixture, MEMORY_SYSTEM, NULL);
+    expect_logged(&fixture.parcel, fixture.agent, KVMEM_LOCALITY_MAPPED, "");
+    forge_text(&fixture.parcel, "boot_id", "another");
+    expect_logged(&fixture.parcel, fixture.agent, KVMEM_LOCALITY_REMOTE, "another machine");
+    tear_down(&fixture);
+}
+
 static const test_case cases[] = {
     CASE(without_memory_it_is_reached_by_nixl),
     CASE(the_importer_chooses_between_mapping_and_nixl),
     CASE(what_cannot_be_mapped_is_reached_by_nixl),
     CASE(what_is_corrupt_is_not_reached_by_nixl),
+    CASE(why_it_is_reached_by_nixl_is_logged),
     CASE(nixl_is_not_told_what_is_only_to_be_read),
     CASE(a_mapped_layout_is_registered_on_demand),
     CASE(mapped_memory_and_a_remote_layout),

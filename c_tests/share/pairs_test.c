@@ -30,13 +30,16 @@ static const guest guests[] = {
     {MEMORY_DEVICE, 0, KVMEM_TIER_DEVICE},   /* by IPC */
     {MEMORY_MAPPED, 0, KVMEM_TIER_DEVICE},   /* by file descriptors, an engine's */
     {MEMORY_ELASTIC, 0, KVMEM_TIER_ELASTIC}, /* the same, the library's */
+    {MEMORY_FABRIC, 0, KVMEM_TIER_ELASTIC},  /* by fabric handles: comes last, not every driver gives them */
 };
+#define NUM_GUESTS (NUM(guests) - (memory_end_of_kinds() > MEMORY_FABRIC ? 0 : 1))
 #else
 static const guest guests[] = {
     {MEMORY_SYSTEM, 0, KVMEM_TIER_SYSTEM},
     {MEMORY_DISK, 0, KVMEM_TIER_DISK},
     {MEMORY_BUFFERED, 0, KVMEM_TIER_DISK},
 };
+#define NUM_GUESTS NUM(guests)
 #endif
 
 static const test_role roles[] = {KEEPING_HOLDER_ROLE};
@@ -88,14 +91,23 @@ typedef struct visitor {
     kv_side model; /* what its blocks must be */
 } visitor;
 
+static void check_way(const parcel *parcel, memory_kind kind) {
+    kvmem_share *share = parcel_share(parcel);
+    kvmem_share_info info;
+    EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
+    CHECK_EQ(info.way, memory_way_found(kind));
+    CALL(kvmem_share_destroy(share));
+}
+
 static void visitor_open(visitor *visitor, const guest *from, peer owner, size_t layout_kind, uint32_t seed) {
     const kvmem_layout_config config = blocks_config(&kv_kinds[layout_kind]);
     /* Apart, so that bytes lie behind the blocks that must stay; elastic layouts are allocated whole. */
-    const blocks_lie lie = from->kind == MEMORY_ELASTIC ? BLOCKS_TOGETHER : BLOCKS_APART;
+    const blocks_lie lie = from->tier == KVMEM_TIER_ELASTIC ? BLOCKS_TOGETHER : BLOCKS_APART;
     visitor->from = from;
     visitor->owner = owner;
     holder_build(&visitor->owner, from->kind, layout_kind, lie, NULL, seed);
     visitor->parcel = holder_share(&visitor->owner, NULL);
+    check_way(&visitor->parcel, from->kind);
     visitor->layout = open_layout(&visitor->parcel, KVMEM_OPEN_MAPPED_ONLY | from->flags, NULL);
     kv_model_open(&visitor->model, &config, seed);
     kvmem_layout_info info;
@@ -235,7 +247,7 @@ static void meet_native(visitor *visitor, uint32_t tier, size_t layout_kind) {
 static void memory_of_a_peer_and_every_tier_of_this_process(void) {
     keep_context();
     peer owner = holder_start();
-    for (size_t i = 0; i < NUM(guests); i++) {
+    for (size_t i = 0; i < NUM_GUESTS; i++) {
         visitor visitor;
         visitor_open(&visitor, &guests[i], owner, i % KV_NUM_KINDS, 1);
         for (size_t k = 0; k < NUM(native_tiers); k++) {
@@ -268,10 +280,10 @@ static void memory_of_two_peers(void) {
     keep_context();
     peer first = holder_start();
     peer second = holder_start();
-    for (size_t i = 0; i < NUM(guests); i++) {
+    for (size_t i = 0; i < NUM_GUESTS; i++) {
         visitor one;
         visitor_open(&one, &guests[i], first, i % KV_NUM_KINDS, 1);
-        for (size_t k = i; k < NUM(guests); k++) {
+        for (size_t k = i; k < NUM_GUESTS; k++) {
             visitor other;
             visitor_open(&other, &guests[k], second, (i + k) % KV_NUM_KINDS, 2);
             meet(&one, &other);
@@ -296,7 +308,7 @@ static void what_is_mapped_twice_is_seen_to_be_one(void) {
     const kv_move *const moves[] = {&same, &following};
     keep_context();
     peer owner = holder_start();
-    for (size_t i = 0; i < NUM(guests) * KV_NUM_KINDS; i++) {
+    for (size_t i = 0; i < NUM_GUESTS * KV_NUM_KINDS; i++) {
         const guest *from = &guests[i / KV_NUM_KINDS];
         if (is_file(from->tier)) {
             continue;

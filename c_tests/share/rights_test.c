@@ -239,15 +239,50 @@ static void no_other_user_opens_it_anew_to_write(void) {
 #endif
 
 #ifdef KVMEM_TEST_SHARE_GPU
-/* The CPU's right to a page goes with it where it is page-locked. */
-static void what_is_only_read_is_not_page_locked(void) {
+static bool gpu_locks_read_only(void) {
+    int value = 0;
+    const CUdevice_attribute attribute = CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED;
+    return driver_get()->cuDeviceGetAttribute(&value, attribute, 0) == CUDA_SUCCESS && value != 0;
+}
+
+/* The GPU reads it where it lies, and its bytes are those of the seed. */
+static void check_on_gpu(const kvmem_region *locked, uint32_t seed) {
+    kvmem_region *copy = memory_create(MEMORY_DEVICE, MEMORY_SIZE, NULL);
+    enter_device(0);
+    CU(cuMemcpyHtoD_v2(region_info(copy).address, (const void *)(uintptr_t)region_info(locked).address,
+                       MEMORY_SIZE));
+    CU(cuCtxSynchronize());
+    leave_device(0);
+    memory_check(copy, seed);
+    CALL(kvmem_region_destroy(copy));
+}
+
+/* Opened so, it is page-locked to be read where the GPU can, and refused with the reason where it can't. */
+static void lock_to_read(const parcel *parcel, uint64_t flags) {
+    if (!gpu_locks_read_only()) {
+        refuse_parcel(parcel, KVMEM_OPEN_PIN | flags, KVMEM_STATUS_UNSUPPORTED,
+                      "READ_ONLY_HOST_REGISTER_SUPPORTED");
+        return;
+    }
+    kvmem_region *locked = open_parcel(parcel, KVMEM_OPEN_PIN | flags);
+    const kvmem_region_info info = region_info(locked);
+    CHECK_EQ(info.tier, KVMEM_TIER_PINNED);
+    CHECK(info.flags & KVMEM_REGION_READ_ONLY);
+    memory_check(locked, 1);
+    check_on_gpu(locked, 1);
+    CALL(kvmem_region_destroy(locked));
+}
+
+static void what_is_only_read_is_page_locked_where_the_gpu_can(void) {
     fixture fixture;
     set_up(&fixture, MEMORY_PINNED, &to_be_read);
-    refuse_parcel(&fixture.parcel, KVMEM_OPEN_PIN, KVMEM_STATUS_UNSUPPORTED, "page-locked");
+    lock_to_read(&fixture.parcel, 0);
     tear_down(&fixture);
     set_up(&fixture, MEMORY_PINNED, NULL);
-    refuse_parcel(&fixture.parcel, KVMEM_OPEN_PIN | KVMEM_OPEN_READ_ONLY, KVMEM_STATUS_UNSUPPORTED,
-                  "page-locked");
+    lock_to_read(&fixture.parcel, KVMEM_OPEN_READ_ONLY);
+    tear_down(&fixture);
+    set_up(&fixture, MEMORY_SYSTEM, &to_be_read);
+    lock_to_read(&fixture.parcel, 0);
     tear_down(&fixture);
 }
 
@@ -297,7 +332,7 @@ static const test_case cases[] = {
     CASE(its_descriptors_can_only_be_read),
     CASE(nobody_writes_the_owners_control_block),
 #ifdef KVMEM_TEST_SHARE_GPU
-    CASE(what_is_only_read_is_not_page_locked),
+    CASE(what_is_only_read_is_page_locked_where_the_gpu_can),
     CASE(page_locked_is_more_than_plain),
     CASE(page_locked_memory_is_the_gpus_to_reach),
 #else

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The owner is a holder with a fully contiguous layout.
+// The owner is a holder with a fully contiguous layout, the same for all cases.
 #include "shrunk.h"
 
 #include "harness.h"
@@ -7,7 +7,7 @@
 
 void shrunk_open(shrunk *shrunk, uint64_t num_blocks) {
     shrunk->config = blocks_config(&kv_kinds[0]);
-    shrunk->owner = holder_start();
+    shrunk->owner = holder_in_common();
     holder_build(&shrunk->owner, MEMORY_ELASTIC, 0, BLOCKS_TOGETHER, NULL, 1);
     CHECK_EQ(holder_resize(&shrunk->owner, num_blocks), KVMEM_STATUS_OK);
     shrunk->parcel = holder_share(&shrunk->owner, NULL);
@@ -24,7 +24,7 @@ void shrunk_close(shrunk *shrunk) {
     kv_side_close(&shrunk->there);
     kv_side_close(&shrunk->here);
     parcel_close(&shrunk->parcel);
-    peer_finish(&shrunk->owner);
+    holder_clear(&shrunk->owner);
 }
 
 kvmem_transfer *shrunk_transfer(const shrunk *shrunk, const kvmem_layout *from, uint32_t block) {

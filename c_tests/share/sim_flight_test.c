@@ -50,7 +50,7 @@ static void an_owner_that_ends_meanwhile_leaves_the_bytes(void) {
     SIM(sim_go());
     EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
     CALL(kvmem_transfer_destroy(transfer));
-    shrunk.owner = holder_start(); /* for shrunk_close to end */
+    shrunk.owner = holder_in_common(); /* for shrunk_close to clear */
     shrunk_close(&shrunk);
 }
 
@@ -90,11 +90,51 @@ static void without_file_descriptors_handles_are_taken(void) {
     SIM(sim_reset());
 }
 
+/* A device that locks what may only be read: a layout that is shared so is read by the GPU where it lies. */
+static void what_is_only_read_is_page_locked_to_be_read(void) {
+    static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
+    const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+    const kvmem_share_options to_read = {.struct_size = sizeof(to_read), .flags = KVMEM_SHARE_READ_ONLY};
+    const kvmem_layout_config config = blocks_config(&kv_kinds[1]);
+    peer owner = holder_in_common();
+    holder_build(&owner, MEMORY_PINNED, 1, BLOCKS_TOGETHER, NULL, 1);
+    parcel parcel = holder_share(&owner, &to_read);
+    refuse_layout(&parcel, KVMEM_OPEN_PIN, NULL, KVMEM_STATUS_UNSUPPORTED, "can't be page-locked");
+
+    SIM(sim_set_attribute(CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, 1));
+    const sim_counts before = sim_live_now();
+    kvmem_layout *locked = open_layout(&parcel, KVMEM_OPEN_PIN, NULL);
+    CHECK(sim_live_now().registrations > before.registrations);
+    kvmem_layout *own = blocks_build(MEMORY_DEVICE, &config, BLOCKS_TOGETHER, NULL);
+    kv_side there;
+    kv_side here;
+    kv_model_open(&there, &config, 1);
+    kv_model_open(&here, &config, 2);
+    blocks_write(own, &here);
+    const kvmem_transfer_info info = kv_run(locked, own, &move);
+    /* As from pinned memory. */
+    CHECK(info.path >= KVMEM_PATH_CUDA_BATCH && info.path <= KVMEM_PATH_CUDA_STAGED);
+    kv_expect_moved(&here, &there, &move);
+    blocks_check(own, &here);
+    const kvmem_transfer_options back = kv_transfer_options(&move);
+    kvmem_transfer *transfer = NULL;
+    EXPECT(KVMEM_STATUS_PERMISSION_DENIED, kvmem_transfer_create(own, locked, &back, &transfer, ERR));
+    CALL(kvmem_layout_destroy(own));
+    CALL(kvmem_layout_destroy(locked));
+    await_live(&before);
+    SIM(sim_reset());
+    kv_side_close(&there);
+    kv_side_close(&here);
+    parcel_close(&parcel);
+    holder_clear(&owner);
+}
+
 static const test_case cases[] = {
     CASE(taken_back_in_flight_it_is_stale),
     CASE(what_it_does_not_touch_may_go_meanwhile),
     CASE(an_owner_that_ends_meanwhile_leaves_the_bytes),
     CASE(everything_is_given_back),
     CASE(without_file_descriptors_handles_are_taken),
+    CASE(what_is_only_read_is_page_locked_to_be_read),
 };
 SHARE_MAIN

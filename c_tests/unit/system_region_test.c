@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Regions of system memory: zeroed, page-aligned, huge pages, NUMA, prefault, and gone when destroyed.
 #include "harness.h"
+#include "numa.h"
 #include "regions.h"
 #include "resources.h"
 
@@ -144,13 +145,18 @@ static void transparent_huge_pages_are_counted(void) {
 }
 
 static void a_numa_node_that_exists_is_bound(void) {
-    kvmem_system_options options = system_options(MIB);
-    options.flags = KVMEM_SYSTEM_NUMA_BIND;
-    options.numa_node = 0;
-    options.prefault_threads = 1;
-    kvmem_region *region = create(&options);
-    CHECK_EQ(region_info(region).numa_node, 0);
-    kvmem_region_destroy(region);
+    const uint32_t nodes[] = {0, numa_last_node()};
+    for (size_t i = 0; i < NUM(nodes); i++) {
+        kvmem_system_options options = system_options(MIB);
+        options.flags = KVMEM_SYSTEM_NUMA_BIND;
+        options.numa_node = nodes[i];
+        options.prefault_threads = 1;
+        kvmem_region *region = create(&options);
+        const kvmem_region_info info = region_info(region);
+        CHECK_EQ(info.numa_node, nodes[i]);
+        numa_check_placed(info.address, info.size, NUMA_BIND, nodes[i]);
+        kvmem_region_destroy(region);
+    }
 }
 
 static void a_numa_node_that_does_not_exist_is_refused(void) {

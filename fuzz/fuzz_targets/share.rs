@@ -5,7 +5,4 @@
 
 mod reading;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    reading::read(bytes);
-    reading::read(&reading::sealed(bytes));
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| reading::run("share", bytes));

@@ -16,6 +16,7 @@ const COMPUTE_CAPABILITY_MINOR: c_int = 76;
 const VIRTUAL_MEMORY_MANAGEMENT: c_int = 102;
 const HANDLE_TYPE_POSIX_FD: c_int = 103;
 const GPU_DIRECT_RDMA_WITH_VMM: c_int = 110;
+const READ_ONLY_HOST_REGISTER: c_int = 113;
 const MEMORY_POOLS: c_int = 115;
 const DMA_BUF: c_int = 124;
 const HANDLE_TYPE_FABRIC: c_int = 128;
@@ -171,6 +172,11 @@ impl Device {
     /// Whether VMM memory of it can be exported as a file descriptor, as its attribute says.
     pub fn exports_posix_fd(&self) -> bool {
         self.has(HANDLE_TYPE_POSIX_FD)
+    }
+
+    /// Whether host memory that may only be read can be page-locked for it, as its attribute says.
+    pub fn locks_read_only(&self) -> bool {
+        self.has(READ_ONLY_HOST_REGISTER)
     }
 
     /// Whether VMM memory of it can be registered for RDMA, as its attribute says.

@@ -39,16 +39,20 @@ const FAILED: &[Code] = &[
     999, // UNKNOWN
 ];
 
+/// Whether an error that came twice says that no work runs any more.
+pub fn says_lost(error: &Error) -> bool {
+    answered(error, FAILED)
+}
+
 /// Asks whether work is over; a first failure of the work is kept in `failure`. Memory that the work uses may be let go
 /// after a yes, and after nothing else.
 pub fn is_over(ask: impl Fn() -> Result<bool>, failure: &mut Option<Error>) -> bool {
-    let says_failed = |error: &Error| answered(error, FAILED);
     match ask() {
         Ok(is_over) => is_over,
-        Err(error) if says_failed(&error) => {
+        Err(error) if says_lost(&error) => {
             failure.get_or_insert(error);
             // It may have told of earlier work: then this one is still under way.
-            ask().unwrap_or_else(|error| says_failed(&error))
+            ask().unwrap_or_else(|error| says_lost(&error))
         }
         Err(_) => false,
     }

@@ -4,22 +4,38 @@
 use std::ffi::c_void;
 
 use super::context::Context;
-use crate::error::Result;
+use crate::error::{Result, ensure};
 use crate::log::log;
 
 /// CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP: for every context, and mapped.
 const PORTABLE_AND_MAPPED: u32 = 1 | 2;
+/// CU_MEMHOSTREGISTER_READ_ONLY: devices only read it, as this process does.
+const READ_ONLY: u32 = 8;
 
 /// A range of host memory that is page-locked, chunk by chunk, until [`PageLock::release`].
 pub struct PageLock {
     context: Context,
+    flags: u32,
     chunks: Vec<usize>,
 }
 
 impl PageLock {
     /// A lock of nothing yet.
     pub fn new(context: Context) -> Self {
-        Self { context, chunks: Vec::new() }
+        Self { context, flags: PORTABLE_AND_MAPPED, chunks: Vec::new() }
+    }
+
+    /// The same for memory that may only be read, which not every device can lock.
+    pub fn of_read_only(context: Context) -> Result<Self> {
+        ensure!(
+            context.device().locks_read_only(),
+            Unsupported,
+            "memory that may only be read can't be page-locked for device {}: it does not have \
+             CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED; open it without page-locking, or ask for a share \
+             that may be written",
+            context.device().ordinal()
+        );
+        Ok(Self { flags: PORTABLE_AND_MAPPED | READ_ONLY, ..Self::new(context) })
     }
 
     /// Page-locks one more chunk. It must stay mapped until this value is dropped.
@@ -27,8 +43,7 @@ impl PageLock {
         let driver = self.context.driver();
         let _entered = self.context.enter()?;
         // SAFETY: mapped memory of the caller's of this file; it stays mapped until this value is dropped.
-        let answer =
-            unsafe { driver.api.mem_host_register.call(address as *mut c_void, length, PORTABLE_AND_MAPPED) };
+        let answer = unsafe { driver.api.mem_host_register.call(address as *mut c_void, length, self.flags) };
         driver.check(answer, format_args!("page-lock {length} bytes at {address:#x}"))?;
         self.chunks.push(address);
         Ok(())

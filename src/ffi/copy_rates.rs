@@ -11,9 +11,9 @@ use crate::transfer::rates::{DirectionRates, Rates, Source};
 
 /// Figures the library brings: of one H200 with PCIe 5 x16.
 pub const KVMEM_RATES_DEFAULT: u32 = 0;
-/// Measured on the GPU by this process.
+/// Measured by this process.
 pub const KVMEM_RATES_MEASURED: u32 = 1;
-/// Given by kvmem_cuda_set_copy_rates.
+/// Given by the caller: kvmem_cuda_set_copy_rates, kvmem_cuda_set_peer_rates.
 pub const KVMEM_RATES_LOADED: u32 = 2;
 
 /// What copies in one direction cost.
@@ -48,8 +48,6 @@ pub struct kvmem_copy_rates {
     pub to_host: kvmem_direction_rates,
     /// Within the GPU.
     pub on_device: kvmem_direction_rates,
-    /// From another GPU to this one. Never measured: defaults, unless they were loaded.
-    pub between_devices: kvmem_direction_rates,
     /// Bytes a second between the GPU and host memory that is not page-locked.
     pub pageable_bytes_per_second: f64,
     /// Nanoseconds of one copy of the driver's beside its bytes.
@@ -119,25 +117,43 @@ pub unsafe extern "C" fn kvmem_cuda_set_copy_rates(
 
 const NS: f64 = 1e-9;
 
+impl kvmem_direction_rates {
+    pub(super) fn of(known: &DirectionRates) -> Self {
+        Self {
+            bytes_per_second: known.link,
+            batch_copy_ns: known.batched / NS,
+            kernel_bytes_per_second: known.kernel,
+            cta_bytes_per_second: known.cta,
+        }
+    }
+
+    pub(super) fn given(&self) -> DirectionRates {
+        DirectionRates {
+            link: self.bytes_per_second,
+            batched: self.batch_copy_ns * NS,
+            kernel: self.kernel_bytes_per_second,
+            cta: self.cta_bytes_per_second,
+        }
+    }
+}
+
+/// The KVMEM_RATES_* value of where figures come from.
+pub(super) fn source_value(source: Source) -> u32 {
+    match source {
+        Source::Default => KVMEM_RATES_DEFAULT,
+        Source::Measured => KVMEM_RATES_MEASURED,
+        Source::Loaded => KVMEM_RATES_LOADED,
+    }
+}
+
 fn of(rates: &Rates) -> kvmem_copy_rates {
-    let direction = |known: &DirectionRates| kvmem_direction_rates {
-        bytes_per_second: known.link,
-        batch_copy_ns: known.batched / NS,
-        kernel_bytes_per_second: known.kernel,
-        cta_bytes_per_second: known.cta,
-    };
     kvmem_copy_rates {
         struct_size: size_of::<kvmem_copy_rates>(),
-        source: match rates.source {
-            Source::Default => KVMEM_RATES_DEFAULT,
-            Source::Measured => KVMEM_RATES_MEASURED,
-            Source::Loaded => KVMEM_RATES_LOADED,
-        },
+        source: source_value(rates.source),
         num_defaults: rates.num_defaults,
-        to_device: direction(&rates.to_device),
-        to_host: direction(&rates.to_host),
-        on_device: direction(&rates.on_device),
-        between_devices: direction(&rates.between_devices),
+        to_device: kvmem_direction_rates::of(&rates.to_device),
+        to_host: kvmem_direction_rates::of(&rates.to_host),
+        on_device: kvmem_direction_rates::of(&rates.on_device),
         pageable_bytes_per_second: rates.pageable,
         copy_ns: rates.copy / NS,
         kernel_start_ns: rates.kernel_start / NS,
@@ -145,17 +161,10 @@ fn of(rates: &Rates) -> kvmem_copy_rates {
 }
 
 fn given_by(rates: &kvmem_copy_rates) -> Rates {
-    let direction = |given: &kvmem_direction_rates| DirectionRates {
-        link: given.bytes_per_second,
-        batched: given.batch_copy_ns * NS,
-        kernel: given.kernel_bytes_per_second,
-        cta: given.cta_bytes_per_second,
-    };
     Rates {
-        to_device: direction(&rates.to_device),
-        to_host: direction(&rates.to_host),
-        on_device: direction(&rates.on_device),
-        between_devices: direction(&rates.between_devices),
+        to_device: rates.to_device.given(),
+        to_host: rates.to_host.given(),
+        on_device: rates.on_device.given(),
         pageable: rates.pageable_bytes_per_second,
         copy: rates.copy_ns * NS,
         kernel_start: rates.kernel_start_ns * NS,

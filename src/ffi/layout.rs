@@ -155,7 +155,8 @@ pub struct kvmem_layout_info {
     pub block_dim: u32,
     /// A KVMEM_TIER_* value.
     pub tier: u32,
-    /// A KVMEM_LOCALITY_* value.
+    /// A KVMEM_LOCALITY_* value, which holds for every region: all are of one tier and device, and a transfer goes one
+    /// way. A shared layout is mapped whole (MAPPED) or reached by NIXL whole (REMOTE).
     pub locality: u32,
     /// A KVMEM_MEMORY_* value.
     pub memory_type: u32,

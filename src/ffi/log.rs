@@ -24,8 +24,9 @@ pub const KVMEM_LOG_DEBUG: u32 = 4;
 /// Everything.
 pub const KVMEM_LOG_TRACE: u32 = 5;
 
-/// Gets one message. Called from any thread, also from several at once, never with a lock of kvmem's held. Target
-/// and message are UTF-8 and live through the call. Must not unwind.
+/// Gets one message. Called from any thread but an agent's, also from several at once, never with a lock of kvmem's held.
+/// It may call kvmem, but must not wait in it for the end of a transfer or for notifications: the thread may be the one
+/// that would see to them. Target and message are UTF-8 and live through the call. Must not unwind.
 pub type kvmem_log_callback = Option<
     unsafe extern "C" fn(level: u32, target: *const c_char, message: *const c_char, user_data: *mut c_void),
 >;

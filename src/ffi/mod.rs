@@ -24,6 +24,7 @@ pub mod time;
 pub mod nixl;
 pub mod cuda;
 pub mod copy_rates;
+pub mod peer_rates;
 pub mod blob;
 pub mod region;
 pub mod region_create;

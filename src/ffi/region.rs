@@ -235,8 +235,9 @@ pub struct kvmem_region_holders {
 /// @param region a region
 /// @param holders gets the answer
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer; KVMEM_STATUS_IO when the kernel does not
-///         tell who has it open
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer; for a region that was shared
+///         KVMEM_STATUS_PERMISSION_DENIED or KVMEM_STATUS_IO where the kernel does not tell who has it open, as where a
+///         filter of system calls refuses F_OFD_GETLK
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_get_holders(
     region: *const kvmem_region,

@@ -16,7 +16,8 @@ use crate::share::{Opening, Reach};
 
 /// Open to read, also where more is granted.
 pub const KVMEM_OPEN_READ_ONLY: u64 = 1;
-/// Page-lock host memory, for `device`: it is pinned memory then.
+/// Page-lock host memory, for `device`: it is pinned memory then. What may only be read can be locked for a GPU that has
+/// CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED: KVMEM_STATUS_UNSUPPORTED for another.
 pub const KVMEM_OPEN_PIN: u64 = 2;
 /// Map the memory of a layout or fail: do not turn to NIXL.
 pub const KVMEM_OPEN_MAPPED_ONLY: u64 = 4;
@@ -76,9 +77,9 @@ pub unsafe extern "C" fn kvmem_open_options_init(options: *mut kvmem_open_option
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_CORRUPT when the memory is not what the bytes say;
 ///         KVMEM_STATUS_PERMISSION_DENIED for KVMEM_OPEN_READ_WRITE where less is granted; KVMEM_STATUS_NOT_FOUND for a GPU that this process
 ///         does not see; KVMEM_STATUS_PEER_LOST for device memory whose owner has freed it or has ended;
-///         KVMEM_STATUS_UNSUPPORTED for memory of another machine, to page-lock what may only be read, for a GPU that
-///         does not reach the memory, or fabric handles that don't work here; KVMEM_STATUS_STALE for extents by fabric
-///         handle, or plain device memory, that were freed and given anew since;
+///         KVMEM_STATUS_UNSUPPORTED for memory of another machine, to page-lock what may only be read for a GPU that
+///         can't, for a GPU that does not reach the memory, or fabric handles that don't work here; KVMEM_STATUS_STALE for
+///         extents by fabric handle, or plain device memory, that were freed and given anew since;
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for a share of a layout; KVMEM_STATUS_CUDA;
 ///         KVMEM_STATUS_OUT_OF_MEMORY
 #[unsafe(no_mangle)]
@@ -98,8 +99,9 @@ pub unsafe extern "C" fn kvmem_share_open_region(
     }
 }
 
-/// Opens the layout that a share is of: mapped where that is possible, else reached by NIXL if there is an agent. Its
-/// info says which (locality).
+/// Opens the layout that a share is of: mapped where that is possible, else reached by NIXL if there is an agent, in
+/// either case whole. Its regions are of one tier and device and a transfer of it goes one way, so no part is mapped
+/// where another can't be. Its info says which it is (locality), the log why it is not mapped (KVMEM_LOG_INFO).
 ///
 /// @param share a share of a layout
 /// @param options how to open it; NULL for all that is granted

@@ -159,7 +159,8 @@ pub unsafe extern "C" fn kvmem_transfer_options_init(
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for blocks that differ (with the field), a destination named
 ///         twice, memory that is read and written, also where a share of it is open more than once (but not where the
-///         caller has mapped it a second time, and adopted that), two agents, spans that direct I/O does not take, or a
+///         caller has mapped it a second time, and adopted that, nor where one side is memory of a peer, which does not
+///         say what of it is mapped here), two agents, spans that direct I/O does not take, or a
 ///         staging_size too small for a piece;
 ///         KVMEM_STATUS_OUT_OF_RANGE for a block, layer or outer slot that is not there; KVMEM_STATUS_UNSUPPORTED for a
 ///         pair of layouts without a path (with the way round it), or whose path was refused by a flag, or can't be the
@@ -208,6 +209,9 @@ pub unsafe extern "C" fn kvmem_transfer_submit(
 ///
 /// While the stream is captured into a graph, the transfer becomes a part of the graph and does not run: poll, wait and
 /// queue hear nothing of the graph's runs, and the transfer, both layouts and their memory must outlive the graph.
+///
+/// Where the driver takes no mark behind the transfer, the run ends with that failure at once, its message says so, and
+/// the library's own memory that it uses is never let go: memory of the caller's must stay until the stream is past it.
 ///
 /// What is put on the stream later does not wait for a verification, and must leave the blocks as they are until the
 /// end is told.

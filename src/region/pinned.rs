@@ -88,8 +88,8 @@ impl PinnedMemory {
 
     /// Page-locks memory that another process has shared.
     pub fn lock(memory: SystemMemory, ordinal: i32, writable: bool) -> Result<Self> {
-        ensure!(writable, Unsupported, "memory that may only be read can't be page-locked");
-        let lock = PageLock::new(Context::retain(Device::get(ordinal)?)?);
+        let context = Context::retain(Device::get(ordinal)?)?;
+        let lock = if writable { PageLock::new(context) } else { PageLock::of_read_only(context)? };
         let memory = ManuallyDrop::new(memory);
         let mut this = Self { lock, memory, ordinal, chunk_size: CHUNK, fell_back: false };
         let (address, size) = (this.memory.address(), this.memory.size());

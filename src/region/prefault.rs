@@ -14,6 +14,9 @@ const BYTES_A_THREAD: usize = 16 << 20;
 pub fn touch(address: usize, size: usize, page_size: u64, threads: u32) -> Result<()> {
     let unit = (page_size as usize).max(super::pages::transparent_huge_page_size());
     let threads = (threads as usize).clamp(1, size.div_ceil(BYTES_A_THREAD));
+    if threads == 1 {
+        return populate(address, size);
+    }
     let part = size.div_ceil(threads).next_multiple_of(unit);
     std::thread::scope(|scope| {
         let parts = (0..size).step_by(part).map(|offset| (address + offset, part.min(size - offset)));

@@ -55,6 +55,10 @@ impl Share {
         match opening.reach {
             Reach::Mapped => self.open_mapped(layout, opening),
             Reach::Remote => open_by_nixl(layout, opening),
+            Reach::Auto if layout.parts.is_empty() && can_go_by_nixl(layout, opening) => {
+                log!(Info, "the share carries no memory; the layout is reached by NIXL");
+                open_by_nixl(layout, opening)
+            }
             Reach::Auto => match self.open_mapped(layout, opening) {
                 Err(error) if may_be_elsewhere(&error) && can_go_by_nixl(layout, opening) => {
                     log!(Info, "{error}; the layout is reached by NIXL");
@@ -79,7 +83,8 @@ impl Share {
         ensure!(
             !layout.parts.is_empty(),
             Unsupported,
-            "the share carries no memory; the layout is reached by NIXL, for which an agent is needed"
+            "the share carries no memory; the layout is reached by NIXL, to be read and written, for which an agent is \
+             needed"
         );
         let roots = self.manifest.regions.iter().map(|entry| self.open_root(entry, opening));
         let roots = roots.collect::<Result<Vec<_>>>()?;

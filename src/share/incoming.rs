@@ -124,10 +124,24 @@ impl Incoming {
         ensure!(self.fds.len() <= FDS_A_MESSAGE, Corrupt, "file descriptors came that belong to no message");
         ensure!(!received.cut, Corrupt, "a message came that is longer than any of kvmem's");
         if received.bytes == 0 {
-            let when = if self.has_begun() { "amid a message" } else { "before a message came" };
-            fail!(PeerLost, "the peer has closed the socket {when}");
+            fail!(PeerLost, "the peer has closed the socket {}", self.progress());
         }
         Ok(())
+    }
+
+    /// How far it came, for who is told that there is no more.
+    fn progress(&self) -> String {
+        match self.whole {
+            Some(whole) => format!(
+                "when {} of {} bytes and {} of {} file descriptors had come",
+                self.parcel.bytes.len(),
+                whole.bytes,
+                self.parcel.fds.len(),
+                whole.fds
+            ),
+            None if self.has_begun() => "amid the first message".to_string(),
+            None => "before a message came".to_string(),
+        }
     }
 
     /// Why the kernel kept file descriptors back.

@@ -9,7 +9,7 @@ pub mod broker;
 mod carried;
 pub mod client;
 mod export;
-mod frame;
+pub mod frame;
 mod import;
 mod incoming;
 mod manifest;

@@ -9,6 +9,7 @@ use super::history::Record;
 use super::queue::{Entry, Queue};
 use super::verification::Verification;
 use crate::error::{Error, Result, Status, fail};
+use crate::kept;
 use crate::log::log;
 use crate::region::ExtentHold;
 
@@ -326,6 +327,12 @@ impl Run {
     /// Ends the run once what was moved is compared.
     pub fn end_verified(mut self, outcome: Outcome) {
         self.over(outcome);
+    }
+
+    /// Ends the run while something may still move its bytes, with nobody left to ask: its extents are never let go.
+    pub fn end_for_good(mut self, error: Error) {
+        kept::for_good(self.held.take());
+        self.over(Err(error));
     }
 
     fn over(&mut self, outcome: Outcome) {

@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 pub use completion::{Completion, Outcome};
-pub use cuda::{known_rates, rates};
+pub use cuda::{known_rates, peer_rates, rates};
 pub use path::Path;
 pub use plan::{BlockPair, PairedRange, Plan, Wanted};
 pub use queue::{Entry, Queue};

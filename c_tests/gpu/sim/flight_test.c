@@ -319,6 +319,40 @@ static void a_mark_without_an_answer_lets_nothing_go(void) {
     clean_up(&flight);
 }
 
+/* What was put on the stream goes on, and nobody can be asked when it is over: the run ends with the driver's error, and
+   its memory stays. */
+static void a_run_without_a_mark_ends_and_keeps_its_memory(void) {
+    flight flight;
+    CUstream stream = NULL;
+    prepare_from(&flight, PLACE_ELASTIC);
+    retain_device(0);
+    enter_device(0);
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    leave_device(0);
+    SIM(sim_hold());
+    SIM(sim_fail("cuEventRecord", SIM_EVERY_CALL, CUDA_ERROR_OUT_OF_MEMORY));
+    EXPECT_OK(kvmem_transfer_submit_on_stream(flight.transfer, stream, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "until the stream is past it",
+                   kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
+    CHECK_EQ(next_completion(flight.queue).status, KVMEM_STATUS_OUT_OF_MEMORY);
+    EXPECT(KVMEM_STATUS_OUT_OF_MEMORY, kvmem_transfer_wait_on_stream(flight.transfer, 0, stream, ERR));
+    EXPECT(KVMEM_STATUS_BUSY, kvmem_layout_resize(flight.source.model.layout, 0, ERR));
+    const sim_counts flying = sim_live_now();
+    for (int handle = 0; handle < NUM_HANDLES; handle++) {
+        destroy_handle(&flight, handle);
+    }
+    const sim_counts left = sim_live_now();
+    CHECK_EQ(left.mappings, flying.mappings);
+    CHECK_EQ(left.registrations, flying.registrations);
+    SIM(sim_reset()); /* now it copies */
+    enter_device(0);
+    CU(cuStreamSynchronize(stream));
+    CU(cuStreamDestroy_v2(stream));
+    leave_device(0);
+    release_device(0);
+    clean_up(&flight);
+}
+
 /* More GPU copies in flight than anybody keeps threads for. */
 #define MANY 40
 
@@ -389,6 +423,7 @@ static const test_case cases[] = {
     CASE(after_a_refused_copy_what_was_begun_is_waited_for),
     CASE(a_question_without_an_answer_lets_nothing_go),
     CASE(a_mark_without_an_answer_lets_nothing_go),
+    CASE(a_run_without_a_mark_ends_and_keeps_its_memory),
     CASE(a_host_copy_does_not_wait_for_gpus),
     CASE(all_that_was_submitted_is_handed_to_the_driver),
 };

@@ -82,6 +82,55 @@ static void measuring_waits_for_nobodys_work(void) {
     CHECK_EQ(SIM(sim_calls("cuMemcpyAsync")), copies); /* measured once */
 }
 
+static kvmem_peer_rates measure_peer(void) {
+    kvmem_peer_rates rates;
+    kvmem_peer_rates_init(&rates, sizeof(rates));
+    EXPECT_OK(kvmem_cuda_set_peer_rates(0, 1, NULL, ERR));
+    EXPECT_OK(kvmem_cuda_get_peer_rates(0, 1, &rates, ERR));
+    CHECK(rates.read.bytes_per_second > 0 && rates.write.kernel_bytes_per_second > 0);
+    return rates;
+}
+
+/* One call fails: any of those that prepare it, and some of the rest. */
+static void between_two_one_failure_leaves_figures_and_nothing_else(void) {
+    const sim_counts before = sim_live_now();
+    bool has_failed = true;
+    for (uint64_t nth = 1; has_failed; nth += nth < 60 ? 1 : 97) {
+        SIM(sim_reset());
+        kvmem_peer_rates rates;
+        kvmem_peer_rates_init(&rates, sizeof(rates));
+        EXPECT_OK(kvmem_cuda_set_peer_rates(0, 1, NULL, ERR));
+        SIM(sim_fail_nth_of_all(nth, CUDA_ERROR_LAUNCH_FAILED));
+        const kvmem_status status = kvmem_cuda_get_peer_rates(0, 1, &rates, ERR);
+        CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_CUDA); /* without a context */
+        CHECK(status != KVMEM_STATUS_OK || rates.read.bytes_per_second > 0);
+        has_failed = SIM(sim_last_failed()) != NULL;
+        SIM(sim_reset());
+        await_live(&before);
+    }
+}
+
+/* The driver's copies go through the host, and are what they are; kernels don't get there. */
+static void without_peer_access_no_kernel_is_measured(void) {
+    const sim_counts before = sim_live_now();
+    SIM(sim_reset());
+    SIM(sim_set_peer_access(false));
+    CHECK(measure_peer().num_defaults >= 4);
+    CHECK_EQ(SIM(sim_calls("cuLaunchKernel")), 0);
+    CHECK(SIM(sim_calls("cuMemcpyAsync")) > 0);
+    SIM(sim_reset());
+    measure_peer();
+    CHECK(SIM(sim_calls("cuLaunchKernel")) > 0);
+    CHECK_EQ(SIM(sim_calls("cuCtxEnablePeerAccess")), 0); /* of which others would hear */
+    const uint64_t copies = SIM(sim_calls("cuMemcpyAsync"));
+    kvmem_peer_rates rates;
+    kvmem_peer_rates_init(&rates, sizeof(rates));
+    EXPECT_OK(kvmem_cuda_get_peer_rates(0, 1, &rates, ERR));
+    CHECK_EQ(SIM(sim_calls("cuMemcpyAsync")), copies); /* measured once */
+    SIM(sim_reset());
+    await_live(&before);
+}
+
 /* A callback that asks the library what it may be asked at any time. */
 typedef struct asking {
     side *source, *destination;
@@ -154,6 +203,8 @@ static const test_case cases[] = {
     CASE(one_failure_leaves_figures_and_nothing_else),
     CASE(without_batches_or_a_kernel_the_rest_is_measured),
     CASE(measuring_waits_for_nobodys_work),
+    CASE(between_two_one_failure_leaves_figures_and_nothing_else),
+    CASE(without_peer_access_no_kernel_is_measured),
     CASE(a_log_callback_may_ask_what_others_wait_for),
 };
 GPU_MAIN

@@ -11,6 +11,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #define EXTENT (2 * MIB)
@@ -173,6 +174,56 @@ static void what_a_deregistration_leaves_behind_is_never_unmapped(void) {
     close_world(&w);
 }
 
+/* At each message it asks for what others wait for, or hold while they wait. */
+typedef struct asking {
+    const world *world;
+    kvmem_region *other;
+    atomic_uint messages, failures;
+} asking;
+
+static void ask(uint32_t level, const char *target, const char *message, void *user_data) {
+    static _Thread_local unsigned depth;
+    asking *mine = user_data;
+    (void)level, (void)target, (void)message;
+    if (depth++ == 0) {
+        kvmem_region_holders holders;
+        kvmem_elastic_info info;
+        kvmem_registration *registration = NULL;
+        mine->failures += kvmem_region_get_holders(mine->world->region, &holders, NULL) != KVMEM_STATUS_OK;
+        mine->failures += kvmem_region_get_elastic_info(mine->world->region, &info, NULL) != KVMEM_STATUS_OK;
+        mine->failures += kvmem_region_register(mine->other, mine->world->agents[1], &registration, NULL) !=
+                          KVMEM_STATUS_OK;
+        kvmem_registration_destroy(registration);
+        mine->messages++;
+    }
+    depth--;
+}
+
+static void a_log_callback_may_ask_while_an_agent_fails(void) {
+    static unsigned char memory[4096];
+    static asking asking;
+    world w = open_world();
+    asking.world = &w;
+    asking.other = region_adopt(memory, sizeof(memory));
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, ask, &asking, ERR));
+    EXPECT_OK(kvmem_region_commit(w.region, 0, 2 * EXTENT, ERR));
+    NIXL(nixl_sim_fail_register(2));
+    EXPECT(KVMEM_STATUS_NIXL, kvmem_region_commit(w.region, 2 * EXTENT, EXTENT, ERR));
+    NIXL(nixl_sim_fail_deregister(1));
+    EXPECT(KVMEM_STATUS_NIXL, kvmem_region_decommit(w.region, 0, EXTENT, ERR));
+    NIXL(nixl_sim_fail_deregister(1));
+    CALL(kvmem_registration_destroy(w.registrations[0])); /* which nobody else is told of */
+    w.registrations[0] = NULL;
+    const uint64_t end = patience_end();
+    while (asking.messages == 0) {
+        patience_wait(end, "a message");
+    }
+    CHECK_EQ(asking.failures, 0);
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
+    CALL(kvmem_region_destroy(asking.other));
+    close_world(&w);
+}
+
 static kvmem_region_holders holders_of(const kvmem_region *region) {
     kvmem_region_holders holders;
     EXPECT_OK(kvmem_region_get_holders(region, &holders, ERR));
@@ -311,6 +362,7 @@ static const test_case cases[] = {
     CASE(growth_that_can_not_be_taken_back_stays_mapped),
     CASE(an_extent_that_an_agent_does_not_let_go_of_can_be_committed_again),
     CASE(what_a_deregistration_leaves_behind_is_never_unmapped),
+    CASE(a_log_callback_may_ask_while_an_agent_fails),
     CASE(nothing_shrinks_while_an_agent_lets_go),
     CASE(holders_are_told_by_what_they_are),
     CASE(handles_are_counted_whoever_gives_them),

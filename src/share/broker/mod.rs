@@ -21,7 +21,8 @@ use rustix::event::{EventfdFlags, eventfd};
 
 pub use catalogue::Terms;
 pub(super) use listener::address;
-pub(super) use request::{Refusal, Request, check_name};
+pub(super) use request::check_name;
+pub use request::{Refusal, Request};
 pub use token::Token;
 
 use super::Parcel;

@@ -1,39 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measures what copies of a device cost, by a few real ones between small buffers that are freed afterwards.
+//! Measures what copies of a device cost, or of a device and a peer, by a few real ones between small buffers that are
+//! freed afterwards.
 //!
 //! Everything is done with a small and a large amount, several times in turns, and the least time of each counts: what
 //! else the machine does makes copies slower, never faster, and the difference of the two has no fixed costs in it. The
 //! turns make a busy time hit all ways alike. It takes about 10 ms, and the first time what loading the kernel takes.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use super::choice::{self, Direction};
+use super::bench::Bench;
+use super::choice::Direction;
 use super::engine::Engine;
-use super::kernel::{Shape, TILE};
-use super::rates::Rates;
-use crate::cuda::copy::{Batch, Copy, Reading};
-use crate::cuda::ending::is_over;
-use crate::cuda::kernel::{CopyKernel, Layer, Run};
-use crate::cuda::memory::Allocation;
-use crate::cuda::stream::{Active, Stream};
-use crate::cuda::{Context, Event};
-use crate::error::{Error, Result, Status};
-use crate::region::{PinnedConfig, PinnedMemory};
+use super::peer_rates::PeerRates;
+use super::rates::{DirectionRates, Rates};
+use crate::error::Result;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const ROUNDS: usize = 3;
 /// Two of these are more than a device keeps in its cache.
-const DEVICE_SIZE: u64 = 32 * MIB;
-const HOST_SIZE: u64 = 8 * MIB;
-const PAGEABLE_SIZE: u64 = 2 * MIB;
+pub(super) const DEVICE_SIZE: u64 = 32 * MIB;
+pub(super) const HOST_SIZE: u64 = 8 * MIB;
+pub(super) const PAGEABLE_SIZE: u64 = 2 * MIB;
+/// So much takes an NVLink long enough to be told from what a start takes, and PCIe not too long.
+pub(super) const PEER_SIZE: u64 = 16 * MIB;
 /// A block of the kernel's, and a copy of a batch: smaller ones go by the kernel anyway.
-const BLOCK: u64 = 64 * KIB;
-/// A copy whose bytes take no time.
-const TINY: u64 = 512;
+pub(super) const BLOCK: u64 = 64 * KIB;
 /// So few that they don't fill a link: two do, towards the host.
-const FEW_CTAS: u32 = 1;
+pub(super) const FEW_CTAS: u32 = 1;
 
 /// One thing that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +44,9 @@ pub enum Task {
     FewCtas(Direction),
 }
 
-use Direction::{OnDevice, ToDevice, ToHost};
+use Direction::{FromPeer, OnDevice, ToDevice, ToHost, ToPeer};
 
+/// Of one device.
 const TASKS: [Task; 14] = [
     Task::Copy(ToDevice),
     Task::Copy(ToHost),
@@ -71,11 +64,24 @@ const TASKS: [Task; 14] = [
     Task::FewCtas(OnDevice),
 ];
 
+/// Of a device and a peer.
+const PEER_TASKS: [Task; 8] = [
+    Task::Copy(FromPeer),
+    Task::Copy(ToPeer),
+    Task::Batch(FromPeer),
+    Task::Batch(ToPeer),
+    Task::Kernel(FromPeer),
+    Task::Kernel(ToPeer),
+    Task::FewCtas(FromPeer),
+    Task::FewCtas(ToPeer),
+];
+
 impl Task {
     /// A small and a large amount: bytes, or copies where those are counted.
     fn amounts(self) -> [u64; 2] {
         match self {
             Self::Copy(OnDevice) | Self::Kernel(OnDevice) => [DEVICE_SIZE / 4, DEVICE_SIZE],
+            Self::Copy(FromPeer | ToPeer) | Self::Kernel(FromPeer | ToPeer) => [PEER_SIZE / 4, PEER_SIZE],
             Self::Copy(_) | Self::Kernel(_) => [HOST_SIZE / 4, HOST_SIZE],
             Self::Pageable => [PAGEABLE_SIZE / 4, PAGEABLE_SIZE],
             Self::Copies => [8, 32],
@@ -86,17 +92,17 @@ impl Task {
 }
 
 /// The least seconds that each task took with its two amounts.
-#[derive(Clone, Copy, Debug)]
-pub struct Times([[f64; 2]; TASKS.len()]);
+#[derive(Clone, Debug)]
+pub struct Times(Vec<(Task, [f64; 2])>);
 
 impl Times {
-    fn none() -> Self {
-        Self([[f64::INFINITY; 2]; TASKS.len()])
+    fn none(tasks: &[Task]) -> Self {
+        Self(tasks.iter().map(|task| (*task, [f64::INFINITY; 2])).collect())
     }
 
     fn of(&self, task: Task) -> [f64; 2] {
-        let index = TASKS.iter().position(|known| *known == task);
-        index.map_or([f64::INFINITY; 2], |index| self.0[index])
+        let found = self.0.iter().find(|(known, _)| *known == task);
+        found.map_or([f64::INFINITY; 2], |(_, best)| *best)
     }
 
     /// Seconds for each byte or copy more; 0 where that is not known.
@@ -123,13 +129,23 @@ impl Times {
         for (direction, into) in
             [(ToDevice, &mut rates.to_device), (ToHost, &mut rates.to_host), (OnDevice, &mut rates.on_device)]
         {
-            into.link = self.rate(Task::Copy(direction));
-            into.batched =
-                self.each(Task::Batch(direction)) - BLOCK as f64 * self.each(Task::Copy(direction));
-            into.kernel = self.rate(Task::Kernel(direction));
-            into.cta = self.rate(Task::FewCtas(direction)) / f64::from(FEW_CTAS);
+            *into = self.direction(direction);
         }
         rates
+    }
+
+    /// The same of a device and a peer.
+    pub fn peer_rates(&self) -> PeerRates {
+        PeerRates { read: self.direction(FromPeer), write: self.direction(ToPeer), ..PeerRates::default() }
+    }
+
+    fn direction(&self, direction: Direction) -> DirectionRates {
+        DirectionRates {
+            link: self.rate(Task::Copy(direction)),
+            batched: self.each(Task::Batch(direction)) - BLOCK as f64 * self.each(Task::Copy(direction)),
+            kernel: self.rate(Task::Kernel(direction)),
+            cta: self.rate(Task::FewCtas(direction)) / f64::from(FEW_CTAS),
+        }
     }
 
     /// What is left of a small copy by the kernel once its bytes are taken off.
@@ -139,200 +155,38 @@ impl Times {
     }
 }
 
-/// Measures, and answers what it has got when something fails, with the failure.
+/// Measures a device, and answers what it has got when something fails, with the failure.
 pub fn measure(engine: &Engine) -> (Times, Result<()>) {
-    let mut times = Times::none();
-    let outcome = Bench::open(engine).and_then(|bench| {
-        let rounds = (0..ROUNDS).try_for_each(|_| bench.round(&mut times));
-        rounds.and(bench.kernel.as_ref().map(drop).map_err(Clone::clone))
+    repeat(&TASKS, Bench::open(engine))
+}
+
+/// The same of a device, which does the work, and a peer.
+pub fn measure_peer(engine: &Engine, peer: i32) -> (Times, Result<()>) {
+    repeat(&PEER_TASKS, Bench::open_with_peer(engine, peer))
+}
+
+fn repeat(tasks: &[Task], bench: Result<Bench<'_>>) -> (Times, Result<()>) {
+    let mut times = Times::none(tasks);
+    let outcome = bench.and_then(|bench| {
+        let rounds = (0..ROUNDS).try_for_each(|_| round(&bench, &mut times));
+        rounds.and(bench.kernel())
     });
     (times, outcome)
 }
 
-/// Two buffers on the device, one page-locked, one not, and a stream.
-struct Bench<'a> {
-    engine: &'a Engine,
-    stream: Stream,
-    begun: Event,
-    ended: Event,
-    kernel: Result<Arc<CopyKernel>>,
-    memory: Option<Memory>,
-}
-
-struct Memory {
-    device: Allocation,
-    /// With the kernel's runs at its end.
-    host: PinnedMemory,
-    pageable: Vec<u8>,
-}
-
-impl<'a> Bench<'a> {
-    fn open(engine: &'a Engine) -> Result<Self> {
-        let context: &Arc<Context> = engine.context();
-        let ordinal = context.device().ordinal();
-        let config = PinnedConfig { size: HOST_SIZE + BLOCK, ordinal, threads: 1, ..PinnedConfig::default() };
-        let memory = Memory {
-            device: Allocation::new(ordinal, 2 * DEVICE_SIZE)?,
-            host: PinnedMemory::allocate(&config, &mut |_, _| true)?,
-            pageable: vec![1; PAGEABLE_SIZE as usize],
-        };
-        Ok(Self {
-            engine,
-            stream: Stream::new(context)?,
-            begun: Event::timed(context)?,
-            ended: Event::timed(context)?,
-            kernel: engine.kernel(),
-            memory: Some(memory),
-        })
-    }
-
-    /// Each task once with each amount.
-    fn round(&self, times: &mut Times) -> Result<()> {
-        for (task, best) in TASKS.into_iter().zip(&mut times.0) {
-            for (amount, best) in task.amounts().into_iter().zip(best) {
-                *best = best.min(self.time(task, amount)?);
-            }
-        }
-        Ok(())
-    }
-
-    /// Seconds of the device's clock, from before a task to after it.
-    fn time(&self, task: Task, amount: u64) -> Result<f64> {
-        let Some(memory) = &self.memory else { return Ok(f64::INFINITY) };
-        let on = self.stream.activate()?;
-        on.record(&self.begun)?;
-        let was_done = match task {
-            Task::Copy(direction) => memory.copy(&on, direction, amount)?,
-            Task::Pageable => memory.copy_pageable(&on, amount)?,
-            Task::Copies => memory.copy_tiny(&on, amount)?,
-            Task::Batch(direction) => {
-                self.engine.context().driver().copies_batches() && memory.batch(&on, direction, amount)?
-            }
-            Task::Kernel(direction) => {
-                let multiprocessors = self.engine.context().device().multiprocessors();
-                self.launch(memory, &on, direction, amount, choice::ctas(direction, false, multiprocessors))?
-            }
-            Task::FewCtas(direction) => self.launch(memory, &on, direction, amount, FEW_CTAS)?,
-        };
-        on.record(&self.ended)?;
-        self.ended.wait()?;
-        if was_done { self.ended.seconds_since(&self.begun) } else { Ok(f64::INFINITY) }
-    }
-
-    fn launch(
-        &self,
-        memory: &Memory,
-        on: &Active<'_>,
-        way: Direction,
-        bytes: u64,
-        ctas: u32,
-    ) -> Result<bool> {
-        let Ok(kernel) = &self.kernel else { return Ok(false) };
-        memory.launch(kernel, on, way, bytes, ctas).map(|()| true)
-    }
-
-    /// Whether the stream has nothing to do any more.
-    fn is_over(&self) -> bool {
-        const PATIENCE: Duration = Duration::from_secs(2);
-        let until = Instant::now() + PATIENCE;
-        while !is_over(|| self.stream.is_done(), &mut None) {
-            if Instant::now() > until {
-                return false;
-            }
-            std::thread::yield_now();
-        }
-        true
-    }
-}
-
-impl Drop for Bench<'_> {
-    fn drop(&mut self) {
-        if !self.is_over() {
-            // A copy is still under way: its memory must stay.
-            std::mem::forget(self.memory.take());
+/// Each task once with each amount.
+fn round(bench: &Bench<'_>, times: &mut Times) -> Result<()> {
+    for (task, best) in &mut times.0 {
+        for (amount, best) in task.amounts().into_iter().zip(best) {
+            *best = best.min(bench.time(*task, amount)?);
         }
     }
-}
-
-impl Memory {
-    /// Where a copy reads and writes.
-    fn ends(&self, direction: Direction) -> (u64, u64) {
-        let (device, host) = (self.device.address(), self.host.memory().address() as u64);
-        match direction {
-            Direction::ToDevice => (host, device),
-            Direction::ToHost => (device, host),
-            Direction::OnDevice | Direction::BetweenDevices => (device, device + DEVICE_SIZE),
-        }
-    }
-
-    fn copy(&self, on: &Active<'_>, direction: Direction, size: u64) -> Result<bool> {
-        let (source, destination) = self.ends(direction);
-        // SAFETY: within the two buffers, which stay until the stream is done.
-        unsafe { on.copy(Copy { source, destination, size }) }.map(|()| true)
-    }
-
-    fn copy_pageable(&self, on: &Active<'_>, size: u64) -> Result<bool> {
-        let (source, destination) = (self.pageable.as_ptr() as u64, self.device.address());
-        // SAFETY: as above.
-        unsafe { on.copy(Copy { source, destination, size }) }.map(|()| true)
-    }
-
-    fn copy_tiny(&self, on: &Active<'_>, count: u64) -> Result<bool> {
-        let (source, destination) = self.ends(Direction::ToDevice);
-        let copy = |index| Copy {
-            source: source + index * BLOCK,
-            destination: destination + index * BLOCK,
-            size: TINY,
-        };
-        // SAFETY: as above.
-        (0..count).map(copy).try_for_each(|copy| unsafe { on.copy(copy) }).map(|()| true)
-    }
-
-    /// Blocks in another order than they lie in at the source, so that no two are one.
-    fn batch(&self, on: &Active<'_>, direction: Direction, count: u64) -> Result<bool> {
-        let blocks = HOST_SIZE / BLOCK;
-        let (source, destination) = self.ends(direction);
-        let copies = (0..count as usize).map(|index| index as u64).map(|index| Copy {
-            source: source + index * 37 % blocks * BLOCK,
-            destination: destination + index * BLOCK,
-            size: BLOCK,
-        });
-        // SAFETY: as above.
-        unsafe { on.copy_batch(&Batch::new(copies), Reading::InTurn) }.map(|()| true)
-    }
-
-    fn launch(
-        &self,
-        kernel: &CopyKernel,
-        on: &Active<'_>,
-        way: Direction,
-        bytes: u64,
-        ctas: u32,
-    ) -> Result<()> {
-        let (source, destination) = self.ends(way);
-        let length = u32::try_from(bytes / BLOCK)
-            .map_err(|_| Error::new(Status::Panic, "a buffer of more blocks than a run has"))?;
-        let runs = self.host.memory().address() as u64 + HOST_SIZE;
-        // SAFETY: the end of the page-locked buffer, which is aligned; no kernel reads it now, for each is waited for.
-        unsafe { (runs as *mut Run).write(Run::new(0, 0, length)) };
-        let shape = Shape {
-            unit_size: BLOCK,
-            outers: 1,
-            block_strides: [BLOCK; 2],
-            outer_strides: [0; 2],
-            most_blocks: length,
-            most_tile: TILE,
-        };
-        let mut blocks = shape.blocks(&[Layer { source, destination }], 0, 1);
-        blocks.runs = runs;
-        // SAFETY: as above; the kernel reaches page-locked memory and its own device's, and the two do not overlap.
-        unsafe { kernel.launch(on, &blocks, ctas) }
-    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::rates::{DEFAULT, DirectionRates, Source};
+    use super::super::rates::{DEFAULT, Source};
     use super::*;
 
     /// What a device of these rates would take, each time with the same fixed cost.
@@ -350,21 +204,26 @@ mod tests {
                     Task::FewCtas(direction) => amount / (f64::from(FEW_CTAS) * of(direction).cta),
                 }
         };
-        let mut times = Times::none();
-        for (task, best) in TASKS.into_iter().zip(&mut times.0) {
-            *best = task.amounts().map(|amount| seconds(task, amount));
+        let mut times = Times::none(&[&TASKS[..], &PEER_TASKS].concat());
+        for (task, best) in &mut times.0 {
+            *best = task.amounts().map(|amount| seconds(*task, amount));
         }
         times
     }
 
     #[test]
     fn fixed_costs_are_in_none_of_the_rates() {
-        let rates = Rates::plausible(&times_of(&DEFAULT, DEFAULT.kernel_start).rates());
+        let times = times_of(&DEFAULT, DEFAULT.kernel_start);
+        let rates = Rates::plausible(&times.rates());
+        let peer = PeerRates::plausible(&times.peer_rates());
         assert_eq!((rates.num_defaults, rates.source), (0, Source::Measured));
+        assert_eq!((peer.num_defaults, peer.source), (0, Source::Measured));
         for (found, known) in [
             (rates.to_device, DEFAULT.to_device),
             (rates.to_host, DEFAULT.to_host),
             (rates.on_device, DEFAULT.on_device),
+            (peer.read, DEFAULT.peer),
+            (peer.write, DEFAULT.peer),
         ] {
             for (found, known) in [
                 (found.link, known.link),
@@ -380,13 +239,15 @@ mod tests {
 
     #[test]
     fn without_a_measurement_there_are_defaults() {
-        let rates = Rates::plausible(&Times::none().rates());
+        let rates = Rates::plausible(&Times::none(&TASKS).rates());
         assert_eq!(Rates { num_defaults: 0, ..rates }, DEFAULT);
+        let rates = PeerRates::plausible(&Times::none(&PEER_TASKS).peer_rates());
+        assert_eq!((rates.source, rates.read, rates.write), (Source::Default, DEFAULT.peer, DEFAULT.peer));
     }
 
     #[test]
     fn a_clock_that_stands_still_is_not_believed() {
-        let still = Times([[1e-6; 2]; TASKS.len()]);
+        let still = Times(TASKS.map(|task| (task, [1e-6; 2])).to_vec());
         assert_eq!(Rates::plausible(&still.rates()).to_device, DEFAULT.to_device);
     }
 }

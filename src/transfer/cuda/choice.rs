@@ -17,8 +17,10 @@ pub enum Direction {
     ToHost,
     /// Within one device.
     OnDevice,
-    /// From one device to another.
-    BetweenDevices,
+    /// To the device that does the work, from another one.
+    FromPeer,
+    /// From the device that does the work, to another one.
+    ToPeer,
 }
 
 /// What decides.
@@ -84,7 +86,7 @@ fn kernel_rate(case: &Case, rates: &Rates) -> f64 {
         _ if !case.computes => (1.0, 1.0),
         Direction::ToDevice => (0.9, 8.0 / 17.0),
         Direction::ToHost => (0.9, 12.0 / 26.0),
-        Direction::OnDevice | Direction::BetweenDevices => (1.0, 1.0),
+        Direction::OnDevice | Direction::FromPeer | Direction::ToPeer => (1.0, 1.0),
     };
     (most * own.kernel).min(f64::from(case.ctas) * own.cta * each)
 }
@@ -108,7 +110,7 @@ pub fn ctas(direction: Direction, computes: bool, multiprocessors: u32) -> u32 {
         (Direction::OnDevice, _) => 4 * multiprocessors,
         (_, false) => multiprocessors.div_ceil(2),
         (Direction::ToDevice, true) => 6,
-        (Direction::BetweenDevices, true) => multiprocessors.div_ceil(2),
+        (Direction::FromPeer | Direction::ToPeer, true) => multiprocessors.div_ceil(2),
         (Direction::ToHost, true) => UNNOTICED,
     }
 }

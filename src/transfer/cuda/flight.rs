@@ -10,6 +10,7 @@ use super::need::{Need, Taking};
 use crate::cuda::stream::CallerStream;
 use crate::error::{Error, Result, Status};
 use crate::guarded::guarded;
+use crate::kept;
 use crate::layout::Layout;
 use crate::transfer::completion::{Run, cancelled};
 
@@ -156,7 +157,7 @@ impl Flight {
         self.wait_for(None);
         let Self { jobs, engine, layouts, run, held, .. } = self;
         engine.retire();
-        std::mem::forget((jobs, engine, layouts, held));
-        run.end(Err(error));
+        kept::for_good((jobs, engine, layouts, held));
+        run.end_for_good(error);
     }
 }

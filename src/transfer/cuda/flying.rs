@@ -13,7 +13,7 @@ use super::need::Need;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Error, Result, fail};
 use crate::guarded::guarded;
-use crate::log::HoldBack;
+use crate::log::{HoldBack, log};
 use crate::transfer::pool::{Pool, Shared};
 
 /// A run, and how it stands with it.
@@ -52,6 +52,19 @@ impl Flying {
     /// One that was started on a stream of the caller's.
     pub fn started(flight: Flight) -> Arc<Self> {
         Self::with(State::UnderWay(Box::new(flight)), true)
+    }
+
+    /// One on a stream of the caller's that did not take a mark of its end: nobody can tell when it is over, for the
+    /// stream may be gone when it is asked. It ends now, and what it uses is never let go.
+    pub fn unmarked(flight: Flight, error: Error) -> Arc<Self> {
+        let _late = HoldBack::begin();
+        let error = error.context(
+            "the stream takes no mark of where the transfer ends: it may still move blocks until the stream is past it",
+        );
+        log!(Error, "{error}; memory of the library's that it uses is never let go");
+        let flying = Self::with(State::Over(Err(error.clone())), true);
+        flight.give_up(error);
+        flying
     }
 
     fn with(state: State, is_quick: bool) -> Arc<Self> {

@@ -10,8 +10,12 @@ use super::held::Held;
 use super::job::Job;
 use super::need::{Need, Taking};
 use super::ring::Slot;
+use crate::cuda::ending::says_lost;
 use crate::cuda::stream::{Active, CallerStream};
 use crate::error::{Error, Result, Status, ensure};
+
+/// Why a stream of the caller's has no mark behind what was started there.
+pub struct Unmarked(pub Error);
 
 /// At least one job.
 pub struct Jobs(Vec<Job>);
@@ -112,20 +116,32 @@ impl Jobs {
         unsafe { self.enqueue(&on, held, Place::Own) }
     }
 
-    /// Starts them on a stream of the caller's, and marks their end there.
+    /// Starts them on a stream of the caller's, and marks their end there. Without a mark nobody can tell when the
+    /// stream is past them.
     ///
     /// # Safety
     /// As for [`Jobs::start`]; the stream is alive.
-    pub unsafe fn start_on(&self, engine: &Engine, stream: CallerStream, held: &Held) -> Result<()> {
-        let on = stream.activate(engine.context())?;
+    pub unsafe fn start_on(
+        &self,
+        engine: &Engine,
+        stream: CallerStream,
+        held: &Held,
+    ) -> std::result::Result<Result<()>, Unmarked> {
+        let on = match stream.activate(engine.context()) {
+            Ok(on) => on,
+            Err(error) => return Ok(Err(error)),
+        };
         let place = if stream.is_legacy() { Place::Elsewhere } else { Place::Callers };
         // SAFETY: the caller's promise.
         let started = unsafe { self.enqueue(&on, held, place) };
         if let Some(event) = held.event() {
             // Tried again once: it may have told of an earlier failure.
-            on.record(event).or_else(|_| on.record(event))?;
+            match on.record(event).or_else(|_| on.record(event)) {
+                Err(error) if !says_lost(&error) => return Err(Unmarked(started.err().unwrap_or(error))),
+                marked => return Ok(started.and(marked)),
+            }
         }
-        started
+        Ok(started)
     }
 
     unsafe fn enqueue(&self, on: &Active<'_>, held: &Held, place: Place) -> Result<()> {

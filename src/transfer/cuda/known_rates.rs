@@ -1,41 +1,93 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What copies cost on the devices of this process: measured when it is first asked for, unless the caller has said it.
+//! What copies cost on the devices of this process, and between two of them: measured when it is first asked for,
+//! unless the caller has said it.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use super::calibration;
+use super::choice::Direction;
 use super::engine::Engine;
+use super::peer_rates::PeerRates;
 use super::rates::Rates;
 use crate::cuda::Device;
 use crate::error::{Result, ensure};
 use crate::log::{HoldBack, log};
 
-/// What is known of a device. Whoever measures holds it, and others wait for that.
-type Known = Arc<Mutex<Option<Rates>>>;
+/// What is known of something. Whoever measures holds it, and others wait for that.
+type Known<R> = Arc<Mutex<Option<R>>>;
 
-/// By ordinal.
-static DEVICES: Mutex<Vec<(i32, Known)>> = Mutex::new(Vec::new());
+/// What is known, by what it is about.
+struct Store<K, R>(Mutex<Vec<(K, Known<R>)>>);
+
+static DEVICES: Store<i32, Rates> = Store(Mutex::new(Vec::new()));
+/// By the device that does the work, and the other one.
+static PEERS: Store<(i32, i32), PeerRates> = Store(Mutex::new(Vec::new()));
+
+impl<K: Copy + PartialEq, R: Copy> Store<K, R> {
+    fn known(&self, about: K) -> Known<R> {
+        let mut all = lock(&self.0);
+        if let Some((_, known)) = all.iter().find(|(of, _)| *of == about) {
+            return known.clone();
+        }
+        let known = Known::default();
+        all.push((about, known.clone()));
+        known
+    }
+
+    /// What is known, or else measured: then also how many milliseconds that took.
+    fn get_or(&self, about: K, measure: impl FnOnce() -> R) -> (R, Option<f64>) {
+        let known = self.known(about);
+        let mut known = lock(&known);
+        if let Some(known) = *known {
+            return (known, None);
+        }
+        let started = Instant::now();
+        let measured = measure();
+        *known = Some(measured);
+        (measured, Some(started.elapsed().as_secs_f64() * 1e3))
+    }
+}
 
 /// What copies of an engine cost; never fails.
 pub fn of(engine: &Engine) -> Rates {
-    let known = known(engine.context().device().ordinal());
     let _late = HoldBack::begin();
-    let mut rates = lock(&known);
-    if let Some(rates) = *rates {
-        return rates;
+    let ordinal = engine.context().device().ordinal();
+    let (rates, took) = DEVICES.get_or(ordinal, || {
+        let (times, outcome) = calibration::measure(engine);
+        note(&format!("device {ordinal}"), outcome);
+        Rates::plausible(&times.rates())
+    });
+    if let Some(milliseconds) = took {
+        tell(ordinal, &rates, milliseconds);
     }
-    let started = Instant::now();
-    let (times, outcome) = calibration::measure(engine);
-    let measured = Rates::plausible(&times.rates());
-    *rates = Some(measured);
-    drop(rates);
-    let (ordinal, took) = (engine.context().device().ordinal(), started.elapsed());
+    rates
+}
+
+/// The same of an engine and the other device, if any, that a transfer goes from or to.
+pub fn between(engine: &Engine, peer: Option<i32>, direction: Direction) -> Rates {
+    let own = of(engine);
+    peer.map_or(own, |peer| of_peer(engine, peer).complete(own, direction))
+}
+
+fn of_peer(engine: &Engine, peer: i32) -> PeerRates {
+    let _late = HoldBack::begin();
+    let ordinal = engine.context().device().ordinal();
+    let (rates, took) = PEERS.get_or((ordinal, peer), || {
+        let (times, outcome) = calibration::measure_peer(engine, peer);
+        note(&format!("device {ordinal} and its peer {peer}"), outcome);
+        PeerRates::plausible(&times.peer_rates())
+    });
+    if let Some(milliseconds) = took {
+        tell_peer(ordinal, peer, &rates, milliseconds);
+    }
+    rates
+}
+
+fn note(whose: &str, outcome: Result<()>) {
     if let Err(error) = outcome {
-        log!(Warn, "measure copies of device {ordinal}: {error}; defaults stand in for what is missing");
+        log!(Warn, "measure copies of {whose}: {error}; defaults stand in for what is missing");
     }
-    tell(ordinal, &measured, took.as_secs_f64() * 1e3);
-    measured
 }
 
 fn tell(ordinal: i32, rates: &Rates, milliseconds: f64) {
@@ -55,13 +107,35 @@ fn tell(ordinal: i32, rates: &Rates, milliseconds: f64) {
     );
 }
 
+/// Without peer access there is no kernel to measure, which is worth no warning.
+fn tell_peer(ordinal: i32, peer: i32, rates: &PeerRates, milliseconds: f64) {
+    log!(
+        Info,
+        "device {ordinal}: copies measured in {milliseconds:.1} ms: {:.1} GB/s from device {peer}, {:.1} to it; {} figures \
+         are defaults",
+        rates.read.link / 1e9,
+        rates.write.link / 1e9,
+        rates.num_defaults
+    );
+}
+
 /// What copies of a device cost.
 pub fn get(ordinal: i32) -> Result<Rates> {
     Device::get(ordinal)?;
-    let answer = *lock(&known(ordinal));
+    let answer = *lock(&DEVICES.known(ordinal));
     match answer {
         Some(rates) => Ok(rates),
         None => Ok(of(&*Engine::of(ordinal)?)),
+    }
+}
+
+/// What copies between a device, which does the work, and a peer cost.
+pub fn get_peer(ordinal: i32, peer: i32) -> Result<PeerRates> {
+    ensure_two(ordinal, peer)?;
+    let answer = *lock(&PEERS.known((ordinal, peer)));
+    match answer {
+        Some(rates) => Ok(rates),
+        None => Ok(of_peer(&*Engine::of(ordinal)?, peer)),
     }
 }
 
@@ -69,23 +143,38 @@ pub fn get(ordinal: i32) -> Result<Rates> {
 pub fn set(ordinal: i32, given: Option<Rates>) -> Result<()> {
     Device::get(ordinal)?;
     let loaded = given.map(Rates::loaded);
-    ensure!(
-        loaded.is_none_or(Rates::are_numbers),
-        InvalidArgument,
-        "a rate or time of copies is negative or no number; 0 takes the default"
-    );
-    *lock(&known(ordinal)) = loaded;
+    ensure_numbers(loaded.is_none_or(Rates::are_numbers))?;
+    *lock(&DEVICES.known(ordinal)) = loaded;
     Ok(())
 }
 
-fn known(ordinal: i32) -> Known {
-    let mut devices = lock(&DEVICES);
-    if let Some((_, known)) = devices.iter().find(|(of, _)| *of == ordinal) {
-        return known.clone();
-    }
-    let known = Known::default();
-    devices.push((ordinal, known.clone()));
-    known
+/// The same for a device and a peer.
+pub fn set_peer(ordinal: i32, peer: i32, given: Option<PeerRates>) -> Result<()> {
+    ensure_two(ordinal, peer)?;
+    let loaded = given.map(PeerRates::loaded);
+    ensure_numbers(loaded.is_none_or(PeerRates::are_numbers))?;
+    *lock(&PEERS.known((ordinal, peer))) = loaded;
+    Ok(())
+}
+
+fn ensure_two(ordinal: i32, peer: i32) -> Result<()> {
+    Device::get(ordinal)?;
+    Device::get(peer)?;
+    ensure!(
+        ordinal != peer,
+        InvalidArgument,
+        "device {ordinal} is no peer of itself: what its own copies cost is asked for and loaded by itself"
+    );
+    Ok(())
+}
+
+fn ensure_numbers(are_numbers: bool) -> Result<()> {
+    ensure!(
+        are_numbers,
+        InvalidArgument,
+        "a rate or time of copies is negative or no number; 0 takes the default"
+    );
+    Ok(())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

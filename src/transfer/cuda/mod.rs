@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The CUDA engine: copies between GPU memory and GPU or host memory, by the way that takes the least time.
 
+mod bench;
 mod calibration;
 pub mod checksum;
 mod choice;
@@ -17,6 +18,7 @@ mod jobs;
 mod kernel;
 pub mod known_rates;
 mod need;
+pub mod peer_rates;
 pub mod rates;
 mod ring;
 mod rows;
@@ -38,7 +40,7 @@ use self::flight::Flight;
 use self::flights::Flights;
 use self::flying::Flying;
 use self::job::Job;
-use self::jobs::Jobs;
+use self::jobs::{Jobs, Unmarked};
 use self::kernel::KernelCopy;
 use self::ring::Slot;
 use self::sides::Sides;
@@ -201,7 +203,12 @@ impl CudaCopy {
         // SAFETY: the plan checked all spans against their layouts, which are held until the run is over; the stream is
         // alive, by contract.
         let outcome = unsafe { self.jobs.start_on(&self.engine, stream, &held) };
-        self.watch(Flying::started(flight.started(held, outcome)));
+        match outcome {
+            Ok(outcome) => self.watch(Flying::started(flight.started(held, outcome))),
+            Err(Unmarked(error)) => {
+                *self.current() = Some(Flying::unmarked(flight.started(held, Ok(())), error))
+            }
+        }
         Ok(())
     }
 
@@ -271,7 +278,7 @@ impl<'a> Weighing<'a> {
             candidates: Vec::new(),
         };
         weighing.divide();
-        let rates = known_rates::of(engine);
+        let rates = known_rates::between(engine, sides.peer, sides.direction);
         for path in WAYS {
             let reason = weighing.reason_against(path);
             let seconds = choice::seconds(path, &weighing.case, &rates);

@@ -41,8 +41,8 @@ pub struct Rates {
     pub to_host: DirectionRates,
     /// Within the device.
     pub on_device: DirectionRates,
-    /// From another device.
-    pub between_devices: DirectionRates,
+    /// Between the device and the peer that a transfer is about, its way; not a figure of the device.
+    pub peer: DirectionRates,
     /// Bytes a second from host memory that is not page-locked.
     pub pageable: f64,
     /// Seconds of one copy of the driver's beside its bytes.
@@ -60,14 +60,14 @@ pub const DEFAULT: Rates = Rates {
     to_device: DirectionRates { link: 55.5e9, batched: 0.45 * US, kernel: 51.0e9, cta: 17.0e9 },
     to_host: DirectionRates { link: 55.5e9, batched: 0.38 * US, kernel: 52.3e9, cta: 26.0e9 },
     on_device: DirectionRates { link: 2065e9, batched: 3.1 * US, kernel: 1750e9, cta: 25e9 },
-    between_devices: DirectionRates { link: 370e9, batched: 3.1 * US, kernel: 370e9, cta: 5.7e9 },
+    peer: DirectionRates { link: 370e9, batched: 3.1 * US, kernel: 370e9, cta: 5.7e9 },
     pageable: 9e9,
     copy: 2.8 * US,
     kernel_start: 6.0 * US,
 };
 
 /// How far a figure may be from where it is expected: below, and above.
-type Bounds = [f64; 2];
+pub(super) type Bounds = [f64; 2];
 /// A link of PCIe 3 x4 up to one between chips.
 const LINKS: Bounds = [1.0 / 40.0, 20.0];
 /// What a call takes, by host and driver.
@@ -86,7 +86,7 @@ impl Rates {
             Direction::ToDevice => &self.to_device,
             Direction::ToHost => &self.to_host,
             Direction::OnDevice => &self.on_device,
-            Direction::BetweenDevices => &self.between_devices,
+            Direction::FromPeer | Direction::ToPeer => &self.peer,
         }
     }
 
@@ -98,7 +98,7 @@ impl Rates {
                 *figure = *default;
             }
         }
-        Self { source: Source::Loaded, num_defaults: 0, ..given }
+        Self { source: Source::Loaded, num_defaults: 0, peer: DEFAULT.peer, ..given }
     }
 
     /// Whether every figure is a positive number.
@@ -108,16 +108,16 @@ impl Rates {
 
     /// What was measured as far as it can be; 0 stands for what was not. What can't be follows from the link by the
     /// proportions of the defaults, since the ways are weighed against each other: a kernel that is faster than its link
-    /// would be taken for everything. Devices other than this one were not asked.
+    /// would be taken for everything.
     pub fn plausible(measured: &Self) -> Self {
         let mut checked = Self { source: Source::Measured, ..DEFAULT };
-        let mut check = Check { num_defaults: 0 };
+        let mut check = Check::default();
         for (found, known, into) in [
             (&measured.to_device, &DEFAULT.to_device, &mut checked.to_device),
             (&measured.to_host, &DEFAULT.to_host, &mut checked.to_host),
             (&measured.on_device, &DEFAULT.on_device, &mut checked.on_device),
         ] {
-            *into = check.direction(found, known);
+            *into = check.direction(found, known, LINKS);
         }
         let link = checked.to_device.link;
         checked.pageable = check.near(measured.pageable, link, PAGEABLES, DEFAULT.pageable.min(link));
@@ -130,28 +130,28 @@ impl Rates {
         Self { num_defaults: check.num_defaults, ..checked }
     }
 
-    fn figures(&mut self) -> [&mut f64; 19] {
+    fn figures(&mut self) -> [&mut f64; MEASURED_FIGURES as usize] {
         let [a, b, c, d] = self.to_device.figures();
         let [e, f, g, h] = self.to_host.figures();
         let [i, j, k, l] = self.on_device.figures();
-        let [m, n, o, p] = self.between_devices.figures();
         let Self { pageable, copy, kernel_start, .. } = self;
-        [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, pageable, copy, kernel_start]
+        [a, b, c, d, e, f, g, h, i, j, k, l, pageable, copy, kernel_start]
     }
 }
 
-/// All but those of other devices.
+/// All but those of a peer.
 const MEASURED_FIGURES: u32 = 15;
 
 impl DirectionRates {
-    fn figures(&mut self) -> [&mut f64; 4] {
+    pub(super) fn figures(&mut self) -> [&mut f64; 4] {
         [&mut self.link, &mut self.batched, &mut self.kernel, &mut self.cta]
     }
 }
 
 /// Counts what was not believed.
-struct Check {
-    num_defaults: u32,
+#[derive(Default)]
+pub(super) struct Check {
+    pub num_defaults: u32,
 }
 
 impl Check {
@@ -163,8 +163,14 @@ impl Check {
         otherwise
     }
 
-    fn direction(&mut self, found: &DirectionRates, known: &DirectionRates) -> DirectionRates {
-        let link = self.near(found.link, known.link, LINKS, known.link);
+    /// The figures of a direction whose link is within `links` of what is known of one.
+    pub fn direction(
+        &mut self,
+        found: &DirectionRates,
+        known: &DirectionRates,
+        links: Bounds,
+    ) -> DirectionRates {
+        let link = self.near(found.link, known.link, links, known.link);
         let scale = link / known.link;
         let kernel = self.near(found.kernel, link, KERNELS, known.kernel * scale);
         DirectionRates {
@@ -193,7 +199,7 @@ mod tests {
     }
 
     fn any_rates() -> impl Strategy<Value = Rates> {
-        prop::collection::vec(any_figure(), 19).prop_map(|values| {
+        prop::collection::vec(any_figure(), MEASURED_FIGURES as usize).prop_map(|values| {
             let mut rates = Rates::default();
             rates.figures().into_iter().zip(values).for_each(|(figure, value)| *figure = value);
             rates
@@ -205,7 +211,7 @@ mod tests {
         fn whatever_was_measured_what_is_used_can_be(measured in any_rates()) {
             let rates = Rates::plausible(&measured);
             prop_assert!(rates.are_numbers());
-            prop_assert_eq!(rates.between_devices, DEFAULT.between_devices);
+            prop_assert_eq!(rates.peer, DEFAULT.peer);
             for direction in [rates.to_device, rates.to_host, rates.on_device] {
                 prop_assert!(direction.kernel <= 1.1 * direction.link && direction.cta <= 1.1 * direction.kernel);
             }

@@ -40,8 +40,8 @@ impl Ring {
 
     fn with_parts(ordinal: i32, passing: u64, kept: u64) -> Result<Arc<Self>> {
         let size = passing + kept;
-        let config =
-            PinnedConfig { size, ordinal, threads: 1, no_huge_pages: true, ..PinnedConfig::default() };
+        // Huge pages are there sooner: small ones take longer than all else that a device's first copy waits for.
+        let config = PinnedConfig { size, ordinal, threads: 1, ..PinnedConfig::default() };
         let memory = PinnedMemory::allocate(&config, &mut |_, _| true)?;
         let part = |begin, size| Mutex::new(Spans::new(begin, size));
         Ok(Arc::new(Self { memory, passing: part(0, passing), kept: part(passing, kept) }))

@@ -21,6 +21,8 @@ pub struct Sides<'a> {
     pub direction: Direction,
     /// The device that the copy runs on.
     pub ordinal: i32,
+    /// The other device that the blocks come from or go to.
+    pub peer: Option<i32>,
     /// The host's side is not page-locked.
     pub is_pageable: bool,
     /// Whether a kernel reaches both sides, or why not.
@@ -34,20 +36,22 @@ impl<'a> Sides<'a> {
     pub fn of(source: &'a Layout, destination: &'a Layout) -> Result<Self> {
         let (from, to) = (place(source), place(destination));
         let neither = || Error::new(Status::Unsupported, "neither layout is GPU memory");
-        let direction = match (from, to) {
-            (Some(from), Some(to)) if from.owner == to.owner => Direction::OnDevice,
-            (Some(_), Some(_)) => Direction::BetweenDevices,
-            (Some(_), None) => Direction::ToHost,
-            (None, _) => Direction::ToDevice,
-        };
         // The driver's copies cross devices by themselves; the destination's device does the work. Memory of another
         // process's is reached by the device it was opened for: then that one does.
         let ordinal = to.or(from).ok_or_else(neither)?.user;
+        let (direction, peer) = match (from, to) {
+            (Some(from), Some(_)) if from.owner != ordinal => (Direction::FromPeer, Some(from.owner)),
+            (Some(_), Some(to)) if to.owner != ordinal => (Direction::ToPeer, Some(to.owner)),
+            (Some(_), Some(_)) => (Direction::OnDevice, None),
+            (Some(_), None) => (Direction::ToHost, None),
+            (None, _) => (Direction::ToDevice, None),
+        };
         let mut sides = Self {
             source,
             destination,
             direction,
             ordinal,
+            peer,
             is_pageable: false,
             kernel_reaches: Ok(()),
             devices_are_apart: false,

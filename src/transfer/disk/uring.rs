@@ -6,7 +6,6 @@
 mod ring;
 mod session;
 
-use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -112,20 +111,25 @@ fn broken() -> Error {
 
 impl Shared for Uring {
     fn run(&self) {
-        // What the kernel has must stay where a panic leaves nobody who hears its answers.
-        let mut session = ManuallyDrop::new(Session::new(self));
+        while let Err(panic) = self.serve() {
+            log!(Error, "on the thread of the ring: {panic}; all runs that it had end so");
+        }
+    }
+}
+
+impl Uring {
+    /// Until nothing is left to do, or a panic, with which all runs end.
+    fn serve(&self) -> Result<(), Error> {
+        let mut session = Session::new(self);
         let served = guarded(|| {
             while let Some(new) = self.take_new(session.is_idle()) {
                 session.begin(new);
                 session.step();
             }
         });
-        match served {
-            Ok(()) => drop(ManuallyDrop::into_inner(session)),
-            Err(panic) => {
-                log!(Error, "on the thread of the ring: {panic}; what it has begun is never let go");
-                self.give_up();
-            }
-        }
+        served.inspect_err(|panic| session.abandon(panic))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::Prepared;
 use super::ring::Ring;
 use crate::error::Error;
+use crate::kept;
 use crate::layout::Layout;
 use crate::transfer::completion::{Run, Stop, cancelled};
 
@@ -69,7 +70,7 @@ impl Flight {
     pub fn give_up(self, error: Error) {
         let Self { prepared, ring, layouts, run, .. } = self;
         ring.retire();
-        std::mem::forget((prepared, ring, layouts));
-        run.end(Err(error));
+        kept::for_good((prepared, ring, layouts));
+        run.end_for_good(error);
     }
 }

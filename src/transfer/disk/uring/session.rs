@@ -16,6 +16,8 @@ use super::super::operation::{Ask, Next, Operation};
 use super::Uring;
 use super::ring::DEPTH;
 use crate::error::Error;
+use crate::guarded::guarded;
+use crate::log::log;
 use crate::transfer::completion::cancelled;
 
 /// Bytes at the kernel at a time; one request may be more.
@@ -28,6 +30,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// What the thread knows of requests under way.
 pub struct Session<'a> {
     uring: &'a Uring,
+    /// Work that has come, and was not looked at.
+    new: VecDeque<Work>,
     flights: Vec<Option<Flight>>,
     vacant: Vec<usize>,
     /// Flights with requests to begin, which take turns.
@@ -37,6 +41,8 @@ pub struct Session<'a> {
     free: Vec<usize>,
     /// Entries of the ring that the kernel has not taken yet, by their `user_data`.
     untaken: VecDeque<u64>,
+    /// Entries that were made and not answered, but for the one that looks at the event fd.
+    unanswered: usize,
     bytes: u64,
 }
 
@@ -56,12 +62,14 @@ impl<'a> Session<'a> {
     pub fn new(uring: &'a Uring) -> Self {
         Self {
             uring,
+            new: VecDeque::new(),
             flights: Vec::new(),
             vacant: Vec::new(),
             ready: VecDeque::new(),
             slots: (0..DEPTH).map(|_| None).collect(),
             free: (0..DEPTH).collect(),
             untaken: VecDeque::new(),
+            unanswered: 0,
             bytes: 0,
         }
     }
@@ -73,7 +81,8 @@ impl<'a> Session<'a> {
 
     /// Takes in new work.
     pub fn begin(&mut self, new: Vec<Work>) {
-        for work in new {
+        self.new.extend(new);
+        while let Some(work) = self.new.pop_front() {
             if work.range.is_empty() {
                 (work.ending)(Ok(()));
                 continue;
@@ -95,17 +104,46 @@ impl<'a> Session<'a> {
             return;
         }
         self.watch();
-        let error = match self.uring.ring.submit_and_wait(1) {
-            Ok(_) => None,
-            Err(error) if error.raw_os_error() == Some(libc::EINTR) => None,
-            Err(error) => Some(error),
-        };
-        self.note_taken();
-        if self.reap() == 0
-            && let Some(error) = error
-        {
+        let error = self.submit_and_wait();
+        let over = self.answers();
+        let none = over.is_empty();
+        for (what, answer) in over.into_iter().filter(|(what, _)| *what != WAKE) {
+            self.answered(what as usize, answer);
+        }
+        if let (true, Some(error)) = (none, error) {
             self.stalled(error);
         }
+    }
+
+    /// Ends all after a panic, each once the kernel has let go of the memory of them all. What was begun goes on until
+    /// then; nothing more is.
+    pub fn abandon(mut self, panic: &Error) {
+        while self.unanswered > 0 {
+            let error = self.submit_and_wait();
+            let over = self.answers();
+            match error {
+                Some(error) if over.is_empty() && !self.is_transient(&error) => {
+                    self.uring.give_up();
+                    break;
+                }
+                Some(_) if over.is_empty() => std::thread::sleep(PAUSE),
+                _ => {}
+            }
+        }
+        let begun = std::mem::take(&mut self.flights).into_iter().flatten().map(|flight| flight.work);
+        for work in begun.chain(std::mem::take(&mut self.new)) {
+            // One that panics again has told its end by being dropped.
+            if let Err(again) = guarded(|| (work.ending)(Err(panic.clone()))) {
+                log!(Error, "at the end of a run: {again}");
+            }
+        }
+    }
+
+    /// What the kernel says against it.
+    fn submit_and_wait(&mut self) -> Option<std::io::Error> {
+        let error = self.uring.ring.submit_and_wait(1).err();
+        self.note_taken();
+        error.filter(|error| error.raw_os_error() != Some(libc::EINTR))
     }
 
     fn fill(&mut self) {
@@ -151,6 +189,7 @@ impl<'a> Session<'a> {
         // by whoever gave the work, the spans by the work or the slot, neither of which is moved or freed before.
         let pushed = unsafe { self.uring.ring.submission_shared().push(&entry.user_data(what)) };
         debug_assert!(pushed.is_ok(), "there is an entry for each slot");
+        self.unanswered += usize::from(what != WAKE);
         self.untaken.push_back(what);
     }
 
@@ -169,20 +208,17 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Sees to all that is over; answers how much that was.
-    fn reap(&mut self) -> usize {
+    /// What is over, and the kernel's answers. What is to be known of them all, whatever becomes of one, is noted.
+    fn answers(&mut self) -> Vec<(u64, i32)> {
         // SAFETY: this thread alone has the ring.
         let over: Vec<_> = unsafe { self.uring.ring.completion_shared() }
             .map(|entry| (entry.user_data(), entry.result()))
             .collect();
-        let count = over.len();
-        for (what, answer) in over {
-            match what {
-                WAKE => self.woken(),
-                slot => self.answered(slot as usize, answer),
-            }
+        self.unanswered -= over.iter().filter(|(what, _)| *what != WAKE).count();
+        if over.iter().any(|(what, _)| *what == WAKE) {
+            self.woken();
         }
-        count
+        over
     }
 
     /// Also when the thread that had the ring watch has ended.
@@ -221,20 +257,24 @@ impl<'a> Session<'a> {
 
     /// The kernel takes nothing more, for now or for good.
     fn stalled(&mut self, error: std::io::Error) {
-        let code = error.raw_os_error().unwrap_or(libc::EIO);
-        let is_transient = matches!(code, libc::EAGAIN | libc::EBUSY | libc::ENOMEM);
-        let untaken = self.untaken.iter().filter(|what| **what != WAKE).count();
-        let at_kernel = DEPTH - self.free.len() - untaken;
-        // What the kernel has it will answer; its memory is not let go before.
-        if is_transient || at_kernel > 0 {
+        if self.is_transient(&error) {
             return std::thread::sleep(PAUSE);
         }
         self.uring.give_up();
+        let code = error.raw_os_error().unwrap_or(libc::EIO);
         let error = Error::errno("hand requests to io_uring", Errno::from_raw_os_error(code));
         for flight in std::mem::take(&mut self.flights).into_iter().flatten() {
             (flight.work.ending)(Err(flight.failure.unwrap_or_else(|| error.clone())));
         }
         *self = Self::new(self.uring);
+    }
+
+    /// Whether there are answers to come all the same. What the kernel has it will answer; its memory is not let go
+    /// before.
+    fn is_transient(&self, error: &std::io::Error) -> bool {
+        let untaken = self.untaken.iter().filter(|what| **what != WAKE).count();
+        let is_passing = matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM));
+        is_passing || self.unanswered > untaken
     }
 }
 

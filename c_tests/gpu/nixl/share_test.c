@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layouts in memory of a GPU that a process shares by NIXL alone: another process opens them, reads and writes
+// their blocks by transfers, and is told when the owner dies. Needs a GPU.
+#include "agents.h"
+#include "holder.h"
+#include "kept_context.h"
+#include "kinds.h"
+#include "opened.h"
+#include "patience.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+static const test_role roles[] = {KEEPING_HOLDER_ROLE};
+
+/* How long a transfer may take to find out that the peer is dead: longer than UCX's keepalive is apart. */
+#define LONG SECONDS(60)
+
+static const kvmem_share_options by_nixl = {.struct_size = sizeof(by_nixl), .way = KVMEM_SHARE_REMOTE};
+
+static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
+static const kvmem_block_pair few[] = {{2, 4}, {5, 1}};
+static const kv_move in_move = {scattered, NUM(scattered), 0, 0, 3};
+static const kv_move out_move = {few, NUM(few), 1, 0, 2};
+
+/* Another process's layout as it is reached here. */
+typedef struct visit {
+    peer owner;
+    parcel parcel;
+    kvmem_layout *layout;
+    kv_side model; /* what its blocks must be */
+} visit;
+
+static void check_carries_no_memory(const parcel *parcel) {
+    kvmem_share *share = parcel_share(parcel);
+    kvmem_share_info info;
+    EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
+    CHECK_EQ(info.object, KVMEM_SHARED_LAYOUT);
+    CHECK_EQ(info.way, KVMEM_SHARE_REMOTE);
+    CHECK_EQ(info.num_fds, 0);
+    CHECK_EQ(info.memory_size, 0);
+    CALL(kvmem_share_destroy(share));
+}
+
+static void visit_open(visit *visit, memory_kind kind, size_t layout_kind, const char *name,
+                       kvmem_agent *agent) {
+    const kvmem_layout_config config = blocks_config(&kv_kinds[layout_kind]);
+    visit->owner = holder_start();
+    holder_build(&visit->owner, kind, layout_kind, BLOCKS_TOGETHER, name, 1);
+    visit->parcel = holder_share(&visit->owner, &by_nixl);
+    kv_model_open(&visit->model, &config, 1);
+    check_carries_no_memory(&visit->parcel);
+    refuse_layout(&visit->parcel, 0, NULL, KVMEM_STATUS_UNSUPPORTED, "agent");
+    visit->layout = open_layout(&visit->parcel, 0, agent);
+    kvmem_layout_info info;
+    EXPECT_OK(kvmem_layout_get_info(visit->layout, &info, ERR));
+    CHECK_EQ(info.locality, KVMEM_LOCALITY_REMOTE);
+    CHECK_EQ(info.num_blocks, config.num_blocks);
+}
+
+/* The owner may be dead. */
+static void visit_forget(visit *visit) {
+    CALL(kvmem_layout_destroy(visit->layout));
+    kv_side_close(&visit->model);
+    parcel_close(&visit->parcel);
+}
+
+static void visit_close(visit *visit) {
+    visit_forget(visit);
+    peer_finish(&visit->owner);
+}
+
+/* A layout of this process, known to the agent. */
+typedef struct home {
+    kvmem_layout *layout;
+    kv_side model;
+} home;
+
+static void home_open(home *home, memory_kind kind, size_t layout_kind, kvmem_agent *agent) {
+    const kvmem_layout_config config = blocks_config(&kv_kinds[layout_kind]);
+    kv_model_open(&home->model, &config, 2);
+    home->layout = blocks_build(kind, &config, BLOCKS_TOGETHER, agent);
+    blocks_write(home->layout, &home->model);
+}
+
+static void home_close(home *home) {
+    CALL(kvmem_layout_destroy(home->layout));
+    kv_side_close(&home->model);
+}
+
+/* Every byte of both sides, after each move. */
+static void check_both(const visit *visit, const home *home) {
+    blocks_check(home->layout, &home->model);
+    holder_check_model(&visit->owner, &visit->model);
+}
+
+static void read_and_write(visit *visit, home *home) {
+    CHECK_EQ(kv_run(visit->layout, home->layout, &in_move).path, KVMEM_PATH_NIXL_READ);
+    kv_expect_moved(&home->model, &visit->model, &in_move);
+    check_both(visit, home);
+    CHECK_EQ(kv_run(home->layout, visit->layout, &out_move).path, KVMEM_PATH_NIXL_WRITE);
+    kv_expect_moved(&visit->model, &home->model, &out_move);
+    check_both(visit, home);
+}
+
+static void reach(memory_kind there) {
+    static const memory_kind here[] = {MEMORY_SYSTEM, MEMORY_DEVICE};
+    static const char *const names[KV_NUM_KINDS] = {"first", "second", "third"};
+    keep_context();
+    kvmem_agent *agent = agent_open("guest");
+    for (size_t i = 0; i < KV_NUM_KINDS; i++) {
+        visit visit;
+        visit_open(&visit, there, i, names[i], agent);
+        for (size_t k = 0; k < NUM(here); k++) {
+            home home;
+            home_open(&home, here[k], (i + k) % KV_NUM_KINDS, agent);
+            read_and_write(&visit, &home);
+            home_close(&home);
+        }
+        visit_close(&visit);
+    }
+    CALL(kvmem_agent_destroy(agent));
+}
+
+static void device_memory_is_reached(void) {
+    reach(MEMORY_DEVICE);
+}
+
+static void elastic_memory_is_reached(void) {
+    reach(MEMORY_ELASTIC);
+}
+
+/* ---- the owner dies ---- */
+
+/* The same transfer over and over, on a thread of its own. */
+typedef struct stream {
+    kvmem_transfer *transfer;
+    uint64_t end;
+    atomic_uint rounds;
+    atomic_bool is_over;
+    kvmem_status last; /* read after the join */
+} stream;
+
+static void *read_until_it_fails(void *argument) {
+    stream *stream = argument;
+    stream->last = KVMEM_STATUS_OK;
+    while (stream->last == KVMEM_STATUS_OK && patience_now() < stream->end) {
+        stream->last = kvmem_transfer_submit(stream->transfer, NULL);
+        if (stream->last == KVMEM_STATUS_OK) {
+            stream->last = kvmem_transfer_wait(stream->transfer, LONG, NULL);
+        }
+        stream->rounds++;
+    }
+    stream->is_over = true;
+    return NULL;
+}
+
+static kvmem_transfer *create_read(const visit *visit, const home *home) {
+    const kvmem_transfer_options options = kv_transfer_options(&in_move);
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(visit->layout, home->layout, &options, &transfer, ERR));
+    return transfer;
+}
+
+static kvmem_status submit_and_wait(kvmem_transfer *transfer) {
+    const kvmem_status status = kvmem_transfer_submit(transfer, ERR);
+    return status == KVMEM_STATUS_OK ? kvmem_transfer_wait(transfer, LONG, ERR) : status;
+}
+
+static void lose(memory_kind there) {
+    keep_context();
+    kvmem_agent *agent = agent_open("guest");
+    home home;
+    home_open(&home, MEMORY_SYSTEM, 0, agent);
+    visit visit;
+    visit_open(&visit, there, 0, "victim", agent);
+    stream stream = {.transfer = create_read(&visit, &home), .end = patience_now() + LONG};
+    pthread_t reader;
+    CHECK_EQ(pthread_create(&reader, NULL, read_until_it_fails, &stream), 0);
+    while (stream.rounds < 100 && !stream.is_over) {
+        sched_yield();
+    }
+    peer_kill(&visit.owner);
+    CHECK_EQ(pthread_join(reader, NULL), 0);
+    CHECK_EQ(stream.last, KVMEM_STATUS_PEER_LOST);
+    EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, "victim", submit_and_wait(stream.transfer)); /* it stays lost */
+    CALL(kvmem_transfer_destroy(stream.transfer));
+    visit_forget(&visit);
+    home_close(&home);
+    /* The agent goes on with another owner. */
+    home_open(&home, MEMORY_SYSTEM, 0, agent);
+    visit_open(&visit, there, 1, "heir", agent);
+    read_and_write(&visit, &home);
+    visit_close(&visit);
+    home_close(&home);
+    CALL(kvmem_agent_destroy(agent));
+}
+
+static void an_owner_of_device_memory_that_dies_is_lost(void) {
+    lose(MEMORY_DEVICE);
+}
+
+static void an_owner_of_elastic_memory_that_dies_is_lost(void) {
+    lose(MEMORY_ELASTIC);
+}
+
+static const test_case cases[] = {
+    CASE(device_memory_is_reached),
+    CASE(elastic_memory_is_reached),
+    CASE(an_owner_of_device_memory_that_dies_is_lost),
+    CASE(an_owner_of_elastic_memory_that_dies_is_lost),
+};
+SHARE_MAIN

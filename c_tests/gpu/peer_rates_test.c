@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// What copies between two GPUs cost: measured once for each that does the work, loaded, forgotten; and by which what is
+// expected of a transfer is told. Fails where there is one GPU.
+#include "owner.h"
+#include "stance.h"
+#include "work.h"
+
+#include <math.h>
+#include <string.h>
+
+#define BLOCK_SIZE (64 * MIB)
+
+static bool is_stand_in(void) {
+    return driver_symbol("sim_reset") != NULL;
+}
+
+static kvmem_peer_rates get_rates(int device) {
+    kvmem_peer_rates rates;
+    kvmem_peer_rates_init(&rates, sizeof(rates));
+    EXPECT_OK(kvmem_cuda_get_peer_rates(device, 1 - device, &rates, ERR));
+    CHECK_EQ(rates.struct_size, sizeof(rates));
+    return rates;
+}
+
+static void load(int device, const kvmem_peer_rates *rates) {
+    EXPECT_OK(kvmem_cuda_set_peer_rates(device, 1 - device, rates, ERR));
+}
+
+/* Afterwards all is as the other cases expect it. */
+static void load_defaults(int device) {
+    kvmem_peer_rates defaults;
+    kvmem_peer_rates_init(&defaults, sizeof(defaults));
+    load(device, &defaults);
+}
+
+static void check_way(const kvmem_direction_rates *rates) {
+    const double figures[] = {rates->bytes_per_second, rates->batch_copy_ns, rates->kernel_bytes_per_second,
+                              rates->cta_bytes_per_second};
+    for (size_t i = 0; i < NUM(figures); i++) {
+        CHECK(isfinite(figures[i]) && figures[i] > 0);
+    }
+    CHECK(rates->kernel_bytes_per_second <= 1.1 * rates->bytes_per_second);
+}
+
+/* What a stand-in's copies take may be beyond belief; a GPU's are believed. */
+static void check_measured(int device, const kvmem_peer_rates *rates) {
+    bool can = false;
+    check_way(&rates->read);
+    check_way(&rates->write);
+    EXPECT_OK(kvmem_cuda_can_access(device, 1 - device, &can, ERR));
+    if (is_stand_in()) {
+        CHECK(rates->source == KVMEM_RATES_MEASURED || rates->source == KVMEM_RATES_DEFAULT);
+    } else {
+        CHECK_EQ(rates->source, KVMEM_RATES_MEASURED);
+        CHECK_EQ(rates->num_defaults, can ? 0 : 4); /* the kernel's, each way */
+    }
+}
+
+static void rates_are_measured_once_and_without_a_context_of_the_peer(void) {
+    for (int device = 0; device < 2; device++) {
+        bool can = false;
+        EXPECT_OK(kvmem_cuda_can_access(device, 1 - device, &can, ERR));
+        await_no_context(1 - device);
+        load(device, NULL);
+        const kvmem_peer_rates first = get_rates(device);
+        CHECK(!can || !has_primary_context(1 - device));
+        check_measured(device, &first);
+        const kvmem_peer_rates second = get_rates(device);
+        CHECK_EQ(memcmp(&first, &second, sizeof(first)), 0);
+        load_defaults(device);
+    }
+}
+
+/* Two blocks, each in one piece. */
+static kvmem_layout *build(int device) {
+    kvmem_layout_config config;
+    kvmem_layout_config_init(&config, sizeof(config));
+    config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
+    config.num_blocks = 2;
+    config.num_layers = 1;
+    config.outer_dim = 1;
+    config.page_size = 1;
+    config.dtype_width = 2;
+    config.inner_dim = BLOCK_SIZE / config.dtype_width;
+    kvmem_device_options memory;
+    kvmem_device_options_init(&memory, sizeof(memory));
+    memory.device = device;
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &config;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.device = &memory;
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    return layout;
+}
+
+/* What is expected of one copy of the driver's. */
+static double seconds_expected(const kvmem_layout *source, const kvmem_layout *destination) {
+    const kvmem_block_pair pair = {.source = 0, .destination = 1};
+    kvmem_transfer_options options;
+    kvmem_transfer_options_init(&options, sizeof(options));
+    options.pairs = &pair;
+    options.num_pairs = 1;
+    options.path = KVMEM_PATH_CUDA_COPY;
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+    kvmem_transfer_explanation explanation;
+    EXPECT_OK(kvmem_transfer_explain(transfer, &explanation, NULL, ERR));
+    CHECK_EQ(explanation.num_moves, 1);
+    CALL(kvmem_transfer_destroy(transfer));
+    return (double)BLOCK_SIZE / (double)explanation.bytes_per_second;
+}
+
+/* The GPU of the destination does the work, and reads. */
+static void a_transfer_has_them_measured_and_is_explained_by_them(void) {
+    kvmem_copy_rates own;
+    kvmem_copy_rates_init(&own, sizeof(own));
+    for (int device = 0; device < 2; device++) {
+        kvmem_layout *source = build(1 - device);
+        kvmem_layout *destination = build(device);
+        load(device, NULL);
+        const double seconds = seconds_expected(source, destination);
+        kvmem_peer_rates rates = get_rates(device);
+        check_measured(device, &rates);
+        EXPECT_OK(kvmem_cuda_get_copy_rates(device, &own, ERR));
+        const double bytes = (double)BLOCK_SIZE / rates.read.bytes_per_second;
+        const double calls = own.copy_ns * 1e-9 + 6e-6; /* with what any run begins with */
+        CHECK(fabs(seconds - bytes - calls) < 1e-6 * seconds);
+        rates.read.bytes_per_second /= 2;
+        rates.write.bytes_per_second *= 2;
+        load(device, &rates);
+        CHECK(fabs(seconds_expected(source, destination) - 2 * bytes - calls) < 2e-6 * seconds);
+        CHECK_EQ(get_rates(device).source, KVMEM_RATES_LOADED);
+        load_defaults(device);
+        CALL(kvmem_layout_destroy(source));
+        CALL(kvmem_layout_destroy(destination));
+    }
+}
+
+static void what_is_loaded_comes_back_for_the_one_that_does_the_work(void) {
+    kvmem_peer_rates given;
+    kvmem_peer_rates_init(&given, sizeof(given));
+    given.write.bytes_per_second = 5e9;
+    given.write.batch_copy_ns = 1234;
+    const kvmem_peer_rates other = get_rates(1);
+    load(0, &given);
+    const kvmem_peer_rates rates = get_rates(0);
+    CHECK_EQ(rates.source, KVMEM_RATES_LOADED);
+    CHECK_EQ(rates.num_defaults, 0);
+    CHECK(rates.write.bytes_per_second == 5e9 && fabs(rates.write.batch_copy_ns - 1234) < 1e-6);
+    check_way(&rates.read);
+    const kvmem_peer_rates same = get_rates(1);
+    CHECK_EQ(memcmp(&other, &same, sizeof(same)), 0);
+    load_defaults(0);
+}
+
+static void what_can_not_be_is_refused(void) {
+    const double wrong[] = {-1, NAN, INFINITY};
+    const int missing[] = {-1, driver_devices()};
+    kvmem_peer_rates rates;
+    for (size_t i = 0; i < NUM(wrong); i++) {
+        kvmem_peer_rates_init(&rates, sizeof(rates));
+        rates.read.cta_bytes_per_second = wrong[i];
+        EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_cuda_set_peer_rates(0, 1, &rates, ERR));
+    }
+    kvmem_peer_rates_init(&rates, sizeof(rates));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "no peer of itself",
+                   kvmem_cuda_get_peer_rates(1, 1, &rates, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_cuda_set_peer_rates(1, 1, &rates, ERR));
+    for (size_t i = 0; i < NUM(missing); i++) {
+        EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_cuda_get_peer_rates(0, missing[i], &rates, ERR));
+        EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_cuda_get_peer_rates(missing[i], 0, &rates, ERR));
+        EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_cuda_set_peer_rates(missing[i], 0, &rates, ERR));
+    }
+    CHECK_EQ(get_rates(0).source, KVMEM_RATES_LOADED); /* as before */
+}
+
+static const test_case cases[] = {
+    CASE(rates_are_measured_once_and_without_a_context_of_the_peer),
+    CASE(a_transfer_has_them_measured_and_is_explained_by_them),
+    CASE(what_is_loaded_comes_back_for_the_one_that_does_the_work),
+    CASE(what_can_not_be_is_refused),
+};
+GPU_MAIN

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elastic memory goes from a broker in several messages, and one side is killed after each of them and amid each:
+// the other is told, keeps nothing of it, and serves or fetches the next. Needs the stand-in.
+#include "regions.h"
+#include "shop.h"
+#include "stance.h"
+#include "steps.h"
+#include "survivor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { TAG_TASK = 10, TAG_TOKEN, TAG_THERE };
+
+#define NAME "elastic"
+
+/* What a peer is to do, and how far. */
+typedef struct task {
+    order order;
+    step step;
+    size_t asks; /* bytes of its request that a client sends */
+} task;
+
+static task task_of(const char *path, const kvmem_token *token, const step *step) {
+    task task = {.order = {.name = NAME, .token = *token}, .step = *step, .asks = REQUEST_SIZE(NAME)};
+    CHECK(strlen(path) < sizeof(task.order.path));
+    strcpy(task.order.path, path);
+    return task;
+}
+
+static peer start(const char *role, const task *task) {
+    peer peer = peer_start(role);
+    frame_send(peer.socket, TAG_TASK, task, sizeof(*task));
+    return peer;
+}
+
+static task begin(int socket) {
+    extents_allow_files();
+    task task;
+    message asked = frame_expect(socket, TAG_TASK);
+    CHECK_EQ(asked.size, sizeof(task));
+    memcpy(&task, asked.data, sizeof(task));
+    free(asked.data);
+    return task;
+}
+
+static void say_there(int socket) {
+    frame_send(socket, TAG_THERE, NULL, 0);
+}
+
+static void await_there(const peer *peer) {
+    free(frame_expect(peer->socket, TAG_THERE).data);
+}
+
+static kvmem_status fetch(const order *order, kvmem_share **share) {
+    const kvmem_fetch_options options = order_options(order);
+    return kvmem_share_fetch(&options, share, ERR);
+}
+
+static void fetch_whole(const order *order, kvmem_status owner) {
+    kvmem_share *share = NULL;
+    EXPECT_OK(fetch(order, &share));
+    kvmem_layout *layout = extents_open(share);
+    CALL(kvmem_share_destroy(share));
+    CHECK_EQ(extents_check_owner(layout), owner);
+    CALL(kvmem_layout_destroy(layout));
+}
+
+/* ---- the client dies ---- */
+
+/* Role: asks, reads as many messages of the answer as it is told, and dies there. */
+static void dying_client(int socket) {
+    const task task = begin(socket);
+    unsigned char request[REQUEST_SIZE(NAME)];
+    const int client = connect_raw(task.order.path);
+    write_request(request, NAME, &task.order.token);
+    CHECK_EQ(send(client, request, task.asks, MSG_NOSIGNAL), (ssize_t)task.asks);
+    for (size_t i = 0; i < task.step.messages; i++) {
+        wire_receive(client);
+    }
+    step_die();
+}
+
+/* Role: fetches, opens if it is told to, says so and waits to be killed. */
+static void doomed_client(int socket) {
+    const task task = begin(socket);
+    kvmem_share *share = NULL;
+    EXPECT_OK(fetch(&task.order, &share));
+    if (task.step.opens) {
+        extents_open(share);
+    }
+    say_there(socket);
+    pause();
+}
+
+/* Role: fetches and opens, for as long as it is told to. */
+static void client(int socket) {
+    while (frame_comes(socket)) {
+        const task task = begin(socket);
+        fetch_whole(&task.order, KVMEM_STATUS_OK);
+        say_there(socket);
+    }
+}
+
+typedef struct stall {
+    shop shop;
+    extents extents;
+    kvmem_token token;
+} stall;
+
+static void stall_open(stall *stall) {
+    extents_allow_files();
+    extents_make(&stall->extents);
+    shop_open_plain(&stall->shop);
+    const kvmem_share *share = stall->extents.share;
+    EXPECT_OK(kvmem_broker_publish(stall->shop.broker, NAME, share, NULL, &stall->token, ERR));
+}
+
+/* What the broker was given, and nobody else has, can be taken back. */
+static void stall_close(stall *stall) {
+    EXPECT_OK(kvmem_broker_unpublish(stall->shop.broker, NAME, ERR));
+    shop_await_clients(&stall->shop, 0);
+    extents_check_free(&stall->extents);
+    extents_give_up(&stall->extents);
+    shop_close(&stall->shop);
+}
+
+static void serve_next(const stall *stall) {
+    const peer customer = peer_in_common("client");
+    const task task = task_of(stall->shop.path, &stall->token, &steps[0]);
+    frame_send(customer.socket, TAG_TASK, &task, sizeof(task));
+    await_there(&customer);
+    shop_await_clients(&stall->shop, 0);
+    CHECK_EQ(extents_importers(&stall->extents), 0);
+}
+
+static void a_client_killed_after_any_message_leaves_nothing(void) {
+    static const size_t asks[] = {0, 1, WIRE_HEADER, REQUEST_SIZE(NAME) - 1, REQUEST_SIZE(NAME)};
+    stall stall;
+    stall_open(&stall);
+    serve_next(&stall);
+    const survivor before = survivor_now();
+    for (size_t i = 0; i < NUM(asks) + ALL; i++) {
+        const step step = {i < NUM(asks) ? 0 : i - NUM(asks) + 1, 0, false};
+        task task = task_of(stall.shop.path, &stall.token, &step);
+        task.asks = asks[i < NUM(asks) ? i : NUM(asks) - 1];
+        peer peer = start("dying_client", &task);
+        peer_await_kill(&peer);
+        serve_next(&stall);
+        survivor_check(&before);
+    }
+    stall_close(&stall);
+}
+
+static void a_client_killed_before_or_after_it_opens_holds_nothing(void) {
+    stall stall;
+    stall_open(&stall);
+    serve_next(&stall);
+    const survivor before = survivor_now();
+    for (int opens = 0; opens < 2; opens++) {
+        const task task = task_of(stall.shop.path, &stall.token, &(step){ALL, 0, opens != 0});
+        peer peer = start("doomed_client", &task);
+        await_there(&peer);
+        CHECK_EQ(extents_importers(&stall.extents), opens);
+        peer_kill(&peer);
+        CHECK_EQ(extents_importers(&stall.extents), 0);
+        serve_next(&stall);
+        survivor_check(&before);
+    }
+    stall_close(&stall);
+}
+
+/* kvmem itself fetches there: it has read so much when it is killed, waiting for the rest. */
+static void kill_client_at(int listener, const task *task, const wire *messages) {
+    peer peer = start("doomed_client", task);
+    const int client = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    CHECK(client >= 0);
+    unsigned char request[REQUEST_SIZE(NAME)];
+    CHECK_EQ(recv(client, request, sizeof(request), MSG_WAITALL), sizeof(request));
+    step_send(client, messages, &task->step);
+    step_await_read(client);
+    if (task->step.messages == ALL) {
+        await_there(&peer);
+    }
+    peer_kill(&peer);
+    close(client);
+}
+
+static void what_a_client_had_when_it_was_killed_is_free(void) {
+    stall stall;
+    stall_open(&stall);
+    wire messages[ALL];
+    CHECK_EQ(wire_capture_all(stall.extents.share, messages, ALL), ALL);
+    const char *path = scratch_file(&stall.shop.directory, "another");
+    const task first = task_of(path, &stall.token, &steps[0]);
+    const int listener = listen_raw(first.order.path);
+    serve_next(&stall);
+    const survivor before = survivor_now();
+    for (size_t i = 0; i < NUM_STEPS; i++) {
+        task task = first;
+        task.step = steps[i];
+        kill_client_at(listener, &task, messages);
+        CHECK_EQ(extents_importers(&stall.extents), 0);
+        survivor_check(&before);
+    }
+    serve_next(&stall);
+    close(listener);
+    CHECK_EQ(unlink(first.order.path), 0);
+    for (size_t i = 0; i < ALL; i++) {
+        wire_close(&messages[i]);
+    }
+    stall_close(&stall);
+}
+
+/* ---- the broker dies ---- */
+
+/* Role: answers one client as far as it is told, as a broker would, and dies there. */
+static void dying_broker(int socket) {
+    const task task = begin(socket);
+    const int listener = listen_raw(task.order.path);
+    extents extents;
+    extents_make(&extents);
+    wire messages[ALL];
+    CHECK_EQ(wire_capture_all(extents.share, messages, ALL), ALL);
+    say_there(socket);
+    const int client = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    CHECK(client >= 0);
+    unsigned char request[REQUEST_SIZE(NAME)];
+    CHECK_EQ(recv(client, request, sizeof(request), MSG_WAITALL), sizeof(request));
+    step_send(client, messages, &task.step);
+    step_die();
+}
+
+/* Role: a broker that lives, and says where it is and by what token. */
+static void broker(int socket) {
+    stall stall;
+    stall_open(&stall);
+    const task task = task_of(stall.shop.path, &stall.token, &steps[0]);
+    frame_send(socket, TAG_TOKEN, &task.order, sizeof(task.order));
+    CHECK(!frame_comes(socket));
+    stall_close(&stall);
+}
+
+static void fetch_step(const char *path, const step *step) {
+    static const kvmem_token token;
+    const task task = task_of(path, &token, step);
+    peer peer = start("dying_broker", &task);
+    await_there(&peer);
+    if (step->messages == ALL) {
+        kvmem_share *share = NULL;
+        EXPECT_OK(fetch(&task.order, &share));
+        peer_await_kill(&peer);
+        kvmem_layout *layout = extents_open(share); /* what is all there outlives its broker */
+        CALL(kvmem_share_destroy(share));
+        CHECK_EQ(extents_check_owner(layout), KVMEM_STATUS_PEER_LOST);
+        CALL(kvmem_layout_destroy(layout));
+    } else {
+        kvmem_share *share = (kvmem_share *)step;
+        EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, step_told(step), fetch(&task.order, &share));
+        CHECK(share == NULL);
+        peer_await_kill(&peer);
+    }
+    CHECK_EQ(unlink(path), 0);
+}
+
+static void a_broker_killed_at_any_step_is_lost(void) {
+    extents_allow_files();
+    keep_device();
+    peer lives = peer_start("broker");
+    message told = frame_expect(lives.socket, TAG_TOKEN);
+    order order;
+    CHECK_EQ(told.size, sizeof(order));
+    memcpy(&order, told.data, sizeof(order));
+    free(told.data);
+    scratch directory = scratch_create(temporary_directory());
+    char path[160];
+    snprintf(path, sizeof(path), "%s", scratch_file(&directory, "broker"));
+    fetch_whole(&order, KVMEM_STATUS_OK);
+    for (size_t i = 0; i < NUM_STEPS; i++) {
+        const survivor before = survivor_now();
+        fetch_step(path, &steps[i]);
+        survivor_check(&before);
+        fetch_whole(&order, KVMEM_STATUS_OK);
+        survivor_check(&before);
+    }
+    peer_finish(&lives);
+    scratch_remove(&directory);
+}
+
+static const test_case cases[] = {
+    CASE(a_client_killed_after_any_message_leaves_nothing),
+    CASE(a_client_killed_before_or_after_it_opens_holds_nothing),
+    CASE(what_a_client_had_when_it_was_killed_is_free),
+    CASE(a_broker_killed_at_any_step_is_lost),
+};
+
+static const test_role roles[] = {
+    {"client", client}, {"dying_client", dying_client}, {"doomed_client", doomed_client},
+    {"broker", broker}, {"dying_broker", dying_broker},
+};
+
+TEST_MAIN_WITH_ROLES

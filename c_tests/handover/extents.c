@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// One block of each layer has bytes that tell which layer it is.
+#include "extents.h"
+
+#include "driver.h"
+#include "harness.h"
+#include "regions.h"
+
+#include <string.h>
+#include <sys/resource.h>
+
+#define FILES 6000
+#define BLOCKS 4
+#define LAYER (2 * MIB) /* one extent */
+#define SAMPLE 512
+
+void extents_allow_files(void) {
+    struct rlimit limit;
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    if (limit.rlim_cur < FILES) {
+        CHECK(limit.rlim_max >= FILES);
+        limit.rlim_cur = FILES;
+        CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    }
+}
+
+static kvmem_region *create_layer(void) {
+    kvmem_elastic_options options;
+    kvmem_elastic_options_init(&options, sizeof(options));
+    options.size = LAYER;
+    options.extent_size = LAYER;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_elastic(&options, &region, ERR));
+    EXPECT_OK(kvmem_region_commit(region, 0, LAYER, ERR));
+    return region;
+}
+
+/* Regions that an engine has made: of elastic memory that a layout allocates there is one. */
+static kvmem_layout *build(void) {
+    kvmem_layout_config config = {.struct_size = sizeof(config), .kind = KVMEM_LAYOUT_LAYER_SEPARATE};
+    config.num_blocks = BLOCKS;
+    config.num_layers = EXTENTS_LAYERS;
+    config.outer_dim = 2;
+    config.page_size = 16;
+    config.inner_dim = 128;
+    config.dtype_width = 2;
+    kvmem_region *layers[EXTENTS_LAYERS];
+    for (size_t i = 0; i < EXTENTS_LAYERS; i++) {
+        layers[i] = create_layer();
+    }
+    kvmem_layout_options options = {.struct_size = sizeof(options), .config = &config};
+    options.source = KVMEM_LAYOUT_REGIONS;
+    options.regions = layers;
+    options.count = EXTENTS_LAYERS;
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    for (size_t i = 0; i < EXTENTS_LAYERS; i++) {
+        kvmem_region_destroy(layers[i]);
+    }
+    return layout;
+}
+
+static kvmem_block piece_of(const kvmem_layout *layout, uint64_t layer) {
+    kvmem_block piece;
+    EXPECT_OK(kvmem_layout_get_block(layout, layer % BLOCKS, layer, 0, &piece, ERR));
+    CHECK(piece.size >= SAMPLE);
+    return piece;
+}
+
+static kvmem_region *region_of(const kvmem_layout *layout, uint64_t layer) {
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_layout_get_region(layout, layer, &region, ERR));
+    return region;
+}
+
+void extents_make(extents *extents) {
+    keep_device();
+    extents->layout = build();
+    unsigned char sample[SAMPLE];
+    for (uint64_t layer = 0; layer < EXTENTS_LAYERS; layer++) {
+        memset(sample, (int)(layer % 251), sizeof(sample));
+        write_device(0, piece_of(extents->layout, layer).address, sample, sizeof(sample));
+    }
+    EXPECT_OK(kvmem_share_create_layout(extents->layout, NULL, &extents->share, ERR));
+    kvmem_share_info info;
+    EXPECT_OK(kvmem_share_get_info(extents->share, &info, ERR));
+    CHECK_EQ(info.num_fds, EXTENTS_FDS);
+}
+
+void extents_give_up(extents *extents) {
+    kvmem_share_destroy(extents->share);
+    kvmem_layout_destroy(extents->layout);
+}
+
+static uint64_t importers_of(const kvmem_layout *layout, uint64_t layer) {
+    kvmem_region *region = region_of(layout, layer);
+    kvmem_region_holders holders;
+    EXPECT_OK(kvmem_region_get_holders(region, &holders, ERR));
+    kvmem_region_destroy(region);
+    return holders.importers;
+}
+
+uint64_t extents_importers(const extents *extents) {
+    const uint64_t first = importers_of(extents->layout, 0);
+    CHECK_EQ(importers_of(extents->layout, EXTENTS_LAYERS - 1), first);
+    return first;
+}
+
+void extents_check_free(extents *extents) {
+    kvmem_region *first = region_of(extents->layout, 0);
+    EXPECT(KVMEM_STATUS_BUSY, kvmem_region_decommit(first, 0, LAYER, ERR));
+    kvmem_share_destroy(extents->share);
+    extents->share = NULL;
+    EXPECT_OK(kvmem_region_decommit(first, 0, LAYER, ERR));
+    kvmem_region_destroy(first);
+}
+
+kvmem_layout *extents_open(const kvmem_share *share) {
+    keep_device();
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_share_open_layout(share, NULL, &layout, ERR));
+    unsigned char sample[SAMPLE];
+    for (uint64_t layer = 0; layer < EXTENTS_LAYERS; layer++) {
+        read_device(0, sample, piece_of(layout, layer).address, sizeof(sample));
+        CHECK_FILLED(sample, (unsigned char)(layer % 251), sizeof(sample));
+    }
+    return layout;
+}
+
+kvmem_status extents_check_owner(const kvmem_layout *layout) {
+    kvmem_region *region = region_of(layout, 0);
+    const kvmem_status status = kvmem_region_check_owner(region, ERR);
+    kvmem_region_destroy(region);
+    return status;
+}

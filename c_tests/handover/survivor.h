@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a process has before the other one dies, and must have when it is dead. Needs the stand-in.
+#ifndef KVMEM_TEST_SURVIVOR_H
+#define KVMEM_TEST_SURVIVOR_H
+
+#include "control.h"
+#include "harness.h"
+#include "resources.h"
+
+typedef struct survivor {
+    size_t files;
+    size_t mappings;
+    sim_counts live; /* handles, mappings and what else the driver counts */
+} survivor;
+
+static inline survivor survivor_now(void) {
+    return (survivor){count_open_files(), count_mappings(), sim_live_now()};
+}
+
+static inline void survivor_check(const survivor *before) {
+    await_live(&before->live);
+    CHECK_EQ(count_open_files(), before->files);
+    CHECK(count_mappings() <= before->mappings + 8); /* the heap may have grown */
+}
+
+#endif

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// A log callback that asks kvmem for something at each message, whoever waits for whom meanwhile: nobody waits for ever.
+#include "agents.h"
+#include "harness.h"
+#include "regions.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+static const test_role roles[] = {KV_PEER_ROLE};
+
+static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}};
+static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+
+/* What there is to ask; what is NULL is not there yet. */
+typedef struct asked {
+    kvmem_agent *_Atomic agent;
+    kvmem_region *_Atomic region;
+    kvmem_layout *_Atomic layout;
+    atomic_uint messages;
+    atomic_uint failures;
+} asked;
+
+/* Each may need the agent's thread, or a lock that others have while they wait for it. */
+static void ask(uint32_t level, const char *target, const char *message, void *user_data) {
+    static _Thread_local unsigned depth;
+    asked *mine = user_data;
+    (void)level, (void)target, (void)message;
+    if (depth++ == 0) {
+        if (mine->agent != NULL) {
+            kvmem_blob *metadata = NULL;
+            mine->failures += kvmem_agent_get_local_metadata(mine->agent, &metadata, NULL) != KVMEM_STATUS_OK;
+            kvmem_blob_destroy(metadata);
+        }
+        if (mine->region != NULL) {
+            kvmem_region_holders holders;
+            kvmem_registration *registration = NULL;
+            mine->failures += kvmem_region_get_holders(mine->region, &holders, NULL) != KVMEM_STATUS_OK;
+            mine->failures += kvmem_region_register(mine->region, mine->agent, &registration, NULL) !=
+                              KVMEM_STATUS_OK;
+            kvmem_registration_destroy(registration);
+        }
+        if (mine->layout != NULL) {
+            kvmem_blob *descriptor = NULL;
+            mine->failures += kvmem_layout_export(mine->layout, &descriptor, NULL) != KVMEM_STATUS_OK;
+            kvmem_blob_destroy(descriptor);
+        }
+        mine->messages++;
+    }
+    depth--;
+}
+
+static void listen_to(asked *asked) {
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, ask, asked, ERR));
+}
+
+/* Messages still on their way find nothing to ask. */
+static void listen_no_more(asked *asked) {
+    asked->agent = NULL;
+    asked->region = NULL;
+    asked->layout = NULL;
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
+}
+
+/* The agent's thread logs that it has a backend. */
+static void what_the_agent_says_may_be_answered_by_asking_it(void) {
+    static asked asked;
+    kvmem_agent *agent = NULL;
+    EXPECT_OK(kvmem_agent_create("asked", NULL, &agent, ERR));
+    asked.agent = agent;
+    listen_to(&asked);
+    EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
+    CHECK(asked.messages > 0);
+    CHECK_EQ(asked.failures, 0);
+    listen_no_more(&asked);
+    kvmem_agent_destroy(agent);
+}
+
+static void all_of_a_transfer_to_a_peer_may_be_asked_about(void) {
+    static asked asked;
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    kvmem_agent *agent = agent_open("near");
+    kv_peer peer;
+    kv_peer_start(&peer, "far", &config, 1);
+    listen_to(&asked);
+    asked.agent = agent;
+    kv_peer_meet(&peer, agent);
+    kv_side side;
+    kv_side_open(&side, &config, agent, 2);
+    asked.region = side.regions[0];
+    asked.layout = side.layout;
+    kv_run(side.layout, peer.model.layout, &move);
+    kv_expect_moved(&peer.model, &side, &move);
+    kv_peer_check(&peer);
+    listen_no_more(&asked);
+    CHECK_EQ(asked.failures, 0);
+    kv_side_close(&side);
+    kv_peer_stop(&peer);
+    kvmem_agent_destroy(agent);
+}
+
+/* Several agents get their backends while others ask the same ones. */
+static void *make_backends(void *context) {
+    asked *mine = context;
+    for (int i = 0; i < 4; i++) {
+        kvmem_agent *agent = NULL;
+        if (kvmem_agent_create("another", NULL, &agent, NULL) != KVMEM_STATUS_OK ||
+            kvmem_agent_create_backend(agent, "UCX", NULL, 0, NULL) != KVMEM_STATUS_OK) {
+            mine->failures++;
+        }
+        kvmem_agent_destroy(agent);
+    }
+    return NULL;
+}
+
+static void several_threads_may_ask_the_same(void) {
+    static asked asked;
+    pthread_t threads[2];
+    kvmem_agent *agent = agent_open("shared");
+    asked.agent = agent;
+    listen_to(&asked);
+    for (size_t i = 0; i < NUM(threads); i++) {
+        CHECK_EQ(pthread_create(&threads[i], NULL, make_backends, &asked), 0);
+    }
+    for (size_t i = 0; i < NUM(threads); i++) {
+        CHECK_EQ(pthread_join(threads[i], NULL), 0);
+    }
+    CHECK(asked.messages > 0);
+    CHECK_EQ(asked.failures, 0);
+    listen_no_more(&asked);
+    kvmem_agent_destroy(agent);
+}
+
+static const test_case cases[] = {
+    CASE(what_the_agent_says_may_be_answered_by_asking_it),
+    CASE(all_of_a_transfer_to_a_peer_may_be_asked_about),
+    CASE(several_threads_may_ask_the_same),
+};
+TEST_MAIN_WITH_ROLES

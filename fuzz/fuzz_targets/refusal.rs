@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a broker may answer.
+
+#![no_main]
+
+mod reading;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| reading::run("refusal", bytes));

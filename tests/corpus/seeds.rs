@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the fuzzer begins with of messages, requests and refusals: the files are these bytes. Those of shares a program
+//! of the C tests writes, since they need memory of every kind.
+
+use kvmem::error::{Error, Status};
+use kvmem::region::Access;
+use kvmem::share::broker::{Refusal, Request, Token};
+use kvmem::share::frame::{Header, Kind, Whole};
+
+use crate::reading::{TARGETS, Target};
+
+/// One file.
+pub struct Seed {
+    pub target: &'static Target,
+    pub name: &'static str,
+    pub bytes: Vec<u8>,
+}
+
+pub fn all() -> Vec<Seed> {
+    let of = |name: &str, seeds: Vec<(&'static str, Vec<u8>)>| {
+        let target = TARGETS.iter().find(|target| target.name == name).unwrap();
+        let sealed = seeds.into_iter().map(|(name, bytes)| (name, (target.sealed)(&bytes)));
+        sealed.map(|(name, bytes)| Seed { target, name, bytes }).collect::<Vec<_>>()
+    };
+    [of("message", messages()), of("request", requests()), of("refusal", refusals())]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// The messages of a parcel of this size, so many bytes in each.
+fn sent(kind: Kind, bytes: u32, pieces: &[u32]) -> Vec<u8> {
+    let whole = Whole { kind, bytes, fds: 0 };
+    let message = |(chunk, &bytes): (usize, &u32)| {
+        let header = Header { whole, chunk: chunk as u32, bytes, fds: 0, checksum: 0 };
+        [&header.write()[..], &vec![0x5A; bytes as usize]].concat()
+    };
+    pieces.iter().enumerate().flat_map(message).collect()
+}
+
+/// The same with a field of the first message changed.
+fn changed(at: usize, value: u8) -> Vec<u8> {
+    let mut bytes = sent(Kind::Share, 12, &[12]);
+    bytes[at] = value;
+    bytes
+}
+
+fn messages() -> Vec<(&'static str, Vec<u8>)> {
+    let cut = |size: usize| sent(Kind::Share, 12, &[12])[..size].to_vec();
+    let another_share = [sent(Kind::Share, 12, &[5]), sent(Kind::Share, 13, &[5, 8])[45..].to_vec()].concat();
+    vec![
+        ("share", sent(Kind::Share, 12, &[12])),
+        ("share-of-nothing", sent(Kind::Share, 0, &[0])),
+        ("share-in-three", sent(Kind::Share, 17, &[7, 1, 9])),
+        ("share-with-more-behind", [sent(Kind::Share, 3, &[3]), sent(Kind::Share, 3, &[3])].concat()),
+        ("request", sent(Kind::Request, 40, &[40])),
+        ("refusal", sent(Kind::Refusal, 8, &[8])),
+        ("damaged-version-2", changed(8, 2)),
+        ("damaged-kind-4", changed(10, 4)),
+        ("damaged-endless", changed(15, 0xFF)),
+        ("damaged-fds-without-end", changed(19, 0xFF)),
+        ("damaged-fds-that-do-not-come", changed(16, 3)),
+        ("damaged-fds-of-a-message-that-do-not-come", changed(28, 3)),
+        ("damaged-fds-more-than-a-message-has", changed(28, 254)),
+        ("damaged-message-too-large", changed(26, 1)),
+        ("damaged-out-of-turn", changed(20, 1)),
+        ("damaged-message-of-nothing", sent(Kind::Share, 12, &[5, 0, 7])),
+        ("damaged-more-than-it-says", sent(Kind::Share, 12, &[5, 8])),
+        ("damaged-less-than-it-says", sent(Kind::Share, 12, &[5, 6])),
+        ("damaged-another-share-amid", another_share),
+        ("damaged-cut-in-its-header", cut(39)),
+        ("damaged-cut-in-its-bytes", cut(45)),
+        ("damaged-empty", Vec::new()),
+    ]
+}
+
+fn requests() -> Vec<(&'static str, Vec<u8>)> {
+    let request =
+        |access, name: &str| Request { name: name.into(), token: Token([0xA5; 32]), access }.write();
+    let good = request(None, "kv");
+    let with_access_3 = [&good[..32], &[3], &good[33..]].concat();
+    vec![
+        ("all-that-is-granted", good.clone()),
+        ("to-read", request(Some(Access::Read), "kv")),
+        ("to-write", request(Some(Access::ReadWrite), "schl\u{fc}ssel")),
+        ("longest-name", request(None, &"n".repeat(255))),
+        ("damaged-name-too-long", request(None, &"n".repeat(256))),
+        ("damaged-no-name", request(None, "")),
+        ("damaged-no-text", [&good[..], &[0xFF]].concat()),
+        ("damaged-access-3", with_access_3),
+        ("damaged-no-access", good[..32].to_vec()),
+        ("damaged-cut-in-its-token", good[..31].to_vec()),
+    ]
+}
+
+fn refusals() -> Vec<(&'static str, Vec<u8>)> {
+    let refusal = |status, text: &str| Refusal(Error::new(status, text.to_string())).write();
+    let code = |code: i32, text: &[u8]| [&code.to_le_bytes(), text].concat();
+    let denied = Status::PermissionDenied;
+    vec![
+        ("busy", refusal(Status::Busy, "come again")),
+        ("without-words", refusal(denied, "")),
+        ("longest", refusal(denied, &"\u{fc}".repeat(2048))),
+        ("longer-than-is-read", code(denied as i32, &[b'w'; 5000])),
+        ("for-a-terminal", code(denied as i32, b"\x1b[2J\r\n\x07")),
+        ("no-text", code(denied as i32, b"\xff\xfe\xc3")),
+        ("damaged-success", code(0, b"all is well")),
+        ("damaged-in-progress", code(1, b"wait")),
+        ("damaged-status-nobody-knows", code(-1234, b"what")),
+        ("damaged-cut", vec![0xFF; 3]),
+    ]
+}
