@@ -200,7 +200,7 @@ static void refuse(place from, place to, kvmem_transfer_options options, const k
     side_close(&destination);
 }
 
-/* Blocks of one stretch each, every second of which is moved: rows, also where memory is in several pieces. */
+/* Every second of blocks that are one stretch each: rows, also where memory is in several pieces. */
 static void whole_blocks_at_regular_distances_are_rows(void) {
     static const place places[] = {PLACE_PINNED, PLACE_CHUNKED, PLACE_DEVICE, PLACE_SPANNED, PLACE_ELASTIC};
     const kv_move move = {every_second, NUM(every_second), 0, 0, 3};
@@ -323,7 +323,8 @@ static void what_can_not_be_taken_is_refused_with_the_reason(void) {
     refuse(PLACE_SYSTEM, PLACE_DEVICE, options_for(move, KVMEM_PATH_CUDA_KERNEL), kind, "not page-locked");
     refuse(PLACE_DEVICE, PLACE_SYSTEM, options_for(move, KVMEM_PATH_CUDA_BATCH), kind, "not page-locked");
     refuse(PLACE_SYSTEM, PLACE_DEVICE, options_for(move, KVMEM_PATH_CUDA_STAGED), kind, "not page-locked");
-    refuse(PLACE_DEVICE, PLACE_DEVICE, options_for(move, KVMEM_PATH_CUDA_STAGED), kind, "neither side is host");
+    refuse(PLACE_DEVICE, PLACE_DEVICE, options_for(move, KVMEM_PATH_CUDA_STAGED), kind,
+           "neither side is host");
     refuse(PLACE_DEVICE, PLACE_DEVICE, options_for(move, KVMEM_PATH_MEMCPY), kind, "memcpy");
     refuse(PLACE_PINNED, PLACE_SYSTEM, options_for(move, KVMEM_PATH_CUDA_KERNEL), kind, "they go by memcpy");
     kvmem_transfer_options options = options_for(move, 0);

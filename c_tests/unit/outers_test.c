@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transfers of some outer slots, keys or values alone: in memory and from and to files, byte by byte, with the
-// other slot as it was; and what is refused.
+// Transfers of some outer slots, keys or values alone: in memory and from and to files, byte by byte, with
+// the other slot as it was; and what is refused.
 #include "child.h"
 #include "crc.h"
 #include "file_side.h"
@@ -66,7 +66,7 @@ static void layouts_of_keys_alone_take_part(void) {
     }
 }
 
-/* In one stretch of memory the slots of a block are apart: keys may be copied over values of the same block. */
+/* The slots of a block are apart: its keys may be copied over its values. */
 static void keys_are_copied_over_values_of_the_same_block(void) {
     static const kvmem_block_pair pairs[] = {{2, 2}, {3, 3}, {0, 6}};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
@@ -201,7 +201,7 @@ static void slots_that_are_not_there_are_refused(void) {
         kvmem_status status;
         const char *part;
     } wrong[] = {
-        {{0, 0, 3}, KVMEM_STATUS_OUT_OF_RANGE, "3 outer slots from outer slot 0 on are outside the source layout"},
+        {{0, 0, 3}, KVMEM_STATUS_OUT_OF_RANGE, "3 outer slots from outer slot 0 on are outside the source"},
         {{1, 0, 2}, KVMEM_STATUS_OUT_OF_RANGE, "the source layout, which has 2"},
         {{UINT64_MAX, 0, 1}, KVMEM_STATUS_OUT_OF_RANGE, "the source layout, which has 2"},
         {{0, 1, 1}, KVMEM_STATUS_OUT_OF_RANGE, "the destination layout, which has 1"},
