@@ -131,7 +131,8 @@ static void growing_past_the_device_takes_nothing(void) {
     write_extent(region, 0, 0x77);
     char asked[48];
     char total[48];
-    snprintf(asked, sizeof(asked), "give %llu bytes", (unsigned long long)(region_info(region).size - EXTENT));
+    const uint64_t missing = region_info(region).size - EXTENT;
+    snprintf(asked, sizeof(asked), "give %llu bytes", (unsigned long long)missing);
     snprintf(total, sizeof(total), "%llu", (unsigned long long)memory);
     EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, asked, kvmem_region_commit(region, 0, 2 * memory, ERR));
     CHECK_HAS(test_last_message(), total);
@@ -187,7 +188,11 @@ static void extents_are_whole_granules(void) {
 }
 
 static kvmem_status reserve_extents_of(uint64_t size, uint64_t extent_size) {
-    kvmem_elastic_options options = {.struct_size = sizeof(options), .size = size, .extent_size = extent_size};
+    kvmem_elastic_options options = {
+        .struct_size = sizeof(options),
+        .size = size,
+        .extent_size = extent_size,
+    };
     kvmem_region *region = (kvmem_region *)&region;
     const kvmem_status status = kvmem_region_create_elastic(&options, &region, ERR);
     CHECK((region == NULL) == (status != KVMEM_STATUS_OK));
@@ -198,7 +203,8 @@ static kvmem_status reserve_extents_of(uint64_t size, uint64_t extent_size) {
 static void more_than_there_can_be_is_refused(void) {
     const uint64_t most = UINT64_C(1) << 24;
     const uint64_t granule = recommended_granularity();
-    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "16777217 extents", reserve_extents_of((most + 1) * granule, granule));
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "16777217 extents",
+                   reserve_extents_of((most + 1) * granule, granule));
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE, reserve_extents_of(most * granule + 1, granule));
     const uint64_t sizes[] = {UINT64_MAX, UINT64_MAX - EXTENT + 1, INT64_MAX};
     for (size_t i = 0; i < NUM(sizes); i++) {

@@ -147,7 +147,7 @@ static void the_whole_run_is_there_when_its_reader_begins(void) {
     }
 }
 
-/* The driver does what is left on a stream that was destroyed: nothing of the library's looks at it any more. */
+/* The driver does what is left on a stream that was destroyed; the library does not look at it any more. */
 static void its_streams_may_go_while_it_is_in_flight(void) {
     for (size_t i = 0; i < NUM(paths) * 4; i++) {
         const bool to_device = i % 2;

@@ -258,7 +258,7 @@ static void sizes_that_cannot_be_are_refused(void) {
     refuse_memory(&options, KVMEM_STATUS_INVALID_ARGUMENT, "granularity");
 }
 
-/* How much is free takes a context to ask for: none is made for the message, which tells what the device has. */
+/* How much is free takes a context to ask for: none is made for it, and the message tells what there is. */
 static void more_than_the_device_has_says_asked_and_free(void) {
     size_t memory = 0;
     CU(cuDeviceTotalMem_v2(&memory, 0));

@@ -379,7 +379,8 @@ static void expect_measured(const kvmem_transfer *transfer) {
     CHECK(explanation.bytes_per_second > 0);
 }
 
-/* Before anything was moved, what is usual for such a file. What is expected of one is then what runs from or to it took, whichever transfer they were of. */
+/* What is expected of a file is what runs from or to it took, whichever transfer they were of; before
+ * the first, what is usual for such a file. */
 static void the_speed_of_a_file_is_known_once_it_was_used(void) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     kvmem_layout *file = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);

@@ -296,13 +296,13 @@ static void take_back_a_file_transfer(uint32_t path, bool to_file, bool by_layer
     kv_expect_moved(destination, source, &all);
     kv_side_check(&host);
     file_side_check(&file);
-    submit_and_take_back(transfer, by_layer); /* the same bytes once more: nothing can tell how many of them */
+    submit_and_take_back(transfer, by_layer); /* the same bytes once more */
     kvmem_transfer_destroy(transfer);
     kv_side_check(&host);
     file_side_check(&file);
     file_side_close(&file);
     kv_side_close(&host);
-    while (count_open_files() > files) { /* the file goes with its last holder, a thread or the ring at the latest */
+    while (count_open_files() > files) { /* held by a thread or the ring to the last */
         sched_yield();
     }
     scratch_remove(&directory);
