@@ -134,3 +134,13 @@ uint64_t forged_integer(const parcel *parcel, const char *field) {
     CHECK_EQ(found.major, 0);
     return found.argument;
 }
+
+bool forged_is_of_handle(const message *bytes, size_t at) {
+    for (size_t header = FORGED_HEADER; header + 66 <= bytes->size; header++) {
+        const bool is_handle = bytes->data[header] == 0x58 && bytes->data[header + 1] == 0x40;
+        if (is_handle && at >= header + 2 && at < header + 66) {
+            return true;
+        }
+    }
+    return false;
+}

@@ -5,6 +5,8 @@
 
 #include "parcel.h"
 
+#include <stdbool.h>
+
 /* Bytes before the fields. */
 #define FORGED_HEADER 20
 
@@ -20,5 +22,8 @@ void forge_blob(parcel *parcel, const char *field, const void *data, size_t size
 uint64_t forged_integer(const parcel *parcel, const char *field);
 /* Where the value of a field of bytes begins: it has at least `size` of them. */
 unsigned char *forged_bytes(const parcel *parcel, const char *field, size_t size);
+/* Whether a byte is of a handle of the driver's, a byte string of 64. What it makes of another one is the
+   driver's: an H200's may open memory that can't be read, and then fails for good. */
+bool forged_is_of_handle(const message *bytes, size_t at);
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who lives how long: shares, owners and importers end in every order, by themselves or killed, and each side
 // is told.
+#include "crowd.h"
 #include "holder.h"
 #include "kinds.h"
 #include "opened.h"
@@ -11,7 +12,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static const test_role roles[] = {HOLDER_ROLE};
+static const test_role roles[] = {HOLDER_ROLE, CROWD_ROLE};
 
 typedef struct fixture {
     scratch directory;
@@ -248,7 +249,7 @@ static int lock_as_an_importer(const parcel *parcel, off_t start, off_t length) 
 }
 
 /* As importers that are not kvmem would lock, in no order. */
-static void a_thousand_importers_are_counted(void) {
+static void a_thousand_locks_are_counted(void) {
     fixture fixture;
     set_up(&fixture, FIRST_KIND);
     static int locks[MANY];
@@ -263,6 +264,20 @@ static void a_thousand_importers_are_counted(void) {
     expect_importers(&fixture.owner, 0);
     tear_down(&fixture);
 }
+
+#ifndef KVMEM_TEST_SHARE_GPU
+/* A context for each of them would be more than a GPU has room for. */
+static void a_thousand_processes_are_counted(void) {
+    fixture fixture;
+    set_up(&fixture, MEMORY_SYSTEM);
+    peer crowd = crowd_start(&fixture.parcel, MANY, 1);
+    expect_importers(&fixture.owner, MANY);
+    crowd_end(&crowd);
+    expect_importers(&fixture.owner, 0);
+    holder_check(&fixture.owner, HOLDING_OWN, 1);
+    tear_down(&fixture);
+}
+#endif
 
 static void a_lock_on_everything_holds_nobody_up(void) {
     fixture fixture;
@@ -282,7 +297,10 @@ static const test_case cases[] = {
     CASE(importers_are_counted_as_they_come_and_go),
     CASE(holders_tell_all_that_keeps_a_region),
     CASE(a_thousand_openings_are_one_mapping),
-    CASE(a_thousand_importers_are_counted),
+    CASE(a_thousand_locks_are_counted),
+#ifndef KVMEM_TEST_SHARE_GPU
+    CASE(a_thousand_processes_are_counted),
+#endif
     CASE(a_lock_on_everything_holds_nobody_up),
 };
 SHARE_MAIN

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Processes of different PID namespaces, as those of different containers are: they do not see each other by
 // their numbers.
-#include "harness.h"
 #include "holder.h"
+#include "kinds.h"
 #include "opened.h"
 #include "regions.h"
 
@@ -14,7 +14,13 @@
 
 static const test_role roles[] = {HOLDER_ROLE};
 
+#ifdef KVMEM_TEST_SHARE_GPU
+/* What goes by file descriptors. A handle names its process in a way that the stand-in does not follow into
+   another namespace. */
+static const memory_kind kinds[] = {MEMORY_PINNED, MEMORY_ELASTIC, MEMORY_MAPPED};
+#else
 static const memory_kind kinds[] = {MEMORY_SYSTEM, MEMORY_DISK};
+#endif
 
 /* From here peers are started in a new namespace: the first is number 1 there, and the others end with it. */
 static int enter_new_namespace(void) {
@@ -108,9 +114,25 @@ static void the_outer_proc_misleads_nobody(void) {
     }
 }
 
+#ifdef KVMEM_TEST_SHARE_GPU
+static void a_handle_from_elsewhere_is_an_error(void) {
+    peer owner = start_in_new_namespace();
+    holder_make(&owner, MEMORY_DEVICE, NULL, 1);
+    parcel parcel = holder_share(&owner, NULL);
+    refuse_parcel(&parcel, 0, KVMEM_STATUS_CORRUPT, "names nothing that can be opened here");
+    CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 0);
+    holder_check(&owner, HOLDING_OWN, 1);
+    peer_finish(&owner);
+    parcel_close(&parcel);
+}
+#endif
+
 static const test_case cases[] = {
     CASE(an_owner_elsewhere_is_seen_to_live_and_to_end),
     CASE(an_importer_elsewhere_is_counted_until_it_ends),
     CASE(the_outer_proc_misleads_nobody),
+#ifdef KVMEM_TEST_SHARE_GPU
+    CASE(a_handle_from_elsewhere_is_an_error),
+#endif
 };
-TEST_MAIN_WITH_ROLES
+SHARE_MAIN

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// Control blocks that are damaged or lie: every byte changed, before the region is opened and while it is. Opening
+// and looking answer a value or an error, and what was mapped can be read.
+#include "forged.h"
+#include "holder.h"
+#include "kept_context.h"
+#include "kinds.h"
+#include "opened.h"
+#include "regions.h"
+#include "resources.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const test_role roles[] = {KEEPING_HOLDER_ROLE};
+
+/* docs/share.md: where each word begins. The first file descriptor of a region is its control block. */
+enum { VERSION = 8, GENERATION = 32, CLOSED = 40, RESERVED = 48, HEAD = 64 };
+#define MOST_BYTES 4096
+
+static const unsigned char changes[] = {0x01, 0x80, 0xFF};
+
+/* A block of the test's own, in place of the owner's: open and locked as an owner has it. */
+typedef struct block {
+    int file;
+    unsigned char bytes[MOST_BYTES];
+    size_t size;
+} block;
+
+static block block_of(const parcel *parcel) {
+    block block = {.file = -1};
+    struct stat stat;
+    CHECK_EQ(fstat(parcel->fds[0], &stat), 0);
+    block.size = (size_t)stat.st_size;
+    CHECK(block.size >= HEAD && block.size <= sizeof(block.bytes));
+    CHECK_EQ(pread(parcel->fds[0], block.bytes, block.size, 0), block.size);
+    return block;
+}
+
+static int readable(int file) {
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0);
+    return fd;
+}
+
+/* Gives the parcel this block of so many of its bytes. */
+static void put_block(parcel *parcel, block *block, size_t size, int seals) {
+    block->file = memfd_create("block", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    CHECK(block->file >= 0);
+    CHECK_EQ(pwrite(block->file, block->bytes, size, 0), size);
+    CHECK_EQ(fcntl(block->file, F_ADD_SEALS, seals), 0);
+    struct flock owner = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+    CHECK_EQ(fcntl(block->file, F_OFD_SETLK, &owner), 0);
+    close(parcel->fds[0]);
+    parcel->fds[0] = readable(block->file);
+}
+
+static void forget_block(block *block) {
+    close(block->file);
+    block->file = -1;
+}
+
+typedef struct fixture {
+    scratch directory;
+    peer owner;
+    parcel parcel;
+    parcel forged;
+    block block;
+    size_t files;
+} fixture;
+
+static void set_up(fixture *fixture, memory_kind kind) {
+    keep_context();
+    fixture->directory = scratch_create(temporary_directory());
+    fixture->owner = holder_in_common();
+    holder_make(&fixture->owner, kind, scratch_file(&fixture->directory, "region"), 1);
+    fixture->parcel = holder_share(&fixture->owner, NULL);
+    CALL(kvmem_region_destroy(open_parcel(&fixture->parcel, 0))); /* what stays for good is there now */
+    fixture->forged = parcel_copy(&fixture->parcel);
+    fixture->block = block_of(&fixture->parcel);
+    fixture->files = count_open_files();
+}
+
+/* The owner's region is what it was. */
+static void tear_down(fixture *fixture) {
+    CHECK_EQ(count_open_files(), fixture->files);
+    kvmem_region *region = open_parcel(&fixture->parcel, 0);
+    memory_check(region, 1);
+    EXPECT_OK(kvmem_region_check_owner(region, ERR));
+    CALL(kvmem_region_destroy(region));
+    parcel_close(&fixture->forged);
+    parcel_close(&fixture->parcel);
+    holder_clear(&fixture->owner);
+    scratch_remove(&fixture->directory);
+}
+
+static void expect_one_of(kvmem_status status, kvmem_status first, kvmem_status second, const char *call,
+                          size_t at) {
+    if (status != first && status != second) {
+        FAIL("%s, byte %zu: %s: %s", call, at, kvmem_status_name(status), test_last_message());
+    }
+}
+
+/* Everything that reads the block. Its owner lives unless the block says not. */
+static void look(kvmem_region *region, memory_kind kind, size_t at) {
+    const bool is_closed = at >= CLOSED && at < RESERVED;
+    const kvmem_status lives = is_closed ? KVMEM_STATUS_PEER_LOST : KVMEM_STATUS_OK;
+    expect_one_of(kvmem_region_check_owner(region, ERR), lives, lives, "check_owner", at);
+    kvmem_region_holders holders;
+    EXPECT_OK(kvmem_region_get_holders(region, &holders, ERR));
+    kvmem_region *view = NULL;
+    const kvmem_status viewed = kvmem_region_create_view(region, 0, MEMORY_EXTENT, &view, ERR);
+    expect_one_of(viewed, KVMEM_STATUS_OK, KVMEM_STATUS_STALE, "create_view", at);
+    CALL(kvmem_region_destroy(view));
+    if (memory_tier(kind) == KVMEM_TIER_ELASTIC) {
+        kvmem_elastic_info info;
+        EXPECT_OK(kvmem_region_get_elastic_info(region, &info, ERR));
+        CHECK_EQ(info.num_extents, MEMORY_SIZE / MEMORY_EXTENT);
+    }
+    unsigned char page[4096];
+    memory_read(region, MEMORY_SIZE - sizeof(page), page, sizeof(page));
+}
+
+/* What says what the block is must be true. A handle keeps nothing, so its owner must live and its extents be
+   as they were. */
+static void check_opening(kvmem_status status, memory_kind kind, size_t at) {
+    if (at < GENERATION) {
+        const bool is_version = at >= VERSION && at < VERSION + 4;
+        const kvmem_status refusal = is_version ? KVMEM_STATUS_VERSION_MISMATCH : KVMEM_STATUS_CORRUPT;
+        expect_one_of(status, refusal, refusal, "opening", at);
+    } else if (at >= HEAD) {
+        expect_one_of(status, KVMEM_STATUS_OK, KVMEM_STATUS_STALE, "opening", at);
+    } else if (at >= CLOSED && at < RESERVED && memory_goes_by_handle(kind)) {
+        expect_one_of(status, KVMEM_STATUS_PEER_LOST, KVMEM_STATUS_PEER_LOST, "opening", at);
+    } else {
+        expect_one_of(status, KVMEM_STATUS_OK, KVMEM_STATUS_OK, "opening", at);
+    }
+}
+
+static kvmem_status open_forged(const parcel *parcel, kvmem_region **region) {
+    kvmem_share *share = parcel_share(parcel);
+    const kvmem_status status = kvmem_share_open_region(share, NULL, region, ERR);
+    CALL(kvmem_share_destroy(share));
+    return status;
+}
+
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
+
+static void a_changed_byte_is_an_error_or_a_value(void) {
+    for EACH_KIND(kind) {
+        fixture fixture;
+        set_up(&fixture, kind);
+        block *block = &fixture.block;
+        for (size_t i = 0; i < block->size * NUM(changes); i++) {
+            const size_t at = i / NUM(changes);
+            block->bytes[at] ^= changes[i % NUM(changes)];
+            put_block(&fixture.forged, block, block->size, SEALS);
+            block->bytes[at] ^= changes[i % NUM(changes)];
+            kvmem_region *region = NULL;
+            const kvmem_status status = open_forged(&fixture.forged, &region);
+            check_opening(status, kind, at);
+            if (status == KVMEM_STATUS_OK) {
+                look(region, kind, at);
+            }
+            CALL(kvmem_region_destroy(region));
+            forget_block(block);
+        }
+        tear_down(&fixture);
+    }
+}
+
+static void an_owner_may_write_what_it_likes_meanwhile(void) {
+    for EACH_KIND(kind) {
+        fixture fixture;
+        set_up(&fixture, kind);
+        block *block = &fixture.block;
+        put_block(&fixture.forged, block, block->size, SEALS);
+        kvmem_region *region = NULL;
+        EXPECT_OK(open_forged(&fixture.forged, &region));
+        for (size_t i = 0; i < block->size * NUM(changes); i++) {
+            const size_t at = i / NUM(changes);
+            const unsigned char changed = block->bytes[at] ^ changes[i % NUM(changes)];
+            CHECK_EQ(pwrite(block->file, &changed, 1, (off_t)at), 1);
+            look(region, kind, at);
+            CHECK_EQ(pwrite(block->file, &block->bytes[at], 1, (off_t)at), 1);
+        }
+        look(region, kind, GENERATION);
+        CALL(kvmem_region_destroy(region));
+        forget_block(block);
+        tear_down(&fixture);
+    }
+}
+
+static void refuse_block(fixture *fixture, size_t size, int seals) {
+    put_block(&fixture->forged, &fixture->block, size, seals);
+    kvmem_region *region = NULL;
+    const kvmem_status status = open_forged(&fixture->forged, &region);
+    expect_one_of(status, KVMEM_STATUS_CORRUPT, KVMEM_STATUS_CORRUPT, "opening with another size", size);
+    CHECK(region == NULL);
+    forget_block(&fixture->block);
+}
+
+static void a_block_of_another_size_is_corrupt(void) {
+    for EACH_KIND(kind) {
+        fixture fixture;
+        set_up(&fixture, kind);
+        const size_t size = fixture.block.size;
+        for (size_t cut = 0; cut < size; cut++) {
+            refuse_block(&fixture, cut, SEALS);
+        }
+        for (size_t more = 1; more <= HEAD; more++) {
+            refuse_block(&fixture, size + more, SEALS);
+        }
+        refuse_block(&fixture, size, F_SEAL_GROW);
+        tear_down(&fixture);
+    }
+}
+
+static const test_case cases[] = {
+    CASE(a_changed_byte_is_an_error_or_a_value),
+    CASE(an_owner_may_write_what_it_likes_meanwhile),
+    CASE(a_block_of_another_size_is_corrupt),
+};
+SHARE_MAIN

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process that forks before it has called kvmem: its children are as fresh as any process, and small.
+#include "crowd.h"
+
+#include "harness.h"
+#include "kv.h"
+#include "regions.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { CROWD_ASSEMBLE = 1 };
+
+#define PATIENCE_MS 60000
+#define READ_BYTES 4096
+
+typedef struct crowd_request {
+    uint32_t count;
+    uint32_t seed;
+} crowd_request;
+
+/* Pipes: a byte from each child that is there; and one that ends when they may go. */
+typedef struct meeting {
+    int arrivals[2];
+    int gate[2];
+} meeting;
+
+static void open_and_read(const parcel *parcel, uint32_t seed) {
+    kvmem_share *share = parcel_share(parcel);
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_share_open_region(share, NULL, &region, ERR));
+    kvmem_share_destroy(share);
+    unsigned char expected[READ_BYTES];
+    kv_fill(expected, sizeof(expected), seed);
+    CHECK_BYTES((const void *)(uintptr_t)region_info(region).address, expected, sizeof(expected));
+}
+
+/* It ends with the region open, as processes do. */
+static _Noreturn void be_one(const meeting *meeting, const parcel *parcel, uint32_t seed) {
+    char byte = 1;
+    test_leave_cases();
+    close(meeting->gate[1]);
+    open_and_read(parcel, seed);
+    CHECK_EQ(write(meeting->arrivals[1], &byte, 1), 1);
+    while (read(meeting->gate[0], &byte, 1) < 0 && errno == EINTR) {
+    }
+    _exit(0);
+}
+
+static void await_all(const meeting *meeting, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        struct pollfd arrived = {.fd = meeting->arrivals[0], .events = POLLIN};
+        char byte;
+        CHECK_EQ(poll(&arrived, 1, PATIENCE_MS), 1);
+        if (read(meeting->arrivals[0], &byte, 1) != 1) {
+            FAIL("all that are left have ended: %u of %u came", i, count);
+        }
+    }
+}
+
+static void end_all(meeting *meeting, const pid_t *children, uint32_t count) {
+    for (uint32_t i = 1; i < count; i += 2) {
+        CHECK_EQ(kill(children[i], SIGKILL), 0);
+    }
+    close(meeting->gate[1]);
+    for (uint32_t i = 0; i < count; i++) {
+        int state = 0;
+        CHECK_EQ(waitpid(children[i], &state, 0), children[i]);
+        CHECK(i % 2 == 1 ? WIFSIGNALED(state) : WIFEXITED(state) && WEXITSTATUS(state) == 0);
+    }
+}
+
+void crowd_role(int socket) {
+    message received = frame_expect(socket, CROWD_ASSEMBLE);
+    crowd_request request;
+    CHECK_EQ(received.size, sizeof(request));
+    memcpy(&request, received.data, sizeof(request));
+    free(received.data);
+    parcel parcel = parcel_receive(socket);
+    pid_t *children = test_allocate(request.count * sizeof(*children));
+    meeting meeting;
+    CHECK_EQ(pipe2(meeting.arrivals, O_CLOEXEC), 0);
+    CHECK_EQ(pipe2(meeting.gate, O_CLOEXEC), 0);
+    for (uint32_t i = 0; i < request.count; i++) {
+        children[i] = fork();
+        if (children[i] == 0) {
+            be_one(&meeting, &parcel, request.seed);
+        }
+        if (children[i] < 0) {
+            FAIL("this machine has no room for %u processes: %s", request.count, strerror(errno));
+        }
+    }
+    close(meeting.arrivals[1]);
+    await_all(&meeting, request.count);
+    frame_send(socket, CROWD_ASSEMBLE, NULL, 0);
+    CHECK(!frame_comes(socket));
+    end_all(&meeting, children, request.count);
+    free(children);
+    parcel_close(&parcel);
+}
+
+peer crowd_start(const parcel *parcel, uint32_t count, uint32_t seed) {
+    const peer crowd = peer_start("crowd");
+    const crowd_request request = {count, seed};
+    frame_send(crowd.socket, CROWD_ASSEMBLE, &request, sizeof(request));
+    parcel_send(crowd.socket, parcel);
+    free(frame_expect(crowd.socket, CROWD_ASSEMBLE).data);
+    return crowd;
+}
+
+void crowd_end(peer *crowd) {
+    peer_finish(crowd);
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shares of layouts, changed byte by byte by somebody who can make the checksum right: each gives an error, or
+// a layout whose blocks can be read.
+#include "forged.h"
+#include "holder.h"
+#include "kept_context.h"
+#include "kinds.h"
+#include "opened.h"
+#include "regions.h"
+#include "resources.h"
+
+#include <stdlib.h>
+
+static const test_role roles[] = {KEEPING_HOLDER_ROLE};
+
+/* Between them every form that a layout's memory has in a share. */
+static const struct {
+    memory_kind memory;
+    size_t kind;
+    blocks_lie lie;
+} layouts[] = {
+#ifdef KVMEM_TEST_SHARE_GPU
+    {MEMORY_PINNED, 0, BLOCKS_TOGETHER}, {MEMORY_DEVICE, 1, BLOCKS_APART},
+    {MEMORY_MAPPED, 1, BLOCKS_APART},    {MEMORY_ELASTIC, 2, BLOCKS_TOGETHER},
+    {MEMORY_FABRIC, 0, BLOCKS_TOGETHER},
+#else
+    {MEMORY_SYSTEM, 0, BLOCKS_TOGETHER}, {MEMORY_SYSTEM, 1, BLOCKS_APART}, {MEMORY_DISK, 2, BLOCKS_TOGETHER},
+#endif
+};
+
+/* The region of the layout in which those bytes lie as a whole, or NULL. */
+static kvmem_region *region_around(const kvmem_layout *layout, uint64_t num_regions,
+                                   const kvmem_block *piece) {
+    for (uint64_t i = 0; i < num_regions; i++) {
+        kvmem_region *region = NULL;
+        EXPECT_OK(kvmem_layout_get_region(layout, i, &region, ERR));
+        const kvmem_region_info info = region_info(region);
+        const uint64_t offset = piece->address - info.address;
+        if (piece->address >= info.address && offset <= info.size && piece->size <= info.size - offset) {
+            return region;
+        }
+        CALL(kvmem_region_destroy(region));
+    }
+    return NULL;
+}
+
+/* What begins within a page of a file is left: they are read in pages. */
+static void read_piece(const kvmem_layout *layout, uint64_t num_regions, uint64_t block, uint64_t layer,
+                       uint64_t outer) {
+    kvmem_block piece;
+    EXPECT_OK(kvmem_layout_get_block(layout, block, layer, outer, &piece, ERR));
+    kvmem_region *region = region_around(layout, num_regions, &piece);
+    CHECK(region != NULL);
+    if (piece.address % 4096 == 0 && piece.size % 4096 == 0) {
+        unsigned char *bytes = test_allocate(piece.size);
+        memory_read(region, piece.address - region_info(region).address, bytes, piece.size);
+        free(bytes);
+    }
+    CALL(kvmem_region_destroy(region));
+}
+
+/* The first and the last block of each layer: whatever it says of itself, they lie in its memory. */
+static void read_layout(const kvmem_layout *layout) {
+    kvmem_layout_info info;
+    EXPECT_OK(kvmem_layout_get_info(layout, &info, ERR));
+    for (uint64_t layer = 0; layer < info.num_layers; layer++) {
+        for (uint64_t outer = 0; outer < info.outer_dim; outer++) {
+            read_piece(layout, info.num_regions, 0, layer, outer);
+            read_piece(layout, info.num_regions, info.num_blocks - 1, layer, outer);
+        }
+    }
+}
+
+static kvmem_status open_and_read(const parcel *forged) {
+    kvmem_share *share = NULL;
+    kvmem_layout *layout = NULL;
+    kvmem_status status = parcel_read(forged, &share);
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_share_open_layout(share, NULL, &layout, ERR);
+    }
+    CALL(kvmem_share_destroy(share));
+    if (status == KVMEM_STATUS_OK) {
+        read_layout(layout);
+    }
+    CALL(kvmem_layout_destroy(layout));
+    return status;
+}
+
+static void change_each_byte(const parcel *whole, const char *what) {
+    static const unsigned char changes[] = {0x01, 0x20, 0x80, 0xFF};
+    parcel forged = parcel_copy(whole);
+    for (size_t at = FORGED_HEADER; at < forged.bytes.size; at++) {
+        if (forged_is_of_handle(&whole->bytes, at)) {
+            continue;
+        }
+        for (size_t i = 0; i < NUM(changes); i++) {
+            forged.bytes.data[at] ^= changes[i];
+            forge_seal(&forged);
+            const kvmem_status status = open_and_read(&forged);
+            if (status == KVMEM_STATUS_PANIC || status == KVMEM_STATUS_INVALID_ARGUMENT) {
+                FAIL("%s at %zu: %s: %s", what, at, kvmem_status_name(status), test_last_message());
+            }
+            forged.bytes.data[at] ^= changes[i];
+        }
+    }
+    parcel_close(&forged);
+}
+
+static void a_changed_byte_gives_a_layout_or_an_error(void) {
+    keep_context();
+    for (size_t i = 0; i < NUM(layouts); i++) {
+        if (layouts[i].memory >= END_KIND) {
+            continue; /* this driver has no fabric handles */
+        }
+        peer owner = holder_in_common();
+        holder_build(&owner, layouts[i].memory, layouts[i].kind, layouts[i].lie, NULL, 1);
+        parcel parcel = holder_share(&owner, NULL);
+        CHECK_EQ(open_and_read(&parcel), KVMEM_STATUS_OK); /* what stays for good is there now */
+        const size_t files = count_open_files();
+        change_each_byte(&parcel, memory_names[layouts[i].memory]);
+        CHECK_EQ(count_open_files(), files);
+        CHECK_EQ(open_and_read(&parcel), KVMEM_STATUS_OK);
+        parcel_close(&parcel);
+        holder_clear(&owner);
+    }
+}
+
+static const test_case cases[] = {CASE(a_changed_byte_gives_a_layout_or_an_error)};
+SHARE_MAIN
