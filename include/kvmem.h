@@ -1747,6 +1747,11 @@ kvmem_status kvmem_region_adopt_host(const kvmem_adopt_options *options,
 /// Takes memory of a GPU that is the caller's into use, such as a tensor. It is never freed by kvmem. The driver is
 /// asked whether all of it is memory of that GPU; it may span several VMM mappings.
 ///
+/// Memory goes with the context that it was allocated in: let go of it here before that is destroyed or reset. After
+/// that, transfers, checksums, shares and registrations of it are refused with KVMEM_STATUS_INVALID_STATE before anything
+/// is touched; a transfer that is under way fails, and may take the GPU's primary context along. Handles are destroyed as
+/// always, and release is called.
+///
 /// @param options the memory; its address is a device pointer
 /// @param device the GPU it lies on, as CUDA_VISIBLE_DEVICES orders them
 /// @param region gets the region; the caller destroys it
@@ -2152,7 +2157,8 @@ void kvmem_layout_destroy(kvmem_layout *layout);
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer or no blocks; KVMEM_STATUS_OUT_OF_RANGE for
 ///         a block that is not there; KVMEM_STATUS_UNSUPPORTED for a remote layout: its owner can compute them;
-///         KVMEM_STATUS_INVALID_STATE for elastic blocks without memory; or how reading a file or GPU memory failed
+///         KVMEM_STATUS_INVALID_STATE for elastic blocks without memory, and for adopted memory of a GPU that went with
+///         its context; or how reading a file or GPU memory failed
 kvmem_status kvmem_layout_checksum(const kvmem_layout *layout,
                                    const uint32_t *blocks,
                                    size_t num_blocks,
@@ -2564,7 +2570,8 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 ///         KVMEM_STATUS_OUT_OF_RANGE for a block, layer or outer slot that is not there; KVMEM_STATUS_UNSUPPORTED for a
 ///         pair of layouts without a path (with the way round it), or whose path was refused by a flag, or can't be the
 ///         one asked for, or that can't be verified; KVMEM_STATUS_INVALID_STATE for a layout that no agent
-///         knows where NIXL is needed; KVMEM_STATUS_STALE for a peer that was invalidated
+///         knows where NIXL is needed, and for adopted memory of a GPU that went with its context;
+///         KVMEM_STATUS_STALE for a peer that was invalidated
 kvmem_status kvmem_transfer_create(const kvmem_layout *source,
                                    const kvmem_layout *destination,
                                    const kvmem_transfer_options *options,
@@ -2577,8 +2584,8 @@ kvmem_status kvmem_transfer_create(const kvmem_layout *source,
 /// @param transfer a transfer
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK once it is started: how it ends, poll, wait and the queue tell; KVMEM_STATUS_BUSY while it
-///         is in flight; KVMEM_STATUS_INVALID_STATE for elastic blocks without memory; KVMEM_STATUS_STALE when its peer
-///         was invalidated
+///         is in flight; KVMEM_STATUS_INVALID_STATE for elastic blocks without memory, and for adopted memory of a GPU
+///         that went with its context; KVMEM_STATUS_STALE when its peer was invalidated
 kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer,
                                    kvmem_error **error);
 
@@ -2605,8 +2612,9 @@ kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer,
 ///         KVMEM_STATUS_INVALID_ARGUMENT for a stream of another context or GPU, or a default stream where no context is
 ///         current; KVMEM_STATUS_UNSUPPORTED for a transfer that
 ///         no GPU takes part in, or for a captured stream where it is verified; KVMEM_STATUS_INVALID_STATE for a captured
-///         stream where the path can't be captured, blocks are elastic, or the capture was invalidated, and for elastic
-///         blocks without memory; KVMEM_STATUS_BUSY while it is in flight, or its staging memory is in use;
+///         stream where the path can't be captured, blocks are elastic, or the capture was invalidated, for elastic
+///         blocks without memory, and for adopted memory that went with its context; KVMEM_STATUS_BUSY while it is in
+///         flight, or its staging memory is in use;
 ///         KVMEM_STATUS_CUDA where the driver answers otherwise for the stream
 kvmem_status kvmem_transfer_submit_on_stream(kvmem_transfer *transfer,
                                              CUstream_st *stream,

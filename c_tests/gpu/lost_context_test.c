@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine that resets its device under the library: what lay there is lost, the process lives, and new
-// memory can be had.
+// An engine that resets its device under the library, or destroys a context of its own: what lay there is lost, the
+// process lives, and new memory can be had.
 #include "engine.h"
+#include "filled.h"
 #include "regions.h"
 #include "sides.h"
 #include "stance.h"
@@ -110,10 +111,137 @@ static void a_transfer_fails_and_says_so(void) {
     check_works();
 }
 
+/* Memory in a context that an engine has made for itself, adopted layer by layer. */
+typedef struct own_context {
+    CUcontext context;
+    CUdeviceptr address;
+    kvmem_region *regions[8];
+    size_t num_regions;
+    kvmem_layout *layout;
+} own_context;
+
+static kvmem_region *adopt(uint64_t address, uint64_t size) {
+    kvmem_adopt_options options;
+    kvmem_adopt_options_init(&options, sizeof(options));
+    options.address = (void *)(uintptr_t)address;
+    options.size = size;
+    options.release = note_release;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_adopt_device(&options, 0, &region, ERR));
+    return region;
+}
+
+static void own_context_open(own_context *own, const kvmem_layout_config *config) {
+    CUcontext popped = NULL;
+    *own = (own_context){.num_regions = kv_num_regions(config)};
+    CHECK(own->num_regions <= NUM(own->regions));
+    CU(cuCtxCreate_v2(&own->context, 0, 0));
+    CU(cuMemAlloc_v2(&own->address, MIB));
+    CU(cuCtxPopCurrent_v2(&popped));
+    const uint64_t size = kv_region_size(config);
+    for (size_t i = 0; i < own->num_regions; i++) {
+        own->regions[i] = adopt(own->address + i * size, size);
+    }
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = config;
+    options.source = KVMEM_LAYOUT_REGIONS;
+    options.regions = own->regions;
+    options.count = own->num_regions;
+    EXPECT_OK(kvmem_layout_build(&options, &own->layout, ERR));
+}
+
+static void own_context_close(own_context *own) {
+    const int before = releases_so_far();
+    CALL(kvmem_layout_destroy(own->layout));
+    for (size_t i = 0; i < own->num_regions; i++) {
+        CALL(kvmem_region_destroy(own->regions[i]));
+    }
+    await_releases(before + (int)own->num_regions);
+}
+
+static const kvmem_block_pair two_pairs[] = {{6, 0}, {0, 5}};
+static const kv_move two_blocks = {two_pairs, NUM(two_pairs), 0, 0, 3};
+static const uint32_t ways[] = {0, KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_2D, KVMEM_PATH_CUDA_KERNEL,
+                                KVMEM_PATH_CUDA_STAGED};
+static const char *const gone = "went with its context";
+
+/* By this way, to the host and from there. */
+static void prepare(const kvmem_layout *lost, const kvmem_layout *host, uint32_t way,
+                    kvmem_transfer *transfers[2]) {
+    kvmem_transfer_options options = kv_transfer_options(&two_blocks);
+    options.path = way;
+    EXPECT_OK(kvmem_transfer_create(lost, host, &options, &transfers[0], ERR));
+    EXPECT_OK(kvmem_transfer_create(host, lost, &options, &transfers[1], ERR));
+}
+
+/* Refused before anything runs: it is as if it had never been submitted. */
+static void expect_refused(kvmem_transfer *transfer, CUstream stream) {
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, gone, kvmem_transfer_submit(transfer, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, gone, kvmem_transfer_submit_on_stream(transfer, stream, ERR));
+    EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(transfer, ERR));
+    CALL(kvmem_transfer_destroy(transfer));
+}
+
+static void expect_nothing_new(const own_context *own, const kvmem_layout *host) {
+    static const uint32_t blocks[] = {0};
+    uint32_t checksum = 0;
+    kvmem_transfer *transfer = NULL;
+    kvmem_share *share = NULL;
+    const kvmem_transfer_options options = kv_transfer_options(&two_blocks);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, gone,
+                   kvmem_transfer_create(own->layout, host, &options, &transfer, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, gone,
+                   kvmem_transfer_create(host, own->layout, &options, &transfer, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, gone,
+                   kvmem_layout_checksum(own->layout, blocks, NUM(blocks), &checksum, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, gone,
+                   kvmem_share_create_region(own->regions[0], NULL, &share, ERR));
+    CHECK_EQ(region_info(own->regions[0]).address, own->address);
+}
+
+/* A kernel that read what is gone would take the device's context along; and other memory may lie there by then. */
+static void adopted_memory_goes_with_an_engines_own_context(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    const kvmem_layout_config in_rows = kv_config(&kv_kinds[2]);
+    kvmem_transfer *transfers[NUM(ways)][2] = {{NULL}};
+    CUstream stream = NULL;
+    own_context own;
+    side host;
+    retain_device(0);
+    enter_device(0);
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    leave_device(0);
+    own_context_open(&own, &config);
+    side_open(&host, PLACE_PINNED, 0, &in_rows, NULL, 1);
+    for (size_t i = 0; i < NUM(ways); i++) {
+        prepare(own.layout, host.model.layout, ways[i], transfers[i]);
+    }
+    CU(cuCtxDestroy_v2(own.context));
+    const uint64_t engine = engine_allocate(0, MIB);
+    fill_device(0, engine, MIB, 0x5A);
+    expect_nothing_new(&own, host.model.layout);
+    for (size_t i = 0; i < NUM(ways); i++) {
+        expect_refused(transfers[i][0], stream);
+        expect_refused(transfers[i][1], stream);
+    }
+    side_check(&host);
+    side_close(&host);
+    own_context_close(&own);
+    check_device(0, engine, MIB, 0x5A);
+    engine_free(0, engine);
+    enter_device(0);
+    CU(cuStreamDestroy_v2(stream));
+    leave_device(0);
+    release_device(0);
+    check_works();
+}
+
 static const test_case cases[] = {
     CASE(regions_are_destroyed_without_harm),
     CASE(memory_of_the_engine_that_lies_there_now_is_left_alone),
     CASE(elastic_memory_goes_on_growing),
     CASE(a_transfer_fails_and_says_so),
+    CASE(adopted_memory_goes_with_an_engines_own_context),
 };
 GPU_MAIN

@@ -3,6 +3,7 @@
 #include "control.h"
 #include "holder.h"
 #include "kinds.h"
+#include "moves.h"
 #include "opened.h"
 #include "operations.h"
 #include "walk.h"
@@ -123,6 +124,44 @@ static kvmem_status open_a_layout(void) {
     return status;
 }
 
+static kvmem_status build_destination(kvmem_layout **layout) {
+    const kvmem_layout_config config = blocks_config(&kv_kinds[1]);
+    kvmem_device_options device;
+    kvmem_device_options_init(&device, sizeof(device));
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &config;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.device = &device;
+    return kvmem_layout_build(&options, layout, ERR);
+}
+
+/* From memory of its owner's process, which is mapped here. */
+static kvmem_status copy_from_a_mapped_share(uint32_t path) {
+    kvmem_share *share = parcel_share(&layout_parcel);
+    kvmem_layout *layout = NULL;
+    kvmem_layout *destination = NULL;
+    kvmem_status status = kvmem_share_open_layout(share, NULL, &layout, ERR);
+    kvmem_share_destroy(share);
+    if (status == KVMEM_STATUS_OK) {
+        status = build_destination(&destination);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = move_by(layout, destination, path, ON_ITS_OWN);
+    }
+    kvmem_layout_destroy(destination);
+    kvmem_layout_destroy(layout);
+    return status;
+}
+
+static kvmem_status copy_from_a_mapped_share_by_kernel(void) {
+    return copy_from_a_mapped_share(KVMEM_PATH_CUDA_KERNEL);
+}
+
+static kvmem_status copy_from_a_mapped_share_one_by_one(void) {
+    return copy_from_a_mapped_share(KVMEM_PATH_CUDA_COPY);
+}
+
 const operation operations[] = {
     {"sharing device memory", share_device_memory, KVMEM_STATUS_OK},
     {"sharing elastic memory", share_elastic_memory, KVMEM_STATUS_OK},
@@ -137,6 +176,8 @@ const operation operations[] = {
     {"opening elastic memory", open_elastic_memory, KVMEM_STATUS_OK},
     {"opening elastic memory to read", open_elastic_memory_to_read, KVMEM_STATUS_OK},
     {"opening a layout", open_a_layout, KVMEM_STATUS_OK},
+    {"a copy from a mapped share by the kernel", copy_from_a_mapped_share_by_kernel, KVMEM_STATUS_OK},
+    {"a copy from a mapped share one by one", copy_from_a_mapped_share_one_by_one, KVMEM_STATUS_OK},
 };
 const size_t num_operations = NUM(operations);
 

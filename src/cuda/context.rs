@@ -57,7 +57,7 @@ impl Context {
     }
 
     /// Lets kernels here reach plain memory of another device, from now on. What others may have done before is fine.
-    pub fn enable_access_to(&self, peer: &Self) -> Result<()> {
+    pub(super) fn enable_access_to(&self, peer: &Self) -> Result<()> {
         const ALREADY_ENABLED: u32 = 704;
         let driver = self.driver();
         let _entered = self.enter()?;

@@ -11,6 +11,7 @@ use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 
 /// Pointer attributes, by their numbers in the driver's ABI.
+pub(super) const CONTEXT: c_int = 1;
 const MEMORY_TYPE: c_int = 2;
 const DEVICE_POINTER: c_int = 3;
 const BUFFER_ID: c_int = 7;
@@ -237,8 +238,43 @@ pub fn buffer_id(address: u64) -> Result<u64> {
     attribute(BUFFER_ID, address)
 }
 
-/// Refuses to give back what is not there any more: somebody has reset or destroyed the context it was in, and the
-/// address may be other memory of somebody else's by now. Asked twice, for what is not given back now never is.
+/// What tells later whether memory of somebody else's, in a context that can be reset or destroyed, is still there.
+#[derive(Clone, Copy, Debug)]
+pub struct Sighting {
+    /// An address of it.
+    address: u64,
+    /// The context it goes with.
+    context: u64,
+    /// The driver's number for the allocation.
+    buffer_id: u64,
+}
+
+impl Sighting {
+    /// What the driver says of an address now; `None` for what belongs to no context, as mappings don't.
+    pub fn of(address: u64) -> Result<Option<Self>> {
+        let context = match attribute::<u64>(CONTEXT, address) {
+            Err(error) if is_unknown(&error) => 0,
+            found => found?,
+        };
+        if context == 0 {
+            return Ok(None);
+        }
+        Ok(Some(Self { address, context, buffer_id: buffer_id(address)? }))
+    }
+
+    /// Whether both went with one context.
+    pub fn is_of_context_of(&self, other: &Self) -> bool {
+        self.context == other.context
+    }
+
+    /// Refuses memory that is not there any more.
+    pub fn ensure_still(&self) -> Result<()> {
+        ensure_still(self.address, Some(self.buffer_id))
+    }
+}
+
+/// Refuses to give back, or to use, what is not there any more: somebody has reset or destroyed the context it was in,
+/// and the address may be other memory of somebody else's by now. Asked twice, for what is not given back now never is.
 pub(super) fn ensure_still(address: u64, known: Option<u64>) -> Result<()> {
     let Some(known) = known else { return Ok(()) };
     let found = match buffer_id(address).or_else(|_| buffer_id(address)) {

@@ -3,12 +3,12 @@
 
 use super::context::Context;
 use super::device::Device;
-use super::driver::{INVALID_VALUE, answered};
-use super::memory::{attribute, is_accessible, range_in};
+use super::driver::{INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, answered};
+use super::entry::Code;
+use super::memory::{CONTEXT, attribute, is_accessible, range_in};
 use crate::error::Result;
 
-/// Pointer attributes, by their numbers in the driver's ABI.
-const CONTEXT: std::ffi::c_int = 1;
+/// A pointer attribute, by its number in the driver's ABI.
 const IS_LEGACY_CUDA_IPC_CAPABLE: std::ffi::c_int = 10;
 
 /// How kernels of a device reach memory of another one.
@@ -20,6 +20,17 @@ pub enum PeerReach {
     OncePeersAreEnabled,
     /// They don't, or nobody can tell.
     None,
+}
+
+/// What the driver answers where it won't have it: PEER_ACCESS_UNSUPPORTED, TOO_MANY_PEERS.
+const REFUSALS: [Code; 4] = [INVALID_DEVICE, 217, 711, NOT_SUPPORTED];
+
+/// Lets kernels of one primary context reach plain memory of another's; or says why they don't.
+pub fn enable(own: &Context, peer: &Context) -> Result<std::result::Result<(), String>> {
+    match own.enable_access_to(peer) {
+        Err(error) if answered(&error, &REFUSALS) => Ok(Err(error.message().to_string())),
+        enabled => enabled.map(Ok),
+    }
 }
 
 /// How kernels of `device` read `size` bytes at `address`, which are memory of the device of `owner`, that device's

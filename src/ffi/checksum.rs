@@ -25,7 +25,8 @@ use crate::transfer::checksum;
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer or no blocks; KVMEM_STATUS_OUT_OF_RANGE for
 ///         a block that is not there; KVMEM_STATUS_UNSUPPORTED for a remote layout: its owner can compute them;
-///         KVMEM_STATUS_INVALID_STATE for elastic blocks without memory; or how reading a file or GPU memory failed
+///         KVMEM_STATUS_INVALID_STATE for elastic blocks without memory, and for adopted memory of a GPU that went with
+///         its context; or how reading a file or GPU memory failed
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_checksum(
     layout: *const kvmem_layout,

@@ -71,6 +71,11 @@ pub unsafe extern "C" fn kvmem_region_adopt_host(
 /// Takes memory of a GPU that is the caller's into use, such as a tensor. It is never freed by kvmem. The driver is
 /// asked whether all of it is memory of that GPU; it may span several VMM mappings.
 ///
+/// Memory goes with the context that it was allocated in: let go of it here before that is destroyed or reset. After
+/// that, transfers, checksums, shares and registrations of it are refused with KVMEM_STATUS_INVALID_STATE before anything
+/// is touched; a transfer that is under way fails, and may take the GPU's primary context along. Handles are destroyed as
+/// always, and release is called.
+///
 /// @param options the memory; its address is a device pointer
 /// @param device the GPU it lies on, as CUDA_VISIBLE_DEVICES orders them
 /// @param region gets the region; the caller destroys it

@@ -165,7 +165,8 @@ pub unsafe extern "C" fn kvmem_transfer_options_init(
 ///         KVMEM_STATUS_OUT_OF_RANGE for a block, layer or outer slot that is not there; KVMEM_STATUS_UNSUPPORTED for a
 ///         pair of layouts without a path (with the way round it), or whose path was refused by a flag, or can't be the
 ///         one asked for, or that can't be verified; KVMEM_STATUS_INVALID_STATE for a layout that no agent
-///         knows where NIXL is needed; KVMEM_STATUS_STALE for a peer that was invalidated
+///         knows where NIXL is needed, and for adopted memory of a GPU that went with its context;
+///         KVMEM_STATUS_STALE for a peer that was invalidated
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_create(
     source: *const kvmem_layout,
@@ -192,8 +193,8 @@ pub unsafe extern "C" fn kvmem_transfer_create(
 /// @param transfer a transfer
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK once it is started: how it ends, poll, wait and the queue tell; KVMEM_STATUS_BUSY while it
-///         is in flight; KVMEM_STATUS_INVALID_STATE for elastic blocks without memory; KVMEM_STATUS_STALE when its peer
-///         was invalidated
+///         is in flight; KVMEM_STATUS_INVALID_STATE for elastic blocks without memory, and for adopted memory of a GPU
+///         that went with its context; KVMEM_STATUS_STALE when its peer was invalidated
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_submit(
     transfer: *mut kvmem_transfer,
@@ -226,8 +227,9 @@ pub unsafe extern "C" fn kvmem_transfer_submit(
 ///         KVMEM_STATUS_INVALID_ARGUMENT for a stream of another context or GPU, or a default stream where no context is
 ///         current; KVMEM_STATUS_UNSUPPORTED for a transfer that
 ///         no GPU takes part in, or for a captured stream where it is verified; KVMEM_STATUS_INVALID_STATE for a captured
-///         stream where the path can't be captured, blocks are elastic, or the capture was invalidated, and for elastic
-///         blocks without memory; KVMEM_STATUS_BUSY while it is in flight, or its staging memory is in use;
+///         stream where the path can't be captured, blocks are elastic, or the capture was invalidated, for elastic
+///         blocks without memory, and for adopted memory that went with its context; KVMEM_STATUS_BUSY while it is in
+///         flight, or its staging memory is in use;
 ///         KVMEM_STATUS_CUDA where the driver answers otherwise for the stream
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_submit_on_stream(

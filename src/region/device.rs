@@ -7,7 +7,7 @@ use super::adopted::Release;
 use super::mapped_device::MappedDevice;
 use super::sharing;
 use crate::cuda::ipc::{IpcHandle, IpcMapping, Place};
-use crate::cuda::memory::{self, Allocation};
+use crate::cuda::memory::{self, Allocation, Sighting};
 use crate::cuda::vmm::{self, Beneath};
 use crate::error::{Result, ensure};
 
@@ -38,6 +38,7 @@ pub struct AdoptedDevice {
     size: u64,
     ordinal: i32,
     pieces: usize,
+    sighting: Option<Sighting>,
     release: Option<Release>,
 }
 
@@ -91,7 +92,8 @@ impl DeviceMemory {
             "{address:#x} is memory of device {}, not of device {ordinal}",
             device.ordinal()
         );
-        Ok(Self::Adopted(AdoptedDevice { address, size, ordinal, pieces, release }))
+        let sighting = Sighting::of(address)?;
+        Ok(Self::Adopted(AdoptedDevice { address, size, ordinal, pieces, sighting, release }))
     }
 
     /// Opens memory of another process's by its legacy IPC handle.
@@ -150,10 +152,26 @@ impl DeviceMemory {
         }
     }
 
-    /// What lies behind memory that an engine has mapped itself; `None` for all other.
+    /// What tells whether it is still there, where it is the caller's and goes with a context.
+    pub fn sighting(&self) -> Option<Sighting> {
+        match self {
+            Self::Adopted(memory) => memory.sighting,
+            _ => None,
+        }
+    }
+
+    /// Refuses memory of the caller's that went with its context.
+    pub fn ensure_still(&self) -> Result<()> {
+        self.sighting().as_ref().map_or(Ok(()), Sighting::ensure_still)
+    }
+
+    /// What lies behind memory that an engine has mapped itself; `None` for all other. Refused where it is gone.
     pub fn beneath(&self) -> Result<Option<Beneath>> {
         match self {
-            Self::Adopted(memory) => vmm::beneath(memory.address, memory.size),
+            Self::Adopted(memory) => {
+                self.ensure_still()?;
+                vmm::beneath(memory.address, memory.size)
+            }
             _ => Ok(None),
         }
     }

@@ -41,6 +41,7 @@ impl Registration {
             "a view of an elastic region can't be registered; register the region"
         );
         if let Backing::Device(memory) = region.root() {
+            memory.ensure_still()?;
             ensure!(
                 memory.pieces() == 1,
                 Unsupported,

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use super::contexts::Contexts;
 use super::plan::{BlockPair, PairedRange, Slots, Wanted};
 use super::reading;
 use super::{Request, Transfer, cuda};
@@ -35,10 +36,13 @@ pub fn of_slots(layout: &Arc<Layout>, blocks: &[u32], slots: Slots) -> Result<Ve
     ensure_readable(layout)?;
     match layout.memory_type() {
         MemoryType::Dram => reading::checksums(layout, blocks.into(), &slots),
-        MemoryType::Vram => match cuda::checksum::of_slots(layout, blocks, &slots)? {
-            Some(checksums) => Ok(checksums),
-            None => by_way_of_host(layout, blocks, slots),
-        },
+        MemoryType::Vram => {
+            Contexts::of([&**layout]).ensure_alive()?;
+            match cuda::checksum::of_slots(layout, blocks, &slots)? {
+                Some(checksums) => Ok(checksums),
+                None => by_way_of_host(layout, blocks, slots),
+            }
+        }
         _ => by_way_of_host(layout, blocks, slots),
     }
 }

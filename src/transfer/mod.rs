@@ -6,6 +6,7 @@
 mod apart;
 pub mod checksum;
 pub mod completion;
+mod contexts;
 mod cuda;
 mod disk;
 pub mod explain;
@@ -35,6 +36,7 @@ pub use plan::{BlockPair, PairedRange, Plan, Wanted};
 pub use queue::{Entry, Queue};
 pub use verification::Expected;
 
+use contexts::Contexts;
 use disk::DiskMove;
 use history::Record;
 use nixl::NixlMove;
@@ -101,6 +103,7 @@ pub struct Transfer {
     completion: Arc<Completion>,
     busy: Arc<AtomicBool>,
     touched: [TouchedExtents; 2],
+    contexts: Contexts,
     /// How fast earlier runs on this way were, where no model says it.
     record: Option<Arc<Record>>,
     /// What is compared when all has moved.
@@ -146,6 +149,8 @@ impl Transfer {
             InvalidArgument,
             "a notification goes to a remote agent, and neither layout is remote"
         );
+        let contexts = Contexts::of([&**source, &**destination]);
+        contexts.ensure_alive()?;
         let plan = Plan::new(source, destination, request.pairs, request.wanted)?;
         let (bytes, pieces) = (plan.bytes(), plan.pieces());
         let touched = touched(source, destination, &plan);
@@ -168,7 +173,19 @@ impl Transfer {
         let recorded = record.clone().filter(|_| verification.is_none());
         let completion = Arc::new(Completion::new(bytes, layers, request.queue, recorded));
         let busy = Arc::default();
-        Ok(Self { path, bytes, pieces, by_layer, engine, completion, busy, touched, record, verification })
+        Ok(Self {
+            path,
+            bytes,
+            pieces,
+            by_layer,
+            engine,
+            completion,
+            busy,
+            touched,
+            contexts,
+            record,
+            verification,
+        })
     }
 
     /// Starts it, or starts it again.
@@ -203,13 +220,15 @@ impl Transfer {
                 Unsupported,
                 "a graph's runs are not verified: the host has no part in them; create the transfer without checksums"
             );
+            self.contexts.ensure_alive()?;
             return copy.capture(stream);
         }
         copy.submit_on(stream, || self.begin())
     }
 
-    /// Begins a run; refused while there is one, and where an extent has no memory.
+    /// Begins a run; refused while there is one, where an extent has no memory, and where adopted memory is gone.
     fn begin(&self) -> Result<completion::Run> {
+        self.contexts.ensure_alive()?;
         let [source, destination] = &self.touched;
         let held = [source.hold()?, destination.hold()?];
         ensure!(!self.busy.swap(true, Ordering::AcqRel), Busy, "the transfer is in flight");

@@ -114,6 +114,21 @@ static kvmem_status open_memory_of_another(void) {
     return open_ipc(SIZE, SIZE);
 }
 
+/* By device 0, a peer of the one that it lies on. */
+static kvmem_status open_for_another_device(void) {
+    kvmem_ipc_options options;
+    kvmem_ipc_options_init(&options, sizeof(options));
+    memcpy(options.handle, shared.handle, sizeof(options.handle));
+    options.flags = KVMEM_IPC_FOR_DEVICE;
+    options.device = 1;
+    options.for_device = 0;
+    options.size = SIZE;
+    kvmem_region *region = NULL;
+    const kvmem_status status = kvmem_region_open_ipc(&options, &region, ERR);
+    kvmem_region_destroy(region);
+    return status;
+}
+
 static kvmem_status open_past_the_end(void) {
     return open_ipc(SIZE + 1, 0);
 }
@@ -296,6 +311,7 @@ const operation operations[] = {
     {"finding a device", find_a_device, KVMEM_STATUS_OK},
     {"exporting a handle", export_a_handle, KVMEM_STATUS_OK},
     {"opening a handle", open_memory_of_another, KVMEM_STATUS_OK},
+    {"opening a handle for another device", open_for_another_device, KVMEM_STATUS_OK},
     {"opening past the end", open_past_the_end, KVMEM_STATUS_OUT_OF_RANGE},
     {"importing a descriptor", import_and_map, KVMEM_STATUS_OK},
     {"importing of the wrong device", import_of_the_wrong_device, KVMEM_STATUS_INVALID_ARGUMENT},

@@ -4,7 +4,7 @@
 use super::choice::Direction;
 use crate::cuda::ipc::Place;
 use crate::cuda::memory::{is_accessible, is_mapped_host};
-use crate::cuda::peer::{PeerReach, peer_reach};
+use crate::cuda::peer::{self, PeerReach, peer_reach};
 use crate::cuda::{Context, Device};
 use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
@@ -112,8 +112,7 @@ impl<'a> Sides<'a> {
         }
         if has_plain {
             let peer = Context::retain(Device::get(owner)?)?;
-            let enabled = Context::retain(own)?.enable_access_to(&peer);
-            return Ok(enabled.map_err(|error| error.message().to_string()));
+            return peer::enable(&Context::retain(own)?, &peer);
         }
         Ok(Ok(()))
     }

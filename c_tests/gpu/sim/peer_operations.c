@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers from one GPU to another. The contexts of both are there all the time, as in an engine of two.
+#include "operations.h"
+
+#include "driver.h"
+#include "engine.h"
+#include "harness.h"
+#include "layouts.h"
+#include "moves.h"
+
+#define SIZE (UINT64_C(1) << 20)
+
+static uint64_t engine;        /* memory of device 0 */
+static kvmem_layout *adopted; /* there; never the destination: what copies there need would stay with it */
+static kvmem_region *regions[KV_MAX_REGIONS];
+
+void operations_open(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    retain_device(0);
+    retain_device(1);
+    moves_open();
+    engine = engine_allocate(0, SIZE);
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &config;
+    options.source = KVMEM_LAYOUT_REGIONS;
+    options.regions = regions;
+    options.count = kv_num_regions(&config);
+    for (size_t i = 0; i < options.count; i++) {
+        kvmem_adopt_options adopt;
+        kvmem_adopt_options_init(&adopt, sizeof(adopt));
+        adopt.size = kv_region_size(&config);
+        adopt.address = (void *)(uintptr_t)(engine + i * adopt.size);
+        EXPECT_OK(kvmem_region_adopt_device(&adopt, 0, &regions[i], ERR));
+    }
+    EXPECT_OK(kvmem_layout_build(&options, &adopted, ERR));
+}
+
+void operations_close(void) {
+    kvmem_layout_destroy(adopted);
+    for (size_t i = 0; i < KV_MAX_REGIONS; i++) {
+        kvmem_region_destroy(regions[i]);
+        regions[i] = NULL;
+    }
+    engine_free(0, engine);
+    moves_close();
+    release_device(0);
+    release_device(1);
+}
+
+static kvmem_status build_on(int device, const kv_kind *kind, kvmem_layout **layout) {
+    const kvmem_layout_config config = kv_config(kind);
+    kvmem_device_options memory;
+    kvmem_device_options_init(&memory, sizeof(memory));
+    memory.device = device;
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &config;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.device = &memory;
+    return kvmem_layout_build(&options, layout, ERR);
+}
+
+/* From the one device to the other, which does the work. */
+static kvmem_status pull(int from, uint32_t path, start start) {
+    kvmem_layout *source = NULL;
+    kvmem_layout *destination = NULL;
+    kvmem_status status = build_on(from, &kv_kinds[2], &source);
+    if (status == KVMEM_STATUS_OK) {
+        status = build_on(1 - from, &kv_kinds[1], &destination);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = move_by(source, destination, path, start);
+    }
+    kvmem_layout_destroy(source);
+    kvmem_layout_destroy(destination);
+    return status;
+}
+
+static kvmem_status pull_by_kernel(void) {
+    return pull(0, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN);
+}
+
+static kvmem_status pull_one_by_one(void) {
+    return pull(0, KVMEM_PATH_CUDA_COPY, ON_ITS_OWN);
+}
+
+static kvmem_status pull_in_rows(void) {
+    return pull(0, KVMEM_PATH_CUDA_2D, ON_ITS_OWN);
+}
+
+/* The stream is one of device 0. */
+static kvmem_status pull_on_a_stream(void) {
+    return pull(1, KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM);
+}
+
+static kvmem_status pull_memory_of_the_engine(void) {
+    kvmem_layout *destination = NULL;
+    kvmem_status status = build_on(1, &kv_kinds[2], &destination);
+    if (status == KVMEM_STATUS_OK) {
+        status = move_by(adopted, destination, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN);
+    }
+    kvmem_layout_destroy(destination);
+    return status;
+}
+
+const operation operations[] = {
+    {"a copy to another device by the kernel", pull_by_kernel, KVMEM_STATUS_OK},
+    {"a copy to another device one by one", pull_one_by_one, KVMEM_STATUS_OK},
+    {"a copy to another device in rows", pull_in_rows, KVMEM_STATUS_OK},
+    {"a copy from another device on a stream", pull_on_a_stream, KVMEM_STATUS_OK},
+    {"a copy of the engine's memory to another device", pull_memory_of_the_engine, KVMEM_STATUS_OK},
+};
+const size_t num_operations = NUM(operations);

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Virtual memory by fabric handles, and of a node of the host. The stand-in must have both.
+#include "operations.h"
+
+#include "control.h"
+#include "harness.h"
+
+#include <string.h>
+
+#define SIZE (UINT64_C(2) << 20)
+#define VALUE 0x6B
+
+static kvmem_vmm_memory *exported;
+static kvmem_fabric_handle handle;
+
+void operations_open(void) {
+    kvmem_vmm_options options;
+    kvmem_vmm_options_init(&options, sizeof(options));
+    options.flags = KVMEM_VMM_FABRIC;
+    options.size = SIZE;
+    EXPECT_OK(kvmem_vmm_memory_create(&options, &exported, ERR));
+    EXPECT_OK(kvmem_vmm_memory_export_fabric(exported, &handle, ERR));
+}
+
+void operations_close(void) {
+    kvmem_vmm_memory_destroy(exported);
+}
+
+static void write_byte(uint64_t address, unsigned char value) {
+    SIM(sim_copy_bytes(address, (uintptr_t)&value, 1));
+}
+
+static unsigned char read_byte(uint64_t address) {
+    unsigned char value = 0;
+    SIM(sim_copy_bytes((uintptr_t)&value, address, 1));
+    return value;
+}
+
+/* Maps memory for device 0; what was written is there again when it is mapped a second time. */
+static kvmem_status use_mapping(kvmem_vmm_range *range, kvmem_vmm_memory *memory, bool is_first) {
+    kvmem_vmm_mapping *mapping = NULL;
+    uint64_t address = 0;
+    uint64_t size = 0;
+    uint32_t access = 0;
+    kvmem_status status = kvmem_vmm_mapping_create(range, 0, memory, &mapping, ERR);
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_vmm_mapping_set_access(mapping, 0, KVMEM_ACCESS_READ_WRITE, ERR);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_vmm_mapping_get_access(mapping, 0, &access, ERR);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_vmm_mapping_get_span(mapping, &address, &size, ERR);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        CHECK_EQ(access, KVMEM_ACCESS_READ_WRITE);
+        if (is_first) {
+            write_byte(address + size - 1, VALUE);
+        }
+        CHECK_EQ(read_byte(address + size - 1), VALUE);
+    }
+    kvmem_vmm_mapping_destroy(mapping);
+    return status;
+}
+
+static kvmem_status use(kvmem_vmm_memory *memory, kvmem_vmm_memory *again, uint64_t size) {
+    kvmem_vmm_range *range = NULL;
+    kvmem_status status = kvmem_vmm_range_create(size, 0, &range, ERR);
+    if (status == KVMEM_STATUS_OK) {
+        status = use_mapping(range, memory, true);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = use_mapping(range, again, false);
+    }
+    kvmem_vmm_range_destroy(range);
+    return status;
+}
+
+static kvmem_status export_by_fabric(void) {
+    kvmem_vmm_options options;
+    kvmem_vmm_options_init(&options, sizeof(options));
+    options.flags = KVMEM_VMM_FABRIC;
+    options.size = SIZE;
+    kvmem_vmm_memory *memory = NULL;
+    kvmem_fabric_handle made;
+    kvmem_status status = kvmem_vmm_memory_create(&options, &memory, ERR);
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_vmm_memory_export_fabric(memory, &made, ERR);
+    }
+    kvmem_vmm_memory_destroy(memory);
+    return status;
+}
+
+/* Two handles of one memory. */
+static kvmem_status import_by_fabric(void) {
+    kvmem_vmm_memory *memory = NULL;
+    kvmem_status status = kvmem_vmm_memory_import_fabric(&handle, SIZE, 0, &memory, ERR);
+    if (status == KVMEM_STATUS_OK) {
+        status = use(memory, exported, SIZE);
+    }
+    kvmem_vmm_memory_destroy(memory);
+    return status;
+}
+
+static kvmem_status import_by_fabric_of_the_wrong_device(void) {
+    kvmem_vmm_memory *memory = NULL;
+    const kvmem_status status = kvmem_vmm_memory_import_fabric(&handle, SIZE, 1, &memory, ERR);
+    kvmem_vmm_memory_destroy(memory);
+    return status;
+}
+
+static kvmem_status have_memory_of_a_node(void) {
+    kvmem_vmm_options options;
+    kvmem_vmm_options_init(&options, sizeof(options));
+    options.location = KVMEM_VMM_HOST_NUMA;
+    kvmem_vmm_memory *memory = NULL;
+    kvmem_status status =
+        kvmem_vmm_get_granularity(&options, KVMEM_GRANULARITY_MINIMUM, &options.size, ERR);
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_vmm_memory_create(&options, &memory, ERR);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        status = use(memory, memory, options.size);
+    }
+    kvmem_vmm_memory_destroy(memory);
+    return status;
+}
+
+/* All of it has memory, which a device may write. */
+static void check_committed(const kvmem_region *region) {
+    kvmem_elastic_info elastic;
+    kvmem_region_info info;
+    CHECK_EQ(kvmem_region_get_elastic_info(region, &elastic, NULL), KVMEM_STATUS_OK);
+    CHECK_EQ(kvmem_region_get_info(region, &info, NULL), KVMEM_STATUS_OK);
+    CHECK_EQ(elastic.num_committed, 2);
+    write_byte(info.address + SIZE - 1, VALUE);
+    write_byte(info.address + SIZE, VALUE);
+    CHECK_EQ(read_byte(info.address + SIZE), VALUE);
+}
+
+static kvmem_status have_elastic_memory_for_the_fabric(void) {
+    kvmem_elastic_options options;
+    kvmem_elastic_options_init(&options, sizeof(options));
+    options.flags = KVMEM_ELASTIC_FABRIC;
+    options.size = 2 * SIZE;
+    options.extent_size = SIZE;
+    kvmem_region *region = NULL;
+    kvmem_status status = kvmem_region_create_elastic(&options, &region, ERR);
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_region_commit(region, 0, 2 * SIZE, ERR);
+    }
+    if (status == KVMEM_STATUS_OK) {
+        check_committed(region);
+        status = kvmem_region_decommit(region, SIZE, SIZE, ERR);
+    }
+    kvmem_region_destroy(region);
+    return status;
+}
+
+const operation operations[] = {
+    {"exporting by fabric handle", export_by_fabric, KVMEM_STATUS_OK},
+    {"importing by fabric handle", import_by_fabric, KVMEM_STATUS_OK},
+    {"importing by fabric of the wrong device", import_by_fabric_of_the_wrong_device,
+     KVMEM_STATUS_INVALID_ARGUMENT},
+    {"memory of a node of the host", have_memory_of_a_node, KVMEM_STATUS_OK},
+    {"elastic memory for the fabric", have_elastic_memory_for_the_fabric, KVMEM_STATUS_OK},
+};
+const size_t num_operations = NUM(operations);
