@@ -61,9 +61,9 @@ c-test: build
 	ctest --test-dir $(TREE) --output-on-failure
 
 # The same C tests under the address and undefined behaviour sanitizers: the library as it is, its callers watched for
-# what they write past its memory and what either leaks. Left out: NIXL, whose UCX puts hooks of its own under malloc, and
+# what they write past its memory and what either leaks. Left out: NIXL, whose UCX puts hooks of its own under malloc,
 # what would take longer than the rest together, or leaves behind what NIXL never lets go of. The tests of shared layouts
-# take minutes: they ask kvmem_region_get_info for each piece, that asks the kernel's smaps, and those walk the shadow memory.
+# take minutes: they ask kvmem_region_get_info for each piece, which reads smaps, and those walk the shadow memory.
 UNSANITIZED := gpu_sim\.((transfer_|staged_)?walk|gds|registration)|gpu\.(copy|paths)|gpu_share\.(damage|pairs)
 UNSANITIZED := $(UNSANITIZED)|(gpu_)?share\.(damage_)?layout
 sanitized-test: library
