@@ -1216,12 +1216,13 @@ typedef struct {
     /// Bytes a second that it is expected to move. Of GPU copies by the figures of the GPU
     /// (kvmem_cuda_get_copy_rates); of host copies by how fast this machine copies, which the first question measures
     /// within some milliseconds; of files and peers by what this process has moved on the same path from or to the same
-    /// file or peer, lately and above all in large runs: 0 before the first.
+    /// file or peer, lately and above all in large runs. Before the first, what is usual is assumed: 2 GB/s by direct
+    /// I/O, 5 GB/s by the page cache, 5 GB/s between host memory and a peer's, 0.5 GB/s where one of them is a GPU's.
     uint64_t bytes_per_second;
     /// A KVMEM_PATH_* value.
     uint32_t path;
-    /// 0.
-    uint32_t reserved;
+    /// 1 where bytes_per_second is assumed, not measured; else 0.
+    uint32_t assumed;
 } kvmem_transfer_explanation;
 
 /// What memory to create. The flags are fixed for the life of the memory.
@@ -1706,7 +1707,7 @@ kvmem_status kvmem_region_create_pinned(const kvmem_pinned_options *options,
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there;
-///         KVMEM_STATUS_OUT_OF_MEMORY with the bytes asked and free; KVMEM_STATUS_INVALID_ARGUMENT;
+///         KVMEM_STATUS_OUT_OF_MEMORY with the bytes asked, free and of the GPU; KVMEM_STATUS_INVALID_ARGUMENT;
 ///         KVMEM_STATUS_CUDA
 kvmem_status kvmem_region_create_device(const kvmem_device_options *options,
                                         kvmem_region **region,
@@ -1717,8 +1718,10 @@ kvmem_status kvmem_region_create_device(const kvmem_device_options *options,
 /// @param options what to reserve
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there;
-///         KVMEM_STATUS_INVALID_ARGUMENT, also for an extent that is no multiple of the granularity;
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there, and
+///         for more than 16,777,216 extents; KVMEM_STATUS_INVALID_ARGUMENT, also for an extent that is no multiple of the
+///         granularity, and a size that no address space has; KVMEM_STATUS_OUT_OF_MEMORY where as many addresses are not
+///         free, or the host has no memory or file descriptor for the control block, of 64 bytes and 4 an extent;
 ///         KVMEM_STATUS_UNSUPPORTED for a GPU without virtual memory management, and for KVMEM_ELASTIC_FABRIC where the
 ///         driver, asked to create and export some memory so, does not; KVMEM_STATUS_CUDA
 kvmem_status kvmem_region_create_elastic(const kvmem_elastic_options *options,
@@ -2033,8 +2036,8 @@ kvmem_status kvmem_layout_get_requirements(const kvmem_layout_config *config,
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a shape that can't be, a source that is missing or not
 ///         asked for, too few or too many regions, regions of mixed kinds, that overlap, are not aligned or belong to
 ///         another agent; KVMEM_STATUS_OUT_OF_RANGE for a region that is too small; KVMEM_STATUS_INVALID_STATE for a
-///         registration that was taken back; what kvmem_region_create_system, kvmem_region_create_disk and
-///         kvmem_region_register answer
+///         registration that was taken back; what kvmem_region_register answers, and the kvmem_region_create_* of the
+///         memory that is asked for
 kvmem_status kvmem_layout_build(const kvmem_layout_options *options,
                                 kvmem_layout **layout,
                                 kvmem_error **error);
@@ -2163,8 +2166,10 @@ kvmem_status kvmem_layout_checksum(const kvmem_layout *layout,
 /// @param offset bytes from its start
 /// @param size bytes, at least 1; every extent that is touched gets memory
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE past what was reserved; KVMEM_STATUS_OUT_OF_MEMORY;
-///         KVMEM_STATUS_INVALID_ARGUMENT for a region that is not elastic; KVMEM_STATUS_CUDA; KVMEM_STATUS_NIXL. A
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE past what was reserved; KVMEM_STATUS_OUT_OF_MEMORY with the bytes
+///         asked, those of the GPU, and where the process has its primary context those free;
+///         KVMEM_STATUS_INVALID_ARGUMENT for a region that is not elastic; KVMEM_STATUS_UNSUPPORTED for one that was
+///         imported: it grows in its owner's process, and is shared again; KVMEM_STATUS_CUDA; KVMEM_STATUS_NIXL. A
 ///         failure changes nothing
 kvmem_status kvmem_region_commit(kvmem_region *region,
                                  uint64_t offset,
@@ -2181,7 +2186,9 @@ kvmem_status kvmem_region_commit(kvmem_region *region,
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_BUSY while a transfer or a share uses one, or while an agent lets go of a
 ///         registration that was given up: nothing waits for their end; KVMEM_STATUS_INVALID_STATE where one
-///         has no memory; KVMEM_STATUS_INVALID_ARGUMENT; KVMEM_STATUS_OUT_OF_RANGE; KVMEM_STATUS_NIXL when an agent did not let go: then that memory is never freed
+///         has no memory; KVMEM_STATUS_INVALID_ARGUMENT; KVMEM_STATUS_OUT_OF_RANGE; KVMEM_STATUS_UNSUPPORTED for a
+///         region that was imported: it shrinks in its owner's process; KVMEM_STATUS_NIXL when an agent did not let go:
+///         then that memory is not given back to the GPU, and serves the extent when that is committed again
 kvmem_status kvmem_region_decommit(kvmem_region *region,
                                    uint64_t offset,
                                    uint64_t size,
@@ -2785,7 +2792,8 @@ void kvmem_vmm_range_destroy(kvmem_vmm_range *range);
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there;
 ///         KVMEM_STATUS_INVALID_ARGUMENT, also for a size that is no multiple of the granularity;
-///         KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_CUDA, also for a handle type this machine does not give
+///         KVMEM_STATUS_OUT_OF_MEMORY, of a GPU with the bytes asked, those it has, and where the process has its primary
+///         context those free; KVMEM_STATUS_CUDA, also for a handle type this machine does not give
 kvmem_status kvmem_vmm_memory_create(const kvmem_vmm_options *options,
                                      kvmem_vmm_memory **memory,
                                      kvmem_error **error);

@@ -83,6 +83,10 @@ typedef struct sim_counts {
 } sim_counts;
 void sim_live(sim_counts *counts);
 
+/* Copies bytes from memory to memory, of devices or the host, past the driver: no call is counted, none fails. What
+ * streams still hold back is not done by it. */
+void sim_copy_bytes(uint64_t destination, uint64_t source, size_t size);
+
 /* Contexts on the stack of the calling thread. */
 size_t sim_current_context_depth(void);
 

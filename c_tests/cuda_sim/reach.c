@@ -2,6 +2,7 @@
 // Follows addresses to bytes. Memory side by side is one range only when it is mapped piece by piece.
 #include "reach.h"
 
+#include "cuda_sim.h"
 #include "spans.h"
 
 #include <string.h>
@@ -76,4 +77,10 @@ void reach_fill(CUdeviceptr destination, unsigned char value, size_t size) {
         destination += piece;
         size -= piece;
     }
+}
+
+void sim_copy_bytes(uint64_t destination, uint64_t source, size_t size) {
+    pthread_mutex_lock(&sim.lock);
+    reach_copy(destination, source, size);
+    pthread_mutex_unlock(&sim.lock);
 }

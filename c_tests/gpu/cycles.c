@@ -8,6 +8,8 @@
 #include "usage.h"
 
 #include <ctype.h>
+#include <malloc.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -33,6 +35,21 @@ static void await_as_before(size_t threads_before, uint64_t memory_before) {
     }
 }
 
+/* What the process holds, without what its allocator keeps for later. */
+static uint64_t memory_held(void) {
+    malloc_trim(0);
+    return resident_memory();
+}
+
+/* Under the stand-in all is ours and its own: what is held grows by what threads and tables need once,
+ * some 100 KiB, however many cycles there are. A driver of hardware, and NIXL with it, keep what they
+ * don't tell of: there half a page a cycle is allowed, which any page of ours that a cycle lost would
+ * pass. */
+static uint64_t growth_allowed(void) {
+    const bool is_stand_in = driver_symbol("sim_reset") != NULL;
+    return MIB + (is_stand_in ? 0 : num_cycles * UINT64_C(2048));
+}
+
 void cycles_run(void (*cycle)(place place, uint32_t seed), place place) {
     alarm(DEADLINE_SECONDS);
     retain_device(0); /* a context takes memory and threads of its own */
@@ -42,12 +59,14 @@ void cycles_run(void (*cycle)(place place, uint32_t seed), place place) {
     const size_t threads_before = count_threads();
     const uint64_t memory_before = free_memory(0);
     const size_t files_before = count_open_files();
-    const uint64_t resident_before = resident_memory();
+    const uint64_t held_before = memory_held();
     for (uint32_t i = 0; i < num_cycles; i++) {
         cycle(place, i);
     }
     await_as_before(threads_before, memory_before);
     CHECK_EQ(count_open_files(), files_before);
-    CHECK(resident_memory() < resident_before + MIB + num_cycles * UINT64_C(2048));
+    const uint64_t held = memory_held();
+    printf("  %lld bytes more after %u cycles\n", (long long)(held - held_before), num_cycles);
+    CHECK(held < held_before + growth_allowed());
     release_device(0);
 }

@@ -61,7 +61,11 @@
     FUNCTION(cuGraphDestroy)                                                                         \
     FUNCTION(cuStreamCreate)                                                                         \
     FUNCTION(cuStreamSynchronize)                                                                    \
-    FUNCTION(cuStreamDestroy_v2)
+    FUNCTION(cuStreamDestroy_v2)                                                                     \
+    FUNCTION(cuEventCreate)                                                                          \
+    FUNCTION(cuEventRecord)                                                                          \
+    FUNCTION(cuEventSynchronize)                                                                     \
+    FUNCTION(cuEventDestroy_v2)
 
 typedef struct driver {
 #define FUNCTION(name) __typeof__(name) *name;

@@ -3,6 +3,7 @@
 #include "regions.h"
 #include "stance.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,9 +129,16 @@ static void growing_past_the_device_takes_nothing(void) {
     kvmem_region *region = reserve(2 * memory);
     EXPECT_OK(kvmem_region_commit(region, 0, EXTENT, ERR));
     write_extent(region, 0, 0x77);
+    char asked[48];
+    char total[48];
+    const uint64_t missing = region_info(region).size - EXTENT;
+    snprintf(asked, sizeof(asked), "give %llu bytes", (unsigned long long)missing);
+    snprintf(total, sizeof(total), "%llu", (unsigned long long)memory);
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, asked, kvmem_region_commit(region, 0, 2 * memory, ERR));
+    CHECK_HAS(test_last_message(), total);
     retain_device(0); /* without a context nobody can say how much is free */
-    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "bytes asked",
-                   kvmem_region_commit(region, 0, 2 * memory, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, asked, kvmem_region_commit(region, 0, 2 * memory, ERR));
+    CHECK_HAS(test_last_message(), total);
     CHECK_HAS(test_last_message(), "free");
     release_device(0);
     expect_state(region, 1, 1);
@@ -179,6 +187,36 @@ static void extents_are_whole_granules(void) {
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_region_create_elastic(&options, &region, ERR));
 }
 
+static kvmem_status reserve_extents_of(uint64_t size, uint64_t extent_size) {
+    kvmem_elastic_options options = {
+        .struct_size = sizeof(options),
+        .size = size,
+        .extent_size = extent_size,
+    };
+    kvmem_region *region = (kvmem_region *)&region;
+    const kvmem_status status = kvmem_region_create_elastic(&options, &region, ERR);
+    CHECK((region == NULL) == (status != KVMEM_STATUS_OK));
+    CALL(kvmem_region_destroy(region));
+    return status;
+}
+
+static void more_than_there_can_be_is_refused(void) {
+    const uint64_t most = UINT64_C(1) << 24;
+    const uint64_t granule = recommended_granularity();
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "16777217 extents",
+                   reserve_extents_of((most + 1) * granule, granule));
+    EXPECT(KVMEM_STATUS_OUT_OF_RANGE, reserve_extents_of(most * granule + 1, granule));
+    const uint64_t sizes[] = {UINT64_MAX, UINT64_MAX - EXTENT + 1, INT64_MAX};
+    for (size_t i = 0; i < NUM(sizes); i++) {
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "more than can be addressed",
+                       reserve_extents_of(sizes[i], EXTENT));
+    }
+    /* No process has as many addresses; how a driver says so is the driver's. */
+    const kvmem_status status = reserve_extents_of(UINT64_C(1) << 62, UINT64_C(1) << 40);
+    CHECK(status == KVMEM_STATUS_OUT_OF_MEMORY ||
+          (driver_symbol("sim_reset") == NULL && status == KVMEM_STATUS_CUDA));
+}
+
 static const test_case cases[] = {
     CASE(it_is_reserved_without_memory),
     CASE(it_grows_and_shrinks_behind_the_same_addresses),
@@ -187,5 +225,6 @@ static const test_case cases[] = {
     CASE(growing_past_the_device_takes_nothing),
     CASE(an_extent_is_64_mib_unless_asked_otherwise),
     CASE(extents_are_whole_granules),
+    CASE(more_than_there_can_be_is_refused),
 };
 GPU_MAIN

@@ -86,11 +86,8 @@ static void read_layer(work *work, uint64_t layer) {
     leave_device(0);
 }
 
-static void check_layers(work *work) {
+static void check_what_was_read(work *work) {
     const kv_side *model = &work->destination.model;
-    enter_device(0);
-    CU(cuStreamSynchronize(work->reader));
-    leave_device(0);
     kv_expect_moved(&work->destination.model, &work->source.model, &move);
     for (uint64_t layer = 0; layer < LAYERS; layer++) {
         const size_t start = model->starts[layer];
@@ -101,6 +98,13 @@ static void check_layers(work *work) {
     EXPECT_OK(kvmem_transfer_get_layers(work->transfer, &layers, ERR));
     CHECK_EQ(layers, LAYERS);
     side_check(&work->destination);
+}
+
+static void check_layers(work *work) {
+    enter_device(0);
+    CU(cuStreamSynchronize(work->reader));
+    leave_device(0);
+    check_what_was_read(work);
 }
 
 static void each_layer_is_there_when_its_reader_begins(void) {
@@ -139,6 +143,41 @@ static void the_whole_run_is_there_when_its_reader_begins(void) {
         }
         check_layers(&work);
         EXPECT_OK(kvmem_transfer_wait_on_stream(work.transfer, 0, work.reader, ERR)); /* of what is over */
+        clean_up(&work);
+    }
+}
+
+/* The driver does what is left on a stream that was destroyed; the library does not look at it any more. */
+static void its_streams_may_go_while_it_is_in_flight(void) {
+    for (size_t i = 0; i < NUM(paths) * 4; i++) {
+        const bool to_device = i % 2;
+        work work;
+        prepare(&work, to_device ? PLACE_PINNED : PLACE_DEVICE, to_device ? PLACE_DEVICE : PLACE_PINNED,
+                paths[i / 4], i / 2 % 2 ? KVMEM_TRANSFER_BY_LAYER : 0);
+        for (uint32_t seed = 0; seed < 3; seed++) {
+            CUevent read = NULL;
+            side_refill(&work.source, 10 * (uint32_t)i + seed);
+            EXPECT_OK(kvmem_transfer_submit_on_stream(work.transfer, work.carrier, ERR));
+            enter_device(0);
+            CU(cuStreamDestroy_v2(work.carrier));
+            CU(cuEventCreate(&read, CU_EVENT_DISABLE_TIMING));
+            leave_device(0);
+            EXPECT_OK(kvmem_transfer_wait_on_stream(work.transfer, 0, work.reader, ERR));
+            for (uint64_t layer = 0; layer < LAYERS; layer++) {
+                read_layer(&work, layer);
+            }
+            enter_device(0);
+            CU(cuEventRecord(read, work.reader));
+            CU(cuStreamDestroy_v2(work.reader));
+            leave_device(0);
+            EXPECT_OK(kvmem_transfer_wait(work.transfer, PATIENCE, ERR));
+            enter_device(0);
+            CU(cuEventSynchronize(read));
+            CU(cuEventDestroy_v2(read));
+            leave_device(0);
+            check_what_was_read(&work);
+            open_streams(&work);
+        }
         clean_up(&work);
     }
 }
@@ -289,6 +328,7 @@ static void thousands_in_flight_are_each_reported_once(void) {
 static const test_case cases[] = {
     CASE(each_layer_is_there_when_its_reader_begins),
     CASE(the_whole_run_is_there_when_its_reader_begins),
+    CASE(its_streams_may_go_while_it_is_in_flight),
     CASE(the_host_waits_for_layers_too),
     CASE(a_graph_moves_all_layers),
     CASE(what_can_not_wait_is_refused),

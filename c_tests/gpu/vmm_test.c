@@ -258,14 +258,15 @@ static void sizes_that_cannot_be_are_refused(void) {
     refuse_memory(&options, KVMEM_STATUS_INVALID_ARGUMENT, "granularity");
 }
 
-/* How much is free takes a context to ask for: none is made for the message. */
+/* How much is free takes a context to ask for: none is made for it, and the message tells what there is. */
 static void more_than_the_device_has_says_asked_and_free(void) {
     size_t memory = 0;
     CU(cuDeviceTotalMem_v2(&memory, 0));
     const uint64_t asked = 2 * memory / granule() * granule();
     const kvmem_vmm_options options = vmm_options(0, asked);
-    char part[48];
-    snprintf(part, sizeof(part), "create %llu bytes", (unsigned long long)asked);
+    char part[96];
+    snprintf(part, sizeof(part), "%llu bytes asked, the device has %llu", (unsigned long long)asked,
+             (unsigned long long)memory);
     refuse_memory(&options, KVMEM_STATUS_OUT_OF_MEMORY, part);
     CHECK(!has_primary_context(0));
     snprintf(part, sizeof(part), "%llu bytes asked", (unsigned long long)asked);

@@ -7,6 +7,7 @@
 #include "harness.h"
 #include "kv.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -249,6 +250,71 @@ static void small_copies_and_files_go_by_layer_too(void) {
     }
 }
 
+/* At once, and when a layer has moved: what the kernel was given goes on, and either end is right. */
+static void submit_and_take_back(kvmem_transfer *transfer, bool by_layer) {
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    if (by_layer) {
+        EXPECT_OK(kvmem_transfer_wait_layers(transfer, 1, PATIENCE, ERR));
+    }
+    EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
+    const kvmem_status end = kvmem_transfer_wait(transfer, PATIENCE, ERR);
+    uint64_t layers = 0;
+    EXPECT_OK(kvmem_transfer_get_layers(transfer, &layers, ERR));
+    CHECK(layers >= by_layer);
+    CHECK(end == KVMEM_STATUS_OK ? layers == 2 : end == KVMEM_STATUS_CANCELLED && layers < 2);
+}
+
+/* 32 MiB in pieces of 512 KiB: more than the kernel and threads have at a time. */
+static void take_back_a_file_transfer(uint32_t path, bool to_file, bool by_layer) {
+    kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
+    config.num_blocks = 32;
+    config.num_layers = 2;
+    config.inner_dim = 16384;
+    kvmem_block_pair scattered[16];
+    for (uint32_t i = 0; i < NUM(scattered); i++) {
+        scattered[i] = (kvmem_block_pair){2 * i, 31 - 2 * i};
+    }
+    const kv_move all = {scattered, NUM(scattered), 0, 0, 2};
+    scratch directory = scratch_create(temporary_directory());
+    kv_side host;
+    file_side file;
+    const size_t files = count_open_files();
+    kv_side_open(&host, &config, NULL, 1);
+    file_side_open(&file, &config, NULL, &directory, 0, 2);
+    kv_side *source = to_file ? &host : &file.model;
+    kv_side *destination = to_file ? &file.model : &host;
+    kvmem_transfer_options options = kv_transfer_options(&all);
+    options.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0;
+    options.path = path;
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(source->layout, destination->layout, &options, &transfer, ERR));
+    for (int again = 0; again < 3; again++) {
+        submit_and_take_back(transfer, by_layer);
+    }
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    kv_expect_moved(destination, source, &all);
+    kv_side_check(&host);
+    file_side_check(&file);
+    submit_and_take_back(transfer, by_layer); /* the same bytes once more */
+    kvmem_transfer_destroy(transfer);
+    kv_side_check(&host);
+    file_side_check(&file);
+    file_side_close(&file);
+    kv_side_close(&host);
+    while (count_open_files() > files) { /* held by a thread or the ring to the last */
+        sched_yield();
+    }
+    scratch_remove(&directory);
+}
+
+static void file_transfers_are_taken_back_too(void) {
+    static const uint32_t paths[] = {KVMEM_PATH_PREAD, KVMEM_PATH_URING};
+    for (size_t i = 0; i < 4 * (has_io_uring() ? NUM(paths) : 1); i++) {
+        take_back_a_file_transfer(paths[i / 4], i / 2 % 2, i % 2);
+    }
+}
+
 /* Thousands stand at the gate, every third is taken back: each is reported once, as what it came to. */
 static void thousands_in_flight_are_each_reported_once(void) {
     enum { MANY = 3000, EACH = 3 };
@@ -306,6 +372,7 @@ static const test_case cases[] = {
     CASE(chunks_that_have_not_begun_are_taken_back),
     CASE(too_late_it_ends_as_it_would_have),
     CASE(small_copies_and_files_go_by_layer_too),
+    CASE(file_transfers_are_taken_back_too),
     CASE(thousands_in_flight_are_each_reported_once),
 };
 TEST_MAIN

@@ -228,7 +228,8 @@ impl Device {
         Ok(uuid.bytes.map(|byte| byte as u8))
     }
 
-    fn total_memory(&self) -> Result<u64> {
+    /// Bytes of memory it has: needs no context.
+    pub(super) fn total_memory(&self) -> Result<u64> {
         let mut bytes = 0;
         // SAFETY: a valid device; the output lives through the call.
         let answer = unsafe { self.driver.api.device_total_mem.call(&mut bytes, self.raw) };

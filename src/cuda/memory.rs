@@ -81,19 +81,22 @@ fn allocate(context: &Context, size: u64) -> Result<u64> {
     let ordinal = context.device().ordinal();
     driver
         .check(answer, format_args!("allocate {size} bytes on device {ordinal}"))
-        .map_err(|error| with_room(error, context, size))?;
+        .map_err(|error| with_room(error, context.device(), size))?;
     Ok(address)
 }
 
-/// Says in an error about memory that ran out how much was asked for and how much is free.
-pub(super) fn with_room(error: Error, context: &Context, size: u64) -> Error {
+/// Says in an error about memory that ran out how much was asked for and how much there is. How much of it is free takes
+/// a context to ask for: told where there is one.
+pub(super) fn with_room(error: Error, device: Device, size: u64) -> Error {
     if error.status() != Status::OutOfMemory {
         return error;
     }
-    match room(context) {
-        Ok((free, total)) => error.context(format!("{size} bytes asked, {free} of {total} free")),
-        Err(_) => error,
-    }
+    let free = Context::retain_existing(device).and_then(|context| room(&context).ok());
+    let found = match free {
+        Some((free, total)) => format!(", {free} of {total} free"),
+        None => device.total_memory().map_or(String::new(), |total| format!(", the device has {total}")),
+    };
+    error.context(format!("{size} bytes asked{found}"))
 }
 
 /// Bytes of a device that are free, and all it has.

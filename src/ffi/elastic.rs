@@ -30,8 +30,10 @@ pub struct kvmem_elastic_info {
 /// @param offset bytes from its start
 /// @param size bytes, at least 1; every extent that is touched gets memory
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE past what was reserved; KVMEM_STATUS_OUT_OF_MEMORY;
-///         KVMEM_STATUS_INVALID_ARGUMENT for a region that is not elastic; KVMEM_STATUS_CUDA; KVMEM_STATUS_NIXL. A
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE past what was reserved; KVMEM_STATUS_OUT_OF_MEMORY with the bytes
+///         asked, those of the GPU, and where the process has its primary context those free;
+///         KVMEM_STATUS_INVALID_ARGUMENT for a region that is not elastic; KVMEM_STATUS_UNSUPPORTED for one that was
+///         imported: it grows in its owner's process, and is shared again; KVMEM_STATUS_CUDA; KVMEM_STATUS_NIXL. A
 ///         failure changes nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_commit(
@@ -54,7 +56,9 @@ pub unsafe extern "C" fn kvmem_region_commit(
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_BUSY while a transfer or a share uses one, or while an agent lets go of a
 ///         registration that was given up: nothing waits for their end; KVMEM_STATUS_INVALID_STATE where one
-///         has no memory; KVMEM_STATUS_INVALID_ARGUMENT; KVMEM_STATUS_OUT_OF_RANGE; KVMEM_STATUS_NIXL when an agent did not let go: then that memory is never freed
+///         has no memory; KVMEM_STATUS_INVALID_ARGUMENT; KVMEM_STATUS_OUT_OF_RANGE; KVMEM_STATUS_UNSUPPORTED for a
+///         region that was imported: it shrinks in its owner's process; KVMEM_STATUS_NIXL when an agent did not let go:
+///         then that memory is not given back to the GPU, and serves the extent when that is committed again
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_decommit(
     region: *mut kvmem_region,

@@ -180,8 +180,8 @@ pub unsafe extern "C" fn kvmem_layout_get_requirements(
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a shape that can't be, a source that is missing or not
 ///         asked for, too few or too many regions, regions of mixed kinds, that overlap, are not aligned or belong to
 ///         another agent; KVMEM_STATUS_OUT_OF_RANGE for a region that is too small; KVMEM_STATUS_INVALID_STATE for a
-///         registration that was taken back; what kvmem_region_create_system, kvmem_region_create_disk and
-///         kvmem_region_register answer
+///         registration that was taken back; what kvmem_region_register answers, and the kvmem_region_create_* of the
+///         memory that is asked for
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_build(
     options: *const kvmem_layout_options,

@@ -289,7 +289,7 @@ pub unsafe extern "C" fn kvmem_region_create_pinned(
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there;
-///         KVMEM_STATUS_OUT_OF_MEMORY with the bytes asked and free; KVMEM_STATUS_INVALID_ARGUMENT;
+///         KVMEM_STATUS_OUT_OF_MEMORY with the bytes asked, free and of the GPU; KVMEM_STATUS_INVALID_ARGUMENT;
 ///         KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_create_device(
@@ -312,8 +312,10 @@ pub unsafe extern "C" fn kvmem_region_create_device(
 /// @param options what to reserve
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there;
-///         KVMEM_STATUS_INVALID_ARGUMENT, also for an extent that is no multiple of the granularity;
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there, and
+///         for more than 16,777,216 extents; KVMEM_STATUS_INVALID_ARGUMENT, also for an extent that is no multiple of the
+///         granularity, and a size that no address space has; KVMEM_STATUS_OUT_OF_MEMORY where as many addresses are not
+///         free, or the host has no memory or file descriptor for the control block, of 64 bytes and 4 an extent;
 ///         KVMEM_STATUS_UNSUPPORTED for a GPU without virtual memory management, and for KVMEM_ELASTIC_FABRIC where the
 ///         driver, asked to create and export some memory so, does not; KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]

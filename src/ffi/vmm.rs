@@ -183,7 +183,8 @@ pub unsafe extern "C" fn kvmem_vmm_range_destroy(range: *mut kvmem_vmm_range) {
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there;
 ///         KVMEM_STATUS_INVALID_ARGUMENT, also for a size that is no multiple of the granularity;
-///         KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_CUDA, also for a handle type this machine does not give
+///         KVMEM_STATUS_OUT_OF_MEMORY, of a GPU with the bytes asked, those it has, and where the process has its primary
+///         context those free; KVMEM_STATUS_CUDA, also for a handle type this machine does not give
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_memory_create(
     options: *const kvmem_vmm_options,

@@ -26,7 +26,7 @@ const OWNER: u64 = 0;
 const FIRST_IMPORTER: u64 = 1 << 20;
 const LAST_IMPORTER: u64 = 1 << 62;
 /// The most extents a region may have: 4 bytes each.
-const MOST_EXTENTS: usize = 1 << 24;
+pub const MOST_EXTENTS: usize = 1 << 24;
 
 /// The start of the block; a `u32` for each extent follows.
 #[repr(C)]

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use super::control::MOST_EXTENTS;
 use super::{Control, EqualPieces, ExportedExtent};
 use crate::cuda::Device;
 use crate::cuda::vmm::{
@@ -87,8 +88,15 @@ impl ElasticMemory {
         ensure!(config.size > 0, InvalidArgument, "an elastic region of 0 bytes can't be made");
         let size = config.size.checked_next_multiple_of(extent_size).filter(|size| *size <= i64::MAX as u64);
         ensure!(size.is_some(), InvalidArgument, "{} bytes are more than can be addressed", config.size);
-        let range = Range::reserve(size.unwrap_or_default(), granularity)?;
-        let count = (range.size() / extent_size) as usize;
+        let size = size.unwrap_or_default();
+        let count = (size / extent_size) as usize;
+        ensure!(
+            count <= MOST_EXTENTS,
+            OutOfRange,
+            "{size} bytes are {count} extents of {extent_size} bytes, a region has at most {MOST_EXTENTS}: take larger \
+             extents"
+        );
+        let range = Range::reserve(size, granularity)?;
         Ok(Self {
             range,
             properties,
@@ -198,7 +206,9 @@ impl ElasticMemory {
         };
         let mut mappings = Vec::with_capacity(missing.len());
         for extent in &missing {
-            mappings.push(self.map(*extent)?);
+            let asked = missing.len() as u64 * self.extent_size;
+            let doing = || format!("give {asked} bytes memory, in extents of {} bytes", self.extent_size);
+            mappings.push(self.map(*extent).map_err(|error| error.context(doing()))?);
         }
         Mapping::set_access_of_all(&mappings, &[(self.ordinal, Access::ReadWrite)])?;
         Ok(Growth { extents: missing, mappings })

@@ -11,8 +11,10 @@ pub struct Explanation {
     /// Stretches of memory it moves.
     pub moves: u64,
     /// What is expected of it: by the figures of the device, by how fast this machine copies, or by what earlier runs
-    /// took; 0 where nothing is known.
+    /// took.
     pub bytes_per_second: u64,
+    /// No run has been timed yet, and what is usual was taken for it.
+    pub assumed: bool,
     /// For people: a line for each way.
     pub text: String,
 }
@@ -24,12 +26,14 @@ impl Transfer {
         let taken = candidates.iter().find(|candidate| candidate.path == self.path());
         let summary = self.summary();
         let rate = taken.map_or(0, |candidate| rate(candidate, summary.bytes));
+        let assumed = self.is_assumed();
         let mut text = format!(
-            "{} bytes in {} moves by {}{}\n",
+            "{} bytes in {} moves by {}{}{}\n",
             summary.bytes,
             summary.moves,
             self.path(),
-            if rate > 0 { expected(rate) } else { "; nothing has been moved on this way yet".to_string() }
+            expected(rate),
+            if assumed { ": assumed, not measured, for nothing has been moved on this way yet" } else { "" }
         );
         if self.by_layer {
             text += &format!(
@@ -43,7 +47,7 @@ impl Transfer {
         for candidate in candidates.iter().filter(|candidate| candidate.path != self.path()) {
             text += &line(candidate, rate, summary.bytes);
         }
-        Explanation { path: self.path(), moves: summary.moves, bytes_per_second: rate, text }
+        Explanation { path: self.path(), moves: summary.moves, bytes_per_second: rate, assumed, text }
     }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How fast earlier runs of this process were, for ways whose speed no model knows: to a peer, and from or to a file.
+//! Before the first, what is usual for such a way is assumed.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,6 +12,7 @@ use rustix::fs::{AtFlags, StatxFlags};
 
 use super::Path;
 use crate::layout::{Layout, Memory};
+use crate::nixl::MemoryType;
 use crate::process::PerProcess;
 
 /// What the runs on one way have moved, and how long that took. Old ones fade.
@@ -33,22 +35,47 @@ impl Tally {
     }
 }
 
-/// The runs on one way.
-#[derive(Debug, Default)]
-pub struct Record(Mutex<Tally>);
+/// The runs on one way, and the bytes a second that are assumed before the first.
+#[derive(Debug)]
+pub struct Record {
+    runs: Mutex<Tally>,
+    assumed: f64,
+}
 
 impl Record {
+    fn assuming(bytes_per_second: f64) -> Self {
+        Self { runs: Mutex::default(), assumed: bytes_per_second }
+    }
+
     /// One run more.
     pub fn add(&self, bytes: u64, taken: Duration) {
-        let mut tally = lock(&self.0);
+        let mut tally = lock(&self.runs);
         *tally = tally.with(bytes, taken);
     }
 
-    /// Seconds that so many bytes are expected to take; 0 where nothing was moved.
-    pub fn seconds(&self, bytes: u64) -> f64 {
-        let rate = lock(&self.0).bytes_per_second();
-        if rate > 0.0 { bytes as f64 / rate } else { 0.0 }
+    /// Seconds that so many bytes are expected to take, and whether that was measured.
+    pub fn seconds(&self, bytes: u64) -> (f64, bool) {
+        let measured = lock(&self.runs).bytes_per_second();
+        let rate = if measured > 0.0 { measured } else { self.assumed };
+        (bytes as f64 / rate, measured > 0.0)
     }
+}
+
+/// Bytes a second of a way that nothing was moved on yet: the order of magnitude, as the header has it. Direct I/O is
+/// held to what a drive does, the page cache to a copy; the rates of peers are what UCX did between two processes of one
+/// machine, where GPU memory is moved at a tenth of what host memory is.
+fn usual(source: &Layout, destination: &Layout) -> f64 {
+    const DIRECT_FILE: f64 = 2e9;
+    const CACHED_FILE: f64 = 5e9;
+    const HOST_PEER: f64 = 5e9;
+    const GPU_PEER: f64 = 0.5e9;
+    let sides = [source, destination];
+    if sides.iter().any(|side| matches!(side.memory(), Memory::Remote(_))) {
+        let has_gpu = sides.iter().any(|side| side.memory_type() == MemoryType::Vram);
+        return if has_gpu { GPU_PEER } else { HOST_PEER };
+    }
+    let mut files = sides.iter().flat_map(|side| side.memory().regions()).filter_map(|region| region.file());
+    if files.all(|file| file.is_direct()) { DIRECT_FILE } else { CACHED_FILE }
 }
 
 /// A path between two sides, each known by its file, its peer or its kind of memory.
@@ -64,7 +91,8 @@ pub fn of(path: Path, source: &Layout, destination: &Layout) -> Arc<Record> {
     if ways.len() > MOST_WAYS {
         ways.retain(|_, record| Arc::strong_count(record) > 1);
     }
-    ways.entry((path as u32, side(source), side(destination))).or_default().clone()
+    let way = (path as u32, side(source), side(destination));
+    ways.entry(way).or_insert_with(|| Arc::new(Record::assuming(usual(source, destination)))).clone()
 }
 
 fn side(layout: &Layout) -> u64 {
@@ -102,7 +130,7 @@ mod tests {
         fn what_is_expected_lies_between_the_slowest_run_and_the_fastest(
             runs in prop::collection::vec((1u64..1 << 40, 1u64..1 << 40), 1..20),
         ) {
-            let record = Record::default();
+            let record = Record::assuming(1.0);
             let (mut least, mut most) = (f64::INFINITY, 0.0f64);
             for (bytes, nanoseconds) in runs {
                 let taken = Duration::from_nanos(nanoseconds);
@@ -110,20 +138,22 @@ mod tests {
                 let rate = bytes as f64 / taken.as_secs_f64();
                 (least, most) = (least.min(rate), most.max(rate));
             }
-            let rate = 1e9 / record.seconds(1_000_000_000);
+            let rate = 1e9 / record.seconds(1_000_000_000).0;
             prop_assert!(rate >= least * (1.0 - 1e-9) && rate <= most * (1.0 + 1e-9), "{rate}");
         }
     }
 
     #[test]
-    fn a_way_that_was_never_taken_says_nothing() {
-        assert_eq!(Record::default().seconds(1 << 20), 0.0);
+    fn a_way_that_was_never_taken_is_as_is_usual() {
+        assert_eq!(Record::assuming(2e9).seconds(1_000_000_000), (0.5, false));
     }
 
     #[test]
     fn a_run_that_took_no_time_says_nothing() {
-        let record = Record::default();
+        let record = Record::assuming(5.0);
         record.add(5, Duration::ZERO);
-        assert_eq!(record.seconds(5), 0.0);
+        assert_eq!(record.seconds(5), (1.0, false));
+        record.add(10, Duration::from_secs(1));
+        assert!(record.seconds(5).1);
     }
 }

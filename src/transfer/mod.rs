@@ -265,9 +265,14 @@ impl Transfer {
         };
         if let Some(record) = &self.record {
             let taken = candidates.iter_mut().filter(|candidate| candidate.path == self.path);
-            taken.for_each(|candidate| candidate.seconds = record.seconds(self.bytes));
+            taken.for_each(|candidate| candidate.seconds = record.seconds(self.bytes).0);
         }
         candidates
+    }
+
+    /// Whether what is expected of it is neither measured nor by the figures of a device, but what is usual.
+    fn is_assumed(&self) -> bool {
+        self.record.as_ref().is_some_and(|record| !record.seconds(self.bytes).1)
     }
 
     /// How long its last finished run took.

@@ -21,6 +21,7 @@
     FUNCTION(sim_set_ipc_ordinal_of_opener)                                                          \
     FUNCTION(sim_reset)                                                                              \
     FUNCTION(sim_live)                                                                               \
+    FUNCTION(sim_copy_bytes)                                                                         \
     FUNCTION(sim_current_context_depth)
 
 typedef struct control {

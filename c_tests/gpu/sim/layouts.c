@@ -28,8 +28,7 @@ kvmem_status build_elastic_layout(kvmem_layout **layout) {
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
     config.num_blocks = 8;
     config.num_layers = 2;
-    config.page_size = 16;
-    config.inner_dim = 8192;
+    config.alignment = UINT64_C(1) << 20; /* what is padding need not be filled */
     kvmem_elastic_options elastic;
     kvmem_elastic_options_init(&elastic, sizeof(elastic));
     kvmem_layout_options options;

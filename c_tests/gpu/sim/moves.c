@@ -31,30 +31,49 @@ kvmem_status submit_move(kvmem_transfer *transfer, start start) {
                                 : kvmem_transfer_submit(transfer, ERR);
 }
 
-kvmem_status create_move(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
-                         uint64_t flags, kvmem_transfer **transfer) {
-    static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
-    const kv_move scattered = {pairs, NUM(pairs), 0, 0, 3};
-    kvmem_transfer_options options = kv_transfer_options(&scattered);
-    options.path = path;
-    options.flags = flags;
-    return kvmem_transfer_create(source, destination, &options, transfer, ERR);
+static const kvmem_block_pair scattered_pairs[] = {{6, 0}, {0, 5}};
+const kv_move scattered_move = {scattered_pairs, NUM(scattered_pairs), 0, 0, 3};
+
+contents scattered_contents(const kvmem_layout *source, const kvmem_layout *destination) {
+    return (contents){source, destination, &scattered_move, 7};
 }
 
-kvmem_status run_move(kvmem_transfer *transfer, start start) {
-    kvmem_status status = submit_move(transfer, start);
+kvmem_status create_moving(const contents *contents, const kvmem_transfer_options *options, moving *made) {
+    *made = (moving){.contents = *contents};
+    contents_fill(contents);
+    return kvmem_transfer_create(contents->source, contents->destination, options, &made->transfer, ERR);
+}
+
+kvmem_status create_move(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
+                         uint64_t flags, moving *made) {
+    const contents scattered = scattered_contents(source, destination);
+    kvmem_transfer_options options = kv_transfer_options(&scattered_move);
+    options.path = path;
+    options.flags = flags;
+    return create_moving(&scattered, &options, made);
+}
+
+kvmem_status end_move(moving *moving, kvmem_status submitted) {
+    kvmem_status status = submitted;
     if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait(transfer, PATIENCE, ERR);
+        status = kvmem_transfer_wait(moving->transfer, PATIENCE, ERR);
     }
-    kvmem_transfer_destroy(transfer);
+    if (status == KVMEM_STATUS_OK) {
+        contents_check_moved(&moving->contents);
+    }
+    kvmem_transfer_destroy(moving->transfer);
     return status;
+}
+
+kvmem_status run_move(moving *moving, start start) {
+    return end_move(moving, submit_move(moving->transfer, start));
 }
 
 kvmem_status move_by(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
                      start start) {
-    kvmem_transfer *transfer = NULL;
-    const kvmem_status status = create_move(source, destination, path, 0, &transfer);
-    return status == KVMEM_STATUS_OK ? run_move(transfer, start) : status;
+    moving moving;
+    const kvmem_status status = create_move(source, destination, path, 0, &moving);
+    return status == KVMEM_STATUS_OK ? run_move(&moving, start) : status;
 }
 
 kvmem_status copy_from_a_device_as(move_function *as, uint32_t path, start start) {

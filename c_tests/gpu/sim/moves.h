@@ -4,6 +4,7 @@
 #ifndef KVMEM_TEST_GPU_SIM_MOVES_H
 #define KVMEM_TEST_GPU_SIM_MOVES_H
 
+#include "contents.h"
 #include "cuda_types.h"
 #include "kv.h"
 
@@ -17,11 +18,26 @@ void moves_open(void);
 void moves_close(void);
 CUstream moves_stream(void);
 
+/* A transfer and what it must have done. */
+typedef struct moving {
+    kvmem_transfer *transfer;
+    contents contents;
+} moving;
+
+/* Between layouts of kv_config: two blocks, all layers. */
+extern const kv_move scattered_move;
+contents scattered_contents(const kvmem_layout *source, const kvmem_layout *destination);
+
+/* Fills both sides first. */
+kvmem_status create_moving(const contents *contents, const kvmem_transfer_options *options, moving *made);
+/* The same of the scattered move. */
 kvmem_status create_move(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
-                         uint64_t flags, kvmem_transfer **transfer);
+                         uint64_t flags, moving *made);
 kvmem_status submit_move(kvmem_transfer *transfer, start start);
-/* Submits, waits and destroys. */
-kvmem_status run_move(kvmem_transfer *transfer, start start);
+/* Once it was submitted: waits, compares all bytes where that is said to be well, and destroys. */
+kvmem_status end_move(moving *moving, kvmem_status submitted);
+/* Both. */
+kvmem_status run_move(moving *moving, start start);
 /* All of it. */
 kvmem_status move_by(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path, start start);
 

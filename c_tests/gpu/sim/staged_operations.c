@@ -16,22 +16,18 @@ void operations_close(void) {
 /* A stream waits for a layer, and for all. */
 static kvmem_status move_by_layer(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
                                   start start) {
-    kvmem_transfer *transfer = NULL;
-    kvmem_status status = create_move(source, destination, path, KVMEM_TRANSFER_BY_LAYER, &transfer);
+    moving moving;
+    kvmem_status status = create_move(source, destination, path, KVMEM_TRANSFER_BY_LAYER, &moving);
     if (status == KVMEM_STATUS_OK) {
-        status = submit_move(transfer, start);
+        status = submit_move(moving.transfer, start);
     }
     if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait_on_stream(transfer, 1, moves_stream(), ERR);
+        status = kvmem_transfer_wait_on_stream(moving.transfer, 1, moves_stream(), ERR);
     }
     if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait_on_stream(transfer, 0, moves_stream(), ERR);
+        status = kvmem_transfer_wait_on_stream(moving.transfer, 0, moves_stream(), ERR);
     }
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait(transfer, PATIENCE, ERR);
-    }
-    kvmem_transfer_destroy(transfer);
-    return status;
+    return end_move(&moving, status);
 }
 
 static kvmem_status copy_staged(void) {

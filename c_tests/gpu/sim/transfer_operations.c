@@ -56,24 +56,18 @@ static kvmem_status copy_from_a_device(void) {
 
 /* A piece a slot, so that a run goes round the ring. */
 static kvmem_status move_by_disk(bool to_disk) {
-    static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
-    const kv_move scattered = {pairs, NUM(pairs), 0, 0, 3};
-    kvmem_transfer_options options = kv_transfer_options(&scattered);
+    kvmem_transfer_options options = kv_transfer_options(&scattered_move);
     kvmem_layout *device = NULL;
-    kvmem_transfer *transfer = NULL;
+    moving moving;
     kvmem_status status = build_layout(true, &kv_kinds[1], &device);
     options.staging_size = 4 * kv_piece_size(&host.config);
     if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_create(to_disk ? device : disk, to_disk ? disk : device, &options, &transfer,
-                                       ERR);
+        const contents contents = to_disk ? scattered_contents(device, disk) : scattered_contents(disk, device);
+        status = create_moving(&contents, &options, &moving);
     }
     if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_submit(transfer, ERR);
+        status = run_move(&moving, ON_ITS_OWN);
     }
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait(transfer, PATIENCE, ERR);
-    }
-    kvmem_transfer_destroy(transfer);
     kvmem_layout_destroy(device);
     return status;
 }
@@ -119,12 +113,12 @@ static kvmem_status copy_in_rows(void) {
 static kvmem_status capture(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
                             start start) {
     (void)start;
-    kvmem_transfer *transfer = NULL;
-    kvmem_status status = create_move(source, destination, path, 0, &transfer);
+    moving moving;
+    kvmem_status status = create_move(source, destination, path, 0, &moving);
     if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_submit_on_stream(transfer, captured, ERR);
+        status = kvmem_transfer_submit_on_stream(moving.transfer, captured, ERR);
     }
-    kvmem_transfer_destroy(transfer);
+    kvmem_transfer_destroy(moving.transfer);
     return status;
 }
 
@@ -138,9 +132,9 @@ static kvmem_status capture_a_kernel(void) {
 
 static kvmem_status verify(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
                            start start) {
-    kvmem_transfer *transfer = NULL;
-    const kvmem_status status = create_move(source, destination, path, KVMEM_TRANSFER_VERIFY, &transfer);
-    return status == KVMEM_STATUS_OK ? run_move(transfer, start) : status;
+    moving moving;
+    const kvmem_status status = create_move(source, destination, path, KVMEM_TRANSFER_VERIFY, &moving);
+    return status == KVMEM_STATUS_OK ? run_move(&moving, start) : status;
 }
 
 static kvmem_status copy_and_verify(void) {
@@ -153,11 +147,16 @@ static kvmem_status copy_and_verify_on_a_stream(void) {
 
 static kvmem_status compute_checksums(void) {
     static const uint32_t blocks[] = {6, 0, 3};
-    uint32_t checksums[NUM(blocks)];
+    uint32_t checksums[NUM(blocks)] = {0};
     kvmem_layout *layout = NULL;
     kvmem_status status = build_layout(true, &kv_kinds[1], &layout);
     if (status == KVMEM_STATUS_OK) {
+        const contents contents = scattered_contents(layout, layout);
+        contents_fill(&contents);
         status = kvmem_layout_checksum(layout, blocks, NUM(blocks), checksums, ERR);
+    }
+    for (size_t i = 0; i < NUM(blocks) && status == KVMEM_STATUS_OK; i++) {
+        CHECK_EQ(checksums[i], contents_checksum(layout, blocks[i]));
     }
     kvmem_layout_destroy(layout);
     return status;
@@ -169,9 +168,10 @@ static kvmem_status move_elastic(kvmem_layout *layout, uint32_t path) {
     const kv_move across = {pairs, NUM(pairs), 0, 0, 2};
     kvmem_transfer_options options = kv_transfer_options(&across);
     options.path = path;
-    kvmem_transfer *transfer = NULL;
-    const kvmem_status status = kvmem_transfer_create(layout, layout, &options, &transfer, ERR);
-    return status == KVMEM_STATUS_OK ? run_move(transfer, ON_ITS_OWN) : status;
+    const contents contents = {layout, layout, &across, 4};
+    moving moving;
+    const kvmem_status status = create_moving(&contents, &options, &moving);
+    return status == KVMEM_STATUS_OK ? run_move(&moving, ON_ITS_OWN) : status;
 }
 
 static kvmem_status copy_elastic(uint32_t path) {

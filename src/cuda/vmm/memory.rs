@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::properties::{Granularity, Location, Properties, RawProperties};
 use crate::cuda::driver::{self, Driver};
-use crate::cuda::{Context, Device, memory};
+use crate::cuda::{Device, memory};
 use crate::error::{Error, Result, ensure};
 use crate::log::log;
 
@@ -110,12 +110,11 @@ impl Drop for Held {
     }
 }
 
-/// How much is free takes a context to ask for: told where there is one.
 fn with_room(error: Error, location: Location, size: u64) -> Error {
     let Location::Device(ordinal) = location else { return error };
-    match Device::get(ordinal).ok().and_then(Context::retain_existing) {
-        Some(context) => memory::with_room(error, &context, size),
-        None => error,
+    match Device::get(ordinal) {
+        Ok(device) => memory::with_room(error, device, size),
+        Err(_) => error,
     }
 }
 
