@@ -1556,13 +1556,16 @@ kvmem_status kvmem_region_create_view(const kvmem_region *region,
                                       kvmem_region **view,
                                       kvmem_error **error);
 
-/// Tells what a region is.
+/// Tells what a region is. Of system and pinned memory the kernel is asked for its huge pages, for which it goes through
+/// all mappings of the process: milliseconds, and more where there is much memory. Ask once, not for each block.
 ///
 /// @param region a region
 /// @param info gets the answer
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
-kvmem_status kvmem_region_get_info(const kvmem_region *region, kvmem_region_info *info, kvmem_error **error);
+kvmem_status kvmem_region_get_info(const kvmem_region *region,
+                                   kvmem_region_info *info,
+                                   kvmem_error **error);
 
 /// The path of a disk region's file.
 ///

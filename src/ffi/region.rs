@@ -110,7 +110,8 @@ pub struct kvmem_region_info {
     pub registration_count: u32,
 }
 
-/// Tells what a region is.
+/// Tells what a region is. Of system and pinned memory the kernel is asked for its huge pages, for which it goes through
+/// all mappings of the process: milliseconds, and more where there is much memory. Ask once, not for each block.
 ///
 /// @param region a region
 /// @param info gets the answer
