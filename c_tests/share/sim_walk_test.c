@@ -3,6 +3,7 @@
 #include "control.h"
 #include "holder.h"
 #include "kinds.h"
+#include "layouts.h"
 #include "moves.h"
 #include "opened.h"
 #include "operations.h"
@@ -124,18 +125,6 @@ static kvmem_status open_a_layout(void) {
     return status;
 }
 
-static kvmem_status build_destination(kvmem_layout **layout) {
-    const kvmem_layout_config config = blocks_config(&kv_kinds[1]);
-    kvmem_device_options device;
-    kvmem_device_options_init(&device, sizeof(device));
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &config;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.device = &device;
-    return kvmem_layout_build(&options, layout, ERR);
-}
-
 /* From memory of its owner's process, which is mapped here. */
 static kvmem_status copy_from_a_mapped_share(uint32_t path) {
     kvmem_share *share = parcel_share(&layout_parcel);
@@ -144,7 +133,8 @@ static kvmem_status copy_from_a_mapped_share(uint32_t path) {
     kvmem_status status = kvmem_share_open_layout(share, NULL, &layout, ERR);
     kvmem_share_destroy(share);
     if (status == KVMEM_STATUS_OK) {
-        status = build_destination(&destination);
+        const kvmem_layout_config config = blocks_config(&kv_kinds[1]);
+        status = build_on_device(0, &config, &destination);
     }
     if (status == KVMEM_STATUS_OK) {
         status = move_by(layout, destination, path, ON_ITS_OWN);

@@ -45,7 +45,7 @@ impl Target {
     }
 }
 
-/// Runs the target of that name.
+/// Runs the target of that name, as the fuzzer does; the replay goes over all of them instead.
 #[allow(dead_code)]
 pub fn run(name: &str, bytes: &[u8]) {
     TARGETS.iter().filter(|target| target.name == name).for_each(|target| target.run(bytes));

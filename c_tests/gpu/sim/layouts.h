@@ -8,7 +8,9 @@
 #include <kvmem.h>
 #include <stdbool.h>
 
-/* On a GPU, or else pinned. */
+/* On one GPU of several. */
+kvmem_status build_on_device(int device, const kvmem_layout_config *config, kvmem_layout **layout);
+/* On the first GPU, or else pinned. */
 kvmem_status build_layout(bool on_device, const kv_kind *kind, kvmem_layout **layout);
 /* Both; what could not be built stays as it is. The device's is of the second kind. */
 kvmem_status build_both(const kv_kind *pinned_kind, kvmem_layout **pinned, kvmem_layout **device);

@@ -50,15 +50,7 @@ void operations_close(void) {
 
 static kvmem_status build_on(int device, const kv_kind *kind, kvmem_layout **layout) {
     const kvmem_layout_config config = kv_config(kind);
-    kvmem_device_options memory;
-    kvmem_device_options_init(&memory, sizeof(memory));
-    memory.device = device;
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &config;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.device = &memory;
-    return kvmem_layout_build(&options, layout, ERR);
+    return build_on_device(device, &config, layout);
 }
 
 /* From the one device to the other, which does the work. */
