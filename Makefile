@@ -64,10 +64,9 @@ c-test: build
 # what they write past its memory and what either leaks. Left out: NIXL, whose UCX puts hooks of its own under malloc,
 # what would take longer than the rest together, or leaves behind what NIXL never lets go of, and what measures the
 # process, which is larger then. The tests of shared layouts take minutes: they ask kvmem_region_get_info for each piece,
-# which reads smaps, and those walk the shadow memory. unit.disk_fault hung once in hundreds of runs, and only here, in a
-# child that was forked beside other threads; whether the sanitizer's allocator did that is not known.
+# which reads smaps, and those walk the shadow memory.
 UNSANITIZED := gpu_sim\.((transfer_|staged_|peer_)?walk|gds|registration)|gpu\.(copy|cycles|paths)
-UNSANITIZED := $(UNSANITIZED)|gpu_share\.(damage|pairs)|unit\.disk_fault
+UNSANITIZED := $(UNSANITIZED)|gpu_share\.(damage|pairs)
 UNSANITIZED := $(UNSANITIZED)|(gpu_)?share\.(damage_)?layout
 sanitized-test: library
 	@cmake -S . -B $(SANITIZED) -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1 \

@@ -1389,7 +1389,7 @@ kvmem_status kvmem_log_set_callback(uint32_t level,
 /// @return KVMEM_STATUS_OK, also when it is loaded from there already;
 ///         KVMEM_STATUS_UNAVAILABLE_NIXL when it is missing, too old or broken (the message says which);
 ///         KVMEM_STATUS_ALREADY_EXISTS when it is loaded from elsewhere;
-///         KVMEM_STATUS_INVALID_STATE when it was loaded before this process was forked
+///         KVMEM_STATUS_INVALID_STATE when it was loaded, or being loaded, before this process was forked
 kvmem_status kvmem_nixl_load(const char *path, kvmem_error **error);
 
 /// The file NIXL was loaded from.

@@ -5,10 +5,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::sync::{Mutex, MutexGuard};
 
-use crate::process::PerProcess;
+use crate::process::{Current, PerProcess};
 
 /// How much a message matters; a callback gets its own level and those below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,21 +26,29 @@ pub enum Level {
 }
 
 /// What a caller installs. It may be called from any thread, never with a lock of ours held.
-pub type Sink = Arc<dyn Fn(Level, &str, &str) + Send + Sync>;
+pub type Sink = Box<dyn Fn(Level, &str, &str) + Send + Sync>;
 
-static LEVEL: AtomicU32 = AtomicU32::new(0);
-static SINK: RwLock<Option<Sink>> = RwLock::new(None);
+/// Who gets messages, and up to which level.
+struct Listener {
+    level: u32,
+    sink: Sink,
+}
+
+/// Read and set without a lock: a child that was forked meanwhile would wait for that for ever.
+static LISTENER: Current<Option<Listener>> = Current::new();
 
 /// Installs the sink for messages up to `level`, or removes it.
 pub fn set_sink(level: u32, sink: Option<Sink>) {
-    let enabled = if sink.is_some() { level } else { 0 };
-    *SINK.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = sink;
-    LEVEL.store(enabled, Ordering::Release);
+    LISTENER.set(sink.map(|sink| Listener { level, sink }));
+}
+
+fn listener(level: Level) -> Option<&'static Listener> {
+    LISTENER.get()?.as_ref().filter(|listener| level as u32 <= listener.level)
 }
 
 /// Whether a message of this level would go anywhere.
 pub fn enabled(level: Level) -> bool {
-    level as u32 <= LEVEL.load(Ordering::Acquire)
+    listener(level).is_some()
 }
 
 /// Hands a message to the sink, now or when this thread holds messages back no longer.
@@ -57,9 +64,8 @@ pub fn write(level: Level, target: &'static str, message: String) {
 }
 
 fn deliver(level: Level, target: &str, message: &str) {
-    let sink = SINK.read().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
-    if let Some(sink) = sink {
-        sink(level, target, message);
+    if let Some(listener) = listener(level) {
+        (listener.sink)(level, target, message);
     }
 }
 
@@ -216,6 +222,8 @@ pub(crate) use log;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     /// Messages of this test, which the sink takes only while the lock is free.
@@ -234,7 +242,7 @@ mod tests {
                 }
             }
         };
-        set_sink(Level::Error as u32, Some(Arc::new(sink)));
+        set_sink(Level::Error as u32, Some(Box::new(sink)));
         let locked = Quiet::lock(|| LOCK.lock().unwrap());
         log!(Error, "first");
         {

@@ -2,8 +2,9 @@
 //! Who a process is: its identity across a machine's processes, and whether it was forked since.
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use once_cell::sync::OnceCell;
+use once_cell::race::{OnceBox, OnceRef};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use serde::{Deserialize, Serialize};
 
@@ -56,8 +57,9 @@ impl Identity {
 const OWN_STAT: &str = "/proc/self/stat";
 
 fn boot_id() -> Result<&'static str> {
-    static BOOT_ID: OnceCell<String> = OnceCell::new();
-    let read = || read("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_string());
+    // Whoever is first has it: a forked child does not wait for a thread of its parent's.
+    static BOOT_ID: OnceBox<String> = OnceBox::new();
+    let read = || read("/proc/sys/kernel/random/boot_id").map(|text| Box::new(text.trim().to_string()));
     BOOT_ID.get_or_try_init(read).map(String::as_str)
 }
 
@@ -98,24 +100,31 @@ impl Stat {
     }
 }
 
-/// A number that is the same for the life of a process and differs in a forked child.
+/// A number that is the same for the life of a process and differs in a forked child, and in a child of that.
 ///
 /// One load: it is asked on every call. The kernel wipes the page it lies in when the process forks, whatever way
 /// it forks.
 pub fn generation() -> u64 {
     let cell = generation_cell();
     match cell.load(Ordering::Relaxed) {
-        0 => {
-            let own = u64::from(std::process::id());
-            cell.store(own, Ordering::Relaxed);
-            own
-        }
+        0 => begin_generation(cell),
         generation => generation,
     }
 }
 
+/// One more than the last that this process, or one that it descends from, has begun: a pid is used again, and may be
+/// the same in another namespace.
+#[cold]
+fn begin_generation(cell: &AtomicU64) -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let own = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+    // Another thread may have begun one meanwhile.
+    cell.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed).err().unwrap_or(own)
+}
+
 fn generation_cell() -> &'static AtomicU64 {
-    static CELL: OnceCell<&'static AtomicU64> = OnceCell::new();
+    static CELL: OnceRef<'static, AtomicU64> = OnceRef::new();
+    // Threads that come here at once may each map a page; one of them is taken.
     CELL.get_or_init(|| {
         let page = rustix::param::page_size();
         // SAFETY: a fresh private mapping of one page, never unmapped; zeroes are a valid AtomicU64.
@@ -136,7 +145,8 @@ fn generation_cell() -> &'static AtomicU64 {
     })
 }
 
-/// A value that a process has once. A forked child gets its own: threads and locks do not survive a fork.
+/// A value that a process has once. A forked child gets its own: threads and locks do not survive a fork. What only the
+/// users of CUDA or NIXL come to needs no such care: a child of theirs is refused before.
 pub struct PerProcess<T: 'static>(AtomicPtr<Born<T>>);
 
 struct Born<T> {
@@ -181,6 +191,88 @@ impl<T: Send + Sync> Default for PerProcess<T> {
     }
 }
 
+/// A value that is read without a lock and replaced at once, so that a forked child has the one or the other and can
+/// replace it too. Others may still read what was replaced: it is kept.
+pub struct Current<T: 'static>(AtomicPtr<Version<T>>);
+
+struct Version<T> {
+    value: T,
+    /// So that no tool takes it for lost.
+    before: *const Version<T>,
+}
+
+impl<T: Send + Sync> Current<T> {
+    /// Nothing yet.
+    pub const fn new() -> Self {
+        Self(AtomicPtr::new(std::ptr::null_mut()))
+    }
+
+    /// What was set last.
+    pub fn get(&self) -> Option<&'static T> {
+        // SAFETY: what was published is never freed.
+        unsafe { self.0.load(Ordering::Acquire).as_ref() }.map(|version| &version.value)
+    }
+
+    /// Sets another.
+    pub fn set(&self, value: T) {
+        let mut before = self.0.load(Ordering::Acquire);
+        let mut fresh = Box::new(Version { value, before });
+        loop {
+            fresh.before = before;
+            let raw = Box::into_raw(fresh);
+            match self.0.compare_exchange(before, raw, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return,
+                // SAFETY: made just above, and not published.
+                Err(other) => (before, fresh) = (other, unsafe { Box::from_raw(raw) }),
+            }
+        }
+    }
+}
+
+impl<T: Send + Sync> Default for Current<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What one thread of a process does at a time. In a child that is forked amid it, it stays half done: the thread is
+/// not there.
+#[derive(Default)]
+pub struct Undertaking {
+    turns: PerProcess<Mutex<()>>,
+    /// The generation of the process in which it is under way; 0 in none.
+    begun_in: AtomicU64,
+}
+
+impl Undertaking {
+    /// Nobody is at it.
+    pub const fn new() -> Self {
+        Self { turns: PerProcess::new(), begun_in: AtomicU64::new(0) }
+    }
+
+    /// Waits for this thread's turn; `None` where this process was forked amid somebody's.
+    pub fn begin(&'static self) -> Option<Turn> {
+        let turn = self.turns.get(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+        let own = generation();
+        // No other thread of this process is at it now: if somebody is, the process that this one was forked from.
+        let is_free = self.begun_in.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        is_free.then(|| Turn { begun_in: &self.begun_in, _turn: turn })
+    }
+}
+
+/// Over when it is dropped.
+pub struct Turn {
+    begun_in: &'static AtomicU64,
+    // Let go after that is noted.
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.begun_in.store(0, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -217,5 +309,29 @@ mod tests {
     fn generation_is_stable_within_a_process() {
         assert_ne!(generation(), 0);
         assert_eq!(generation(), generation());
+    }
+
+    #[test]
+    fn what_was_set_last_is_read_and_what_was_before_stays() {
+        static NAME: Current<String> = Current::new();
+        assert!(NAME.get().is_none());
+        NAME.set("first".to_string());
+        let first = NAME.get().unwrap();
+        NAME.set("second".to_string());
+        assert_eq!((first.as_str(), NAME.get().unwrap().as_str()), ("first", "second"));
+    }
+
+    #[test]
+    fn an_undertaking_may_be_begun_again_when_it_is_over() {
+        static WORK: Undertaking = Undertaking::new();
+        for _ in 0..2 {
+            assert!(WORK.begin().is_some());
+        }
+        let panicked = std::thread::spawn(|| {
+            let _turn = WORK.begin();
+            panic!("deliberate");
+        });
+        assert!(panicked.join().is_err());
+        assert!(WORK.begin().is_some());
     }
 }

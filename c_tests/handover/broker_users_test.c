@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Brokers and clients of different users, brokers that were forked, and what else lies at a broker's path.
+#include "child.h"
 #include "harness.h"
 #include "regions.h"
 #include "shop.h"
@@ -13,7 +14,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define NOBODY 65534u
@@ -226,18 +226,7 @@ static void use_in_child(void) {
 static void a_forked_child_has_no_broker(void) {
     const size_t files = count_open_files();
     shop_open_plain(&forked);
-    const pid_t pid = fork();
-    CHECK(pid >= 0);
-    if (pid == 0) {
-        test_leave_cases();
-        alarm(20); /* the parent's is not inherited */
-        use_in_child();
-        _exit(EXIT_SUCCESS);
-    }
-    int state = 0;
-    CHECK_EQ(waitpid(pid, &state, 0), pid);
-    CHECK(WIFEXITED(state));
-    CHECK_EQ(WEXITSTATUS(state), EXIT_SUCCESS);
+    in_a_forked_child(use_in_child);
     shop_check_service(&forked);
     shop_close(&forked);
     CHECK_EQ(count_open_files(), files);

@@ -4,16 +4,59 @@
 
 #include "harness.h"
 
+#include <dirent.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#ifdef __SANITIZE_ADDRESS__
+/* What threads wait for work in; a wait that the kernel has broken off for its own work goes on as a restarted one. */
+static const long rests[] = {SYS_futex, SYS_restart_syscall, SYS_io_uring_enter, SYS_poll, SYS_ppoll};
+
+/* Whether the thread waits for work, or has ended. */
+static bool is_at_rest(const char *thread) {
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/self/task/%.10s/syscall", thread);
+    FILE *file = fopen(path, "r");
+    if (file == NULL) {
+        return true;
+    }
+    long call = -1; /* as in a page fault; a thread that runs has no number there */
+    bool at_rest = fscanf(file, "%ld", &call) == EOF;
+    fclose(file);
+    for (size_t i = 0; i < NUM(rests); i++) {
+        at_rest = at_rest || call == rests[i];
+    }
+    return at_rest;
+}
+
+static bool are_others_at_rest(void) {
+    DIR *threads = opendir("/proc/self/task");
+    CHECK(threads != NULL);
+    bool at_rest = true;
+    for (struct dirent *thread = readdir(threads); thread != NULL; thread = readdir(threads)) {
+        const bool is_other = thread->d_name[0] != '.' && atoi(thread->d_name) != gettid();
+        at_rest = at_rest && (!is_other || is_at_rest(thread->d_name));
+    }
+    closedir(threads);
+    return at_rest;
+}
+#endif
+
 void in_a_forked_child(void (*body)(void)) {
+#ifdef __SANITIZE_ADDRESS__
+    while (!are_others_at_rest()) {
+        sched_yield(); /* the process has a deadline */
+    }
+#endif
     const pid_t pid = fork();
     CHECK(pid >= 0);
     if (pid == 0) {

@@ -9,8 +9,8 @@ use rustix::io::Errno;
 
 use super::api::Api;
 use super::entry::{Answer, Code};
-use crate::error::{Cause, Error, Result, Status, ensure};
-use crate::process;
+use crate::error::{Cause, Error, Result, Status, ensure, fail};
+use crate::process::{self, Undertaking};
 
 /// CUDA_ERROR codes that are told apart.
 const OUT_OF_MEMORY: Code = 2;
@@ -34,16 +34,30 @@ pub struct Driver {
 }
 
 static DRIVER: OnceCell<Driver> = OnceCell::new();
+static INITIALISING: Undertaking = Undertaking::new();
 
 /// Finds and initialises the driver. A failure is not remembered.
 pub fn get() -> Result<&'static Driver> {
-    let driver = DRIVER.get_or_try_init(Driver::initialise)?;
+    let driver = match DRIVER.get() {
+        Some(driver) => driver,
+        None => initialise()?,
+    };
     ensure!(
         driver.initialised_in == process::generation(),
         InvalidState,
         "CUDA was initialised before this process was forked, and does not work in a forked child; use exec"
     );
     Ok(driver)
+}
+
+fn initialise() -> Result<&'static Driver> {
+    let Some(_turn) = INITIALISING.begin() else {
+        fail!(
+            InvalidState,
+            "CUDA was being initialised when this process was forked, and does not work in a forked child; use exec"
+        );
+    };
+    DRIVER.get_or_try_init(Driver::initialise)
 }
 
 /// Whether an error is one of these answers of the driver's. Out of anything it may give any: that says nothing.

@@ -2,7 +2,6 @@
 //! The log callback.
 
 use std::ffi::{CString, c_char, c_void};
-use std::sync::Arc;
 
 use super::error::kvmem_error;
 use super::guard::call;
@@ -60,7 +59,7 @@ fn sink(
     callback: unsafe extern "C" fn(u32, *const c_char, *const c_char, *mut c_void),
     user_data: UserData,
 ) -> log::Sink {
-    Arc::new(move |level: Level, target: &str, message: &str| {
+    Box::new(move |level: Level, target: &str, message: &str| {
         let user_data = &user_data;
         let text = |text: &str| CString::new(text.replace('\0', "?")).unwrap_or_default();
         let (target, message) = (text(target), text(message));

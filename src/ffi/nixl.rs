@@ -21,7 +21,7 @@ use crate::nixl::library;
 /// @return KVMEM_STATUS_OK, also when it is loaded from there already;
 ///         KVMEM_STATUS_UNAVAILABLE_NIXL when it is missing, too old or broken (the message says which);
 ///         KVMEM_STATUS_ALREADY_EXISTS when it is loaded from elsewhere;
-///         KVMEM_STATUS_INVALID_STATE when it was loaded before this process was forked
+///         KVMEM_STATUS_INVALID_STATE when it was loaded, or being loaded, before this process was forked
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_nixl_load(path: *const c_char, error: *mut *mut kvmem_error) -> kvmem_status {
     // SAFETY: NULL or NUL-terminated; NULL or writable, by contract.

@@ -4,14 +4,13 @@
 use std::ffi::{CStr, CString, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 use once_cell::sync::OnceCell;
 
 use super::sys;
 use crate::error::{Result, ensure, fail};
 use crate::log::{HoldBack, log};
-use crate::process;
+use crate::process::{self, Undertaking};
 
 const FILE_NAME: &str = "libnixl_capi.so";
 const ENVIRONMENT: &str = "KVMEM_NIXL_LIBRARY";
@@ -23,13 +22,18 @@ pub struct Library {
 }
 
 static LIBRARY: OnceCell<Library> = OnceCell::new();
-static LOADING: Mutex<()> = Mutex::new(());
+static LOADING: Undertaking = Undertaking::new();
 
 /// Loads the library from `path` (a file, or the folder that holds it), else from `$KVMEM_NIXL_LIBRARY`, else from
 /// where the loader looks. A failure is not remembered: the next call may succeed.
 pub fn load(path: Option<&Path>) -> Result<&'static Library> {
     let _late = HoldBack::begin();
-    let _one_at_a_time = LOADING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let Some(_turn) = LOADING.begin() else {
+        fail!(
+            InvalidState,
+            "NIXL was being loaded when this process was forked, and UCX does not work in a forked child; use exec"
+        );
+    };
     if let Some(library) = LIBRARY.get() {
         return reuse(library, path);
     }

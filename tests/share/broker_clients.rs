@@ -199,7 +199,7 @@ fn a_broker_out_of_files_lets_clients_in_once_it_has_some() {
     let notice = noticed.clone();
     log::set_sink(
         log::Level::Warn as u32,
-        Some(Arc::new(move |_, _, message| {
+        Some(Box::new(move |_, _, message| {
             if message.contains("can't let a client in") {
                 *notice.0.lock().unwrap() = true;
                 notice.1.notify_all();

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// A filter of the thread's system calls has the kernel ask the test about each before it is made.
+#include "held_call.h"
+
+#include "harness.h"
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static struct {
+    void (*body)(void);
+    uint32_t number;
+    pthread_t thread;
+    sem_t is_filtered;
+    int listener;
+    uint64_t id; /* of the call that is held */
+} held;
+
+static void *run_filtered(void *nothing) {
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, held.number, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {.len = NUM(filter), .filter = filter};
+    CHECK_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    held.listener =
+        (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &program);
+    CHECK(held.listener >= 0);
+    CHECK_EQ(sem_post(&held.is_filtered), 0);
+    held.body();
+    return nothing;
+}
+
+/* Has the call made. */
+static void go_on(uint64_t id) {
+    struct seccomp_notif_resp answer = {.id = id, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE};
+    CHECK_EQ(ioctl(held.listener, SECCOMP_IOCTL_NOTIF_SEND, &answer), 0);
+}
+
+/* Waits for a call of the thread's; false when it has ended. */
+static bool next_call(struct seccomp_notif *call) {
+    struct pollfd asked = {.fd = held.listener, .events = POLLIN};
+    CHECK_EQ(poll(&asked, 1, -1), 1); /* the process has a deadline */
+    if ((asked.revents & POLLIN) == 0) {
+        return false;
+    }
+    memset(call, 0, sizeof(*call));
+    CHECK_EQ(ioctl(held.listener, SECCOMP_IOCTL_NOTIF_RECV, call), 0);
+    return true;
+}
+
+void held_call_begin(void (*body)(void), long number, bool (*wanted)(const uint64_t *arguments)) {
+    held.body = body;
+    held.number = (uint32_t)number;
+    CHECK_EQ(sem_init(&held.is_filtered, 0, 0), 0);
+    CHECK_EQ(pthread_create(&held.thread, NULL, run_filtered, NULL), 0);
+    while (sem_wait(&held.is_filtered) != 0) {
+        CHECK_EQ(errno, EINTR);
+    }
+    struct seccomp_notif call;
+    bool runs = next_call(&call);
+    while (runs && !wanted((const uint64_t *)call.data.args)) {
+        go_on(call.id);
+        runs = next_call(&call);
+    }
+    CHECK(runs); /* or it came to its end without such a call */
+    held.id = call.id;
+}
+
+void held_call_end(void) {
+    go_on(held.id);
+    struct seccomp_notif call;
+    while (next_call(&call)) {
+        go_on(call.id);
+    }
+    CHECK_EQ(pthread_join(held.thread, NULL), 0);
+    close(held.listener);
+}

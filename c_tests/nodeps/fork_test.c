@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forks while another thread is in the middle of what a process does once, or has one lock for: the child works or is
+// refused, and does not wait for a thread that it does not have. Each case has a process that has not called kvmem yet.
+#include "child.h"
+#include "harness.h"
+#include "held_call.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+static const char *opened; /* a part of the file's path */
+
+static bool opens_it(const uint64_t *arguments) {
+    return strstr((const char *)(uintptr_t)arguments[1], opened) != NULL;
+}
+
+static bool asks_for_wiping(const uint64_t *arguments) {
+    return arguments[2] == MADV_WIPEONFORK;
+}
+
+static void make_queue(void) {
+    kvmem_queue *queue = NULL;
+    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    kvmem_queue_destroy(queue);
+}
+
+static void amid_the_first_call(void) {
+    held_call_begin(make_queue, SYS_madvise, asks_for_wiping);
+    in_a_forked_child(make_queue);
+    held_call_end();
+    make_queue();
+}
+
+static void share(void) {
+    kvmem_system_options options;
+    kvmem_system_options_init(&options, sizeof(options));
+    options.size = 4096;
+    options.flags = KVMEM_SYSTEM_SHAREABLE;
+    kvmem_region *region = NULL;
+    kvmem_share *made = NULL;
+    EXPECT_OK(kvmem_region_create_system(&options, &region, ERR));
+    EXPECT_OK(kvmem_share_create_region(region, NULL, &made, ERR));
+    kvmem_share_destroy(made);
+    kvmem_region_destroy(region);
+}
+
+static void amid_the_first_share(void) {
+    opened = "boot_id";
+    held_call_begin(share, SYS_openat, opens_it);
+    in_a_forked_child(share);
+    held_call_end();
+    share();
+}
+
+static void load_nixl(void) {
+    EXPECT_MESSAGE(KVMEM_STATUS_UNAVAILABLE_NIXL, "too old",
+                   kvmem_nixl_load(KVMEM_TEST_TOO_OLD_LIBRARY, ERR));
+    test_forget_error();
+}
+
+static void be_refused_nixl(void) {
+    kvmem_agent *agent = NULL;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "forked", kvmem_nixl_load(KVMEM_TEST_TOO_OLD_LIBRARY, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "forked", kvmem_agent_create("child", NULL, &agent, ERR));
+    share(); /* which needs no NIXL */
+}
+
+static void be_refused_nixl_in_turn(void) {
+    be_refused_nixl();
+    in_a_forked_child(be_refused_nixl);
+}
+
+static void amid_the_loading_of_nixl(void) {
+    opened = KVMEM_TEST_TOO_OLD_LIBRARY;
+    held_call_begin(load_nixl, SYS_openat, opens_it);
+    in_a_forked_child(be_refused_nixl_in_turn);
+    held_call_end();
+    load_nixl();
+    in_a_forked_child(load_nixl);
+}
+
+/* There is none, or this machine has one. */
+static void find_cuda(void) {
+    kvmem_cuda_info info;
+    const kvmem_status status = kvmem_cuda_get_info(&info, ERR);
+    CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_UNAVAILABLE_CUDA);
+    test_forget_error();
+}
+
+static void be_refused_cuda(void) {
+    kvmem_cuda_info info;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "forked", kvmem_cuda_get_info(&info, ERR));
+    share();
+}
+
+static void amid_the_initialisation_of_cuda(void) {
+    opened = "libcuda.so";
+    held_call_begin(find_cuda, SYS_openat, opens_it);
+    in_a_forked_child(be_refused_cuda);
+    held_call_end();
+    find_cuda();
+}
+
+static void ignore_message(uint32_t level, const char *target, const char *message, void *user_data) {
+    (void)level;
+    (void)target;
+    (void)message;
+    (void)user_data;
+}
+
+static void set_callback(void) {
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, ignore_message, NULL, ERR));
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
+}
+
+static atomic_bool is_enough;
+
+static void *set_callbacks(void *nothing) {
+    while (!is_enough) {
+        set_callback();
+        sched_yield();
+    }
+    return nothing;
+}
+
+/* No call of the kernel's comes in between here. With a lock, one of so many forks would come upon it taken. */
+static void beside_changes_of_the_log_callback(void) {
+    pthread_t thread;
+    CHECK_EQ(pthread_create(&thread, NULL, set_callbacks, NULL), 0);
+    for (int i = 0; i < 300; i++) {
+        in_a_forked_child(set_callback);
+    }
+    is_enough = true;
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+}
+
+#define IN_A_FRESH_PROCESS(what)                                                                     \
+    static void what##_a_child_works(void) {                                                         \
+        in_a_forked_child(what);                                                                     \
+    }
+IN_A_FRESH_PROCESS(amid_the_first_call)
+IN_A_FRESH_PROCESS(amid_the_first_share)
+IN_A_FRESH_PROCESS(amid_the_loading_of_nixl)
+IN_A_FRESH_PROCESS(amid_the_initialisation_of_cuda)
+IN_A_FRESH_PROCESS(beside_changes_of_the_log_callback)
+
+static const test_case cases[] = {
+    CASE(amid_the_first_call_a_child_works),
+    CASE(amid_the_first_share_a_child_works),
+    CASE(amid_the_loading_of_nixl_a_child_works),
+    CASE(amid_the_initialisation_of_cuda_a_child_works),
+    CASE(beside_changes_of_the_log_callback_a_child_works),
+};
+TEST_MAIN
