@@ -1923,6 +1923,11 @@ kvmem_status kvmem_agent_send_local_metadata(kvmem_agent *agent,
                                              uint32_t port,
                                              kvmem_error **error);
 
+/// Gives up an agent. It goes when nothing holds it any more; then its thread ends within this call.
+///
+/// @param agent an agent, used by nobody through this handle any more; NULL does nothing
+void kvmem_agent_destroy(kvmem_agent *agent);
+
 /// Sends a message to a peer.
 ///
 /// @param agent an agent
@@ -1949,11 +1954,6 @@ kvmem_status kvmem_agent_take_notifications(kvmem_agent *agent,
                                             uint64_t timeout_ns,
                                             kvmem_notifications **notifications,
                                             kvmem_error **error);
-
-/// Gives up an agent. It goes when nothing holds it any more; then its thread ends within this call.
-///
-/// @param agent an agent, used by nobody through this handle any more; NULL does nothing
-void kvmem_agent_destroy(kvmem_agent *agent);
 
 /// How many messages there are.
 ///

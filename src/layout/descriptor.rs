@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Layout;
 use super::config::{Dimensions, LayoutKind};
-use super::geometry::{Geometry, Placement};
+use super::geometry::Geometry;
 use super::memory::{LocalMemory, Memory, RemoteMemory};
+use super::placement::Placement;
 use super::remote_elastic::RemoteElastic;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::nixl::{Agent, Descriptor};
