@@ -34,6 +34,9 @@ typedef struct control {
 const control *control_get(void);
 #define SIM(call) control_get()->call
 
+/* Waits until the driver has been given so many single copies since the last reset. */
+void await_copies(uint64_t count);
+
 /* What is alive now. */
 sim_counts sim_live_now(void);
 /* Waits until just as much is alive as was; fails after PATIENCE with what is not. */
