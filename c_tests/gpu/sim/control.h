@@ -9,6 +9,7 @@
     FUNCTION(sim_fail)                                                                               \
     FUNCTION(sim_fail_later)                                                                         \
     FUNCTION(sim_fail_nth_of_all)                                                                    \
+    FUNCTION(sim_spare)                                                                              \
     FUNCTION(sim_last_failed)                                                                        \
     FUNCTION(sim_calls)                                                                              \
     FUNCTION(sim_call_count)                                                                         \
