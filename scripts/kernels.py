@@ -6,7 +6,7 @@ scripts/kernels.py          writes src/cuda/kernels/*.ptx
 scripts/kernels.py --check  compares, and fails where one is not what its source gives
 
 The compiler is NVRTC of one version, from the wheel that scripts/setup.sh fetches into build/nvrtc: the same
-source gives the same bytes everywhere, and PTX that drivers from 530 on take.
+source gives the same bytes everywhere, and PTX that drivers from 525 on take.
 """
 import ctypes
 import glob

@@ -14,7 +14,7 @@ python=${KVMEM_PYTHON:-python3}
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # One version: the same source must give the same PTX everywhere, and PTX that drivers from 525 on take.
-readonly nvrtc_wheel=nvidia-cuda-nvrtc-cu12==12.1.105
+readonly nvrtc_wheel=nvidia-cuda-nvrtc-cu12==12.0.140
 readonly venv=build/venv
 readonly log=build/setup.log              # output of the command that ran last
 readonly nixl_path_file=build/nixl-library # where NIXL was found; read by the Makefile

@@ -6,36 +6,23 @@
 #include "reach.h"
 #include "spans.h"
 
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A kernel's parameter, with room for the large one. */
-struct launched_copy {
-    size_t places; /* behind its fields, for layers and runs */
-    kvmem_copy_large parameter;
-};
-
-const struct launched_copy *kernel_parameter(const void *parameter, bool is_large, unsigned long threads) {
+const kvmem_copy *kernel_parameter(const void *parameter, unsigned long threads) {
     if (threads != KVMEM_COPY_THREADS) {
         sim_crash("the copy kernel is launched with %lu threads", threads);
     }
-    const size_t size = is_large ? sizeof(kvmem_copy_large) : sizeof(kvmem_copy);
-    struct launched_copy *copied = calloc(1, sizeof(*copied));
+    return kernel_copy(parameter);
+}
+
+const kvmem_copy *kernel_copy(const kvmem_copy *parameter) {
+    kvmem_copy *copied = malloc(sizeof(*copied));
     if (copied == NULL) {
         sim_crash("no memory for a kernel's parameter");
     }
-    copied->places = (size - offsetof(kvmem_copy, layers)) / sizeof(kvmem_copy_layer);
-    memcpy(&copied->parameter, parameter, size);
+    memcpy(copied, parameter, sizeof(*copied));
     return copied;
-}
-
-const struct launched_copy *kernel_copy(const struct launched_copy *copied) {
-    struct launched_copy *copy = malloc(sizeof(*copy));
-    if (copy == NULL) {
-        sim_crash("no memory for a kernel's parameter");
-    }
-    return memcpy(copy, copied, sizeof(*copy));
 }
 
 static bool is_of(CUdevice device, const context *on) {
@@ -107,34 +94,14 @@ static bool copy_run(const kvmem_copy *asked, const kvmem_copy_run *run, unsigne
     return true;
 }
 
-/* The runs that go with a launch. */
-static const unsigned char *runs_of(const struct launched_copy *launched, size_t run_size) {
-    const kvmem_copy *asked = &launched->parameter.copy;
-    if (asked->num_layers * sizeof(kvmem_copy_layer) + asked->num_runs * run_size >
-        launched->places * sizeof(kvmem_copy_layer)) {
-        sim_crash("the copy kernel's runs do not fit behind its layers");
-    }
-    return (const unsigned char *)&launched->parameter + offsetof(kvmem_copy, layers) +
-           asked->num_layers * sizeof(kvmem_copy_layer);
-}
-
-static kvmem_copy_run run_in_launch(const struct launched_copy *launched, unsigned index) {
-    if (launched->parameter.copy.most_blocks == 1) {
-        kvmem_copy_pair pair;
-        memcpy(&pair, runs_of(launched, sizeof(pair)) + index * sizeof(pair), sizeof(pair));
-        return (kvmem_copy_run){pair.source, pair.destination, 1, 0};
-    }
-    kvmem_copy_run run;
-    memcpy(&run, runs_of(launched, sizeof(run)) + index * sizeof(run), sizeof(run));
-    return run;
-}
-
-CUresult kernel_run(const struct launched_copy *launched, const context *on) {
-    const kvmem_copy *asked = &launched->parameter.copy;
+CUresult kernel_run(const kvmem_copy *asked, const context *on) {
     const uint64_t tiles = (uint64_t)asked->num_layers * asked->num_outers * asked->tiles *
                            (asked->are_joined ? 1 : asked->most_blocks);
     const size_t table = asked->num_runs * sizeof(kvmem_copy_run);
     const bool in_launch = asked->runs == 0;
+    if (in_launch && asked->num_layers + asked->num_runs > KVMEM_COPY_MAX_LAYERS) {
+        sim_crash("the copy kernel's runs do not fit behind its layers");
+    }
     if (tiles * asked->num_runs > UINT32_MAX || asked->num_layers > KVMEM_COPY_MAX_LAYERS ||
         asked->tile_size % 16 != 0) {
         sim_crash("the copy kernel is asked for what its integers do not hold");
@@ -145,7 +112,7 @@ CUresult kernel_run(const struct launched_copy *launched, const context *on) {
     for (unsigned i = asked->num_runs; i > 0; i--) {
         kvmem_copy_run run;
         if (in_launch) {
-            run = run_in_launch(launched, i - 1);
+            memcpy(&run, asked->layers + asked->num_layers + i - 1, sizeof(run));
         } else {
             reach_copy((uintptr_t)&run, asked->runs + (i - 1) * sizeof(run), sizeof(run));
         }

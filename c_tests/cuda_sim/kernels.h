@@ -5,14 +5,17 @@
 
 #include "state.h"
 
-struct launched_copy;
+#define KERNEL_NAME "kvmem_copy_blocks"
+#define CHECKSUM_NAME "kvmem_checksum_blocks"
+
+struct kvmem_copy;
 struct kvmem_checksum;
 
-/* A copy of its parameter, which is the large one or the other, to be freed. */
-const struct launched_copy *kernel_parameter(const void *parameter, bool is_large, unsigned long threads);
-const struct launched_copy *kernel_copy(const struct launched_copy *copied);
+/* A copy of its parameter, to be freed. */
+const struct kvmem_copy *kernel_parameter(const void *parameter, unsigned long threads);
+const struct kvmem_copy *kernel_copy(const struct kvmem_copy *parameter);
 /* Tile by tile as the kernel does. What its context does not reach ends it: CUDA_ERROR_ILLEGAL_ADDRESS. */
-CUresult kernel_run(const struct launched_copy *asked, const context *on);
+CUresult kernel_run(const struct kvmem_copy *asked, const context *on);
 /* The same of the one that computes checksums. */
 const struct kvmem_checksum *checksum_parameter(const void *parameter, unsigned long threads);
 CUresult checksum_run(const struct kvmem_checksum *asked, const context *on);

@@ -12,15 +12,6 @@
 
 #define MOST_THREADS 1024
 
-static const struct {
-    const char *name;
-    enum kernel kind;
-} names[] = {
-    {"kvmem_copy_blocks", KERNEL_COPY},
-    {"kvmem_copy_blocks_large", KERNEL_COPY_LARGE},
-    {"kvmem_checksum_blocks", KERNEL_CHECKSUM},
-};
-
 static module *find(CUmodule handle) {
     EACH(module, known, sim.modules) {
         if (known == handle) {
@@ -77,15 +68,6 @@ CUresult cuModuleUnload(CUmodule handle) {
     return RELEASED(CUDA_SUCCESS);
 }
 
-static enum kernel kind_of(const char *name) {
-    for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strcmp(name, names[i].name) == 0) {
-            return names[i].kind;
-        }
-    }
-    return KERNEL_OTHER;
-}
-
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule handle, const char *name) {
     DRIVER_CALL(cuModuleGetFunction);
     module *asked = find(handle);
@@ -94,15 +76,17 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule handle, const char *
     if (function == NULL || strstr(asked->text, entry) == NULL) {
         return function == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_FOUND;
     }
-    const enum kernel kind = kind_of(name);
-    *function = &asked->functions[kind];
-    **function = (struct CUfunc_st){asked, kind};
+    asked->function.module = asked;
+    asked->function.kind = strcmp(name, KERNEL_NAME) == 0     ? KERNEL_COPY
+                           : strcmp(name, CHECKSUM_NAME) == 0 ? KERNEL_CHECKSUM
+                                                              : KERNEL_OTHER;
+    *function = &asked->function;
     return CUDA_SUCCESS;
 }
 
 static bool is_live(CUfunction function) {
     EACH(module, known, sim.modules) {
-        if (function >= known->functions && function < known->functions + KERNELS) {
+        if (&known->function == function) {
             return true;
         }
     }
@@ -136,8 +120,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned ctas_x, unsigned ctas_y, u
         const struct kvmem_checksum *tiles = checksum_parameter(parameters[0], threads);
         queue_submit(&(work){.kind = WORK_CHECKSUM, .stream = on, .tiles = tiles});
     } else {
-        const struct launched_copy *blocks =
-            kernel_parameter(parameters[0], function->kind == KERNEL_COPY_LARGE, threads);
+        const struct kvmem_copy *blocks = kernel_parameter(parameters[0], threads);
         queue_submit(&(work){.kind = WORK_LAUNCH, .stream = on, .blocks = blocks});
     }
     return CUDA_SUCCESS;

@@ -5,18 +5,16 @@
 
 #include "state.h"
 
-/* What the stand-in knows to run. */
-enum kernel { KERNEL_OTHER, KERNEL_COPY, KERNEL_COPY_LARGE, KERNEL_CHECKSUM, KERNELS };
-
-/* Its kernels are told by their addresses: one of each kind. */
+/* Its kernels are told by their addresses: one for each name it has been asked for. */
 typedef struct CUmod_st {
     node node;
     context *context;
     char *text; /* the PTX */
     struct CUfunc_st {
         struct CUmod_st *module;
-        enum kernel kind;
-    } functions[KERNELS];
+        /* Which one it is; another the stand-in can't run. */
+        enum { KERNEL_OTHER, KERNEL_COPY, KERNEL_CHECKSUM } kind;
+    } function;
 } module;
 
 /* Destroys all that belong to a context, and answers how many. */

@@ -28,7 +28,7 @@ typedef struct work {
     unsigned char value; /* of WORK_FILL */
     mark *mark;          /* held; WORK_RECORD reaches it, WORK_WAIT waits for it */
     const unsigned char *early; /* of WORK_COPY: its source as it was, where it was read at the call */
-    const struct launched_copy *blocks; /* of WORK_LAUNCH: a copy of the kernel's parameter */
+    const struct kvmem_copy *blocks; /* of WORK_LAUNCH: a copy of the kernel's parameter */
     const struct kvmem_checksum *tiles; /* of WORK_CHECKSUM, likewise; it goes into no graph */
     CUresult error;      /* of WORK_FAIL: the work was to fail */
 } work;

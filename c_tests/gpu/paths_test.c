@@ -261,40 +261,26 @@ static void many_blocks_arrive_by_every_path(void) {
     release_device(0);
 }
 
-/* `count` runs of so many blocks, the last of the source first in the destination. */
-static kv_move reversed_runs(kvmem_block_pair *pairs, uint32_t count, uint32_t length, uint32_t layers) {
-    for (uint32_t i = 0; i < count * length; i++) {
-        pairs[i] = (kvmem_block_pair){i, (count - 1 - i / length) * length + i % length};
-    }
-    return (kv_move){pairs, (size_t)count * length, 0, 0, layers};
-}
-
-/* As many runs as a launch of the kernel takes along, small or large, and one more or less. It has so many places of 16
- * bytes for layers and runs, two of which share one where they are of one block; layer by layer none is large. */
+/* As many runs of blocks as go with a launch of the kernel behind its layers, 240 in all, and some more or less. */
 static void runs_go_with_a_launch_or_lie_in_the_ring(void) {
-    enum { LAYERS = 2, BLOCKS = 2040 };
-    static const uint32_t places[] = {240, 1019};
-    static kvmem_block_pair pairs[BLOCKS];
+    enum { BLOCKS = 244 };
     kvmem_layout_config config = kv_config(&kv_kinds[1]);
     config.num_blocks = BLOCKS;
-    config.num_layers = LAYERS;
-    config.page_size = 1;
+    kvmem_block_pair pairs[BLOCKS];
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        pairs[i] = (kvmem_block_pair){i, BLOCKS - 1 - i};
+    }
     side source;
     side destination;
     retain_device(0);
     side_open(&source, PLACE_PINNED, 0, &config, NULL, 1);
     side_open(&destination, PLACE_DEVICE, 0, &config, NULL, 2);
-    for (uint32_t way = 0; way < 2 * 2 * NUM(places); way++) {
-        const uint32_t length = 1 + way % 2;
-        const bool by_layer = way / 2 % 2;
-        const uint32_t most = (places[way / 4] - (by_layer ? 1 : LAYERS)) * (length == 1 ? 2 : 1);
-        for (uint32_t count = most - 1; count <= most + 1; count++) {
-            const kv_move move = reversed_runs(pairs, count, length, LAYERS);
-            kvmem_transfer_options options = options_for(&move, KVMEM_PATH_CUDA_KERNEL);
-            options.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0;
-            side_refill(&source, count);
-            CHECK(move_by(&source, &destination, &move, &options));
-        }
+    for (size_t blocks = 234; blocks <= BLOCKS; blocks++) {
+        const kv_move move = {pairs, blocks, 0, 0, config.num_layers};
+        kvmem_transfer_options options = options_for(&move, KVMEM_PATH_CUDA_KERNEL);
+        options.flags = blocks % 2 ? KVMEM_TRANSFER_BY_LAYER : 0;
+        side_refill(&source, (uint32_t)blocks);
+        CHECK(move_by(&source, &destination, &move, &options));
     }
     side_close(&source);
     side_close(&destination);

@@ -11,10 +11,8 @@ use crate::error::{Error, Result, Status};
 
 /// Threads of a CTA.
 const THREADS: u32 = 512;
-/// Layers that one launch takes.
+/// Layers that one launch takes, with the runs where these lie behind them.
 pub const MOST_LAYERS: usize = 240;
-/// As many places again in a launch that takes more runs along.
-const MORE_PLACES: usize = 779;
 
 const PTX: &str = concat!(include_str!("kernels/copy.ptx"), "\0");
 
@@ -37,14 +35,11 @@ impl Run {
         Self { source, destination, length, reserved: 0 }
     }
 
-    /// Its blocks' ids as one word.
-    fn ids(self) -> u64 {
-        word(self.source, self.destination)
+    /// The same words in the place of a layer.
+    fn as_layer(self) -> Layer {
+        let words = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        Layer { source: words(self.source, self.destination), destination: words(self.length, self.reserved) }
     }
-}
-
-fn word(low: u32, high: u32) -> u64 {
-    u64::from(low) | u64::from(high) << 32
 }
 
 /// Where block 0 of a layer begins on both sides, in its first outer slot.
@@ -61,7 +56,7 @@ pub struct Layer {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Blocks {
-    /// The address of the runs, in memory that the device reaches; 0 where they go with the launch.
+    /// The address of the runs, in memory that the device reaches; 0 where they lie behind the layers.
     pub runs: u64,
     /// Bytes of a block in one layer and outer slot.
     pub unit_size: u64,
@@ -94,56 +89,15 @@ pub struct Blocks {
 }
 const _: () = assert!(size_of::<Blocks>() == 80 + 16 * MOST_LAYERS && size_of::<Blocks>() <= 4096);
 
-/// The same with more places behind the layers. A launch takes longer with so large a parameter, but less long than a
-/// kernel takes to read as many runs from host memory.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct LargeBlocks {
-    blocks: Blocks,
-    more: [Layer; MORE_PLACES],
-}
-const _: () = assert!(size_of::<LargeBlocks>() == size_of::<Blocks>() + 16 * MORE_PLACES);
-
-/// Blocks whose runs go with the launch: nothing else need be read before the first byte moves.
-pub enum WithRuns {
-    /// A few.
-    Small(Box<Blocks>),
-    /// More.
-    Large(Box<LargeBlocks>),
-}
-
-impl WithRuns {
-    /// Puts runs behind the layers of `blocks`, if they fit there, or where that may be in a large one.
-    pub fn new(blocks: &Blocks, runs: &[Run], may_be_large: bool) -> Option<Self> {
-        let places = if blocks.most_blocks == 1 { runs.len().div_ceil(2) } else { runs.len() };
-        let all = blocks.num_layers as usize + places;
-        if all > MOST_LAYERS + if may_be_large { MORE_PLACES } else { 0 } {
-            return None;
-        }
-        let mut large =
-            LargeBlocks { blocks: Blocks { runs: 0, ..*blocks }, more: [Layer::default(); MORE_PLACES] };
-        let behind = large.blocks.layers[blocks.num_layers as usize..].iter_mut().chain(&mut large.more);
-        behind.zip(as_places(runs, blocks.most_blocks)).for_each(|(place, filled)| *place = filled);
-        Some(if all > MOST_LAYERS {
-            Self::Large(Box::new(large))
-        } else {
-            Self::Small(Box::new(large.blocks))
-        })
-    }
-}
-
-/// Runs as they lie behind the layers: two in a place where all are of one block.
-fn as_places(runs: &[Run], most_blocks: u32) -> impl Iterator<Item = Layer> {
-    let a_place = if most_blocks == 1 { 2 } else { 1 };
-    runs.chunks(a_place).map(move |runs| match *runs {
-        [first, second] => Layer { source: first.ids(), destination: second.ids() },
-        [single] if a_place == 2 => Layer { source: single.ids(), destination: 0 },
-        [run, ..] => Layer { source: run.ids(), destination: word(run.length, run.reserved) },
-        [] => Layer::default(),
-    })
-}
-
 impl Blocks {
+    /// The same with its runs behind the layers, if they fit: nothing else need be read then before the first byte moves.
+    pub fn with_runs(&self, runs: &[Run]) -> Option<Self> {
+        let mut blocks = Self { runs: 0, ..*self };
+        let behind = blocks.layers.get_mut(self.num_layers as usize..)?;
+        behind.get_mut(..runs.len())?.iter_mut().zip(runs).for_each(|(place, run)| *place = run.as_layer());
+        Some(blocks)
+    }
+
     /// Tiles of all runs.
     pub fn total_tiles(&self) -> u64 {
         let blocks = if self.are_joined == 0 { self.most_blocks } else { 1 };
@@ -159,21 +113,14 @@ impl Blocks {
 }
 
 /// The kernel in a context.
-pub struct CopyKernel {
-    blocks: Function,
-    large_blocks: Function,
-}
+pub struct CopyKernel(Function);
 
 impl CopyKernel {
     /// Loads it.
     pub fn load(context: &Arc<Context>) -> Result<Self> {
         let broken = |_| Error::new(Status::Unsupported, "the copy kernels hold a NUL");
         let ptx = CStr::from_bytes_with_nul(PTX.as_bytes()).map_err(broken)?;
-        let module = Module::load(context, ptx)?;
-        Ok(Self {
-            blocks: module.function(c"kvmem_copy_blocks")?,
-            large_blocks: module.function(c"kvmem_copy_blocks_large")?,
-        })
+        Module::load(context, ptx)?.function(c"kvmem_copy_blocks").map(Self)
     }
 
     /// Starts it.
@@ -183,23 +130,7 @@ impl CopyKernel {
     /// after a failure here; no byte may be read and written.
     pub unsafe fn launch(&self, on: &Active<'_>, blocks: &Blocks, most_ctas: u32) -> Result<()> {
         // SAFETY: the kernel's parameter; the caller's promise.
-        unsafe { self.blocks.launch(on, blocks.ctas(most_ctas), THREADS, blocks) }
-    }
-
-    /// The same with the runs in the launch.
-    ///
-    /// # Safety
-    /// As above.
-    pub unsafe fn launch_with_runs(&self, on: &Active<'_>, blocks: &WithRuns, most_ctas: u32) -> Result<()> {
-        // SAFETY: the kernels' parameters; the caller's promise.
-        unsafe {
-            match blocks {
-                WithRuns::Small(blocks) => self.launch(on, blocks, most_ctas),
-                WithRuns::Large(large) => {
-                    self.large_blocks.launch(on, large.blocks.ctas(most_ctas), THREADS, &**large)
-                }
-            }
-        }
+        unsafe { self.0.launch(on, blocks.ctas(most_ctas), THREADS, blocks) }
     }
 }
 
@@ -207,68 +138,18 @@ impl CopyKernel {
 mod tests {
     use super::*;
 
-    fn blocks(num_layers: u32, most_blocks: u32) -> Blocks {
+    #[test]
+    fn runs_lie_behind_the_layers_while_they_fit() {
         // SAFETY: integers, for which zero is a value.
         let mut blocks: Blocks = unsafe { std::mem::zeroed() };
-        (blocks.runs, blocks.num_layers, blocks.most_blocks) = (77, num_layers, most_blocks);
-        blocks.layers[num_layers as usize - 1] = Layer { source: 5, destination: 6 };
-        blocks
-    }
-
-    fn runs(count: usize, length: u32) -> Vec<Run> {
-        (0..count as u32).map(|i| Run::new(i, 100_000 + i, length)).collect()
-    }
-
-    /// All places of a launch.
-    fn places(with_runs: &WithRuns) -> Vec<Layer> {
-        match with_runs {
-            WithRuns::Small(blocks) => blocks.layers.to_vec(),
-            WithRuns::Large(large) => [&large.blocks.layers[..], &large.more[..]].concat(),
-        }
-    }
-
-    #[test]
-    fn runs_lie_behind_the_layers_in_the_smallest_launch_that_takes_them() {
-        const FEW: usize = MOST_LAYERS - 3;
-        const MANY: usize = FEW + MORE_PLACES;
-        for (count, is_large) in [(1, false), (FEW, false), (FEW + 1, true), (MANY, true)] {
-            let with_runs = WithRuns::new(&blocks(3, 9), &runs(count, 9), true).unwrap();
-            assert_eq!(matches!(with_runs, WithRuns::Large(_)), is_large, "{count}");
-            let places = places(&with_runs);
-            assert_eq!(places[2], Layer { source: 5, destination: 6 });
-            for (i, place) in places[3..3 + count].iter().enumerate() {
-                assert_eq!(*place, Layer { source: word(i as u32, 100_000 + i as u32), destination: 9 });
-            }
-        }
-        assert!(WithRuns::new(&blocks(3, 9), &runs(MANY + 1, 9), true).is_none());
-        assert!(WithRuns::new(&blocks(3, 9), &runs(FEW, 9), false).is_some());
-        assert!(WithRuns::new(&blocks(3, 9), &runs(FEW + 1, 9), false).is_none());
-    }
-
-    #[test]
-    fn runs_of_one_block_take_half_a_place() {
-        const FEW: usize = 2 * (MOST_LAYERS - 3);
-        const MANY: usize = FEW + 2 * MORE_PLACES;
-        for (count, is_large) in
-            [(1, false), (2, false), (FEW, false), (FEW + 1, true), (MANY - 1, true), (MANY, true)]
-        {
-            let with_runs = WithRuns::new(&blocks(3, 1), &runs(count, 1), true).unwrap();
-            assert_eq!(matches!(with_runs, WithRuns::Large(_)), is_large, "{count}");
-            let halves: Vec<_> =
-                places(&with_runs)[3..].iter().flat_map(|place| [place.source, place.destination]).collect();
-            for (i, half) in halves[..count].iter().enumerate() {
-                assert_eq!(*half, word(i as u32, 100_000 + i as u32));
-            }
-            assert!(halves[count..].iter().all(|half| *half == 0));
-        }
-        assert!(WithRuns::new(&blocks(3, 1), &runs(MANY + 1, 1), true).is_none());
-    }
-
-    #[test]
-    fn what_goes_with_a_launch_is_not_looked_for_elsewhere() {
-        let WithRuns::Small(small) = WithRuns::new(&blocks(1, 1), &runs(5, 1), true).unwrap() else {
-            panic!("too large")
-        };
-        assert_eq!(small.runs, 0);
+        blocks.num_layers = 3;
+        blocks.layers[2] = Layer { source: 5, destination: 6 };
+        let runs: Vec<_> = (0..MOST_LAYERS as u32 - 3).map(|i| Run::new(i, 1000 + i, 1)).collect();
+        let with_runs = blocks.with_runs(&runs).unwrap();
+        assert_eq!((with_runs.runs, with_runs.layers[2]), (0, blocks.layers[2]));
+        assert_eq!(with_runs.layers[3 + 7], Layer { source: 7 | 1007 << 32, destination: 1 });
+        assert!(blocks.with_runs(&[&runs[..], &runs[..1]].concat()).is_none());
+        blocks.num_layers = MOST_LAYERS as u32;
+        assert!(blocks.with_runs(&runs[..1]).is_none());
     }
 }

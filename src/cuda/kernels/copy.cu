@@ -119,23 +119,19 @@ static __device__ __forceinline__ void copy_tile(const kvmem_copy &asked, const 
                left < asked.tile_size ? (unsigned)left : asked.tile_size);
 }
 
-/* A run: it lies behind the layers, or in host memory. */
+/* A run: it lies behind the layers where there are few, else in host memory. */
 static __device__ __forceinline__ kvmem_copy_run read_run(const kvmem_copy &asked, unsigned index) {
-    const void *behind = asked.layers + asked.num_layers;
-    if (asked.runs == 0 && asked.most_blocks == 1) {
-        const uint2 pair = reinterpret_cast<const uint2 *>(behind)[index];
-        const kvmem_copy_run run = {pair.x, pair.y, 1, 0};
-        return run;
-    }
     const uint4 *runs = reinterpret_cast<const uint4 *>(asked.runs);
-    const uint4 words = asked.runs == 0 ? reinterpret_cast<const uint4 *>(behind)[index] : runs[index];
+    const uint4 *few = reinterpret_cast<const uint4 *>(asked.layers + asked.num_layers);
+    const uint4 words = asked.runs == 0 ? few[index] : runs[index];
     const kvmem_copy_run run = {words.x, words.y, words.z, words.w};
     return run;
 }
 
 /* All warps go over the tiles side by side, so that what is read and written at a time lies close together. Host memory
  * is microseconds away: each run is on its way here while the tile before it moves. */
-static __device__ __forceinline__ void copy_tiles(const kvmem_copy &asked) {
+extern "C" __global__ void __launch_bounds__(KVMEM_COPY_THREADS, CTAS_TOGETHER)
+kvmem_copy_blocks(const __grid_constant__ kvmem_copy asked) {
     const unsigned tiles_a_run =
         asked.num_layers * asked.num_outers * asked.tiles * (asked.are_joined ? 1 : asked.most_blocks);
     const unsigned total = tiles_a_run * asked.num_runs;
@@ -155,14 +151,4 @@ static __device__ __forceinline__ void copy_tiles(const kvmem_copy &asked) {
         tile = next;
         run = coming;
     }
-}
-
-extern "C" __global__ void __launch_bounds__(KVMEM_COPY_THREADS, CTAS_TOGETHER)
-kvmem_copy_blocks(const __grid_constant__ kvmem_copy asked) {
-    copy_tiles(asked);
-}
-
-extern "C" __global__ void __launch_bounds__(KVMEM_COPY_THREADS, CTAS_TOGETHER)
-kvmem_copy_blocks_large(const __grid_constant__ kvmem_copy_large asked) {
-    copy_tiles(asked.copy);
 }

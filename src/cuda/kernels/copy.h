@@ -6,20 +6,14 @@
 
 /* Threads of a CTA. */
 #define KVMEM_COPY_THREADS 512
-/* Layers of a launch. */
+/* Layers of a launch, and runs where these lie behind them: with as many the struct just fits what every driver takes as
+ * parameters. */
 #define KVMEM_COPY_MAX_LAYERS 240
-/* As many places again in a launch that takes more runs along. */
-#define KVMEM_COPY_MORE_PLACES 779
 
 /* Blocks that follow each other on both sides. Aligned so that a warp reads one at once. */
 typedef struct kvmem_copy_run {
     unsigned source, destination, length, reserved;
 } kvmem_copy_run;
-
-/* A run of one block, where all runs are. */
-typedef struct kvmem_copy_pair {
-    unsigned source, destination;
-} kvmem_copy_pair;
 
 /* Where block 0 of a layer begins on both sides, in its first outer slot. */
 typedef struct kvmem_copy_layer {
@@ -29,9 +23,7 @@ typedef struct kvmem_copy_layer {
 /* Every block of every run, in every layer and outer slot. A tile is what a warp moves at a time: a part of a
  * block's unit or, where the blocks of a run lie together, of all of them. */
 typedef struct kvmem_copy {
-    /* The address of `num_runs` kvmem_copy_run. 0: they lie behind the layers, as kvmem_copy_pair where `most_blocks`
-     * is 1. */
-    unsigned long long runs;
+    unsigned long long runs; /* the address of `num_runs` kvmem_copy_run, or 0: they lie behind the layers */
     unsigned long long unit_size;
     unsigned long long source_block_stride, destination_block_stride;
     unsigned long long source_outer_stride, destination_outer_stride;
@@ -45,12 +37,5 @@ typedef struct kvmem_copy {
     unsigned reserved;
     kvmem_copy_layer layers[KVMEM_COPY_MAX_LAYERS];
 } kvmem_copy;
-
-/* The same with its runs behind the layers, up to the end of `more`. A launch takes longer with so large a parameter,
- * but less long than a kernel takes to read as many runs from host memory. */
-typedef struct kvmem_copy_large {
-    kvmem_copy copy;
-    kvmem_copy_layer more[KVMEM_COPY_MORE_PLACES];
-} kvmem_copy_large;
 
 #endif

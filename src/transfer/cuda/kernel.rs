@@ -3,7 +3,7 @@
 
 use super::ring::Slot;
 use super::runs::PreparedRuns;
-use crate::cuda::kernel::{Blocks, CopyKernel, Layer, MOST_LAYERS, Run, WithRuns};
+use crate::cuda::kernel::{Blocks, CopyKernel, Layer, MOST_LAYERS, Run};
 use crate::cuda::stream::Active;
 use crate::error::Result;
 use crate::layout::Layout;
@@ -23,19 +23,18 @@ const MOST_TILES: u64 = 1 << 31;
 pub struct KernelCopy {
     /// Runs of blocks.
     pub runs: PreparedRuns,
-    /// Where the runs do not go along. Their address is missing.
+    /// The runs' address is missing, but where they go along.
     launches: Vec<Blocks>,
     most_ctas: u32,
 }
 
 impl KernelCopy {
-    /// Prepares it; a reason where it can't be. One of many with the same runs does not carry more than a few of them.
+    /// Prepares it; a reason where it can't be.
     pub fn prepare(
         source: &Layout,
         destination: &Layout,
         plan: &Plan,
         most_ctas: u32,
-        is_one_of_many: bool,
     ) -> std::result::Result<Self, String> {
         let (source, destination) = (source.placement(), destination.placement());
         let grid = plan.grid(source, destination);
@@ -62,11 +61,11 @@ impl KernelCopy {
             return Err(format!("{tiles} tiles are more than one launch takes"));
         }
         let with_runs = match &launches[..] {
-            [launch] => WithRuns::new(launch, &runs, !is_one_of_many),
+            [launch] => launch.with_runs(&runs),
             _ => None,
         };
         Ok(match with_runs {
-            Some(launch) => Self { runs: PreparedRuns::InLaunch(launch), launches: Vec::new(), most_ctas },
+            Some(launch) => Self { runs: PreparedRuns::InLaunch, launches: vec![launch], most_ctas },
             None => Self { runs: PreparedRuns::Here(runs), launches, most_ctas },
         })
     }
@@ -77,14 +76,10 @@ impl KernelCopy {
     /// A slot holds this copy's runs, and what is moved is memory that the device reaches; all of it must stay until
     /// the stream is done, also after a failure here.
     pub unsafe fn enqueue(&self, kernel: &CopyKernel, on: &Active<'_>, slot: Option<&Slot>) -> Result<()> {
-        if let PreparedRuns::InLaunch(launch) = &self.runs {
-            // SAFETY: the caller's promise; the plan checked that nothing is read and written.
-            return unsafe { kernel.launch_with_runs(on, launch, self.most_ctas) };
-        }
         let runs = self.runs.address(slot)?;
         self.launches.iter().try_for_each(|blocks| {
             let blocks = Blocks { runs: runs + blocks.runs, ..*blocks };
-            // SAFETY: as above.
+            // SAFETY: the caller's promise; the plan checked that nothing is read and written.
             unsafe { kernel.launch(on, &blocks, self.most_ctas) }
         })
     }

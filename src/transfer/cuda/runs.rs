@@ -8,13 +8,13 @@ use std::sync::Arc;
 use super::engine::Engine;
 use super::need::Need;
 use super::ring::Slot;
-use crate::cuda::kernel::{Run, WithRuns};
+use crate::cuda::kernel::Run;
 use crate::error::{Error, Result, Status};
 
 /// Runs of blocks.
 pub enum PreparedRuns {
-    /// In the launch.
-    InLaunch(WithRuns),
+    /// Behind the layers of the launch.
+    InLaunch,
     /// Where kernels read them.
     InRing(Arc<Slot>),
     /// Not yet.
@@ -36,7 +36,7 @@ impl PreparedRuns {
     pub fn leave_to(&mut self, other: &Self) -> bool {
         match (&*self, other) {
             // Each has its own.
-            (Self::InLaunch(_), Self::InLaunch(_)) => true,
+            (Self::InLaunch, Self::InLaunch) => true,
             (Self::Here(mine), Self::Here(others)) if mine == others => {
                 *self = Self::Here(Vec::new());
                 true
@@ -48,7 +48,7 @@ impl PreparedRuns {
     /// What they need to be read.
     pub fn need(&self) -> Option<Need> {
         match self {
-            Self::InLaunch(_) | Self::InRing(_) => None,
+            Self::InLaunch | Self::InRing(_) => None,
             Self::Here(_) => Some(Need::Slot),
         }
     }
@@ -56,7 +56,7 @@ impl PreparedRuns {
     /// Where a kernel reads them, if not in its launch; what they need while the ring is full.
     pub fn slot(&self, engine: &Engine) -> std::result::Result<Option<Arc<Slot>>, Need> {
         match self {
-            Self::InLaunch(_) => Ok(None),
+            Self::InLaunch => Ok(None),
             Self::InRing(slot) => Ok(Some(slot.clone())),
             Self::Here(runs) => engine.put(runs).map(Arc::new).map(Some).ok_or(Need::Slot),
         }
@@ -65,7 +65,7 @@ impl PreparedRuns {
     /// The same where nobody can wait.
     pub fn slot_now(&self, engine: &Engine) -> Result<Option<Arc<Slot>>> {
         match self {
-            Self::InLaunch(_) => Ok(None),
+            Self::InLaunch => Ok(None),
             Self::InRing(slot) => Ok(Some(slot.clone())),
             Self::Here(runs) => engine.put_now(runs).map(Arc::new).map(Some),
         }
@@ -73,7 +73,10 @@ impl PreparedRuns {
 
     /// Their address for a launch that has this slot.
     pub fn address(&self, slot: Option<&Slot>) -> Result<u64> {
-        let missing = || Error::new(Status::Panic, "a run was started without what its kernel reads");
-        slot.map(Slot::address).ok_or_else(missing)
+        match (self, slot) {
+            (Self::InLaunch, _) => Ok(0),
+            (_, Some(slot)) => Ok(slot.address()),
+            (_, None) => Err(Error::new(Status::Panic, "a run was started without what its kernel reads")),
+        }
     }
 }

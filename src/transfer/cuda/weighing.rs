@@ -195,9 +195,7 @@ impl<'a> Weighing<'a> {
             }
             Path::Cuda2d => Job::Driver(DriverCopies::rows(source, destination, self.plan)),
             Path::CudaKernel => {
-                let is_one_of_many = self.preferences.by_layer;
-                let copy =
-                    KernelCopy::prepare(source, destination, self.plan, self.case.ctas, is_one_of_many);
+                let copy = KernelCopy::prepare(source, destination, self.plan, self.case.ctas);
                 Job::Kernel(copy.map_err(unsupported)?, self.engine.kernel()?)
             }
             Path::CudaStaged => self.prepare_staged()?,
