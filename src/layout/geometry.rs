@@ -277,33 +277,20 @@ mod tests {
         }
     }
 
-    fn small() -> Dimensions {
-        Dimensions {
-            num_blocks: 4,
-            num_layers: 2,
-            outer_dim: 2,
-            page_size: 16,
-            inner_dim: 64,
-            dtype_width: 2,
-            alignment: 1,
-            num_heads: Some(8),
-        }
-    }
-
     #[test]
     fn wrong_dimensions_are_refused_by_name() {
         let wrong = [
-            (Dimensions { num_blocks: 0, ..small() }, "num_blocks is 0"),
-            (Dimensions { num_blocks: 1 << 32, ..small() }, "block ids have 32 bits"),
-            (Dimensions { num_layers: 0, ..small() }, "num_layers is 0"),
-            (Dimensions { outer_dim: 3, ..small() }, "outer_dim is 3"),
-            (Dimensions { page_size: 0, ..small() }, "page_size is 0"),
-            (Dimensions { inner_dim: 0, ..small() }, "inner_dim is 0"),
-            (Dimensions { dtype_width: 3, ..small() }, "dtype_width is 3"),
-            (Dimensions { alignment: 3, ..small() }, "alignment is 3"),
-            (Dimensions { alignment: 0, ..small() }, "alignment is 0"),
-            (Dimensions { num_heads: Some(7), ..small() }, "no multiple of num_heads 7"),
-            (Dimensions { inner_dim: 1 << 62, num_heads: None, ..small() }, "more than 2^63 - 1"),
+            (Dimensions { num_blocks: 0, ..Dimensions::small() }, "num_blocks is 0"),
+            (Dimensions { num_blocks: 1 << 32, ..Dimensions::small() }, "block ids have 32 bits"),
+            (Dimensions { num_layers: 0, ..Dimensions::small() }, "num_layers is 0"),
+            (Dimensions { outer_dim: 3, ..Dimensions::small() }, "outer_dim is 3"),
+            (Dimensions { page_size: 0, ..Dimensions::small() }, "page_size is 0"),
+            (Dimensions { inner_dim: 0, ..Dimensions::small() }, "inner_dim is 0"),
+            (Dimensions { dtype_width: 3, ..Dimensions::small() }, "dtype_width is 3"),
+            (Dimensions { alignment: 3, ..Dimensions::small() }, "alignment is 3"),
+            (Dimensions { alignment: 0, ..Dimensions::small() }, "alignment is 0"),
+            (Dimensions { num_heads: Some(7), ..Dimensions::small() }, "no multiple of num_heads 7"),
+            (Dimensions { inner_dim: 1 << 62, num_heads: None, ..Dimensions::small() }, "more than 2^63 - 1"),
         ];
         for (dimensions, text) in wrong {
             let error = Geometry::new(dimensions, LayoutKind::FullyContiguous).unwrap_err();
@@ -316,12 +303,12 @@ mod tests {
     fn pieces_that_differ_in_a_field_are_refused_by_its_name() {
         let geometry = |dimensions| Geometry::new(dimensions, LayoutKind::FullyContiguous).unwrap();
         for (other, field) in [
-            (Dimensions { page_size: 8, ..small() }, "page_size"),
-            (Dimensions { inner_dim: 128, ..small() }, "inner_dim"),
-            (Dimensions { dtype_width: 1, ..small() }, "dtype_width"),
-            (Dimensions { num_heads: Some(4), ..small() }, "num_heads"),
+            (Dimensions { page_size: 8, ..Dimensions::small() }, "page_size"),
+            (Dimensions { inner_dim: 128, ..Dimensions::small() }, "inner_dim"),
+            (Dimensions { dtype_width: 1, ..Dimensions::small() }, "dtype_width"),
+            (Dimensions { num_heads: Some(4), ..Dimensions::small() }, "num_heads"),
         ] {
-            let error = geometry(small()).ensure_same_pieces(&geometry(other)).unwrap_err();
+            let error = geometry(Dimensions::small()).ensure_same_pieces(&geometry(other)).unwrap_err();
             assert!(error.message().contains(field), "{error}");
         }
         let unsaid = Dimensions {
@@ -330,8 +317,8 @@ mod tests {
             num_layers: 7,
             outer_dim: 1,
             alignment: 64,
-            ..small()
+            ..Dimensions::small()
         };
-        assert!(geometry(small()).ensure_same_pieces(&geometry(unsaid)).is_ok());
+        assert!(geometry(Dimensions::small()).ensure_same_pieces(&geometry(unsaid)).is_ok());
     }
 }

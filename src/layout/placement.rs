@@ -97,17 +97,7 @@ mod tests {
 
     #[test]
     fn indices_out_of_range_are_refused() {
-        let dimensions = Dimensions {
-            num_blocks: 4,
-            num_layers: 2,
-            outer_dim: 2,
-            page_size: 16,
-            inner_dim: 64,
-            dtype_width: 2,
-            alignment: 1,
-            num_heads: None,
-        };
-        let geometry = Geometry::new(dimensions, LayoutKind::FullyContiguous).unwrap();
+        let geometry = Geometry::new(Dimensions::small(), LayoutKind::FullyContiguous).unwrap();
         let placement = Placement::new(geometry, vec![4096]).unwrap();
         assert!(placement.checked_address(3, 1, 1).is_ok());
         for (b, l, o) in [(4, 0, 0), (0, 2, 0), (0, 0, 2), (u64::MAX, 0, 0)] {
