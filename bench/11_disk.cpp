@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Row 11: blocks between host memory and a file, against NIXL's POSIX plugin and pread/pwrite on that file.
 #include "common/block_ids.hpp"
+#include "common/clock.hpp"
 #include "common/pattern.hpp"
 #include "common/program.hpp"
 #include "reference/nixl_file.hpp"
@@ -9,7 +10,6 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
-#include <sys/resource.h>
 
 namespace {
 
@@ -61,17 +61,6 @@ int descriptor_of(const kv::layout &file)
 uintptr_t first_byte(const kv::layout &layout)
 {
     return reinterpret_cast<uintptr_t>(host_view(layout).piece(0, 0, 0));
-}
-
-// CPU time of all threads of this process, in seconds.
-double cpu_seconds()
-{
-    rusage used{};
-    getrusage(RUSAGE_SELF, &used);
-    const auto seconds = [](const timeval &time) {
-        return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-    };
-    return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
 // Memory and a file with the same blocks, and memory in which the file is looked at.

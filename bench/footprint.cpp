@@ -10,21 +10,10 @@
 #include <ctime>
 #include <dlfcn.h>
 #include <filesystem>
-#include <sys/resource.h>
 
 namespace {
 
 using namespace bench;
-
-double cpu_seconds()
-{
-    rusage used{};
-    getrusage(RUSAGE_SELF, &used);
-    const auto seconds = [](const timeval &time) {
-        return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-    };
-    return seconds(used.ru_utime) + seconds(used.ru_stime);
-}
 
 // The share of a core, in percent, that this process burns while its main thread sleeps.
 double idle_cpu_percent(time_t seconds)

@@ -1923,6 +1923,11 @@ kvmem_status kvmem_agent_send_local_metadata(kvmem_agent *agent,
                                              uint32_t port,
                                              kvmem_error **error);
 
+/// Gives up an agent. It goes when nothing holds it any more; then its thread ends within this call.
+///
+/// @param agent an agent, used by nobody through this handle any more; NULL does nothing
+void kvmem_agent_destroy(kvmem_agent *agent);
+
 /// Sends a message to a peer.
 ///
 /// @param agent an agent
@@ -1949,11 +1954,6 @@ kvmem_status kvmem_agent_take_notifications(kvmem_agent *agent,
                                             uint64_t timeout_ns,
                                             kvmem_notifications **notifications,
                                             kvmem_error **error);
-
-/// Gives up an agent. It goes when nothing holds it any more; then its thread ends within this call.
-///
-/// @param agent an agent, used by nobody through this handle any more; NULL does nothing
-void kvmem_agent_destroy(kvmem_agent *agent);
 
 /// How many messages there are.
 ///
@@ -1984,7 +1984,8 @@ void kvmem_notifications_destroy(kvmem_notifications *notifications);
 /// @param registration gets the registration; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_ALREADY_EXISTS when this agent knows it; KVMEM_STATUS_NIXL when no backend
-///         takes it
+///         takes it; KVMEM_STATUS_UNSUPPORTED for a view of an elastic region and for memory of several mappings;
+///         KVMEM_STATUS_INVALID_STATE for memory of a GPU that went with its context
 kvmem_status kvmem_region_register(kvmem_region *region,
                                    kvmem_agent *agent,
                                    kvmem_registration **registration,
@@ -2329,13 +2330,13 @@ void kvmem_open_options_init(kvmem_open_options *options, size_t struct_size);
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_CORRUPT when the memory is not what the bytes say;
-///         KVMEM_STATUS_PERMISSION_DENIED for KVMEM_OPEN_READ_WRITE where less is granted; KVMEM_STATUS_NOT_FOUND for a GPU that this process
-///         does not see; KVMEM_STATUS_PEER_LOST for device memory whose owner has freed it or has ended;
-///         KVMEM_STATUS_UNSUPPORTED for memory of another machine, to page-lock what may only be read for a GPU that
-///         can't, for a GPU that does not reach the memory, or fabric handles that don't work here; KVMEM_STATUS_STALE for
-///         extents by fabric handle, or plain device memory, that were freed and given anew since;
-///         KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for a share of a layout; KVMEM_STATUS_CUDA;
-///         KVMEM_STATUS_OUT_OF_MEMORY
+///         KVMEM_STATUS_PERMISSION_DENIED for KVMEM_OPEN_READ_WRITE where less is granted; KVMEM_STATUS_NOT_FOUND for
+///         a GPU that this process does not see; KVMEM_STATUS_PEER_LOST for device memory whose owner has freed it or
+///         has ended; KVMEM_STATUS_UNSUPPORTED for memory of another machine, to page-lock what may only be read for
+///         a GPU that can't, for a GPU that does not reach the memory, fabric handles that don't work here, or an IPC
+///         handle from another PID namespace that the driver does not open; KVMEM_STATUS_STALE for extents by fabric
+///         handle, or plain device memory, that were freed and given anew since; KVMEM_STATUS_UNAVAILABLE_CUDA;
+///         KVMEM_STATUS_INVALID_ARGUMENT for a share of a layout; KVMEM_STATUS_CUDA; KVMEM_STATUS_OUT_OF_MEMORY
 kvmem_status kvmem_share_open_region(const kvmem_share *share,
                                      const kvmem_open_options *options,
                                      kvmem_region **region,

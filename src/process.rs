@@ -35,6 +35,11 @@ impl Identity {
         Ok(Self { boot_id, pid: std::process::id(), start_time, pid_namespace })
     }
 
+    /// Whether both count processes in one pid namespace.
+    pub fn counts_like(&self, other: &Self) -> bool {
+        self.boot_id == other.boot_id && self.pid_namespace == other.pid_namespace
+    }
+
     /// Whether the process is known to have ended. A process of another machine or container can't be seen from
     /// here and is never called gone.
     pub fn is_gone(&self) -> bool {

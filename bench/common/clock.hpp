@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time as the benches take it: the steady clock, in nanoseconds.
+// Time as the benches take it: the steady clock, in nanoseconds, and the CPU's.
 #pragma once
 
 #include <chrono>
+#include <sys/resource.h>
 
 namespace bench {
 
@@ -18,6 +19,17 @@ template <typename Work> double time_ns(Work &&work)
     const double start = now_ns();
     work();
     return now_ns() - start;
+}
+
+// CPU time of all threads of this process, in seconds.
+inline double cpu_seconds()
+{
+    rusage used{};
+    getrusage(RUSAGE_SELF, &used);
+    const auto seconds = [](const timeval &time) {
+        return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+    };
+    return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
 } // namespace bench

@@ -26,6 +26,9 @@ void sim_refuse(const char *function, uint64_t nth, CUresult result);
 void sim_fail_later(const char *function, uint64_t nth, CUresult result);
 /* As sim_fail, for the nth driver call from now of whatever function. */
 void sim_fail_nth_of_all(uint64_t nth, CUresult result);
+/* From here calls of this thread are neither counted nor made to fail, as those of an engine beside the library; until
+ * told otherwise. */
+void sim_spare(bool is_spared);
 /* The function that failed on demand last; NULL when none has. */
 const char *sim_last_failed(void);
 

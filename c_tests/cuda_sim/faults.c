@@ -23,6 +23,7 @@ typedef struct plan {
 static plan plans[MAX_PLANS];
 static uint64_t counts[NUM_FUNCTIONS];
 static const char *last_failed;
+static _Thread_local bool is_spared;
 
 static failing how_it_fails(const plan *plan, function which) {
     if (plan->is_later) {
@@ -45,8 +46,11 @@ static bool is_due(plan *plan, function which) {
 }
 
 bool faults_take(function which, failing *when, CUresult *result) {
-    counts[which]++;
     bool taken = false;
+    if (is_spared) {
+        return taken;
+    }
+    counts[which]++;
     for (size_t i = 0; i < MAX_PLANS; i++) {
         if (is_due(&plans[i], which) && !taken) {
             taken = true;
@@ -105,6 +109,10 @@ void sim_fail_nth_of_all(uint64_t nth, CUresult result) {
     add_locked((plan){.which = NUM_FUNCTIONS, .calls_left = nth, .result = result});
 }
 
+void sim_spare(bool is) {
+    is_spared = is;
+}
+
 const char *sim_last_failed(void) {
     pthread_mutex_lock(&sim.lock);
     const char *name = last_failed;
@@ -134,6 +142,7 @@ void sim_reset(void) {
     memset(plans, 0, sizeof(plans));
     memset(counts, 0, sizeof(counts));
     last_failed = NULL;
+    is_spared = false;
     attributes_reset();
     order_reset();
     queue_go();

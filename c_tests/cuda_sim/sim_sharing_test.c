@@ -47,10 +47,7 @@ static const test_role roles[] = {{"owner", be_owner}};
 
 static peer start_owner(handles *shared) {
     peer owner = peer_start("owner");
-    const message told = frame_expect(owner.socket, HANDLES);
-    CHECK_EQ(told.size, sizeof(*shared));
-    memcpy(shared, told.data, sizeof(*shared));
-    free(told.data);
+    frame_expect_into(owner.socket, HANDLES, shared, sizeof(*shared));
     return owner;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GPU copies as asynchronous work: submitted again, reported once to their queue, outliving their handles,
 // many at a time.
+#include "completions.h"
 #include "regions.h"
 #include "sides.h"
 #include "stance.h"
@@ -14,16 +15,6 @@
 
 static const kvmem_block_pair pairs[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 4};
-
-/* Pieces of 32 KiB, 256 KiB a block. */
-static kvmem_layout_config large_config(const kv_kind *kind) {
-    kvmem_layout_config config = kv_config(kind);
-    config.num_blocks = 64;
-    config.num_layers = 4;
-    config.page_size = 16;
-    config.inner_dim = 1024;
-    return config;
-}
 #define MOVED (NUM(pairs) * 4 * 2 * UINT64_C(32768))
 
 typedef struct flight {
@@ -34,8 +25,8 @@ typedef struct flight {
 } flight;
 
 static void prepare(flight *flight, place from, place to) {
-    const kvmem_layout_config source = large_config(&kv_kinds[0]);
-    const kvmem_layout_config destination = large_config(&kv_kinds[1]);
+    const kvmem_layout_config source = kv_large_config(&kv_kinds[0]);
+    const kvmem_layout_config destination = kv_large_config(&kv_kinds[1]);
     side_open(&flight->source, from, 0, &source, NULL, 7);
     side_open(&flight->destination, to, 0, &destination, NULL, 8);
     EXPECT_OK(kvmem_queue_create(&flight->queue, ERR));
@@ -47,10 +38,7 @@ static void prepare(flight *flight, place from, place to) {
 }
 
 static void expect_landed(flight *flight) {
-    kvmem_completion completion;
-    size_t count = 0;
-    EXPECT_OK(kvmem_queue_wait(flight->queue, PATIENCE, &completion, 1, &count, ERR));
-    CHECK_EQ(count, 1);
+    const kvmem_completion completion = next_completion(flight->queue);
     CHECK_EQ(completion.user_data, 42);
     CHECK_EQ(completion.status, KVMEM_STATUS_OK);
     CHECK_EQ(completion.bytes, MOVED);
@@ -133,20 +121,13 @@ static kvmem_layout *layout_with_release(const kvmem_layout_config *config, uint
     adopt.release = note_release;
     kvmem_region *region = NULL;
     EXPECT_OK(kvmem_region_adopt_device(&adopt, 0, &region, ERR));
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = config;
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.regions = &region;
-    options.count = 1;
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    kvmem_layout *layout = regions_lay_out(config, &region, 1, NULL);
     CALL(kvmem_region_destroy(region));
     return layout;
 }
 
 static void all_handles_may_go_at_once(void) {
-    const kvmem_layout_config config = large_config(&kv_kinds[0]);
+    const kvmem_layout_config config = kv_large_config(&kv_kinds[0]);
     const size_t size = kv_region_size(&config);
     const uint64_t memory[] = {engine_allocate(0, size), engine_allocate(0, size)};
     kvmem_layout *layouts[] = {
@@ -244,14 +225,7 @@ static kvmem_layout *adopted_block(void *memory) {
     adopt.size = STUCK_SIZE;
     kvmem_region *region = NULL;
     EXPECT_OK(kvmem_region_adopt_host(&adopt, &region, ERR));
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &config;
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.regions = &region;
-    options.count = 1;
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    kvmem_layout *layout = regions_lay_out(&config, &region, 1, NULL);
     CALL(kvmem_region_destroy(region));
     return layout;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers with GPU memory that must not be created: overlaps, blocks that are not there, and pairs of
 // layouts without a path between them.
+#include "regions.h"
 #include "sides.h"
 #include "stance.h"
 
@@ -45,14 +46,7 @@ static kvmem_layout *second_layout(side *side, uint64_t offset, kvmem_layout_con
     config->num_blocks = 3;
     kvmem_region *view = NULL;
     EXPECT_OK(kvmem_region_create_view(side->model.regions[0], offset, kv_region_size(config), &view, ERR));
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = config;
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.regions = &view;
-    options.count = 1;
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    kvmem_layout *layout = regions_lay_out(config, &view, 1, NULL);
     CALL(kvmem_region_destroy(view));
     return layout;
 }

@@ -198,15 +198,7 @@ static void memory_of_another_process_has_none_here(void) {
 }
 
 static kvmem_layout *layout_over(kvmem_region *region, const kvmem_layout_config *config) {
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = config;
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.regions = &region;
-    options.count = 1;
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
-    return layout;
+    return regions_lay_out(config, &region, 1, NULL);
 }
 
 static void move(const kvmem_layout *source, const kvmem_layout *destination) {

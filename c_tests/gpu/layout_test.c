@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layouts in GPU and pinned memory: allocated or over regions, at the addresses of the formula; what does not
 // fit together is refused.
+#include "allocated.h"
 #include "regions.h"
 #include "sides.h"
 #include "stance.h"
@@ -76,13 +77,8 @@ static void device_memory_is_allocated(void) {
     for (int device = 0; device < driver_devices(); device++) {
         for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
             const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
-            kvmem_device_options memory;
-            kvmem_device_options_init(&memory, sizeof(memory));
-            memory.device = device;
-            kvmem_layout_options options = options_for(&config, KVMEM_LAYOUT_ALLOCATE);
-            options.device = &memory;
             kvmem_layout *layout = NULL;
-            EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+            EXPECT_OK(build_on_device(device, &config, &layout));
             check_info(layout, &config, KVMEM_TIER_DEVICE, KVMEM_MEMORY_VRAM, device);
             check_addresses(layout, &config);
             check_regions(layout, &config, KVMEM_TIER_DEVICE, device);
@@ -95,13 +91,8 @@ static void pinned_memory_is_allocated(void) {
     for (int device = 0; device < driver_devices(); device++) {
         for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
             const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
-            kvmem_pinned_options memory;
-            kvmem_pinned_options_init(&memory, sizeof(memory));
-            memory.device = device;
-            kvmem_layout_options options = options_for(&config, KVMEM_LAYOUT_ALLOCATE);
-            options.pinned = &memory;
             kvmem_layout *layout = NULL;
-            EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+            EXPECT_OK(build_pinned(device, &config, &layout));
             check_info(layout, &config, KVMEM_TIER_PINNED, KVMEM_MEMORY_DRAM, 0);
             check_addresses(layout, &config);
             check_regions(layout, &config, KVMEM_TIER_PINNED, device);

@@ -3,22 +3,10 @@
 // process lives, and new memory can be had.
 #include "engine.h"
 #include "filled.h"
+#include "own_context.h"
 #include "regions.h"
 #include "sides.h"
 #include "stance.h"
-
-static void reset_device(int device) {
-    CU(cuDevicePrimaryCtxReset_v2(device));
-}
-
-static kvmem_region *create_device(void) {
-    kvmem_device_options options;
-    kvmem_device_options_init(&options, sizeof(options));
-    options.size = MIB;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_device(&options, &region, ERR));
-    return region;
-}
 
 /* All the library can do on the device, from the beginning. */
 static void check_works(void) {
@@ -35,7 +23,7 @@ static void check_works(void) {
 }
 
 static void regions_are_destroyed_without_harm(void) {
-    kvmem_region *region = create_device();
+    kvmem_region *region = device_region_create();
     kvmem_pinned_options options;
     kvmem_pinned_options_init(&options, sizeof(options));
     options.size = MIB;
@@ -43,6 +31,8 @@ static void regions_are_destroyed_without_harm(void) {
     EXPECT_OK(kvmem_region_create_pinned(&options, &pinned, ERR));
     reset_device(0);
     CHECK_EQ(region_info(region).size, MIB);
+    kvmem_share *share = NULL;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, gone, kvmem_share_create_region(region, NULL, &share, ERR));
     CALL(kvmem_region_destroy(region));
     CALL(kvmem_region_destroy(pinned));
     check_works();
@@ -54,7 +44,7 @@ static void memory_of_the_engine_that_lies_there_now_is_left_alone(void) {
     CUdeviceptr engine[COUNT];
     kvmem_region *regions[COUNT];
     for (size_t i = 0; i < COUNT; i++) {
-        regions[i] = create_device();
+        regions[i] = device_region_create();
     }
     reset_device(0);
     retain_device(0);
@@ -111,60 +101,10 @@ static void a_transfer_fails_and_says_so(void) {
     check_works();
 }
 
-/* Memory in a context that an engine has made for itself, adopted layer by layer. */
-typedef struct own_context {
-    CUcontext context;
-    CUdeviceptr address;
-    kvmem_region *regions[8];
-    size_t num_regions;
-    kvmem_layout *layout;
-} own_context;
-
-static kvmem_region *adopt(uint64_t address, uint64_t size) {
-    kvmem_adopt_options options;
-    kvmem_adopt_options_init(&options, sizeof(options));
-    options.address = (void *)(uintptr_t)address;
-    options.size = size;
-    options.release = note_release;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_adopt_device(&options, 0, &region, ERR));
-    return region;
-}
-
-static void own_context_open(own_context *own, const kvmem_layout_config *config) {
-    CUcontext popped = NULL;
-    *own = (own_context){.num_regions = kv_num_regions(config)};
-    CHECK(own->num_regions <= NUM(own->regions));
-    CU(cuCtxCreate_v2(&own->context, 0, 0));
-    CU(cuMemAlloc_v2(&own->address, MIB));
-    CU(cuCtxPopCurrent_v2(&popped));
-    const uint64_t size = kv_region_size(config);
-    for (size_t i = 0; i < own->num_regions; i++) {
-        own->regions[i] = adopt(own->address + i * size, size);
-    }
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = config;
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.regions = own->regions;
-    options.count = own->num_regions;
-    EXPECT_OK(kvmem_layout_build(&options, &own->layout, ERR));
-}
-
-static void own_context_close(own_context *own) {
-    const int before = releases_so_far();
-    CALL(kvmem_layout_destroy(own->layout));
-    for (size_t i = 0; i < own->num_regions; i++) {
-        CALL(kvmem_region_destroy(own->regions[i]));
-    }
-    await_releases(before + (int)own->num_regions);
-}
-
 static const kvmem_block_pair two_pairs[] = {{6, 0}, {0, 5}};
 static const kv_move two_blocks = {two_pairs, NUM(two_pairs), 0, 0, 3};
 static const uint32_t ways[] = {0, KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_2D, KVMEM_PATH_CUDA_KERNEL,
                                 KVMEM_PATH_CUDA_STAGED};
-static const char *const gone = "went with its context";
 
 /* By this way, to the host and from there. */
 static void prepare(const kvmem_layout *lost, const kvmem_layout *host, uint32_t way,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What copies between two GPUs cost: measured once for each that does the work, loaded, forgotten; and by which what is
 // expected of a transfer is told. Fails where there is one GPU.
+#include "allocated.h"
 #include "owner.h"
 #include "stance.h"
 #include "work.h"
@@ -82,16 +83,8 @@ static kvmem_layout *build(int device) {
     config.page_size = 1;
     config.dtype_width = 2;
     config.inner_dim = BLOCK_SIZE / config.dtype_width;
-    kvmem_device_options memory;
-    kvmem_device_options_init(&memory, sizeof(memory));
-    memory.device = device;
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &config;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.device = &memory;
     kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    EXPECT_OK(build_on_device(device, &config, &layout));
     return layout;
 }
 

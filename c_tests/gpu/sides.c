@@ -107,17 +107,6 @@ static kvmem_region *make_region(side *side, uint64_t start, uint64_t size) {
     return region;
 }
 
-static void build(side *side, kvmem_agent *agent) {
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &side->model.config;
-    options.agent = agent;
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.regions = side->model.regions;
-    options.count = side->model.num_regions;
-    EXPECT_OK(kvmem_layout_build(&options, &side->model.layout, ERR));
-}
-
 static void write_all(side *side) {
     if (place_is_elastic(side->place)) {
         elastic_side_write(side);
@@ -141,7 +130,7 @@ void side_open(side *side, place place, int device, const kvmem_layout_config *c
     for (size_t i = 0; i < side->model.num_regions; i++) {
         side->model.regions[i] = make_region(side, side->model.starts[i], kv_region_size(config));
     }
-    build(side, agent);
+    CALL(kv_side_build(&side->model, agent));
 }
 
 static void free_engine_memory(side *side) {

@@ -147,14 +147,7 @@ static void memory_of_another_context_is_not_pulled(void) {
         adopt.size = kv_region_size(&config);
         EXPECT_OK(kvmem_region_adopt_device(&adopt, 0, &regions[i], ERR));
     }
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &config;
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.regions = regions;
-    options.count = count;
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    kvmem_layout *layout = regions_lay_out(&config, regions, count, NULL);
     side destination;
     side_open(&destination, PLACE_DEVICE, 1, &config, NULL, 22);
     expect_no_kernel(layout, destination.model.layout, "not mapped for device 1");

@@ -2,6 +2,7 @@
 // Each call through EXPECT or CALL, so that the current context is looked at after it.
 #include "work.h"
 
+#include "allocated.h"
 #include "patience.h"
 #include "sides.h"
 #include "stance.h"
@@ -82,23 +83,10 @@ static void use_memory_of_the_engine(int device) {
 
 static void build_layouts(int device) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    kvmem_device_options memory;
-    kvmem_device_options_init(&memory, sizeof(memory));
-    memory.device = device;
-    kvmem_pinned_options pinned;
-    kvmem_pinned_options_init(&pinned, sizeof(pinned));
-    pinned.device = device;
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &config;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.device = &memory;
     kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    EXPECT_OK(build_on_device(device, &config, &layout));
     CALL(kvmem_layout_destroy(layout));
-    options.device = NULL;
-    options.pinned = &pinned;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    EXPECT_OK(build_pinned(device, &config, &layout));
     CALL(kvmem_layout_destroy(layout));
 }
 

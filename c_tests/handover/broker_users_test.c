@@ -62,10 +62,7 @@ static peer start_foreign_broker(const scratch *directory, order *order) {
     order->user = NOBODY;
     peer peer = peer_start("foreign_broker");
     frame_send(peer.socket, TAG_ORDER, order, sizeof(*order));
-    message told = frame_expect(peer.socket, TAG_TOKEN);
-    CHECK_EQ(told.size, sizeof(order->token));
-    memcpy(&order->token, told.data, sizeof(order->token));
-    free(told.data);
+    frame_expect_into(peer.socket, TAG_TOKEN, &order->token, sizeof(order->token));
     return peer;
 }
 

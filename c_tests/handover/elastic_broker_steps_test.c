@@ -40,10 +40,7 @@ static peer start(const char *role, const task *task) {
 static task begin(int socket) {
     extents_allow_files();
     task task;
-    message asked = frame_expect(socket, TAG_TASK);
-    CHECK_EQ(asked.size, sizeof(task));
-    memcpy(&task, asked.data, sizeof(task));
-    free(asked.data);
+    frame_expect_into(socket, TAG_TASK, &task, sizeof(task));
     return task;
 }
 

@@ -35,10 +35,7 @@ static int start(peer *peer, const char *role, int kind, const step *step) {
 static int begin(int socket, step *step) {
     extents_allow_files();
     const int hand_over = receive_fd(socket);
-    message asked = frame_expect(socket, TAG_STEP);
-    CHECK_EQ(asked.size, sizeof(*step));
-    memcpy(step, asked.data, sizeof(*step));
-    free(asked.data);
+    frame_expect_into(socket, TAG_STEP, step, sizeof(*step));
     return hand_over;
 }
 

@@ -48,12 +48,7 @@ static kvmem_layout *build(void) {
     for (size_t i = 0; i < EXTENTS_LAYERS; i++) {
         layers[i] = create_layer();
     }
-    kvmem_layout_options options = {.struct_size = sizeof(options), .config = &config};
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.regions = layers;
-    options.count = EXTENTS_LAYERS;
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    kvmem_layout *layout = regions_lay_out(&config, layers, EXTENTS_LAYERS, NULL);
     for (size_t i = 0; i < EXTENTS_LAYERS; i++) {
         kvmem_region_destroy(layers[i]);
     }

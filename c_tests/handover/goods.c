@@ -94,11 +94,7 @@ static kvmem_layout_config layers(uint64_t count) {
 
 /* Shares a layout over these regions, and destroys their handles. */
 static void lay_out(many_goods *goods, const kvmem_layout_config *config, kvmem_region **regions) {
-    kvmem_layout_options options = {.struct_size = sizeof(options), .config = config};
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.regions = regions;
-    options.count = config->num_layers;
-    EXPECT_OK(kvmem_layout_build(&options, &goods->layout, ERR));
+    goods->layout = regions_lay_out(config, regions, config->num_layers, NULL);
     for (uint64_t i = 0; i < config->num_layers; i++) {
         kvmem_region_destroy(regions[i]);
     }

@@ -135,10 +135,7 @@ void customer(int socket) {
 peer customer_start(const order *order, receipt *receipt) {
     peer peer = peer_start("customer");
     frame_send(peer.socket, TAG_ORDER, order, sizeof(*order));
-    message answer = frame_expect(peer.socket, TAG_RECEIPT);
-    CHECK_EQ(answer.size, sizeof(*receipt));
-    memcpy(receipt, answer.data, sizeof(*receipt));
-    free(answer.data);
+    frame_expect_into(peer.socket, TAG_RECEIPT, receipt, sizeof(*receipt));
     return peer;
 }
 

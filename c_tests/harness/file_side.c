@@ -17,17 +17,6 @@ kvmem_layout_config kv_aligned_config(const kv_kind *kind) {
     return config;
 }
 
-static void build(file_side *side, kvmem_agent *agent) {
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &side->model.config;
-    options.agent = agent;
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.regions = side->model.regions;
-    options.count = side->model.num_regions;
-    EXPECT_OK(kvmem_layout_build(&options, &side->model.layout, ERR));
-}
-
 void file_side_open(file_side *side, const kvmem_layout_config *config, kvmem_agent *agent,
                     const scratch *directory, uint64_t flags, uint32_t seed) {
     kv_model_open(&side->model, config, seed);
@@ -42,7 +31,7 @@ void file_side_open(file_side *side, const kvmem_layout_config *config, kvmem_ag
         EXPECT_OK(kvmem_region_create_view(side->file, side->model.starts[i], kv_region_size(config),
                                            &side->model.regions[i], ERR));
     }
-    build(side, agent);
+    kv_side_build(&side->model, agent);
 }
 
 void file_side_close(file_side *side) {

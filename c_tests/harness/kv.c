@@ -30,6 +30,15 @@ kvmem_layout_config kv_config(const kv_kind *kind) {
     return config;
 }
 
+kvmem_layout_config kv_large_config(const kv_kind *kind) {
+    kvmem_layout_config config = kv_config(kind);
+    config.num_blocks = 64;
+    config.num_layers = 4;
+    config.page_size = 16;
+    config.inner_dim = 1024;
+    return config;
+}
+
 static uint64_t round_up(uint64_t value, uint64_t multiple) {
     return multiple <= 1 ? value : (value + multiple - 1) / multiple * multiple;
 }
@@ -105,17 +114,14 @@ static void adopt_regions(kv_side *side) {
     }
 }
 
+void kv_side_build(kv_side *side, kvmem_agent *agent) {
+    side->layout = regions_lay_out(&side->config, side->regions, side->num_regions, agent);
+}
+
 void kv_side_open(kv_side *side, const kvmem_layout_config *config, kvmem_agent *agent, uint32_t seed) {
     kv_model_open(side, config, seed);
     adopt_regions(side);
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &side->config;
-    options.agent = agent;
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.regions = side->regions;
-    options.count = side->num_regions;
-    EXPECT_OK(kvmem_layout_build(&options, &side->layout, ERR));
+    kv_side_build(side, agent);
 }
 
 void kv_side_close(kv_side *side) {

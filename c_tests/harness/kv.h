@@ -22,6 +22,9 @@ extern const kv_kind kv_kinds[KV_NUM_KINDS]; /* fully contiguous; layer separate
 /* The geometry most tests use: 7 blocks, 3 layers, K and V, pieces of 4 tokens x 6 elements x 2 bytes. */
 kvmem_layout_config kv_config(const kv_kind *kind);
 
+/* 64 blocks of 256 KiB, 4 layers, pieces of 32 KiB: no copy is small enough to be made on the spot. */
+kvmem_layout_config kv_large_config(const kv_kind *kind);
+
 /* The formula of the header, written down again from the specification. */
 uint64_t kv_piece_size(const kvmem_layout_config *config);
 uint64_t kv_block_stride(const kvmem_layout_config *config);
@@ -45,6 +48,8 @@ typedef struct kv_side {
 
 /* The bytes only, for a side that lives in another process: the same seed gives the same bytes there. */
 void kv_model_open(kv_side *side, const kvmem_layout_config *config, uint32_t seed);
+/* Lays its regions out; with an agent, registers them. */
+void kv_side_build(kv_side *side, kvmem_agent *agent);
 /* Adopts the memory as regions and lays it out; with an agent, registers it. */
 void kv_side_open(kv_side *side, const kvmem_layout_config *config, kvmem_agent *agent, uint32_t seed);
 /* Destroys the handles, then the memory. */

@@ -218,3 +218,10 @@ message frame_expect(int socket, uint32_t tag) {
     CHECK_EQ(got, tag);
     return received;
 }
+
+void frame_expect_into(int socket, uint32_t tag, void *data, size_t size) {
+    const message received = frame_expect(socket, tag);
+    CHECK_EQ(received.size, size);
+    memcpy(data, received.data, size);
+    free(received.data);
+}

@@ -51,5 +51,7 @@ message frame_receive(int socket, uint32_t *tag);
 void frames_serve(int socket, void (*serve)(int socket, uint32_t tag, const message *request));
 /* The next frame, which must bear this tag. */
 message frame_expect(int socket, uint32_t tag);
+/* The same, of just so many bytes, which are copied to `data`. */
+void frame_expect_into(int socket, uint32_t tag, void *data, size_t size);
 
 #endif

@@ -36,6 +36,20 @@ kvmem_region *region_adopt_noting_release(void *address, uint64_t size) {
     return adopt(address, size, note_release);
 }
 
+kvmem_layout *regions_lay_out(const kvmem_layout_config *config, kvmem_region *const *regions, size_t count,
+                              kvmem_agent *agent) {
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = config;
+    options.agent = agent;
+    options.source = KVMEM_LAYOUT_REGIONS;
+    options.regions = regions;
+    options.count = count;
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    return layout;
+}
+
 kvmem_layout *region_lay_out(kvmem_region *region) {
     kvmem_layout_config config;
     kvmem_layout_config_init(&config, sizeof(config));
@@ -46,15 +60,7 @@ kvmem_layout *region_lay_out(kvmem_region *region) {
     config.inner_dim = 1;
     config.dtype_width = 1;
     config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &config;
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.regions = &region;
-    options.count = 1;
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
-    return layout;
+    return regions_lay_out(&config, &region, 1, NULL);
 }
 
 void note_release(void *user_data) {

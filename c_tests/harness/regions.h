@@ -4,6 +4,7 @@
 #define KVMEM_TEST_REGIONS_H
 
 #include <kvmem.h>
+#include <stddef.h>
 
 kvmem_region_info region_info(const kvmem_region *region);
 /* Memory of the test's as a region, without a release callback. */
@@ -11,6 +12,9 @@ kvmem_region *region_adopt(void *address, uint64_t size);
 /* The same with note_release. */
 kvmem_region *region_adopt_noting_release(void *address, uint64_t size);
 
+/* A layout over regions; with an agent, which they are registered with. */
+kvmem_layout *regions_lay_out(const kvmem_layout_config *config, kvmem_region *const *regions, size_t count,
+                              kvmem_agent *agent);
 /* One block of one byte, over the region. */
 kvmem_layout *region_lay_out(kvmem_region *region);
 

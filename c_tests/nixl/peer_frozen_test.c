@@ -2,6 +2,7 @@
 // Transfers that wait for a peer which does not answer: over TCP a frozen process holds them in flight for as
 // long as the test likes. What may be destroyed then, what is refused, and what a kill does.
 #include "agents.h"
+#include "completions.h"
 #include "harness.h"
 #include "regions.h"
 
@@ -32,14 +33,7 @@ static void lay_out_with_release(flight *flight, const kvmem_layout_config *conf
     unsigned char *memory = flight->model.memory + flight->model.starts[0];
     flight->releases_before = releases_so_far();
     flight->region = region_adopt_noting_release(memory, kv_region_size(config));
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = config;
-    options.agent = flight->agent;
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.regions = &flight->region;
-    options.count = 1;
-    EXPECT_OK(kvmem_layout_build(&options, &flight->local, ERR));
+    flight->local = regions_lay_out(config, &flight->region, 1, flight->agent);
 }
 
 /* Connected by a first run, so that the next one needs nothing but the peer's help. */
@@ -56,10 +50,7 @@ static void prepare(flight *flight, kv_peer *peer, const char *name) {
     EXPECT_OK(kvmem_transfer_create(flight->remote, flight->local, &options, &flight->transfer, ERR));
     EXPECT_OK(kvmem_transfer_submit(flight->transfer, ERR));
     EXPECT_OK(kvmem_transfer_wait(flight->transfer, PATIENCE, ERR));
-    kvmem_completion completion;
-    size_t count = 0;
-    EXPECT_OK(kvmem_queue_wait(flight->queue, PATIENCE, &completion, 1, &count, ERR));
-    CHECK_EQ(count, 1);
+    next_completion(flight->queue);
 }
 
 static void take_off(flight *flight, kv_peer *peer) {

@@ -50,15 +50,7 @@ static kvmem_layout *build_apart(memory_kind memory, const kvmem_layout_config *
     for (uint64_t i = 0; i < count; i++) {
         regions[i] = memory_create(memory, kv_region_size(config) + (i + 1) * 4096, NULL);
     }
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = config;
-    options.agent = agent;
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.regions = regions;
-    options.count = count;
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    kvmem_layout *layout = regions_lay_out(config, regions, count, agent);
     for (uint64_t i = 0; i < count; i++) {
         kvmem_region_destroy(regions[i]);
     }

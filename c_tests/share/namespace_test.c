@@ -119,7 +119,9 @@ static void a_handle_from_elsewhere_is_an_error(void) {
     peer owner = start_in_new_namespace();
     holder_make(&owner, MEMORY_DEVICE, NULL, 1);
     parcel parcel = holder_share(&owner, NULL);
-    refuse_parcel(&parcel, 0, KVMEM_STATUS_CORRUPT, "names nothing that can be opened here");
+    refuse_parcel(&parcel, 0, KVMEM_STATUS_UNSUPPORTED, "names nothing that can be opened here");
+    refuse_parcel(&parcel, 0, KVMEM_STATUS_UNSUPPORTED, "the handle is of process 1 in PID namespace");
+    refuse_parcel(&parcel, 0, KVMEM_STATUS_UNSUPPORTED, "or share elastic memory");
     CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 0);
     holder_check(&owner, HOLDING_OWN, 1);
     peer_finish(&owner);

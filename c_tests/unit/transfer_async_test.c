@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers in flight: a gate in the source holds the copy until the test has seen what it came to see.
+#include "completions.h"
 #include "gate.h"
 #include "harness.h"
 #include "kv.h"
+#include "orders.h"
 #include "regions.h"
 #include "resources.h"
 
@@ -10,16 +12,6 @@
 
 static const kvmem_block_pair pairs[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 4};
-
-/* Pieces of 32 KiB, 256 KiB a block: no copy here is small enough to be made on the spot. */
-static kvmem_layout_config large_config(const kv_kind *kind) {
-    kvmem_layout_config config = kv_config(kind);
-    config.num_blocks = 64;
-    config.num_layers = 4;
-    config.page_size = 16;
-    config.inner_dim = 1024;
-    return config;
-}
 
 typedef struct flight {
     kv_side source;
@@ -29,8 +21,8 @@ typedef struct flight {
 } flight;
 
 static void prepare(flight *flight) {
-    const kvmem_layout_config from = large_config(&kv_kinds[0]);
-    const kvmem_layout_config to = large_config(&kv_kinds[1]);
+    const kvmem_layout_config from = kv_large_config(&kv_kinds[0]);
+    const kvmem_layout_config to = kv_large_config(&kv_kinds[1]);
     kv_side_open(&flight->source, &from, NULL, 7);
     kv_side_open(&flight->destination, &to, NULL, 8);
     EXPECT_OK(kvmem_queue_create(&flight->queue, ERR));
@@ -50,10 +42,7 @@ static void take_off(flight *flight) {
 }
 
 static void expect_landed(flight *flight) {
-    kvmem_completion completion;
-    size_t count = 0;
-    EXPECT_OK(kvmem_queue_wait(flight->queue, PATIENCE, &completion, 1, &count, ERR));
-    CHECK_EQ(count, 1);
+    const kvmem_completion completion = next_completion(flight->queue);
     CHECK_EQ(completion.user_data, 42);
     CHECK_EQ(completion.status, KVMEM_STATUS_OK);
     CHECK_EQ(completion.bytes, NUM(pairs) * 4 * 2 * 32768);
@@ -159,14 +148,7 @@ static void destroyed_in_flight_it_still_arrives(void) {
 static kvmem_layout *layout_with_release(kv_side *side) {
     kvmem_region *region =
         region_adopt_noting_release(side->memory + side->starts[0], kv_region_size(&side->config));
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &side->config;
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.regions = &region;
-    options.count = 1;
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    kvmem_layout *layout = regions_lay_out(&side->config, &region, 1, NULL);
     kvmem_region_destroy(region);
     return layout;
 }
@@ -185,7 +167,7 @@ static void destroy_handle(int handle, kvmem_layout **layouts, kvmem_transfer *t
 }
 
 static void destroy_in_order_while_in_flight(const int *order) {
-    const kvmem_layout_config config = large_config(&kv_kinds[0]);
+    const kvmem_layout_config config = kv_large_config(&kv_kinds[0]);
     kv_side source;
     kv_side destination;
     kv_side_open(&source, &config, NULL, 1);
@@ -214,17 +196,7 @@ static void destroy_in_order_while_in_flight(const int *order) {
 }
 
 static void handles_may_go_in_any_order_while_in_flight(void) {
-    int order[NUM_HANDLES];
-    for (int i = 0; i < NUM_HANDLES * NUM_HANDLES * NUM_HANDLES * NUM_HANDLES; i++) {
-        unsigned used = 0;
-        for (int k = 0, rest = i; k < NUM_HANDLES; k++, rest /= NUM_HANDLES) {
-            order[k] = rest % NUM_HANDLES;
-            used |= 1u << order[k];
-        }
-        if (used == (1u << NUM_HANDLES) - 1) {
-            destroy_in_order_while_in_flight(order);
-        }
-    }
+    in_every_order(NUM_HANDLES, destroy_in_order_while_in_flight);
 }
 
 static void nothing_leaks(void) {

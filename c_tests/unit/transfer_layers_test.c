@@ -2,6 +2,7 @@
 // Transfers that tell of their layers, and that are taken back: a gate in the source holds the copy where the
 // test wants it.
 #include "child.h"
+#include "completions.h"
 #include "file_side.h"
 #include "gate.h"
 #include "harness.h"
@@ -16,16 +17,6 @@
 
 static const kvmem_block_pair pairs[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, LAYERS};
-
-/* Pieces of 32 KiB, 64 KiB a block and layer. */
-static kvmem_layout_config large_config(const kv_kind *kind) {
-    kvmem_layout_config config = kv_config(kind);
-    config.num_blocks = 64;
-    config.num_layers = LAYERS;
-    config.page_size = 16;
-    config.inner_dim = 1024;
-    return config;
-}
 
 typedef struct flight {
     kv_side source;
@@ -46,8 +37,8 @@ static kvmem_transfer *create(flight *flight, const kv_move *what, uint64_t flag
 }
 
 static void prepare(flight *flight, uint64_t flags) {
-    const kvmem_layout_config from = large_config(&kv_kinds[0]);
-    const kvmem_layout_config to = large_config(&kv_kinds[1]);
+    const kvmem_layout_config from = kv_large_config(&kv_kinds[0]);
+    const kvmem_layout_config to = kv_large_config(&kv_kinds[1]);
     kv_side_open(&flight->source, &from, NULL, 7);
     kv_side_open(&flight->destination, &to, NULL, 8);
     EXPECT_OK(kvmem_queue_create(&flight->queue, ERR));
@@ -69,10 +60,7 @@ static void take_off(flight *flight, uint64_t block, uint64_t layer) {
 }
 
 static void expect_end(flight *flight, kvmem_status status) {
-    kvmem_completion completion;
-    size_t count = 0;
-    EXPECT_OK(kvmem_queue_wait(flight->queue, PATIENCE, &completion, 1, &count, ERR));
-    CHECK_EQ(count, 1);
+    const kvmem_completion completion = next_completion(flight->queue);
     CHECK_EQ(completion.user_data, 42);
     CHECK_EQ(completion.status, status);
     CHECK_EQ(completion.bytes, status == KVMEM_STATUS_OK ? NUM(pairs) * LAYERS * 2 * PIECE : 0);

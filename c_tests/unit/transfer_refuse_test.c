@@ -2,6 +2,7 @@
 // Transfers that must not be created: ids, layers and geometry that do not fit, and moves that overlap.
 #include "harness.h"
 #include "kv.h"
+#include "regions.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -194,14 +195,7 @@ static void layouts_that_share_memory_are_compared_by_address(void) {
     kvmem_region *shifted = NULL;
     EXPECT_OK(kvmem_region_create_view(side.regions[0], kv_block_stride(&config), kv_region_size(&small),
                                        &shifted, ERR));
-    kvmem_layout_options layout_options;
-    kvmem_layout_options_init(&layout_options, sizeof(layout_options));
-    layout_options.config = &small;
-    layout_options.source = KVMEM_LAYOUT_REGIONS;
-    layout_options.regions = &shifted;
-    layout_options.count = 1;
-    kv_side shifted_side = {.config = small};
-    EXPECT_OK(kvmem_layout_build(&layout_options, &shifted_side.layout, ERR));
+    kv_side shifted_side = {.config = small, .layout = regions_lay_out(&small, &shifted, 1, NULL)};
     static const kvmem_block_pair same_bytes[] = {{3, 2}};
     const kvmem_transfer_options options = options_for(same_bytes, 1);
     refuse(&side, &shifted_side, &options, KVMEM_STATUS_INVALID_ARGUMENT, "overlap");

@@ -1,19 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is done with bytes that another process may have sent. The fuzzer and the replay of its corpus do the same.
 
+use std::fs::File;
 use std::io::Write;
 use std::net::Shutdown;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use kvmem::error::{Result, Status};
 use kvmem::layout::Layout;
+use kvmem::region::Control;
 use kvmem::share::broker::{Refusal, Request};
 use kvmem::share::frame::{HEADER, Header, Kind};
 use kvmem::share::{Manifest, socket};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
 /// Bytes before the fields of a share and of a layout descriptor.
 const FORM_HEADER: usize = 20;
+/// Bytes of a control block before the words of its extents, and where in them it says how many follow and which region
+/// it is.
+pub const CONTROL_HEAD: usize = 64;
+const CONTROL_EXTENTS: usize = 12;
+const CONTROL_ID: usize = 16;
 /// The most file descriptors that a manifest of the corpus names, and some more.
 const MOST_FDS: usize = 16;
 /// What a socket holds of messages before anybody reads, and far more than the corpus has.
@@ -30,11 +38,12 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 4] = [
+pub const TARGETS: [Target; 5] = [
     Target { name: "share", read: share, sealed: sealed_form },
     Target { name: "message", read: messages, sealed: sealed_messages },
     Target { name: "request", read: request, sealed: <[u8]>::to_vec },
     Target { name: "refusal", read: refusal, sealed: <[u8]>::to_vec },
+    Target { name: "control", read: control, sealed: sealed_control },
 ];
 
 impl Target {
@@ -136,4 +145,65 @@ fn refusal(bytes: &[u8]) -> bool {
         assert!(!error.message().contains(char::is_control), "a refusal that a terminal obeys");
     }
     read.is_some()
+}
+
+/// The control block of a region: a memory file of its owner's, which this process maps and asks.
+fn control(bytes: &[u8]) -> bool {
+    let id = bytes.get(CONTROL_ID..).and_then(|rest| rest.first_chunk()).copied().unwrap_or_default();
+    copied(bytes);
+    let Some(file) = memory_file(bytes, SealFlags::SHRINK) else { return false };
+    let Some(control) = told(Control::open(file, id)) else { return false };
+    assert_eq!(control.id(), id);
+    let count = control.extent_count();
+    assert_eq!(Some(count), Control::extents_of_size(bytes.len() as u64), "it tells of no words but its own");
+    for (index, word) in bytes[CONTROL_HEAD..].chunks_exact(4).enumerate() {
+        assert_eq!(control.extent(index).to_le_bytes(), word);
+    }
+    assert_eq!(
+        (control.extent(count), control.extent(usize::MAX)),
+        (0, 0),
+        "there is nothing behind the last"
+    );
+    assert!(control.owner_is_gone(), "nobody has its owner's lock");
+    assert_eq!(control.importers().ok(), Some(0), "nobody else has it open");
+    control.changed(&[count]);
+    control.close();
+    let another = memory_file(bytes, SealFlags::SHRINK).map(|file| Control::open(file, id.map(|byte| !byte)));
+    assert!(another.is_none_or(|opened| told(opened).is_none()), "another region's was opened");
+    let unsealed = memory_file(bytes, SealFlags::empty()).map(|file| Control::open(file, id));
+    assert!(unsealed.is_none_or(|opened| told(opened).is_none()), "it can shrink under its reader");
+    true
+}
+
+fn memory_file(bytes: &[u8], seals: SealFlags) -> Option<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let mut file = File::from(memfd_create("block", flags).ok()?);
+    file.write_all(bytes).ok()?;
+    fcntl_add_seals(&file, seals).ok()?;
+    Some(file.into())
+}
+
+/// The same as it comes over a network: a copy in memory of this process, of which one word is asked.
+fn copied(bytes: &[u8]) {
+    let words: Vec<u64> =
+        bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())).collect();
+    let size = words.len() as u64 * 8;
+    for index in [0, words.len(), usize::MAX] {
+        // SAFETY: that many bytes, aligned as 8 are, live through the call.
+        let told = unsafe { Control::changes_in_copy(words.as_ptr() as u64, size, index) };
+        let at = index.checked_mul(4).and_then(|at| at.checked_add(CONTROL_HEAD));
+        let word = at.and_then(|at| bytes[..size as usize].get(at..)).and_then(|rest| rest.first_chunk());
+        assert!(
+            told.is_none_or(|told| word == Some(&told.to_le_bytes())),
+            "a word that is not there was told"
+        );
+    }
+}
+
+fn sealed_control(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    if let Some(words) = bytes.len().checked_sub(CONTROL_HEAD) {
+        bytes[CONTROL_EXTENTS..CONTROL_ID].copy_from_slice(&(words as u32 / 4).to_le_bytes());
+    }
+    bytes
 }

@@ -306,8 +306,8 @@ fn explain(error: Error) -> Error {
     } else if answered(&error, &[INVALID_DEVICE]) {
         ("the handle names memory of a GPU that this process may not use", Status::NotFound)
     } else if answered(&error, &[INVALID_VALUE, INVALID_HANDLE, NOT_PERMITTED]) {
-        let message = "the handle names nothing that can be opened here: its memory was freed, its process has ended, \
-                       or the bytes are no handle";
+        let message = "the handle names nothing that can be opened here: its memory was freed, its process has ended \
+                       or is of another PID namespace, or the bytes are no handle";
         (message, Status::InvalidArgument)
     } else {
         return error;

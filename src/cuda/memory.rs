@@ -56,6 +56,11 @@ impl Allocation {
     pub fn device(&self) -> Device {
         self.context.device()
     }
+
+    /// Refuses what somebody has taken away by resetting the device.
+    pub fn ensure_still(&self) -> Result<()> {
+        ensure_still(self.address, self.buffer_id)
+    }
 }
 
 impl Drop for Allocation {

@@ -9,7 +9,6 @@ use super::blob::{self, kvmem_blob};
 use super::error::kvmem_error;
 use super::guard::call;
 use super::handle::{Handle, Out, borrow, destroy, opaque, peek};
-use super::notification::kvmem_notifications;
 use super::options::{check_flags, options, read_nullable};
 use super::status::kvmem_status;
 use super::text;
@@ -313,59 +312,6 @@ pub unsafe extern "C" fn kvmem_agent_send_local_metadata(
             let agent = &borrow(scope, agent)?.agent;
             let (address, port) = (text::required(address, "address")?.to_string(), tcp_port(port)?);
             agent.call(move |driver| driver.send_local(&address, port))
-        })
-    }
-}
-
-/// Sends a message to a peer.
-///
-/// @param agent an agent
-/// @param remote the name of a peer whose metadata is loaded
-/// @param data the message; any bytes; may be NULL with size 0
-/// @param size its bytes
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK once it is on its way; KVMEM_STATUS_NOT_FOUND for a peer that is not loaded;
-///         KVMEM_STATUS_NIXL
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_agent_notify(
-    agent: *mut kvmem_agent,
-    remote: *const c_char,
-    data: *const c_void,
-    size: usize,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let agent = &borrow(scope, agent)?.agent;
-            let remote = text::required(remote, "remote")?.to_string();
-            let message = text::bytes(data, size, "data")?.to_vec();
-            agent.call(move |driver| driver.notify(&remote, &message))
-        })
-    }
-}
-
-/// Takes all messages that have come, and waits for one if there is none. Each message is taken once.
-///
-/// @param agent an agent
-/// @param timeout_ns nanoseconds to wait, 0 not to wait, or KVMEM_TIMEOUT_FOREVER
-/// @param notifications gets the messages, at least one; the caller destroys them
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_TIMED_OUT when none has come; KVMEM_STATUS_NIXL
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_agent_take_notifications(
-    agent: *mut kvmem_agent,
-    timeout_ns: u64,
-    notifications: *mut *mut kvmem_notifications,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let notifications = Out::new(notifications)?;
-            let messages = borrow(scope, agent)?.agent.take_notifications(timeout(timeout_ns))?;
-            notifications.set(super::notification::value(messages));
-            Ok(())
         })
     }
 }

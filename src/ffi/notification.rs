@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Notifications.
+//! Messages between agents.
 
 use std::ffi::{CString, c_char, c_void};
 
+use super::agent::kvmem_agent;
 use super::error::kvmem_error;
 use super::guard::call;
-use super::handle::{Handle, borrow, destroy, opaque, out, peek};
+use super::handle::{Handle, Out, borrow, destroy, opaque, out, peek};
 use super::status::kvmem_status;
+use super::text;
+use super::time::timeout;
 use crate::error::{Error, Status};
 use crate::nixl::Notification;
 
@@ -31,9 +34,57 @@ pub struct kvmem_notification {
     pub size: usize,
 }
 
-pub(super) fn value(messages: Vec<Notification>) -> Messages {
-    let name = |agent: String| CString::new(agent).unwrap_or_default();
-    Messages(messages.into_iter().map(|message| (name(message.agent), message.data)).collect())
+/// Sends a message to a peer.
+///
+/// @param agent an agent
+/// @param remote the name of a peer whose metadata is loaded
+/// @param data the message; any bytes; may be NULL with size 0
+/// @param size its bytes
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK once it is on its way; KVMEM_STATUS_NOT_FOUND for a peer that is not loaded;
+///         KVMEM_STATUS_NIXL
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_agent_notify(
+    agent: *mut kvmem_agent,
+    remote: *const c_char,
+    data: *const c_void,
+    size: usize,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let agent = &borrow(scope, agent)?.agent;
+            let remote = text::required(remote, "remote")?.to_string();
+            let message = text::bytes(data, size, "data")?.to_vec();
+            agent.call(move |driver| driver.notify(&remote, &message))
+        })
+    }
+}
+
+/// Takes all messages that have come, and waits for one if there is none. Each message is taken once.
+///
+/// @param agent an agent
+/// @param timeout_ns nanoseconds to wait, 0 not to wait, or KVMEM_TIMEOUT_FOREVER
+/// @param notifications gets the messages, at least one; the caller destroys them
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_TIMED_OUT when none has come; KVMEM_STATUS_NIXL
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_agent_take_notifications(
+    agent: *mut kvmem_agent,
+    timeout_ns: u64,
+    notifications: *mut *mut kvmem_notifications,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let notifications = Out::new(notifications)?;
+            let messages = borrow(scope, agent)?.agent.take_notifications(timeout(timeout_ns))?;
+            notifications.set(value(messages));
+            Ok(())
+        })
+    }
 }
 
 /// How many messages there are.
@@ -87,4 +138,9 @@ pub unsafe extern "C" fn kvmem_notifications_get(
 pub unsafe extern "C" fn kvmem_notifications_destroy(notifications: *mut kvmem_notifications) {
     // SAFETY: by contract.
     unsafe { destroy(notifications) };
+}
+
+fn value(messages: Vec<Notification>) -> Messages {
+    let name = |agent: String| CString::new(agent).unwrap_or_default();
+    Messages(messages.into_iter().map(|message| (name(message.agent), message.data)).collect())
 }

@@ -50,7 +50,8 @@ pub struct kvmem_registration_info {
 /// @param registration gets the registration; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_ALREADY_EXISTS when this agent knows it; KVMEM_STATUS_NIXL when no backend
-///         takes it
+///         takes it; KVMEM_STATUS_UNSUPPORTED for a view of an elastic region and for memory of several mappings;
+///         KVMEM_STATUS_INVALID_STATE for memory of a GPU that went with its context
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_register(
     region: *mut kvmem_region,

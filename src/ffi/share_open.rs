@@ -75,13 +75,13 @@ pub unsafe extern "C" fn kvmem_open_options_init(options: *mut kvmem_open_option
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_CORRUPT when the memory is not what the bytes say;
-///         KVMEM_STATUS_PERMISSION_DENIED for KVMEM_OPEN_READ_WRITE where less is granted; KVMEM_STATUS_NOT_FOUND for a GPU that this process
-///         does not see; KVMEM_STATUS_PEER_LOST for device memory whose owner has freed it or has ended;
-///         KVMEM_STATUS_UNSUPPORTED for memory of another machine, to page-lock what may only be read for a GPU that
-///         can't, for a GPU that does not reach the memory, or fabric handles that don't work here; KVMEM_STATUS_STALE for
-///         extents by fabric handle, or plain device memory, that were freed and given anew since;
-///         KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for a share of a layout; KVMEM_STATUS_CUDA;
-///         KVMEM_STATUS_OUT_OF_MEMORY
+///         KVMEM_STATUS_PERMISSION_DENIED for KVMEM_OPEN_READ_WRITE where less is granted; KVMEM_STATUS_NOT_FOUND for
+///         a GPU that this process does not see; KVMEM_STATUS_PEER_LOST for device memory whose owner has freed it or
+///         has ended; KVMEM_STATUS_UNSUPPORTED for memory of another machine, to page-lock what may only be read for
+///         a GPU that can't, for a GPU that does not reach the memory, fabric handles that don't work here, or an IPC
+///         handle from another PID namespace that the driver does not open; KVMEM_STATUS_STALE for extents by fabric
+///         handle, or plain device memory, that were freed and given anew since; KVMEM_STATUS_UNAVAILABLE_CUDA;
+///         KVMEM_STATUS_INVALID_ARGUMENT for a share of a layout; KVMEM_STATUS_CUDA; KVMEM_STATUS_OUT_OF_MEMORY
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_open_region(
     share: *const kvmem_share,

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use super::config::{BlockDim, Dimensions, LayoutKind};
-use super::geometry::{Geometry, Placement};
+use super::geometry::Geometry;
 use super::memory::{LocalMemory, Memory};
+use super::placement::Placement;
 use super::whole_blocks::ensure_whole_blocks;
 use super::{Layout, extents};
 use crate::error::{Error, Result, Status, ensure};

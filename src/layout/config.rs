@@ -100,3 +100,20 @@ impl Dimensions {
         Ok(())
     }
 }
+
+#[cfg(test)]
+impl Dimensions {
+    /// A cache to test with.
+    pub fn small() -> Self {
+        Self {
+            num_blocks: 4,
+            num_layers: 2,
+            outer_dim: 2,
+            page_size: 16,
+            inner_dim: 64,
+            dtype_width: 2,
+            alignment: 1,
+            num_heads: Some(8),
+        }
+    }
+}

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Layout;
 use super::config::{Dimensions, LayoutKind};
-use super::geometry::{Geometry, Placement};
+use super::geometry::Geometry;
 use super::memory::{LocalMemory, Memory, RemoteMemory};
+use super::placement::Placement;
 use super::remote_elastic::RemoteElastic;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::nixl::{Agent, Descriptor};
@@ -179,16 +180,8 @@ mod tests {
     use crate::wire::tests::ensure_all_damage_is_found;
 
     fn payload() -> Payload {
-        let dimensions = Dimensions {
-            num_blocks: 8,
-            num_layers: 2,
-            outer_dim: 2,
-            page_size: 16,
-            inner_dim: 32,
-            dtype_width: 2,
-            alignment: 1,
-            num_heads: Some(4),
-        };
+        let dimensions =
+            Dimensions { num_blocks: 8, inner_dim: 32, num_heads: Some(4), ..Dimensions::small() };
         let region =
             |address| Descriptor { address, size: 16384, device_id: 0, memory_type: MemoryType::Dram };
         Payload {

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::config::{BlockDim, Dimensions, LayoutKind};
-use super::geometry::{Geometry, Placement};
+use super::geometry::Geometry;
+use super::placement::Placement;
 use super::{Layout, Memory, RemoteElastic};
 use crate::error::{Error, Result, Status, ensure};
 use crate::region::{ExtentHold, Region};

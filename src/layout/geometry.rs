@@ -155,91 +155,6 @@ impl Geometry {
     }
 }
 
-/// A shape with the address where each region starts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placement {
-    geometry: Geometry,
-    bases: Vec<u64>,
-}
-
-impl Placement {
-    /// Puts a shape at `bases`, one a region; refuses an address that is not aligned or too high.
-    pub fn new(geometry: Geometry, bases: Vec<u64>) -> Result<Self> {
-        ensure!(
-            bases.len() == geometry.num_regions(),
-            InvalidArgument,
-            "the layout needs {} regions, {} are given",
-            geometry.num_regions(),
-            bases.len()
-        );
-        let alignment = geometry.dimensions.alignment;
-        for (index, base) in bases.iter().enumerate() {
-            ensure!(
-                base % alignment == 0,
-                InvalidArgument,
-                "region {index} of {} starts at {base:#x}, which is no multiple of the alignment {alignment}",
-                bases.len()
-            );
-            ensure!(
-                base.checked_add(geometry.region_size).is_some(),
-                OutOfRange,
-                "region {index} of {} at {base:#x} reaches past the end of the address space",
-                bases.len()
-            );
-        }
-        Ok(Self { geometry, bases })
-    }
-
-    /// Lays all regions into one span of memory that starts at `start`, each at a multiple of
-    /// [`Geometry::region_alignment`].
-    pub fn within(geometry: Geometry, start: u64) -> Result<Self> {
-        let alignment = geometry.region_alignment();
-        let mut bases = Vec::with_capacity(geometry.num_regions());
-        let mut next = start;
-        for _ in 0..geometry.num_regions() {
-            let base = next.checked_next_multiple_of(alignment).ok_or_else(overflow)?;
-            next = base.checked_add(geometry.region_size).ok_or_else(overflow)?;
-            bases.push(base);
-        }
-        Self::new(geometry, bases)
-    }
-
-    /// The shape.
-    pub fn geometry(&self) -> &Geometry {
-        &self.geometry
-    }
-
-    /// Where each region starts.
-    pub fn bases(&self) -> &[u64] {
-        &self.bases
-    }
-
-    /// Region index and address. The indices must be in range.
-    pub fn address(&self, block: u64, layer: u64, outer: u64) -> (usize, u64) {
-        let (region, offset) = self.geometry.offset(block, layer, outer);
-        (region, self.bases[region] + offset)
-    }
-
-    /// The address, for indices of any value.
-    pub fn checked_address(&self, block: u64, layer: u64, outer: u64) -> Result<u64> {
-        let dimensions = &self.geometry.dimensions;
-        if block < dimensions.num_blocks && layer < dimensions.num_layers && outer < dimensions.outer_dim {
-            return Ok(self.address(block, layer, outer).1);
-        }
-        Err(out_of_range(dimensions, block, layer, outer))
-    }
-}
-
-#[cold]
-fn out_of_range(dimensions: &Dimensions, block: u64, layer: u64, outer: u64) -> Error {
-    let Dimensions { num_blocks, num_layers, outer_dim, .. } = dimensions;
-    let message = format!(
-        "block {block}, layer {layer}, outer {outer} is outside a layout of {num_blocks} blocks, {num_layers} layers \
-         and {outer_dim} outer slots"
-    );
-    Error::new(Status::OutOfRange, message)
-}
-
 fn product(factors: &[u64]) -> Result<u64> {
     let product = factors.iter().try_fold(1u64, |product, factor| product.checked_mul(*factor));
     // Sizes stay below 2⁶³ so that every address difference fits a signed word.
@@ -250,7 +165,8 @@ fn aligned(size: u64, alignment: u64) -> Result<u64> {
     size.checked_next_multiple_of(alignment).ok_or_else(overflow)
 }
 
-fn overflow() -> Error {
+/// What no address reaches.
+pub(super) fn overflow() -> Error {
     Error::new(Status::InvalidArgument, "the layout's size is more than 2^63 - 1 bytes")
 }
 
@@ -259,6 +175,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::layout::Placement;
 
     fn any_dimensions() -> impl Strategy<Value = Dimensions> {
         let sizes = (1u64..20, 1u64..6, 1u64..3, 1u64..5, 1u64..9);
@@ -360,33 +277,20 @@ mod tests {
         }
     }
 
-    fn small() -> Dimensions {
-        Dimensions {
-            num_blocks: 4,
-            num_layers: 2,
-            outer_dim: 2,
-            page_size: 16,
-            inner_dim: 64,
-            dtype_width: 2,
-            alignment: 1,
-            num_heads: Some(8),
-        }
-    }
-
     #[test]
     fn wrong_dimensions_are_refused_by_name() {
         let wrong = [
-            (Dimensions { num_blocks: 0, ..small() }, "num_blocks is 0"),
-            (Dimensions { num_blocks: 1 << 32, ..small() }, "block ids have 32 bits"),
-            (Dimensions { num_layers: 0, ..small() }, "num_layers is 0"),
-            (Dimensions { outer_dim: 3, ..small() }, "outer_dim is 3"),
-            (Dimensions { page_size: 0, ..small() }, "page_size is 0"),
-            (Dimensions { inner_dim: 0, ..small() }, "inner_dim is 0"),
-            (Dimensions { dtype_width: 3, ..small() }, "dtype_width is 3"),
-            (Dimensions { alignment: 3, ..small() }, "alignment is 3"),
-            (Dimensions { alignment: 0, ..small() }, "alignment is 0"),
-            (Dimensions { num_heads: Some(7), ..small() }, "no multiple of num_heads 7"),
-            (Dimensions { inner_dim: 1 << 62, num_heads: None, ..small() }, "more than 2^63 - 1"),
+            (Dimensions { num_blocks: 0, ..Dimensions::small() }, "num_blocks is 0"),
+            (Dimensions { num_blocks: 1 << 32, ..Dimensions::small() }, "block ids have 32 bits"),
+            (Dimensions { num_layers: 0, ..Dimensions::small() }, "num_layers is 0"),
+            (Dimensions { outer_dim: 3, ..Dimensions::small() }, "outer_dim is 3"),
+            (Dimensions { page_size: 0, ..Dimensions::small() }, "page_size is 0"),
+            (Dimensions { inner_dim: 0, ..Dimensions::small() }, "inner_dim is 0"),
+            (Dimensions { dtype_width: 3, ..Dimensions::small() }, "dtype_width is 3"),
+            (Dimensions { alignment: 3, ..Dimensions::small() }, "alignment is 3"),
+            (Dimensions { alignment: 0, ..Dimensions::small() }, "alignment is 0"),
+            (Dimensions { num_heads: Some(7), ..Dimensions::small() }, "no multiple of num_heads 7"),
+            (Dimensions { inner_dim: 1 << 62, num_heads: None, ..Dimensions::small() }, "more than 2^63 - 1"),
         ];
         for (dimensions, text) in wrong {
             let error = Geometry::new(dimensions, LayoutKind::FullyContiguous).unwrap_err();
@@ -396,25 +300,15 @@ mod tests {
     }
 
     #[test]
-    fn indices_out_of_range_are_refused() {
-        let geometry = Geometry::new(small(), LayoutKind::FullyContiguous).unwrap();
-        let placement = Placement::new(geometry, vec![4096]).unwrap();
-        assert!(placement.checked_address(3, 1, 1).is_ok());
-        for (b, l, o) in [(4, 0, 0), (0, 2, 0), (0, 0, 2), (u64::MAX, 0, 0)] {
-            assert_eq!(placement.checked_address(b, l, o).unwrap_err().status(), Status::OutOfRange);
-        }
-    }
-
-    #[test]
     fn pieces_that_differ_in_a_field_are_refused_by_its_name() {
         let geometry = |dimensions| Geometry::new(dimensions, LayoutKind::FullyContiguous).unwrap();
         for (other, field) in [
-            (Dimensions { page_size: 8, ..small() }, "page_size"),
-            (Dimensions { inner_dim: 128, ..small() }, "inner_dim"),
-            (Dimensions { dtype_width: 1, ..small() }, "dtype_width"),
-            (Dimensions { num_heads: Some(4), ..small() }, "num_heads"),
+            (Dimensions { page_size: 8, ..Dimensions::small() }, "page_size"),
+            (Dimensions { inner_dim: 128, ..Dimensions::small() }, "inner_dim"),
+            (Dimensions { dtype_width: 1, ..Dimensions::small() }, "dtype_width"),
+            (Dimensions { num_heads: Some(4), ..Dimensions::small() }, "num_heads"),
         ] {
-            let error = geometry(small()).ensure_same_pieces(&geometry(other)).unwrap_err();
+            let error = geometry(Dimensions::small()).ensure_same_pieces(&geometry(other)).unwrap_err();
             assert!(error.message().contains(field), "{error}");
         }
         let unsaid = Dimensions {
@@ -423,8 +317,8 @@ mod tests {
             num_layers: 7,
             outer_dim: 1,
             alignment: 64,
-            ..small()
+            ..Dimensions::small()
         };
-        assert!(geometry(small()).ensure_same_pieces(&geometry(unsaid)).is_ok());
+        assert!(geometry(Dimensions::small()).ensure_same_pieces(&geometry(unsaid)).is_ok());
     }
 }

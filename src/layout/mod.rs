@@ -9,6 +9,7 @@ mod geometry;
 mod lists;
 mod mapped;
 mod memory;
+mod placement;
 mod remote_elastic;
 mod whole_blocks;
 
@@ -18,9 +19,10 @@ use std::sync::{Arc, Mutex};
 pub use builder::{Allocation, Builder, NeedsMemory, Ready};
 pub use config::{BlockDim, Dimensions, LayoutKind};
 pub use extents::TouchedExtents;
-pub use geometry::{Geometry, Placement};
+pub use geometry::Geometry;
 pub use lists::Unit;
 pub use memory::{LocalMemory, Locality, Memory, RemoteMemory};
+pub use placement::Placement;
 pub use remote_elastic::RemoteElastic;
 
 use lists::Lists;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::geometry::Placement;
+use super::placement::Placement;
 use super::whole_blocks::holds_whole_blocks;
 use crate::error::{Result, Status, ensure};
 use crate::nixl::{Descriptor, MemoryType};

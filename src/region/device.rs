@@ -160,18 +160,19 @@ impl DeviceMemory {
         }
     }
 
-    /// Refuses memory of the caller's that went with its context.
+    /// Refuses memory, allocated here or the caller's, that went with its context.
     pub fn ensure_still(&self) -> Result<()> {
-        self.sighting().as_ref().map_or(Ok(()), Sighting::ensure_still)
+        match self {
+            Self::Owned(memory) => memory.ensure_still(),
+            _ => self.sighting().as_ref().map_or(Ok(()), Sighting::ensure_still),
+        }
     }
 
     /// What lies behind memory that an engine has mapped itself; `None` for all other. Refused where it is gone.
     pub fn beneath(&self) -> Result<Option<Beneath>> {
+        self.ensure_still()?;
         match self {
-            Self::Adopted(memory) => {
-                self.ensure_still()?;
-                vmm::beneath(memory.address, memory.size)
-            }
+            Self::Adopted(memory) => vmm::beneath(memory.address, memory.size),
             _ => Ok(None),
         }
     }

@@ -9,12 +9,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::control::MOST_EXTENTS;
+use super::extent_properties::{granularity_of, properties, with_fabric};
 use super::{Control, EqualPieces, ExportedExtent};
 use crate::cuda::Device;
-use crate::cuda::vmm::{
-    Access, Granularity, HandleType, Location, Mapping, Memory, Properties, Range, Shareable, try_export,
-};
-use crate::error::{Result, Status, ensure};
+use crate::cuda::vmm::{Access, HandleType, Mapping, Memory, Properties, Range, Shareable};
+use crate::error::{Result, ensure};
 use crate::log::Quiet;
 use crate::nixl::Descriptor;
 
@@ -364,47 +363,4 @@ pub(super) fn with_peers(ordinal: i32, access: Access) -> Result<Vec<(i32, Acces
         }
     }
     Ok(accesses)
-}
-
-/// The granularity that extents on a device are multiples of.
-pub fn granularity(ordinal: i32) -> Result<u64> {
-    granularity_of(properties(ordinal)?, ordinal)
-}
-
-/// The first thing asked of the driver: a device without virtual memory management has none.
-fn granularity_of(properties: Properties, ordinal: i32) -> Result<u64> {
-    properties.granularity(Granularity::Recommended).map_err(|error| match Device::get(ordinal) {
-        Ok(device) if !device.has_vmm() => error
-            .context(format!(
-                "device {ordinal} has no virtual memory management, which elastic memory is made of: use a device region"
-            ))
-            .with_status(Status::Unsupported),
-        _ => error,
-    })
-}
-
-/// Memory that can be shared and, where the device can, registered for RDMA: neither can be added later.
-fn properties(ordinal: i32) -> Result<Properties> {
-    let device = Device::get(ordinal)?;
-    Ok(Properties {
-        location: Location::Device(ordinal),
-        posix_fd: device.exports_posix_fd(),
-        fabric: false,
-        rdma: device.registers_vmm(),
-    })
-}
-
-/// The same with fabric handles, after one was made and exported: the device's attribute says yes also where the driver
-/// then refuses.
-fn with_fabric(plain: Properties, ordinal: i32) -> Result<Properties> {
-    let properties = Properties { fabric: true, ..plain };
-    match try_export(properties) {
-        // A full device says nothing about handles.
-        Err(error) if error.status() == Status::OutOfMemory => Ok(properties),
-        Err(error) => Err(error.context(format!(
-            "device {ordinal} gives no fabric handles: leave KVMEM_ELASTIC_FABRIC away, file descriptors serve within one \
-             machine"
-        ))),
-        Ok(()) => Ok(properties),
-    }
 }

@@ -10,7 +10,8 @@ use super::{Opening, Share};
 use crate::cuda::Device;
 use crate::cuda::ipc::Place;
 use crate::cuda::vmm::Shareable;
-use crate::error::{Result, ensure};
+use crate::error::{Cause, Error, Result, Status, ensure};
+use crate::process::Identity;
 use crate::region::{
     Access, Backing, Control, DeviceMemory, DiskFile, ElasticMemory, ImportedExtent, ImportedMapping,
     IpcConfig, MappedDevice, PinnedMemory, SystemMemory,
@@ -46,7 +47,7 @@ impl Share {
                     base_size: Some(*base_size),
                     buffer_id: Some(*buffer_id),
                 })
-                .map_err(not_as_told)?;
+                .map_err(|error| self.refused_handle(error))?;
                 Ok(Backing::Device(Arc::new(memory)))
             }
             Carried::Extents { device, extent_size, extents } => {
@@ -97,6 +98,25 @@ impl Share {
             imported.push(ImportedMapping { size: *size, memory });
         }
         Ok(imported)
+    }
+
+    /// What it means that a handle opens nothing: one from another PID namespace may be as good as it was there.
+    fn refused_handle(&self, error: Error) -> Error {
+        let owner = &self.manifest.process;
+        let by_driver =
+            error.status() == Status::InvalidArgument && matches!(error.cause(), Some(Cause::Cuda(..)));
+        let Ok(own) = Identity::current() else { return not_as_told(error) };
+        if !by_driver || own.counts_like(owner) {
+            return not_as_told(error);
+        }
+        error
+            .context(format!(
+                "the handle is of process {} in PID namespace {}, this one is {} in {}, and a driver finds the memory behind \
+                 a handle by its process: run both in one PID namespace, or share elastic memory, which goes by file \
+                 descriptors",
+                owner.pid, owner.pid_namespace, own.pid, own.pid_namespace
+            ))
+            .with_status(Status::Unsupported)
     }
 
     /// Refuses memory by a handle that keeps nothing, where its owner has let go of it.

@@ -209,16 +209,8 @@ pub(super) mod tests {
 
     /// A layout over one region of each way to carry it that has extents, with all fields in use.
     pub fn manifest() -> Manifest {
-        let dimensions = Dimensions {
-            num_blocks: 8,
-            num_layers: 2,
-            outer_dim: 2,
-            page_size: 16,
-            inner_dim: 32,
-            dtype_width: 2,
-            alignment: 1,
-            num_heads: Some(4),
-        };
+        let dimensions =
+            Dimensions { num_blocks: 8, inner_dim: 32, num_heads: Some(4), ..Dimensions::small() };
         let extents = vec![Extent { index: 0, fd: 1, changes: 1 }, Extent { index: 3, fd: 2, changes: 5 }];
         let elastic = Carried::Extents { device: [7; 16], extent_size: 8192, extents };
         let ipc = Carried::Ipc {

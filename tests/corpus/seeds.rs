@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the fuzzer begins with of messages, requests and refusals: the files are these bytes. Those of shares a program
+//! What the fuzzer begins with of messages, requests, refusals and control blocks: the files are these bytes. Those of shares a program
 //! of the C tests writes, since they need memory of every kind.
 
 use kvmem::error::{Error, Status};
@@ -7,7 +7,7 @@ use kvmem::region::Access;
 use kvmem::share::broker::{Refusal, Request, Token};
 use kvmem::share::frame::{Header, Kind, Whole};
 
-use crate::reading::{TARGETS, Target};
+use crate::reading::{CONTROL_HEAD, TARGETS, Target};
 
 /// One file.
 pub struct Seed {
@@ -22,7 +22,8 @@ pub fn all() -> Vec<Seed> {
         let sealed = seeds.into_iter().map(|(name, bytes)| (name, (target.sealed)(&bytes)));
         sealed.map(|(name, bytes)| Seed { target, name, bytes }).collect::<Vec<_>>()
     };
-    [of("message", messages()), of("request", requests()), of("refusal", refusals())]
+    let controls = of("control", controls());
+    [of("message", messages()), of("request", requests()), of("refusal", refusals()), controls]
         .into_iter()
         .flatten()
         .collect()
@@ -108,5 +109,45 @@ fn refusals() -> Vec<(&'static str, Vec<u8>)> {
         ("damaged-in-progress", code(1, b"wait")),
         ("damaged-status-nobody-knows", code(-1234, b"what")),
         ("damaged-cut", vec![0xFF; 3]),
+    ]
+}
+
+/// A control block, by docs/share.md: how often something has changed, whether it was let go, and of each extent how
+/// often.
+fn control(generation: u64, closed: u64, extents: &[u32]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(CONTROL_HEAD);
+    bytes.extend(b"KVMEMCTL");
+    bytes.extend(1u32.to_le_bytes());
+    bytes.extend((extents.len() as u32).to_le_bytes());
+    bytes.extend([0xA5; 16]);
+    bytes.extend(generation.to_le_bytes());
+    bytes.extend(closed.to_le_bytes());
+    bytes.extend([0; 16]);
+    bytes.extend(extents.iter().flat_map(|changes| changes.to_le_bytes()));
+    bytes
+}
+
+fn controls() -> Vec<(&'static str, Vec<u8>)> {
+    let with = |at: usize, value: u8| {
+        let mut bytes = control(3, 0, &[1, 2, 0]);
+        bytes[at] = value;
+        bytes
+    };
+    vec![
+        ("no-extents", control(0, 0, &[])),
+        ("one-extent", control(1, 0, &[1])),
+        ("holes", control(9, 0, &[1, 0, 2, 0, 0, 6])),
+        ("many-extents", control(5000, 0, &[5; 1000])),
+        ("let-go", control(2, 1, &[2])),
+        ("about-to-turn-over", control(u64::MAX, 0, &[u32::MAX; 3])),
+        ("reserved-is-used", with(CONTROL_HEAD - 1, 0xFF)),
+        ("damaged-magic", with(0, b'k')),
+        ("damaged-version-0", with(8, 0)),
+        ("damaged-version-2", with(8, 2)),
+        ("damaged-part-of-a-word", [&control(3, 0, &[1, 2])[..], &[0; 3]].concat()),
+        ("damaged-cut-in-its-head", control(0, 0, &[])[..CONTROL_HEAD - 1].to_vec()),
+        ("damaged-cut-in-its-id", control(0, 0, &[])[..20].to_vec()),
+        ("damaged-zeroes", vec![0; 256]),
+        ("damaged-empty", Vec::new()),
     ]
 }

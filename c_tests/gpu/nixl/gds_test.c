@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks between a file and a GPU by NIXL's GDS plugin. Few machines have what it needs: either every byte
 // arrives, or the transfer is refused for a reason, which is told here. Needs a GPU.
-#include "file_side.h"
-#include "sides.h"
+#include "file_flight.h"
 #include "stance.h"
 
 #include <dirent.h>
@@ -14,14 +13,6 @@ static const kv_move scattered = {pairs, NUM(pairs), 0, 0, 3};
 static const kvmem_block_pair neighbour_pairs[] = {{0, 8}, {1, 9}, {2, 10}, {3, 11}, {9, 0}, {15, 1}};
 static const kv_move neighbours = {neighbour_pairs, NUM(neighbour_pairs), 0, 0, 2};
 static const uint64_t modes[] = {0, KVMEM_DISK_BUFFERED};
-
-typedef struct flight {
-    const kv_move *move;
-    kvmem_agent *agent; /* knows both sides; NULL where the plugin can't be had */
-    scratch directory;
-    side device;
-    file_side file;
-} flight;
 
 /* NULL where the plugin does not load, or cuFile does not start. Files that cuFile does not take POSIX does. */
 static kvmem_agent *gds_agent(void) {
@@ -40,36 +31,14 @@ static kvmem_agent *gds_agent(void) {
     return NULL;
 }
 
-static void open_flight(flight *flight, place place, const kvmem_layout_config *config, uint64_t flags) {
-    flight->move = &scattered;
-    flight->agent = gds_agent();
-    flight->directory = scratch_create(temporary_directory());
-    side_open(&flight->device, place, 0, config, flight->agent, 1);
-    file_side_open(&flight->file, config, flight->agent, &flight->directory, flags, 2);
-}
-
-static void close_flight(flight *flight) {
-    CALL(file_side_close(&flight->file));
-    side_close(&flight->device);
-    scratch_remove(&flight->directory);
-    CALL(kvmem_agent_destroy(flight->agent));
-}
-
-static uint32_t nixl_path(bool to_file) {
-    return to_file ? KVMEM_PATH_NIXL_FILE_WRITE : KVMEM_PATH_NIXL_FILE_READ;
+static void open_flight(file_flight *flight, place place, const kvmem_layout_config *config, uint64_t flags) {
+    file_flight_open(flight, &scattered, gds_agent(), place, config, flags);
 }
 
 /* NULL where it is refused, with the reason told. Nothing was written to find that out. */
-static kvmem_transfer *created_or_refused(flight *flight, bool to_file, uint32_t path, uint64_t flags) {
-    kvmem_transfer_options options = kv_transfer_options(flight->move);
-    options.path = path;
-    options.flags = flags;
-    const kvmem_layout *device = flight->device.model.layout;
-    const kvmem_layout *file = flight->file.model.layout;
+static kvmem_transfer *created_or_refused(file_flight *flight, bool to_file, uint32_t path, uint64_t flags) {
     kvmem_transfer *transfer = NULL;
-    const kvmem_status status =
-        kvmem_transfer_create(to_file ? device : file, to_file ? file : device, &options, &transfer, ERR);
-    stance_check(__FILE__, __LINE__, "kvmem_transfer_create");
+    const kvmem_status status = file_flight_create(flight, to_file, path, flags, &transfer);
     if (status != KVMEM_STATUS_OK) {
         CHECK_EQ(status, KVMEM_STATUS_UNSUPPORTED);
         CHECK(transfer == NULL);
@@ -97,20 +66,9 @@ static uint32_t path_of(const kvmem_transfer *transfer) {
     return info.path;
 }
 
-/* Runs it twice, and looks at every byte of both sides. */
-static void run(flight *flight, bool to_file, kvmem_transfer *transfer) {
-    kv_side *source = to_file ? &flight->device.model : &flight->file.model;
-    kv_side *destination = to_file ? &flight->file.model : &flight->device.model;
+static void run(file_flight *flight, bool to_file, kvmem_transfer *transfer) {
     tell(transfer);
-    for (uint32_t again = 0; again < 2; again++) {
-        side_refill(&flight->device, 50 + again);
-        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
-        kv_expect_moved(destination, source, flight->move);
-        side_check(&flight->device);
-        file_side_check(&flight->file);
-    }
-    CALL(kvmem_transfer_destroy(transfer));
+    file_flight_run(flight, to_file, transfer);
 }
 
 static void every_byte_arrives_or_the_reason_is_told(void) {
@@ -118,17 +76,18 @@ static void every_byte_arrives_or_the_reason_is_told(void) {
     retain_device(0);
     for (size_t turn = 0; turn < NUM(places) * NUM(modes) * KV_NUM_KINDS; turn++) {
         const kvmem_layout_config config = kv_aligned_config(&kv_kinds[turn % KV_NUM_KINDS]);
-        flight flight;
+        file_flight flight;
         open_flight(&flight, places[turn / KV_NUM_KINDS % NUM(places)], &config,
                     modes[turn / KV_NUM_KINDS / NUM(places)]);
         for (int to_file = 1; to_file >= 0; to_file--) {
-            kvmem_transfer *transfer = created_or_refused(&flight, to_file, nixl_path(to_file), 0);
+            const uint32_t path = file_flight_nixl_path(to_file);
+            kvmem_transfer *transfer = created_or_refused(&flight, to_file, path, 0);
             if (transfer != NULL) {
-                CHECK_EQ(path_of(transfer), nixl_path(to_file));
+                CHECK_EQ(path_of(transfer), path);
                 run(&flight, to_file, transfer);
             }
         }
-        close_flight(&flight);
+        file_flight_close(&flight);
     }
     release_device(0);
 }
@@ -138,24 +97,24 @@ static void without_a_bounce_it_is_gds_or_nothing(void) {
     const uint64_t refusals[] = {KVMEM_TRANSFER_NO_HOST_BOUNCE, KVMEM_TRANSFER_ZERO_COPY};
     for (size_t i = 0; i < NUM(refusals) * NUM(modes); i++) {
         const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-        flight flight;
+        file_flight flight;
         open_flight(&flight, PLACE_DEVICE, &config, modes[i % NUM(modes)]);
         for (int to_file = 1; to_file >= 0; to_file--) {
             kvmem_transfer *transfer = created_or_refused(&flight, to_file, 0, refusals[i / NUM(modes)]);
             if (transfer != NULL) {
-                CHECK_EQ(path_of(transfer), nixl_path(to_file));
+                CHECK_EQ(path_of(transfer), file_flight_nixl_path(to_file));
                 CHECK(file_side_is_direct(&flight.file));
                 run(&flight, to_file, transfer);
             }
         }
-        close_flight(&flight);
+        file_flight_close(&flight);
     }
 }
 
 /* Small blocks go through the ring also where there is GDS, and of why that is, something is said. */
 static void small_blocks_go_through_the_ring(void) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-    flight flight;
+    file_flight flight;
     open_flight(&flight, PLACE_DEVICE, &config, 0);
     for (int to_file = 1; to_file >= 0; to_file--) {
         kvmem_transfer *transfer = created_or_refused(&flight, to_file, 0, 0);
@@ -163,7 +122,7 @@ static void small_blocks_go_through_the_ring(void) {
         CHECK(path_of(transfer) == KVMEM_PATH_URING_STAGED || path_of(transfer) == KVMEM_PATH_PREAD_STAGED);
         run(&flight, to_file, transfer);
     }
-    close_flight(&flight);
+    file_flight_close(&flight);
 }
 
 /* Blocks of 2 MiB, some of them neighbours, as is expected to be fastest: GDS where it is proven. */
@@ -172,7 +131,7 @@ static void large_blocks_go_one_way_or_the_other(void) {
     config.num_blocks = 16;
     config.num_layers = 2;
     config.inner_dim = 16384;
-    flight flight;
+    file_flight flight;
     open_flight(&flight, PLACE_DEVICE, &config, 0);
     flight.move = &neighbours;
     for (int to_file = 1; to_file >= 0; to_file--) {
@@ -180,7 +139,7 @@ static void large_blocks_go_one_way_or_the_other(void) {
         CHECK(transfer != NULL);
         run(&flight, to_file, transfer);
     }
-    close_flight(&flight);
+    file_flight_close(&flight);
 }
 
 static size_t count_entries(const char *path) {
@@ -197,16 +156,16 @@ static size_t count_entries(const char *path) {
 /* It is tried out on a file of its own, which has no name and does not stay open. */
 static void trying_it_out_leaves_nothing_behind(void) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-    flight flight;
+    file_flight flight;
     open_flight(&flight, PLACE_DEVICE, &config, 0);
-    CALL(kvmem_transfer_destroy(created_or_refused(&flight, true, nixl_path(true), 0)));
+    CALL(kvmem_transfer_destroy(created_or_refused(&flight, true, file_flight_nixl_path(true), 0)));
     CHECK_EQ(count_entries(flight.directory.path), 3); /* with itself and its parent */
     const size_t open_files = count_open_files();
     for (int i = 0; i < 20; i++) {
-        CALL(kvmem_transfer_destroy(created_or_refused(&flight, i % 2, nixl_path(i % 2), 0)));
+        CALL(kvmem_transfer_destroy(created_or_refused(&flight, i % 2, file_flight_nixl_path(i % 2), 0)));
     }
     CHECK_EQ(count_open_files(), open_files);
-    close_flight(&flight);
+    file_flight_close(&flight);
 }
 
 static const test_case cases[] = {

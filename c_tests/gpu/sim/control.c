@@ -30,6 +30,13 @@ const control *control_get(void) {
     return &functions;
 }
 
+void await_copies(uint64_t count) {
+    const uint64_t end = patience_end();
+    while (SIM(sim_calls("cuMemcpyAsync")) < count) {
+        patience_wait(end, "copies to reach the driver");
+    }
+}
+
 sim_counts sim_live_now(void) {
     sim_counts counts;
     SIM(sim_live(&counts));

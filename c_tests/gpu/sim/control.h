@@ -9,6 +9,7 @@
     FUNCTION(sim_fail)                                                                               \
     FUNCTION(sim_fail_later)                                                                         \
     FUNCTION(sim_fail_nth_of_all)                                                                    \
+    FUNCTION(sim_spare)                                                                              \
     FUNCTION(sim_last_failed)                                                                        \
     FUNCTION(sim_calls)                                                                              \
     FUNCTION(sim_call_count)                                                                         \
@@ -33,6 +34,9 @@ typedef struct control {
 /* Fails the case where the driver is not the stand-in. */
 const control *control_get(void);
 #define SIM(call) control_get()->call
+
+/* Waits until the driver has been given so many single copies since the last reset. */
+void await_copies(uint64_t count);
 
 /* What is alive now. */
 sim_counts sim_live_now(void);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers between a file and a GPU in flight: the stand-in holds their copies back until the test has seen what
 // it came to see, or lets them fail in the middle.
+#include "completions.h"
 #include "control.h"
 #include "file_side.h"
 #include "patience.h"
@@ -38,14 +39,6 @@ static void prepare(flight *flight, bool to_file) {
                                     &flight->transfer, ERR));
 }
 
-static kvmem_completion next_completion(kvmem_queue *queue) {
-    kvmem_completion completion;
-    size_t count = 0;
-    EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, &completion, 1, &count, ERR));
-    CHECK_EQ(count, 1);
-    return completion;
-}
-
 static void expect_landed(flight *flight) {
     const kvmem_completion completion = next_completion(flight->queue);
     CHECK_EQ(completion.user_data, 42);
@@ -71,13 +64,6 @@ static void clean_up(flight *flight) {
     side_close(&flight->device);
     CALL(file_side_close(&flight->file));
     scratch_remove(&flight->directory);
-}
-
-static void await_copies(uint64_t count) {
-    const uint64_t end = patience_end();
-    while (SIM(sim_calls("cuMemcpyAsync")) < count) {
-        patience_wait(end, "copies to reach the driver");
-    }
 }
 
 static void take_off(flight *flight) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // GPU copies in flight: the stand-in holds their work back until the test has seen what it came to see, or
 // lets it fail when it is done.
+#include "completions.h"
 #include "control.h"
 #include "elastic_side.h"
+#include "orders.h"
 #include "patience.h"
 #include "sides.h"
 #include "stance.h"
@@ -37,14 +39,6 @@ static void prepare(flight *flight) {
     prepare_from(flight, PLACE_DEVICE);
 }
 
-static kvmem_completion next_completion(kvmem_queue *queue) {
-    kvmem_completion completion;
-    size_t count = 0;
-    EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, &completion, 1, &count, ERR));
-    CHECK_EQ(count, 1);
-    return completion;
-}
-
 static void expect_landed(flight *flight) {
     const kvmem_completion completion = next_completion(flight->queue);
     CHECK_EQ(completion.user_data, 42);
@@ -59,14 +53,6 @@ static void clean_up(flight *flight) {
     CALL(kvmem_queue_destroy(flight->queue));
     side_close(&flight->source);
     side_close(&flight->destination);
-}
-
-/* Waits until the driver has been given so many copies since the last reset. */
-static void await_copies(uint64_t count) {
-    const uint64_t end = patience_end();
-    while (SIM(sim_calls("cuMemcpyAsync")) < count) {
-        patience_wait(end, "copies to reach the driver");
-    }
 }
 
 /* Submits, and returns once the driver has all of it. */
@@ -201,17 +187,7 @@ static void destroy_in_order_while_in_flight(const int *order) {
 }
 
 static void handles_may_go_in_any_order_while_in_flight(void) {
-    int order[NUM_HANDLES];
-    for (int i = 0; i < NUM_HANDLES * NUM_HANDLES * NUM_HANDLES * NUM_HANDLES; i++) {
-        unsigned used = 0;
-        for (int k = 0, rest = i; k < NUM_HANDLES; k++, rest /= NUM_HANDLES) {
-            order[k] = rest % NUM_HANDLES;
-            used |= 1u << order[k];
-        }
-        if (used == (1u << NUM_HANDLES) - 1) {
-            destroy_in_order_while_in_flight(order);
-        }
-    }
+    in_every_order(NUM_HANDLES, destroy_in_order_while_in_flight);
 }
 
 /* The driver tells of a failed copy when it is waited for. */

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // When NIXL's real GDS plugin is taken and when not, over stand-ins for the driver and for cuFile that work,
 // bounce, fail, or get a byte wrong. Whether GPUDirect Storage itself works, no stand-in can tell.
-#include "file_side.h"
-#include "sides.h"
+#include "file_flight.h"
 #include "stance.h"
 
 #include <stdlib.h>
@@ -13,15 +12,7 @@ static const kv_move small = {small_pairs, NUM(small_pairs), 0, 0, 3};
 static const kvmem_block_pair large_pairs[] = {{0, 8}, {1, 9}, {15, 1}};
 static const kv_move large = {large_pairs, NUM(large_pairs), 0, 0, 2};
 
-typedef struct flight {
-    const kv_move *move;
-    kvmem_agent *agent;
-    scratch directory;
-    side device;
-    file_side file;
-} flight;
-
-static void open_flight(flight *flight, const kv_move *move, uint64_t flags, const char *compatibility,
+static void open_flight(file_flight *flight, const kv_move *move, uint64_t flags, const char *compatibility,
                         const char *fault) {
     CHECK_EQ(setenv("CUFILE_ALLOW_COMPAT_MODE", compatibility, 1), 0);
     CHECK_EQ(setenv("KVMEM_SIM_CUFILE", fault, 1), 0);
@@ -31,37 +22,11 @@ static void open_flight(flight *flight, const kv_move *move, uint64_t flags, con
         config.num_layers = 2;
         config.inner_dim = 16384;
     }
-    flight->move = move;
-    EXPECT_OK(kvmem_agent_create("storage", NULL, &flight->agent, ERR));
-    EXPECT_OK(kvmem_agent_create_backend(flight->agent, "POSIX", NULL, 0, ERR));
-    EXPECT_OK(kvmem_agent_create_backend(flight->agent, "GDS_MT", NULL, 0, ERR));
-    flight->directory = scratch_create(temporary_directory());
-    side_open(&flight->device, PLACE_DEVICE, 0, &config, flight->agent, 1);
-    file_side_open(&flight->file, &config, flight->agent, &flight->directory, flags, 2);
-}
-
-static void close_flight(flight *flight) {
-    CALL(file_side_close(&flight->file));
-    side_close(&flight->device);
-    scratch_remove(&flight->directory);
-    CALL(kvmem_agent_destroy(flight->agent));
-}
-
-static uint32_t nixl_path(bool to_file) {
-    return to_file ? KVMEM_PATH_NIXL_FILE_WRITE : KVMEM_PATH_NIXL_FILE_READ;
-}
-
-static kvmem_status create(const flight *flight, bool to_file, uint32_t path, uint64_t flags,
-                           kvmem_transfer **transfer) {
-    kvmem_transfer_options options = kv_transfer_options(flight->move);
-    options.path = path;
-    options.flags = flags;
-    const kvmem_layout *device = flight->device.model.layout;
-    const kvmem_layout *file = flight->file.model.layout;
-    const kvmem_status status =
-        kvmem_transfer_create(to_file ? device : file, to_file ? file : device, &options, transfer, ERR);
-    stance_check(__FILE__, __LINE__, "kvmem_transfer_create");
-    return status;
+    kvmem_agent *agent = NULL;
+    EXPECT_OK(kvmem_agent_create("storage", NULL, &agent, ERR));
+    EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
+    EXPECT_OK(kvmem_agent_create_backend(agent, "GDS_MT", NULL, 0, ERR));
+    file_flight_open(flight, move, agent, PLACE_DEVICE, &config, flags);
 }
 
 static bool is_nixl(uint32_t path) {
@@ -69,13 +34,12 @@ static bool is_nixl(uint32_t path) {
 }
 
 /* Both ways, by NIXL or by none of its paths, every byte of both sides; what is explained has that in it. */
-static void expect_moved(flight *flight, bool is_asked, uint64_t flags, bool by_nixl, const char *explained) {
+static void expect_moved(file_flight *flight, bool is_asked, uint64_t flags, bool by_nixl,
+                         const char *explained) {
     for (int to_file = 1; to_file >= 0; to_file--) {
-        kv_side *source = to_file ? &flight->device.model : &flight->file.model;
-        kv_side *destination = to_file ? &flight->file.model : &flight->device.model;
         kvmem_transfer *transfer = NULL;
-        const uint32_t path = is_asked ? nixl_path(to_file) : 0;
-        CHECK_EQ(create(flight, to_file, path, flags, &transfer), KVMEM_STATUS_OK);
+        const uint32_t path = is_asked ? file_flight_nixl_path(to_file) : 0;
+        CHECK_EQ(file_flight_create(flight, to_file, path, flags, &transfer), KVMEM_STATUS_OK);
         kvmem_transfer_info info;
         EXPECT_OK(kvmem_transfer_get_info(transfer, &info, ERR));
         CHECK_EQ(is_nixl(info.path), by_nixl);
@@ -86,23 +50,15 @@ static void expect_moved(flight *flight, bool is_asked, uint64_t flags, bool by_
         memcpy(said, kvmem_blob_data(text), kvmem_blob_size(text));
         CALL(kvmem_blob_destroy(text));
         CHECK_HAS(said, explained);
-        for (uint32_t again = 0; again < 2; again++) {
-            side_refill(&flight->device, 50 + again);
-            EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-            EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
-            kv_expect_moved(destination, source, flight->move);
-            side_check(&flight->device);
-            file_side_check(&flight->file);
-        }
-        CALL(kvmem_transfer_destroy(transfer));
+        file_flight_run(flight, to_file, transfer);
     }
 }
 
-static void expect_refused(flight *flight, bool is_asked, uint64_t flags, const char *reason) {
+static void expect_refused(file_flight *flight, bool is_asked, uint64_t flags, const char *reason) {
     for (int to_file = 0; to_file < 2; to_file++) {
         kvmem_transfer *transfer = (kvmem_transfer *)&transfer;
-        CHECK_EQ(create(flight, to_file, is_asked ? nixl_path(to_file) : 0, flags, &transfer),
-                 KVMEM_STATUS_UNSUPPORTED);
+        const uint32_t path = is_asked ? file_flight_nixl_path(to_file) : 0;
+        CHECK_EQ(file_flight_create(flight, to_file, path, flags, &transfer), KVMEM_STATUS_UNSUPPORTED);
         CHECK_HAS(test_last_message(), reason);
         CHECK(transfer == NULL);
     }
@@ -111,7 +67,7 @@ static void expect_refused(flight *flight, bool is_asked, uint64_t flags, const 
 }
 
 /* Where the file system has no direct I/O, nothing is GDS, which is said; there is no more to see then. */
-static bool has_direct_io(flight *flight) {
+static bool has_direct_io(file_flight *flight) {
     if (file_side_is_direct(&flight->file)) {
         return true;
     }
@@ -120,26 +76,26 @@ static bool has_direct_io(flight *flight) {
 }
 
 static void what_cannot_bounce_and_works_is_taken(void) {
-    flight flight;
+    file_flight flight;
     open_flight(&flight, &large, 0, "false", "");
     if (!has_direct_io(&flight)) {
-        close_flight(&flight);
+        file_flight_close(&flight);
         return;
     }
     expect_moved(&flight, false, 0, true, "its bytes pass through host memory");
     expect_moved(&flight, true, 0, true, "");
     expect_moved(&flight, false, KVMEM_TRANSFER_ZERO_COPY, true, "");
-    close_flight(&flight);
+    file_flight_close(&flight);
     open_flight(&flight, &small, 0, "false", "");
     expect_moved(&flight, false, 0, false, "moves of 40960 bytes are as many requests");
     expect_moved(&flight, false, KVMEM_TRANSFER_NO_HOST_BOUNCE, true, "");
     expect_moved(&flight, true, 0, true, "");
-    close_flight(&flight);
+    file_flight_close(&flight);
 }
 
 static void what_may_bounce_is_taken_only_where_it_is_asked_for(void) {
     static const char *const doubt = "cuFile is free to pass bytes through host memory";
-    flight flight;
+    file_flight flight;
     open_flight(&flight, &large, 0, "true", "absent");
     if (has_direct_io(&flight)) {
         expect_moved(&flight, false, 0, false, doubt);
@@ -147,12 +103,12 @@ static void what_may_bounce_is_taken_only_where_it_is_asked_for(void) {
         expect_refused(&flight, false, KVMEM_TRANSFER_NO_HOST_BOUNCE, doubt);
         expect_refused(&flight, true, KVMEM_TRANSFER_ZERO_COPY, doubt);
     }
-    close_flight(&flight);
+    file_flight_close(&flight);
     open_flight(&flight, &large, KVMEM_DISK_BUFFERED, "false", "");
     expect_moved(&flight, false, 0, false, "the file is buffered");
     expect_moved(&flight, true, 0, true, "the file is buffered");
     expect_refused(&flight, true, KVMEM_TRANSFER_NO_HOST_BOUNCE, "the file is buffered");
-    close_flight(&flight);
+    file_flight_close(&flight);
 }
 
 /* It is tried out before a byte of the user's moves. */
@@ -167,29 +123,29 @@ static void what_does_not_work_is_not_taken(void) {
         {"wrong-read", "it was tried out: NIXL file read: other bytes arrived"},
     };
     for (size_t i = 0; i < NUM(faults); i++) {
-        flight flight;
+        file_flight flight;
         open_flight(&flight, &large, 0, "false", faults[i].fault);
         expect_refused(&flight, true, 0, faults[i].reason);
         if (has_direct_io(&flight)) {
             expect_refused(&flight, false, KVMEM_TRANSFER_NO_HOST_BOUNCE, faults[i].reason);
             expect_moved(&flight, false, 0, false, faults[i].reason);
         }
-        close_flight(&flight);
+        file_flight_close(&flight);
     }
 }
 
 /* The plugin fails after it was seen to work: an error, never other bytes. */
 static void a_failure_later_on_is_an_error(void) {
-    flight flight;
+    file_flight flight;
     open_flight(&flight, &large, 0, "false", "");
     kvmem_transfer *transfer = NULL;
-    CHECK_EQ(create(&flight, true, KVMEM_PATH_NIXL_FILE_WRITE, 0, &transfer), KVMEM_STATUS_OK);
+    CHECK_EQ(file_flight_create(&flight, true, KVMEM_PATH_NIXL_FILE_WRITE, 0, &transfer), KVMEM_STATUS_OK);
     CHECK_EQ(setenv("KVMEM_SIM_CUFILE", "fails", 1), 0);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     EXPECT(KVMEM_STATUS_NIXL, kvmem_transfer_wait(transfer, PATIENCE, ERR));
     CALL(kvmem_transfer_destroy(transfer));
     side_check(&flight.device);
-    close_flight(&flight);
+    file_flight_close(&flight);
 }
 
 /* Memory that the plugin was not told of can't go by it, which is known before anything is submitted. */
@@ -197,7 +153,7 @@ static void layouts_from_before_the_backend_are_refused(void) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     CHECK_EQ(setenv("CUFILE_ALLOW_COMPAT_MODE", "false", 1), 0);
     CHECK_EQ(setenv("KVMEM_SIM_CUFILE", "", 1), 0);
-    flight flight = {.move = &small};
+    file_flight flight = {.move = &small};
     EXPECT_OK(kvmem_agent_create("storage", NULL, &flight.agent, ERR));
     EXPECT_OK(kvmem_agent_create_backend(flight.agent, "POSIX", NULL, 0, ERR));
     flight.directory = scratch_create(temporary_directory());
@@ -206,7 +162,7 @@ static void layouts_from_before_the_backend_are_refused(void) {
     side_open(&flight.device, PLACE_DEVICE, 0, &config, flight.agent, 1);
     expect_refused(&flight, true, 0, "layouts are built after their agent has its backends");
     expect_moved(&flight, false, 0, false, "");
-    close_flight(&flight);
+    file_flight_close(&flight);
 }
 
 static const test_case cases[] = {

@@ -4,31 +4,9 @@
 
 #include "harness.h"
 
-kvmem_status build_on_device(int device, const kvmem_layout_config *config, kvmem_layout **layout) {
-    kvmem_device_options memory;
-    kvmem_device_options_init(&memory, sizeof(memory));
-    memory.device = device;
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = config;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.device = &memory;
-    return kvmem_layout_build(&options, layout, ERR);
-}
-
 kvmem_status build_layout(bool on_device, const kv_kind *kind, kvmem_layout **layout) {
     const kvmem_layout_config config = kv_config(kind);
-    if (on_device) {
-        return build_on_device(0, &config, layout);
-    }
-    kvmem_pinned_options pinned;
-    kvmem_pinned_options_init(&pinned, sizeof(pinned));
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &config;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.pinned = &pinned;
-    return kvmem_layout_build(&options, layout, ERR);
+    return on_device ? build_on_device(0, &config, layout) : build_pinned(0, &config, layout);
 }
 
 kvmem_status build_both(const kv_kind *pinned_kind, kvmem_layout **pinned, kvmem_layout **device) {

@@ -3,13 +3,12 @@
 #ifndef KVMEM_TEST_GPU_SIM_LAYOUTS_H
 #define KVMEM_TEST_GPU_SIM_LAYOUTS_H
 
+#include "allocated.h"
 #include "kv.h"
 
 #include <kvmem.h>
 #include <stdbool.h>
 
-/* On one GPU of several. */
-kvmem_status build_on_device(int device, const kvmem_layout_config *config, kvmem_layout **layout);
 /* On the first GPU, or else pinned. */
 kvmem_status build_layout(bool on_device, const kv_kind *kind, kvmem_layout **layout);
 /* Both; what could not be built stays as it is. The device's is of the second kind. */

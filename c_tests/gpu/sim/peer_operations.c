@@ -7,6 +7,7 @@
 #include "harness.h"
 #include "layouts.h"
 #include "moves.h"
+#include "regions.h"
 
 #define SIZE (UINT64_C(1) << 20)
 
@@ -20,20 +21,15 @@ void operations_open(void) {
     retain_device(1);
     moves_open();
     engine = engine_allocate(0, SIZE);
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &config;
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.regions = regions;
-    options.count = kv_num_regions(&config);
-    for (size_t i = 0; i < options.count; i++) {
+    const size_t count = kv_num_regions(&config);
+    for (size_t i = 0; i < count; i++) {
         kvmem_adopt_options adopt;
         kvmem_adopt_options_init(&adopt, sizeof(adopt));
         adopt.size = kv_region_size(&config);
         adopt.address = (void *)(uintptr_t)(engine + i * adopt.size);
         EXPECT_OK(kvmem_region_adopt_device(&adopt, 0, &regions[i], ERR));
     }
-    EXPECT_OK(kvmem_layout_build(&options, &adopted, ERR));
+    adopted = regions_lay_out(&config, regions, count, NULL);
 }
 
 void operations_close(void) {

@@ -267,16 +267,8 @@ static void handles_are_counted_whoever_gives_them(void) {
     config.inner_dim = 512;
     config.page_size = 512;
     config.num_layers = 2;
-    kvmem_region *regions[] = {region};
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &config;
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.regions = regions;
-    options.count = 1;
-    kvmem_layout *layout = NULL;
+    kvmem_layout *layout = regions_lay_out(&config, &region, 1, NULL);
     kvmem_region *again = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
     CHECK_EQ(holders_of(region).handles, 1);
     EXPECT_OK(kvmem_layout_get_region(layout, 0, &again, ERR));
     CHECK_EQ(holders_of(region).handles, 2);

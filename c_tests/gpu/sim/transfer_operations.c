@@ -2,7 +2,7 @@
 // Transfers by every way but staged, to every tier, and what comes with them.
 #include "operations.h"
 
-#include "driver.h"
+#include "captured_move.h"
 #include "file_side.h"
 #include "harness.h"
 #include "kv.h"
@@ -11,26 +11,15 @@
 
 static kv_side host;
 static kvmem_layout *disk;
-static CUstream captured; /* into a graph that nobody launches */
 
 void operations_open(void) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     kv_side_open(&host, &config, NULL, 1);
     disk = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
     moves_open();
-    enter_device(0);
-    CU(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
-    CU(cuStreamBeginCapture_v2(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
-    leave_device(0);
 }
 
 void operations_close(void) {
-    CUgraph graph = NULL;
-    enter_device(0);
-    CU(cuStreamEndCapture(captured, &graph));
-    CU(cuGraphDestroy(graph));
-    CU(cuStreamDestroy_v2(captured));
-    leave_device(0);
     moves_close();
     kvmem_layout_destroy(disk);
     kv_side_close(&host);
@@ -97,37 +86,32 @@ static kvmem_status copy_one_by_one_on_a_stream(void) {
 }
 
 /* Blocks that follow each other lie apart on one side. */
-static kvmem_status copy_in_rows(void) {
+static kvmem_status copy_in_rows_as(move_function *as) {
     kvmem_layout *pinned = NULL;
     kvmem_layout *device = NULL;
     kvmem_status status = build_both(&kv_kinds[2], &pinned, &device);
     if (status == KVMEM_STATUS_OK) {
-        status = move_by(pinned, device, KVMEM_PATH_CUDA_2D, ON_ITS_OWN);
+        status = as(pinned, device, KVMEM_PATH_CUDA_2D, ON_ITS_OWN);
     }
     kvmem_layout_destroy(pinned);
     kvmem_layout_destroy(device);
     return status;
 }
 
-/* The graph has the copy, and no run of it ends. */
-static kvmem_status capture(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
-                            start start) {
-    (void)start;
-    moving moving;
-    kvmem_status status = create_move(source, destination, path, 0, &moving);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_submit_on_stream(moving.transfer, captured, ERR);
-    }
-    kvmem_transfer_destroy(moving.transfer);
-    return status;
+static kvmem_status copy_in_rows(void) {
+    return copy_in_rows_as(move_by);
 }
 
-static kvmem_status capture_copies(void) {
-    return copy_from_a_device_as(capture, KVMEM_PATH_CUDA_COPY, ON_A_STREAM);
+static kvmem_status copy_by_a_graph_of_copies(void) {
+    return copy_from_a_device_as(move_by_graph, KVMEM_PATH_CUDA_COPY, ON_A_STREAM);
 }
 
-static kvmem_status capture_a_kernel(void) {
-    return copy_from_a_device_as(capture, KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM);
+static kvmem_status copy_by_a_graph_of_a_kernel(void) {
+    return copy_from_a_device_as(move_by_graph, KVMEM_PATH_CUDA_KERNEL, ON_A_STREAM);
+}
+
+static kvmem_status copy_by_a_graph_of_rows(void) {
+    return copy_in_rows_as(move_by_graph);
 }
 
 static kvmem_status verify(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
@@ -205,8 +189,9 @@ const operation operations[] = {
     {"a copy to disk", copy_from_a_device_to_disk, KVMEM_STATUS_OK},
     {"a copy from disk", copy_from_disk_to_a_device, KVMEM_STATUS_OK},
     {"a copy in rows", copy_in_rows, KVMEM_STATUS_OK},
-    {"copies in a graph", capture_copies, KVMEM_STATUS_OK},
-    {"a kernel in a graph", capture_a_kernel, KVMEM_STATUS_OK},
+    {"a graph of copies", copy_by_a_graph_of_copies, KVMEM_STATUS_OK},
+    {"a graph of a kernel", copy_by_a_graph_of_a_kernel, KVMEM_STATUS_OK},
+    {"a graph of rows", copy_by_a_graph_of_rows, KVMEM_STATUS_OK},
     {"a copy that is verified", copy_and_verify, KVMEM_STATUS_OK},
     {"a copy on a stream that is verified", copy_and_verify_on_a_stream, KVMEM_STATUS_OK},
     {"checksums", compute_checksums, KVMEM_STATUS_OK},

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies in rows, where strides are regular: how many calls they take, and whether there are any.
 
+use super::choice::{self, Case};
 use super::rates::Rates;
-use super::{Case, Weighing, choice};
+use super::weighing::Weighing;
 use crate::layout::Layout;
 use crate::transfer::Path;
 use crate::transfer::plan::{Matrices, Plan};

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that goes with its context: the library's on a device that is reset, and an engine's in a context that it has
+// made for itself and destroys.
+#ifndef KVMEM_TEST_GPU_OWN_CONTEXT_H
+#define KVMEM_TEST_GPU_OWN_CONTEXT_H
+
+#include "cuda_types.h"
+
+#include <kvmem.h>
+#include <stddef.h>
+
+/* What is said of memory that is gone. */
+extern const char *const gone;
+
+void reset_device(int device);
+/* 1 MiB of the library's on the first device. */
+kvmem_region *device_region_create(void);
+
+/* Memory in a context of the engine's own, adopted layer by layer with note_release. */
+typedef struct own_context {
+    CUcontext context;
+    CUdeviceptr address;
+    kvmem_region *regions[8];
+    size_t num_regions;
+    kvmem_layout *layout;
+} own_context;
+
+void own_context_open(own_context *own, const kvmem_layout_config *config);
+/* Destroys the handles and waits for the releases; the context is the test's to destroy. */
+void own_context_close(own_context *own);
+
+#endif

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// One at a time, within PATIENCE.
+#include "completions.h"
+
+#include "harness.h"
+
+kvmem_completion next_completion(kvmem_queue *queue) {
+    kvmem_completion completion;
+    size_t count = 0;
+    EXPECT_OK(kvmem_queue_wait(queue, PATIENCE, &completion, 1, &count, ERR));
+    CHECK_EQ(count, 1);
+    return completion;
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A shape put at addresses. As pure as the shape: no memory is touched.
+
+use super::config::Dimensions;
+use super::geometry::{Geometry, overflow};
+use crate::error::{Error, Result, Status, ensure};
+
+/// A shape with the address where each region starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    geometry: Geometry,
+    bases: Vec<u64>,
+}
+
+impl Placement {
+    /// Puts a shape at `bases`, one a region; refuses an address that is not aligned or too high.
+    pub fn new(geometry: Geometry, bases: Vec<u64>) -> Result<Self> {
+        ensure!(
+            bases.len() == geometry.num_regions(),
+            InvalidArgument,
+            "the layout needs {} regions, {} are given",
+            geometry.num_regions(),
+            bases.len()
+        );
+        let alignment = geometry.dimensions().alignment;
+        for (index, base) in bases.iter().enumerate() {
+            ensure!(
+                base % alignment == 0,
+                InvalidArgument,
+                "region {index} of {} starts at {base:#x}, which is no multiple of the alignment {alignment}",
+                bases.len()
+            );
+            ensure!(
+                base.checked_add(geometry.region_size()).is_some(),
+                OutOfRange,
+                "region {index} of {} at {base:#x} reaches past the end of the address space",
+                bases.len()
+            );
+        }
+        Ok(Self { geometry, bases })
+    }
+
+    /// Lays all regions into one span of memory that starts at `start`, each at a multiple of
+    /// [`Geometry::region_alignment`].
+    pub fn within(geometry: Geometry, start: u64) -> Result<Self> {
+        let alignment = geometry.region_alignment();
+        let mut bases = Vec::with_capacity(geometry.num_regions());
+        let mut next = start;
+        for _ in 0..geometry.num_regions() {
+            let base = next.checked_next_multiple_of(alignment).ok_or_else(overflow)?;
+            next = base.checked_add(geometry.region_size()).ok_or_else(overflow)?;
+            bases.push(base);
+        }
+        Self::new(geometry, bases)
+    }
+
+    /// The shape.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Where each region starts.
+    pub fn bases(&self) -> &[u64] {
+        &self.bases
+    }
+
+    /// Region index and address. The indices must be in range.
+    pub fn address(&self, block: u64, layer: u64, outer: u64) -> (usize, u64) {
+        let (region, offset) = self.geometry.offset(block, layer, outer);
+        (region, self.bases[region] + offset)
+    }
+
+    /// The address, for indices of any value.
+    pub fn checked_address(&self, block: u64, layer: u64, outer: u64) -> Result<u64> {
+        let dimensions = self.geometry.dimensions();
+        if block < dimensions.num_blocks && layer < dimensions.num_layers && outer < dimensions.outer_dim {
+            return Ok(self.address(block, layer, outer).1);
+        }
+        Err(out_of_range(dimensions, block, layer, outer))
+    }
+}
+
+#[cold]
+fn out_of_range(dimensions: &Dimensions, block: u64, layer: u64, outer: u64) -> Error {
+    let Dimensions { num_blocks, num_layers, outer_dim, .. } = dimensions;
+    let message = format!(
+        "block {block}, layer {layer}, outer {outer} is outside a layout of {num_blocks} blocks, {num_layers} layers \
+         and {outer_dim} outer slots"
+    );
+    Error::new(Status::OutOfRange, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::LayoutKind;
+
+    #[test]
+    fn indices_out_of_range_are_refused() {
+        let geometry = Geometry::new(Dimensions::small(), LayoutKind::FullyContiguous).unwrap();
+        let placement = Placement::new(geometry, vec![4096]).unwrap();
+        assert!(placement.checked_address(3, 1, 1).is_ok());
+        for (b, l, o) in [(4, 0, 0), (0, 2, 0), (0, 0, 2), (u64::MAX, 0, 0)] {
+            assert_eq!(placement.checked_address(b, l, o).unwrap_err().status(), Status::OutOfRange);
+        }
+    }
+}

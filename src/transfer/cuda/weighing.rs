@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The ways of one transfer on the scales: what each would take, why one can't be taken, and the best of the others.
+
+use std::sync::Arc;
+
+use super::choice::{self, Case, Direction, Staged};
+use super::division::{Division, HostOrder};
+use super::driver::DriverCopies;
+use super::engine::Engine;
+use super::job::Job;
+use super::kernel::KernelCopy;
+use super::known_rates;
+use super::sides::Sides;
+use super::staged::StagedCopy;
+use crate::error::{Error, Result, Status};
+use crate::transfer::plan::Plan;
+use crate::transfer::{Candidate, Path, Preferences};
+
+/// Staging memory that is not asked for otherwise: what the link takes while a large kernel keeps ours waiting.
+const STAGING: u64 = 128 << 20;
+/// The same where nothing computes: kernel and copy engine take turns sooner.
+const STAGING_ALONE: u64 = 64 << 20;
+/// Less is not worth staging: the copy engine would wait for the kernel most of the time.
+const LEAST_STAGED: u64 = 256 << 10;
+
+const WAYS: [Path; 5] = [Path::CudaCopy, Path::CudaBatch, Path::Cuda2d, Path::CudaKernel, Path::CudaStaged];
+
+/// The ways of one transfer on the scales.
+pub struct Weighing<'a> {
+    pub(super) sides: &'a Sides<'a>,
+    pub(super) plan: &'a Plan,
+    pub(super) preferences: &'a Preferences,
+    engine: &'a Arc<Engine>,
+    pub(super) case: Case,
+    order: Option<HostOrder>,
+    division: std::result::Result<Division, String>,
+    pub(super) candidates: Vec<Candidate>,
+}
+
+impl<'a> Weighing<'a> {
+    /// Weighs all of them.
+    pub fn new(
+        sides: &'a Sides<'a>,
+        plan: &'a Plan,
+        preferences: &'a Preferences,
+        engine: &'a Arc<Engine>,
+    ) -> Result<Self> {
+        let computes = !preferences.compute_is_idle;
+        let multiprocessors = engine.context().device().multiprocessors();
+        let ctas = choice::ctas(sides.direction, computes, multiprocessors);
+        let mut weighing = Self {
+            sides,
+            plan,
+            preferences,
+            engine,
+            case: Case {
+                direction: sides.direction,
+                bytes: plan.bytes(),
+                moves: plan.most_moves(),
+                is_pageable: sides.is_pageable,
+                computes,
+                ctas: if preferences.max_ctas > 0 { ctas.min(preferences.max_ctas) } else { ctas },
+                row_calls: 0,
+                staged: None,
+            },
+            order: None,
+            division: Err("neither side is host memory".to_string()),
+            candidates: Vec::new(),
+        };
+        weighing.divide();
+        let rates = known_rates::between(engine, sides.peer, sides.direction);
+        for path in WAYS {
+            let reason = weighing.reason_against(path);
+            let seconds = choice::seconds(path, &weighing.case, &rates);
+            weighing.candidates.push(Candidate { path, seconds, reason });
+        }
+        weighing.weigh_rows(&rates);
+        Ok(weighing)
+    }
+
+    /// Looks how it could be staged, where it could.
+    fn divide(&mut self) {
+        let Some(host) = self.sides.host() else { return };
+        if self.plan.bytes() < LEAST_STAGED && self.preferences.path != Some(Path::CudaStaged) {
+            self.division = Err(format!("less than {LEAST_STAGED} bytes are not worth staging"));
+            return;
+        }
+        let order = HostOrder::of(self.plan, self.sides.to_host());
+        let wanted = match self.preferences.staging_size {
+            0 if self.case.computes => STAGING,
+            0 => STAGING_ALONE,
+            asked => asked,
+        };
+        self.division = Division::of(
+            host.geometry(),
+            self.plan,
+            &order,
+            wanted,
+            choice::staging_parts(self.case.computes),
+        );
+        if let Ok(division) = &self.division {
+            self.case.staged = Some(Staged {
+                chunk: division.part_size.min(self.plan.bytes()),
+                parts: division.parts as u64,
+                copies: division.copies,
+            });
+        }
+        self.order = Some(order);
+    }
+
+    /// Why a way can't be taken, or must not be.
+    fn reason_against(&self, path: Path) -> Option<String> {
+        let own = match path {
+            Path::CudaBatch if !self.engine.context().driver().copies_batches() => {
+                Some("the driver has no cuMemcpyBatchAsync".to_string())
+            }
+            Path::CudaBatch if self.sides.is_pageable => {
+                Some("the host memory is not page-locked".to_string())
+            }
+            Path::CudaKernel => self.sides.kernel_reaches.clone().err(),
+            Path::CudaStaged => {
+                let pageable =
+                    "the host memory is not page-locked, so that the copy engine would wait for the CPU";
+                match self.sides.is_pageable {
+                    true => Some(pageable.to_string()),
+                    false => self.division.clone().err(),
+                }
+            }
+            _ => None,
+        };
+        own.or_else(|| self.refused(path))
+    }
+
+    /// What the caller's flags rule out.
+    fn refused(&self, path: Path) -> Option<String> {
+        let bounces = self.sides.bounces(path);
+        if bounces && (self.preferences.no_host_bounce || self.preferences.zero_copy) {
+            return Some(
+                "the driver passes the bytes through host memory of its own, which is refused".to_string(),
+            );
+        }
+        (path == Path::CudaStaged && self.preferences.zero_copy)
+            .then(|| "the bytes pass through staging memory, which is refused".to_string())
+    }
+
+    /// Prepares the best way; where that fails, its reason is noted and the next best is.
+    pub fn prepare_best(&mut self) -> Result<(Path, Job)> {
+        if let Some(forced) = self.preferences.path {
+            return self.prepare_forced(forced);
+        }
+        loop {
+            let Some(best) = self.best() else { return Err(self.no_way()) };
+            let path = self.candidates[best].path;
+            match self.prepare(path) {
+                Ok(job) => return Ok((path, job)),
+                Err(error) => self.candidates[best].reason = Some(error.message().to_string()),
+            }
+        }
+    }
+
+    fn prepare_forced(&self, path: Path) -> Result<(Path, Job)> {
+        let candidate = self.candidates.iter().find(|candidate| candidate.path == path);
+        let Some(candidate) = candidate else {
+            return Err(Error::new(Status::Unsupported, format!("{path} is no way for GPU memory")));
+        };
+        match &candidate.reason {
+            Some(reason) => Err(Error::new(
+                Status::Unsupported,
+                format!("the path that is asked for can't be taken: {reason}"),
+            )),
+            None => self.prepare(path).map(|job| (path, job)),
+        }
+    }
+
+    fn best(&self) -> Option<usize> {
+        let possible = self.candidates.iter().enumerate().filter(|(_, candidate)| candidate.reason.is_none());
+        possible.min_by(|(_, a), (_, b)| a.seconds.total_cmp(&b.seconds)).map(|(index, _)| index)
+    }
+
+    fn no_way(&self) -> Error {
+        let reasons: Vec<_> =
+            self.candidates.iter().filter_map(|candidate| candidate.reason.clone()).collect();
+        let first = reasons.first().cloned().unwrap_or_default();
+        Error::new(Status::Unsupported, format!("no path is left for these layouts: {first}"))
+    }
+
+    /// Prepares this way, whatever it weighs.
+    pub fn prepare(&self, path: Path) -> Result<Job> {
+        let (source, destination) = (self.sides.source, self.sides.destination);
+        let unsupported = |reason| Error::new(Status::Unsupported, reason);
+        Ok(match path {
+            Path::CudaBatch => {
+                let from_host = self.sides.direction == Direction::ToDevice;
+                Job::Driver(DriverCopies::batch(source, destination, self.plan, from_host))
+            }
+            Path::Cuda2d => Job::Driver(DriverCopies::rows(source, destination, self.plan)),
+            Path::CudaKernel => {
+                let copy = KernelCopy::prepare(source, destination, self.plan, self.case.ctas);
+                Job::Kernel(copy.map_err(unsupported)?, self.engine.kernel()?)
+            }
+            Path::CudaStaged => self.prepare_staged()?,
+            _ => Job::Driver(DriverCopies::one_by_one(source, destination, self.plan)),
+        })
+    }
+
+    fn prepare_staged(&self) -> Result<Job> {
+        let unsupported = |reason| Error::new(Status::Unsupported, reason);
+        let division = self.division.as_ref().map_err(|reason| unsupported(reason.clone()))?;
+        let (Some(order), Some(host), Some(device)) = (&self.order, self.sides.host(), self.sides.device())
+        else {
+            return Err(unsupported("neither side is host memory".to_string()));
+        };
+        let to_host = self.sides.to_host();
+        let wanted = choice::staging_ctas(self.case.computes);
+        let ctas = match self.preferences.max_ctas {
+            0 => wanted,
+            most => wanted.min(most),
+        };
+        let copy = StagedCopy::prepare([host, device], self.plan, order, division, to_host, ctas);
+        let copy = copy.map_err(unsupported)?;
+        let kernel = self.engine.kernel()?;
+        // Allocated here, so that no run has to; one that is in use was.
+        drop(copy.staging(self.engine)?);
+        Ok(Job::Staged(Box::new(copy), kernel))
+    }
+}
