@@ -122,7 +122,8 @@ impl<'a> Bench<'a> {
             }
             Task::Kernel(direction) => {
                 let multiprocessors = self.engine.context().device().multiprocessors();
-                self.launch(memory, &on, direction, amount, choice::ctas(direction, false, multiprocessors))?
+                let ctas = choice::ctas(direction, false, multiprocessors, BLOCK);
+                self.launch(memory, &on, direction, amount, ctas)?
             }
             Task::FewCtas(direction) => self.launch(memory, &on, direction, amount, FEW_CTAS)?,
         };

@@ -85,6 +85,7 @@ fn kernel_rate(case: &Case, rates: &Rates) -> f64 {
     let (most, each) = match case.direction {
         _ if !case.computes => (1.0, 1.0),
         Direction::ToDevice => (0.9, 8.0 / 17.0),
+        Direction::ToHost if case.moves * SMALL > case.bytes => (0.9, 9.5 / 26.0),
         Direction::ToHost => (0.9, 12.0 / 26.0),
         Direction::OnDevice | Direction::FromPeer | Direction::ToPeer => (1.0, 1.0),
     };
@@ -104,20 +105,22 @@ fn staged(case: &Case, rates: &Rates) -> f64 {
     START + 25.0 * US + first + link.max(turns)
 }
 
-/// CTAs that are worth having where the caller does not cap them.
-pub fn ctas(direction: Direction, computes: bool, multiprocessors: u32) -> u32 {
+/// CTAs that are worth having for moves of so many bytes where the caller does not cap them.
+pub fn ctas(direction: Direction, computes: bool, multiprocessors: u32, move_size: u64) -> u32 {
     match (direction, computes) {
         (Direction::OnDevice, _) => 4 * multiprocessors,
         (_, false) => multiprocessors.div_ceil(2),
         (Direction::ToDevice, true) => 6,
         (Direction::FromPeer | Direction::ToPeer, true) => multiprocessors.div_ceil(2),
-        (Direction::ToHost, true) => UNNOTICED,
+        (Direction::ToHost, true) => UNNOTICED + u32::from(move_size < SMALL),
     }
 }
 
-/// CTAs that write to the host beside compute and cost it nothing; twice as many cost it a tenth of its speed, and four
-/// times as many most of it.
+/// CTAs that write to the host beside compute and cost it next to nothing; one more costs it a twentieth of its speed, two
+/// more an eighth, and four times as many most of it.
 const UNNOTICED: u32 = 4;
+/// Moves of less leave the link a quarter idle with these, which one more fills.
+const SMALL: u64 = 8 << 10;
 
 /// CTAs that gather or scatter for staged copies: more than the link takes, and no more, for they compete with the copy
 /// engine for the device's memory. Beside compute twice as many: they get onto the device all at once when a large kernel
@@ -152,7 +155,7 @@ mod tests {
             moves: count,
             is_pageable: false,
             computes,
-            ctas: ctas(direction, computes, 132),
+            ctas: ctas(direction, computes, 132, block),
             row_calls: count,
             staged: None,
         }
@@ -200,6 +203,18 @@ mod tests {
         let ways = [Path::CudaBatch, Path::CudaKernel, Path::CudaStaged];
         assert_eq!(best(&in_chunks(false, 8 << 20), &ways), Path::CudaStaged);
         assert_eq!(best(&in_chunks(true, 16 << 20), &ways), Path::CudaStaged);
+    }
+
+    #[test]
+    fn beside_compute_small_moves_to_the_host_get_one_more_cta_and_no_large_ones_do() {
+        let of = |block| case(Direction::ToHost, block, 10_000, true);
+        assert_eq!((of(4 << 10).ctas, of(16 << 10).ctas), (UNNOTICED + 1, UNNOTICED));
+        // As an H200 moved them beside a GEMM, of 55 GB/s.
+        for (block, measured) in [(4 << 10, 47.0), (16 << 10, 48.2)] {
+            let rate = kernel_rate(&of(block), &DEFAULT) / 1e9;
+            assert!((rate / measured - 1.0).abs() < 0.1, "{rate} for {measured}");
+        }
+        assert_eq!(best(&of(4 << 10), &DIRECT), Path::CudaKernel);
     }
 
     #[test]

@@ -47,7 +47,8 @@ impl<'a> Weighing<'a> {
     ) -> Result<Self> {
         let computes = !preferences.compute_is_idle;
         let multiprocessors = engine.context().device().multiprocessors();
-        let ctas = choice::ctas(sides.direction, computes, multiprocessors);
+        let move_size = plan.bytes() / plan.most_moves().max(1);
+        let ctas = choice::ctas(sides.direction, computes, multiprocessors, move_size);
         let mut weighing = Self {
             sides,
             plan,
