@@ -6,14 +6,16 @@ mod matrices;
 mod progressions;
 mod runs;
 mod selection;
+mod shape;
 
 pub use matrices::{Matrices, Matrix};
 pub use selection::{PairedRange, Selection, Slots, Wanted};
 
 use std::sync::Arc;
 
+use self::shape::{Lane, Shape};
 use crate::error::{Error, Result, Status};
-use crate::layout::{Layout, LayoutKind, Placement, Unit};
+use crate::layout::{Layout, Placement, Unit};
 
 /// A block of the source and the block of the destination it goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -218,120 +220,6 @@ fn blocks_of(placement: &Placement) -> u64 {
 fn product(factors: &[u64]) -> Result<u64> {
     let product = factors.iter().try_fold(1u64, |product, factor| product.checked_mul(*factor));
     product.ok_or_else(|| Error::new(Status::InvalidArgument, "the transfer is of more than 2^64 - 1 bytes"))
-}
-
-/// Which loops are left once everything that always lies together is one unit.
-#[derive(Clone, Debug)]
-struct Shape {
-    unit: Unit,
-    unit_size: u64,
-    layers: u64,
-    outers: u64,
-    /// Neighbouring blocks lie together on both sides, unit by unit.
-    blocks_together: bool,
-    /// A block's units are neighbours, so they are met one after the other.
-    blocks_outermost: bool,
-}
-
-impl Shape {
-    fn of(source: &Placement, destination: &Placement, selection: &Selection) -> Self {
-        let sides = [source.geometry(), destination.geometry()];
-        let piece = sides[0].piece_size();
-        let (layers, outers) = (selection.layers.count, selection.outers.count);
-        let slots = piece * outers;
-        let has_all_slots = sides.iter().all(|side| side.dimensions().outer_dim == outers);
-        let has_all_layers = sides.iter().all(|side| side.dimensions().num_layers == layers);
-        let contiguous = sides.iter().all(|side| side.kind() == LayoutKind::FullyContiguous);
-
-        let slots_together = outers == 1 || sides.iter().all(|side| side.outer_stride() == piece);
-        let layers_together = slots_together && contiguous && (has_all_slots || layers == 1);
-        // A part of a block's layers or slots lies together too, but no prepared list has it as a unit.
-        let unit = match (slots_together && has_all_slots, layers_together && has_all_layers) {
-            (true, true) => Unit::Block,
-            (true, false) => Unit::Layer,
-            (false, _) => Unit::Piece,
-        };
-        let unit_size = match (slots_together, layers_together) {
-            (true, true) => slots * layers,
-            (true, false) => slots,
-            (false, _) => piece,
-        };
-        Self {
-            unit,
-            unit_size,
-            layers: if layers_together { 1 } else { layers },
-            outers: if slots_together { 1 } else { outers },
-            blocks_together: sides.iter().all(|side| side.block_stride() == unit_size),
-            blocks_outermost: contiguous && !layers_together,
-        }
-    }
-
-    /// Every unit of every run, or whole runs where their blocks lie together. Neighbours in memory are neighbours
-    /// here, so joining each with the one before finds the largest moves.
-    fn moves<'a>(
-        &'a self,
-        source: &'a Placement,
-        destination: &'a Placement,
-        runs: &'a [Run],
-        selection: &'a Selection,
-    ) -> impl Iterator<Item = Move> + 'a {
-        let (outer_runs, inner_runs) = if self.blocks_outermost { (runs, &[][..]) } else { (&[][..], runs) };
-        let blocks = move |runs: &'a [Run]| runs.iter().flat_map(move |run| self.stretches(*run));
-        let slots =
-            move || (0..self.layers).flat_map(move |layer| (0..self.outers).map(move |outer| (layer, outer)));
-        let lane = move |(layer, outer)| Lane::new(source, destination, selection, layer, outer);
-        let block_by_block = blocks(outer_runs)
-            .flat_map(move |stretch| slots().map(move |slot| lane(slot).at(stretch, self.unit_size)));
-        let slot_by_slot = slots().flat_map(move |slot| {
-            let lane = lane(slot);
-            blocks(inner_runs).map(move |stretch| lane.at(stretch, self.unit_size))
-        });
-        block_by_block.chain(slot_by_slot)
-    }
-
-    /// A run whole, or block by block.
-    fn stretches(&self, run: Run) -> impl Iterator<Item = Run> + use<> {
-        let (count, length) = if self.blocks_together { (1, run.length) } else { (run.length, 1) };
-        (0..count).map(move |i| Run { source: run.source + i, destination: run.destination + i, length })
-    }
-}
-
-/// One layer and outer slot on both sides: from here an address is one product away.
-#[derive(Clone, Copy)]
-struct Lane {
-    source: (u32, u64, u64),
-    destination: (u32, u64, u64),
-}
-
-impl Lane {
-    fn new(
-        source: &Placement,
-        destination: &Placement,
-        Selection { layers, outers }: &Selection,
-        layer: u64,
-        outer: u64,
-    ) -> Self {
-        let side = |placement: &Placement, first_layer: u64, first_outer: u64| {
-            let (region, start) = placement.address(0, first_layer + layer, first_outer + outer);
-            (region as u32, start, placement.geometry().block_stride())
-        };
-        Self {
-            source: side(source, layers.source, outers.source),
-            destination: side(destination, layers.destination, outers.destination),
-        }
-    }
-
-    fn at(&self, blocks: Run, unit_size: u64) -> Move {
-        let (source_region, source, source_stride) = self.source;
-        let (destination_region, destination, destination_stride) = self.destination;
-        Move {
-            source: source + u64::from(blocks.source) * source_stride,
-            destination: destination + u64::from(blocks.destination) * destination_stride,
-            size: unit_size * u64::from(blocks.length),
-            source_region,
-            destination_region,
-        }
-    }
 }
 
 /// Joins each move with the one before where both sides go on.

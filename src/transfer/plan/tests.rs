@@ -174,6 +174,19 @@ fn a_whole_cache_in_order_is_one_move_a_region() {
 }
 
 #[test]
+fn what_is_written_is_written_in_order_as_far_as_the_layout_goes() {
+    let some = pairs(&[(6, 2), (1, 4), (5, 8), (9, 10)]);
+    for (from, to) in KINDS.into_iter().flat_map(|from| KINDS.into_iter().map(move |to| (from, to))) {
+        let (a, b) = (placement(dimensions(), from, 4096), placement(dimensions(), to, 1 << 20));
+        let plan = Plan::between(&a, &b, &some, Wanted::default()).unwrap();
+        let written: Vec<_> =
+            plan.moves(&a, &b).map(|each| (each.destination_region, each.destination)).collect();
+        let in_order = written.windows(2).filter(|pair| pair[0] < pair[1]).count();
+        assert_eq!(in_order, written.len() - 1, "{from:?} to {to:?}");
+    }
+}
+
+#[test]
 fn runs_of_blocks_join_whatever_order_they_come_in() {
     let contiguous = |start| placement(dimensions(), LayoutKind::FullyContiguous, start);
     let shuffled = pairs(&[(6, 2), (1, 8), (5, 1), (4, 0), (2, 9)]);
