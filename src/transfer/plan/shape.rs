@@ -4,6 +4,10 @@
 use super::{Move, Run, Selection};
 use crate::layout::{BlockDim, LayoutKind, Placement, Unit};
 
+/// More layers and slots than a block of any model has are not met in the order of the destination: it takes memory to
+/// know where all of them lie.
+const MOST_SLOTS: u64 = 1 << 12;
+
 /// Which loops are left once everything that always lies together is one unit.
 #[derive(Clone, Debug)]
 pub struct Shape {
@@ -17,8 +21,9 @@ pub struct Shape {
     pub outers: u64,
     /// Neighbouring blocks lie together on both sides, unit by unit.
     pub blocks_together: bool,
-    /// Units of a block that are met one after the other before the next block's: as many as lie in it where it goes.
-    units_of_block: u64,
+    /// Layers and outer slots of a block that are met one after the other before the next block's: as many as lie in it
+    /// where it goes.
+    slots_of_block: u64,
 }
 
 impl Shape {
@@ -53,10 +58,10 @@ impl Shape {
             layers,
             outers,
             blocks_together: sides.iter().all(|side| side.block_stride() == unit_size),
-            units_of_block: match sides[1].kind() {
-                LayoutKind::FullyContiguous => layers * outers,
-                LayoutKind::LayerSeparate(BlockDim::First) => outers,
-                LayoutKind::LayerSeparate(BlockDim::Second) => 1,
+            slots_of_block: match sides[1].kind() {
+                LayoutKind::FullyContiguous if layers * outers <= MOST_SLOTS => layers * outers,
+                LayoutKind::LayerSeparate(BlockDim::First) if outers <= MOST_SLOTS => outers,
+                _ => 1,
             },
         }
     }
@@ -65,72 +70,65 @@ impl Shape {
     /// here, so joining each with the one before finds the largest moves. What is written is written in order, as far as
     /// the layout goes: of two batches of the same copies to the host, the one that hopped about took a tenth longer.
     pub fn moves<'a>(
-        &self,
-        source: &Placement,
-        destination: &Placement,
+        &'a self,
+        source: &'a Placement,
+        destination: &'a Placement,
         runs: &'a [Run],
-        selection: &Selection,
-    ) -> Moves<'a> {
+        selection: &'a Selection,
+    ) -> impl Iterator<Item = Move> + 'a {
         let lane = |slot| Lane::new(source, destination, selection, slot / self.outers, slot % self.outers);
-        Moves {
-            lanes: (0..self.layers * self.outers).map(lane).collect(),
-            lanes_of_block: self.units_of_block as usize,
-            runs,
-            blocks_together: self.blocks_together,
-            unit_size: self.unit_size,
-            first_lane: 0,
-            run: 0,
-            block: 0,
-            lane: 0,
-        }
+        let mut walk = Walk { shape: self, runs, first_slot: 0, run: 0, block: 0, slot: 0 };
+        let mut lanes: Vec<_> = (0..self.slots_of_block).map(lane).collect();
+        std::iter::from_fn(move || {
+            let (slot, blocks) = (walk.slot, walk.blocks()?);
+            let found = lanes[slot as usize].at(blocks, self.unit_size);
+            if walk.step(blocks.length) {
+                lanes.clear();
+                lanes.extend((walk.first_slot..walk.first_slot + self.slots_of_block).map(lane));
+            }
+            Some(found)
+        })
     }
 }
 
-/// Goes over units: lanes of a block, blocks, and again with the next lanes.
-pub struct Moves<'a> {
-    lanes: Vec<Lane>,
-    lanes_of_block: usize,
+/// Goes over slots of a block, block by block, and again with the next slots of each block.
+struct Walk<'a> {
+    shape: &'a Shape,
     runs: &'a [Run],
-    blocks_together: bool,
-    unit_size: u64,
-    /// Of those that are gone through with all blocks now.
-    first_lane: usize,
+    /// The first of those that all blocks are gone through with now: layers and outer slots by one number.
+    first_slot: u64,
     run: usize,
     /// Of the run.
     block: u32,
     /// From the first on.
-    lane: usize,
+    slot: u64,
 }
 
-impl Iterator for Moves<'_> {
-    type Item = Move;
-
-    fn next(&mut self) -> Option<Move> {
-        let run = *self.runs.get(self.run)?;
-        let length = if self.blocks_together { run.length } else { 1 };
-        let blocks =
-            Run { source: run.source + self.block, destination: run.destination + self.block, length };
-        let lane = self.lanes[self.first_lane + self.lane];
-        self.step(run.length, length);
-        Some(lane.at(blocks, self.unit_size))
+impl Walk<'_> {
+    /// One block, or all of a run that lie together.
+    fn blocks(&self) -> Option<Run> {
+        let run = self.runs.get(self.run)?;
+        let length = if self.shape.blocks_together { run.length } else { 1 };
+        Some(Run { source: run.source + self.block, destination: run.destination + self.block, length })
     }
-}
 
-impl Moves<'_> {
-    /// To the next lane, block or run; after the last run to the next lanes, if there are any.
-    fn step(&mut self, run_length: u32, length: u32) {
-        self.lane += 1;
-        if self.lane < self.lanes_of_block {
-            return;
+    /// Past the slot of these blocks. Whether other slots follow, from the first block on.
+    fn step(&mut self, blocks: u32) -> bool {
+        self.slot += 1;
+        if self.slot < self.shape.slots_of_block {
+            return false;
         }
-        (self.lane, self.block) = (0, self.block + length);
-        if self.block < run_length {
-            return;
+        (self.slot, self.block) = (0, self.block + blocks);
+        if self.block < self.runs[self.run].length {
+            return false;
         }
         (self.block, self.run) = (0, self.run + 1);
-        if self.run == self.runs.len() && self.first_lane + self.lanes_of_block < self.lanes.len() {
-            (self.run, self.first_lane) = (0, self.first_lane + self.lanes_of_block);
+        let next = self.first_slot + self.shape.slots_of_block;
+        let goes_on = self.run == self.runs.len() && next < self.shape.layers * self.shape.outers;
+        if goes_on {
+            (self.run, self.first_slot) = (0, next);
         }
+        goes_on
     }
 }
 

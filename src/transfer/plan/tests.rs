@@ -187,6 +187,16 @@ fn what_is_written_is_written_in_order_as_far_as_the_layout_goes() {
 }
 
 #[test]
+fn a_block_of_more_layers_than_memory_holds_is_met_all_the_same() {
+    let layers = Dimensions { num_layers: 1 << 40, ..dimensions() };
+    let (a, b) = (placement(layers.clone(), KINDS[0], 4096), placement(layers, KINDS[0], 1 << 50));
+    let keys = Wanted { outers: Some(PairedRange { source: 0, destination: 0, count: 1 }), layers: None };
+    let plan = Plan::between(&a, &b, &pairs(&[(1, 0)]), keys).unwrap();
+    let last = plan.moves(&a, &b).nth(100_000).unwrap();
+    assert_eq!((last.source, last.destination), (a.address(1, 100_000, 0).1, b.address(0, 100_000, 0).1));
+}
+
+#[test]
 fn runs_of_blocks_join_whatever_order_they_come_in() {
     let contiguous = |start| placement(dimensions(), LayoutKind::FullyContiguous, start);
     let shuffled = pairs(&[(6, 2), (1, 8), (5, 1), (4, 0), (2, 9)]);
