@@ -23,7 +23,7 @@ static void check_works(void) {
 }
 
 static void regions_are_destroyed_without_harm(void) {
-    kvmem_region *region = device_region_create();
+    kvmem_region *region = region_create_on_gpu(MIB);
     kvmem_pinned_options options;
     kvmem_pinned_options_init(&options, sizeof(options));
     options.size = MIB;
@@ -44,7 +44,7 @@ static void memory_of_the_engine_that_lies_there_now_is_left_alone(void) {
     CUdeviceptr engine[COUNT];
     kvmem_region *regions[COUNT];
     for (size_t i = 0; i < COUNT; i++) {
-        regions[i] = device_region_create();
+        regions[i] = region_create_on_gpu(MIB);
     }
     reset_device(0);
     retain_device(0);

@@ -13,26 +13,6 @@ void reset_device(int device) {
     CU(cuDevicePrimaryCtxReset_v2(device));
 }
 
-kvmem_region *device_region_create(void) {
-    kvmem_device_options options;
-    kvmem_device_options_init(&options, sizeof(options));
-    options.size = MIB;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_device(&options, &region, ERR));
-    return region;
-}
-
-static kvmem_region *adopt(uint64_t address, uint64_t size) {
-    kvmem_adopt_options options;
-    kvmem_adopt_options_init(&options, sizeof(options));
-    options.address = (void *)(uintptr_t)address;
-    options.size = size;
-    options.release = note_release;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_adopt_device(&options, 0, &region, ERR));
-    return region;
-}
-
 void own_context_open(own_context *own, const kvmem_layout_config *config) {
     CUcontext popped = NULL;
     *own = (own_context){.num_regions = kv_num_regions(config)};
@@ -42,7 +22,7 @@ void own_context_open(own_context *own, const kvmem_layout_config *config) {
     CU(cuCtxPopCurrent_v2(&popped));
     const uint64_t size = kv_region_size(config);
     for (size_t i = 0; i < own->num_regions; i++) {
-        own->regions[i] = adopt(own->address + i * size, size);
+        own->regions[i] = region_adopt_on_gpu(own->address + i * size, size, note_release);
     }
     own->layout = regions_lay_out(config, own->regions, own->num_regions, NULL);
 }

@@ -13,8 +13,6 @@
 extern const char *const gone;
 
 void reset_device(int device);
-/* 1 MiB of the library's on the first device. */
-kvmem_region *device_region_create(void);
 
 /* Memory in a context of the engine's own, adopted layer by layer with note_release. */
 typedef struct own_context {

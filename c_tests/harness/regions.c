@@ -36,6 +36,26 @@ kvmem_region *region_adopt_noting_release(void *address, uint64_t size) {
     return adopt(address, size, note_release);
 }
 
+kvmem_region *region_create_on_gpu(uint64_t size) {
+    kvmem_device_options options;
+    kvmem_device_options_init(&options, sizeof(options));
+    options.size = size;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_device(&options, &region, ERR));
+    return region;
+}
+
+kvmem_region *region_adopt_on_gpu(uint64_t address, uint64_t size, kvmem_release_callback release) {
+    kvmem_adopt_options options;
+    kvmem_adopt_options_init(&options, sizeof(options));
+    options.address = (void *)(uintptr_t)address;
+    options.size = size;
+    options.release = release;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_adopt_device(&options, 0, &region, ERR));
+    return region;
+}
+
 kvmem_layout *regions_lay_out(const kvmem_layout_config *config, kvmem_region *const *regions, size_t count,
                               kvmem_agent *agent) {
     kvmem_layout_options options;

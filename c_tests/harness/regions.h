@@ -12,6 +12,10 @@ kvmem_region *region_adopt(void *address, uint64_t size);
 /* The same with note_release. */
 kvmem_region *region_adopt_noting_release(void *address, uint64_t size);
 
+/* Of the first GPU: memory of the library's, and of the test's; the callback may be NULL. */
+kvmem_region *region_create_on_gpu(uint64_t size);
+kvmem_region *region_adopt_on_gpu(uint64_t address, uint64_t size, kvmem_release_callback release);
+
 /* A layout over regions; with an agent, which they are registered with. */
 kvmem_layout *regions_lay_out(const kvmem_layout_config *config, kvmem_region *const *regions, size_t count,
                               kvmem_agent *agent);

@@ -116,13 +116,7 @@ static void without_importers_it_is_freed_at_once(void) {
 static void the_engines_memory_is_given_back_when_nobody_has_it(void) {
     const uint64_t allocation = engine_allocate(0, MEMORY_SIZE);
     const int before = releases_so_far();
-    kvmem_adopt_options options;
-    kvmem_adopt_options_init(&options, sizeof(options));
-    options.address = (void *)(uintptr_t)allocation;
-    options.size = MEMORY_SIZE;
-    options.release = note_release;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_adopt_device(&options, 0, &region, ERR));
+    kvmem_region *region = region_adopt_on_gpu(allocation, MEMORY_SIZE, note_release);
     fixture fixture;
     set_up(&fixture, region);
     CALL(kvmem_region_destroy(fixture.region));

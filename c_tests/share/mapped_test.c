@@ -18,16 +18,6 @@ static const test_role roles[] = {HOLDER_ROLE, {"mapper", mapper_role}};
 
 enum { WHERE = 1 };
 
-static kvmem_region *adopt(uint64_t address, uint64_t size) {
-    kvmem_adopt_options options;
-    kvmem_adopt_options_init(&options, sizeof(options));
-    options.address = (void *)(uintptr_t)address;
-    options.size = size;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_adopt_device(&options, 0, &region, ERR));
-    return region;
-}
-
 /* Role: four mappings, each filled with its number, of which a part is shared. */
 static void mapper_role(int socket) {
     span span;
@@ -41,7 +31,7 @@ static void mapper_role(int socket) {
     memcpy(part, asked.data, sizeof(part));
     free(asked.data);
     const uint64_t quarter = span.granule / 4;
-    kvmem_region *region = adopt(span.address + part[0] * quarter, part[1] * quarter);
+    kvmem_region *region = region_adopt_on_gpu(span.address + part[0] * quarter, part[1] * quarter, NULL);
     kvmem_share *share = NULL;
     EXPECT_OK(kvmem_share_create_region(region, NULL, &share, ERR));
     parcel parcel = parcel_of(share);
@@ -100,7 +90,7 @@ static void refuse_share(const kvmem_region *region, uint32_t way, const char *p
 static void what_was_created_to_stay_is_not_shared(void) {
     span span;
     span_open(&span, 0, 2, 2);
-    kvmem_region *region = adopt(span.address + 4096, span.granule);
+    kvmem_region *region = region_adopt_on_gpu(span.address + 4096, span.granule, NULL);
     refuse_share(region, KVMEM_SHARE_AUTO, "requestedHandleTypes");
     refuse_share(region, KVMEM_SHARE_FD, "not created to be exported as a file descriptor");
     refuse_share(region, KVMEM_SHARE_FABRIC, "not created to be exported as a fabric handle");
@@ -114,8 +104,8 @@ static void one_mapping_that_stays_keeps_all_of_it(void) {
     span_open_exportable(&span, 0, EXPORTABLE, 3, 2);
     span.handle_types = 0;
     span_grow(&span, 0);
-    kvmem_region *region = adopt(span.address, 3 * span.granule);
-    kvmem_region *first = adopt(span.address, 2 * span.granule);
+    kvmem_region *region = region_adopt_on_gpu(span.address, 3 * span.granule, NULL);
+    kvmem_region *first = region_adopt_on_gpu(span.address, 2 * span.granule, NULL);
     kvmem_share *share = NULL;
     refuse_share(region, KVMEM_SHARE_AUTO, "of the 3 mappings under the region number 2");
     EXPECT_OK(kvmem_share_create_region(first, NULL, &share, ERR));
@@ -128,7 +118,7 @@ static void one_mapping_that_stays_keeps_all_of_it(void) {
 /* Plain memory has no file descriptor, and two allocations side by side no common handle. */
 static void plain_memory_has_its_own_way(void) {
     const uint64_t address = engine_allocate(0, MIB);
-    kvmem_region *region = adopt(address, MIB);
+    kvmem_region *region = region_adopt_on_gpu(address, MIB, NULL);
     refuse_share(region, KVMEM_SHARE_FD, "plain device memory");
     refuse_share(region, KVMEM_SHARE_FABRIC, "plain device memory");
     CALL(kvmem_region_destroy(region));

@@ -109,25 +109,6 @@ static kvmem_region *create_pinned(uint64_t size) {
     return region;
 }
 
-static kvmem_region *create_device(uint64_t size) {
-    kvmem_device_options options;
-    kvmem_device_options_init(&options, sizeof(options));
-    options.size = size;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_device(&options, &region, ERR));
-    return region;
-}
-
-static kvmem_region *adopt(uint64_t allocation, uint64_t size) {
-    kvmem_adopt_options options;
-    kvmem_adopt_options_init(&options, sizeof(options));
-    options.address = (void *)(uintptr_t)(allocation + ADOPTED_OFFSET);
-    options.size = size;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_adopt_device(&options, 0, &region, ERR));
-    return region;
-}
-
 static uint64_t map_granules(uint64_t size) {
     span span;
     span_open_exportable(&span, 0, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, SPAN_MAX, 1);
@@ -162,11 +143,11 @@ kvmem_region *memory_create(memory_kind kind, uint64_t size, const char *path) {
     case MEMORY_PINNED:
         return create_pinned(size);
     case MEMORY_DEVICE:
-        return create_device(size);
+        return region_create_on_gpu(size);
     case MEMORY_ADOPTED:
-        return adopt(engine_allocate(0, size + 2 * ADOPTED_OFFSET), size);
+        return region_adopt_on_gpu(engine_allocate(0, size + 2 * ADOPTED_OFFSET) + ADOPTED_OFFSET, size, NULL);
     case MEMORY_MAPPED:
-        return adopt(map_granules(size + 2 * ADOPTED_OFFSET), size);
+        return region_adopt_on_gpu(map_granules(size + 2 * ADOPTED_OFFSET) + ADOPTED_OFFSET, size, NULL);
     case MEMORY_FABRIC:
         return create_elastic(size, KVMEM_ELASTIC_FABRIC);
     default:

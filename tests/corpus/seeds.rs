@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the fuzzer begins with of messages, requests, refusals and control blocks: the files are these bytes. Those of shares a program
-//! of the C tests writes, since they need memory of every kind.
+//! What the fuzzer begins with of messages, requests, refusals and control blocks: the files are these bytes. Those of
+//! shares a program of the C tests writes, since they need memory of every kind.
 
 use kvmem::error::{Error, Status};
 use kvmem::region::Access;

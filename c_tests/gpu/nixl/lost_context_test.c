@@ -59,7 +59,7 @@ static void adopted_memory_is_not_registered_once_its_context_is_destroyed(void)
 
 static void memory_of_a_device_is_not_registered_once_that_is_reset(void) {
     EXPECT_OK(kvmem_agent_create("near", NULL, &agent, ERR));
-    kvmem_region *region = device_region_create();
+    kvmem_region *region = region_create_on_gpu(MIB);
     expect_offered(region);
     reset_device(0);
     expect_not_registered(region);
