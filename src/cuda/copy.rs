@@ -50,6 +50,13 @@ impl Batch {
         self.sizes.push(copy.size as usize);
     }
 
+    /// Removes all; room for as many stays.
+    pub fn clear(&mut self) {
+        self.sources.clear();
+        self.destinations.clear();
+        self.sizes.clear();
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.sizes.len()

@@ -28,7 +28,7 @@ static void blocks_go_one_by_one_and_it_is_said_why(void) {
     side destination;
     open_sides(&source, &destination);
     kvmem_transfer_options options = kv_transfer_options(&move);
-    const uint32_t paths[] = {0, KVMEM_PATH_CUDA_COPY};
+    const uint32_t paths[] = {0, KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_STAGED};
     for (size_t i = 0; i < NUM(paths); i++) {
         side_refill(&source, 10 + (uint32_t)i);
         options.path = paths[i];

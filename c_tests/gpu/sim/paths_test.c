@@ -202,7 +202,7 @@ static void a_failure_belongs_to_its_transfer(void) {
         fail_once(KVMEM_PATH_CUDA_BATCH, "cuMemcpyBatchAsync", 1, later);
         fail_once(KVMEM_PATH_CUDA_COPY, "cuMemcpyAsync", 3, later);
         fail_once(KVMEM_PATH_CUDA_STAGED, "cuLaunchKernel", 1, later);
-        fail_once(KVMEM_PATH_CUDA_STAGED, "cuMemcpyAsync", 2, later);
+        fail_once(KVMEM_PATH_CUDA_STAGED, "cuMemcpyBatchAsync", 1, later);
     }
     fail_once(KVMEM_PATH_CUDA_STAGED, "cuEventRecord", 2, false);
     fail_once(KVMEM_PATH_CUDA_STAGED, "cuStreamWaitEvent", 3, false);

@@ -53,6 +53,8 @@ pub struct Staged {
     pub parts: u64,
     /// Copies to or from the host.
     pub copies: u64,
+    /// They go to the driver by batches.
+    pub are_batched: bool,
 }
 
 const US: f64 = 1e-6;
@@ -62,6 +64,8 @@ const START: f64 = 6.0 * US;
 const KERNEL_MOVE: f64 = 0.003 * US;
 /// Beside large kernels one of ours gets onto the device about once in this time.
 const TURN: f64 = 1700.0 * US;
+/// How long the first of ours, or the last, waits for its turn.
+const WAIT: f64 = 0.35 * TURN;
 
 /// Seconds that a way takes on a device of such rates.
 pub fn seconds(path: Path, case: &Case, rates: &Rates) -> f64 {
@@ -93,14 +97,14 @@ fn kernel_rate(case: &Case, rates: &Rates) -> f64 {
 }
 
 fn staged(case: &Case, rates: &Rates) -> f64 {
-    let Some(Staged { chunk, parts, copies }) = case.staged else { return f64::INFINITY };
+    let Some(Staged { chunk, parts, copies, are_batched }) = case.staged else { return f64::INFINITY };
     let (bytes, chunk) = (case.bytes as f64, chunk as f64);
-    let link = bytes / (0.985 * rates.of(case.direction).link) + copies as f64 * rates.copy;
+    let own = rates.of(case.direction);
+    let link =
+        bytes / (0.985 * own.link) + copies as f64 * if are_batched { own.batched } else { rates.copy };
     // The copy engine waits for the first chunk, or the kernel for the last. Beside compute the kernel fills or empties
-    // all parts when it gets its turn, and the copy engine works on them until the next; what is scattered last waits
-    // for a turn with nothing left to copy.
-    let wait = if case.direction == Direction::ToHost { 0.25 * TURN } else { TURN };
-    let first = if case.computes { chunk / 800e9 + wait } else { chunk / 400e9 };
+    // all parts when it gets its turn, and the copy engine works on them until the next.
+    let first = if case.computes { chunk / 800e9 + WAIT } else { chunk / 400e9 };
     let turns = if case.computes { bytes / (parts as f64 * chunk) * TURN } else { 0.0 };
     START + 25.0 * US + first + link.max(turns)
 }
@@ -123,10 +127,10 @@ const UNNOTICED: u32 = 4;
 const SMALL: u64 = 8 << 10;
 
 /// CTAs that gather or scatter for staged copies: more than the link takes, and no more, for they compete with the copy
-/// engine for the device's memory. Beside compute twice as many: they get onto the device all at once when a large kernel
-/// ends, and the next one waits until they are gone.
+/// engine for the device's memory. Beside compute three times as many: they get onto the device all at once when a large
+/// kernel ends, and the next one waits until they are gone.
 pub fn staging_ctas(computes: bool) -> u32 {
-    if computes { 64 } else { 32 }
+    if computes { 96 } else { 32 }
 }
 
 /// Parts of the staging memory. Beside compute few and large ones: each takes a launch, and each launch may have to wait
@@ -197,7 +201,7 @@ mod tests {
     #[test]
     fn a_host_that_lies_together_is_staged_alone_and_in_large_chunks_beside_compute() {
         let in_chunks = |computes, chunk: u64| Case {
-            staged: Some(Staged { chunk, parts: 8, copies: (1 << 30) / chunk }),
+            staged: Some(Staged { chunk, parts: 8, copies: (1 << 30) / chunk, are_batched: true }),
             ..case(Direction::ToHost, 16 << 10, 1 << 16, computes)
         };
         let ways = [Path::CudaBatch, Path::CudaKernel, Path::CudaStaged];
@@ -219,15 +223,21 @@ mod tests {
 
     #[test]
     fn beside_compute_staged_copies_take_what_they_took_beside_a_gemm() {
-        // 320 MiB in blocks of 4 KiB that lie together on the host, through four parts of 32 MiB.
-        for (direction, measured, way) in
-            [(Direction::ToHost, 50.7, Path::CudaStaged), (Direction::ToDevice, 42.5, Path::CudaKernel)]
-        {
-            let staged = Some(Staged { chunk: 32 << 20, parts: 4, copies: 10 });
-            let asked = Case { staged, ..case(direction, 4 << 10, 81_920, true) };
+        // 320 MiB in pieces that lie together on the host, all of them or 64 at a time, through four parts of 32 MiB.
+        for (direction, piece, copies, measured) in [
+            (Direction::ToHost, 16 << 10, 10, 49.7),
+            (Direction::ToHost, 16 << 10, 320, 49.6),
+            (Direction::ToDevice, 4 << 10, 10, 49.4),
+            (Direction::ToDevice, 16 << 10, 320, 49.8),
+        ] {
+            let staged = Some(Staged { chunk: 32 << 20, parts: 4, copies, are_batched: true });
+            let asked = Case { staged, ..case(direction, piece, (320 << 20) / piece, true) };
             let rate = asked.bytes as f64 / seconds(Path::CudaStaged, &asked) / 1e9;
             assert!((rate / measured - 1.0).abs() < 0.05, "{rate} for {measured}");
-            assert_eq!(best(&asked, &[Path::CudaBatch, Path::CudaKernel, Path::CudaStaged]), way);
+            assert_eq!(
+                best(&asked, &[Path::CudaBatch, Path::CudaKernel, Path::CudaStaged]),
+                Path::CudaStaged
+            );
         }
     }
 

@@ -3,7 +3,7 @@
 //! copy engine's, between it and the host. Pure.
 
 use super::division::{Division, HostOrder, HostUnit};
-use super::kernel::{Shape, TILE};
+use super::kernel::{Shape, most_tile};
 use crate::cuda::copy::Copy;
 use crate::cuda::kernel::{Blocks, Layer, Run};
 use crate::layout::{BlockDim, LayoutKind, Placement};
@@ -101,7 +101,7 @@ impl Chunking<'_> {
             block_strides: oriented(geometry.block_stride(), block_stride),
             outer_strides: oriented(geometry.outer_stride(), outer_stride),
             most_blocks: self.most_blocks,
-            most_tile: TILE,
+            most_tile: most_tile(self.division.part_size.min(self.plan.bytes())),
         };
         let Slots { layers: on_device, outers: slots } = self.slots(self.to_host);
         let layers: Vec<_> = part

@@ -10,6 +10,7 @@ use super::choice;
 use super::need::Waiting;
 use super::ring::{Ring, Slot};
 use super::shelf::{Shelf, Taken};
+use crate::cuda::copy::Batch;
 use crate::cuda::kernel::{CopyKernel, Run};
 use crate::cuda::memory::Allocation;
 use crate::cuda::stream::Stream;
@@ -165,6 +166,8 @@ pub struct Staging {
     parts: Vec<Part>,
     /// Where the copy engine works.
     pub copier: Stream,
+    /// Its copies of a chunk, so that no run makes room for them; `None` where the driver takes them one by one.
+    pub batch: Option<Mutex<Batch>>,
     /// What the run waits for was reached.
     pub begun: Event,
 }
@@ -182,7 +185,8 @@ impl Staging {
         let memory = Allocation::new(context.device().ordinal(), size)?;
         let part = |_| Ok(Part { filled: Event::new(context)?, drained: Event::new(context)? });
         let parts = (0..choice::MOST_PARTS).map(part).collect::<Result<_>>()?;
-        Ok(Self { memory, parts, copier: Stream::new(context)?, begun: Event::new(context)? })
+        let batch = context.driver().copies_batches().then(|| Mutex::new(Batch::with_room(0)));
+        Ok(Self { memory, parts, copier: Stream::new(context)?, batch, begun: Event::new(context)? })
     }
 
     /// The part that a chunk goes through, of as many parts of `size` bytes as the run uses, and where it begins.

@@ -38,7 +38,7 @@ impl Job {
             Self::Driver(DriverCopies::Loop(copies)) => copies.len() <= QUICK_CALLS,
             Self::Driver(DriverCopies::Rows(rows)) => rows.len() <= QUICK_CALLS,
             Self::Kernel(..) => true,
-            Self::Staged(copy, _) => copy.calls() <= QUICK_CALLS,
+            Self::Staged(copy, _) => copy.calls() <= QUICK_CALLS && copy.copies() <= QUICK_BATCH,
         }
     }
 
@@ -124,7 +124,7 @@ impl Job {
             match (self, held.slot(), held.staging(), held.stream()) {
                 (Self::Driver(copies), ..) => copies.enqueue(on, place),
                 (Self::Kernel(copy, kernel), slot, ..) => copy.enqueue(kernel, on, slot),
-                (Self::Staged(copy, kernel), Some(slot), Some(staging), Some(stream)) => {
+                (Self::Staged(copy, kernel), slot, Some(staging), Some(stream)) => {
                     copy.enqueue(kernel, on, stream, slot, staging)
                 }
                 _ => Err(Error::new(Status::Panic, "a run was started without what it needs")),

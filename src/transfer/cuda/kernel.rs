@@ -9,10 +9,9 @@ use crate::error::Result;
 use crate::layout::Layout;
 use crate::transfer::plan::{self, Plan};
 
-/// What a warp moves at a time, at most: a round of eight 16-byte loads a thread or, where there is enough for all
-/// warps of a device, two.
+/// A round of eight 16-byte loads a thread of a warp.
 pub const TILE: u64 = 4096;
-const LARGE_TILE: u64 = 8192;
+/// Enough for all warps of a device, with two rounds each.
 const LARGE: u64 = 16 << 20;
 /// Tiles begin where a device reads a line.
 const LINE: u64 = 128;
@@ -53,7 +52,7 @@ impl KernelCopy {
             block_strides: grid.strides,
             outer_strides: [source.geometry().outer_stride(), destination.geometry().outer_stride()],
             most_blocks,
-            most_tile: if plan.bytes() < LARGE { TILE } else { LARGE_TILE },
+            most_tile: most_tile(plan.bytes()),
         };
         let launches: Vec<_> =
             layers.chunks(MOST_LAYERS).map(|layers| shape.blocks(layers, 0, runs.len())).collect();
@@ -127,6 +126,11 @@ impl Shape {
             layers: table,
         }
     }
+}
+
+/// What a warp moves at a time, at most, of a launch that moves so much.
+pub fn most_tile(bytes: u64) -> u64 {
+    if bytes < LARGE { TILE } else { 2 * TILE }
 }
 
 /// Cuts a stretch into tiles of about equal size.

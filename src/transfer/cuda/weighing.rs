@@ -104,6 +104,7 @@ impl<'a> Weighing<'a> {
                 chunk: division.part_size.min(self.plan.bytes()),
                 parts: division.parts as u64,
                 copies: division.copies,
+                are_batched: self.engine.context().driver().copies_batches(),
             });
         }
         self.order = Some(order);
