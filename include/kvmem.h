@@ -545,7 +545,7 @@ typedef struct {
 typedef struct {
     /// Bytes a second of one large copy of the driver's.
     double bytes_per_second;
-    /// Nanoseconds that each copy of a batch takes beside its bytes.
+    /// Nanoseconds that each copy of a batch takes, however small; of larger ones its bytes hide most of it.
     double batch_copy_ns;
     /// Bytes a second of a copy kernel with as many CTAs as are worth having.
     double kernel_bytes_per_second;

@@ -2,6 +2,7 @@
 //! The driver's own copies: one a call, many a call, and rows at regular distances.
 
 use std::ffi::c_void;
+use std::ops::Range;
 
 use cudarc::driver::sys::{CUmemcpyAttributes, CUmemcpySrcAccessOrder};
 
@@ -139,6 +140,19 @@ impl RawSide {
     }
 }
 
+/// How many copies of a batch go in each call. The copy engine begins when the driver's call ends, so that the first is
+/// short; and the driver slows down by far when it is given thousands at once.
+fn call_sizes(mut left: usize) -> impl Iterator<Item = usize> {
+    const FIRST: usize = 16;
+    const MOST: usize = 128;
+    let mut most = FIRST;
+    std::iter::from_fn(move || {
+        let size = left.min(most);
+        (left, most) = (left - size, (2 * most).min(MOST));
+        (size > 0).then_some(size)
+    })
+}
+
 /// The spans of all calls below must be memory of this process, and stay so until the stream is done, also after a
 /// failure: what was started goes on.
 impl Active<'_> {
@@ -165,12 +179,23 @@ impl Active<'_> {
         driver.check(answer, format_args!("clear {size} bytes at {address:#x}"))
     }
 
-    /// Starts all copies by one call, in no order among each other; not on the legacy default stream, nor where the
-    /// driver has no such call.
+    /// Starts all copies in few calls, in no order among each other; not on the legacy default
+    /// stream, nor where the driver has no such call.
     ///
     /// # Safety
     /// See above.
     pub unsafe fn copy_batch(&self, batch: &Batch, reading: Reading) -> Result<()> {
+        let mut first = 0;
+        for size in call_sizes(batch.len()) {
+            // SAFETY: the caller's promise.
+            unsafe { self.copy_some(batch, first..first + size, reading)? };
+            first += size;
+        }
+        Ok(())
+    }
+
+    /// By one call.
+    unsafe fn copy_some(&self, batch: &Batch, some: Range<usize>, reading: Reading) -> Result<()> {
         let driver = self.driver();
         let Some(function) = driver.api.memcpy_batch_async else {
             return Err(Error::new(
@@ -185,14 +210,15 @@ impl Active<'_> {
             Reading::AtOnce => CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_ANY,
         };
         let (mut first, mut failed) = (0, usize::MAX);
-        let count = batch.sizes.len();
-        // SAFETY: arrays of `count` that the driver only reads, and one attribute for all; the caller's promise.
+        let (sources, destinations, sizes) =
+            (&batch.sources[some.clone()], &batch.destinations[some.clone()], &batch.sizes[some.clone()]);
+        // SAFETY: arrays of as many that the driver only reads, and one attribute for all; the caller's promise.
         let answer = unsafe {
             function.call(
-                batch.destinations.as_ptr().cast_mut(),
-                batch.sources.as_ptr().cast_mut(),
-                batch.sizes.as_ptr().cast_mut(),
-                count,
+                destinations.as_ptr().cast_mut(),
+                sources.as_ptr().cast_mut(),
+                sizes.as_ptr().cast_mut(),
+                sizes.len(),
                 &mut attributes,
                 &mut first,
                 1,
@@ -200,10 +226,13 @@ impl Active<'_> {
                 self.raw,
             )
         };
-        let which = |error: Error| match batch.sizes.get(failed) {
+        let count = batch.len();
+        let which = |error: Error| match sizes.get(failed) {
             Some(size) => error.context(format!(
-                "copy {failed} of {count}: {size} bytes from {:#x} to {:#x}",
-                batch.sources[failed], batch.destinations[failed]
+                "copy {} of {count}: {size} bytes from {:#x} to {:#x}",
+                some.start + failed,
+                sources[failed],
+                destinations[failed]
             )),
             None => error,
         };
@@ -226,5 +255,17 @@ impl Active<'_> {
         // SAFETY: the description lives through the call; the caller's promise.
         let answer = unsafe { driver.api.memcpy_2d_async.call(&asked, self.raw) };
         driver.check(answer, format_args!("copy {count} rows of {} bytes", first.size))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_goes_in_calls_that_grow() {
+        assert_eq!(call_sizes(0).count(), 0);
+        assert_eq!(call_sizes(16).collect::<Vec<_>>(), [16]);
+        assert_eq!(call_sizes(600).collect::<Vec<_>>(), [16, 32, 64, 128, 128, 128, 104]);
     }
 }

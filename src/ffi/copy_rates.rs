@@ -22,7 +22,7 @@ pub const KVMEM_RATES_LOADED: u32 = 2;
 pub struct kvmem_direction_rates {
     /// Bytes a second of one large copy of the driver's.
     pub bytes_per_second: f64,
-    /// Nanoseconds that each copy of a batch takes beside its bytes.
+    /// Nanoseconds that each copy of a batch takes, however small; of larger ones its bytes hide most of it.
     pub batch_copy_ns: f64,
     /// Bytes a second of a copy kernel with as many CTAs as are worth having.
     pub kernel_bytes_per_second: f64,

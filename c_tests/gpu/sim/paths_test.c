@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}};
+static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}, {4, 2}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
 
 static kvmem_transfer *create(const side *source, const side *destination, const kv_move *moved,
@@ -167,7 +167,7 @@ static void regular_strides_take_few_calls(void) {
 
 /* A driver call fails, at once or when its work is done: the transfer of that call fails, and no other. */
 static void fail_once(uint32_t path, const char *function, uint64_t nth, bool later) {
-    const kvmem_layout_config config = side_config(&kv_kinds[1]);
+    const kvmem_layout_config config = side_config(&kv_kinds[2]);
     side source;
     side destination;
     SIM(sim_reset());
@@ -200,6 +200,7 @@ static void a_failure_belongs_to_its_transfer(void) {
     for (int later = 0; later < 2; later++) {
         fail_once(KVMEM_PATH_CUDA_KERNEL, "cuLaunchKernel", 1, later);
         fail_once(KVMEM_PATH_CUDA_BATCH, "cuMemcpyBatchAsync", 1, later);
+        fail_once(KVMEM_PATH_CUDA_BATCH, "cuMemcpyBatchAsync", 2, later);
         fail_once(KVMEM_PATH_CUDA_COPY, "cuMemcpyAsync", 3, later);
         fail_once(KVMEM_PATH_CUDA_STAGED, "cuLaunchKernel", 1, later);
         fail_once(KVMEM_PATH_CUDA_STAGED, "cuMemcpyBatchAsync", 1, later);

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::calibration::{BLOCK, DEVICE_SIZE, FEW_CTAS, HOST_SIZE, PAGEABLE_SIZE, PEER_SIZE, Task};
+use super::calibration::{
+    BATCH_BLOCK, BLOCK, DEVICE_SIZE, FEW_CTAS, HOST_SIZE, PAGEABLE_SIZE, PEER_SIZE, Task,
+};
 use super::choice::{self, Direction};
 use super::engine::Engine;
 use super::kernel::{Shape, TILE};
@@ -209,12 +211,12 @@ impl Memory {
 
     /// Blocks in another order than they lie in at the source, so that no two are one.
     fn batch(&self, on: &Active<'_>, direction: Direction, count: u64) -> Result<bool> {
-        let blocks = HOST_SIZE / BLOCK;
+        let blocks = HOST_SIZE / BATCH_BLOCK;
         let (source, destination) = self.ends(direction);
         let copies = (0..count as usize).map(|index| index as u64).map(|index| Copy {
-            source: source + index * 37 % blocks * BLOCK,
-            destination: destination + index * BLOCK,
-            size: BLOCK,
+            source: source + index * 37 % blocks * BATCH_BLOCK,
+            destination: destination + index * BATCH_BLOCK,
+            size: BATCH_BLOCK,
         });
         // SAFETY: as above.
         unsafe { on.copy_batch(&Batch::new(copies), Reading::InTurn) }.map(|()| true)

@@ -22,8 +22,10 @@ pub(super) const HOST_SIZE: u64 = 8 * MIB;
 pub(super) const PAGEABLE_SIZE: u64 = 2 * MIB;
 /// So much takes an NVLink long enough to be told from what a start takes, and PCIe not too long.
 pub(super) const PEER_SIZE: u64 = 16 * MIB;
-/// A block of the kernel's, and a copy of a batch: smaller ones go by the kernel anyway.
+/// A block of the kernel's.
 pub(super) const BLOCK: u64 = 64 * KIB;
+/// A copy of a batch: of larger ones one does not see what each takes beside its bytes.
+pub(super) const BATCH_BLOCK: u64 = 16 * KIB;
 /// So few that they don't fill a link: two do, towards the host.
 pub(super) const FEW_CTAS: u32 = 1;
 
@@ -85,7 +87,7 @@ impl Task {
             Self::Copy(_) | Self::Kernel(_) => [HOST_SIZE / 4, HOST_SIZE],
             Self::Pageable => [PAGEABLE_SIZE / 4, PAGEABLE_SIZE],
             Self::Copies => [8, 32],
-            Self::Batch(_) => [16, 64],
+            Self::Batch(_) => [64, 256],
             Self::FewCtas(_) => [256 * KIB, MIB],
         }
     }
@@ -142,10 +144,17 @@ impl Times {
     fn direction(&self, direction: Direction) -> DirectionRates {
         DirectionRates {
             link: self.rate(Task::Copy(direction)),
-            batched: self.each(Task::Batch(direction)) - BLOCK as f64 * self.each(Task::Copy(direction)),
+            batched: self.batched(direction),
             kernel: self.rate(Task::Kernel(direction)),
             cta: self.rate(Task::FewCtas(direction)) / f64::from(FEW_CTAS),
         }
+    }
+
+    /// What is left of a copy in a batch once its bytes are taken off, as [`batched_copy`] adds them.
+    fn batched(&self, direction: Direction) -> f64 {
+        let bytes = BATCH_BLOCK as f64 * self.each(Task::Copy(direction));
+        let each = self.each(Task::Batch(direction));
+        (each * each - bytes * bytes).max(0.0).sqrt()
     }
 
     /// What is left of a small copy by the kernel once its bytes are taken off.
@@ -186,6 +195,7 @@ fn round(bench: &Bench<'_>, times: &mut Times) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::choice::batched_copy;
     use super::super::rates::{DEFAULT, Source};
     use super::*;
 
@@ -199,7 +209,9 @@ mod tests {
                     Task::Copy(direction) => amount / of(direction).link,
                     Task::Pageable => amount / rates.pageable,
                     Task::Copies => amount * rates.copy,
-                    Task::Batch(way) => amount * (of(way).batched + BLOCK as f64 / of(way).link),
+                    Task::Batch(way) => {
+                        amount * batched_copy(of(way).batched, BATCH_BLOCK as f64 / of(way).link)
+                    }
                     Task::Kernel(direction) => amount / of(direction).kernel,
                     Task::FewCtas(direction) => amount / (f64::from(FEW_CTAS) * of(direction).cta),
                 }
