@@ -140,12 +140,20 @@ impl RawSide {
     }
 }
 
-/// How many copies of a batch go in each call. The copy engine begins when the driver's call ends, so that the first is
-/// short; and the driver slows down by far when it is given thousands at once.
-fn call_sizes(mut left: usize) -> impl Iterator<Item = usize> {
+/// What the copy engine is at when it is given a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ahead {
+    /// Nothing: it begins when the driver's call ends, so that the first calls are short.
+    Nothing,
+    /// Copies that take longer than the call.
+    Copies,
+}
+
+/// How many copies of a batch go in each call: the driver slows down by far when it is given thousands at once.
+fn call_sizes(mut left: usize, ahead: Ahead) -> impl Iterator<Item = usize> {
     const FIRST: usize = 16;
     const MOST: usize = 128;
-    let mut most = FIRST;
+    let mut most = if ahead == Ahead::Copies { MOST } else { FIRST };
     std::iter::from_fn(move || {
         let size = left.min(most);
         (left, most) = (left - size, (2 * most).min(MOST));
@@ -184,9 +192,9 @@ impl Active<'_> {
     ///
     /// # Safety
     /// See above.
-    pub unsafe fn copy_batch(&self, batch: &Batch, reading: Reading) -> Result<()> {
+    pub unsafe fn copy_batch(&self, batch: &Batch, reading: Reading, ahead: Ahead) -> Result<()> {
         let mut first = 0;
-        for size in call_sizes(batch.len()) {
+        for size in call_sizes(batch.len(), ahead) {
             // SAFETY: the caller's promise.
             unsafe { self.copy_some(batch, first..first + size, reading)? };
             first += size;
@@ -264,8 +272,10 @@ mod tests {
 
     #[test]
     fn a_batch_goes_in_calls_that_grow() {
-        assert_eq!(call_sizes(0).count(), 0);
-        assert_eq!(call_sizes(16).collect::<Vec<_>>(), [16]);
-        assert_eq!(call_sizes(600).collect::<Vec<_>>(), [16, 32, 64, 128, 128, 128, 104]);
+        let sizes = |count, ahead| call_sizes(count, ahead).collect::<Vec<_>>();
+        assert_eq!(sizes(0, Ahead::Nothing), []);
+        assert_eq!(sizes(16, Ahead::Nothing), [16]);
+        assert_eq!(sizes(600, Ahead::Nothing), [16, 32, 64, 128, 128, 128, 104]);
+        assert_eq!(sizes(300, Ahead::Copies), [128, 128, 44]);
     }
 }

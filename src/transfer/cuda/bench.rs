@@ -10,7 +10,7 @@ use super::calibration::{
 use super::choice::{self, Direction};
 use super::engine::Engine;
 use super::kernel::{Shape, TILE};
-use crate::cuda::copy::{Batch, Copy, Reading};
+use crate::cuda::copy::{Ahead, Batch, Copy, Reading};
 use crate::cuda::ending::is_over;
 use crate::cuda::kernel::{CopyKernel, Layer, Run};
 use crate::cuda::memory::Allocation;
@@ -219,7 +219,7 @@ impl Memory {
             size: BATCH_BLOCK,
         });
         // SAFETY: as above.
-        unsafe { on.copy_batch(&Batch::new(copies), Reading::InTurn) }.map(|()| true)
+        unsafe { on.copy_batch(&Batch::new(copies), Reading::InTurn, Ahead::Nothing) }.map(|()| true)
     }
 
     fn launch(

@@ -7,7 +7,7 @@
 //! turns make a busy time hit all ways alike. It takes about 10 ms, and the first time what loading the kernel takes.
 
 use super::bench::Bench;
-use super::choice::Direction;
+use super::choice::{Direction, least_of_batched_copy};
 use super::engine::Engine;
 use super::peer_rates::PeerRates;
 use super::rates::{DirectionRates, Rates};
@@ -150,11 +150,10 @@ impl Times {
         }
     }
 
-    /// What is left of a copy in a batch once its bytes are taken off, as [`batched_copy`] adds them.
+    /// What is left of a copy in a batch once its bytes are taken off.
     fn batched(&self, direction: Direction) -> f64 {
         let bytes = BATCH_BLOCK as f64 * self.each(Task::Copy(direction));
-        let each = self.each(Task::Batch(direction));
-        (each * each - bytes * bytes).max(0.0).sqrt()
+        least_of_batched_copy(self.each(Task::Batch(direction)), bytes)
     }
 
     /// What is left of a small copy by the kernel once its bytes are taken off.

@@ -2,7 +2,7 @@
 //! The driver's own copies: a call a stretch, a batch, or rows where strides are regular.
 
 use super::rows;
-use crate::cuda::copy::{Batch, Copy, Reading, Rows};
+use crate::cuda::copy::{Ahead, Batch, Copy, Reading, Rows};
 use crate::cuda::stream::Active;
 use crate::error::Result;
 use crate::layout::Layout;
@@ -54,7 +54,7 @@ impl DriverCopies {
         unsafe {
             match self {
                 Self::Batch(batch, from_host) if place != Place::Elsewhere => {
-                    on.copy_batch(batch, place.reading(*from_host))
+                    on.copy_batch(batch, place.reading(*from_host), Ahead::Nothing)
                 }
                 Self::Batch(batch, _) => batch.copies().try_for_each(|copy| on.copy(copy)),
                 Self::Loop(copies) => copies.iter().try_for_each(|copy| on.copy(*copy)),

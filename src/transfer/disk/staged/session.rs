@@ -10,7 +10,7 @@ use super::super::requests::Requests;
 use super::flight::Flight;
 use super::inbox::{Answer, Inbox};
 use super::ring::{Ring, SLOTS};
-use crate::cuda::copy::{Batch, Reading};
+use crate::cuda::copy::{Ahead, Batch, Reading};
 use crate::cuda::ending::is_over;
 use crate::error::{Error, Result};
 
@@ -177,7 +177,7 @@ impl<'a> Session<'a> {
         // chunk's alone until the driver is done with it.
         unsafe {
             if copies.len() > 1 && ring.copies_batches {
-                on.copy_batch(&Batch::new(copies.into_iter()), reading)?;
+                on.copy_batch(&Batch::new(copies.into_iter()), reading, Ahead::Nothing)?;
             } else {
                 copies.into_iter().try_for_each(|copy| on.copy(copy))?;
             }
