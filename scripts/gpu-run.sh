@@ -19,7 +19,10 @@ main() {
     local command=${1:-}
     shift || true
     case $command in
-    test) run_tests "$@" ;;
+    test)
+        mkdir -p "$out"
+        run_tests "$@" | tee "$out/tests.txt"
+        ;;
     bench) run_benches "$@" ;;
     demo) run_demo "$@" ;;
     clients) run_clients "$@" ;;
@@ -29,7 +32,8 @@ main() {
 
 usage() {
     cat <<END
-./run test [NAME...]    run the tests, or those named: $(names tests | xargs)
+./run test [NAME...]    run the tests, and write what they tell to tests.txt in \$OUT, else in ./results, too: all, or
+                        those named of $(names tests | xargs)
 ./run bench [NAME...] [OPTION...]
                         measure, and write results.json to \$OUT, else to ./results: all, or those named of
                         $(names bench | xargs)

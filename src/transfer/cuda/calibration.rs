@@ -87,7 +87,7 @@ impl Task {
             Self::Copy(_) | Self::Kernel(_) => [HOST_SIZE / 4, HOST_SIZE],
             Self::Pageable => [PAGEABLE_SIZE / 4, PAGEABLE_SIZE],
             Self::Copies => [8, 32],
-            Self::Batch(_) => [64, 256],
+            Self::Batch(_) => [32, 128],
             Self::FewCtas(_) => [256 * KIB, MIB],
         }
     }
