@@ -86,7 +86,8 @@ proptest! {
         }
         for pair in parts.windows(2) {
             let both = Move { size: pair[0].first.size + pair[1].first.size, ..pair[0].first };
-            let is_row = pair[0].first.size < first.size && pair[0].first.goes_on_in(&pair[1].first);
+            let begins_row = (pair[1].first.source - first.source).is_multiple_of(matrix.strides[0]);
+            let is_row = !begins_row && pair[0].first.goes_on_in(&pair[1].first);
             prop_assert!(!is_row || either_straddles([here, there], &both), "cut where no piece ends");
         }
     }
