@@ -114,7 +114,7 @@ impl StagedCopy {
                 kernel.launch(&gather, &chunk.placed(runs, address, self.to_host), self.most_ctas)
             };
             // SAFETY: as above.
-            let copy = || unsafe { self.copy(chunk, address, staging, (&copier, ahead)) };
+            let copy = || unsafe { self.copy(chunk, address, staging, &copier, ahead) };
             let [fill, drain]: [&dyn Fn() -> Result<()>; 2] =
                 if self.to_host { [&launch, &copy] } else { [&copy, &launch] };
             fill()?;
@@ -133,7 +133,8 @@ impl StagedCopy {
         chunk: &Chunk,
         part: u64,
         staging: &Staging,
-        (on, ahead): (&Active<'_>, Ahead),
+        on: &Active<'_>,
+        ahead: Ahead,
     ) -> Result<()> {
         let mut placed = chunk.copies.iter().map(|copy| match self.to_host {
             true => Copy { source: part + copy.source, ..*copy },
