@@ -187,8 +187,32 @@ impl Active<'_> {
         driver.check(answer, format_args!("clear {size} bytes at {address:#x}"))
     }
 
-    /// Starts all copies in few calls, in no order among each other; not on the legacy default
-    /// stream, nor where the driver has no such call.
+    /// Starts all copies, in no order among each other; not on the legacy default stream. By batches where the driver
+    /// takes them and there are several, else one by one.
+    ///
+    /// # Safety
+    /// See above.
+    pub unsafe fn copy_all(&self, batch: &Batch, reading: Reading, ahead: Ahead) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match batch.len() > 1 && self.driver().copies_batches() {
+                true => self.copy_batch(batch, reading, ahead),
+                false => self.copy_each(batch),
+            }
+        }
+    }
+
+    /// Starts all copies one by one, on any stream.
+    ///
+    /// # Safety
+    /// See above.
+    pub unsafe fn copy_each(&self, batch: &Batch) -> Result<()> {
+        // SAFETY: the caller's promise.
+        batch.copies().try_for_each(|copy| unsafe { self.copy(copy) })
+    }
+
+    /// Starts all copies in few calls, in no order among each other; not on the legacy default stream, nor where the
+    /// driver has no such call.
     ///
     /// # Safety
     /// See above.

@@ -99,7 +99,7 @@ fn kernel_rate(case: &Case, rates: &Rates) -> f64 {
 }
 
 /// Seconds of one copy of a batch: what its bytes take, and of what it takes however small, which for the most part is
-/// the call, the less the longer they take. Within a tenth of what copies of 16 KiB to 1 MiB took in each direction.
+/// the call, the less the longer they take. Within an eighth of what copies of 16 KiB to 1 MiB took in each direction.
 pub fn batched_copy(least: f64, bytes: f64) -> f64 {
     bytes + least * least / (least + bytes)
 }

@@ -56,7 +56,7 @@ impl DriverCopies {
                 Self::Batch(batch, from_host) if place != Place::Elsewhere => {
                     on.copy_batch(batch, place.reading(*from_host), Ahead::Nothing)
                 }
-                Self::Batch(batch, _) => batch.copies().try_for_each(|copy| on.copy(copy)),
+                Self::Batch(batch, _) => on.copy_each(batch),
                 Self::Loop(copies) => copies.iter().try_for_each(|copy| on.copy(*copy)),
                 Self::Rows(rows) => rows.iter().try_for_each(|rows| match rows.count {
                     1 => on.copy(rows.first),

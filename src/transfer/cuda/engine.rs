@@ -166,8 +166,8 @@ pub struct Staging {
     parts: Vec<Part>,
     /// Where the copy engine works.
     pub copier: Stream,
-    /// Its copies of a chunk, so that no run makes room for them; `None` where the driver takes them one by one.
-    pub batch: Option<Mutex<Batch>>,
+    /// Its copies of a chunk, so that no run makes room for them.
+    pub batch: Mutex<Batch>,
     /// What the run waits for was reached.
     pub begun: Event,
 }
@@ -185,8 +185,8 @@ impl Staging {
         let memory = Allocation::new(context.device().ordinal(), size)?;
         let part = |_| Ok(Part { filled: Event::new(context)?, drained: Event::new(context)? });
         let parts = (0..choice::MOST_PARTS).map(part).collect::<Result<_>>()?;
-        let batch = context.driver().copies_batches().then(|| Mutex::new(Batch::with_room(0)));
-        Ok(Self { memory, parts, copier: Stream::new(context)?, batch, begun: Event::new(context)? })
+        let (copier, begun) = (Stream::new(context)?, Event::new(context)?);
+        Ok(Self { memory, parts, copier, batch: Mutex::new(Batch::with_room(0)), begun })
     }
 
     /// The part that a chunk goes through, of as many parts of `size` bytes as the run uses, and where it begins.

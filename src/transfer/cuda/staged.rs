@@ -136,21 +136,16 @@ impl StagedCopy {
         on: &Active<'_>,
         ahead: Ahead,
     ) -> Result<()> {
-        let mut placed = chunk.copies.iter().map(|copy| match self.to_host {
-            true => Copy { source: part + copy.source, ..*copy },
-            false => Copy { destination: part + copy.destination, ..*copy },
-        });
-        match &staging.batch {
-            Some(batch) if chunk.copies.len() > 1 => {
-                let mut batch = batch.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-                batch.clear();
-                placed.for_each(|copy| batch.push(copy));
-                // SAFETY: the caller's promise.
-                unsafe { on.copy_batch(&batch, Reading::InTurn, ahead) }
-            }
-            // SAFETY: the caller's promise.
-            _ => placed.try_for_each(|copy| unsafe { on.copy(copy) }),
+        let mut batch = staging.batch.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        batch.clear();
+        for copy in &chunk.copies {
+            batch.push(match self.to_host {
+                true => Copy { source: part + copy.source, ..*copy },
+                false => Copy { destination: part + copy.destination, ..*copy },
+            });
         }
+        // SAFETY: the caller's promise.
+        unsafe { on.copy_all(&batch, Reading::InTurn, ahead) }
     }
 }
 

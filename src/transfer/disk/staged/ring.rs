@@ -26,8 +26,6 @@ pub struct Ring {
     pub stream: Stream,
     /// A slot's copies are over.
     pub copied: [Event; SLOTS],
-    /// The driver takes many copies a call.
-    pub copies_batches: bool,
     /// The driver has failed here: new transfers begin with a new ring.
     is_broken: AtomicBool,
     /// To the thread that serves it.
@@ -65,7 +63,6 @@ impl Ring {
             copied,
             stream: Stream::new(&context)?,
             memory: PinnedMemory::allocate(&config, &mut |_, _| true)?,
-            copies_batches: context.driver().copies_batches(),
             is_broken: AtomicBool::new(false),
             inbox: Arc::default(),
         })

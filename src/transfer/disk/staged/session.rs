@@ -175,13 +175,7 @@ impl<'a> Session<'a> {
         let on = ring.stream.activate()?;
         // SAFETY: the plan checked the GPU's spans against their layout, which the flight holds; the slot is this
         // chunk's alone until the driver is done with it.
-        unsafe {
-            if copies.len() > 1 && ring.copies_batches {
-                on.copy_batch(&Batch::new(copies.into_iter()), reading, Ahead::Nothing)?;
-            } else {
-                copies.into_iter().try_for_each(|copy| on.copy(copy))?;
-            }
-        }
+        unsafe { on.copy_all(&Batch::new(copies.into_iter()), reading, Ahead::Nothing)? };
         on.record(&ring.copied[slot])
     }
 
