@@ -149,14 +149,19 @@ pub enum Ahead {
     Copies,
 }
 
-/// How many copies of a batch go in each call: the driver slows down by far when it is given thousands at once.
+/// Copies in the first call of a batch, where the copy engine waits for it.
+pub const FIRST_CALL: usize = 8;
+/// The most copies that go in a call.
+pub const FULL_CALL: usize = 128;
+
+/// How many copies of a batch go in each call: the driver slows down by far when it is given thousands at once. Each
+/// call should end before what the ones before it have started does, so that they grow no faster than the copy engine
+/// gains on them.
 fn call_sizes(mut left: usize, ahead: Ahead) -> impl Iterator<Item = usize> {
-    const FIRST: usize = 16;
-    const MOST: usize = 128;
-    let mut most = if ahead == Ahead::Copies { MOST } else { FIRST };
+    let mut most = if ahead == Ahead::Copies { FULL_CALL } else { FIRST_CALL };
     std::iter::from_fn(move || {
         let size = left.min(most);
-        (left, most) = (left - size, (2 * most).min(MOST));
+        (left, most) = (left - size, (most + most / 2).min(FULL_CALL));
         (size > 0).then_some(size)
     })
 }
@@ -298,8 +303,8 @@ mod tests {
     fn a_batch_goes_in_calls_that_grow() {
         let sizes = |count, ahead| call_sizes(count, ahead).collect::<Vec<_>>();
         assert_eq!(sizes(0, Ahead::Nothing), []);
-        assert_eq!(sizes(16, Ahead::Nothing), [16]);
-        assert_eq!(sizes(600, Ahead::Nothing), [16, 32, 64, 128, 128, 128, 104]);
+        assert_eq!(sizes(8, Ahead::Nothing), [8]);
+        assert_eq!(sizes(600, Ahead::Nothing), [8, 12, 18, 27, 40, 60, 90, 128, 128, 89]);
         assert_eq!(sizes(300, Ahead::Copies), [128, 128, 44]);
     }
 }

@@ -8,9 +8,10 @@ use super::calibration::{
     BATCH_BLOCK, BLOCK, DEVICE_SIZE, FEW_CTAS, HOST_SIZE, PAGEABLE_SIZE, PEER_SIZE, Task,
 };
 use super::choice::{self, Direction};
+use super::driver::Place;
 use super::engine::Engine;
 use super::kernel::{Shape, TILE};
-use crate::cuda::copy::{Ahead, Batch, Copy, Reading};
+use crate::cuda::copy::{Ahead, Batch, Copy};
 use crate::cuda::ending::is_over;
 use crate::cuda::kernel::{CopyKernel, Layer, Run};
 use crate::cuda::memory::Allocation;
@@ -209,7 +210,8 @@ impl Memory {
         (0..count).map(copy).try_for_each(|copy| unsafe { on.copy(copy) }).map(|()| true)
     }
 
-    /// Blocks in another order than they lie in at the source, so that no two are one.
+    /// Blocks in another order than they lie in at the source, so that no two are one; in full calls, which most of a
+    /// large batch goes in.
     fn batch(&self, on: &Active<'_>, direction: Direction, count: u64) -> Result<bool> {
         let blocks = HOST_SIZE / BATCH_BLOCK;
         let (source, destination) = self.ends(direction);
@@ -218,8 +220,9 @@ impl Memory {
             destination: destination + index * BATCH_BLOCK,
             size: BATCH_BLOCK,
         });
+        let reading = Place::Own.reading(direction == Direction::ToDevice);
         // SAFETY: as above.
-        unsafe { on.copy_batch(&Batch::new(copies), Reading::InTurn, Ahead::Nothing) }.map(|()| true)
+        unsafe { on.copy_batch(&Batch::new(copies), reading, Ahead::Copies) }.map(|()| true)
     }
 
     fn launch(

@@ -11,6 +11,7 @@ use super::choice::{Direction, least_of_batched_copy};
 use super::engine::Engine;
 use super::peer_rates::PeerRates;
 use super::rates::{DirectionRates, Rates};
+use crate::cuda::copy::FULL_CALL;
 use crate::error::Result;
 
 const KIB: u64 = 1 << 10;
@@ -87,7 +88,9 @@ impl Task {
             Self::Copy(_) | Self::Kernel(_) => [HOST_SIZE / 4, HOST_SIZE],
             Self::Pageable => [PAGEABLE_SIZE / 4, PAGEABLE_SIZE],
             Self::Copies => [8, 32],
-            Self::Batch(_) => [32, 128],
+            Self::Batch(ToDevice | ToHost) => [FULL_CALL as u64, 3 * FULL_CALL as u64],
+            // Each takes as long as ten between host and device.
+            Self::Batch(_) => [FULL_CALL as u64 / 4, FULL_CALL as u64],
             Self::FewCtas(_) => [256 * KIB, MIB],
         }
     }

@@ -6,6 +6,7 @@
 //! differs from machine to machine is measured there ([`Rates`]); the constants here are of one H200 with PCIe 5 x16.
 
 use super::rates::Rates;
+use crate::cuda::copy::FIRST_CALL;
 use crate::transfer::Path;
 
 /// Where bytes come from and go.
@@ -60,8 +61,11 @@ pub struct Staged {
 const US: f64 = 1e-6;
 /// What every run costs once, from its submission to the first byte.
 const START: f64 = 6.0 * US;
-/// Staged copies take many calls, which the library's thread makes: it is woken, and their first work begins late.
-const HAND_OVER: f64 = 60.0 * US;
+/// What each copy of a batch's first call takes, until the end of which the copy engine has nothing.
+const FIRST_COPY: f64 = 1.0 * US;
+/// Staged copies take many calls, which the library's thread makes: it is woken, their first work begins late, and their
+/// last when the copy engine's is over.
+const HAND_OVER: f64 = 100.0 * US;
 /// One stretch of the kernel, with all CTAs at work.
 const KERNEL_MOVE: f64 = 0.003 * US;
 /// Beside large kernels one of ours gets onto the device about once in this time.
@@ -75,7 +79,10 @@ pub fn seconds(path: Path, case: &Case, rates: &Rates) -> f64 {
     let own = rates.of(case.direction);
     let rate = if case.is_pageable { rates.pageable } else { own.link };
     match path {
-        Path::CudaBatch => START + moves * batched_copy(own.batched, bytes / moves.max(1.0) / rate),
+        Path::CudaBatch => {
+            let first = moves.min(FIRST_CALL as f64) * FIRST_COPY;
+            START + first + moves * batched_copy(own.batched, bytes / moves.max(1.0) / rate)
+        }
         Path::Cuda2d => START + case.row_calls as f64 * 3.0 * US + moves * 0.05 * US + bytes / (0.98 * rate),
         Path::CudaKernel => {
             START + rates.kernel_start + moves * KERNEL_MOVE + bytes / kernel_rate(case, rates)
@@ -98,16 +105,15 @@ fn kernel_rate(case: &Case, rates: &Rates) -> f64 {
     (most * own.kernel).min(f64::from(case.ctas) * own.cta * each)
 }
 
-/// Seconds of one copy of a batch: what its bytes take, and of what it takes however small, which for the most part is
-/// the call, the less the longer they take. Within an eighth of what copies of 16 KiB to 1 MiB took in each direction.
+/// Seconds of one copy of a batch: what its bytes take, or what its part of the call takes, however small it is, and where
+/// the two are near a little more. Within an eighth of what copies of 16 KiB to 1 MiB took in each direction.
 pub fn batched_copy(least: f64, bytes: f64) -> f64 {
-    bytes + least * least / (least + bytes)
+    (bytes.powi(3) + least.powi(3)).cbrt()
 }
 
 /// What it takes however small, of what it took.
 pub fn least_of_batched_copy(taken: f64, bytes: f64) -> f64 {
-    let beside = (taken - bytes).max(0.0);
-    (beside + (beside * beside + 4.0 * beside * bytes).sqrt()) / 2.0
+    (taken.powi(3) - bytes.powi(3)).max(0.0).cbrt()
 }
 
 fn staged(case: &Case, rates: &Rates) -> f64 {
@@ -194,6 +200,7 @@ mod tests {
             assert_eq!(best(&case(direction, 16 << 10, 10_000, false), &DIRECT), Path::CudaKernel);
             assert_eq!(best(&case(direction, 2 << 20, 1000, false), &DIRECT), Path::CudaBatch);
         }
+        assert_eq!(best(&case(Direction::ToDevice, 64 << 10, 10_000, false), &DIRECT), Path::CudaBatch);
         assert_eq!(best(&case(Direction::OnDevice, 256 << 10, 1000, false), &DIRECT), Path::CudaKernel);
     }
 
@@ -222,6 +229,17 @@ mod tests {
         let ways = [Path::CudaBatch, Path::CudaKernel, Path::CudaStaged];
         assert_eq!(best(&in_chunks(false, 8 << 20), &ways), Path::CudaStaged);
         assert_eq!(best(&in_chunks(true, 16 << 20), &ways), Path::CudaStaged);
+    }
+
+    #[test]
+    fn a_millisecond_is_too_short_to_be_worth_staging_alone() {
+        let of = |count: u64| Case {
+            staged: Some(Staged { chunk: 2 << 20, parts: 8, copies: count >> 9, are_batched: true }),
+            ..case(Direction::ToDevice, 4 << 10, count, false)
+        };
+        let ways = [Path::CudaBatch, Path::CudaKernel, Path::CudaStaged];
+        assert_eq!(best(&of(10_000), &ways), Path::CudaKernel);
+        assert_eq!(best(&of(1 << 16), &ways), Path::CudaStaged);
     }
 
     #[test]

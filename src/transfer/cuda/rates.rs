@@ -57,7 +57,7 @@ const US: f64 = 1e-6;
 pub const DEFAULT: Rates = Rates {
     source: Source::Default,
     num_defaults: 0,
-    to_device: DirectionRates { link: 55.5e9, batched: 0.30 * US, kernel: 51.0e9, cta: 17.0e9 },
+    to_device: DirectionRates { link: 55.5e9, batched: 0.40 * US, kernel: 51.0e9, cta: 17.0e9 },
     to_host: DirectionRates { link: 55.5e9, batched: 0.38 * US, kernel: 52.3e9, cta: 26.0e9 },
     on_device: DirectionRates { link: 2065e9, batched: 3.1 * US, kernel: 1750e9, cta: 25e9 },
     peer: DirectionRates { link: 370e9, batched: 3.1 * US, kernel: 370e9, cta: 5.7e9 },
