@@ -1454,8 +1454,8 @@ kvmem_status kvmem_cuda_can_access(int32_t device,
 void kvmem_copy_rates_init(kvmem_copy_rates *rates, size_t struct_size);
 
 /// Tells what copies of a GPU cost. Where that is not known yet it is measured, as the first transfer on the GPU would:
-/// by a few copies on a stream of the library's own, with 64 MiB of the GPU's memory and 10 MiB of the host's for some
-/// 10 ms. Where that fails there are defaults, and the log and num_defaults say so.
+/// by a few copies on a stream of the library's own, with 64 MiB of the GPU's memory and 10 MiB of the host's for 10 to
+/// 20 ms. Where that fails there are defaults, and the log and num_defaults say so.
 ///
 /// Threads: any; others that need the figures of the GPU wait for them.
 ///

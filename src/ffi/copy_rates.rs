@@ -68,8 +68,8 @@ pub unsafe extern "C" fn kvmem_copy_rates_init(rates: *mut kvmem_copy_rates, str
 }
 
 /// Tells what copies of a GPU cost. Where that is not known yet it is measured, as the first transfer on the GPU would:
-/// by a few copies on a stream of the library's own, with 64 MiB of the GPU's memory and 10 MiB of the host's for some
-/// 10 ms. Where that fails there are defaults, and the log and num_defaults say so.
+/// by a few copies on a stream of the library's own, with 64 MiB of the GPU's memory and 10 MiB of the host's for 10 to
+/// 20 ms. Where that fails there are defaults, and the log and num_defaults say so.
 ///
 /// Threads: any; others that need the figures of the GPU wait for them.
 ///

@@ -8,10 +8,9 @@ use super::calibration::{
     BATCH_BLOCK, BLOCK, DEVICE_SIZE, FEW_CTAS, HOST_SIZE, PAGEABLE_SIZE, PEER_SIZE, Task,
 };
 use super::choice::{self, Direction};
-use super::driver::Place;
 use super::engine::Engine;
 use super::kernel::{Shape, TILE};
-use crate::cuda::copy::{Ahead, Batch, Copy};
+use crate::cuda::copy::{Ahead, Batch, Copy, Reading};
 use crate::cuda::ending::is_over;
 use crate::cuda::kernel::{CopyKernel, Layer, Run};
 use crate::cuda::memory::Allocation;
@@ -211,7 +210,8 @@ impl Memory {
     }
 
     /// Blocks in another order than they lie in at the source, so that no two are one; in full calls, which most of a
-    /// large batch goes in.
+    /// large batch goes in; and read in turn: where the driver may read small ones at once, the first few hundred take it
+    /// several times as long as those after them, and as larger ones.
     fn batch(&self, on: &Active<'_>, direction: Direction, count: u64) -> Result<bool> {
         let blocks = HOST_SIZE / BATCH_BLOCK;
         let (source, destination) = self.ends(direction);
@@ -220,9 +220,8 @@ impl Memory {
             destination: destination + index * BATCH_BLOCK,
             size: BATCH_BLOCK,
         });
-        let reading = Place::Own.reading(direction == Direction::ToDevice);
         // SAFETY: as above.
-        unsafe { on.copy_batch(&Batch::new(copies), reading, Ahead::Copies) }.map(|()| true)
+        unsafe { on.copy_batch(&Batch::new(copies), Reading::InTurn, Ahead::Copies) }.map(|()| true)
     }
 
     fn launch(

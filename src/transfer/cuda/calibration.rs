@@ -4,7 +4,7 @@
 //!
 //! Everything is done with a small and a large amount, several times in turns, and the least time of each counts: what
 //! else the machine does makes copies slower, never faster, and the difference of the two has no fixed costs in it. The
-//! turns make a busy time hit all ways alike. It takes about 10 ms, and the first time what loading the kernel takes.
+//! turns make a busy time hit all ways alike. It takes 10 to 20 ms, and the first time what loading the kernel takes.
 
 use super::bench::Bench;
 use super::choice::{Direction, least_of_batched_copy};
