@@ -5,4 +5,4 @@
 
 mod reading;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| reading::run("message", bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| reading::target("message").run(bytes));

@@ -38,7 +38,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 5] = [
+pub static TARGETS: [Target; 5] = [
     Target { name: "share", read: share, sealed: sealed_form },
     Target { name: "message", read: messages, sealed: sealed_messages },
     Target { name: "request", read: request, sealed: <[u8]>::to_vec },
@@ -54,10 +54,9 @@ impl Target {
     }
 }
 
-/// Runs the target of that name, as the fuzzer does; the replay goes over all of them instead.
-#[allow(dead_code)]
-pub fn run(name: &str, bytes: &[u8]) {
-    TARGETS.iter().filter(|target| target.name == name).for_each(|target| target.run(bytes));
+/// The one of that name.
+pub fn target(name: &str) -> &'static Target {
+    TARGETS.iter().find(|target| target.name == name).expect("a target of that name")
 }
 
 /// What was read; an error must call damage by its name.

@@ -5,4 +5,4 @@
 
 mod reading;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| reading::run("share", bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| reading::target("share").run(bytes));

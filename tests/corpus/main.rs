@@ -145,7 +145,7 @@ fn every_changed_byte_every_length_and_more_give_a_result_or_an_error() {
 /// What checksums are for, without a seal.
 #[test]
 fn of_a_message_every_flipped_bit_and_every_end_is_found() {
-    let target = TARGETS.iter().find(|target| target.name == "message").unwrap();
+    let target = reading::target("message");
     for (name, original) in corpus(target) {
         if !matches!(name.as_str(), "share" | "share-of-nothing" | "share-in-three") {
             continue;

@@ -7,7 +7,7 @@ use kvmem::region::Access;
 use kvmem::share::broker::{Refusal, Request, Token};
 use kvmem::share::frame::{Header, Kind, Whole};
 
-use crate::reading::{CONTROL_HEAD, TARGETS, Target};
+use crate::reading::{self, CONTROL_HEAD, Target};
 
 /// One file.
 pub struct Seed {
@@ -18,7 +18,7 @@ pub struct Seed {
 
 pub fn all() -> Vec<Seed> {
     let of = |name: &str, seeds: Vec<(&'static str, Vec<u8>)>| {
-        let target = TARGETS.iter().find(|target| target.name == name).unwrap();
+        let target = reading::target(name);
         let sealed = seeds.into_iter().map(|(name, bytes)| (name, (target.sealed)(&bytes)));
         sealed.map(|(name, bytes)| Seed { target, name, bytes }).collect::<Vec<_>>()
     };
