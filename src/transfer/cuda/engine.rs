@@ -10,7 +10,6 @@ use super::choice;
 use super::need::Waiting;
 use super::ring::{Ring, Slot};
 use super::shelf::{Shelf, Taken};
-use crate::cuda::copy::Batch;
 use crate::cuda::kernel::{CopyKernel, Run};
 use crate::cuda::memory::Allocation;
 use crate::cuda::stream::Stream;
@@ -166,8 +165,6 @@ pub struct Staging {
     parts: Vec<Part>,
     /// Where the copy engine works.
     pub copier: Stream,
-    /// Its copies of a chunk, so that no run makes room for them.
-    pub batch: Mutex<Batch>,
     /// What the run waits for was reached.
     pub begun: Event,
 }
@@ -185,8 +182,7 @@ impl Staging {
         let memory = Allocation::new(context.device().ordinal(), size)?;
         let part = |_| Ok(Part { filled: Event::new(context)?, drained: Event::new(context)? });
         let parts = (0..choice::MOST_PARTS).map(part).collect::<Result<_>>()?;
-        let (copier, begun) = (Stream::new(context)?, Event::new(context)?);
-        Ok(Self { memory, parts, copier, batch: Mutex::new(Batch::with_room(0)), begun })
+        Ok(Self { memory, parts, copier: Stream::new(context)?, begun: Event::new(context)? })
     }
 
     /// The part that a chunk goes through, of as many parts of `size` bytes as the run uses, and where it begins.

@@ -4,6 +4,8 @@
 //! several of them, because a kernel gets onto a busy device only now and then: there must be enough to copy until the
 //! next time.
 
+use std::sync::Mutex;
+
 use super::chunking::{Chunk, Chunking, pack};
 use super::division::{Division, HostOrder};
 use super::engine::{Engine, Staging};
@@ -12,7 +14,7 @@ use super::need::Need;
 use super::ring::Slot;
 use super::runs::PreparedRuns;
 use super::shelf::Taken;
-use crate::cuda::copy::{Ahead, Copy, Reading};
+use crate::cuda::copy::{Ahead, Batch, Copy, Reading};
 use crate::cuda::kernel::{Blocks, CopyKernel, Run};
 use crate::cuda::stream::{Active, Stream};
 use crate::error::Result;
@@ -24,6 +26,8 @@ pub struct StagedCopy {
     /// From blocks of the device to places in the staging memory, or the other way.
     pub runs: PreparedRuns,
     chunks: Vec<Chunk>,
+    /// The copies of the chunk that is being started, with room for those of any, so that no run makes some.
+    batch: Mutex<Batch>,
     parts: usize,
     part_size: u64,
     to_host: bool,
@@ -56,7 +60,10 @@ impl StagedCopy {
             true => PreparedRuns::InLaunch,
             false => PreparedRuns::Here(runs),
         };
-        Ok(Self { runs, chunks, parts: division.parts, part_size: division.part_size, to_host, most_ctas })
+        let most_copies = chunks.iter().map(|chunk| chunk.copies.len()).max();
+        let batch = Mutex::new(Batch::with_room(most_copies.unwrap_or(0)));
+        let Division { parts, part_size, .. } = *division;
+        Ok(Self { runs, chunks, batch, parts, part_size, to_host, most_ctas })
     }
 
     /// Leaves its runs to another copy that reads the same, and goes through staging memory alike; whether that is so.
@@ -114,7 +121,7 @@ impl StagedCopy {
                 kernel.launch(&gather, &chunk.placed(runs, address, self.to_host), self.most_ctas)
             };
             // SAFETY: as above.
-            let copy = || unsafe { self.copy(chunk, address, staging, &copier, ahead) };
+            let copy = || unsafe { self.copy(chunk, address, &copier, ahead) };
             let [fill, drain]: [&dyn Fn() -> Result<()>; 2] =
                 if self.to_host { [&launch, &copy] } else { [&copy, &launch] };
             fill()?;
@@ -128,15 +135,8 @@ impl StagedCopy {
     }
 
     /// Starts the copy engine's share of a chunk. One by one, copies of 1 MiB took a quarter longer beside a GEMM.
-    unsafe fn copy(
-        &self,
-        chunk: &Chunk,
-        part: u64,
-        staging: &Staging,
-        on: &Active<'_>,
-        ahead: Ahead,
-    ) -> Result<()> {
-        let mut batch = staging.batch.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    unsafe fn copy(&self, chunk: &Chunk, part: u64, on: &Active<'_>, ahead: Ahead) -> Result<()> {
+        let mut batch = self.batch.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         batch.clear();
         for copy in &chunk.copies {
             batch.push(match self.to_host {
