@@ -1491,9 +1491,9 @@ kvmem_status kvmem_cuda_set_copy_rates(int32_t device,
 void kvmem_peer_rates_init(kvmem_peer_rates *rates, size_t struct_size);
 
 /// Tells what copies between two GPUs cost. Where that is not known yet it is measured, as the first transfer between
-/// the two would: by a few copies on a stream of the library's own, with 16 MiB of the memory of each for some 10 ms.
-/// Where that fails there are defaults, and the log and num_defaults say so. No context is made on the other GPU, unless
-/// it is out of this one's reach.
+/// the two would: by a few copies on a stream of the library's own, with 16 MiB of the memory of each. Where that fails
+/// there are defaults, and the log and num_defaults say so. No context is made on the other GPU, unless it is out of this
+/// one's reach.
 ///
 /// Threads: any; others that need the figures of the two wait for them.
 ///

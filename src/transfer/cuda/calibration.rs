@@ -153,7 +153,7 @@ impl Times {
         }
     }
 
-    /// What is left of a copy in a batch once its bytes are taken off.
+    /// What a copy in a batch takes however small, of what one that is not so small took.
     fn batched(&self, direction: Direction) -> f64 {
         let bytes = BATCH_BLOCK as f64 * self.each(Task::Copy(direction));
         least_of_batched_copy(self.each(Task::Batch(direction)), bytes)
