@@ -29,3 +29,7 @@ pub mod region;
 pub mod share;
 pub mod transfer;
 pub mod wire;
+
+#[cfg(test)]
+#[path = "../tests/support/skip.rs"]
+mod skip;

@@ -21,7 +21,7 @@ typedef struct on_release {
     atomic_int failures;
 } on_release;
 
-/* Checks would end the case on the wrong thread, so it counts. */
+/* A failed check would end the case on the wrong thread, so it counts. */
 static void ask_the_agent(void *user_data) {
     on_release *mine = user_data;
     kvmem_blob *metadata = NULL;
@@ -30,7 +30,8 @@ static void ask_the_agent(void *user_data) {
     mine->calls++;
 }
 
-static kvmem_layout *layout_with_release(const kvmem_layout_config *config, void *memory, on_release *release) {
+static kvmem_layout *layout_with_release(const kvmem_layout_config *config, void *memory,
+                                         on_release *release) {
     kvmem_adopt_options options;
     kvmem_adopt_options_init(&options, sizeof(options));
     options.address = memory;

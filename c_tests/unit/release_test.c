@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Release callbacks that call kvmem: everything is destroyed while a transfer is in flight, so that the transfer's thread is
-// the last to use the memory. The callback needs that thread itself.
+// Release callbacks that call kvmem: everything is destroyed while a transfer is in flight, so that the
+// transfer's thread is the last to use the memory. The callback needs that thread itself.
 #include "child.h"
 #include "file_side.h"
 #include "gate.h"
@@ -36,7 +36,7 @@ typedef struct on_release {
     pthread_t thread;
 } on_release;
 
-/* Creates a transfer, waits for it and destroys it. Checks would end the case on the wrong thread, so it counts. */
+/* Creates a transfer, waits for it and destroys it. A failed check would end the case on the wrong thread. */
 static kvmem_status move_all(const move_sides *sides) {
     kvmem_transfer_options options = kv_transfer_options(&all_blocks);
     options.path = sides->path;
@@ -134,7 +134,7 @@ static void on_threads_that_write_files(void) {
     a_callback_may_move_blocks(KVMEM_PATH_PREAD);
 }
 
-/* The copy waits at the gate until its handles are destroyed. The callback's own copies need the threads of the library's. */
+/* The copy waits at the gate until its handles are destroyed. The callback's copies need the same threads. */
 static void on_threads_that_copy(void) {
     const kvmem_layout_config config = config_of_many();
     void *memory[4];

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use once_cell::sync::OnceCell;
 
-use super::sys;
+use super::{signals, sys};
 use crate::error::{Result, ensure, fail};
 use crate::log::log;
 use crate::process::{self, Undertaking};
@@ -37,6 +37,7 @@ pub fn load(path: Option<&Path>) -> Result<&'static Library> {
         return reuse(library, path);
     }
     let candidate = candidate(path);
+    let _dispositions = signals::Preserved::new();
     let handle = open(&candidate)?;
     if let Err(error) = check(handle, &candidate) {
         // SAFETY: the handle is ours, and nothing of the library was called.
