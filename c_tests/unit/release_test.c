@@ -125,7 +125,7 @@ static void a_callback_may_move_blocks(uint32_t path) {
 }
 
 static void on_io_uring(void) {
-    if (has_io_uring()) {
+    if (can_test_io_uring()) {
         a_callback_may_move_blocks(KVMEM_PATH_URING);
     }
 }

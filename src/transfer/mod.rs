@@ -100,6 +100,7 @@ pub struct Transfer {
     pieces: u64,
     by_layer: bool,
     engine: Engine,
+    layouts: [Arc<Layout>; 2],
     completion: Arc<Completion>,
     busy: Arc<AtomicBool>,
     touched: [TouchedExtents; 2],
@@ -179,6 +180,7 @@ impl Transfer {
             pieces,
             by_layer,
             engine,
+            layouts: [source.clone(), destination.clone()],
             completion,
             busy,
             touched,
@@ -230,8 +232,9 @@ impl Transfer {
     fn begin(&self) -> Result<completion::Run> {
         self.contexts.ensure_alive()?;
         let [source, destination] = &self.touched;
-        let held = [source.hold()?, destination.hold()?];
+        let extents = [source.hold()?, destination.hold()?];
         ensure!(!self.busy.swap(true, Ordering::AcqRel), Busy, "the transfer is in flight");
+        let held = completion::Held { layouts: Some(self.layouts.clone()), extents };
         let run = completion::Run::start(self.completion.clone(), self.busy.clone(), held);
         Ok(run.verified_by(self.verification.clone()))
     }

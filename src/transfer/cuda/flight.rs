@@ -11,15 +11,12 @@ use crate::cuda::stream::CallerStream;
 use crate::error::{Error, Result, Status};
 use crate::guarded::guarded;
 use crate::kept;
-use crate::layout::Layout;
 use crate::transfer::completion::{Run, cancelled};
 
 /// One run.
 pub struct Flight {
     jobs: Arc<Jobs>,
     engine: Arc<Engine>,
-    layouts: [Arc<Layout>; 2],
-    run: Run,
     /// The first failure.
     failure: Option<Error>,
     /// What it uses from its start on.
@@ -27,20 +24,20 @@ pub struct Flight {
     /// What it waits for.
     waits: Option<Need>,
     layers_told: usize,
+    run: Run,
 }
 
 impl Flight {
     /// A run that has not begun.
-    pub fn new(jobs: &Arc<Jobs>, engine: &Arc<Engine>, layouts: &[Arc<Layout>; 2], run: Run) -> Self {
+    pub fn new(jobs: &Arc<Jobs>, engine: &Arc<Engine>, run: Run) -> Self {
         Self {
             jobs: jobs.clone(),
             engine: engine.clone(),
-            layouts: layouts.clone(),
-            run,
             failure: None,
             held: None,
             waits: None,
             layers_told: 0,
+            run,
         }
     }
 
@@ -138,26 +135,26 @@ impl Flight {
         }
     }
 
-    /// All that it used is let go before anyone hears that the run is over: who hears it may free their memory.
+    /// Drops all that it used before the end is reported.
     pub fn end(mut self, outcome: Result<()>) {
         self.wait_for(None);
-        let Self { jobs, engine, layouts, run, held, .. } = self;
+        let Self { jobs, engine, run, held, .. } = self;
         if outcome.as_ref().is_err_and(|error| error.status() != Status::Cancelled) {
             engine.retire();
         }
         if let Some(held) = held {
             held.let_go(outcome.is_ok());
         }
-        drop((jobs, layouts, engine));
+        drop((jobs, engine));
         run.end(outcome);
     }
 
     /// Ends one that the driver may be at, with nobody left to ask: what it uses is never let go.
     pub fn give_up(mut self, error: Error) {
         self.wait_for(None);
-        let Self { jobs, engine, layouts, run, held, .. } = self;
+        let Self { jobs, engine, run, held, .. } = self;
         engine.retire();
-        kept::for_good((jobs, engine, layouts, held));
+        kept::for_good((jobs, engine, held));
         run.end_for_good(error);
     }
 }

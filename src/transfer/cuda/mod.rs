@@ -142,7 +142,7 @@ impl CudaCopy {
 
     /// Starts the copy: at once where that costs the caller little, or by another thread.
     pub fn submit(&self, run: Run) {
-        let flight = Flight::new(&self.jobs, &self.engine, &self.layouts, run);
+        let flight = Flight::new(&self.jobs, &self.engine, run);
         self.watch(Flying::new(flight, self.is_quick));
     }
 
@@ -188,7 +188,7 @@ impl CudaCopy {
     /// Starts the copy on a stream of the caller's, after what is there and before what comes.
     pub fn submit_on(&self, stream: CallerStream, begin: impl FnOnce() -> Result<Run>) -> Result<()> {
         let held = self.jobs.take_now(&self.engine)?;
-        let flight = Flight::new(&self.jobs, &self.engine, &self.layouts, begin()?);
+        let flight = Flight::new(&self.jobs, &self.engine, begin()?);
         // SAFETY: the plan checked all spans against their layouts, which are held until the run is over; the stream is
         // alive, by contract.
         let outcome = unsafe { self.jobs.start_on(&self.engine, stream, &held) };

@@ -28,9 +28,9 @@ pub(super) struct Flight {
     in_flight: Vec<RequestId>,
     failure: Option<(Error, Instant)>,
     last_progress: Instant,
-    run: Option<Run>,
-    /// Let go before anyone hears that the run is over: who hears it may free the memory.
+    /// Holds both layouts, and is dropped before the end is reported: before the run, if the flight is dropped.
     prepared: Option<Arc<Prepared>>,
+    run: Option<Run>,
 }
 
 /// Looking at the control block of a peer's elastic memory: before the first request, and after the last.
