@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A release callback that calls the agent whose thread was the last to use the memory.
 #include "agents.h"
+#include "completions.h"
 #include "harness.h"
 #include "regions.h"
 
@@ -107,7 +108,51 @@ static void a_callback_may_destroy_the_agent(void) {
     }
 }
 
+/* One region of the test's, laid out and registered anew for each run. */
+static void the_end_of_a_run_holds_nothing(void) {
+    enum { ENDS = 200 };
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kvmem_agent *agent = agent_open("near");
+    kv_peer peer;
+    kvmem_queue *queue = NULL;
+    kv_peer_start(&peer, "far", &config, 2);
+    kv_peer_meet(&peer, agent);
+    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    void *memory = test_allocate(kv_region_size(&config));
+    kvmem_region *region = region_adopt(memory, kv_region_size(&config));
+    for (int i = 0; i < ENDS; i++) {
+        kvmem_layout *local = regions_lay_out(&config, &region, 1, agent);
+        kvmem_transfer_options options = kv_transfer_options(&move);
+        options.queue = queue;
+        options.flags = i % 2 == 0 ? 0 : KVMEM_TRANSFER_BY_LAYER;
+        kvmem_transfer *transfer = NULL;
+        EXPECT_OK(kvmem_transfer_create(peer.model.layout, local, &options, &transfer, ERR));
+        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+        if (i % 4 >= 2) {
+            EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
+        }
+        kvmem_transfer_destroy(transfer);
+        kvmem_layout_destroy(local);
+        const kvmem_status status = next_completion(queue).status;
+        CHECK(status == KVMEM_STATUS_OK || (i % 4 >= 2 && status == KVMEM_STATUS_CANCELLED));
+        /* The layout was destroyed before, so its registration ends with the run, on the agent's thread. */
+        kvmem_blob *metadata = NULL;
+        EXPECT_OK(kvmem_agent_get_local_metadata(agent, &metadata, ERR));
+        kvmem_blob_destroy(metadata);
+        kvmem_region_holders holders;
+        EXPECT_OK(kvmem_region_get_holders(region, &holders, ERR));
+        CHECK_EQ(holders.registrations, 0);
+        CHECK_EQ(holders.references, 1);
+    }
+    kvmem_region_destroy(region);
+    kvmem_queue_destroy(queue);
+    kv_peer_stop(&peer);
+    kvmem_agent_destroy(agent);
+    free(memory);
+}
+
 static const test_case cases[] = {
+    CASE(the_end_of_a_run_holds_nothing),
     CASE(a_callback_may_call_the_agent),
     CASE(a_callback_may_destroy_the_agent),
 };

@@ -195,18 +195,14 @@ impl Transfer {
         if let Engine::Nixl(requests) = &self.engine {
             requests.parts().iter().try_for_each(nixl::NixlMove::ensure_reachable)?;
         }
-        let run = self.begin()?;
         match &self.engine {
             Engine::Host(copy) => {
-                copy.submit(run);
+                copy.submit(self.begin()?);
                 Ok(())
             }
-            Engine::Cuda(copy) => {
-                copy.submit(run);
-                Ok(())
-            }
-            Engine::Disk(moves) => moves.submit(run),
-            Engine::Nixl(requests) => requests.submit(run),
+            Engine::Cuda(copy) => copy.submit(|| self.begin()),
+            Engine::Disk(moves) => moves.submit(self.begin()?),
+            Engine::Nixl(requests) => requests.submit(self.begin()?),
         }
     }
 
