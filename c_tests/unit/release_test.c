@@ -160,7 +160,7 @@ static void on_threads_that_copy(void) {
     }
 }
 
-/* Also one that is due at once is not called by the destroying thread, which may hold locks of the engine's. */
+/* Not even if it is due at once: the destroying thread may hold locks of the engine's. */
 static void it_is_never_called_by_the_thread_that_destroys(void) {
     const kvmem_layout_config config = config_of_many();
     void *memory = page_aligned(kv_region_size(&config));

@@ -160,7 +160,8 @@ impl Flying {
     /// not begun begins now: nothing that the stream is to wait for may itself wait for the stream.
     pub fn hold_back(&self, stream: CallerStream, layers: Option<u64>) -> Result<()> {
         self.look_at(self.settled());
-        let flight = match take_in_hand(&mut self.settled()) {
+        let taken = take_in_hand(&mut self.settled());
+        let flight = match taken {
             State::Waiting(flight) => self.start_urgently(flight)?,
             State::Queued(flight) => self.begin(flight)?,
             State::UnderWay(flight) => flight,
