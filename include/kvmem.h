@@ -6,11 +6,17 @@
  *
  * Errors.  A fallible function answers a kvmem_status and has a kvmem_error ** last, which may be NULL. On failure
  *          output handles are set to NULL and no other output is touched, except the size a string needs.
- * Handles. Whatever a function gives through a kvmem_x ** is the caller's to give to kvmem_x_destroy, in any order:
- *          what is needed stays alive underneath. Destroying NULL does nothing, and destroying never fails. A handle
- *          made before a fork answers KVMEM_STATUS_INVALID_STATE in the child.
- * Options. struct_size is sizeof the struct; all other fields may be zero unless their comment says otherwise. Bits
- *          and values this library does not know are refused.
+ * Handles. The caller owns every handle that a function returns through a kvmem_x **, and passes it to
+ *          kvmem_x_destroy once. Handles may be destroyed in any order: what they need stays alive underneath.
+ *          Destroying NULL does nothing, and destroying never fails.
+ *          A handle of another type and a destroyed handle fail with KVMEM_STATUS_INVALID_ARGUMENT, and destroying one
+ *          is logged and frees nothing. A destroyed handle is recognized only until its memory is used again; after
+ *          that the use of it is undefined.
+ *          A handle made before a fork fails with KVMEM_STATUS_INVALID_STATE in the child.
+ * Options. struct_size is sizeof the struct, not of a pointer to it; all other fields may be zero unless their comment
+ *          says otherwise. A size smaller than the first published version of the struct fails with
+ *          KVMEM_STATUS_INVALID_ARGUMENT, and so do bits and values that this library does not know. The same holds for
+ *          structs with a struct_size that kvmem writes.
  * Strings. In: NUL-terminated, UTF-8 except for paths. Out: owned by kvmem, for as long as is said.
  * Threads. Each type's comment says what may run at once.
  */

@@ -46,6 +46,10 @@ use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure, fail};
 use crate::layout::{Layout, TouchedExtents};
 
+/// What a transfer that is in flight refuses to be submitted with.
+const IN_FLIGHT: &str = "the transfer is in flight: wait for it, poll it until it has ended, or take its completion from \
+                         the queue, before it is submitted again";
+
 /// What to move, and whom to tell.
 #[derive(Default)]
 pub struct Request<'a> {
@@ -231,7 +235,7 @@ impl Transfer {
         self.contexts.ensure_alive()?;
         let [source, destination] = &self.touched;
         let held = [source.hold()?, destination.hold()?];
-        ensure!(!self.busy.swap(true, Ordering::AcqRel), Busy, "the transfer is in flight");
+        ensure!(!self.busy.swap(true, Ordering::AcqRel), Busy, "{IN_FLIGHT}");
         let run = completion::Run::start(self.completion.clone(), self.busy.clone(), held);
         Ok(run.verified_by(self.verification.clone()))
     }
