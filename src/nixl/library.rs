@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use once_cell::sync::OnceCell;
 
-use super::sys;
+use super::{signals, sys};
 use crate::error::{Result, ensure, fail};
-use crate::log::{HoldBack, log};
+use crate::log::log;
 use crate::process::{self, Undertaking};
 
 const FILE_NAME: &str = "libnixl_capi.so";
@@ -27,7 +27,6 @@ static LOADING: Undertaking = Undertaking::new();
 /// Loads the library from `path` (a file, or the folder that holds it), else from `$KVMEM_NIXL_LIBRARY`, else from
 /// where the loader looks. A failure is not remembered: the next call may succeed.
 pub fn load(path: Option<&Path>) -> Result<&'static Library> {
-    let _late = HoldBack::begin();
     let Some(_turn) = LOADING.begin() else {
         fail!(
             InvalidState,
@@ -38,6 +37,7 @@ pub fn load(path: Option<&Path>) -> Result<&'static Library> {
         return reuse(library, path);
     }
     let candidate = candidate(path);
+    let _dispositions = signals::Preserved::new();
     let handle = open(&candidate)?;
     if let Err(error) = check(handle, &candidate) {
         // SAFETY: the handle is ours, and nothing of the library was called.

@@ -8,7 +8,7 @@ use super::spans::{Failure, Outcome, Spans};
 use super::{Backing, Region};
 use crate::cuda::{Context, Device};
 use crate::error::{Result, ensure, fail};
-use crate::log::{Quiet, log};
+use crate::log::log;
 use crate::nixl::{Agent, Descriptor};
 
 /// A region known to an agent. An elastic one is known extent by extent, and grows and shrinks there too.
@@ -134,7 +134,8 @@ impl Registration {
         ensure!(
             holds == 0,
             Busy,
-            "{holds} layouts hold the registration with agent '{}': destroy them, and the transfers between them, first",
+            "{holds} layouts or transfers hold the registration with agent '{}'; wait for the transfers and destroy \
+             both, then deregister again",
             self.agent().name()
         );
         let descriptors = std::mem::take(&mut state.descriptors);
@@ -170,8 +171,8 @@ impl Registration {
         }
     }
 
-    fn state(&self) -> Quiet<MutexGuard<'_, State>> {
-        Quiet::lock(|| self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
