@@ -48,10 +48,10 @@
 /// The code is a CUresult.
 #define KVMEM_DOMAIN_CUDA 3
 
-/// Nothing is logged.
+/// No messages.
 #define KVMEM_LOG_OFF 0
 
-/// Something failed that no return value could tell.
+/// Failures that no return value could report.
 #define KVMEM_LOG_ERROR 1
 
 /// Something works, but not as well as asked.
@@ -60,7 +60,7 @@
 /// Milestones, such as a library that was loaded.
 #define KVMEM_LOG_INFO 3
 
-/// One line an operation.
+/// One line per operation.
 #define KVMEM_LOG_DEBUG 4
 
 /// Everything.
@@ -501,9 +501,16 @@ typedef struct {
     const char *name;
 } kvmem_error_cause;
 
-/// Gets one message. Called from any thread but an agent's, also from several at once, never with a lock of kvmem's held.
-/// It may call kvmem, but must not wait in it for the end of a transfer or for notifications: the thread may be the one
-/// that would see to them. Target and message are UTF-8 and live through the call. Must not unwind.
+/// Receives one message. Target and message are UTF-8 and valid during the call. Must not unwind.
+///
+/// kvmem calls it on a thread that does nothing else, one message at a time, in the order in which they
+/// were logged. It may call every function of kvmem and may block: other threads never wait for it, except
+/// in kvmem_log_set_callback. Messages that kvmem logs on the callback's own thread are not delivered.
+/// Other threads still log what the callback makes them do: a callback that starts a transfer for each
+/// message about a transfer never ends.
+///
+/// Up to 4 MiB of messages are queued. Beyond that, messages are dropped, and a message at KVMEM_LOG_ERROR
+/// reports how many.
 typedef void (*kvmem_log_callback)(uint32_t level, const char *target, const char *message, void *user_data);
 
 /// The CUDA driver of this machine.
@@ -734,7 +741,13 @@ typedef struct {
     uint32_t reserved;
 } kvmem_elastic_options;
 
-/// Called once, on any thread, when nothing uses adopted memory any more. Must not unwind.
+/// Reports that kvmem no longer uses adopted memory, so that it can be freed. Called once. Must not unwind.
+///
+/// kvmem calls it on a thread that does nothing else but call release callbacks, one at a time. It may call
+/// every function of kvmem and may block: only further release callbacks wait for it. It is called after
+/// the last handle, layout, registration, share and transfer that uses the memory was destroyed or has
+/// ended, often after the destroying function returned. Callbacks still due when the process ends may not
+/// be called. In a forked child, none of its parent's are.
 typedef void (*kvmem_release_callback)(void *user_data);
 
 /// Memory of the caller's to use.
@@ -747,9 +760,9 @@ typedef struct {
     void *address;
     /// Bytes, at least 1.
     uint64_t size;
-    /// Who learns that nothing uses the memory any more; may be NULL.
+    /// Called when kvmem no longer uses the memory; may be NULL.
     kvmem_release_callback release;
-    /// Handed to release.
+    /// Passed to release.
     void *user_data;
 } kvmem_adopt_options;
 
@@ -1367,15 +1380,26 @@ kvmem_status kvmem_error_get_cause(const kvmem_error *error, kvmem_error_cause *
 /// @param error an error, used by nobody any more; NULL does nothing
 void kvmem_error_destroy(kvmem_error *error);
 
-/// Sets the one log callback of the process, or takes it away.
+/// Sets the log callback of the process, or removes it.
 ///
-/// A message that another thread began before the change may still arrive at the old callback after this returns.
+/// Messages logged before the change are delivered to the previous callback, then the change takes effect
+/// and the function returns. After it returns, the previous callback is not running and is not called
+/// again, so its user data can be freed. Do not hold a lock that the previous callback takes.
 ///
-/// @param level the least important messages wanted, a KVMEM_LOG_* value; KVMEM_LOG_OFF takes the callback away
-/// @param callback who gets them; NULL takes the callback away
-/// @param user_data handed to every call
+/// Called from within the log callback, the function cannot wait. It discards the messages still queued,
+/// and the previous callback is not called again after its running call returns.
+///
+/// Notes: messages still queued when the process ends are lost; remove the callback before. A callback in a
+/// shared object must be removed before dlclose; kvmem itself is never unloaded. A forked child starts
+/// without a callback.
+///
+/// @param level the least important level to deliver, a KVMEM_LOG_* value; KVMEM_LOG_OFF removes the callback
+/// @param callback the function to call; NULL removes the callback
+/// @param user_data passed to every call
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_INVALID_ARGUMENT for a level that is none
+/// @return KVMEM_STATUS_OK;
+///         KVMEM_STATUS_INVALID_ARGUMENT: the level is not a KVMEM_LOG_* value;
+///         KVMEM_STATUS_OUT_OF_MEMORY: the callback's thread could not be started; nothing has changed
 kvmem_status kvmem_log_set_callback(uint32_t level,
                                     kvmem_log_callback callback,
                                     void *user_data,
@@ -1744,7 +1768,10 @@ void kvmem_adopt_options_init(kvmem_adopt_options *options, size_t struct_size);
 /// @param options the memory
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for memory that is not mapped; then release is not called
+/// @return KVMEM_STATUS_OK;
+///         KVMEM_STATUS_INVALID_ARGUMENT: the memory is not mapped;
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread for the release callback could not be started.
+///         After a failure, release is not called
 kvmem_status kvmem_region_adopt_host(const kvmem_adopt_options *options,
                                      kvmem_region **region,
                                      kvmem_error **error);
@@ -1762,7 +1789,9 @@ kvmem_status kvmem_region_adopt_host(const kvmem_adopt_options *options,
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for host memory, managed
-///         memory, memory that was freed, or memory of another GPU; KVMEM_STATUS_OUT_OF_RANGE where the memory ends before the range.
+///         memory, memory that was freed, or memory of another GPU;
+///         KVMEM_STATUS_OUT_OF_RANGE: the memory ends before the range;
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread for the release callback could not be started.
 ///         Release is not called after a failure
 kvmem_status kvmem_region_adopt_device(const kvmem_adopt_options *options,
                                        int32_t device,

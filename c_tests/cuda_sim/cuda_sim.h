@@ -52,7 +52,8 @@ void sim_set_order(uint64_t seed);
 
 /* From here every device answers this for the attribute, and behaves so where it is one of the VMM. */
 void sim_set_attribute(CUdevice_attribute attribute, int value);
-/* Whether devices can reach the memory of each other; they can, unless told. */
+/* Whether devices can reach the memory of each other. Default: they can, unless the environment has
+ * KVMEM_SIM_PEER_ACCESS=0. */
 void sim_set_peer_access(bool can);
 
 /* Whether memory can be created with fabric handles, exported and imported by them; it can't, unless told here or by

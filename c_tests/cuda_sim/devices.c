@@ -86,6 +86,7 @@ CUresult cuInit(unsigned flags) {
         return CUDA_ERROR_NO_DEVICE;
     }
     sim.memory_per_device = number_from_environment("KVMEM_SIM_MEMORY", 8 * GIB);
+    sim.no_peer_access |= number_from_environment("KVMEM_SIM_PEER_ACCESS", 1) == 0;
     sim.initialised_in = getpid();
     return CUDA_SUCCESS;
 }

@@ -68,9 +68,7 @@ static peer start_foreign_broker(const scratch *directory, order *order) {
 
 /* Whoever listens first at a path where a broker should be is not believed for that. */
 static void a_broker_of_another_user_is_trusted_only_by_name(void) {
-    if (!users_can_be_others("a broker of another user")) {
-        return;
-    }
+    require_other_users("a broker of another user");
     const scratch directory = scratch_create(temporary_directory());
     order order = {.flags = 0};
     peer peer = start_foreign_broker(&directory, &order);
@@ -97,9 +95,7 @@ static void a_broker_of_another_user_is_trusted_only_by_name(void) {
 
 /* Not even root takes the place of a socket that another user has left. */
 static void a_socket_that_another_user_left_stays(void) {
-    if (!users_can_be_others("a socket that another user left")) {
-        return;
-    }
+    require_other_users("a socket that another user left");
     const scratch directory = scratch_create(temporary_directory());
     CHECK_EQ(chmod(directory.path, 0777), 0);
     order order = {.flags = 0};
@@ -125,9 +121,7 @@ static int leave_unread(const order *order) {
 
 /* The kernel lets a user have so many files on their way, all receivers together. */
 static void files_that_a_user_leaves_unread_are_missed_by_nobody_else(void) {
-    if (!users_can_be_others("files that another user leaves unread")) {
-        return;
-    }
+    require_other_users("files that another user leaves unread");
     const scratch directory = scratch_create(temporary_directory());
     order order = {.flags = 0};
     peer peer = start_foreign_broker(&directory, &order);

@@ -232,6 +232,7 @@ static void destroy_in_order(const int *order) {
             kvmem_registration_destroy(registration);
             holders--;
         }
+        finish_releases();
         CHECK_EQ(releases, holders == 0);
     }
 }

@@ -10,7 +10,7 @@ use once_cell::sync::OnceCell;
 
 use super::sys::{self, Functions};
 use crate::error::{Result, ensure, fail};
-use crate::log::{HoldBack, log};
+use crate::log::log;
 use crate::process::{self, Undertaking};
 
 const FILE_NAME: &str = "libnixl_capi.so";
@@ -28,7 +28,6 @@ static LOADING: Undertaking = Undertaking::new();
 /// Loads the library from `path` (a file, or the folder that holds it), else from `$KVMEM_NIXL_LIBRARY`, else from
 /// where the loader looks. A failure is not remembered: the next call may succeed.
 pub fn load(path: Option<&Path>) -> Result<&'static Library> {
-    let _late = HoldBack::begin();
     let Some(_turn) = LOADING.begin() else {
         fail!(
             InvalidState,

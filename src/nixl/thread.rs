@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 
 use super::driver::Driver;
 use crate::guarded::guarded;
-use crate::log::{HoldBack, log};
+use crate::log::log;
 
 /// What one step of work came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,14 +52,12 @@ const SLEEP_IN_FLIGHT: Duration = Duration::from_micros(20);
 /// The longest sleep while all work waits for something slow.
 const SLEEP_WAITING: Duration = Duration::from_micros(500);
 
-/// Runs until told to stop. `idle_poll` is how often an agent without a progress thread is driven while idle. What nobody
-/// waits for to hear, another thread writes to the log.
-pub fn run(mut driver: Driver, commands: Receiver<Command>, idle_poll: Option<Duration>, late: &HoldBack) {
+/// Runs until it gets a stop command. `idle_poll` is how often an idle agent without a progress thread is driven.
+pub fn run(mut driver: Driver, commands: Receiver<Command>, idle_poll: Option<Duration>) {
     sleep_precisely();
     let mut turns = Turns { work: Vec::new(), stopping: false };
     let mut last_progress = Instant::now();
     while !(turns.stopping && turns.work.is_empty()) {
-        late.take().write_elsewhere();
         if turns.take_turn(&mut driver, &commands) == Turn::Progressed {
             last_progress = Instant::now();
             continue;

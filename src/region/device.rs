@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use super::adopted::Release;
 use super::mapped_device::MappedDevice;
+use super::release::{Release, ReleaseCallback};
 use super::sharing;
 use crate::cuda::ipc::{IpcHandle, IpcMapping, Place};
 use crate::cuda::memory::{self, Allocation, Sighting};
@@ -39,7 +39,7 @@ pub struct AdoptedDevice {
     ordinal: i32,
     pieces: usize,
     sighting: Option<Sighting>,
-    release: Option<Release>,
+    _release: Option<Release>,
 }
 
 /// What to open of another process's.
@@ -81,8 +81,8 @@ impl DeviceMemory {
     }
 
     /// Takes memory of the caller's into use, after the driver has said that all of it is memory of device
-    /// `ordinal`. `release` runs only if this succeeds.
-    pub fn adopt(address: u64, size: u64, ordinal: i32, release: Option<Release>) -> Result<Self> {
+    /// `ordinal`. `release` is called only if this succeeds.
+    pub fn adopt(address: u64, size: u64, ordinal: i32, release: Option<ReleaseCallback>) -> Result<Self> {
         ensure!(address != 0, InvalidArgument, "the address to adopt is NULL");
         ensure!(size > 0, InvalidArgument, "an adopted region of 0 bytes can't be made");
         let (device, pieces) = memory::identify(address, size)?;
@@ -93,7 +93,8 @@ impl DeviceMemory {
             device.ordinal()
         );
         let sighting = Sighting::of(address)?;
-        Ok(Self::Adopted(AdoptedDevice { address, size, ordinal, pieces, sighting, release }))
+        let _release = release.map(Release::new).transpose()?;
+        Ok(Self::Adopted(AdoptedDevice { address, size, ordinal, pieces, sighting, _release }))
     }
 
     /// Opens memory of another process's by its legacy IPC handle.
@@ -174,14 +175,6 @@ impl DeviceMemory {
         match self {
             Self::Adopted(memory) => vmm::beneath(memory.address, memory.size),
             _ => Ok(None),
-        }
-    }
-}
-
-impl Drop for AdoptedDevice {
-    fn drop(&mut self) {
-        if let Some(release) = self.release.take() {
-            release();
         }
     }
 }

@@ -14,7 +14,6 @@ use super::{Control, EqualPieces, ExportedExtent};
 use crate::cuda::Device;
 use crate::cuda::vmm::{Access, HandleType, Mapping, Memory, Properties, Range, Shareable};
 use crate::error::{Result, ensure};
-use crate::log::Quiet;
 use crate::nixl::Descriptor;
 
 /// An extent that is not asked for otherwise: growth costs by the extent, not by the byte.
@@ -344,8 +343,8 @@ impl ElasticMemory {
         }
     }
 
-    fn extents(&self) -> Quiet<MutexGuard<'_, BTreeMap<usize, Extent>>> {
-        Quiet::lock(|| self.extents.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+    fn extents(&self) -> MutexGuard<'_, BTreeMap<usize, Extent>> {
+        self.extents.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn kept(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<Mapping>>> {

@@ -8,7 +8,6 @@ use super::spans::Failure;
 use super::{Backing, Region, Registration};
 use crate::cuda::vmm::{Exported, HandleType};
 use crate::error::{Error, Result, Status, ensure};
-use crate::log::Quiet;
 use crate::nixl::Descriptor;
 
 impl Region {
@@ -103,8 +102,8 @@ impl Region {
     }
 
     /// Nothing grows, shrinks or is registered while this is held.
-    pub(super) fn resizing(&self) -> Quiet<MutexGuard<'_, ()>> {
-        Quiet::lock(|| self.resizing.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+    pub(super) fn resizing(&self) -> MutexGuard<'_, ()> {
+        self.resizing.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn resizable(&self, offset: u64, size: u64) -> Result<&ElasticMemory> {

@@ -8,7 +8,7 @@ use super::spans::{Failure, Outcome, Spans};
 use super::{Backing, Region};
 use crate::cuda::{Context, Device};
 use crate::error::{Result, ensure, fail};
-use crate::log::{Quiet, log};
+use crate::log::log;
 use crate::nixl::{Agent, Descriptor};
 
 /// A region known to an agent. An elastic one is known extent by extent, and grows and shrinks there too.
@@ -142,8 +142,8 @@ impl Registration {
         }
     }
 
-    fn state(&self) -> Quiet<MutexGuard<'_, State>> {
-        Quiet::lock(|| self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
