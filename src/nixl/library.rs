@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 
 use once_cell::sync::OnceCell;
 
+use super::signals;
 use super::sys::{self, Functions};
 use crate::error::{Result, ensure, fail};
 use crate::log::log;
@@ -38,6 +39,7 @@ pub fn load(path: Option<&Path>) -> Result<&'static Library> {
         return reuse(library, path);
     }
     let candidate = candidate(path);
+    let _dispositions = signals::Preserved::new();
     let handle = open(&candidate)?;
     let functions = resolve(handle, &candidate).inspect_err(|_| {
         // SAFETY: the handle is ours, and nothing of the library is used after this.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Metadata: what an agent tells a peer so that the peer reaches its memory, and the peers it knows itself.
 
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::arguments::Arguments;
 use super::backend::copied;
 use super::descriptor::Descriptor;
 use super::driver::{Driver, c_string, check};
@@ -166,49 +167,17 @@ impl Driver {
     /// Asks the listen thread of a peer at `address`:`port` for its metadata. It arrives later.
     pub fn request_remote(&mut self, name: &str, address: &str, port: u16) -> Result<()> {
         let peer = c_string("the peer's name", name)?;
-        let arguments = Address::new(address, port)?;
+        let arguments = Arguments::of_address(address, port)?;
         // SAFETY: live handles.
-        let status = unsafe { sys::nixl_capi_fetch_remote_md(self.agent, peer.as_ptr(), arguments.0) };
+        let status = unsafe { sys::nixl_capi_fetch_remote_md(self.agent, peer.as_ptr(), arguments.raw()) };
         check(status, || format!("fetch the metadata of agent '{name}' from {address}:{port}"))
     }
 
     /// Sends the agent's own metadata to the listen thread of a peer.
     pub fn send_local(&mut self, address: &str, port: u16) -> Result<()> {
-        let arguments = Address::new(address, port)?;
+        let arguments = Arguments::of_address(address, port)?;
         // SAFETY: live handles.
-        let status = unsafe { sys::nixl_capi_send_local_md(self.agent, arguments.0) };
+        let status = unsafe { sys::nixl_capi_send_local_md(self.agent, arguments.raw()) };
         check(status, || format!("send the metadata of agent '{}' to {address}:{port}", self.display_name()))
-    }
-}
-
-/// Optional arguments that name a peer's listen thread.
-struct Address(sys::nixl_capi_opt_args_t);
-
-impl Address {
-    fn new(address: &str, port: u16) -> Result<Self> {
-        let text: CString = c_string("the address", address)?;
-        let mut raw = ptr::null_mut();
-        // SAFETY: the output is ours on success.
-        check(unsafe { sys::nixl_capi_create_opt_args(&mut raw) }, || {
-            "create optional arguments".to_string()
-        })?;
-        let this = Self(raw);
-        this.set(&text, port)?;
-        Ok(this)
-    }
-
-    fn set(&self, address: &CStr, port: u16) -> Result<()> {
-        // SAFETY: live handle and string, which is copied.
-        let status = unsafe { sys::nixl_capi_opt_args_set_ip_addr(self.0, address.as_ptr()) };
-        check(status, || format!("set address {address:?}"))?;
-        // SAFETY: live handle.
-        check(unsafe { sys::nixl_capi_opt_args_set_port(self.0, port) }, || format!("set port {port}"))
-    }
-}
-
-impl Drop for Address {
-    fn drop(&mut self) {
-        // SAFETY: made by this value alone.
-        unsafe { sys::nixl_capi_destroy_opt_args(self.0) };
     }
 }

@@ -5,6 +5,7 @@
 //! library holds ids. So the order of teardown is written down once, and nothing outlives its agent.
 
 pub mod agent;
+mod arguments;
 mod backend;
 pub mod cufile;
 pub mod descriptor;

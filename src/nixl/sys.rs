@@ -143,14 +143,21 @@ functions! {
         -> nixl_capi_status_t;
     fn nixl_capi_get_plugin_params(agent: nixl_capi_agent_t, plugin_name: *const c_char,
         mems: *mut nixl_capi_mem_list_t, params: *mut nixl_capi_params_t) -> nixl_capi_status_t;
+    fn nixl_capi_mem_list_size(list: nixl_capi_mem_list_t, size: *mut usize) -> nixl_capi_status_t;
+    fn nixl_capi_mem_list_get(list: nixl_capi_mem_list_t, index: usize, mem_type: *mut nixl_capi_mem_type_t)
+        -> nixl_capi_status_t;
     fn nixl_capi_destroy_mem_list(list: nixl_capi_mem_list_t) -> nixl_capi_status_t;
     fn nixl_capi_destroy_params(params: nixl_capi_params_t) -> nixl_capi_status_t;
     fn nixl_capi_create_backend(agent: nixl_capi_agent_t, plugin_name: *const c_char, params: nixl_capi_params_t,
         backend: *mut nixl_capi_backend_t) -> nixl_capi_status_t;
+    fn nixl_capi_get_backend_params(agent: nixl_capi_agent_t, backend: nixl_capi_backend_t,
+        mems: *mut nixl_capi_mem_list_t, params: *mut nixl_capi_params_t) -> nixl_capi_status_t;
     fn nixl_capi_destroy_backend(backend: nixl_capi_backend_t) -> nixl_capi_status_t;
 
     fn nixl_capi_create_opt_args(args: *mut nixl_capi_opt_args_t) -> nixl_capi_status_t;
     fn nixl_capi_destroy_opt_args(args: nixl_capi_opt_args_t) -> nixl_capi_status_t;
+    fn nixl_capi_opt_args_add_backend(args: nixl_capi_opt_args_t, backend: nixl_capi_backend_t)
+        -> nixl_capi_status_t;
     fn nixl_capi_opt_args_set_ip_addr(args: nixl_capi_opt_args_t, ip_addr: *const c_char) -> nixl_capi_status_t;
     fn nixl_capi_opt_args_set_port(args: nixl_capi_opt_args_t, port: u16) -> nixl_capi_status_t;
 

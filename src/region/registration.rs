@@ -108,7 +108,13 @@ impl Registration {
             self.agent().name()
         );
         let holds = self.holds.load(Ordering::Acquire);
-        ensure!(holds == 0, Busy, "{holds} layouts or transfers hold the registration");
+        ensure!(
+            holds == 0,
+            Busy,
+            "{holds} layouts or transfers hold the registration with agent '{}'; wait for the transfers and destroy \
+             both, then deregister again",
+            self.agent().name()
+        );
         let descriptors = std::mem::take(&mut state.descriptors);
         state.registered = false;
         let outcome = self.spans.deregister(&descriptors).map_err(|failure| self.region.keep(failure));

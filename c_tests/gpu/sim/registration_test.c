@@ -70,6 +70,7 @@ static world open_world(void) {
     w.address = region_info(w.region).address;
     for (size_t i = 0; i < NUM(w.agents); i++) {
         EXPECT_OK(kvmem_agent_create(i == 0 ? "first" : "second", NULL, &w.agents[i], ERR));
+        EXPECT_OK(kvmem_agent_create_backend(w.agents[i], "UCX", NULL, 0, ERR));
         EXPECT_OK(kvmem_region_register(w.region, w.agents[i], &w.registrations[i], ERR));
     }
     return w;
@@ -291,6 +292,7 @@ static void a_layout_over_parts_registers_the_whole_once(void) {
     kvmem_region *other = elastic_region(4 * EXTENT, EXTENT);
     kvmem_agent *agent = NULL;
     EXPECT_OK(kvmem_agent_create("third", NULL, &agent, ERR));
+    EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
     elastic_parts parts;
     elastic_parts_open(&parts, &config, w.region, 0);
     parts.options.agent = agent;
@@ -330,7 +332,7 @@ static void nothing_shrinks_while_an_agent_lets_go(void) {
     const sim_counts before = sim_live_now();
     world w = open_world();
     EXPECT_OK(kvmem_region_commit(w.region, 0, EXTENT, ERR));
-    NIXL(nixl_sim_hold());
+    NIXL(nixl_sim_hold(NIXL_SIM_DEREGISTER));
     pthread_t thread;
     CHECK_EQ(pthread_create(&thread, NULL, destroy_registration, w.registrations[0]), 0);
     w.registrations[0] = NULL;
