@@ -32,8 +32,9 @@
 /// Patch version of the header.
 #define KVMEM_VERSION_PATCH 0
 
-/// Version of the binary interface: the number in libkvmem.so.N.
-#define KVMEM_ABI_VERSION 0
+/// Version of the binary interface: 100 × major version, plus the minor version before 1.0. It changes with the SONAME,
+/// which is libkvmem.so.0.MINOR before 1.0 and libkvmem.so.MAJOR from then on.
+#define KVMEM_ABI_VERSION 1
 
 /// There is no native cause.
 #define KVMEM_DOMAIN_NONE 0
@@ -1331,15 +1332,16 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-/// The library's version, such as "0.1.0".
+/// Returns the library's version, such as "0.1.0".
 ///
 /// @return a static string
 const char *kvmem_version_string(void);
 
-/// The library's version as a number: 10000 × major + 100 × minor + patch.
+/// Returns the library's version as a number: 10000 × major + 100 × minor + patch.
 uint32_t kvmem_version_number(void);
 
-/// The library's binary interface, to compare with KVMEM_ABI_VERSION of the header a program was built with.
+/// Returns the version of the library's binary interface. A program built with another KVMEM_ABI_VERSION must not call
+/// the library.
 uint32_t kvmem_abi_version(void);
 
 /// The name of a status, such as "KVMEM_STATUS_BUSY".
