@@ -6,11 +6,17 @@
  *
  * Errors.  A fallible function answers a kvmem_status and has a kvmem_error ** last, which may be NULL. On failure
  *          output handles are set to NULL and no other output is touched, except the size a string needs.
- * Handles. Whatever a function gives through a kvmem_x ** is the caller's to give to kvmem_x_destroy, in any order:
- *          what is needed stays alive underneath. Destroying NULL does nothing, and destroying never fails. A handle
- *          made before a fork answers KVMEM_STATUS_INVALID_STATE in the child.
- * Options. struct_size is sizeof the struct; all other fields may be zero unless their comment says otherwise. Bits
- *          and values this library does not know are refused.
+ * Handles. The caller owns every handle that a function returns through a kvmem_x **, and passes it to
+ *          kvmem_x_destroy once. Handles may be destroyed in any order: what they need stays alive underneath.
+ *          Destroying NULL does nothing, and destroying never fails.
+ *          A handle of another type and a destroyed handle fail with KVMEM_STATUS_INVALID_ARGUMENT, and destroying one
+ *          is logged and frees nothing. A destroyed handle is recognized only until its memory is used again; after
+ *          that the use of it is undefined.
+ *          A handle made before a fork fails with KVMEM_STATUS_INVALID_STATE in the child.
+ * Options. struct_size is sizeof the struct, not of a pointer to it; all other fields may be zero unless their comment
+ *          says otherwise. A size smaller than the first published version of the struct fails with
+ *          KVMEM_STATUS_INVALID_ARGUMENT, and so do bits and values that this library does not know. The same holds for
+ *          structs with a struct_size that kvmem writes.
  * Strings. In: NUL-terminated, UTF-8 except for paths. Out: owned by kvmem, for as long as is said.
  * Threads. Each type's comment says what may run at once.
  */
@@ -32,8 +38,9 @@
 /// Patch version of the header.
 #define KVMEM_VERSION_PATCH 0
 
-/// Version of the binary interface: the number in libkvmem.so.N.
-#define KVMEM_ABI_VERSION 0
+/// Version of the binary interface: 100 × major version, plus the minor version before 1.0. It changes with the SONAME,
+/// which is libkvmem.so.0.MINOR before 1.0 and libkvmem.so.MAJOR from then on.
+#define KVMEM_ABI_VERSION 1
 
 /// There is no native cause.
 #define KVMEM_DOMAIN_NONE 0
@@ -226,7 +233,7 @@
 /// base[layer] + outer·N·R + block·R
 #define KVMEM_BLOCK_DIM_SECOND 2
 
-/// One new allocation holds all regions, each at a multiple of 512 bytes.
+/// One new allocation holds all regions, each at a multiple of the alignment and of 512 bytes, on a GPU of 256 bytes.
 #define KVMEM_LAYOUT_ALLOCATE 1
 
 /// The caller's regions; with an agent each is registered, or of an elastic one the region that it is a view of. Elastic
@@ -923,7 +930,8 @@ typedef struct {
     uint64_t region_size;
     /// Bytes of all.
     uint64_t total_size;
-    /// Bytes of one allocation that holds all, each at a multiple of 512 bytes or of the alignment.
+    /// Bytes of one allocation that holds all regions, each at a multiple of 256 bytes and of the alignment, if
+    /// the allocation starts at a multiple of 256 bytes, as every allocation of cuMemAlloc does.
     uint64_t allocation_size;
 } kvmem_layout_requirements;
 
@@ -1331,15 +1339,16 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-/// The library's version, such as "0.1.0".
+/// Returns the library's version, such as "0.1.0".
 ///
 /// @return a static string
 const char *kvmem_version_string(void);
 
-/// The library's version as a number: 10000 × major + 100 × minor + patch.
+/// Returns the library's version as a number: 10000 × major + 100 × minor + patch.
 uint32_t kvmem_version_number(void);
 
-/// The library's binary interface, to compare with KVMEM_ABI_VERSION of the header a program was built with.
+/// Returns the version of the library's binary interface. A program built with another KVMEM_ABI_VERSION must not call
+/// the library.
 uint32_t kvmem_abi_version(void);
 
 /// The name of a status, such as "KVMEM_STATUS_BUSY".
@@ -1912,14 +1921,18 @@ kvmem_status kvmem_agent_load_remote_metadata(kvmem_agent *agent,
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND
 kvmem_status kvmem_agent_check_remote_metadata(kvmem_agent *agent, const char *name, kvmem_error **error);
 
-/// Forgets a peer. Layouts imported from it answer KVMEM_STATUS_STALE from now on, also after a peer of the same
-/// name is loaded.
+/// Forgets a peer. Layouts imported from it fail with KVMEM_STATUS_STALE from now on, also after a peer of the same name
+/// is loaded.
+///
+/// A transfer is in flight from its submission until its end is reported, and as long after that as NIXL still has
+/// requests of it, as after KVMEM_STATUS_PEER_LOST.
 ///
 /// @param agent an agent
 /// @param name the peer's name
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND when it is not loaded; KVMEM_STATUS_BUSY while transfers to it
-///         are in flight
+/// @return KVMEM_STATUS_OK.
+///         KVMEM_STATUS_NOT_FOUND: the peer is not loaded.
+///         KVMEM_STATUS_BUSY: a transfer with the peer is in flight.
 kvmem_status kvmem_agent_invalidate_remote_metadata(kvmem_agent *agent,
                                                     const char *name,
                                                     kvmem_error **error);
@@ -2513,7 +2526,8 @@ void kvmem_broker_destroy(kvmem_broker *broker);
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_PERMISSION_DENIED for a wrong user, name or token, which are not told apart, a
 ///         token that is used up, KVMEM_FETCH_READ_WRITE where less is granted, or a broker of another user; KVMEM_STATUS_NOT_FOUND when nothing
-///         is at the path; KVMEM_STATUS_PEER_LOST when nobody listens there, or the broker goes away;
+///         is at the path; KVMEM_STATUS_INVALID_ARGUMENT when a file is there that is no socket;
+///         KVMEM_STATUS_PEER_LOST when the broker there has ended, or ends meanwhile;
 ///         KVMEM_STATUS_BUSY when this user has too many clients, bytes or file descriptors under way;
 ///         KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_CORRUPT; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors
 kvmem_status kvmem_share_fetch(const kvmem_fetch_options *options,

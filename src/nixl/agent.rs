@@ -234,4 +234,8 @@ impl Work for Arrival {
         let _ = self.reply.send(result);
         Step::Done
     }
+
+    fn abandon(&mut self, error: Error) {
+        let _ = self.reply.send(Err(error));
+    }
 }

@@ -27,6 +27,8 @@ pub struct Driver {
     pub(super) remotes: HashMap<String, Arc<Remote>>,
     pub(super) lists: HashMap<ListId, PreparedList>,
     pub(super) requests: HashMap<RequestId, Request>,
+    /// Requests that could not be released. Nothing is done with them; they stay reachable for leak checkers.
+    pub(super) unreleased: Vec<Request>,
     pub(super) inbox: Inbox,
     next_id: u64,
 }
@@ -49,6 +51,7 @@ impl Driver {
             remotes: HashMap::new(),
             lists: HashMap::new(),
             requests: HashMap::new(),
+            unreleased: Vec::new(),
             inbox: Inbox::default(),
             next_id: 0,
         })
@@ -65,16 +68,35 @@ impl Driver {
     }
 }
 
+#[cfg(test)]
+impl Driver {
+    /// One without NIXL, for code that calls none of it. It must not be dropped.
+    pub(super) fn unloaded() -> std::mem::ManuallyDrop<Self> {
+        std::mem::ManuallyDrop::new(Self {
+            agent: ptr::null_mut(),
+            name: CString::default(),
+            backends: BTreeMap::new(),
+            registered: HashMap::new(),
+            remotes: HashMap::new(),
+            lists: HashMap::new(),
+            requests: HashMap::new(),
+            unreleased: Vec::new(),
+            inbox: Inbox::default(),
+            next_id: 0,
+        })
+    }
+}
+
 impl Drop for Driver {
     /// Requests, then prepared lists, then remotes, then registrations, then backends, then the agent.
     fn drop(&mut self) {
         let requests: Vec<_> = self.requests.keys().copied().collect();
-        requests.into_iter().for_each(|id| self.release_request(id));
+        self.release_idle_requests(requests);
         let lists: Vec<_> = self.lists.keys().copied().collect();
         lists.into_iter().for_each(|id| self.release_list(id));
         let remotes: Vec<_> = self.remotes.keys().cloned().collect();
         for remote in remotes {
-            if let Err(error) = self.invalidate_remote(&remote) {
+            if let Err(error) = self.forget_remote(&remote) {
                 log!(Warn, "{error}");
             }
         }

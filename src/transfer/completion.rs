@@ -12,6 +12,7 @@ use crate::error::{Error, Result, Status, fail};
 use crate::kept;
 use crate::layout::Layout;
 use crate::log::log;
+use crate::nixl::RemoteHold;
 use crate::region::ExtentHold;
 
 /// How a run ended.
@@ -246,6 +247,8 @@ pub struct Held {
     pub layouts: Option<[Arc<Layout>; 2]>,
     /// The extents of the two that it touches.
     pub extents: [Vec<ExtentHold>; 2],
+    /// The peer's metadata, which must stay loaded.
+    pub peer: Option<RemoteHold>,
 }
 
 impl Run {
@@ -356,8 +359,8 @@ impl Run {
         self.over(outcome);
     }
 
-    /// Ends the run while something may still move its bytes and no longer reports when it is done. Intentionally leaks the
-    /// layouts and extents.
+    /// Ends the run while something may still move its bytes and no longer reports when it is done. Intentionally leaks
+    /// what the run holds.
     pub fn end_for_good(mut self, error: Error) {
         kept::for_good(self.held.take());
         self.over(Err(error));
