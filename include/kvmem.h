@@ -6,11 +6,17 @@
  *
  * Errors.  A fallible function answers a kvmem_status and has a kvmem_error ** last, which may be NULL. On failure
  *          output handles are set to NULL and no other output is touched, except the size a string needs.
- * Handles. Whatever a function gives through a kvmem_x ** is the caller's to give to kvmem_x_destroy, in any order:
- *          what is needed stays alive underneath. Destroying NULL does nothing, and destroying never fails. A handle
- *          made before a fork answers KVMEM_STATUS_INVALID_STATE in the child.
- * Options. struct_size is sizeof the struct; all other fields may be zero unless their comment says otherwise. Bits
- *          and values this library does not know are refused.
+ * Handles. The caller owns every handle that a function returns through a kvmem_x **, and passes it to
+ *          kvmem_x_destroy once. Handles may be destroyed in any order: what they need stays alive underneath.
+ *          Destroying NULL does nothing, and destroying never fails.
+ *          A handle of another type and a destroyed handle fail with KVMEM_STATUS_INVALID_ARGUMENT, and destroying one
+ *          is logged and frees nothing. A destroyed handle is recognized only until its memory is used again; after
+ *          that the use of it is undefined.
+ *          A handle made before a fork fails with KVMEM_STATUS_INVALID_STATE in the child.
+ * Options. struct_size is sizeof the struct, not of a pointer to it; all other fields may be zero unless their comment
+ *          says otherwise. A size smaller than the first published version of the struct fails with
+ *          KVMEM_STATUS_INVALID_ARGUMENT, and so do bits and values that this library does not know. The same holds for
+ *          structs with a struct_size that kvmem writes.
  * Strings. In: NUL-terminated, UTF-8 except for paths. Out: owned by kvmem, for as long as is said.
  * Threads. Each type's comment says what may run at once.
  */
@@ -227,7 +233,7 @@
 /// base[layer] + outer·N·R + block·R
 #define KVMEM_BLOCK_DIM_SECOND 2
 
-/// One new allocation holds all regions, each at a multiple of 512 bytes.
+/// One new allocation holds all regions, each at a multiple of the alignment and of 512 bytes, on a GPU of 256 bytes.
 #define KVMEM_LAYOUT_ALLOCATE 1
 
 /// The caller's regions; with an agent each is registered, or of an elastic one the region that it is a view of. Elastic
@@ -924,7 +930,8 @@ typedef struct {
     uint64_t region_size;
     /// Bytes of all.
     uint64_t total_size;
-    /// Bytes of one allocation that holds all, each at a multiple of 512 bytes or of the alignment.
+    /// Bytes of one allocation that holds all regions, each at a multiple of 256 bytes and of the alignment, if
+    /// the allocation starts at a multiple of 256 bytes, as every allocation of cuMemAlloc does.
     uint64_t allocation_size;
 } kvmem_layout_requirements;
 
@@ -2543,7 +2550,8 @@ void kvmem_broker_destroy(kvmem_broker *broker);
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_PERMISSION_DENIED for a wrong user, name or token, which are not told apart, a
 ///         token that is used up, KVMEM_FETCH_READ_WRITE where less is granted, or a broker of another user; KVMEM_STATUS_NOT_FOUND when nothing
-///         is at the path; KVMEM_STATUS_PEER_LOST when nobody listens there, or the broker goes away;
+///         is at the path; KVMEM_STATUS_INVALID_ARGUMENT when a file is there that is no socket;
+///         KVMEM_STATUS_PEER_LOST when the broker there has ended, or ends meanwhile;
 ///         KVMEM_STATUS_BUSY when this user has too many clients, bytes or file descriptors under way;
 ///         KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_CORRUPT; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors
 kvmem_status kvmem_share_fetch(const kvmem_fetch_options *options,

@@ -184,7 +184,7 @@ static void a_layout_holds_its_registration(void) {
     const kvmem_layout_options options = options_over(&config, agent, &registration);
     kvmem_layout *layout = NULL;
     EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
-    EXPECT(KVMEM_STATUS_BUSY, kvmem_registration_deregister(registration, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "destroy both", kvmem_registration_deregister(registration, ERR));
     CHECK_EQ(info_of(registration).registered, 1);
     kvmem_layout_destroy(layout);
     EXPECT_OK(kvmem_registration_deregister(registration, ERR));

@@ -6,6 +6,8 @@
 //! library is refused when it is loaded, and a call without a library fails with a status.
 
 #![allow(non_camel_case_types)]
+// The functions have the parameters of NIXL's.
+#![allow(clippy::too_many_arguments)]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::NonNull;
@@ -86,7 +88,12 @@ macro_rules! functions {
                         let symbol = CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes());
                         let address = symbol.ok().and_then(&address_of).ok_or(stringify!($name))?;
                         // SAFETY: the caller's promise; a function pointer has the size of an address.
-                        unsafe { std::mem::transmute::<NonNull<c_void>, _>(address) }
+                        unsafe {
+                            std::mem::transmute::<
+                                NonNull<c_void>,
+                                unsafe extern "C" fn($($type),*) -> $result,
+                            >(address)
+                        }
                     },)+
                 })
             }

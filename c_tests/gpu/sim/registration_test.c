@@ -303,7 +303,7 @@ static void nothing_shrinks_while_an_agent_lets_go(void) {
     while (NIXL(nixl_sim_waiting()) == 0) {
         patience_wait(end, "a deregistration to begin");
     }
-    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "letting go", kvmem_region_decommit(w.region, 0, EXTENT, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "deregistering the region", kvmem_region_decommit(w.region, 0, EXTENT, ERR));
     CHECK(is_mapped(&w, 0));
     CHECK_EQ(committed(&w), 1);
     NIXL(nixl_sim_go());
