@@ -185,7 +185,10 @@ impl Agent {
         let (commands, receiver) = unbounded();
         let thread_id = std::thread::current().id();
         let (name, trials) = ("unattended".to_string(), Trials::default());
-        (Arc::new(Self { name, commands, thread: None, thread_id, trials }), receiver)
+        (
+            Arc::new(Self { name, commands, thread: None, thread_id, has_listen_thread: false, trials }),
+            receiver,
+        )
     }
 }
 
