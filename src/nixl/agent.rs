@@ -14,6 +14,7 @@ use super::notification::{Notification, Receive};
 use super::sys;
 use super::thread::{self, Command, Work};
 use crate::error::{Error, Result, Status, ensure};
+use crate::file_limit::FileSizeSignal;
 use crate::log::log;
 
 /// How NIXL guards an agent against its own callers.
@@ -105,12 +106,16 @@ impl Agent {
         let idle_poll = (!config.progress_thread).then_some(config.progress_delay);
         let thread = std::thread::Builder::new()
             .name("kvmem-agent".to_string())
-            .spawn(move || match Driver::create(&owned.0, &owned.1) {
-                Ok(driver) => {
-                    let _ = created.send(Ok(()));
-                    thread::run(driver, receiver, idle_poll);
+            .spawn(move || {
+                // NIXL's file backends write on this thread, or on threads that it starts, which inherit the mask.
+                let _limit_reports_itself = FileSizeSignal::block();
+                match Driver::create(&owned.0, &owned.1) {
+                    Ok(driver) => {
+                        let _ = created.send(Ok(()));
+                        thread::run(driver, receiver, idle_poll);
+                    }
+                    Err(error) => drop(created.send(Err(error))),
                 }
-                Err(error) => drop(created.send(Err(error))),
             })
             .map_err(|error| Error::new(Status::OutOfMemory, format!("start the agent's thread: {error}")))?;
         result.recv().unwrap_or_else(|_| Err(thread_gone()))?;
