@@ -89,14 +89,17 @@ static void *page_aligned(uint64_t size) {
     return memory;
 }
 
-/* Submits a transfer from memory with the callback, and destroys all of its handles. */
+/* Submits a transfer from memory with the callback, and destroys all of its handles. The gate may be NULL. */
 static void destroy_in_flight(const kvmem_layout_config *config, void *memory, kvmem_layout *destination,
-                              on_release *release) {
+                              on_release *release, void *gate) {
     kvmem_layout *source = adopted_layout(config, memory, release);
     kvmem_transfer_options options = kv_transfer_options(&all_blocks);
     options.path = release->sides.path;
     kvmem_transfer *transfer = NULL;
     EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+    if (gate != NULL) {
+        gate_close(gate, 4096);
+    }
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     kvmem_transfer_destroy(transfer);
     kvmem_layout_destroy(source);
@@ -112,7 +115,8 @@ static void a_callback_may_move_blocks(uint32_t path) {
     release.sides.destination = temporary_disk_layout(&config, NULL, 0);
     release.sides.path = path;
     for (int i = 0; i < RUNS; i++) {
-        destroy_in_flight(&config, memory[0], temporary_disk_layout(&config, NULL, 0), &release);
+        destroy_in_flight(&config, memory[0], temporary_disk_layout(&config, NULL, 0), &release,
+                          NULL);
     }
     while (release.calls < RUNS) { /* the process's deadline bounds this */
         finish_releases();
@@ -144,8 +148,7 @@ static void on_threads_that_copy(void) {
     static on_release release;
     release.sides.source = adopted_layout(&config, memory[2], NULL);
     release.sides.destination = adopted_layout(&config, memory[3], NULL);
-    gate_close(memory[0], 4096);
-    destroy_in_flight(&config, memory[0], adopted_layout(&config, memory[1], NULL), &release);
+    destroy_in_flight(&config, memory[0], adopted_layout(&config, memory[1], NULL), &release, memory[0]);
     gate_await();
     CHECK_EQ(release.calls, 0); /* a transfer in flight keeps its memory */
     gate_open();
