@@ -132,6 +132,17 @@ impl DiskFile {
     ) -> Result<Self> {
         let io_alignment = if direct { direct_io_alignment(&fd) } else { 1 };
         let temporary = path.is_none();
+        log!(
+            Debug,
+            "file opened: {}, {size} bytes, {}, {}",
+            path.as_deref().map_or("temporary".into(), Path::to_string_lossy),
+            if direct {
+                format!("direct I/O in units of {io_alignment} bytes")
+            } else {
+                "buffered".to_string()
+            },
+            if preallocated { "space reserved" } else { "no space reserved" }
+        );
         Ok(Self { fd, path, temporary, size, direct, io_alignment, preallocated })
     }
 

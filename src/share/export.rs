@@ -13,6 +13,7 @@ use crate::cuda::vmm::{self, Beneath, Exported, HandleType};
 use crate::cuda::{Device, ipc};
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::layout::{Layout, Memory};
+use crate::log::log;
 use crate::process::Identity;
 use crate::region::{
     Access, Backing, DeviceMemory, ElasticMemory, ExtentHold, Region, SharedRegion, reopened,
@@ -82,6 +83,14 @@ impl Packing {
             object,
         };
         let parcel = Arc::new(Parcel { bytes: manifest.write()?, fds: self.fds });
+        log!(
+            Debug,
+            "share of {source} created: {} regions, {:?}, {} bytes and {} file descriptors",
+            manifest.regions.len(),
+            manifest.access,
+            parcel.bytes.len(),
+            parcel.fds.len()
+        );
         Ok(Share { manifest, parcel, source: Some((source, self.grant.way)), _kept: self.kept })
     }
 

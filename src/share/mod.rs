@@ -30,6 +30,7 @@ pub use publication::Published;
 use crate::cuda::vmm::Memory;
 use crate::error::{Error, Result, Status, fail};
 use crate::layout::Layout;
+use crate::log::log;
 use crate::region::{Access, ExtentHold, Region, SharedRegion};
 
 /// How memory is to be carried.
@@ -81,6 +82,15 @@ pub struct Share {
 enum Source {
     Region(Arc<Region>),
     Layout(Arc<Layout>),
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Region(region) => write!(f, "region {}", region.log_id()),
+            Self::Layout(layout) => write!(f, "layout {}", layout.log_id()),
+        }
+    }
 }
 
 impl Share {
@@ -141,7 +151,9 @@ impl Share {
     /// The shared region.
     pub fn open_region(&self, opening: &Opening) -> Result<Arc<Region>> {
         match &self.manifest.object {
-            Object::Region(part) => self.open_part(part, opening),
+            Object::Region(part) => self.open_part(part, opening).inspect(|region| {
+                log!(Debug, "share opened as region {}: {} bytes", region.log_id(), region.size());
+            }),
             Object::Layout(_) => {
                 fail!(InvalidArgument, "the share is of a layout, not of a region")
             }
@@ -151,7 +163,9 @@ impl Share {
     /// The shared layout.
     pub fn open_layout(&self, opening: &Opening) -> Result<Arc<Layout>> {
         match &self.manifest.object {
-            Object::Layout(layout) => self.open_as_layout(layout, opening),
+            Object::Layout(layout) => self.open_as_layout(layout, opening).inspect(|layout| {
+                log!(Debug, "share opened as layout {}, {:?}", layout.log_id(), layout.memory().locality());
+            }),
             Object::Region(_) => {
                 fail!(InvalidArgument, "the share is of a region, not of a layout")
             }

@@ -2,7 +2,7 @@
 //! A completion queue with an event fd.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -33,11 +33,18 @@ pub struct Queue {
     event: OwnedFd,
 }
 
+impl Drop for Queue {
+    fn drop(&mut self) {
+        log!(Debug, "queue destroyed: event fd {}", self.event.as_raw_fd());
+    }
+}
+
 impl Queue {
     /// An empty queue.
     pub fn create() -> Result<Arc<Self>> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| Error::errno("make an event fd", errno))?;
+        log!(Debug, "queue created: event fd {}", event.as_raw_fd());
         Ok(Arc::new(Self {
             entries: Mutex::default(),
             has_some: AtomicBool::new(false),
