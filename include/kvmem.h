@@ -1934,18 +1934,20 @@ kvmem_status kvmem_agent_create(const char *name,
 /// @return a string that lives as long as this handle
 const char *kvmem_agent_name(const kvmem_agent *agent);
 
-/// Gives an agent a backend: a NIXL plugin it moves bytes with, such as "UCX" (peers), "POSIX" (files),
-/// "GDS" or "GDS_MT" (files and GPU memory; needs libcufile and libcudart). Regions that are registered already stay
-/// unknown to it.
+/// Creates a backend of an agent: a NIXL plugin that moves bytes, such as "UCX" (peers), "POSIX" (files), "GDS" or "GDS_MT"
+/// (files and GPU memory; needs libcufile and libcudart). Regions that are already registered stay unknown to it.
+///
+/// If it can't be created, the error message holds what UCX logs, and the UCX_* variables of the environment.
 ///
 /// @param agent an agent
 /// @param plugin the plugin's name
-/// @param parameters what differs from the plugin's own parameters; NULL with count 0 for nothing
-/// @param count how many
+/// @param parameters changes to the plugin's own parameters; NULL with count 0 for none
+/// @param count number of parameters
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND for a plugin that is not there; KVMEM_STATUS_ALREADY_EXISTS for
-///         a second backend of the same plugin; KVMEM_STATUS_NIXL when it can't be made, or does not load (with the
-///         library it lacks)
+/// @return KVMEM_STATUS_OK.
+///         KVMEM_STATUS_NOT_FOUND: NIXL has no such plugin.
+///         KVMEM_STATUS_ALREADY_EXISTS: the agent has a backend of this plugin.
+///         KVMEM_STATUS_NIXL: the plugin does not load, or the backend can't be created.
 kvmem_status kvmem_agent_create_backend(kvmem_agent *agent,
                                         const char *plugin,
                                         const kvmem_parameter *parameters,
@@ -2005,13 +2007,22 @@ kvmem_status kvmem_agent_invalidate_remote_metadata(kvmem_agent *agent,
 
 /// Fetches a peer's metadata from its listen thread, and waits until it is loaded.
 ///
+/// If nothing listens at the address, the call fails within about half a second, whatever the timeout. To find out,
+/// kvmem may connect to the address and reset the connection, which the peer's NIXL reports on its stderr.
+///
 /// @param agent an agent that has a listen thread itself
 /// @param name the peer's name
-/// @param address the peer's IP address
+/// @param address the peer's IPv4 address, such as "127.0.0.1"
 /// @param port the peer's listen port, 1 to 65535
 /// @param timeout_ns nanoseconds, or KVMEM_TIMEOUT_FOREVER
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_NIXL
+/// @return KVMEM_STATUS_OK.
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address or the port is none.
+///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread.
+///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address.
+///         KVMEM_STATUS_IO or KVMEM_STATUS_PERMISSION_DENIED: there is no way to the address.
+///         KVMEM_STATUS_TIMED_OUT: the metadata did not arrive in time.
+///         KVMEM_STATUS_NIXL: NIXL failed.
 kvmem_status kvmem_agent_fetch_remote_metadata(kvmem_agent *agent,
                                                const char *name,
                                                const char *address,
@@ -2021,11 +2032,19 @@ kvmem_status kvmem_agent_fetch_remote_metadata(kvmem_agent *agent,
 
 /// Sends the agent's metadata to the listen thread of a peer, which loads it.
 ///
-/// @param agent an agent that has a listen thread itself
-/// @param address the peer's IP address
+/// kvmem first connects to the address and resets the connection, for at most a second, because NIXL does not report
+/// what fails later. The peer's NIXL reports that on its stderr.
+///
+/// @param agent an agent that has a listen thread itself, and a backend that reaches peers
+/// @param address the peer's IPv4 address, such as "127.0.0.1"
 /// @param port the peer's listen port, 1 to 65535
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK once it is on its way; KVMEM_STATUS_NIXL
+/// @return KVMEM_STATUS_OK: it is on its way. That it arrives is not certain.
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address or the port is none.
+///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread.
+///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address.
+///         KVMEM_STATUS_IO or KVMEM_STATUS_PERMISSION_DENIED: there is no way to the address.
+///         KVMEM_STATUS_NIXL: NIXL failed.
 kvmem_status kvmem_agent_send_local_metadata(kvmem_agent *agent,
                                              const char *address,
                                              uint32_t port,
@@ -2051,13 +2070,18 @@ kvmem_status kvmem_agent_notify(kvmem_agent *agent,
                                 size_t size,
                                 kvmem_error **error);
 
-/// Takes all messages that have come, and waits for one if there is none. Each message is taken once.
+/// Takes all messages that have arrived, and waits for one if there is none. Each message is taken once.
+///
+/// An agent receives messages through a backend that reaches peers, such as UCX. Without one nothing arrives, and the call
+/// waits: a backend may be created meanwhile.
 ///
 /// @param agent an agent
 /// @param timeout_ns nanoseconds to wait, 0 not to wait, or KVMEM_TIMEOUT_FOREVER
 /// @param notifications gets the messages, at least one; the caller destroys them
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_TIMED_OUT when none has come; KVMEM_STATUS_NIXL
+/// @return KVMEM_STATUS_OK.
+///         KVMEM_STATUS_TIMED_OUT: none has arrived in time.
+///         KVMEM_STATUS_NIXL: NIXL failed.
 kvmem_status kvmem_agent_take_notifications(kvmem_agent *agent,
                                             uint64_t timeout_ns,
                                             kvmem_notifications **notifications,
