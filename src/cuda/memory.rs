@@ -3,7 +3,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::context::Context;
+use super::context::{Context, Identity};
 use super::device::Device;
 use super::driver::{self, INVALID_VALUE, NOT_FOUND, answered};
 use super::vmm::RawLocation;
@@ -27,8 +27,6 @@ pub struct Allocation {
     context: Context,
     address: u64,
     size: u64,
-    /// `None` until the driver has told it.
-    buffer_id: Option<u64>,
 }
 
 impl Allocation {
@@ -37,9 +35,7 @@ impl Allocation {
         ensure!(size > 0, InvalidArgument, "a device region of 0 bytes can't be made");
         let context = Context::retain(Device::get(ordinal)?)?;
         let address = allocate(&context, size)?;
-        let mut this = Self { context, address, size, buffer_id: None };
-        this.buffer_id = Some(buffer_id(address)?);
-        Ok(this)
+        Ok(Self { context, address, size })
     }
 
     /// Its first byte.
@@ -57,17 +53,16 @@ impl Allocation {
         self.context.device()
     }
 
-    /// Refuses what somebody has taken away by resetting the device.
-    pub fn ensure_still(&self) -> Result<()> {
-        ensure_still(self.address, self.buffer_id)
+    /// The context that it goes with.
+    pub fn identity(&self) -> Identity {
+        self.context.identity()
     }
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
         let driver = self.context.driver();
-        let freed = self.context.enter_to_free().and_then(|_entered| {
-            ensure_still(self.address, self.buffer_id)?;
+        let freed = self.context.free(|| {
             // SAFETY: allocated by this value, and used by nobody any more.
             let answer = unsafe { driver.api.mem_free.call(self.address) };
             driver.check(answer, format_args!("free {} bytes of device memory", self.size))
@@ -115,9 +110,18 @@ fn room(context: &Context) -> Result<(usize, usize)> {
     driver.check(answer, "ask for free memory").map(|()| (free, total))
 }
 
-/// Checks with the driver that `size` bytes at `address` are memory of one device, and answers which, and of how many
-/// allocations or mappings side by side they are a part.
-pub fn identify(address: u64, size: u64) -> Result<(Device, usize)> {
+/// Memory of one device, as the driver knows it.
+pub struct Identified {
+    /// The device.
+    pub device: Device,
+    /// Allocations or mappings side by side that it is a part of.
+    pub pieces: usize,
+    /// Where copies must be cut; empty if nowhere.
+    pub ends: Vec<u64>,
+}
+
+/// Checks with the driver that `size` bytes at `address` are memory of one device.
+pub fn identify(address: u64, size: u64) -> Result<Identified> {
     let device = owner_of(address)?;
     let end = address.checked_add(size);
     ensure!(
@@ -150,24 +154,42 @@ pub fn identify(address: u64, size: u64) -> Result<(Device, usize)> {
         next = base + length;
         pieces += 1;
     }
-    Ok((device, pieces))
+    let ends = if pieces > 1 { piece_ends(address, size)? } else { Vec::new() };
+    Ok(Identified { device, pieces, ends })
 }
 
-/// Whether `size` bytes at `address` are host memory that devices reach at the same addresses: page-locked from end to
-/// end. Memory that the driver does not know is not.
-pub fn is_mapped_host(context: &Context, address: u64, size: u64) -> Result<bool> {
-    let _entered = context.enter()?;
-    let mut next = address;
-    while next < address.saturating_add(size) {
-        let Some((kind, device_address)) = known(next)? else { return Ok(false) };
-        if kind == MEMORY_TYPE_DEVICE || device_address != next {
-            return Ok(false);
-        }
-        let start: u64 = attribute(RANGE_START, next)?;
-        let length: u64 = attribute(RANGE_SIZE, next)?;
-        next = start.saturating_add(length).max(next + 1);
+/// Host memory that the driver knows as one piece: allocated by it, or page-locked by one call.
+pub struct HostPiece {
+    /// Its first address.
+    pub start: u64,
+    /// Where it ends.
+    pub end: u64,
+    /// What tells whether it is still page-locked.
+    pub sighting: Option<Sighting>,
+}
+
+/// The piece of host memory around an address that devices reach at the same address; `None` if the driver knows none.
+/// Asked with the context current whose kernels are to reach it.
+pub fn host_piece(address: u64) -> Result<Option<HostPiece>> {
+    let Some((kind, device_address)) = known(address)? else { return Ok(None) };
+    if kind == MEMORY_TYPE_DEVICE || device_address != address {
+        return Ok(None);
     }
-    Ok(true)
+    let start: u64 = attribute(RANGE_START, address)?;
+    let end = start.saturating_add(attribute(RANGE_SIZE, address)?).max(address + 1);
+    Ok(Some(HostPiece { start, end, sighting: Sighting::of(address)? }))
+}
+
+/// Where the pieces end that `size` bytes at `address` of a device are to copies of the driver: each allocation is one,
+/// and all mappings in one range of reserved addresses are.
+fn piece_ends(address: u64, size: u64) -> Result<Vec<u64>> {
+    let (mut next, mut ends) = (address, Vec::new());
+    while next < address + size {
+        let start: u64 = attribute(RANGE_START, next)?;
+        next = start.saturating_add(attribute(RANGE_SIZE, next)?).max(next + 1);
+        ends.push(next);
+    }
+    Ok(ends)
 }
 
 /// Whether a device may read VMM memory at an address, or write it.

@@ -3,12 +3,14 @@
 
 use std::sync::Arc;
 
+use super::disposal;
 use super::engine::Engine;
 use super::held::Held;
 use super::jobs::Jobs;
 use super::need::{Need, Taking};
+use crate::cuda::ending::is_fatal;
 use crate::cuda::stream::CallerStream;
-use crate::error::{Error, Result, Status};
+use crate::error::{Error, Result};
 use crate::guarded::guarded;
 use crate::kept;
 use crate::layout::Layout;
@@ -138,18 +140,21 @@ impl Flight {
         }
     }
 
-    /// All that it used is let go before anyone hears that the run is over: who hears it may free their memory.
+    /// Reports how it ended, once all that it used is released: a caller that learns of the end may free memory. The
+    /// thread that watches all runs does not free anything itself, for that may wait for the device.
     pub fn end(mut self, outcome: Result<()>) {
         self.wait_for(None);
         let Self { jobs, engine, layouts, run, held, .. } = self;
-        if outcome.as_ref().is_err_and(|error| error.status() != Status::Cancelled) {
+        if outcome.as_ref().is_err_and(is_fatal) {
             engine.retire();
         }
-        if let Some(held) = held {
-            held.let_go(outcome.is_ok());
+        // What was used is used again, unless something failed on it.
+        let spoiled = held.and_then(|held| held.give_back(outcome.is_ok()));
+        let [source, destination] = layouts.map(Arc::into_inner);
+        match (Arc::into_inner(jobs), source, destination, Arc::into_inner(engine), spoiled) {
+            (None, None, None, None, None) => run.end(outcome),
+            lasts => disposal::dispose_of_then(lasts, move || run.end(outcome)),
         }
-        drop((jobs, layouts, engine));
-        run.end(outcome);
     }
 
     /// Ends one that the driver may be at, with nobody left to ask: what it uses is never let go.

@@ -16,6 +16,7 @@ use self::ring::{Ring, SLOTS};
 use super::Sides;
 use super::host::pieces;
 use super::io::Io;
+use crate::cuda::Identity;
 use crate::error::{Error, Result, Status, ensure};
 use crate::layout::Layout;
 use crate::transfer::completion::Run;
@@ -65,6 +66,11 @@ impl StagedIo {
     pub fn submit(&self, run: Run) {
         let ring = self.ring.clone();
         self.ring.inbox.start(Flight::new(self.prepared.clone(), ring, self.layouts.clone(), run));
+    }
+
+    /// The context that the ring goes with.
+    pub fn identity(&self) -> Identity {
+        self.ring.identity()
     }
 
     pub fn moves(&self) -> u64 {
