@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum { SIDES = 6, TRANSFERS = 6, STEPS = 40 };
-static uint32_t num_sequences = 60;
+static uint32_t num_sequences = 30;
 
 static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};
 static const kv_move moves[] = {{pairs, NUM(pairs), 0, 0, 3}, {pairs, 2, 0, 0, 3}, {pairs + 3, 2, 1, 0, 2}};

@@ -2,8 +2,9 @@
 //! Device memory: allocating it, and asking the driver what a pointer is.
 
 use std::ffi::{c_int, c_void};
+use std::ops::Range;
 
-use super::context::{Context, Identity};
+use super::context::{Context, Entered, Identity};
 use super::device::Device;
 use super::driver::{self, INVALID_VALUE, NOT_FOUND, answered};
 use super::vmm::RawLocation;
@@ -158,26 +159,27 @@ pub fn identify(address: u64, size: u64) -> Result<Identified> {
     Ok(Identified { device, pieces, ends })
 }
 
-/// Host memory that the driver knows as one piece: allocated by it, or page-locked by one call.
-pub struct HostPiece {
-    /// Its first address.
-    pub start: u64,
-    /// Where it ends.
-    pub end: u64,
-    /// What tells whether it is still page-locked.
-    pub sighting: Option<Sighting>,
-}
-
-/// The piece of host memory around an address that devices reach at the same address; `None` if the driver knows none.
-/// Asked with the context current whose kernels are to reach it.
-pub fn host_piece(address: u64) -> Result<Option<HostPiece>> {
-    let Some((kind, device_address)) = known(address)? else { return Ok(None) };
-    if kind == MEMORY_TYPE_DEVICE || device_address != address {
+/// The range of host memory around an address that the driver knows as one: allocated by it, or page-locked by one call;
+/// `None` if it knows none.
+pub fn host_range(address: u64) -> Result<Option<Range<u64>>> {
+    let kind: u32 = match attribute(MEMORY_TYPE, address) {
+        Err(error) if answered(&error, &[INVALID_VALUE]) => return Ok(None),
+        kind => kind?,
+    };
+    if kind == MEMORY_TYPE_DEVICE {
         return Ok(None);
     }
     let start: u64 = attribute(RANGE_START, address)?;
     let end = start.saturating_add(attribute(RANGE_SIZE, address)?).max(address + 1);
-    Ok(Some(HostPiece { start, end, sighting: Sighting::of(address)? }))
+    Ok(Some(start..end))
+}
+
+/// Whether kernels of the current context reach host memory at its own address.
+pub fn is_mapped_at(_entered: &Entered<'_>, address: u64) -> Result<bool> {
+    match attribute::<u64>(DEVICE_POINTER, address) {
+        Err(error) if answered(&error, &[INVALID_VALUE]) => Ok(false),
+        found => Ok(found? == address),
+    }
 }
 
 /// Where the pieces end that `size` bytes at `address` of a device are to copies of the driver: each allocation is one,
@@ -204,17 +206,6 @@ pub fn is_accessible(device: Device, address: u64, write: bool) -> Result<bool> 
     driver.check(answer, format_args!("ask whether device {} reaches {address:#x}", device.ordinal()))?;
     let needed = if write { READ_AND_WRITE } else { READ };
     Ok(flags & needed == needed)
-}
-
-/// The type of memory, and where devices reach it; `None` where the driver does not know it, or devices don't.
-fn known(address: u64) -> Result<Option<(u32, u64)>> {
-    let asked = attribute::<u32>(MEMORY_TYPE, address)
-        .and_then(|kind| Ok((kind, attribute::<u64>(DEVICE_POINTER, address)?)));
-    match asked {
-        Ok(known) => Ok(Some(known)),
-        Err(error) if answered(&error, &[INVALID_VALUE]) => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 /// The device whose memory lies at an address; refused where that is none's.

@@ -140,8 +140,8 @@ impl Flight {
         }
     }
 
-    /// Reports how it ended, once all that it used is released: a caller that learns of the end may free memory. The
-    /// thread that watches all runs does not free anything itself, for that may wait for the device.
+    /// Reports how it ended, once nothing of the caller's is held any more: a caller that learns of the end may free
+    /// memory. The thread that watches all runs frees nothing itself, for that may wait for the device.
     pub fn end(mut self, outcome: Result<()>) {
         self.wait_for(None);
         let Self { jobs, engine, layouts, run, held, .. } = self;
@@ -149,10 +149,10 @@ impl Flight {
             engine.retire();
         }
         // What was used is used again, unless something failed on it.
-        let spoiled = held.and_then(|held| held.give_back(outcome.is_ok()));
+        disposal::dispose_of(held.and_then(|held| held.give_back(outcome.is_ok())).into_iter().collect());
         let [source, destination] = layouts.map(Arc::into_inner);
-        match (Arc::into_inner(jobs), source, destination, Arc::into_inner(engine), spoiled) {
-            (None, None, None, None, None) => run.end(outcome),
+        match (Arc::into_inner(jobs), source, destination, Arc::into_inner(engine)) {
+            (None, None, None, None) => run.end(outcome),
             lasts => disposal::dispose_of_then(lasts, move || run.end(outcome)),
         }
     }

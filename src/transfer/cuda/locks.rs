@@ -6,7 +6,8 @@
 use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
 
-use crate::cuda::memory::{HostPiece, Sighting, host_piece};
+use crate::cuda::context::Entered;
+use crate::cuda::memory::{Sighting, host_range, is_mapped_at};
 use crate::cuda::{Context, Device};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
@@ -34,35 +35,35 @@ impl Locks {
             return Ok(locks);
         }
         let context = Context::retain(Device::get(ordinal)?)?;
-        let _entered = context.enter()?;
+        let entered = context.enter()?;
         for region in host.memory().regions() {
-            locks.look(region)?;
+            locks.look(region, &entered)?;
         }
         Ok(locks)
     }
 
     /// Follows the pieces of a region to the first address that is not page-locked.
-    fn look(&mut self, region: &Region) -> Result<()> {
+    fn look(&mut self, region: &Region, entered: &Entered<'_>) -> Result<()> {
         let mut next = region.address();
         while next < region.address() + region.size() {
-            let Some(piece) = host_piece(next)? else {
+            let Some(range) = host_range(next)? else {
                 self.are_complete = false;
                 // Asking at every move costs: only memory of the caller's can be page-locked in parts.
                 self.may_be_more |= matches!(region.root(), Backing::Adopted(_));
                 return Ok(());
             };
-            next = piece.end;
-            self.add(piece);
+            self.are_complete &= is_mapped_at(entered, next)?;
+            self.see(next)?;
+            self.pieces.get_mut().insert(range.start, range.end);
+            next = range.end;
         }
         Ok(())
     }
 
-    fn add(&mut self, piece: HostPiece) {
-        self.pieces.get_mut().insert(piece.start, piece.end);
+    fn see(&mut self, address: u64) -> Result<()> {
         let is_new = |new: &Sighting| !self.sightings.iter().any(|known| known.is_of_context_of(new));
-        if let Some(sighting) = piece.sighting.filter(is_new) {
-            self.sightings.push(sighting);
-        }
+        self.sightings.extend(Sighting::of(address)?.filter(is_new));
+        Ok(())
     }
 
     /// Whether kernels reach all of the memory.
@@ -88,11 +89,11 @@ impl Locks {
         if !self.may_be_more {
             return u64::MAX;
         }
-        match host_piece(address) {
+        match host_range(address) {
             Ok(None) => u64::MAX,
-            Ok(Some(piece)) => {
-                self.pieces.borrow_mut().insert(piece.start, piece.end);
-                piece.end - address
+            Ok(Some(range)) => {
+                self.pieces.borrow_mut().insert(range.start, range.end);
+                range.end - address
             }
             Err(error) => {
                 self.failure.borrow_mut().get_or_insert(error);
