@@ -6,11 +6,17 @@
  *
  * Errors.  A fallible function answers a kvmem_status and has a kvmem_error ** last, which may be NULL. On failure
  *          output handles are set to NULL and no other output is touched, except the size a string needs.
- * Handles. Whatever a function gives through a kvmem_x ** is the caller's to give to kvmem_x_destroy, in any order:
- *          what is needed stays alive underneath. Destroying NULL does nothing, and destroying never fails. A handle
- *          made before a fork answers KVMEM_STATUS_INVALID_STATE in the child.
- * Options. struct_size is sizeof the struct; all other fields may be zero unless their comment says otherwise. Bits
- *          and values this library does not know are refused.
+ * Handles. The caller owns every handle that a function returns through a kvmem_x **, and passes it to
+ *          kvmem_x_destroy once. Handles may be destroyed in any order: what they need stays alive underneath.
+ *          Destroying NULL does nothing, and destroying never fails.
+ *          A handle of another type and a destroyed handle fail with KVMEM_STATUS_INVALID_ARGUMENT, and destroying one
+ *          is logged and frees nothing. A destroyed handle is recognized only until its memory is used again; after
+ *          that the use of it is undefined.
+ *          A handle made before a fork fails with KVMEM_STATUS_INVALID_STATE in the child.
+ * Options. struct_size is sizeof the struct, not of a pointer to it; all other fields may be zero unless their comment
+ *          says otherwise. A size smaller than the first published version of the struct fails with
+ *          KVMEM_STATUS_INVALID_ARGUMENT, and so do bits and values that this library does not know. The same holds for
+ *          structs with a struct_size that kvmem writes.
  * Strings. In: NUL-terminated, UTF-8 except for paths. Out: owned by kvmem, for as long as is said.
  * Threads. Each type's comment says what may run at once.
  */
@@ -32,8 +38,9 @@
 /// Patch version of the header.
 #define KVMEM_VERSION_PATCH 0
 
-/// Version of the binary interface: the number in libkvmem.so.N.
-#define KVMEM_ABI_VERSION 0
+/// Version of the binary interface: 100 × major version, plus the minor version before 1.0. It changes with the SONAME,
+/// which is libkvmem.so.0.MINOR before 1.0 and libkvmem.so.MAJOR from then on.
+#define KVMEM_ABI_VERSION 1
 
 /// There is no native cause.
 #define KVMEM_DOMAIN_NONE 0
@@ -47,10 +54,10 @@
 /// The code is a CUresult.
 #define KVMEM_DOMAIN_CUDA 3
 
-/// Nothing is logged.
+/// No messages.
 #define KVMEM_LOG_OFF 0
 
-/// Something failed that no return value could tell.
+/// Failures that no return value could report.
 #define KVMEM_LOG_ERROR 1
 
 /// Something works, but not as well as asked.
@@ -59,7 +66,7 @@
 /// Milestones, such as a library that was loaded.
 #define KVMEM_LOG_INFO 3
 
-/// One line an operation.
+/// One line per operation.
 #define KVMEM_LOG_DEBUG 4
 
 /// Everything.
@@ -226,7 +233,7 @@
 /// base[layer] + outer·N·R + block·R
 #define KVMEM_BLOCK_DIM_SECOND 2
 
-/// One new allocation holds all regions, each at a multiple of 512 bytes.
+/// One new allocation holds all regions, each at a multiple of the alignment and of 512 bytes, on a GPU of 256 bytes.
 #define KVMEM_LAYOUT_ALLOCATE 1
 
 /// The caller's regions; with an agent each is registered, or of an elastic one the region that it is a view of. Elastic
@@ -500,9 +507,16 @@ typedef struct {
     const char *name;
 } kvmem_error_cause;
 
-/// Gets one message. Called from any thread but an agent's, also from several at once, never with a lock of kvmem's held.
-/// It may call kvmem, but must not wait in it for the end of a transfer or for notifications: the thread may be the one
-/// that would see to them. Target and message are UTF-8 and live through the call. Must not unwind.
+/// Receives one message. Target and message are UTF-8 and valid during the call. Must not unwind.
+///
+/// kvmem calls it on a thread that does nothing else, one message at a time, in the order in which they
+/// were logged. It may call every function of kvmem and may block: other threads never wait for it, except
+/// in kvmem_log_set_callback. Messages that kvmem logs on the callback's own thread are not delivered.
+/// Other threads still log what the callback makes them do: a callback that starts a transfer for each
+/// message about a transfer never ends.
+///
+/// Up to 4 MiB of messages are queued. Beyond that, messages are dropped, and a message at KVMEM_LOG_ERROR
+/// reports how many.
 typedef void (*kvmem_log_callback)(uint32_t level, const char *target, const char *message, void *user_data);
 
 /// The CUDA driver of this machine.
@@ -733,7 +747,13 @@ typedef struct {
     uint32_t reserved;
 } kvmem_elastic_options;
 
-/// Called once, on any thread, when nothing uses adopted memory any more. Must not unwind.
+/// Reports that kvmem no longer uses adopted memory, so that it can be freed. Called once. Must not unwind.
+///
+/// kvmem calls it on a thread that does nothing else but call release callbacks, one at a time. It may call
+/// every function of kvmem and may block: only further release callbacks wait for it. It is called after
+/// the last handle, layout, registration, share and transfer that uses the memory was destroyed or has
+/// ended, often after the destroying function returned. Callbacks still due when the process ends may not
+/// be called. In a forked child, none of its parent's are.
 typedef void (*kvmem_release_callback)(void *user_data);
 
 /// Memory of the caller's to use.
@@ -746,9 +766,9 @@ typedef struct {
     void *address;
     /// Bytes, at least 1.
     uint64_t size;
-    /// Who learns that nothing uses the memory any more; may be NULL.
+    /// Called when kvmem no longer uses the memory; may be NULL.
     kvmem_release_callback release;
-    /// Handed to release.
+    /// Passed to release.
     void *user_data;
 } kvmem_adopt_options;
 
@@ -910,7 +930,8 @@ typedef struct {
     uint64_t region_size;
     /// Bytes of all.
     uint64_t total_size;
-    /// Bytes of one allocation that holds all, each at a multiple of 512 bytes or of the alignment.
+    /// Bytes of one allocation that holds all regions, each at a multiple of 256 bytes and of the alignment, if
+    /// the allocation starts at a multiple of 256 bytes, as every allocation of cuMemAlloc does.
     uint64_t allocation_size;
 } kvmem_layout_requirements;
 
@@ -1318,15 +1339,16 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-/// The library's version, such as "0.1.0".
+/// Returns the library's version, such as "0.1.0".
 ///
 /// @return a static string
 const char *kvmem_version_string(void);
 
-/// The library's version as a number: 10000 × major + 100 × minor + patch.
+/// Returns the library's version as a number: 10000 × major + 100 × minor + patch.
 uint32_t kvmem_version_number(void);
 
-/// The library's binary interface, to compare with KVMEM_ABI_VERSION of the header a program was built with.
+/// Returns the version of the library's binary interface. A program built with another KVMEM_ABI_VERSION must not call
+/// the library.
 uint32_t kvmem_abi_version(void);
 
 /// The name of a status, such as "KVMEM_STATUS_BUSY".
@@ -1365,15 +1387,26 @@ kvmem_status kvmem_error_get_cause(const kvmem_error *error, kvmem_error_cause *
 /// @param error an error, used by nobody any more; NULL does nothing
 void kvmem_error_destroy(kvmem_error *error);
 
-/// Sets the one log callback of the process, or takes it away.
+/// Sets the log callback of the process, or removes it.
 ///
-/// A message that another thread began before the change may still arrive at the old callback after this returns.
+/// Messages logged before the change are delivered to the previous callback, then the change takes effect
+/// and the function returns. After it returns, the previous callback is not running and is not called
+/// again, so its user data can be freed. Do not hold a lock that the previous callback takes.
 ///
-/// @param level the least important messages wanted, a KVMEM_LOG_* value; KVMEM_LOG_OFF takes the callback away
-/// @param callback who gets them; NULL takes the callback away
-/// @param user_data handed to every call
+/// Called from within the log callback, the function cannot wait. It discards the messages still queued,
+/// and the previous callback is not called again after its running call returns.
+///
+/// Notes: messages still queued when the process ends are lost; remove the callback before. A callback in a
+/// shared object must be removed before dlclose; kvmem itself is never unloaded. A forked child starts
+/// without a callback.
+///
+/// @param level the least important level to deliver, a KVMEM_LOG_* value; KVMEM_LOG_OFF removes the callback
+/// @param callback the function to call; NULL removes the callback
+/// @param user_data passed to every call
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_INVALID_ARGUMENT for a level that is none
+/// @return KVMEM_STATUS_OK;
+///         KVMEM_STATUS_INVALID_ARGUMENT: the level is not a KVMEM_LOG_* value;
+///         KVMEM_STATUS_OUT_OF_MEMORY: the callback's thread could not be started; nothing has changed
 kvmem_status kvmem_log_set_callback(uint32_t level,
                                     kvmem_log_callback callback,
                                     void *user_data,
@@ -1739,28 +1772,37 @@ void kvmem_adopt_options_init(kvmem_adopt_options *options, size_t struct_size);
 
 /// Takes host memory of the caller's into use. It is never freed by kvmem.
 ///
+/// If all of it is page-locked when a transfer is created (cuMemHostRegister, cuMemHostAlloc), GPUs use the page locks.
+/// There may be several, whose ends need not be ends of blocks. If only a part is page-locked, the memory is used as
+/// memory that is not. Page locks must stay as they are while a transfer of the memory exists.
+///
 /// @param options the memory
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for memory that is not mapped; then release is not called
+/// @return KVMEM_STATUS_OK;
+///         KVMEM_STATUS_INVALID_ARGUMENT: the memory is not mapped;
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread for the release callback could not be started.
+///         After a failure, release is not called
 kvmem_status kvmem_region_adopt_host(const kvmem_adopt_options *options,
                                      kvmem_region **region,
                                      kvmem_error **error);
 
 /// Takes memory of a GPU that is the caller's into use, such as a tensor. It is never freed by kvmem. The driver is
-/// asked whether all of it is memory of that GPU; it may span several VMM mappings.
+/// asked whether all of it is memory of that GPU; it may span several allocations and VMM mappings.
 ///
-/// Memory goes with the context that it was allocated in: let go of it here before that is destroyed or reset. After
-/// that, transfers, checksums, shares and registrations of it are refused with KVMEM_STATUS_INVALID_STATE before anything
-/// is touched; a transfer that is under way fails, and may take the GPU's primary context along. Handles are destroyed as
-/// always, and release is called.
+/// Memory goes with the context that it was allocated in: destroy the region before that context is destroyed or reset.
+/// After that, transfers, checksums, shares and registrations of it fail with KVMEM_STATUS_INVALID_STATE before anything
+/// is touched. A transfer in flight fails, and may destroy the GPU's primary context. Handles are destroyed as always, and
+/// release is called.
 ///
 /// @param options the memory; its address is a device pointer
 /// @param device the GPU it lies on, as CUDA_VISIBLE_DEVICES orders them
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for host memory, managed
-///         memory, memory that was freed, or memory of another GPU; KVMEM_STATUS_OUT_OF_RANGE where the memory ends before the range.
+///         memory, memory that was freed, or memory of another GPU;
+///         KVMEM_STATUS_OUT_OF_RANGE: the memory ends before the range;
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread for the release callback could not be started.
 ///         Release is not called after a failure
 kvmem_status kvmem_region_adopt_device(const kvmem_adopt_options *options,
                                        int32_t device,
@@ -1883,14 +1925,18 @@ kvmem_status kvmem_agent_load_remote_metadata(kvmem_agent *agent,
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND
 kvmem_status kvmem_agent_check_remote_metadata(kvmem_agent *agent, const char *name, kvmem_error **error);
 
-/// Forgets a peer. Layouts imported from it answer KVMEM_STATUS_STALE from now on, also after a peer of the same
-/// name is loaded.
+/// Forgets a peer. Layouts imported from it fail with KVMEM_STATUS_STALE from now on, also after a peer of the same name
+/// is loaded.
+///
+/// A transfer is in flight from its submission until its end is reported, and as long after that as NIXL still has
+/// requests of it, as after KVMEM_STATUS_PEER_LOST.
 ///
 /// @param agent an agent
 /// @param name the peer's name
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND when it is not loaded; KVMEM_STATUS_BUSY while transfers to it
-///         are in flight
+/// @return KVMEM_STATUS_OK.
+///         KVMEM_STATUS_NOT_FOUND: the peer is not loaded.
+///         KVMEM_STATUS_BUSY: a transfer with the peer is in flight.
 kvmem_status kvmem_agent_invalidate_remote_metadata(kvmem_agent *agent,
                                                     const char *name,
                                                     kvmem_error **error);
@@ -1977,15 +2023,18 @@ kvmem_status kvmem_notifications_get(const kvmem_notifications *notifications,
 /// @param notifications messages, used by nobody any more; NULL does nothing
 void kvmem_notifications_destroy(kvmem_notifications *notifications);
 
-/// Makes a region known to an agent, through every backend that takes its kind of memory.
+/// Registers a region with the backends that the agent has now and that accept its type of memory. Backends that are
+/// created later do not know the region.
 ///
 /// @param region the region
 /// @param agent the agent
 /// @param registration gets the registration; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_ALREADY_EXISTS when this agent knows it; KVMEM_STATUS_NIXL when no backend
-///         takes it; KVMEM_STATUS_UNSUPPORTED for a view of an elastic region and for memory of several mappings;
-///         KVMEM_STATUS_INVALID_STATE for memory of a GPU that went with its context
+/// @return KVMEM_STATUS_OK: at least one backend accepts it.
+///         KVMEM_STATUS_ALREADY_EXISTS: the region is registered with this agent.
+///         KVMEM_STATUS_NIXL: no backend accepts it.
+///         KVMEM_STATUS_UNSUPPORTED: a view of an elastic region, or memory of several mappings.
+///         KVMEM_STATUS_INVALID_STATE: memory of a GPU whose context was destroyed.
 kvmem_status kvmem_region_register(kvmem_region *region,
                                    kvmem_agent *agent,
                                    kvmem_registration **registration,
@@ -2001,12 +2050,15 @@ kvmem_status kvmem_registration_get_info(const kvmem_registration *registration,
                                          kvmem_registration_info *info,
                                          kvmem_error **error);
 
-/// Takes a registration back and tells whether that worked; kvmem_registration_destroy does so too, silently.
+/// Deregisters a region from the backends that it was registered with. kvmem_registration_destroy does so too, but
+/// reports no failure.
 ///
-/// @param registration a registration; the handle stays and must be destroyed
+/// @param registration a registration; the handle stays valid and must be destroyed
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_BUSY while layouts or transfers hold it; KVMEM_STATUS_INVALID_STATE when it
-///         was taken back before; KVMEM_STATUS_NIXL when NIXL failed: then the memory is never freed
+/// @return KVMEM_STATUS_OK.
+///         KVMEM_STATUS_BUSY: layouts or transfers hold the registration.
+///         KVMEM_STATUS_INVALID_STATE: it was deregistered before.
+///         KVMEM_STATUS_NIXL: NIXL failed. The memory may still be in use, so kvmem never frees it.
 kvmem_status kvmem_registration_deregister(kvmem_registration *registration,
                                            kvmem_error **error);
 
@@ -2478,7 +2530,8 @@ void kvmem_broker_destroy(kvmem_broker *broker);
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_PERMISSION_DENIED for a wrong user, name or token, which are not told apart, a
 ///         token that is used up, KVMEM_FETCH_READ_WRITE where less is granted, or a broker of another user; KVMEM_STATUS_NOT_FOUND when nothing
-///         is at the path; KVMEM_STATUS_PEER_LOST when nobody listens there, or the broker goes away;
+///         is at the path; KVMEM_STATUS_INVALID_ARGUMENT when a file is there that is no socket;
+///         KVMEM_STATUS_PEER_LOST when the broker there has ended, or ends meanwhile;
 ///         KVMEM_STATUS_BUSY when this user has too many clients, bytes or file descriptors under way;
 ///         KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_CORRUPT; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors
 kvmem_status kvmem_share_fetch(const kvmem_fetch_options *options,
@@ -2574,7 +2627,7 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 ///         KVMEM_STATUS_OUT_OF_RANGE for a block, layer or outer slot that is not there; KVMEM_STATUS_UNSUPPORTED for a
 ///         pair of layouts without a path (with the way round it), or whose path was refused by a flag, or can't be the
 ///         one asked for, or that can't be verified; KVMEM_STATUS_INVALID_STATE for a layout that no agent
-///         knows where NIXL is needed, and for adopted memory of a GPU that went with its context;
+///         knows where NIXL is needed, and for memory or page locks that went with a context that was reset or destroyed;
 ///         KVMEM_STATUS_STALE for a peer that was invalidated
 kvmem_status kvmem_transfer_create(const kvmem_layout *source,
                                    const kvmem_layout *destination,
@@ -2588,8 +2641,8 @@ kvmem_status kvmem_transfer_create(const kvmem_layout *source,
 /// @param transfer a transfer
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK once it is started: how it ends, poll, wait and the queue tell; KVMEM_STATUS_BUSY while it
-///         is in flight; KVMEM_STATUS_INVALID_STATE for elastic blocks without memory, and for adopted memory of a GPU
-///         that went with its context; KVMEM_STATUS_STALE when its peer was invalidated
+///         is in flight; KVMEM_STATUS_INVALID_STATE for elastic blocks without memory, and if the GPU was reset since
+///         the transfer was created; KVMEM_STATUS_STALE when its peer was invalidated
 kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer,
                                    kvmem_error **error);
 
@@ -2617,7 +2670,7 @@ kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer,
 ///         current; KVMEM_STATUS_UNSUPPORTED for a transfer that
 ///         no GPU takes part in, or for a captured stream where it is verified; KVMEM_STATUS_INVALID_STATE for a captured
 ///         stream where the path can't be captured, blocks are elastic, or the capture was invalidated, for elastic
-///         blocks without memory, and for adopted memory that went with its context; KVMEM_STATUS_BUSY while it is in
+///         blocks without memory, and if the GPU was reset since the transfer was created; KVMEM_STATUS_BUSY while it is in
 ///         flight, or its staging memory is in use;
 ///         KVMEM_STATUS_CUDA where the driver answers otherwise for the stream
 kvmem_status kvmem_transfer_submit_on_stream(kvmem_transfer *transfer,

@@ -1,216 +1,187 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The one way the library says something unasked: a callback the caller installs.
+//! The log: messages for the one callback that the caller may install.
+//!
+//! Messages are queued and delivered on a thread of their own. So a message may be logged with any lock held, and the
+//! callback may call any function of the library.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::process::{Current, PerProcess};
+use crate::callback_thread::{CallbackHandle, CallbackThread};
+use crate::error::Result;
+use crate::process::PerProcess;
 
-/// How much a message matters; a callback gets its own level and those below.
+/// The importance of a message. A callback gets messages of its own level and of those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Level {
-    /// Something failed that no return value could tell.
+    /// A failure that no return value could report.
     Error = 1,
     /// Something works, but not as well as asked.
     Warn = 2,
-    /// A milestone: a library loaded, a backend made.
+    /// A milestone: a library loaded, a backend created.
     Info = 3,
-    /// One line an operation.
+    /// One line per operation.
     Debug = 4,
     /// Everything.
     Trace = 5,
 }
 
-/// What a caller installs. It may be called from any thread, never with a lock of ours held.
+/// The callback: level, target, message. Only the log's thread calls it, with no lock of the library held.
 pub type Sink = Box<dyn Fn(Level, &str, &str) + Send + Sync>;
 
-/// Who gets messages, and up to which level.
+/// Bytes of messages that may be queued. Further messages are dropped and counted.
+const MAX_QUEUED_BYTES: usize = 4 << 20;
+
+/// The level of the current listener, or 0. A forked child inherits the value but not the listener; it then formats
+/// messages for nothing until it installs its own, which is harmless.
+static LEVEL: AtomicU32 = AtomicU32::new(0);
+
+/// Installs the sink for messages up to `level`, or removes it, and waits until the sink before it is no longer in use.
+///
+/// Messages logged before this call are delivered to the sink before, and then that sink is not called again. A sink that
+/// calls this can't wait for itself: the messages still queued are discarded instead, and the sink is not called again after
+/// its running call returns.
+pub fn set_sink(level: u32, sink: Option<Sink>) -> Result<()> {
+    Log::get().set_sink(level, sink)
+}
+
+/// Whether a message of this level would be delivered.
+pub fn enabled(level: Level) -> bool {
+    level as u32 <= LEVEL.load(Ordering::Relaxed)
+}
+
+/// Queues a message for the sink. Never blocks.
+pub fn write(level: Level, target: &'static str, text: String) {
+    Log::get().write(level, target, text);
+}
+
+/// The log of one process. A forked child starts without a sink: its parent's thread does not exist there.
+struct Log {
+    thread: CallbackThread,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    listener: Option<Arc<Listener>>,
+    queued_bytes: usize,
+    /// Messages dropped since the last note about it.
+    dropped: u64,
+    /// The number of the next message.
+    next: u64,
+    /// Messages with a smaller number are discarded.
+    discard_before: u64,
+}
+
 struct Listener {
     level: u32,
     sink: Sink,
+    thread: CallbackHandle,
 }
 
-/// Read and set without a lock: a child that was forked meanwhile would wait for that for ever.
-static LISTENER: Current<Option<Listener>> = Current::new();
-
-/// Installs the sink for messages up to `level`, or removes it.
-pub fn set_sink(level: u32, sink: Option<Sink>) {
-    LISTENER.set(sink.map(|sink| Listener { level, sink }));
+/// A message on its way to the listener that was installed when it was logged.
+struct Message {
+    listener: Arc<Listener>,
+    number: u64,
+    level: Level,
+    target: &'static str,
+    text: String,
 }
 
-fn listener(level: Level) -> Option<&'static Listener> {
-    LISTENER.get()?.as_ref().filter(|listener| level as u32 <= listener.level)
-}
-
-/// Whether a message of this level would go anywhere.
-pub fn enabled(level: Level) -> bool {
-    listener(level).is_some()
-}
-
-/// Hands a message to the sink, now or when this thread holds messages back no longer.
-pub fn write(level: Level, target: &'static str, message: String) {
-    let is_late = HOLDS.try_with(|holds| holds.get() > 0).unwrap_or(false);
-    match is_late {
-        true => {
-            // A thread that is ending may have no such list any more.
-            let _ = LATE.try_with(|late| late.borrow_mut().push((level, target, message)));
-        }
-        false => deliver(level, target, &message),
+impl Message {
+    /// What it occupies while it is queued, about.
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.text.capacity()
     }
 }
 
-fn deliver(level: Level, target: &str, message: &str) {
-    if let Some(listener) = listener(level) {
-        (listener.sink)(level, target, message);
-    }
-}
-
-type Message = (Level, &'static str, String);
-
-thread_local! {
-    /// How many of this thread's locks hold messages back.
-    static HOLDS: Cell<u32> = const { Cell::new(0) };
-    /// What was held back.
-    static LATE: RefCell<Vec<Message>> = const { RefCell::new(Vec::new()) };
-}
-
-fn take_late() -> Vec<Message> {
-    LATE.try_with(RefCell::take).unwrap_or_default()
-}
-
-/// Holds back this thread's messages while it lives: made before a lock is taken under which somebody may log, it lets
-/// them go after the lock. A sink may call the library, and would wait for a lock that its own thread holds.
-#[must_use]
-pub struct HoldBack(PhantomData<*const ()>);
-
-impl HoldBack {
-    /// From now on.
-    pub fn begin() -> Self {
-        HOLDS.set(HOLDS.get() + 1);
-        Self(PhantomData)
-    }
-
-    /// Ends here, and hands what was held back to another thread: one that waits for this one may hold locks.
-    pub fn hand_over(self) -> Late {
-        self.take()
-    }
-
-    /// The same without an end.
-    pub fn take(&self) -> Late {
-        Late(take_late())
-    }
-}
-
-/// Messages for another thread to write.
-#[must_use]
-pub struct Late(Vec<Message>);
-
-impl Late {
-    /// Writes them.
-    pub fn write(self) {
-        self.0.into_iter().for_each(|(level, target, message)| write(level, target, message));
-    }
-
-    /// Has them written by a thread that nobody waits for, in the order in which they come here.
-    pub fn write_elsewhere(self) {
-        if !self.0.is_empty() {
-            Elsewhere::get().add(self.0);
-        }
-    }
-}
-
-/// What a thread of its own writes, which is there while there is any.
-#[derive(Default)]
-struct Elsewhere(Mutex<Waiting>);
-
-#[derive(Default)]
-struct Waiting {
-    messages: VecDeque<Message>,
-    has_thread: bool,
-}
-
-impl Elsewhere {
+impl Log {
     fn get() -> &'static Self {
-        static ELSEWHERE: PerProcess<Elsewhere> = PerProcess::new();
-        ELSEWHERE.get(Self::default)
+        static LOG: PerProcess<Log> = PerProcess::new();
+        LOG.get(|| Self { thread: CallbackThread::new("kvmem-log"), state: Mutex::default() })
     }
 
-    fn add(&'static self, messages: Vec<Message>) {
-        let mut waiting = self.lock();
-        waiting.messages.extend(messages);
-        if !std::mem::replace(&mut waiting.has_thread, true) {
-            drop(waiting);
-            let thread = std::thread::Builder::new().name("kvmem-log".to_string());
-            // Without a thread they wait for the next that is started.
-            if thread.spawn(|| self.write_all()).is_err() {
-                self.lock().has_thread = false;
-            }
+    fn set_sink(&'static self, level: u32, sink: Option<Sink>) -> Result<()> {
+        let listener = sink
+            .filter(|_| level > 0)
+            .map(|sink| Ok(Arc::new(Listener { level, sink, thread: self.thread.acquire()? })))
+            .transpose()?;
+        let mut state = self.lock();
+        self.note_dropped(&mut state);
+        LEVEL.store(listener.as_ref().map_or(0, |listener| listener.level), Ordering::Relaxed);
+        let before = std::mem::replace(&mut state.listener, listener);
+        if self.thread.is_current() {
+            state.discard_before = state.next;
+        } else {
+            // Placed with the change, so that it is not behind messages for the new listener.
+            let fence = self.thread.fence();
+            drop(state);
+            fence.wait();
+        }
+        drop(before);
+        Ok(())
+    }
+
+    fn write(&'static self, level: Level, target: &'static str, text: String) {
+        // What a sink causes on its own thread would otherwise cause another call of it, without end.
+        if self.thread.is_current() {
+            return;
+        }
+        let mut state = self.lock();
+        let Some(listener) = state.listener.clone().filter(|listener| level as u32 <= listener.level) else {
+            return;
+        };
+        let message = Message { listener, number: state.next, level, target, text };
+        // Once messages were dropped, no further ones are queued before the note about it.
+        if state.dropped > 0 || state.queued_bytes + message.bytes() > MAX_QUEUED_BYTES {
+            state.dropped += 1;
+            return;
+        }
+        self.queue(&mut state, message);
+    }
+
+    fn queue(&'static self, state: &mut State, message: Message) {
+        state.next += 1;
+        state.queued_bytes += message.bytes();
+        let listener = message.listener.clone();
+        listener.thread.post(move || self.deliver(message));
+    }
+
+    fn deliver(&'static self, message: Message) {
+        let mut state = self.lock();
+        state.queued_bytes -= message.bytes();
+        // Not at the first free byte, because then every other message would be such a note.
+        if state.queued_bytes <= MAX_QUEUED_BYTES / 2 {
+            self.note_dropped(&mut state);
+        }
+        let is_discarded = message.number < state.discard_before;
+        drop(state);
+        if !is_discarded {
+            (message.listener.sink)(message.level, message.target, &message.text);
         }
     }
 
-    fn write_all(&self) {
-        while let Some((level, target, message)) = self.next() {
-            write(level, target, message);
-        }
+    /// Queues a message with the number of those dropped. It is an error, so that every listener gets it.
+    fn note_dropped(&'static self, state: &mut State) {
+        let dropped = std::mem::take(&mut state.dropped);
+        let Some(listener) = state.listener.clone().filter(|_| dropped > 0) else { return };
+        let text = format!(
+            "{dropped} log messages were dropped, because {} MiB of messages waited for the log callback; return from it \
+             sooner, or set a lower level",
+            MAX_QUEUED_BYTES >> 20
+        );
+        let note =
+            Message { listener, number: state.next, level: Level::Error, target: module_path!(), text };
+        self.queue(state, note);
     }
 
-    fn next(&self) -> Option<Message> {
-        let mut waiting = self.lock();
-        let next = waiting.messages.pop_front();
-        waiting.has_thread = next.is_some();
-        next
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
-impl Drop for HoldBack {
-    fn drop(&mut self) {
-        HOLDS.set(HOLDS.get() - 1);
-        if HOLDS.get() == 0 {
-            for (level, target, message) in take_late() {
-                deliver(level, target, &message);
-            }
-        }
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A lock's guard with the messages that it holds back.
-pub struct Quiet<G> {
-    // Let go in this order.
-    guard: G,
-    _late: HoldBack,
-}
-
-impl<G> Quiet<G> {
-    /// Takes a lock.
-    pub fn lock(lock: impl FnOnce() -> G) -> Self {
-        let _late = HoldBack::begin();
-        Self { guard: lock(), _late }
-    }
-}
-
-impl<G: Deref> Deref for Quiet<G> {
-    type Target = G::Target;
-
-    fn deref(&self) -> &Self::Target {
-        &self.guard
-    }
-}
-
-impl<G: DerefMut> DerefMut for Quiet<G> {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.guard
-    }
-}
-
-/// Logs a formatted message; nothing is formatted when nobody listens.
+/// Logs a formatted message. Nothing is formatted unless a listener wants it.
 macro_rules! log {
     ($level:ident, $($message:tt)+) => {
         if $crate::log::enabled($crate::log::Level::$level) {
@@ -222,39 +193,146 @@ pub(crate) use log;
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::*;
 
-    /// Messages of this test, which the sink takes only while the lock is free.
-    #[test]
-    fn messages_come_when_the_last_lock_is_free() {
-        static LOCK: Mutex<()> = Mutex::new(());
-        static OTHER: Mutex<()> = Mutex::new(());
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let here = std::thread::current().id();
-        let sink = {
-            let seen = seen.clone();
-            move |_: Level, _: &str, message: &str| {
-                if std::thread::current().id() == here {
-                    assert!(LOCK.try_lock().is_ok() && OTHER.try_lock().is_ok());
-                    seen.lock().unwrap().push(message.to_string());
-                }
-            }
-        };
-        set_sink(Level::Error as u32, Some(Box::new(sink)));
-        let locked = Quiet::lock(|| LOCK.lock().unwrap());
-        log!(Error, "first");
-        {
-            let _late = HoldBack::begin();
-            let _other = OTHER.lock().unwrap();
-            log!(Error, "second");
+    /// The log is one per process, and other tests log to it: these run one after the other, and count only messages of
+    /// their own target.
+    struct Own(MutexGuard<'static, ()>);
+    const TARGET: &str = "kvmem::log::tests";
+
+    impl Own {
+        fn begin() -> Self {
+            static TURN: Mutex<()> = Mutex::new(());
+            Self(TURN.lock().unwrap_or_else(PoisonError::into_inner))
         }
-        assert!(seen.lock().unwrap().is_empty());
-        drop(locked);
-        assert_eq!(*seen.lock().unwrap(), ["first", "second"]);
-        log!(Error, "third");
-        assert_eq!(seen.lock().unwrap().len(), 3);
-        set_sink(0, None);
+    }
+
+    impl Drop for Own {
+        fn drop(&mut self) {
+            let _ = (set_sink(0, None), &self.0);
+        }
+    }
+
+    fn listen(sink: impl Fn(Level, &str, &str) + Send + Sync + 'static) {
+        set_sink(Level::Trace as u32, Some(Box::new(sink))).unwrap();
+    }
+
+    /// A sink that passes on messages of these tests and those about dropped ones.
+    fn to(seen: Sender<String>) -> impl Fn(Level, &str, &str) + Send + Sync {
+        let seen = Mutex::new(seen);
+        move |_, target, text| {
+            if target == TARGET || target == "kvmem::log" {
+                seen.lock().unwrap().send(text.to_string()).unwrap();
+            }
+        }
+    }
+
+    /// A sink that blocks in its first message of these tests until the sender is dropped.
+    fn blocked(then: impl Fn(Level, &str, &str) + Send + Sync + 'static) -> (Receiver<()>, Sender<()>) {
+        let ((entered, is_in), (go, gate)) = (channel(), channel::<()>());
+        let (entered, gate) = (Mutex::new(Some(entered)), Mutex::new(gate));
+        listen(move |level, target, text| {
+            if target == TARGET && entered.lock().unwrap().take().is_some() {
+                let _ = gate.lock().unwrap().recv();
+            }
+            then(level, target, text);
+        });
+        (is_in, go)
+    }
+
+    #[test]
+    fn messages_come_in_order_and_all_before_the_sink_is_removed() {
+        let _own = Own::begin();
+        let (seen, messages) = channel();
+        listen(to(seen));
+        (0..1000).for_each(|number| log!(Debug, "{number}"));
+        set_sink(0, None).unwrap();
+        log!(Debug, "late");
+        assert!(messages.iter().eq((0..1000).map(|number| number.to_string())));
+    }
+
+    #[test]
+    fn a_removed_sink_is_freed() {
+        let _own = Own::begin();
+        let held = Arc::new(());
+        for _ in 0..3 {
+            let captured = held.clone();
+            listen(move |_, _, _| drop(captured.clone()));
+            assert_eq!(Arc::strong_count(&held), 2, "a replaced sink exists no longer");
+        }
+        set_sink(0, None).unwrap();
+        assert_eq!(Arc::strong_count(&held), 1);
+    }
+
+    #[test]
+    fn the_change_waits_for_a_running_call() {
+        let _own = Own::begin();
+        let (seen, messages) = channel();
+        let (is_in, go) = blocked(to(seen));
+        log!(Debug, "slow");
+        is_in.recv().unwrap_err();
+        let changed = std::thread::spawn(|| set_sink(0, None).unwrap());
+        while LEVEL.load(Ordering::Relaxed) != 0 {
+            std::thread::yield_now();
+        }
+        assert!(!changed.is_finished());
+        drop(go);
+        changed.join().unwrap();
+        assert_eq!(messages.recv().unwrap(), "slow");
+        assert!(messages.recv().is_err(), "the sink is gone");
+    }
+
+    #[test]
+    fn a_sink_that_removes_itself_gets_nothing_more() {
+        let _own = Own::begin();
+        let (seen, messages) = channel();
+        let (is_in, go) = blocked(move |_, target, text| {
+            if target == TARGET {
+                set_sink(0, None).unwrap();
+                seen.send(text.to_string()).unwrap();
+            }
+        });
+        (0..10).for_each(|number| log!(Debug, "{number}"));
+        is_in.recv().unwrap_err();
+        drop(go);
+        assert!(messages.iter().eq(["0"]));
+    }
+
+    #[test]
+    fn what_a_sink_logs_is_not_delivered() {
+        let _own = Own::begin();
+        let (seen, messages) = channel();
+        listen(move |_, target, text| {
+            if target == TARGET {
+                log!(Debug, "from within");
+                seen.send(text.to_string()).unwrap();
+            }
+        });
+        log!(Debug, "first");
+        set_sink(0, None).unwrap();
+        assert!(messages.iter().eq(["first"]));
+    }
+
+    #[test]
+    fn a_sink_that_blocks_blocks_no_caller_and_the_dropped_messages_are_counted() {
+        const MANY: usize = 3 * (MAX_QUEUED_BYTES >> 10);
+        let _own = Own::begin();
+        let (seen, messages) = channel();
+        let (is_in, go) = blocked(to(seen));
+        log!(Debug, "first");
+        is_in.recv().unwrap_err();
+        (0..MANY).for_each(|_| log!(Debug, "{:1024}", "long"));
+        drop(go);
+        // The note follows once half of the queue was delivered, and messages are queued again.
+        let note = messages.iter().find(|text| text.contains("dropped")).unwrap();
+        log!(Debug, "last");
+        set_sink(0, None).unwrap();
+        let rest: Vec<_> = messages.iter().collect();
+        assert_eq!(rest, ["last"]);
+        let dropped: usize = note.split(' ').next().unwrap().parse().unwrap();
+        // At least two thirds of them; other tests may have logged, and lost, some more.
+        assert!(dropped >= MANY - (MAX_QUEUED_BYTES >> 10), "{note}");
     }
 }

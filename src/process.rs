@@ -196,50 +196,6 @@ impl<T: Send + Sync> Default for PerProcess<T> {
     }
 }
 
-/// A value that is read without a lock and replaced at once, so that a forked child has the one or the other and can
-/// replace it too. Others may still read what was replaced: it is kept.
-pub struct Current<T: 'static>(AtomicPtr<Version<T>>);
-
-struct Version<T> {
-    value: T,
-    /// So that no tool takes it for lost.
-    before: *const Version<T>,
-}
-
-impl<T: Send + Sync> Current<T> {
-    /// Nothing yet.
-    pub const fn new() -> Self {
-        Self(AtomicPtr::new(std::ptr::null_mut()))
-    }
-
-    /// What was set last.
-    pub fn get(&self) -> Option<&'static T> {
-        // SAFETY: what was published is never freed.
-        unsafe { self.0.load(Ordering::Acquire).as_ref() }.map(|version| &version.value)
-    }
-
-    /// Sets another.
-    pub fn set(&self, value: T) {
-        let mut before = self.0.load(Ordering::Acquire);
-        let mut fresh = Box::new(Version { value, before });
-        loop {
-            fresh.before = before;
-            let raw = Box::into_raw(fresh);
-            match self.0.compare_exchange(before, raw, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return,
-                // SAFETY: made just above, and not published.
-                Err(other) => (before, fresh) = (other, unsafe { Box::from_raw(raw) }),
-            }
-        }
-    }
-}
-
-impl<T: Send + Sync> Default for Current<T> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 /// What one thread of a process does at a time. In a child that is forked amid it, it stays half done: the thread is
 /// not there.
 #[derive(Default)]
@@ -314,16 +270,6 @@ mod tests {
     fn generation_is_stable_within_a_process() {
         assert_ne!(generation(), 0);
         assert_eq!(generation(), generation());
-    }
-
-    #[test]
-    fn what_was_set_last_is_read_and_what_was_before_stays() {
-        static NAME: Current<String> = Current::new();
-        assert!(NAME.get().is_none());
-        NAME.set("first".to_string());
-        let first = NAME.get().unwrap();
-        NAME.set("second".to_string());
-        assert_eq!((first.as_str(), NAME.get().unwrap().as_str()), ("first", "second"));
     }
 
     #[test]

@@ -131,6 +131,7 @@ typedef struct state {
     uint64_t illegal_accesses; /* by kernels and copies; never falls */
     uint64_t lost_with_context;
     bool no_peer_access;
+    size_t allocation_offset; /* of the device's memory, behind a page */
     bool ipc_is_of_opener; /* what a pointer's ordinal says of memory opened by an IPC handle */
     node *contexts, *streams, *events, *memories, *spans, *reservations, *modules, *graphs;
 } state;

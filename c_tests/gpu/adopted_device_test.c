@@ -40,6 +40,7 @@ static void refuse(uint64_t address, uint64_t size, int device, kvmem_status sta
     kvmem_region *region = (kvmem_region *)&region;
     EXPECT_MESSAGE(status, part, kvmem_region_adopt_device(&options, device, &region, ERR));
     CHECK(region == NULL);
+    finish_releases();
     CHECK_EQ(releases, 0);
 }
 
@@ -88,8 +89,10 @@ static void it_is_released_once_by_the_last_who_holds_it(void) {
     CALL(kvmem_region_destroy(region));
     kvmem_layout *layout = region_lay_out(view);
     CALL(kvmem_region_destroy(view));
+    finish_releases();
     CHECK_EQ(releases, 0);
     CALL(kvmem_layout_destroy(layout));
+    finish_releases();
     CHECK_EQ(releases, 1);
     engine_free(0, address);
 }
@@ -100,8 +103,10 @@ static void the_same_memory_may_be_adopted_twice(void) {
     kvmem_region *first = adopt(address, ALLOCATION, 0, &releases);
     kvmem_region *second = adopt(address + 1, ALLOCATION - 1, 0, &releases);
     CALL(kvmem_region_destroy(first));
+    finish_releases();
     CHECK_EQ(releases, 1);
     CALL(kvmem_region_destroy(second));
+    finish_releases();
     CHECK_EQ(releases, 2);
     engine_free(0, address);
 }

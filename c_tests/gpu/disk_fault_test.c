@@ -74,7 +74,7 @@ static void expect_to_work(flight *flight, bool to_file, kvmem_transfer *transfe
 /* The process may write no further than the middle of the file; once it may, all goes through. */
 static void there_is_no_room_in_the_middle(void) {
     signal(SIGXFSZ, SIG_IGN);
-    for (size_t i = 0; i < NUM(modes) * (has_io_uring() ? 2 : 1); i++) {
+    for (size_t i = 0; i < NUM(modes) * (can_test_io_uring() ? 2 : 1); i++) {
         flight flight;
         open_flight(&flight, modes[i % NUM(modes)]);
         kvmem_transfer *transfer = create(&flight, true, ways[i / NUM(modes)]);

@@ -180,7 +180,7 @@ static void any_number_of_threads_touches_it(void) {
 }
 
 static void a_numa_node_that_exists_is_bound(void) {
-    const uint32_t nodes[] = {0, numa_last_node()};
+    const uint32_t nodes[] = {0, numa_node_to_test()};
     for (size_t i = 0; i < NUM(nodes); i++) {
         kvmem_pinned_options options = pinned_options(MIB);
         options.flags = KVMEM_PINNED_NUMA_BIND;

@@ -329,7 +329,7 @@ static const test_case cases[] = {
 
 /* An argument is the number of sequences. */
 int main(int argc, char **argv) {
-    const test_suite suite = {cases, NUM(cases), NULL, 0};
+    const test_suite suite = {.cases = cases, .num_cases = NUM(cases)};
     if (argc == 2) {
         num_sequences = (uint32_t)strtoul(argv[1], NULL, 10);
     }

@@ -5,6 +5,7 @@
 #include "harness.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 
 static pthread_mutex_t release_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t release_happened = PTHREAD_COND_INITIALIZER;
@@ -91,7 +92,34 @@ void note_release(void *user_data) {
     pthread_mutex_unlock(&release_lock);
 }
 
+static void set_flag(void *user_data) {
+    pthread_mutex_lock(&release_lock);
+    *(bool *)user_data = true;
+    pthread_cond_broadcast(&release_happened);
+    pthread_mutex_unlock(&release_lock);
+}
+
+void finish_releases(void) {
+    static unsigned char byte;
+    bool is_last_done = false;
+    kvmem_adopt_options options;
+    kvmem_adopt_options_init(&options, sizeof(options));
+    options.address = &byte;
+    options.size = 1;
+    options.release = set_flag;
+    options.user_data = &is_last_done;
+    kvmem_region *last = NULL;
+    EXPECT_OK(kvmem_region_adopt_host(&options, &last, ERR));
+    kvmem_region_destroy(last);
+    pthread_mutex_lock(&release_lock);
+    while (!is_last_done) {
+        pthread_cond_wait(&release_happened, &release_lock);
+    }
+    pthread_mutex_unlock(&release_lock);
+}
+
 int releases_so_far(void) {
+    finish_releases();
     pthread_mutex_lock(&release_lock);
     const int count = releases;
     pthread_mutex_unlock(&release_lock);

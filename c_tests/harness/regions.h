@@ -22,10 +22,13 @@ kvmem_layout *regions_lay_out(const kvmem_layout_config *config, kvmem_region *c
 /* One block of one byte, over the region. */
 kvmem_layout *region_lay_out(kvmem_region *region);
 
-/* Counts; it may run on any thread of the library's. */
+/* A release callback that counts its calls. */
 void note_release(void *user_data);
+/* The count, once the callbacks that are due have returned. */
 int releases_so_far(void);
 /* Waits until there were so many. The process's deadline bounds the wait. */
 void await_releases(int count);
+/* Waits until every release callback that is due has returned. They are called in order, on one thread. */
+void finish_releases(void);
 
 #endif

@@ -56,8 +56,10 @@ static void adopted_memory_is_left_as_it_is(void) {
 static void release_is_called_once(void) {
     int releases = 0;
     kvmem_region *region = adopt(&releases);
+    finish_releases();
     CHECK_EQ(releases, 0);
     kvmem_region_destroy(region);
+    finish_releases();
     CHECK_EQ(releases, 1);
 }
 
@@ -68,9 +70,11 @@ static void views_keep_adopted_memory(void) {
     kvmem_region *inner = view_of(view, 100, 200);
     kvmem_region_destroy(region);
     kvmem_region_destroy(view);
+    finish_releases();
     CHECK_EQ(releases, 0);
     CHECK_EQ(region_info(inner).address, (uintptr_t)memory + 4196);
     kvmem_region_destroy(inner);
+    finish_releases();
     CHECK_EQ(releases, 1);
 }
 
@@ -79,13 +83,16 @@ static void layouts_keep_adopted_memory(void) {
     kvmem_region *region = adopt(&releases);
     kvmem_layout *layout = region_lay_out(region);
     kvmem_region_destroy(region);
+    finish_releases();
     CHECK_EQ(releases, 0);
     kvmem_region *again = NULL;
     EXPECT_OK(kvmem_layout_get_region(layout, 0, &again, ERR));
     kvmem_layout_destroy(layout);
+    finish_releases();
     CHECK_EQ(releases, 0);
     CHECK_EQ(region_info(again).address, (uintptr_t)memory);
     kvmem_region_destroy(again);
+    finish_releases();
     CHECK_EQ(releases, 1);
 }
 
@@ -102,6 +109,7 @@ static void a_failed_adoption_releases_nothing(void) {
     options.size = UINT64_MAX;
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "18446744073709551615",
                    kvmem_region_adopt_host(&options, &region, ERR));
+    finish_releases();
     CHECK_EQ(releases, 0);
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The log callback: who is called, with what, at which levels, and that it may call back.
+// The log callback: when it is called, with what, at which levels, and that it may call kvmem.
 #include "harness.h"
 #include "regions.h"
 #include "resources.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -14,7 +16,7 @@ typedef struct log_record {
     bool switch_off;
 } log_record;
 
-/* Fields that one message must have; the callback may run on any thread, so it only counts. */
+/* Counts messages and those that lack a field. */
 static void count_message(uint32_t level, const char *target, const char *message, void *user_data) {
     log_record *record = user_data;
     record->messages++;
@@ -25,7 +27,7 @@ static void count_message(uint32_t level, const char *target, const char *messag
     const bool has_message = message != NULL && message[0] != '\0';
     record->malformed += level < KVMEM_LOG_ERROR || !has_target || !has_message;
     if (record->switch_off) {
-        kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, NULL);
+        record->malformed += kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, NULL) != KVMEM_STATUS_OK;
     }
 }
 
@@ -69,14 +71,97 @@ static void the_level_is_a_limit(void) {
     CHECK(record.highest_level <= KVMEM_LOG_ERROR);
 }
 
-static void a_callback_may_call_the_library(void) {
+static void a_callback_may_remove_itself(void) {
     log_record record = {.switch_off = true};
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, count_message, &record, ERR));
     fall_back();
-    const unsigned heard = record.messages;
-    CHECK(heard > 0);
     fall_back();
-    CHECK_EQ(record.messages, heard);
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR)); /* waits for the running call */
+    CHECK_EQ(record.messages, 1);
+    CHECK_EQ(record.malformed, 0);
+}
+
+/* What a callback may not use after it was removed. */
+typedef struct revocable {
+    atomic_bool is_removed;
+    atomic_uint late;
+    atomic_uint messages;
+} revocable;
+
+static void expect_installed(uint32_t level, const char *target, const char *message, void *user_data) {
+    revocable *mine = user_data;
+    (void)level, (void)target, (void)message;
+    mine->late += mine->is_removed;
+    mine->messages++;
+}
+
+/* Until it is not 0. The process's deadline bounds the wait. */
+static void await_count(const atomic_uint *count) {
+    while (*count == 0) {
+        sched_yield();
+    }
+}
+
+static atomic_bool is_enough;
+
+static void *log_all_the_time(void *nothing) {
+    while (!is_enough) {
+        fall_back();
+    }
+    return nothing;
+}
+
+static void a_removed_callback_is_not_called_while_others_log(void) {
+    enum { CHANGES = 2000 };
+    static revocable installed[CHANGES];
+    pthread_t threads[2];
+    unsigned late = 0;
+    for (size_t i = 0; i < NUM(threads); i++) {
+        CHECK_EQ(pthread_create(&threads[i], NULL, log_all_the_time, NULL), 0);
+    }
+    for (int i = 0; i < CHANGES; i++) {
+        EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, expect_installed, &installed[i], ERR));
+        if (i > 0) {
+            installed[i - 1].is_removed = true;
+        }
+        await_count(&installed[i].messages);
+        if (i % 2 == 0) { /* the others are replaced */
+            EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
+            installed[i].is_removed = true;
+        }
+    }
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
+    is_enough = true;
+    for (size_t i = 0; i < NUM(threads); i++) {
+        CHECK_EQ(pthread_join(threads[i], NULL), 0);
+    }
+    for (int i = 0; i < CHANGES; i++) {
+        late += installed[i].late;
+    }
+    CHECK_EQ(late, 0);
+}
+
+static atomic_uint blocked;
+static atomic_bool may_go_on;
+
+static void block(uint32_t level, const char *target, const char *message, void *user_data) {
+    (void)level, (void)target, (void)message, (void)user_data;
+    blocked++;
+    while (!may_go_on) {
+        sched_yield();
+    }
+}
+
+static void a_blocked_callback_blocks_no_caller_and_no_release(void) {
+    static unsigned char memory[4096];
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, block, NULL, ERR));
+    fall_back();
+    await_count(&blocked);
+    fall_back();
+    kvmem_region_destroy(region_adopt_noting_release(memory, sizeof(memory)));
+    CHECK_EQ(releases_so_far(), 1);
+    may_go_on = true;
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
 }
 
 static void unknown_levels_are_refused(void) {
@@ -91,7 +176,9 @@ static const test_case cases[] = {
     CASE(a_fallback_is_logged_with_target_and_message),
     CASE(nothing_is_logged_after_it_is_switched_off),
     CASE(the_level_is_a_limit),
-    CASE(a_callback_may_call_the_library),
+    CASE(a_callback_may_remove_itself),
+    CASE(a_removed_callback_is_not_called_while_others_log),
+    CASE(a_blocked_callback_blocks_no_caller_and_no_release),
     CASE(unknown_levels_are_refused),
 };
 TEST_MAIN

@@ -145,8 +145,7 @@ impl Driver {
     fn error(&self, Answer { code, function }: Answer, action: impl std::fmt::Display) -> Error {
         let name = self.error_name(code);
         let status = if code == OUT_OF_MEMORY { Status::OutOfMemory } else { Status::Cuda };
-        Error::new(status, format!("{action}: {function}: {name}"))
-            .with_cause(Cause::Cuda(code as i32, name))
+        Error::new(status, format!("{action}: {function}: {name}")).with_cause(Cause::Cuda(code as i32, name))
     }
 
     fn error_name(&self, code: Code) -> String {

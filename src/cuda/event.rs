@@ -53,7 +53,11 @@ impl Event {
         let _entered = self.context.enter_to_free()?;
         // SAFETY: a live event.
         let answer = unsafe { driver.api.event_query.call(self.raw) };
-        if answer.code == NOT_READY { Ok(false) } else { driver.check_work(answer, "copy blocks").map(|()| true) }
+        if answer.code == NOT_READY {
+            Ok(false)
+        } else {
+            driver.check_work(answer, "copy blocks").map(|()| true)
+        }
     }
 
     /// Waits until all that was on its stream when it was recorded is over.

@@ -54,7 +54,11 @@ impl Stream {
         let _entered = self.context.enter_to_free()?;
         // SAFETY: a live stream.
         let answer = unsafe { driver.api.stream_query.call(self.raw) };
-        if answer.code == NOT_READY { Ok(false) } else { driver.check_work(answer, "copy blocks").map(|()| true) }
+        if answer.code == NOT_READY {
+            Ok(false)
+        } else {
+            driver.check_work(answer, "copy blocks").map(|()| true)
+        }
     }
 }
 

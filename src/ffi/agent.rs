@@ -240,14 +240,18 @@ pub unsafe extern "C" fn kvmem_agent_check_remote_metadata(
     }
 }
 
-/// Forgets a peer. Layouts imported from it answer KVMEM_STATUS_STALE from now on, also after a peer of the same
-/// name is loaded.
+/// Forgets a peer. Layouts imported from it fail with KVMEM_STATUS_STALE from now on, also after a peer of the same name
+/// is loaded.
+///
+/// A transfer is in flight from its submission until its end is reported, and as long after that as NIXL still has
+/// requests of it, as after KVMEM_STATUS_PEER_LOST.
 ///
 /// @param agent an agent
 /// @param name the peer's name
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND when it is not loaded; KVMEM_STATUS_BUSY while transfers to it
-///         are in flight
+/// @return KVMEM_STATUS_OK.
+///         KVMEM_STATUS_NOT_FOUND: the peer is not loaded.
+///         KVMEM_STATUS_BUSY: a transfer with the peer is in flight.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_invalidate_remote_metadata(
     agent: *mut kvmem_agent,

@@ -10,35 +10,53 @@ use super::status::kvmem_status;
 use crate::error::ensure;
 use crate::log::{self, Level};
 
-/// Nothing is logged.
+/// No messages.
 pub const KVMEM_LOG_OFF: u32 = 0;
-/// Something failed that no return value could tell.
+/// Failures that no return value could report.
 pub const KVMEM_LOG_ERROR: u32 = 1;
 /// Something works, but not as well as asked.
 pub const KVMEM_LOG_WARN: u32 = 2;
 /// Milestones, such as a library that was loaded.
 pub const KVMEM_LOG_INFO: u32 = 3;
-/// One line an operation.
+/// One line per operation.
 pub const KVMEM_LOG_DEBUG: u32 = 4;
 /// Everything.
 pub const KVMEM_LOG_TRACE: u32 = 5;
 
-/// Gets one message. Called from any thread but an agent's, also from several at once, never with a lock of kvmem's held.
-/// It may call kvmem, but must not wait in it for the end of a transfer or for notifications: the thread may be the one
-/// that would see to them. Target and message are UTF-8 and live through the call. Must not unwind.
+/// Receives one message. Target and message are UTF-8 and valid during the call. Must not unwind.
+///
+/// kvmem calls it on a thread that does nothing else, one message at a time, in the order in which they
+/// were logged. It may call every function of kvmem and may block: other threads never wait for it, except
+/// in kvmem_log_set_callback. Messages that kvmem logs on the callback's own thread are not delivered.
+/// Other threads still log what the callback makes them do: a callback that starts a transfer for each
+/// message about a transfer never ends.
+///
+/// Up to 4 MiB of messages are queued. Beyond that, messages are dropped, and a message at KVMEM_LOG_ERROR
+/// reports how many.
 pub type kvmem_log_callback = Option<
     unsafe extern "C" fn(level: u32, target: *const c_char, message: *const c_char, user_data: *mut c_void),
 >;
 
-/// Sets the one log callback of the process, or takes it away.
+/// Sets the log callback of the process, or removes it.
 ///
-/// A message that another thread began before the change may still arrive at the old callback after this returns.
+/// Messages logged before the change are delivered to the previous callback, then the change takes effect
+/// and the function returns. After it returns, the previous callback is not running and is not called
+/// again, so its user data can be freed. Do not hold a lock that the previous callback takes.
 ///
-/// @param level the least important messages wanted, a KVMEM_LOG_* value; KVMEM_LOG_OFF takes the callback away
-/// @param callback who gets them; NULL takes the callback away
-/// @param user_data handed to every call
+/// Called from within the log callback, the function cannot wait. It discards the messages still queued,
+/// and the previous callback is not called again after its running call returns.
+///
+/// Notes: messages still queued when the process ends are lost; remove the callback before. A callback in a
+/// shared object must be removed before dlclose; kvmem itself is never unloaded. A forked child starts
+/// without a callback.
+///
+/// @param level the least important level to deliver, a KVMEM_LOG_* value; KVMEM_LOG_OFF removes the callback
+/// @param callback the function to call; NULL removes the callback
+/// @param user_data passed to every call
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_INVALID_ARGUMENT for a level that is none
+/// @return KVMEM_STATUS_OK;
+///         KVMEM_STATUS_INVALID_ARGUMENT: the level is not a KVMEM_LOG_* value;
+///         KVMEM_STATUS_OUT_OF_MEMORY: the callback's thread could not be started; nothing has changed
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_log_set_callback(
     level: u32,
@@ -47,9 +65,12 @@ pub unsafe extern "C" fn kvmem_log_set_callback(
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     let body = |_: &_| {
-        ensure!(level <= KVMEM_LOG_TRACE, InvalidArgument, "{level} is no log level");
-        log::set_sink(level, callback.map(|callback| sink(callback, UserData(user_data))));
-        Ok(())
+        ensure!(
+            level <= KVMEM_LOG_TRACE,
+            InvalidArgument,
+            "{level} is not a log level; use KVMEM_LOG_OFF (0) to KVMEM_LOG_TRACE ({KVMEM_LOG_TRACE})"
+        );
+        log::set_sink(level, callback.map(|callback| sink(callback, UserData(user_data))))
     };
     // SAFETY: NULL or writable, by contract.
     unsafe { call(error, body) }

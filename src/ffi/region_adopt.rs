@@ -9,9 +9,15 @@ use super::handle::{Out, UserData};
 use super::options::{check_flags, init, options, read};
 use super::region::kvmem_region;
 use super::status::kvmem_status;
-use crate::region::{AdoptedMemory, DeviceMemory, Region, Release};
+use crate::region::{AdoptedMemory, DeviceMemory, Region, ReleaseCallback};
 
-/// Called once, on any thread, when nothing uses adopted memory any more. Must not unwind.
+/// Reports that kvmem no longer uses adopted memory, so that it can be freed. Called once. Must not unwind.
+///
+/// kvmem calls it on a thread that does nothing else but call release callbacks, one at a time. It may call
+/// every function of kvmem and may block: only further release callbacks wait for it. It is called after
+/// the last handle, layout, registration, share and transfer that uses the memory was destroyed or has
+/// ended, often after the destroying function returned. Callbacks still due when the process ends may not
+/// be called. In a forked child, none of its parent's are.
 pub type kvmem_release_callback = Option<unsafe extern "C" fn(user_data: *mut c_void)>;
 
 /// Memory of the caller's to use.
@@ -26,9 +32,9 @@ pub struct kvmem_adopt_options {
     pub address: *mut c_void,
     /// Bytes, at least 1.
     pub size: u64,
-    /// Who learns that nothing uses the memory any more; may be NULL.
+    /// Called when kvmem no longer uses the memory; may be NULL.
     pub release: kvmem_release_callback,
-    /// Handed to release.
+    /// Passed to release.
     pub user_data: *mut c_void,
 }
 options!(kvmem_adopt_options);
@@ -45,10 +51,18 @@ pub unsafe extern "C" fn kvmem_adopt_options_init(options: *mut kvmem_adopt_opti
 
 /// Takes host memory of the caller's into use. It is never freed by kvmem.
 ///
+/// If all of it is page-locked when a transfer is created (cuMemHostRegister, cuMemHostAlloc), GPUs use the
+/// page locks. There may be several, whose ends need not be ends of blocks. If only a part is page-locked, the
+/// memory is used as memory that is not. Page locks must stay as they are while a transfer of the memory
+/// exists.
+///
 /// @param options the memory
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for memory that is not mapped; then release is not called
+/// @return KVMEM_STATUS_OK;
+///         KVMEM_STATUS_INVALID_ARGUMENT: the memory is not mapped;
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread for the release callback could not be started.
+///         After a failure, release is not called
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_adopt_host(
     options: *const kvmem_adopt_options,
@@ -68,20 +82,22 @@ pub unsafe extern "C" fn kvmem_region_adopt_host(
     unsafe { call(error, body) }
 }
 
-/// Takes memory of a GPU that is the caller's into use, such as a tensor. It is never freed by kvmem. The driver is
-/// asked whether all of it is memory of that GPU; it may span several VMM mappings.
+/// Takes memory of a GPU that is the caller's into use, such as a tensor. It is never freed by kvmem. The
+/// driver is asked whether all of it is memory of that GPU; it may span several allocations and VMM mappings.
 ///
-/// Memory goes with the context that it was allocated in: let go of it here before that is destroyed or reset. After
-/// that, transfers, checksums, shares and registrations of it are refused with KVMEM_STATUS_INVALID_STATE before anything
-/// is touched; a transfer that is under way fails, and may take the GPU's primary context along. Handles are destroyed as
-/// always, and release is called.
+/// Memory goes with the context that it was allocated in: destroy the region before that context is destroyed
+/// or reset. After that, transfers, checksums, shares and registrations of it fail with
+/// KVMEM_STATUS_INVALID_STATE before anything is touched. A transfer in flight fails, and may destroy the GPU's
+/// primary context. Handles are destroyed as always, and release is called.
 ///
 /// @param options the memory; its address is a device pointer
 /// @param device the GPU it lies on, as CUDA_VISIBLE_DEVICES orders them
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for host memory, managed
-///         memory, memory that was freed, or memory of another GPU; KVMEM_STATUS_OUT_OF_RANGE where the memory ends before the range.
+///         memory, memory that was freed, or memory of another GPU;
+///         KVMEM_STATUS_OUT_OF_RANGE: the memory ends before the range;
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread for the release callback could not be started.
 ///         Release is not called after a failure
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_adopt_device(
@@ -103,7 +119,7 @@ pub unsafe extern "C" fn kvmem_region_adopt_device(
     unsafe { call(error, body) }
 }
 
-fn release_once(release: unsafe extern "C" fn(*mut c_void), user_data: UserData) -> Release {
+fn release_once(release: unsafe extern "C" fn(*mut c_void), user_data: UserData) -> ReleaseCallback {
     Box::new(move || {
         let user_data = &user_data;
         // SAFETY: a callback that does not unwind, by contract.

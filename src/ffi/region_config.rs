@@ -117,6 +117,7 @@ pub(super) fn elastic_config(options: &kvmem_elastic_options) -> Result<ElasticC
     Ok(ElasticConfig {
         size: options.size,
         extent_size: options.extent_size,
+        alignment: 0,
         ordinal: options.device,
         fabric: options.flags & KVMEM_ELASTIC_FABRIC != 0,
     })

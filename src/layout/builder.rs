@@ -130,8 +130,15 @@ fn allocate(geometry: Geometry, allocation: Allocation, agent: Option<Arc<Agent>
     Ok(finish(placement, regions, holds, agent, elastic_base))
 }
 
+/// Mapped memory starts at a page, and a file at 0. No machine has smaller pages.
+const PAGE: u64 = 4096;
+
 fn fixed(geometry: Geometry, allocation: Allocation) -> Result<(Arc<Region>, Placement)> {
-    let size = geometry.allocation_size()?;
+    let start_alignment = match &allocation {
+        Allocation::Device(_) => DeviceMemory::START_ALIGNMENT,
+        _ => PAGE,
+    };
+    let size = geometry.allocation_size(start_alignment)?;
     let base = match allocation {
         Allocation::System(config) => Region::system(&SystemConfig { size, ..config })?,
         Allocation::Disk(config) => Region::disk(&DiskConfig { size, ..config })?,
@@ -141,7 +148,7 @@ fn fixed(geometry: Geometry, allocation: Allocation) -> Result<(Arc<Region>, Pla
         }
         Allocation::Elastic(config) => return elastic(geometry, config),
     };
-    let placement = Placement::within(geometry, base.address())?;
+    let placement = Placement::within(geometry, base.address(), start_alignment)?;
     Ok((base, placement))
 }
 
@@ -149,7 +156,8 @@ fn elastic(geometry: Geometry, config: ElasticConfig) -> Result<(Arc<Region>, Pl
     let granularity = extent_granularity(config.ordinal)?;
     let (geometry, extent_size) = extents::fit(geometry.dimensions(), geometry.kind(), granularity)?;
     let size = extents::reserved_size(&geometry, extent_size)?;
-    let base = Region::elastic(&ElasticConfig { size, extent_size, ..config })?;
+    let alignment = geometry.dimensions().alignment;
+    let base = Region::elastic(&ElasticConfig { size, extent_size, alignment, ..config })?;
     let placement = extents::place(geometry, base.address(), extent_size)?;
     Ok((base, placement))
 }
@@ -171,10 +179,7 @@ fn place(geometry: Geometry, regions: Vec<Arc<Region>>, agent: Option<Arc<Agent>
 /// A part of elastic memory is known by the whole, extent by extent.
 pub(super) fn registered(region: &Arc<Region>, agent: &Arc<Agent>) -> Result<Hold> {
     let region = if region.elastic_memory().is_some() { Region::root_of(region).0 } else { region };
-    match Registration::find(region, agent) {
-        Some(registration) => registration.hold(),
-        None => Registration::create(region, agent)?.hold(),
-    }
+    Registration::hold_or_create(region, agent)
 }
 
 fn adopt(

@@ -14,7 +14,7 @@ use super::notification::{Notification, Receive};
 use super::sys;
 use super::thread::{self, Command, Step, Work};
 use crate::error::{Error, Result, Status, ensure};
-use crate::log::{HoldBack, log};
+use crate::log::log;
 
 /// How NIXL guards an agent against its own callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,18 +104,12 @@ impl Agent {
         let idle_poll = (!config.progress_thread).then_some(config.progress_delay);
         let thread = std::thread::Builder::new()
             .name("kvmem-agent".to_string())
-            .spawn(move || {
-                // A callback may call the agent, for which its thread must not be the one that waits, nor one that
-                // others wait for with their locks.
-                let late = HoldBack::begin();
-                match Driver::create(&owned.0, &owned.1) {
-                    Ok(driver) => {
-                        let _ = created.send(Ok(()));
-                        thread::run(driver, receiver, idle_poll, &late);
-                    }
-                    Err(error) => drop(created.send(Err(error))),
+            .spawn(move || match Driver::create(&owned.0, &owned.1) {
+                Ok(driver) => {
+                    let _ = created.send(Ok(()));
+                    thread::run(driver, receiver, idle_poll);
                 }
-                late.hand_over().write_elsewhere();
+                Err(error) => drop(created.send(Err(error))),
             })
             .map_err(|error| Error::new(Status::OutOfMemory, format!("start the agent's thread: {error}")))?;
         result.recv().unwrap_or_else(|_| Err(thread_gone()))?;
@@ -141,15 +135,9 @@ impl Agent {
         function: impl FnOnce(&mut Driver) -> Result<R> + Send + 'static,
     ) -> Result<R> {
         let (reply, result) = bounded(1);
-        let run = move |driver: &mut Driver| {
-            let late = HoldBack::begin();
-            let outcome = function(driver);
-            drop(reply.send((outcome, late.hand_over())));
-        };
+        let run = move |driver: &mut Driver| drop(reply.send(function(driver)));
         self.commands.send(Command::Run(Box::new(run))).map_err(|_| thread_gone())?;
-        let (outcome, late) = result.recv().map_err(|_| thread_gone())?;
-        late.write();
-        outcome
+        result.recv().unwrap_or_else(|_| Err(thread_gone()))
     }
 
     /// Runs `function` on the agent's thread; waits for its end unless this is that thread, which must not wait
@@ -245,5 +233,9 @@ impl Work for Arrival {
         };
         let _ = self.reply.send(result);
         Step::Done
+    }
+
+    fn abandon(&mut self, error: Error) {
+        let _ = self.reply.send(Err(error));
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char};
 use std::ptr;
 
+use super::descriptor::Descriptor;
 use super::driver::{Driver, c_string, check};
 use super::{library, signals, sys};
 use crate::error::{Error, Result, Status, ensure};
@@ -20,13 +21,17 @@ impl Driver {
             self.display_name()
         );
         let name = c_string("the plugin's name", plugin)?;
+        // From before the plugin is loaded for its parameters.
+        let _dispositions = signals::Preserved::new();
         let params = self.merged_parameters(plugin, &name, parameters)?;
-        let mut backend = ptr::null_mut();
-        let _the_hosts_handlers = signals::Preserved::new();
+        let mut raw = ptr::null_mut();
         // SAFETY: live handles; the parameters are copied.
-        let status =
-            unsafe { sys::nixl_capi_create_backend(self.agent, name.as_ptr(), params.0, &mut backend) };
+        let status = unsafe { sys::nixl_capi_create_backend(self.agent, name.as_ptr(), params.0, &mut raw) };
         check(status, || format!("create a {plugin} backend for agent '{}'", self.display_name()))?;
+        let mut backend = Backend { raw, memory_types: Vec::new() };
+        let known = self.memory_types(&backend);
+        // NIXL has the backend whatever comes of this, and it can't be created again.
+        known.map(|types| backend.memory_types = types).unwrap_or_else(|error| log!(Error, "{error}"));
         self.backends.insert(plugin.to_string(), backend);
         log!(Info, "agent '{}' has a {plugin} backend", self.display_name());
         Ok(())
@@ -64,9 +69,19 @@ impl Driver {
             Some(reason) => format!("load plugin {plugin} ({reason})"),
             None => format!("load plugin {plugin}"),
         })?;
-        // SAFETY: returned just now, not used again.
-        unsafe { sys::nixl_capi_destroy_mem_list(mems) };
+        drop(MemoryList(mems));
         Params(params).entries()
+    }
+
+    /// The types of memory that a backend accepts. It may be configured to accept others than its plugin says.
+    fn memory_types(&self, backend: &Backend) -> Result<Vec<sys::nixl_capi_mem_type_t>> {
+        let (mut mems, mut params) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: live handles; both outputs are ours on success.
+        let status =
+            unsafe { sys::nixl_capi_get_backend_params(self.agent, backend.raw, &mut mems, &mut params) };
+        check(status, || "get the memory types of a backend".to_string())?;
+        drop(Params(params));
+        Ok(MemoryList(mems).types())
     }
 
     fn available_plugins(&self) -> Result<Vec<String>> {
@@ -92,9 +107,57 @@ impl Driver {
 
     /// The names of the agent's backends, for messages.
     pub(super) fn backend_names(&self) -> String {
-        let mut names: Vec<_> = self.backends.keys().map(String::as_str).collect();
-        names.sort_unstable();
+        let names: Vec<_> = self.backends.keys().map(String::as_str).collect();
         if names.is_empty() { "no backend".to_string() } else { names.join(", ") }
+    }
+}
+
+/// A backend of an agent. NIXL destroys it with the agent.
+pub struct Backend {
+    raw: sys::nixl_capi_backend_t,
+    memory_types: Vec<sys::nixl_capi_mem_type_t>,
+}
+
+impl Backend {
+    pub(super) fn raw(&self) -> sys::nixl_capi_backend_t {
+        self.raw
+    }
+
+    /// Whether it accepts memory of this type.
+    pub(super) fn accepts(&self, descriptor: &Descriptor) -> bool {
+        self.memory_types.contains(&descriptor.memory_type.raw())
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        // SAFETY: frees the handle, which is this value's alone; the backend itself belongs to the agent.
+        unsafe { sys::nixl_capi_destroy_backend(self.raw) };
+    }
+}
+
+/// NIXL's list of memory types.
+struct MemoryList(sys::nixl_capi_mem_list_t);
+
+impl MemoryList {
+    fn types(&self) -> Vec<sys::nixl_capi_mem_type_t> {
+        let mut size = 0;
+        // SAFETY: live list.
+        unsafe { sys::nixl_capi_mem_list_size(self.0, &mut size) };
+        let get = |index| {
+            let mut memory_type = 0;
+            // SAFETY: live list; an index within its size.
+            let status = unsafe { sys::nixl_capi_mem_list_get(self.0, index, &mut memory_type) };
+            (status == sys::NIXL_CAPI_SUCCESS).then_some(memory_type)
+        };
+        (0..size).filter_map(get).collect()
+    }
+}
+
+impl Drop for MemoryList {
+    fn drop(&mut self) {
+        // SAFETY: taken over by this value alone.
+        unsafe { sys::nixl_capi_destroy_mem_list(self.0) };
     }
 }
 

@@ -101,6 +101,10 @@ impl Work for Receive {
             None => Step::Waiting,
         }
     }
+
+    fn abandon(&mut self, error: Error) {
+        let _ = self.reply.send(Err(error));
+    }
 }
 
 /// NIXL's map from agent to messages.

@@ -2,21 +2,19 @@
 //! Adopted memory: the caller's own, used here and never freed here.
 
 use super::host_size;
+use super::release::{Release, ReleaseCallback};
 use crate::error::{Result, ensure};
-
-/// What to run when the last holder is gone, and the caller may free the memory.
-pub type Release = Box<dyn FnOnce() + Send + Sync>;
 
 /// Host memory of the caller's.
 pub struct AdoptedMemory {
     address: usize,
     size: usize,
-    release: Option<Release>,
+    _release: Option<Release>,
 }
 
 impl AdoptedMemory {
-    /// Takes `size` bytes at `address` into use. `release` runs only if this succeeds.
-    pub fn new(address: usize, size: u64, release: Option<Release>) -> Result<Self> {
+    /// Adopts `size` bytes at `address`. `release` is called only if this succeeds.
+    pub fn new(address: usize, size: u64, release: Option<ReleaseCallback>) -> Result<Self> {
         ensure!(address != 0, InvalidArgument, "the address to adopt is NULL");
         let size = host_size("an adopted region", size)?;
         ensure!(
@@ -29,7 +27,7 @@ impl AdoptedMemory {
             InvalidArgument,
             "{size} bytes at {address:#x} are not all mapped in this process"
         );
-        Ok(Self { address, size, release })
+        Ok(Self { address, size, _release: release.map(Release::new).transpose()? })
     }
 
     /// Its first byte.
@@ -40,14 +38,6 @@ impl AdoptedMemory {
     /// Its bytes.
     pub fn size(&self) -> usize {
         self.size
-    }
-}
-
-impl Drop for AdoptedMemory {
-    fn drop(&mut self) {
-        if let Some(release) = self.release.take() {
-            release();
-        }
     }
 }
 

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use super::adopted::Release;
 use super::mapped_device::MappedDevice;
+use super::release::{Release, ReleaseCallback};
 use super::sharing;
 use crate::cuda::Identity;
 use crate::cuda::context::refused;
@@ -43,7 +43,7 @@ pub struct AdoptedDevice {
     /// Where copies of the driver must be cut; empty if nowhere.
     ends: Vec<u64>,
     sighting: Option<Sighting>,
-    release: Option<Release>,
+    _release: Option<Release>,
 }
 
 /// What to open of another process's.
@@ -78,6 +78,10 @@ impl ImportedDevice {
 }
 
 impl DeviceMemory {
+    /// Every address that the driver returns for an allocation is a multiple of this many bytes: CUDA's programming
+    /// guide promises no more.
+    pub const START_ALIGNMENT: u64 = 256;
+
     /// Allocates memory of one device.
     pub fn allocate(config: &DeviceConfig) -> Result<Self> {
         sharing::sweep();
@@ -85,8 +89,8 @@ impl DeviceMemory {
     }
 
     /// Takes memory of the caller's into use, after the driver has said that all of it is memory of device
-    /// `ordinal`. `release` runs only if this succeeds.
-    pub fn adopt(address: u64, size: u64, ordinal: i32, release: Option<Release>) -> Result<Self> {
+    /// `ordinal`. `release` is called only if this succeeds.
+    pub fn adopt(address: u64, size: u64, ordinal: i32, release: Option<ReleaseCallback>) -> Result<Self> {
         ensure!(address != 0, InvalidArgument, "the address to adopt is NULL");
         ensure!(size > 0, InvalidArgument, "an adopted region of 0 bytes can't be made");
         let Identified { device, pieces, ends } = memory::identify(address, size)?;
@@ -97,7 +101,8 @@ impl DeviceMemory {
             device.ordinal()
         );
         let sighting = Sighting::of(address)?;
-        Ok(Self::Adopted(AdoptedDevice { address, size, ordinal, pieces, ends, sighting, release }))
+        let _release = release.map(Release::new).transpose()?;
+        Ok(Self::Adopted(AdoptedDevice { address, size, ordinal, pieces, ends, sighting, _release }))
     }
 
     /// Opens memory of another process's by its legacy IPC handle.
@@ -193,14 +198,6 @@ impl DeviceMemory {
         match self {
             Self::Adopted(memory) => vmm::beneath(memory.address, memory.size),
             _ => Ok(None),
-        }
-    }
-}
-
-impl Drop for AdoptedDevice {
-    fn drop(&mut self) {
-        if let Some(release) = self.release.take() {
-            release();
         }
     }
 }

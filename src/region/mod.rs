@@ -18,6 +18,7 @@ mod pinned;
 mod prefault;
 mod registration;
 mod registrations;
+mod release;
 mod room;
 mod sharing;
 mod spans;
@@ -28,7 +29,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-pub use adopted::{AdoptedMemory, Release};
+pub use adopted::AdoptedMemory;
 pub use control::{Control, reopened};
 pub use device::{DeviceConfig, DeviceMemory, IpcConfig};
 pub use disk::{DirectIo, DiskConfig, DiskFile};
@@ -40,6 +41,7 @@ pub use mapped_device::{ImportedMapping, MappedDevice};
 pub use numa::Placement as NumaPlacement;
 pub use pinned::{PinnedConfig, PinnedMemory, Progress};
 pub use registration::{Hold, Registration};
+pub use release::ReleaseCallback;
 pub use sharing::{Access, HandledRegion, Holders, Origin, SharedRegion, Wanted};
 pub use system::{HugePages, SystemConfig, SystemMemory};
 

@@ -15,7 +15,7 @@ use super::system::{HugePages, SystemConfig, SystemMemory};
 use crate::cuda::host::PageLock;
 use crate::cuda::{Context, Device, Identity};
 use crate::error::{Error, Result, Status, ensure};
-use crate::log::{HoldBack, log};
+use crate::log::log;
 
 /// A chunk that is not asked for otherwise. One page lock of half a TB fails on some drivers; and a copy of anybody's
 /// that reaches over the end of a page lock fails on all, so there are as few as can be.
@@ -173,11 +173,8 @@ impl Touching<'_> {
         let (ready, touched) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             let ahead = steps.clone();
-            let toucher = std::thread::Builder::new().spawn_scoped(scope, move || {
-                let late = HoldBack::begin();
-                let fell_back = self.touch_all(ahead, &ready);
-                (fell_back, late.hand_over())
-            });
+            let toucher =
+                std::thread::Builder::new().spawn_scoped(scope, move || self.touch_all(ahead, &ready));
             let toucher = toucher.map_err(|error| {
                 Error::new(Status::OutOfMemory, format!("start a thread to touch pages: {error}"))
             })?;
@@ -193,11 +190,9 @@ impl Touching<'_> {
                 }
             }
             drop(touched);
-            let (fell_back, late) = toucher
+            let fell_back = toucher
                 .join()
-                .map_err(|_| Error::new(Status::Panic, "the thread that touches pages panicked"))?;
-            late.write();
-            let fell_back = fell_back?;
+                .map_err(|_| Error::new(Status::Panic, "the thread that touches pages panicked"))??;
             followed.map(|()| fell_back)
         })
     }

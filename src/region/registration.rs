@@ -8,7 +8,7 @@ use super::spans::{Failure, Outcome, Spans};
 use super::{Backing, Region};
 use crate::cuda::{Context, Device};
 use crate::error::{Result, ensure, fail};
-use crate::log::{Quiet, log};
+use crate::log::log;
 use crate::nixl::{Agent, Descriptor};
 
 /// A region known to an agent. An elastic one is known extent by extent, and grows and shrinks there too.
@@ -27,12 +27,31 @@ struct State {
 }
 
 impl Registration {
-    /// Registers a region. One that this agent knows already is refused.
+    /// Registers a region. Fails if it is registered with this agent.
     pub fn create(region: &Arc<Region>, agent: &Arc<Agent>) -> Result<Arc<Self>> {
+        let known; // dropped after the lock: the last holder waits for an agent
         let _unchanged = region.resizing();
-        if Self::find(region, agent).is_some() {
+        known = region.registrations();
+        if Self::with(&known, agent).is_some() {
             fail!(AlreadyExists, "the region is registered with agent '{}' already", agent.name());
         }
+        Self::register(region, agent)
+    }
+
+    /// Holds the registration that a region has with an agent, or registers it. Looking and registering are one step:
+    /// otherwise two callers could both find none, and the later one would fail.
+    pub fn hold_or_create(region: &Arc<Region>, agent: &Arc<Agent>) -> Result<Hold> {
+        let known; // dropped after the lock: the last holder waits for an agent
+        let _unchanged = region.resizing();
+        known = region.registrations();
+        match Self::with(&known, agent) {
+            Some(registration) => registration.hold(),
+            None => Self::register(region, agent)?.hold(),
+        }
+    }
+
+    /// The caller holds the region's resizing lock.
+    fn register(region: &Arc<Region>, agent: &Arc<Agent>) -> Result<Arc<Self>> {
         let part_of_elastic =
             region.elastic_memory().is_some() && matches!(region.backing(), Backing::View { .. });
         ensure!(
@@ -66,7 +85,11 @@ impl Registration {
 
     /// The registration a region has with an agent.
     pub fn find(region: &Arc<Region>, agent: &Arc<Agent>) -> Option<Arc<Self>> {
-        region.registrations().into_iter().find(|registration| Arc::ptr_eq(registration.agent(), agent))
+        Self::with(&region.registrations(), agent).cloned()
+    }
+
+    fn with<'a>(known: &'a [Arc<Self>], agent: &Arc<Agent>) -> Option<&'a Arc<Self>> {
+        known.iter().find(|registration| Arc::ptr_eq(registration.agent(), agent))
     }
 
     /// The region.
@@ -108,7 +131,13 @@ impl Registration {
             self.agent().name()
         );
         let holds = self.holds.load(Ordering::Acquire);
-        ensure!(holds == 0, Busy, "{holds} layouts or transfers hold the registration");
+        ensure!(
+            holds == 0,
+            Busy,
+            "{holds} layouts or transfers hold the registration with agent '{}'; wait for the transfers and destroy \
+             both, then deregister again",
+            self.agent().name()
+        );
         let descriptors = std::mem::take(&mut state.descriptors);
         state.registered = false;
         let outcome = self.spans.deregister(&descriptors).map_err(|failure| self.region.keep(failure));
@@ -142,8 +171,8 @@ impl Registration {
         }
     }
 
-    fn state(&self) -> Quiet<MutexGuard<'_, State>> {
-        Quiet::lock(|| self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 

@@ -11,7 +11,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::completion::SPIN;
 use crate::error::{Error, Result, Status, fail};
-use crate::log::{HoldBack, log};
+use crate::log::log;
 
 /// One completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,6 @@ impl Queue {
 
     /// Adds a completion.
     pub fn push(&self, entry: Entry) {
-        let _late = HoldBack::begin();
         let mut entries = self.lock();
         entries.push_back(entry);
         if entries.len() == 1 {

@@ -205,7 +205,8 @@ fn a_broker_out_of_files_lets_clients_in_once_it_has_some() {
                 notice.1.notify_all();
             }
         })),
-    );
+    )
+    .unwrap();
     let limit = getrlimit(Resource::Nofile);
     let free = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 0).unwrap();
     let room = free.as_raw_fd() as u64 + 1;
@@ -216,7 +217,7 @@ fn a_broker_out_of_files_lets_clients_in_once_it_has_some() {
     let seen = noticed.0.lock().unwrap();
     let waited = noticed.1.wait_timeout_while(seen, PATIENCE, |seen| !*seen);
     setrlimit(Resource::Nofile, limit).unwrap();
-    log::set_sink(0, None);
+    log::set_sink(0, None).unwrap();
     assert!(*waited.unwrap().0, "the broker did not run out of files");
     let mut client = client.unwrap();
     client.write_all(&message::request("kv", &shop.token.0)).unwrap();

@@ -232,9 +232,11 @@ static void outlive_the_importer(void) {
 
 static void a_child_frees_nothing_that_waits_for_importers(void) {
     give_up_while_imported();
+    finish_releases();
     CHECK_EQ(waiting.releases, 0);
     in_a_child(outlive_the_importer);
     look_at_holders();
+    finish_releases();
     CHECK_EQ(waiting.releases, 1);
     importer_end(waiting.importer);
     engine_free(0, waiting.address);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::cuda::driver::{self, Driver};
 use crate::error::{Result, ensure};
-use crate::log::{Quiet, log};
+use crate::log::log;
 
 /// A range of addresses with nothing behind them until something is mapped.
 pub struct Range {
@@ -52,8 +52,8 @@ impl Range {
         self.size
     }
 
-    pub(super) fn mapped(&self) -> Quiet<MutexGuard<'_, BTreeMap<u64, u64>>> {
-        Quiet::lock(|| self.mapped.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+    pub(super) fn mapped(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
+        self.mapped.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 

@@ -15,7 +15,6 @@ use crate::cuda::memory::Allocation;
 use crate::cuda::stream::Stream;
 use crate::cuda::{Context, Device, Event};
 use crate::error::Result;
-use crate::log::HoldBack;
 
 /// Runs that are at the driver at a time; more wait their turn.
 const MOST_STREAMS: usize = 64;
@@ -44,7 +43,6 @@ impl Engine {
     /// The engine of a device.
     pub fn of(ordinal: i32) -> Result<Arc<Self>> {
         let device = Device::get(ordinal)?;
-        let _late = HoldBack::begin();
         let mut engines = ENGINES.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mine = engines.iter().filter(|(of, _)| *of == ordinal);
         if let Some(engine) =
@@ -76,7 +74,6 @@ impl Engine {
     /// The copy kernel, loaded at first use, with the ring that it needs.
     pub fn kernel(&self) -> Result<Arc<CopyKernel>> {
         self.ensure_ring()?;
-        let _late = HoldBack::begin();
         let mut kernel = self.kernel.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(kernel) = &*kernel {
             return Ok(kernel.clone());
@@ -87,7 +84,6 @@ impl Engine {
     }
 
     fn ensure_ring(&self) -> Result<()> {
-        let _late = HoldBack::begin();
         let mut rings = self.rings();
         if rings.is_empty() {
             rings.push(Ring::allocate(self.context.device().ordinal())?);

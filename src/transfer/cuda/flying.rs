@@ -13,7 +13,7 @@ use super::need::Need;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Error, Result, fail};
 use crate::guarded::guarded;
-use crate::log::{HoldBack, log};
+use crate::log::log;
 use crate::transfer::pool::{Pool, Shared};
 
 /// A run, and how it stands with it.
@@ -57,7 +57,6 @@ impl Flying {
     /// One on a stream of the caller's that did not take a mark of its end: nobody can tell when it is over, for the
     /// stream may be gone when it is asked. It ends now, and what it uses is never let go.
     pub fn unmarked(flight: Flight, error: Error) -> Arc<Self> {
-        let _late = HoldBack::begin();
         let error = error.context(
             "the stream takes no mark of where the transfer ends: it may still move blocks until the stream is past it",
         );
@@ -96,7 +95,6 @@ impl Flying {
 
     /// Looks whether it is over, and ends it where it is.
     pub fn look(&self) -> bool {
-        let _late = HoldBack::begin();
         self.look_at(self.lock())
     }
 
@@ -128,7 +126,6 @@ impl Flying {
     /// Has what comes later on a stream of the caller's wait for the first `layers`, or for all of it. A run that has
     /// not begun begins now: nothing that the stream is to wait for may itself wait for the stream.
     pub fn hold_back(&self, stream: CallerStream, layers: Option<u64>) -> Result<()> {
-        let _late = HoldBack::begin();
         self.look_at(self.settled());
         let Some((flight, waits)) = take_in_hand(&mut self.settled()) else { return self.outcome() };
         let flight = if waits { self.start_urgently(flight)? } else { flight };

@@ -12,7 +12,7 @@ use super::peer_rates::PeerRates;
 use super::rates::Rates;
 use crate::cuda::Device;
 use crate::error::{Result, ensure};
-use crate::log::{HoldBack, log};
+use crate::log::log;
 
 /// What is known of something. Whoever measures holds it, and others wait for that.
 type Known<R> = Arc<Mutex<Option<R>>>;
@@ -51,7 +51,6 @@ impl<K: Copy + PartialEq, R: Copy> Store<K, R> {
 
 /// What copies of an engine cost; never fails.
 pub fn of(engine: &Engine) -> Rates {
-    let _late = HoldBack::begin();
     let ordinal = engine.context().device().ordinal();
     let (rates, took) = DEVICES.get_or(ordinal, || {
         let (times, outcome) = calibration::measure(engine);
@@ -71,7 +70,6 @@ pub fn between(engine: &Engine, peer: Option<i32>, direction: Direction) -> Rate
 }
 
 fn of_peer(engine: &Engine, peer: i32) -> PeerRates {
-    let _late = HoldBack::begin();
     let ordinal = engine.context().device().ordinal();
     let (rates, took) = PEERS.get_or((ordinal, peer), || {
         let (times, outcome) = calibration::measure_peer(engine, peer);

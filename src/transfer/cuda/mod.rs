@@ -51,7 +51,6 @@ use crate::cuda::memory::Sighting;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure};
 use crate::layout::Layout;
-use crate::log::HoldBack;
 
 /// How long who waits for a run looks at it all the time before it sleeps: most are over by then.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -222,7 +221,6 @@ impl CudaCopy {
             InvalidState,
             "blocks of elastic memory may lose it between two runs of a graph; submit the transfer each time"
         );
-        let _late = HoldBack::begin();
         let mut captured = self.captured();
         if captured.is_none() {
             *captured = self.jobs.slot_for_graphs(&self.engine)?;

@@ -100,7 +100,6 @@ impl<T: Send + Sync + 'static> Shelf<T> {
             }
         }
     }
-
 }
 
 impl<T> Shelf<T> {

@@ -155,7 +155,11 @@ impl<'a> Weighing<'a> {
             let path = self.candidates[best].path;
             match self.prepare(path) {
                 Ok(job) => return Ok((path, job)),
-                Err(error) => self.candidates[best].reason = Some(error.message().to_string()),
+                Err(error) => {
+                    // A question that the driver did not answer says nothing against this way.
+                    self.sides.locks.check()?;
+                    self.candidates[best].reason = Some(error.message().to_string());
+                }
             }
         }
     }

@@ -8,7 +8,6 @@ use super::inbox::Inbox;
 use crate::cuda::stream::Stream;
 use crate::cuda::{Context, Device, Event, Identity};
 use crate::error::{Error, Result, Status};
-use crate::log::HoldBack;
 use crate::process::PerProcess;
 use crate::region::{PinnedConfig, PinnedMemory};
 
@@ -37,7 +36,6 @@ impl Ring {
     pub fn of(ordinal: i32, slot: u64) -> Result<Arc<Self>> {
         static RINGS: PerProcess<Mutex<Vec<Weak<Ring>>>> = PerProcess::new();
         let rings = RINGS.get(Mutex::default);
-        let _late = HoldBack::begin();
         let mut rings = rings.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         rings.retain(|ring| ring.strong_count() > 0);
         let suits = |ring: &Arc<Self>| ring.ordinal == ordinal && ring.slot_size >= slot && ring.is_usable();

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The release of adopted memory: the callback that tells the caller that kvmem uses the memory no longer.
+
+use crate::callback_thread::{CallbackHandle, CallbackThread};
+use crate::error::Result;
+use crate::process::PerProcess;
+
+/// The caller's callback.
+pub type ReleaseCallback = Box<dyn FnOnce() + Send + Sync>;
+
+/// Has the callback run when it is dropped. The last holder of adopted memory may be an agent's thread or the thread of an
+/// io_uring, so the callback runs on a thread of its own: it may call kvmem, which needs those threads.
+pub struct Release {
+    callback: Option<ReleaseCallback>,
+    thread: CallbackHandle,
+}
+
+impl Release {
+    /// Fails, without calling the callback, if the thread for it can't be started.
+    pub fn new(callback: ReleaseCallback) -> Result<Self> {
+        Ok(Self { callback: Some(callback), thread: releases().acquire()? })
+    }
+}
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        if let Some(callback) = self.callback.take() {
+            self.thread.post(callback);
+        }
+    }
+}
+
+/// The thread of this process for release callbacks. The log has another: a log callback that blocks delays no release.
+fn releases() -> &'static CallbackThread {
+    static RELEASES: PerProcess<CallbackThread> = PerProcess::new();
+    RELEASES.get(|| CallbackThread::new("kvmem-release"))
+}
