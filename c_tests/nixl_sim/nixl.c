@@ -15,6 +15,7 @@ pthread_mutex_t sim_lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t sim_changed = PTHREAD_COND_INITIALIZER;
 static const char *const plugins[NUM_PLUGINS] = {"POSIX", "UCX"};
 static uint64_t num_polls;
+static bool polls_fail;
 
 CAPI(create_configured_agent)(const char *name, const void *config, agent **made);
 CAPI(destroy_agent)(agent *ended);
@@ -300,8 +301,9 @@ CAPI(get_notifs)(const agent *agent, void *map, const arguments *arguments) {
     (void)agent, (void)map, (void)arguments;
     pthread_mutex_lock(&sim_lock);
     num_polls++;
+    const status outcome = polls_fail ? ERROR_BACKEND : SUCCESS;
     pthread_mutex_unlock(&sim_lock);
-    return SUCCESS;
+    return outcome;
 }
 
 CAPI(notif_map_size)(const void *map, size_t *size) {
@@ -330,4 +332,10 @@ uint64_t nixl_sim_notification_polls(void) {
     const uint64_t polls = num_polls;
     pthread_mutex_unlock(&sim_lock);
     return polls;
+}
+
+void nixl_sim_set_notifications_fail(int fail) {
+    pthread_mutex_lock(&sim_lock);
+    polls_fail = fail != 0;
+    pthread_mutex_unlock(&sim_lock);
 }

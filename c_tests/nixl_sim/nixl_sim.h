@@ -40,8 +40,9 @@ nixl_sim_requests nixl_sim_get_requests(void);
 
 /* With how many backends of all agents the span that begins here is registered. */
 uint64_t nixl_sim_registered(uint64_t address);
-/* How often notifications were asked for. */
+/* How often notifications were asked for, and whether that fails from here on. */
 uint64_t nixl_sim_notification_polls(void);
+void nixl_sim_set_notifications_fail(int fail);
 
 #pragma GCC visibility pop
 

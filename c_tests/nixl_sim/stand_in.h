@@ -21,7 +21,8 @@
     FUNCTION(nixl_sim_set_pending)                                                                   \
     FUNCTION(nixl_sim_get_requests)                                                                  \
     FUNCTION(nixl_sim_registered)                                                                    \
-    FUNCTION(nixl_sim_notification_polls)
+    FUNCTION(nixl_sim_notification_polls)                                                            \
+    FUNCTION(nixl_sim_set_notifications_fail)
 
 static struct {
 #define FUNCTION(name) __typeof__(name) *name;

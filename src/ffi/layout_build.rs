@@ -87,7 +87,8 @@ pub struct kvmem_layout_options {
     /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Exactly one of system, disk, pinned, device
     /// and elastic is given.
     pub system: *const kvmem_system_options,
-    /// KVMEM_LAYOUT_ALLOCATE: a file to make, with size 0.
+    /// KVMEM_LAYOUT_ALLOCATE: a file to create or open, with size 0. A named file ends with a fingerprint of the layout,
+    /// which is checked when it is opened again; docs/files.md describes it.
     pub disk: *const kvmem_disk_options,
     /// KVMEM_LAYOUT_ALLOCATE: page-locked memory to allocate, with size 0.
     pub pinned: *const kvmem_pinned_options,
@@ -181,8 +182,10 @@ pub unsafe extern "C" fn kvmem_layout_get_requirements(
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a shape that can't be, a source that is missing or not
 ///         asked for, too few or too many regions, regions of mixed kinds, that overlap, are not aligned or belong to
 ///         another agent; KVMEM_STATUS_OUT_OF_RANGE for a region that is too small; KVMEM_STATUS_INVALID_STATE for a
-///         registration that was taken back; what kvmem_region_register answers, and the kvmem_region_create_* of the
-///         memory that is asked for
+///         registration that was taken back; what kvmem_region_register returns, and the kvmem_region_create_* of the
+///         memory that is asked for. For an existing file KVMEM_STATUS_INVALID_ARGUMENT if it holds another layout,
+///         KVMEM_STATUS_CORRUPT if it has no fingerprint of one, KVMEM_STATUS_VERSION_MISMATCH if that is of a later
+///         version
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_build(
     options: *const kvmem_layout_options,

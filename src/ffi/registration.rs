@@ -55,6 +55,7 @@ pub struct kvmem_registration_info {
 ///         KVMEM_STATUS_NIXL: no backend accepts it.
 ///         KVMEM_STATUS_UNSUPPORTED: a view of an elastic region, or memory of several mappings.
 ///         KVMEM_STATUS_INVALID_STATE: memory of a GPU whose context was destroyed.
+///         KVMEM_STATUS_PERMISSION_DENIED: memory that may only be read, which NIXL would let peers write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_register(
     region: *mut kvmem_region,

@@ -8,12 +8,12 @@ use super::geometry::Geometry;
 use super::memory::{LocalMemory, Memory};
 use super::placement::Placement;
 use super::whole_blocks::ensure_whole_blocks;
-use super::{Layout, extents};
-use crate::error::{Error, Result, Status, ensure};
+use super::{Layout, extents, fingerprint};
+use crate::error::{Result, ensure, fail};
 use crate::nixl::Agent;
 use crate::region::{
-    DeviceConfig, DeviceMemory, DiskConfig, ElasticConfig, Hold, PinnedConfig, Region, Registration,
-    SystemConfig, extent_granularity,
+    self, DeviceConfig, DeviceMemory, DiskConfig, DiskFile, ElasticConfig, Hold, PinnedConfig, Region,
+    Registration, SystemConfig, extent_granularity,
 };
 
 /// Dimensions are known, the kind is not.
@@ -126,8 +126,15 @@ fn allocate(geometry: Geometry, allocation: Allocation, agent: Option<Arc<Agent>
     let regions = regions.collect::<Result<Vec<_>>>()?;
     let holds =
         agent.iter().map(|agent| Registration::create(&base, agent)?.hold()).collect::<Result<Vec<_>>>()?;
+    base.file().into_iter().for_each(DiskFile::keep);
     let elastic_base = base.elastic_memory().is_some().then_some(base);
     Ok(finish(placement, regions, holds, agent, elastic_base))
+}
+
+/// A temporary file can never be opened again, and needs no fingerprint.
+fn labelled(config: DiskConfig, geometry: &Geometry) -> Result<DiskConfig> {
+    let label = config.path.is_some().then(|| fingerprint::label(geometry)).transpose()?;
+    Ok(DiskConfig { label, ..config })
 }
 
 /// Mapped memory starts at a page, and a file at 0. No machine has smaller pages.
@@ -141,7 +148,9 @@ fn fixed(geometry: Geometry, allocation: Allocation) -> Result<(Arc<Region>, Pla
     let size = geometry.allocation_size(start_alignment)?;
     let base = match allocation {
         Allocation::System(config) => Region::system(&SystemConfig { size, ..config })?,
-        Allocation::Disk(config) => Region::disk(&DiskConfig { size, ..config })?,
+        Allocation::Disk(config) => {
+            Region::disk_unkept(&labelled(DiskConfig { size, ..config }, &geometry)?)?
+        }
         Allocation::Pinned(config) => Region::pinned(&PinnedConfig { size, ..config }, &mut |_, _| true)?,
         Allocation::Device(config) => {
             Region::device(DeviceMemory::allocate(&DeviceConfig { size, ..config })?)
@@ -271,14 +280,17 @@ fn check(geometry: Geometry, regions: &[Arc<Region>]) -> Result<Placement> {
 }
 
 pub(super) fn ensure_disjoint(regions: &[Arc<Region>], size: u64) -> Result<()> {
-    let mut spans: Vec<_> = regions.iter().enumerate().map(|(i, r)| (r.fd(), r.address(), i)).collect();
-    spans.sort_unstable();
-    for pair in spans.windows(2) {
-        let ((fd, address, index), (next_fd, next_address, next_index)) = (pair[0], pair[1]);
-        if fd == next_fd && next_address - address < size {
-            let message = format!("regions {index} and {next_index} overlap, blocks would share bytes");
-            return Err(Error::new(Status::InvalidArgument, message));
+    match region::overlap(regions, size)? {
+        None => Ok(()),
+        Some((index, same)) if index == same => {
+            fail!(InvalidArgument, "region {index} shows the same bytes twice, blocks would share them")
         }
+        Some((index, next)) => fail!(
+            InvalidArgument,
+            "regions {} and {} overlap, blocks would share bytes; they may be two mappings of the same memory, or two \
+             opens of the same file",
+            index.min(next),
+            index.max(next)
+        ),
     }
-    Ok(())
 }

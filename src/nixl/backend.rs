@@ -7,7 +7,7 @@ use std::ptr;
 
 use super::descriptor::Descriptor;
 use super::driver::{Driver, c_string, check};
-use super::{library, signals, sys};
+use super::{library, signals, sys, ucx_log};
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 
@@ -24,17 +24,44 @@ impl Driver {
         // From before the plugin is loaded for its parameters.
         let _dispositions = signals::Preserved::new();
         let params = self.merged_parameters(plugin, &name, parameters)?;
-        let mut raw = ptr::null_mut();
-        // SAFETY: live handles; the parameters are copied.
-        let status = unsafe { sys::nixl_capi_create_backend(self.agent, name.as_ptr(), params.0, &mut raw) };
-        check(status, || format!("create a {plugin} backend for agent '{}'", self.display_name()))?;
+        let raw = match self.try_create_backend(&name, &params) {
+            Ok(raw) => raw,
+            Err(_) => self.create_backend_collecting(plugin, &name, &params)?,
+        };
         let mut backend = Backend { raw, memory_types: Vec::new() };
         let known = self.memory_types(&backend);
         // NIXL has the backend whatever comes of this, and it can't be created again.
         known.map(|types| backend.memory_types = types).unwrap_or_else(|error| log!(Error, "{error}"));
         self.backends.insert(plugin.to_string(), backend);
+        self.carrier = self.carrier.after_new_backend();
         log!(Info, "agent '{}' has a {plugin} backend", self.display_name());
         Ok(())
+    }
+
+    fn try_create_backend(&self, plugin: &CStr, params: &Params) -> Result<sys::nixl_capi_backend_t> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: live handles; the parameters are copied.
+        let status =
+            unsafe { sys::nixl_capi_create_backend(self.agent, plugin.as_ptr(), params.0, &mut raw) };
+        check(status, || "create the backend".to_string()).map(|()| raw)
+    }
+
+    /// Tries it once more, for what UCX logs. Its handlers are left alone if the first attempt succeeds.
+    fn create_backend_collecting(
+        &self,
+        plugin: &str,
+        name: &CStr,
+        params: &Params,
+    ) -> Result<sys::nixl_capi_backend_t> {
+        let (outcome, messages) = ucx_log::collect(plugin, || self.try_create_backend(name, params));
+        outcome.map_err(|error| {
+            let doing = format!("create a {plugin} backend for agent '{}'", self.display_name());
+            let settings = if plugin.starts_with("UCX") { ucx_settings() } else { Vec::new() };
+            [messages, settings]
+                .concat()
+                .into_iter()
+                .fold(error.context(doing), |error, reason| error.followed_by(reason))
+        })
     }
 
     fn merged_parameters(&self, plugin: &str, name: &CStr, changes: &[(String, String)]) -> Result<Params> {
@@ -109,6 +136,21 @@ impl Driver {
     pub(super) fn backend_names(&self) -> String {
         let names: Vec<_> = self.backends.keys().map(String::as_str).collect();
         if names.is_empty() { "no backend".to_string() } else { names.join(", ") }
+    }
+}
+
+/// What the environment tells UCX: which transports and devices to use, above all.
+fn ucx_settings() -> Vec<String> {
+    let mut settings: Vec<_> = std::env::vars_os()
+        .filter(|(key, _)| key.as_encoded_bytes().starts_with(b"UCX_"))
+        .map(|(key, value)| format!("{}={}", key.to_string_lossy(), value.to_string_lossy()))
+        .collect();
+    settings.sort();
+    match settings.is_empty() {
+        true => {
+            vec!["the environment sets no UCX_* variable, so UCX chooses among all transports".to_string()]
+        }
+        false => vec![format!("the environment sets {}", settings.join(" "))],
     }
 }
 

@@ -10,7 +10,7 @@ use super::agent::AgentConfig;
 use super::backend::Backend;
 use super::descriptor::Descriptor;
 use super::metadata::Remote;
-use super::notification::Inbox;
+use super::notification::{Carrier, Inbox};
 use super::request::{ListId, PreparedList, Request, RequestId};
 use super::{signals, sys};
 use crate::error::{Cause, Error, Result, Status};
@@ -30,6 +30,7 @@ pub struct Driver {
     /// Requests that could not be released. Nothing is done with them; they stay reachable for leak checkers.
     pub(super) unreleased: Vec<Request>,
     pub(super) inbox: Inbox,
+    pub(super) carrier: Carrier,
     next_id: u64,
 }
 
@@ -53,6 +54,7 @@ impl Driver {
             requests: HashMap::new(),
             unreleased: Vec::new(),
             inbox: Inbox::default(),
+            carrier: Carrier::Unknown,
             next_id: 0,
         })
     }
@@ -82,6 +84,7 @@ impl Driver {
             requests: HashMap::new(),
             unreleased: Vec::new(),
             inbox: Inbox::default(),
+            carrier: Carrier::Unknown,
             next_id: 0,
         })
     }

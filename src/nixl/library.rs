@@ -152,12 +152,16 @@ fn address_of(handle: *mut c_void, symbol: &CStr) -> Option<NonNull<c_void>> {
     NonNull::new(unsafe { libc::dlsym(handle, symbol.as_ptr()) })
 }
 
-/// What the loader has against one of NIXL's plugins, mostly a library that the plugin needs; NIXL tells it on stderr
-/// only.
-pub(super) fn plugin_failure(plugin: &str) -> Option<String> {
+/// The file of one of NIXL's plugins, if it is where NIXL looks.
+pub(super) fn plugin_file(plugin: &str) -> Option<PathBuf> {
     let named = std::env::var_os("NIXL_PLUGIN_DIR").filter(|value| !value.is_empty()).map(PathBuf::from);
     let beside = || loaded().and_then(|library| library.path().parent()).map(|folder| folder.join("plugins"));
-    let file = named.or_else(beside)?.join(format!("libplugin_{plugin}.so"));
+    Some(named.or_else(beside)?.join(format!("libplugin_{plugin}.so")))
+}
+
+/// Why the loader refuses one of NIXL's plugins, mostly a library that the plugin needs. NIXL writes it to stderr only.
+pub(super) fn plugin_failure(plugin: &str) -> Option<String> {
+    let file = plugin_file(plugin)?;
     let name = CString::new(file.as_os_str().as_bytes()).ok()?;
     // SAFETY: a NUL-terminated path, of a library that NIXL has tried to load just now.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };

@@ -12,6 +12,7 @@ pub mod descriptor;
 pub mod driver;
 pub mod gds;
 pub mod library;
+mod listener;
 mod metadata;
 mod notification;
 mod registration;
@@ -19,6 +20,7 @@ pub mod request;
 mod signals;
 mod sys;
 mod thread;
+mod ucx_log;
 
 pub use agent::{Agent, AgentConfig, SyncMode};
 pub use descriptor::{Descriptor, MemoryType};

@@ -61,7 +61,7 @@ const SLEEP_WAITING: Duration = Duration::from_micros(500);
 /// Runs until it gets a stop command. `idle_poll` is how often an idle agent without a progress thread is driven.
 pub fn run(mut driver: Driver, commands: Receiver<Command>, idle_poll: Option<Duration>) {
     sleep_precisely();
-    let mut turns = Turns { work: Vec::new(), stopping: false };
+    let mut turns = Turns::default();
     let mut last_progress = Instant::now();
     while !(turns.stopping && turns.work.is_empty()) {
         if turns.take_turn(&mut driver, &commands) == Turn::Progressed {
@@ -72,7 +72,7 @@ pub fn run(mut driver: Driver, commands: Receiver<Command>, idle_poll: Option<Du
             Patience::Spin => std::thread::yield_now(),
             Patience::Sleep(time) => match commands.recv_timeout(time) {
                 Ok(command) => turns.execute(command, &mut driver),
-                Err(RecvTimeoutError::Timeout) if turns.work.is_empty() => drive_idle(&mut driver),
+                Err(RecvTimeoutError::Timeout) if turns.work.is_empty() => turns.drive_idle(&mut driver),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => turns.stopping = true,
             },
@@ -91,13 +91,6 @@ fn sleep_precisely() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NANOSECONDS) };
 }
 
-/// Lets NIXL answer its peers while nothing is asked of it here.
-fn drive_idle(driver: &mut Driver) {
-    if let Some(Err(error)) = logged(|| driver.receive()) {
-        log!(Warn, "{error}");
-    }
-}
-
 #[derive(PartialEq, Eq)]
 enum Turn {
     Progressed,
@@ -110,9 +103,12 @@ enum Patience {
     Forever,
 }
 
+#[derive(Default)]
 struct Turns {
     work: Vec<(Box<dyn Work>, Step)>,
     stopping: bool,
+    /// Why the idle agent could not be driven the last time.
+    idle_failure: Option<String>,
 }
 
 impl Turns {
@@ -163,6 +159,16 @@ impl Turns {
         }
     }
 
+    /// Has NIXL serve its peers while nothing is asked of it here. A failure that repeats is logged once.
+    fn drive_idle(&mut self, driver: &mut Driver) {
+        let failure = logged(|| driver.receive()).and_then(Result::err).map(|error| error.to_string());
+        if let Some(failure) = failure.as_ref().filter(|failure| self.idle_failure.as_ref() != Some(*failure))
+        {
+            log!(Warn, "{failure}");
+        }
+        self.idle_failure = failure;
+    }
+
     fn patience(&self, quiet: Duration, idle_poll: Option<Duration>) -> Patience {
         if self.work.is_empty() && quiet < AWAKE {
             return Patience::Spin;
@@ -195,7 +201,7 @@ fn logged<R>(function: impl FnOnce() -> R) -> Option<R> {
 /// Takes one step of a piece of work, as the agent's thread does.
 #[cfg(test)]
 pub fn step_once(work: Box<dyn Work>) {
-    let mut turns = Turns { work: vec![(work, Step::Progressed)], stopping: false };
+    let mut turns = Turns { work: vec![(work, Step::Progressed)], ..Turns::default() };
     turns.step_all(&mut Driver::unloaded());
 }
 
@@ -238,7 +244,7 @@ mod tests {
         let (broken, memory) = probe(true, &reported);
         let (after, other_memory) = probe(false, &reported);
         let work = [before, broken, after].into_iter().map(|work| (work, Step::Progressed)).collect();
-        let mut turns = Turns { work, stopping: false };
+        let mut turns = Turns { work, ..Turns::default() };
         assert!(!turns.step_all(&mut Driver::unloaded()));
         assert_eq!(turns.work.len(), 2);
         assert!(turns.work.iter().all(|(_, last)| *last == Step::InFlight));

@@ -59,6 +59,10 @@ impl Registration {
             Unsupported,
             "a view of an elastic region can't be registered; register the region"
         );
+        // NIXL knows no right to read only, and would let a peer write. A file is not reached by peers.
+        if region.file().is_none() {
+            region.ensure_writable().map_err(|error| error.context("register with NIXL"))?;
+        }
         if let Backing::Device(memory) = region.root() {
             memory.ensure_still()?;
             ensure!(
