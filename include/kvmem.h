@@ -690,6 +690,8 @@ typedef struct {
     /// Bytes, at least 1. In a layout's options 0: the layout says.
     uint64_t size;
     /// 2097152 or 1073741824 for pages of that size from the system's reserved pool (hugetlbfs); 0 for none.
+    /// With KVMEM_SYSTEM_NUMA_BIND all of them are touched before the call returns: the kernel reserves none of
+    /// a particular node.
     uint64_t huge_page_size;
     /// The node KVMEM_SYSTEM_NUMA_BIND means; 0 without that flag.
     uint32_t numa_node;
@@ -1744,9 +1746,11 @@ void kvmem_elastic_options_init(kvmem_elastic_options *options, size_t struct_si
 /// @param options what to allocate
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for options that can't be, or a NUMA node that is
-///         not there; KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_UNSUPPORTED for huge pages that are required
-///         and not offered
+/// @return KVMEM_STATUS_OK;
+///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, or the NUMA node does not exist;
+///         KVMEM_STATUS_OUT_OF_MEMORY: more than the machine, the node or the control group can hold, unless
+///         vm.overcommit_memory is 1; too few huge pages; RLIMIT_FSIZE with KVMEM_SYSTEM_SHAREABLE;
+///         KVMEM_STATUS_UNSUPPORTED: huge pages are required, and the system does not offer them
 kvmem_status kvmem_region_create_system(const kvmem_system_options *options,
                                         kvmem_region **region,
                                         kvmem_error **error);
