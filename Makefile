@@ -15,8 +15,8 @@ STARTED := $(shell date +%s)
 # One thing after the other, each with all cores; what runs inside must not look for this make's job server.
 .NOTPARALLEL:
 unexport MAKEFLAGS
-.PHONY: all help setup configure library build test lint rust-test c-test sanitized-test demo bench gpu-bundle header \
-    kernels clean
+.PHONY: all help setup configure library build test lint rust-test c-test sanitized-test demo bench package \
+    gpu-bundle header kernels clean
 
 all: build
 
@@ -30,6 +30,7 @@ help:
 	@echo "              (BENCH_ARGS=--quick only sees that it works; bench/run --help tells more)"
 	@echo "make sanitized-test"
 	@echo "              only the C tests under the address and undefined behaviour sanitizers"
+	@echo "make package  a tarball and Debian packages of the library, under build/packages"
 	@echo "make gpu-bundle"
 	@echo "              fill build/gpu-bundle, to test and measure on a GPU host without Rust or a network"
 	@echo "make setup    only fetch what is missing: tools, crates, the wheels of NIXL and NVRTC"
@@ -106,6 +107,9 @@ demo: library
 
 bench: build
 	@$(WITH_NIXL) bench/run $(BENCH_ARGS)
+
+package: build
+	cd $(TREE) && cpack -G "TGZ;DEB" -B "$(CURDIR)/build/packages"
 
 # Copied to a GPU host, its `run` tells the rest.
 gpu-bundle: build

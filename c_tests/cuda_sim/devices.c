@@ -129,6 +129,12 @@ void sim_set_ipc_ordinal_of_opener(bool is_of_opener) {
     pthread_mutex_unlock(&sim.lock);
 }
 
+void sim_set_allocation_offset(size_t offset) {
+    pthread_mutex_lock(&sim.lock);
+    sim.allocation_offset = offset;
+    pthread_mutex_unlock(&sim.lock);
+}
+
 CUresult cuDeviceGetCount(int *count) {
     DRIVER_CALL(cuDeviceGetCount);
     if (count == NULL) {

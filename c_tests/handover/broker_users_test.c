@@ -6,6 +6,7 @@
 #include "shop.h"
 #include "users.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -181,6 +182,12 @@ static void what_is_no_broker_is_neither_replaced_nor_believed(void) {
         broker = NULL;
         CHECK_EQ(count_directory_entries(directory.path), 0);
     }
+    const int file = open(order.path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+    CHECK(file >= 0);
+    close(file);
+    EXPECT_MESSAGE(KVMEM_STATUS_ALREADY_EXISTS, "no socket", kvmem_broker_create(&options, &broker, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "no socket", kvmem_share_fetch(&fetch, &share, ERR));
+    CHECK_EQ(unlink(order.path), 0);
     CHECK_EQ(symlink("nowhere", order.path), 0);
     EXPECT(KVMEM_STATUS_ALREADY_EXISTS, kvmem_broker_create(&options, &broker, ERR));
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_share_fetch(&fetch, &share, ERR));

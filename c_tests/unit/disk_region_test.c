@@ -196,6 +196,7 @@ static void no_space_leaves_nothing_behind(void) {
     options.path = scratch_file(&directory, "too_large");
     refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, options.path);
     expect_cause(ENOSPC);
+    CHECK_HAS(test_last_message(), "bytes are free on the file system of");
     CHECK_EQ(count_directory_entries(directory.path), 0);
     options.path = NULL;
     options.directory = directory.path;

@@ -11,6 +11,7 @@ use super::verification::Verification;
 use crate::error::{Error, Result, Status, fail};
 use crate::kept;
 use crate::log::log;
+use crate::nixl::RemoteHold;
 use crate::region::ExtentHold;
 
 /// How a run ended.
@@ -200,6 +201,8 @@ pub struct Run {
     ended: bool,
     /// What must stay while it runs; let go before anyone hears that it is over.
     held: Option<Held>,
+    /// The peer that it goes to or comes from, whose metadata must stay loaded while it runs.
+    peer: Option<RemoteHold>,
     /// The parts that begin one after the other, and which of them is under way.
     steps: Option<(Arc<dyn Steps>, u64)>,
     /// What is compared when all has moved.
@@ -249,9 +252,16 @@ impl Run {
             told: false,
             ended: false,
             held: Some(held),
+            peer: None,
             steps: None,
             verification: None,
         }
+    }
+
+    /// Keeps the metadata of a peer loaded until the run is over.
+    pub fn with_peer(mut self, peer: Option<RemoteHold>) -> Self {
+        self.peer = peer;
+        self
     }
 
     /// Has what was moved compared before the run is over.
@@ -331,7 +341,7 @@ impl Run {
 
     /// Ends the run while something may still move its bytes, with nobody left to ask: its extents are never let go.
     pub fn end_for_good(mut self, error: Error) {
-        kept::for_good(self.held.take());
+        kept::for_good((self.held.take(), self.peer.take()));
         self.over(Err(error));
     }
 
@@ -341,7 +351,7 @@ impl Run {
         }
         // Bytes of memory that its owner, another process, has taken back meanwhile are nobody's.
         let outcome = outcome.and_then(|()| self.ensure_unchanged());
-        drop((self.held.take(), self.steps.take(), self.verification.take()));
+        drop((self.held.take(), self.peer.take(), self.steps.take(), self.verification.take()));
         if std::mem::replace(&mut self.told, true) {
             self.busy.store(false, Ordering::Release);
         } else {

@@ -45,6 +45,7 @@ use verification::Verification;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure, fail};
 use crate::layout::{Layout, TouchedExtents};
+use crate::nixl::RemoteHold;
 
 /// What to move, and whom to tell.
 #[derive(Default)]
@@ -190,9 +191,6 @@ impl Transfer {
 
     /// Starts it, or starts it again.
     pub fn submit(&self) -> Result<()> {
-        if let Engine::Nixl(requests) = &self.engine {
-            requests.parts().iter().try_for_each(nixl::NixlMove::ensure_reachable)?;
-        }
         let run = self.begin()?;
         match &self.engine {
             Engine::Host(copy) => {
@@ -231,9 +229,22 @@ impl Transfer {
         self.contexts.ensure_alive()?;
         let [source, destination] = &self.touched;
         let held = [source.hold()?, destination.hold()?];
-        ensure!(!self.busy.swap(true, Ordering::AcqRel), Busy, "the transfer is in flight");
+        let peer = self.hold_peer()?;
+        ensure!(
+            !self.busy.swap(true, Ordering::AcqRel),
+            Busy,
+            "the transfer is in flight; poll it or wait for it, then submit it again"
+        );
         let run = completion::Run::start(self.completion.clone(), self.busy.clone(), held);
-        Ok(run.verified_by(self.verification.clone()))
+        Ok(run.with_peer(peer).verified_by(self.verification.clone()))
+    }
+
+    /// The peer of a transfer over NIXL, whose metadata can't be invalidated from now on.
+    fn hold_peer(&self) -> Result<Option<RemoteHold>> {
+        let Engine::Nixl(moves) = &self.engine else { return Ok(None) };
+        moves.parts().iter().try_for_each(NixlMove::ensure_usable)?;
+        // All parts have the same layouts.
+        moves.parts().first().map_or(Ok(None), NixlMove::hold_peer)
     }
 
     /// How the last run stands; `None` while it is under way.

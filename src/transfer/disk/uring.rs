@@ -15,6 +15,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::io::Work;
 use crate::error::{Error, Status};
+use crate::file_limit::FileSizeSignal;
 use crate::guarded::guarded;
 use crate::log::log;
 use crate::process::PerProcess;
@@ -49,7 +50,7 @@ impl Uring {
             return Ok(uring);
         }
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| format!("make an event fd: {errno}"))?;
+            .map_err(|errno| Error::errno("create an event fd for io_uring", errno).to_string())?;
         let uring = Arc::new(Self {
             ring: ring::make()?,
             wake,
@@ -111,6 +112,8 @@ fn broken() -> Error {
 
 impl Shared for Uring {
     fn run(&self) {
+        // The kernel writes on this thread, and sends it the signal.
+        let _limit_reports_itself = FileSizeSignal::block();
         while let Err(panic) = self.serve() {
             log!(Error, "on the thread of the ring: {panic}; all runs that it had end so");
         }
