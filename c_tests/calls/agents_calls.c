@@ -39,14 +39,17 @@ static void create_agent(fuzz *fuzz) {
     CREATE(fuzz, AGENTS, kvmem_agent_create, or_null(fuzz, name), random_one_in(fuzz, 2) ? NULL : &options);
 }
 
+/* A backend that these settings have. */
+static const char *some_backend(fuzz *fuzz) {
+    if (has_backend("UCX") && (!has_backend("POSIX") || random_one_in(fuzz, 2))) {
+        return "UCX";
+    }
+    return has_backend("POSIX") ? "POSIX" : NULL;
+}
+
 static void create_backend(fuzz *fuzz) {
     static const char *const odd[] = {"", "NOTHING", "GDS"};
-    const char *plugin = random_one_in(fuzz, 20) ? random_of(fuzz, odd) : NULL;
-    if (plugin == NULL && has_backend("UCX") && random_one_in(fuzz, 2)) {
-        plugin = "UCX";
-    } else if (plugin == NULL && has_backend("POSIX")) {
-        plugin = "POSIX";
-    }
+    const char *plugin = random_one_in(fuzz, 20) ? random_of(fuzz, odd) : some_backend(fuzz);
     TRY(fuzz, kvmem_agent_create_backend, table_pick(fuzz, AGENTS), plugin, NULL, random_one_in(fuzz, 40));
 }
 
@@ -60,6 +63,33 @@ static void use_agent(fuzz *fuzz) {
 
 static void get_metadata(fuzz *fuzz) {
     CREATE(fuzz, BLOBS, kvmem_agent_get_local_metadata, table_pick(fuzz, AGENTS));
+}
+
+/* What two agents do to reach a layout of one of them: metadata, descriptor, import. Each step may fail. */
+static void meet(fuzz *fuzz) {
+    kvmem_agent *owner = table_pick_one(fuzz, AGENTS);
+    kvmem_agent *reader = table_pick_one(fuzz, AGENTS);
+    const kvmem_layout *layout = table_pick_one(fuzz, LAYOUTS);
+    kvmem_blob *metadata = NULL;
+    kvmem_blob *descriptor = NULL;
+    TRY(fuzz, kvmem_agent_create_backend, owner, some_backend(fuzz), NULL, 0);
+    TRY(fuzz, kvmem_agent_create_backend, reader, some_backend(fuzz), NULL, 0);
+    TRY(fuzz, kvmem_agent_get_local_metadata, owner, &metadata);
+    TRY(fuzz, kvmem_agent_load_remote_metadata, reader, kvmem_blob_data(metadata), kvmem_blob_size(metadata), NULL);
+    if (TRY(fuzz, kvmem_layout_export, layout, &descriptor) == KVMEM_STATUS_OK) {
+        const void *data = kvmem_blob_data(descriptor);
+        const size_t size = kvmem_blob_size(descriptor);
+        CREATE(fuzz, LAYOUTS, kvmem_layout_import, reader, data, size);
+    }
+    const char *name = DO(fuzz, kvmem_agent_name, owner);
+    if (TRY(fuzz, kvmem_agent_notify, reader, name, "met", 3) == KVMEM_STATUS_OK) {
+        CREATE(fuzz, NOTIFICATIONS, kvmem_agent_take_notifications, owner, 100000000);
+    }
+    if (random_one_in(fuzz, 3)) {
+        TRY(fuzz, kvmem_agent_invalidate_remote_metadata, reader, name);
+    }
+    kvmem_blob_destroy(metadata);
+    kvmem_blob_destroy(descriptor);
 }
 
 /* Bytes of another blob are no metadata, and are given at times. */
@@ -148,6 +178,7 @@ const operation agent_operations[] = {
     OPERATION_WITH(5, create_backend, BIT(AGENTS), 0),
     OPERATION_WITH(1, use_agent, BIT(AGENTS), 0),
     OPERATION_WITH(4, get_metadata, BIT(AGENTS), BIT(BLOBS)),
+    OPERATION_WITH(6, meet, BIT(AGENTS) | BIT(LAYOUTS), 0),
     OPERATION_WITH(6, load_metadata, BIT(AGENTS) | BIT(BLOBS), 0),
     OPERATION_WITH(1, check_metadata, BIT(AGENTS), 0),
     OPERATION_WITH(2, invalidate_metadata, BIT(AGENTS), 0),

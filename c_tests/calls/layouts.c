@@ -12,7 +12,7 @@ static const kvmem_layout_options *base_options(fuzz *fuzz, kvmem_layout_options
     DO(fuzz, kvmem_layout_options_init, options, sizeof(*options));
     options->config = or_null(fuzz, config);
     options->source = random_one_in(fuzz, 60) ? (uint32_t)random_below(fuzz, 5) : source;
-    options->agent = random_one_in(fuzz, 3) ? table_pick(fuzz, AGENTS) : NULL;
+    options->agent = random_one_in(fuzz, 2) ? table_pick(fuzz, AGENTS) : NULL;
     options->flags = random_one_in(fuzz, 80) ? random_next(fuzz) : 0;
     options->struct_size = random_struct_size(fuzz, sizeof(*options));
     options_spoil(fuzz, &options->reserved);

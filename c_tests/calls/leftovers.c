@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 #define MOST_NAMES 256
-#define PATIENCE_SECONDS 20
 
 /* Names of things that are held, each as often as it is. */
 typedef struct holdings {
@@ -170,7 +169,8 @@ static uint64_t seconds_now(void) {
 static void check(const fuzz *fuzz, bool with_threads) {
     static holdings left;
     owned_remove_files();
-    const uint64_t deadline = seconds_now() + PATIENCE_SECONDS;
+    /* Idle threads end after some seconds. */
+    const uint64_t deadline = seconds_now() + settings.patience + (with_threads ? 10 : 0);
     do {
         find(&left, with_threads);
         if (left.count == 0) {

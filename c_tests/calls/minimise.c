@@ -48,6 +48,10 @@ static bool fails(const calls *calls, bool prints) {
     if (prints) {
         arguments[length++] = "--print-calls";
     }
+    char patience[32];
+    snprintf(patience, sizeof(patience), "%llu", (unsigned long long)settings.patience);
+    arguments[length++] = "--patience";
+    arguments[length++] = patience;
     if (settings.collects_statuses) {
         arguments[length++] = "--collect-statuses";
     }

@@ -29,7 +29,8 @@ kvmem_system_options options_system(fuzz *fuzz, bool has_size) {
 }
 
 kvmem_disk_options options_disk(fuzz *fuzz, bool has_size) {
-    const uint64_t known = KVMEM_DISK_BUFFERED | KVMEM_DISK_DIRECT_REQUIRED | KVMEM_DISK_OPEN_EXISTING;
+    const uint64_t known = KVMEM_DISK_BUFFERED | KVMEM_DISK_DIRECT_REQUIRED | KVMEM_DISK_OPEN_EXISTING |
+                           KVMEM_DISK_OPEN_OR_CREATE | KVMEM_DISK_READ_ONLY | KVMEM_DISK_NO_LOCK;
     kvmem_disk_options options;
     DO(fuzz, kvmem_disk_options_init, &options, sizeof(options));
     options.flags = random_flags(fuzz, known);

@@ -114,6 +114,11 @@ static void get_holders(fuzz *fuzz) {
     TRY(fuzz, kvmem_region_get_holders, table_pick(fuzz, REGIONS), or_null(fuzz, &holders));
 }
 
+static void get_residency(fuzz *fuzz) {
+    kvmem_region_residency residency;
+    TRY(fuzz, kvmem_region_get_residency, table_pick(fuzz, REGIONS), or_null(fuzz, &residency));
+}
+
 static void check_owner(fuzz *fuzz) {
     TRY(fuzz, kvmem_region_check_owner, table_pick(fuzz, REGIONS));
 }
@@ -170,6 +175,7 @@ const operation region_operations[] = {
     OPERATION_WITH(2, get_agent, BIT(REGIONS), 0),
     OPERATION_WITH(2, sync_region, BIT(REGIONS), 0),
     OPERATION_WITH(4, get_holders, BIT(REGIONS), 0),
+    OPERATION_WITH(1, get_residency, BIT(REGIONS), 0),
     OPERATION_WITH(2, check_owner, BIT(REGIONS), 0),
     OPERATION_WITH(8, commit, BIT(REGIONS), 0),
     OPERATION_WITH(5, decommit, BIT(REGIONS), 0),

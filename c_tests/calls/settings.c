@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-settings_values settings = {.calls = 120, .threads = 1};
+settings_values settings = {.calls = 120, .threads = 1, .patience = 20};
 
 static _Noreturn void usage(void) {
     printf("calls_fuzz [option]...\n"
@@ -18,6 +18,7 @@ static _Noreturn void usage(void) {
            "  --threads N      threads that work on the same handles (default: 1)\n"
            "  --nixl LIST      create agents, with these backends: '', POSIX, UCX or POSIX,UCX (default: no agents)\n"
            "  --only LIST      of each sequence make only the calls with these numbers\n"
+           "  --patience N     wait N seconds for what ends on other threads (default: 20)\n"
            "  --minimise       find fewer calls with which the sequence of --seed still fails\n"
            "  --print-calls    print each call\n"
            "  --print-functions  print how often each function was called\n"
@@ -69,6 +70,8 @@ void settings_read(int argc, char **argv) {
             settings.calls = number(argv[++i]);
         } else if (strcmp(argv[i], "--threads") == 0) {
             settings.threads = (unsigned)number(argv[++i]);
+        } else if (strcmp(argv[i], "--patience") == 0) {
+            settings.patience = number(argv[++i]);
         } else if (strcmp(argv[i], "--only") == 0) {
             settings.only = argv[++i];
         } else if (strcmp(argv[i], "--nixl") == 0) {
