@@ -324,6 +324,11 @@
 /// KVMEM_OPEN_READ_ONLY, what is opened may do what is granted; its region's flags say what that is.
 #define KVMEM_OPEN_READ_WRITE 64
 
+/// Map reserved huge pages (`huge_page_size` of kvmem_system_options). The owner, and every importer that may
+/// write, can take them away again, and this process then ends with SIGBUS when it touches the memory. Without the flag
+/// such memory fails with KVMEM_STATUS_UNSUPPORTED.
+#define KVMEM_OPEN_TRUST_OWNER 128
+
 /// The broker is a process of `broker_user`.
 #define KVMEM_FETCH_BROKER_USER 2
 
@@ -674,8 +679,8 @@ typedef struct {
     uint64_t registrations;
     /// Shares of it that were not destroyed; a share of a layout counts for each of its regions.
     uint64_t shares;
-    /// How often other processes have it open now, each time a mapping of its own. A process that ended,
-    /// however it ended, does not count.
+    /// Number of times that other processes have it open, each a mapping of its own; at most 1,024 are
+    /// counted. A process that has ended does not count.
     uint64_t importers;
     /// Handles that kvmem has given for it and that were not destroyed, this one included.
     uint64_t handles;
@@ -690,6 +695,8 @@ typedef struct {
     /// Bytes, at least 1. In a layout's options 0: the layout says.
     uint64_t size;
     /// 2097152 or 1073741824 for pages of that size from the system's reserved pool (hugetlbfs); 0 for none.
+    /// With KVMEM_SYSTEM_NUMA_BIND all of them are touched before the call returns: the kernel reserves none of
+    /// a particular node.
     uint64_t huge_page_size;
     /// The node KVMEM_SYSTEM_NUMA_BIND means; 0 without that flag.
     uint32_t numa_node;
@@ -1744,9 +1751,11 @@ void kvmem_elastic_options_init(kvmem_elastic_options *options, size_t struct_si
 /// @param options what to allocate
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for options that can't be, or a NUMA node that is
-///         not there; KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_UNSUPPORTED for huge pages that are required
-///         and not offered
+/// @return KVMEM_STATUS_OK;
+///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, or the NUMA node does not exist;
+///         KVMEM_STATUS_OUT_OF_MEMORY: more than the machine, the node or the control group can hold, unless
+///         vm.overcommit_memory is 1; too few huge pages; RLIMIT_FSIZE with KVMEM_SYSTEM_SHAREABLE;
+///         KVMEM_STATUS_UNSUPPORTED: huge pages are required, and the system does not offer them
 kvmem_status kvmem_region_create_system(const kvmem_system_options *options,
                                         kvmem_region **region,
                                         kvmem_error **error);
@@ -2468,14 +2477,19 @@ void kvmem_open_options_init(kvmem_open_options *options, size_t struct_size);
 /// @param options how to open it; NULL for all that is granted
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_CORRUPT when the memory is not what the bytes say;
-///         KVMEM_STATUS_PERMISSION_DENIED for KVMEM_OPEN_READ_WRITE where less is granted; KVMEM_STATUS_NOT_FOUND for
-///         a GPU that this process does not see; KVMEM_STATUS_PEER_LOST for device memory whose owner has freed it or
-///         has ended; KVMEM_STATUS_UNSUPPORTED for memory of another machine, to page-lock what may only be read for
-///         a GPU that can't, for a GPU that does not reach the memory, fabric handles that don't work here, or an IPC
-///         handle from another PID namespace that the driver does not open; KVMEM_STATUS_STALE for extents by fabric
-///         handle, or plain device memory, that were freed and given anew since; KVMEM_STATUS_UNAVAILABLE_CUDA;
-///         KVMEM_STATUS_INVALID_ARGUMENT for a share of a layout; KVMEM_STATUS_CUDA; KVMEM_STATUS_OUT_OF_MEMORY
+/// @return KVMEM_STATUS_OK, or
+///         - KVMEM_STATUS_CORRUPT: the memory is not what the bytes say, or opening its control block would wait.
+///         - KVMEM_STATUS_PERMISSION_DENIED: KVMEM_OPEN_READ_WRITE, and less is granted.
+///         - KVMEM_STATUS_NOT_FOUND: this process does not see the GPU.
+///         - KVMEM_STATUS_PEER_LOST: the owner has freed the device memory, or has ended.
+///         - KVMEM_STATUS_UNSUPPORTED: the memory is of another machine; it has reserved huge pages
+///           (KVMEM_OPEN_TRUST_OWNER); the GPU can't page-lock what may only be read, or does not reach the memory;
+///           fabric handles do not work here; or the driver does not open an IPC handle from another PID namespace.
+///         - KVMEM_STATUS_STALE: extents by fabric handle, or plain device memory, were freed and given anew since.
+///         - KVMEM_STATUS_OUT_OF_MEMORY: also with KVMEM_OPEN_PIN, if there is no room for pages that the owner has not
+///           touched.
+///         - KVMEM_STATUS_INVALID_ARGUMENT: the share is of a layout.
+///         - KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_share_open_region(const kvmem_share *share,
                                      const kvmem_open_options *options,
                                      kvmem_region **region,
@@ -2672,9 +2686,9 @@ kvmem_status kvmem_queue_wait(kvmem_queue *queue,
                               size_t *count,
                               kvmem_error **error);
 
-/// Gives up a queue. Transfers that report to it keep it; what they report is heard by nobody.
+/// Destroys a queue and closes its event fd. Transfers that report to it continue; their completions are discarded.
 ///
-/// @param queue a queue, used by nobody through this handle any more; NULL does nothing
+/// @param queue a queue that no other call uses; NULL does nothing
 void kvmem_queue_destroy(kvmem_queue *queue);
 
 /// Fills options with defaults.

@@ -33,7 +33,7 @@ pub use completion::{Completion, Outcome};
 pub use cuda::{known_rates, peer_rates, rates};
 pub use path::Path;
 pub use plan::{BlockPair, PairedRange, Plan, Wanted};
-pub use queue::{Entry, Queue};
+pub use queue::{Entry, OpenQueue, Queue};
 pub use verification::Expected;
 
 use contexts::Contexts;
@@ -101,6 +101,7 @@ pub struct Transfer {
     pieces: u64,
     by_layer: bool,
     engine: Engine,
+    layouts: [Arc<Layout>; 2],
     completion: Arc<Completion>,
     busy: Arc<AtomicBool>,
     touched: [TouchedExtents; 2],
@@ -180,6 +181,7 @@ impl Transfer {
             pieces,
             by_layer,
             engine,
+            layouts: [source.clone(), destination.clone()],
             completion,
             busy,
             touched,
@@ -191,18 +193,14 @@ impl Transfer {
 
     /// Starts it, or starts it again.
     pub fn submit(&self) -> Result<()> {
-        let run = self.begin()?;
         match &self.engine {
             Engine::Host(copy) => {
-                copy.submit(run);
+                copy.submit(self.begin()?);
                 Ok(())
             }
-            Engine::Cuda(copy) => {
-                copy.submit(run);
-                Ok(())
-            }
-            Engine::Disk(moves) => moves.submit(run),
-            Engine::Nixl(requests) => requests.submit(run),
+            Engine::Cuda(copy) => copy.submit(|| self.begin()),
+            Engine::Disk(moves) => moves.submit(self.begin()?),
+            Engine::Nixl(requests) => requests.submit(self.begin()?),
         }
     }
 
@@ -228,15 +226,16 @@ impl Transfer {
     fn begin(&self) -> Result<completion::Run> {
         self.contexts.ensure_alive()?;
         let [source, destination] = &self.touched;
-        let held = [source.hold()?, destination.hold()?];
+        let extents = [source.hold()?, destination.hold()?];
         let peer = self.hold_peer()?;
         ensure!(
             !self.busy.swap(true, Ordering::AcqRel),
             Busy,
             "the transfer is in flight; poll it or wait for it, then submit it again"
         );
+        let held = completion::Held { layouts: Some(self.layouts.clone()), extents, peer };
         let run = completion::Run::start(self.completion.clone(), self.busy.clone(), held);
-        Ok(run.with_peer(peer).verified_by(self.verification.clone()))
+        Ok(run.verified_by(self.verification.clone()))
     }
 
     /// The peer of a transfer over NIXL, whose metadata can't be invalidated from now on.

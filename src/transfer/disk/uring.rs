@@ -68,12 +68,19 @@ impl Uring {
             drop(state);
             return (work.ending)(Err(broken()));
         }
+        if !state.is_served {
+            // Within the lock: other work must not count on a thread that could not be started.
+            if let Err(error) = Pool::services().run_alone(self.clone()) {
+                drop(state);
+                return (work.ending)(Err(error));
+            }
+            state.is_served = true;
+            state.new.push(work);
+            return;
+        }
         state.new.push(work);
-        let is_served = std::mem::replace(&mut state.is_served, true);
         drop(state);
-        if !is_served {
-            Pool::services().run(&(self.clone() as Arc<dyn Shared>), 1);
-        } else if let Err(errno) = rustix::io::write(&self.wake, &1u64.to_ne_bytes()) {
+        if let Err(errno) = rustix::io::write(&self.wake, &1u64.to_ne_bytes()) {
             // The counter is full: the thread has been woken often enough.
             log!(Debug, "wake the thread of the ring: {errno}");
         }

@@ -33,9 +33,10 @@ pub(super) struct Flight {
     last_progress: Instant,
     /// The outcome was reported while requests were still in flight.
     is_reported: bool,
-    run: Option<Run>,
-    /// Dropped before the end of the run is reported: then the caller may free the memory.
+    /// Dropped before the end of the run is reported, because then the caller may free the memory. Declared before the
+    /// run, so that this holds for a flight that is dropped too.
     prepared: Option<Arc<Prepared>>,
+    run: Option<Run>,
 }
 
 /// Looking at the control block of a peer's elastic memory: before the first request, and after the last.

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Path;
-use super::completion::Run;
+use super::completion::{Run, Start};
 use super::in_turn::Part;
 use super::plan::Plan;
 use crate::error::{Error, Result, Status, ensure};
@@ -109,9 +109,10 @@ impl NixlMove {
 }
 
 impl Part for NixlMove {
-    fn submit(&self, run: Run) -> Result<()> {
-        let flight = Flight::new(self.shared.clone(), run);
-        self.shared.agent.start(Box::new(flight))
+    fn prepare_start(&self, run: Run) -> Start {
+        let agent = self.shared.agent.clone();
+        let flight = Flight::new(self.shared.clone(), run.carried_by(agent.clone()));
+        Box::new(move || agent.start(Box::new(flight)))
     }
 }
 
