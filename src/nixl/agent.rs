@@ -235,6 +235,7 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
+        log!(Debug, "agent '{}' is being destroyed", self.name);
         let _ = self.send(Command::Stop);
         if self.is_driven_here() {
             return; // The last holder was work of its own; the agent's thread ends by itself.

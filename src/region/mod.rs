@@ -13,7 +13,9 @@ mod file_lock;
 mod mapped;
 mod mapped_device;
 mod mapping;
+mod memory_file;
 mod numa;
+mod open_file;
 mod pages;
 mod pinned;
 mod prefault;
@@ -32,7 +34,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 pub use adopted::AdoptedMemory;
-pub use control::{Control, reopened};
+pub use control::Control;
 pub use device::{DeviceConfig, DeviceMemory, IpcConfig};
 pub use disk::{DirectIo, DiskConfig, DiskFile, Label, Opening};
 pub use elastic::{ElasticConfig, ElasticMemory, ImportedExtent};
@@ -40,7 +42,9 @@ pub use equal_pieces::EqualPieces;
 pub use extent_properties::granularity as extent_granularity;
 pub use extents::{ExportedExtent, ExtentHold};
 pub use mapped_device::{ImportedMapping, MappedDevice};
+pub use memory_file::has_reserved_pages;
 pub use numa::Placement as NumaPlacement;
+pub use open_file::{FileId, reopened};
 pub use pages::Residency;
 pub use pinned::{PinnedConfig, PinnedMemory, Progress};
 pub use registration::{Hold, Registration};
@@ -57,6 +61,8 @@ use spans::Failure;
 
 use crate::cuda::ipc::Place;
 use crate::error::{Error, Result, Status, ensure, fail};
+use crate::log::log;
+use crate::log_id::LogId;
 use crate::nixl::{Descriptor, MemoryType};
 
 /// Where memory lies.
@@ -121,8 +127,24 @@ pub enum Backing {
     },
 }
 
+impl Backing {
+    /// What it is, for the log.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::System(_) => "system",
+            Self::Disk(_) => "disk",
+            Self::Adopted(_) => "adopted host",
+            Self::Pinned(_) => "pinned",
+            Self::Device(_) => "device",
+            Self::Elastic(_) => "elastic",
+            Self::View { parent, .. } => parent.backing.name(),
+        }
+    }
+}
+
 /// A span of memory on one tier. Freed when its last holder goes.
 pub struct Region {
+    log_id: LogId,
     backing: Backing,
     origin: Option<Origin>,
     control: OnceCell<Arc<Control>>,
@@ -137,14 +159,51 @@ impl Region {
     }
 
     fn with(backing: Backing, origin: Option<Origin>, control: OnceCell<Arc<Control>>) -> Arc<Self> {
-        Arc::new(Self {
+        let region = Arc::new(Self {
+            log_id: LogId::next(),
             backing,
             origin,
             control,
             counts: Counts::default(),
             registrations: Registrations::default(),
             resizing: Mutex::default(),
-        })
+        });
+        region.log_creation();
+        region
+    }
+
+    /// A layout makes a view for each of its layers, so views are details.
+    fn log_creation(&self) {
+        let (id, size, address) = (self.log_id, self.size(), self.address());
+        match &self.backing {
+            Backing::View { parent, offset, .. } => {
+                log!(
+                    Trace,
+                    "region {id} created: {size} bytes at offset {offset} of region {}",
+                    parent.log_id
+                )
+            }
+            _ => log!(
+                Debug,
+                "region {id} created: {}{} memory, {size} bytes at {address:#x}{}{}",
+                if self.origin.is_some() { "imported " } else { "" },
+                self.backing.name(),
+                self.ordinal().map_or(String::new(), |ordinal| format!(", device {ordinal}")),
+                self.path().map_or(String::new(), |path| format!(", file {}", path.display()))
+            ),
+        }
+    }
+
+    fn log_end(&self) {
+        match &self.backing {
+            Backing::View { .. } => log!(Trace, "region {} freed", self.log_id),
+            _ => log!(Debug, "region {} freed", self.log_id),
+        }
+    }
+
+    /// The number that the log names it by.
+    pub fn log_id(&self) -> LogId {
+        self.log_id
     }
 
     /// Maps host memory.
@@ -358,12 +417,14 @@ impl Region {
         self.file().map_or(1, DiskFile::io_alignment)
     }
 
-    /// Bytes from `address` that the driver and NIXL see as one piece: to the end of an extent or of a page lock. No
-    /// bound where the memory is one piece.
+    /// Bytes from `address` that the driver and NIXL see as one piece: to the end of an extent, of a page lock of the
+    /// library's, or of an adopted allocation of a device. No bound where the memory is one piece, nor for host memory that
+    /// its owner may have page-locked in pieces, of which only the driver knows.
     pub fn bytes_in_piece(&self, address: u64) -> u64 {
         let (start, size) = match self.root() {
             Backing::Elastic(memory) => (memory.address(), memory.extent_size()),
             Backing::Pinned(memory) => (memory.memory().address() as u64, memory.chunk_size()),
+            Backing::Device(memory) => return memory.bytes_in_piece(address),
             _ => return u64::MAX,
         };
         EqualPieces { start, size }.left(address)

@@ -12,7 +12,8 @@ use crate::error::{Error, Result, Status, fail};
 use crate::kept;
 use crate::layout::Layout;
 use crate::log::log;
-use crate::nixl::RemoteHold;
+use crate::log_id::LogId;
+use crate::nixl::{Agent, RemoteHold};
 use crate::region::ExtentHold;
 
 /// How a run ended.
@@ -27,6 +28,7 @@ const OVER: u8 = 2;
 
 /// The state of one transfer, shared with whatever runs it.
 pub struct Completion {
+    log_id: LogId,
     phase: AtomicU8,
     last: Mutex<Last>,
     over: Condvar,
@@ -55,6 +57,7 @@ impl Completion {
         record: Option<Arc<Record>>,
     ) -> Self {
         Self {
+            log_id: LogId::next(),
             phase: AtomicU8::new(NEVER_RUN),
             last: Mutex::new(Last { outcome: Ok(()), duration: Duration::ZERO }),
             over: Condvar::new(),
@@ -65,6 +68,11 @@ impl Completion {
             queue,
             record,
         }
+    }
+
+    /// The number that the log names the transfer by.
+    pub fn log_id(&self) -> LogId {
+        self.log_id
     }
 
     /// The layers of a run.
@@ -172,6 +180,7 @@ impl Completion {
     /// `busy` is cleared before anyone can learn that the run is over, and under the lock that
     /// [`Run::start`] takes: the next run begins after all of this one was said.
     fn finish(&self, outcome: Outcome, duration: Duration, busy: Option<&AtomicBool>) {
+        self.log_end(&outcome, duration);
         let status = outcome.as_ref().err().map(Error::status);
         if let (None, Some(record)) = (status, &self.record) {
             record.add(self.bytes, duration);
@@ -190,6 +199,20 @@ impl Completion {
         if let Some((queue, user_data)) = &self.queue {
             let bytes = if status.is_none() { self.bytes } else { 0 };
             queue.push(Entry { user_data: *user_data, bytes, status });
+        }
+    }
+
+    fn log_end(&self, outcome: &Outcome, duration: Duration) {
+        let (id, bytes) = (self.log_id, self.bytes);
+        match outcome {
+            Ok(()) => {
+                // Bytes per nanosecond are gigabytes per second.
+                let rate = bytes as f64 / (duration.as_nanos().max(1) as f64);
+                log!(Debug, "transfer {id} ended: {bytes} bytes in {duration:?}, {rate:.2} GB/s");
+            }
+            Err(error) => {
+                log!(Debug, "transfer {id} failed after {duration:?}: {:?}: {error}", error.status())
+            }
         }
     }
 
@@ -215,6 +238,8 @@ pub struct Run {
     steps: Option<(Arc<dyn Steps>, u64)>,
     /// What is compared when all has moved.
     verification: Option<Arc<Verification>>,
+    /// Deregisters memory that the run was the last to use.
+    agent: Option<Arc<Agent>>,
 }
 
 /// A run in parts, each of which begins when the one before has ended: a part is a layer.
@@ -256,6 +281,14 @@ pub struct Held {
     pub peer: Option<RemoteHold>,
 }
 
+impl Held {
+    /// Drops all of it, and returns whether it was the last holder of a layout.
+    fn release(self) -> bool {
+        drop((self.extents, self.peer));
+        self.layouts.into_iter().flatten().filter_map(Arc::into_inner).count() > 0
+    }
+}
+
 impl Run {
     /// Begins a run; `busy` is cleared when it is over.
     pub fn start(completion: Arc<Completion>, busy: Arc<AtomicBool>, held: Held) -> Self {
@@ -274,7 +307,15 @@ impl Run {
             held: Some(held),
             steps: None,
             verification: None,
+            agent: None,
         }
+    }
+
+    /// Notes the agent that carries the run. If the run is the last holder of a layout, the agent's thread deregisters the
+    /// memory later than it ends the run, and the end is reported after that.
+    pub fn carried_by(mut self, agent: Arc<Agent>) -> Self {
+        self.agent = Some(agent);
+        self
     }
 
     /// Has what was moved compared before the run is over.
@@ -298,6 +339,14 @@ impl Run {
     /// The source and the destination.
     pub fn layouts(&self) -> Option<&[Arc<Layout>; 2]> {
         self.held.as_ref().and_then(|held| held.layouts.as_ref())
+    }
+
+    /// Whether ending it frees a layout, which may take long. A handle that its user destroys at this very moment is not
+    /// counted as gone yet.
+    pub fn is_last_holder(&self) -> bool {
+        let Some([source, destination]) = self.layouts() else { return false };
+        let own = if Arc::ptr_eq(source, destination) { 2 } else { 1 };
+        [source, destination].into_iter().any(|layout| Arc::strong_count(layout) <= own)
     }
 
     /// Tells that so many layers have moved. Those of memory that its owner has taken back meanwhile are not told of.
@@ -377,12 +426,35 @@ impl Run {
         }
         // Bytes of memory that its owner, another process, has taken back meanwhile are nobody's.
         let outcome = outcome.and_then(|()| self.ensure_unchanged());
-        // Before the report: then the caller may free the memory.
-        drop((self.held.take(), self.steps.take(), self.verification.take()));
-        if std::mem::replace(&mut self.told, true) {
-            self.busy.store(false, Ordering::Release);
-        } else {
-            self.completion.finish(outcome, self.started.elapsed(), Some(&self.busy));
+        drop((self.steps.take(), self.verification.take()));
+        let was_last = self.held.take().is_some_and(Held::release);
+        let report = Report {
+            outcome: (!std::mem::replace(&mut self.told, true)).then_some(outcome),
+            completion: self.completion.clone(),
+            busy: self.busy.clone(),
+            started: self.started,
+        };
+        match self.agent.take() {
+            Some(agent) if was_last => agent.defer(move |_| drop(report)),
+            _ => drop(report),
+        }
+    }
+}
+
+/// Reports the end of a run when it is dropped: then the caller may free the memory, and start the next run.
+struct Report {
+    /// None if it was reported early.
+    outcome: Option<Outcome>,
+    completion: Arc<Completion>,
+    busy: Arc<AtomicBool>,
+    started: Instant,
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        match self.outcome.take() {
+            Some(outcome) => self.completion.finish(outcome, self.started.elapsed(), Some(&self.busy)),
+            None => self.busy.store(false, Ordering::Release),
         }
     }
 }

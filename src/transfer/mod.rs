@@ -15,6 +15,7 @@ mod host;
 mod host_rate;
 mod in_turn;
 mod layers;
+mod log_lines;
 mod nixl;
 mod path;
 mod pieces;
@@ -33,7 +34,7 @@ pub use completion::{Completion, Outcome};
 pub use cuda::{known_rates, peer_rates, rates};
 pub use path::Path;
 pub use plan::{BlockPair, PairedRange, Plan, Wanted};
-pub use queue::{Entry, Queue};
+pub use queue::{Entry, OpenQueue, Queue};
 pub use verification::Expected;
 
 use contexts::Contexts;
@@ -45,6 +46,7 @@ use verification::Verification;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure, fail};
 use crate::layout::{Layout, TouchedExtents};
+use crate::log::log;
 use crate::nixl::RemoteHold;
 
 /// What to move, and whom to tell.
@@ -151,7 +153,7 @@ impl Transfer {
             InvalidArgument,
             "a notification goes to a remote agent, and neither layout is remote"
         );
-        let contexts = Contexts::of([&**source, &**destination]);
+        let mut contexts = Contexts::of([&**source, &**destination], path.is_cuda());
         contexts.ensure_alive()?;
         let plan = Plan::new(source, destination, request.pairs, request.wanted)?;
         let (bytes, pieces) = (plan.bytes(), plan.pieces());
@@ -165,8 +167,14 @@ impl Transfer {
         let engine =
             Engine::prepare(path, [source, destination], plan, request.preferences, request.notification)?;
         match &engine {
-            Engine::Cuda(copy) => path = copy.path(),
-            Engine::Disk(moves) => moves.parts().iter().for_each(|part| path = part.path()),
+            Engine::Cuda(copy) => {
+                path = copy.path();
+                copy.add_contexts(&mut contexts);
+            }
+            Engine::Disk(moves) => moves.parts().iter().for_each(|part| {
+                path = part.path();
+                part.identity().into_iter().for_each(|identity| contexts.add(identity));
+            }),
             _ => {}
         }
         let record = matches!(engine, Engine::Disk(_) | Engine::Nixl(_))
@@ -175,7 +183,7 @@ impl Transfer {
         let recorded = record.clone().filter(|_| verification.is_none());
         let completion = Arc::new(Completion::new(bytes, layers, request.queue, recorded));
         let busy = Arc::default();
-        Ok(Self {
+        let transfer = Self {
             path,
             bytes,
             pieces,
@@ -188,7 +196,9 @@ impl Transfer {
             contexts,
             record,
             verification,
-        })
+        };
+        transfer.log_creation(source, destination);
+        Ok(transfer)
     }
 
     /// Starts it, or starts it again.
@@ -210,13 +220,15 @@ impl Transfer {
         let Engine::Cuda(copy) = &self.engine else {
             fail!(Unsupported, "{} takes no stream; submit the transfer without one", self.path)
         };
+        // Asked first: of a stream that went with the same context the driver can't be asked.
+        self.contexts.ensure_alive()?;
         if copy.check_stream(stream)? {
             ensure!(
                 self.verification.is_none(),
                 Unsupported,
                 "a graph's runs are not verified: the host has no part in them; create the transfer without checksums"
             );
-            self.contexts.ensure_alive()?;
+            log!(Debug, "transfer {} captured into a graph", self.completion.log_id());
             return copy.capture(stream);
         }
         copy.submit_on(stream, || self.begin())
@@ -235,6 +247,7 @@ impl Transfer {
         );
         let held = completion::Held { layouts: Some(self.layouts.clone()), extents, peer };
         let run = completion::Run::start(self.completion.clone(), self.busy.clone(), held);
+        log!(Debug, "transfer {} submitted", self.completion.log_id());
         Ok(run.verified_by(self.verification.clone()))
     }
 
@@ -313,6 +326,12 @@ impl Transfer {
     /// How long its last finished run took.
     pub fn duration(&self) -> Duration {
         self.completion.duration()
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        log!(Debug, "transfer {} destroyed", self.completion.log_id());
     }
 }
 
