@@ -63,13 +63,15 @@
 /// Something works, but not as well as asked.
 #define KVMEM_LOG_WARN 2
 
-/// Milestones, such as a library that was loaded.
+/// Milestones, such as a library that was loaded, and paths that are slower than others because of the setup.
 #define KVMEM_LOG_INFO 3
 
-/// One line per operation.
+/// One line per operation: a region, layout, transfer or other object was created or destroyed, a transfer was
+/// submitted or has ended, a file was opened, a share was sent or opened, a call failed. An object has one number
+/// in all of its lines, as in "transfer #7".
 #define KVMEM_LOG_DEBUG 4
 
-/// Everything.
+/// All calls, calls that timed out, and the steps of operations.
 #define KVMEM_LOG_TRACE 5
 
 /// A timeout that never ends, for every `timeout_ns`.
