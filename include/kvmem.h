@@ -2013,6 +2013,7 @@ kvmem_status kvmem_agent_check_remote_metadata(kvmem_agent *agent, const char *n
 /// @return KVMEM_STATUS_OK.
 ///         KVMEM_STATUS_NOT_FOUND: the peer is not loaded.
 ///         KVMEM_STATUS_BUSY: a transfer with the peer is in flight.
+///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own.
 kvmem_status kvmem_agent_invalidate_remote_metadata(kvmem_agent *agent,
                                                     const char *name,
                                                     kvmem_error **error);
@@ -2408,8 +2409,9 @@ kvmem_status kvmem_share_create_region(const kvmem_region *region,
 /// @param options what to grant, and how; NULL for everything
 /// @param share gets the share; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return as kvmem_share_create_region; KVMEM_STATUS_INVALID_STATE when no memory is carried and no agent knows the
-///         layout
+/// @return as kvmem_share_create_region.
+///         KVMEM_STATUS_INVALID_STATE: no memory is carried and no agent knows the layout.
+///         KVMEM_STATUS_NIXL: the agent of the layout has no backend that reaches peers
 kvmem_status kvmem_share_create_layout(const kvmem_layout *layout,
                                        const kvmem_share_options *options,
                                        kvmem_share **share,
@@ -2639,7 +2641,9 @@ void kvmem_broker_destroy(kvmem_broker *broker);
 ///         is at the path; KVMEM_STATUS_INVALID_ARGUMENT when a file is there that is no socket;
 ///         KVMEM_STATUS_PEER_LOST when the broker there has ended, or ends meanwhile;
 ///         KVMEM_STATUS_BUSY when this user has too many clients, bytes or file descriptors under way;
-///         KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_CORRUPT; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors
+///         KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_CORRUPT; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors;
+///         what kvmem_share_create_region returns where the broker cannot share what was published, such as
+///         KVMEM_STATUS_UNSUPPORTED for read access to a share that the broker's process has received itself
 kvmem_status kvmem_share_fetch(const kvmem_fetch_options *options,
                                kvmem_share **share,
                                kvmem_error **error);
@@ -2730,6 +2734,7 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 ///         caller has mapped it a second time, and adopted that, nor where one side is memory of a peer, which does not
 ///         say what of it is mapped here), two agents, spans that direct I/O does not take, or a
 ///         staging_size too small for a piece;
+///         KVMEM_STATUS_PERMISSION_DENIED for a destination that can only be read;
 ///         KVMEM_STATUS_OUT_OF_RANGE for a block, layer or outer slot that is not there; KVMEM_STATUS_UNSUPPORTED for a
 ///         pair of layouts without a path (with the way round it), or whose path was refused by a flag, or can't be the
 ///         one asked for, or that can't be verified; KVMEM_STATUS_INVALID_STATE for a layout that no agent
