@@ -2672,9 +2672,9 @@ kvmem_status kvmem_queue_wait(kvmem_queue *queue,
                               size_t *count,
                               kvmem_error **error);
 
-/// Gives up a queue. Transfers that report to it keep it; what they report is heard by nobody.
+/// Destroys a queue and closes its event fd. Transfers that report to it continue; their completions are discarded.
 ///
-/// @param queue a queue, used by nobody through this handle any more; NULL does nothing
+/// @param queue a queue that no other call uses; NULL does nothing
 void kvmem_queue_destroy(kvmem_queue *queue);
 
 /// Fills options with defaults.

@@ -33,7 +33,7 @@ pub use completion::{Completion, Outcome};
 pub use cuda::{known_rates, peer_rates, rates};
 pub use path::Path;
 pub use plan::{BlockPair, PairedRange, Plan, Wanted};
-pub use queue::{Entry, Queue};
+pub use queue::{Entry, OpenQueue, Queue};
 pub use verification::Expected;
 
 use contexts::Contexts;
