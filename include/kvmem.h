@@ -1842,6 +1842,11 @@ void kvmem_adopt_options_init(kvmem_adopt_options *options, size_t struct_size);
 /// The kernel's list of mappings (/proc/self/maps) is read to check how the memory is mapped, which takes
 /// about a microsecond for each mapping of the process.
 ///
+/// If all of it is page-locked when a transfer is created (cuMemHostRegister, cuMemHostAlloc), GPUs use the
+/// page locks. There may be several, whose ends need not be ends of blocks. If only a part is page-locked, the
+/// memory is used as memory that is not. Page locks must stay as they are while a transfer of the memory
+/// exists.
+///
 /// @param options the memory
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
@@ -1855,12 +1860,12 @@ kvmem_status kvmem_region_adopt_host(const kvmem_adopt_options *options,
                                      kvmem_error **error);
 
 /// Takes memory of a GPU that is the caller's into use, such as a tensor. It is never freed by kvmem. The
-/// driver is asked whether all of it is memory of that GPU; it may span several VMM mappings.
+/// driver is asked whether all of it is memory of that GPU; it may span several allocations and VMM mappings.
 ///
-/// Memory goes with the context that it was allocated in: let go of it here before that is destroyed or
-/// reset. After that, transfers, checksums, shares and registrations of it are refused with
-/// KVMEM_STATUS_INVALID_STATE before anything is touched; a transfer that is under way fails, and may take
-/// the GPU's primary context along. Handles are destroyed as always, and release is called.
+/// Memory goes with the context that it was allocated in: destroy the region before that context is destroyed
+/// or reset. After that, transfers, checksums, shares and registrations of it fail with
+/// KVMEM_STATUS_INVALID_STATE before anything is touched. A transfer in flight fails, and may destroy the GPU's
+/// primary context. Handles are destroyed as always, and release is called.
 ///
 /// @param options the memory; its address is a device pointer
 /// @param device the GPU it lies on, as CUDA_VISIBLE_DEVICES orders them
@@ -2726,7 +2731,7 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 ///         KVMEM_STATUS_OUT_OF_RANGE for a block, layer or outer slot that is not there; KVMEM_STATUS_UNSUPPORTED for a
 ///         pair of layouts without a path (with the way round it), or whose path was refused by a flag, or can't be the
 ///         one asked for, or that can't be verified; KVMEM_STATUS_INVALID_STATE for a layout that no agent
-///         knows where NIXL is needed, and for adopted memory of a GPU that went with its context;
+///         knows where NIXL is needed, and for memory or page locks whose context was reset or destroyed;
 ///         KVMEM_STATUS_STALE for a peer that was invalidated
 kvmem_status kvmem_transfer_create(const kvmem_layout *source,
                                    const kvmem_layout *destination,
@@ -2740,8 +2745,8 @@ kvmem_status kvmem_transfer_create(const kvmem_layout *source,
 /// @param transfer a transfer
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK once it is started: how it ends, poll, wait and the queue tell; KVMEM_STATUS_BUSY while it
-///         is in flight; KVMEM_STATUS_INVALID_STATE for elastic blocks without memory, and for adopted memory of a GPU
-///         that went with its context; KVMEM_STATUS_STALE when its peer was invalidated
+///         is in flight; KVMEM_STATUS_INVALID_STATE for elastic blocks without memory, and if the GPU was
+///         reset since the transfer was created; KVMEM_STATUS_STALE when its peer was invalidated
 kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer,
                                    kvmem_error **error);
 
@@ -2769,8 +2774,8 @@ kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer,
 ///         current; KVMEM_STATUS_UNSUPPORTED for a transfer that
 ///         no GPU takes part in, or for a captured stream where it is verified; KVMEM_STATUS_INVALID_STATE for a captured
 ///         stream where the path can't be captured, blocks are elastic, or the capture was invalidated, for elastic
-///         blocks without memory, and for adopted memory that went with its context; KVMEM_STATUS_BUSY while it is in
-///         flight, or its staging memory is in use;
+///         blocks without memory, and if the GPU was reset since the transfer was created;
+///         KVMEM_STATUS_BUSY while it is in flight, or its staging memory is in use;
 ///         KVMEM_STATUS_CUDA where the driver answers otherwise for the stream
 kvmem_status kvmem_transfer_submit_on_stream(kvmem_transfer *transfer,
                                              CUstream_st *stream,

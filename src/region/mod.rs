@@ -362,12 +362,14 @@ impl Region {
         self.file().map_or(1, DiskFile::io_alignment)
     }
 
-    /// Bytes from `address` that the driver and NIXL see as one piece: to the end of an extent or of a page lock. No
-    /// bound where the memory is one piece.
+    /// Bytes from `address` that the driver and NIXL see as one piece: to the end of an extent, of a page lock of the
+    /// library's, or of an adopted allocation of a device. No bound where the memory is one piece, nor for host memory that
+    /// its owner may have page-locked in pieces, of which only the driver knows.
     pub fn bytes_in_piece(&self, address: u64) -> u64 {
         let (start, size) = match self.root() {
             Backing::Elastic(memory) => (memory.address(), memory.extent_size()),
             Backing::Pinned(memory) => (memory.memory().address() as u64, memory.chunk_size()),
+            Backing::Device(memory) => return memory.bytes_in_piece(address),
             _ => return u64::MAX,
         };
         EqualPieces { start, size }.left(address)

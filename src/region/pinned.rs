@@ -14,7 +14,7 @@ use super::numa::Placement;
 use super::room::ensure_room;
 use super::system::{HugePages, SystemConfig, SystemMemory};
 use crate::cuda::host::PageLock;
-use crate::cuda::{Context, Device};
+use crate::cuda::{Context, Device, Identity};
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 
@@ -130,6 +130,11 @@ impl PinnedMemory {
     /// Bytes of one page lock: no copy of the driver's may reach over its end.
     pub fn chunk_size(&self) -> u64 {
         self.chunk_size
+    }
+
+    /// The context that the page locks go with.
+    pub fn identity(&self) -> Identity {
+        self.lock.identity()
     }
 
     /// The host memory.

@@ -313,6 +313,14 @@ impl Run {
         self.held.as_ref().and_then(|held| held.layouts.as_ref())
     }
 
+    /// Whether ending it frees a layout, which may take long. A handle that its user destroys at this very moment is not
+    /// counted as gone yet.
+    pub fn is_last_holder(&self) -> bool {
+        let Some([source, destination]) = self.layouts() else { return false };
+        let own = if Arc::ptr_eq(source, destination) { 2 } else { 1 };
+        [source, destination].into_iter().any(|layout| Arc::strong_count(layout) <= own)
+    }
+
     /// Tells that so many layers have moved. Those of memory that its owner has taken back meanwhile are not told of.
     pub fn advance(&self, moved: u64) {
         if !self.told
