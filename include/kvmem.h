@@ -2011,6 +2011,7 @@ kvmem_status kvmem_agent_check_remote_metadata(kvmem_agent *agent, const char *n
 /// @return KVMEM_STATUS_OK.
 ///         KVMEM_STATUS_NOT_FOUND: the peer is not loaded.
 ///         KVMEM_STATUS_BUSY: a transfer with the peer is in flight.
+///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own.
 kvmem_status kvmem_agent_invalidate_remote_metadata(kvmem_agent *agent,
                                                     const char *name,
                                                     kvmem_error **error);
@@ -2406,8 +2407,9 @@ kvmem_status kvmem_share_create_region(const kvmem_region *region,
 /// @param options what to grant, and how; NULL for everything
 /// @param share gets the share; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return as kvmem_share_create_region; KVMEM_STATUS_INVALID_STATE when no memory is carried and no agent knows the
-///         layout
+/// @return as kvmem_share_create_region.
+///         KVMEM_STATUS_INVALID_STATE: no memory is carried and no agent knows the layout.
+///         KVMEM_STATUS_NIXL: the agent of the layout has no backend that reaches peers
 kvmem_status kvmem_share_create_layout(const kvmem_layout *layout,
                                        const kvmem_share_options *options,
                                        kvmem_share **share,
@@ -2637,7 +2639,9 @@ void kvmem_broker_destroy(kvmem_broker *broker);
 ///         is at the path; KVMEM_STATUS_INVALID_ARGUMENT when a file is there that is no socket;
 ///         KVMEM_STATUS_PEER_LOST when the broker there has ended, or ends meanwhile;
 ///         KVMEM_STATUS_BUSY when this user has too many clients, bytes or file descriptors under way;
-///         KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_CORRUPT; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors
+///         KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_CORRUPT; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors;
+///         what kvmem_share_create_region returns where the broker cannot share what was published, such as
+///         KVMEM_STATUS_UNSUPPORTED for read access to a share that the broker's process has received itself
 kvmem_status kvmem_share_fetch(const kvmem_fetch_options *options,
                                kvmem_share **share,
                                kvmem_error **error);
@@ -2728,6 +2732,7 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 ///         caller has mapped it a second time, and adopted that, nor where one side is memory of a peer, which does not
 ///         say what of it is mapped here), two agents, spans that direct I/O does not take, or a
 ///         staging_size too small for a piece;
+///         KVMEM_STATUS_PERMISSION_DENIED for a destination that can only be read;
 ///         KVMEM_STATUS_OUT_OF_RANGE for a block, layer or outer slot that is not there; KVMEM_STATUS_UNSUPPORTED for a
 ///         pair of layouts without a path (with the way round it), or whose path was refused by a flag, or can't be the
 ///         one asked for, or that can't be verified; KVMEM_STATUS_INVALID_STATE for a layout that no agent
@@ -2746,7 +2751,8 @@ kvmem_status kvmem_transfer_create(const kvmem_layout *source,
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK once it is started: how it ends, poll, wait and the queue tell; KVMEM_STATUS_BUSY while it
 ///         is in flight; KVMEM_STATUS_INVALID_STATE for elastic blocks without memory, and if the GPU was
-///         reset since the transfer was created; KVMEM_STATUS_STALE when its peer was invalidated
+///         reset since the transfer was created; KVMEM_STATUS_STALE when its peer was invalidated;
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started
 kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer,
                                    kvmem_error **error);
 
@@ -2776,6 +2782,7 @@ kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer,
 ///         stream where the path can't be captured, blocks are elastic, or the capture was invalidated, for elastic
 ///         blocks without memory, and if the GPU was reset since the transfer was created;
 ///         KVMEM_STATUS_BUSY while it is in flight, or its staging memory is in use;
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started;
 ///         KVMEM_STATUS_CUDA where the driver answers otherwise for the stream
 kvmem_status kvmem_transfer_submit_on_stream(kvmem_transfer *transfer,
                                              CUstream_st *stream,
@@ -2789,6 +2796,7 @@ kvmem_status kvmem_transfer_submit_on_stream(kvmem_transfer *transfer,
 ///         first submit; or how it failed: then any part of the destination blocks may have been written.
 ///         KVMEM_STATUS_CORRUPT when all has moved, and blocks are not what `checksums` or KVMEM_TRANSFER_VERIFY
 ///         asks for; KVMEM_STATUS_CANCELLED when it was cancelled before all of it had begun;
+///         KVMEM_STATUS_OUT_OF_MEMORY: a thread for its I/O or verification could not be started;
 ///         KVMEM_STATUS_PEER_LOST when the peer's process has ended; requests that NIXL can't take back keep their
 ///         memory until it lets go, and until then a new submit answers KVMEM_STATUS_BUSY
 kvmem_status kvmem_transfer_poll(const kvmem_transfer *transfer,

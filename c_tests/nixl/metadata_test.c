@@ -46,6 +46,14 @@ static void loading_makes_a_peer_known_until_it_is_invalidated(void) {
     kvmem_agent_destroy(far);
 }
 
+/* NIXL knows an agent under its own name, too, and does not forget it. */
+static void the_agents_own_metadata_is_not_invalidated(void) {
+    kvmem_agent *agent = agent_open("one");
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "'one' is the agent itself",
+                   kvmem_agent_invalidate_remote_metadata(agent, "one", ERR));
+    kvmem_agent_destroy(agent);
+}
+
 static void bytes_that_are_no_metadata_are_refused(void) {
     kvmem_agent *near = agent_open("near");
     kvmem_agent *far = agent_open("far");
@@ -207,6 +215,7 @@ static void checks_leave_no_connection_behind(void) {
 static const test_case cases[] = {
     CASE(a_blob_is_bytes_with_a_nul_behind),
     CASE(loading_makes_a_peer_known_until_it_is_invalidated),
+    CASE(the_agents_own_metadata_is_not_invalidated),
     CASE(bytes_that_are_no_metadata_are_refused),
     CASE(metadata_is_fetched_by_address),
     CASE(metadata_is_sent_by_address),

@@ -254,6 +254,7 @@ pub unsafe extern "C" fn kvmem_agent_check_remote_metadata(
 /// @return KVMEM_STATUS_OK.
 ///         KVMEM_STATUS_NOT_FOUND: the peer is not loaded.
 ///         KVMEM_STATUS_BUSY: a transfer with the peer is in flight.
+///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_invalidate_remote_metadata(
     agent: *mut kvmem_agent,

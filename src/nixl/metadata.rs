@@ -179,6 +179,12 @@ impl Driver {
 
     /// Forgets a peer; what was imported from it becomes stale. Fails while a transfer with it is in flight.
     pub fn invalidate_remote(&mut self, name: &str) -> Result<()> {
+        // NIXL knows an agent under its own name, too, and does not forget that.
+        ensure!(
+            name.as_bytes() != self.name.as_bytes(),
+            InvalidArgument,
+            "'{name}' is the agent itself; only the metadata of a peer can be invalidated"
+        );
         self.remote(name)?.invalidate()?;
         self.forget_remote(name)
     }
