@@ -9,6 +9,7 @@ pub mod completion;
 mod contexts;
 mod cuda;
 mod disk;
+mod disposal;
 pub mod explain;
 mod history;
 mod host;
