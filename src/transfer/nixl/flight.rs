@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::completion::{Run, cancelled};
+use super::super::run::{Run, cancelled};
 use super::{Errands, Prepared};
 use crate::error::{Error, Result, Status};
 use crate::kept;
