@@ -7,11 +7,12 @@
 #include "reference/cuda.hpp"
 #include "reference/vmm_pages.hpp"
 
-#include <chrono>
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <numeric>
+#include <random>
 #include <stdexcept>
-#include <thread>
 
 namespace {
 
@@ -89,10 +90,14 @@ void verify(const way &measured, const growth &shape, unsigned char value)
 
 // The driver clears memory that was freed, at 2 us a MiB on some hosts, and cuMemSetAccess waits until it has: a way that
 // grows right after another one has shrunk would pay for that one.
+// The wait does not sleep, so that the core is as awake as that of an engine.
 void wait_for_clearing(const growth &shape)
 {
-    constexpr std::chrono::microseconds each_mib(4);
-    std::this_thread::sleep_for(std::chrono::milliseconds(5) + each_mib * (shape.size >> 20));
+    constexpr double at_least_ns = 5e6;
+    constexpr double each_mib_ns = 4e3;
+    const double until = now_ns() + at_least_ns + each_mib_ns * static_cast<double>(shape.size >> 20);
+    while (now_ns() < until)
+        ;
 }
 
 double grow(const way &measured, const growth &shape)
@@ -159,14 +164,18 @@ void measure_growth(const options &chosen, const growth &shape, results &found)
     };
     std::vector<taken_times> times(ways.size());
     const int rounds = chosen.rounds(7);
-    for (int round = -1; round < rounds; ++round)
-        for (size_t step = 0; step < ways.size(); ++step) {
-            // Another one begins each round: none always follows the same one.
-            const size_t which = (step + static_cast<size_t>(round + 1)) % ways.size();
+    std::vector<size_t> order(ways.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::mt19937 random(6);
+    for (int round = -1; round < rounds; ++round) {
+        // None always follows the same one, whose memory it gets.
+        std::shuffle(order.begin(), order.end(), random);
+        for (size_t which : order) {
             taken_times uncounted;
             take_turn(ways[which], shape, static_cast<unsigned char>(round + 2),
                       round < 0 ? uncounted : times[which]);
         }
+    }
     add_rows(found, shape, ways, times);
 }
 
@@ -184,7 +193,7 @@ void measure(const options &chosen, results &found)
     warn_of_stand_in();
     const cuda::current_device current(device);
     const std::vector<growth> shapes = chosen.quick ? std::vector<growth>{{64 << 20, 256 << 20}}
-                                                    : std::vector<growth>{{gib, 4 * gib}, {gib, 16 * gib}};
+                                                    : std::vector<growth>{{gib, 4 * gib}};
     points points(chosen);
     for (const growth &shape : shapes)
         points.measure(

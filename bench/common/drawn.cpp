@@ -106,6 +106,16 @@ const char *name_of(host_order order)
     return "";
 }
 
+const char *name_of(compute meanwhile)
+{
+    switch (meanwhile) {
+    case compute::told_idle: return "idle, as kvmem is told";
+    case compute::idle: return "idle";
+    case compute::beside: return "beside GEMMs";
+    }
+    return "";
+}
+
 uint64_t drawn::piece_bytes() const { return gpu.page_size * gpu.inner_dim * gpu.dtype_width; }
 
 uint64_t drawn::block_bytes() const { return gpu.num_layers * gpu.outer_dim * piece_bytes(); }
@@ -114,7 +124,7 @@ std::string drawn::title() const
 {
     return shape + ", " + (to_device ? "H2D" : "D2H") + ", " + std::to_string(blocks) + " blocks, pieces of " +
            std::to_string(piece_bytes()) + " bytes, host " + name_of(order) +
-           (beside_compute ? ", beside compute" : ", idle");
+           ", " + name_of(compute);
 }
 
 kv::pairs drawn::pairs() const
@@ -142,7 +152,7 @@ drawn draw_blocks(std::mt19937_64 &random, uint64_t most_bytes)
         size = between(random, least, std::min(most, most_bytes)) / unit * unit;
     while (size < least || is_power_of_two(size));
     const kvmem_layout_config one_piece = config(1, 1, 1, size);
-    const drawn made = {"blocks", one_piece, one_piece, 0, {}, false, false};
+    const drawn made = {"blocks", one_piece, one_piece, 0, {}, false, {}};
     return of_size(random, made, std::min<uint64_t>(most_bytes / size, 65'536));
 }
 
@@ -150,7 +160,7 @@ drawn draw_engine(std::mt19937_64 &random, uint64_t most_bytes)
 {
     const std::vector<engine_shape> shapes = engine_shapes();
     const engine_shape &shape = shapes[below(random, shapes.size())];
-    const drawn made = {shape.name, shape.gpu, shape.host, 0, {}, false, false};
+    const drawn made = {shape.name, shape.gpu, shape.host, 0, {}, false, {}};
     return of_size(random, made, most_bytes / made.block_bytes());
 }
 

@@ -18,6 +18,13 @@ enum class host_order {
     contiguous,
 };
 
+// What the GPU computes meanwhile, and what kvmem is told.
+enum class compute {
+    told_idle, // nothing, and the options say so
+    idle,      // nothing, with default options
+    beside,    // products back to back, with default options
+};
+
 // One transfer between a GPU and page-locked host memory.
 struct drawn {
     std::string shape; // "blocks", or the engine whose cache it is
@@ -26,7 +33,7 @@ struct drawn {
     uint32_t blocks; // that move; each side has twice as many
     host_order order;
     bool to_device;
-    bool beside_compute;
+    bench::compute compute;
 
     uint64_t block_bytes() const;
     uint64_t bytes() const { return blocks * block_bytes(); }
@@ -36,6 +43,7 @@ struct drawn {
 };
 
 const char *name_of(host_order order);
+const char *name_of(compute meanwhile);
 
 // Blocks of one piece: 512 bytes to 8 MiB, a multiple of 16 and no power of two; 1 to 65,536 of them, `most_bytes`
 // in all. Sizes and counts are uniform in the logarithm.

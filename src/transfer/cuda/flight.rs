@@ -2,11 +2,13 @@
 //! One run at the driver: what it needs, what it uses, how far it is, and its end.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::engine::Engine;
 use super::held::Held;
 use super::jobs::Jobs;
 use super::need::{Need, Taking};
+use super::observer::Passage;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Error, Result, Status};
 use crate::guarded::guarded;
@@ -24,9 +26,13 @@ pub struct Flight {
     failure: Option<Error>,
     /// What it uses from its start on.
     held: Option<Held>,
+    /// Counts it among the runs under way, from its start on.
+    passage: Option<Passage>,
     /// What it waits for.
     waits: Option<Need>,
     layers_told: usize,
+    /// Started on a stream of its own, with jobs whose runs show something.
+    is_observed: bool,
 }
 
 impl Flight {
@@ -39,13 +45,17 @@ impl Flight {
             run,
             failure: None,
             held: None,
+            passage: None,
             waits: None,
             layers_told: 0,
+            is_observed: false,
         }
     }
 
     /// One that was started on a stream of the caller's.
     pub fn started(mut self, held: Held, outcome: Result<()>) -> Self {
+        // It waits for what the caller has put there before it, and shows nothing itself.
+        self.passage = Some(Passage::begin(&self.engine.traffic));
         self.failure = outcome.err();
         self.held = Some(held);
         self
@@ -102,9 +112,15 @@ impl Flight {
     /// Starts it with what it has taken. What was begun before a failure is waited for.
     pub fn start(&mut self) {
         let Some(held) = &self.held else { return };
+        self.passage = Some(Passage::begin(&self.engine.traffic));
+        let begun = Instant::now();
         // SAFETY: the plan checked all spans against their layouts, which are held until the run is over.
         let started = guarded(|| unsafe { self.jobs.start(held) });
         self.failure = started.and_then(|outcome| outcome).err();
+        if let (Some(observer), None) = (self.jobs.observer(), &self.failure) {
+            observer.submitted(begun.elapsed());
+            self.is_observed = true;
+        }
     }
 
     /// How it ended where its user has taken it back, before it has begun.
@@ -117,7 +133,19 @@ impl Flight {
     pub fn ended(&mut self) -> Option<Result<()>> {
         self.tell_layers();
         let is_done = self.held.as_ref().is_none_or(|held| held.is_done(&mut self.failure));
+        if is_done {
+            self.observe_end();
+        }
         is_done.then(|| self.failure.take().map_or(Ok(()), Err))
+    }
+
+    fn observe_end(&mut self) {
+        let took = self.passage.take().and_then(|passage| passage.alone_for());
+        if let (true, Some(observer), Some(took), None) =
+            (self.is_observed, self.jobs.observer(), took, &self.failure)
+        {
+            observer.ended_alone(took);
+        }
     }
 
     fn tell_layers(&mut self) {
