@@ -15,20 +15,22 @@ STARTED := $(shell date +%s)
 # One thing after the other, each with all cores; what runs inside must not look for this make's job server.
 .NOTPARALLEL:
 unexport MAKEFLAGS
-.PHONY: all help setup configure library build test lint rust-test c-test sanitized-test demo bench gpu-bundle header \
-    kernels clean
+.PHONY: all help setup configure library build test lint rust-test c-test sanitized-test demo bench package \
+    gpu-bundle header kernels clean
 
 all: build
 
 help:
 	@echo "make          set up, then build the library, the C tests, the benchmarks and the examples"
 	@echo "make test     all of that, then every check and every test"
+	@echo "              (SKIPS=allowed: also if this machine skips more than .ci/expected-skips lists)"
 	@echo "make demo     install the package, build the prefill/decode program against it, run it"
 	@echo "              (DEMO_ARGS='--blocks 512' and the like go to the program)"
 	@echo "make bench    measure beside the references; rows and plots under build/bench"
 	@echo "              (BENCH_ARGS=--quick only sees that it works; bench/run --help tells more)"
 	@echo "make sanitized-test"
 	@echo "              only the C tests under the address and undefined behaviour sanitizers"
+	@echo "make package  a tarball and Debian packages of the library, under build/packages"
 	@echo "make gpu-bundle"
 	@echo "              fill build/gpu-bundle, to test and measure on a GPU host without Rust or a network"
 	@echo "make setup    only fetch what is missing: tools, crates, the wheels of NIXL and NVRTC"
@@ -54,11 +56,21 @@ lint: setup
 	cargo fmt --check
 	cargo clippy --locked --all-targets -- -D warnings
 
+# The tests append what they skip to a record, one for each target. A skip that .ci/expected-skips does not list fails
+# the target, unless it is called with SKIPS=allowed: for machines that have less than the one that runs CI.
+RECORD = $(CURDIR)/build/skips/$@
+NEW_RECORD = mkdir -p build/skips && : >$(RECORD)
+CHECK_SKIPS = scripts/skips.py $(if $(filter allowed,$(SKIPS)),--allow) $(RECORD)
+
 rust-test: setup
-	$(WITH_NIXL) cargo test --locked
+	@$(NEW_RECORD)
+	$(WITH_NIXL) KVMEM_TEST_SKIPS=$(RECORD) cargo test --locked
+	@$(CHECK_SKIPS)
 
 c-test: build
-	ctest --test-dir $(TREE) --output-on-failure
+	@$(NEW_RECORD)
+	KVMEM_TEST_SKIPS=$(RECORD) ctest --test-dir $(TREE) --output-on-failure
+	@$(CHECK_SKIPS)
 
 # The same C tests under the address and undefined behaviour sanitizers: the library as it is, its callers watched for
 # what they write past its memory and what either leaks. Left out: NIXL, whose UCX puts hooks of its own under malloc,
@@ -73,10 +85,12 @@ sanitized-test: library
 	    -DKVMEM_TEST_SANITIZE=ON -DKVMEM_BUILD_BENCH=OFF -DKVMEM_BUILD_EXAMPLES=OFF \
 	    -DKVMEM_CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)" -DKVMEM_TEST_NIXL_LIBRARY="$(NIXL_LIBRARY)" >/dev/null
 	@cmake --build $(SANITIZED)
-	LSAN_OPTIONS=suppressions="$(CURDIR)/c_tests/leaks.supp":print_suppressions=0 \
+	@$(NEW_RECORD)
+	KVMEM_TEST_SKIPS=$(RECORD) LSAN_OPTIONS=suppressions="$(CURDIR)/c_tests/leaks.supp":print_suppressions=0 \
 	    ctest --test-dir $(SANITIZED) --output-on-failure --parallel $$(nproc) \
 	    --label-regex '^(unit|share|handover|cuda_sim|gpu|gpu_sim|gpu_share|header)$$' --label-exclude nixl \
 	    --exclude-regex '^($(UNSANITIZED))$$'
+	@$(CHECK_SKIPS)
 
 test: lint rust-test c-test sanitized-test
 	@echo "make test: all passed, in $$(($$(date +%s) - $(STARTED))) s"
@@ -93,6 +107,9 @@ demo: library
 
 bench: build
 	@$(WITH_NIXL) bench/run $(BENCH_ARGS)
+
+package: build
+	cd $(TREE) && cpack -G "TGZ;DEB" -B "$(CURDIR)/build/packages"
 
 # Copied to a GPU host, its `run` tells the rest.
 gpu-bundle: build

@@ -24,7 +24,7 @@ set(remap "build.rustflags=['--remap-path-prefix=${CMAKE_CURRENT_SOURCE_DIR}=kvm
 
 set(KVMEM_STAGE "${CMAKE_CURRENT_BINARY_DIR}/lib")
 set(KVMEM_LINK_NAME libkvmem.so)
-set(KVMEM_SONAME ${KVMEM_LINK_NAME}.${PROJECT_VERSION_MAJOR})
+set(KVMEM_SONAME ${KVMEM_LINK_NAME}.${KVMEM_SOVERSION})
 set(KVMEM_FILE_NAME ${KVMEM_LINK_NAME}.${PROJECT_VERSION})
 
 # Always the release profile: CMAKE_BUILD_TYPE speaks for the C and C++ around it. A new file is moved into place, so

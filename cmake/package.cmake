@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# Installs a package that may be moved as a whole: header, library, CMake package, pkg-config file and licence.
-#
-# The library keeps its line tables, so that profiles and leak reports name Rust lines;
-# `cmake --install <tree> --strip` removes them.
+# Installs a package that may be moved as a whole. Components: Runtime (the library), Development (header, CMake
+# package, pkg-config file, documentation, examples) and Debug (the library's line tables).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-foreach(dir LIBDIR INCLUDEDIR)
+foreach(dir LIBDIR INCLUDEDIR DOCDIR)
     if(IS_ABSOLUTE "${CMAKE_INSTALL_${dir}}")
         message(FATAL_ERROR "CMAKE_INSTALL_${dir} is ${CMAKE_INSTALL_${dir}}, but the package must stay movable: "
                             "give a path below the prefix, and the prefix with CMAKE_INSTALL_PREFIX")
@@ -23,22 +21,68 @@ file(RELATIVE_PATH KVMEM_PKGCONFIG_TO_PREFIX "/${pkgconfig_dir}" "/")
 string(REGEX REPLACE "/$" "" KVMEM_PKGCONFIG_TO_PREFIX "${KVMEM_PKGCONFIG_TO_PREFIX}")
 configure_file(cmake/kvmem.pc.in "${generated}/kvmem.pc" @ONLY)
 
-install(FILES include/kvmem.h DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
-foreach(name IN ITEMS ${KVMEM_FILE_NAME} ${KVMEM_SONAME} ${KVMEM_LINK_NAME})
-    install(FILES "${KVMEM_STAGE}/${name}" DESTINATION "${CMAKE_INSTALL_LIBDIR}")
-endforeach()
-install(FILES "${generated}/kvmem-config.cmake" "${generated}/kvmem-config-version.cmake"
-    DESTINATION "${package_dir}")
-install(FILES "${generated}/kvmem.pc" DESTINATION "${pkgconfig_dir}")
-install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+# ---- what is installed besides the files of the source tree -----------------------------------------------------------
 
-# CMake strips only the targets that it built itself.
-set(installed "\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/${KVMEM_FILE_NAME}")
-install(CODE "
-if(CMAKE_INSTALL_DO_STRIP)
-    message(STATUS \"Stripping: ${installed}\")
-    execute_process(COMMAND \"${CMAKE_STRIP}\" \"${installed}\" RESULT_VARIABLE failed)
-    if(failed)
-        message(FATAL_ERROR \"${CMAKE_STRIP} failed: \${failed}\")
-    endif()
-endif()")
+# A debugger finds the line tables in .debug beside the library; an installation without them works the same.
+set(stripped "${generated}/${KVMEM_FILE_NAME}")
+set(debug_file "${generated}/${KVMEM_FILE_NAME}.debug")
+add_custom_command(
+    OUTPUT "${stripped}" "${debug_file}"
+    COMMAND "${CMAKE_OBJCOPY}" --only-keep-debug "${KVMEM_STAGE}/${KVMEM_FILE_NAME}" "${debug_file}"
+    COMMAND "${CMAKE_OBJCOPY}" --strip-unneeded "--add-gnu-debuglink=${debug_file}"
+        "${KVMEM_STAGE}/${KVMEM_FILE_NAME}" "${stripped}"
+    DEPENDS kvmem "${KVMEM_STAGE}/${KVMEM_FILE_NAME}"
+    COMMENT "Separating the line tables of ${KVMEM_FILE_NAME}" VERBATIM)
+
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+set(licences "${generated}/THIRD-PARTY-LICENSES")
+add_custom_command(
+    OUTPUT "${licences}"
+    COMMAND "${CMAKE_COMMAND}" -E env "CARGO=${KVMEM_CARGO}"
+        "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/scripts/licences.py" "${licences}"
+    DEPENDS Cargo.toml Cargo.lock scripts/licences.py
+    COMMENT "Collecting the licences of the crates in ${KVMEM_FILE_NAME}" VERBATIM)
+add_custom_target(kvmem_package ALL DEPENDS "${stripped}" "${debug_file}" "${licences}")
+
+# ---- where it goes ----------------------------------------------------------------------------------------------------
+
+install(FILES "${stripped}" DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT Runtime)
+install(FILES "${KVMEM_STAGE}/${KVMEM_SONAME}" DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT Runtime)
+install(FILES LICENSE "${licences}" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT Runtime)
+
+install(FILES "${KVMEM_STAGE}/${KVMEM_LINK_NAME}" DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT Development)
+install(FILES include/kvmem.h DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT Development)
+install(FILES "${generated}/kvmem-config.cmake" "${generated}/kvmem-config-version.cmake"
+    DESTINATION "${package_dir}" COMPONENT Development)
+install(FILES "${generated}/kvmem.pc" DESTINATION "${pkgconfig_dir}" COMPONENT Development)
+install(FILES README.md CHANGELOG.md DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT Development)
+install(DIRECTORY docs DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT Development)
+install(DIRECTORY examples/c examples/cpp DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples" COMPONENT Development)
+
+install(FILES "${debug_file}" DESTINATION "${CMAKE_INSTALL_LIBDIR}/.debug" COMPONENT Debug)
+
+# ---- archives: `cpack -G TGZ` and `cpack -G DEB` in the build tree, or `make package` ---------------------------------
+
+set(CPACK_PACKAGE_NAME kvmem)
+set(CPACK_PACKAGE_VENDOR kvmem)
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "KV-cache memory for LLM inference engines")
+set(CPACK_RESOURCE_FILE_LICENSE "${CMAKE_CURRENT_SOURCE_DIR}/LICENSE")
+set(CPACK_PACKAGE_FILE_NAME "kvmem-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR}")
+set(CPACK_COMPONENTS_ALL Runtime Development Debug)
+# The archive holds all components; Debian packages are one per component, named as Debian does.
+set(CPACK_ARCHIVE_COMPONENT_INSTALL OFF)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_DEBIAN_PACKAGE_MAINTAINER "The kvmem developers")
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME "libkvmem${KVMEM_SOVERSION}")
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libkvmem-dev)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libkvmem${KVMEM_SOVERSION} (= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_DEBUG_PACKAGE_NAME "libkvmem${KVMEM_SOVERSION}-dbg")
+set(CPACK_DEBIAN_DEBUG_PACKAGE_SECTION debug)
+set(CPACK_DEBIAN_DEBUG_PACKAGE_DEPENDS "libkvmem${KVMEM_SOVERSION} (= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_DEBUG_PACKAGE_SHLIBDEPS OFF)
+include(CPack)

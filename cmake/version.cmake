@@ -6,3 +6,8 @@ string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+" KVMEM_VERSION "${KVMEM_VERSION}")
 if(NOT KVMEM_VERSION)
     message(FATAL_ERROR "Cargo.toml has no line like: version = \"1.2.3\"")
 endif()
+
+# The version in the SONAME. Before 1.0 a new minor version may break programs.
+if(KVMEM_VERSION MATCHES "^(0\\.[0-9]+)\\.|^([0-9]+)\\.")
+    set(KVMEM_SOVERSION "${CMAKE_MATCH_1}${CMAKE_MATCH_2}")
+endif()

@@ -6,11 +6,17 @@
  *
  * Errors.  A fallible function answers a kvmem_status and has a kvmem_error ** last, which may be NULL. On failure
  *          output handles are set to NULL and no other output is touched, except the size a string needs.
- * Handles. Whatever a function gives through a kvmem_x ** is the caller's to give to kvmem_x_destroy, in any order:
- *          what is needed stays alive underneath. Destroying NULL does nothing, and destroying never fails. A handle
- *          made before a fork answers KVMEM_STATUS_INVALID_STATE in the child.
- * Options. struct_size is sizeof the struct; all other fields may be zero unless their comment says otherwise. Bits
- *          and values this library does not know are refused.
+ * Handles. The caller owns every handle that a function returns through a kvmem_x **, and passes it to
+ *          kvmem_x_destroy once. Handles may be destroyed in any order: what they need stays alive underneath.
+ *          Destroying NULL does nothing, and destroying never fails.
+ *          A handle of another type and a destroyed handle fail with KVMEM_STATUS_INVALID_ARGUMENT, and destroying one
+ *          is logged and frees nothing. A destroyed handle is recognized only until its memory is used again; after
+ *          that the use of it is undefined.
+ *          A handle made before a fork fails with KVMEM_STATUS_INVALID_STATE in the child.
+ * Options. struct_size is sizeof the struct, not of a pointer to it; all other fields may be zero unless their comment
+ *          says otherwise. A size smaller than the first published version of the struct fails with
+ *          KVMEM_STATUS_INVALID_ARGUMENT, and so do bits and values that this library does not know. The same holds for
+ *          structs with a struct_size that kvmem writes.
  * Strings. In: NUL-terminated, UTF-8 except for paths. Out: owned by kvmem, for as long as is said.
  * Threads. Each type's comment says what may run at once.
  */
@@ -32,8 +38,9 @@
 /// Patch version of the header.
 #define KVMEM_VERSION_PATCH 0
 
-/// Version of the binary interface: the number in libkvmem.so.N.
-#define KVMEM_ABI_VERSION 0
+/// Version of the binary interface: 100 × major version, plus the minor version before 1.0. It changes with the SONAME,
+/// which is libkvmem.so.0.MINOR before 1.0 and libkvmem.so.MAJOR from then on.
+#define KVMEM_ABI_VERSION 1
 
 /// There is no native cause.
 #define KVMEM_DOMAIN_NONE 0
@@ -143,14 +150,14 @@
 /// System and pinned: it lies in a memory file, so that it can be shared with other processes.
 #define KVMEM_REGION_SHAREABLE 16
 
-/// Another process has shared it to be read only.
+/// It may only be read: it was shared, adopted or opened so.
 #define KVMEM_REGION_READ_ONLY 32
 
 /// Ask the kernel for transparent huge pages.
 #define KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES 1
 
-/// Fail rather than take smaller pages than asked for. Without it the region is made of what there is, and its info
-/// says so.
+/// Fail rather than take smaller pages than asked for. Without it the region is made of what there is, and
+/// its info says so.
 #define KVMEM_SYSTEM_HUGE_PAGES_REQUIRED 2
 
 /// Bind the memory to `numa_node`.
@@ -162,11 +169,22 @@
 /// Do not bypass the page cache.
 #define KVMEM_DISK_BUFFERED 1
 
-/// Fail where the file system has no O_DIRECT. Without it the file is buffered there, and its info says so.
+/// Fail if the file system does not support O_DIRECT. Without this flag I/O then goes through the page
+/// cache, and the region's info has no KVMEM_REGION_DIRECT_IO.
 #define KVMEM_DISK_DIRECT_REQUIRED 2
 
-/// Use the file at `path`, which must be there, rather than make it.
+/// Open the file at `path`, which must exist, instead of creating it.
 #define KVMEM_DISK_OPEN_EXISTING 4
+
+/// Open the file at `path` if it exists, and create it if not. An empty file is treated as a new one.
+#define KVMEM_DISK_OPEN_OR_CREATE 8
+
+/// With KVMEM_DISK_OPEN_EXISTING: open the file for reading. The region can only be a source of transfers,
+/// and it can be open beside a writer.
+#define KVMEM_DISK_READ_ONLY 16
+
+/// Do not lock the file against other writers: the caller keeps them apart.
+#define KVMEM_DISK_NO_LOCK 32
 
 /// Ordinary pages only.
 #define KVMEM_PINNED_NO_HUGE_PAGES 1
@@ -177,8 +195,13 @@
 /// Make it of a memory file, so that it can be shared with other processes.
 #define KVMEM_PINNED_SHAREABLE 4
 
-/// Extents can be shared by fabric handle (KVMEM_SHARE_FABRIC), beside file descriptors. It can't be added later.
+/// Extents can be shared by fabric handle (KVMEM_SHARE_FABRIC), beside file descriptors. It can't be added
+/// later.
 #define KVMEM_ELASTIC_FABRIC 1
+
+/// Host memory: adopt it to be read only. It may be mapped without PROT_WRITE; the region can only be a
+/// source of transfers, and cannot be registered with an agent.
+#define KVMEM_ADOPT_READ_ONLY 1
 
 /// Open the memory for the GPU `for_device`, whose kernels then reach it, over NVLink or PCIe.
 #define KVMEM_IPC_FOR_DEVICE 1
@@ -226,7 +249,7 @@
 /// base[layer] + outer·N·R + block·R
 #define KVMEM_BLOCK_DIM_SECOND 2
 
-/// One new allocation holds all regions, each at a multiple of 512 bytes.
+/// One new allocation holds all regions, each at a multiple of the alignment and of 512 bytes, on a GPU of 256 bytes.
 #define KVMEM_LAYOUT_ALLOCATE 1
 
 /// The caller's regions; with an agent each is registered, or of an elastic one the region that it is a view of. Elastic
@@ -454,8 +477,8 @@ typedef struct kvmem_notifications kvmem_notifications;
 /// Threads: all functions on one queue may run at once, except kvmem_queue_destroy.
 typedef struct kvmem_queue kvmem_queue;
 
-/// A span of memory on one tier. Views, registrations, layouts and transfers hold the region they lie in, so handles
-/// may be destroyed in any order: the memory goes with the last holder.
+/// A span of memory on one tier. Views, registrations, layouts and transfers hold the region they lie in,
+/// so handles may be destroyed in any order: the memory goes with the last holder.
 ///
 /// Threads: all functions on one region may run at once, except kvmem_region_destroy.
 typedef struct kvmem_region kvmem_region;
@@ -614,10 +637,9 @@ typedef struct {
     uint64_t address;
     /// Bytes.
     uint64_t size;
-    /// System and pinned: the size of the pages it is mapped with. Elastic: the size of an extent. Others: the system's page size.
+    /// System and pinned: the size of the pages it is mapped with. Elastic: the size of an extent. Others:
+    /// the system's page size.
     uint64_t page_size;
-    /// System and pinned: bytes that lie on transparent huge pages now, as the kernel counts them.
-    uint64_t transparent_huge_bytes;
     /// Disk: what offsets, sizes and memory addresses of I/O must be multiples of. Others: 1.
     uint64_t alignment;
     /// KVMEM_REGION_* flags.
@@ -636,11 +658,22 @@ typedef struct {
     uint32_t registration_count;
 } kvmem_region_info;
 
-/// Who holds a region's memory. The numbers are of one moment, and of this region alone: what holds a view of it holds the
-/// view, which counts here once.
+/// How much of a region's memory is resident, in bytes.
 typedef struct {
-    /// All in this process that keep it, whatever it is: each handle, view, registration and share once, a layout once or
-    /// more for each part of it that lies here, a transfer in flight as often as it needs it. 1 is this handle alone.
+    /// In memory, on pages of any size.
+    uint64_t resident_bytes;
+    /// In memory, on transparent huge pages.
+    uint64_t transparent_huge_bytes;
+    /// Swapped out.
+    uint64_t swapped_bytes;
+} kvmem_region_residency;
+
+/// Who holds a region's memory. The numbers are of one moment, and of this region alone: what holds a view
+/// of it holds the view, which counts here once.
+typedef struct {
+    /// All in this process that keep it, whatever it is: each handle, view, registration and share once, a
+    /// layout once or more for each part of it that lies here, a transfer in flight as often as it needs
+    /// it. 1 is this handle alone.
     uint64_t references;
     /// Views of it, those among them that a layout has made for its parts.
     uint64_t views;
@@ -648,8 +681,8 @@ typedef struct {
     uint64_t registrations;
     /// Shares of it that were not destroyed; a share of a layout counts for each of its regions.
     uint64_t shares;
-    /// How often other processes have it open now, each time a mapping of its own. A process that ended, however it
-    /// ended, does not count.
+    /// How often other processes have it open now, each time a mapping of its own. A process that ended,
+    /// however it ended, does not count.
     uint64_t importers;
     /// Handles that kvmem has given for it and that were not destroyed, this one included.
     uint64_t handles;
@@ -671,7 +704,7 @@ typedef struct {
     uint32_t prefault_threads;
 } kvmem_system_options;
 
-/// How to make or open a file.
+/// How to create or open a file.
 typedef struct {
     /// sizeof(kvmem_disk_options)
     size_t struct_size;
@@ -679,16 +712,16 @@ typedef struct {
     uint64_t flags;
     /// Bytes, at least 1; 0 with KVMEM_DISK_OPEN_EXISTING for the whole file. In a layout's options 0.
     uint64_t size;
-    /// The caller's file. It is made if it is not there yet, and never deleted by kvmem. NULL for a temporary file,
-    /// which has no name and is gone with the region, or with the process.
+    /// The caller's file. kvmem creates it and never deletes it, unless the call that created it fails.
+    /// NULL for a temporary file, which has no name and is deleted with the region, or with the process.
     const char *path;
-    /// Where a temporary file lies; NULL for $TMPDIR, else /tmp.
+    /// Directory of a temporary file; NULL for $TMPDIR, or /tmp if that is not set.
     const char *directory;
 } kvmem_disk_options;
 
-/// Asked after each chunk of a long allocation, within large chunks after each 512 MiB, on the calling thread, with the
-/// bytes done and the bytes in all.
-/// Answers 0 to go on; any other value cancels. Must not unwind.
+/// Asked after each chunk of a long allocation, within large chunks after each 512 MiB, on the calling
+/// thread, with the bytes done and the bytes in all. Answers 0 to go on; any other value cancels. Must not
+/// unwind.
 typedef int32_t (*kvmem_progress_callback)(uint64_t done, uint64_t total, void *user_data);
 
 /// How to allocate page-locked host memory. All zeroes but struct_size and size is a good start.
@@ -699,14 +732,15 @@ typedef struct {
     uint64_t flags;
     /// Bytes, at least 1. In a layout's options 0: the layout says.
     uint64_t size;
-    /// Bytes of one page lock, a multiple of the page size; 0 for 64 GiB. A copy of the driver's that reaches over the end
-    /// of one fails; kvmem's own are cut there.
+    /// Bytes of one page lock, a multiple of the page size; 0 for 64 GiB. A copy of the driver's that
+    /// reaches over the end of one fails; kvmem's own are cut there.
     uint64_t chunk_size;
     /// Who is asked between chunks; may be NULL. Not called for a layout.
     kvmem_progress_callback progress;
     /// Handed to progress.
     void *user_data;
-    /// The GPU it serves: without KVMEM_PINNED_NUMA_BIND its pages come from that GPU's NUMA node while there are any.
+    /// The GPU it serves: without KVMEM_PINNED_NUMA_BIND its pages come from that GPU's NUMA node while
+    /// there are any.
     int32_t device;
     /// The node KVMEM_PINNED_NUMA_BIND means; 0 without that flag.
     uint32_t numa_node;
@@ -738,8 +772,8 @@ typedef struct {
     uint64_t flags;
     /// The most bytes there may be; rounded up to whole extents. In a layout's options 0: the layout says.
     uint64_t size;
-    /// Bytes of an extent, a multiple of the recommended granularity; 0 for 64 MiB. Growth costs by the extent.
-    /// In a layout's options 0: the layout says.
+    /// Bytes of an extent, a multiple of the recommended granularity; 0 for 64 MiB. Growth costs by the
+    /// extent. In a layout's options 0: the layout says.
     uint64_t extent_size;
     /// The GPU, as CUDA_VISIBLE_DEVICES orders them.
     int32_t device;
@@ -760,9 +794,10 @@ typedef void (*kvmem_release_callback)(void *user_data);
 typedef struct {
     /// sizeof(kvmem_adopt_options)
     size_t struct_size;
-    /// Must be 0.
+    /// KVMEM_ADOPT_* flags; 0 for memory of a GPU.
     uint64_t flags;
-    /// The first byte. All of the memory must be mapped, and stay so until release is called.
+    /// The first byte. All of the memory must be mapped, with PROT_READ and unless KVMEM_ADOPT_READ_ONLY is
+    /// given with PROT_WRITE, and stay so until release is called.
     void *address;
     /// Bytes, at least 1.
     uint64_t size;
@@ -901,7 +936,8 @@ typedef struct {
     /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Exactly one of system, disk, pinned, device
     /// and elastic is given.
     const kvmem_system_options *system;
-    /// KVMEM_LAYOUT_ALLOCATE: a file to make, with size 0.
+    /// KVMEM_LAYOUT_ALLOCATE: a file to create or open, with size 0. A named file ends with a fingerprint of the layout,
+    /// which is checked when it is opened again; docs/files.md describes it.
     const kvmem_disk_options *disk;
     /// KVMEM_LAYOUT_ALLOCATE: page-locked memory to allocate, with size 0.
     const kvmem_pinned_options *pinned;
@@ -930,7 +966,8 @@ typedef struct {
     uint64_t region_size;
     /// Bytes of all.
     uint64_t total_size;
-    /// Bytes of one allocation that holds all, each at a multiple of 512 bytes or of the alignment.
+    /// Bytes of one allocation that holds all regions, each at a multiple of 256 bytes and of the alignment, if
+    /// the allocation starts at a multiple of 256 bytes, as every allocation of cuMemAlloc does.
     uint64_t allocation_size;
 } kvmem_layout_requirements;
 
@@ -1338,15 +1375,16 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-/// The library's version, such as "0.1.0".
+/// Returns the library's version, such as "0.1.0".
 ///
 /// @return a static string
 const char *kvmem_version_string(void);
 
-/// The library's version as a number: 10000 × major + 100 × minor + patch.
+/// Returns the library's version as a number: 10000 × major + 100 × minor + patch.
 uint32_t kvmem_version_number(void);
 
-/// The library's binary interface, to compare with KVMEM_ABI_VERSION of the header a program was built with.
+/// Returns the version of the library's binary interface. A program built with another KVMEM_ABI_VERSION must not call
+/// the library.
 uint32_t kvmem_abi_version(void);
 
 /// The name of a status, such as "KVMEM_STATUS_BUSY".
@@ -1580,33 +1618,49 @@ void kvmem_blob_destroy(kvmem_blob *blob);
 /// @param size its bytes, at least 1
 /// @param view gets the part; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE when it does not fit; KVMEM_STATUS_INVALID_ARGUMENT when empty
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE when it does not fit; KVMEM_STATUS_INVALID_ARGUMENT
+///         when empty
 kvmem_status kvmem_region_create_view(const kvmem_region *region,
                                       uint64_t offset,
                                       uint64_t size,
                                       kvmem_region **view,
                                       kvmem_error **error);
 
-/// Tells what a region is. Of system and pinned memory the kernel is asked for its huge pages, for which it goes through
-/// all mappings of the process: milliseconds, and more where there is much memory. Ask once, not for each block.
+/// Returns what a region is.
 ///
 /// @param region a region
-/// @param info gets the answer
+/// @param info gets the result
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
-kvmem_status kvmem_region_get_info(const kvmem_region *region,
-                                   kvmem_region_info *info,
-                                   kvmem_error **error);
+kvmem_status kvmem_region_get_info(const kvmem_region *region, kvmem_region_info *info, kvmem_error **error);
 
-/// The path of a disk region's file.
+/// Returns how much of a region's memory is resident now. For a view the figures are of the whole region it
+/// is a part of.
+///
+/// The kernel walks the pages of all mappings of the process for it (/proc/self/smaps), which takes
+/// milliseconds, and more with much memory: for diagnosis, not for each block. Pages of an adjacent mapping
+/// that the kernel has joined with the region's may count too; no figure exceeds the region's size.
+///
+/// @param region a system or pinned region
+/// @param residency gets the result
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK;
+///         KVMEM_STATUS_UNSUPPORTED: the region is adopted, or is not in host memory; KVMEM_STATUS_IO,
+///         KVMEM_STATUS_NOT_FOUND or KVMEM_STATUS_OUT_OF_MEMORY: the kernel's figures cannot be read
+kvmem_status kvmem_region_get_residency(const kvmem_region *region,
+                                        kvmem_region_residency *residency,
+                                        kvmem_error **error);
+
+/// Returns the absolute path of a disk region's file.
 ///
 /// @param region a region
 /// @param buffer gets the path and its NUL; may be NULL with capacity 0, to ask the size alone
 /// @param capacity bytes of the buffer
 /// @param size gets the bytes the path needs with its NUL, also when the buffer is too small
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND when there is no file or it has no name;
-///         KVMEM_STATUS_OUT_OF_RANGE when the buffer is too small
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND if there is no file, if it has no name, or if the path
+///         names another file by now, or none, as after a rename or an unlink; KVMEM_STATUS_OUT_OF_RANGE if
+///         the buffer is too small
 kvmem_status kvmem_region_get_path(const kvmem_region *region,
                                    char *buffer,
                                    size_t capacity,
@@ -1621,8 +1675,8 @@ kvmem_status kvmem_region_get_path(const kvmem_region *region,
 /// @param capacity bytes of the buffer
 /// @param size gets the bytes the name needs with its NUL, also when the buffer is too small
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND past the last; KVMEM_STATUS_OUT_OF_RANGE when the buffer is too
-///         small
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND past the last; KVMEM_STATUS_OUT_OF_RANGE when the buffer
+///         is too small
 kvmem_status kvmem_region_get_agent(const kvmem_region *region,
                                     size_t index,
                                     char *buffer,
@@ -1643,20 +1697,19 @@ kvmem_status kvmem_region_sync(const kvmem_region *region, kvmem_error **error);
 /// @param holders gets the answer
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer; for a region that was shared
-///         KVMEM_STATUS_PERMISSION_DENIED or KVMEM_STATUS_IO where the kernel does not tell who has it open, as where a
-///         filter of system calls refuses F_OFD_GETLK
+///         KVMEM_STATUS_PERMISSION_DENIED or KVMEM_STATUS_IO where the kernel does not tell who has it
+///         open, as where a filter of system calls refuses F_OFD_GETLK
 kvmem_status kvmem_region_get_holders(const kvmem_region *region,
                                       kvmem_region_holders *holders,
                                       kvmem_error **error);
 
-/// Tells whether the owner of an imported region still has it. What is mapped here stays readable also when it has
-/// not. A region of this process is its own owner.
+/// Tells whether the owner of an imported region still has it. What is mapped here stays readable also when
+/// it has not. A region of this process is its own owner.
 ///
 /// @param region a region
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_PEER_LOST when its owner has freed it or has ended
-kvmem_status kvmem_region_check_owner(const kvmem_region *region,
-                                      kvmem_error **error);
+kvmem_status kvmem_region_check_owner(const kvmem_region *region, kvmem_error **error);
 
 /// Gives up a region. Its memory goes when nothing holds it any more.
 ///
@@ -1698,39 +1751,51 @@ void kvmem_elastic_options_init(kvmem_elastic_options *options, size_t struct_si
 /// @param options what to allocate
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for options that can't be, or a NUMA node that is not
-///         there; KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_UNSUPPORTED for huge pages that are required and not
-///         offered
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for options that can't be, or a NUMA node that is
+///         not there; KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_UNSUPPORTED for huge pages that are required
+///         and not offered
 kvmem_status kvmem_region_create_system(const kvmem_system_options *options,
                                         kvmem_region **region,
                                         kvmem_error **error);
 
-/// Makes or opens a file of fixed size, with its space reserved and the page cache bypassed where the file system
-/// has it.
+/// Creates or opens a file of fixed size. Its space is reserved and the page cache bypassed if the file
+/// system supports it.
 ///
-/// @param options what to make or open
+/// While the region exists, the file at a path is locked against other writers: opening it again fails with
+/// KVMEM_STATUS_BUSY, in this process and in others. KVMEM_DISK_READ_ONLY needs no lock; KVMEM_DISK_NO_LOCK
+/// takes none.
+///
+/// @param options what to create or open
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_ALREADY_EXISTS when the file is there; KVMEM_STATUS_NOT_FOUND when its
-///         folder, or with KVMEM_DISK_OPEN_EXISTING the file, is not; KVMEM_STATUS_INVALID_ARGUMENT for something
-///         that is no file; KVMEM_STATUS_OUT_OF_RANGE for an existing file that is too small;
-///         KVMEM_STATUS_OUT_OF_MEMORY without space; KVMEM_STATUS_UNSUPPORTED without O_DIRECT where that is
-///         required; KVMEM_STATUS_PERMISSION_DENIED; KVMEM_STATUS_IO. A file that could not be made is not left
-///         behind.
+/// @return KVMEM_STATUS_OK;
+///         KVMEM_STATUS_ALREADY_EXISTS: the file exists, and no flag says to open it;
+///         KVMEM_STATUS_NOT_FOUND: its directory, or with KVMEM_DISK_OPEN_EXISTING the file, does not exist;
+///         KVMEM_STATUS_BUSY: the file is open for writing already;
+///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, or the path is not of a
+///         regular file;
+///         KVMEM_STATUS_OUT_OF_RANGE: the existing file is too small;
+///         KVMEM_STATUS_OUT_OF_MEMORY: no space, a quota, RLIMIT_FSIZE, or no file descriptor;
+///         KVMEM_STATUS_UNSUPPORTED: O_DIRECT is required, or the file is to be locked, and the file system
+///         does not support it;
+///         KVMEM_STATUS_PERMISSION_DENIED; KVMEM_STATUS_IO.
+///         A call that fails removes the file that it created
 kvmem_status kvmem_region_create_disk(const kvmem_disk_options *options,
                                       kvmem_region **region,
                                       kvmem_error **error);
 
-/// Allocates host memory that GPUs reach by DMA: placed near the GPU, touched by several threads, page-locked for all
-/// contexts and mapped.
+/// Allocates host memory that GPUs reach by DMA: placed near the GPU, touched by several threads,
+/// page-locked for all contexts and mapped.
 ///
 /// @param options what to allocate
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there;
-///         KVMEM_STATUS_INVALID_ARGUMENT for options that can't be; KVMEM_STATUS_OUT_OF_MEMORY, also where
-///         the machine, the NUMA node it is bound to or the process's control group can't have as much, which is asked
-///         before a page is touched, and then with the bytes asked and had; KVMEM_STATUS_CANCELLED when progress said so; KVMEM_STATUS_CUDA. A failure leaves nothing allocated
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is
+///         not there; KVMEM_STATUS_INVALID_ARGUMENT for options that can't be; KVMEM_STATUS_OUT_OF_MEMORY,
+///         also where the machine, the NUMA node it is bound to or the process's control group can't have
+///         as much, which is asked before a page is touched, and then with the bytes asked and had;
+///         KVMEM_STATUS_CANCELLED when progress said so; KVMEM_STATUS_CUDA. A failure leaves nothing
+///         allocated
 kvmem_status kvmem_region_create_pinned(const kvmem_pinned_options *options,
                                         kvmem_region **region,
                                         kvmem_error **error);
@@ -1740,24 +1805,26 @@ kvmem_status kvmem_region_create_pinned(const kvmem_pinned_options *options,
 /// @param options what to allocate
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there;
-///         KVMEM_STATUS_OUT_OF_MEMORY with the bytes asked, free and of the GPU; KVMEM_STATUS_INVALID_ARGUMENT;
-///         KVMEM_STATUS_CUDA
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is
+///         not there; KVMEM_STATUS_OUT_OF_MEMORY with the bytes asked, free and of the GPU;
+///         KVMEM_STATUS_INVALID_ARGUMENT; KVMEM_STATUS_CUDA
 kvmem_status kvmem_region_create_device(const kvmem_device_options *options,
                                         kvmem_region **region,
                                         kvmem_error **error);
 
-/// Reserves addresses of a GPU for memory that grows and shrinks. Nothing has memory yet: kvmem_region_commit gives it.
+/// Reserves addresses of a GPU for memory that grows and shrinks. Nothing has memory yet:
+/// kvmem_region_commit gives it.
 ///
 /// @param options what to reserve
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there, and
-///         for more than 16,777,216 extents; KVMEM_STATUS_INVALID_ARGUMENT, also for an extent that is no multiple of the
-///         granularity, and a size that no address space has; KVMEM_STATUS_OUT_OF_MEMORY where as many addresses are not
-///         free, or the host has no memory or file descriptor for the control block, of 64 bytes and 4 an extent;
-///         KVMEM_STATUS_UNSUPPORTED for a GPU without virtual memory management, and for KVMEM_ELASTIC_FABRIC where the
-///         driver, asked to create and export some memory so, does not; KVMEM_STATUS_CUDA
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is
+///         not there, and for more than 16,777,216 extents; KVMEM_STATUS_INVALID_ARGUMENT, also for an
+///         extent that is no multiple of the granularity, and a size that no address space has;
+///         KVMEM_STATUS_OUT_OF_MEMORY where as many addresses are not free, or the host has no memory or
+///         file descriptor for the control block, of 64 bytes and 4 an extent; KVMEM_STATUS_UNSUPPORTED for
+///         a GPU without virtual memory management, and for KVMEM_ELASTIC_FABRIC where the driver, asked to
+///         create and export some memory so, does not; KVMEM_STATUS_CUDA
 kvmem_status kvmem_region_create_elastic(const kvmem_elastic_options *options,
                                          kvmem_region **region,
                                          kvmem_error **error);
@@ -1768,33 +1835,37 @@ kvmem_status kvmem_region_create_elastic(const kvmem_elastic_options *options,
 /// @param struct_size sizeof(*options); no more is written
 void kvmem_adopt_options_init(kvmem_adopt_options *options, size_t struct_size);
 
-/// Takes host memory of the caller's into use. It is never freed by kvmem.
+/// Adopts host memory of the caller. kvmem never frees it.
+///
+/// The kernel's list of mappings (/proc/self/maps) is read to check how the memory is mapped, which takes
+/// about a microsecond for each mapping of the process.
 ///
 /// @param options the memory
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK;
-///         KVMEM_STATUS_INVALID_ARGUMENT: the memory is not mapped;
-///         KVMEM_STATUS_OUT_OF_MEMORY: the thread for the release callback could not be started.
-///         After a failure, release is not called
+///         KVMEM_STATUS_INVALID_ARGUMENT: some of the memory is not mapped, or lacks PROT_READ or PROT_WRITE;
+///         KVMEM_STATUS_IO or KVMEM_STATUS_NOT_FOUND: the list cannot be read;
+///         KVMEM_STATUS_OUT_OF_MEMORY: no file descriptor for the list, or no thread for the release
+///         callback. After a failure, release is not called
 kvmem_status kvmem_region_adopt_host(const kvmem_adopt_options *options,
                                      kvmem_region **region,
                                      kvmem_error **error);
 
-/// Takes memory of a GPU that is the caller's into use, such as a tensor. It is never freed by kvmem. The driver is
-/// asked whether all of it is memory of that GPU; it may span several VMM mappings.
+/// Takes memory of a GPU that is the caller's into use, such as a tensor. It is never freed by kvmem. The
+/// driver is asked whether all of it is memory of that GPU; it may span several VMM mappings.
 ///
-/// Memory goes with the context that it was allocated in: let go of it here before that is destroyed or reset. After
-/// that, transfers, checksums, shares and registrations of it are refused with KVMEM_STATUS_INVALID_STATE before anything
-/// is touched; a transfer that is under way fails, and may take the GPU's primary context along. Handles are destroyed as
-/// always, and release is called.
+/// Memory goes with the context that it was allocated in: let go of it here before that is destroyed or
+/// reset. After that, transfers, checksums, shares and registrations of it are refused with
+/// KVMEM_STATUS_INVALID_STATE before anything is touched; a transfer that is under way fails, and may take
+/// the GPU's primary context along. Handles are destroyed as always, and release is called.
 ///
 /// @param options the memory; its address is a device pointer
 /// @param device the GPU it lies on, as CUDA_VISIBLE_DEVICES orders them
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for host memory, managed
-///         memory, memory that was freed, or memory of another GPU;
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for host memory,
+///         managed memory, memory that was freed, or memory of another GPU;
 ///         KVMEM_STATUS_OUT_OF_RANGE: the memory ends before the range;
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the thread for the release callback could not be started.
 ///         Release is not called after a failure
@@ -1866,18 +1937,20 @@ kvmem_status kvmem_agent_create(const char *name,
 /// @return a string that lives as long as this handle
 const char *kvmem_agent_name(const kvmem_agent *agent);
 
-/// Gives an agent a backend: a NIXL plugin it moves bytes with, such as "UCX" (peers), "POSIX" (files),
-/// "GDS" or "GDS_MT" (files and GPU memory; needs libcufile and libcudart). Regions that are registered already stay
-/// unknown to it.
+/// Creates a backend of an agent: a NIXL plugin that moves bytes, such as "UCX" (peers), "POSIX" (files), "GDS" or "GDS_MT"
+/// (files and GPU memory; needs libcufile and libcudart). Regions that are already registered stay unknown to it.
+///
+/// If it can't be created, the error message holds what UCX logs, and the UCX_* variables of the environment.
 ///
 /// @param agent an agent
 /// @param plugin the plugin's name
-/// @param parameters what differs from the plugin's own parameters; NULL with count 0 for nothing
-/// @param count how many
+/// @param parameters changes to the plugin's own parameters; NULL with count 0 for none
+/// @param count number of parameters
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND for a plugin that is not there; KVMEM_STATUS_ALREADY_EXISTS for
-///         a second backend of the same plugin; KVMEM_STATUS_NIXL when it can't be made, or does not load (with the
-///         library it lacks)
+/// @return KVMEM_STATUS_OK.
+///         KVMEM_STATUS_NOT_FOUND: NIXL has no such plugin.
+///         KVMEM_STATUS_ALREADY_EXISTS: the agent has a backend of this plugin.
+///         KVMEM_STATUS_NIXL: the plugin does not load, or the backend can't be created.
 kvmem_status kvmem_agent_create_backend(kvmem_agent *agent,
                                         const char *plugin,
                                         const kvmem_parameter *parameters,
@@ -1919,27 +1992,40 @@ kvmem_status kvmem_agent_load_remote_metadata(kvmem_agent *agent,
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND
 kvmem_status kvmem_agent_check_remote_metadata(kvmem_agent *agent, const char *name, kvmem_error **error);
 
-/// Forgets a peer. Layouts imported from it answer KVMEM_STATUS_STALE from now on, also after a peer of the same
-/// name is loaded.
+/// Forgets a peer. Layouts imported from it fail with KVMEM_STATUS_STALE from now on, also after a peer of the same name
+/// is loaded.
+///
+/// A transfer is in flight from its submission until its end is reported, and as long after that as NIXL still has
+/// requests of it, as after KVMEM_STATUS_PEER_LOST.
 ///
 /// @param agent an agent
 /// @param name the peer's name
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND when it is not loaded; KVMEM_STATUS_BUSY while transfers to it
-///         are in flight
+/// @return KVMEM_STATUS_OK.
+///         KVMEM_STATUS_NOT_FOUND: the peer is not loaded.
+///         KVMEM_STATUS_BUSY: a transfer with the peer is in flight.
 kvmem_status kvmem_agent_invalidate_remote_metadata(kvmem_agent *agent,
                                                     const char *name,
                                                     kvmem_error **error);
 
 /// Fetches a peer's metadata from its listen thread, and waits until it is loaded.
 ///
+/// If nothing listens at the address, the call fails within about half a second, whatever the timeout. To find out,
+/// kvmem may connect to the address and reset the connection, which the peer's NIXL reports on its stderr.
+///
 /// @param agent an agent that has a listen thread itself
 /// @param name the peer's name
-/// @param address the peer's IP address
+/// @param address the peer's IPv4 address, such as "127.0.0.1"
 /// @param port the peer's listen port, 1 to 65535
 /// @param timeout_ns nanoseconds, or KVMEM_TIMEOUT_FOREVER
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_NIXL
+/// @return KVMEM_STATUS_OK.
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address or the port is none.
+///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread.
+///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address.
+///         KVMEM_STATUS_IO or KVMEM_STATUS_PERMISSION_DENIED: there is no way to the address.
+///         KVMEM_STATUS_TIMED_OUT: the metadata did not arrive in time.
+///         KVMEM_STATUS_NIXL: NIXL failed.
 kvmem_status kvmem_agent_fetch_remote_metadata(kvmem_agent *agent,
                                                const char *name,
                                                const char *address,
@@ -1949,11 +2035,19 @@ kvmem_status kvmem_agent_fetch_remote_metadata(kvmem_agent *agent,
 
 /// Sends the agent's metadata to the listen thread of a peer, which loads it.
 ///
-/// @param agent an agent that has a listen thread itself
-/// @param address the peer's IP address
+/// kvmem first connects to the address and resets the connection, for at most a second, because NIXL does not report
+/// what fails later. The peer's NIXL reports that on its stderr.
+///
+/// @param agent an agent that has a listen thread itself, and a backend that reaches peers
+/// @param address the peer's IPv4 address, such as "127.0.0.1"
 /// @param port the peer's listen port, 1 to 65535
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK once it is on its way; KVMEM_STATUS_NIXL
+/// @return KVMEM_STATUS_OK: it is on its way. That it arrives is not certain.
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address or the port is none.
+///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread.
+///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address.
+///         KVMEM_STATUS_IO or KVMEM_STATUS_PERMISSION_DENIED: there is no way to the address.
+///         KVMEM_STATUS_NIXL: NIXL failed.
 kvmem_status kvmem_agent_send_local_metadata(kvmem_agent *agent,
                                              const char *address,
                                              uint32_t port,
@@ -1979,13 +2073,18 @@ kvmem_status kvmem_agent_notify(kvmem_agent *agent,
                                 size_t size,
                                 kvmem_error **error);
 
-/// Takes all messages that have come, and waits for one if there is none. Each message is taken once.
+/// Takes all messages that have arrived, and waits for one if there is none. Each message is taken once.
+///
+/// An agent receives messages through a backend that reaches peers, such as UCX. Without one nothing arrives, and the call
+/// waits: a backend may be created meanwhile.
 ///
 /// @param agent an agent
 /// @param timeout_ns nanoseconds to wait, 0 not to wait, or KVMEM_TIMEOUT_FOREVER
 /// @param notifications gets the messages, at least one; the caller destroys them
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_TIMED_OUT when none has come; KVMEM_STATUS_NIXL
+/// @return KVMEM_STATUS_OK.
+///         KVMEM_STATUS_TIMED_OUT: none has arrived in time.
+///         KVMEM_STATUS_NIXL: NIXL failed.
 kvmem_status kvmem_agent_take_notifications(kvmem_agent *agent,
                                             uint64_t timeout_ns,
                                             kvmem_notifications **notifications,
@@ -2013,15 +2112,19 @@ kvmem_status kvmem_notifications_get(const kvmem_notifications *notifications,
 /// @param notifications messages, used by nobody any more; NULL does nothing
 void kvmem_notifications_destroy(kvmem_notifications *notifications);
 
-/// Makes a region known to an agent, through every backend that takes its kind of memory.
+/// Registers a region with the backends that the agent has now and that accept its type of memory. Backends that are
+/// created later do not know the region.
 ///
 /// @param region the region
 /// @param agent the agent
 /// @param registration gets the registration; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_ALREADY_EXISTS when this agent knows it; KVMEM_STATUS_NIXL when no backend
-///         takes it; KVMEM_STATUS_UNSUPPORTED for a view of an elastic region and for memory of several mappings;
-///         KVMEM_STATUS_INVALID_STATE for memory of a GPU that went with its context
+/// @return KVMEM_STATUS_OK: at least one backend accepts it.
+///         KVMEM_STATUS_ALREADY_EXISTS: the region is registered with this agent.
+///         KVMEM_STATUS_NIXL: no backend accepts it.
+///         KVMEM_STATUS_UNSUPPORTED: a view of an elastic region, or memory of several mappings.
+///         KVMEM_STATUS_INVALID_STATE: memory of a GPU whose context was destroyed.
+///         KVMEM_STATUS_PERMISSION_DENIED: memory that may only be read, which NIXL would let peers write.
 kvmem_status kvmem_region_register(kvmem_region *region,
                                    kvmem_agent *agent,
                                    kvmem_registration **registration,
@@ -2037,12 +2140,15 @@ kvmem_status kvmem_registration_get_info(const kvmem_registration *registration,
                                          kvmem_registration_info *info,
                                          kvmem_error **error);
 
-/// Takes a registration back and tells whether that worked; kvmem_registration_destroy does so too, silently.
+/// Deregisters a region from the backends that it was registered with. kvmem_registration_destroy does so too, but
+/// reports no failure.
 ///
-/// @param registration a registration; the handle stays and must be destroyed
+/// @param registration a registration; the handle stays valid and must be destroyed
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_BUSY while layouts or transfers hold it; KVMEM_STATUS_INVALID_STATE when it
-///         was taken back before; KVMEM_STATUS_NIXL when NIXL failed: then the memory is never freed
+/// @return KVMEM_STATUS_OK.
+///         KVMEM_STATUS_BUSY: layouts or transfers hold the registration.
+///         KVMEM_STATUS_INVALID_STATE: it was deregistered before.
+///         KVMEM_STATUS_NIXL: NIXL failed. The memory may still be in use, so kvmem never frees it.
 kvmem_status kvmem_registration_deregister(kvmem_registration *registration,
                                            kvmem_error **error);
 
@@ -2081,8 +2187,10 @@ kvmem_status kvmem_layout_get_requirements(const kvmem_layout_config *config,
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a shape that can't be, a source that is missing or not
 ///         asked for, too few or too many regions, regions of mixed kinds, that overlap, are not aligned or belong to
 ///         another agent; KVMEM_STATUS_OUT_OF_RANGE for a region that is too small; KVMEM_STATUS_INVALID_STATE for a
-///         registration that was taken back; what kvmem_region_register answers, and the kvmem_region_create_* of the
-///         memory that is asked for
+///         registration that was taken back; what kvmem_region_register returns, and the kvmem_region_create_* of the
+///         memory that is asked for. For an existing file KVMEM_STATUS_INVALID_ARGUMENT if it holds another layout,
+///         KVMEM_STATUS_CORRUPT if it has no fingerprint of one, KVMEM_STATUS_VERSION_MISMATCH if that is of a later
+///         version
 kvmem_status kvmem_layout_build(const kvmem_layout_options *options,
                                 kvmem_layout **layout,
                                 kvmem_error **error);
@@ -2514,7 +2622,8 @@ void kvmem_broker_destroy(kvmem_broker *broker);
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_PERMISSION_DENIED for a wrong user, name or token, which are not told apart, a
 ///         token that is used up, KVMEM_FETCH_READ_WRITE where less is granted, or a broker of another user; KVMEM_STATUS_NOT_FOUND when nothing
-///         is at the path; KVMEM_STATUS_PEER_LOST when nobody listens there, or the broker goes away;
+///         is at the path; KVMEM_STATUS_INVALID_ARGUMENT when a file is there that is no socket;
+///         KVMEM_STATUS_PEER_LOST when the broker there has ended, or ends meanwhile;
 ///         KVMEM_STATUS_BUSY when this user has too many clients, bytes or file descriptors under way;
 ///         KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_CORRUPT; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors
 kvmem_status kvmem_share_fetch(const kvmem_fetch_options *options,

@@ -45,10 +45,11 @@ main() {
 
 kvmem() {
     cmake --install build/cmake --prefix "$prefix" --strip >/dev/null
-    cp -L "$prefix/lib/libkvmem.so.0" "$fresh/lib/"
+    # Under its SONAME, which is what the programs look for.
+    cp -L "$prefix/lib/libkvmem.so" "$fresh/lib/$(soname "$prefix/lib/libkvmem.so")"
 }
 
-# All of them look for libkvmem.so.0 in ../lib.
+# All of them look for libkvmem in ../lib.
 programs() {
     shopt -s nullglob
     local tests=(build/cmake/gpu_tests/gpu_*) test bench
@@ -142,6 +143,8 @@ see_that_it_runs() {
     env -i "$fresh/run" demo --tier system --blocks 16 --timeout 60 >build/gpu-bundle.log 2>&1 ||
         fail "the demo does not run from the bundle." "$(tail -n 5 build/gpu-bundle.log)"
 }
+
+soname() { readelf --dynamic --wide "$1" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p'; }
 
 bytes() { du -sb "$1" | cut -f 1; }
 

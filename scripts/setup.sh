@@ -143,6 +143,7 @@ missing_packages() {
     has g++ || echo g++
     has clang++ || echo clang
     has readelf || echo binutils
+    has dpkg-shlibdeps || echo dpkg-dev
     has make || echo make
     has ninja || echo ninja-build
     has pkg-config || echo pkg-config

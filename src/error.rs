@@ -4,6 +4,8 @@
 
 use std::borrow::Cow;
 
+use crate::advice;
+
 /// What kind of failure it was. The discriminants are the C ABI's `KVMEM_STATUS_*` values and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
@@ -113,7 +115,8 @@ impl Error {
         Self { status, message: message.into(), cause: None }
     }
 
-    /// A failed system call: `action` says what was tried, the text of the errno is added.
+    /// A failed system call: `action` says what was tried, the text of the errno is added, and what to
+    /// do about it where that is known.
     pub fn errno(action: impl std::fmt::Display, errno: rustix::io::Errno) -> Self {
         use rustix::io::Errno;
         let status = match errno {
@@ -126,10 +129,11 @@ impl Error {
             _ => Status::Io,
         };
         let code = errno.raw_os_error();
-        Self {
-            status,
-            message: format!("{action}: {}", errno_text(code)).into(),
-            cause: Some(Cause::Errno(code)),
+        let message = format!("{action}: {}", errno_text(code));
+        let error = Self { status, message: message.into(), cause: Some(Cause::Errno(code)) };
+        match advice::for_errno(errno) {
+            Some(advice) => error.followed_by(advice),
+            None => error,
         }
     }
 

@@ -6,7 +6,8 @@
 //!
 //! The rooms, ground floor first; a room uses only those above it in this list:
 //!
-//! - [`error`], [`guarded`], `kept`, [`log`], `callback_thread`, [`process`], [`wire`]: what every room stands on.
+//! - `advice`, [`error`], `file_limit`, [`guarded`], `kept`, [`log`], `callback_thread`, [`process`], [`wire`]: what every
+//!   room stands on.
 //! - [`cuda`]: the driver, found at run time.
 //! - [`nixl`]: the library, found at run time; agents, each driven by one thread.
 //! - [`region`]: memory on a tier, one file a tier; registration.
@@ -15,10 +16,12 @@
 //! - [`transfer`]: the plan (pure), one file an engine, completion.
 //! - [`ffi`]: the C face, one file a noun. The only room C sees.
 
+mod advice;
 mod callback_thread;
 pub mod cuda;
 pub mod error;
 pub mod ffi;
+mod file_limit;
 pub mod guarded;
 mod kept;
 pub mod layout;
@@ -29,3 +32,7 @@ pub mod region;
 pub mod share;
 pub mod transfer;
 pub mod wire;
+
+#[cfg(test)]
+#[path = "../tests/support/skip.rs"]
+mod skip;

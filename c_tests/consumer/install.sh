@@ -6,14 +6,25 @@ set -euo pipefail
 tree=$1 original=$2 moved=$3 source=$4
 
 rm -rf "$original" "$moved"
-"$CMAKE" --install "$tree" --prefix "$original" --strip
+"$CMAKE" --install "$tree" --prefix "$original"
 mv "$original" "$moved"
 [[ ! -e $original ]]
 
 # The first alone: the source tree may hold the build tree, or the other way round.
-for path in "$original" "$tree" "$source"; do
+for path in "$original" "$tree" "$source" "${CARGO_HOME:-$HOME/.cargo}"; do
     if grep --recursive --fixed-strings --files-with-matches --text "$path" "$moved"; then
         echo "these name $path"
         exit 1
     fi
 done
+
+# The library carries no line tables itself, and names the file beside it that does.
+library=$(find "$moved" -name 'libkvmem.so.*.*.*' -type f ! -name '*.debug')
+debug=$(dirname "$library")/.debug/$(basename "$library").debug
+! readelf --sections --wide "$library" | grep -q ' \.debug_line '
+readelf --sections --wide "$debug" | grep -q ' \.debug_line '
+readelf --string-dump=.gnu_debuglink "$library" | grep -qF "$(basename "$debug")"
+
+# What it links is under licences that come with it.
+licences=$(find "$moved" -name THIRD-PARTY-LICENSES)
+for crate in cudarc rustix serde; do grep -q "^  $crate [0-9]" "$licences"; done

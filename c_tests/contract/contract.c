@@ -25,7 +25,7 @@ static void open_regions(world *world) {
     snprintf(path, sizeof(path), "/tmp/kvmem_contract_%d", (int)getpid());
     disk.path = path;
     EXPECT_OK(kvmem_region_create_disk(&disk, &world->file, ERR));
-    CHECK_EQ(unlink(path), 0); /* the region goes on with the open file, and knows its name */
+    CHECK_EQ(unlink(path), 0); /* the region goes on with the open file */
     EXPECT_OK(kvmem_region_register(world->region, world->agent, &world->registration, ERR));
 }
 

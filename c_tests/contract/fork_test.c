@@ -21,6 +21,8 @@ static void use_regions(void) {
     kvmem_registration_info registration_info;
     FORKED_NULLS(region, kvmem_region_create_view, w.region, 0, 1, &region);
     FORKED_KEEPS(info, kvmem_region_get_info, w.region, &info);
+    kvmem_region_residency residency;
+    FORKED_KEEPS(residency, kvmem_region_get_residency, w.region, &residency);
     FORKED_KEEPS(size, kvmem_region_get_path, w.file, text, sizeof(text), &size);
     FORKED_KEEPS(size, kvmem_region_get_agent, w.region, 0, text, sizeof(text), &size);
     FORKED(kvmem_region_sync, w.file);

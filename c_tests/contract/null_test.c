@@ -72,6 +72,9 @@ static void region_answers(void) {
     kvmem_region_info info;
     INVALID_KEEPS(info, kvmem_region_get_info, NULL, &info);
     INVALID(kvmem_region_get_info, w.region, NULL);
+    kvmem_region_residency residency;
+    INVALID_KEEPS(residency, kvmem_region_get_residency, NULL, &residency);
+    INVALID(kvmem_region_get_residency, w.region, NULL);
     char text[64];
     size_t size = 0;
     INVALID_KEEPS(size, kvmem_region_get_path, NULL, text, sizeof(text), &size);

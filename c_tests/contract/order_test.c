@@ -28,7 +28,15 @@ static void a_layout_comes_after_what_it_is_made_of(void) {
     kvmem_layout_options_init(&options, sizeof(options));
     kvmem_layout *layout = NULL;
     INVALID_NULLS(layout, kvmem_layout_build, &options, &layout);
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "config", kvmem_layout_build(&options, &layout, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "missing: config, source",
+                   kvmem_layout_build(&options, &layout, ERR));
+    kvmem_layout_config empty;
+    kvmem_layout_config_init(&empty, sizeof(empty));
+    kvmem_layout_requirements requirements;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT,
+                   "kvmem_layout_config are missing: kind, num_blocks, num_layers, outer_dim, page_size, inner_dim, "
+                   "dtype_width",
+                   kvmem_layout_get_requirements(&empty, &requirements, ERR));
     options.config = &config;
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "source", kvmem_layout_build(&options, &layout, ERR));
     options.source = KVMEM_LAYOUT_REGIONS;

@@ -118,6 +118,10 @@ static void fetching(void) {
     kvmem_fetch_options_init(NULL, sizeof(kvmem_fetch_options));
     kvmem_fetch_options options;
     kvmem_fetch_options_init(&options, sizeof(options));
+    kvmem_share *none = NULL;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "missing: path, name, token",
+                   kvmem_share_fetch(&options, &none, ERR));
+    kvmem_fetch_options_init(&options, sizeof(options));
     kvmem_share *share = NULL;
     const kvmem_token token = {{0}};
     INVALID_NULLS(share, kvmem_share_fetch, NULL, &share);

@@ -287,12 +287,12 @@ static kvmem_status call_peer_rates(const void *options) {
 
 const subject subjects[] = {
     {"system", sizeof(kvmem_system_options), fill_system, call_system, 15, KVMEM_STATUS_OK, false},
-    {"disk", sizeof(kvmem_disk_options), fill_disk, call_disk, 7, KVMEM_STATUS_OK, false},
+    {"disk", sizeof(kvmem_disk_options), fill_disk, call_disk, 63, KVMEM_STATUS_OK, false},
     {"pinned", sizeof(kvmem_pinned_options), fill_pinned, call_pinned, 7, KVMEM_STATUS_OK, true},
     {"device", sizeof(kvmem_device_options), fill_device, call_device, 0, KVMEM_STATUS_OK, true},
     {"elastic", sizeof(kvmem_elastic_options), fill_elastic, call_elastic, 1, KVMEM_STATUS_OK, true},
     {"vmm", sizeof(kvmem_vmm_options), fill_vmm, call_vmm, 7, KVMEM_STATUS_OK, true},
-    {"adopt", sizeof(kvmem_adopt_options), fill_adopt, call_adopt, 0, KVMEM_STATUS_OK, false},
+    {"adopt", sizeof(kvmem_adopt_options), fill_adopt, call_adopt, 1, KVMEM_STATUS_OK, false},
     {"ipc", sizeof(kvmem_ipc_options), fill_ipc, call_ipc, 1, KVMEM_STATUS_INVALID_ARGUMENT, true},
     {"share", sizeof(kvmem_share_options), fill_share, call_share, 1, KVMEM_STATUS_OK, false},
     {"open", sizeof(kvmem_open_options), fill_open, call_open, 127, KVMEM_STATUS_OK, false},

@@ -71,6 +71,7 @@ void attributes_reset(void) {
     }
     sim.no_peer_access = false;
     sim.ipc_is_of_opener = false;
+    sim.allocation_offset = 0;
     fabric_reset();
 }
 

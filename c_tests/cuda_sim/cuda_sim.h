@@ -52,7 +52,8 @@ void sim_set_order(uint64_t seed);
 
 /* From here every device answers this for the attribute, and behaves so where it is one of the VMM. */
 void sim_set_attribute(CUdevice_attribute attribute, int value);
-/* Whether devices can reach the memory of each other; they can, unless told. */
+/* Whether devices can reach the memory of each other. Default: they can, unless the environment has
+ * KVMEM_SIM_PEER_ACCESS=0. */
 void sim_set_peer_access(bool can);
 
 /* Whether memory can be created with fabric handles, exported and imported by them; it can't, unless told here or by
@@ -61,6 +62,9 @@ void sim_set_fabric(bool is_permitted);
 /* Which device's ordinal a pointer has that was opened by an IPC handle in a context of a peer of its memory's device:
  * that of its memory or, when told so, that of the context. */
 void sim_set_ipc_ordinal_of_opener(bool is_of_opener);
+/* How many bytes behind a page cuMemAlloc's memory starts: less than a page, and a multiple of 256, as on a real device
+ * that is used by several programs; 0, unless told. */
+void sim_set_allocation_offset(size_t offset);
 
 /* Forgets planned failures and counts, does what waits, and takes back what was set; leaves memory, contexts
  * and streams as they are. */

@@ -8,7 +8,7 @@
 
 #include <sys/mman.h>
 
-static CUresult allocate(CUdeviceptr *address, size_t size, span **allocated) {
+static CUresult allocate(CUdeviceptr *address, size_t size, size_t offset, span **allocated) {
     const CUmemAllocationProp prop = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .location = {CU_MEM_LOCATION_TYPE_DEVICE, context_current()->device},
@@ -18,12 +18,12 @@ static CUresult allocate(CUdeviceptr *address, size_t size, span **allocated) {
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    void *start = map_untouchable(NULL, size, behind->fd);
+    void *start = map_untouchable(NULL, offset + size, behind->fd);
     if (start == MAP_FAILED) {
         memory_destroy_if_unused(behind);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *allocated = span_add(SPAN_ALLOCATION, (uintptr_t)start, size, behind, context_current());
+    *allocated = span_add(SPAN_ALLOCATION, (uintptr_t)start + offset, size, behind, context_current());
     *address = (*allocated)->start;
     return CUDA_SUCCESS;
 }
@@ -34,7 +34,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     span *allocated = NULL;
-    return allocate(address, size, &allocated);
+    return allocate(address, size, sim.allocation_offset, &allocated);
 }
 
 /* The program can touch it, and devices can too. */
@@ -44,7 +44,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     span *allocated = NULL;
-    const CUresult result = allocate(address, size, &allocated);
+    const CUresult result = allocate(address, size, 0, &allocated);
     if (result == CUDA_SUCCESS) {
         allocated->is_managed = true;
         mprotect((void *)(uintptr_t)allocated->start, size, PROT_READ | PROT_WRITE);

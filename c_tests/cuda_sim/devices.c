@@ -86,6 +86,7 @@ CUresult cuInit(unsigned flags) {
         return CUDA_ERROR_NO_DEVICE;
     }
     sim.memory_per_device = number_from_environment("KVMEM_SIM_MEMORY", 8 * GIB);
+    sim.no_peer_access |= number_from_environment("KVMEM_SIM_PEER_ACCESS", 1) == 0;
     sim.initialised_in = getpid();
     return CUDA_SUCCESS;
 }
@@ -125,6 +126,12 @@ void sim_set_peer_access(bool can) {
 void sim_set_ipc_ordinal_of_opener(bool is_of_opener) {
     pthread_mutex_lock(&sim.lock);
     sim.ipc_is_of_opener = is_of_opener;
+    pthread_mutex_unlock(&sim.lock);
+}
+
+void sim_set_allocation_offset(size_t offset) {
+    pthread_mutex_lock(&sim.lock);
+    sim.allocation_offset = offset;
     pthread_mutex_unlock(&sim.lock);
 }
 

@@ -5,6 +5,7 @@
 #include "memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 span *span_add(span_kind kind, CUdeviceptr start, size_t size, memory *behind, context *owner) {
     span *added = list_add(&sim.spans, sizeof(*added));
@@ -26,7 +27,8 @@ static void unmap(const span *ended) {
     if (ended->kind == SPAN_MAPPING) {
         map_untouchable(start, ended->size, -1);
     } else if (ended->kind != SPAN_REGISTRATION) {
-        munmap(start, ended->size);
+        const size_t offset = ended->start % (size_t)sysconf(_SC_PAGESIZE);
+        munmap((void *)(uintptr_t)(ended->start - offset), offset + ended->size);
     }
 }
 

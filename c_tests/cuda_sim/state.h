@@ -128,6 +128,7 @@ typedef struct state {
     uint64_t last_number; /* of handles and buffers */
     uint64_t lost_with_context;
     bool no_peer_access;
+    size_t allocation_offset; /* of the device's memory, behind a page */
     bool ipc_is_of_opener; /* what a pointer's ordinal says of memory opened by an IPC handle */
     node *contexts, *streams, *events, *memories, *spans, *reservations, *modules, *graphs;
 } state;

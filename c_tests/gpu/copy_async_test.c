@@ -230,8 +230,8 @@ static kvmem_layout *adopted_block(void *memory) {
     return layout;
 }
 
-static void *map_memory(int protection) {
-    void *memory = mmap(NULL, STUCK_SIZE, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+static void *map_memory(void) {
+    void *memory = mmap(NULL, STUCK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(memory != MAP_FAILED);
     return memory;
 }
@@ -246,14 +246,15 @@ static void stuck_host_copies_delay_no_gpu_copy(void) {
     prepare(&flight, PLACE_PINNED, PLACE_DEVICE);
     CHECK_EQ(pipe(gate), 0);
     CHECK_EQ(sigaction(SIGSEGV, &waiting, &before), 0);
-    void *unreadable = map_memory(PROT_NONE);
+    void *unreadable = map_memory();
     void *written[STUCK];
     kvmem_layout *source = adopted_block(unreadable);
+    CHECK_EQ(mprotect(unreadable, STUCK_SIZE, PROT_NONE), 0);
     kvmem_layout *destinations[STUCK];
     kvmem_transfer *stuck[STUCK];
     const kvmem_transfer_options options = kv_transfer_options(&whole);
     for (size_t i = 0; i < STUCK; i++) {
-        written[i] = map_memory(PROT_READ | PROT_WRITE);
+        written[i] = map_memory();
         destinations[i] = adopted_block(written[i]);
         EXPECT_OK(kvmem_transfer_create(source, destinations[i], &options, &stuck[i], ERR));
         EXPECT_OK(kvmem_transfer_submit(stuck[i], ERR));

@@ -38,7 +38,7 @@ static const test_case cases[] = {
 };
 
 int main(int argc, char **argv) {
-    const test_suite suite = {cases, NUM(cases), NULL, 0};
+    const test_suite suite = {.cases = cases, .num_cases = NUM(cases)};
     argc = cycles_take_count(argc, argv);
     return test_main(argc, argv, &suite); /* in one stance: it takes long enough */
 }

@@ -51,7 +51,6 @@ static void info_says_what_it_is(void) {
             CHECK(info.address != 0);
             CHECK_EQ(info.size, sizes[i]);
             CHECK_EQ(info.page_size, sysconf(_SC_PAGESIZE));
-            CHECK_EQ(info.transparent_huge_bytes, 0);
             CHECK_EQ(info.alignment, 1);
             CHECK_EQ(info.flags, 0);
             CHECK_EQ(info.tier, KVMEM_TIER_DEVICE);

@@ -175,4 +175,4 @@ static const test_case cases[] = {
     CASE(what_is_loaded_comes_back_for_the_one_that_does_the_work),
     CASE(what_can_not_be_is_refused),
 };
-GPU_MAIN
+GPU_MAIN_LACKS(lacks_two_gpus)

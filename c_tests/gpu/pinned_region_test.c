@@ -147,12 +147,14 @@ static void huge_pages_are_had_or_their_absence_is_visible(void) {
     const kvmem_pinned_options options = pinned_options(16 * MIB);
     kvmem_region *region = create(&options);
     const kvmem_region_info info = region_info(region);
+    const kvmem_region_residency residency = region_residency(region);
+    CHECK_EQ(residency.resident_bytes, info.size);
     if (info.flags == KVMEM_REGION_HUGE_PAGE_FALLBACK) {
-        CHECK_EQ(info.transparent_huge_bytes, 0);
+        CHECK_EQ(residency.transparent_huge_bytes, 0);
     } else {
         CHECK_EQ(info.flags, 0);
-        CHECK_EQ(info.transparent_huge_bytes % (2 * MIB), 0);
-        CHECK(info.transparent_huge_bytes <= info.size);
+        CHECK_EQ(residency.transparent_huge_bytes % (2 * MIB), 0);
+        CHECK(residency.transparent_huge_bytes <= info.size);
     }
     CALL(kvmem_region_destroy(region));
 }
@@ -162,7 +164,7 @@ static void without_huge_pages_there_are_none(void) {
     options.flags = KVMEM_PINNED_NO_HUGE_PAGES;
     kvmem_region *region = create(&options);
     const kvmem_region_info info = region_info(region);
-    CHECK_EQ(info.transparent_huge_bytes, 0);
+    CHECK_EQ(region_residency(region).transparent_huge_bytes, 0);
     CHECK_EQ(info.flags, 0);
     check_device_reads(0, region);
     CALL(kvmem_region_destroy(region));
@@ -180,7 +182,7 @@ static void any_number_of_threads_touches_it(void) {
 }
 
 static void a_numa_node_that_exists_is_bound(void) {
-    const uint32_t nodes[] = {0, numa_last_node()};
+    const uint32_t nodes[] = {0, numa_node_to_test()};
     for (size_t i = 0; i < NUM(nodes); i++) {
         kvmem_pinned_options options = pinned_options(MIB);
         options.flags = KVMEM_PINNED_NUMA_BIND;

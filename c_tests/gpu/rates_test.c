@@ -107,15 +107,17 @@ static void figures_that_can_not_be_are_refused(void) {
     CHECK_EQ(memcmp(&before, &after, sizeof(before)), 0);
 }
 
-static void an_older_caller_gets_what_it_has_room_for(void) {
-    kvmem_copy_rates rates;
-    memset(&rates, 0xEE, sizeof(rates));
-    rates.struct_size = 16;
-    EXPECT_OK(kvmem_cuda_get_copy_rates(0, &rates, ERR));
-    CHECK_EQ(rates.struct_size, 16);
-    CHECK_FILLED((const unsigned char *)&rates + 16, 0xEE, sizeof(rates) - 16);
-    rates.struct_size = 3;
-    EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_cuda_get_copy_rates(0, &rates, ERR));
+static void a_struct_that_is_too_small_is_not_written(void) {
+    static const size_t sizes[] = {3, sizeof(void *), 16, sizeof(kvmem_copy_rates) - 8};
+    for (size_t i = 0; i < NUM(sizes); i++) {
+        kvmem_copy_rates rates;
+        memset(&rates, 0xEE, sizeof(rates));
+        rates.struct_size = sizes[i];
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "struct_size",
+                       kvmem_cuda_get_copy_rates(0, &rates, ERR));
+        CHECK_EQ(rates.struct_size, sizes[i]);
+        CHECK_FILLED((const unsigned char *)&rates + sizeof(size_t), 0xEE, sizeof(rates) - sizeof(size_t));
+    }
 }
 
 static void a_device_that_is_not_there_has_none(void) {
@@ -169,7 +171,7 @@ static const test_case cases[] = {
     CASE(a_transfer_has_them_measured),
     CASE(what_is_loaded_comes_back),
     CASE(figures_that_can_not_be_are_refused),
-    CASE(an_older_caller_gets_what_it_has_room_for),
+    CASE(a_struct_that_is_too_small_is_not_written),
     CASE(a_device_that_is_not_there_has_none),
     CASE(the_path_follows_the_rates),
 };

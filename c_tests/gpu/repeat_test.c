@@ -87,7 +87,7 @@ static const test_case cases[] = {
 };
 
 int main(int argc, char **argv) {
-    const test_suite suite = {cases, NUM(cases), NULL, 0};
+    const test_suite suite = {.cases = cases, .num_cases = NUM(cases)};
     if (argc == 3) {
         rounds = (uint32_t)strtoul(argv[1], NULL, 10);
         blocks = (uint32_t)strtoul(argv[2], NULL, 10);

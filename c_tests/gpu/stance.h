@@ -7,6 +7,7 @@
 #define KVMEM_TEST_GPU_STANCE_H
 
 #include "driver.h"
+#include "hardware.h"
 #include "harness.h"
 
 #undef EXPECT
@@ -31,18 +32,24 @@ void stance_take(CUcontext context);
 /* Runs the cases in each stance. */
 int stance_main(int argc, char **argv, const test_suite *suite);
 
-/* A main function for a table of cases called `cases`. */
-#define GPU_MAIN                                                                                     \
+/* A main function for a table of cases called `cases`; `what` is NULL, or a function of hardware.h. */
+#define GPU_MAIN_LACKS(what)                                                                         \
     int main(int argc, char **argv) {                                                                \
-        const test_suite suite = {cases, NUM(cases), NULL, 0};                                       \
+        const test_suite suite = {.cases = cases, .num_cases = NUM(cases), .lacks = what};           \
         return stance_main(argc, argv, &suite);                                                      \
     }
+#define GPU_MAIN GPU_MAIN_LACKS(NULL)
 
 /* The same with the roles of its peers, called `roles`. */
-#define GPU_MAIN_WITH_ROLES                                                                          \
+#define GPU_MAIN_WITH_ROLES_LACKS(what)                                                              \
     int main(int argc, char **argv) {                                                                \
-        const test_suite suite = {cases, NUM(cases), roles, NUM(roles)};                             \
+        const test_suite suite = {.cases = cases,                                                    \
+                                  .num_cases = NUM(cases),                                           \
+                                  .roles = roles,                                                    \
+                                  .num_roles = NUM(roles),                                           \
+                                  .lacks = what};                                                    \
         return stance_main(argc, argv, &suite);                                                      \
     }
+#define GPU_MAIN_WITH_ROLES GPU_MAIN_WITH_ROLES_LACKS(NULL)
 
 #endif

@@ -300,4 +300,4 @@ static const test_case cases[] = {
     CASE(mapped_memory_is_allowed_to_the_other),
     CASE(work_on_one_makes_no_context_on_the_other),
 };
-GPU_MAIN
+GPU_MAIN_LACKS(lacks_two_gpus)

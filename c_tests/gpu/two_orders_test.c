@@ -138,4 +138,4 @@ static const test_case cases[] = {
     CASE(a_descriptor_is_mapped_for_another_device),
     CASE(memory_of_a_hidden_device_is_not_found),
 };
-GPU_MAIN_WITH_ROLES
+GPU_MAIN_WITH_ROLES_LACKS(lacks_two_gpus)

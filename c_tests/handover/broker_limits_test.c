@@ -47,7 +47,7 @@ static void a_user_has_so_many_clients_at_once(void) {
     shop_await_clients(&shop, NUM(stalled));
     order order = order_from(&shop);
     customer_expect(&order, KVMEM_STATUS_BUSY, "2 clients");
-    if (users_can_be_others("the part of another user")) { /* others have their own part */
+    if (can_test_other_users("the part of another user")) { /* others have their own part */
         order.user = NOBODY;
         order.flags = KVMEM_FETCH_BROKER_USER;
         customer_expect(&order, KVMEM_STATUS_OK, "");

@@ -175,7 +175,7 @@ static void a_user_that_is_not_allowed_gets_nothing(void) {
     order order = order_from(&shop);
     /* Root too, when it is not on the list. */
     customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "may not fetch");
-    if (users_can_be_others("clients of two other users")) {
+    if (can_test_other_users("clients of two other users")) {
         order.flags = KVMEM_FETCH_BROKER_USER;
         order.user = SOMEBODY;
         customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "may not fetch");
@@ -195,7 +195,7 @@ static void by_default_nobody_else_can_even_connect(void) {
     CHECK_EQ(lstat(shop.path, &found), 0);
     CHECK_EQ(found.st_mode & 07777, 0600);
     order order = order_from(&shop);
-    if (users_can_be_others("a client of another user at a socket of mode 0600")) {
+    if (can_test_other_users("a client of another user at a socket of mode 0600")) {
         order.flags = KVMEM_FETCH_BROKER_USER;
         order.user = NOBODY;
         customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "may not connect");

@@ -6,6 +6,7 @@
 #include "shop.h"
 #include "users.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,9 +69,7 @@ static peer start_foreign_broker(const scratch *directory, order *order) {
 
 /* Whoever listens first at a path where a broker should be is not believed for that. */
 static void a_broker_of_another_user_is_trusted_only_by_name(void) {
-    if (!users_can_be_others("a broker of another user")) {
-        return;
-    }
+    require_other_users("a broker of another user");
     const scratch directory = scratch_create(temporary_directory());
     order order = {.flags = 0};
     peer peer = start_foreign_broker(&directory, &order);
@@ -97,9 +96,7 @@ static void a_broker_of_another_user_is_trusted_only_by_name(void) {
 
 /* Not even root takes the place of a socket that another user has left. */
 static void a_socket_that_another_user_left_stays(void) {
-    if (!users_can_be_others("a socket that another user left")) {
-        return;
-    }
+    require_other_users("a socket that another user left");
     const scratch directory = scratch_create(temporary_directory());
     CHECK_EQ(chmod(directory.path, 0777), 0);
     order order = {.flags = 0};
@@ -125,9 +122,7 @@ static int leave_unread(const order *order) {
 
 /* The kernel lets a user have so many files on their way, all receivers together. */
 static void files_that_a_user_leaves_unread_are_missed_by_nobody_else(void) {
-    if (!users_can_be_others("files that another user leaves unread")) {
-        return;
-    }
+    require_other_users("files that another user leaves unread");
     const scratch directory = scratch_create(temporary_directory());
     order order = {.flags = 0};
     peer peer = start_foreign_broker(&directory, &order);
@@ -187,6 +182,12 @@ static void what_is_no_broker_is_neither_replaced_nor_believed(void) {
         broker = NULL;
         CHECK_EQ(count_directory_entries(directory.path), 0);
     }
+    const int file = open(order.path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+    CHECK(file >= 0);
+    close(file);
+    EXPECT_MESSAGE(KVMEM_STATUS_ALREADY_EXISTS, "no socket", kvmem_broker_create(&options, &broker, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "no socket", kvmem_share_fetch(&fetch, &share, ERR));
+    CHECK_EQ(unlink(order.path), 0);
     CHECK_EQ(symlink("nowhere", order.path), 0);
     EXPECT(KVMEM_STATUS_ALREADY_EXISTS, kvmem_broker_create(&options, &broker, ERR));
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_share_fetch(&fetch, &share, ERR));

@@ -111,3 +111,11 @@ bool has_io_uring(void) {
     }
     return ring >= 0;
 }
+
+bool can_test_io_uring(void) {
+    const bool has = has_io_uring();
+    if (!has) {
+        SKIP_PART("io_uring: this kernel has none, or does not permit it to this process");
+    }
+    return has;
+}

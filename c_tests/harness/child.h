@@ -19,5 +19,7 @@ void refuse_system_call_from(long number, uint32_t first, int answer);
 
 /* Whether the kernel gives this process an io_uring. */
 bool has_io_uring(void);
+/* The same; if not, reports that this part of the case is skipped. */
+bool can_test_io_uring(void);
 
 #endif

@@ -5,6 +5,8 @@
 #include "peer.h"
 #include "resources.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -22,6 +24,14 @@ static _Thread_local jmp_buf *case_exit;
 static _Thread_local kvmem_error *last_error;
 static _Thread_local bool slot_given;
 static const char *running = "start";
+static bool in_role;
+
+/* How the running case ended, set before the jump out of it. */
+static enum { CASE_PASSED, CASE_FAILED, CASE_SKIPPED } ending;
+
+/* Why the running case, or parts of it, are skipped. */
+static char reasons[8][256];
+static size_t num_reasons;
 
 void test_fail(const char *file, int line, const char *format, ...) {
     va_list arguments;
@@ -36,7 +46,64 @@ void test_fail(const char *file, int line, const char *format, ...) {
     if (case_exit == NULL) {
         _exit(EXIT_FAILURE);
     }
+    ending = CASE_FAILED;
     longjmp(*case_exit, 1);
+}
+
+/* One line for the record of KVMEM_TEST_SKIPS: program, case, and reason, separated by tabs. */
+static void record_skip(const char *reason) {
+    const char *path = getenv("KVMEM_TEST_SKIPS");
+    if (path == NULL || path[0] == '\0') {
+        return;
+    }
+    char line[512];
+    const int length = snprintf(line, sizeof(line), "%s\t%s\t%s\n", program_invocation_short_name, running, reason);
+    CHECK(length > 0 && (size_t)length < sizeof(line));
+    const int record = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    CHECK(record >= 0);
+    const ssize_t written = write(record, line, (size_t)length); /* one call, so that lines of two programs do not mix */
+    close(record);
+    CHECK_EQ(written, length);
+}
+
+/* Prints and records a reason; does nothing if this case has reported it. */
+static void report_skip(const char *kind, const char *file, int line, const char *format, va_list arguments) {
+    if (case_exit == NULL) {
+        test_fail(file, line, "a skip outside a case: check what the machine lacks before the fork or thread starts");
+    }
+    if (num_reasons == NUM(reasons)) {
+        test_fail(file, line, "more than %zu reasons to skip parts of one case", NUM(reasons));
+    }
+    char *reason = reasons[num_reasons];
+    vsnprintf(reason, sizeof(reasons[0]), format, arguments);
+    for (size_t i = 0; i < num_reasons; i++) {
+        if (strcmp(reasons[i], reason) == 0) {
+            return;
+        }
+    }
+    num_reasons++;
+    printf("%-7s %s: %s\n", kind, running, reason);
+    fflush(stdout);
+    record_skip(reason);
+}
+
+void test_skip(const char *file, int line, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    report_skip("skipped", file, line, format, arguments);
+    va_end(arguments);
+    ending = CASE_SKIPPED;
+    longjmp(*case_exit, 1);
+}
+
+void test_skip_part(const char *file, int line, const char *format, ...) {
+    if (in_role) {
+        return;
+    }
+    va_list arguments;
+    va_start(arguments, format);
+    report_skip("partly", file, line, format, arguments);
+    va_end(arguments);
 }
 
 void test_leave_cases(void) {
@@ -164,21 +231,41 @@ void test_forget_error(void) {
     slot_given = false;
 }
 
-static bool run_case(const test_case *test) {
+/* How cases ended. A case that was skipped in part counts as passed and as skipped. */
+typedef struct tally {
+    size_t ran;
+    size_t failed;
+    size_t skipped;
+} tally;
+
+static void run_or_skip(const test_suite *suite, const test_case *test) {
+    const char *lacking = suite->lacks != NULL ? suite->lacks() : NULL;
+    if (lacking != NULL) {
+        SKIP("%s", lacking);
+    }
+    test->run();
+}
+
+static void run_case(const test_suite *suite, const test_case *test, tally *tally) {
     jmp_buf exit_point;
     running = test->name;
+    num_reasons = 0;
     case_exit = &exit_point;
-    const bool passed = setjmp(exit_point) == 0;
-    if (passed) {
-        test->run();
+    ending = CASE_PASSED;
+    if (setjmp(exit_point) == 0) {
+        run_or_skip(suite, test);
     }
     case_exit = NULL;
     test_forget_error();
-    peer_reap_all(!passed);
+    peer_reap_all(ending == CASE_FAILED);
     scratch_remove_all();
-    printf("%-6s %s\n", passed ? "ok" : "FAILED", test->name);
+    if (ending != CASE_SKIPPED) {
+        printf("%-7s %s\n", ending == CASE_FAILED ? "FAILED" : "ok", test->name);
+    }
     fflush(stdout);
-    return passed;
+    tally->ran++;
+    tally->failed += ending == CASE_FAILED;
+    tally->skipped += num_reasons > 0;
 }
 
 static bool is_wanted(const char *name, int argc, char **argv) {
@@ -190,23 +277,29 @@ static bool is_wanted(const char *name, int argc, char **argv) {
     return argc < 2;
 }
 
+static int exit_code(const tally *tally) {
+    if (tally->ran == 0 || tally->failed > 0) {
+        return EXIT_FAILURE;
+    }
+    return tally->skipped > 0 ? EXIT_SKIPPED : EXIT_SUCCESS;
+}
+
 static int run_cases(const test_suite *suite, int argc, char **argv) {
-    size_t failed = 0;
-    size_t ran = 0;
+    tally tally = {0};
     for (size_t i = 0; i < suite->num_cases; i++) {
         if (is_wanted(suite->cases[i].name, argc, argv)) {
-            failed += !run_case(&suite->cases[i]);
-            ran++;
+            run_case(suite, &suite->cases[i], &tally);
         }
     }
     peer_finish_common();
-    printf("%zu cases, %zu failed\n", ran, failed);
-    return ran > 0 && failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    printf("%zu cases, %zu failed, %zu skipped or skipped in part\n", tally.ran, tally.failed, tally.skipped);
+    return exit_code(&tally);
 }
 
 static int run_role(const test_suite *suite, const char *name) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     running = name;
+    in_role = true;
     for (size_t i = 0; i < suite->num_roles; i++) {
         if (strcmp(suite->roles[i].name, name) == 0) {
             suite->roles[i].run(PEER_SOCKET);

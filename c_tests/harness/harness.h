@@ -3,6 +3,8 @@
 #ifndef KVMEM_TEST_HARNESS_H
 #define KVMEM_TEST_HARNESS_H
 
+#include "skip.h"
+
 #include <kvmem.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,22 +34,26 @@ typedef struct test_suite {
     size_t num_cases;
     const test_role *roles;
     size_t num_roles;
+    /* What all cases need and this machine lacks, as the reason to skip them; NULL if it lacks nothing. May be NULL. */
+    const char *(*lacks)(void);
 } test_suite;
 
-/* Runs all cases (or those named on the command line), or one role. Returns the process's exit code. */
+/* Runs all cases (or those named on the command line), or one role. Returns the process's exit code: EXIT_FAILURE if a
+   case failed, else EXIT_SKIPPED if a case or a part of one was skipped, else EXIT_SUCCESS. */
 int test_main(int argc, char **argv, const test_suite *suite);
 
 /* A main function for a table of cases called `cases`. */
 #define TEST_MAIN                                                                                    \
     int main(int argc, char **argv) {                                                                \
-        const test_suite suite = {cases, NUM(cases), NULL, 0};                                       \
+        const test_suite suite = {.cases = cases, .num_cases = NUM(cases)};                          \
         return test_main(argc, argv, &suite);                                                        \
     }
 
 /* The same with the roles of its peers, called `roles`. */
 #define TEST_MAIN_WITH_ROLES                                                                         \
     int main(int argc, char **argv) {                                                                \
-        const test_suite suite = {cases, NUM(cases), roles, NUM(roles)};                             \
+        const test_suite suite = {                                                                   \
+            .cases = cases, .num_cases = NUM(cases), .roles = roles, .num_roles = NUM(roles)};       \
         return test_main(argc, argv, &suite);                                                        \
     }
 

@@ -17,6 +17,12 @@ kvmem_region_info region_info(const kvmem_region *region) {
     return info;
 }
 
+kvmem_region_residency region_residency(const kvmem_region *region) {
+    kvmem_region_residency residency;
+    EXPECT_OK(kvmem_region_get_residency(region, &residency, ERR));
+    return residency;
+}
+
 static kvmem_region *adopt(void *address, uint64_t size, kvmem_release_callback release) {
     kvmem_adopt_options options;
     kvmem_adopt_options_init(&options, sizeof(options));

@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 kvmem_region_info region_info(const kvmem_region *region);
+kvmem_region_residency region_residency(const kvmem_region *region);
 /* Memory of the test's as a region, without a release callback. */
 kvmem_region *region_adopt(void *address, uint64_t size);
 /* The same with note_release. */

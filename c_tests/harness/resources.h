@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Files that are open in this process, without those that the C library opens by itself for a moment. */
 size_t count_open_files(void);
 size_t count_mappings(void);
 bool is_mapped(uint64_t address);

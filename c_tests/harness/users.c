@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Root may become anybody; all others may not, and are told what that costs.
+// Only root may switch to another user.
 #include "users.h"
 
-#include <stdio.h>
+#include "harness.h"
+
 #include <unistd.h>
 
-bool users_can_be_others(const char *what) {
+#define REASON "%s needs a switch to another user, and user %u may not; run as root"
+
+bool can_test_other_users(const char *what) {
     const bool can = geteuid() == 0;
     if (!can) {
-        printf("NOT TRIED: %s, for which user %u would have to become another; run this as root\n", what,
-               (unsigned)geteuid());
-        fflush(stdout);
+        SKIP_PART(REASON, what, (unsigned)geteuid());
     }
     return can;
+}
+
+void require_other_users(const char *what) {
+    if (geteuid() != 0) {
+        SKIP(REASON, what, (unsigned)geteuid());
+    }
 }

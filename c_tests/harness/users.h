@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Other users: what tests of rights between users need.
+// Other users: what tests of rights between users need. A user namespace does not help: without root it has one user.
 #ifndef KVMEM_TEST_USERS_H
 #define KVMEM_TEST_USERS_H
 
 #include <stdbool.h>
 
-/* Whether this process may become any other user. Where it may not, says what is not tried for that; a user namespace
- * is no way out, for without root's help it has one user in it. */
-bool users_can_be_others(const char *what);
+/* Whether this process may switch to any other user. If not, reports that this part of the case is skipped. */
+bool can_test_other_users(const char *what);
+/* The same for a whole case: skips it. */
+void require_other_users(const char *what);
 
 #endif

@@ -140,6 +140,22 @@ static void a_plugin_that_does_not_load_names_what_it_lacks(void) {
     kvmem_agent_destroy(agent);
 }
 
+/* UCX names the transports that it asked for and those that it has; the error names the variable. */
+static void a_backend_that_can_not_be_created_says_why(void) {
+    kvmem_agent *agent = NULL;
+    EXPECT_OK(kvmem_agent_create("transports", NULL, &agent, ERR));
+    CHECK_EQ(setenv("UCX_TLS", "nonsense", 1), 0);
+    const kvmem_status status = kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR);
+    CHECK_EQ(unsetenv("UCX_TLS"), 0);
+    CHECK_EQ(status, KVMEM_STATUS_NIXL);
+    CHECK_HAS(test_last_message(), "create a UCX backend for agent 'transports'");
+    CHECK_HAS(test_last_message(), "no usable transports/devices");
+    CHECK_HAS(test_last_message(), "please use one or more of: ");
+    CHECK_HAS(test_last_message(), "UCX_TLS=nonsense");
+    EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
+    kvmem_agent_destroy(agent);
+}
+
 static void without_a_backend_there_is_no_metadata(void) {
     kvmem_agent *agent = NULL;
     EXPECT_OK(kvmem_agent_create("bare", NULL, &agent, ERR));
@@ -163,6 +179,7 @@ static const test_case cases[] = {
     CASE(a_backend_is_made_once),
     CASE(an_unknown_plugin_is_named_beside_those_there_are),
     CASE(a_plugin_that_does_not_load_names_what_it_lacks),
+    CASE(a_backend_that_can_not_be_created_says_why),
     CASE(without_a_backend_there_is_no_metadata),
 };
 TEST_MAIN

@@ -171,7 +171,74 @@ static void waiting_for_notifications_stops_nobody(void) {
     tear_down(&fixture);
 }
 
+static kvmem_region *host_region(void) {
+    kvmem_system_options options;
+    kvmem_system_options_init(&options, sizeof(options));
+    options.size = MIB;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_system(&options, &region, ERR));
+    return region;
+}
+
+/* One of two threads that build a layout over the same region. */
+typedef struct building {
+    kvmem_layout_options options;
+    pthread_barrier_t *start;
+    kvmem_layout *layout;
+    kvmem_error *error;
+    kvmem_status status;
+} building;
+
+static void *build(void *argument) {
+    building *building = argument;
+    pthread_barrier_wait(building->start);
+    building->status = kvmem_layout_build(&building->options, &building->layout, &building->error);
+    return NULL;
+}
+
+static void layouts_over_one_region_are_built_by_two_threads(void) {
+    kvmem_agent *agent = agent_open("near");
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    for (int round = 0; round < ROUNDS; round++) {
+        kvmem_region *region = host_region();
+        pthread_barrier_t start;
+        CHECK_EQ(pthread_barrier_init(&start, NULL, 2), 0);
+        building both[2];
+        pthread_t threads[NUM(both)];
+        for (size_t i = 0; i < NUM(both); i++) {
+            both[i] = (building){.start = &start};
+            kvmem_layout_options_init(&both[i].options, sizeof(both[i].options));
+            both[i].options.config = &config;
+            both[i].options.agent = agent;
+            both[i].options.source = KVMEM_LAYOUT_REGIONS;
+            both[i].options.regions = &region;
+            both[i].options.count = 1;
+            CHECK_EQ(pthread_create(&threads[i], NULL, build, &both[i]), 0);
+        }
+        for (size_t i = 0; i < NUM(both); i++) {
+            CHECK_EQ(pthread_join(threads[i], NULL), 0);
+        }
+        CHECK_EQ(pthread_barrier_destroy(&start), 0);
+        for (size_t i = 0; i < NUM(both); i++) {
+            if (both[i].status != KVMEM_STATUS_OK) {
+                FAIL("round %d: %s", round, kvmem_error_message(both[i].error, NULL));
+            }
+        }
+        /* They share one registration, which lasts until the later one is destroyed. */
+        kvmem_registration *registration = NULL;
+        for (size_t i = 0; i < NUM(both); i++) {
+            EXPECT(KVMEM_STATUS_ALREADY_EXISTS, kvmem_region_register(region, agent, &registration, ERR));
+            kvmem_layout_destroy(both[i].layout);
+        }
+        EXPECT_OK(kvmem_region_register(region, agent, &registration, ERR));
+        kvmem_registration_destroy(registration);
+        kvmem_region_destroy(region);
+    }
+    kvmem_agent_destroy(agent);
+}
+
 static const test_case cases[] = {
+    CASE(layouts_over_one_region_are_built_by_two_threads),
     CASE(a_thousand_in_one_queue_all_arrive_once),
     CASE(four_threads_submit_at_once),
     CASE(waiting_for_notifications_stops_nobody),

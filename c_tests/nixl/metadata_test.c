@@ -2,6 +2,7 @@
 // Metadata between agents, by bytes and by address; and the blobs it comes in.
 #include "agents.h"
 #include "harness.h"
+#include "resources.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -117,27 +118,90 @@ static void metadata_is_sent_by_address(void) {
     kvmem_agent_destroy(far);
 }
 
-static void nobody_at_the_address_is_an_error_in_time(void) {
+/* Whatever the timeout: the deadline of the test would come first. */
+static void an_address_where_nothing_listens_is_reported_at_once(void) {
     uint32_t near_port = 0;
     kvmem_agent *near = listening_agent("near", &near_port);
-    const kvmem_status status =
-        kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", free_port(), MILLISECONDS(500), ERR);
-    CHECK(status == KVMEM_STATUS_TIMED_OUT || status == KVMEM_STATUS_NIXL);
+    const uint32_t port = free_port();
+    EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "nothing listens at 127.0.0.1",
+                   kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", port, KVMEM_TIMEOUT_FOREVER, ERR));
     CHECK_HAS(test_last_message(), "far");
+    EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "nothing listens at 127.0.0.1",
+                   kvmem_agent_send_local_metadata(near, "127.0.0.1", port, ERR));
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_check_remote_metadata(near, "far", ERR));
     message metadata = agent_metadata(near); /* the agent works on */
     free(metadata.data);
     kvmem_agent_destroy(near);
 }
 
+/* Something listens there, but is no agent. */
+static void what_does_not_reply_is_an_error_in_time(void) {
+    uint32_t near_port = 0;
+    kvmem_agent *near = listening_agent("near", &near_port);
+    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(listener >= 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof(address);
+    CHECK_EQ(bind(listener, (struct sockaddr *)&address, sizeof(address)), 0);
+    CHECK_EQ(listen(listener, 16), 0);
+    CHECK_EQ(getsockname(listener, (struct sockaddr *)&address, &size), 0);
+    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "far",
+                   kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", ntohs(address.sin_port),
+                                                     MILLISECONDS(700), ERR));
+    close(listener);
+    kvmem_agent_destroy(near);
+}
+
 static void impossible_addresses_are_refused(void) {
+    const uint64_t forever = KVMEM_TIMEOUT_FOREVER;
+    static const char *const texts[] = {"localhost", "127.0.0", "127.0.0.256", "::1", ""};
     uint32_t near_port = 0;
     kvmem_agent *near = listening_agent("near", &near_port);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "65536",
                    kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", 65536, 0, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "65536",
                    kvmem_agent_send_local_metadata(near, "127.0.0.1", 65536, ERR));
+    for (size_t i = 0; i < NUM(texts); i++) {
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "no IPv4 address",
+                       kvmem_agent_fetch_remote_metadata(near, "far", texts[i], 9, forever, ERR));
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "no IPv4 address",
+                       kvmem_agent_send_local_metadata(near, texts[i], 9, ERR));
+    }
     kvmem_agent_destroy(near);
+}
+
+static void without_a_listen_thread_nothing_goes_by_address(void) {
+    uint32_t port = 0;
+    kvmem_agent *far = listening_agent("far", &port);
+    kvmem_agent *near = agent_open("near");
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "KVMEM_AGENT_LISTEN_THREAD",
+                   kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", port, KVMEM_TIMEOUT_FOREVER, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "KVMEM_AGENT_LISTEN_THREAD",
+                   kvmem_agent_send_local_metadata(near, "127.0.0.1", port, ERR));
+    kvmem_agent_destroy(near);
+    kvmem_agent_destroy(far);
+}
+
+/* Neither side keeps a connection that was only opened to see whether it can be. */
+static void checks_leave_no_connection_behind(void) {
+    uint32_t port = 0;
+    uint32_t near_port = 0;
+    kvmem_agent *far = listening_agent("far", &port);
+    kvmem_agent *near = listening_agent("near", &near_port);
+    const struct timespec pause = {0, 1000000};
+    EXPECT_OK(kvmem_agent_send_local_metadata(near, "127.0.0.1", port, ERR));
+    while (kvmem_agent_check_remote_metadata(far, "near", NULL) != KVMEM_STATUS_OK) {
+        nanosleep(&pause, NULL); /* then NIXL has its connection; the deadline bounds the wait */
+    }
+    const size_t before = count_open_files();
+    for (int i = 0; i < 8; i++) {
+        EXPECT_OK(kvmem_agent_send_local_metadata(near, "127.0.0.1", port, ERR));
+    }
+    while (count_open_files() > before) {
+        nanosleep(&pause, NULL); /* NIXL closes them on a thread of its own */
+    }
+    kvmem_agent_destroy(near);
+    kvmem_agent_destroy(far);
 }
 
 static const test_case cases[] = {
@@ -146,7 +210,10 @@ static const test_case cases[] = {
     CASE(bytes_that_are_no_metadata_are_refused),
     CASE(metadata_is_fetched_by_address),
     CASE(metadata_is_sent_by_address),
-    CASE(nobody_at_the_address_is_an_error_in_time),
+    CASE(an_address_where_nothing_listens_is_reported_at_once),
+    CASE(what_does_not_reply_is_an_error_in_time),
     CASE(impossible_addresses_are_refused),
+    CASE(without_a_listen_thread_nothing_goes_by_address),
+    CASE(checks_leave_no_connection_behind),
 };
 TEST_MAIN

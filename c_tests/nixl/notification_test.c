@@ -3,6 +3,7 @@
 #include "agents.h"
 #include "harness.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -94,6 +95,41 @@ static void waiting_for_none_times_out(void) {
     kvmem_agent_destroy(agent);
 }
 
+static void count_notes(uint32_t level, const char *target, const char *message, void *user_data) {
+    (void)level, (void)target;
+    if (strstr(message, "notification") != NULL) {
+        ++*(atomic_int *)user_data;
+    }
+}
+
+/* Its backend carries none: then none arrives, which is no failure. */
+static void an_agent_with_files_alone_receives_none(void) {
+    static atomic_int notes;
+    kvmem_agent_options options;
+    kvmem_agent_options_init(&options, sizeof(options));
+    options.flags = KVMEM_AGENT_NO_PROGRESS_THREAD;
+    options.progress_delay_us = 100;
+    kvmem_agent *agent = NULL;
+    kvmem_notifications *taken = NULL;
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_WARN, count_notes, &notes, ERR));
+    EXPECT_OK(kvmem_agent_create("files", &options, &agent, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "no backend", kvmem_agent_take_notifications(agent, 0, &taken, ERR));
+    EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "POSIX", kvmem_agent_take_notifications(agent, 0, &taken, ERR));
+    EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_agent_take_notifications(agent, MILLISECONDS(20), &taken, ERR));
+    EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
+    kvmem_agent *speaker = agent_open("speaker");
+    message metadata = agent_metadata(agent);
+    agent_load(speaker, &metadata);
+    free(metadata.data);
+    EXPECT_OK(kvmem_agent_notify(speaker, "files", "hello", 5, ERR));
+    agent_expect_notification(agent, "speaker", "hello", 5);
+    kvmem_agent_destroy(agent);
+    kvmem_agent_destroy(speaker);
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
+    CHECK_EQ(notes, 0);
+}
+
 static void strangers_cannot_be_notified(void) {
     kvmem_agent *agent = agent_open("speaker");
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "stranger", kvmem_agent_notify(agent, "stranger", "x", 1, ERR));
@@ -128,6 +164,7 @@ static const test_case cases[] = {
     CASE(a_large_one_arrives_whole),
     CASE(many_all_arrive),
     CASE(waiting_for_none_times_out),
+    CASE(an_agent_with_files_alone_receives_none),
     CASE(strangers_cannot_be_notified),
     CASE(the_list_is_checked_and_its_own),
 };

@@ -235,6 +235,7 @@ static const test_case cases[] = {
 int main(int argc, char **argv) {
     /* Shared memory needs no help from the peer, TCP does. Set before NIXL is loaded; peers inherit it. */
     setenv("UCX_TLS", "tcp,self", 1);
-    const test_suite suite = {cases, NUM(cases), roles, NUM(roles)};
+    const test_suite suite = {
+        .cases = cases, .num_cases = NUM(cases), .roles = roles, .num_roles = NUM(roles)};
     return test_main(argc, argv, &suite);
 }

@@ -138,6 +138,32 @@ static void deregistering_twice_is_an_error(void) {
     kvmem_agent_destroy(agent);
 }
 
+/* NIXL looks for a backend that has memory of the type, and finds the one that was added later. */
+static void a_backend_added_later_does_not_keep_memory(void) {
+    static _Alignas(4096) unsigned char other_memory[4096];
+    const int releases = releases_so_far();
+    kvmem_agent *agent = agent_open("later");
+    kvmem_region *early = region_adopt_noting_release(memory, sizeof(memory));
+    kvmem_registration *early_registration = register_with(early, agent);
+    EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
+    kvmem_region *late = region_adopt(other_memory, sizeof(other_memory));
+    kvmem_registration *late_registration = register_with(late, agent);
+    EXPECT_OK(kvmem_registration_deregister(early_registration, ERR));
+    kvmem_registration_destroy(early_registration);
+    kvmem_region_destroy(early);
+    await_releases(releases + 1);
+    /* Again, with the same memory and both backends, and by destruction alone. */
+    early = region_adopt_noting_release(memory, sizeof(memory));
+    early_registration = register_with(early, agent);
+    kvmem_registration_destroy(early_registration);
+    kvmem_region_destroy(early);
+    await_releases(releases + 2);
+    EXPECT_OK(kvmem_registration_deregister(late_registration, ERR));
+    kvmem_registration_destroy(late_registration);
+    kvmem_region_destroy(late);
+    kvmem_agent_destroy(agent);
+}
+
 static kvmem_layout_options options_over(const kvmem_layout_config *config, kvmem_agent *agent,
                                          kvmem_registration *const *registration) {
     kvmem_layout_options options;
@@ -158,7 +184,7 @@ static void a_layout_holds_its_registration(void) {
     const kvmem_layout_options options = options_over(&config, agent, &registration);
     kvmem_layout *layout = NULL;
     EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
-    EXPECT(KVMEM_STATUS_BUSY, kvmem_registration_deregister(registration, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "destroy both", kvmem_registration_deregister(registration, ERR));
     CHECK_EQ(info_of(registration).registered, 1);
     kvmem_layout_destroy(layout);
     EXPECT_OK(kvmem_registration_deregister(registration, ERR));
@@ -252,6 +278,7 @@ static const test_case cases[] = {
     CASE(a_file_is_registered_by_its_descriptor),
     CASE(twice_with_one_agent_is_refused),
     CASE(two_agents_may_know_one_region),
+    CASE(a_backend_added_later_does_not_keep_memory),
     CASE(without_a_backend_that_takes_it_nothing_is_registered),
     CASE(deregistering_twice_is_an_error),
     CASE(a_layout_holds_its_registration),

@@ -1,187 +1,341 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for NIXL's C API that knows of registered memory and of nothing else, for what NIXL does only when
-// something is broken. A test whose environment names it gets it in place of NIXL.
+// A stand-in for NIXL's C API, for what NIXL does only when something is broken: agents, backends, metadata that is only
+// a name, and notifications that never come. Registered memory is in memory.c, requests are in requests.c.
+// A test whose environment names it gets it instead of NIXL.
 #include "nixl_sim.h"
+#include "sim.h"
 
-#include <pthread.h>
-#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#define MOST_SPANS 256
+#define METADATA "metadata of "
 
-typedef enum status { SUCCESS = 0, ERROR_BACKEND = -2, ERROR_INVALID_STATE = -3, ERROR_NOT_FOUND = -6 } status;
+pthread_mutex_t sim_lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_cond_t sim_changed = PTHREAD_COND_INITIALIZER;
+static const char *const plugins[NUM_PLUGINS] = {"POSIX", "UCX"};
+static uint64_t num_polls;
+static bool polls_fail;
 
-/* Memory that an agent knows. */
-typedef struct span {
-    void *agent;
-    size_t address;
-} span;
-
-/* A list of spans; the library never puts more than one in it. */
-typedef struct list {
-    size_t address;
-} list;
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static span spans[MOST_SPANS];
-static size_t num_spans;
-static uint64_t failing_register;
-static uint64_t failing_deregister;
-static bool is_held;
-static uint64_t num_waiting;
-
-#define EXPORTED __attribute__((visibility("default")))
-#define CAPI(name) EXPORTED int nixl_capi_##name
-
-/* What has no business in the tests that use this. */
-#define MISSING(name)                                                                                \
-    CAPI(name)(void);                                                                                \
-    CAPI(name)(void) {                                                                               \
-        return ERROR_INVALID_STATE;                                                                  \
-    }
-MISSING(get_local_md) MISSING(load_remote_md) MISSING(invalidate_remote_md) MISSING(check_remote_md)
-MISSING(send_local_md) MISSING(fetch_remote_md) MISSING(get_available_plugins)
-MISSING(destroy_string_list) MISSING(string_list_size) MISSING(string_list_get)
-MISSING(get_plugin_params) MISSING(destroy_mem_list) MISSING(destroy_params) MISSING(create_backend)
-MISSING(destroy_backend) MISSING(create_opt_args) MISSING(destroy_opt_args) MISSING(opt_args_set_ip_addr)
-MISSING(opt_args_set_port) MISSING(create_params) MISSING(params_add) MISSING(params_create_iterator)
-MISSING(params_iterator_next) MISSING(params_destroy_iterator) MISSING(create_xfer_dlist)
-MISSING(destroy_xfer_dlist) MISSING(xfer_dlist_add_desc) MISSING(prep_xfer_dlist)
-MISSING(release_xfer_dlist_handle) MISSING(make_xfer_req) MISSING(create_xfer_req) MISSING(post_xfer_req)
-MISSING(get_xfer_status) MISSING(release_xfer_req) MISSING(destroy_xfer_req) MISSING(gen_notif)
-MISSING(create_notif_map) MISSING(destroy_notif_map) MISSING(get_notifs) MISSING(notif_map_size)
-MISSING(notif_map_get_agent_at) MISSING(notif_map_get_notifs_size) MISSING(notif_map_get_notif)
-
-CAPI(create_configured_agent)(const char *name, const void *config, void **agent);
-CAPI(destroy_agent)(void *agent);
-CAPI(create_reg_dlist)(int kind, list **made);
-CAPI(destroy_reg_dlist)(list *ended);
-CAPI(reg_dlist_add_desc)(list *list, size_t address, size_t size, uint64_t device, const void *data, size_t length);
-CAPI(register_mem)(void *agent, const list *list, const void *options);
-CAPI(deregister_mem)(void *agent, const list *list, const void *options);
+CAPI(create_configured_agent)(const char *name, const void *config, agent **made);
+CAPI(destroy_agent)(agent *ended);
+CAPI(get_local_md)(agent *agent, void **data, size_t *size);
+CAPI(load_remote_md)(agent *agent, const void *data, size_t size, char **name);
+CAPI(invalidate_remote_md)(agent *agent, const char *name);
+CAPI(check_remote_md)(agent *agent, const char *name, const void *list);
+CAPI(send_local_md)(agent *agent, const arguments *arguments);
+CAPI(fetch_remote_md)(agent *agent, const char *name, const arguments *arguments);
+CAPI(get_available_plugins)(agent *agent, void **made);
+CAPI(destroy_string_list)(void *list);
+CAPI(string_list_size)(const void *list, size_t *size);
+CAPI(string_list_get)(const void *list, size_t index, const char **text);
+CAPI(get_plugin_params)(agent *agent, const char *name, void **memory, void **made);
+CAPI(mem_list_size)(const void *list, size_t *size);
+CAPI(mem_list_get)(const void *list, size_t index, unsigned *kind);
+CAPI(destroy_mem_list)(void *list);
+CAPI(destroy_params)(void *ended);
+CAPI(create_backend)(agent *agent, const char *name, const void *params, backend **made);
+CAPI(get_backend_params)(agent *agent, const backend *backend, void **memory, void **made);
+CAPI(destroy_backend)(backend *ended);
+CAPI(create_opt_args)(arguments **made);
+CAPI(destroy_opt_args)(arguments *ended);
+CAPI(opt_args_add_backend)(arguments *arguments, const backend *backend);
+CAPI(opt_args_set_ip_addr)(arguments *arguments, const char *address);
+CAPI(opt_args_set_port)(arguments *arguments, uint16_t port);
+CAPI(create_params)(void **made);
+CAPI(params_add)(void *params, const char *key, const char *value);
+CAPI(params_create_iterator)(const void *params, void **made);
+CAPI(params_iterator_next)(void *iterator, const char **key, const char **value, bool *has_next);
+CAPI(params_destroy_iterator)(void *ended);
+CAPI(gen_notif)(agent *agent, const char *peer, const void *data, size_t size, const arguments *arguments);
+CAPI(create_notif_map)(void **made);
+CAPI(destroy_notif_map)(void *ended);
+CAPI(get_notifs)(const agent *agent, void *map, const arguments *arguments);
+CAPI(notif_map_size)(const void *map, size_t *size);
+CAPI(notif_map_get_agent_at)(const void *map, size_t index, const char **name);
+CAPI(notif_map_get_notifs_size)(const void *map, const char *name, size_t *size);
+CAPI(notif_map_get_notif)(const void *map, const char *name, size_t index, const void **data, size_t *size);
 EXPORTED bool nixl_capi_is_stub(void);
 
 bool nixl_capi_is_stub(void) {
     return false;
 }
 
-CAPI(create_configured_agent)(const char *name, const void *config, void **agent) {
-    (void)name;
-    (void)config;
-    *agent = malloc(1);
-    return *agent != NULL ? SUCCESS : ERROR_BACKEND;
-}
-
-CAPI(destroy_agent)(void *agent) {
-    free(agent);
-    return SUCCESS;
-}
-
-CAPI(create_reg_dlist)(int kind, list **made) {
-    (void)kind;
-    *made = calloc(1, sizeof(list));
+/* An object without contents. */
+static status make_object(void **made) {
+    *made = malloc(1);
     return *made != NULL ? SUCCESS : ERROR_BACKEND;
 }
 
-CAPI(destroy_reg_dlist)(list *ended) {
+static status free_object(void *ended) {
     free(ended);
     return SUCCESS;
 }
 
-CAPI(reg_dlist_add_desc)(list *list, size_t address, size_t size, uint64_t device, const void *data, size_t length) {
-    (void)size;
-    (void)device;
-    (void)data;
-    (void)length;
-    list->address = address;
+CAPI(create_configured_agent)(const char *name, const void *config, agent **made) {
+    (void)config;
+    *made = calloc(1, sizeof(agent));
+    if (*made == NULL || strlen(name) >= NAME_SIZE) {
+        return ERROR_BACKEND;
+    }
+    strcpy((*made)->name, name);
     return SUCCESS;
 }
 
-/* Counts a call down to the one that is to fail. */
-static bool fails(uint64_t *failing) {
-    return *failing > 0 && --*failing == 0;
+CAPI(destroy_agent)(agent *ended) {
+    return free_object(ended);
 }
 
-CAPI(register_mem)(void *agent, const list *list, const void *options) {
-    (void)options;
-    pthread_mutex_lock(&lock);
-    const bool is_refused = fails(&failing_register) || num_spans == MOST_SPANS;
-    if (!is_refused) {
-        spans[num_spans++] = (span){agent, list->address};
+bool sim_knows(const agent *agent, const char *name) {
+    for (size_t i = 0; i < MOST_PEERS; i++) {
+        if (strcmp(agent->peers[i], name) == 0) {
+            return true;
+        }
     }
-    pthread_mutex_unlock(&lock);
-    return is_refused ? ERROR_BACKEND : SUCCESS;
+    return strcmp(agent->name, name) == 0;
 }
 
-static status deregister(const void *agent, size_t address) {
-    num_waiting++;
-    while (is_held) {
-        pthread_cond_wait(&changed, &lock);
-    }
-    num_waiting--;
-    if (fails(&failing_deregister)) {
+CAPI(get_local_md)(agent *agent, void **data, size_t *size) {
+    *size = strlen(METADATA) + strlen(agent->name) + 1;
+    *data = malloc(*size);
+    if (*data == NULL) {
         return ERROR_BACKEND;
     }
-    for (size_t i = 0; i < num_spans; i++) {
-        if (spans[i].agent == agent && spans[i].address == address) {
-            spans[i] = spans[--num_spans];
+    snprintf(*data, *size, "%s%s", METADATA, agent->name);
+    return SUCCESS;
+}
+
+static status add_peer(agent *agent, const char *name) {
+    if (sim_knows(agent, name)) {
+        return SUCCESS;
+    }
+    for (size_t i = 0; i < MOST_PEERS; i++) {
+        if (agent->peers[i][0] == '\0') {
+            strcpy(agent->peers[i], name);
             return SUCCESS;
         }
     }
+    return ERROR_BACKEND;
+}
+
+CAPI(load_remote_md)(agent *agent, const void *data, size_t size, char **name) {
+    const char *text = data;
+    const size_t before = strlen(METADATA);
+    if (size <= before || text[size - 1] != '\0' || size - before > NAME_SIZE) {
+        return ERROR_BACKEND;
+    }
+    pthread_mutex_lock(&sim_lock);
+    const status outcome = add_peer(agent, text + before);
+    pthread_mutex_unlock(&sim_lock);
+    *name = outcome == SUCCESS ? strdup(text + before) : NULL;
+    return *name != NULL ? SUCCESS : ERROR_BACKEND;
+}
+
+CAPI(invalidate_remote_md)(agent *agent, const char *name) {
+    status outcome = ERROR_NOT_FOUND;
+    pthread_mutex_lock(&sim_lock);
+    for (size_t i = 0; i < MOST_PEERS; i++) {
+        if (strcmp(agent->peers[i], name) == 0) {
+            agent->peers[i][0] = '\0';
+            outcome = SUCCESS;
+        }
+    }
+    pthread_mutex_unlock(&sim_lock);
+    return outcome;
+}
+
+CAPI(check_remote_md)(agent *agent, const char *name, const void *list) {
+    (void)list;
+    pthread_mutex_lock(&sim_lock);
+    const bool is_known = sim_knows(agent, name);
+    pthread_mutex_unlock(&sim_lock);
+    return is_known ? SUCCESS : ERROR_NOT_FOUND;
+}
+
+/* It has no listen thread. */
+CAPI(send_local_md)(agent *agent, const arguments *arguments) {
+    (void)agent, (void)arguments;
+    return ERROR_INVALID_STATE;
+}
+
+CAPI(fetch_remote_md)(agent *agent, const char *name, const arguments *arguments) {
+    (void)agent, (void)name, (void)arguments;
+    return ERROR_INVALID_STATE;
+}
+
+CAPI(get_available_plugins)(agent *agent, void **made) {
+    (void)agent;
+    return make_object(made);
+}
+
+CAPI(destroy_string_list)(void *list) {
+    return free_object(list);
+}
+
+CAPI(string_list_size)(const void *list, size_t *size) {
+    (void)list;
+    *size = NUM_PLUGINS;
+    return SUCCESS;
+}
+
+CAPI(string_list_get)(const void *list, size_t index, const char **text) {
+    (void)list;
+    *text = plugins[index];
+    return SUCCESS;
+}
+
+CAPI(get_plugin_params)(agent *agent, const char *name, void **memory, void **made) {
+    (void)agent, (void)name;
+    return make_object(memory) == SUCCESS ? make_object(made) : ERROR_BACKEND;
+}
+
+static const unsigned kinds[] = {0, 1, 4}; /* host memory, GPU memory, files */
+
+CAPI(mem_list_size)(const void *list, size_t *size) {
+    (void)list;
+    *size = sizeof(kinds) / sizeof(kinds[0]);
+    return SUCCESS;
+}
+
+CAPI(mem_list_get)(const void *list, size_t index, unsigned *kind) {
+    (void)list;
+    *kind = kinds[index];
+    return SUCCESS;
+}
+
+CAPI(destroy_mem_list)(void *list) {
+    return free_object(list);
+}
+
+CAPI(destroy_params)(void *ended) {
+    return free_object(ended);
+}
+
+CAPI(create_backend)(agent *agent, const char *name, const void *params, backend **made) {
+    (void)params;
+    for (size_t i = 0; i < NUM_PLUGINS; i++) {
+        if (strcmp(plugins[i], name) == 0 && !agent->has_plugin[i]) {
+            *made = malloc(sizeof(backend));
+            if (*made == NULL) {
+                return ERROR_BACKEND;
+            }
+            **made = (backend){agent, i};
+            agent->has_plugin[i] = true;
+            return SUCCESS;
+        }
+    }
+    return ERROR_INVALID_PARAM;
+}
+
+CAPI(get_backend_params)(agent *agent, const backend *backend, void **memory, void **made) {
+    return nixl_capi_get_plugin_params(agent, plugins[backend->plugin], memory, made);
+}
+
+CAPI(destroy_backend)(backend *ended) {
+    return free_object(ended);
+}
+
+CAPI(create_opt_args)(arguments **made) {
+    *made = calloc(1, sizeof(arguments));
+    return *made != NULL ? SUCCESS : ERROR_BACKEND;
+}
+
+CAPI(destroy_opt_args)(arguments *ended) {
+    return free_object(ended);
+}
+
+CAPI(opt_args_add_backend)(arguments *arguments, const backend *backend) {
+    arguments->backend = backend;
+    return SUCCESS;
+}
+
+CAPI(opt_args_set_ip_addr)(arguments *arguments, const char *address) {
+    (void)arguments, (void)address;
+    return SUCCESS;
+}
+
+CAPI(opt_args_set_port)(arguments *arguments, uint16_t port) {
+    (void)arguments, (void)port;
+    return SUCCESS;
+}
+
+CAPI(create_params)(void **made) {
+    return make_object(made);
+}
+
+CAPI(params_add)(void *params, const char *key, const char *value) {
+    (void)params, (void)key, (void)value;
+    return SUCCESS;
+}
+
+CAPI(params_create_iterator)(const void *params, void **made) {
+    (void)params;
+    return make_object(made);
+}
+
+CAPI(params_iterator_next)(void *iterator, const char **key, const char **value, bool *has_next) {
+    (void)iterator;
+    *key = *value = NULL;
+    *has_next = false;
+    return SUCCESS;
+}
+
+CAPI(params_destroy_iterator)(void *ended) {
+    return free_object(ended);
+}
+
+CAPI(gen_notif)(agent *agent, const char *peer, const void *data, size_t size, const arguments *arguments) {
+    (void)data, (void)size;
+    return nixl_capi_check_remote_md(agent, peer, arguments);
+}
+
+CAPI(create_notif_map)(void **made) {
+    return make_object(made);
+}
+
+CAPI(destroy_notif_map)(void *ended) {
+    return free_object(ended);
+}
+
+CAPI(get_notifs)(const agent *agent, void *map, const arguments *arguments) {
+    (void)agent, (void)map, (void)arguments;
+    pthread_mutex_lock(&sim_lock);
+    num_polls++;
+    const status outcome = polls_fail ? ERROR_BACKEND : SUCCESS;
+    pthread_mutex_unlock(&sim_lock);
+    return outcome;
+}
+
+CAPI(notif_map_size)(const void *map, size_t *size) {
+    (void)map;
+    *size = 0;
+    return SUCCESS;
+}
+
+CAPI(notif_map_get_agent_at)(const void *map, size_t index, const char **name) {
+    (void)map, (void)index, (void)name;
     return ERROR_NOT_FOUND;
 }
 
-CAPI(deregister_mem)(void *agent, const list *list, const void *options) {
-    (void)options;
-    pthread_mutex_lock(&lock);
-    const status answer = deregister(agent, list->address);
-    pthread_mutex_unlock(&lock);
-    return answer;
+CAPI(notif_map_get_notifs_size)(const void *map, const char *name, size_t *size) {
+    (void)map, (void)name, (void)size;
+    return ERROR_NOT_FOUND;
 }
 
-static void set(uint64_t *number, uint64_t value) {
-    pthread_mutex_lock(&lock);
-    *number = value;
-    pthread_mutex_unlock(&lock);
+CAPI(notif_map_get_notif)(const void *map, const char *name, size_t index, const void **data, size_t *size) {
+    (void)map, (void)name, (void)index, (void)data, (void)size;
+    return ERROR_NOT_FOUND;
 }
 
-void nixl_sim_fail_register(uint64_t nth) {
-    set(&failing_register, nth);
+uint64_t nixl_sim_notification_polls(void) {
+    pthread_mutex_lock(&sim_lock);
+    const uint64_t polls = num_polls;
+    pthread_mutex_unlock(&sim_lock);
+    return polls;
 }
 
-void nixl_sim_fail_deregister(uint64_t nth) {
-    set(&failing_deregister, nth);
-}
-
-static void set_held(bool held) {
-    pthread_mutex_lock(&lock);
-    is_held = held;
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
-}
-
-void nixl_sim_hold(void) {
-    set_held(true);
-}
-
-void nixl_sim_go(void) {
-    set_held(false);
-}
-
-uint64_t nixl_sim_waiting(void) {
-    pthread_mutex_lock(&lock);
-    const uint64_t waiting = num_waiting;
-    pthread_mutex_unlock(&lock);
-    return waiting;
-}
-
-uint64_t nixl_sim_registered(uint64_t address) {
-    pthread_mutex_lock(&lock);
-    uint64_t count = 0;
-    for (size_t i = 0; i < num_spans; i++) {
-        count += spans[i].address == address;
-    }
-    pthread_mutex_unlock(&lock);
-    return count;
+void nixl_sim_set_notifications_fail(int fail) {
+    pthread_mutex_lock(&sim_lock);
+    polls_fail = fail != 0;
+    pthread_mutex_unlock(&sim_lock);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The test's side of the stand-in for NIXL: failing on demand, holding a deregistration back, and counting.
+// The test's side of the stand-in for NIXL: calls that fail or wait on demand, requests that stay in flight, and counts.
 // A test finds these functions with dlsym in the libnixl_capi.so that the library under test has loaded.
 #ifndef NIXL_SIM_H
 #define NIXL_SIM_H
@@ -9,19 +9,40 @@
 
 #pragma GCC visibility push(default)
 
-/* The nth registration from now (1 is the next one) is refused, and has done nothing. */
+/* The nth registration from now (1 is the next one) fails, and has no effect. 0: none. */
 void nixl_sim_fail_register(uint64_t nth);
-/* The same of the deregistrations: the memory stays registered. */
+/* The same for deregistrations: the memory stays registered. */
 void nixl_sim_fail_deregister(uint64_t nth);
+/* The same for posts of requests, for requests that are asked for their status while in flight, and for releases of
+   requests. */
+void nixl_sim_fail_post(uint64_t nth);
+void nixl_sim_fail_status(uint64_t nth);
+void nixl_sim_fail_release(uint64_t nth);
 
-/* From here a deregistration waits in the call, as long as it is not told to go. */
-void nixl_sim_hold(void);
+/* Calls that can be held. */
+enum { NIXL_SIM_DEREGISTER, NIXL_SIM_POST, NIXL_SIM_NUM_CALLS };
+/* From here calls of this kind wait until nixl_sim_go. */
+void nixl_sim_hold(int call);
 void nixl_sim_go(void);
 /* How many wait. */
 uint64_t nixl_sim_waiting(void);
 
-/* With how many agents the span that begins here is registered. */
+/* Whether requests stay in flight once posted. Otherwise the post completes them. Setting 0 completes those in flight. */
+void nixl_sim_set_pending(int pending);
+
+typedef struct nixl_sim_requests {
+    uint64_t alive;     /* created, and not released */
+    uint64_t in_flight; /* posted, not completed, not failed */
+    uint64_t posts;     /* calls so far */
+    uint64_t reposts;   /* of these, posts of a request that had failed */
+} nixl_sim_requests;
+nixl_sim_requests nixl_sim_get_requests(void);
+
+/* With how many backends of all agents the span that begins here is registered. */
 uint64_t nixl_sim_registered(uint64_t address);
+/* How often notifications were asked for, and whether that fails from here on. */
+uint64_t nixl_sim_notification_polls(void);
+void nixl_sim_set_notifications_fail(int fail);
 
 #pragma GCC visibility pop
 

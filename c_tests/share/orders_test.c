@@ -86,4 +86,4 @@ static const test_case cases[] = {
     CASE(its_device_is_found_whatever_its_ordinal),
     CASE(a_device_that_is_not_visible_is_named),
 };
-SHARE_MAIN
+GPU_MAIN_WITH_ROLES_LACKS(lacks_two_gpus)

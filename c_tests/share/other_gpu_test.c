@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of another process's on one GPU, opened for another GPU of this one: its kernels reach it, both ways.
-// Fails where there is one GPU; where the two do not reach each other, that is said.
+// Skipped with one GPU; if the two GPUs do not reach each other, most cases are skipped.
 #include "holder.h"
 #include "kinds.h"
 #include "opened.h"
@@ -52,7 +52,7 @@ static void tear_down(fixture *fixture) {
     peer_finish(&fixture->owner);
 }
 
-static bool they_reach_each_other(void) {
+static bool can_reach(void) {
     bool can = false;
     bool can_be = false;
     CHECK(driver_devices() >= 2);
@@ -60,6 +60,12 @@ static bool they_reach_each_other(void) {
     EXPECT_OK(kvmem_cuda_can_access(OWNER, USER, &can_be, ERR));
     CHECK_EQ(can, can_be);
     return can;
+}
+
+static void require_reach(void) {
+    if (!can_reach()) {
+        SKIP("GPUs that reach each other: %d and %d of this machine do not", OWNER, USER);
+    }
 }
 
 static void retain_both(void) {
@@ -73,9 +79,7 @@ static void release_both(void) {
 }
 
 static void its_kernels_pull_and_push(void) {
-    if (!they_reach_each_other()) {
-        return; /* the next case says what becomes of that */
-    }
+    require_reach();
     retain_both();
     for (size_t place = 0; place < NUM(places); place++) {
         fixture fixture;
@@ -98,9 +102,7 @@ static void its_kernels_pull_and_push(void) {
 
 /* Host memory of this process: the GPU that the memory was opened for does the work. */
 static void it_goes_to_the_host_and_back(void) {
-    if (!they_reach_each_other()) {
-        return;
-    }
+    require_reach();
     retain_both();
     fixture fixture;
     set_up(&fixture, 0);
@@ -124,8 +126,8 @@ static void it_goes_to_the_host_and_back(void) {
 }
 
 static void out_of_reach_it_is_not_opened(void) {
-    if (they_reach_each_other()) {
-        return;
+    if (can_reach()) {
+        SKIP("GPUs that do not reach each other: %d and %d of this machine do", OWNER, USER);
     }
     for (size_t place = 0; place < NUM(places); place++) {
         peer owner = holder_start();
@@ -151,9 +153,7 @@ static void check_through_user(const kvmem_region *region, uint32_t seed) {
 
 /* One mapping for each GPU, each counted for itself; or a driver that has one a process, which is told. */
 static void each_gpu_has_a_mapping_of_its_own(void) {
-    if (!they_reach_each_other()) {
-        return;
-    }
+    require_reach();
     retain_both();
     peer owner = holder_start();
     holder_make(&owner, MEMORY_DEVICE, NULL, 1);
@@ -193,9 +193,7 @@ static void each_gpu_has_a_mapping_of_its_own(void) {
 
 /* A kernel of a GPU that it was not opened for does not reach it, and the transfer says how it would. */
 static void opened_for_another_it_is_left_to_the_driver(void) {
-    if (!they_reach_each_other()) {
-        return;
-    }
+    require_reach();
     retain_both();
     fixture fixture;
     set_up(&fixture, 0);
@@ -249,4 +247,4 @@ static const test_case cases[] = {
     CASE(other_memory_is_opened_as_ever),
     CASE(a_gpu_that_is_not_there_is_refused),
 };
-SHARE_MAIN
+GPU_MAIN_WITH_ROLES_LACKS(lacks_two_gpus)

@@ -230,7 +230,7 @@ static void no_other_user_opens_it_anew_to_write(void) {
         CHECK_EQ(fstat(fixture.parcel.fds[1], &file), 0);
         CHECK_EQ(file.st_mode & 0077, 0);
         CHECK_EQ(file.st_uid, geteuid());
-        if (users_can_be_others("another user that opens a descriptor anew")) {
+        if (can_test_other_users("another user that opens a descriptor anew")) {
             CHECK_EQ(reopened_by_another_user(fixture.parcel.fds[1]), EACCES);
         }
         tear_down(&fixture);

@@ -17,7 +17,7 @@ stays() { grep -E '\(FLAGS_1\)' <<<"$section" | grep -qw NODELETE; }
 no_search_path() { ! grep -E '\((RPATH|RUNPATH)\)' <<<"$section"; }
 needs_only_the_system() {
     ! sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' <<<"$section" |
-        grep -vE '^(libc\.so\.6|libm\.so\.6|libgcc_s\.so\.1|libstdc\+\+\.so\.6|ld-linux-[a-z0-9_-]+\.so\.[0-9])$'
+        grep -vE '^(libc\.so\.6|libm\.so\.6|libgcc_s\.so\.1|ld-linux-[a-z0-9_-]+\.so\.[0-9])$'
 }
 
 check "the SONAME is not $soname" named

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adopted memory and views: never freed by the library, released once, when the last holder has gone.
 #include "harness.h"
+#include "kv.h"
 #include "regions.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static unsigned char memory[64 * 1024];
 
@@ -113,6 +116,91 @@ static void a_failed_adoption_releases_nothing(void) {
     CHECK_EQ(releases, 0);
 }
 
+/* Four pages: writable, PROT_READ, PROT_NONE, and one that is not mapped. */
+typedef struct pages {
+    unsigned char *start;
+    size_t size; /* of one */
+} pages;
+
+static pages map_pages(void) {
+    const size_t size = (size_t)sysconf(_SC_PAGESIZE);
+    unsigned char *start = mmap(NULL, 4 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(start != MAP_FAILED);
+    memset(start, 0x42, 4 * size);
+    CHECK_EQ(mprotect(start + size, size, PROT_READ), 0);
+    CHECK_EQ(mprotect(start + 2 * size, size, PROT_NONE), 0);
+    CHECK_EQ(munmap(start + 3 * size, size), 0);
+    return (pages){start, size};
+}
+
+static void expect_adoption(kvmem_status expected, const char *part, void *address, uint64_t size,
+                            uint64_t flags) {
+    kvmem_adopt_options options;
+    kvmem_adopt_options_init(&options, sizeof(options));
+    options.address = address;
+    options.size = size;
+    options.flags = flags;
+    kvmem_region *region = NULL;
+    EXPECT_MESSAGE(expected, part, kvmem_region_adopt_host(&options, &region, ERR));
+    CHECK_EQ(region != NULL, expected == KVMEM_STATUS_OK);
+    kvmem_region_destroy(region);
+}
+
+static void the_protection_is_checked_before_a_copy_finds_out(void) {
+    const pages pages = map_pages();
+    const uint64_t size = pages.size;
+    unsigned char *writable = pages.start, *readable = writable + size, *none = readable + size;
+    const kvmem_status ok = KVMEM_STATUS_OK, invalid = KVMEM_STATUS_INVALID_ARGUMENT;
+    const uint64_t read_only = KVMEM_ADOPT_READ_ONLY;
+    expect_adoption(ok, "", writable, size, 0);
+    expect_adoption(invalid, "KVMEM_ADOPT_READ_ONLY", readable, size, 0);
+    expect_adoption(invalid, "KVMEM_ADOPT_READ_ONLY", writable + size - 1, 2, 0);
+    expect_adoption(ok, "", writable, 2 * size, read_only);
+    expect_adoption(ok, "", readable + 1, size - 1, read_only);
+    expect_adoption(invalid, "PROT_READ", none, 1, read_only);
+    expect_adoption(invalid, "PROT_READ", none, 1, 0);
+    expect_adoption(invalid, "PROT_READ", writable, 3 * size, read_only);
+    expect_adoption(invalid, "not mapped", none + size, 1, read_only);
+    CHECK_EQ(mprotect(none, size, PROT_READ | PROT_WRITE), 0);
+    expect_adoption(invalid, "not mapped", none, size + 1, 0);
+    expect_adoption(ok, "", none, size, 0);
+    expect_adoption(invalid, "known", writable, size, 2);
+    munmap(pages.start, 3 * size);
+}
+
+static void read_only_memory_is_a_source_and_no_destination(void) {
+    const pages pages = map_pages();
+    kvmem_adopt_options options;
+    kvmem_adopt_options_init(&options, sizeof(options));
+    options.address = pages.start + pages.size;
+    options.size = pages.size;
+    options.flags = KVMEM_ADOPT_READ_ONLY;
+    kvmem_region *source = NULL;
+    EXPECT_OK(kvmem_region_adopt_host(&options, &source, ERR));
+    CHECK_EQ(region_info(source).flags, KVMEM_REGION_READ_ONLY);
+    kvmem_region *view = view_of(source, 0, 1);
+    CHECK_EQ(region_info(view).flags, KVMEM_REGION_READ_ONLY);
+    unsigned char byte = 0;
+    kvmem_region *destination = region_adopt(&byte, 1);
+    kvmem_layout *from = region_lay_out(view);
+    kvmem_layout *to = region_lay_out(destination);
+    const kvmem_block_pair pair = {0, 0};
+    const kv_move move = {&pair, 1, 0, 0, 1};
+    kv_run(from, to, &move);
+    CHECK_EQ(byte, 0x42);
+    const kvmem_transfer_options back = kv_transfer_options(&move);
+    kvmem_transfer *transfer = NULL;
+    EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_ADOPT_READ_ONLY",
+                   kvmem_transfer_create(to, from, &back, &transfer, ERR));
+    CHECK(transfer == NULL);
+    kvmem_layout_destroy(from);
+    kvmem_layout_destroy(to);
+    kvmem_region_destroy(destination);
+    kvmem_region_destroy(view);
+    kvmem_region_destroy(source);
+    munmap(pages.start, 3 * pages.size);
+}
+
 static void a_view_says_what_it_is(void) {
     kvmem_region *region = adopt(NULL);
     kvmem_region *view = view_of(region, 1, sizeof(memory) - 1);
@@ -183,6 +271,8 @@ static const test_case cases[] = {
     CASE(views_keep_adopted_memory),
     CASE(layouts_keep_adopted_memory),
     CASE(a_failed_adoption_releases_nothing),
+    CASE(the_protection_is_checked_before_a_copy_finds_out),
+    CASE(read_only_memory_is_a_source_and_no_destination),
     CASE(a_view_says_what_it_is),
     CASE(a_view_ends_inside_its_parent),
     CASE(a_view_of_a_file_begins_at_its_offset),

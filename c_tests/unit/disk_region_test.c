@@ -196,6 +196,7 @@ static void no_space_leaves_nothing_behind(void) {
     options.path = scratch_file(&directory, "too_large");
     refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, options.path);
     expect_cause(ENOSPC);
+    CHECK_HAS(test_last_message(), "bytes are free on the file system of");
     CHECK_EQ(count_directory_entries(directory.path), 0);
     options.path = NULL;
     options.directory = directory.path;
@@ -216,6 +217,7 @@ static void a_file_system_in_memory_does_what_it_can(void) {
     options.flags = KVMEM_DISK_DIRECT_REQUIRED;
     if (direct) {
         kvmem_region_destroy(create(&options));
+        SKIP_PART("a file system without direct I/O: %s has it on this kernel", MEMORY_FILE_SYSTEM);
     } else {
         refuse(&options, KVMEM_STATUS_UNSUPPORTED, "O_DIRECT");
     }

@@ -19,7 +19,7 @@ static size_t paths_here(uint32_t paths[3]) {
     paths[0] = 0;
     paths[1] = KVMEM_PATH_PREAD;
     paths[2] = KVMEM_PATH_URING;
-    return has_io_uring() ? 3 : 2;
+    return can_test_io_uring() ? 3 : 2;
 }
 
 /* What the library chooses: the ring for direct I/O, threads for the page cache. */

@@ -125,6 +125,10 @@ static void counters_count(void) {
     CHECK_EQ(count_open_files(), files + 1);
     close(file);
     CHECK_EQ(count_open_files(), files);
+    const int of_allocator = open("/sys/devices/system/cpu/online", O_RDONLY | O_CLOEXEC);
+    CHECK(of_allocator >= 0);
+    CHECK_EQ(count_open_files(), files); /* any thread may open it at any time, by a call of malloc */
+    close(of_allocator);
     char *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(page != MAP_FAILED);
     CHECK(is_mapped((uintptr_t)page + 8191));
@@ -145,6 +149,112 @@ static void a_peer_answers_and_is_reaped(void) {
     free(answer.data);
     peer_finish(&peer);
     CHECK_EQ(count_open_files(), files);
+}
+
+static void passes(void) {
+}
+
+static void fails(void) {
+    FAIL("deliberate");
+}
+
+static void skips(void) {
+    SKIP("a %s: this machine has none", "unicorn");
+}
+
+static void skips_a_part(void) {
+    for (int i = 0; i < 3; i++) {
+        SKIP_PART("a unicorn's %s", "horn");
+    }
+    SKIP_PART("a unicorn's mane");
+}
+
+static void fails_after_a_skipped_part(void) {
+    SKIP_PART("a unicorn's tail");
+    fails();
+}
+
+static const char *lacks_all(void) {
+    return "everything";
+}
+
+/* Runs a table of cases in a child that must exit with `code`; keeps what it prints and what it records. */
+static void run_nested(const test_suite *suite, int code, char *record, size_t record_size) {
+    /* Not a scratch file: the child removes those when its cases end. */
+    const int record_file = memfd_create("record", MFD_CLOEXEC);
+    CHECK(record_file >= 0);
+    char record_path[64];
+    snprintf(record_path, sizeof(record_path), "/proc/self/fd/%d", record_file);
+    int output[2];
+    CHECK_EQ(pipe2(output, O_CLOEXEC), 0);
+    fflush(stdout);
+    const pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        test_leave_cases();
+        dup2(output[1], STDOUT_FILENO);
+        setenv("KVMEM_TEST_SKIPS", record_path, 1);
+        const int found = test_main(1, (char *[]){"nested", NULL}, suite);
+        fflush(stdout);
+        _exit(found);
+    }
+    close(output[1]);
+    int state = 0;
+    CHECK_EQ(waitpid(pid, &state, 0), pid);
+    const ssize_t size = read(output[0], printed, sizeof(printed) - 1);
+    close(output[0]);
+    CHECK(size > 0);
+    printed[size] = '\0';
+    CHECK(WIFEXITED(state));
+    CHECK_EQ(WEXITSTATUS(state), code);
+    memset(record, 0, record_size);
+    const ssize_t recorded = pread(record_file, record, record_size, 0);
+    CHECK(recorded >= 0 && (size_t)recorded < record_size);
+    close(record_file);
+}
+
+#define NESTED(...) {.cases = (const test_case[]){__VA_ARGS__}, .num_cases = NUM(((const test_case[]){__VA_ARGS__}))}
+
+static void a_skip_is_printed_recorded_and_the_exit_code(void) {
+    char record[1024];
+    const test_suite whole = NESTED(CASE(passes), CASE(skips), CASE(passes));
+    run_nested(&whole, EXIT_SKIPPED, record, sizeof(record));
+    CHECK_HAS(printed, "ok      passes\nskipped skips: a unicorn: this machine has none\nok      passes\n"
+                       "3 cases, 0 failed, 1 skipped or skipped in part\n");
+    CHECK_STR(record, "unit_harness\tskips\ta unicorn: this machine has none\n");
+    const test_suite part = NESTED(CASE(skips_a_part));
+    run_nested(&part, EXIT_SKIPPED, record, sizeof(record));
+    CHECK_HAS(printed, "partly  skips_a_part: a unicorn's horn\npartly  skips_a_part: a unicorn's mane\n"
+                       "ok      skips_a_part\n1 cases, 0 failed, 1 skipped or skipped in part\n");
+    CHECK_STR(record, "unit_harness\tskips_a_part\ta unicorn's horn\nunit_harness\tskips_a_part\ta unicorn's mane\n");
+}
+
+static void a_failure_outweighs_a_skip(void) {
+    char record[1024];
+    const test_suite other = NESTED(CASE(skips), CASE(fails));
+    run_nested(&other, EXIT_FAILURE, record, sizeof(record));
+    const test_suite same = NESTED(CASE(fails_after_a_skipped_part));
+    run_nested(&same, EXIT_FAILURE, record, sizeof(record));
+    CHECK_HAS(printed, "FAILED  fails_after_a_skipped_part");
+    const test_suite none = NESTED(CASE(passes));
+    run_nested(&none, EXIT_SUCCESS, record, sizeof(record));
+    CHECK_STR(record, "");
+}
+
+static void what_a_suite_lacks_skips_its_cases(void) {
+    char record[1024];
+    const test_case table[] = {CASE(passes), CASE(fails)};
+    const test_suite suite = {.cases = table, .num_cases = NUM(table), .lacks = lacks_all};
+    run_nested(&suite, EXIT_SKIPPED, record, sizeof(record));
+    CHECK_STR(record, "unit_harness\tpasses\teverything\nunit_harness\tfails\teverything\n");
+}
+
+static void skip_outside_a_case(void) {
+    SKIP("nothing");
+}
+
+static void a_skip_outside_a_case_is_a_failure(void) {
+    expect_fails(skip_outside_a_case, "a skip outside a case");
 }
 
 static void finish_failed_peer(void) {
@@ -177,6 +287,10 @@ static const test_case cases[] = {
     CASE(checks_fail_and_say_why),
     CASE(a_byte_past_a_region_is_seen),
     CASE(counters_count),
+    CASE(a_skip_is_printed_recorded_and_the_exit_code),
+    CASE(a_failure_outweighs_a_skip),
+    CASE(what_a_suite_lacks_skips_its_cases),
+    CASE(a_skip_outside_a_case_is_a_failure),
     CASE(a_peer_answers_and_is_reaped),
     CASE(a_peer_that_fails_fails_its_test),
     CASE(peers_freeze_thaw_and_die),

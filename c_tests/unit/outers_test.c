@@ -176,7 +176,7 @@ static void slots_go_to_files_and_come_back(void) {
         const kv_kind *there = &kv_kinds[i / 2 / KV_NUM_KINDS];
         const kvmem_layout_config memory = is_direct ? kv_aligned_config(here) : kv_config(here);
         const kvmem_layout_config disk = is_direct ? kv_aligned_config(there) : kv_config(there);
-        for (size_t path = 0; path < (has_io_uring() ? 3 : 2); path++) {
+        for (size_t path = 0; path < (can_test_io_uring() ? 3 : 2); path++) {
             out_and_back(&directory, &memory, &disk, is_direct ? 0 : KVMEM_DISK_BUFFERED, paths[path],
                          outers[(i + path) % NUM(outers)]);
         }

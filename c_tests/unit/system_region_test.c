@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Regions of system memory: zeroed, page-aligned, huge pages, NUMA, prefault, and gone when destroyed.
+#include "child.h"
 #include "harness.h"
 #include "numa.h"
 #include "regions.h"
 #include "resources.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/sysinfo.h>
 
 static kvmem_system_options system_options(uint64_t size) {
     kvmem_system_options options;
@@ -111,6 +116,7 @@ static void huge_pages_are_had_or_their_fallback_is_visible(void) {
     } else {
         CHECK_EQ(info.page_size, 4096);
         CHECK_EQ(info.flags, KVMEM_REGION_HUGE_PAGE_FALLBACK);
+        SKIP_PART("reserved huge pages: this machine has none free (see /proc/sys/vm/nr_hugepages)");
     }
     CHECK_FILLED((void *)(uintptr_t)info.address, 0, info.size);
     kvmem_region_destroy(region);
@@ -136,16 +142,126 @@ static void transparent_huge_pages_are_counted(void) {
     kvmem_system_options options = system_options(8 * MIB);
     options.flags = KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES;
     kvmem_region *region = create(&options);
-    CHECK_EQ(region_info(region).transparent_huge_bytes, 0); /* nothing is touched yet */
+    CHECK_EQ(region_residency(region).transparent_huge_bytes, 0); /* nothing is touched yet */
     memset((void *)(uintptr_t)region_info(region).address, 1, 8 * MIB);
-    const kvmem_region_info info = region_info(region);
-    CHECK_EQ(info.transparent_huge_bytes % (2 * MIB), 0);
-    CHECK(info.transparent_huge_bytes <= info.size);
+    const kvmem_region_residency residency = region_residency(region);
+    CHECK_EQ(residency.transparent_huge_bytes % (2 * MIB), 0);
+    CHECK(residency.transparent_huge_bytes <= residency.resident_bytes);
+    CHECK(residency.resident_bytes + residency.swapped_bytes >= 8 * MIB);
     kvmem_region_destroy(region);
 }
 
+static void what_is_resident_is_counted(void) {
+    const uint64_t flags[] = {0, KVMEM_SYSTEM_SHAREABLE};
+    for (size_t i = 0; i < NUM(flags); i++) {
+        kvmem_system_options options = system_options(4 * MIB);
+        options.flags = flags[i];
+        kvmem_region *region = create(&options);
+        kvmem_region *view = NULL;
+        EXPECT_OK(kvmem_region_create_view(region, MIB, MIB, &view, ERR));
+        /* The kernel may have joined a private mapping with a neighbour, whose pages then count too. */
+        const bool is_alone = flags[i] == KVMEM_SYSTEM_SHAREABLE;
+        CHECK(region_residency(region).resident_bytes == 0 || !is_alone);
+        memset((void *)(uintptr_t)region_info(region).address, 1, 4 * MIB);
+        const kvmem_region_residency residency = region_residency(region);
+        CHECK(residency.resident_bytes + residency.swapped_bytes >= 4 * MIB);
+        CHECK(residency.resident_bytes <= 4 * MIB);
+        CHECK_EQ(region_residency(view).resident_bytes, residency.resident_bytes);
+        kvmem_region_destroy(view);
+        kvmem_region_destroy(region);
+    }
+}
+
+/* Figures that cannot be read are an error, and never 0; what a region is needs none of them. */
+static void count_without_proc(void) {
+    const kvmem_system_options options = system_options(MIB);
+    kvmem_region *region = create(&options);
+    refuse_system_call(SYS_openat, EACCES);
+    CHECK_EQ(region_info(region).size, MIB);
+    kvmem_region_residency residency;
+    EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "smaps",
+                   kvmem_region_get_residency(region, &residency, ERR));
+    kvmem_region_destroy(region);
+}
+
+static void what_cannot_be_counted_is_an_error(void) {
+    static unsigned char memory[8192];
+    kvmem_region *adopted = region_adopt(memory, sizeof(memory));
+    kvmem_disk_options disk;
+    kvmem_disk_options_init(&disk, sizeof(disk));
+    disk.size = 4096;
+    kvmem_region *file = NULL;
+    EXPECT_OK(kvmem_region_create_disk(&disk, &file, ERR));
+    kvmem_region *const others[] = {adopted, file};
+    for (size_t i = 0; i < NUM(others); i++) {
+        kvmem_region_residency residency;
+        EXPECT(KVMEM_STATUS_UNSUPPORTED, kvmem_region_get_residency(others[i], &residency, ERR));
+        kvmem_region_destroy(others[i]);
+    }
+    in_a_forked_child(count_without_proc);
+}
+
+static uint64_t read_number(const char *path) {
+    FILE *file = fopen(path, "r");
+    CHECK(file != NULL);
+    unsigned long long number = 0;
+    CHECK_EQ(fscanf(file, "%llu", &number), 1);
+    fclose(file);
+    return number;
+}
+
+static uint64_t machine_memory(void) {
+    struct sysinfo machine;
+    CHECK_EQ(sysinfo(&machine), 0);
+    return ((uint64_t)machine.totalram + machine.totalswap) * machine.mem_unit;
+}
+
+/* More than the machine has can never be touched: a memory file would be made all the same. */
+static void more_than_the_machine_has_is_refused(void) {
+    const uint64_t size = machine_memory() + (UINT64_C(1) << 30);
+    const uint64_t flags[] = {0, KVMEM_SYSTEM_SHAREABLE,
+                              KVMEM_SYSTEM_SHAREABLE | KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES};
+    for (size_t i = 0; i < NUM(flags); i++) {
+        kvmem_system_options options = system_options(size);
+        options.flags = flags[i];
+        if (read_number("/proc/sys/vm/overcommit_memory") == 1) {
+            kvmem_region_destroy(create(&options)); /* the administrator wants nothing to be refused */
+        } else {
+            char text[32];
+            snprintf(text, sizeof(text), "%llu", (unsigned long long)size);
+            refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, text);
+        }
+    }
+}
+
+/* RLIMIT_FSIZE is a limit on memory files too. The signal's default action would end the child. */
+static void make_limited_memory_files(void) {
+    const struct rlimit limit = {MIB, MIB};
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    kvmem_system_options options = system_options(MIB);
+    options.flags = KVMEM_SYSTEM_SHAREABLE;
+    kvmem_region *region = create(&options);
+    options.size = MIB + 1;
+    refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE");
+    CHECK_HAS(test_last_message(), "1048576 bytes");
+    /* The control block of a share is a file as well. */
+    const struct rlimit none = {0, MIB};
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+    kvmem_share_options share_options;
+    kvmem_share_options_init(&share_options, sizeof(share_options));
+    kvmem_share *share = NULL;
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE",
+                   kvmem_share_create_region(region, &share_options, &share, ERR));
+    CHECK(share == NULL);
+    kvmem_region_destroy(region);
+}
+
+static void a_limit_on_files_is_an_error_and_no_signal(void) {
+    in_a_forked_child(make_limited_memory_files);
+}
+
 static void a_numa_node_that_exists_is_bound(void) {
-    const uint32_t nodes[] = {0, numa_last_node()};
+    const uint32_t nodes[] = {0, numa_node_to_test()};
     for (size_t i = 0; i < NUM(nodes); i++) {
         kvmem_system_options options = system_options(MIB);
         options.flags = KVMEM_SYSTEM_NUMA_BIND;
@@ -207,6 +323,10 @@ static const test_case cases[] = {
     CASE(required_huge_pages_do_not_fall_back),
     CASE(impossible_huge_pages_are_refused),
     CASE(transparent_huge_pages_are_counted),
+    CASE(what_is_resident_is_counted),
+    CASE(what_cannot_be_counted_is_an_error),
+    CASE(more_than_the_machine_has_is_refused),
+    CASE(a_limit_on_files_is_an_error_and_no_signal),
     CASE(a_numa_node_that_exists_is_bound),
     CASE(a_numa_node_that_does_not_exist_is_refused),
     CASE(a_numa_node_without_its_flag_is_refused),

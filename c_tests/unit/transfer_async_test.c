@@ -107,7 +107,7 @@ static void in_flight_it_cannot_be_submitted_again(void) {
     flight flight;
     prepare(&flight);
     take_off(&flight);
-    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(flight.transfer, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "poll it or wait for it", kvmem_transfer_submit(flight.transfer, ERR));
     gate_open();
     expect_landed(&flight);
     EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));

@@ -201,7 +201,7 @@ static void too_late_it_ends_as_it_would_have(void) {
 /* Layers small enough to be copied on the spot, and files, whose layers begin one after the other. */
 static void small_copies_and_files_go_by_layer_too(void) {
     static const uint32_t paths[] = {KVMEM_PATH_PREAD, KVMEM_PATH_URING};
-    for (size_t kind = 0; kind < KV_NUM_KINDS * (has_io_uring() ? NUM(paths) : 1); kind++) {
+    for (size_t kind = 0; kind < KV_NUM_KINDS * (can_test_io_uring() ? NUM(paths) : 1); kind++) {
         const kvmem_layout_config config = kv_config(&kv_kinds[kind % KV_NUM_KINDS]);
         static const kvmem_block_pair some[] = {{6, 0}, {0, 5}, {1, 6}};
         const kv_move part = {some, NUM(some), 1, 1, 2};
@@ -298,7 +298,7 @@ static void take_back_a_file_transfer(uint32_t path, bool to_file, bool by_layer
 
 static void file_transfers_are_taken_back_too(void) {
     static const uint32_t paths[] = {KVMEM_PATH_PREAD, KVMEM_PATH_URING};
-    for (size_t i = 0; i < 4 * (has_io_uring() ? NUM(paths) : 1); i++) {
+    for (size_t i = 0; i < 4 * (can_test_io_uring() ? NUM(paths) : 1); i++) {
         take_back_a_file_transfer(paths[i / 4], i / 2 % 2, i % 2);
     }
 }

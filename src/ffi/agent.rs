@@ -124,18 +124,20 @@ pub unsafe extern "C" fn kvmem_agent_name(agent: *const kvmem_agent) -> *const c
     unsafe { peek(agent) }.map_or(std::ptr::null(), |named| named.name.as_ptr())
 }
 
-/// Gives an agent a backend: a NIXL plugin it moves bytes with, such as "UCX" (peers), "POSIX" (files),
-/// "GDS" or "GDS_MT" (files and GPU memory; needs libcufile and libcudart). Regions that are registered already stay
-/// unknown to it.
+/// Creates a backend of an agent: a NIXL plugin that moves bytes, such as "UCX" (peers), "POSIX" (files), "GDS" or "GDS_MT"
+/// (files and GPU memory; needs libcufile and libcudart). Regions that are already registered stay unknown to it.
+///
+/// If it can't be created, the error message holds what UCX logs, and the UCX_* variables of the environment.
 ///
 /// @param agent an agent
 /// @param plugin the plugin's name
-/// @param parameters what differs from the plugin's own parameters; NULL with count 0 for nothing
-/// @param count how many
+/// @param parameters changes to the plugin's own parameters; NULL with count 0 for none
+/// @param count number of parameters
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND for a plugin that is not there; KVMEM_STATUS_ALREADY_EXISTS for
-///         a second backend of the same plugin; KVMEM_STATUS_NIXL when it can't be made, or does not load (with the
-///         library it lacks)
+/// @return KVMEM_STATUS_OK.
+///         KVMEM_STATUS_NOT_FOUND: NIXL has no such plugin.
+///         KVMEM_STATUS_ALREADY_EXISTS: the agent has a backend of this plugin.
+///         KVMEM_STATUS_NIXL: the plugin does not load, or the backend can't be created.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_create_backend(
     agent: *mut kvmem_agent,
@@ -240,14 +242,18 @@ pub unsafe extern "C" fn kvmem_agent_check_remote_metadata(
     }
 }
 
-/// Forgets a peer. Layouts imported from it answer KVMEM_STATUS_STALE from now on, also after a peer of the same
-/// name is loaded.
+/// Forgets a peer. Layouts imported from it fail with KVMEM_STATUS_STALE from now on, also after a peer of the same name
+/// is loaded.
+///
+/// A transfer is in flight from its submission until its end is reported, and as long after that as NIXL still has
+/// requests of it, as after KVMEM_STATUS_PEER_LOST.
 ///
 /// @param agent an agent
 /// @param name the peer's name
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND when it is not loaded; KVMEM_STATUS_BUSY while transfers to it
-///         are in flight
+/// @return KVMEM_STATUS_OK.
+///         KVMEM_STATUS_NOT_FOUND: the peer is not loaded.
+///         KVMEM_STATUS_BUSY: a transfer with the peer is in flight.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_invalidate_remote_metadata(
     agent: *mut kvmem_agent,
@@ -266,13 +272,22 @@ pub unsafe extern "C" fn kvmem_agent_invalidate_remote_metadata(
 
 /// Fetches a peer's metadata from its listen thread, and waits until it is loaded.
 ///
+/// If nothing listens at the address, the call fails within about half a second, whatever the timeout. To find out,
+/// kvmem may connect to the address and reset the connection, which the peer's NIXL reports on its stderr.
+///
 /// @param agent an agent that has a listen thread itself
 /// @param name the peer's name
-/// @param address the peer's IP address
+/// @param address the peer's IPv4 address, such as "127.0.0.1"
 /// @param port the peer's listen port, 1 to 65535
 /// @param timeout_ns nanoseconds, or KVMEM_TIMEOUT_FOREVER
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_NIXL
+/// @return KVMEM_STATUS_OK.
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address or the port is none.
+///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread.
+///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address.
+///         KVMEM_STATUS_IO or KVMEM_STATUS_PERMISSION_DENIED: there is no way to the address.
+///         KVMEM_STATUS_TIMED_OUT: the metadata did not arrive in time.
+///         KVMEM_STATUS_NIXL: NIXL failed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_fetch_remote_metadata(
     agent: *mut kvmem_agent,
@@ -294,11 +309,19 @@ pub unsafe extern "C" fn kvmem_agent_fetch_remote_metadata(
 
 /// Sends the agent's metadata to the listen thread of a peer, which loads it.
 ///
-/// @param agent an agent that has a listen thread itself
-/// @param address the peer's IP address
+/// kvmem first connects to the address and resets the connection, for at most a second, because NIXL does not report
+/// what fails later. The peer's NIXL reports that on its stderr.
+///
+/// @param agent an agent that has a listen thread itself, and a backend that reaches peers
+/// @param address the peer's IPv4 address, such as "127.0.0.1"
 /// @param port the peer's listen port, 1 to 65535
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK once it is on its way; KVMEM_STATUS_NIXL
+/// @return KVMEM_STATUS_OK: it is on its way. That it arrives is not certain.
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address or the port is none.
+///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread.
+///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address.
+///         KVMEM_STATUS_IO or KVMEM_STATUS_PERMISSION_DENIED: there is no way to the address.
+///         KVMEM_STATUS_NIXL: NIXL failed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_send_local_metadata(
     agent: *mut kvmem_agent,
@@ -310,8 +333,7 @@ pub unsafe extern "C" fn kvmem_agent_send_local_metadata(
     unsafe {
         call(error, |scope| {
             let agent = &borrow(scope, agent)?.agent;
-            let (address, port) = (text::required(address, "address")?.to_string(), tcp_port(port)?);
-            agent.call(move |driver| driver.send_local(&address, port))
+            agent.send_local(text::required(address, "address")?, tcp_port(port)?)
         })
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::error::kvmem_error;
 use super::guard::call;
 use super::handle::{Handle, Out, borrow, destroy, opaque, out};
-use super::options::{check_flags, init, options, read, read_nullable};
+use super::options::{check_flags, ensure_given, init, options, read, read_nullable};
 use super::share::kvmem_share;
 use super::share_socket::deadline;
 use super::status::kvmem_status;
@@ -301,7 +301,8 @@ pub unsafe extern "C" fn kvmem_broker_destroy(broker: *mut kvmem_broker) {
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_PERMISSION_DENIED for a wrong user, name or token, which are not told apart, a
 ///         token that is used up, KVMEM_FETCH_READ_WRITE where less is granted, or a broker of another user; KVMEM_STATUS_NOT_FOUND when nothing
-///         is at the path; KVMEM_STATUS_PEER_LOST when nobody listens there, or the broker goes away;
+///         is at the path; KVMEM_STATUS_INVALID_ARGUMENT when a file is there that is no socket;
+///         KVMEM_STATUS_PEER_LOST when the broker there has ended, or ends meanwhile;
 ///         KVMEM_STATUS_BUSY when this user has too many clients, bytes or file descriptors under way;
 ///         KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_CORRUPT; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors
 #[unsafe(no_mangle)]
@@ -385,6 +386,14 @@ unsafe fn wanted(options: &kvmem_fetch_options) -> Result<Fetch> {
         "broker_user is {}, which means nothing without KVMEM_FETCH_BROKER_USER",
         options.broker_user
     );
+    ensure_given(
+        "kvmem_fetch_options",
+        &[
+            ("path", !options.path.is_null()),
+            ("name", !options.name.is_null()),
+            ("token", !options.token.is_null()),
+        ],
+    )?;
     // SAFETY: the caller's promise.
     let (path, name, token) =
         unsafe { (text::path(options.path), text::required(options.name, "name")?, options.token.as_ref()) };

@@ -3,6 +3,7 @@
 
 use std::ffi::{CString, c_char};
 
+use super::handle::{Handle, destroy, opaque, peek};
 use super::status::{KVMEM_STATUS_INVALID_ARGUMENT, KVMEM_STATUS_OK, kvmem_status};
 use crate::error::{Cause, Error, errno_name};
 
@@ -12,6 +13,12 @@ use crate::error::{Cause, Error, errno_name};
 /// gets a new error, which the caller destroys; on success it is not touched. Nothing is kept in thread-local
 /// storage. An error is never changed after it was made, so any threads may read it at once.
 pub struct kvmem_error {
+    handle: Handle<Failure>,
+}
+opaque!(kvmem_error, Failure, "error");
+
+/// An error in the types of C.
+pub struct Failure {
     status: kvmem_status,
     message: CString,
     cause: kvmem_error_cause,
@@ -39,8 +46,8 @@ pub struct kvmem_error_cause {
     pub name: *const c_char,
 }
 
-impl kvmem_error {
-    pub(super) fn boxed(error: &Error) -> Box<Self> {
+impl Failure {
+    pub(super) fn of(error: &Error) -> Self {
         let (domain, code, name) = match error.cause() {
             None => (KVMEM_DOMAIN_NONE, 0, String::new()),
             Some(Cause::Errno(code)) => (KVMEM_DOMAIN_ERRNO, *code, errno_name(*code).to_string()),
@@ -51,12 +58,7 @@ impl kvmem_error {
         };
         let name = without_nul(&name);
         let cause = kvmem_error_cause { domain, code, name: name.as_ptr() };
-        Box::new(Self {
-            status: error.status() as i32,
-            message: without_nul(error.message()),
-            cause,
-            _name: name,
-        })
+        Self { status: error.status() as i32, message: without_nul(error.message()), cause, _name: name }
     }
 }
 
@@ -70,7 +72,7 @@ fn without_nul(text: &str) -> CString {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_error_status(error: *const kvmem_error) -> kvmem_status {
     // SAFETY: NULL or an error of ours, by contract.
-    unsafe { error.as_ref() }.map_or(KVMEM_STATUS_OK, |error| error.status)
+    unsafe { peek(error) }.map_or(KVMEM_STATUS_OK, |error| error.status)
 }
 
 /// What was asked, what was found and what to do, as one UTF-8 sentence.
@@ -81,7 +83,7 @@ pub unsafe extern "C" fn kvmem_error_status(error: *const kvmem_error) -> kvmem_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_error_message(error: *const kvmem_error, length: *mut usize) -> *const c_char {
     // SAFETY: NULL or an error of ours, by contract.
-    let message = unsafe { error.as_ref() }.map_or(c"", |error| error.message.as_c_str());
+    let message = unsafe { peek(error) }.map_or(c"", |error| error.message.as_c_str());
     // SAFETY: NULL or writable, by contract.
     if let Some(length) = unsafe { length.as_mut() } {
         *length = message.count_bytes();
@@ -100,7 +102,7 @@ pub unsafe extern "C" fn kvmem_error_get_cause(
     cause: *mut kvmem_error_cause,
 ) -> kvmem_status {
     // SAFETY: NULL, or an error of ours and a writable cause, by contract.
-    match unsafe { (error.as_ref(), cause.as_mut()) } {
+    match unsafe { (peek(error), cause.as_mut()) } {
         (Some(error), Some(cause)) => {
             *cause = error.cause;
             KVMEM_STATUS_OK
@@ -114,8 +116,6 @@ pub unsafe extern "C" fn kvmem_error_get_cause(
 /// @param error an error, used by nobody any more; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_error_destroy(error: *mut kvmem_error) {
-    if !error.is_null() {
-        // SAFETY: made by `boxed`, and given back once, by contract.
-        drop(unsafe { Box::from_raw(error) });
-    }
+    // SAFETY: by contract.
+    unsafe { destroy(error) };
 }

@@ -1,30 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The boundary: no panic crosses it, every failure becomes a status and an error.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::error::kvmem_error;
+use super::error::{Failure, kvmem_error};
+use super::handle::new_handle;
 use super::status::{KVMEM_STATUS_OK, kvmem_status};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ensure};
 use crate::guarded::guarded;
 
-/// The handles a call has borrowed; they become unusable if it panics.
+/// The handles that a call uses, however many; they become unusable if the call panics.
 #[derive(Default)]
-pub struct Scope<'a>(Cell<[Option<&'a AtomicBool>; 4]>);
+pub struct Scope<'a> {
+    /// As many as nearly every call uses, without an allocation.
+    first: [Cell<Option<&'a AtomicBool>>; 4],
+    count: Cell<usize>,
+    /// The others: calls may take arrays of handles.
+    more: RefCell<Vec<&'a AtomicBool>>,
+}
 
 impl<'a> Scope<'a> {
-    /// Remembers a handle's mark.
-    pub fn uses(&self, poisoned: &'a AtomicBool) {
-        let mut used = self.0.get();
-        if let Some(free) = used.iter_mut().find(|slot| slot.is_none()) {
-            *free = Some(poisoned);
-        }
-        self.0.set(used);
+    /// Records a handle by its poison flag. Fails if there is no memory to record it.
+    #[inline]
+    pub fn uses(&self, poisoned: &'a AtomicBool) -> Result<()> {
+        let count = self.count.get();
+        let Some(slot) = self.first.get(count) else { return self.uses_more(poisoned) };
+        slot.set(Some(poisoned));
+        self.count.set(count + 1);
+        Ok(())
+    }
+
+    #[cold]
+    fn uses_more(&self, poisoned: &'a AtomicBool) -> Result<()> {
+        let mut more = self.more.borrow_mut();
+        let grown = more.try_reserve(1);
+        ensure!(grown.is_ok(), OutOfMemory, "there is no memory to record the handles of this call");
+        more.push(poisoned);
+        Ok(())
     }
 
     fn poison(&self) {
-        self.0.get().into_iter().flatten().for_each(|poisoned| poisoned.store(true, Ordering::Release));
+        let first = self.first.iter().filter_map(Cell::get);
+        let more = self.more.take();
+        first.chain(more).for_each(|poisoned| poisoned.store(true, Ordering::Release));
     }
 }
 
@@ -73,7 +92,7 @@ pub fn quiet<R>(fallback: R, body: impl FnOnce() -> R) -> R {
 unsafe fn report(error: *mut *mut kvmem_error, failure: &Error) -> kvmem_status {
     // SAFETY: the caller's promise.
     if let Some(slot) = unsafe { error.as_mut() } {
-        *slot = Box::into_raw(kvmem_error::boxed(failure));
+        *slot = new_handle(Failure::of(failure));
     }
     failure.status() as kvmem_status
 }
@@ -83,25 +102,48 @@ mod tests {
     use super::*;
     use crate::error::Status;
 
+    /// The message of an error, which is destroyed.
+    fn message_of(error: *mut kvmem_error) -> String {
+        // SAFETY: written by the call under test, and destroyed once.
+        unsafe {
+            let text = super::super::error::kvmem_error_message(error, std::ptr::null_mut());
+            let text = std::ffi::CStr::from_ptr(text).to_string_lossy().into_owned();
+            super::super::error::kvmem_error_destroy(error);
+            text
+        }
+    }
+
     #[test]
-    fn a_panic_becomes_a_status_and_marks_what_was_used() {
+    fn a_panic_becomes_a_status_and_poisons_every_handle_of_the_call() {
+        for count in [0, 1, 4, 5, 1000] {
+            let handles: Vec<_> = (0..count).map(|_| AtomicBool::new(false)).collect();
+            let mut error = std::ptr::null_mut();
+            // SAFETY: a writable slot.
+            let status = unsafe {
+                call(&mut error, |scope| {
+                    handles.iter().try_for_each(|handle| scope.uses(handle))?;
+                    panic!("deliberate")
+                })
+            };
+            assert_eq!(status, Status::Panic as i32);
+            assert!(handles.iter().all(|poisoned| poisoned.load(Ordering::Acquire)), "of {count} handles");
+            assert!(message_of(error).contains("deliberate"));
+        }
+    }
+
+    #[test]
+    fn a_failure_poisons_no_handle() {
         let poisoned = AtomicBool::new(false);
         let mut error = std::ptr::null_mut();
         // SAFETY: a writable slot.
         let status = unsafe {
             call(&mut error, |scope| {
-                scope.uses(&poisoned);
-                panic!("deliberate")
+                scope.uses(&poisoned)?;
+                Err(Error::new(Status::NotFound, "deliberate"))
             })
         };
-        assert_eq!(status, Status::Panic as i32);
-        assert!(poisoned.load(Ordering::Acquire));
-        // SAFETY: written just now.
-        let message = unsafe {
-            std::ffi::CStr::from_ptr(super::super::error::kvmem_error_message(error, std::ptr::null_mut()))
-        };
-        assert!(message.to_string_lossy().contains("deliberate"));
-        // SAFETY: ours, once.
-        unsafe { super::super::error::kvmem_error_destroy(error) };
+        assert_eq!(status, Status::NotFound as i32);
+        assert!(!poisoned.load(Ordering::Acquire));
+        assert!(message_of(error).contains("deliberate"));
     }
 }

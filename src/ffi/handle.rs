@@ -5,41 +5,64 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::guard::{Scope, quiet};
+use super::kind::{Kind, State};
+use super::text;
 use crate::error::{Error, Result, Status};
+use crate::log::log;
 use crate::process;
 
-/// The inside of every opaque type.
-pub struct Handle<T> {
+/// What every handle starts with, whatever its type: it is read before the type is known to be right.
+#[repr(C)]
+struct Header {
     generation: u64,
     poisoned: AtomicBool,
+    /// An allocator keeps its own data in the first words of free memory. The kind lies behind these words, so that
+    /// it mostly outlives the handle, and a destroyed handle is recognized until its memory is used again.
+    _unused: [u64; 2],
+    kind: Kind,
+}
+
+/// The inside of every opaque type.
+#[repr(C)]
+pub struct Handle<T> {
+    header: Header,
     value: T,
 }
 
 impl<T> Handle<T> {
     /// A handle of this process.
-    pub fn new(value: T) -> Self {
-        Self { generation: process::generation(), poisoned: AtomicBool::new(false), value }
+    pub fn new(value: T, kind: Kind) -> Self {
+        let (generation, poisoned) = (process::generation(), AtomicBool::new(false));
+        Self { header: Header { generation, poisoned, _unused: [0; 2], kind }, value }
     }
 }
 
-/// An opaque C type. It is a handle and nothing else.
-pub trait Opaque: Sized + 'static {
+/// An opaque C type.
+///
+/// # Safety
+/// It must start with its handle, and must be made by [`opaque!`].
+pub unsafe trait Opaque: Sized + 'static {
     /// What it stands for.
     type Value;
     /// What to call it in messages.
     const NAME: &'static str;
+    /// What tells its handles from those of other types.
+    const KIND: Kind;
     /// Its inside.
     fn handle(&self) -> &Handle<Self::Value>;
     /// The opposite.
     fn wrap(handle: Handle<Self::Value>) -> Self;
 }
 
-/// Makes a struct with one field `handle` opaque.
+/// Makes a struct with one field `handle` opaque. Its name must be one of [`super::kind::NAMES`].
 macro_rules! opaque {
     ($type:ident, $value:ty, $name:literal) => {
-        impl $crate::ffi::handle::Opaque for $type {
+        const _: () = assert!(std::mem::offset_of!($type, handle) == 0);
+        // SAFETY: it starts with its handle.
+        unsafe impl $crate::ffi::handle::Opaque for $type {
             type Value = $value;
             const NAME: &'static str = $name;
+            const KIND: $crate::ffi::kind::Kind = $crate::ffi::kind::Kind::named($name);
             fn handle(&self) -> &$crate::ffi::handle::Handle<$value> {
                 &self.handle
             }
@@ -51,22 +74,52 @@ macro_rules! opaque {
 }
 pub(super) use opaque;
 
-/// What a handle stands for, if it may be used: not NULL, of this process, and not left behind by a panic.
+/// The kind of handle that a pointer points at, if it points at one.
 ///
 /// # Safety
-/// `pointer` must be NULL or a live handle of ours.
+/// `pointer` must be readable for the size of a header.
+#[inline]
+unsafe fn kind_at<T>(pointer: *const T) -> Kind {
+    // SAFETY: the caller's promise; nothing is assumed about the alignment or what is there.
+    unsafe { (&raw const (*pointer.cast::<Header>()).kind).read_unaligned() }
+}
+
+/// A handle, if it is not NULL, not destroyed, and of this type, as far as that can be seen: the memory of a destroyed
+/// handle may hold another handle by now.
+///
+/// # Safety
+/// `pointer` must be NULL or point at a handle of ours, of any type; one that is destroyed must not be destroyed again
+/// at the same time.
+#[inline]
+unsafe fn checked<'a, T: Opaque>(pointer: *const T) -> Result<&'a Handle<T::Value>> {
+    if pointer.is_null() {
+        return Err(null(T::NAME));
+    }
+    // SAFETY: the caller's promise.
+    let found = unsafe { kind_at(pointer) };
+    if found != T::KIND {
+        return Err(wrong_kind(T::NAME, found));
+    }
+    // SAFETY: only live handles of this type have this kind.
+    Ok(unsafe { &*pointer }.handle())
+}
+
+/// What a handle stands for, if it may be used: of this type, not destroyed, of this process, and not left behind by a
+/// panic.
+///
+/// # Safety
+/// `pointer` must be NULL or a handle of ours.
 #[inline]
 pub unsafe fn borrow<'a, T: Opaque>(scope: &Scope<'a>, pointer: *const T) -> Result<&'a T::Value> {
     // SAFETY: the caller's promise.
-    let Some(opaque) = (unsafe { pointer.as_ref() }) else { return Err(null(T::NAME)) };
-    let handle = opaque.handle();
-    if handle.generation != process::generation() {
+    let handle = unsafe { checked(pointer) }?;
+    if handle.header.generation != process::generation() {
         return Err(forked(T::NAME));
     }
-    if handle.poisoned.load(Ordering::Relaxed) {
+    if handle.header.poisoned.load(Ordering::Relaxed) {
         return Err(poisoned(T::NAME));
     }
-    scope.uses(&handle.poisoned);
+    scope.uses(&handle.header.poisoned)?;
     Ok(&handle.value)
 }
 
@@ -82,13 +135,33 @@ pub unsafe fn borrow_nullable<'a, T: Opaque>(
     if pointer.is_null() { Ok(None) } else { unsafe { borrow(scope, pointer) }.map(Some) }
 }
 
-/// What a handle stands for, for the few questions that are not checked.
+/// What each handle of an array stands for. All of them are used by the call.
 ///
 /// # Safety
-/// `pointer` must be NULL or a live handle of ours.
+/// `items` must be NULL or readable for `count` handles, each as for [`borrow`].
+pub unsafe fn borrow_each<'a, T: Opaque>(
+    scope: &Scope<'a>,
+    items: *const *mut T,
+    count: usize,
+    name: &str,
+) -> Result<Vec<&'a T::Value>> {
+    // SAFETY: the caller's promise.
+    let items = unsafe { text::items(items, count, name) }?;
+    let value = |(index, item): (usize, &*mut T)| {
+        // SAFETY: the caller's promise.
+        let value = unsafe { borrow(scope, item.cast_const()) };
+        value.map_err(|error| error.context(format!("{name}[{index}] of {count}")))
+    };
+    items.iter().enumerate().map(value).collect()
+}
+
+/// What a handle stands for, for the few questions that cannot fail: `None` if it is NULL, destroyed or of another type.
+///
+/// # Safety
+/// `pointer` must be NULL or a handle of ours.
 pub unsafe fn peek<'a, T: Opaque>(pointer: *const T) -> Option<&'a T::Value> {
     // SAFETY: the caller's promise.
-    unsafe { pointer.as_ref() }.map(|opaque| &opaque.handle().value)
+    unsafe { checked(pointer) }.ok().map(|handle| &handle.value)
 }
 
 /// Where a function puts the handle it makes. Holds NULL until then, so that every failure leaves NULL.
@@ -114,7 +187,7 @@ impl<T: Opaque> Out<T> {
 
     /// Hands a new handle to C.
     pub fn set(self, value: T::Value) {
-        let handle = Box::into_raw(Box::new(T::wrap(Handle::new(value))));
+        let handle = new_handle(value);
         // SAFETY: checked and written to when this was made, in the same call.
         unsafe { *self.0 = handle };
     }
@@ -129,17 +202,34 @@ pub unsafe fn out<'a, T>(slot: *mut T, name: &str) -> Result<&'a mut std::mem::M
     unsafe { slot.cast::<std::mem::MaybeUninit<T>>().as_mut() }.ok_or_else(|| null(name))
 }
 
-/// Frees a handle. In a forked child it is left alone: what it stands for is the parent's.
+/// A new handle, for C to hold.
+pub fn new_handle<T: Opaque>(value: T::Value) -> *mut T {
+    Box::into_raw(Box::new(T::wrap(Handle::new(value, T::KIND))))
+}
+
+/// Frees a handle. In a forked child nothing happens, because the parent still owns what it stands for. A pointer that
+/// is no live handle of this type is logged, and nothing is freed: freeing it would end the process.
 ///
 /// # Safety
-/// `pointer` must be NULL or a live handle of ours that is not used again.
+/// `pointer` must be NULL or a handle of ours that is not used again.
 pub unsafe fn destroy<T: Opaque>(pointer: *mut T) {
     quiet((), || {
+        if pointer.is_null() {
+            return;
+        }
         // SAFETY: the caller's promise.
-        let Some(opaque) = (unsafe { pointer.as_ref() }) else { return };
-        if opaque.handle().generation == process::generation() {
-            // SAFETY: made by `Out::set`, given back once by contract.
-            drop(unsafe { Box::from_raw(pointer) });
+        let handle = match unsafe { checked(pointer) } {
+            Ok(handle) => handle,
+            Err(error) => return log!(Error, "nothing is destroyed: {error}"),
+        };
+        if handle.header.generation == process::generation() {
+            // SAFETY: made by `new_handle`, and marked as destroyed below, so that this happens once.
+            unsafe {
+                let kind = &raw mut (*pointer.cast::<Header>()).kind;
+                // Volatile, because the compiler may drop a store to memory that is about to be freed.
+                kind.write_volatile(T::KIND.destroyed());
+                drop(Box::from_raw(pointer));
+            }
         }
     });
 }
@@ -159,6 +249,24 @@ pub fn null(name: &str) -> Error {
 }
 
 #[cold]
+fn wrong_kind(wanted: &str, found: Kind) -> Error {
+    let message = match found.state() {
+        State::Live(other) => format!("the handle is of type {other}, the call needs type {wanted}"),
+        State::Destroyed(name) if name == wanted => {
+            format!("the {wanted} handle was destroyed before this call")
+        }
+        State::Destroyed(other) => {
+            format!("the handle is of type {other} and was destroyed, the call needs type {wanted}")
+        }
+        State::Unknown => format!(
+            "the pointer is no handle of kvmem, or one that was destroyed and whose memory was used again; the call needs \
+             type {wanted}"
+        ),
+    };
+    Error::new(Status::InvalidArgument, message)
+}
+
+#[cold]
 fn forked(name: &str) -> Error {
     let message = format!("the {name} was made before this process was forked; the child must make its own");
     Error::new(Status::InvalidState, message)
@@ -167,4 +275,48 @@ fn forked(name: &str) -> Error {
 #[cold]
 fn poisoned(name: &str) -> Error {
     Error::new(Status::InvalidState, format!("an earlier call on the {name} hit a bug in kvmem; destroy it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::blob::kvmem_blob;
+    use super::super::guard::call;
+    use super::*;
+
+    /// What a call on a handle fails with.
+    fn failure_of(handle: *const kvmem_blob) -> Option<Status> {
+        let scope = Scope::default();
+        // SAFETY: a live handle.
+        unsafe { borrow(&scope, handle) }.err().map(|error| error.status())
+    }
+
+    #[test]
+    fn a_panic_poisons_every_handle_of_an_array() {
+        let handles: Vec<*mut kvmem_blob> = (0..100).map(|_| new_handle(Vec::new())).collect();
+        // SAFETY: live handles, and no error is asked for.
+        let status = unsafe {
+            call(std::ptr::null_mut(), |scope| {
+                borrow_each(scope, handles.as_ptr(), handles.len(), "handles")?;
+                panic!("deliberate")
+            })
+        };
+        assert_eq!(status, Status::Panic as i32);
+        for handle in handles {
+            assert_eq!(failure_of(handle), Some(Status::InvalidState));
+            // SAFETY: live, and not used again.
+            unsafe { destroy(handle) };
+        }
+    }
+
+    #[test]
+    fn an_array_with_a_wrong_handle_is_refused_with_its_index() {
+        let handle: *mut kvmem_blob = new_handle(Vec::new());
+        let items = [handle, std::ptr::null_mut()];
+        let scope = Scope::default();
+        // SAFETY: a live handle and NULL.
+        let error = unsafe { borrow_each(&scope, items.as_ptr(), 2, "blobs") }.err().unwrap();
+        assert!(error.message().contains("blobs[1] of 2"), "{error}");
+        // SAFETY: live, and not used again.
+        unsafe { destroy(handle) };
+    }
 }

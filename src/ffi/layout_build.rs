@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::agent::kvmem_agent;
 use super::error::kvmem_error;
 use super::guard::{Scope, call};
-use super::handle::{Opaque, Out, borrow, borrow_nullable, out};
+use super::handle::{Out, borrow_each, borrow_nullable, out};
 use super::layout::kvmem_layout;
-use super::options::{check_flags, init, not_one_of, options, read};
+use super::options::{check_flags, ensure_given, init, not_one_of, options, read};
 use super::region::kvmem_region;
 use super::region_config::{device_config, disk_config, elastic_config, pinned_config, system_config};
 use super::region_create::{
@@ -17,9 +17,9 @@ use super::region_create::{
 };
 use super::registration::kvmem_registration;
 use super::status::kvmem_status;
-use super::text;
-use crate::error::{Error, Result, Status, ensure};
+use crate::error::{Result, ensure};
 use crate::layout::{Allocation, BlockDim, Dimensions, Geometry, Layout, LayoutKind};
+use crate::region::DeviceMemory;
 
 /// One region; a block holds all its layers, a layer its outer slots:
 /// base + block·L·O·R + layer·O·R + outer·R
@@ -63,7 +63,7 @@ pub struct kvmem_layout_config {
 }
 options!(kvmem_layout_config);
 
-/// One new allocation holds all regions, each at a multiple of 512 bytes.
+/// One new allocation holds all regions, each at a multiple of the alignment and of 512 bytes, on a GPU of 256 bytes.
 pub const KVMEM_LAYOUT_ALLOCATE: u32 = 1;
 /// The caller's regions; with an agent each is registered, or of an elastic one the region that it is a view of. Elastic
 /// regions, which the caller commits and decommits, must begin with an extent, and their extents be multiples of the block
@@ -87,7 +87,8 @@ pub struct kvmem_layout_options {
     /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Exactly one of system, disk, pinned, device
     /// and elastic is given.
     pub system: *const kvmem_system_options,
-    /// KVMEM_LAYOUT_ALLOCATE: a file to make, with size 0.
+    /// KVMEM_LAYOUT_ALLOCATE: a file to create or open, with size 0. A named file ends with a fingerprint of the layout,
+    /// which is checked when it is opened again; docs/files.md describes it.
     pub disk: *const kvmem_disk_options,
     /// KVMEM_LAYOUT_ALLOCATE: page-locked memory to allocate, with size 0.
     pub pinned: *const kvmem_pinned_options,
@@ -139,7 +140,8 @@ pub struct kvmem_layout_requirements {
     pub region_size: u64,
     /// Bytes of all.
     pub total_size: u64,
-    /// Bytes of one allocation that holds all, each at a multiple of 512 bytes or of the alignment.
+    /// Bytes of one allocation that holds all regions, each at a multiple of 256 bytes and of the alignment, if
+    /// the allocation starts at a multiple of 256 bytes, as every allocation of cuMemAlloc does.
     pub allocation_size: u64,
 }
 
@@ -164,7 +166,7 @@ pub unsafe extern "C" fn kvmem_layout_get_requirements(
             num_regions: geometry.num_regions() as u64,
             region_size: geometry.region_size(),
             total_size: geometry.total_size()?,
-            allocation_size: geometry.allocation_size()?,
+            allocation_size: geometry.allocation_size(DeviceMemory::START_ALIGNMENT)?,
         });
         Ok(())
     };
@@ -180,8 +182,10 @@ pub unsafe extern "C" fn kvmem_layout_get_requirements(
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a shape that can't be, a source that is missing or not
 ///         asked for, too few or too many regions, regions of mixed kinds, that overlap, are not aligned or belong to
 ///         another agent; KVMEM_STATUS_OUT_OF_RANGE for a region that is too small; KVMEM_STATUS_INVALID_STATE for a
-///         registration that was taken back; what kvmem_region_register answers, and the kvmem_region_create_* of the
-///         memory that is asked for
+///         registration that was taken back; what kvmem_region_register returns, and the kvmem_region_create_* of the
+///         memory that is asked for. For an existing file KVMEM_STATUS_INVALID_ARGUMENT if it holds another layout,
+///         KVMEM_STATUS_CORRUPT if it has no fingerprint of one, KVMEM_STATUS_VERSION_MISMATCH if that is of a later
+///         version
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_build(
     options: *const kvmem_layout_options,
@@ -199,6 +203,18 @@ pub unsafe extern "C" fn kvmem_layout_build(
 }
 
 fn shape(config: &kvmem_layout_config) -> Result<(Dimensions, LayoutKind)> {
+    ensure_given(
+        "kvmem_layout_config",
+        &[
+            ("kind", config.kind != 0),
+            ("num_blocks", config.num_blocks != 0),
+            ("num_layers", config.num_layers != 0),
+            ("outer_dim", config.outer_dim != 0),
+            ("page_size", config.page_size != 0),
+            ("inner_dim", config.inner_dim != 0),
+            ("dtype_width", config.dtype_width != 0),
+        ],
+    )?;
     let block_dim = match config.block_dim {
         0 | KVMEM_BLOCK_DIM_FIRST => BlockDim::First,
         KVMEM_BLOCK_DIM_SECOND => BlockDim::Second,
@@ -214,7 +230,6 @@ fn shape(config: &kvmem_layout_config) -> Result<(Dimensions, LayoutKind)> {
             LayoutKind::FullyContiguous
         }
         KVMEM_LAYOUT_LAYER_SEPARATE => LayoutKind::LayerSeparate(block_dim),
-        0 => return Err(Error::new(Status::InvalidArgument, "kind is missing from the layout's config")),
         other => return Err(not_one_of("kind", other, "KVMEM_LAYOUT_*")),
     };
     let dimensions = Dimensions {
@@ -235,7 +250,8 @@ fn shape(config: &kvmem_layout_config) -> Result<(Dimensions, LayoutKind)> {
 unsafe fn build(scope: &Scope<'_>, options: &kvmem_layout_options) -> Result<Arc<Layout>> {
     check_flags("kvmem_layout_options", options.flags, 0)?;
     ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
-    ensure!(!options.config.is_null(), InvalidArgument, "config is missing from the layout's options");
+    let (has_config, has_source) = (!options.config.is_null(), options.source != 0);
+    ensure_given("kvmem_layout_options", &[("config", has_config), ("source", has_source)])?;
     // SAFETY: the caller's promise, for all below.
     unsafe {
         let (dimensions, kind) = shape(&read(options.config)?)?;
@@ -245,14 +261,14 @@ unsafe fn build(scope: &Scope<'_>, options: &kvmem_layout_options) -> Result<Arc
         let builder = match options.source {
             KVMEM_LAYOUT_ALLOCATE => builder.allocate(allocation(options)?),
             KVMEM_LAYOUT_REGIONS => {
-                builder.regions(each(options.regions, options.count, "regions", |region| Arc::clone(region))?)
+                let regions = borrow_each(scope, options.regions, options.count, "regions")?;
+                builder.regions(regions.into_iter().map(|region| Arc::clone(region)).collect())
             }
-            _ => builder.registrations(each(
-                options.registrations,
-                options.count,
-                "registrations",
-                Arc::clone,
-            )?),
+            _ => {
+                let registrations =
+                    borrow_each(scope, options.registrations, options.count, "registrations")?;
+                builder.registrations(registrations.into_iter().cloned().collect())
+            }
         };
         builder.agent(agent).build()
     }
@@ -264,7 +280,6 @@ fn only_what_the_source_takes(options: &kvmem_layout_options) -> Result<()> {
         KVMEM_LAYOUT_ALLOCATE => "KVMEM_LAYOUT_ALLOCATE",
         KVMEM_LAYOUT_REGIONS => "KVMEM_LAYOUT_REGIONS",
         KVMEM_LAYOUT_REGISTRATIONS => "KVMEM_LAYOUT_REGISTRATIONS",
-        0 => return Err(Error::new(Status::InvalidArgument, "source is missing from the layout's options")),
         other => {
             return Err(not_one_of("source", other, "KVMEM_LAYOUT_ALLOCATE, _REGIONS or _REGISTRATIONS"));
         }
@@ -339,23 +354,4 @@ unsafe fn allocation(options: &kvmem_layout_options) -> Result<Allocation> {
 fn unsized_yet(size: u64) -> Result<()> {
     ensure!(size == 0, InvalidArgument, "size is {size}; the layout says it, leave it 0");
     Ok(())
-}
-
-/// # Safety
-/// `items` must be NULL or readable for `count` handles, each NULL or live.
-unsafe fn each<T: Opaque, V>(
-    items: *const *mut T,
-    count: usize,
-    name: &str,
-    take: impl Fn(&T::Value) -> V,
-) -> Result<Vec<V>> {
-    // SAFETY: the caller's promise.
-    let items = unsafe { text::items(items, count, name) }?;
-    let scope = Scope::default();
-    let value = |(index, item): (usize, &*mut T)| {
-        // SAFETY: the caller's promise.
-        let value = unsafe { borrow(&scope, item.cast_const()) };
-        value.map(&take).map_err(|error| error.context(format!("{name}[{index}] of {count}")))
-    };
-    items.iter().enumerate().map(value).collect()
 }

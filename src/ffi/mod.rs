@@ -10,6 +10,7 @@
 
 mod guard;
 mod handle;
+mod kind;
 mod text;
 mod options;
 mod region_config;

@@ -62,13 +62,18 @@ pub unsafe extern "C" fn kvmem_agent_notify(
     }
 }
 
-/// Takes all messages that have come, and waits for one if there is none. Each message is taken once.
+/// Takes all messages that have arrived, and waits for one if there is none. Each message is taken once.
+///
+/// An agent receives messages through a backend that reaches peers, such as UCX. Without one nothing arrives, and the call
+/// waits: a backend may be created meanwhile.
 ///
 /// @param agent an agent
 /// @param timeout_ns nanoseconds to wait, 0 not to wait, or KVMEM_TIMEOUT_FOREVER
 /// @param notifications gets the messages, at least one; the caller destroys them
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_TIMED_OUT when none has come; KVMEM_STATUS_NIXL
+/// @return KVMEM_STATUS_OK.
+///         KVMEM_STATUS_TIMED_OUT: none has arrived in time.
+///         KVMEM_STATUS_NIXL: NIXL failed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_take_notifications(
     agent: *mut kvmem_agent,

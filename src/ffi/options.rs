@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Options structs: how one of another size than ours is read, and what every field may hold.
+//! Options structs: how a struct of another size than ours is read and written, and what every field may hold.
 
 use super::handle::null;
 use crate::error::{Error, Result, Status, ensure};
@@ -12,22 +12,42 @@ const MOST_BYTES: usize = 4096;
 /// # Safety
 /// It must be `repr(C)`, start with a `usize`, and all zeroes must be a valid value.
 pub unsafe trait Options: Copy {
-    /// What to call it in messages.
+    /// Its C name, for messages.
     const NAME: &'static str;
+    /// The size of the struct as it was first published. Every caller has at least these fields, so a smaller size is
+    /// a mistake, and what it cuts off would be lost in silence.
+    const FIRST_SIZE: usize;
 }
 
+/// Makes a struct an options struct: `options!(kvmem_x_options)` as long as it is what was first published. Once it is
+/// published, new fields go behind the last one, which the macro then names: `options!(kvmem_x_options, last_field)`.
 macro_rules! options {
     ($type:ident) => {
+        $crate::ffi::options::options!(@ $type, size_of::<$type>());
+    };
+    ($type:ident, $last_of_first:ident) => {
+        $crate::ffi::options::options!(@ $type, {
+            const fn size_of_pointee<T>(_: *const T) -> usize {
+                size_of::<T>()
+            }
+            let uninit = std::mem::MaybeUninit::<$type>::uninit();
+            // SAFETY: a pointer within the struct; nothing is read.
+            let field = unsafe { &raw const (*uninit.as_ptr()).$last_of_first };
+            std::mem::offset_of!($type, $last_of_first) + size_of_pointee(field)
+        });
+    };
+    (@ $type:ident, $first_size:expr) => {
         // SAFETY: repr(C), struct_size first, plain integers and nullable pointers only.
         unsafe impl $crate::ffi::options::Options for $type {
             const NAME: &'static str = stringify!($type);
+            const FIRST_SIZE: usize = $first_size;
         }
     };
 }
 pub(super) use options;
 
-/// Reads options of an older, equal or newer caller. What an older one does not have is zero; what a newer one has
-/// beyond ours must be zero.
+/// Reads options of an older, equal or newer caller. Fields that an older caller does not have are zero; fields of a
+/// newer caller that are unknown here must be zero.
 ///
 /// # Safety
 /// `pointer` must be NULL or readable for as many bytes as its `struct_size` says.
@@ -37,7 +57,7 @@ pub unsafe fn read<T: Options>(pointer: *const T) -> Result<T> {
         return Err(null(T::NAME));
     }
     // SAFETY: the caller's promise; struct_size comes first.
-    let size = unsafe { plausible_size(pointer) }?;
+    let size = unsafe { stated_size(pointer) }?;
     // SAFETY: `size` bytes are readable by promise, and all zeroes is a valid T.
     let (options, tail) = unsafe {
         let mut options = std::mem::zeroed::<T>();
@@ -46,12 +66,9 @@ pub unsafe fn read<T: Options>(pointer: *const T) -> Result<T> {
             std::slice::from_raw_parts(pointer.cast::<u8>().add(size.min(known)), size - size.min(known));
         (options, tail)
     };
-    ensure!(
-        tail.iter().all(|byte| *byte == 0),
-        InvalidArgument,
-        "{} has {size} bytes, this library knows {known} of them, and the rest asks for something",
-        T::NAME
-    );
+    if let Some(at) = tail.iter().position(|byte| *byte != 0) {
+        return Err(unknown_tail(T::NAME, size, known, known + at));
+    }
     Ok(options)
 }
 
@@ -79,44 +96,82 @@ pub unsafe fn init<T: Options>(pointer: *mut T, size: usize) {
     }
 }
 
-/// Answers in a struct of an older, equal or newer caller, who says its size: no more than that is written. The answer
-/// is made once it is clear that there is where to put it.
+/// Writes a struct of an older, equal or newer caller, and no more bytes than its `struct_size`. The value is computed
+/// after the destination was checked.
 ///
 /// # Safety
 /// `pointer` must be NULL, or writable for as many bytes as its `struct_size` says.
-pub unsafe fn write_known<T: Options>(pointer: *mut T, answer: impl FnOnce() -> Result<T>) -> Result<()> {
+pub unsafe fn write_known<T: Options>(pointer: *mut T, value: impl FnOnce() -> Result<T>) -> Result<()> {
     if pointer.is_null() {
         return Err(null(T::NAME));
     }
     // SAFETY: the caller's promise; struct_size comes first.
-    let size = unsafe { plausible_size(pointer) }?;
-    let answer = answer()?;
-    // SAFETY: the caller's promise, and all of the answer is read.
+    let size = unsafe { stated_size(pointer) }?;
+    let value = value()?;
+    // SAFETY: the caller's promise, and all of the value is read.
     unsafe {
         let known = size.min(size_of::<T>());
-        std::ptr::copy_nonoverlapping((&raw const answer).cast::<u8>(), pointer.cast(), known);
+        std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), pointer.cast(), known);
         pointer.cast::<u8>().add(known).write_bytes(0, size - known);
         pointer.cast::<usize>().write_unaligned(size);
     }
     Ok(())
 }
 
-/// What a struct says its size is, if that can be.
+/// The size that a struct states, if a caller can have a struct of that size.
 ///
 /// # Safety
 /// `pointer` must be readable for the size of a `usize`.
-unsafe fn plausible_size<T: Options>(pointer: *const T) -> Result<usize> {
+unsafe fn stated_size<T: Options>(pointer: *const T) -> Result<usize> {
     // SAFETY: the caller's promise.
     let size = unsafe { pointer.cast::<usize>().read_unaligned() };
-    let plausible =
-        (size_of::<usize>()..=MOST_BYTES).contains(&size) && size.is_multiple_of(size_of::<usize>());
-    ensure!(plausible, InvalidArgument, "struct_size of {} is {size}; set it to sizeof({0})", T::NAME);
-    Ok(size)
+    let plausible = (T::FIRST_SIZE..=MOST_BYTES).contains(&size) && size.is_multiple_of(size_of::<usize>());
+    if plausible { Ok(size) } else { Err(wrong_size(T::NAME, size, T::FIRST_SIZE)) }
+}
+
+#[cold]
+fn wrong_size(name: &str, size: usize, first: usize) -> Error {
+    let found = if size < first {
+        format!("less than the {first} bytes that every version of it has")
+    } else if size > MOST_BYTES {
+        "more than any version of it has".to_string()
+    } else {
+        format!("no multiple of {}", size_of::<usize>())
+    };
+    // sizeof of a pointer to the struct: the struct was taken through a pointer, or passed to a function.
+    let hint = match size == size_of::<*const ()>() {
+        true => format!("; {size} is the size of a pointer: is it the sizeof of a pointer to the struct?"),
+        false => String::new(),
+    };
+    let message = format!("struct_size of {name} is {size}, {found}; set it to sizeof({name}){hint}");
+    Error::new(Status::InvalidArgument, message)
+}
+
+#[cold]
+fn unknown_tail(name: &str, size: usize, known: usize, at: usize) -> Error {
+    let message = format!(
+        "{name} has {size} bytes, this library knows the first {known}, and byte {at} is not 0: the caller asks for \
+         something of a newer version"
+    );
+    Error::new(Status::InvalidArgument, message)
 }
 
 /// Refuses flags this library does not know.
 pub fn check_flags(what: &str, flags: u64, known: u64) -> Result<()> {
     ensure!(flags & !known == 0, InvalidArgument, "{what} has unknown flags {:#x}", flags & !known);
+    Ok(())
+}
+
+/// Refuses a struct in which required fields are zero, and names all of these at once.
+pub fn ensure_given(name: &str, required: &[(&str, bool)]) -> Result<()> {
+    let missing: Vec<_> =
+        required.iter().filter(|(_, is_given)| !is_given).map(|(field, _)| *field).collect();
+    ensure!(
+        missing.is_empty(),
+        InvalidArgument,
+        "required fields of {name} are missing: {}",
+        missing.join(", ")
+    );
     Ok(())
 }
 
@@ -130,6 +185,7 @@ pub fn not_one_of(name: &str, value: u32, values: &str) -> Error {
 mod tests {
     use super::*;
 
+    /// First published with two fields; the third one came later.
     #[repr(C)]
     #[derive(Clone, Copy, Debug, PartialEq)]
     struct Known {
@@ -137,51 +193,79 @@ mod tests {
         first: u64,
         second: u64,
     }
-    options!(Known);
+    options!(Known, first);
+
+    /// As it was first published.
+    #[repr(C)]
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    struct Fresh {
+        struct_size: usize,
+        only: u64,
+    }
+    options!(Fresh);
 
     fn read_as(words: &[u64]) -> Result<Known> {
-        // SAFETY: each test says no larger size than the words have.
+        // SAFETY: each test states no larger size than the words have.
         unsafe { read(words.as_ptr().cast()) }
     }
 
     #[test]
+    fn a_struct_is_as_large_as_first_published_at_least() {
+        assert_eq!((Known::FIRST_SIZE, Fresh::FIRST_SIZE), (16, 16));
+        let error = read_as(&[8, 7]).unwrap_err();
+        assert!(error.message().contains("struct_size of Known is 8"), "{error}");
+        assert!(error.message().contains("less than the 16 bytes"), "{error}");
+        assert!(error.message().contains("sizeof of a pointer"), "{error}");
+        let error = read_as(&[24 + 4096, 7]).unwrap_err();
+        assert!(!error.message().contains("pointer"), "{error}");
+    }
+
+    #[test]
     fn an_older_caller_is_extended_with_zeroes() {
-        assert_eq!(read_as(&[16, 7]).unwrap(), Known { struct_size: 16, first: 7, second: 0 });
-        assert_eq!(read_as(&[8]).unwrap(), Known { struct_size: 8, first: 0, second: 0 });
+        assert_eq!(read_as(&[16, 7, 9]).unwrap(), Known { struct_size: 16, first: 7, second: 0 });
     }
 
     #[test]
     fn a_newer_caller_is_read_if_what_is_unknown_is_zero() {
         assert!(read_as(&[40, 7, 8, 0, 0]).is_ok());
         let error = read_as(&[40, 7, 8, 0, 1]).unwrap_err();
-        assert!(error.message().contains("knows 24 of them"), "{error}");
+        assert!(error.message().contains("knows the first 24, and byte 32 is not 0"), "{error}");
     }
 
     #[test]
     fn a_size_that_can_not_be_is_refused() {
-        for size in [0, 7, 25, 1 << 40, u64::MAX] {
-            assert!(read_as(&[size, 0, 0]).is_err());
+        for size in [0, 7, 9, 17, 25, 1 << 40, u64::MAX] {
+            let error = read_as(&[size, 0, 0]).unwrap_err();
+            assert!(error.message().contains("sizeof(Known)"), "{error}");
         }
         // SAFETY: NULL is allowed.
         assert!(unsafe { read::<Known>(std::ptr::null()) }.is_err());
     }
 
     #[test]
-    fn an_answer_is_no_larger_than_the_caller_has_room() {
-        let answer = || Ok(Known { struct_size: 24, first: 7, second: 8 });
-        for (given, expected) in [([8, 1, 1, 1], [8, 1, 1, 1]), ([16, 1, 1, 1], [16, 7, 1, 1])] {
-            let mut words: [u64; 4] = given;
-            // SAFETY: it says no larger size than the words have.
-            unsafe { write_known::<Known>(words.as_mut_ptr().cast(), answer) }.unwrap();
-            assert_eq!(words, expected);
-        }
+    fn no_more_is_written_than_the_caller_has() {
+        let value = || Ok(Known { struct_size: 24, first: 7, second: 8 });
+        let mut words = [16u64, 1, 1, 1];
+        // SAFETY: it states no larger size than the words have.
+        unsafe { write_known::<Known>(words.as_mut_ptr().cast(), value) }.unwrap();
+        assert_eq!(words, [16, 7, 1, 1]);
         let mut words = [32u64, 1, 1, 1];
         // SAFETY: as above.
-        unsafe { write_known::<Known>(words.as_mut_ptr().cast(), answer) }.unwrap();
+        unsafe { write_known::<Known>(words.as_mut_ptr().cast(), value) }.unwrap();
         assert_eq!(words, [32, 7, 8, 0]);
-        words[0] = 9;
-        // SAFETY: as above; what it says can't be, and nothing is written.
-        assert!(unsafe { write_known::<Known>(words.as_mut_ptr().cast(), answer) }.is_err());
+        for impossible in [8, 9] {
+            let mut words = [impossible, 1, 1, 1];
+            // SAFETY: as above; the size is refused, and nothing is written.
+            assert!(unsafe { write_known::<Known>(words.as_mut_ptr().cast(), value) }.is_err());
+            assert_eq!(words, [impossible, 1, 1, 1]);
+        }
+    }
+
+    #[test]
+    fn all_missing_fields_are_named_at_once() {
+        assert!(ensure_given("kvmem_x", &[("a", true)]).is_ok());
+        let error = ensure_given("kvmem_x", &[("a", false), ("b", true), ("c", false)]).unwrap_err();
+        assert_eq!(error.message(), "required fields of kvmem_x are missing: a, c");
     }
 
     #[test]

@@ -10,10 +10,10 @@ use super::handle::{Handle, Out, borrow, destroy, opaque, out};
 use super::status::kvmem_status;
 use super::text;
 use crate::error::{Error, Status};
-use crate::region::{Access, Backing, DeviceMemory, HandledRegion, Region, SystemMemory, Tier};
+use crate::region::{Backing, DeviceMemory, HandledRegion, Region, SystemMemory, Tier};
 
-/// A span of memory on one tier. Views, registrations, layouts and transfers hold the region they lie in, so handles
-/// may be destroyed in any order: the memory goes with the last holder.
+/// A span of memory on one tier. Views, registrations, layouts and transfers hold the region they lie in,
+/// so handles may be destroyed in any order: the memory goes with the last holder.
 ///
 /// Threads: all functions on one region may run at once, except kvmem_region_destroy.
 pub struct kvmem_region {
@@ -48,7 +48,8 @@ pub const KVMEM_ORIGIN_IMPORTED: u32 = 4;
 /// @param size its bytes, at least 1
 /// @param view gets the part; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE when it does not fit; KVMEM_STATUS_INVALID_ARGUMENT when empty
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE when it does not fit; KVMEM_STATUS_INVALID_ARGUMENT
+///         when empty
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_create_view(
     region: *const kvmem_region,
@@ -77,7 +78,7 @@ pub const KVMEM_REGION_TEMPORARY: u64 = 4;
 pub const KVMEM_REGION_HUGE_PAGE_FALLBACK: u64 = 8;
 /// System and pinned: it lies in a memory file, so that it can be shared with other processes.
 pub const KVMEM_REGION_SHAREABLE: u64 = 16;
-/// Another process has shared it to be read only.
+/// It may only be read: it was shared, adopted or opened so.
 pub const KVMEM_REGION_READ_ONLY: u64 = 32;
 
 /// What a region is.
@@ -88,10 +89,9 @@ pub struct kvmem_region_info {
     pub address: u64,
     /// Bytes.
     pub size: u64,
-    /// System and pinned: the size of the pages it is mapped with. Elastic: the size of an extent. Others: the system's page size.
+    /// System and pinned: the size of the pages it is mapped with. Elastic: the size of an extent. Others:
+    /// the system's page size.
     pub page_size: u64,
-    /// System and pinned: bytes that lie on transparent huge pages now, as the kernel counts them.
-    pub transparent_huge_bytes: u64,
     /// Disk: what offsets, sizes and memory addresses of I/O must be multiples of. Others: 1.
     pub alignment: u64,
     /// KVMEM_REGION_* flags.
@@ -110,11 +110,10 @@ pub struct kvmem_region_info {
     pub registration_count: u32,
 }
 
-/// Tells what a region is. Of system and pinned memory the kernel is asked for its huge pages, for which it goes through
-/// all mappings of the process: milliseconds, and more where there is much memory. Ask once, not for each block.
+/// Returns what a region is.
 ///
 /// @param region a region
-/// @param info gets the answer
+/// @param info gets the result
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
 #[unsafe(no_mangle)]
@@ -133,15 +132,62 @@ pub unsafe extern "C" fn kvmem_region_get_info(
     }
 }
 
-/// The path of a disk region's file.
+/// How much of a region's memory is resident, in bytes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_region_residency {
+    /// In memory, on pages of any size.
+    pub resident_bytes: u64,
+    /// In memory, on transparent huge pages.
+    pub transparent_huge_bytes: u64,
+    /// Swapped out.
+    pub swapped_bytes: u64,
+}
+
+/// Returns how much of a region's memory is resident now. For a view the figures are of the whole region it
+/// is a part of.
+///
+/// The kernel walks the pages of all mappings of the process for it (/proc/self/smaps), which takes
+/// milliseconds, and more with much memory: for diagnosis, not for each block. Pages of an adjacent mapping
+/// that the kernel has joined with the region's may count too; no figure exceeds the region's size.
+///
+/// @param region a system or pinned region
+/// @param residency gets the result
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK;
+///         KVMEM_STATUS_UNSUPPORTED: the region is adopted, or is not in host memory; KVMEM_STATUS_IO,
+///         KVMEM_STATUS_NOT_FOUND or KVMEM_STATUS_OUT_OF_MEMORY: the kernel's figures cannot be read
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_region_get_residency(
+    region: *const kvmem_region,
+    residency: *mut kvmem_region_residency,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let residency = out(residency, "residency")?;
+            let found = borrow(scope, region)?.residency()?;
+            residency.write(kvmem_region_residency {
+                resident_bytes: found.resident,
+                transparent_huge_bytes: found.transparent_huge,
+                swapped_bytes: found.swapped,
+            });
+            Ok(())
+        })
+    }
+}
+
+/// Returns the absolute path of a disk region's file.
 ///
 /// @param region a region
 /// @param buffer gets the path and its NUL; may be NULL with capacity 0, to ask the size alone
 /// @param capacity bytes of the buffer
 /// @param size gets the bytes the path needs with its NUL, also when the buffer is too small
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND when there is no file or it has no name;
-///         KVMEM_STATUS_OUT_OF_RANGE when the buffer is too small
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND if there is no file, if it has no name, or if the path
+///         names another file by now, or none, as after a rename or an unlink; KVMEM_STATUS_OUT_OF_RANGE if
+///         the buffer is too small
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_get_path(
     region: *const kvmem_region,
@@ -154,8 +200,7 @@ pub unsafe extern "C" fn kvmem_region_get_path(
     unsafe {
         call(error, |scope| {
             let answer = text::Answer::new(buffer, capacity, size)?;
-            let nameless = || Error::new(Status::NotFound, "the region has no file with a name");
-            let path = borrow(scope, region)?.path().ok_or_else(nameless)?;
+            let path = borrow(scope, region)?.path()?;
             answer.set(path.as_os_str().as_bytes())
         })
     }
@@ -169,8 +214,8 @@ pub unsafe extern "C" fn kvmem_region_get_path(
 /// @param capacity bytes of the buffer
 /// @param size gets the bytes the name needs with its NUL, also when the buffer is too small
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND past the last; KVMEM_STATUS_OUT_OF_RANGE when the buffer is too
-///         small
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND past the last; KVMEM_STATUS_OUT_OF_RANGE when the buffer
+///         is too small
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_get_agent(
     region: *const kvmem_region,
@@ -210,13 +255,14 @@ pub unsafe extern "C" fn kvmem_region_sync(
     unsafe { call(error, |scope| borrow(scope, region)?.sync()) }
 }
 
-/// Who holds a region's memory. The numbers are of one moment, and of this region alone: what holds a view of it holds the
-/// view, which counts here once.
+/// Who holds a region's memory. The numbers are of one moment, and of this region alone: what holds a view
+/// of it holds the view, which counts here once.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_region_holders {
-    /// All in this process that keep it, whatever it is: each handle, view, registration and share once, a layout once or
-    /// more for each part of it that lies here, a transfer in flight as often as it needs it. 1 is this handle alone.
+    /// All in this process that keep it, whatever it is: each handle, view, registration and share once, a
+    /// layout once or more for each part of it that lies here, a transfer in flight as often as it needs
+    /// it. 1 is this handle alone.
     pub references: u64,
     /// Views of it, those among them that a layout has made for its parts.
     pub views: u64,
@@ -224,8 +270,8 @@ pub struct kvmem_region_holders {
     pub registrations: u64,
     /// Shares of it that were not destroyed; a share of a layout counts for each of its regions.
     pub shares: u64,
-    /// How often other processes have it open now, each time a mapping of its own. A process that ended, however it
-    /// ended, does not count.
+    /// How often other processes have it open now, each time a mapping of its own. A process that ended,
+    /// however it ended, does not count.
     pub importers: u64,
     /// Handles that kvmem has given for it and that were not destroyed, this one included.
     pub handles: u64,
@@ -237,8 +283,8 @@ pub struct kvmem_region_holders {
 /// @param holders gets the answer
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer; for a region that was shared
-///         KVMEM_STATUS_PERMISSION_DENIED or KVMEM_STATUS_IO where the kernel does not tell who has it open, as where a
-///         filter of system calls refuses F_OFD_GETLK
+///         KVMEM_STATUS_PERMISSION_DENIED or KVMEM_STATUS_IO where the kernel does not tell who has it
+///         open, as where a filter of system calls refuses F_OFD_GETLK
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_get_holders(
     region: *const kvmem_region,
@@ -263,8 +309,8 @@ pub unsafe extern "C" fn kvmem_region_get_holders(
     }
 }
 
-/// Tells whether the owner of an imported region still has it. What is mapped here stays readable also when it has
-/// not. A region of this process is its own owner.
+/// Tells whether the owner of an imported region still has it. What is mapped here stays readable also when
+/// it has not. A region of this process is its own owner.
 ///
 /// @param region a region
 /// @param error gets the failure; may be NULL
@@ -292,7 +338,6 @@ fn describe(region: &Region) -> kvmem_region_info {
         address: region.address(),
         size: region.size(),
         page_size: rustix::param::page_size() as u64,
-        transparent_huge_bytes: 0,
         alignment: region.io_alignment(),
         flags: 0,
         tier: tier(region.tier()),
@@ -323,10 +368,10 @@ fn describe(region: &Region) -> kvmem_region_info {
         Backing::Adopted(_) => info.origin = KVMEM_ORIGIN_ADOPTED,
         Backing::View { .. } => {}
     }
-    if let Some(origin) = region.origin() {
+    if region.origin().is_some() {
         info.origin = KVMEM_ORIGIN_IMPORTED;
-        info.flags |= if origin.access == Access::Read { KVMEM_REGION_READ_ONLY } else { 0 };
     }
+    info.flags |= if region.read_only_because().is_some() { KVMEM_REGION_READ_ONLY } else { 0 };
     if matches!(region.backing(), Backing::View { .. }) {
         info.origin = KVMEM_ORIGIN_VIEW;
     }
@@ -335,7 +380,6 @@ fn describe(region: &Region) -> kvmem_region_info {
 
 fn describe_pages(memory: &SystemMemory, info: &mut kvmem_region_info) {
     info.page_size = memory.page_size();
-    info.transparent_huge_bytes = memory.transparent_huge_bytes();
     info.numa_node = memory.numa_node().map_or(-1, |node| node as i32);
     info.flags |= if memory.fell_back() { KVMEM_REGION_HUGE_PAGE_FALLBACK } else { 0 };
     info.flags |= if memory.file().is_some() { KVMEM_REGION_SHAREABLE } else { 0 };

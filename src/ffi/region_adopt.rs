@@ -9,7 +9,7 @@ use super::handle::{Out, UserData};
 use super::options::{check_flags, init, options, read};
 use super::region::kvmem_region;
 use super::status::kvmem_status;
-use crate::region::{AdoptedMemory, DeviceMemory, Region, ReleaseCallback};
+use crate::region::{Access, AdoptedMemory, DeviceMemory, Region, ReleaseCallback};
 
 /// Reports that kvmem no longer uses adopted memory, so that it can be freed. Called once. Must not unwind.
 ///
@@ -20,15 +20,20 @@ use crate::region::{AdoptedMemory, DeviceMemory, Region, ReleaseCallback};
 /// be called. In a forked child, none of its parent's are.
 pub type kvmem_release_callback = Option<unsafe extern "C" fn(user_data: *mut c_void)>;
 
+/// Host memory: adopt it to be read only. It may be mapped without PROT_WRITE; the region can only be a
+/// source of transfers, and cannot be registered with an agent.
+pub const KVMEM_ADOPT_READ_ONLY: u64 = 1;
+
 /// Memory of the caller's to use.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_adopt_options {
     /// sizeof(kvmem_adopt_options)
     pub struct_size: usize,
-    /// Must be 0.
+    /// KVMEM_ADOPT_* flags; 0 for memory of a GPU.
     pub flags: u64,
-    /// The first byte. All of the memory must be mapped, and stay so until release is called.
+    /// The first byte. All of the memory must be mapped, with PROT_READ and unless KVMEM_ADOPT_READ_ONLY is
+    /// given with PROT_WRITE, and stay so until release is called.
     pub address: *mut c_void,
     /// Bytes, at least 1.
     pub size: u64,
@@ -49,15 +54,19 @@ pub unsafe extern "C" fn kvmem_adopt_options_init(options: *mut kvmem_adopt_opti
     unsafe { init(options, struct_size) };
 }
 
-/// Takes host memory of the caller's into use. It is never freed by kvmem.
+/// Adopts host memory of the caller. kvmem never frees it.
+///
+/// The kernel's list of mappings (/proc/self/maps) is read to check how the memory is mapped, which takes
+/// about a microsecond for each mapping of the process.
 ///
 /// @param options the memory
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK;
-///         KVMEM_STATUS_INVALID_ARGUMENT: the memory is not mapped;
-///         KVMEM_STATUS_OUT_OF_MEMORY: the thread for the release callback could not be started.
-///         After a failure, release is not called
+///         KVMEM_STATUS_INVALID_ARGUMENT: some of the memory is not mapped, or lacks PROT_READ or PROT_WRITE;
+///         KVMEM_STATUS_IO or KVMEM_STATUS_NOT_FOUND: the list cannot be read;
+///         KVMEM_STATUS_OUT_OF_MEMORY: no file descriptor for the list, or no thread for the release
+///         callback. After a failure, release is not called
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_adopt_host(
     options: *const kvmem_adopt_options,
@@ -67,30 +76,32 @@ pub unsafe extern "C" fn kvmem_region_adopt_host(
     let body = |_: &_| {
         // SAFETY: by contract.
         let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
-        check_flags("kvmem_adopt_options", options.flags, 0)?;
+        check_flags("kvmem_adopt_options", options.flags, KVMEM_ADOPT_READ_ONLY)?;
+        let is_read_only = options.flags & KVMEM_ADOPT_READ_ONLY != 0;
+        let access = if is_read_only { Access::Read } else { Access::ReadWrite };
         let release = options.release.map(|release| release_once(release, UserData(options.user_data)));
-        region
-            .set(Region::adopt(AdoptedMemory::new(options.address as usize, options.size, release)?).into());
+        let memory = AdoptedMemory::new(options.address as usize, options.size, access, release)?;
+        region.set(Region::adopt(memory).into());
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.
     unsafe { call(error, body) }
 }
 
-/// Takes memory of a GPU that is the caller's into use, such as a tensor. It is never freed by kvmem. The driver is
-/// asked whether all of it is memory of that GPU; it may span several VMM mappings.
+/// Takes memory of a GPU that is the caller's into use, such as a tensor. It is never freed by kvmem. The
+/// driver is asked whether all of it is memory of that GPU; it may span several VMM mappings.
 ///
-/// Memory goes with the context that it was allocated in: let go of it here before that is destroyed or reset. After
-/// that, transfers, checksums, shares and registrations of it are refused with KVMEM_STATUS_INVALID_STATE before anything
-/// is touched; a transfer that is under way fails, and may take the GPU's primary context along. Handles are destroyed as
-/// always, and release is called.
+/// Memory goes with the context that it was allocated in: let go of it here before that is destroyed or
+/// reset. After that, transfers, checksums, shares and registrations of it are refused with
+/// KVMEM_STATUS_INVALID_STATE before anything is touched; a transfer that is under way fails, and may take
+/// the GPU's primary context along. Handles are destroyed as always, and release is called.
 ///
 /// @param options the memory; its address is a device pointer
 /// @param device the GPU it lies on, as CUDA_VISIBLE_DEVICES orders them
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for host memory, managed
-///         memory, memory that was freed, or memory of another GPU;
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for host memory,
+///         managed memory, memory that was freed, or memory of another GPU;
 ///         KVMEM_STATUS_OUT_OF_RANGE: the memory ends before the range;
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the thread for the release callback could not be started.
 ///         Release is not called after a failure

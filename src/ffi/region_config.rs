@@ -6,7 +6,8 @@ use super::region_create::*;
 use super::text;
 use crate::error::{Error, Result, Status, ensure};
 use crate::region::{
-    DeviceConfig, DirectIo, DiskConfig, ElasticConfig, HugePages, NumaPlacement, PinnedConfig, SystemConfig,
+    DeviceConfig, DirectIo, DiskConfig, ElasticConfig, HugePages, NumaPlacement, Opening, PinnedConfig,
+    SystemConfig,
 };
 
 /// Those of host memory.
@@ -52,7 +53,12 @@ pub(super) fn system_config(options: &kvmem_system_options) -> Result<SystemConf
 /// # Safety
 /// The paths must be NULL or NUL-terminated.
 pub(super) unsafe fn disk_config(options: &kvmem_disk_options) -> Result<DiskConfig> {
-    let known = KVMEM_DISK_BUFFERED | KVMEM_DISK_DIRECT_REQUIRED | KVMEM_DISK_OPEN_EXISTING;
+    let known = KVMEM_DISK_BUFFERED
+        | KVMEM_DISK_DIRECT_REQUIRED
+        | KVMEM_DISK_OPEN_EXISTING
+        | KVMEM_DISK_OPEN_OR_CREATE
+        | KVMEM_DISK_READ_ONLY
+        | KVMEM_DISK_NO_LOCK;
     check_flags("kvmem_disk_options", options.flags, known)?;
     let has = |flag| options.flags & flag != 0;
     let direct_io = match (has(KVMEM_DISK_BUFFERED), has(KVMEM_DISK_DIRECT_REQUIRED)) {
@@ -64,19 +70,36 @@ pub(super) unsafe fn disk_config(options: &kvmem_disk_options) -> Result<DiskCon
             return Err(Error::new(Status::InvalidArgument, message));
         }
     };
+    let opening = match (has(KVMEM_DISK_OPEN_EXISTING), has(KVMEM_DISK_OPEN_OR_CREATE)) {
+        (false, false) => Opening::Create,
+        (true, false) => Opening::Existing,
+        (false, true) => Opening::OpenOrCreate,
+        (true, true) => {
+            let message = "KVMEM_DISK_OPEN_EXISTING and KVMEM_DISK_OPEN_OR_CREATE exclude each other";
+            return Err(Error::new(Status::InvalidArgument, message));
+        }
+    };
+    ensure!(
+        opening == Opening::Existing || !has(KVMEM_DISK_READ_ONLY),
+        InvalidArgument,
+        "KVMEM_DISK_READ_ONLY needs KVMEM_DISK_OPEN_EXISTING: a new file is there to be written"
+    );
     // SAFETY: the caller's promise.
     let (path, directory) = unsafe { (text::path(options.path), text::path(options.directory)) };
     ensure!(
         path.is_none() || directory.is_none(),
         InvalidArgument,
-        "a file with a path lies where that says; directory is for temporary ones"
+        "path and directory are both given; directory is for a temporary file, which has no path"
     );
     Ok(DiskConfig {
         size: options.size,
         path: path.map(Into::into),
         directory: directory.map(Into::into),
         direct_io,
-        open_existing: has(KVMEM_DISK_OPEN_EXISTING),
+        opening,
+        read_only: has(KVMEM_DISK_READ_ONLY),
+        no_lock: has(KVMEM_DISK_NO_LOCK),
+        label: None,
     })
 }
 
@@ -117,6 +140,7 @@ pub(super) fn elastic_config(options: &kvmem_elastic_options) -> Result<ElasticC
     Ok(ElasticConfig {
         size: options.size,
         extent_size: options.extent_size,
+        alignment: 0,
         ordinal: options.device,
         fabric: options.flags & KVMEM_ELASTIC_FABRIC != 0,
     })

@@ -43,15 +43,19 @@ pub struct kvmem_registration_info {
     pub registered: u32,
 }
 
-/// Makes a region known to an agent, through every backend that takes its kind of memory.
+/// Registers a region with the backends that the agent has now and that accept its type of memory. Backends that are
+/// created later do not know the region.
 ///
 /// @param region the region
 /// @param agent the agent
 /// @param registration gets the registration; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_ALREADY_EXISTS when this agent knows it; KVMEM_STATUS_NIXL when no backend
-///         takes it; KVMEM_STATUS_UNSUPPORTED for a view of an elastic region and for memory of several mappings;
-///         KVMEM_STATUS_INVALID_STATE for memory of a GPU that went with its context
+/// @return KVMEM_STATUS_OK: at least one backend accepts it.
+///         KVMEM_STATUS_ALREADY_EXISTS: the region is registered with this agent.
+///         KVMEM_STATUS_NIXL: no backend accepts it.
+///         KVMEM_STATUS_UNSUPPORTED: a view of an elastic region, or memory of several mappings.
+///         KVMEM_STATUS_INVALID_STATE: memory of a GPU whose context was destroyed.
+///         KVMEM_STATUS_PERMISSION_DENIED: memory that may only be read, which NIXL would let peers write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_register(
     region: *mut kvmem_region,
@@ -100,12 +104,15 @@ pub unsafe extern "C" fn kvmem_registration_get_info(
     }
 }
 
-/// Takes a registration back and tells whether that worked; kvmem_registration_destroy does so too, silently.
+/// Deregisters a region from the backends that it was registered with. kvmem_registration_destroy does so too, but
+/// reports no failure.
 ///
-/// @param registration a registration; the handle stays and must be destroyed
+/// @param registration a registration; the handle stays valid and must be destroyed
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_BUSY while layouts or transfers hold it; KVMEM_STATUS_INVALID_STATE when it
-///         was taken back before; KVMEM_STATUS_NIXL when NIXL failed: then the memory is never freed
+/// @return KVMEM_STATUS_OK.
+///         KVMEM_STATUS_BUSY: layouts or transfers hold the registration.
+///         KVMEM_STATUS_INVALID_STATE: it was deregistered before.
+///         KVMEM_STATUS_NIXL: NIXL failed. The memory may still be in use, so kvmem never frees it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_registration_deregister(
     registration: *mut kvmem_registration,

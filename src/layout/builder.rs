@@ -8,12 +8,12 @@ use super::geometry::Geometry;
 use super::memory::{LocalMemory, Memory};
 use super::placement::Placement;
 use super::whole_blocks::ensure_whole_blocks;
-use super::{Layout, extents};
-use crate::error::{Error, Result, Status, ensure};
+use super::{Layout, extents, fingerprint};
+use crate::error::{Result, ensure, fail};
 use crate::nixl::Agent;
 use crate::region::{
-    DeviceConfig, DeviceMemory, DiskConfig, ElasticConfig, Hold, PinnedConfig, Region, Registration,
-    SystemConfig, extent_granularity,
+    self, DeviceConfig, DeviceMemory, DiskConfig, DiskFile, ElasticConfig, Hold, PinnedConfig, Region,
+    Registration, SystemConfig, extent_granularity,
 };
 
 /// Dimensions are known, the kind is not.
@@ -126,22 +126,38 @@ fn allocate(geometry: Geometry, allocation: Allocation, agent: Option<Arc<Agent>
     let regions = regions.collect::<Result<Vec<_>>>()?;
     let holds =
         agent.iter().map(|agent| Registration::create(&base, agent)?.hold()).collect::<Result<Vec<_>>>()?;
+    base.file().into_iter().for_each(DiskFile::keep);
     let elastic_base = base.elastic_memory().is_some().then_some(base);
     Ok(finish(placement, regions, holds, agent, elastic_base))
 }
 
+/// A temporary file can never be opened again, and needs no fingerprint.
+fn labelled(config: DiskConfig, geometry: &Geometry) -> Result<DiskConfig> {
+    let label = config.path.is_some().then(|| fingerprint::label(geometry)).transpose()?;
+    Ok(DiskConfig { label, ..config })
+}
+
+/// Mapped memory starts at a page, and a file at 0. No machine has smaller pages.
+const PAGE: u64 = 4096;
+
 fn fixed(geometry: Geometry, allocation: Allocation) -> Result<(Arc<Region>, Placement)> {
-    let size = geometry.allocation_size()?;
+    let start_alignment = match &allocation {
+        Allocation::Device(_) => DeviceMemory::START_ALIGNMENT,
+        _ => PAGE,
+    };
+    let size = geometry.allocation_size(start_alignment)?;
     let base = match allocation {
         Allocation::System(config) => Region::system(&SystemConfig { size, ..config })?,
-        Allocation::Disk(config) => Region::disk(&DiskConfig { size, ..config })?,
+        Allocation::Disk(config) => {
+            Region::disk_unkept(&labelled(DiskConfig { size, ..config }, &geometry)?)?
+        }
         Allocation::Pinned(config) => Region::pinned(&PinnedConfig { size, ..config }, &mut |_, _| true)?,
         Allocation::Device(config) => {
             Region::device(DeviceMemory::allocate(&DeviceConfig { size, ..config })?)
         }
         Allocation::Elastic(config) => return elastic(geometry, config),
     };
-    let placement = Placement::within(geometry, base.address())?;
+    let placement = Placement::within(geometry, base.address(), start_alignment)?;
     Ok((base, placement))
 }
 
@@ -149,7 +165,8 @@ fn elastic(geometry: Geometry, config: ElasticConfig) -> Result<(Arc<Region>, Pl
     let granularity = extent_granularity(config.ordinal)?;
     let (geometry, extent_size) = extents::fit(geometry.dimensions(), geometry.kind(), granularity)?;
     let size = extents::reserved_size(&geometry, extent_size)?;
-    let base = Region::elastic(&ElasticConfig { size, extent_size, ..config })?;
+    let alignment = geometry.dimensions().alignment;
+    let base = Region::elastic(&ElasticConfig { size, extent_size, alignment, ..config })?;
     let placement = extents::place(geometry, base.address(), extent_size)?;
     Ok((base, placement))
 }
@@ -171,10 +188,7 @@ fn place(geometry: Geometry, regions: Vec<Arc<Region>>, agent: Option<Arc<Agent>
 /// A part of elastic memory is known by the whole, extent by extent.
 pub(super) fn registered(region: &Arc<Region>, agent: &Arc<Agent>) -> Result<Hold> {
     let region = if region.elastic_memory().is_some() { Region::root_of(region).0 } else { region };
-    match Registration::find(region, agent) {
-        Some(registration) => registration.hold(),
-        None => Registration::create(region, agent)?.hold(),
-    }
+    Registration::hold_or_create(region, agent)
 }
 
 fn adopt(
@@ -266,14 +280,17 @@ fn check(geometry: Geometry, regions: &[Arc<Region>]) -> Result<Placement> {
 }
 
 pub(super) fn ensure_disjoint(regions: &[Arc<Region>], size: u64) -> Result<()> {
-    let mut spans: Vec<_> = regions.iter().enumerate().map(|(i, r)| (r.fd(), r.address(), i)).collect();
-    spans.sort_unstable();
-    for pair in spans.windows(2) {
-        let ((fd, address, index), (next_fd, next_address, next_index)) = (pair[0], pair[1]);
-        if fd == next_fd && next_address - address < size {
-            let message = format!("regions {index} and {next_index} overlap, blocks would share bytes");
-            return Err(Error::new(Status::InvalidArgument, message));
+    match region::overlap(regions, size)? {
+        None => Ok(()),
+        Some((index, same)) if index == same => {
+            fail!(InvalidArgument, "region {index} shows the same bytes twice, blocks would share them")
         }
+        Some((index, next)) => fail!(
+            InvalidArgument,
+            "regions {} and {} overlap, blocks would share bytes; they may be two mappings of the same memory, or two \
+             opens of the same file",
+            index.min(next),
+            index.max(next)
+        ),
     }
-    Ok(())
 }

@@ -74,7 +74,7 @@ pub fn spans(geometry: &Geometry, blocks: u64) -> impl Iterator<Item = (u64, u64
 }
 
 impl Layout {
-    /// Gives the first `blocks` blocks memory, and takes it from the others.
+    /// Commits the memory of the first `blocks` blocks, and decommits the memory of all others.
     pub fn resize(&self, blocks: u64) -> Result<()> {
         let most = self.geometry().dimensions().num_blocks;
         ensure!(blocks <= most, OutOfRange, "{blocks} blocks asked, the layout was built for {most}");
@@ -89,16 +89,7 @@ impl Layout {
                 spans(self.geometry(), blocks).flat_map(move |(at, size)| memory.touched(offset + at, size))
             })
             .collect();
-        let committed: BTreeSet<usize> = memory.committed().into_iter().collect();
-        let missing: Vec<_> = wanted.difference(&committed).copied().collect();
-        let unwanted: Vec<_> = committed.difference(&wanted).copied().collect();
-        if !missing.is_empty() {
-            base.commit_extents(&missing)?;
-        }
-        if !unwanted.is_empty() {
-            base.decommit_extents(&unwanted)?;
-        }
-        Ok(())
+        base.set_committed(&wanted)
     }
 
     /// How often the memory behind its addresses has changed.

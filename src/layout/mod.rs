@@ -5,6 +5,7 @@ mod builder;
 mod config;
 mod descriptor;
 mod extents;
+mod fingerprint;
 mod geometry;
 mod lists;
 mod mapped;

@@ -40,10 +40,10 @@ impl Placement {
         Ok(Self { geometry, bases })
     }
 
-    /// Lays all regions into one span of memory that starts at `start`, each at a multiple of
-    /// [`Geometry::region_alignment`].
-    pub fn within(geometry: Geometry, start: u64) -> Result<Self> {
-        let alignment = geometry.region_alignment();
+    /// Lays all regions into one span of memory that starts at `start`, a multiple of `start_alignment`, each at a
+    /// multiple of [`Geometry::region_alignment`]. They fit in [`Geometry::allocation_size`] bytes.
+    pub fn within(geometry: Geometry, start: u64, start_alignment: u64) -> Result<Self> {
+        let alignment = geometry.region_alignment(start_alignment);
         let mut bases = Vec::with_capacity(geometry.num_regions());
         let mut next = start;
         for _ in 0..geometry.num_regions() {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::thread::{JoinHandle, ThreadId};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded, unbounded};
 
@@ -12,8 +12,9 @@ use super::gds::Trials;
 use super::library;
 use super::notification::{Notification, Receive};
 use super::sys;
-use super::thread::{self, Command, Step, Work};
+use super::thread::{self, Command, Work};
 use crate::error::{Error, Result, Status, ensure};
+use crate::file_limit::FileSizeSignal;
 use crate::log::log;
 
 /// How NIXL guards an agent against its own callers.
@@ -89,6 +90,7 @@ pub struct Agent {
     commands: Sender<Command>,
     thread: Option<JoinHandle<()>>,
     thread_id: ThreadId,
+    has_listen_thread: bool,
     /// Where it was seen to move bytes between a GPU and a file.
     pub trials: Trials,
 }
@@ -104,12 +106,16 @@ impl Agent {
         let idle_poll = (!config.progress_thread).then_some(config.progress_delay);
         let thread = std::thread::Builder::new()
             .name("kvmem-agent".to_string())
-            .spawn(move || match Driver::create(&owned.0, &owned.1) {
-                Ok(driver) => {
-                    let _ = created.send(Ok(()));
-                    thread::run(driver, receiver, idle_poll);
+            .spawn(move || {
+                // NIXL's file backends write on this thread, or on threads that it starts, which inherit the mask.
+                let _limit_reports_itself = FileSizeSignal::block();
+                match Driver::create(&owned.0, &owned.1) {
+                    Ok(driver) => {
+                        let _ = created.send(Ok(()));
+                        thread::run(driver, receiver, idle_poll);
+                    }
+                    Err(error) => drop(created.send(Err(error))),
                 }
-                Err(error) => drop(created.send(Err(error))),
             })
             .map_err(|error| Error::new(Status::OutOfMemory, format!("start the agent's thread: {error}")))?;
         result.recv().unwrap_or_else(|_| Err(thread_gone()))?;
@@ -120,6 +126,7 @@ impl Agent {
             commands,
             thread: Some(thread),
             thread_id,
+            has_listen_thread: config.listen_thread,
             trials: Trials::default(),
         }))
     }
@@ -127,6 +134,11 @@ impl Agent {
     /// Its name, by which peers know it.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether NIXL's listen thread runs, which exchanges metadata by address.
+    pub(super) fn has_listen_thread(&self) -> bool {
+        self.has_listen_thread
     }
 
     /// Runs `function` on the agent's thread and waits for what it answers.
@@ -169,24 +181,6 @@ impl Agent {
         self.start(Box::new(Receive::new(timeout, reply)))?;
         result.recv().unwrap_or_else(|_| Err(thread_gone()))
     }
-
-    /// Fetches a peer's metadata from its listen thread and waits until it is there.
-    pub fn fetch_remote(
-        &self,
-        name: &str,
-        address: &str,
-        port: u16,
-        timeout: Option<Duration>,
-    ) -> Result<()> {
-        let (peer, host) = (name.to_string(), address.to_string());
-        self.call(move |driver| driver.request_remote(&peer, &host, port))?;
-        let (reply, result) = bounded(1);
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        self.start(Box::new(Arrival { name: name.to_string(), deadline, reply }))?;
-        result.recv().unwrap_or_else(|_| Err(thread_gone())).map_err(|error| {
-            error.context(format!("fetch the metadata of agent '{name}' from {address}:{port}"))
-        })
-    }
 }
 
 #[cfg(test)]
@@ -196,7 +190,10 @@ impl Agent {
         let (commands, receiver) = unbounded();
         let thread_id = std::thread::current().id();
         let (name, trials) = ("unattended".to_string(), Trials::default());
-        (Arc::new(Self { name, commands, thread: None, thread_id, trials }), receiver)
+        (
+            Arc::new(Self { name, commands, thread: None, thread_id, has_listen_thread: false, trials }),
+            receiver,
+        )
     }
 }
 
@@ -212,26 +209,6 @@ impl Drop for Agent {
     }
 }
 
-fn thread_gone() -> Error {
+pub(super) fn thread_gone() -> Error {
     Error::new(Status::Panic, "the agent's thread ended or panicked")
-}
-
-/// Waits until a peer's metadata has been loaded by NIXL's listen thread.
-struct Arrival {
-    name: String,
-    deadline: Option<Instant>,
-    reply: Sender<Result<()>>,
-}
-
-impl Work for Arrival {
-    fn step(&mut self, driver: &mut Driver) -> Step {
-        let over = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
-        let result = match driver.remote(&self.name) {
-            Err(error) if error.status() == Status::NotFound && !over => return Step::Waiting,
-            Err(error) if error.status() == Status::NotFound => Err(error.with_status(Status::TimedOut)),
-            arrived => arrived.map(|_| ()),
-        };
-        let _ = self.reply.send(result);
-        Step::Done
-    }
 }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char};
 use std::ptr;
 
+use super::descriptor::Descriptor;
 use super::driver::{Driver, c_string, check};
-use super::{library, signals, sys};
+use super::{library, signals, sys, ucx_log};
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 
@@ -20,16 +21,47 @@ impl Driver {
             self.display_name()
         );
         let name = c_string("the plugin's name", plugin)?;
+        // From before the plugin is loaded for its parameters.
+        let _dispositions = signals::Preserved::new();
         let params = self.merged_parameters(plugin, &name, parameters)?;
-        let mut backend = ptr::null_mut();
-        let _the_hosts_handlers = signals::Preserved::new();
-        // SAFETY: live handles; the parameters are copied.
-        let status =
-            unsafe { sys::nixl_capi_create_backend(self.agent, name.as_ptr(), params.0, &mut backend) };
-        check(status, || format!("create a {plugin} backend for agent '{}'", self.display_name()))?;
+        let raw = match self.try_create_backend(&name, &params) {
+            Ok(raw) => raw,
+            Err(_) => self.create_backend_collecting(plugin, &name, &params)?,
+        };
+        let mut backend = Backend { raw, memory_types: Vec::new() };
+        let known = self.memory_types(&backend);
+        // NIXL has the backend whatever comes of this, and it can't be created again.
+        known.map(|types| backend.memory_types = types).unwrap_or_else(|error| log!(Error, "{error}"));
         self.backends.insert(plugin.to_string(), backend);
+        self.carrier = self.carrier.after_new_backend();
         log!(Info, "agent '{}' has a {plugin} backend", self.display_name());
         Ok(())
+    }
+
+    fn try_create_backend(&self, plugin: &CStr, params: &Params) -> Result<sys::nixl_capi_backend_t> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: live handles; the parameters are copied.
+        let status =
+            unsafe { sys::nixl_capi_create_backend(self.agent, plugin.as_ptr(), params.0, &mut raw) };
+        check(status, || "create the backend".to_string()).map(|()| raw)
+    }
+
+    /// Tries it once more, for what UCX logs. Its handlers are left alone if the first attempt succeeds.
+    fn create_backend_collecting(
+        &self,
+        plugin: &str,
+        name: &CStr,
+        params: &Params,
+    ) -> Result<sys::nixl_capi_backend_t> {
+        let (outcome, messages) = ucx_log::collect(plugin, || self.try_create_backend(name, params));
+        outcome.map_err(|error| {
+            let doing = format!("create a {plugin} backend for agent '{}'", self.display_name());
+            let settings = if plugin.starts_with("UCX") { ucx_settings() } else { Vec::new() };
+            [messages, settings]
+                .concat()
+                .into_iter()
+                .fold(error.context(doing), |error, reason| error.followed_by(reason))
+        })
     }
 
     fn merged_parameters(&self, plugin: &str, name: &CStr, changes: &[(String, String)]) -> Result<Params> {
@@ -64,9 +96,19 @@ impl Driver {
             Some(reason) => format!("load plugin {plugin} ({reason})"),
             None => format!("load plugin {plugin}"),
         })?;
-        // SAFETY: returned just now, not used again.
-        unsafe { sys::nixl_capi_destroy_mem_list(mems) };
+        drop(MemoryList(mems));
         Params(params).entries()
+    }
+
+    /// The types of memory that a backend accepts. It may be configured to accept others than its plugin says.
+    fn memory_types(&self, backend: &Backend) -> Result<Vec<sys::nixl_capi_mem_type_t>> {
+        let (mut mems, mut params) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: live handles; both outputs are ours on success.
+        let status =
+            unsafe { sys::nixl_capi_get_backend_params(self.agent, backend.raw, &mut mems, &mut params) };
+        check(status, || "get the memory types of a backend".to_string())?;
+        drop(Params(params));
+        Ok(MemoryList(mems).types())
     }
 
     fn available_plugins(&self) -> Result<Vec<String>> {
@@ -92,9 +134,72 @@ impl Driver {
 
     /// The names of the agent's backends, for messages.
     pub(super) fn backend_names(&self) -> String {
-        let mut names: Vec<_> = self.backends.keys().map(String::as_str).collect();
-        names.sort_unstable();
+        let names: Vec<_> = self.backends.keys().map(String::as_str).collect();
         if names.is_empty() { "no backend".to_string() } else { names.join(", ") }
+    }
+}
+
+/// What the environment tells UCX: which transports and devices to use, above all.
+fn ucx_settings() -> Vec<String> {
+    let mut settings: Vec<_> = std::env::vars_os()
+        .filter(|(key, _)| key.as_encoded_bytes().starts_with(b"UCX_"))
+        .map(|(key, value)| format!("{}={}", key.to_string_lossy(), value.to_string_lossy()))
+        .collect();
+    settings.sort();
+    match settings.is_empty() {
+        true => {
+            vec!["the environment sets no UCX_* variable, so UCX chooses among all transports".to_string()]
+        }
+        false => vec![format!("the environment sets {}", settings.join(" "))],
+    }
+}
+
+/// A backend of an agent. NIXL destroys it with the agent.
+pub struct Backend {
+    raw: sys::nixl_capi_backend_t,
+    memory_types: Vec<sys::nixl_capi_mem_type_t>,
+}
+
+impl Backend {
+    pub(super) fn raw(&self) -> sys::nixl_capi_backend_t {
+        self.raw
+    }
+
+    /// Whether it accepts memory of this type.
+    pub(super) fn accepts(&self, descriptor: &Descriptor) -> bool {
+        self.memory_types.contains(&descriptor.memory_type.raw())
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        // SAFETY: frees the handle, which is this value's alone; the backend itself belongs to the agent.
+        unsafe { sys::nixl_capi_destroy_backend(self.raw) };
+    }
+}
+
+/// NIXL's list of memory types.
+struct MemoryList(sys::nixl_capi_mem_list_t);
+
+impl MemoryList {
+    fn types(&self) -> Vec<sys::nixl_capi_mem_type_t> {
+        let mut size = 0;
+        // SAFETY: live list.
+        unsafe { sys::nixl_capi_mem_list_size(self.0, &mut size) };
+        let get = |index| {
+            let mut memory_type = 0;
+            // SAFETY: live list; an index within its size.
+            let status = unsafe { sys::nixl_capi_mem_list_get(self.0, index, &mut memory_type) };
+            (status == sys::NIXL_CAPI_SUCCESS).then_some(memory_type)
+        };
+        (0..size).filter_map(get).collect()
+    }
+}
+
+impl Drop for MemoryList {
+    fn drop(&mut self) {
+        // SAFETY: taken over by this value alone.
+        unsafe { sys::nixl_capi_destroy_mem_list(self.0) };
     }
 }
 

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Everything NIXL holds for one agent, and the order in which it goes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::CString;
 use std::ptr;
 use std::sync::Arc;
 
 use super::agent::AgentConfig;
+use super::backend::Backend;
 use super::descriptor::Descriptor;
 use super::metadata::Remote;
-use super::notification::Inbox;
+use super::notification::{Carrier, Inbox};
 use super::request::{ListId, PreparedList, Request, RequestId};
-use super::sys;
+use super::{signals, sys};
 use crate::error::{Cause, Error, Result, Status};
 use crate::log::log;
 
@@ -19,12 +20,17 @@ use crate::log::log;
 pub struct Driver {
     pub(super) agent: sys::nixl_capi_agent_t,
     pub(super) name: CString,
-    pub(super) backends: HashMap<String, sys::nixl_capi_backend_t>,
-    pub(super) registered: HashSet<Descriptor>,
+    /// By plugin.
+    pub(super) backends: BTreeMap<String, Backend>,
+    /// The plugins that each span is registered with.
+    pub(super) registered: HashMap<Descriptor, Vec<String>>,
     pub(super) remotes: HashMap<String, Arc<Remote>>,
     pub(super) lists: HashMap<ListId, PreparedList>,
     pub(super) requests: HashMap<RequestId, Request>,
+    /// Requests that could not be released. Nothing is done with them; they stay reachable for leak checkers.
+    pub(super) unreleased: Vec<Request>,
     pub(super) inbox: Inbox,
+    pub(super) carrier: Carrier,
     next_id: u64,
 }
 
@@ -34,18 +40,21 @@ impl Driver {
         let name = c_string("the agent's name", name)?;
         let raw = config.raw();
         let mut agent = ptr::null_mut();
+        let _dispositions = signals::Preserved::new();
         // SAFETY: the library is loaded; both inputs live through the call.
         let status = unsafe { sys::nixl_capi_create_configured_agent(name.as_ptr(), &raw, &mut agent) };
         check(status, || format!("create agent '{}'", name.to_string_lossy()))?;
         Ok(Self {
             agent,
             name,
-            backends: HashMap::new(),
-            registered: HashSet::new(),
+            backends: BTreeMap::new(),
+            registered: HashMap::new(),
             remotes: HashMap::new(),
             lists: HashMap::new(),
             requests: HashMap::new(),
+            unreleased: Vec::new(),
             inbox: Inbox::default(),
+            carrier: Carrier::Unknown,
             next_id: 0,
         })
     }
@@ -61,29 +70,46 @@ impl Driver {
     }
 }
 
+#[cfg(test)]
+impl Driver {
+    /// One without NIXL, for code that calls none of it. It must not be dropped.
+    pub(super) fn unloaded() -> std::mem::ManuallyDrop<Self> {
+        std::mem::ManuallyDrop::new(Self {
+            agent: ptr::null_mut(),
+            name: CString::default(),
+            backends: BTreeMap::new(),
+            registered: HashMap::new(),
+            remotes: HashMap::new(),
+            lists: HashMap::new(),
+            requests: HashMap::new(),
+            unreleased: Vec::new(),
+            inbox: Inbox::default(),
+            carrier: Carrier::Unknown,
+            next_id: 0,
+        })
+    }
+}
+
 impl Drop for Driver {
     /// Requests, then prepared lists, then remotes, then registrations, then backends, then the agent.
     fn drop(&mut self) {
         let requests: Vec<_> = self.requests.keys().copied().collect();
-        requests.into_iter().for_each(|id| self.release_request(id));
+        self.release_idle_requests(requests);
         let lists: Vec<_> = self.lists.keys().copied().collect();
         lists.into_iter().for_each(|id| self.release_list(id));
         let remotes: Vec<_> = self.remotes.keys().cloned().collect();
         for remote in remotes {
-            if let Err(error) = self.invalidate_remote(&remote) {
+            if let Err(error) = self.forget_remote(&remote) {
                 log!(Warn, "{error}");
             }
         }
-        let registered: Vec<_> = self.registered.iter().copied().collect();
+        let registered: Vec<_> = self.registered.keys().copied().collect();
         for descriptor in registered {
             if let Err(error) = self.deregister(&descriptor) {
                 log!(Warn, "{error}");
             }
         }
-        for backend in self.backends.values() {
-            // SAFETY: frees the wrapper around a backend; the backend itself goes with the agent.
-            unsafe { sys::nixl_capi_destroy_backend(*backend) };
-        }
+        self.backends.clear();
         // SAFETY: the agent is ours, and nothing that points into it is left.
         let status = unsafe { sys::nixl_capi_destroy_agent(self.agent) };
         if status != sys::NIXL_CAPI_SUCCESS {

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Finding libnixl_capi, and proving that every function called here is in it before the first call.
 
-use std::ffi::{CStr, CString, OsStr, c_char, c_void};
+use std::ffi::{CStr, CString, OsStr, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
 
 use once_cell::sync::OnceCell;
 
-use super::sys;
+use super::signals;
+use super::sys::{self, Functions};
 use crate::error::{Result, ensure, fail};
 use crate::log::log;
 use crate::process::{self, Undertaking};
@@ -37,12 +39,13 @@ pub fn load(path: Option<&Path>) -> Result<&'static Library> {
         return reuse(library, path);
     }
     let candidate = candidate(path);
+    let _dispositions = signals::Preserved::new();
     let handle = open(&candidate)?;
-    if let Err(error) = check(handle, &candidate) {
-        // SAFETY: the handle is ours, and nothing of the library was called.
+    let functions = resolve(handle, &candidate).inspect_err(|_| {
+        // SAFETY: the handle is ours, and nothing of the library is used after this.
         unsafe { libc::dlclose(handle) };
-        return Err(error);
-    }
+    })?;
+    sys::install(functions);
     let path = path_of(handle).unwrap_or(candidate);
     log!(Info, "NIXL loaded from {}", path.display());
     Ok(LIBRARY.get_or_init(|| Library { path, loaded_in: process::generation() }))
@@ -119,47 +122,46 @@ fn open(path: &Path) -> Result<*mut c_void> {
     fail!(UnavailableNixl, "NIXL is broken: {} does not load: {reason}", path.display())
 }
 
-/// Refuses a library that would make a stub abort: a symbol is missing, or the stubs would open another file.
-fn check(handle: *mut c_void, path: &Path) -> Result<()> {
-    for symbol in sys::SYMBOLS {
-        // SAFETY: an open handle and a NUL-terminated name.
-        let found = unsafe { libc::dlsym(handle, symbol.as_ptr().cast()) };
-        ensure!(
-            !found.is_null(),
-            UnavailableNixl,
-            "NIXL is too old: {} has no function {}; version 1.5 has it",
-            path.display(),
-            symbol.trim_end_matches('\0')
-        );
-    }
-    // The stubs look the library up by this name, and get the one that is loaded under it.
-    let soname = c"libnixl_capi.so";
-    // SAFETY: RTLD_NOLOAD only asks; the count it adds to a library found is taken back.
-    let by_soname =
-        unsafe { libc::dlopen(soname.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NOLOAD) };
-    if !by_soname.is_null() {
-        // SAFETY: the count taken just above.
-        unsafe { libc::dlclose(by_soname) };
-    }
-    ensure!(
-        by_soname == handle,
-        UnavailableNixl,
-        "NIXL is broken: {} is not the library that this process finds as {FILE_NAME} (its SONAME differs, or \
-         another one was loaded before)",
-        path.display()
-    );
-    // SAFETY: every symbol is there, and the stub finds this library.
-    let is_stub = unsafe { sys::nixl_capi_is_stub() };
-    ensure!(!is_stub, UnavailableNixl, "NIXL is broken: {} is a stub", path.display());
-    Ok(())
+/// Resolves every function that kvmem calls. Refuses a library that lacks one, and the stubs of NIXL's own build.
+fn resolve(handle: *mut c_void, path: &Path) -> Result<Functions> {
+    // SAFETY: nixl-sys has the same signatures, and the library is never unloaded once this succeeds.
+    let functions = unsafe { Functions::resolve(|symbol| address_of(handle, symbol)) };
+    let is_stub = address_of(handle, c"nixl_capi_is_stub");
+    let functions = match (functions, is_stub) {
+        (Ok(functions), Some(is_stub)) => {
+            // SAFETY: takes nothing, and returns a bool in every version.
+            let is_stub =
+                unsafe { std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn() -> bool>(is_stub)() };
+            ensure!(!is_stub, UnavailableNixl, "NIXL is broken: {} is a stub", path.display());
+            functions
+        }
+        (functions, _) => {
+            let missing = functions.err().unwrap_or("nixl_capi_is_stub");
+            fail!(
+                UnavailableNixl,
+                "NIXL is too old: {} has no function {missing}; version 1.5 has it",
+                path.display()
+            )
+        }
+    };
+    Ok(functions)
 }
 
-/// What the loader has against one of NIXL's plugins, mostly a library that the plugin needs; NIXL tells it on stderr
-/// only.
-pub(super) fn plugin_failure(plugin: &str) -> Option<String> {
+fn address_of(handle: *mut c_void, symbol: &CStr) -> Option<NonNull<c_void>> {
+    // SAFETY: an open handle and a NUL-terminated name.
+    NonNull::new(unsafe { libc::dlsym(handle, symbol.as_ptr()) })
+}
+
+/// The file of one of NIXL's plugins, if it is where NIXL looks.
+pub(super) fn plugin_file(plugin: &str) -> Option<PathBuf> {
     let named = std::env::var_os("NIXL_PLUGIN_DIR").filter(|value| !value.is_empty()).map(PathBuf::from);
     let beside = || loaded().and_then(|library| library.path().parent()).map(|folder| folder.join("plugins"));
-    let file = named.or_else(beside)?.join(format!("libplugin_{plugin}.so"));
+    Some(named.or_else(beside)?.join(format!("libplugin_{plugin}.so")))
+}
+
+/// Why the loader refuses one of NIXL's plugins, mostly a library that the plugin needs. NIXL writes it to stderr only.
+pub(super) fn plugin_failure(plugin: &str) -> Option<String> {
+    let file = plugin_file(plugin)?;
     let name = CString::new(file.as_os_str().as_bytes()).ok()?;
     // SAFETY: a NUL-terminated path, of a library that NIXL has tried to load just now.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
@@ -174,9 +176,9 @@ pub(super) fn plugin_failure(plugin: &str) -> Option<String> {
 fn path_of(handle: *mut c_void) -> Option<PathBuf> {
     // SAFETY: a symbol of an open handle; dladdr fills `info` with strings that live as long as the library.
     unsafe {
-        let address = libc::dlsym(handle, sys::SYMBOLS[0].as_ptr().cast::<c_char>());
+        let address = address_of(handle, c"nixl_capi_is_stub")?;
         let mut info: libc::Dl_info = std::mem::zeroed();
-        if address.is_null() || libc::dladdr(address, &mut info) == 0 || info.dli_fname.is_null() {
+        if libc::dladdr(address.as_ptr(), &mut info) == 0 || info.dli_fname.is_null() {
             return None;
         }
         Some(PathBuf::from(OsStr::from_bytes(CStr::from_ptr(info.dli_fname).to_bytes())))

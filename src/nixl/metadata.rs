@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Metadata: what an agent tells a peer so that the peer reaches its memory, and the peers it knows itself.
 
-use std::ffi::{CStr, CString, c_void};
+use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::arguments::Arguments;
 use super::backend::copied;
 use super::descriptor::Descriptor;
 use super::driver::{Driver, c_string, check};
@@ -13,17 +14,20 @@ use super::request::Span;
 use super::sys;
 use crate::error::{Error, Result, Status, ensure, fail};
 
-/// A peer whose metadata is loaded. Once it is invalidated this value stays invalid, also when a peer of the same
-/// name is loaded later: that one is another.
+/// A peer whose metadata is loaded. Once it is invalidated this value stays invalid, also if a peer of the same name is
+/// loaded later: that one is another.
 #[derive(Debug)]
 pub struct Remote {
     name: String,
-    valid: AtomicBool,
+    /// How many transfers with it are in flight, or [`INVALID`].
+    in_flight: AtomicUsize,
 }
+
+const INVALID: usize = usize::MAX;
 
 impl Remote {
     fn new(name: &str) -> Arc<Self> {
-        Arc::new(Self { name: name.to_string(), valid: AtomicBool::new(true) })
+        Arc::new(Self { name: name.to_string(), in_flight: AtomicUsize::new(0) })
     }
 
     /// The peer agent's name.
@@ -31,15 +35,48 @@ impl Remote {
         &self.name
     }
 
-    /// Refuses a peer whose metadata was invalidated.
+    /// Fails if the metadata of the peer was invalidated.
     pub fn ensure_valid(&self) -> Result<()> {
-        ensure!(
-            self.valid.load(Ordering::Acquire),
-            Stale,
-            "the metadata of agent '{}' was invalidated; load it anew and import its layouts again",
+        if self.in_flight.load(Ordering::Acquire) == INVALID { Err(self.stale()) } else { Ok(()) }
+    }
+
+    /// Prevents invalidation until the hold is dropped.
+    pub fn hold(self: &Arc<Self>) -> Result<RemoteHold> {
+        let one_more = |count| if count == INVALID { None } else { Some(count + 1) };
+        match self.in_flight.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more) {
+            Ok(_) => Ok(RemoteHold(self.clone())),
+            Err(_) => Err(self.stale()),
+        }
+    }
+
+    fn invalidate(&self) -> Result<()> {
+        match self.in_flight.compare_exchange(0, INVALID, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) | Err(INVALID) => Ok(()),
+            Err(count) => fail!(
+                Busy,
+                "{count} transfers with agent '{}' are in flight; wait for them, or cancel them and wait, then \
+                 invalidate its metadata",
+                self.name
+            ),
+        }
+    }
+
+    fn stale(&self) -> Error {
+        let message = format!(
+            "the metadata of agent '{}' was invalidated; load it again and import its layouts again",
             self.name
         );
-        Ok(())
+        Error::new(Status::Stale, message)
+    }
+}
+
+/// A transfer with a peer that is in flight. The peer's metadata can't be invalidated meanwhile.
+#[derive(Debug)]
+pub struct RemoteHold(Arc<Remote>);
+
+impl Drop for RemoteHold {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -140,23 +177,25 @@ impl Driver {
             .map_err(|error| error.with_status(Status::NotFound))
     }
 
-    /// Forgets a peer: its lists and idle requests go first, what was imported from it turns stale.
+    /// Forgets a peer; what was imported from it becomes stale. Fails while a transfer with it is in flight.
     pub fn invalidate_remote(&mut self, name: &str) -> Result<()> {
-        let remote = self.remote(name)?;
-        let in_flight = self.requests.values().filter(|r| r.is_for(&remote) && r.in_flight()).count();
-        ensure!(in_flight == 0, Busy, "{in_flight} requests to agent '{name}' are in flight");
+        self.remote(name)?.invalidate()?;
+        self.forget_remote(name)
+    }
+
+    /// Forgets a peer: first its requests, all of which are idle, then its lists.
+    pub(super) fn forget_remote(&mut self, name: &str) -> Result<()> {
+        let Some(remote) = self.remotes.remove(name) else { return Ok(()) };
         let requests: Vec<_> =
             self.requests.iter().filter(|(_, r)| r.is_for(&remote)).map(|(id, _)| *id).collect();
-        requests.into_iter().for_each(|id| self.release_request(id));
+        self.release_idle_requests(requests);
         let lists: Vec<_> = self.lists.iter().filter(|(_, l)| l.is_for(&remote)).map(|(id, _)| *id).collect();
         lists.into_iter().for_each(|id| self.release_list(id));
 
-        remote.valid.store(false, Ordering::Release);
-        self.remotes.remove(name);
         let peer = c_string("the peer's name", name)?;
         // SAFETY: live agent and string.
         let status = unsafe { sys::nixl_capi_invalidate_remote_md(self.agent, peer.as_ptr()) };
-        // NOT_FOUND: NIXL dropped it by itself, which is what was asked.
+        // NOT_FOUND: NIXL has dropped it by itself, which is what was asked.
         if status == sys::NIXL_CAPI_ERROR_NOT_FOUND {
             return Ok(());
         }
@@ -166,49 +205,17 @@ impl Driver {
     /// Asks the listen thread of a peer at `address`:`port` for its metadata. It arrives later.
     pub fn request_remote(&mut self, name: &str, address: &str, port: u16) -> Result<()> {
         let peer = c_string("the peer's name", name)?;
-        let arguments = Address::new(address, port)?;
+        let arguments = Arguments::of_address(address, port)?;
         // SAFETY: live handles.
-        let status = unsafe { sys::nixl_capi_fetch_remote_md(self.agent, peer.as_ptr(), arguments.0) };
+        let status = unsafe { sys::nixl_capi_fetch_remote_md(self.agent, peer.as_ptr(), arguments.raw()) };
         check(status, || format!("fetch the metadata of agent '{name}' from {address}:{port}"))
     }
 
     /// Sends the agent's own metadata to the listen thread of a peer.
     pub fn send_local(&mut self, address: &str, port: u16) -> Result<()> {
-        let arguments = Address::new(address, port)?;
+        let arguments = Arguments::of_address(address, port)?;
         // SAFETY: live handles.
-        let status = unsafe { sys::nixl_capi_send_local_md(self.agent, arguments.0) };
+        let status = unsafe { sys::nixl_capi_send_local_md(self.agent, arguments.raw()) };
         check(status, || format!("send the metadata of agent '{}' to {address}:{port}", self.display_name()))
-    }
-}
-
-/// Optional arguments that name a peer's listen thread.
-struct Address(sys::nixl_capi_opt_args_t);
-
-impl Address {
-    fn new(address: &str, port: u16) -> Result<Self> {
-        let text: CString = c_string("the address", address)?;
-        let mut raw = ptr::null_mut();
-        // SAFETY: the output is ours on success.
-        check(unsafe { sys::nixl_capi_create_opt_args(&mut raw) }, || {
-            "create optional arguments".to_string()
-        })?;
-        let this = Self(raw);
-        this.set(&text, port)?;
-        Ok(this)
-    }
-
-    fn set(&self, address: &CStr, port: u16) -> Result<()> {
-        // SAFETY: live handle and string, which is copied.
-        let status = unsafe { sys::nixl_capi_opt_args_set_ip_addr(self.0, address.as_ptr()) };
-        check(status, || format!("set address {address:?}"))?;
-        // SAFETY: live handle.
-        check(unsafe { sys::nixl_capi_opt_args_set_port(self.0, port) }, || format!("set port {port}"))
-    }
-}
-
-impl Drop for Address {
-    fn drop(&mut self) {
-        // SAFETY: made by this value alone.
-        unsafe { sys::nixl_capi_destroy_opt_args(self.0) };
     }
 }

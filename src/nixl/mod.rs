@@ -5,12 +5,14 @@
 //! library holds ids. So the order of teardown is written down once, and nothing outlives its agent.
 
 pub mod agent;
+mod arguments;
 mod backend;
 pub mod cufile;
 pub mod descriptor;
 pub mod driver;
 pub mod gds;
 pub mod library;
+mod listener;
 mod metadata;
 mod notification;
 mod registration;
@@ -18,11 +20,14 @@ pub mod request;
 mod signals;
 mod sys;
 mod thread;
+mod ucx_log;
 
 pub use agent::{Agent, AgentConfig, SyncMode};
 pub use descriptor::{Descriptor, MemoryType};
-pub use metadata::Remote;
+pub use metadata::{Remote, RemoteHold};
 pub use notification::Notification;
 pub use request::{ListId, Operation, RequestId, Span};
 pub use sys::status_name;
+#[cfg(test)]
+pub use thread::step_once;
 pub use thread::{Step, Work};

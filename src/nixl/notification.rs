@@ -26,6 +26,24 @@ pub struct Notification {
 #[derive(Default)]
 pub struct Inbox(Vec<Notification>);
 
+/// Whether one of the agent's backends carries notifications. NIXL has no function that returns it: without such a backend
+/// every call fails, and is reported on stderr.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// Not known since the last backend was created.
+    Unknown,
+    /// None does.
+    Missing,
+    /// At least one does.
+    Present,
+}
+
+impl Carrier {
+    pub(super) fn after_new_backend(self) -> Self {
+        if self == Self::Present { Self::Present } else { Self::Unknown }
+    }
+}
+
 impl Driver {
     /// Sends a message to a peer whose metadata is loaded.
     pub fn notify(&mut self, peer: &str, message: &[u8]) -> Result<()> {
@@ -41,15 +59,37 @@ impl Driver {
         check(status, || format!("send a notification of {} bytes to agent '{peer}'", message.len()))
     }
 
-    /// Moves what has arrived into the inbox. Without a progress thread this is also what drives the agent as a
-    /// target.
+    /// Moves what has arrived into the inbox; nothing if no backend carries notifications. Without a progress thread this
+    /// is also what drives the agent as a target.
     pub fn receive(&mut self) -> Result<()> {
+        if self.carrier == Carrier::Missing || self.backends.is_empty() {
+            return Ok(());
+        }
         let map = Map::new()?;
         // SAFETY: live handles.
         let status = unsafe { sys::nixl_capi_get_notifs(self.agent, map.0, ptr::null_mut()) };
+        // Such a backend has metadata, which fails without one.
+        if status < 0 && self.carrier == Carrier::Unknown && self.local_metadata().is_err() {
+            self.carrier = Carrier::Missing;
+            return Ok(());
+        }
+        self.carrier = Carrier::Present;
         check(status, || format!("get the notifications of agent '{}'", self.display_name()))?;
         map.copy_into(&mut self.inbox.0);
         Ok(())
+    }
+
+    fn none_arrived(&self) -> Error {
+        let agent = self.display_name();
+        let message = match self.carrier == Carrier::Missing || self.backends.is_empty() {
+            true => format!(
+                "no notification can arrive for agent '{agent}': it has {}, which carries none; create a backend that \
+                 does, such as UCX",
+                self.backend_names()
+            ),
+            false => format!("no notification has arrived for agent '{agent}' in time"),
+        };
+        Error::new(Status::TimedOut, message)
     }
 
     fn take_inbox(&mut self) -> Vec<Notification> {
@@ -78,11 +118,7 @@ impl Receive {
             return Some(Ok(messages));
         }
         let over = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
-        over.then(|| {
-            let message =
-                format!("no notification has come for agent '{}' in the time given", driver.display_name());
-            Err(Error::new(Status::TimedOut, message))
-        })
+        over.then(|| Err(driver.none_arrived()))
     }
 }
 
@@ -100,6 +136,10 @@ impl Work for Receive {
             }
             None => Step::Waiting,
         }
+    }
+
+    fn abandon(&mut self, error: Error) {
+        let _ = self.reply.send(Err(error));
     }
 }
 

@@ -74,20 +74,36 @@ impl PreparedList {
     }
 }
 
-/// A request and whether it is under way.
+/// A request and its state.
 pub struct Request {
     raw: sys::nixl_capi_xfer_req_t,
     remote: Side,
-    in_flight: bool,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Not posted yet, or complete.
+    Idle,
+    InFlight,
+    /// A part of it has failed. The backend may still be busy with other parts, which NIXL does not report: it must be
+    /// released before its memory is freed, and must not be posted again.
+    Failed,
+}
+
+impl State {
+    fn of(status: sys::nixl_capi_status_t) -> Self {
+        match status {
+            sys::NIXL_CAPI_SUCCESS => Self::Idle,
+            sys::NIXL_CAPI_IN_PROG => Self::InFlight,
+            _ => Self::Failed,
+        }
+    }
 }
 
 impl Request {
     pub(super) fn is_for(&self, remote: &Arc<Remote>) -> bool {
         self.remote.is_for(remote)
-    }
-
-    pub(super) fn in_flight(&self) -> bool {
-        self.in_flight
     }
 }
 
@@ -200,7 +216,7 @@ impl Driver {
 
     fn keep(&mut self, raw: sys::nixl_capi_xfer_req_t, remote: Side) -> RequestId {
         let id = RequestId(self.next_id());
-        self.requests.insert(id, Request { raw, remote, in_flight: false });
+        self.requests.insert(id, Request { raw, remote, state: State::Idle });
         id
     }
 
@@ -208,10 +224,10 @@ impl Driver {
     pub fn post(&mut self, id: RequestId) -> Result<bool> {
         let agent = self.agent;
         let request = self.request(id)?;
-        ensure!(!request.in_flight, Busy, "the request is in flight");
+        ensure!(request.state == State::Idle, InvalidState, "the request is in flight, or has failed");
         // SAFETY: live handles; without optional arguments nothing of the request changes.
         let status = unsafe { sys::nixl_capi_post_xfer_req(agent, request.raw, ptr::null_mut()) };
-        request.in_flight = status == sys::NIXL_CAPI_IN_PROG;
+        request.state = State::of(status);
         check(status, || "post a request".to_string())?;
         Ok(status == sys::NIXL_CAPI_SUCCESS)
     }
@@ -222,26 +238,43 @@ impl Driver {
         let request = self.request(id)?;
         // SAFETY: live handles.
         let status = unsafe { sys::nixl_capi_get_xfer_status(agent, request.raw) };
-        request.in_flight = status == sys::NIXL_CAPI_IN_PROG;
+        request.state = State::of(status);
         check(status, || "a request failed under way".to_string())?;
         Ok(status == sys::NIXL_CAPI_SUCCESS)
     }
 
-    /// Releases a request that is not in flight. One that is gone already is fine.
-    pub fn release_request(&mut self, id: RequestId) {
-        let Some(request) = self.requests.remove(&id) else { return };
-        if request.in_flight {
-            // NIXL would free what its backend still writes to; only a panic in between leads here.
-            log!(Error, "a request in flight was given up; it is never released");
-            return;
+    /// Releases a request, if it still exists. If that fails, NIXL may use its memory until the process ends.
+    pub fn release_request(&mut self, id: RequestId) -> Result<()> {
+        let Some(request) = self.requests.remove(&id) else { return Ok(()) };
+        let released = self.release(&request);
+        if released.is_err() {
+            self.unreleased.push(request);
         }
-        // SAFETY: a live handle of this agent's, taken out of the map and so not used again.
-        unsafe {
-            let status = sys::nixl_capi_release_xfer_req(self.agent, request.raw);
-            if status != sys::NIXL_CAPI_SUCCESS {
-                log!(Warn, "release a request: {}", sys::status_name(status));
+        released
+    }
+
+    fn release(&self, request: &Request) -> Result<()> {
+        ensure!(request.state != State::InFlight, Nixl, "a request in flight can't be released");
+        // Releasing it would free what the kernel's completions of the other parts are noted in.
+        ensure!(
+            request.state == State::Idle || !matches!(request.remote, Side::Own),
+            Nixl,
+            "a failed request to a file can't be released: its backend does not wait for the kernel"
+        );
+        // SAFETY: a live handle of this agent's; the caller does not use it again after a success.
+        let status = unsafe { sys::nixl_capi_release_xfer_req(self.agent, request.raw) };
+        check(status, || "release a request".to_string())?;
+        // SAFETY: see above; the request itself is released.
+        unsafe { sys::nixl_capi_destroy_xfer_req(request.raw) };
+        Ok(())
+    }
+
+    /// Releases requests that are idle, and logs what fails.
+    pub fn release_idle_requests(&mut self, ids: impl IntoIterator<Item = RequestId>) {
+        for id in ids {
+            if let Err(error) = self.release_request(id) {
+                log!(Error, "agent '{}': {error}", self.display_name());
             }
-            sys::nixl_capi_destroy_xfer_req(request.raw);
         }
     }
 

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Signal dispositions are the host program's: what a plugin changes while it loads is put back.
+//! Signal dispositions belong to the program: those that a plugin changes while it is loaded are restored.
 
 use std::mem::MaybeUninit;
 
-/// UCX takes SIGHUP over with its first worker, unless the environment has UCX_DEBUG_SIGNO=0; of all signals it
-/// changes no other.
+/// UCX installs a handler for SIGHUP when its libraries are loaded, or with its first worker, unless the environment has
+/// UCX_DEBUG_SIGNO=0. It changes no other signal. A test compares all of them.
 const TAKEN: libc::c_int = libc::SIGHUP;
 
-/// Puts the disposition back when dropped.
+/// Restores the disposition when it is dropped. It must be made before any code of NIXL or of a plugin is loaded, because
+/// the constructors of their libraries change it. A change that another thread of the program makes in between is lost:
+/// it can't be told from one of UCX.
 pub struct Preserved(Option<libc::sigaction>);
 
 impl Preserved {
-    /// Remembers the disposition as it is.
+    /// Stores the current disposition.
     pub fn new() -> Self {
         let mut action = MaybeUninit::uninit();
-        // SAFETY: only asks; `action` is written on success.
+        // SAFETY: only reads the disposition; `action` is written on success.
         let asked = unsafe { libc::sigaction(TAKEN, std::ptr::null(), action.as_mut_ptr()) };
         // SAFETY: written, see above.
         Self((asked == 0).then(|| unsafe { action.assume_init() }))

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The functions of NIXL's C API that are called here.
+//! The functions of NIXL's C API that kvmem calls, resolved in the loaded library.
 //!
-//! nixl-sys provides the symbols (stubs that resolve libnixl_capi at run time) but keeps its declarations private
-//! and its safe layer drops statuses and lifetimes this library needs, so they are declared once more. A test
-//! compares every signature with the crate's own header.
-//!
-//! **A stub aborts the process when the library or the symbol is missing.** Call none before
-//! [`super::library::load`] has succeeded.
+//! nixl-sys supplies the values of NIXL's constants, and its header the signatures: a test compares each with it.
+//! Its stubs are not called, because a stub aborts the process if the library or one symbol is missing. Here such a
+//! library is refused when it is loaded, and a call without a library fails with a status.
 
 #![allow(non_camel_case_types)]
+// The functions have the parameters of NIXL's.
+#![allow(clippy::too_many_arguments)]
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ptr::NonNull;
 
-// Links the stubs.
-use nixl_sys as _;
+use nixl_sys::{MemType, XferOp};
+use once_cell::sync::OnceCell;
 
 macro_rules! handles {
     ($($name:ident)+) => {
@@ -29,16 +29,16 @@ pub type nixl_capi_mem_type_t = c_uint;
 pub type nixl_capi_xfer_op_t = c_uint;
 pub type nixl_capi_thread_sync_t = c_uint;
 
-pub const NIXL_CAPI_SUCCESS: nixl_capi_status_t = 0;
-pub const NIXL_CAPI_IN_PROG: nixl_capi_status_t = 1;
-pub const NIXL_CAPI_ERROR_NOT_FOUND: nixl_capi_status_t = -6;
+pub use nixl_sys::{NIXL_CAPI_ERROR_NOT_FOUND, NIXL_CAPI_IN_PROG, NIXL_CAPI_SUCCESS};
+/// nixl-sys does not export this one.
+const NIXL_CAPI_ERROR_INVALID_STATE: nixl_capi_status_t = -3;
 
-pub const NIXL_CAPI_MEM_DRAM: nixl_capi_mem_type_t = 0;
-pub const NIXL_CAPI_MEM_VRAM: nixl_capi_mem_type_t = 1;
-pub const NIXL_CAPI_MEM_FILE: nixl_capi_mem_type_t = 4;
+pub const NIXL_CAPI_MEM_DRAM: nixl_capi_mem_type_t = MemType::Dram as nixl_capi_mem_type_t;
+pub const NIXL_CAPI_MEM_VRAM: nixl_capi_mem_type_t = MemType::Vram as nixl_capi_mem_type_t;
+pub const NIXL_CAPI_MEM_FILE: nixl_capi_mem_type_t = MemType::File as nixl_capi_mem_type_t;
 
-pub const NIXL_CAPI_XFER_OP_READ: nixl_capi_xfer_op_t = 0;
-pub const NIXL_CAPI_XFER_OP_WRITE: nixl_capi_xfer_op_t = 1;
+pub const NIXL_CAPI_XFER_OP_READ: nixl_capi_xfer_op_t = XferOp::Read as nixl_capi_xfer_op_t;
+pub const NIXL_CAPI_XFER_OP_WRITE: nixl_capi_xfer_op_t = XferOp::Write as nixl_capi_xfer_op_t;
 
 #[repr(C)]
 pub struct nixl_capi_agent_config_t {
@@ -67,19 +67,62 @@ pub fn status_name(status: nixl_capi_status_t) -> &'static str {
     }
 }
 
+/// Declares a struct of function pointers, how it is filled, and a function of the same name for each of them.
 macro_rules! functions {
     ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty;)+) => {
-        unsafe extern "C" {
-            $(pub fn $name($($argument: $type),*) -> $result;)+
+        /// The addresses of the functions in one library.
+        pub struct Functions {
+            $($name: unsafe extern "C" fn($($type),*) -> $result,)+
         }
 
-        /// Every symbol the library must have, NUL-terminated.
-        pub const SYMBOLS: &[&str] = &[$(concat!(stringify!($name), "\0")),+];
+        impl Functions {
+            /// Resolves every function. Fails with the name of the first that the library does not have.
+            ///
+            /// # Safety
+            /// The functions that `address_of` returns must have NIXL's signatures, and stay loaded.
+            pub unsafe fn resolve(
+                address_of: impl Fn(&CStr) -> Option<NonNull<c_void>>,
+            ) -> Result<Self, &'static str> {
+                Ok(Self {
+                    $($name: {
+                        let symbol = CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes());
+                        let address = symbol.ok().and_then(&address_of).ok_or(stringify!($name))?;
+                        // SAFETY: the caller's promise; a function pointer has the size of an address.
+                        unsafe {
+                            std::mem::transmute::<
+                                NonNull<c_void>,
+                                unsafe extern "C" fn($($type),*) -> $result,
+                            >(address)
+                        }
+                    },)+
+                })
+            }
+        }
+
+        $(
+            /// Calls NIXL's function of this name.
+            ///
+            /// # Safety
+            /// As for NIXL's function.
+            pub unsafe fn $name($($argument: $type),*) -> $result {
+                let Some(functions) = FUNCTIONS.get() else { return NIXL_CAPI_ERROR_INVALID_STATE };
+                // SAFETY: the caller's promise.
+                unsafe { (functions.$name)($($argument),*) }
+            }
+        )+
 
         #[cfg(test)]
         pub const SIGNATURES: &[(&str, &[&str], &str)] =
             &[$((stringify!($name), &[$(stringify!($type)),*], stringify!($result))),+];
     };
+}
+
+static FUNCTIONS: OnceCell<Functions> = OnceCell::new();
+
+/// Has every later call go to these functions. The first library that is installed stays for the life of the process.
+pub fn install(functions: Functions) {
+    // Concurrent loads resolve the same library: the loader allows one at a time.
+    let _ = FUNCTIONS.set(functions);
 }
 
 functions! {
@@ -107,14 +150,21 @@ functions! {
         -> nixl_capi_status_t;
     fn nixl_capi_get_plugin_params(agent: nixl_capi_agent_t, plugin_name: *const c_char,
         mems: *mut nixl_capi_mem_list_t, params: *mut nixl_capi_params_t) -> nixl_capi_status_t;
+    fn nixl_capi_mem_list_size(list: nixl_capi_mem_list_t, size: *mut usize) -> nixl_capi_status_t;
+    fn nixl_capi_mem_list_get(list: nixl_capi_mem_list_t, index: usize, mem_type: *mut nixl_capi_mem_type_t)
+        -> nixl_capi_status_t;
     fn nixl_capi_destroy_mem_list(list: nixl_capi_mem_list_t) -> nixl_capi_status_t;
     fn nixl_capi_destroy_params(params: nixl_capi_params_t) -> nixl_capi_status_t;
     fn nixl_capi_create_backend(agent: nixl_capi_agent_t, plugin_name: *const c_char, params: nixl_capi_params_t,
         backend: *mut nixl_capi_backend_t) -> nixl_capi_status_t;
+    fn nixl_capi_get_backend_params(agent: nixl_capi_agent_t, backend: nixl_capi_backend_t,
+        mems: *mut nixl_capi_mem_list_t, params: *mut nixl_capi_params_t) -> nixl_capi_status_t;
     fn nixl_capi_destroy_backend(backend: nixl_capi_backend_t) -> nixl_capi_status_t;
 
     fn nixl_capi_create_opt_args(args: *mut nixl_capi_opt_args_t) -> nixl_capi_status_t;
     fn nixl_capi_destroy_opt_args(args: nixl_capi_opt_args_t) -> nixl_capi_status_t;
+    fn nixl_capi_opt_args_add_backend(args: nixl_capi_opt_args_t, backend: nixl_capi_backend_t)
+        -> nixl_capi_status_t;
     fn nixl_capi_opt_args_set_ip_addr(args: nixl_capi_opt_args_t, ip_addr: *const c_char) -> nixl_capi_status_t;
     fn nixl_capi_opt_args_set_port(args: nixl_capi_opt_args_t, port: u16) -> nixl_capi_status_t;
 
@@ -174,8 +224,6 @@ functions! {
         size: *mut usize) -> nixl_capi_status_t;
     fn nixl_capi_notif_map_get_notif(map: nixl_capi_notif_map_t, agent_name: *const c_char, index: usize,
         data: *mut *const c_void, len: *mut usize) -> nixl_capi_status_t;
-
-    fn nixl_capi_is_stub() -> bool;
 }
 
 #[cfg(test)]

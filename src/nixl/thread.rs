@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 
 use super::driver::Driver;
+use crate::error::Error;
 use crate::guarded::guarded;
+use crate::kept;
 use crate::log::log;
 
 /// What one step of work came to.
@@ -29,6 +31,10 @@ pub enum Step {
 pub trait Work: Send {
     /// Takes one short step.
     fn step(&mut self, driver: &mut Driver) -> Step;
+
+    /// Reports that a step has panicked. It is not called again, and it is never dropped: NIXL may still use the memory
+    /// that it holds.
+    fn abandon(&mut self, error: Error);
 }
 
 /// What the rest of the library sends to the thread.
@@ -55,7 +61,7 @@ const SLEEP_WAITING: Duration = Duration::from_micros(500);
 /// Runs until it gets a stop command. `idle_poll` is how often an idle agent without a progress thread is driven.
 pub fn run(mut driver: Driver, commands: Receiver<Command>, idle_poll: Option<Duration>) {
     sleep_precisely();
-    let mut turns = Turns { work: Vec::new(), stopping: false };
+    let mut turns = Turns::default();
     let mut last_progress = Instant::now();
     while !(turns.stopping && turns.work.is_empty()) {
         if turns.take_turn(&mut driver, &commands) == Turn::Progressed {
@@ -66,7 +72,7 @@ pub fn run(mut driver: Driver, commands: Receiver<Command>, idle_poll: Option<Du
             Patience::Spin => std::thread::yield_now(),
             Patience::Sleep(time) => match commands.recv_timeout(time) {
                 Ok(command) => turns.execute(command, &mut driver),
-                Err(RecvTimeoutError::Timeout) if turns.work.is_empty() => drive_idle(&mut driver),
+                Err(RecvTimeoutError::Timeout) if turns.work.is_empty() => turns.drive_idle(&mut driver),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => turns.stopping = true,
             },
@@ -85,13 +91,6 @@ fn sleep_precisely() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NANOSECONDS) };
 }
 
-/// Lets NIXL answer its peers while nothing is asked of it here.
-fn drive_idle(driver: &mut Driver) {
-    if let Err(error) = driver.receive() {
-        log!(Warn, "{error}");
-    }
-}
-
 #[derive(PartialEq, Eq)]
 enum Turn {
     Progressed,
@@ -104,9 +103,12 @@ enum Patience {
     Forever,
 }
 
+#[derive(Default)]
 struct Turns {
     work: Vec<(Box<dyn Work>, Step)>,
     stopping: bool,
+    /// Why the idle agent could not be driven the last time.
+    idle_failure: Option<String>,
 }
 
 impl Turns {
@@ -123,14 +125,30 @@ impl Turns {
             }
             turn = Turn::Progressed;
         }
-        for (work, last) in &mut self.work {
-            *last = logged(|| work.step(driver)).unwrap_or(Step::Done);
-            if matches!(last, Step::Progressed | Step::Done) {
-                turn = Turn::Progressed;
+        if self.step_all(driver) {
+            turn = Turn::Progressed;
+        }
+        turn
+    }
+
+    /// One step of each piece of work; whether any has progressed.
+    fn step_all(&mut self, driver: &mut Driver) -> bool {
+        let mut has_progressed = false;
+        let mut index = 0;
+        while let Some((work, last)) = self.work.get_mut(index) {
+            match guarded(|| work.step(driver)) {
+                Ok(step) => {
+                    *last = step;
+                    index += 1;
+                }
+                Err(error) => abandon(self.work.remove(index).0, error),
             }
         }
-        self.work.retain(|(_, last)| *last != Step::Done);
-        turn
+        self.work.retain(|(_, last)| {
+            has_progressed |= matches!(last, Step::Progressed | Step::Done);
+            *last != Step::Done
+        });
+        has_progressed
     }
 
     fn execute(&mut self, command: Command, driver: &mut Driver) {
@@ -139,6 +157,16 @@ impl Turns {
             Command::Start(work) => self.work.push((work, Step::Progressed)),
             Command::Stop => self.stopping = true,
         }
+    }
+
+    /// Has NIXL serve its peers while nothing is asked of it here. A failure that repeats is logged once.
+    fn drive_idle(&mut self, driver: &mut Driver) {
+        let failure = logged(|| driver.receive()).and_then(Result::err).map(|error| error.to_string());
+        if let Some(failure) = failure.as_ref().filter(|failure| self.idle_failure.as_ref() != Some(*failure))
+        {
+            log!(Warn, "{failure}");
+        }
+        self.idle_failure = failure;
     }
 
     fn patience(&self, quiet: Duration, idle_poll: Option<Duration>) -> Patience {
@@ -158,7 +186,71 @@ impl Turns {
     }
 }
 
-/// Runs a piece of work; a panic in it ends that piece, not the thread.
+/// After a panic nobody knows what NIXL still does for the work, so all that it holds is leaked on purpose.
+fn abandon(mut work: Box<dyn Work>, error: Error) {
+    log!(Error, "on the agent's thread: {error}; its memory is never freed");
+    logged(|| work.abandon(error));
+    kept::for_good(work);
+}
+
+/// Runs a command; a panic in it ends the command, not the thread.
 fn logged<R>(function: impl FnOnce() -> R) -> Option<R> {
     guarded(function).inspect_err(|error| log!(Error, "on the agent's thread: {error}")).ok()
+}
+
+/// Takes one step of a piece of work, as the agent's thread does.
+#[cfg(test)]
+pub fn step_once(work: Box<dyn Work>) {
+    let mut turns = Turns { work: vec![(work, Step::Progressed)], ..Turns::default() };
+    turns.step_all(&mut Driver::unloaded());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Weak};
+
+    use crossbeam_channel::{Sender, unbounded};
+
+    use super::*;
+    use crate::error::Status;
+
+    struct Probe {
+        panics: bool,
+        reported: Sender<Error>,
+        _memory: Arc<()>,
+    }
+
+    impl Work for Probe {
+        fn step(&mut self, _: &mut Driver) -> Step {
+            assert!(!self.panics, "deliberate");
+            Step::InFlight
+        }
+
+        fn abandon(&mut self, error: Error) {
+            self.reported.send(error).unwrap();
+        }
+    }
+
+    fn probe(panics: bool, reported: &Sender<Error>) -> (Box<dyn Work>, Weak<()>) {
+        let memory = Arc::new(());
+        let weak = Arc::downgrade(&memory);
+        (Box::new(Probe { panics, reported: reported.clone(), _memory: memory }), weak)
+    }
+
+    #[test]
+    fn a_step_that_panics_is_reported_and_its_memory_kept_while_other_work_goes_on() {
+        let (reported, reports) = unbounded();
+        let (before, _) = probe(false, &reported);
+        let (broken, memory) = probe(true, &reported);
+        let (after, other_memory) = probe(false, &reported);
+        let work = [before, broken, after].into_iter().map(|work| (work, Step::Progressed)).collect();
+        let mut turns = Turns { work, ..Turns::default() };
+        assert!(!turns.step_all(&mut Driver::unloaded()));
+        assert_eq!(turns.work.len(), 2);
+        assert!(turns.work.iter().all(|(_, last)| *last == Step::InFlight));
+        assert_eq!(reports.try_iter().map(|error| error.status()).collect::<Vec<_>>(), [Status::Panic]);
+        drop(turns);
+        assert!(memory.upgrade().is_some());
+        assert!(other_memory.upgrade().is_none());
+    }
 }

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Adopted memory: the caller's own, used here and never freed here.
 
-use super::host_size;
+use std::ops::Range;
+
 use super::release::{Release, ReleaseCallback};
+use super::{Access, host_size, mapped};
 use crate::error::{Result, ensure};
 
 /// Host memory of the caller's.
 pub struct AdoptedMemory {
     address: usize,
     size: usize,
+    access: Access,
     _release: Option<Release>,
 }
 
 impl AdoptedMemory {
-    /// Adopts `size` bytes at `address`. `release` is called only if this succeeds.
-    pub fn new(address: usize, size: u64, release: Option<ReleaseCallback>) -> Result<Self> {
+    /// Adopts `size` bytes at `address`. All must be mapped so that they can be accessed as `access` says, and stay so.
+    /// `release` is called only if this succeeds.
+    pub fn new(address: usize, size: u64, access: Access, release: Option<ReleaseCallback>) -> Result<Self> {
         ensure!(address != 0, InvalidArgument, "the address to adopt is NULL");
         let size = host_size("an adopted region", size)?;
         ensure!(
@@ -22,12 +26,8 @@ impl AdoptedMemory {
             InvalidArgument,
             "{size} bytes at {address:#x} reach past the end of the address space"
         );
-        ensure!(
-            is_mapped(address, size),
-            InvalidArgument,
-            "{size} bytes at {address:#x} are not all mapped in this process"
-        );
-        Ok(Self { address, size, _release: release.map(Release::new).transpose()? })
+        ensure_mapped(address as u64..(address + size) as u64, access)?;
+        Ok(Self { address, size, access, _release: release.map(Release::new).transpose()? })
     }
 
     /// Its first byte.
@@ -39,14 +39,42 @@ impl AdoptedMemory {
     pub fn size(&self) -> usize {
         self.size
     }
+
+    /// Whether it may not be written.
+    pub fn is_read_only(&self) -> bool {
+        self.access == Access::Read
+    }
 }
 
-/// Whether every page of a range is mapped: the kernel refuses to sync one that is not.
-fn is_mapped(address: usize, size: usize) -> bool {
-    let page = rustix::param::page_size();
-    let start = address & !(page - 1);
-    // SAFETY: MS_ASYNC changes nothing; an address that is not mapped is answered with ENOMEM.
-    unsafe { libc::msync(start as *mut libc::c_void, address + size - start, libc::MS_ASYNC) == 0 }
+/// Fails unless every page of a range is mapped with the protection that the access needs. Otherwise the first copy
+/// would raise SIGSEGV.
+fn ensure_mapped(range: Range<u64>, access: Access) -> Result<()> {
+    let (start, size) = (range.start, range.end - range.start);
+    let mut next = start;
+    for mapped in mapped::within(&range)? {
+        if mapped.addresses.start > next {
+            break;
+        }
+        let at = next.max(mapped.addresses.start);
+        ensure!(
+            mapped.readable,
+            InvalidArgument,
+            "{size} bytes at {start:#x} cannot be adopted: those from {at:#x} on are mapped without PROT_READ"
+        );
+        ensure!(
+            mapped.writable || access == Access::Read,
+            InvalidArgument,
+            "{size} bytes at {start:#x} cannot be adopted to be written: those from {at:#x} on are mapped without \
+             PROT_WRITE; KVMEM_ADOPT_READ_ONLY adopts them as a source of transfers"
+        );
+        next = mapped.addresses.end;
+    }
+    ensure!(
+        next >= range.end,
+        InvalidArgument,
+        "{size} bytes at {start:#x} cannot be adopted: those from {next:#x} on are not mapped in this process"
+    );
+    Ok(())
 }
 
 #[cfg(test)]
@@ -57,10 +85,10 @@ mod tests {
     #[test]
     fn what_is_not_mapped_is_refused() {
         for (address, size) in [(0, 16), (usize::MAX - 8, 16), (0x10, 16)] {
-            let error = AdoptedMemory::new(address, size, None).err().unwrap();
+            let error = AdoptedMemory::new(address, size, Access::Read, None).err().unwrap();
             assert_eq!(error.status(), Status::InvalidArgument, "{error}");
         }
         let memory = [0u8; 16];
-        assert!(AdoptedMemory::new(memory.as_ptr() as usize, 16, None).is_ok());
+        assert!(AdoptedMemory::new(memory.as_ptr() as usize, 16, Access::ReadWrite, None).is_ok());
     }
 }

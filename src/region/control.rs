@@ -12,6 +12,7 @@ use rustix::fs::{self, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::file_lock::FileLock;
+use super::mapping::give_size;
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 use crate::nixl::{Descriptor, MemoryType};
@@ -66,7 +67,7 @@ impl Control {
         let size = HEAD + extents * size_of::<u32>();
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = fs::memfd_create("kvmem-control", flags).map_err(doing)?;
-        fs::ftruncate(&file, size as u64).map_err(doing)?;
+        give_size(&file, size as u64).map_err(doing)?;
         fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW).map_err(doing)?;
         let memory = map(&file, size, ProtFlags::READ | ProtFlags::WRITE)?;
         let lock = FileLock::exclusive(reopened(&file, OFlags::RDWR)?, OWNER)?;

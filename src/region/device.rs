@@ -74,6 +74,10 @@ impl ImportedDevice {
 }
 
 impl DeviceMemory {
+    /// Every address that the driver returns for an allocation is a multiple of this many bytes: CUDA's programming
+    /// guide promises no more.
+    pub const START_ALIGNMENT: u64 = 256;
+
     /// Allocates memory of one device.
     pub fn allocate(config: &DeviceConfig) -> Result<Self> {
         sharing::sweep();

@@ -25,6 +25,8 @@ pub struct ElasticConfig {
     pub size: u64,
     /// Bytes of an extent, a multiple of the granularity; 0 for 64 MiB.
     pub extent_size: u64,
+    /// What the first address is a multiple of, a power of two; 0 for the granularity.
+    pub alignment: u64,
     /// The device, as CUDA_VISIBLE_DEVICES orders them.
     pub ordinal: i32,
     /// Extents can be shared by fabric handle too.
@@ -94,7 +96,7 @@ impl ElasticMemory {
             "{size} bytes are {count} extents of {extent_size} bytes, a region has at most {MOST_EXTENTS}: take larger \
              extents"
         );
-        let range = Range::reserve(size, granularity)?;
+        let range = Range::reserve(size, granularity.max(config.alignment))?;
         Ok(Self {
             range,
             properties,
@@ -260,7 +262,8 @@ impl ElasticMemory {
             ensure!(
                 extent.holds == 0,
                 Busy,
-                "a transfer in flight or a share uses the {size} bytes at offset {offset}"
+                "a transfer in flight or a share uses the {size} bytes at offset {offset}: wait for the transfer, and \
+                 destroy or unpublish the share, first"
             );
         }
         self.control.changed(unwanted);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What an elastic region has of its memory now: growing, shrinking, and holding what is in use.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, MutexGuard};
 
 use super::elastic::ElasticMemory;
@@ -37,12 +38,52 @@ impl Region {
         self.decommit_extents(&memory.touched(offset, size).collect::<Vec<_>>())
     }
 
-    /// Gives extents memory, and makes it known to the agents that know the region.
-    pub fn commit_extents(&self, wanted: &[usize]) -> Result<()> {
-        let registrations; // let go of after the lock: the last holder waits for an agent
+    /// Commits extents, and registers them with the agents that know the region. All of them, or none.
+    fn commit_extents(&self, wanted: &[usize]) -> Result<()> {
+        let registrations; // dropped after the lock: the last holder waits for an agent
         let _resizing = self.resizing();
         registrations = self.registrations.held();
-        let memory = self.elastic_memory().ok_or_else(not_elastic)?;
+        self.grow(self.own_elastic_memory()?, &registrations, wanted)
+    }
+
+    /// Decommits extents, after the agents that know them have deregistered them. Fails while one is in use. If an
+    /// agent fails to deregister an extent, the extent leaves the region like the others, but its memory stays, to be
+    /// used again when the extent is committed again.
+    fn decommit_extents(&self, unwanted: &[usize]) -> Result<()> {
+        let registrations; // dropped after the lock: the last holder waits for an agent
+        let _resizing = self.resizing();
+        registrations = self.registrations.all()?;
+        self.shrink(self.own_elastic_memory()?, &registrations, unwanted)
+    }
+
+    /// Commits exactly these extents of the region: those that are missing are committed, all others decommitted. What
+    /// is committed is compared and changed under one lock. Otherwise two callers could both commit and decommit what
+    /// they saw as the difference, and leave a mixture that neither of them asked for.
+    pub fn set_committed(&self, wanted: &BTreeSet<usize>) -> Result<()> {
+        let (held, all); // dropped after the lock: the last holder waits for an agent
+        let _resizing = self.resizing();
+        let memory = self.own_elastic_memory()?;
+        let committed: BTreeSet<usize> = memory.committed().into_iter().collect();
+        let missing: Vec<_> = wanted.difference(&committed).copied().collect();
+        let unwanted: Vec<_> = committed.difference(wanted).copied().collect();
+        if !missing.is_empty() {
+            held = self.registrations.held();
+            self.grow(memory, &held, &missing)?;
+        }
+        if !unwanted.is_empty() {
+            all = self.registrations.all()?;
+            self.shrink(memory, &all, &unwanted)?;
+        }
+        Ok(())
+    }
+
+    /// The caller holds the resizing lock.
+    fn grow(
+        &self,
+        memory: &ElasticMemory,
+        registrations: &[Arc<Registration>],
+        wanted: &[usize],
+    ) -> Result<()> {
         let growth = memory.grow(wanted)?;
         let added: Vec<_> =
             growth.extents.iter().map(|extent| self.extent_descriptor(memory, *extent)).collect();
@@ -57,23 +98,30 @@ impl Region {
         Ok(())
     }
 
-    /// Takes extents away, from the agents that know them first. Refused while one is in use. An extent that an agent
-    /// fails to let go of is gone from the region like the others, but its memory stays, for when it is committed again.
-    pub fn decommit_extents(&self, unwanted: &[usize]) -> Result<()> {
-        let registrations; // let go of after the lock: the last holder waits for an agent
-        let _resizing = self.resizing();
-        registrations = self.registrations.all()?;
-        let memory = self.elastic_memory().ok_or_else(not_elastic)?;
+    /// The caller holds the resizing lock.
+    fn shrink(
+        &self,
+        memory: &ElasticMemory,
+        registrations: &[Arc<Registration>],
+        unwanted: &[usize],
+    ) -> Result<()> {
         let taken = memory.take(unwanted)?;
         let removed: Vec<_> = unwanted.iter().map(|extent| self.extent_descriptor(memory, *extent)).collect();
         let mut outcome = Ok(());
-        for registration in &registrations {
+        for registration in registrations {
             if let Err(failure) = registration.reduce(&removed) {
                 memory.keep(&taken, &failure.stuck);
                 outcome = outcome.and(Err(failure.error));
             }
         }
         outcome
+    }
+
+    fn own_elastic_memory(&self) -> Result<&ElasticMemory> {
+        match &self.backing {
+            Backing::Elastic(memory) => Ok(memory),
+            _ => Err(not_elastic()),
+        }
     }
 
     /// The extents that have memory, for another process. Held, they stay.
@@ -107,7 +155,7 @@ impl Region {
     }
 
     fn resizable(&self, offset: u64, size: u64) -> Result<&ElasticMemory> {
-        let Backing::Elastic(memory) = &self.backing else { return Err(not_elastic()) };
+        let memory = self.own_elastic_memory()?;
         ensure!(size > 0, InvalidArgument, "0 bytes can't be committed or decommitted");
         ensure!(
             offset.checked_add(size).is_some_and(|end| end <= memory.size()),

@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::error::{Error, Result, Status};
+use crate::log::log;
 
 /// Past the last byte a file can have.
 const END: u64 = i64::MAX as u64;
@@ -14,7 +15,10 @@ const END: u64 = i64::MAX as u64;
 pub const MOST_COUNTED: u64 = 1 << 16;
 
 /// One locked byte, through an open of the file that nothing else shares.
-pub struct FileLock(OwnedFd);
+pub struct FileLock {
+    file: OwnedFd,
+    byte: u64,
+}
 
 impl FileLock {
     /// Locks a byte that nobody else may lock. The file must be open for writing, by an open of its own.
@@ -28,12 +32,18 @@ impl FileLock {
     }
 
     fn take(file: OwnedFd, kind: c_int, byte: u64) -> Result<Self> {
-        let mut lock = description(kind, byte, 1);
+        let this = Self { file, byte };
+        this.set(kind).map_err(|error| error.context(format!("lock byte {byte} of a file")))?;
+        Ok(this)
+    }
+
+    fn set(&self, kind: c_int) -> Result<()> {
+        let mut lock = description(kind, self.byte, 1);
         // SAFETY: a live fd; the description lives through the call.
-        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &mut lock) } != 0 {
-            return Err(Error::last_errno(format!("lock byte {byte} of a memory file")));
+        match unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_SETLK, &mut lock) } {
+            0 => Ok(()),
+            _ => Err(Error::last_errno("fcntl F_OFD_SETLK")),
         }
-        Ok(Self(file))
     }
 
     /// Whether nobody else has locked a byte.
@@ -63,7 +73,7 @@ impl FileLock {
     fn any_other(&self, span: Range<u64>) -> Result<Option<Range<u64>>> {
         let mut lock = description(libc::F_WRLCK, span.start, span.end - span.start);
         // SAFETY: a live fd; the description lives through the call.
-        if unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) } != 0 {
+        if unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) } != 0 {
             return Err(Error::last_errno("ask who has locked a memory file"));
         }
         if c_int::from(lock.l_type) == libc::F_UNLCK {
@@ -77,6 +87,15 @@ impl FileLock {
             return Err(strange());
         }
         Ok(Some(start..end))
+    }
+}
+
+impl Drop for FileLock {
+    /// A forked child has the same open of the file, which would keep the lock.
+    fn drop(&mut self) {
+        if let Err(error) = self.set(libc::F_UNLCK) {
+            log!(Warn, "unlock byte {} of a file: {error}", self.byte);
+        }
     }
 }
 

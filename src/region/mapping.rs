@@ -8,6 +8,7 @@ use rustix::fs::{self, MemfdFlags, Mode, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::error::{Error, Result, Status};
+use crate::file_limit::FileSizeSignal;
 use crate::log::log;
 
 /// What pages a mapping is made of.
@@ -17,10 +18,8 @@ pub enum Pages {
     Ordinary,
     /// The system's own, beginning where huge ones could.
     AlignedTo(usize),
-    /// Of 2 MiB, from the system's reserved pool.
-    Huge2Mib,
-    /// Of 1 GiB, from the system's reserved pool.
-    Huge1Gib,
+    /// Of this size, a power of two, from the system's reserved pool.
+    Huge(usize),
 }
 
 impl Pages {
@@ -28,26 +27,28 @@ impl Pages {
     pub fn unit(self) -> usize {
         match self {
             Self::Ordinary | Self::AlignedTo(_) => rustix::param::page_size(),
-            Self::Huge2Mib => 2 << 20,
-            Self::Huge1Gib => 1 << 30,
+            Self::Huge(size) => size,
         }
     }
 
     fn map_flags(self) -> MapFlags {
         match self {
             Self::Ordinary | Self::AlignedTo(_) => MapFlags::empty(),
-            Self::Huge2Mib => MapFlags::HUGETLB | MapFlags::HUGE_2MB,
-            Self::Huge1Gib => MapFlags::HUGETLB | MapFlags::HUGE_1GB,
+            Self::Huge(size) => MapFlags::HUGETLB | MapFlags::from_bits_retain(encoded(size)),
         }
     }
 
     fn memfd_flags(self) -> MemfdFlags {
         match self {
             Self::Ordinary | Self::AlignedTo(_) => MemfdFlags::empty(),
-            Self::Huge2Mib => MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB,
-            Self::Huge1Gib => MemfdFlags::HUGETLB | MemfdFlags::HUGE_1GB,
+            Self::Huge(size) => MemfdFlags::HUGETLB | MemfdFlags::from_bits_retain(encoded(size)),
         }
     }
+}
+
+/// A size of huge pages, as mmap and memfd_create take it.
+fn encoded(size: usize) -> u32 {
+    size.trailing_zeros() << libc::MAP_HUGE_SHIFT
 }
 
 /// A memory file that can't change its size: what is mapped of it stays there.
@@ -57,9 +58,16 @@ pub fn memory_file(size: usize, pages: Pages) -> Result<OwnedFd> {
     let file = fs::memfd_create("kvmem", flags).map_err(doing)?;
     // Whoever is given it to read could else open it anew to write, as any user.
     fs::fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(doing)?;
-    fs::ftruncate(&file, round_up(size, pages.unit())? as u64).map_err(doing)?;
+    give_size(&file, round_up(size, pages.unit())? as u64).map_err(doing)?;
     fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW).map_err(doing)?;
     Ok(file)
+}
+
+/// Sets the size of a new memory file. The limit on the size of files, which covers memory files too, is an error, not
+/// a signal.
+pub fn give_size(file: &OwnedFd, size: u64) -> rustix::io::Result<()> {
+    let _limit_reports_itself = FileSizeSignal::block();
+    fs::ftruncate(file, size)
 }
 
 /// A mapping of our own, unmapped on drop.

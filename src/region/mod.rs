@@ -10,6 +10,7 @@ mod equal_pieces;
 mod extent_properties;
 mod extents;
 mod file_lock;
+mod mapped;
 mod mapped_device;
 mod mapping;
 mod numa;
@@ -23,6 +24,7 @@ mod release;
 mod room;
 mod sharing;
 mod spans;
+mod stretches;
 mod system;
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -33,18 +35,20 @@ use std::sync::{Arc, Mutex};
 pub use adopted::AdoptedMemory;
 pub use control::{Control, reopened};
 pub use device::{DeviceConfig, DeviceMemory, IpcConfig};
-pub use disk::{DirectIo, DiskConfig, DiskFile};
+pub use disk::{DirectIo, DiskConfig, DiskFile, Label, Opening};
 pub use elastic::{ElasticConfig, ElasticMemory, ImportedExtent};
 pub use equal_pieces::EqualPieces;
 pub use extent_properties::granularity as extent_granularity;
 pub use extents::{ExportedExtent, ExtentHold};
 pub use mapped_device::{ImportedMapping, MappedDevice};
 pub use numa::Placement as NumaPlacement;
+pub use pages::Residency;
 pub use pinned::{PinnedConfig, PinnedMemory, Progress};
 pub use reach::{Reach, Users};
 pub use registration::{Hold, Registration};
 pub use release::ReleaseCallback;
 pub use sharing::{Access, HandledRegion, Holders, Origin, SharedRegion, Wanted};
+pub use stretches::overlap;
 pub use system::{HugePages, SystemConfig, SystemMemory};
 
 use once_cell::sync::OnceCell;
@@ -54,7 +58,7 @@ use sharing::Counts;
 use spans::Failure;
 
 use crate::cuda::ipc::Place;
-use crate::error::{Error, Result, Status, ensure};
+use crate::error::{Error, Result, Status, ensure, fail};
 use crate::nixl::{Descriptor, MemoryType};
 
 /// Where memory lies.
@@ -150,8 +154,16 @@ impl Region {
         SystemMemory::allocate(config).map(|memory| Self::new(Backing::System(memory)))
     }
 
-    /// Makes or opens a file.
+    /// Creates or opens a file.
     pub fn disk(config: &DiskConfig) -> Result<Arc<Self>> {
+        let region = Self::disk_unkept(config)?;
+        region.file().into_iter().for_each(DiskFile::keep);
+        Ok(region)
+    }
+
+    /// The same for a caller with more to do that can fail: a new file goes with the region until
+    /// [`DiskFile::keep`] is called.
+    pub fn disk_unkept(config: &DiskConfig) -> Result<Arc<Self>> {
         DiskFile::open(config).map(|file| Self::new(Backing::Disk(file)))
     }
 
@@ -301,9 +313,10 @@ impl Region {
         self.file().map(|file| BorrowedFd::as_raw_fd(&file.fd()))
     }
 
-    /// The path of the file behind it, if that has a name.
-    pub fn path(&self) -> Option<&Path> {
-        self.file().and_then(DiskFile::path)
+    /// The absolute path of its file. Fails if there is no file, if that has no name, or not this one any more.
+    pub fn path(&self) -> Result<&Path> {
+        let no_file = || Error::new(Status::NotFound, format!("a {} region has no file", self.tier().name()));
+        self.file().ok_or_else(no_file)?.path()
     }
 
     /// What NIXL knows it as. A file is addressed by offset, and its device id is its fd; a GPU's is its ordinal.
@@ -313,6 +326,45 @@ impl Region {
             size: self.size(),
             device_id: self.fd().or(self.ordinal()).map_or(0, |id| id as u64),
             memory_type: self.tier().memory_type(),
+        }
+    }
+
+    /// How much of the mapping that it is a part of is in memory now.
+    pub fn residency(&self) -> Result<Residency> {
+        match self.root() {
+            Backing::System(memory) => memory.residency(),
+            Backing::Pinned(memory) => memory.memory().residency(),
+            Backing::Adopted(_) => {
+                fail!(
+                    Unsupported,
+                    "the residency of adopted memory is not known: its mappings are the caller's"
+                )
+            }
+            _ => fail!(Unsupported, "a {} region is not in host memory", self.tier().name()),
+        }
+    }
+
+    /// Why it may only be read here; `None` if it may be written too.
+    pub fn read_only_because(&self) -> Option<&'static str> {
+        match self.root() {
+            _ if self.origin().is_some_and(|origin| origin.access == Access::Read) => {
+                Some("it was shared to be read only")
+            }
+            Backing::Adopted(memory) if memory.is_read_only() => {
+                Some("it was adopted with KVMEM_ADOPT_READ_ONLY")
+            }
+            Backing::Disk(file) if !file.is_writable() => Some("it was opened with KVMEM_DISK_READ_ONLY"),
+            _ => None,
+        }
+    }
+
+    /// Fails for a region that may only be read here.
+    pub fn ensure_writable(&self) -> Result<()> {
+        match self.read_only_because() {
+            Some(reason) => {
+                fail!(PermissionDenied, "the {} region cannot be written: {reason}", self.tier().name())
+            }
+            None => Ok(()),
         }
     }
 

@@ -1,6 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What pages a mapping really has.
 
+use std::io::{BufRead, BufReader};
+use std::os::fd::BorrowedFd;
+
+use rustix::io::Errno;
+
+use crate::error::{Error, Result, Status};
+
+/// HUGETLBFS_MAGIC of <linux/magic.h>.
+const HUGETLBFS: u32 = 0x9584_58f6;
+/// The list of the thread that asks: that of the process is empty once the main thread has ended.
+const STATISTICS: &str = "/proc/thread-self/smaps";
+
 /// The size of a transparent huge page.
 pub fn transparent_huge_page_size() -> usize {
     let text = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size");
@@ -15,29 +27,115 @@ pub fn transparent_huge_pages_offered(for_files: bool) -> bool {
     text.is_ok_and(|text| !text.contains("[never]") && !text.contains("[deny]"))
 }
 
-/// How many bytes of a range lie on transparent huge pages, as the kernel counts them.
-pub fn transparent_huge_bytes(address: usize, size: usize) -> u64 {
-    let Ok(text) = std::fs::read_to_string("/proc/self/smaps") else { return 0 };
-    let mut inside = false;
-    let mut kilobytes = 0;
-    for line in text.lines() {
-        if let Some((start, end)) = mapping_bounds(line) {
-            inside = start < address + size && end > address;
-        } else if inside && let Some(value) = huge_bytes_in(line) {
-            kilobytes += value.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0);
-        }
+/// The size of the pages of a file on hugetlbfs, whatever size the system has: on arm64 also 64 KiB and 32
+/// MiB. `None` for a file of ordinary pages.
+pub fn huge_page_size(file: BorrowedFd<'_>) -> Result<Option<usize>> {
+    let stat = rustix::fs::fstatfs(file)
+        .map_err(|errno| Error::errno("get the size of a memory file's pages", errno))?;
+    if stat.f_type as u32 != HUGETLBFS {
+        return Ok(None);
     }
-    // The kernel may have joined this mapping with a neighbour.
-    (kilobytes * 1024).min(size as u64)
+    let size = usize::try_from(stat.f_bsize).ok().filter(|size| size.is_power_of_two());
+    let strange =
+        || Error::new(Status::Corrupt, format!("a memory file has pages of {} bytes", stat.f_bsize));
+    size.ok_or_else(strange).map(Some)
 }
 
-/// Of anonymous memory and of memory files.
-fn huge_bytes_in(line: &str) -> Option<&str> {
-    line.strip_prefix("AnonHugePages:").or_else(|| line.strip_prefix("ShmemPmdMapped:"))
+/// How much of a range is in memory, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Residency {
+    /// In memory, on pages of any size.
+    pub resident: u64,
+    /// In memory, on transparent huge pages.
+    pub transparent_huge: u64,
+    /// Swapped out.
+    pub swapped: u64,
+}
+
+/// How much of the mappings of a range is in memory now. The kernel walks the pages of every mapping up to
+/// these.
+pub fn residency(address: usize, size: usize) -> Result<Residency> {
+    let unreadable = |error: std::io::Error| {
+        let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        Error::errno(format!("find out from {STATISTICS} how much of a region is in memory"), errno)
+    };
+    let file = std::fs::File::open(STATISTICS).map_err(unreadable)?;
+    let mut inside = false;
+    let mut found = Residency::default();
+    for line in BufReader::with_capacity(1 << 16, file).split(b'\n') {
+        let line = line.map_err(unreadable)?;
+        let line = String::from_utf8_lossy(&line);
+        if let Some((start, end)) = mapping_bounds(&line) {
+            if start >= address + size {
+                break;
+            }
+            inside = end > address;
+        } else if inside {
+            found.count(&line);
+        }
+    }
+    // The kernel may have joined a mapping with a neighbour.
+    Ok(found.at_most(size as u64))
+}
+
+impl Residency {
+    /// Adds what a line of a mapping's entry says: "Name:   12 kB".
+    fn count(&mut self, line: &str) {
+        let Some((name, value)) = line.split_once(':') else { return };
+        let field = match name {
+            // Pages of hugetlbfs are not among the resident ones.
+            "Rss" | "Shared_Hugetlb" | "Private_Hugetlb" => &mut self.resident,
+            // Of anonymous memory and of memory files.
+            "AnonHugePages" | "ShmemPmdMapped" => &mut self.transparent_huge,
+            "Swap" => &mut self.swapped,
+            _ => return,
+        };
+        *field += value.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024;
+    }
+
+    fn at_most(self, size: u64) -> Self {
+        Self {
+            resident: self.resident.min(size),
+            transparent_huge: self.transparent_huge.min(size),
+            swapped: self.swapped.min(size),
+        }
+    }
 }
 
 /// The bounds in the first line of a mapping's entry: "start-end perms ...".
 fn mapping_bounds(line: &str) -> Option<(usize, usize)> {
     let (start, end) = line.split_whitespace().next()?.split_once('-')?;
     Some((usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_page_is_counted_once() {
+        let mut residency = Residency::default();
+        let lines = [
+            "Rss:                  12 kB",
+            "Pss:                  12 kB",
+            "AnonHugePages:         8 kB",
+            "ShmemPmdMapped:        0 kB",
+            "FilePmdMapped:         4 kB",
+            "Private_Hugetlb:    2048 kB",
+            "Shared_Hugetlb:        0 kB",
+            "Swap:                  4 kB",
+            "SwapPss:               4 kB",
+            "VmFlags: rd wr mr mw me ac sd",
+        ];
+        lines.into_iter().for_each(|line| residency.count(line));
+        let expected = Residency { resident: (12 + 2048) << 10, transparent_huge: 8 << 10, swapped: 4 << 10 };
+        assert_eq!(residency, expected);
+        assert_eq!(residency.at_most(1 << 20).resident, 1 << 20);
+    }
+
+    #[test]
+    fn a_file_of_ordinary_pages_has_no_huge_ones() {
+        let file = rustix::fs::memfd_create("pages", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        assert_eq!(huge_page_size(std::os::fd::AsFd::as_fd(&file)).unwrap(), None);
+    }
 }

@@ -245,7 +245,7 @@ fn default_threads() -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pages::transparent_huge_bytes;
+    use super::super::pages::residency;
     use super::*;
 
     const HALF: usize = 4 << 20;
@@ -272,7 +272,7 @@ mod tests {
     fn after_a_stall_the_rest_has_ordinary_pages() {
         let memory = memory();
         assert!(touch_in_two_steps(&memory, Duration::ZERO));
-        assert_eq!(transparent_huge_bytes(memory.address() + HALF, HALF), 0);
+        assert_eq!(residency(memory.address() + HALF, HALF).unwrap().transparent_huge, 0);
     }
 
     #[test]

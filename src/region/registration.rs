@@ -27,12 +27,31 @@ struct State {
 }
 
 impl Registration {
-    /// Registers a region. One that this agent knows already is refused.
+    /// Registers a region. Fails if it is registered with this agent.
     pub fn create(region: &Arc<Region>, agent: &Arc<Agent>) -> Result<Arc<Self>> {
+        let known; // dropped after the lock: the last holder waits for an agent
         let _unchanged = region.resizing();
-        if Self::find(region, agent).is_some() {
+        known = region.registrations();
+        if Self::with(&known, agent).is_some() {
             fail!(AlreadyExists, "the region is registered with agent '{}' already", agent.name());
         }
+        Self::register(region, agent)
+    }
+
+    /// Holds the registration that a region has with an agent, or registers it. Looking and registering are one step:
+    /// otherwise two callers could both find none, and the later one would fail.
+    pub fn hold_or_create(region: &Arc<Region>, agent: &Arc<Agent>) -> Result<Hold> {
+        let known; // dropped after the lock: the last holder waits for an agent
+        let _unchanged = region.resizing();
+        known = region.registrations();
+        match Self::with(&known, agent) {
+            Some(registration) => registration.hold(),
+            None => Self::register(region, agent)?.hold(),
+        }
+    }
+
+    /// The caller holds the region's resizing lock.
+    fn register(region: &Arc<Region>, agent: &Arc<Agent>) -> Result<Arc<Self>> {
         let part_of_elastic =
             region.elastic_memory().is_some() && matches!(region.backing(), Backing::View { .. });
         ensure!(
@@ -40,6 +59,10 @@ impl Registration {
             Unsupported,
             "a view of an elastic region can't be registered; register the region"
         );
+        // NIXL knows no right to read only, and would let a peer write. A file is not reached by peers.
+        if region.file().is_none() {
+            region.ensure_writable().map_err(|error| error.context("register with NIXL"))?;
+        }
         if let Backing::Device(memory) = region.root() {
             memory.ensure_still()?;
             ensure!(
@@ -66,7 +89,11 @@ impl Registration {
 
     /// The registration a region has with an agent.
     pub fn find(region: &Arc<Region>, agent: &Arc<Agent>) -> Option<Arc<Self>> {
-        region.registrations().into_iter().find(|registration| Arc::ptr_eq(registration.agent(), agent))
+        Self::with(&region.registrations(), agent).cloned()
+    }
+
+    fn with<'a>(known: &'a [Arc<Self>], agent: &Arc<Agent>) -> Option<&'a Arc<Self>> {
+        known.iter().find(|registration| Arc::ptr_eq(registration.agent(), agent))
     }
 
     /// The region.
@@ -108,7 +135,13 @@ impl Registration {
             self.agent().name()
         );
         let holds = self.holds.load(Ordering::Acquire);
-        ensure!(holds == 0, Busy, "{holds} layouts or transfers hold the registration");
+        ensure!(
+            holds == 0,
+            Busy,
+            "{holds} layouts or transfers hold the registration with agent '{}'; wait for the transfers and destroy \
+             both, then deregister again",
+            self.agent().name()
+        );
         let descriptors = std::mem::take(&mut state.descriptors);
         state.registered = false;
         let outcome = self.spans.deregister(&descriptors).map_err(|failure| self.region.keep(failure));

@@ -30,7 +30,8 @@ impl Registrations {
     pub fn all(&self) -> Result<Vec<Arc<Registration>>> {
         let all: Option<Vec<_>> = self.upgraded().into_iter().collect();
         all.ok_or_else(|| {
-            let message = "an agent is letting go of the region, whose registration was given up; try again";
+            let message = "an agent is deregistering the region, because the last holder of a registration was destroyed; \
+                           try again when its transfers have ended";
             Error::new(Status::Busy, message)
         })
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much memory the kernel can still give, asked before pages are touched: touching more than there is does not fail,
-//! it has the kernel end processes.
+//! How much memory the kernel can give, checked before it is allocated or touched: touching more than there
+//! is does not fail, the kernel ends processes then.
 //!
-//! What can be had must not be refused: all that could be dropped or swapped out counts as free, and where the kernel
-//! does not say, there is no bound.
+//! What can be had must not be refused: all that could be dropped or swapped out counts as free, and
+//! without a figure from the kernel there is no bound.
 
 use std::path::{Path, PathBuf};
 
@@ -13,6 +13,17 @@ use crate::error::{Result, ensure};
 /// Refuses to touch more of the system's own pages than there can be.
 pub fn ensure_room(size: u64, numa: Option<Placement>) -> Result<()> {
     System(PathBuf::from("/")).ensure_room(size, numa)
+}
+
+/// Refuses memory that will be touched later, and can never be there as a whole. The kernel refuses it for
+/// private mappings alone, and only if it exceeds the whole machine: a memory file has any size.
+pub fn ensure_fits(size: u64, numa: Option<Placement>) -> Result<()> {
+    System(PathBuf::from("/")).ensure_fits(size, numa)
+}
+
+/// Refuses to take more huge pages from a node than it has free.
+pub fn ensure_huge_pages_of(node: u32, size: u64, page: u64) -> Result<()> {
+    System(PathBuf::from("/")).ensure_huge_pages_of(node, size, page)
 }
 
 /// Where the kernel's files are.
@@ -30,15 +41,50 @@ impl System {
             Placement::Bind(node) => self.of_node(node),
             Placement::Prefer(_) => None,
         });
-        let rooms = self.of_machine().into_iter().chain(bound).chain(self.of_groups());
-        if let Some(Room { bytes, place }) = rooms.min_by_key(|room| room.bytes) {
-            ensure!(
-                size <= bytes,
-                OutOfMemory,
-                "{size} bytes of host memory asked, {bytes} can be had {place}"
-            );
+        let rooms = self.of_machine().into_iter().chain(bound).chain(self.of_groups(Group::left));
+        within_all(rooms, size)
+    }
+
+    fn ensure_fits(&self, size: u64, numa: Option<Placement>) -> Result<()> {
+        // The administrator wants nothing to be refused.
+        if self.number("proc/sys/vm/overcommit_memory") == Some(1) {
+            return Ok(());
         }
+        let bound = numa.and_then(|placement| match placement {
+            Placement::Bind(node) => self.whole_node(node),
+            Placement::Prefer(_) => None,
+        });
+        let rooms = self.whole_machine().into_iter().chain(bound).chain(self.of_groups(Group::whole));
+        within_all(rooms, size)
+    }
+
+    fn ensure_huge_pages_of(&self, node: u32, size: u64, page: u64) -> Result<()> {
+        let name = format!("hugepages/hugepages-{}kB", page / 1024);
+        // The kernel makes more pages while they are asked for.
+        if self.number(&format!("sys/kernel/mm/{name}/nr_overcommit_hugepages")) != Some(0) {
+            return Ok(());
+        }
+        let file = format!("sys/devices/system/node/node{node}/{name}");
+        let Some(free) = self.number(&format!("{file}/free_hugepages")) else { return Ok(()) };
+        ensure!(
+            size.div_ceil(page) <= free,
+            OutOfMemory,
+            "{} of them are needed on NUMA node {node}, which has {free} free; raise /{file}/nr_hugepages",
+            size.div_ceil(page)
+        );
         Ok(())
+    }
+
+    fn whole_machine(&self) -> Option<Room> {
+        let text = self.read("proc/meminfo")?;
+        let bytes = kilobytes(&text, "MemTotal:")? + kilobytes(&text, "SwapTotal:").unwrap_or(0);
+        Some(Room { bytes, place: "on this machine".to_string() })
+    }
+
+    fn whole_node(&self, node: u32) -> Option<Room> {
+        let text = self.read(&format!("sys/devices/system/node/node{node}/meminfo"))?;
+        let bytes = kilobytes(&text, "MemTotal:")? + self.swap("SwapTotal:");
+        Some(Room { bytes, place: format!("on NUMA node {node}") })
     }
 
     fn of_machine(&self) -> Option<Room> {
@@ -47,43 +93,43 @@ impl System {
         Some(Room { bytes, place: "on this machine".to_string() })
     }
 
-    fn free_swap(&self) -> u64 {
-        self.read("proc/meminfo").and_then(|text| kilobytes(&text, "SwapFree:")).unwrap_or(0)
+    fn swap(&self, name: &str) -> u64 {
+        self.read("proc/meminfo").and_then(|text| kilobytes(&text, name)).unwrap_or(0)
     }
 
     fn of_node(&self, node: u32) -> Option<Room> {
         let text = self.read(&format!("sys/devices/system/node/node{node}/meminfo"))?;
         let bytes = |name| kilobytes(&text, name).unwrap_or(0);
         let droppable = bytes("FilePages:").saturating_sub(bytes("Shmem:")) + bytes("SReclaimable:");
-        let bytes = kilobytes(&text, "MemFree:")? + droppable + self.free_swap();
+        let bytes = kilobytes(&text, "MemFree:")? + droppable + self.swap("SwapFree:");
         Some(Room { bytes, place: format!("on NUMA node {node}") })
     }
 
     /// Under the limits of the control group that the process is in, and of all above it.
-    fn of_groups(&self) -> Vec<Room> {
+    fn of_groups(&self, bytes: impl Fn(&Group, &Self) -> Option<u64>) -> Vec<Room> {
         let Some(text) = self.read("proc/self/cgroup") else { return Vec::new() };
-        let groups = text.lines().filter_map(Group::of_line);
-        groups.flat_map(|group| group.with_all_above()).filter_map(|group| self.of_group(&group)).collect()
+        let groups = text.lines().filter_map(Group::of_line).flat_map(Group::with_all_above);
+        let room = |group: Group| {
+            let place = format!("under the memory limit of control group {}", group.path);
+            bytes(&group, self).map(|bytes| Room { bytes, place })
+        };
+        groups.filter_map(room).collect()
     }
 
-    fn of_group(&self, group: &Group) -> Option<Room> {
-        let folder = group.folder();
-        let number = |name: &str| self.read(&format!("{folder}/{name}"))?.trim().parse::<u64>().ok();
-        let [limit, usage, swap_limit, swap_usage] = group.files();
-        let left = number(limit)?.saturating_sub(number(usage)?);
-        let stat = self.read(&format!("{folder}/memory.stat")).unwrap_or_default();
-        let droppable: u64 = group.droppable().iter().filter_map(|name| field(&stat, name)).sum();
-        let swap = match number(swap_limit) {
-            Some(most) => most.saturating_sub(number(swap_usage).unwrap_or(0)).min(self.free_swap()),
-            None => self.free_swap(),
-        };
-        let place = format!("under the memory limit of control group {}", group.path);
-        Some(Room { bytes: left.saturating_add(droppable).saturating_add(swap), place })
+    fn number(&self, path: &str) -> Option<u64> {
+        self.read(path)?.trim().parse().ok()
     }
 
     fn read(&self, path: &str) -> Option<String> {
         std::fs::read_to_string(self.0.join(path)).ok()
     }
+}
+
+fn within_all(rooms: impl Iterator<Item = Room>, size: u64) -> Result<()> {
+    if let Some(Room { bytes, place }) = rooms.min_by_key(|room| room.bytes) {
+        ensure!(size <= bytes, OutOfMemory, "{size} bytes of host memory asked, {bytes} can be had {place}");
+    }
+    Ok(())
 }
 
 /// A control group of the first or the second version.
@@ -106,6 +152,31 @@ impl Group {
     fn with_all_above(self) -> Vec<Self> {
         let paths = Path::new(&self.path).ancestors();
         paths.map(|path| Self { path: path.to_string_lossy().into_owned(), ..self.clone() }).collect()
+    }
+
+    /// Bytes that can still be had under its limit; `None` without one.
+    fn left(&self, system: &System) -> Option<u64> {
+        let [limit, usage, _, swap_usage] = self.files();
+        let left = self.number(system, limit)?.saturating_sub(self.number(system, usage)?);
+        let stat = system.read(&format!("{}/memory.stat", self.folder())).unwrap_or_default();
+        let droppable: u64 = self.droppable().iter().filter_map(|name| field(&stat, name)).sum();
+        let swapped = self.number(system, swap_usage).unwrap_or(0);
+        let swap = self.swap_limit(system).saturating_sub(swapped).min(system.swap("SwapFree:"));
+        Some(left.saturating_add(droppable).saturating_add(swap))
+    }
+
+    /// Bytes that could be had under its limit if nothing else were; `None` without one.
+    fn whole(&self, system: &System) -> Option<u64> {
+        let limit = self.number(system, self.files()[0])?;
+        Some(limit.saturating_add(self.swap_limit(system).min(system.swap("SwapTotal:"))))
+    }
+
+    fn swap_limit(&self, system: &System) -> u64 {
+        self.number(system, self.files()[2]).unwrap_or(u64::MAX)
+    }
+
+    fn number(&self, system: &System, name: &str) -> Option<u64> {
+        system.number(&format!("{}/{name}", self.folder()))
     }
 
     fn folder(&self) -> String {
@@ -188,6 +259,52 @@ mod tests {
         let machine = Machine::new("machine", &[("proc/meminfo", MEMINFO)]);
         machine.expect_room(52 << 10, None, "on this machine");
         machine.expect_room(52 << 10, Some(Placement::Prefer(0)), "on this machine");
+    }
+
+    fn expect_fit(machine: &Machine, bytes: u64, numa: Option<Placement>, place: &str) {
+        assert!(machine.0.ensure_fits(bytes, numa).is_ok());
+        let error = machine.0.ensure_fits(bytes + 1, numa).unwrap_err();
+        assert_eq!(error.status(), Status::OutOfMemory);
+        assert!(error.message().contains(place), "{error}");
+    }
+
+    #[test]
+    fn memory_of_later_fits_the_whole_machine_its_node_and_its_group() {
+        let meminfo = format!("{MEMINFO}SwapTotal: 7 kB\n");
+        let node = "Node 1 MemTotal: 40 kB\nNode 1 MemFree: 4 kB\n";
+        let files = [("proc/meminfo", meminfo.as_str()), ("sys/devices/system/node/node1/meminfo", node)];
+        let machine = Machine::new("whole", &files);
+        expect_fit(&machine, 107 << 10, None, "on this machine");
+        expect_fit(&machine, 47 << 10, Some(Placement::Bind(1)), "on NUMA node 1");
+        expect_fit(&machine, 107 << 10, Some(Placement::Prefer(1)), "on this machine");
+        let group = [
+            ("proc/meminfo", meminfo.as_str()),
+            ("proc/self/cgroup", "0::/job\n"),
+            ("sys/fs/cgroup/job/memory.max", "30000\n"),
+            ("sys/fs/cgroup/job/memory.current", "29000\n"),
+            ("sys/fs/cgroup/job/memory.swap.max", "500\n"),
+        ];
+        let machine = Machine::new("whole-group", &group);
+        expect_fit(&machine, 30_500, None, "under the memory limit of control group /job");
+    }
+
+    #[test]
+    fn an_administrator_who_wants_overcommitment_gets_it() {
+        let files = [("proc/meminfo", MEMINFO), ("proc/sys/vm/overcommit_memory", "1\n")];
+        assert!(Machine::new("overcommit", &files).0.ensure_fits(u64::MAX, None).is_ok());
+    }
+
+    #[test]
+    fn huge_pages_are_counted_on_their_node() {
+        let node = "sys/devices/system/node/node1/hugepages/hugepages-2048kB/free_hugepages";
+        let overcommit = "sys/kernel/mm/hugepages/hugepages-2048kB/nr_overcommit_hugepages";
+        let machine = Machine::new("huge", &[(node, "3\n"), (overcommit, "0\n")]);
+        assert!(machine.0.ensure_huge_pages_of(1, 6 << 20, 2 << 20).is_ok());
+        let error = machine.0.ensure_huge_pages_of(1, (6 << 20) + 1, 2 << 20).unwrap_err();
+        assert_eq!(error.status(), Status::OutOfMemory);
+        assert!(error.message().contains("4 of them") && error.message().contains("3 free"), "{error}");
+        let machine = Machine::new("more-huge", &[(node, "3\n"), (overcommit, "1\n")]);
+        assert!(machine.0.ensure_huge_pages_of(1, 8 << 20, 2 << 20).is_ok());
     }
 
     #[test]

@@ -128,7 +128,7 @@ impl Region {
     }
 
     /// The file that its memory is.
-    fn memory_file(&self) -> Option<BorrowedFd<'_>> {
+    pub(super) fn memory_file(&self) -> Option<BorrowedFd<'_>> {
         match &self.backing {
             Backing::System(memory) => memory.file(),
             Backing::Pinned(memory) => memory.memory().file(),
@@ -157,13 +157,6 @@ impl Region {
             Backing::View { parent, .. } => parent.origin(),
             _ => self.origin.as_ref(),
         }
-    }
-
-    /// Refuses a region that may only be read here.
-    pub fn ensure_writable(&self) -> Result<()> {
-        let read_only = self.origin().is_some_and(|origin| origin.access == Access::Read);
-        ensure!(!read_only, PermissionDenied, "the {} region was shared to be read only", self.tier().name());
-        Ok(())
     }
 
     /// Refuses a region whose owner has freed it, or has ended. What is mapped here stays readable all the same.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::cuda::Context;
 use crate::error::{Error, Result};
+use crate::guarded::guarded;
 use crate::nixl::driver::Driver;
 use crate::nixl::{Agent, Descriptor};
 
@@ -60,7 +61,11 @@ impl Spans {
         then: impl FnOnce(Outcome) + Send + 'static,
     ) {
         let context = self.context.take();
-        self.agent.call_or_defer(move |driver| then(deregister_in(&context, driver, &spans)));
+        self.agent.call_or_defer(move |driver| {
+            // After a panic NIXL may still know the memory, which `then` must learn of before anything is freed.
+            let outcome = guarded(|| deregister_in(&context, driver, &spans));
+            then(outcome.unwrap_or_else(|error| Err(Failure { error, stuck: spans })));
+        });
     }
 
     /// Where the agent's thread does not answer, nobody knows what became of the spans.

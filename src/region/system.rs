@@ -8,8 +8,10 @@ use rustix::mm::{Advice, madvise};
 
 use super::control::sealed_size;
 use super::mapping::{Mapping, Pages, memory_file};
-use super::room::ensure_room;
+use super::pages::Residency;
+use super::room::{ensure_fits, ensure_huge_pages_of, ensure_room};
 use super::{host_size, numa, pages, prefault};
+use crate::advice;
 use crate::error::{Result, ensure, fail};
 use crate::log::log;
 
@@ -58,15 +60,11 @@ impl SystemMemory {
     /// Maps memory as configured, or changes nothing.
     pub fn allocate(config: &SystemConfig) -> Result<Self> {
         let size = host_size("a system region", config.size)?;
-        let mut memory = Self::map(size, config)
+        let memory = Self::map(size, config)
             .map_err(|error| error.context(format!("allocate {size} bytes of host memory")))?;
-        memory.numa = match config.numa {
-            Some(placement) => numa::place(memory.address(), memory.mapping.size(), placement)?,
-            None => None,
-        };
         if config.prefault_threads > 0 {
             // Reserved pages were reserved when they were mapped.
-            if memory.page_size() == base_page() {
+            if !memory.has_reserved_pages() {
                 ensure_room(config.size, memory.numa)?;
             }
             memory.prefault(0, memory.mapping.size(), config.prefault_threads)?;
@@ -83,12 +81,16 @@ impl SystemMemory {
             Corrupt,
             "the shared memory is said to have {size} bytes, its file has {there}"
         );
-        let page_size = rustix::fs::fstatfs(&file).map_or(base_page(), |stat| stat.f_bsize as u64);
-        let pages = match page_size {
-            0x20_0000 => Pages::Huge2Mib,
-            0x4000_0000 => Pages::Huge1Gib,
-            _ => aligned_for_all(size),
-        };
+        let huge = pages::huge_page_size(file.as_fd())?;
+        let pages = huge.map_or(aligned_for_all(size), Pages::Huge);
+        // A mapping is of whole pages: past the end of the file it would raise SIGBUS.
+        ensure!(
+            size.checked_next_multiple_of(pages.unit()).is_some_and(|size| size <= whole_pages(there)),
+            Corrupt,
+            "the shared memory has {size} bytes on pages of {}, its file has {there}",
+            pages.unit()
+        );
+        let page_size = pages.unit() as u64;
         let mapping = Mapping::shared(&file, size, pages, writable)
             .map_err(|error| error.context(format!("open {size} bytes of shared memory")))?;
         Ok(Self { file: Some(file), ..Self::of(mapping, size, page_size) })
@@ -107,7 +109,30 @@ impl SystemMemory {
         }
     }
 
+    /// Maps memory, and places it before anything touches it.
     fn with_pages(size: usize, pages: Pages, config: &SystemConfig) -> Result<Self> {
+        if !matches!(pages, Pages::Huge(_)) {
+            ensure_fits(size as u64, config.numa)?;
+        }
+        let mut memory = Self::unplaced(size, pages, config)?;
+        if let Some(placement) = config.numa {
+            memory.numa = numa::place(memory.address(), memory.mapping.size(), placement)?;
+        }
+        if let (Pages::Huge(page), Some(numa::Placement::Bind(node))) = (pages, memory.numa) {
+            memory.take_huge_pages_of(node, page, config.prefault_threads)?;
+        }
+        Ok(memory)
+    }
+
+    /// The kernel has reserved as many huge pages, but on no node. The first touch would raise SIGBUS where this node has
+    /// none left, so all are taken now, in a way that fails.
+    fn take_huge_pages_of(&self, node: u32, page: usize, threads: u32) -> Result<()> {
+        ensure_huge_pages_of(node, self.mapping.size() as u64, page as u64)?;
+        self.prefault(0, self.mapping.size(), threads)
+            .map_err(|error| error.context(format!("take them from NUMA node {node}")))
+    }
+
+    fn unplaced(size: usize, pages: Pages, config: &SystemConfig) -> Result<Self> {
         let page_size = pages.unit() as u64;
         if !config.shareable {
             return Ok(Self::of(Mapping::private(size, pages)?, size, page_size));
@@ -139,12 +164,12 @@ impl SystemMemory {
 
     fn reserved(size: usize, page: u64, config: &SystemConfig) -> Result<Self> {
         let pages = match page {
-            0x20_0000 => Pages::Huge2Mib,
-            0x4000_0000 => Pages::Huge1Gib,
+            0x20_0000 | 0x4000_0000 => Pages::Huge(page as usize),
             _ => fail!(InvalidArgument, "huge pages are of 2 MiB or 1 GiB, not of {page} bytes"),
         };
-        let made = Self::with_pages(size, pages, config)
-            .map_err(|error| error.context(format!("huge pages of {page} bytes")));
+        let made = Self::with_pages(size, pages, config).map_err(|error| {
+            advice::with_huge_pages(error, page).context(format!("huge pages of {page} bytes"))
+        });
         let error = match made {
             Err(error) if !config.huge_pages_required => error,
             made => return made,
@@ -189,9 +214,13 @@ impl SystemMemory {
         prefault::touch(self.address() + offset, size, self.page_size, threads)
     }
 
-    /// How many of its bytes lie on transparent huge pages now.
-    pub fn transparent_huge_bytes(&self) -> u64 {
-        pages::transparent_huge_bytes(self.address(), self.mapping.size())
+    /// How much of it is in memory now, and on what pages.
+    pub fn residency(&self) -> Result<Residency> {
+        pages::residency(self.address(), self.mapping.size())
+    }
+
+    fn has_reserved_pages(&self) -> bool {
+        self.page_size != base_page()
     }
 
     /// Asks for ordinary pages from `offset` on.
@@ -215,6 +244,11 @@ const LARGEST_ALIGNMENT: usize = 1 << 30;
 fn aligned_for_all(size: usize) -> Pages {
     let whole = size.checked_next_power_of_two().unwrap_or(LARGEST_ALIGNMENT).min(LARGEST_ALIGNMENT);
     Pages::AlignedTo(whole.max(pages::transparent_huge_page_size()))
+}
+
+/// A file of ordinary pages shows its last one whole.
+fn whole_pages(length: usize) -> usize {
+    length.checked_next_multiple_of(rustix::param::page_size()).unwrap_or(length)
 }
 
 fn base_page() -> u64 {
@@ -250,7 +284,9 @@ mod tests {
         assert_eq!(memory.address() % pages::transparent_huge_page_size(), 0);
         let offered = pages::transparent_huge_pages_offered(false);
         assert_eq!(memory.fell_back(), !offered);
-        assert!(memory.transparent_huge_bytes() <= 4 << 20);
+        let residency = memory.residency().unwrap();
+        assert_eq!(residency.resident, 4 << 20);
+        assert!(residency.transparent_huge <= 4 << 20);
     }
 
     #[test]

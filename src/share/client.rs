@@ -2,9 +2,10 @@
 //! Fetching a share from a broker.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
@@ -54,7 +55,7 @@ fn connect(what: &Fetch, deadline: Option<Instant>) -> Result<OwnedFd> {
         match net::connect(&socket, &address) {
             Ok(()) => return Ok(socket),
             Err(Errno::INTR) => {}
-            Err(errno) => return Err(connect_error(errno)),
+            Err(errno) => return Err(connect_error(errno, &what.path)),
         }
     }
 }
@@ -71,10 +72,14 @@ fn limit_connect(socket: &OwnedFd, deadline: Option<Instant>) -> Result<()> {
     }
 }
 
-fn connect_error(errno: Errno) -> Error {
+fn connect_error(errno: Errno, path: &Path) -> Error {
     let (what, status) = match errno {
         Errno::NOENT => ("nothing is there", Status::NotFound),
-        Errno::CONNREFUSED => ("nobody listens there any more", Status::PeerLost),
+        // The kernel says the same of a socket without a listener and of a file that is no socket.
+        Errno::CONNREFUSED if !is_socket(path) => {
+            ("the file there is no socket: it is not the path of a broker", Status::InvalidArgument)
+        }
+        Errno::CONNREFUSED => ("a socket is there, but its broker has ended", Status::PeerLost),
         Errno::AGAIN => ("it let nobody in in the time given", Status::TimedOut),
         Errno::ACCESS | Errno::PERM => ("this user may not connect", Status::PermissionDenied),
         Errno::PROTOTYPE => ("another kind of socket is there", Status::InvalidArgument),
@@ -82,6 +87,11 @@ fn connect_error(errno: Errno) -> Error {
         _ => return Error::errno("connect", errno),
     };
     Error::errno(what, errno).with_status(status)
+}
+
+fn is_socket(path: &Path) -> bool {
+    let stat = rustix::fs::stat(path);
+    stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket)
 }
 
 /// Whoever listens at the path must be whom the caller trusts, not just who came first.

@@ -10,7 +10,9 @@ use super::queue::{Entry, Queue};
 use super::verification::Verification;
 use crate::error::{Error, Result, Status, fail};
 use crate::kept;
+use crate::layout::Layout;
 use crate::log::log;
+use crate::nixl::RemoteHold;
 use crate::region::ExtentHold;
 
 /// How a run ended.
@@ -32,8 +34,8 @@ pub struct Completion {
     layers: u64,
     /// Layers of the last run that have moved, from the first on.
     moved: AtomicU64,
-    /// What of the last run has not begun shall not begin.
-    is_cancelled: AtomicBool,
+    /// The parts of the last run that have not begun must not begin.
+    is_cancelled: Arc<AtomicBool>,
     queue: Option<(Arc<Queue>, u64)>,
     /// Where it is noted how fast runs are.
     record: Option<Arc<Record>>,
@@ -59,7 +61,7 @@ impl Completion {
             bytes,
             layers,
             moved: AtomicU64::new(0),
-            is_cancelled: AtomicBool::new(false),
+            is_cancelled: Arc::default(),
             queue,
             record,
         }
@@ -191,14 +193,18 @@ impl Completion {
     }
 }
 
-/// One run of a transfer. Its outcome is told once: at the latest when it is dropped.
+/// One run of a transfer. Its outcome is reported once: at the latest when it is dropped.
+///
+/// The run keeps the layouts, so that the engines need not: it drops them before it reports its end, however it ends. After the
+/// report the caller may deregister and free their memory. Whatever else of the caller's an engine uses, it drops before it
+/// ends the run, and declares before the run where both are fields of one struct, because fields are dropped in that order.
 pub struct Run {
     completion: Arc<Completion>,
     busy: Arc<AtomicBool>,
     started: Instant,
     told: bool,
     ended: bool,
-    /// What must stay while it runs; let go before anyone hears that it is over.
+    /// Dropped before the end is reported.
     held: Option<Held>,
     /// The parts that begin one after the other, and which of them is under way.
     steps: Option<(Arc<dyn Steps>, u64)>,
@@ -210,18 +216,22 @@ pub struct Run {
 pub trait Steps: Send + Sync {
     /// How many parts.
     fn count(&self) -> u64;
-    /// Starts one.
-    fn start(&self, part: u64, run: Run) -> Result<()>;
+    /// Prepares the start of one.
+    fn prepare(&self, part: u64, run: Run) -> Result<Start>;
 }
+
+/// Starts a part. It holds only what the run holds too: the run may end on another thread before this returns, and the caller
+/// must not keep what the parts hold until then.
+pub type Start = Box<dyn FnOnce() -> Result<()> + Send>;
 
 /// Tells whoever works at a run whether its user wants no more of it to begin.
 #[derive(Clone)]
-pub struct Stop(Arc<Completion>);
+pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
     /// Whether nothing more shall begin.
     pub fn is_asked(&self) -> bool {
-        self.0.is_cancelled.load(Ordering::Acquire)
+        self.0.load(Ordering::Acquire)
     }
 }
 
@@ -230,8 +240,16 @@ pub fn cancelled() -> Error {
     Error::new(Status::Cancelled, "the transfer was cancelled before all of it had begun")
 }
 
-/// Extents of the two layouts.
-pub type Held = [Vec<ExtentHold>; 2];
+/// What a run keeps of the caller's.
+#[derive(Default)]
+pub struct Held {
+    /// The source and the destination.
+    pub layouts: Option<[Arc<Layout>; 2]>,
+    /// The extents of the two that it touches.
+    pub extents: [Vec<ExtentHold>; 2],
+    /// The peer's metadata, which must stay loaded.
+    pub peer: Option<RemoteHold>,
+}
 
 impl Run {
     /// Begins a run; `busy` is cleared when it is over.
@@ -263,7 +281,18 @@ impl Run {
     /// Begins the first of several parts; the others follow as each ends.
     pub fn in_steps(mut self, steps: Arc<dyn Steps>) -> Result<()> {
         self.steps = Some((steps.clone(), 0));
-        steps.start(0, self)
+        Self::start_part(steps, 0, self)
+    }
+
+    fn start_part(steps: Arc<dyn Steps>, part: u64, run: Self) -> Result<()> {
+        let start = steps.prepare(part, run)?;
+        drop(steps);
+        start()
+    }
+
+    /// The source and the destination.
+    pub fn layouts(&self) -> Option<&[Arc<Layout>; 2]> {
+        self.held.as_ref().and_then(|held| held.layouts.as_ref())
     }
 
     /// Tells that so many layers have moved. Those of memory that its owner has taken back meanwhile are not told of.
@@ -283,11 +312,12 @@ impl Run {
 
     /// The same for who does not have the run.
     pub fn stop(&self) -> Stop {
-        Stop(self.completion.clone())
+        Stop(self.completion.is_cancelled.clone())
     }
 
     fn ensure_unchanged(&self) -> Result<()> {
-        self.held.iter().flatten().flatten().try_for_each(ExtentHold::ensure_unchanged)
+        let extents = self.held.iter().flat_map(|held| &held.extents);
+        extents.flatten().try_for_each(ExtentHold::ensure_unchanged)
     }
 
     /// Tells the outcome before the run is over: its user need not wait for what can't be stopped. No new run can
@@ -311,7 +341,7 @@ impl Run {
             return self.over(Err(cancelled()));
         }
         self.steps = Some((steps.clone(), next));
-        if let Err(error) = steps.start(next, self) {
+        if let Err(error) = Self::start_part(steps, next, self) {
             log!(Error, "layer {next} of a transfer could not be started: {error}");
         }
     }
@@ -329,7 +359,8 @@ impl Run {
         self.over(outcome);
     }
 
-    /// Ends the run while something may still move its bytes, with nobody left to ask: its extents are never let go.
+    /// Ends the run while something may still move its bytes and no longer reports when it is done. Intentionally leaks
+    /// what the run holds.
     pub fn end_for_good(mut self, error: Error) {
         kept::for_good(self.held.take());
         self.over(Err(error));
@@ -341,6 +372,7 @@ impl Run {
         }
         // Bytes of memory that its owner, another process, has taken back meanwhile are nobody's.
         let outcome = outcome.and_then(|()| self.ensure_unchanged());
+        // Before the report: then the caller may free the memory.
         drop((self.held.take(), self.steps.take(), self.verification.take()));
         if std::mem::replace(&mut self.told, true) {
             self.busy.store(false, Ordering::Release);
@@ -353,5 +385,49 @@ impl Run {
 impl Drop for Run {
     fn drop(&mut self) {
         self.over(Err(Error::new(Status::Panic, "the transfer was given up before its end")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Weak;
+
+    use super::*;
+
+    /// Two parts. The start of the second returns only after the run has ended on another thread and that was reported.
+    struct Parts {
+        completion: Arc<Completion>,
+        own: Weak<Parts>,
+    }
+
+    impl Steps for Parts {
+        fn count(&self) -> u64 {
+            2
+        }
+
+        fn prepare(&self, part: u64, run: Run) -> Result<Start> {
+            let (completion, parts) = (self.completion.clone(), self.own.clone());
+            Ok(Box::new(move || {
+                if part == 0 {
+                    run.end(Ok(()));
+                    return Ok(());
+                }
+                let elsewhere = std::thread::spawn(move || run.end(Ok(())));
+                completion.wait(None)?;
+                assert!(parts.upgrade().is_none(), "the parts are held after the end was reported");
+                elsewhere.join().unwrap();
+                Ok(())
+            }))
+        }
+    }
+
+    #[test]
+    fn the_parts_are_dropped_before_the_end_is_reported() {
+        let completion = Arc::new(Completion::new(0, 2, None, None));
+        let parts =
+            Arc::new_cyclic(|own: &Weak<Parts>| Parts { completion: completion.clone(), own: own.clone() });
+        let run = Run::start(completion.clone(), Arc::default(), Held::default());
+        run.in_steps(parts).unwrap();
+        completion.wait(None).unwrap();
     }
 }

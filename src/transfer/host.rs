@@ -29,7 +29,6 @@ const NONE_LEFT: usize = usize::MAX / 2;
 /// A prepared copy.
 pub struct HostCopy {
     chunks: Arc<Chunks>,
-    layouts: [Arc<Layout>; 2],
     current: Mutex<Option<Arc<Job>>>,
 }
 
@@ -49,8 +48,7 @@ impl HostCopy {
             }
             false => vec![moves(plan)],
         };
-        let layouts = [source.clone(), destination.clone()];
-        Ok(Self { chunks: Arc::new(Chunks::cut(layers)), layouts, current: Mutex::new(None) })
+        Ok(Self { chunks: Arc::new(Chunks::cut(layers)), current: Mutex::new(None) })
     }
 
     /// How many stretches of memory it moves.
@@ -78,9 +76,9 @@ impl HostCopy {
             is_cut_short: AtomicBool::new(false),
             failure: OnceLock::new(),
             chunks: self.chunks.clone(),
-            ending: Mutex::new(Some((self.layouts.clone(), run))),
+            run: Mutex::new(Some(run)),
         });
-        let Some(stop) = stop else { return job.run() };
+        let Some(stop) = stop else { return job.work(|| true) };
         let threads = self.threads();
         *self.current() = Some(job.clone());
         if stop.is_asked() {
@@ -174,7 +172,7 @@ impl Chunks {
     fn copy_part(&self, each: &Move, offset: u64, size: u64) {
         let (from, to) = ((each.source + offset) as *const u8, (each.destination + offset) as *mut u8);
         let size = size as usize;
-        // SAFETY: the plan checked both spans against their layouts, which the job keeps alive until its last chunk is
+        // SAFETY: the plan checked both spans against their layouts, which the run keeps alive until the last chunk is
         // copied, and `ensure_apart` that no written byte is read. Users who write to the blocks meanwhile get what
         // they asked for. `suits` said that this machine can stream.
         unsafe {
@@ -197,8 +195,8 @@ struct Job {
     /// A chunk ended by a panic.
     failure: OnceLock<Error>,
     chunks: Arc<Chunks>,
-    /// The layouts are let go before anyone hears that the run is over: who hears it may free their memory.
-    ending: Mutex<Option<([Arc<Layout>; 2], Run)>>,
+    /// Until it is over.
+    run: Mutex<Option<Run>>,
 }
 
 impl Shared for Job {
@@ -236,10 +234,10 @@ impl Job {
         if left.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
-        let ending = self.ending();
+        let run = self.unfinished();
         let is_complete = |left: &&AtomicUsize| left.load(Ordering::Acquire) == 0;
         let moved = self.left_of_layers.iter().take_while(is_complete).count();
-        if let Some((_, run)) = &*ending {
+        if let Some(run) = &*run {
             run.advance(moved as u64);
         }
     }
@@ -257,9 +255,8 @@ impl Job {
     }
 
     fn finish(&self) {
-        let ending = self.ending().take();
-        if let Some((layouts, run)) = ending {
-            drop(layouts);
+        let run = self.unfinished().take();
+        if let Some(run) = run {
             let is_cut_short = self.is_cut_short.load(Ordering::Acquire);
             run.end(match self.failure.get() {
                 Some(error) => Err(error.clone()),
@@ -269,8 +266,8 @@ impl Job {
         }
     }
 
-    fn ending(&self) -> std::sync::MutexGuard<'_, Option<([Arc<Layout>; 2], Run)>> {
-        self.ending.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn unfinished(&self) -> std::sync::MutexGuard<'_, Option<Run>> {
+        self.run.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -278,24 +275,7 @@ impl Job {
 mod tests {
     use super::*;
     use crate::error::Status;
-    use crate::layout::{Allocation, Dimensions};
-    use crate::region::SystemConfig;
     use crate::transfer::completion::Completion;
-
-    fn layout() -> Arc<Layout> {
-        let dimensions = Dimensions {
-            num_blocks: 1,
-            num_layers: 1,
-            outer_dim: 1,
-            page_size: 1,
-            inner_dim: 64,
-            dtype_width: 1,
-            alignment: 1,
-            num_heads: None,
-        };
-        let blocks = Layout::builder(dimensions).fully_contiguous().unwrap();
-        blocks.allocate(Allocation::System(SystemConfig::default())).build().unwrap()
-    }
 
     #[test]
     fn a_chunk_that_panics_ends_the_run() {
@@ -318,9 +298,9 @@ mod tests {
             is_cut_short: AtomicBool::new(false),
             failure: OnceLock::new(),
             chunks: Arc::new(chunks),
-            ending: Mutex::new(Some(([layout(), layout()], run))),
+            run: Mutex::new(Some(run)),
         };
-        job.run();
+        job.work(|| true);
         assert_eq!(completion.poll().unwrap_err().status(), Status::Panic);
     }
 }

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use super::completion::{Run, Steps};
+use super::completion::{Run, Start, Steps};
 use crate::error::{Error, Result, Status};
 
 /// A prepared part.
 pub trait Part: Send + Sync + 'static {
-    /// Starts it.
-    fn submit(&self, run: Run) -> Result<()>;
+    /// Prepares its start.
+    fn prepare_start(&self, run: Run) -> Start;
 }
 
 /// All parts of a transfer: one, or one a layer.
@@ -26,7 +26,7 @@ impl<P: Part> InTurn<P> {
     /// Starts the first; the others follow.
     pub fn submit(&self, run: Run) -> Result<()> {
         match &self.0.0[..] {
-            [only] => only.submit(run),
+            [only] => only.prepare_start(run)(),
             _ => run.in_steps(self.0.clone()),
         }
     }
@@ -47,8 +47,8 @@ impl<P: Part> Steps for Parts<P> {
         self.0.len() as u64
     }
 
-    fn start(&self, part: u64, run: Run) -> Result<()> {
+    fn prepare(&self, part: u64, run: Run) -> Result<Start> {
         let missing = || Error::new(Status::Panic, "a transfer has no such part");
-        self.0.get(part as usize).ok_or_else(missing)?.submit(run)
+        Ok(self.0.get(part as usize).ok_or_else(missing)?.prepare_start(run))
     }
 }

@@ -45,6 +45,7 @@ use verification::Verification;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure, fail};
 use crate::layout::{Layout, TouchedExtents};
+use crate::nixl::RemoteHold;
 
 /// What to move, and whom to tell.
 #[derive(Default)]
@@ -100,6 +101,7 @@ pub struct Transfer {
     pieces: u64,
     by_layer: bool,
     engine: Engine,
+    layouts: [Arc<Layout>; 2],
     completion: Arc<Completion>,
     busy: Arc<AtomicBool>,
     touched: [TouchedExtents; 2],
@@ -179,6 +181,7 @@ impl Transfer {
             pieces,
             by_layer,
             engine,
+            layouts: [source.clone(), destination.clone()],
             completion,
             busy,
             touched,
@@ -190,21 +193,14 @@ impl Transfer {
 
     /// Starts it, or starts it again.
     pub fn submit(&self) -> Result<()> {
-        if let Engine::Nixl(requests) = &self.engine {
-            requests.parts().iter().try_for_each(nixl::NixlMove::ensure_reachable)?;
-        }
-        let run = self.begin()?;
         match &self.engine {
             Engine::Host(copy) => {
-                copy.submit(run);
+                copy.submit(self.begin()?);
                 Ok(())
             }
-            Engine::Cuda(copy) => {
-                copy.submit(run);
-                Ok(())
-            }
-            Engine::Disk(moves) => moves.submit(run),
-            Engine::Nixl(requests) => requests.submit(run),
+            Engine::Cuda(copy) => copy.submit(|| self.begin()),
+            Engine::Disk(moves) => moves.submit(self.begin()?),
+            Engine::Nixl(requests) => requests.submit(self.begin()?),
         }
     }
 
@@ -230,10 +226,24 @@ impl Transfer {
     fn begin(&self) -> Result<completion::Run> {
         self.contexts.ensure_alive()?;
         let [source, destination] = &self.touched;
-        let held = [source.hold()?, destination.hold()?];
-        ensure!(!self.busy.swap(true, Ordering::AcqRel), Busy, "the transfer is in flight");
+        let extents = [source.hold()?, destination.hold()?];
+        let peer = self.hold_peer()?;
+        ensure!(
+            !self.busy.swap(true, Ordering::AcqRel),
+            Busy,
+            "the transfer is in flight; poll it or wait for it, then submit it again"
+        );
+        let held = completion::Held { layouts: Some(self.layouts.clone()), extents, peer };
         let run = completion::Run::start(self.completion.clone(), self.busy.clone(), held);
         Ok(run.verified_by(self.verification.clone()))
+    }
+
+    /// The peer of a transfer over NIXL, whose metadata can't be invalidated from now on.
+    fn hold_peer(&self) -> Result<Option<RemoteHold>> {
+        let Engine::Nixl(moves) = &self.engine else { return Ok(None) };
+        moves.parts().iter().try_for_each(NixlMove::ensure_usable)?;
+        // All parts have the same layouts.
+        moves.parts().first().map_or(Ok(None), NixlMove::hold_peer)
     }
 
     /// How the last run stands; `None` while it is under way.

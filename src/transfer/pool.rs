@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
+use crate::error::{Error, Result, Status};
 use crate::guarded::guarded;
 use crate::log::log;
 use crate::process::PerProcess;
@@ -22,10 +23,14 @@ const IDLE: Duration = Duration::from_secs(5);
 /// More threads than this gain nothing: memory is the limit.
 const MOST_THREADS: usize = 16;
 
+/// Starts a thread of that name.
+type StartThread = fn(&'static str, Box<dyn FnOnce() + Send>) -> std::io::Result<()>;
+
 /// Some threads of this process.
 pub struct Pool {
     name: &'static str,
     most: usize,
+    start_thread: StartThread,
     state: Mutex<State>,
     work: Condvar,
 }
@@ -63,14 +68,14 @@ impl Pool {
     }
 
     /// Those that look after what is under way at a driver or the kernel, as long as anything is. Each has a thread of
-    /// its own, so that no end is told late because copies, files or other ends take their time.
+    /// its own ([`Self::run_alone`]), so that no end is reported late because copies, files or other ends take their time.
     pub fn services() -> &'static Self {
         static SERVICES: PerProcess<Pool> = PerProcess::new();
         SERVICES.get(|| Self::new("kvmem-serve", usize::MAX))
     }
 
     fn new(name: &'static str, most: usize) -> Self {
-        Self { name, most, state: Mutex::default(), work: Condvar::new() }
+        Self { name, most, start_thread, state: Mutex::default(), work: Condvar::new() }
     }
 
     /// How many threads are worth having, the caller's included.
@@ -78,28 +83,51 @@ impl Pool {
         std::thread::available_parallelism().map_or(1, |count| count.get().min(MOST_THREADS))
     }
 
-    /// Has up to `threads` threads run `shared`.
+    /// Has up to `threads` threads run `shared`. If there is no thread and none can be started, the caller runs it.
     pub fn run(&'static self, shared: &Arc<dyn Shared>, threads: usize) {
         let mut state = self.lock();
-        for _ in 0..threads {
-            state.queue.push_back(shared.clone());
-        }
+        state.queue.extend(std::iter::repeat_n(shared.clone(), threads));
         let wanted =
             state.queue.len().saturating_sub(state.idle).min(self.most.saturating_sub(state.threads));
-        let start = |_| std::thread::Builder::new().name(self.name.to_string()).spawn(|| self.serve());
-        let (started, failed): (Vec<_>, Vec<_>) = (0..wanted).map(start).partition(|thread| thread.is_ok());
-        state.threads += started.len();
-        let nobody = state.threads == 0;
+        let failure = (0..wanted).try_for_each(|_| self.add_thread(&mut state)).err();
+        let is_callers = state.threads == 0;
+        if is_callers {
+            // Within the lock: a thread that another caller starts after it would run this work at the same time.
+            state.queue.retain(|queued| !Arc::ptr_eq(queued, shared));
+        }
         drop(state);
         self.work.notify_all();
-        for error in failed.into_iter().filter_map(|thread| thread.err()) {
-            log!(Warn, "start a thread to move blocks: {error}");
+        if let Some(error) = failure {
+            log!(Warn, "{error}; fewer threads do the work");
         }
-        if nobody {
-            // Without a thread the caller does all of it.
-            self.lock().queue.retain(|queued| !Arc::ptr_eq(queued, shared));
-            shared.run();
+        if is_callers {
+            run_guarded(shared.as_ref());
         }
+    }
+
+    /// Has a thread run `shared` that runs nothing else until that returns. Fails if there is none to spare and none can be
+    /// started: waiting for another would not end, because services run as long as there is anything to serve.
+    pub fn run_alone(&'static self, shared: Arc<dyn Shared>) -> Result<()> {
+        let mut state = self.lock();
+        // Every idle thread takes one of those in the queue.
+        if state.queue.len() >= state.idle {
+            self.add_thread(&mut state)?;
+        }
+        state.queue.push_back(shared);
+        drop(state);
+        self.work.notify_one();
+        Ok(())
+    }
+
+    fn add_thread(&'static self, state: &mut State) -> Result<()> {
+        (self.start_thread)(self.name, Box::new(|| self.serve())).map_err(|error| {
+            Error::new(
+                Status::OutOfMemory,
+                format!("start a thread of the library's ({}): {error}", self.name),
+            )
+        })?;
+        state.threads += 1;
+        Ok(())
     }
 
     fn serve(&self) {
@@ -107,9 +135,8 @@ impl Pool {
         loop {
             while let Some(shared) = state.queue.pop_front() {
                 drop(state);
-                if let Err(error) = guarded(move || shared.run()) {
-                    log!(Error, "on a thread of the library's: {error}");
-                }
+                run_guarded(shared.as_ref());
+                drop(shared);
                 state = self.lock();
             }
             state.idle += 1;
@@ -129,9 +156,20 @@ impl Pool {
     }
 }
 
+fn start_thread(name: &'static str, body: Box<dyn FnOnce() + Send>) -> std::io::Result<()> {
+    std::thread::Builder::new().name(name.to_string()).spawn(body).map(drop)
+}
+
+fn run_guarded(shared: &dyn Shared) {
+    if let Err(error) = guarded(|| shared.run()) {
+        log!(Error, "on a thread of the library's: {error}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::*;
@@ -174,7 +212,7 @@ mod tests {
         Pool::files().run(&copy, 4 * MOST_THREADS);
         let (tell, told) = channel();
         let tell = Mutex::new(tell);
-        Pool::services().run(&does(move || tell.lock().unwrap().send(()).unwrap()), 1);
+        Pool::services().run_alone(does(move || tell.lock().unwrap().send(()).unwrap())).unwrap();
         told.recv_timeout(PATIENCE).unwrap();
         drop(go);
     }
@@ -185,12 +223,10 @@ mod tests {
         let together = Arc::new(Barrier::new(MANY + 1));
         for _ in 0..MANY {
             let together = together.clone();
-            Pool::services().run(
-                &does(move || {
-                    together.wait();
-                }),
-                1,
-            );
+            let work = does(move || {
+                together.wait();
+            });
+            Pool::services().run_alone(work).unwrap();
         }
         // Not before all of them are at work at a time.
         together.wait();
@@ -205,5 +241,80 @@ mod tests {
         seen.recv_timeout(PATIENCE).unwrap();
         drop(go);
         assert_eq!(pool.lock().threads, 1);
+    }
+
+    /// A pool that starts threads so.
+    fn pool_that_fails(start_thread: StartThread) -> &'static Pool {
+        Box::leak(Box::new(Pool { start_thread, ..Pool::new("kvmem-test", MOST_THREADS) }))
+    }
+
+    fn start_none(_: &'static str, _: Box<dyn FnOnce() + Send>) -> std::io::Result<()> {
+        Err(std::io::ErrorKind::WouldBlock.into())
+    }
+
+    #[test]
+    fn without_threads_the_caller_does_the_work_once() {
+        let pool = pool_that_fails(start_none);
+        let (tell, told) = channel();
+        let tell = Mutex::new(tell);
+        pool.run(&does(move || tell.lock().unwrap().send(std::thread::current().id()).unwrap()), 3);
+        assert!(told.iter().eq([std::thread::current().id()]));
+        assert!(pool.lock().queue.is_empty());
+    }
+
+    /// Threads of the pool end at once here, so that there is often none, and every other start fails.
+    #[test]
+    fn work_for_one_thread_is_done_once_while_others_start_threads() {
+        fn start_some(name: &'static str, body: Box<dyn FnOnce() + Send>) -> std::io::Result<()> {
+            static STARTS: AtomicUsize = AtomicUsize::new(0);
+            match STARTS.fetch_add(1, Ordering::Relaxed) % 2 {
+                0 => {
+                    // Meanwhile the other callers come to wait for the lock.
+                    (0..20).for_each(|_| std::thread::yield_now());
+                    start_none(name, body)
+                }
+                _ => start_thread(name, body),
+            }
+        }
+        const ROUNDS: usize = 300;
+        for _ in 0..ROUNDS {
+            let pool = pool_that_fails(start_some);
+            let done: Arc<Vec<_>> = Arc::new((0..8).map(|_| AtomicUsize::new(0)).collect());
+            std::thread::scope(|scope| {
+                for caller in 0..done.len() {
+                    let done = done.clone();
+                    scope.spawn(move || {
+                        let work = does(move || {
+                            done[caller].fetch_add(1, Ordering::Relaxed);
+                        });
+                        pool.run(&work, 1);
+                    });
+                }
+            });
+            while done.iter().any(|times| times.load(Ordering::Relaxed) == 0) {
+                std::thread::yield_now();
+            }
+            assert!(done.iter().all(|times| times.load(Ordering::Relaxed) == 1));
+        }
+    }
+
+    #[test]
+    fn a_service_that_gets_no_thread_is_refused_and_waits_for_no_other() {
+        fn start_one(name: &'static str, body: Box<dyn FnOnce() + Send>) -> std::io::Result<()> {
+            static STARTS: AtomicUsize = AtomicUsize::new(0);
+            match STARTS.fetch_add(1, Ordering::Relaxed) {
+                0 => start_thread(name, body),
+                _ => start_none(name, body),
+            }
+        }
+        let pool = pool_that_fails(start_one);
+        let (endless, begun, go) = gated();
+        pool.run_alone(endless).unwrap();
+        begun.recv_timeout(PATIENCE).unwrap();
+        let (other, other_begun, _other_go) = gated();
+        let error = pool.run_alone(other).unwrap_err();
+        assert_eq!(error.status(), Status::OutOfMemory);
+        drop(go);
+        assert!(other_begun.recv_timeout(PATIENCE).is_err(), "it was refused, and does not run later");
     }
 }

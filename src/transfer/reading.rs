@@ -25,14 +25,15 @@ const STEPS_AHEAD: usize = 4;
 const LINE: usize = 64;
 
 /// The checksums of some layers and outer slots of blocks of host memory.
-pub fn checksums(layout: &Arc<Layout>, blocks: Arc<[u32]>, slots: &Slots) -> Result<Vec<u32>> {
+///
+/// The caller keeps the layout, and this returns only when all blocks were read. Threads that come later find nothing left to
+/// read, so they need not keep it, and must not: the caller may deregister its memory once this has returned.
+pub fn checksums(layout: &Layout, blocks: Arc<[u32]>, slots: &Slots) -> Result<Vec<u32>> {
     Reading::start(layout, blocks, slots).results()
 }
 
 /// Blocks of host memory that threads read, some at a time.
 struct Reading {
-    /// Keeps the memory.
-    _layout: Arc<Layout>,
     blocks: Arc<[u32]>,
     pieces: Pieces,
     /// Blocks that are taken at a time.
@@ -47,13 +48,12 @@ struct Reading {
 
 impl Reading {
     /// Has others take part where that is worth it.
-    fn start(layout: &Arc<Layout>, blocks: Arc<[u32]>, slots: &Slots) -> Arc<Self> {
+    fn start(layout: &Layout, blocks: Arc<[u32]>, slots: &Slots) -> Arc<Self> {
         let pieces = Pieces::of(layout, slots);
         let worth = pieces.block_size().saturating_mul(blocks.len() as u64) / BYTES_A_THREAD;
         let threads = (worth as usize).min(blocks.len()).min(Pool::parallelism());
         let taking = (BYTES_A_TAKING / pieces.block_size().max(1)).max(1) as usize;
         let reading = Arc::new(Self {
-            _layout: layout.clone(),
             pieces,
             taking,
             next: AtomicUsize::new(0),
@@ -91,7 +91,8 @@ impl Reading {
                 if let Some(later) = ahead.next() {
                     prefetch(later);
                 }
-                // SAFETY: a part of the layout, which is host memory and held; users who write to it meanwhile get a
+                // SAFETY: a part of the layout, which is host memory, and which the caller of `checksums` keeps until all
+                // blocks are read; users who write to it meanwhile get a
                 // checksum of neither what was there nor what will be.
                 let bytes = unsafe { std::slice::from_raw_parts(step.start as *const u8, step.len()) };
                 crc32c::crc32c_append(checksum, bytes)
@@ -152,3 +153,46 @@ fn prefetch(bytes: Range<usize>) {
 /// There is no stable way to ask others.
 #[cfg(not(target_arch = "x86_64"))]
 fn prefetch(_: Range<usize>) {}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+    use crate::layout::{Allocation, Dimensions};
+    use crate::region::SystemConfig;
+    use crate::transfer::plan::Slots;
+
+    /// Work that keeps a thread until the sender is dropped.
+    struct Blocks(Mutex<Receiver<()>>);
+
+    impl Shared for Blocks {
+        fn run(&self) {
+            let _ = self.0.lock().unwrap().recv();
+        }
+    }
+
+    #[test]
+    fn threads_that_come_late_do_not_hold_the_layout() {
+        let dimensions = Dimensions {
+            num_blocks: 64,
+            num_layers: 1,
+            outer_dim: 1,
+            page_size: 1,
+            inner_dim: 256 << 10,
+            dtype_width: 1,
+            alignment: 1,
+            num_heads: None,
+        };
+        let builder = Layout::builder(dimensions).fully_contiguous().unwrap();
+        let layout = builder.allocate(Allocation::System(SystemConfig::default())).build().unwrap();
+        let (go, gate) = channel::<()>();
+        let blocks: Arc<dyn Shared> = Arc::new(Blocks(Mutex::new(gate)));
+        // All threads of the pool, so that the shares of the reading stay in its queue.
+        Pool::get().run(&blocks, 64);
+        let all = Slots::all(layout.geometry().dimensions());
+        checksums(&layout, (0..64).collect(), &all).unwrap();
+        assert_eq!(Arc::strong_count(&layout), 1);
+        drop(go);
+    }
+}

@@ -23,13 +23,12 @@ pub enum Expected<'a> {
 pub struct Verification {
     pairs: Box<[BlockPair]>,
     selection: Selection,
-    destination: Arc<Layout>,
     against: Against,
 }
 
 enum Against {
     Checksums(Box<[u32]>),
-    Source(Arc<Layout>),
+    Source,
 }
 
 impl Verification {
@@ -63,10 +62,10 @@ impl Verification {
                     "blocks of a remote source are not reached from here; have its owner send what \
                      kvmem_layout_checksum gives, and pass that as checksums"
                 );
-                Against::Source(source.clone())
+                Against::Source
             }
         };
-        Ok(Self { pairs: pairs.into(), selection, destination: destination.clone(), against })
+        Ok(Self { pairs: pairs.into(), selection, against })
     }
 
     /// Has a thread compare, and end the run. The one that moves blocks has others to look after.
@@ -75,13 +74,13 @@ impl Verification {
         Pool::checks().run(&(Arc::new(pending) as Arc<dyn Shared>), 1);
     }
 
-    fn outcome(&self) -> Outcome {
+    fn outcome(&self, [source, destination]: &[Arc<Layout>; 2]) -> Outcome {
         let ids = |side: fn(&BlockPair) -> u32| self.pairs.iter().map(side).collect::<Vec<_>>();
-        let found = of(&self.destination, &ids(|pair| pair.destination), self.selection.destination())?;
+        let found = of(destination, &ids(|pair| pair.destination), self.selection.destination())?;
         match &self.against {
             Against::Checksums(expected) => self.compare(expected, &found),
-            Against::Source(layout) => {
-                self.compare(&of(layout, &ids(|pair| pair.source), self.selection.source())?, &found)
+            Against::Source => {
+                self.compare(&of(source, &ids(|pair| pair.source), self.selection.source())?, &found)
             }
         }
     }
@@ -117,13 +116,11 @@ impl Shared for Pending {
     fn run(&self) {
         let work = self.work.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         let Some((verification, run)) = work else { return };
-        // Whoever moved the blocks may be who has to move them for the checksums, and must not wait for itself.
-        let outcome = match thread::current().id() == self.handed_over_by {
-            true => Err(Error::new(Status::OutOfMemory, "no thread could be started to verify moved blocks")),
-            false => verification.outcome(),
+        // The thread that moved the blocks may have to move them for the checksums too, and must not wait for itself.
+        let outcome = match (run.layouts(), thread::current().id() == self.handed_over_by) {
+            (Some(layouts), false) => verification.outcome(layouts),
+            _ => Err(Error::new(Status::OutOfMemory, "no thread could be started to verify moved blocks")),
         };
-        // The layouts are let go before anyone hears that the run is over: who hears it may free their memory.
-        drop(verification);
         run.end_verified(outcome);
     }
 }

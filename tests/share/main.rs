@@ -10,6 +10,8 @@ mod broker_clients;
 mod broker_misuse;
 mod child;
 mod message;
+#[path = "../support/skip.rs"]
+mod skip;
 mod socket;
 mod socket_misuse;
 mod support;

@@ -320,4 +320,4 @@ static const test_case cases[] = {
     CASE(blocks_of_a_peer_are_written),
     CASE(what_was_taken_back_is_not_written),
 };
-GPU_MAIN_WITH_ROLES
+GPU_MAIN_WITH_ROLES_LACKS(lacks_real_gpu)

@@ -94,4 +94,4 @@ static const test_case cases[] = {
     CASE(blocks_go_where_memory_has_come),
     CASE(blocks_come_from_where_memory_has_come),
 };
-GPU_MAIN_WITH_ROLES
+GPU_MAIN_WITH_ROLES_LACKS(lacks_real_gpu)

@@ -211,4 +211,4 @@ static const test_case cases[] = {
     CASE(an_owner_of_device_memory_that_dies_is_lost),
     CASE(an_owner_of_elastic_memory_that_dies_is_lost),
 };
-SHARE_MAIN
+GPU_MAIN_WITH_ROLES_LACKS(lacks_real_gpu)

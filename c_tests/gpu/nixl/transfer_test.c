@@ -170,4 +170,4 @@ static const test_case cases[] = {
     CASE(with_adopted_memory_there),
     CASE(memory_of_several_mappings_arrives_whole_or_is_refused),
 };
-GPU_MAIN_WITH_ROLES
+GPU_MAIN_WITH_ROLES_LACKS(lacks_real_gpu)

@@ -20,6 +20,7 @@
     FUNCTION(sim_set_peer_access)                                                                    \
     FUNCTION(sim_set_fabric)                                                                         \
     FUNCTION(sim_set_ipc_ordinal_of_opener)                                                          \
+    FUNCTION(sim_set_allocation_offset)                                                              \
     FUNCTION(sim_reset)                                                                              \
     FUNCTION(sim_live)                                                                               \
     FUNCTION(sim_copy_bytes)                                                                         \

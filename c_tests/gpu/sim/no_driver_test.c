@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// No driver at all: said in words that tell what to look for. Where the machine has one of its own there is none to miss.
+// No driver at all: the error says what was searched for. Skipped on a machine that has a driver of its own.
 #include "harness.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
 
 static void a_missing_driver_is_named(void) {
     if (dlopen("libcuda.so.1", RTLD_NOW) != NULL) {
-        printf("  this machine has a driver: that there is none is not tried\n");
-        return;
+        SKIP("a machine without a CUDA driver: this one has a driver");
     }
     kvmem_cuda_info info;
     EXPECT_MESSAGE(KVMEM_STATUS_UNAVAILABLE_CUDA,

@@ -4,52 +4,15 @@
 #include "control.h"
 #include "elastic_side.h"
 #include "importer.h"
-#include "nixl_sim.h"
 #include "patience.h"
 #include "regions.h"
 #include "stance.h"
+#include "stand_in.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <string.h>
 
 #define EXTENT (2 * MIB)
-
-#define FUNCTIONS(FUNCTION)                                                                          \
-    FUNCTION(nixl_sim_fail_register)                                                                 \
-    FUNCTION(nixl_sim_fail_deregister)                                                               \
-    FUNCTION(nixl_sim_hold)                                                                          \
-    FUNCTION(nixl_sim_go)                                                                            \
-    FUNCTION(nixl_sim_waiting)                                                                       \
-    FUNCTION(nixl_sim_registered)
-
-typedef struct nixl {
-#define FUNCTION(name) __typeof__(name) *name;
-    FUNCTIONS(FUNCTION)
-#undef FUNCTION
-} nixl;
-
-static nixl functions;
-
-static void look_up(void *library, const char *name, void *function) {
-    void *symbol = dlsym(library, name);
-    if (symbol == NULL) {
-        FAIL("NIXL is not the stand-in: it has no %s", name);
-    }
-    memcpy(function, &symbol, sizeof(symbol));
-}
-
-static void find_nixl(void) {
-    EXPECT_OK(kvmem_nixl_load(NULL, ERR));
-    void *library = dlopen("libnixl_capi.so", RTLD_NOW | RTLD_NOLOAD);
-    CHECK(library != NULL);
-#define FUNCTION(name) look_up(library, #name, &functions.name);
-    FUNCTIONS(FUNCTION)
-#undef FUNCTION
-}
-
-#define NIXL(call) functions.call
 
 /* An elastic region that two agents know. */
 typedef struct world {
@@ -61,7 +24,7 @@ typedef struct world {
 
 static world open_world(void) {
     world w;
-    find_nixl();
+    nixl_find_stand_in();
     kvmem_elastic_options options;
     kvmem_elastic_options_init(&options, sizeof(options));
     options.size = 4 * EXTENT;
@@ -70,6 +33,7 @@ static world open_world(void) {
     w.address = region_info(w.region).address;
     for (size_t i = 0; i < NUM(w.agents); i++) {
         EXPECT_OK(kvmem_agent_create(i == 0 ? "first" : "second", NULL, &w.agents[i], ERR));
+        EXPECT_OK(kvmem_agent_create_backend(w.agents[i], "UCX", NULL, 0, ERR));
         EXPECT_OK(kvmem_region_register(w.region, w.agents[i], &w.registrations[i], ERR));
     }
     return w;
@@ -291,6 +255,7 @@ static void a_layout_over_parts_registers_the_whole_once(void) {
     kvmem_region *other = elastic_region(4 * EXTENT, EXTENT);
     kvmem_agent *agent = NULL;
     EXPECT_OK(kvmem_agent_create("third", NULL, &agent, ERR));
+    EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
     elastic_parts parts;
     elastic_parts_open(&parts, &config, w.region, 0);
     parts.options.agent = agent;
@@ -330,7 +295,7 @@ static void nothing_shrinks_while_an_agent_lets_go(void) {
     const sim_counts before = sim_live_now();
     world w = open_world();
     EXPECT_OK(kvmem_region_commit(w.region, 0, EXTENT, ERR));
-    NIXL(nixl_sim_hold());
+    NIXL(nixl_sim_hold(NIXL_SIM_DEREGISTER));
     pthread_t thread;
     CHECK_EQ(pthread_create(&thread, NULL, destroy_registration, w.registrations[0]), 0);
     w.registrations[0] = NULL;
@@ -338,7 +303,7 @@ static void nothing_shrinks_while_an_agent_lets_go(void) {
     while (NIXL(nixl_sim_waiting()) == 0) {
         patience_wait(end, "a deregistration to begin");
     }
-    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "letting go", kvmem_region_decommit(w.region, 0, EXTENT, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "deregistering the region", kvmem_region_decommit(w.region, 0, EXTENT, ERR));
     CHECK(is_mapped(&w, 0));
     CHECK_EQ(committed(&w), 1);
     NIXL(nixl_sim_go());

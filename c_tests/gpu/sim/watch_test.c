@@ -176,9 +176,48 @@ static void staged_copies_keep_only_their_like(void) {
     }
 }
 
+/* More slow starts than there are threads for them: the last one has all it needs and waits for a thread. */
+static void a_run_that_is_cancelled_before_its_start_never_starts(void) {
+    enum { THREADS = 16, LAST = THREADS };
+    const kvmem_layout_config config = side_config(&kv_kinds[1]);
+    side pageable[THREADS + 1];
+    side device;
+    kvmem_transfer *runs[THREADS + 1];
+    SIM(sim_reset());
+    side_open(&device, PLACE_DEVICE, 0, &config, NULL, 1);
+    for (uint32_t i = 0; i < NUM(runs); i++) {
+        side_open(&pageable[i], PLACE_SYSTEM, 0, &config, NULL, 2 + i);
+        runs[i] = create(&device, &pageable[i], KVMEM_PATH_CUDA_COPY, NULL);
+    }
+    SIM(sim_reset());
+    SIM(sim_hold());
+    for (size_t i = 0; i < THREADS; i++) {
+        EXPECT_OK(kvmem_transfer_submit(runs[i], ERR));
+        await_calls("cuMemcpyAsync", i + 1);
+    }
+    EXPECT_OK(kvmem_transfer_submit(runs[LAST], ERR));
+    EXPECT_OK(kvmem_transfer_cancel(runs[LAST], ERR));
+    EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait(runs[LAST], PATIENCE, ERR)); /* while the others go on */
+    SIM(sim_go());
+    for (size_t i = 0; i < THREADS; i++) {
+        EXPECT_OK(kvmem_transfer_wait(runs[i], PATIENCE, ERR));
+        expect_moved(&pageable[i], &device);
+    }
+    side_check(&pageable[LAST]);
+    EXPECT_OK(kvmem_transfer_submit(runs[LAST], ERR));
+    EXPECT_OK(kvmem_transfer_wait(runs[LAST], PATIENCE, ERR));
+    expect_moved(&pageable[LAST], &device);
+    for (size_t i = 0; i < NUM(runs); i++) {
+        CALL(kvmem_transfer_destroy(runs[i]));
+        side_close(&pageable[i]);
+    }
+    side_close(&device);
+}
+
 static const test_case cases[] = {
     CASE(a_start_that_takes_its_time_keeps_nobody),
     CASE(a_stream_waits_for_a_run_that_is_starting),
     CASE(staged_copies_keep_only_their_like),
+    CASE(a_run_that_is_cancelled_before_its_start_never_starts),
 };
 GPU_MAIN

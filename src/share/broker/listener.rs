@@ -164,8 +164,8 @@ fn remove_stale(path: &Path) -> Result<()> {
         "there is a socket of user {}; it is left alone",
         stat.st_uid
     );
-    if !is_stale(path)? {
-        fail!(AlreadyExists, "another process listens there");
+    if let Found::Listener(process) = look(path)? {
+        fail!(AlreadyExists, "{process} listens there; end it, or take another path");
     }
     // Between the look and the removal a live socket may have come: what is moved aside is looked at once more.
     let mut taken = Name { path: path.to_path_buf(), device: stat.st_dev, inode: stat.st_ino };
@@ -184,12 +184,27 @@ fn remove_stale(path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn is_stale(path: &Path) -> Result<bool> {
-    match net::connect(&socket()?, &address(path)?) {
-        Err(Errno::CONNREFUSED) => Ok(true),
-        // It takes clients, or has too many, or takes none of this kind or of this user.
-        _ => Ok(false),
-    }
+/// What a socket's path leads to.
+enum Found {
+    /// A socket that nothing listens on.
+    Stale,
+    /// A socket that this process listens on, in words.
+    Listener(String),
+}
+
+fn look(path: &Path) -> Result<Found> {
+    let socket = socket()?;
+    let listener = match net::connect(&socket, &address(path)?) {
+        Err(Errno::CONNREFUSED) => return Ok(Found::Stale),
+        Ok(()) => net::sockopt::socket_peercred(&socket).ok().map(|credentials| credentials.pid),
+        // Its queue is full, or it takes no clients of this kind or of this user.
+        Err(_) => None,
+    };
+    Ok(Found::Listener(match listener {
+        Some(pid) if pid == rustix::process::getpid() => "this process itself".to_string(),
+        Some(pid) => format!("process {}", pid.as_raw_nonzero()),
+        None => "another process".to_string(),
+    }))
 }
 
 fn rename(from: &Path, to: &Path) -> std::result::Result<(), Errno> {
@@ -268,6 +283,7 @@ mod tests {
         let first = Listener::bind(&directory.socket(), 0o600, 8).unwrap();
         let error = Listener::bind(&directory.socket(), 0o600, 8).err().unwrap();
         assert_eq!(error.status(), Status::AlreadyExists);
+        assert!(error.message().contains("this process itself listens there"), "{error}");
         assert_eq!(directory.entries(), 1);
         std::os::unix::net::UnixStream::connect(directory.socket()).unwrap();
         drop(first);

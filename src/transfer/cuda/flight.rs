@@ -13,15 +13,12 @@ use crate::cuda::stream::CallerStream;
 use crate::error::{Error, Result, Status};
 use crate::guarded::guarded;
 use crate::kept;
-use crate::layout::Layout;
 use crate::transfer::completion::{Run, cancelled};
 
 /// One run.
 pub struct Flight {
     jobs: Arc<Jobs>,
     engine: Arc<Engine>,
-    layouts: [Arc<Layout>; 2],
-    run: Run,
     /// The first failure.
     failure: Option<Error>,
     /// What it uses from its start on.
@@ -33,22 +30,25 @@ pub struct Flight {
     layers_told: usize,
     /// Started on a stream of its own, with jobs whose runs show something.
     is_observed: bool,
+    /// The driver was given some of it.
+    has_begun: bool,
+    run: Run,
 }
 
 impl Flight {
     /// A run that has not begun.
-    pub fn new(jobs: &Arc<Jobs>, engine: &Arc<Engine>, layouts: &[Arc<Layout>; 2], run: Run) -> Self {
+    pub fn new(jobs: &Arc<Jobs>, engine: &Arc<Engine>, run: Run) -> Self {
         Self {
             jobs: jobs.clone(),
             engine: engine.clone(),
-            layouts: layouts.clone(),
-            run,
             failure: None,
             held: None,
             passage: None,
             waits: None,
             layers_told: 0,
             is_observed: false,
+            has_begun: false,
+            run,
         }
     }
 
@@ -58,6 +58,7 @@ impl Flight {
         self.passage = Some(Passage::begin(&self.engine.traffic));
         self.failure = outcome.err();
         self.held = Some(held);
+        self.has_begun = true;
         self
     }
 
@@ -112,6 +113,7 @@ impl Flight {
     /// Starts it with what it has taken. What was begun before a failure is waited for.
     pub fn start(&mut self) {
         let Some(held) = &self.held else { return };
+        self.has_begun = true;
         self.passage = Some(Passage::begin(&self.engine.traffic));
         let begun = Instant::now();
         // SAFETY: the plan checked all spans against their layouts, which are held until the run is over.
@@ -123,9 +125,9 @@ impl Flight {
         }
     }
 
-    /// How it ended where its user has taken it back, before it has begun.
-    pub fn taken_back(&self) -> Option<Result<()>> {
-        self.run.is_cancelled().then(|| Err(cancelled()))
+    /// The error of a run that was cancelled, if it has not begun.
+    pub fn cancelled(&self) -> Option<Error> {
+        (!self.has_begun && self.run.is_cancelled()).then(cancelled)
     }
 
     /// How it ended; `None` while the driver is at it. Layers are told of until then, and a failure with the end. A
@@ -166,26 +168,26 @@ impl Flight {
         }
     }
 
-    /// All that it used is let go before anyone hears that the run is over: who hears it may free their memory.
+    /// Drops all that it used before the end is reported.
     pub fn end(mut self, outcome: Result<()>) {
         self.wait_for(None);
-        let Self { jobs, engine, layouts, run, held, .. } = self;
+        let Self { jobs, engine, run, held, has_begun, .. } = self;
         if outcome.as_ref().is_err_and(|error| error.status() != Status::Cancelled) {
             engine.retire();
         }
         if let Some(held) = held {
-            held.let_go(outcome.is_ok());
+            held.let_go(outcome.is_ok() || !has_begun);
         }
-        drop((jobs, layouts, engine));
+        drop((jobs, engine));
         run.end(outcome);
     }
 
     /// Ends one that the driver may be at, with nobody left to ask: what it uses is never let go.
     pub fn give_up(mut self, error: Error) {
         self.wait_for(None);
-        let Self { jobs, engine, layouts, run, held, .. } = self;
+        let Self { jobs, engine, run, held, .. } = self;
         engine.retire();
-        kept::for_good((jobs, engine, layouts, held));
+        kept::for_good((jobs, engine, held));
         run.end_for_good(error);
     }
 }

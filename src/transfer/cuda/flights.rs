@@ -10,7 +10,7 @@ use once_cell::sync::OnceCell;
 
 use super::engine::Engine;
 use super::need::Need;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::guarded::guarded;
 use crate::log::log;
 use crate::transfer::pool::{Pool, Shared};
@@ -36,7 +36,20 @@ pub struct Flights(Mutex<Watch>);
 #[derive(Default)]
 struct Watch {
     new: Vec<Arc<dyn Watched>>,
-    watched: bool,
+    /// The thread runs.
+    is_watched: bool,
+    /// Seats of runs to come.
+    seats: usize,
+}
+
+/// A promise that a run that is added will be watched: the thread runs while there are seats.
+#[must_use]
+pub struct Seat(Arc<Flights>);
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.lock().seats -= 1;
+    }
 }
 
 /// How long the thread polls after the last run came or ended before it begins to sleep in between.
@@ -54,21 +67,24 @@ impl Flights {
         FLIGHTS.get_or_init(Arc::default)
     }
 
-    /// Has a run started, where it is not, and watched until it is over.
-    pub fn add(self: &Arc<Self>, flying: Arc<dyn Watched>) {
+    /// Reserves a seat for a run. Before the run is submitted, because nothing of it may begin if no thread can watch it.
+    pub fn reserve(self: &Arc<Self>) -> Result<Seat> {
         let mut watch = self.lock();
-        watch.new.push(flying);
-        if !std::mem::replace(&mut watch.watched, true) {
-            drop(watch);
-            Pool::services().run(&(self.clone() as Arc<dyn Shared>), 1);
+        if !watch.is_watched {
+            // Within the lock: other runs must not count on a thread that could not be started.
+            Pool::services().run_alone(self.clone())?;
+            watch.is_watched = true;
         }
+        watch.seats += 1;
+        drop(watch);
+        Ok(Seat(self.clone()))
     }
 
     /// What was added, or `None` when the thread may go.
     fn take_new(&self, idle: bool) -> Option<Vec<Arc<dyn Watched>>> {
         let mut watch = self.lock();
-        if watch.new.is_empty() && idle {
-            watch.watched = false;
+        if watch.new.is_empty() && watch.seats == 0 && idle {
+            watch.is_watched = false;
             return None;
         }
         Some(std::mem::take(&mut watch.new))
@@ -76,6 +92,13 @@ impl Flights {
 
     fn lock(&self) -> MutexGuard<'_, Watch> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Seat {
+    /// Has a run started, if it is not, and watched until it is over.
+    pub fn add(self, flying: Arc<dyn Watched>) {
+        self.0.lock().new.push(flying);
     }
 }
 
@@ -213,7 +236,7 @@ mod tests {
         let (tell, told) = channel();
         for panics in [false, true, false] {
             let (looks, tell) = (AtomicUsize::new(0), Mutex::new(tell.clone()));
-            flights.add(Arc::new(Fake { panics, looks, tell }));
+            flights.reserve().unwrap().add(Arc::new(Fake { panics, looks, tell }));
         }
         let mut ends: Vec<_> = (0..3).map(|_| told.recv_timeout(PATIENCE).unwrap()).collect();
         ends.sort_by_key(|end| end.is_some());

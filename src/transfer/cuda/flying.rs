@@ -30,7 +30,9 @@ pub struct Flying {
 enum State {
     /// It waits for what others use.
     Waiting(Box<Flight>),
-    /// Somebody has it in hand: starts it, or has a stream wait for it, for which the driver may take its time.
+    /// It has taken all that it needs, and waits for a thread that starts it.
+    Queued(Box<Flight>),
+    /// A thread has it in hand: starts it, or has a stream wait for it, for which the driver may take its time.
     InHand,
     /// It has been started, or could not be.
     UnderWay(Box<Flight>),
@@ -73,19 +75,50 @@ impl Flying {
 
     /// Starts it where all it needs is free; answers whether it began, or what it goes on waiting for.
     fn start(self: &Arc<Self>) -> std::result::Result<bool, Need> {
-        let Some(mut flight) = take_waiting(&mut self.lock()) else { return Ok(false) };
+        let is_waiting = |state: &State| matches!(state, State::Waiting(_));
+        let Some(mut flight) = self.take_if(is_waiting) else { return Ok(false) };
+        if let Some(cancelled) = flight.cancelled() {
+            self.end(flight, Err(cancelled));
+            return Ok(true);
+        }
         if let Err(need) = flight.take() {
             self.settle(State::Waiting(flight));
             return Err(need);
         }
         if self.is_quick {
-            flight.start();
-            self.settle(State::UnderWay(flight));
+            let _ = self.begin(flight).map(|flight| self.settle(State::UnderWay(flight)));
         } else {
-            let start = Start { flying: self.clone(), flight: Mutex::new(Some(flight)) };
-            Pool::starts().run(&(Arc::new(start) as Arc<dyn Shared>), 1);
+            self.settle(State::Queued(flight));
+            Pool::starts().run(&(Arc::new(Start(self.clone())) as Arc<dyn Shared>), 1);
         }
         Ok(true)
+    }
+
+    /// Starts a run that has all it needs, unless it was cancelled before: then it ends so.
+    fn begin(&self, mut flight: Box<Flight>) -> Result<Box<Flight>> {
+        if let Some(cancelled) = flight.cancelled() {
+            self.end(flight, Err(cancelled.clone()));
+            return Err(cancelled);
+        }
+        flight.start();
+        Ok(flight)
+    }
+
+    fn end(&self, flight: Box<Flight>, outcome: Result<()>) {
+        self.settle(State::Over(outcome.clone()));
+        flight.end(outcome);
+    }
+
+    /// Takes a run that stands so in hand.
+    fn take_if(&self, stands: impl FnOnce(&State) -> bool) -> Option<Box<Flight>> {
+        let mut state = self.lock();
+        if !stands(&state) {
+            return None;
+        }
+        match take_in_hand(&mut state) {
+            State::Waiting(flight) | State::Queued(flight) | State::UnderWay(flight) => Some(flight),
+            State::InHand | State::Over(_) => None,
+        }
     }
 
     fn settle(&self, state: State) {
@@ -100,7 +133,7 @@ impl Flying {
 
     fn look_at(&self, mut state: MutexGuard<'_, State>) -> bool {
         let outcome = match &mut *state {
-            State::Waiting(flight) => flight.taken_back(),
+            State::Waiting(flight) | State::Queued(flight) => flight.cancelled().map(Err),
             State::InHand => None,
             State::UnderWay(flight) => flight.ended(),
             State::Over(_) => return true,
@@ -108,7 +141,7 @@ impl Flying {
         let Some(outcome) = outcome else { return false };
         let ended = std::mem::replace(&mut *state, State::Over(outcome.clone()));
         drop(state);
-        if let State::Waiting(flight) | State::UnderWay(flight) = ended {
+        if let State::Waiting(flight) | State::Queued(flight) | State::UnderWay(flight) = ended {
             flight.end(outcome);
         }
         true
@@ -127,8 +160,13 @@ impl Flying {
     /// not begun begins now: nothing that the stream is to wait for may itself wait for the stream.
     pub fn hold_back(&self, stream: CallerStream, layers: Option<u64>) -> Result<()> {
         self.look_at(self.settled());
-        let Some((flight, waits)) = take_in_hand(&mut self.settled()) else { return self.outcome() };
-        let flight = if waits { self.start_urgently(flight)? } else { flight };
+        let taken = take_in_hand(&mut self.settled());
+        let flight = match taken {
+            State::Waiting(flight) => self.start_urgently(flight)?,
+            State::Queued(flight) => self.begin(flight)?,
+            State::UnderWay(flight) => flight,
+            State::InHand | State::Over(_) => return self.outcome(),
+        };
         let held_back = guarded(|| flight.hold_back(stream, layers)).and_then(|outcome| outcome);
         self.settle(State::UnderWay(flight));
         held_back
@@ -139,8 +177,7 @@ impl Flying {
             self.settle(State::Waiting(flight));
             fail!(Busy, "the run waits for staging memory that other transfers use, and has not begun");
         }
-        flight.start();
-        Ok(flight)
+        self.begin(flight)
     }
 
     /// How it ended.
@@ -191,42 +228,29 @@ impl Watched for Flying {
     fn give_up(&self, error: &Error) {
         let left = std::mem::replace(&mut *self.lock(), State::Over(Err(error.clone())));
         self.settled.notify_all();
-        if let State::Waiting(flight) | State::UnderWay(flight) = left {
+        if let State::Waiting(flight) | State::Queued(flight) | State::UnderWay(flight) = left {
             flight.give_up(error.clone());
         }
     }
 }
 
-/// Takes a run that waits, to start it.
-fn take_waiting(state: &mut State) -> Option<Box<Flight>> {
-    let waits = matches!(state, State::Waiting(_));
-    waits.then(|| take_in_hand(state)).flatten().map(|(flight, _)| flight)
-}
-
-/// Takes a run, and tells whether it waits.
-fn take_in_hand(state: &mut State) -> Option<(Box<Flight>, bool)> {
-    match std::mem::replace(state, State::InHand) {
-        State::Waiting(flight) => Some((flight, true)),
-        State::UnderWay(flight) => Some((flight, false)),
-        other => {
-            *state = other;
-            None
-        }
+/// Takes what a thread may have in hand; what it may not stays as it is.
+fn take_in_hand(state: &mut State) -> State {
+    match state {
+        State::InHand => State::InHand,
+        State::Over(outcome) => State::Over(outcome.clone()),
+        _ => std::mem::replace(state, State::InHand),
     }
 }
 
 /// A start that takes its time, on a thread that has nothing else to do.
-struct Start {
-    flying: Arc<Flying>,
-    flight: Mutex<Option<Box<Flight>>>,
-}
+struct Start(Arc<Flying>);
 
 impl Shared for Start {
     fn run(&self) {
-        let flight = self.flight.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
-        if let Some(mut flight) = flight {
-            flight.start();
-            self.flying.settle(State::UnderWay(flight));
+        let is_queued = |state: &State| matches!(state, State::Queued(_));
+        if let Some(flight) = self.0.take_if(is_queued) {
+            let _ = self.0.begin(flight).map(|flight| self.0.settle(State::UnderWay(flight)));
         }
     }
 }

@@ -39,7 +39,7 @@ use once_cell::sync::OnceCell;
 
 use self::engine::Engine;
 use self::flight::Flight;
-use self::flights::Flights;
+use self::flights::{Flights, Seat};
 use self::flying::Flying;
 use self::jobs::{Jobs, Unmarked};
 use self::ring::Slot;
@@ -145,15 +145,17 @@ impl CudaCopy {
         })
     }
 
-    /// Starts the copy: at once where that costs the caller little, or by another thread.
-    pub fn submit(&self, run: Run) {
-        let flight = Flight::new(&self.jobs, &self.engine, &self.layouts, run);
-        self.watch(Flying::new(flight, self.is_quick));
+    /// Starts the copy: at once if that costs the caller little, or by another thread.
+    pub fn submit(&self, begin: impl FnOnce() -> Result<Run>) -> Result<()> {
+        let seat = Flights::get().reserve()?;
+        let flight = Flight::new(&self.jobs, &self.engine, begin()?);
+        self.watch(seat, Flying::new(flight, self.is_quick));
+        Ok(())
     }
 
-    fn watch(&self, flying: Arc<Flying>) {
+    fn watch(&self, seat: Seat, flying: Arc<Flying>) {
         *self.current() = Some(flying.clone());
-        Flights::get().add(flying);
+        seat.add(flying);
     }
 
     /// Looks whether the run is over, so that who asks need not wait for the thread that watches.
@@ -192,13 +194,14 @@ impl CudaCopy {
 
     /// Starts the copy on a stream of the caller's, after what is there and before what comes.
     pub fn submit_on(&self, stream: CallerStream, begin: impl FnOnce() -> Result<Run>) -> Result<()> {
+        let seat = Flights::get().reserve()?;
         let held = self.jobs.take_now(&self.engine)?;
-        let flight = Flight::new(&self.jobs, &self.engine, &self.layouts, begin()?);
+        let flight = Flight::new(&self.jobs, &self.engine, begin()?);
         // SAFETY: the plan checked all spans against their layouts, which are held until the run is over; the stream is
         // alive, by contract.
         let outcome = unsafe { self.jobs.start_on(&self.engine, stream, &held) };
         match outcome {
-            Ok(outcome) => self.watch(Flying::started(flight.started(held, outcome))),
+            Ok(outcome) => self.watch(seat, Flying::started(flight.started(held, outcome))),
             Err(Unmarked(error)) => {
                 *self.current() = Some(Flying::unmarked(flight.started(held, Ok(())), error))
             }

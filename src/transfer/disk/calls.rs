@@ -11,6 +11,7 @@ use super::io::{Ending, Work};
 use super::operation::{Ask, Next, Operation};
 use super::requests::Requests;
 use crate::error::{Error, Result};
+use crate::file_limit::FileSizeSignal;
 use crate::guarded::guarded;
 use crate::transfer::completion::{Stop, cancelled};
 use crate::transfer::pool::{Pool, Shared};
@@ -52,6 +53,8 @@ struct Job {
 
 impl Shared for Job {
     fn run(&self) {
+        // The caller's thread may be the one that runs here.
+        let _limit_reports_itself = FileSizeSignal::block();
         loop {
             let index = self.next.fetch_add(1, Ordering::Relaxed);
             if index >= self.range.end {

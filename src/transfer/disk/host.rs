@@ -6,8 +6,7 @@ use std::sync::Arc;
 use super::Sides;
 use super::io::{Io, Work};
 use super::requests::{Piece, Requests};
-use crate::layout::Layout;
-use crate::transfer::completion::Run;
+use crate::transfer::completion::{Run, Start};
 use crate::transfer::plan::Plan;
 
 /// Prepared reads or writes.
@@ -15,30 +14,23 @@ pub struct HostIo {
     requests: Arc<Requests>,
     moves: u64,
     io: Io,
-    layouts: [Arc<Layout>; 2],
 }
 
 impl HostIo {
     pub fn prepare(sides: &Sides<'_>, plan: &Plan, io: Io) -> Self {
         let mut list = Vec::with_capacity(plan.room());
         list.extend(pieces(sides, plan).map(|(piece, _)| piece));
-        Self {
-            moves: list.len() as u64,
-            requests: Arc::new(Requests::gather(list, sides.writes)),
-            io,
-            layouts: [sides.file.clone(), sides.memory.clone()],
-        }
+        Self { moves: list.len() as u64, requests: Arc::new(Requests::gather(list, sides.writes)), io }
     }
 
-    pub fn submit(&self, run: Run) {
-        let (layouts, stop) = (self.layouts.clone(), run.stop());
-        // The layouts are let go before anyone hears that the run is over: who hears it may free their memory.
-        let ending = Box::new(move |outcome| {
-            drop(layouts);
-            run.end(outcome);
-        });
-        let requests = self.requests.clone();
-        self.io.start(Work { range: 0..requests.len(), requests, stop, ending });
+    pub fn prepare_start(&self, run: Run) -> Start {
+        let (io, requests, stop) = (self.io.clone(), self.requests.clone(), run.stop());
+        let ending = Box::new(move |outcome| run.end(outcome));
+        let work = Work { range: 0..requests.len(), requests, stop, ending };
+        Box::new(move || {
+            io.start(work);
+            Ok(())
+        })
     }
 
     pub fn moves(&self) -> u64 {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use self::host::HostIo;
 use self::io::{Io, Reasons, Who};
 use self::staged::StagedIo;
-use super::completion::Run;
+use super::completion::{Run, Start};
 use super::in_turn::Part;
 use super::nixl::NixlMove;
 use super::plan::Plan;
@@ -135,13 +135,12 @@ impl DiskMove {
 }
 
 impl Part for DiskMove {
-    fn submit(&self, run: Run) -> Result<()> {
+    fn prepare_start(&self, run: Run) -> Start {
         match &self.engine {
-            Engine::Host(io) => io.submit(run),
-            Engine::Staged(io) => io.submit(run),
-            Engine::Gds(moved) => return moved.submit(run),
+            Engine::Host(io) => io.prepare_start(run),
+            Engine::Staged(io) => io.prepare_start(run),
+            Engine::Gds(moved) => moved.prepare_start(run),
         }
-        Ok(())
     }
 }
 

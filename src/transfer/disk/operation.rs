@@ -7,6 +7,7 @@ use std::os::fd::BorrowedFd;
 use rustix::io::Errno;
 
 use super::requests::{Request, Requests, Span, after};
+use crate::advice;
 use crate::error::{Error, Result, Status};
 
 /// How often the kernel may put it off without a byte moved.
@@ -85,7 +86,7 @@ impl Operation {
             }
             // Direct I/O takes no part that begins where a file of odd length ends.
             Err(Errno::INVAL) if self.done > 0 => Next::Failed(self.ended(requests, Some(Errno::INVAL))),
-            Err(errno) => Next::Failed(Error::errno(self.doing(requests), errno)),
+            Err(errno) => Next::Failed(self.refused(requests, errno)),
         }
     }
 
@@ -93,6 +94,13 @@ impl Operation {
         let Request { offset, size, .. } = *requests.get(self.request);
         let (verb, way) = if requests.writes() { ("write", "to") } else { ("read", "from") };
         format!("{verb} {} bytes {way} a file at {}", size - self.done, offset + self.done)
+    }
+
+    fn refused(&self, requests: &Requests, errno: Errno) -> Error {
+        let file = requests.get(self.request).file;
+        // SAFETY: the transfer holds the layout, and so the region with the open file, until its run is over.
+        let file = unsafe { BorrowedFd::borrow_raw(file) };
+        advice::with_free_space(Error::errno(self.doing(requests), errno), file)
     }
 
     /// The kernel goes no further, without an error: a file that was cut short.

@@ -15,6 +15,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::io::Work;
 use crate::error::{Error, Status};
+use crate::file_limit::FileSizeSignal;
 use crate::guarded::guarded;
 use crate::log::log;
 use crate::process::PerProcess;
@@ -49,7 +50,7 @@ impl Uring {
             return Ok(uring);
         }
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| format!("make an event fd: {errno}"))?;
+            .map_err(|errno| Error::errno("create an event fd for io_uring", errno).to_string())?;
         let uring = Arc::new(Self {
             ring: ring::make()?,
             wake,
@@ -67,12 +68,19 @@ impl Uring {
             drop(state);
             return (work.ending)(Err(broken()));
         }
+        if !state.is_served {
+            // Within the lock: other work must not count on a thread that could not be started.
+            if let Err(error) = Pool::services().run_alone(self.clone()) {
+                drop(state);
+                return (work.ending)(Err(error));
+            }
+            state.is_served = true;
+            state.new.push(work);
+            return;
+        }
         state.new.push(work);
-        let is_served = std::mem::replace(&mut state.is_served, true);
         drop(state);
-        if !is_served {
-            Pool::services().run(&(self.clone() as Arc<dyn Shared>), 1);
-        } else if let Err(errno) = rustix::io::write(&self.wake, &1u64.to_ne_bytes()) {
+        if let Err(errno) = rustix::io::write(&self.wake, &1u64.to_ne_bytes()) {
             // The counter is full: the thread has been woken often enough.
             log!(Debug, "wake the thread of the ring: {errno}");
         }
@@ -111,6 +119,8 @@ fn broken() -> Error {
 
 impl Shared for Uring {
     fn run(&self) {
+        // The kernel writes on this thread, and sends it the signal.
+        let _limit_reports_itself = FileSizeSignal::block();
         while let Err(panic) = self.serve() {
             log!(Error, "on the thread of the ring: {panic}; all runs that it had end so");
         }

@@ -105,7 +105,8 @@ mod tests {
     fn every_byte_arrives_and_none_beside_wherever_both_begin() {
         assert!(!suits(LEAST_IN_ALL - 1));
         if !suits(LEAST_IN_ALL) {
-            return; // nothing is copied this way here
+            crate::skip::skip("AVX: this processor has none");
+            return;
         }
         let source: Vec<u8> = (0..4096u32).map(|i| (i * 7 + 1) as u8).collect();
         for size in [0, 1, 63, 1023, 1024, 1025, 1100, 1200, 2048, 3000] {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::super::completion::{Run, cancelled};
 use super::{Errands, Prepared};
 use crate::error::{Error, Result, Status};
+use crate::kept;
 use crate::layout::RemoteMemory;
 use crate::log::log;
 use crate::nixl::driver::Driver;
@@ -27,10 +28,15 @@ pub(super) struct Flight {
     look: Option<Look>,
     in_flight: Vec<RequestId>,
     failure: Option<(Error, Instant)>,
+    /// NIXL reported the failure of a request. The backend may still be busy with parts of it.
+    has_failed_request: bool,
     last_progress: Instant,
-    run: Option<Run>,
-    /// Let go before anyone hears that the run is over: who hears it may free the memory.
+    /// The outcome was reported while requests were still in flight.
+    is_reported: bool,
+    /// Dropped before the end of the run is reported, because then the caller may free the memory. Declared before the
+    /// run, so that this holds for a flight that is dropped too.
     prepared: Option<Arc<Prepared>>,
+    run: Option<Run>,
 }
 
 /// Looking at the control block of a peer's elastic memory: before the first request, and after the last.
@@ -78,6 +84,15 @@ impl Work for Flight {
         self.look_after_peer();
         if self.failure.is_some() { Step::Waiting } else { Step::InFlight }
     }
+
+    fn abandon(&mut self, error: Error) {
+        if let Some(prepared) = &self.prepared {
+            prepared.abandon();
+        }
+        if let Some(run) = self.run.take() {
+            run.end_for_good(error);
+        }
+    }
 }
 
 impl Flight {
@@ -87,7 +102,9 @@ impl Flight {
             look: None,
             in_flight: Vec::new(),
             failure: None,
+            has_failed_request: false,
             last_progress: Instant::now(),
+            is_reported: false,
             run: Some(run),
             prepared: Some(prepared),
         }
@@ -131,6 +148,7 @@ impl Flight {
             _ => driver.is_done(look.request),
         };
         look.state = if let Ok(false) = seen { LookState::InFlight } else { LookState::Over };
+        self.has_failed_request |= seen.is_err();
         let guard = self.prepared.as_ref().and_then(|prepared| prepared.guard.as_ref());
         let outcome = seen.and_then(|done| match guard {
             Some(guard) if done => guard.check().map(|()| true),
@@ -166,7 +184,7 @@ impl Flight {
             }
         });
         if let Some(error) = failure {
-            self.fail(error);
+            self.fail_request(error);
         }
     }
 
@@ -179,8 +197,13 @@ impl Flight {
         match driver.post(id) {
             Ok(true) => {}
             Ok(false) => self.in_flight.push(id),
-            Err(error) => self.fail(error),
+            Err(error) => self.fail_request(error),
         }
+    }
+
+    fn fail_request(&mut self, error: Error) {
+        self.has_failed_request = true;
+        self.fail(error);
     }
 
     /// Nothing more is posted; what is in flight is waited for.
@@ -216,32 +239,54 @@ impl Flight {
         }
     }
 
-    /// A request to a dead peer may never end. Its user is told; the memory stays until NIXL lets go of it.
+    /// A request to a dead peer may never end, whether the run was cancelled or has failed before or not. The outcome is
+    /// reported now; the memory stays allocated until NIXL is done with it.
     fn look_after_peer(&mut self) {
-        if self.last_progress.elapsed() < LIVENESS {
+        if self.is_reported || self.last_progress.elapsed() < LIVENESS {
             return;
         }
         self.last_progress = Instant::now();
-        let gone = self.peer().is_some_and(|remote| remote.process.is_gone());
-        if gone && self.failure.is_none() {
-            let error = Error::new(Status::PeerLost, "requests to it are still in flight");
-            let explained = self.explain(error.clone());
-            log!(Warn, "{explained}");
-            if let Some(run) = &mut self.run {
-                run.tell_early(Err(explained));
-            }
-            self.fail(error);
+        if !self.peer().is_some_and(|remote| remote.process.is_gone()) {
+            return;
         }
+        let unfinished = || Error::new(Status::PeerLost, "requests to it are still in flight");
+        let failure = self.failure.as_ref().map_or_else(unfinished, |(error, _)| error.clone());
+        let explained = self.explain(failure.clone());
+        log!(Warn, "{explained}");
+        self.is_reported = true;
+        if let Some(run) = &mut self.run {
+            run.tell_early(Err(explained));
+        }
+        self.fail(failure);
     }
 
+    /// Ends the run once no request is in flight.
     fn finish(&mut self, driver: &mut Driver) {
         let outcome = match self.failure.take() {
             Some((error, _)) => Err(self.explain(error)),
             None => self.notify(driver),
         };
-        self.prepared = None;
-        if let Some(run) = self.run.take() {
-            run.end(outcome);
+        let released = self.release_failed(driver);
+        let prepared = self.prepared.take();
+        let Some(run) = self.run.take() else { return };
+        match (released, outcome) {
+            (Ok(()), outcome) => {
+                drop(prepared);
+                run.end(outcome);
+            }
+            (Err(unreleased), outcome) => {
+                log!(Error, "{unreleased}; the memory of both layouts is never freed");
+                kept::for_good(prepared);
+                run.end_for_good(outcome.err().unwrap_or(unreleased));
+            }
+        }
+    }
+
+    /// Releases the requests if NIXL reported a failure of one: until then the backend may use the memory.
+    fn release_failed(&self, driver: &mut Driver) -> Result<()> {
+        match &self.prepared {
+            Some(prepared) if self.has_failed_request => prepared.release_requests(driver),
+            _ => Ok(()),
         }
     }
 
@@ -253,5 +298,68 @@ impl Flight {
             }),
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::super::{NixlMove, Recipe};
+    use super::*;
+    use crate::layout::{Allocation, Dimensions, Layout};
+    use crate::nixl::{Agent, step_once};
+    use crate::region::SystemConfig;
+    use crate::transfer::completion::Completion;
+    use crate::transfer::{BlockPair, Plan, Wanted};
+
+    fn layout() -> Arc<Layout> {
+        let dimensions = Dimensions {
+            num_blocks: 1,
+            num_layers: 1,
+            outer_dim: 1,
+            page_size: 1,
+            inner_dim: 64,
+            dtype_width: 1,
+            alignment: 1,
+            num_heads: None,
+        };
+        let blocks = Layout::builder(dimensions).fully_contiguous().unwrap();
+        blocks.allocate(Allocation::System(SystemConfig::default())).build().unwrap()
+    }
+
+    /// A flight whose next step panics.
+    struct Panics(Flight);
+
+    impl Work for Panics {
+        fn step(&mut self, _: &mut Driver) -> Step {
+            panic!("deliberate")
+        }
+
+        fn abandon(&mut self, error: Error) {
+            self.0.abandon(error);
+        }
+    }
+
+    #[test]
+    fn after_a_step_that_panics_memory_is_kept_and_no_run_begins() {
+        let (agent, _commands) = Agent::unattended();
+        let (local, remote) = (layout(), layout());
+        let layouts = [Arc::downgrade(&local), Arc::downgrade(&remote)];
+        let pairs = [BlockPair { source: 0, destination: 0 }];
+        let plan = Plan::new(&remote, &local, &pairs, Wanted::default()).unwrap();
+        let recipe = Recipe { local, remote, reads: true, plan };
+        let prepared = Prepared { agent, recipe, made: Mutex::default(), notification: None, guard: None };
+        let moved = NixlMove { shared: Arc::new(prepared) };
+        let completion = Arc::new(Completion::new(64, 1, None, None));
+        let run = Run::start(completion.clone(), Arc::default(), Default::default());
+        assert!(moved.ensure_usable().is_ok());
+        step_once(Box::new(Panics(Flight::new(moved.shared.clone(), run))));
+        let error = completion.poll().unwrap_err();
+        assert_eq!(error.status(), Status::Panic);
+        assert!(error.message().contains("deliberate"), "{error}");
+        assert_eq!(moved.ensure_usable().unwrap_err().status(), Status::Panic);
+        drop(moved);
+        assert!(layouts.iter().all(|layout| layout.upgrade().is_some()));
     }
 }

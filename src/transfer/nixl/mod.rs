@@ -12,16 +12,16 @@ mod recipe;
 pub use allowed::ensure_allowed;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Path;
-use super::completion::Run;
+use super::completion::{Run, Start};
 use super::in_turn::Part;
 use super::plan::Plan;
 use crate::error::{Error, Result, Status, ensure};
 use crate::layout::{Layout, Memory, RemoteMemory};
 use crate::nixl::driver::Driver;
-use crate::nixl::{Agent, RequestId};
+use crate::nixl::{Agent, RemoteHold, RequestId};
 use flight::Flight;
 use guard::Guard;
 use recipe::Recipe;
@@ -48,6 +48,8 @@ struct Made {
     generation: u64,
     requests: Vec<RequestId>,
     look: Option<RequestId>,
+    /// A step of a run has panicked. What NIXL does for it since is not known, so nothing is released and no run begins.
+    is_abandoned: bool,
 }
 
 /// What one run has to do.
@@ -74,7 +76,7 @@ impl NixlMove {
         let guard = Guard::prepare(&agent, &recipe)?;
         let shared = Prepared { agent, recipe, made: Mutex::default(), notification, guard };
         let this = Self { shared: Arc::new(shared) };
-        this.ensure_reachable()?;
+        this.hold_peer()?;
         Ok(this)
     }
 
@@ -95,16 +97,21 @@ impl NixlMove {
         self.shared.recipe.count()
     }
 
-    /// Refuses a peer that was invalidated.
-    pub fn ensure_reachable(&self) -> Result<()> {
-        self.shared.peer().map_or(Ok(()), |remote| remote.peer.ensure_valid())
+    /// Keeps the metadata of the peer loaded, if there is a peer. Fails if it was invalidated.
+    pub fn hold_peer(&self) -> Result<Option<RemoteHold>> {
+        self.shared.peer().map(|remote| remote.peer.hold()).transpose()
+    }
+
+    /// Fails if an earlier run was abandoned.
+    pub fn ensure_usable(&self) -> Result<()> {
+        self.shared.made().ensure_usable()
     }
 }
 
 impl Part for NixlMove {
-    fn submit(&self, run: Run) -> Result<()> {
-        let flight = Flight::new(self.shared.clone(), run);
-        self.shared.agent.start(Box::new(flight))
+    fn prepare_start(&self, run: Run) -> Start {
+        let (agent, flight) = (self.shared.agent.clone(), Flight::new(self.shared.clone(), run));
+        Box::new(move || agent.start(Box::new(flight)))
     }
 }
 
@@ -114,7 +121,7 @@ impl Drop for Prepared {
         let mut requests = std::mem::take(&mut made.requests);
         requests.extend(made.look.take());
         if !requests.is_empty() {
-            self.agent.defer(move |driver| requests.into_iter().for_each(|id| driver.release_request(id)));
+            self.agent.defer(move |driver| driver.release_idle_requests(requests));
         }
     }
 }
@@ -127,12 +134,17 @@ impl Prepared {
         }
     }
 
+    fn made(&self) -> MutexGuard<'_, Made> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The requests, made if no run has made them before, or for other memory than there is now.
     fn requests(&self, driver: &mut Driver) -> Result<Errands> {
-        let mut made = self.made.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut made = self.made();
+        made.ensure_usable()?;
         let generation = self.recipe.generation();
         if made.requests.is_empty() || made.generation != generation {
-            made.requests.drain(..).for_each(|id| driver.release_request(id));
+            driver.release_idle_requests(made.requests.drain(..));
             made.requests = self.recipe.make(driver)?;
             made.generation = generation;
         }
@@ -140,6 +152,35 @@ impl Prepared {
             made.look = Some(guard.request(driver, &self.recipe)?);
         }
         Ok(Errands { requests: made.requests.iter().copied().collect(), look: made.look })
+    }
+
+    /// Releases all requests after one has failed; the next run makes new ones. If that fails, NIXL may still use the
+    /// memory.
+    fn release_requests(&self, driver: &mut Driver) -> Result<()> {
+        let mut made = self.made();
+        let look = made.look.take();
+        let mut outcome = Ok(());
+        for id in made.requests.drain(..).chain(look) {
+            outcome = outcome.and(driver.release_request(id));
+        }
+        outcome
+    }
+
+    /// Has no further run begin.
+    fn abandon(&self) {
+        self.made().is_abandoned = true;
+    }
+}
+
+impl Made {
+    fn ensure_usable(&self) -> Result<()> {
+        ensure!(
+            !self.is_abandoned,
+            Panic,
+            "an earlier run of this transfer hit a bug in kvmem, and NIXL may still move its bytes; create another \
+             transfer, over other memory"
+        );
+        Ok(())
     }
 }
 

@@ -35,7 +35,7 @@ impl Recipe {
             None => self.over_spans(driver, &mut made),
         };
         if result.is_err() {
-            made.drain(..).for_each(|id| driver.release_request(id));
+            driver.release_idle_requests(made.drain(..));
         }
         result.map(|()| made)
     }

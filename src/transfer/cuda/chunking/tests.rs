@@ -31,7 +31,7 @@ fn placement(kind: usize, shift: u32, start: u64) -> Placement {
         alignment: 1 << shift,
         num_heads: None,
     };
-    Placement::within(Geometry::new(dimensions, KINDS[kind]).unwrap(), start).unwrap()
+    Placement::within(Geometry::new(dimensions, KINDS[kind]).unwrap(), start, 4096).unwrap()
 }
 
 fn any_pairs() -> impl Strategy<Value = Vec<BlockPair>> {

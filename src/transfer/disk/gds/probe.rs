@@ -71,7 +71,7 @@ fn by_nixl(source: &Arc<Layout>, destination: &Arc<Layout>, path: Path) -> Resul
     let plan = Plan::new(source, destination, &PAIRS, Wanted::default())?;
     let moved = NixlMove::prepare(source, destination, path, plan, None)?;
     let completion = Arc::new(Completion::new(SIZE, 1, None, None));
-    moved.submit(Run::start(completion.clone(), Arc::default(), Default::default()))?;
+    moved.prepare_start(Run::start(completion.clone(), Arc::default(), Default::default()))()?;
     completion.wait(Instant::now().checked_add(PATIENCE))
 }
 

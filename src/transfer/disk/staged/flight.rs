@@ -7,7 +7,6 @@ use super::Prepared;
 use super::ring::Ring;
 use crate::error::Error;
 use crate::kept;
-use crate::layout::Layout;
 use crate::transfer::completion::{Run, Stop, cancelled};
 
 /// One run.
@@ -16,19 +15,18 @@ pub struct Flight {
     pub prepared: Arc<Prepared>,
     /// What it goes through.
     pub ring: Arc<Ring>,
-    layouts: [Arc<Layout>; 2],
-    run: Run,
     /// The chunk to begin with next.
     pub next: usize,
     /// Chunks in slots.
     pub under_way: usize,
     failure: Option<Error>,
+    run: Run,
 }
 
 impl Flight {
     /// A run that has not begun.
-    pub fn new(prepared: Arc<Prepared>, ring: Arc<Ring>, layouts: [Arc<Layout>; 2], run: Run) -> Self {
-        Self { prepared, ring, layouts, run, next: 0, under_way: 0, failure: None }
+    pub fn new(prepared: Arc<Prepared>, ring: Arc<Ring>, run: Run) -> Self {
+        Self { prepared, ring, next: 0, under_way: 0, failure: None, run }
     }
 
     /// Whether no chunk is left to begin with.
@@ -53,10 +51,10 @@ impl Flight {
         self.failure.get_or_insert(error);
     }
 
-    /// All that it used is let go before anyone hears that the run is over: who hears it may free their memory.
+    /// Drops all that it used before the end is reported.
     pub fn end(self) {
-        let Self { prepared, ring, layouts, run, failure, .. } = self;
-        drop((prepared, ring, layouts));
+        let Self { prepared, ring, run, failure, .. } = self;
+        drop((prepared, ring));
         run.end(failure.map_or(Ok(()), Err));
     }
 
@@ -68,9 +66,9 @@ impl Flight {
 
     /// Ends one that the kernel and the driver may be at, with nobody left to ask them: what it uses is never let go.
     pub fn give_up(self, error: Error) {
-        let Self { prepared, ring, layouts, run, .. } = self;
+        let Self { prepared, ring, run, .. } = self;
         ring.retire();
-        kept::for_good((prepared, ring, layouts));
+        kept::for_good((prepared, ring));
         run.end_for_good(error);
     }
 }

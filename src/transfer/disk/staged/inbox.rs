@@ -45,13 +45,17 @@ impl Inbox {
             drop(state);
             return flight.refuse(error);
         }
+        if !state.is_served {
+            // Within the lock: other runs must not count on a thread that could not be started.
+            if let Err(error) = Pool::services().run_alone(self.clone()) {
+                drop(state);
+                return flight.refuse(error);
+            }
+            state.is_served = true;
+        }
         state.new.push(flight);
-        let is_served = std::mem::replace(&mut state.is_served, true);
         drop(state);
         self.arrival.notify_one();
-        if !is_served {
-            Pool::services().run(&(self.clone() as Arc<dyn Shared>), 1);
-        }
     }
 
     /// Tells how a slot's I/O went; from any thread.

@@ -17,8 +17,7 @@ use super::Sides;
 use super::host::pieces;
 use super::io::Io;
 use crate::error::{Error, Result, Status, ensure};
-use crate::layout::Layout;
-use crate::transfer::completion::Run;
+use crate::transfer::completion::{Run, Start};
 use crate::transfer::plan::Plan;
 
 /// Staging memory that is not asked for otherwise.
@@ -28,7 +27,6 @@ const STAGING: u64 = 64 << 20;
 pub struct StagedIo {
     prepared: Arc<Prepared>,
     ring: Arc<Ring>,
-    layouts: [Arc<Layout>; 2],
     moves: u64,
     requests: u64,
 }
@@ -53,18 +51,16 @@ impl StagedIo {
         let ring = Ring::of(place.user, slot)?;
         // Page-locking takes its time: the next transfer finds it done.
         sides.memory.keep(ring.clone());
-        Ok(Self {
-            prepared: Arc::new(Prepared { chunks, writes: sides.writes, io }),
-            ring,
-            layouts: [sides.file.clone(), sides.memory.clone()],
-            moves,
-            requests,
-        })
+        Ok(Self { prepared: Arc::new(Prepared { chunks, writes: sides.writes, io }), ring, moves, requests })
     }
 
-    pub fn submit(&self, run: Run) {
-        let ring = self.ring.clone();
-        self.ring.inbox.start(Flight::new(self.prepared.clone(), ring, self.layouts.clone(), run));
+    pub fn prepare_start(&self, run: Run) -> Start {
+        let inbox = self.ring.inbox.clone();
+        let flight = Flight::new(self.prepared.clone(), self.ring.clone(), run);
+        Box::new(move || {
+            inbox.start(flight);
+            Ok(())
+        })
     }
 
     pub fn moves(&self) -> u64 {

@@ -3,6 +3,9 @@
 
 use io_uring::{IoUring, Probe, opcode};
 
+use crate::advice;
+use crate::error::Error;
+
 /// Requests at the kernel at a time.
 pub const DEPTH: usize = 64;
 /// Room for those, and for looking at what wakes the thread.
@@ -30,7 +33,12 @@ fn refusal(error: std::io::Error) -> String {
             "io_uring is not permitted here: by a filter of system calls, or kernel.io_uring_disabled"
                 .to_string()
         }
-        _ => format!("io_uring can't be set up: {error}"),
+        Some(code) => {
+            let errno = rustix::io::Errno::from_raw_os_error(code);
+            let error = Error::errno("io_uring cannot be set up", errno);
+            advice::with_locked_memory(error).to_string()
+        }
+        None => format!("io_uring cannot be set up: {error}"),
     }
 }
 

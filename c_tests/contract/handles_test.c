@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// Handles of the wrong type, handles that were destroyed, and pointers that are no handles.
+#include "contract.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <unistd.h>
+
+/* Handles of one type: what a call on one of them returns. */
+typedef struct type {
+    const char *name;
+    kvmem_status (*use)(void *handle);
+    void (*destroy)(void *handle);
+    void *(*create)(void);
+} type;
+
+static world w;
+
+static void open_world(void) {
+    world_open(&w);
+}
+
+static void close_world(void) {
+    world_close(&w);
+}
+
+static kvmem_status use_agent(void *handle) {
+    kvmem_blob *metadata = NULL;
+    const kvmem_status status = kvmem_agent_get_local_metadata(handle, &metadata, ERR);
+    kvmem_blob_destroy(metadata);
+    return status;
+}
+
+static kvmem_status use_region(void *handle) {
+    kvmem_region_info info;
+    return kvmem_region_get_info(handle, &info, ERR);
+}
+
+static kvmem_status use_registration(void *handle) {
+    kvmem_registration_info info;
+    return kvmem_registration_get_info(handle, &info, ERR);
+}
+
+static kvmem_status use_layout(void *handle) {
+    kvmem_block block;
+    return kvmem_layout_get_block(handle, 0, 0, 0, &block, ERR);
+}
+
+static kvmem_status use_transfer(void *handle) {
+    kvmem_transfer_info info;
+    return kvmem_transfer_get_info(handle, &info, ERR);
+}
+
+static kvmem_status use_queue(void *handle) {
+    kvmem_completion completion;
+    size_t count = 0;
+    return kvmem_queue_poll(handle, &completion, 1, &count, ERR);
+}
+
+static kvmem_status use_notifications(void *handle) {
+    kvmem_notification notification;
+    return kvmem_notifications_get(handle, 0, &notification, ERR);
+}
+
+static kvmem_status use_share(void *handle) {
+    kvmem_share_info info;
+    return kvmem_share_get_info(handle, &info, ERR);
+}
+
+static kvmem_status use_broker(void *handle) {
+    kvmem_broker_info info;
+    return kvmem_broker_get_info(handle, &info, ERR);
+}
+
+static void *create_agent(void) {
+    return agent_open("handles");
+}
+
+static void *create_region(void) {
+    kvmem_system_options options;
+    kvmem_system_options_init(&options, sizeof(options));
+    options.flags = KVMEM_SYSTEM_SHAREABLE;
+    options.size = 4096;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_system(&options, &region, ERR));
+    return region;
+}
+
+static void *create_registration(void) {
+    kvmem_region *region = create_region();
+    kvmem_registration *registration = NULL;
+    EXPECT_OK(kvmem_region_register(region, w.agent, &registration, ERR));
+    kvmem_region_destroy(region);
+    return registration;
+}
+
+static void *create_layout(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kvmem_system_options system;
+    kvmem_system_options_init(&system, sizeof(system));
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &config;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.system = &system;
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    return layout;
+}
+
+static void *create_transfer(void) {
+    const kvmem_transfer_options options = world_transfer_options();
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(w.local.layout, w.local.layout, &options, &transfer, ERR));
+    return transfer;
+}
+
+static void *create_queue(void) {
+    kvmem_queue *queue = NULL;
+    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    return queue;
+}
+
+static void *create_notifications(void) {
+    kvmem_notifications *notifications = NULL;
+    EXPECT_OK(kvmem_agent_notify(w.far, "near", "hello", 5, ERR));
+    EXPECT_OK(kvmem_agent_take_notifications(w.agent, PATIENCE, &notifications, ERR));
+    return notifications;
+}
+
+static void *create_share(void) {
+    kvmem_region *region = create_region();
+    kvmem_share *share = NULL;
+    EXPECT_OK(kvmem_share_create_region(region, NULL, &share, ERR));
+    kvmem_region_destroy(region);
+    return share;
+}
+
+static void *create_broker(void) {
+    char path[64];
+    snprintf(path, sizeof(path), "/tmp/kvmem_handles_%d", (int)getpid());
+    kvmem_broker_options options;
+    kvmem_broker_options_init(&options, sizeof(options));
+    options.path = path;
+    kvmem_broker *broker = NULL;
+    EXPECT_OK(kvmem_broker_create(&options, &broker, ERR));
+    return broker;
+}
+
+#define DESTROY(type)                                                                                \
+    static void destroy_##type(void *handle) {                                                       \
+        kvmem_##type##_destroy(handle);                                                              \
+    }
+DESTROY(agent)
+DESTROY(region)
+DESTROY(registration)
+DESTROY(layout)
+DESTROY(transfer)
+DESTROY(queue)
+DESTROY(notifications)
+DESTROY(share)
+DESTROY(broker)
+
+#define TYPE(type) {#type, use_##type, destroy_##type, create_##type}
+static const type types[] = {
+    TYPE(agent), TYPE(region),        TYPE(registration), TYPE(layout), TYPE(transfer),
+    TYPE(queue), TYPE(notifications), TYPE(share),        TYPE(broker),
+};
+
+/* What a call on this handle returned, which must be that the argument is invalid, for a reason with these words. */
+static void refuse(const type *type, void *handle, const char *reason, const char *other) {
+    const kvmem_status status = type->use(handle);
+    if (status != KVMEM_STATUS_INVALID_ARGUMENT) {
+        FAIL("a call on a %s: expected INVALID_ARGUMENT, got %s: %s", type->name, kvmem_status_name(status),
+             test_last_message());
+    }
+    CHECK_HAS(test_last_message(), type->name);
+    CHECK_HAS(test_last_message(), reason);
+    CHECK_HAS(test_last_message(), other);
+}
+
+static void a_handle_of_another_type_is_refused_with_both_names(void) {
+    for (size_t i = 0; i < NUM(types); i++) {
+        void *handle = types[i].create();
+        for (size_t k = 0; k < NUM(types); k++) {
+            if (k != i) {
+                char other[64];
+                snprintf(other, sizeof(other), "of type %s", types[i].name);
+                refuse(&types[k], handle, "needs type", other);
+            }
+        }
+        CHECK_EQ(types[i].use(handle), KVMEM_STATUS_OK);
+        types[i].destroy(handle);
+    }
+}
+
+static void blobs_and_errors_of_another_type_are_empty(void) {
+    const void *region = w.region;
+    CHECK(kvmem_blob_data(region) == NULL);
+    CHECK_EQ(kvmem_blob_size(region), 0);
+    CHECK_EQ(kvmem_error_status(region), KVMEM_STATUS_OK);
+    CHECK_STR(kvmem_error_message(region, NULL), "");
+    refuse(&types[1], w.blob, "needs type region", "of type blob");
+    kvmem_error *error = NULL;
+    kvmem_region_info info;
+    CHECK_EQ(kvmem_region_get_info(NULL, &info, &error), KVMEM_STATUS_INVALID_ARGUMENT);
+    refuse(&types[1], error, "needs type region", "of type error");
+    kvmem_error_destroy(error);
+}
+
+static void a_destroyed_handle_is_refused_as_such(void) {
+    for (size_t i = 0; i < NUM(types); i++) {
+        void *handle = types[i].create();
+        types[i].destroy(handle);
+        refuse(&types[i], handle, "handle was destroyed", types[i].name);
+    }
+}
+
+static void a_pointer_to_something_else_is_refused(void) {
+    static unsigned char bytes[4096];
+    for (int value = 0; value < 256; value += 85) {
+        memset(bytes, value, sizeof(bytes));
+        for (size_t i = 0; i < NUM(types); i++) {
+            refuse(&types[i], bytes, "no handle of kvmem", "needs type");
+        }
+    }
+}
+
+static atomic_uint errors_logged;
+
+static void count_errors(uint32_t level, const char *target, const char *message, void *user_data) {
+    (void)target, (void)user_data;
+    errors_logged += level == KVMEM_LOG_ERROR && strstr(message, "nothing is destroyed") != NULL;
+}
+
+/* Removing the callback ends once no message is under way. */
+static unsigned errors_of(void (*destroy)(void *handle), void *handle) {
+    errors_logged = 0;
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_ERROR, count_errors, NULL, ERR));
+    destroy(handle);
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
+    return errors_logged;
+}
+
+static void destroying_what_is_no_live_handle_frees_nothing(void) {
+    for (size_t i = 0; i < NUM(types); i++) {
+        void *handle = types[i].create();
+        for (size_t k = 0; k < NUM(types); k++) {
+            if (k != i) {
+                CHECK_EQ(errors_of(types[k].destroy, handle), 1);
+            }
+        }
+        CHECK_EQ(types[i].use(handle), KVMEM_STATUS_OK);
+        CHECK_EQ(errors_of(types[i].destroy, handle), 0);
+        CHECK_EQ(errors_of(types[i].destroy, handle), 1); /* a second time */
+    }
+}
+
+static const test_case cases[] = {
+    CASE(open_world),
+    CASE(a_handle_of_another_type_is_refused_with_both_names),
+    CASE(blobs_and_errors_of_another_type_are_empty),
+    CASE(a_destroyed_handle_is_refused_as_such),
+    CASE(a_pointer_to_something_else_is_refused),
+    CASE(destroying_what_is_no_live_handle_frees_nothing),
+    CASE(close_world),
+};
+TEST_MAIN

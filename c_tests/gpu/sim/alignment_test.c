@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every region of a layout starts at a multiple of its alignment, wherever the driver's memory starts.
+#include "control.h"
+#include "kv.h"
+#include "stance.h"
+
+/* One allocation of each kind of memory. */
+typedef struct memories {
+    kvmem_system_options system;
+    kvmem_disk_options disk;
+    kvmem_pinned_options pinned;
+    kvmem_device_options device;
+    kvmem_elastic_options elastic;
+} memories;
+
+enum { SYSTEM, DISK, PINNED, DEVICE, ELASTIC, NUM_MEMORIES };
+
+static kvmem_layout_options options_of(memories *memories, int memory, const kvmem_layout_config *config) {
+    kvmem_system_options_init(&memories->system, sizeof(memories->system));
+    kvmem_disk_options_init(&memories->disk, sizeof(memories->disk));
+    kvmem_pinned_options_init(&memories->pinned, sizeof(memories->pinned));
+    kvmem_device_options_init(&memories->device, sizeof(memories->device));
+    kvmem_elastic_options_init(&memories->elastic, sizeof(memories->elastic));
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = config;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.system = memory == SYSTEM ? &memories->system : NULL;
+    options.disk = memory == DISK ? &memories->disk : NULL;
+    options.pinned = memory == PINNED ? &memories->pinned : NULL;
+    options.device = memory == DEVICE ? &memories->device : NULL;
+    options.elastic = memory == ELASTIC ? &memories->elastic : NULL;
+    return options;
+}
+
+static void check_starts(const kvmem_layout *layout, const kvmem_layout_config *config) {
+    for (size_t i = 0; i < kv_num_regions(config); i++) {
+        kvmem_region *region = NULL;
+        kvmem_region_info info;
+        EXPECT_OK(kvmem_layout_get_region(layout, i, &region, ERR));
+        EXPECT_OK(kvmem_region_get_info(region, &info, ERR));
+        CHECK_EQ(info.address % config->alignment, 0);
+        CALL(kvmem_region_destroy(region));
+    }
+    for (uint64_t block = 0; block < config->num_blocks; block++) {
+        kvmem_block piece;
+        EXPECT_OK(kvmem_layout_get_block(layout, block, 0, 0, &piece, ERR));
+        CHECK_EQ(piece.address % config->alignment, 0);
+    }
+}
+
+/* Also twice the granularity of elastic memory. */
+static const uint64_t alignments[] = {1, 256, 512, 1024, 2048, 4096, 8192, 65536, 2 * MIB, 4 * MIB};
+
+static void check_every_alignment(int memory) {
+    for (size_t i = 0; i < NUM(alignments); i++) {
+        for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
+            kvmem_layout_config config = kv_config(&kv_kinds[kind]);
+            config.alignment = alignments[i];
+            memories memories;
+            const kvmem_layout_options options = options_of(&memories, memory, &config);
+            kvmem_layout *layout = NULL;
+            EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+            check_starts(layout, &config);
+            CALL(kvmem_layout_destroy(layout));
+        }
+    }
+}
+
+static void regions_of_every_kind_of_memory_are_aligned(void) {
+    for (int memory = 0; memory < NUM_MEMORIES; memory++) {
+        check_every_alignment(memory);
+    }
+}
+
+/* As on a GPU that several programs use: an address at ...400 was measured. */
+static void device_memory_may_start_anywhere(void) {
+    static const size_t offsets[] = {256, 512, 1024, 1280, 3072, 3840};
+    for (size_t i = 0; i < NUM(offsets); i++) {
+        SIM(sim_set_allocation_offset(offsets[i]));
+        check_every_alignment(DEVICE);
+    }
+    SIM(sim_reset());
+}
+
+static const test_case cases[] = {
+    CASE(regions_of_every_kind_of_memory_are_aligned),
+    CASE(device_memory_may_start_anywhere),
+};
+GPU_MAIN

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// A seccomp filter holds for the thread that installs it, so a thread is made for it.
+#include "scarce_threads.h"
+
+#include "child.h"
+#include "harness.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+
+typedef struct request {
+    kvmem_status (*call)(void *context);
+    void *context;
+    kvmem_status status;
+} request;
+
+static void *serve(void *context) {
+    request *mine = context;
+    refuse_system_call(SYS_clone3, EAGAIN);
+    refuse_system_call(SYS_clone, EAGAIN);
+    mine->status = mine->call(mine->context);
+    return NULL;
+}
+
+kvmem_status without_new_threads(kvmem_status (*call)(void *context), void *context) {
+    request request = {.call = call, .context = context};
+    pthread_t thread;
+    CHECK_EQ(pthread_create(&thread, NULL, serve, &request), 0);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    return request.status;
+}

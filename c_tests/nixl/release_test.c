@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// A release callback that calls the agent whose thread was the last to use the memory.
+#include "agents.h"
+#include "completions.h"
+#include "harness.h"
+#include "regions.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+static const test_role roles[] = {KV_PEER_ROLE};
+
+static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {3, 3}};
+static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+
+#define RUNS 50
+
+typedef struct on_release {
+    kvmem_agent *agent;
+    atomic_int calls;
+    atomic_int failures;
+} on_release;
+
+/* A failed check would end the case on the wrong thread, so it counts. */
+static void ask_the_agent(void *user_data) {
+    on_release *mine = user_data;
+    kvmem_blob *metadata = NULL;
+    mine->failures += kvmem_agent_get_local_metadata(mine->agent, &metadata, NULL) != KVMEM_STATUS_OK;
+    kvmem_blob_destroy(metadata);
+    mine->calls++;
+}
+
+static kvmem_layout *layout_with_release(const kvmem_layout_config *config, void *memory,
+                                         on_release *release) {
+    kvmem_adopt_options options;
+    kvmem_adopt_options_init(&options, sizeof(options));
+    options.address = memory;
+    options.size = kv_region_size(config);
+    options.release = ask_the_agent;
+    options.user_data = release;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_adopt_host(&options, &region, ERR));
+    kvmem_layout *layout = regions_lay_out(config, &region, 1, release->agent);
+    kvmem_region_destroy(region);
+    return layout;
+}
+
+/* The frozen peer keeps the request in flight until every handle is destroyed. */
+static void destroy_in_flight(kv_peer *peer, on_release *release, void *memory) {
+    kvmem_layout *local = layout_with_release(&peer->model.config, memory, release);
+    const kvmem_transfer_options options = kv_transfer_options(&move);
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(peer->model.layout, local, &options, &transfer, ERR));
+    peer_freeze(&peer->process);
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    kvmem_transfer_destroy(transfer);
+    kvmem_layout_destroy(local);
+    peer_thaw(&peer->process);
+}
+
+static void a_callback_may_call_the_agent(void) {
+    static on_release release;
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    release.agent = agent_open("near");
+    kv_peer peer;
+    kv_peer_start(&peer, "far", &config, 2);
+    kv_peer_meet(&peer, release.agent);
+    void *memory = test_allocate(kv_region_size(&config));
+    for (int i = 1; i <= RUNS; i++) {
+        destroy_in_flight(&peer, &release, memory);
+        while (release.calls < i) { /* the process's deadline bounds this */
+            finish_releases();
+        }
+    }
+    CHECK_EQ(release.calls, RUNS);
+    CHECK_EQ(release.failures, 0);
+    kv_peer_stop(&peer);
+    kvmem_agent_destroy(release.agent);
+    free(memory);
+}
+
+/* The last handle of an agent: the callback may destroy it, too. */
+static void destroy_the_agent(void *user_data) {
+    on_release *mine = user_data;
+    kvmem_agent_destroy(mine->agent);
+    mine->calls++;
+}
+
+static void a_callback_may_destroy_the_agent(void) {
+    static unsigned char memory[4096];
+    static on_release release;
+    kvmem_adopt_options options;
+    kvmem_adopt_options_init(&options, sizeof(options));
+    options.address = memory;
+    options.size = sizeof(memory);
+    options.release = destroy_the_agent;
+    options.user_data = &release;
+    kvmem_region *region = NULL;
+    kvmem_registration *registration = NULL;
+    release.agent = agent_open("near");
+    EXPECT_OK(kvmem_region_adopt_host(&options, &region, ERR));
+    EXPECT_OK(kvmem_region_register(region, release.agent, &registration, ERR));
+    kvmem_region_destroy(region);
+    kvmem_registration_destroy(registration);
+    while (release.calls == 0) {
+        finish_releases();
+    }
+}
+
+/* One region of the test's, laid out and registered anew for each run. */
+static void the_end_of_a_run_holds_nothing(void) {
+    enum { ENDS = 200 };
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kvmem_agent *agent = agent_open("near");
+    kv_peer peer;
+    kvmem_queue *queue = NULL;
+    kv_peer_start(&peer, "far", &config, 2);
+    kv_peer_meet(&peer, agent);
+    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    void *memory = test_allocate(kv_region_size(&config));
+    kvmem_region *region = region_adopt(memory, kv_region_size(&config));
+    for (int i = 0; i < ENDS; i++) {
+        kvmem_layout *local = regions_lay_out(&config, &region, 1, agent);
+        kvmem_transfer_options options = kv_transfer_options(&move);
+        options.queue = queue;
+        options.flags = i % 2 == 0 ? 0 : KVMEM_TRANSFER_BY_LAYER;
+        kvmem_transfer *transfer = NULL;
+        EXPECT_OK(kvmem_transfer_create(peer.model.layout, local, &options, &transfer, ERR));
+        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+        if (i % 4 >= 2) {
+            EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
+        }
+        kvmem_transfer_destroy(transfer);
+        kvmem_layout_destroy(local);
+        const kvmem_status status = next_completion(queue).status;
+        CHECK(status == KVMEM_STATUS_OK || (i % 4 >= 2 && status == KVMEM_STATUS_CANCELLED));
+        /* The layout was destroyed before, so its registration ends with the run, on the agent's thread. */
+        kvmem_blob *metadata = NULL;
+        EXPECT_OK(kvmem_agent_get_local_metadata(agent, &metadata, ERR));
+        kvmem_blob_destroy(metadata);
+        kvmem_region_holders holders;
+        EXPECT_OK(kvmem_region_get_holders(region, &holders, ERR));
+        CHECK_EQ(holders.registrations, 0);
+        CHECK_EQ(holders.references, 1);
+    }
+    kvmem_region_destroy(region);
+    kvmem_queue_destroy(queue);
+    kv_peer_stop(&peer);
+    kvmem_agent_destroy(agent);
+    free(memory);
+}
+
+static const test_case cases[] = {
+    CASE(the_end_of_a_run_holds_nothing),
+    CASE(a_callback_may_call_the_agent),
+    CASE(a_callback_may_destroy_the_agent),
+};
+TEST_MAIN_WITH_ROLES

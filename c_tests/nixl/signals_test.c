@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Signals belong to the program: whatever NIXL's plugins install when they are loaded, the program's handlers and the
+// default dispositions are in force afterwards. UCX installs its handler once per process, so each case has its own.
+#include "agents.h"
+#include "harness.h"
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define NUM_SIGNALS 32 /* those that are not for real time */
+
+enum { READY, RAISE };
+
+static volatile sig_atomic_t num_hangups;
+
+static void note_hangup(int number) {
+    (void)number;
+    num_hangups++;
+}
+
+static void get_dispositions(struct sigaction *actions) {
+    for (int number = 1; number < NUM_SIGNALS; number++) {
+        CHECK_EQ(sigaction(number, NULL, &actions[number]), 0);
+    }
+}
+
+static bool are_equal(const struct sigaction *one, const struct sigaction *other) {
+    bool are = one->sa_handler == other->sa_handler && one->sa_flags == other->sa_flags;
+    for (int number = 1; number < NUM_SIGNALS; number++) {
+        are = are && sigismember(&one->sa_mask, number) == sigismember(&other->sa_mask, number);
+    }
+    return are;
+}
+
+static void expect_unchanged(const struct sigaction *before, const char *when) {
+    struct sigaction now[NUM_SIGNALS];
+    get_dispositions(now);
+    for (int number = 1; number < NUM_SIGNALS; number++) {
+        if (!are_equal(&now[number], &before[number])) {
+            FAIL("the disposition of signal %d has changed: %s", number, when);
+        }
+    }
+}
+
+/* Everything that has NIXL run code of a plugin. */
+static void use_agents(const struct sigaction *before) {
+    kvmem_agent *near = NULL;
+    EXPECT_OK(kvmem_agent_create("near", NULL, &near, ERR));
+    expect_unchanged(before, "an agent was created");
+    EXPECT_OK(kvmem_agent_create_backend(near, "POSIX", NULL, 0, ERR));
+    expect_unchanged(before, "a POSIX backend was created");
+    kvmem_agent_create_backend(near, "GDS_MT", NULL, 0, NULL); /* which may not load */
+    expect_unchanged(before, "a GDS_MT backend was created, or not");
+    EXPECT_OK(kvmem_agent_create_backend(near, "UCX", NULL, 0, ERR));
+    expect_unchanged(before, "a UCX backend was created");
+    kvmem_agent *far = agent_open("far");
+    expect_unchanged(before, "a second UCX backend was created");
+    message metadata = agent_metadata(far);
+    agent_load(near, &metadata);
+    free(metadata.data);
+    EXPECT_OK(kvmem_agent_notify(near, "far", "hello", 5, ERR));
+    agent_expect_notification(far, "near", "hello", 5);
+    expect_unchanged(before, "a message was sent");
+    kvmem_agent_destroy(near);
+    kvmem_agent_destroy(far);
+    expect_unchanged(before, "the agents were destroyed");
+}
+
+static void serve(int socket, void (*disposition)(int)) {
+    struct sigaction before[NUM_SIGNALS];
+    const struct sigaction hangup = {.sa_handler = disposition, .sa_flags = SA_RESTART};
+    CHECK_EQ(sigaction(SIGHUP, &hangup, NULL), 0);
+    get_dispositions(before);
+    use_agents(before);
+    frame_send(socket, READY, NULL, 0);
+    free(frame_expect(socket, RAISE).data);
+    CHECK_EQ(raise(SIGHUP), 0);
+    const int hangups = num_hangups;
+    frame_send(socket, RAISE, &hangups, sizeof(hangups));
+}
+
+static void own_handler(int socket) {
+    serve(socket, note_hangup);
+}
+
+static void default_disposition(int socket) {
+    serve(socket, SIG_DFL);
+}
+
+static void ignored(int socket) {
+    serve(socket, SIG_IGN);
+}
+
+static const test_role roles[] = {
+    {"own_handler", own_handler}, {"default_disposition", default_disposition}, {"ignored", ignored}};
+
+static peer start(const char *role) {
+    const peer started = peer_start(role);
+    free(frame_expect(started.socket, READY).data);
+    frame_send(started.socket, RAISE, NULL, 0);
+    return started;
+}
+
+static void expect_goes_on(const char *role, int expected) {
+    peer program = start(role);
+    int hangups = -1;
+    frame_expect_into(program.socket, RAISE, &hangups, sizeof(hangups));
+    CHECK_EQ(hangups, expected);
+    peer_finish(&program);
+}
+
+static void the_programs_handler_is_called(void) {
+    expect_goes_on("own_handler", 1);
+}
+
+static void an_ignored_signal_stays_ignored(void) {
+    expect_goes_on("ignored", 0);
+}
+
+static void by_default_the_signal_ends_the_program(void) {
+    peer program = start("default_disposition");
+    siginfo_t ended = {0};
+    CHECK_EQ(waitid(P_PID, (id_t)program.pid, &ended, WEXITED | WNOWAIT), 0);
+    CHECK_EQ(ended.si_code, CLD_KILLED);
+    CHECK_EQ(ended.si_status, SIGHUP);
+    peer_kill(&program); /* reaps it */
+}
+
+static const test_case cases[] = {
+    CASE(the_programs_handler_is_called),
+    CASE(an_ignored_signal_stays_ignored),
+    CASE(by_default_the_signal_ends_the_program),
+};
+TEST_MAIN_WITH_ROLES

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers whose requests fail, stay in flight, or lose their peer, over the stand-in for NIXL: when a run ends, what
+// NIXL still has then, and what can be done with the peer meanwhile.
+#include "agents.h"
+#include "harness.h"
+#include "regions.h"
+#include "stand_in.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static const test_role roles[] = {KV_PEER_ROLE};
+
+#define NUM_BLOCKS 128
+
+/* 32 MiB, which are two requests. */
+static kvmem_layout_config two_requests(void) {
+    kvmem_layout_config config = kv_large_config(&kv_kinds[0]);
+    config.num_blocks = NUM_BLOCKS;
+    return config;
+}
+
+/* All blocks in the opposite order. */
+static kvmem_transfer *create(const kvmem_layout *source, const kvmem_layout *destination, uint64_t num_blocks,
+                              uint64_t num_layers) {
+    kvmem_block_pair pairs[NUM_BLOCKS];
+    for (uint64_t i = 0; i < num_blocks; i++) {
+        pairs[i] = (kvmem_block_pair){i, num_blocks - 1 - i};
+    }
+    const kv_move all = {pairs, num_blocks, 0, 0, num_layers};
+    const kvmem_transfer_options options = kv_transfer_options(&all);
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+    return transfer;
+}
+
+/* Two agents of this process, and a transfer of one request or of two from one to the other. */
+typedef struct pair {
+    kvmem_agent *near, *far;
+    kv_side near_side, far_side;
+    kvmem_region *region; /* of the near side */
+    kvmem_layout *local, *remote;
+    kvmem_transfer *transfer;
+} pair;
+
+static void pair_open(pair *pair, const kvmem_layout_config *config) {
+    nixl_find_stand_in();
+    pair->near = agent_open("near");
+    pair->far = agent_open("far");
+    kv_model_open(&pair->near_side, config, 1);
+    kv_side_open(&pair->far_side, config, pair->far, 2);
+    unsigned char *memory = pair->near_side.memory + pair->near_side.starts[0];
+    pair->region = region_adopt_noting_release(memory, kv_region_size(config));
+    pair->local = regions_lay_out(config, &pair->region, 1, pair->near);
+    message metadata = agent_metadata(pair->far);
+    agent_load(pair->near, &metadata);
+    message descriptor = layout_descriptor(pair->far_side.layout);
+    EXPECT_OK(kvmem_layout_import(pair->near, descriptor.data, descriptor.size, &pair->remote, ERR));
+    pair->transfer = create(pair->remote, pair->local, config->num_blocks, config->num_layers);
+    free(metadata.data);
+    free(descriptor.data);
+}
+
+static void pair_destroy_handles(pair *pair) {
+    kvmem_transfer_destroy(pair->transfer);
+    kvmem_layout_destroy(pair->local);
+    kvmem_layout_destroy(pair->remote);
+    kvmem_region_destroy(pair->region);
+    kvmem_agent_destroy(pair->near);
+}
+
+static void pair_close(pair *pair) {
+    const int releases = releases_so_far();
+    pair_destroy_handles(pair);
+    await_releases(releases + 1);
+    kv_side_close(&pair->near_side);
+    kv_side_close(&pair->far_side);
+    kvmem_agent_destroy(pair->far);
+}
+
+static kvmem_status run(kvmem_transfer *transfer) {
+    const kvmem_status status = kvmem_transfer_submit(transfer, ERR);
+    return status == KVMEM_STATUS_OK ? kvmem_transfer_wait(transfer, PATIENCE, ERR) : status;
+}
+
+static nixl_sim_requests requests(void) {
+    return NIXL(nixl_sim_get_requests());
+}
+
+/* The deadline of the process bounds the wait. */
+#define AWAIT(condition)                                                                             \
+    while (!(condition)) {                                                                           \
+        sched_yield();                                                                               \
+    }
+
+static void expect_failure_then_success(pair *pair) {
+    EXPECT(KVMEM_STATUS_NIXL, run(pair->transfer));
+    CHECK_EQ(requests().alive, 0); /* when the run has ended, NIXL has nothing of it */
+    NIXL(nixl_sim_set_pending(0));
+    EXPECT_OK(run(pair->transfer));
+    CHECK_EQ(requests().reposts, 0);
+}
+
+static void a_request_that_is_not_posted_is_released_before_the_end(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    pair pair;
+    pair_open(&pair, &config);
+    NIXL(nixl_sim_fail_post(1));
+    expect_failure_then_success(&pair);
+    pair_close(&pair);
+    CHECK_EQ(requests().alive, 0);
+}
+
+static void a_request_that_fails_in_flight_is_released_before_the_end(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    pair pair;
+    pair_open(&pair, &config);
+    EXPECT_OK(run(pair.transfer));
+    CHECK_EQ(requests().alive, 1); /* for the next run */
+    NIXL(nixl_sim_set_pending(1));
+    NIXL(nixl_sim_fail_status(1));
+    expect_failure_then_success(&pair);
+    pair_close(&pair);
+    CHECK_EQ(requests().alive, 0);
+}
+
+static void one_of_two_requests_that_fails_has_both_made_anew(void) {
+    const kvmem_layout_config config = two_requests();
+    pair pair;
+    pair_open(&pair, &config);
+    NIXL(nixl_sim_fail_post(2));
+    expect_failure_then_success(&pair);
+    CHECK_EQ(requests().alive, 2);
+    pair_close(&pair);
+    CHECK_EQ(requests().alive, 0);
+}
+
+/* Callbacks run on one thread, in order. */
+static void await_callbacks(void) {
+    static unsigned char other[4096];
+    const int releases = releases_so_far();
+    kvmem_region_destroy(region_adopt_noting_release(other, sizeof(other)));
+    await_releases(releases + 1);
+}
+
+static void memory_of_a_request_that_can_not_be_released_is_never_freed(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    pair pair;
+    pair_open(&pair, &config);
+    const uint64_t address = region_info(pair.region).address;
+    NIXL(nixl_sim_fail_post(1));
+    NIXL(nixl_sim_fail_release(1));
+    EXPECT(KVMEM_STATUS_NIXL, run(pair.transfer));
+    EXPECT_OK(run(pair.transfer)); /* by another request */
+    CHECK_EQ(requests().reposts, 0);
+    const int releases = releases_so_far();
+    pair_destroy_handles(&pair);
+    await_callbacks();
+    CHECK_EQ(releases_so_far(), releases + 1); /* that of await_callbacks */
+    CHECK_EQ(NIXL(nixl_sim_registered(address)), 1);
+    kv_side_close(&pair.far_side);
+    kvmem_agent_destroy(pair.far);
+    free(pair.near_side.expected); /* what NIXL may use stays */
+}
+
+/* A peer process, and a transfer of two requests from it. */
+typedef struct distant {
+    kvmem_agent *near;
+    kv_side side;
+    kv_peer peer;
+    kvmem_transfer *transfer;
+} distant;
+
+static void distant_open(distant *distant) {
+    const kvmem_layout_config config = two_requests();
+    nixl_find_stand_in();
+    distant->near = agent_open("near");
+    kv_side_open(&distant->side, &config, distant->near, 1);
+    kv_peer_start(&distant->peer, "victim", &config, 2);
+    kv_peer_meet(&distant->peer, distant->near);
+    distant->transfer = create(distant->peer.model.layout, distant->side.layout, config.num_blocks, config.num_layers);
+    NIXL(nixl_sim_set_pending(1));
+}
+
+/* NIXL is done with the requests at last. */
+static void distant_close(distant *distant) {
+    NIXL(nixl_sim_set_pending(0));
+    kvmem_transfer_destroy(distant->transfer);
+    kv_peer_forget(&distant->peer);
+    kv_side_close(&distant->side);
+    kvmem_agent_destroy(distant->near);
+    AWAIT(requests().alive == 0);
+}
+
+static void a_cancelled_run_ends_if_its_peer_dies(void) {
+    distant distant;
+    distant_open(&distant);
+    NIXL(nixl_sim_hold(NIXL_SIM_POST));
+    EXPECT_OK(kvmem_transfer_submit(distant.transfer, ERR));
+    AWAIT(NIXL(nixl_sim_waiting()) == 1);
+    EXPECT_OK(kvmem_transfer_cancel(distant.transfer, ERR)); /* before the second request is posted */
+    NIXL(nixl_sim_go());
+    AWAIT(requests().in_flight == 1);
+    kv_peer_crash(&distant.peer);
+    EXPECT(KVMEM_STATUS_CANCELLED, kvmem_transfer_wait(distant.transfer, PATIENCE, ERR));
+    EXPECT(KVMEM_STATUS_BUSY, kvmem_transfer_submit(distant.transfer, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "wait", kvmem_agent_invalidate_remote_metadata(distant.near, "victim", ERR));
+    CHECK_EQ(requests().in_flight, 1);
+    distant_close(&distant);
+}
+
+static void a_failed_run_ends_if_its_peer_dies(void) {
+    distant distant;
+    distant_open(&distant);
+    const uint64_t posts = requests().posts;
+    NIXL(nixl_sim_fail_post(2));
+    EXPECT_OK(kvmem_transfer_submit(distant.transfer, ERR));
+    AWAIT(requests().posts == posts + 2);
+    CHECK_EQ(requests().in_flight, 1);
+    kv_peer_crash(&distant.peer);
+    EXPECT_MESSAGE(KVMEM_STATUS_PEER_LOST, "victim", kvmem_transfer_wait(distant.transfer, PATIENCE, ERR));
+    distant_close(&distant);
+}
+
+typedef struct invalidation {
+    kvmem_agent *agent;
+    atomic_int thread;
+    kvmem_status status;
+    char message[256];
+} invalidation;
+
+static void *invalidate(void *argument) {
+    invalidation *mine = argument;
+    kvmem_error *error = NULL;
+    mine->thread = gettid();
+    mine->status = kvmem_agent_invalidate_remote_metadata(mine->agent, "far", &error);
+    snprintf(mine->message, sizeof(mine->message), "%s", kvmem_error_message(error, NULL));
+    kvmem_error_destroy(error);
+    return NULL;
+}
+
+static bool is_asleep(pid_t thread) {
+    char path[64];
+    char text[512] = "";
+    snprintf(path, sizeof(path), "/proc/self/task/%d/stat", thread);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0);
+    CHECK(read(fd, text, sizeof(text) - 1) > 0);
+    close(fd);
+    return strstr(text, ") S ") != NULL;
+}
+
+/* While the agent is between two requests, NIXL has none of the transfer. */
+static void a_peer_is_not_invalidated_between_two_requests(void) {
+    const kvmem_layout_config config = two_requests();
+    static invalidation mine;
+    pthread_t thread;
+    pair pair;
+    pair_open(&pair, &config);
+    NIXL(nixl_sim_hold(NIXL_SIM_POST));
+    EXPECT_OK(kvmem_transfer_submit(pair.transfer, ERR));
+    AWAIT(NIXL(nixl_sim_waiting()) == 1);
+    mine.agent = pair.near;
+    CHECK_EQ(pthread_create(&thread, NULL, invalidate, &mine), 0);
+    AWAIT(mine.thread != 0 && is_asleep(mine.thread)); /* its call waits for the agent, which is in the first post */
+    NIXL(nixl_sim_go());
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    CHECK_EQ(mine.status, KVMEM_STATUS_BUSY);
+    CHECK_HAS(mine.message, "1 transfers with agent 'far' are in flight; wait for them");
+    EXPECT_OK(kvmem_transfer_wait(pair.transfer, PATIENCE, ERR));
+    EXPECT_OK(kvmem_agent_invalidate_remote_metadata(pair.near, "far", ERR));
+    EXPECT(KVMEM_STATUS_STALE, kvmem_transfer_submit(pair.transfer, ERR));
+    CHECK_EQ(requests().alive, 0);
+    pair_close(&pair);
+}
+
+static const test_case cases[] = {
+    CASE(a_request_that_is_not_posted_is_released_before_the_end),
+    CASE(a_request_that_fails_in_flight_is_released_before_the_end),
+    CASE(one_of_two_requests_that_fails_has_both_made_anew),
+    CASE(a_cancelled_run_ends_if_its_peer_dies),
+    CASE(a_failed_run_ends_if_its_peer_dies),
+    CASE(a_peer_is_not_invalidated_between_two_requests),
+    CASE(memory_of_a_request_that_can_not_be_released_is_never_freed),
+};
+TEST_MAIN_WITH_ROLES

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// An idle agent without a progress thread, over the stand-in for NIXL: it is driven, and a failure that repeats is logged
+// once.
+#include "harness.h"
+#include "stand_in.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+
+static atomic_int warnings;
+
+static void count(uint32_t level, const char *target, const char *message, void *user_data) {
+    (void)target, (void)user_data;
+    warnings += level == KVMEM_LOG_WARN && strstr(message, "get the notifications of agent 'idle'") != NULL;
+}
+
+/* The deadline of the process bounds the wait. */
+static void await_polls(uint64_t count) {
+    const uint64_t end = NIXL(nixl_sim_notification_polls()) + count;
+    while (NIXL(nixl_sim_notification_polls()) < end) {
+        sched_yield();
+    }
+}
+
+static void a_failure_that_repeats_is_logged_once(void) {
+    nixl_find_stand_in();
+    kvmem_agent_options options;
+    kvmem_agent_options_init(&options, sizeof(options));
+    options.flags = KVMEM_AGENT_NO_PROGRESS_THREAD;
+    options.progress_delay_us = 100;
+    kvmem_agent *agent = NULL;
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_WARN, count, NULL, ERR));
+    EXPECT_OK(kvmem_agent_create("idle", &options, &agent, ERR));
+    EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
+    NIXL(nixl_sim_set_notifications_fail(1));
+    await_polls(20);
+    NIXL(nixl_sim_set_notifications_fail(0));
+    await_polls(20);
+    NIXL(nixl_sim_set_notifications_fail(1)); /* it is another one after a success */
+    await_polls(20);
+    kvmem_agent_destroy(agent);
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR)); /* waits for the calls that run */
+    CHECK_EQ(warnings, 2);
+}
+
+static const test_case cases[] = {
+    CASE(a_failure_that_repeats_is_logged_once),
+};
+TEST_MAIN

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Registered memory of the stand-in, and calls that fail or wait on demand.
+#include "nixl_sim.h"
+#include "sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_SPANS 256
+
+/* Memory that a backend knows. */
+typedef struct span {
+    const agent *agent;
+    size_t plugin;
+    size_t address;
+} span;
+
+/* A list of spans; the library never puts more than one in it. */
+typedef struct list {
+    size_t address;
+} list;
+
+static span spans[MOST_SPANS];
+static size_t num_spans;
+static uint64_t failing_register;
+static uint64_t failing_deregister;
+static bool is_held[NIXL_SIM_NUM_CALLS];
+static uint64_t num_waiting;
+
+CAPI(create_reg_dlist)(int kind, list **made);
+CAPI(destroy_reg_dlist)(list *ended);
+CAPI(reg_dlist_add_desc)(list *list, size_t address, size_t size, uint64_t device, const void *data, size_t length);
+CAPI(register_mem)(const agent *agent, const list *list, const arguments *arguments);
+CAPI(deregister_mem)(const agent *agent, const list *list, const arguments *arguments);
+
+CAPI(create_reg_dlist)(int kind, list **made) {
+    (void)kind;
+    *made = calloc(1, sizeof(list));
+    return *made != NULL ? SUCCESS : ERROR_BACKEND;
+}
+
+CAPI(destroy_reg_dlist)(list *ended) {
+    free(ended);
+    return SUCCESS;
+}
+
+CAPI(reg_dlist_add_desc)(list *list, size_t address, size_t size, uint64_t device, const void *data, size_t length) {
+    (void)size, (void)device, (void)data, (void)length;
+    list->address = address;
+    return SUCCESS;
+}
+
+bool sim_fails(uint64_t *failing) {
+    return *failing > 0 && --*failing == 0;
+}
+
+void sim_pass(int call) {
+    num_waiting++;
+    while (is_held[call]) {
+        pthread_cond_wait(&sim_changed, &sim_lock);
+    }
+    num_waiting--;
+}
+
+/* The library has to name the backend that it means. */
+CAPI(register_mem)(const agent *agent, const list *list, const arguments *arguments) {
+    if (arguments == NULL || arguments->backend == NULL || arguments->backend->owner != agent) {
+        return ERROR_INVALID_PARAM;
+    }
+    pthread_mutex_lock(&sim_lock);
+    const bool is_refused = sim_fails(&failing_register) || num_spans == MOST_SPANS;
+    if (!is_refused) {
+        spans[num_spans++] = (span){agent, arguments->backend->plugin, list->address};
+    }
+    pthread_mutex_unlock(&sim_lock);
+    return is_refused ? ERROR_BACKEND : SUCCESS;
+}
+
+static status deregister(const agent *agent, size_t plugin, size_t address) {
+    sim_pass(NIXL_SIM_DEREGISTER);
+    if (sim_fails(&failing_deregister)) {
+        return ERROR_BACKEND;
+    }
+    for (size_t i = 0; i < num_spans; i++) {
+        if (spans[i].agent == agent && spans[i].plugin == plugin && spans[i].address == address) {
+            spans[i] = spans[--num_spans];
+            return SUCCESS;
+        }
+    }
+    return ERROR_NOT_FOUND;
+}
+
+CAPI(deregister_mem)(const agent *agent, const list *list, const arguments *arguments) {
+    if (arguments == NULL || arguments->backend == NULL || arguments->backend->owner != agent) {
+        return ERROR_INVALID_PARAM;
+    }
+    pthread_mutex_lock(&sim_lock);
+    const status outcome = deregister(agent, arguments->backend->plugin, list->address);
+    pthread_mutex_unlock(&sim_lock);
+    return outcome;
+}
+
+static void set(uint64_t *number, uint64_t value) {
+    pthread_mutex_lock(&sim_lock);
+    *number = value;
+    pthread_mutex_unlock(&sim_lock);
+}
+
+void nixl_sim_fail_register(uint64_t nth) {
+    set(&failing_register, nth);
+}
+
+void nixl_sim_fail_deregister(uint64_t nth) {
+    set(&failing_deregister, nth);
+}
+
+void nixl_sim_hold(int call) {
+    pthread_mutex_lock(&sim_lock);
+    is_held[call] = true;
+    pthread_mutex_unlock(&sim_lock);
+}
+
+void nixl_sim_go(void) {
+    pthread_mutex_lock(&sim_lock);
+    memset(is_held, 0, sizeof(is_held));
+    pthread_cond_broadcast(&sim_changed);
+    pthread_mutex_unlock(&sim_lock);
+}
+
+uint64_t nixl_sim_waiting(void) {
+    pthread_mutex_lock(&sim_lock);
+    const uint64_t waiting = num_waiting;
+    pthread_mutex_unlock(&sim_lock);
+    return waiting;
+}
+
+uint64_t nixl_sim_registered(uint64_t address) {
+    pthread_mutex_lock(&sim_lock);
+    uint64_t count = 0;
+    for (size_t i = 0; i < num_spans; i++) {
+        count += spans[i].address == address;
+    }
+    pthread_mutex_unlock(&sim_lock);
+    return count;
+}

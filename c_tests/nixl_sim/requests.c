@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests of the stand-in. They move no bytes; they complete with the post, or stay in flight until the test wants
+// otherwise, and every step can fail.
+#include "nixl_sim.h"
+#include "sim.h"
+
+#include <stdlib.h>
+
+typedef enum state { IDLE, IN_FLIGHT, FAILED } state;
+
+typedef struct request {
+    state state;
+    bool is_released;
+} request;
+
+static uint64_t failing_post;
+static uint64_t failing_status;
+static uint64_t failing_release;
+static bool stays_pending;
+static nixl_sim_requests counts;
+
+CAPI(create_xfer_dlist)(int kind, void **made);
+CAPI(destroy_xfer_dlist)(void *ended);
+CAPI(xfer_dlist_add_desc)(void *list, size_t address, size_t size, uint64_t device);
+CAPI(prep_xfer_dlist)(agent *agent, const char *name, void *list, void **made, const arguments *arguments);
+CAPI(release_xfer_dlist_handle)(agent *agent, void *ended);
+CAPI(make_xfer_req)(agent *agent, int operation, void *local, const int *local_indices, size_t num_local, void *remote,
+                    const int *remote_indices, size_t num_remote, request **made, const arguments *arguments);
+CAPI(create_xfer_req)(agent *agent, int operation, void *local, void *remote, const char *name, request **made,
+                      const arguments *arguments);
+CAPI(post_xfer_req)(agent *agent, request *request, const arguments *arguments);
+CAPI(get_xfer_status)(agent *agent, request *request);
+CAPI(release_xfer_req)(agent *agent, request *request);
+CAPI(destroy_xfer_req)(request *ended);
+
+static status make_list(void **made) {
+    *made = malloc(1);
+    return *made != NULL ? SUCCESS : ERROR_BACKEND;
+}
+
+CAPI(create_xfer_dlist)(int kind, void **made) {
+    (void)kind;
+    return make_list(made);
+}
+
+CAPI(destroy_xfer_dlist)(void *ended) {
+    free(ended);
+    return SUCCESS;
+}
+
+CAPI(xfer_dlist_add_desc)(void *list, size_t address, size_t size, uint64_t device) {
+    (void)list, (void)address, (void)size, (void)device;
+    return SUCCESS;
+}
+
+CAPI(prep_xfer_dlist)(agent *agent, const char *name, void *list, void **made, const arguments *arguments) {
+    (void)agent, (void)name, (void)list, (void)arguments;
+    return make_list(made);
+}
+
+CAPI(release_xfer_dlist_handle)(agent *agent, void *ended) {
+    (void)agent;
+    free(ended);
+    return SUCCESS;
+}
+
+static status make_request(request **made) {
+    *made = calloc(1, sizeof(request));
+    if (*made == NULL) {
+        return ERROR_BACKEND;
+    }
+    pthread_mutex_lock(&sim_lock);
+    counts.alive++;
+    pthread_mutex_unlock(&sim_lock);
+    return SUCCESS;
+}
+
+CAPI(make_xfer_req)(agent *agent, int operation, void *local, const int *local_indices, size_t num_local, void *remote,
+                    const int *remote_indices, size_t num_remote, request **made, const arguments *arguments) {
+    (void)agent, (void)operation, (void)local, (void)local_indices, (void)num_local, (void)remote;
+    (void)remote_indices, (void)num_remote, (void)arguments;
+    return make_request(made);
+}
+
+CAPI(create_xfer_req)(agent *agent, int operation, void *local, void *remote, const char *name, request **made,
+                      const arguments *arguments) {
+    (void)operation, (void)local, (void)remote, (void)arguments;
+    pthread_mutex_lock(&sim_lock);
+    const bool is_known = sim_knows(agent, name);
+    pthread_mutex_unlock(&sim_lock);
+    return is_known ? make_request(made) : ERROR_NOT_FOUND;
+}
+
+static status post(request *request) {
+    sim_pass(NIXL_SIM_POST);
+    counts.posts++;
+    counts.reposts += request->state == FAILED;
+    if (request->state == IN_FLIGHT || sim_fails(&failing_post)) {
+        request->state = FAILED;
+        return ERROR_BACKEND;
+    }
+    request->state = stays_pending ? IN_FLIGHT : IDLE;
+    counts.in_flight += stays_pending;
+    return stays_pending ? IN_PROGRESS : SUCCESS;
+}
+
+CAPI(post_xfer_req)(agent *agent, request *request, const arguments *arguments) {
+    (void)agent, (void)arguments;
+    pthread_mutex_lock(&sim_lock);
+    const status outcome = post(request);
+    pthread_mutex_unlock(&sim_lock);
+    return outcome;
+}
+
+static status ask(request *request) {
+    if (request->state == IN_FLIGHT && sim_fails(&failing_status)) {
+        request->state = FAILED;
+        counts.in_flight--;
+    } else if (request->state == IN_FLIGHT && !stays_pending) {
+        request->state = IDLE;
+        counts.in_flight--;
+    }
+    switch (request->state) {
+    case IN_FLIGHT:
+        return IN_PROGRESS;
+    case FAILED:
+        return ERROR_BACKEND;
+    default:
+        return SUCCESS;
+    }
+}
+
+CAPI(get_xfer_status)(agent *agent, request *request) {
+    (void)agent;
+    pthread_mutex_lock(&sim_lock);
+    const status outcome = ask(request);
+    pthread_mutex_unlock(&sim_lock);
+    return outcome;
+}
+
+CAPI(release_xfer_req)(agent *agent, request *request) {
+    (void)agent;
+    pthread_mutex_lock(&sim_lock);
+    const bool fails = request->is_released || sim_fails(&failing_release);
+    if (!fails) {
+        counts.in_flight -= request->state == IN_FLIGHT;
+        counts.alive--;
+        request->is_released = true;
+    }
+    pthread_mutex_unlock(&sim_lock);
+    return fails ? ERROR_BACKEND : SUCCESS;
+}
+
+CAPI(destroy_xfer_req)(request *ended) {
+    if (!ended->is_released) {
+        return ERROR_INVALID_STATE;
+    }
+    free(ended);
+    return SUCCESS;
+}
+
+static void set(uint64_t *number, uint64_t value) {
+    pthread_mutex_lock(&sim_lock);
+    *number = value;
+    pthread_mutex_unlock(&sim_lock);
+}
+
+void nixl_sim_fail_post(uint64_t nth) {
+    set(&failing_post, nth);
+}
+
+void nixl_sim_fail_status(uint64_t nth) {
+    set(&failing_status, nth);
+}
+
+void nixl_sim_fail_release(uint64_t nth) {
+    set(&failing_release, nth);
+}
+
+void nixl_sim_set_pending(int pending) {
+    pthread_mutex_lock(&sim_lock);
+    stays_pending = pending != 0;
+    pthread_mutex_unlock(&sim_lock);
+}
+
+nixl_sim_requests nixl_sim_get_requests(void) {
+    pthread_mutex_lock(&sim_lock);
+    const nixl_sim_requests now = counts;
+    pthread_mutex_unlock(&sim_lock);
+    return now;
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds the functions of the stand-in for NIXL in the library that kvmem has loaded: `NIXL(nixl_sim_go())`.
+#ifndef NIXL_STAND_IN_H
+#define NIXL_STAND_IN_H
+
+#include "harness.h"
+#include "nixl_sim.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+#define NIXL_FUNCTIONS(FUNCTION)                                                                     \
+    FUNCTION(nixl_sim_fail_register)                                                                 \
+    FUNCTION(nixl_sim_fail_deregister)                                                               \
+    FUNCTION(nixl_sim_fail_post)                                                                     \
+    FUNCTION(nixl_sim_fail_status)                                                                   \
+    FUNCTION(nixl_sim_fail_release)                                                                  \
+    FUNCTION(nixl_sim_hold)                                                                          \
+    FUNCTION(nixl_sim_go)                                                                            \
+    FUNCTION(nixl_sim_waiting)                                                                       \
+    FUNCTION(nixl_sim_set_pending)                                                                   \
+    FUNCTION(nixl_sim_get_requests)                                                                  \
+    FUNCTION(nixl_sim_registered)                                                                    \
+    FUNCTION(nixl_sim_notification_polls)                                                            \
+    FUNCTION(nixl_sim_set_notifications_fail)
+
+static struct {
+#define FUNCTION(name) __typeof__(name) *name;
+    NIXL_FUNCTIONS(FUNCTION)
+#undef FUNCTION
+} nixl_stand_in;
+
+#define NIXL(call) nixl_stand_in.call
+
+static inline void nixl_look_up(void *library, const char *name, void *function) {
+    void *symbol = dlsym(library, name);
+    if (symbol == NULL) {
+        FAIL("NIXL is not the stand-in: it has no %s", name);
+    }
+    memcpy(function, &symbol, sizeof(symbol));
+}
+
+/* Loads it; fails if the environment names another library. */
+static inline void nixl_find_stand_in(void) {
+    EXPECT_OK(kvmem_nixl_load(NULL, ERR));
+    void *library = dlopen("libnixl_capi.so", RTLD_NOW | RTLD_NOLOAD);
+    CHECK(library != NULL);
+#define FUNCTION(name) nixl_look_up(library, #name, &nixl_stand_in.name);
+    NIXL_FUNCTIONS(FUNCTION)
+#undef FUNCTION
+}
+
+#endif

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layouts in named files: the file says which layout it holds, and a layout of another shape is refused.
+#include "harness.h"
+#include "kv.h"
+#include "regions.h"
+#include "resources.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FINGERPRINT 4096
+
+static kvmem_status build(const kvmem_layout_config *config, const char *path, uint64_t flags,
+                          kvmem_layout **layout) {
+    kvmem_disk_options disk;
+    kvmem_disk_options_init(&disk, sizeof(disk));
+    disk.path = path;
+    disk.flags = flags;
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = config;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.disk = &disk;
+    return kvmem_layout_build(&options, layout, ERR);
+}
+
+static kvmem_layout *must_build(const kvmem_layout_config *config, const char *path, uint64_t flags) {
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(build(config, path, flags, &layout));
+    CHECK(layout != NULL);
+    return layout;
+}
+
+static void refuse(const kvmem_layout_config *config, const char *path, uint64_t flags, kvmem_status status,
+                   const char *part) {
+    kvmem_layout *layout = (kvmem_layout *)&layout;
+    EXPECT_MESSAGE(status, part, build(config, path, flags, &layout));
+    CHECK(layout == NULL);
+}
+
+/* Where in the file the last block ends. */
+static uint64_t end_of_blocks(const kvmem_layout *layout, const kvmem_layout_config *config) {
+    kvmem_block last;
+    EXPECT_OK(kvmem_layout_get_block(layout, config->num_blocks - 1, config->num_layers - 1,
+                                     config->outer_dim - 1, &last, ERR));
+    return last.address + last.size;
+}
+
+/* The same for the file's pages. */
+static off_t end_of_pages(uint64_t size) {
+    return (off_t)((size + FINGERPRINT - 1) / FINGERPRINT * FINGERPRINT);
+}
+
+static kvmem_region_info info_of(const kvmem_layout *layout) {
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_layout_get_region(layout, 0, &region, ERR));
+    const kvmem_region_info info = region_info(region);
+    kvmem_region_destroy(region);
+    return info;
+}
+
+static off_t length_of(const char *path) {
+    struct stat state;
+    CHECK_EQ(stat(path, &state), 0);
+    return state.st_size;
+}
+
+static void the_same_layout_finds_its_blocks_again(void) {
+    scratch directory = scratch_create(temporary_directory());
+    const char *path = scratch_file(&directory, "cache");
+    const uint64_t ways[] = {KVMEM_DISK_OPEN_OR_CREATE, KVMEM_DISK_OPEN_OR_CREATE, KVMEM_DISK_OPEN_EXISTING,
+                             KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_READ_ONLY};
+    for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
+        const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
+        uint64_t size = 0;
+        for (size_t i = 0; i < NUM(ways); i++) {
+            kvmem_layout *layout = must_build(&config, path, ways[i] | KVMEM_DISK_BUFFERED);
+            const int file = info_of(layout).fd;
+            size = end_of_blocks(layout, &config);
+            unsigned char byte = 0;
+            CHECK_EQ(pread(file, &byte, 1, (off_t)size - 1), 1);
+            CHECK_EQ(byte, i == 0 ? 0 : 0x5A);
+            if (i == 0) {
+                CHECK_EQ(pwrite(file, "\x5A", 1, (off_t)size - 1), 1);
+            }
+            kvmem_layout_destroy(layout);
+        }
+        CHECK_EQ(length_of(path), end_of_pages(size) + FINGERPRINT);
+        CHECK_EQ(unlink(path), 0);
+    }
+    scratch_remove(&directory);
+}
+
+/* With direct I/O too, and with blocks that end where the fingerprint begins. */
+static void all_blocks_can_be_written_beside_the_fingerprint(void) {
+    scratch directory = scratch_create(temporary_directory());
+    const char *path = scratch_file(&directory, "cache");
+    kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    config.page_size = 16;
+    config.inner_dim = 128;
+    config.alignment = 4096;
+    static const kvmem_block_pair pairs[] = {{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 6}};
+    const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
+    kvmem_system_options system;
+    kvmem_system_options_init(&system, sizeof(system));
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &config;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.system = &system;
+    kvmem_layout *memory = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &memory, ERR));
+    const kvmem_region_info info = info_of(memory);
+    unsigned char *bytes = (unsigned char *)(uintptr_t)info.address;
+    memset(bytes, 0x77, info.size);
+    for (int i = 0; i < 2; i++) {
+        kvmem_layout *file = must_build(&config, path, KVMEM_DISK_OPEN_OR_CREATE);
+        i == 0 ? kv_run(memory, file, &move) : kv_run(file, memory, &move);
+        CHECK_EQ(length_of(path), end_of_blocks(file, &config) + FINGERPRINT);
+        kvmem_layout_destroy(file);
+        CHECK_FILLED(bytes, 0x77, info.size);
+        memset(bytes, i == 0 ? 0 : 0x77, info.size);
+    }
+    kvmem_layout_destroy(memory);
+    scratch_remove(&directory);
+}
+
+static void another_layout_is_refused_by_name(void) {
+    static const struct {
+        size_t field; /* offset of a uint64_t */
+        uint64_t value;
+        const char *named;
+    } others[] = {
+        {offsetof(kvmem_layout_config, num_blocks), 6, "num_blocks is 7 in the file and 6 here"},
+        {offsetof(kvmem_layout_config, num_blocks), 8, "num_blocks is 7 in the file and 8 here"},
+        {offsetof(kvmem_layout_config, num_layers), 4, "num_layers"},
+        {offsetof(kvmem_layout_config, outer_dim), 1, "outer_dim"},
+        {offsetof(kvmem_layout_config, page_size), 8, "page_size"},
+        {offsetof(kvmem_layout_config, inner_dim), 3, "inner_dim"},
+        {offsetof(kvmem_layout_config, dtype_width), 4, "dtype_width"},
+        {offsetof(kvmem_layout_config, alignment), 4096, "alignment"},
+    };
+    scratch directory = scratch_create(temporary_directory());
+    const char *path = scratch_file(&directory, "cache");
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    kvmem_layout_destroy(must_build(&config, path, 0));
+    for (size_t i = 0; i < NUM(others); i++) {
+        kvmem_layout_config other = config;
+        memcpy((char *)&other + others[i].field, &others[i].value, sizeof(uint64_t));
+        refuse(&other, path, KVMEM_DISK_OPEN_EXISTING, KVMEM_STATUS_INVALID_ARGUMENT, others[i].named);
+        refuse(&other, path, KVMEM_DISK_OPEN_OR_CREATE, KVMEM_STATUS_INVALID_ARGUMENT, others[i].named);
+    }
+    kvmem_layout_config other = config;
+    other.block_dim = KVMEM_BLOCK_DIM_SECOND; /* as large as the first, with other blocks at its places */
+    refuse(&other, path, KVMEM_DISK_OPEN_EXISTING, KVMEM_STATUS_INVALID_ARGUMENT, "kind");
+    kvmem_layout_destroy(must_build(&config, path, KVMEM_DISK_OPEN_EXISTING));
+    scratch_remove(&directory);
+}
+
+static void two_layouts_do_not_write_one_file(void) {
+    scratch directory = scratch_create(temporary_directory());
+    const char *path = scratch_file(&directory, "cache");
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kvmem_layout *layout = must_build(&config, path, 0);
+    refuse(&config, path, KVMEM_DISK_OPEN_EXISTING, KVMEM_STATUS_BUSY, path);
+    kvmem_layout *reader = must_build(&config, path, KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_READ_ONLY);
+    kvmem_layout_destroy(layout);
+    layout = must_build(&config, path, KVMEM_DISK_OPEN_EXISTING);
+    kvmem_layout_destroy(reader);
+    kvmem_layout_destroy(layout);
+    scratch_remove(&directory);
+}
+
+static void a_file_without_a_whole_fingerprint_is_refused(void) {
+    scratch directory = scratch_create(temporary_directory());
+    const char *path = scratch_file(&directory, "cache");
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kvmem_layout *layout = must_build(&config, path, 0);
+    const off_t blocks = end_of_pages(end_of_blocks(layout, &config));
+    kvmem_layout_destroy(layout);
+    CHECK_EQ(length_of(path), blocks + FINGERPRINT);
+    CHECK_EQ(unlink(path), 0);
+    const kvmem_status corrupt = KVMEM_STATUS_CORRUPT;
+    /* One that some other program has made, of the right size. */
+    write_file(path, "", 0);
+    CHECK_EQ(truncate(path, blocks + FINGERPRINT), 0);
+    refuse(&config, path, KVMEM_DISK_OPEN_EXISTING, corrupt, "KVMEM_LAYOUT_REGIONS");
+    CHECK_EQ(unlink(path), 0);
+    /* One whose end is cut off, one that has grown, and one with a damaged fingerprint. */
+    kvmem_layout_destroy(must_build(&config, path, 0));
+    CHECK_EQ(truncate(path, blocks), 0);
+    refuse(&config, path, KVMEM_DISK_OPEN_EXISTING, corrupt, path);
+    CHECK_EQ(truncate(path, 5), 0);
+    refuse(&config, path, KVMEM_DISK_OPEN_EXISTING, corrupt, path);
+    CHECK_EQ(unlink(path), 0);
+    kvmem_layout_destroy(must_build(&config, path, 0));
+    CHECK_EQ(truncate(path, blocks + FINGERPRINT + 1), 0);
+    refuse(&config, path, KVMEM_DISK_OPEN_EXISTING, corrupt, path);
+    CHECK_EQ(truncate(path, blocks + FINGERPRINT), 0);
+    kvmem_layout_destroy(must_build(&config, path, KVMEM_DISK_OPEN_EXISTING));
+    const int file = open(path, O_WRONLY | O_CLOEXEC);
+    CHECK_EQ(pwrite(file, "?", 1, blocks + 40), 1);
+    close(file);
+    refuse(&config, path, KVMEM_DISK_OPEN_EXISTING, corrupt, path);
+    scratch_remove(&directory);
+}
+
+/* A region's file has the size that was asked for, and nothing else in it. */
+static void a_plain_region_has_no_fingerprint(void) {
+    scratch directory = scratch_create(temporary_directory());
+    kvmem_disk_options disk;
+    kvmem_disk_options_init(&disk, sizeof(disk));
+    disk.path = scratch_file(&directory, "plain");
+    disk.size = 12345;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_disk(&disk, &region, ERR));
+    kvmem_region_destroy(region);
+    CHECK_EQ(length_of(disk.path), 12345);
+    scratch_remove(&directory);
+}
+
+/* Two regions of one layer each. */
+static kvmem_status lay_out_two(kvmem_region *first, kvmem_region *second) {
+    kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    config.num_layers = 2;
+    kvmem_region *const regions[] = {first, second};
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &config;
+    options.source = KVMEM_LAYOUT_REGIONS;
+    options.regions = regions;
+    options.count = 2;
+    kvmem_layout *layout = NULL;
+    const kvmem_status status = kvmem_layout_build(&options, &layout, ERR);
+    kvmem_layout_destroy(layout);
+    return status;
+}
+
+static void one_file_opened_twice_is_no_two_regions(void) {
+    scratch directory = scratch_create(temporary_directory());
+    kvmem_disk_options disk;
+    kvmem_disk_options_init(&disk, sizeof(disk));
+    char link_path[160];
+    strcpy(link_path, scratch_file(&directory, "another_name"));
+    disk.path = scratch_file(&directory, "file");
+    disk.size = MIB;
+    kvmem_region *first = NULL, *second = NULL, *other = NULL;
+    EXPECT_OK(kvmem_region_create_disk(&disk, &first, ERR));
+    CHECK_EQ(link(disk.path, link_path), 0);
+    disk.flags = KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_NO_LOCK;
+    disk.path = link_path;
+    EXPECT_OK(kvmem_region_create_disk(&disk, &second, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "overlap", lay_out_two(first, second));
+    EXPECT_OK(kvmem_region_create_view(second, MIB / 2, MIB / 2, &other, ERR));
+    EXPECT_OK(lay_out_two(first, other)); /* other bytes of the same file */
+    kvmem_region_destroy(other);
+    kvmem_region_destroy(second);
+    kvmem_region_destroy(first);
+    scratch_remove(&directory);
+}
+
+static void memory_mapped_twice_is_no_two_regions(void) {
+    const size_t size = 65536;
+    const int file = memfd_create("pages", MFD_CLOEXEC);
+    CHECK(file >= 0);
+    CHECK_EQ(ftruncate(file, 2 * (off_t)size), 0);
+    unsigned char *first = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    unsigned char *second = mmap(NULL, 2 * size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    unsigned char *own = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+    CHECK(first != MAP_FAILED && second != MAP_FAILED && own != MAP_FAILED);
+    kvmem_region *one = region_adopt(first, size);
+    kvmem_region *same = region_adopt(second, size);
+    kvmem_region *rest = region_adopt(second + size, size);
+    kvmem_region *private = region_adopt(own, size);
+    const kvmem_status invalid = KVMEM_STATUS_INVALID_ARGUMENT;
+    EXPECT_MESSAGE(invalid, "regions 0 and 1 overlap", lay_out_two(one, same));
+    EXPECT_OK(lay_out_two(one, rest));
+    EXPECT_OK(lay_out_two(one, private)); /* each write makes a page of its own */
+    kvmem_region *const all[] = {one, same, rest, private};
+    for (size_t i = 0; i < NUM(all); i++) {
+        kvmem_region_destroy(all[i]);
+    }
+    munmap(first, size);
+    munmap(second, 2 * size);
+    munmap(own, size);
+    close(file);
+}
+
+static const test_case cases[] = {
+    CASE(the_same_layout_finds_its_blocks_again),
+    CASE(all_blocks_can_be_written_beside_the_fingerprint),
+    CASE(another_layout_is_refused_by_name),
+    CASE(two_layouts_do_not_write_one_file),
+    CASE(a_file_without_a_whole_fingerprint_is_refused),
+    CASE(a_plain_region_has_no_fingerprint),
+    CASE(one_file_opened_twice_is_no_two_regions),
+    CASE(memory_mapped_twice_is_no_two_regions),
+};
+TEST_MAIN

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// The lock of a file's writer: a second writer is refused, a reader is not, and forked children keep nothing.
+#include "harness.h"
+#include "kv.h"
+#include "peer.h"
+#include "regions.h"
+#include "resources.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static kvmem_status open_with(const char *path, uint64_t flags, kvmem_region **region) {
+    kvmem_disk_options options;
+    kvmem_disk_options_init(&options, sizeof(options));
+    options.path = path;
+    options.flags = flags;
+    options.size = 4096;
+    return kvmem_region_create_disk(&options, region, ERR);
+}
+
+static kvmem_region *must_open(const char *path, uint64_t flags) {
+    kvmem_region *region = NULL;
+    EXPECT_OK(open_with(path, flags, &region));
+    return region;
+}
+
+static void expect_busy(const char *path, uint64_t flags) {
+    kvmem_region *region = NULL;
+    EXPECT_MESSAGE(KVMEM_STATUS_BUSY, path, open_with(path, flags, &region));
+    CHECK_HAS(test_last_message(), "KVMEM_DISK_NO_LOCK");
+    CHECK(region == NULL);
+}
+
+static void a_second_writer_is_refused(void) {
+    scratch directory = scratch_create(temporary_directory());
+    char path[160];
+    strcpy(path, scratch_file(&directory, "cache"));
+    kvmem_region *first = must_open(path, 0);
+    const size_t files = count_open_files();
+    expect_busy(path, KVMEM_DISK_OPEN_EXISTING);
+    expect_busy(path, KVMEM_DISK_OPEN_OR_CREATE);
+    CHECK_EQ(count_open_files(), files);
+    kvmem_region_destroy(must_open(path, KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_NO_LOCK));
+    expect_busy(path, KVMEM_DISK_OPEN_EXISTING); /* closing the other open has released nothing */
+    kvmem_region_destroy(first);
+    kvmem_region_destroy(must_open(path, KVMEM_DISK_OPEN_EXISTING));
+    scratch_remove(&directory);
+}
+
+/* It can be a source beside the writer, and never a destination. */
+static void a_reader_needs_no_lock(void) {
+    scratch directory = scratch_create(temporary_directory());
+    char path[160];
+    strcpy(path, scratch_file(&directory, "cache"));
+    kvmem_region *writer = must_open(path, KVMEM_DISK_BUFFERED);
+    CHECK_EQ(pwrite(region_info(writer).fd, "x", 1, 0), 1);
+    kvmem_region *reader =
+        must_open(path, KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_READ_ONLY | KVMEM_DISK_BUFFERED);
+    CHECK(region_info(reader).flags & KVMEM_REGION_READ_ONLY);
+    CHECK_EQ(region_info(writer).flags & KVMEM_REGION_READ_ONLY, 0);
+    unsigned char byte = 0;
+    kvmem_region *memory = region_adopt(&byte, 1);
+    kvmem_layout *file_layout = region_lay_out(reader);
+    kvmem_layout *memory_layout = region_lay_out(memory);
+    const kvmem_block_pair pair = {0, 0};
+    const kv_move move = {&pair, 1, 0, 0, 1};
+    kv_run(file_layout, memory_layout, &move);
+    CHECK_EQ(byte, 'x');
+    const kvmem_transfer_options options = kv_transfer_options(&move);
+    kvmem_transfer *transfer = NULL;
+    EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_DISK_READ_ONLY",
+                   kvmem_transfer_create(memory_layout, file_layout, &options, &transfer, ERR));
+    kvmem_layout_destroy(file_layout);
+    kvmem_layout_destroy(memory_layout);
+    kvmem_region_destroy(memory);
+    kvmem_region_destroy(reader);
+    kvmem_region_destroy(writer);
+    scratch_remove(&directory);
+}
+
+enum { OPEN = 1, OPENED };
+
+/* Another process that opens the file it is told to, until it is killed. */
+static void writer_role(int socket) {
+    message path = frame_expect(socket, OPEN);
+    must_open((const char *)path.data, KVMEM_DISK_OPEN_EXISTING);
+    free(path.data);
+    frame_send(socket, OPENED, NULL, 0);
+    frame_comes(socket);
+}
+
+static void a_writer_of_another_process_counts_until_it_ends(void) {
+    scratch directory = scratch_create(temporary_directory());
+    char path[160];
+    strcpy(path, scratch_file(&directory, "cache"));
+    kvmem_region_destroy(must_open(path, 0));
+    peer writer = peer_start("writer");
+    frame_send(writer.socket, OPEN, path, strlen(path) + 1);
+    free(frame_expect(writer.socket, OPENED).data);
+    expect_busy(path, KVMEM_DISK_OPEN_EXISTING);
+    peer_kill(&writer);
+    kvmem_region_destroy(must_open(path, KVMEM_DISK_OPEN_EXISTING));
+    scratch_remove(&directory);
+}
+
+/* A child made by fork alone, as by Python's multiprocessing, has all of its parent's descriptors. */
+static pid_t fork_one_that_stays(void) {
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        alarm(60);
+        for (;;) {
+            pause();
+        }
+    }
+    return child;
+}
+
+static void a_forked_child_keeps_no_lock_of_its_parents(void) {
+    scratch directory = scratch_create(temporary_directory());
+    char path[160];
+    strcpy(path, scratch_file(&directory, "cache"));
+    kvmem_region *region = must_open(path, 0);
+    const pid_t child = fork_one_that_stays();
+    kvmem_region_destroy(region);
+    kvmem_region *again = NULL;
+    const kvmem_status status = open_with(path, KVMEM_DISK_OPEN_EXISTING, &again);
+    CHECK_EQ(kill(child, SIGKILL), 0);
+    CHECK_EQ(waitpid(child, NULL, 0), child);
+    CHECK_EQ(status, KVMEM_STATUS_OK);
+    kvmem_region_destroy(again);
+    scratch_remove(&directory);
+}
+
+static const test_case cases[] = {
+    CASE(a_second_writer_is_refused),
+    CASE(a_reader_needs_no_lock),
+    CASE(a_writer_of_another_process_counts_until_it_ends),
+    CASE(a_forked_child_keeps_no_lock_of_its_parents),
+};
+static const test_role roles[] = {{"writer", writer_role}};
+TEST_MAIN_WITH_ROLES

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// Creating and opening files: a call that fails leaves behind no file that it created, and its message says
+// what to do.
+#include "child.h"
+#include "harness.h"
+#include "regions.h"
+#include "resources.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static kvmem_disk_options disk_options(const char *path, uint64_t flags, uint64_t size) {
+    kvmem_disk_options options;
+    kvmem_disk_options_init(&options, sizeof(options));
+    options.path = path;
+    options.flags = flags;
+    options.size = size;
+    return options;
+}
+
+static kvmem_region *create(const kvmem_disk_options *options) {
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_disk(options, &region, ERR));
+    CHECK(region != NULL);
+    return region;
+}
+
+static void refuse(const kvmem_disk_options *options, kvmem_status status, const char *part) {
+    kvmem_region *region = (kvmem_region *)&region;
+    EXPECT_MESSAGE(status, part, kvmem_region_create_disk(options, &region, ERR));
+    CHECK(region == NULL);
+}
+
+static void expect_cause(int code) {
+    kvmem_error_cause cause;
+    EXPECT_OK(kvmem_error_get_cause(test_last_error(), &cause));
+    CHECK_EQ(cause.domain, KVMEM_DOMAIN_ERRNO);
+    CHECK_EQ(cause.code, code);
+}
+
+static void write_text(const char *path, const char *text) {
+    const int file = open(path, O_WRONLY | O_CLOEXEC);
+    CHECK(file >= 0);
+    CHECK_EQ(write(file, text, strlen(text)), strlen(text));
+    close(file);
+}
+
+/* Mounts a file system without O_DIRECT over a directory, for this process alone. */
+static bool mount_ramfs(const char *path) {
+    const uid_t user = getuid();
+    if (unshare(CLONE_NEWNS) != 0) {
+        if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) {
+            return false;
+        }
+        char map[64];
+        snprintf(map, sizeof(map), "0 %u 1", (unsigned)user);
+        write_text("/proc/self/uid_map", map);
+    }
+    return mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 && mount("", path, "ramfs", 0, NULL) == 0;
+}
+
+static scratch mount_point;
+#define CANNOT_MOUNT 99
+
+static void on_ramfs(void) {
+    if (!mount_ramfs(mount_point.path)) {
+        _exit(CANNOT_MOUNT);
+    }
+    kvmem_disk_options options =
+        disk_options(scratch_file(&mount_point, "required"), KVMEM_DISK_DIRECT_REQUIRED, 8192);
+    refuse(&options, KVMEM_STATUS_UNSUPPORTED, "O_DIRECT");
+    CHECK_EQ(count_directory_entries(mount_point.path), 0);
+    options.path = NULL;
+    options.directory = mount_point.path;
+    refuse(&options, KVMEM_STATUS_UNSUPPORTED, "O_DIRECT");
+    options.flags = 0;
+    kvmem_region_destroy(create(&options));
+    CHECK_EQ(count_directory_entries(mount_point.path), 0);
+
+    options = disk_options(scratch_file(&mount_point, "preferred"), 0, 8192);
+    kvmem_region *region = create(&options);
+    CHECK_EQ(region_info(region).flags & KVMEM_REGION_DIRECT_IO, 0);
+    kvmem_region_destroy(region);
+    CHECK_EQ(count_directory_entries(mount_point.path), 1);
+    options.flags = KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_DIRECT_REQUIRED;
+    refuse(&options, KVMEM_STATUS_UNSUPPORTED, "O_DIRECT");
+    CHECK_EQ(access(options.path, F_OK), 0); /* this one was there before */
+    _exit(0);
+}
+
+static void without_direct_io_a_file_is_buffered_or_removed(void) {
+    mount_point = scratch_create(temporary_directory());
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        test_leave_cases();
+        alarm(20);
+        on_ramfs();
+    }
+    int state = 0;
+    CHECK_EQ(waitpid(child, &state, 0), child);
+    scratch_remove(&mount_point);
+    CHECK(WIFEXITED(state));
+    if (WEXITSTATUS(state) == CANNOT_MOUNT) {
+        SKIP("mounting ramfs: neither root nor user namespaces are allowed here");
+    }
+    CHECK_EQ(WEXITSTATUS(state), 0);
+}
+
+/* The file exists when the limit is found to be too low. The signal's default action would end the child. */
+static void limited_file(void) {
+    scratch directory = scratch_create(temporary_directory());
+    const struct rlimit limit = {12345, 12345};
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    kvmem_disk_options options = disk_options(scratch_file(&directory, "limited"), 0, MIB);
+    refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE");
+    expect_cause(EFBIG);
+    CHECK_HAS(test_last_message(), "12345 bytes");
+    CHECK_HAS(test_last_message(), options.path);
+    CHECK_EQ(count_directory_entries(directory.path), 0);
+    options.flags = KVMEM_DISK_OPEN_OR_CREATE;
+    refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE");
+    CHECK_EQ(count_directory_entries(directory.path), 0);
+    /* An empty file that was there stays, and stays empty. */
+    write_file(options.path, "", 0);
+    refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE");
+    struct stat state;
+    CHECK_EQ(stat(options.path, &state), 0);
+    CHECK_EQ(state.st_size, 0);
+    scratch_remove(&directory);
+}
+
+static void a_limit_on_files_is_an_error_and_no_signal(void) {
+    in_a_forked_child(limited_file);
+}
+
+static void limited_descriptors(void) {
+    const struct rlimit limit = {64, 64};
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    while (dup(0) >= 0) {
+    }
+    kvmem_disk_options options = disk_options(NULL, 0, 4096);
+    refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_NOFILE");
+    expect_cause(EMFILE);
+    CHECK_HAS(test_last_message(), "64 file descriptors");
+}
+
+static void a_limit_on_descriptors_is_told_with_its_value(void) {
+    in_a_forked_child(limited_descriptors);
+}
+
+static void a_file_that_exists_names_the_flags(void) {
+    scratch directory = scratch_create(temporary_directory());
+    kvmem_disk_options options = disk_options(scratch_file(&directory, "there"), 0, 4096);
+    write_file(options.path, "there", 5);
+    refuse(&options, KVMEM_STATUS_ALREADY_EXISTS, "KVMEM_DISK_OPEN_EXISTING");
+    CHECK_HAS(test_last_message(), "KVMEM_DISK_OPEN_OR_CREATE");
+    options.flags = KVMEM_DISK_OPEN_EXISTING;
+    options.path = scratch_file(&directory, "missing");
+    refuse(&options, KVMEM_STATUS_NOT_FOUND, "KVMEM_DISK_OPEN_OR_CREATE");
+    scratch_remove(&directory);
+}
+
+static void open_or_create_does_either(void) {
+    scratch directory = scratch_create(temporary_directory());
+    kvmem_disk_options options = disk_options(scratch_file(&directory, "cache"), KVMEM_DISK_OPEN_OR_CREATE, 8192);
+    options.flags |= KVMEM_DISK_BUFFERED;
+    for (int i = 0; i < 2; i++) {
+        kvmem_region *region = create(&options);
+        const kvmem_region_info info = region_info(region);
+        CHECK_EQ(info.size, 8192);
+        unsigned char byte = 0;
+        CHECK_EQ(pread(info.fd, &byte, 1, 8191), 1);
+        CHECK_EQ(byte, i == 0 ? 0 : 0x5A);
+        CHECK_EQ(pwrite(info.fd, "\x5A", 1, 8191), 1);
+        kvmem_region_destroy(region);
+    }
+    options.size = 8193;
+    refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "8193");
+    options.path = scratch_file(&directory, "empty");
+    write_file(options.path, "", 0);
+    kvmem_region_destroy(create(&options));
+    struct stat state;
+    CHECK_EQ(stat(options.path, &state), 0);
+    CHECK_EQ(state.st_size, 8193);
+    options.path = directory.path;
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, directory.path);
+    options.path = NULL;
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "path");
+    scratch_remove(&directory);
+}
+
+static void flags_that_contradict_each_other_are_refused(void) {
+    kvmem_disk_options options =
+        disk_options("/tmp/a", KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_OPEN_OR_CREATE, 4096);
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "exclude");
+    options.flags = KVMEM_DISK_READ_ONLY;
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_DISK_OPEN_EXISTING");
+    options.flags = KVMEM_DISK_READ_ONLY | KVMEM_DISK_OPEN_OR_CREATE;
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_DISK_OPEN_EXISTING");
+}
+
+/* An open of a FIFO without a writer would block for ever. */
+static void a_fifo_is_no_file(void) {
+    scratch directory = scratch_create(temporary_directory());
+    kvmem_disk_options options =
+        disk_options(scratch_file(&directory, "fifo"), KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_READ_ONLY, 4096);
+    CHECK_EQ(mkfifo(options.path, 0600), 0);
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "regular file");
+    scratch_remove(&directory);
+}
+
+static void expect_no_path(const kvmem_region *region) {
+    char text[256];
+    size_t size = 0;
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_path(region, text, sizeof(text), &size, ERR));
+}
+
+static void a_path_that_is_not_the_files_any_more_is_not_returned(void) {
+    scratch directory = scratch_create(temporary_directory());
+    char first[160], second[160];
+    strcpy(first, scratch_file(&directory, "first"));
+    strcpy(second, scratch_file(&directory, "second"));
+    const kvmem_disk_options options = disk_options(first, 0, 4096);
+    kvmem_region *region = create(&options);
+    CHECK_EQ(rename(first, second), 0);
+    expect_no_path(region);
+    CHECK_HAS(test_last_message(), first);
+    write_file(first, "another", 7);
+    expect_no_path(region);
+    CHECK_HAS(test_last_message(), "another file");
+    CHECK_EQ(rename(second, first), 0);
+    char text[256];
+    size_t size = 0;
+    EXPECT_OK(kvmem_region_get_path(region, text, sizeof(text), &size, ERR));
+    CHECK_STR(text, first);
+    CHECK_EQ(unlink(first), 0);
+    expect_no_path(region);
+    kvmem_region_destroy(region);
+    scratch_remove(&directory);
+}
+
+static const test_case cases[] = {
+    CASE(without_direct_io_a_file_is_buffered_or_removed),
+    CASE(a_limit_on_files_is_an_error_and_no_signal),
+    CASE(a_limit_on_descriptors_is_told_with_its_value),
+    CASE(a_file_that_exists_names_the_flags),
+    CASE(open_or_create_does_either),
+    CASE(flags_that_contradict_each_other_are_refused),
+    CASE(a_fifo_is_no_file),
+    CASE(a_path_that_is_not_the_files_any_more_is_not_returned),
+};
+TEST_MAIN

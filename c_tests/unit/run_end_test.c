@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// Once the end of a run is reported, nothing in the library holds the caller's layouts and regions for it.
+#include "child.h"
+#include "completions.h"
+#include "file_side.h"
+#include "harness.h"
+#include "kv.h"
+#include "regions.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BLOCKS 96 /* enough for several threads */
+#define RUNS 150
+
+static kvmem_block_pair pairs[BLOCKS];
+static const kv_move all_blocks = {pairs, NUM(pairs), 0, 0, 3};
+
+/* Two regions that outlive all layouts over them. */
+typedef struct world {
+    kvmem_layout_config config;
+    kvmem_region *regions[2];
+    void *memory[2];
+    kvmem_queue *queue;
+} world;
+
+static kvmem_region *region_of_file(uint64_t size) {
+    kvmem_disk_options options;
+    kvmem_disk_options_init(&options, sizeof(options));
+    options.size = size;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_disk(&options, &region, ERR));
+    return region;
+}
+
+static kvmem_region *region_of_memory(world *world, int side, uint64_t size) {
+    world->memory[side] = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
+    CHECK(world->memory[side] != NULL);
+    memset(world->memory[side], 1, size);
+    return region_adopt(world->memory[side], size);
+}
+
+static world open_world(bool from_file, bool to_file) {
+    world world = {.config = kv_aligned_config(&kv_kinds[0])};
+    world.config.num_blocks = BLOCKS;
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        pairs[i] = (kvmem_block_pair){i, i};
+    }
+    const uint64_t size = kv_region_size(&world.config);
+    world.regions[0] = from_file ? region_of_file(size) : region_of_memory(&world, 0, size);
+    world.regions[1] = to_file ? region_of_file(size) : region_of_memory(&world, 1, size);
+    EXPECT_OK(kvmem_queue_create(&world.queue, ERR));
+    return world;
+}
+
+static void close_world(world *world) {
+    kvmem_queue_destroy(world->queue);
+    for (int side = 0; side < 2; side++) {
+        kvmem_region_destroy(world->regions[side]);
+        free(world->memory[side]);
+    }
+}
+
+static void expect_unused(const world *world) {
+    for (int side = 0; side < 2; side++) {
+        kvmem_region_holders holders;
+        EXPECT_OK(kvmem_region_get_holders(world->regions[side], &holders, ERR));
+        CHECK_EQ(holders.references, 1);
+    }
+}
+
+/* One run, whose end is known from the queue. */
+static void run_once(world *world, uint32_t path, uint64_t flags, bool cancel) {
+    kvmem_layout *layouts[2];
+    for (int side = 0; side < 2; side++) {
+        layouts[side] = regions_lay_out(&world->config, &world->regions[side], 1, NULL);
+    }
+    kvmem_transfer_options options = kv_transfer_options(&all_blocks);
+    options.path = path;
+    options.flags = flags;
+    options.queue = world->queue;
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(layouts[0], layouts[1], &options, &transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    if (cancel) {
+        EXPECT_OK(kvmem_transfer_cancel(transfer, ERR));
+    }
+    kvmem_transfer_destroy(transfer);
+    kvmem_layout_destroy(layouts[0]);
+    kvmem_layout_destroy(layouts[1]);
+    const kvmem_status status = next_completion(world->queue).status;
+    CHECK(status == KVMEM_STATUS_OK || (cancel && status == KVMEM_STATUS_CANCELLED));
+    expect_unused(world);
+}
+
+static void every_end_holds_nothing(bool from_file, bool to_file, uint32_t path) {
+    static const uint64_t flags[] = {0, KVMEM_TRANSFER_BY_LAYER, KVMEM_TRANSFER_VERIFY};
+    world world = open_world(from_file, to_file);
+    for (size_t i = 0; i < RUNS * 2 * NUM(flags); i++) {
+        run_once(&world, path, flags[i % NUM(flags)], i / NUM(flags) % 2 == 1);
+    }
+    close_world(&world);
+}
+
+static void of_copies_in_memory(void) {
+    every_end_holds_nothing(false, false, KVMEM_PATH_MEMCPY);
+}
+
+static void of_reads_by_threads(void) {
+    every_end_holds_nothing(true, false, KVMEM_PATH_PREAD);
+}
+
+static void of_writes_by_threads(void) {
+    every_end_holds_nothing(false, true, KVMEM_PATH_PREAD);
+}
+
+static void of_reads_by_io_uring(void) {
+    if (can_test_io_uring()) {
+        every_end_holds_nothing(true, false, KVMEM_PATH_URING);
+    }
+}
+
+static void of_writes_by_io_uring(void) {
+    if (can_test_io_uring()) {
+        every_end_holds_nothing(false, true, KVMEM_PATH_URING);
+    }
+}
+
+static void checksums_hold_nothing(bool from_file) {
+    uint32_t blocks[BLOCKS];
+    uint32_t checksums[BLOCKS];
+    world world = open_world(from_file, false);
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        blocks[i] = i;
+    }
+    for (int i = 0; i < RUNS; i++) {
+        kvmem_layout *layout = regions_lay_out(&world.config, &world.regions[0], 1, NULL);
+        EXPECT_OK(kvmem_layout_checksum(layout, blocks, BLOCKS, checksums, ERR));
+        kvmem_layout_destroy(layout);
+        expect_unused(&world);
+    }
+    close_world(&world);
+}
+
+static void of_checksums_of_memory(void) {
+    checksums_hold_nothing(false);
+}
+
+static void of_checksums_of_a_file(void) {
+    checksums_hold_nothing(true);
+}
+
+static const test_case cases[] = {
+    CASE(of_copies_in_memory),    CASE(of_reads_by_threads),   CASE(of_writes_by_threads),
+    CASE(of_reads_by_io_uring),   CASE(of_writes_by_io_uring), CASE(of_checksums_of_memory),
+    CASE(of_checksums_of_a_file),
+};
+TEST_MAIN

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where no thread can be started, calls do the work themselves or fail with OUT_OF_MEMORY, and none waits for
+// ever. Each case needs other threads of the library, so that none is left over from the case before.
+#include "scarce_threads.h"
+
+#include "child.h"
+#include "file_side.h"
+#include "harness.h"
+#include "kv.h"
+#include "regions.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
+static const kv_move some = {pairs, NUM(pairs), 0, 0, 3};
+
+static kvmem_status submit(void *transfer) {
+    return kvmem_transfer_submit(transfer, NULL);
+}
+
+static kvmem_transfer *create(const kv_side *source, const kv_side *destination, const kv_move *move,
+                              uint32_t path, uint64_t flags) {
+    kvmem_transfer_options options = kv_transfer_options(move);
+    options.path = path;
+    options.flags = flags;
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(source->layout, destination->layout, &options, &transfer, ERR));
+    return transfer;
+}
+
+/* More than a submitting call copies itself as a rule. */
+static void a_copy_is_made_by_the_caller(void) {
+    static const kvmem_block_pair many[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7}};
+    static const kv_move move = {many, NUM(many), 0, 0, 4};
+    const kvmem_layout_config config = kv_large_config(&kv_kinds[0]);
+    kv_side source;
+    kv_side destination;
+    kv_side_open(&source, &config, NULL, 1);
+    kv_side_open(&destination, &config, NULL, 2);
+    kvmem_transfer *transfer = create(&source, &destination, &move, KVMEM_PATH_MEMCPY, 0);
+    CHECK_EQ(without_new_threads(submit, transfer), KVMEM_STATUS_OK);
+    EXPECT_OK(kvmem_transfer_poll(transfer, ERR));
+    kv_expect_moved(&destination, &source, &move);
+    kv_side_check(&destination);
+    kvmem_transfer_destroy(transfer);
+    kv_side_close(&source);
+    kv_side_close(&destination);
+}
+
+typedef struct file_world {
+    scratch directory;
+    kv_side memory;
+    file_side file;
+    kvmem_transfer *transfer;
+} file_world;
+
+static void file_world_open(file_world *world, uint32_t path) {
+    const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
+    world->directory = scratch_create(temporary_directory());
+    kv_side_open(&world->memory, &config, NULL, 1);
+    file_side_open(&world->file, &config, NULL, &world->directory, 0, 2);
+    world->transfer = create(&world->memory, &world->file.model, &some, path, 0);
+}
+
+static void file_world_check_and_close(file_world *world) {
+    kv_expect_moved(&world->file.model, &world->memory, &some);
+    file_side_check(&world->file);
+    kvmem_transfer_destroy(world->transfer);
+    file_side_close(&world->file);
+    kv_side_close(&world->memory);
+    scratch_remove(&world->directory);
+}
+
+static void a_file_is_written_by_the_caller(void) {
+    file_world world;
+    file_world_open(&world, KVMEM_PATH_PREAD);
+    CHECK_EQ(without_new_threads(submit, world.transfer), KVMEM_STATUS_OK);
+    EXPECT_OK(kvmem_transfer_poll(world.transfer, ERR));
+    file_world_check_and_close(&world);
+}
+
+static void io_uring_without_its_thread_fails_and_works_later(void) {
+    if (!can_test_io_uring()) {
+        return;
+    }
+    file_world world;
+    file_world_open(&world, KVMEM_PATH_URING);
+    CHECK_EQ(without_new_threads(submit, world.transfer), KVMEM_STATUS_OK);
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "thread",
+                   kvmem_transfer_wait(world.transfer, PATIENCE, ERR));
+    EXPECT_OK(kvmem_transfer_submit(world.transfer, ERR));
+    EXPECT_OK(kvmem_transfer_wait(world.transfer, PATIENCE, ERR));
+    file_world_check_and_close(&world);
+}
+
+static void a_verification_without_its_thread_fails_and_works_later(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kv_side source;
+    kv_side destination;
+    kv_side_open(&source, &config, NULL, 1);
+    kv_side_open(&destination, &config, NULL, 2);
+    kvmem_transfer *transfer =
+        create(&source, &destination, &some, KVMEM_PATH_MEMCPY, KVMEM_TRANSFER_VERIFY);
+    CHECK_EQ(without_new_threads(submit, transfer), KVMEM_STATUS_OK);
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "thread", kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    kvmem_transfer_destroy(transfer);
+    kv_side_close(&source);
+    kv_side_close(&destination);
+}
+
+typedef struct adoption {
+    unsigned char memory[4096];
+    kvmem_region *region;
+} adoption;
+
+static kvmem_status adopt(void *context) {
+    adoption *mine = context;
+    kvmem_adopt_options options;
+    kvmem_adopt_options_init(&options, sizeof(options));
+    options.address = mine->memory;
+    options.size = sizeof(mine->memory);
+    options.release = note_release;
+    return kvmem_region_adopt_host(&options, &mine->region, NULL);
+}
+
+static void memory_whose_release_could_not_be_called_is_not_adopted(void) {
+    static adoption adoption;
+    CHECK_EQ(without_new_threads(adopt, &adoption), KVMEM_STATUS_OUT_OF_MEMORY);
+    CHECK(adoption.region == NULL);
+    CHECK_EQ(releases_so_far(), 0);
+    CHECK_EQ(adopt(&adoption), KVMEM_STATUS_OK);
+    kvmem_region_destroy(adoption.region);
+    CHECK_EQ(releases_so_far(), 1);
+}
+
+static void count_message(uint32_t level, const char *target, const char *message, void *user_data) {
+    (void)level, (void)target, (void)message;
+    ++*(atomic_int *)user_data;
+}
+
+static kvmem_status install(void *user_data) {
+    return kvmem_log_set_callback(KVMEM_LOG_TRACE, count_message, user_data, NULL);
+}
+
+static void a_log_callback_without_its_thread_is_not_installed(void) {
+    atomic_int messages = 0;
+    CHECK_EQ(without_new_threads(install, &messages), KVMEM_STATUS_OUT_OF_MEMORY);
+    CHECK_EQ(install(&messages), KVMEM_STATUS_OK);
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
+}
+
+static const test_case cases[] = {
+    CASE(a_copy_is_made_by_the_caller),
+    CASE(a_file_is_written_by_the_caller),
+    CASE(io_uring_without_its_thread_fails_and_works_later),
+    CASE(a_verification_without_its_thread_fails_and_works_later),
+    CASE(memory_whose_release_could_not_be_called_is_not_adopted),
+    CASE(a_log_callback_without_its_thread_is_not_installed),
+};
+TEST_MAIN

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What tells handles of one type from those of another, and live ones from destroyed ones.
+
+/// Every opaque type, by the name that messages use.
+pub const NAMES: [&str; 14] = [
+    "agent",
+    "blob",
+    "broker",
+    "error",
+    "layout",
+    "mapping",
+    "memory",
+    "notifications",
+    "queue",
+    "range",
+    "region",
+    "registration",
+    "share",
+    "transfer",
+];
+
+/// A number in every handle: one for live handles of a type, its complement for destroyed ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Kind(u64);
+
+/// What a kind says of the handle that it was read from.
+#[derive(Debug, PartialEq, Eq)]
+pub enum State {
+    /// A handle of this type.
+    Live(&'static str),
+    /// A destroyed handle of this type.
+    Destroyed(&'static str),
+    /// No handle.
+    Unknown,
+}
+
+impl Kind {
+    /// The kind of a type. Fails to compile for a name that is not listed.
+    pub const fn named(name: &str) -> Self {
+        assert!(is_listed(name), "add the name to NAMES");
+        Self(hash(name))
+    }
+
+    /// The kind of the type's destroyed handles.
+    pub const fn destroyed(self) -> Self {
+        Self(!self.0)
+    }
+
+    /// What it says.
+    pub fn state(self) -> State {
+        let named = |kind: Self| NAMES.into_iter().find(|name| hash(name) == kind.0);
+        match (named(self), named(self.destroyed())) {
+            (Some(name), _) => State::Live(name),
+            (None, Some(name)) => State::Destroyed(name),
+            (None, None) => State::Unknown,
+        }
+    }
+}
+
+const fn is_listed(name: &str) -> bool {
+    let mut index = 0;
+    while index < NAMES.len() {
+        if hash(NAMES[index]) == hash(name) {
+            return true;
+        }
+        index += 1;
+    }
+    false
+}
+
+/// FNV-1a: a number that memory holds by chance as rarely as any other.
+const fn hash(name: &str) -> u64 {
+    let bytes = name.as_bytes();
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    let mut index = 0;
+    while index < bytes.len() {
+        hash = (hash ^ bytes[index] as u64).wrapping_mul(0x0000_0100_0000_01b3);
+        index += 1;
+    }
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_says_its_name_and_whether_it_is_destroyed() {
+        for name in NAMES {
+            assert_eq!(Kind::named(name).state(), State::Live(name));
+            assert_eq!(Kind::named(name).destroyed().state(), State::Destroyed(name));
+        }
+        for other in [0, 1, u64::MAX, hash("thing")] {
+            assert_eq!(Kind(other).state(), State::Unknown);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The fingerprint of a layout, with which its file is labelled: a layout of another shape would find other
+//! bytes under the numbers of its blocks.
+//!
+//! It is the shape itself rather than a hash of it, so that a refusal names what differs. docs/files.md has
+//! it byte by byte.
+
+use serde::{Deserialize, Serialize};
+
+use super::config::{Dimensions, LayoutKind};
+use super::geometry::Geometry;
+use crate::error::{Result, Status, ensure, fail};
+use crate::region::Label;
+use crate::wire::Form;
+
+const VERSION: u16 = 1;
+const FORM: Form = Form { magic: b"KVMEMFIL", versions: VERSION..=VERSION, name: "fingerprint of a layout" };
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Shape {
+    kind: LayoutKind,
+    dimensions: Dimensions,
+}
+
+/// The label of a file that holds a layout.
+pub fn label(geometry: &Geometry) -> Result<Label> {
+    let shape = Shape { kind: geometry.kind(), dimensions: geometry.dimensions().clone() };
+    Ok(Label { bytes: FORM.write(VERSION, &shape)?, check: ensure_same })
+}
+
+/// Fails if a file with the label `found` does not hold the layout of the label `wanted`.
+fn ensure_same(found: &[u8], wanted: &[u8]) -> Result<()> {
+    let found = match FORM.read::<Shape>(found) {
+        Ok((_, shape)) => shape,
+        Err(error) if error.status() == Status::VersionMismatch => return Err(error),
+        Err(_) => fail!(
+            Corrupt,
+            "the file does not end with the fingerprint of a layout, so that what it holds is not known; to use it all the \
+             same, open it as a region and build the layout with KVMEM_LAYOUT_REGIONS"
+        ),
+    };
+    let (_, wanted) = FORM.read::<Shape>(wanted)?;
+    let different = differences(&found, &wanted);
+    ensure!(different.is_empty(), InvalidArgument, "the file holds another layout: {}", different.join(", "));
+    Ok(())
+}
+
+/// What differs, in words.
+fn differences(found: &Shape, wanted: &Shape) -> Vec<String> {
+    let (there, here) = (&found.dimensions, &wanted.dimensions);
+    let numbers = [
+        ("num_blocks", there.num_blocks, here.num_blocks),
+        ("num_layers", there.num_layers, here.num_layers),
+        ("outer_dim", there.outer_dim, here.outer_dim),
+        ("page_size", there.page_size, here.page_size),
+        ("inner_dim", there.inner_dim, here.inner_dim),
+        ("dtype_width", there.dtype_width, here.dtype_width),
+        ("alignment", there.alignment, here.alignment),
+        ("num_heads", there.num_heads.unwrap_or(0), here.num_heads.unwrap_or(0)),
+    ];
+    let numbers = numbers.into_iter().filter(|(_, there, here)| there != here);
+    let numbers = numbers.map(|(name, there, here)| format!("{name} is {there} in the file and {here} here"));
+    let kind = (found.kind != wanted.kind)
+        .then(|| format!("kind is {:?} in the file and {:?} here", found.kind, wanted.kind));
+    kind.into_iter().chain(numbers).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::config::BlockDim;
+    use super::*;
+    use crate::wire::tests::of_version;
+
+    fn of(kind: LayoutKind, change: impl Fn(&mut Dimensions)) -> Vec<u8> {
+        let mut dimensions = Dimensions::small();
+        change(&mut dimensions);
+        label(&Geometry::new(dimensions, kind).unwrap()).unwrap().bytes
+    }
+
+    type Change = fn(&mut Dimensions);
+
+    fn small() -> Vec<u8> {
+        of(LayoutKind::FullyContiguous, |_| {})
+    }
+
+    #[test]
+    fn every_field_counts_and_is_named() {
+        assert!(ensure_same(&small(), &small()).is_ok());
+        let changes: [(&str, Change); 8] = [
+            ("num_blocks", |d| d.num_blocks += 1),
+            ("num_layers", |d| d.num_layers += 1),
+            ("outer_dim", |d| d.outer_dim = 1),
+            ("page_size", |d| d.page_size += 1),
+            ("inner_dim", |d| d.inner_dim += 8),
+            ("dtype_width", |d| d.dtype_width = 4),
+            ("alignment", |d| d.alignment = 4096),
+            ("num_heads", |d| d.num_heads = None),
+        ];
+        for (name, change) in changes {
+            let error = ensure_same(&of(LayoutKind::FullyContiguous, change), &small()).unwrap_err();
+            assert_eq!(error.status(), Status::InvalidArgument);
+            assert!(error.message().contains(name), "{error}");
+        }
+        for kind in [BlockDim::First, BlockDim::Second].map(LayoutKind::LayerSeparate) {
+            let error = ensure_same(&of(kind, |_| {}), &small()).unwrap_err();
+            assert!(error.message().contains("kind is LayerSeparate"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_fingerprint_is_refused() {
+        let mut damaged = small();
+        damaged[30] ^= 1;
+        for bytes in [&[][..], &[0; 100], &damaged] {
+            assert_eq!(ensure_same(bytes, &small()).unwrap_err().status(), Status::Corrupt);
+        }
+        let newer = ensure_same(&of_version(&small(), 2), &small()).unwrap_err();
+        assert_eq!(newer.status(), Status::VersionMismatch);
+    }
+}

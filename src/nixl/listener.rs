@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Metadata over TCP, between NIXL's listen threads: fetching a peer's, and sending the agent's own.
+//!
+//! NIXL reports success once such a request is queued. Its listen thread writes what then fails to stderr, and does not
+//! try again. So the reasons why it must fail are checked here, by a connection that is closed at once.
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_linger;
+
+use super::agent::{Agent, thread_gone};
+use super::driver::Driver;
+use super::thread::{Step, Work};
+use crate::error::{Error, Result, Status, ensure};
+
+/// How long metadata may take before the peer's address is checked. The listen threads of both sides sleep 100 ms between
+/// rounds by default, so that it mostly arrives before.
+const GRACE: Duration = Duration::from_millis(400);
+/// How long a check waits for the peer's machine, and how often it is repeated: NIXL's own limit for a connection.
+const CHECK: Duration = Duration::from_secs(1);
+
+impl Agent {
+    /// Fetches a peer's metadata from its listen thread and waits until it is loaded; without a timeout for ever.
+    pub fn fetch_remote(
+        &self,
+        name: &str,
+        address: &str,
+        port: u16,
+        timeout: Option<Duration>,
+    ) -> Result<()> {
+        let listener = self.peer_listener(address, port)?;
+        let (peer, host) = (name.to_string(), address.to_string());
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        self.call(move |driver| driver.request_remote(&peer, &host, port))?;
+        self.await_remote(name, &listener, deadline).map_err(|error| {
+            error.context(format!("fetch the metadata of agent '{name}' from {address}:{port}"))
+        })
+    }
+
+    fn await_remote(&self, name: &str, listener: &SocketAddr, deadline: Option<Instant>) -> Result<()> {
+        let (reply, result) = bounded(1);
+        let waiter = Arc::new(());
+        let arrival = Arrival { name: name.to_string(), deadline, reply, waiter: Arc::downgrade(&waiter) };
+        self.start(Box::new(arrival))?;
+        let mut patience = GRACE;
+        loop {
+            match result.recv_timeout(patience) {
+                Ok(outcome) => return outcome,
+                Err(RecvTimeoutError::Disconnected) => return Err(thread_gone()),
+                Err(RecvTimeoutError::Timeout) => ensure_listens(listener, deadline)?,
+            }
+            patience = CHECK;
+        }
+    }
+
+    /// Sends the agent's metadata to the listen thread of a peer.
+    pub fn send_local(&self, address: &str, port: u16) -> Result<()> {
+        let listener = self.peer_listener(address, port)?;
+        let sending = || format!("send the metadata of agent '{}' to {address}:{port}", self.name());
+        ensure_listens(&listener, None).map_err(|error| error.context(sending()))?;
+        let host = address.to_string();
+        self.call(move |driver| driver.send_local(&host, port))
+    }
+
+    /// The address of a peer's listen thread, which this agent needs its own one to reach.
+    fn peer_listener(&self, address: &str, port: u16) -> Result<SocketAddr> {
+        let parsed = address.parse::<Ipv4Addr>().map_err(|_| {
+            let message =
+                format!("'{address}' is no IPv4 address, such as 127.0.0.1; NIXL takes no host names");
+            Error::new(Status::InvalidArgument, message)
+        })?;
+        ensure!(
+            self.has_listen_thread(),
+            InvalidState,
+            "agent '{}' has no listen thread, which NIXL needs to exchange metadata by address; create it with \
+             KVMEM_AGENT_LISTEN_THREAD",
+            self.name()
+        );
+        Ok(SocketAddrV4::new(parsed, port).into())
+    }
+}
+
+/// Fails if nothing listens at an address, or if there is no way to it. Other failures, and a machine that does not respond
+/// in time, prove nothing.
+fn ensure_listens(listener: &SocketAddr, deadline: Option<Instant>) -> Result<()> {
+    let left =
+        deadline.map_or(CHECK, |deadline| deadline.saturating_duration_since(Instant::now()).min(CHECK));
+    if left.is_zero() {
+        return Ok(());
+    }
+    match TcpStream::connect_timeout(listener, left) {
+        Ok(stream) => {
+            // NIXL keeps a connection that ends in order; it closes one that is reset.
+            let _ = set_socket_linger(&stream, Some(Duration::ZERO));
+            Ok(())
+        }
+        Err(error) => refusal(listener, &error).map_or(Ok(()), Err),
+    }
+}
+
+fn refusal(listener: &SocketAddr, error: &std::io::Error) -> Option<Error> {
+    let errno = Errno::from_raw_os_error(error.raw_os_error()?);
+    match errno {
+        Errno::CONNREFUSED => {
+            let doing =
+                format!("nothing listens at {listener}; create the peer with KVMEM_AGENT_LISTEN_THREAD");
+            Some(Error::errno(doing, errno).with_status(Status::NotFound))
+        }
+        Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::NETDOWN | Errno::ACCESS | Errno::PERM => {
+            Some(Error::errno(format!("connect to {listener}"), errno))
+        }
+        _ => None,
+    }
+}
+
+/// Waits until a peer's metadata has been loaded by NIXL's listen thread.
+struct Arrival {
+    name: String,
+    deadline: Option<Instant>,
+    reply: Sender<Result<()>>,
+    /// Gone when the caller no longer waits.
+    waiter: Weak<()>,
+}
+
+impl Work for Arrival {
+    fn step(&mut self, driver: &mut Driver) -> Step {
+        if self.waiter.strong_count() == 0 {
+            return Step::Done;
+        }
+        let over = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let result = match driver.remote(&self.name) {
+            Err(error) if error.status() == Status::NotFound && !over => return Step::Waiting,
+            Err(error) if error.status() == Status::NotFound => Err(error.with_status(Status::TimedOut)),
+            arrived => arrived.map(|_| ()),
+        };
+        let _ = self.reply.send(result);
+        Step::Done
+    }
+
+    fn abandon(&mut self, error: Error) {
+        let _ = self.reply.send(Err(error));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn what_listens_is_told_from_what_does_not() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        ensure_listens(&address, None).unwrap();
+        // The connection was reset, not closed in order.
+        let (mut accepted, _) = listener.accept().unwrap();
+        let end = std::io::Read::read(&mut accepted, &mut [0]).unwrap_err();
+        assert_eq!(end.raw_os_error(), Some(libc::ECONNRESET));
+        drop(listener);
+        let error = ensure_listens(&address, None).unwrap_err();
+        assert_eq!(error.status(), Status::NotFound);
+        assert!(error.message().contains("nothing listens at 127.0.0.1"), "{error}");
+        ensure_listens(&address, Some(Instant::now())).unwrap(); // no time left to look
+    }
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What UCX writes to its log while a backend is created that then fails. NIXL reports one status for every reason; UCX
+//! names the transports and devices.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Mutex, PoisonError};
+
+use super::library;
+
+/// A `ucs_log_func_t`. A `va_list` is passed as a pointer on all platforms that NIXL has libraries for.
+type Handler = unsafe extern "C" fn(
+    file: *const c_char,
+    line: c_uint,
+    function: *const c_char,
+    level: c_int,
+    component: *const c_void,
+    format: *const c_char,
+    arguments: *mut c_void,
+) -> c_int;
+type Push = unsafe extern "C" fn(Handler);
+type Pop = unsafe extern "C" fn();
+
+unsafe extern "C" {
+    fn vsnprintf(buffer: *mut c_char, size: usize, format: *const c_char, arguments: *mut c_void) -> c_int;
+}
+
+/// `ucs_log_func_rc_t`: UCX writes the message no further, or as always.
+const STOP: c_int = 0;
+const CONTINUE: c_int = 1;
+
+thread_local! {
+    /// What UCX has logged on this thread; `None` if nothing is collected.
+    static MESSAGES: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
+}
+
+/// UCX's list of handlers has no lock.
+static HANDLERS: Mutex<()> = Mutex::new(());
+
+/// Runs `work` and returns what UCX logged on this thread meanwhile, which UCX writes nowhere else. Nothing if the plugin
+/// does not use UCX.
+pub fn collect<R>(plugin: &str, work: impl FnOnce() -> R) -> (R, Vec<String>) {
+    let Some(collecting) = Collecting::begin(plugin) else { return (work(), Vec::new()) };
+    let result = work();
+    (result, collecting.end())
+}
+
+/// UCX calls [`note`] while this lives.
+struct Collecting {
+    /// Keeps UCX loaded.
+    plugin: *mut c_void,
+    pop: Pop,
+}
+
+impl Collecting {
+    fn begin(plugin: &str) -> Option<Self> {
+        let file = CString::new(library::plugin_file(plugin)?.as_os_str().as_bytes()).ok()?;
+        // SAFETY: a NUL-terminated path, of a plugin that NIXL has loaded just before.
+        let plugin = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if plugin.is_null() {
+            return None;
+        }
+        // SAFETY: an open handle and NUL-terminated names. It is closed if it is not kept.
+        unsafe {
+            let push = libc::dlsym(plugin, c"ucs_log_push_handler".as_ptr());
+            let pop = libc::dlsym(plugin, c"ucs_log_pop_handler".as_ptr());
+            if push.is_null() || pop.is_null() {
+                libc::dlclose(plugin);
+                return None;
+            }
+            // The functions of these names have these signatures since UCX 1.10; NIXL needs a newer one.
+            let push = std::mem::transmute::<*mut c_void, Push>(push);
+            let pop = std::mem::transmute::<*mut c_void, Pop>(pop);
+            MESSAGES.set(Some(Vec::new()));
+            let _turn = HANDLERS.lock().unwrap_or_else(PoisonError::into_inner);
+            push(note);
+            Some(Self { plugin, pop })
+        }
+    }
+
+    fn end(self) -> Vec<String> {
+        MESSAGES.take().unwrap_or_default()
+    }
+}
+
+impl Drop for Collecting {
+    fn drop(&mut self) {
+        MESSAGES.set(None);
+        let turn = HANDLERS.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the library is loaded; a handler was pushed for this value, and all of them are the same.
+        unsafe { (self.pop)() };
+        drop(turn);
+        // SAFETY: the handle is this value's alone.
+        unsafe { libc::dlclose(self.plugin) };
+    }
+}
+
+/// Called by UCX for each message that its log level admits, on any thread.
+unsafe extern "C" fn note(
+    _file: *const c_char,
+    _line: c_uint,
+    _function: *const c_char,
+    _level: c_int,
+    _component: *const c_void,
+    format: *const c_char,
+    arguments: *mut c_void,
+) -> c_int {
+    let noted = MESSAGES.try_with(|messages| {
+        let mut messages = messages.try_borrow_mut().ok()?;
+        // SAFETY: UCX's own format and arguments.
+        messages.as_mut()?.push(unsafe { formatted(format, arguments) });
+        Some(())
+    });
+    if matches!(noted, Ok(Some(()))) { STOP } else { CONTINUE }
+}
+
+/// # Safety
+/// `format` and `arguments` must fit, and are used up.
+unsafe fn formatted(format: *const c_char, arguments: *mut c_void) -> String {
+    let mut text = [0u8; 1024];
+    // SAFETY: the caller's promise; it writes at most so many bytes, the last of them NUL.
+    unsafe { vsnprintf(text.as_mut_ptr().cast(), text.len(), format, arguments) };
+    let text = CStr::from_bytes_until_nul(&text).unwrap_or_default();
+    text.to_string_lossy().trim().to_string()
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The name of a file: whether it still is this file's, and its removal if what the file was created for
+//! fails.
+
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs;
+use rustix::io::Errno;
+
+use crate::error::{Error, Result, fail};
+use crate::log::log;
+
+/// A file among all of the machine: the device and the inode.
+pub type FileId = (u64, u64);
+
+/// Which file an fd is of.
+pub fn file_id(file: impl AsFd) -> Result<FileId> {
+    let stat = fs::fstat(file).map_err(|errno| Error::errno("get the inode of an open file", errno))?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+/// Fails if a path does not name this file any more.
+pub fn ensure_names(path: &Path, file: FileId) -> Result<()> {
+    match fs::stat(path) {
+        Ok(stat) if (stat.st_dev, stat.st_ino) == file => Ok(()),
+        Ok(_) => fail!(NotFound, "{} is another file now: this one was removed or renamed", path.display()),
+        Err(errno @ Errno::NOENT) => Err(Error::errno(
+            format!("the file at {} was removed or renamed after it was opened", path.display()),
+            errno,
+        )),
+        Err(errno) => Err(Error::errno(format!("look for the file at {}", path.display()), errno)),
+    }
+}
+
+/// The name of a file that was created here. Removed on drop unless it is kept.
+pub struct NewName {
+    path: PathBuf,
+    file: FileId,
+}
+
+impl NewName {
+    /// The name that an open file was created with.
+    pub fn of(file: impl AsFd, path: &Path) -> Result<Self> {
+        match file_id(file) {
+            Ok(file) => Ok(Self { path: path.to_path_buf(), file }),
+            Err(error) => {
+                remove(path);
+                Err(error)
+            }
+        }
+    }
+
+    /// The name stays.
+    pub fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for NewName {
+    fn drop(&mut self) {
+        // Another process may have put a file of its own there.
+        if ensure_names(&self.path, self.file).is_ok() {
+            remove(&self.path);
+        }
+    }
+}
+
+fn remove(path: &Path) {
+    if let Err(errno) = fs::unlink(path) {
+        log!(Warn, "remove {}: {errno}", path.display());
+    }
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The lock of a file's writer: a second one, in this process or in another, is refused.
+//!
+//! It is an OFD lock on one byte far behind the data, through an open of the file that nothing else uses.
+//! So it conflicts with no lock of the caller's on the data, with none of its opens and closes, and the
+//! kernel releases it when the process ends. It is advisory: it stops kvmem, and other programs if they ask
+//! for it.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+use crate::error::{Cause, Error, Result, Status};
+use crate::region::file_lock::FileLock;
+use crate::region::reopened;
+
+/// The byte that a writer locks. docs/files.md names it.
+const WRITER: u64 = 1 << 62;
+
+/// Locks a file against other writers.
+pub fn lock(file: &OwnedFd, path: &Path) -> Result<FileLock> {
+    let own = reopened(file, OFlags::RDWR)?;
+    FileLock::exclusive(own, WRITER).map_err(|error| refused(path, error))
+}
+
+fn refused(path: &Path, error: Error) -> Error {
+    let path = path.display();
+    match error.cause() {
+        Some(Cause::Errno(libc::EAGAIN | libc::EACCES)) => Error::new(
+            Status::Busy,
+            format!(
+                "{path} is open for writing already, in this process or in another; destroy that region, open the file \
+                 with KVMEM_DISK_READ_ONLY, or with KVMEM_DISK_NO_LOCK if the writers keep apart by themselves"
+            ),
+        ),
+        Some(Cause::Errno(libc::ENOLCK | libc::EOPNOTSUPP | libc::ENOSYS)) => error
+            .context(format!("lock {path} against other writers, which KVMEM_DISK_NO_LOCK leaves out"))
+            .with_status(Status::Unsupported),
+        _ => error.context(format!("lock {path} against other writers")),
+    }
+}
