@@ -106,7 +106,6 @@ def draw_regret(rows):
                       s=[6 + 160 * max(0, min(1, 1 / row["ratio"] - 1)) for row in chosen], color=colour, alpha=0.6)
     for bound in (1.02, 1.10):
         left.axvline(bound, color=CEILING, linewidth=0.7, linestyle="--")
-    left.set_xscale("log")
     left.set_xlabel("the chosen path's time × the best forced one's")
     left.set_ylabel("share of points")
     left.legend(fontsize=7, loc="lower right")

@@ -582,7 +582,7 @@ typedef struct {
 typedef struct {
     /// Bytes a second of one large copy of the driver's.
     double bytes_per_second;
-    /// Nanoseconds that each copy of a batch takes, however small; of larger ones its bytes hide most of it.
+    /// Nanoseconds of the CPU for each copy of a batch, however small. Between GPUs, and within one: of the copy engine.
     double batch_copy_ns;
     /// Bytes a second of a copy kernel with as many CTAs as are worth having.
     double kernel_bytes_per_second;
@@ -1522,9 +1522,11 @@ kvmem_status kvmem_cuda_can_access(int32_t device,
 /// @param struct_size sizeof(*rates); no more is written
 void kvmem_copy_rates_init(kvmem_copy_rates *rates, size_t struct_size);
 
-/// Tells what copies of a GPU cost. Where that is not known yet it is measured, as the first transfer on the GPU would:
-/// by a few copies on a stream of the library's own, with 64 MiB of the GPU's memory and 10 MiB of the host's for 10 to
-/// 20 ms. Where that fails there are defaults, and the log and num_defaults say so.
+/// Returns what copies of a GPU cost. If that is not known yet, it is measured, as the first transfer on the GPU does: by
+/// a few copies on a stream of the library's own, with 64 MiB of the GPU's memory and 10 MiB of the host's for 15 to
+/// 30 ms. If that fails, the rates are defaults, and the log and num_defaults say so.
+///
+/// These are the measured rates. What transfers show while they run, and path selection uses too, is not in them.
 ///
 /// Threads: any; others that need the figures of the GPU wait for them.
 ///
@@ -1538,8 +1540,11 @@ kvmem_status kvmem_cuda_get_copy_rates(int32_t device,
                                        kvmem_copy_rates *rates,
                                        kvmem_error **error);
 
-/// Gives the figures for a GPU, such as those that an earlier run has measured: then none are measured here. Transfers
-/// that are there already keep their path.
+/// Sets the rates of a GPU, such as those that an earlier run has measured: then none are measured here. Transfers
+/// that exist already keep their path.
+///
+/// The rates are used as given: batches that turn out to be slower or faster do not change them. How busy compute keeps
+/// the GPU is still observed.
 ///
 /// Threads: any.
 ///

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::calibration;
 use super::choice::Direction;
 use super::engine::Engine;
-use super::observed::{BatchWay, Observed};
+use super::observed::{BatchDirection, Observed};
 use super::peer_rates::PeerRates;
 use super::rates::{Rates, Source};
 use crate::cuda::Device;
@@ -72,8 +72,8 @@ pub fn costs(engine: &Engine, peer: Option<i32>, direction: Direction) -> Costs 
     let (seen, now) = (*lock(&observed), Instant::now());
     let measured_batch = (rates.source != Source::Loaded).then_some(rates.of(direction).batched);
     if measured_batch.is_some() {
-        rates.to_device.batched *= seen.batch_factor(BatchWay::ToDevice, now);
-        rates.to_host.batched *= seen.batch_factor(BatchWay::ToHost, now);
+        rates.to_device.batched *= seen.batch_factor(BatchDirection::ToDevice, now);
+        rates.to_host.batched *= seen.batch_factor(BatchDirection::ToHost, now);
     }
     Costs { rates, busy: seen.busy(now), measured_batch, observed }
 }

@@ -50,9 +50,9 @@ impl Estimate {
     }
 }
 
-/// Which way batches go.
+/// Where batches are copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BatchWay {
+pub enum BatchDirection {
     /// From host memory.
     ToDevice,
     /// To host memory.
@@ -68,8 +68,8 @@ pub struct Observed {
 
 impl Observed {
     /// What a copy of a batch costs, of what was measured.
-    pub fn batch_factor(&self, way: BatchWay, now: Instant) -> f64 {
-        self.batches[way as usize].value(&BATCH, now)
+    pub fn batch_factor(&self, direction: BatchDirection, now: Instant) -> f64 {
+        self.batches[direction as usize].value(&BATCH, now)
     }
 
     /// How busy compute keeps the device: from 0, where kernels start at once, to 1, where they wait as beside large
@@ -79,8 +79,8 @@ impl Observed {
     }
 
     /// Submitting a batch took `each` seconds per copy, where `measured` was known.
-    pub fn see_batch(&mut self, way: BatchWay, each: f64, measured: f64, now: Instant) {
-        self.batches[way as usize].follow(&BATCH, each / measured, now);
+    pub fn see_batch(&mut self, direction: BatchDirection, each: f64, measured: f64, now: Instant) {
+        self.batches[direction as usize].follow(&BATCH, each / measured, now);
     }
 
     /// A path with a kernel took so many seconds, where these are expected alone and beside large kernels. It has waited,
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn without_a_sample_it_is_as_usual() {
         let (observed, now) = (Observed::default(), Instant::now());
-        assert_eq!(observed.batch_factor(BatchWay::ToHost, now), BATCH.usual);
+        assert_eq!(observed.batch_factor(BatchDirection::ToHost, now), BATCH.usual);
         assert_eq!(observed.busy(now), BUSY.usual);
     }
 
@@ -110,23 +110,23 @@ mod tests {
     fn it_follows_a_host_that_slows_down_and_recovers() {
         let (mut observed, start) = (Observed::default(), Instant::now());
         for run in 0..20 {
-            observed.see_batch(BatchWay::ToDevice, 1.0e-6, 0.4e-6, start + run * SECOND);
+            observed.see_batch(BatchDirection::ToDevice, 1.0e-6, 0.4e-6, start + run * SECOND);
         }
-        let slow = observed.batch_factor(BatchWay::ToDevice, start + 20 * SECOND);
+        let slow = observed.batch_factor(BatchDirection::ToDevice, start + 20 * SECOND);
         assert!((slow / 2.5 - 1.0).abs() < 0.1, "{slow}");
-        assert_eq!(observed.batch_factor(BatchWay::ToHost, start), BATCH.usual);
+        assert_eq!(observed.batch_factor(BatchDirection::ToHost, start), BATCH.usual);
         for run in 20..40 {
-            observed.see_batch(BatchWay::ToDevice, 0.4e-6, 0.4e-6, start + run * SECOND);
+            observed.see_batch(BatchDirection::ToDevice, 0.4e-6, 0.4e-6, start + run * SECOND);
         }
-        let fast = observed.batch_factor(BatchWay::ToDevice, start + 40 * SECOND);
+        let fast = observed.batch_factor(BatchDirection::ToDevice, start + 40 * SECOND);
         assert!((fast - 1.0).abs() < 0.1, "{fast}");
     }
 
     #[test]
     fn one_run_that_was_interrupted_changes_little() {
         let (mut observed, now) = (Observed::default(), Instant::now());
-        observed.see_batch(BatchWay::ToDevice, 1.0, 0.4e-6, now);
-        let factor = observed.batch_factor(BatchWay::ToDevice, now);
+        observed.see_batch(BatchDirection::ToDevice, 1.0, 0.4e-6, now);
+        let factor = observed.batch_factor(BatchDirection::ToDevice, now);
         assert!(factor <= BATCH.usual + BATCH.shares[0] * (BATCH.most - BATCH.usual));
     }
 
@@ -157,9 +157,9 @@ mod tests {
             let (mut observed, mut now) = (Observed::default(), Instant::now());
             for (taken, other, milliseconds) in samples {
                 now += Duration::from_millis(milliseconds);
-                observed.see_batch(BatchWay::ToHost, taken, other, now);
+                observed.see_batch(BatchDirection::ToHost, taken, other, now);
                 observed.see_kernel(taken, [other, taken / 2.0], now);
-                let (factor, busy) = (observed.batch_factor(BatchWay::ToHost, now), observed.busy(now));
+                let (factor, busy) = (observed.batch_factor(BatchDirection::ToHost, now), observed.busy(now));
                 prop_assert!((BATCH.least..=BATCH.most).contains(&factor), "{}", factor);
                 prop_assert!((BUSY.least..=BUSY.most).contains(&busy), "{}", busy);
             }

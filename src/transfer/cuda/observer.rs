@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::observed::{BatchWay, Observed};
+use super::observed::{BatchDirection, Observed};
 
 /// What the runs of a transfer show.
 #[derive(Clone, Copy, Debug)]
 pub enum Lesson {
     /// What a copy of a batch costs.
     Batch {
-        /// Which way they go.
-        way: BatchWay,
+        /// Where they are copied.
+        direction: BatchDirection,
         /// How many copies.
         copies: u64,
         /// Seconds of the calls, beside their copies.
@@ -43,9 +43,9 @@ impl Observer {
 
     /// Its submission has succeeded.
     pub fn submitted(&self, took: Duration) {
-        if let Lesson::Batch { way, copies, calls, measured } = self.lesson {
+        if let Lesson::Batch { direction, copies, calls, measured } = self.lesson {
             let each = (took.as_secs_f64() - calls).max(0.0) / copies as f64;
-            self.with(|observed, now| observed.see_batch(way, each, measured, now));
+            self.with(|observed, now| observed.see_batch(direction, each, measured, now));
         }
     }
 

@@ -11,7 +11,7 @@ use proptest::test_runner::TestRunner;
 use super::calibration::{BATCH_BLOCK, FEW_CTAS, Task, Times};
 use super::choice::{Case, Direction, Staged, calls_of_batch, ctas, seconds};
 use super::job::{QUICK_BATCH, QUICK_CALLS};
-use super::observed::{BatchWay, Observed};
+use super::observed::{BatchDirection, Observed};
 use super::rates::Rates;
 use super::staged::is_quick;
 use crate::cuda::copy::{Ahead, call_sizes};
@@ -155,9 +155,9 @@ impl Machine {
             now += Duration::from_millis(50);
             let submission = self.batch(count, 4096, self.batched).1;
             let each = (submission - calls_of_batch(count)) / count as f64;
-            observed.see_batch(BatchWay::ToHost, each, rates.to_host.batched, now);
+            observed.see_batch(BatchDirection::ToHost, each, rates.to_host.batched, now);
         }
-        rates.to_host.batched *= observed.batch_factor(BatchWay::ToHost, now);
+        rates.to_host.batched *= observed.batch_factor(BatchDirection::ToHost, now);
         rates
     }
 }

@@ -10,7 +10,7 @@ use super::engine::Engine;
 use super::job::Job;
 use super::kernel::KernelCopy;
 use super::known_rates::{self, Costs};
-use super::observed::BatchWay;
+use super::observed::BatchDirection;
 use super::observer::{Lesson, Observer};
 use super::sides::Sides;
 use super::staged::{StagedCopy, is_quick};
@@ -95,13 +95,13 @@ impl<'a> Weighing<'a> {
     /// What passes on what runs by this path show, where they show anything.
     pub fn observer(&self, path: Path) -> Option<Observer> {
         let observed = self.costs.observed.clone();
-        let way = match self.sides.direction {
-            Direction::ToDevice => BatchWay::ToDevice,
-            Direction::ToHost => BatchWay::ToHost,
+        let direction = match self.sides.direction {
+            Direction::ToDevice => BatchDirection::ToDevice,
+            Direction::ToHost => BatchDirection::ToHost,
             _ => return None,
         };
         let lesson = match path {
-            Path::CudaBatch => self.batch_lesson(way),
+            Path::CudaBatch => self.batch_lesson(direction),
             Path::CudaKernel | Path::CudaStaged if self.case.computes => {
                 let expected @ [alone, beside] = choice::turns(path, &self.case, &self.costs.rates);
                 (beside - alone > alone.max(LEAST_WAIT)).then_some(Lesson::Kernel { expected })
@@ -114,12 +114,12 @@ impl<'a> Weighing<'a> {
     /// So few copies show more of the first call than of themselves. Of more than the driver takes at a time, it
     /// takes the later ones when the copy engine is done with earlier ones: those must be small, or what they take is
     /// what their bytes take.
-    fn batch_lesson(&self, way: BatchWay) -> Option<Lesson> {
+    fn batch_lesson(&self, direction: BatchDirection) -> Option<Lesson> {
         let (copies, measured) = (self.case.moves, self.costs.measured_batch?);
         let bytes = self.case.bytes as f64 / copies as f64 / self.costs.rates.of(self.sides.direction).link;
         let shows = copies >= LEAST_COPIES && (copies <= MOST_QUEUED || bytes < measured);
         let calls = choice::calls_of_batch(copies);
-        shows.then_some(Lesson::Batch { way, copies, calls, measured })
+        shows.then_some(Lesson::Batch { direction, copies, calls, measured })
     }
 
     /// Looks how it could be staged, where it could.
