@@ -75,11 +75,9 @@ c-test: build
 # The same C tests under the address and undefined behaviour sanitizers: the library as it is, its callers watched for
 # what they write past its memory and what either leaks. Left out: NIXL, whose UCX puts hooks of its own under malloc,
 # what would take longer than the rest together, or leaves behind what NIXL never lets go of, and what measures the
-# process, which is larger then. The tests of shared layouts take minutes: they ask kvmem_region_get_info for each piece,
-# which reads smaps, and those walk the shadow memory.
+# process, which is larger then.
 UNSANITIZED := gpu_sim\.((transfer_|staged_|peer_)?walk|gds|registration)|gpu\.(copy|cycles|paths)
-UNSANITIZED := $(UNSANITIZED)|gpu_share\.(damage|pairs)
-UNSANITIZED := $(UNSANITIZED)|(gpu_)?share\.(damage_)?layout
+UNSANITIZED := $(UNSANITIZED)|gpu_share\.damage
 sanitized-test: library
 	@cmake -S . -B $(SANITIZED) -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE=-O1 \
 	    -DKVMEM_TEST_SANITIZE=ON -DKVMEM_BUILD_BENCH=OFF -DKVMEM_BUILD_EXAMPLES=OFF \

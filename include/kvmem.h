@@ -326,10 +326,15 @@
 /// KVMEM_OPEN_READ_ONLY, what is opened may do what is granted; its region's flags say what that is.
 #define KVMEM_OPEN_READ_WRITE 64
 
+/// Map reserved huge pages (`huge_page_size` of kvmem_system_options). The owner, and every importer that may
+/// write, can take them away again, and this process then ends with SIGBUS when it touches the memory. Without the flag
+/// such memory fails with KVMEM_STATUS_UNSUPPORTED.
+#define KVMEM_OPEN_TRUST_OWNER 128
+
 /// Open elastic memory, and memory that an engine has mapped, for every GPU of this process that can access the GPU it
 /// is located on: for an engine whose own kernels use it on several GPUs. Takes as long for each GPU as
 /// KVMEM_OPEN_FOR_DEVICE does. No effect on other memory. Not together with KVMEM_OPEN_FOR_DEVICE.
-#define KVMEM_OPEN_FOR_ALL_DEVICES 128
+#define KVMEM_OPEN_FOR_ALL_DEVICES 256
 
 /// The broker is a process of `broker_user`.
 #define KVMEM_FETCH_BROKER_USER 2
@@ -681,8 +686,8 @@ typedef struct {
     uint64_t registrations;
     /// Shares of it that were not destroyed; a share of a layout counts for each of its regions.
     uint64_t shares;
-    /// How often other processes have it open now, each time a mapping of its own. A process that ended,
-    /// however it ended, does not count.
+    /// Number of times that other processes have it open, each a mapping of its own; at most 1,024 are
+    /// counted. A process that has ended does not count.
     uint64_t importers;
     /// Handles that kvmem has given for it and that were not destroyed, this one included.
     uint64_t handles;
@@ -697,6 +702,8 @@ typedef struct {
     /// Bytes, at least 1. In a layout's options 0: the layout says.
     uint64_t size;
     /// 2097152 or 1073741824 for pages of that size from the system's reserved pool (hugetlbfs); 0 for none.
+    /// With KVMEM_SYSTEM_NUMA_BIND all of them are touched before the call returns: the kernel reserves none of
+    /// a particular node.
     uint64_t huge_page_size;
     /// The node KVMEM_SYSTEM_NUMA_BIND means; 0 without that flag.
     uint32_t numa_node;
@@ -1756,9 +1763,11 @@ void kvmem_elastic_options_init(kvmem_elastic_options *options, size_t struct_si
 /// @param options what to allocate
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for options that can't be, or a NUMA node that is
-///         not there; KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_UNSUPPORTED for huge pages that are required
-///         and not offered
+/// @return KVMEM_STATUS_OK;
+///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, or the NUMA node does not exist;
+///         KVMEM_STATUS_OUT_OF_MEMORY: more than the machine, the node or the control group can hold, unless
+///         vm.overcommit_memory is 1; too few huge pages; RLIMIT_FSIZE with KVMEM_SYSTEM_SHAREABLE;
+///         KVMEM_STATUS_UNSUPPORTED: huge pages are required, and the system does not offer them
 kvmem_status kvmem_region_create_system(const kvmem_system_options *options,
                                         kvmem_region **region,
                                         kvmem_error **error);
@@ -1845,6 +1854,11 @@ void kvmem_adopt_options_init(kvmem_adopt_options *options, size_t struct_size);
 /// The kernel's list of mappings (/proc/self/maps) is read to check how the memory is mapped, which takes
 /// about a microsecond for each mapping of the process.
 ///
+/// If all of it is page-locked when a transfer is created (cuMemHostRegister, cuMemHostAlloc), GPUs use the
+/// page locks. There may be several, whose ends need not be ends of blocks. If only a part is page-locked, the
+/// memory is used as memory that is not. Page locks must stay as they are while a transfer of the memory
+/// exists.
+///
 /// @param options the memory
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
@@ -1858,12 +1872,12 @@ kvmem_status kvmem_region_adopt_host(const kvmem_adopt_options *options,
                                      kvmem_error **error);
 
 /// Takes memory of a GPU that is the caller's into use, such as a tensor. It is never freed by kvmem. The
-/// driver is asked whether all of it is memory of that GPU; it may span several VMM mappings.
+/// driver is asked whether all of it is memory of that GPU; it may span several allocations and VMM mappings.
 ///
-/// Memory goes with the context that it was allocated in: let go of it here before that is destroyed or
-/// reset. After that, transfers, checksums, shares and registrations of it are refused with
-/// KVMEM_STATUS_INVALID_STATE before anything is touched; a transfer that is under way fails, and may take
-/// the GPU's primary context along. Handles are destroyed as always, and release is called.
+/// Memory goes with the context that it was allocated in: destroy the region before that context is destroyed
+/// or reset. After that, transfers, checksums, shares and registrations of it fail with
+/// KVMEM_STATUS_INVALID_STATE before anything is touched. A transfer in flight fails, and may destroy the GPU's
+/// primary context. Handles are destroyed as always, and release is called.
 ///
 /// @param options the memory; its address is a device pointer
 /// @param device the GPU it lies on, as CUDA_VISIBLE_DEVICES orders them
@@ -2478,14 +2492,19 @@ void kvmem_open_options_init(kvmem_open_options *options, size_t struct_size);
 /// @param options how to open it; NULL for all that is granted
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_CORRUPT when the memory is not what the bytes say;
-///         KVMEM_STATUS_PERMISSION_DENIED for KVMEM_OPEN_READ_WRITE where less is granted; KVMEM_STATUS_NOT_FOUND for
-///         a GPU that this process does not see; KVMEM_STATUS_PEER_LOST for device memory whose owner has freed it or
-///         has ended; KVMEM_STATUS_UNSUPPORTED for memory of another machine, to page-lock what may only be read for
-///         a GPU that can't, for a GPU that does not reach the memory, fabric handles that don't work here, or an IPC
-///         handle from another PID namespace that the driver does not open; KVMEM_STATUS_STALE for extents by fabric
-///         handle, or plain device memory, that were freed and given anew since; KVMEM_STATUS_UNAVAILABLE_CUDA;
-///         KVMEM_STATUS_INVALID_ARGUMENT for a share of a layout; KVMEM_STATUS_CUDA; KVMEM_STATUS_OUT_OF_MEMORY
+/// @return KVMEM_STATUS_OK, or
+///         - KVMEM_STATUS_CORRUPT: the memory is not what the bytes say, or opening its control block would wait.
+///         - KVMEM_STATUS_PERMISSION_DENIED: KVMEM_OPEN_READ_WRITE, and less is granted.
+///         - KVMEM_STATUS_NOT_FOUND: this process does not see the GPU.
+///         - KVMEM_STATUS_PEER_LOST: the owner has freed the device memory, or has ended.
+///         - KVMEM_STATUS_UNSUPPORTED: the memory is of another machine; it has reserved huge pages
+///           (KVMEM_OPEN_TRUST_OWNER); the GPU can't page-lock what may only be read, or does not reach the memory;
+///           fabric handles do not work here; or the driver does not open an IPC handle from another PID namespace.
+///         - KVMEM_STATUS_STALE: extents by fabric handle, or plain device memory, were freed and given anew since.
+///         - KVMEM_STATUS_OUT_OF_MEMORY: also with KVMEM_OPEN_PIN, if there is no room for pages that the owner has not
+///           touched.
+///         - KVMEM_STATUS_INVALID_ARGUMENT: the share is of a layout.
+///         - KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_share_open_region(const kvmem_share *share,
                                      const kvmem_open_options *options,
                                      kvmem_region **region,
@@ -2680,9 +2699,9 @@ kvmem_status kvmem_queue_wait(kvmem_queue *queue,
                               size_t *count,
                               kvmem_error **error);
 
-/// Gives up a queue. Transfers that report to it keep it; what they report is heard by nobody.
+/// Destroys a queue and closes its event fd. Transfers that report to it continue; their completions are discarded.
 ///
-/// @param queue a queue, used by nobody through this handle any more; NULL does nothing
+/// @param queue a queue that no other call uses; NULL does nothing
 void kvmem_queue_destroy(kvmem_queue *queue);
 
 /// Fills options with defaults.
@@ -2724,7 +2743,7 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 ///         KVMEM_STATUS_OUT_OF_RANGE for a block, layer or outer slot that is not there; KVMEM_STATUS_UNSUPPORTED for a
 ///         pair of layouts without a path (with the way round it), or whose path was refused by a flag, or can't be the
 ///         one asked for, or that can't be verified; KVMEM_STATUS_INVALID_STATE for a layout that no agent
-///         knows where NIXL is needed, and for adopted memory of a GPU that went with its context;
+///         knows where NIXL is needed, and for memory or page locks whose context was reset or destroyed;
 ///         KVMEM_STATUS_STALE for a peer that was invalidated
 kvmem_status kvmem_transfer_create(const kvmem_layout *source,
                                    const kvmem_layout *destination,
@@ -2738,8 +2757,9 @@ kvmem_status kvmem_transfer_create(const kvmem_layout *source,
 /// @param transfer a transfer
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK once it is started: how it ends, poll, wait and the queue tell; KVMEM_STATUS_BUSY while it
-///         is in flight; KVMEM_STATUS_INVALID_STATE for elastic blocks without memory, and for adopted memory of a GPU
-///         that went with its context; KVMEM_STATUS_STALE when its peer was invalidated
+///         is in flight; KVMEM_STATUS_INVALID_STATE for elastic blocks without memory, and if the GPU was
+///         reset since the transfer was created; KVMEM_STATUS_STALE when its peer was invalidated;
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started
 kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer,
                                    kvmem_error **error);
 
@@ -2767,8 +2787,9 @@ kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer,
 ///         current; KVMEM_STATUS_UNSUPPORTED for a transfer that
 ///         no GPU takes part in, or for a captured stream where it is verified; KVMEM_STATUS_INVALID_STATE for a captured
 ///         stream where the path can't be captured, blocks are elastic, or the capture was invalidated, for elastic
-///         blocks without memory, and for adopted memory that went with its context; KVMEM_STATUS_BUSY while it is in
-///         flight, or its staging memory is in use;
+///         blocks without memory, and if the GPU was reset since the transfer was created;
+///         KVMEM_STATUS_BUSY while it is in flight, or its staging memory is in use;
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started;
 ///         KVMEM_STATUS_CUDA where the driver answers otherwise for the stream
 kvmem_status kvmem_transfer_submit_on_stream(kvmem_transfer *transfer,
                                              CUstream_st *stream,
@@ -2782,6 +2803,7 @@ kvmem_status kvmem_transfer_submit_on_stream(kvmem_transfer *transfer,
 ///         first submit; or how it failed: then any part of the destination blocks may have been written.
 ///         KVMEM_STATUS_CORRUPT when all has moved, and blocks are not what `checksums` or KVMEM_TRANSFER_VERIFY
 ///         asks for; KVMEM_STATUS_CANCELLED when it was cancelled before all of it had begun;
+///         KVMEM_STATUS_OUT_OF_MEMORY: a thread for its I/O or verification could not be started;
 ///         KVMEM_STATUS_PEER_LOST when the peer's process has ended; requests that NIXL can't take back keep their
 ///         memory until it lets go, and until then a new submit answers KVMEM_STATUS_BUSY
 kvmem_status kvmem_transfer_poll(const kvmem_transfer *transfer,

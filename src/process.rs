@@ -1,109 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who a process is: its identity across a machine's processes, and whether it was forked since.
+//! Which process this is: its identity on the machine, whether it was forked, and what a forked child must not keep.
+
+mod identity;
+mod local_fd;
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use once_cell::race::{OnceBox, OnceRef};
+use once_cell::race::OnceRef;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
-use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result, Status};
-
-/// A process for as long as its machine runs: a pid alone is used again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
-    /// The kernel's id of this boot of this machine.
-    pub boot_id: String,
-    /// The process id, as its own namespace numbers it.
-    pub pid: u32,
-    /// When it started, in clock ticks since boot.
-    pub start_time: u64,
-    /// The pid namespace that numbers `pid`.
-    pub pid_namespace: u64,
-}
-
-impl Identity {
-    /// This process.
-    pub fn current() -> Result<Self> {
-        let stat = read(OWN_STAT)?;
-        let parsed = Stat::of(&stat).filter(|stat| stat.runs);
-        let start_time = parsed.map(|stat| stat.start_time).ok_or_else(|| {
-            Error::new(Status::Io, format!("{OWN_STAT} does not say when this process started"))
-        })?;
-        let (boot_id, pid_namespace) = (boot_id()?.to_string(), pid_namespace()?);
-        Ok(Self { boot_id, pid: std::process::id(), start_time, pid_namespace })
-    }
-
-    /// Whether both count processes in one pid namespace.
-    pub fn counts_like(&self, other: &Self) -> bool {
-        self.boot_id == other.boot_id && self.pid_namespace == other.pid_namespace
-    }
-
-    /// Whether the process is known to have ended. A process of another machine or container can't be seen from
-    /// here and is never called gone.
-    pub fn is_gone(&self) -> bool {
-        self.ended().unwrap_or(false)
-    }
-
-    fn ended(&self) -> Result<bool> {
-        if self.boot_id != boot_id()? || self.pid_namespace != pid_namespace()? || !is_proc_our_own() {
-            return Ok(false);
-        }
-        let stat = match std::fs::read_to_string(format!("/proc/{}/stat", self.pid)) {
-            Ok(stat) => stat,
-            // ESRCH where it ends while it is looked at.
-            Err(error) => return Ok(matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))),
-        };
-        Ok(Stat::of(&stat).is_some_and(|stat| !stat.runs || stat.start_time != self.start_time))
-    }
-}
-
-const OWN_STAT: &str = "/proc/self/stat";
-
-fn boot_id() -> Result<&'static str> {
-    // Whoever is first has it: a forked child does not wait for a thread of its parent's.
-    static BOOT_ID: OnceBox<String> = OnceBox::new();
-    let read = || read("/proc/sys/kernel/random/boot_id").map(|text| Box::new(text.trim().to_string()));
-    BOOT_ID.get_or_try_init(read).map(String::as_str)
-}
-
-fn pid_namespace() -> Result<u64> {
-    use std::os::unix::fs::MetadataExt;
-    let path = "/proc/self/ns/pid";
-    std::fs::metadata(path).map(|namespace| namespace.ino()).map_err(|error| unreadable(path, error))
-}
-
-fn read(path: &str) -> Result<String> {
-    std::fs::read_to_string(path).map_err(|error| unreadable(path, error))
-}
-
-fn unreadable(path: &str, error: std::io::Error) -> Error {
-    let errno = rustix::io::Errno::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO));
-    Error::errno(format!("find out who this process is from {path}"), errno)
-}
-
-/// Whether /proc numbers processes as this one does: in a new pid namespace it can be the outer one's.
-fn is_proc_our_own() -> bool {
-    let own = std::fs::read_link("/proc/self");
-    own.is_ok_and(|target| target.as_os_str() == std::process::id().to_string().as_str())
-}
-
-/// What is of interest in /proc/PID/stat.
-struct Stat {
-    /// It is no zombie.
-    runs: bool,
-    start_time: u64,
-}
-
-impl Stat {
-    fn of(text: &str) -> Option<Self> {
-        // The command name may hold spaces and brackets; the fields after its last bracket do not.
-        let mut fields = text.rsplit_once(')')?.1.split_whitespace();
-        let state = fields.next()?;
-        Some(Self { runs: state != "Z" && state != "X", start_time: fields.nth(18)?.parse().ok()? })
-    }
-}
+pub use identity::{Identity, pid_has_ended};
+pub use local_fd::LocalFd;
 
 /// A number that is the same for the life of a process and differs in a forked child, and in a child of that.
 ///
@@ -237,27 +145,6 @@ impl Drop for Turn {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn this_process_lives_and_a_reaped_one_is_gone() {
-        assert!(!Identity::current().unwrap().is_gone());
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let stat = read(&format!("/proc/{}/stat", child.id())).unwrap();
-        let start_time = Stat::of(&stat).unwrap().start_time;
-        let identity = Identity { pid: child.id(), start_time, ..Identity::current().unwrap() };
-        assert!(!identity.is_gone());
-        assert!(Identity { start_time: start_time + 1, ..identity.clone() }.is_gone(), "another of that pid");
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert!(identity.is_gone());
-    }
-
-    #[test]
-    fn a_process_of_another_boot_is_never_called_gone() {
-        let identity =
-            Identity { boot_id: "elsewhere".into(), pid: 1, start_time: 0, ..Identity::current().unwrap() };
-        assert!(!identity.is_gone());
-    }
 
     #[test]
     fn a_value_of_the_process_is_made_once() {

@@ -14,7 +14,7 @@ typedef enum function {
     NUM_FUNCTIONS,
 } function;
 
-typedef enum need { NOTHING, DRIVER, LIVE, CONTEXT } need;
+typedef enum need { NOTHING, DRIVER, HANDLE, LIVE, CONTEXT } need;
 typedef enum manner { ACTS, RELEASES, SUBMITS } manner;
 
 typedef struct function_info {

@@ -45,6 +45,7 @@ context *context_create(CUdevice device) {
     context *created = list_add(&sim.contexts, sizeof(*created));
     created->device = device;
     created->is_alive = true;
+    created->id = ++sim.last_context_id;
     created->legacy.context = created;
     created->per_thread.context = created;
     created->per_thread.is_blocking = true;
@@ -146,6 +147,22 @@ CUresult cuCtxGetDevice(CUdevice *device) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     *device = context_current()->device;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetId(CUcontext asked, unsigned long long *id) {
+    DRIVER_CALL(cuCtxGetId);
+    if (id == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const context *found = asked == NULL ? context_current() : context_find(asked);
+    if (found == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (!found->is_alive) {
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    *id = found->id;
     return CUDA_SUCCESS;
 }
 

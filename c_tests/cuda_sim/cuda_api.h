@@ -33,6 +33,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context);
 CUresult cuCtxGetCurrent(CUcontext *context);
 CUresult cuCtxSetCurrent(CUcontext context);
 CUresult cuCtxGetDevice(CUdevice *device);
+CUresult cuCtxGetId(CUcontext context, unsigned long long *id);
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags);
 CUresult cuCtxSynchronize(void);
 

@@ -3,8 +3,9 @@
 #ifndef CUDA_SIM_FUNCTIONS_H
 #define CUDA_SIM_FUNCTIONS_H
 
-/* What must be there: NOTHING; DRIVER: cuInit; LIVE: a current context, if any, that is not destroyed;
- * CONTEXT: a current context that is not destroyed.
+/* What must be there: NOTHING; DRIVER: cuInit; HANDLE: what the handle names, which the real driver follows before it
+ * looks at the current context: it crashes where that went with a context that was reset or destroyed, and so does the
+ * stand-in; LIVE: a current context, if any, that is not destroyed; CONTEXT: a current context that is not destroyed.
  * How it fails: ACTS: before it does anything; RELEASES: after it has let go, as when the driver reports an
  * error of earlier work; SUBMITS: as ACTS, or on a later call, when the work is done. */
 #define CUDA_FUNCTIONS(FUNCTION)                                                                     \
@@ -32,6 +33,7 @@
     FUNCTION(cuCtxGetCurrent, DRIVER, ACTS)                                                          \
     FUNCTION(cuCtxSetCurrent, DRIVER, ACTS)                                                          \
     FUNCTION(cuCtxGetDevice, DRIVER, ACTS)                                                           \
+    FUNCTION(cuCtxGetId, DRIVER, ACTS)                                                               \
     FUNCTION(cuCtxEnablePeerAccess, CONTEXT, ACTS)                                                   \
     FUNCTION(cuCtxSynchronize, CONTEXT, ACTS)                                                        \
     FUNCTION(cuMemAlloc_v2, CONTEXT, ACTS)                                                           \
@@ -63,25 +65,25 @@
     FUNCTION(cuIpcOpenMemHandle_v2, CONTEXT, ACTS)                                                   \
     FUNCTION(cuIpcCloseMemHandle, CONTEXT, RELEASES)                                                 \
     FUNCTION(cuMemcpy, CONTEXT, ACTS)                                                                \
-    FUNCTION(cuMemcpyAsync, LIVE, SUBMITS)                                                           \
+    FUNCTION(cuMemcpyAsync, HANDLE, SUBMITS)                                                         \
     FUNCTION(cuMemcpyHtoD_v2, CONTEXT, ACTS)                                                         \
     FUNCTION(cuMemcpyDtoH_v2, CONTEXT, ACTS)                                                         \
     FUNCTION(cuMemcpyDtoD_v2, CONTEXT, ACTS)                                                         \
-    FUNCTION(cuMemcpyHtoDAsync_v2, LIVE, SUBMITS)                                                    \
-    FUNCTION(cuMemcpyDtoHAsync_v2, LIVE, SUBMITS)                                                    \
-    FUNCTION(cuMemcpyDtoDAsync_v2, LIVE, SUBMITS)                                                    \
-    FUNCTION(cuMemcpyBatchAsync, LIVE, SUBMITS)                                                      \
-    FUNCTION(cuMemcpy2DAsync_v2, LIVE, SUBMITS)                                                      \
+    FUNCTION(cuMemcpyHtoDAsync_v2, HANDLE, SUBMITS)                                                  \
+    FUNCTION(cuMemcpyDtoHAsync_v2, HANDLE, SUBMITS)                                                  \
+    FUNCTION(cuMemcpyDtoDAsync_v2, HANDLE, SUBMITS)                                                  \
+    FUNCTION(cuMemcpyBatchAsync, HANDLE, SUBMITS)                                                    \
+    FUNCTION(cuMemcpy2DAsync_v2, HANDLE, SUBMITS)                                                    \
     FUNCTION(cuMemsetD8_v2, CONTEXT, ACTS)                                                           \
-    FUNCTION(cuMemsetD8Async, LIVE, SUBMITS)                                                         \
+    FUNCTION(cuMemsetD8Async, HANDLE, SUBMITS)                                                       \
     FUNCTION(cuStreamCreate, CONTEXT, ACTS)                                                          \
     FUNCTION(cuStreamCreateWithPriority, CONTEXT, ACTS)                                              \
-    FUNCTION(cuStreamDestroy_v2, LIVE, RELEASES)                                                     \
-    FUNCTION(cuStreamSynchronize, LIVE, ACTS)                                                        \
-    FUNCTION(cuStreamQuery, LIVE, ACTS)                                                              \
-    FUNCTION(cuStreamWaitEvent, LIVE, ACTS)                                                          \
-    FUNCTION(cuStreamGetCtx, LIVE, ACTS)                                                             \
-    FUNCTION(cuStreamIsCapturing, LIVE, ACTS)                                                        \
+    FUNCTION(cuStreamDestroy_v2, HANDLE, RELEASES)                                                   \
+    FUNCTION(cuStreamSynchronize, HANDLE, ACTS)                                                      \
+    FUNCTION(cuStreamQuery, HANDLE, ACTS)                                                            \
+    FUNCTION(cuStreamWaitEvent, HANDLE, ACTS)                                                        \
+    FUNCTION(cuStreamGetCtx, HANDLE, ACTS)                                                           \
+    FUNCTION(cuStreamIsCapturing, HANDLE, ACTS)                                                      \
     FUNCTION(cuStreamBeginCapture_v2, LIVE, ACTS)                                                    \
     FUNCTION(cuStreamEndCapture, LIVE, ACTS)                                                         \
     FUNCTION(cuThreadExchangeStreamCaptureMode, DRIVER, ACTS)                                        \
@@ -90,14 +92,14 @@
     FUNCTION(cuGraphExecDestroy, DRIVER, RELEASES)                                                   \
     FUNCTION(cuGraphDestroy, DRIVER, RELEASES)                                                       \
     FUNCTION(cuModuleLoadData, CONTEXT, ACTS)                                                        \
-    FUNCTION(cuModuleUnload, CONTEXT, RELEASES)                                                      \
-    FUNCTION(cuModuleGetFunction, CONTEXT, ACTS)                                                     \
-    FUNCTION(cuLaunchKernel, CONTEXT, SUBMITS)                                                       \
+    FUNCTION(cuModuleUnload, HANDLE, RELEASES)                                                       \
+    FUNCTION(cuModuleGetFunction, HANDLE, ACTS)                                                      \
+    FUNCTION(cuLaunchKernel, HANDLE, SUBMITS)                                                        \
     FUNCTION(cuEventCreate, CONTEXT, ACTS)                                                           \
-    FUNCTION(cuEventRecord, LIVE, ACTS)                                                              \
-    FUNCTION(cuEventQuery, LIVE, ACTS)                                                               \
-    FUNCTION(cuEventSynchronize, LIVE, ACTS)                                                         \
-    FUNCTION(cuEventElapsedTime, LIVE, ACTS)                                                         \
-    FUNCTION(cuEventDestroy_v2, LIVE, RELEASES)
+    FUNCTION(cuEventRecord, HANDLE, ACTS)                                                            \
+    FUNCTION(cuEventQuery, HANDLE, ACTS)                                                             \
+    FUNCTION(cuEventSynchronize, HANDLE, ACTS)                                                       \
+    FUNCTION(cuEventElapsedTime, HANDLE, ACTS)                                                       \
+    FUNCTION(cuEventDestroy_v2, HANDLE, RELEASES)
 
 #endif

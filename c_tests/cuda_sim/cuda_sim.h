@@ -90,6 +90,10 @@ typedef struct sim_counts {
 } sim_counts;
 void sim_live(sim_counts *counts);
 
+/* How often work on streams read or wrote where its device has no memory, since the start: on a real device each of
+ * these destroys the context. */
+uint64_t sim_illegal_accesses(void);
+
 /* Copies bytes from memory to memory, of devices or the host, past the driver: no call is counted, none fails. What
  * streams still hold back is not done by it. */
 void sim_copy_bytes(uint64_t destination, uint64_t source, size_t size);

@@ -8,6 +8,17 @@
 
 #include <sys/mman.h>
 
+/* Where nothing else of a process is mapped, as a rule. */
+#define FIRST_ADDRESS UINT64_C(0x300000000000)
+
+/* As on a real device, an allocation of whole granules often starts where the one before it ends. */
+static void *map_beside_last(size_t size, int fd) {
+    static uint64_t next = FIRST_ADDRESS;
+    void *start = map_untouchable_near((void *)(uintptr_t)next, size, fd);
+    next += (size + 4095) / 4096 * 4096;
+    return start;
+}
+
 static CUresult allocate(CUdeviceptr *address, size_t size, size_t offset, span **allocated) {
     const CUmemAllocationProp prop = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -18,7 +29,7 @@ static CUresult allocate(CUdeviceptr *address, size_t size, size_t offset, span 
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    void *start = map_untouchable(NULL, offset + size, behind->fd);
+    void *start = map_beside_last(offset + size, behind->fd);
     if (start == MAP_FAILED) {
         memory_destroy_if_unused(behind);
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -21,7 +21,7 @@ static CUresult find(CUevent handle, event **found) {
 /* Its mark stays where work is to reach it, or waits for it. */
 static void destroy(event *ended) {
     mark_release(ended->mark);
-    list_remove(&sim.events, &ended->node);
+    list_retire(&sim.events, &ended->node);
 }
 
 uint64_t events_destroy_of(const context *ended) {

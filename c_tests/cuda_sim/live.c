@@ -105,6 +105,13 @@ void sim_live(sim_counts *counts) {
     pthread_mutex_unlock(&sim.lock);
 }
 
+uint64_t sim_illegal_accesses(void) {
+    pthread_mutex_lock(&sim.lock);
+    const uint64_t count = sim.illegal_accesses;
+    pthread_mutex_unlock(&sim.lock);
+    return count;
+}
+
 size_t sim_current_context_depth(void) {
     return context_depth();
 }

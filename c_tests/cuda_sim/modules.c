@@ -23,7 +23,7 @@ static module *find(CUmodule handle) {
 
 static void unload(module *ended) {
     free(ended->text);
-    list_remove(&sim.modules, &ended->node);
+    list_retire(&sim.modules, &ended->node);
 }
 
 uint64_t modules_destroy_of(const context *ended) {
@@ -100,6 +100,9 @@ CUresult cuLaunchKernel(CUfunction function, unsigned ctas_x, unsigned ctas_y, u
     DRIVER_CALL(cuLaunchKernel);
     if (!is_live(function) || function->kind == KERNEL_OTHER) {
         sim_crash("%p is no kernel, or one of a module that was unloaded", (void *)function);
+    }
+    if (context_current() == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
     }
     stream *on = NULL;
     const CUresult result = find_healthy_stream(handle, &on);

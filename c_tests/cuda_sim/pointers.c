@@ -141,6 +141,9 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
     DRIVER_CALL(cuPointerGetAttribute);
     const span *known = span_at(address);
     answer given;
+    if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_POINTER && known != NULL && context_current() == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT; /* it is of the current context */
+    }
     if (data == NULL || known == NULL || !describe(known, attribute, address, &given)) {
         return CUDA_ERROR_INVALID_VALUE;
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The primary context of each device: one for the process, counted, the same each time it comes back to life.
+// The primary context of each device: one for the process, counted, the same each time it comes back to life, but for
+// its id.
 #include "call.h"
 #include "contexts.h"
 #include "devices.h"
@@ -10,7 +11,10 @@ static context *revive(CUdevice device) {
         *primary = context_create(device);
         (*primary)->is_primary = true;
     }
-    (*primary)->is_alive = true;
+    if (!(*primary)->is_alive) {
+        (*primary)->is_alive = true;
+        (*primary)->id = ++sim.last_context_id;
+    }
     return *primary;
 }
 

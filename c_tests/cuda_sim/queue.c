@@ -23,6 +23,7 @@ static void fail(stream *failed, CUresult error) {
     if (error != CUDA_SUCCESS) {
         failed->error = error;
     }
+    sim.illegal_accesses += error == CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
 static void do_work(const work *work) {
@@ -86,7 +87,7 @@ static void do_piece_of(stream *on) {
         is_still_there(work->source, done->knew_source)) {
         do_work(work);
     } else {
-        on->error = CUDA_ERROR_ILLEGAL_ADDRESS;
+        fail(on, CUDA_ERROR_ILLEGAL_ADDRESS);
     }
     work_free(work);
     free(done);

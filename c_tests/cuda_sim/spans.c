@@ -78,6 +78,10 @@ void *map_untouchable(void *at, size_t size, int fd) {
     return mmap(at, size, PROT_NONE, kind | MAP_NORESERVE | (at == NULL ? 0 : MAP_FIXED), fd, 0);
 }
 
+void *map_untouchable_near(void *at, size_t size, int fd) {
+    return mmap(at, size, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+}
+
 bool span_is_host(const span *known) {
     return known->memory == NULL || known->memory->owner == NO_ORDINAL;
 }

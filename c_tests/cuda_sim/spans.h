@@ -21,6 +21,8 @@ reservation *reservation_around(CUdeviceptr start, size_t size);
 
 /* Memory that the program can't touch: PROT_NONE over a file or, with fd -1, over nothing. */
 void *map_untouchable(void *at, size_t size, int fd);
+/* The same at this address if nothing is mapped there, else at any other. */
+void *map_untouchable_near(void *at, size_t size, int fd);
 
 bool span_is_host(const span *span);
 /* The device that it belongs to; for host memory the one whose context made it, or the first. */

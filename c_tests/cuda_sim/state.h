@@ -60,6 +60,7 @@ struct CUevent_st {
 struct CUctx_st {
     node node;
     CUdevice device;
+    uint64_t id; /* another each time a primary context comes back to life */
     bool is_primary;
     bool is_alive;
     uint32_t peers; /* devices whose plain memory its kernels reach, a bit for each */
@@ -126,6 +127,8 @@ typedef struct state {
     device devices[MAX_DEVICES];
     uint64_t memory_per_device;
     uint64_t last_number; /* of handles and buffers */
+    uint64_t last_context_id;
+    uint64_t illegal_accesses; /* by kernels and copies; never falls */
     uint64_t lost_with_context;
     bool no_peer_access;
     size_t allocation_offset; /* of the device's memory, behind a page */
@@ -139,6 +142,9 @@ extern state sim;
 void *list_add(node **list, size_t size);
 /* Unlinks and frees. */
 void list_remove(node **list, node *item);
+/* Unlinks an item whose address is a handle of the program's. The address is no new handle soon: a stale one is
+ * detected. */
+void list_retire(node **list, node *item);
 uint64_t next_number(void);
 
 /* Ends the process with a sentence: where the real driver would crash. */

@@ -25,6 +25,9 @@ CUresult stream_find(CUstream handle, stream **found) {
     if (current == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
+    if (!current->is_alive) {
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
     *found = handle == CU_STREAM_PER_THREAD ? &current->per_thread : &current->legacy;
     return CUDA_SUCCESS;
 }
@@ -57,7 +60,7 @@ void streams_sweep(void) {
         stream *known = (stream *)each;
         each = each->next;
         if (known->destroyed && known->first == NULL) {
-            list_remove(&sim.streams, &known->node);
+            list_retire(&sim.streams, &known->node);
         }
     }
 }

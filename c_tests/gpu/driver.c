@@ -112,6 +112,9 @@ uint64_t free_memory(int device) {
 }
 
 void write_device(int device, uint64_t to, const void *from, size_t size) {
+    if (size == 0) {
+        return;
+    }
     enter_device(device);
     CU(cuMemcpyHtoD_v2(to, from, size));
     CU(cuStreamSynchronize(NULL)); /* pageable memory may still be on its way when the copy returns */
@@ -119,6 +122,9 @@ void write_device(int device, uint64_t to, const void *from, size_t size) {
 }
 
 void read_device(int device, void *to, uint64_t from, size_t size) {
+    if (size == 0) {
+        return;
+    }
     enter_device(device);
     CU(cuMemcpyDtoH_v2(to, from, size));
     leave_device(device);

@@ -36,6 +36,8 @@
     FUNCTION(cuMemGetInfo_v2)                                                                        \
     FUNCTION(cuMemHostAlloc)                                                                         \
     FUNCTION(cuMemFreeHost)                                                                          \
+    FUNCTION(cuMemHostRegister_v2)                                                                   \
+    FUNCTION(cuMemHostUnregister)                                                                    \
     FUNCTION(cuMemHostGetDevicePointer_v2)                                                           \
     FUNCTION(cuPointerGetAttribute)                                                                  \
     FUNCTION(cuMemGetAllocationGranularity)                                                          \
@@ -102,7 +104,7 @@ void leave_device(int device);
 
 /* Bytes free on a device. */
 uint64_t free_memory(int device);
-/* To and from any memory of a device. */
+/* To and from any memory of a device that one copy of the driver's takes. */
 void write_device(int device, uint64_t to, const void *from, size_t size);
 void read_device(int device, void *to, uint64_t from, size_t size);
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocations, each of which keeps its device's primary context alive, and spans of several mappings.
+// Allocations, each of which keeps its device's primary context alive, spans of several mappings, and memory that the
+// driver knows as several pieces.
 #include "engine.h"
 
 #include "driver.h"
 #include "harness.h"
+
+#include <sys/mman.h>
 
 uint64_t engine_allocate(int device, uint64_t size) {
     CUdeviceptr address = 0;
@@ -21,6 +24,10 @@ void engine_free(int device, uint64_t address) {
     release_device(device);
 }
 
+void engine_free_lost(int device) {
+    release_device(device);
+}
+
 void *engine_allocate_host(int device, uint64_t size) {
     void *address = NULL;
     retain_device(device);
@@ -35,6 +42,75 @@ void engine_free_host(int device, void *address) {
     CU(cuMemFreeHost(address));
     leave_device(device);
     release_device(device);
+}
+
+#define PAGE UINT64_C(4096)
+
+void pieces_open(pieces *pieces, int device) {
+    pieces->device = device;
+    pieces->address = mmap(NULL, pieces->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(pieces->address != MAP_FAILED);
+    retain_device(device);
+    enter_device(device);
+    for (size_t i = 0; i < pieces->num_pieces; i++) {
+        CU(cuMemHostRegister_v2(pieces->address + pieces->starts[i] * PAGE,
+                                (pieces->ends[i] - pieces->starts[i]) * PAGE,
+                                CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));
+    }
+    leave_device(device);
+}
+
+/* A reset has unlocked it already. */
+static void unlock(void *address) {
+    const CUresult result = driver_get()->cuMemHostUnregister(address);
+    CHECK(result == CUDA_SUCCESS || result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+}
+
+void pieces_close(pieces *pieces) {
+    enter_device(pieces->device);
+    for (size_t i = 0; i < pieces->num_pieces; i++) {
+        unlock(pieces->address + pieces->starts[i] * PAGE);
+    }
+    leave_device(pieces->device);
+    release_device(pieces->device);
+    munmap(pieces->address, pieces->size);
+}
+
+/* Neighbours are common and never certain: some are allocated, and those kept that are. */
+#define CANDIDATES 32
+
+/* Whether the last of some allocations has a neighbour among the others; then both are noted. */
+static bool has_neighbour(const uint64_t *allocated, size_t count, adjacent *found) {
+    for (size_t i = 0; i + 1 < count; i++) {
+        const uint64_t first = allocated[i] < allocated[count - 1] ? allocated[i] : allocated[count - 1];
+        const uint64_t second = allocated[i] + allocated[count - 1] - first;
+        if (first + found->size == second) {
+            found->addresses[0] = first;
+            found->addresses[1] = second;
+            return true;
+        }
+    }
+    return false;
+}
+
+void adjacent_open(adjacent *adjacent, int device) {
+    uint64_t allocated[CANDIDATES];
+    size_t count = 0;
+    *adjacent = (struct adjacent){.device = device, .size = 2 * MIB};
+    while (!has_neighbour(allocated, count, adjacent)) {
+        CHECK(count < CANDIDATES);
+        allocated[count++] = engine_allocate(device, adjacent->size);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (allocated[i] != adjacent->addresses[0] && allocated[i] != adjacent->addresses[1]) {
+            engine_free(device, allocated[i]);
+        }
+    }
+}
+
+void adjacent_close(adjacent *adjacent) {
+    engine_free(adjacent->device, adjacent->addresses[0]);
+    engine_free(adjacent->device, adjacent->addresses[1]);
 }
 
 static CUmemAllocationProp properties_on(int device, unsigned handle_types) {

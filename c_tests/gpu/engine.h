@@ -9,10 +9,37 @@
 /* Plain memory of a device. */
 uint64_t engine_allocate(int device, uint64_t size);
 void engine_free(int device, uint64_t address);
+/* In place of the free where a reset of the device has freed it. */
+void engine_free_lost(int device);
 
 /* Page-locked host memory. */
 void *engine_allocate_host(int device, uint64_t size);
 void engine_free_host(int device, void *address);
+
+/* Host memory of whole pages that the engine page-locks piece by piece, as large pools are: piece i begins with page
+ * starts[i] and ends with the page before ends[i]. What lies in no piece is not page-locked. */
+#define PIECES_MAX 8
+typedef struct pieces {
+    int device;
+    unsigned char *address;
+    uint64_t size;
+    size_t num_pieces;
+    uint64_t starts[PIECES_MAX], ends[PIECES_MAX];
+} pieces;
+
+void pieces_open(pieces *pieces, int device);
+/* Also after a reset of the device, which has unlocked all of them. */
+void pieces_close(pieces *pieces);
+
+/* Two allocations, of which the second begins where the first ends. */
+typedef struct adjacent {
+    int device;
+    uint64_t addresses[2];
+    uint64_t size; /* of each */
+} adjacent;
+
+void adjacent_open(adjacent *adjacent, int device);
+void adjacent_close(adjacent *adjacent);
 
 /* Addresses with memory mapped side by side, each mapping one granule, as a growing engine has it. */
 #define SPAN_MAX 8

@@ -77,30 +77,6 @@ static void elastic_memory_goes_on_growing(void) {
     check_works();
 }
 
-static void a_transfer_fails_and_says_so(void) {
-    static const kvmem_block_pair pair[] = {{0, 0}};
-    const kv_move move = {pair, 1, 0, 0, 3};
-    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    side host;
-    side there;
-    side_open(&host, PLACE_PINNED, 0, &config, NULL, 1);
-    side_open(&there, PLACE_DEVICE, 0, &config, NULL, 2);
-    const kvmem_transfer_options options = kv_transfer_options(&move);
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(host.model.layout, there.model.layout, &options, &transfer, ERR));
-    reset_device(0);
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    EXPECT(KVMEM_STATUS_CUDA, kvmem_transfer_wait(transfer, PATIENCE, ERR));
-    kvmem_error_cause cause;
-    EXPECT_OK(kvmem_error_get_cause(test_last_error(), &cause));
-    CHECK_EQ(cause.domain, KVMEM_DOMAIN_CUDA);
-    CHECK(cause.code != 0);
-    CALL(kvmem_transfer_destroy(transfer));
-    side_close(&host);
-    side_close(&there);
-    check_works();
-}
-
 static const kvmem_block_pair two_pairs[] = {{6, 0}, {0, 5}};
 static const kv_move two_blocks = {two_pairs, NUM(two_pairs), 0, 0, 3};
 static const uint32_t ways[] = {0, KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_2D, KVMEM_PATH_CUDA_KERNEL,
@@ -138,6 +114,138 @@ static void expect_nothing_new(const own_context *own, const kvmem_layout *host)
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, gone,
                    kvmem_share_create_region(own->regions[0], NULL, &share, ERR));
     CHECK_EQ(region_info(own->regions[0]).address, own->address);
+}
+
+static void expect_not_created(const kvmem_layout *source, const kvmem_layout *destination, uint32_t way) {
+    kvmem_transfer_options options = kv_transfer_options(&two_blocks);
+    options.path = way;
+    kvmem_transfer *transfer = NULL;
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, gone,
+                   kvmem_transfer_create(source, destination, &options, &transfer, ERR));
+}
+
+/* The context is the engine's again, with its memory: whatever was prepared before is refused before it runs. */
+static void what_was_prepared_before_a_reset_is_refused(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    const kvmem_layout_config in_rows = kv_config(&kv_kinds[2]);
+    kvmem_transfer *lost[NUM(ways)][2] = {{NULL}};
+    kvmem_transfer *kept[NUM(ways)][2] = {{NULL}};
+    side pinned;
+    side device;
+    side system;
+    side elastic;
+    retain_device(0);
+    side_open(&pinned, PLACE_PINNED, 0, &in_rows, NULL, 1);
+    side_open(&device, PLACE_DEVICE, 0, &config, NULL, 2);
+    side_open(&system, PLACE_SYSTEM, 0, &in_rows, NULL, 3);
+    side_open(&elastic, PLACE_ELASTIC, 0, &config, NULL, 4);
+    for (size_t i = 0; i < NUM(ways); i++) {
+        prepare(device.model.layout, pinned.model.layout, ways[i], lost[i]);
+    }
+    for (size_t i = 0; i < 2; i++) { /* the ways of pageable memory */
+        prepare(elastic.model.layout, system.model.layout, ways[i], kept[i]);
+    }
+    reset_device(0);
+    retain_device(0);
+    const uint64_t engine = engine_allocate(0, MIB);
+    fill_device(0, engine, MIB, 0x5A);
+    CUstream stream = NULL;
+    enter_device(0);
+    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    leave_device(0);
+    for (size_t i = 0; i < NUM(ways); i++) {
+        expect_not_created(device.model.layout, pinned.model.layout, ways[i]);
+        expect_not_created(pinned.model.layout, elastic.model.layout, ways[i]);
+        expect_refused(lost[i][0], stream);
+        expect_refused(lost[i][1], stream);
+        if (kept[i][0] != NULL) {
+            expect_refused(kept[i][0], stream);
+            expect_refused(kept[i][1], stream);
+        }
+    }
+    side_move(&elastic, &system, &two_blocks); /* memory of no context */
+    side_close(&pinned);
+    side_close(&device);
+    side_close(&system);
+    side_close(&elastic);
+    check_device(0, engine, MIB, 0x5A);
+    engine_free(0, engine);
+    enter_device(0);
+    CU(cuStreamDestroy_v2(stream));
+    CU(cuCtxSynchronize());
+    leave_device(0);
+    release_device(0);
+    release_device(0);
+    check_works();
+}
+
+/* With new memory of the host's, by a new kernel. */
+static void elastic_memory_moves_on_by_every_path(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    const kvmem_layout_config in_rows = kv_config(&kv_kinds[2]);
+    for (size_t i = 0; i < NUM(ways); i++) {
+        side elastic;
+        side before;
+        side after;
+        kvmem_transfer *transfers[2] = {NULL};
+        retain_device(0);
+        side_open(&elastic, PLACE_ELASTIC, 0, &config, NULL, 1);
+        side_open(&before, PLACE_PINNED, 0, &in_rows, NULL, 2);
+        side_move(&elastic, &before, &two_blocks);
+        prepare(elastic.model.layout, before.model.layout, ways[i], transfers);
+        EXPECT_OK(kvmem_transfer_submit(transfers[0], ERR));
+        EXPECT_OK(kvmem_transfer_wait(transfers[0], PATIENCE, ERR));
+        reset_device(0);
+        retain_device(0);
+        side_open(&after, PLACE_PINNED, 0, &in_rows, NULL, 3);
+        CALL(kvmem_transfer_destroy(transfers[0]));
+        CALL(kvmem_transfer_destroy(transfers[1]));
+        prepare(elastic.model.layout, after.model.layout, ways[i], transfers);
+        for (size_t direction = 0; direction < NUM(transfers); direction++) {
+            side *source = direction == 0 ? &elastic : &after;
+            side *destination = direction == 0 ? &after : &elastic;
+            side_refill(source, 10 + (uint32_t)direction);
+            EXPECT_OK(kvmem_transfer_submit(transfers[direction], ERR));
+            EXPECT_OK(kvmem_transfer_wait(transfers[direction], PATIENCE, ERR));
+            kv_expect_moved(&destination->model, &source->model, &two_blocks);
+            side_check(destination);
+            CALL(kvmem_transfer_destroy(transfers[direction]));
+        }
+        side_close(&before);
+        side_close(&after);
+        side_close(&elastic);
+        release_device(0);
+        release_device(0);
+    }
+    check_works();
+}
+
+/* It has ended before the reset, or fails with what the driver says. */
+static void a_transfer_in_flight_ends(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[1]);
+    const kvmem_layout_config in_rows = kv_config(&kv_kinds[2]);
+    for (size_t i = 0; i < 2 * NUM(ways); i++) {
+        side host;
+        side there;
+        kvmem_transfer *transfers[2] = {NULL};
+        side_open(&host, PLACE_PINNED, 0, &in_rows, NULL, 1);
+        side_open(&there, PLACE_DEVICE, 0, &config, NULL, 2);
+        prepare(there.model.layout, host.model.layout, ways[i / 2], transfers);
+        EXPECT_OK(kvmem_transfer_submit(transfers[i % 2], ERR));
+        reset_device(0);
+        if (kvmem_transfer_wait(transfers[i % 2], PATIENCE, ERR) != KVMEM_STATUS_OK) {
+            kvmem_error_cause cause;
+            EXPECT_OK(kvmem_error_get_cause(test_last_error(), &cause));
+            CHECK_EQ(cause.domain, KVMEM_DOMAIN_CUDA);
+            CHECK(cause.code != 0);
+        }
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, gone, kvmem_transfer_submit(transfers[i % 2], ERR));
+        CALL(kvmem_transfer_destroy(transfers[0]));
+        CALL(kvmem_transfer_destroy(transfers[1]));
+        side_close(&host);
+        side_close(&there);
+        check_works();
+    }
 }
 
 /* A kernel that read what is gone would take the device's context along; and other memory may lie there by then. */
@@ -181,7 +289,9 @@ static const test_case cases[] = {
     CASE(regions_are_destroyed_without_harm),
     CASE(memory_of_the_engine_that_lies_there_now_is_left_alone),
     CASE(elastic_memory_goes_on_growing),
-    CASE(a_transfer_fails_and_says_so),
+    CASE(what_was_prepared_before_a_reset_is_refused),
+    CASE(elastic_memory_moves_on_by_every_path),
+    CASE(a_transfer_in_flight_ends),
     CASE(adopted_memory_goes_with_an_engines_own_context),
 };
 GPU_MAIN

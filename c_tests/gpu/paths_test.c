@@ -24,7 +24,7 @@ static const kv_move moves[] = {
 };
 
 static bool is_pageable(const side *side) {
-    return side->place == PLACE_SYSTEM;
+    return place_is_pageable(side->place);
 }
 
 static bool is_host(const side *side) {

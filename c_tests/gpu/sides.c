@@ -19,6 +19,10 @@ bool place_is_elastic(place place) {
     return place >= PLACE_ELASTIC;
 }
 
+bool place_is_pageable(place place) {
+    return place == PLACE_SYSTEM || place == PLACE_PARTLY_LOCKED;
+}
+
 kvmem_layout_config side_config(const kv_kind *kind) {
     kvmem_layout_config config = kv_config(kind);
     config.inner_dim = 60;
@@ -58,6 +62,33 @@ static uint64_t open_span(side *side) {
     return side->span.address + side->span.granule - side->model.starts[0] - half;
 }
 
+static uint64_t open_adjacent(side *side) {
+    adjacent_open(&side->adjacent, side->device);
+    CHECK(side->model.size <= side->adjacent.size);
+    const uint64_t alignment = side->model.config.alignment ? side->model.config.alignment : 1;
+    const uint64_t half = kv_region_size(&side->model.config) / 2 / alignment * alignment;
+    return side->adjacent.addresses[1] - side->model.starts[0] - half;
+}
+
+#define PAGE UINT64_C(4096)
+
+/* All pages in pieces of one page, two and more; or some pages in the middle. */
+static uint64_t open_pieces(side *side) {
+    const uint64_t pages = (side->model.size + PAGE - 1) / PAGE;
+    pieces *pieces = &side->pieces;
+    *pieces = (struct pieces){.size = pages * PAGE};
+    const bool is_partly = side->place == PLACE_PARTLY_LOCKED;
+    const uint64_t end = is_partly ? pages * 2 / 3 : pages;
+    for (uint64_t start = is_partly ? pages / 3 : 0; start < end; pieces->num_pieces++) {
+        const uint64_t length = pieces->num_pieces == PIECES_MAX - 1 ? end : 1 + pieces->num_pieces % 2;
+        pieces->starts[pieces->num_pieces] = start;
+        start = start + length < end ? start + length : end;
+        pieces->ends[pieces->num_pieces] = start;
+    }
+    pieces_open(pieces, side->device);
+    return (uint64_t)(uintptr_t)pieces->address;
+}
+
 static void allocate(side *side) {
     switch (side->place) {
     case PLACE_SYSTEM:
@@ -77,6 +108,13 @@ static void allocate(side *side) {
         break;
     case PLACE_ADOPTED:
         side->base = engine_allocate(side->device, side->model.size);
+        break;
+    case PLACE_PIECES:
+    case PLACE_PARTLY_LOCKED:
+        side->base = open_pieces(side);
+        break;
+    case PLACE_ADJACENT:
+        side->base = open_adjacent(side);
         break;
     default:
         side->base = open_span(side);
@@ -107,11 +145,18 @@ static kvmem_region *make_region(side *side, uint64_t start, uint64_t size) {
     return region;
 }
 
+/* Bytes before the border that no copy of the driver's may reach over. */
+static uint64_t size_before_border(const side *side) {
+    return side->place == PLACE_ADJACENT ? side->adjacent.addresses[1] - side->base : side->model.size;
+}
+
 static void write_all(side *side) {
+    const uint64_t border = size_before_border(side);
     if (place_is_elastic(side->place)) {
         elastic_side_write(side);
     } else if (place_is_device(side->place)) {
-        write_device(side->device, side->base, side->model.expected, side->model.size);
+        write_device(side->device, side->base, side->model.expected, border);
+        write_device(side->device, side->base + border, side->model.expected + border, side->model.size - border);
     } else {
         memcpy((void *)(uintptr_t)side->base, side->model.expected, side->model.size);
     }
@@ -136,10 +181,16 @@ void side_open(side *side, place place, int device, const kvmem_layout_config *c
 static void free_engine_memory(side *side) {
     if (side->place == PLACE_ENGINE_PINNED) {
         engine_free_host(side->device, (void *)(uintptr_t)side->base);
+    } else if (side->is_lost) {
+        engine_free_lost(side->device);
     } else if (side->place == PLACE_ADOPTED) {
         engine_free(side->device, side->base);
     } else if (side->place == PLACE_SPANNED) {
         span_close(&side->span);
+    } else if (side->place == PLACE_ADJACENT) {
+        adjacent_close(&side->adjacent);
+    } else if (side->place == PLACE_PIECES || side->place == PLACE_PARTLY_LOCKED) {
+        pieces_close(&side->pieces);
     }
 }
 
@@ -151,10 +202,12 @@ void side_close(side *side) {
 }
 
 void side_read(side *side) {
+    const uint64_t border = size_before_border(side);
     if (place_is_elastic(side->place)) {
         elastic_side_read(side);
     } else if (place_is_device(side->place)) {
-        read_device(side->device, side->model.memory, side->base, side->model.size);
+        read_device(side->device, side->model.memory, side->base, border);
+        read_device(side->device, side->model.memory + border, side->base + border, side->model.size - border);
     } else {
         memcpy(side->model.memory, (void *)(uintptr_t)side->base, side->model.size);
     }

@@ -15,9 +15,12 @@ typedef enum place {
     PLACE_PINNED,         /* page-locked memory of the library's */
     PLACE_CHUNKED,        /* the same, every page locked for itself */
     PLACE_ENGINE_PINNED,  /* page-locked memory of the engine's, adopted as host memory */
+    PLACE_PIECES,         /* host memory of the engine's, page-locked in pieces whose ends are inside blocks */
+    PLACE_PARTLY_LOCKED,  /* the same, of which only pages in the middle are page-locked */
     PLACE_DEVICE,         /* memory of a GPU, the library's */
     PLACE_ADOPTED,        /* the engine's, adopted from the middle of an allocation */
     PLACE_SPANNED,        /* the engine's, the first region across the border of two mappings */
+    PLACE_ADJACENT,     /* the engine's, the first region across the border of two allocations */
     PLACE_ELASTIC,        /* elastic memory, allocated for the layout */
     PLACE_ELASTIC_PARTLY, /* the same, of twice as many blocks, of which the first half has memory */
     NUM_PLACES,
@@ -25,6 +28,8 @@ typedef enum place {
 
 bool place_is_device(place place);
 bool place_is_elastic(place place);
+/* Host memory that no kernel reaches all of. */
+bool place_is_pageable(place place);
 /* A path of the CUDA engine's. */
 bool path_is_cuda(uint32_t path);
 
@@ -37,6 +42,9 @@ typedef struct side {
     uint64_t base;          /* the first byte of the first guard band */
     kvmem_region *whole;    /* what the regions are views of; NULL where they are adopted one by one */
     span span;
+    pieces pieces;
+    adjacent adjacent;
+    bool is_lost;           /* PLACE_ADOPTED: a reset of the device has freed it */
     uint64_t blocks_in_use; /* elastic: blocks that have memory, from the first on */
 } side;
 

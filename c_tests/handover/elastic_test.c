@@ -4,6 +4,7 @@
 #include "shop.h"
 #include "stance.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -108,7 +109,7 @@ static peer send_fetcher(const order *order) {
     return peer;
 }
 
-/* Both what was published and what the broker made of it for those who may only read. */
+/* As it was published, and narrowed for a client that may only read. */
 static void what_is_published_keeps_its_extents(void) {
     kvmem_region *region = create(FEW_EXTENTS);
     shop shop;
@@ -128,7 +129,7 @@ static void what_is_published_keeps_its_extents(void) {
     kvmem_region_holders holders;
     EXPECT_OK(kvmem_region_get_holders(region, &holders, ERR));
     CHECK_EQ(holders.importers, 2);
-    CHECK_EQ(holders.shares, 2);
+    CHECK_EQ(holders.shares, 1);
     EXPECT(KVMEM_STATUS_BUSY, kvmem_region_decommit(region, 0, EXTENT, ERR));
 
     EXPECT_OK(kvmem_broker_unpublish(shop.broker, "elastic", ERR));
@@ -139,6 +140,143 @@ static void what_is_published_keeps_its_extents(void) {
     peer_finish(&writer);
     peer_finish(&reader);
     shop_close(&shop);
+    CALL(kvmem_region_destroy(region));
+}
+
+static kvmem_share *fetch_read_only(const order *order) {
+    kvmem_fetch_options options = order_options(order);
+    options.flags = KVMEM_SHARE_READ_ONLY;
+    kvmem_share *share = NULL;
+    EXPECT_OK(kvmem_share_fetch(&options, &share, ERR));
+    return share;
+}
+
+/* What the region got after it was shared is neither handed out nor held. */
+static void a_read_only_fetch_has_what_was_shared_and_no_more(void) {
+    kvmem_region *region = create(FEW_EXTENTS);
+    EXPECT_OK(kvmem_region_decommit(region, EXTENT, EXTENT, ERR));
+    shop shop;
+    shop_open_plain(&shop);
+    order order = order_from(&shop);
+    strcpy(order.name, "elastic");
+    kvmem_share *share = share_of(region);
+    kvmem_share_info shared;
+    EXPECT_OK(kvmem_share_get_info(share, &shared, ERR));
+    EXPECT_OK(kvmem_broker_publish(shop.broker, "elastic", share, NULL, &order.token, ERR));
+    CALL(kvmem_share_destroy(share));
+    EXPECT_OK(kvmem_region_commit(region, EXTENT, EXTENT, ERR));
+
+    kvmem_share *fetched = fetch_read_only(&order);
+    kvmem_share_info info;
+    EXPECT_OK(kvmem_share_get_info(fetched, &info, ERR));
+    CHECK_EQ(info.read_only, 1);
+    CHECK_EQ(info.num_fds, shared.num_fds);
+    EXPECT_OK(kvmem_region_decommit(region, EXTENT, EXTENT, ERR));
+    EXPECT(KVMEM_STATUS_BUSY, kvmem_region_decommit(region, 0, EXTENT, ERR));
+    CALL(kvmem_share_destroy(fetched));
+    EXPECT_OK(kvmem_broker_unpublish(shop.broker, "elastic", ERR));
+    shop_close(&shop);
+    CALL(kvmem_region_destroy(region));
+}
+
+#define ROUNDS 60
+
+/* What the threads of the next case have in common. */
+typedef struct bustle {
+    const shop *shop;
+    kvmem_region *region;
+    order order;
+    CUcontext context; /* current in every thread, as in the case's own */
+} bustle;
+
+static void expect_one_of(kvmem_status status, kvmem_status first, kvmem_status second) {
+    if (status != first && status != second) {
+        FAIL("%s: %s", kvmem_status_name(status), test_last_message());
+    }
+}
+
+/* The first extent stays: it is always there to be shared. */
+static void *resize(void *argument) {
+    const bustle *bustle = argument;
+    CU(cuCtxSetCurrent(bustle->context));
+    for (int i = 0; i < ROUNDS; i++) {
+        EXPECT_OK(kvmem_region_commit(bustle->region, EXTENT, 2 * EXTENT, ERR));
+        expect_one_of(kvmem_region_decommit(bustle->region, EXTENT, 2 * EXTENT, ERR), KVMEM_STATUS_OK,
+                      KVMEM_STATUS_BUSY);
+    }
+    test_forget_error();
+    return NULL;
+}
+
+static void *share_and_publish(void *argument) {
+    const bustle *bustle = argument;
+    CU(cuCtxSetCurrent(bustle->context));
+    for (int i = 0; i < ROUNDS; i++) {
+        kvmem_share *share = share_of(bustle->region);
+        kvmem_token token;
+        EXPECT_OK(kvmem_broker_publish(bustle->shop->broker, "other", share, NULL, &token, ERR));
+        kvmem_share_destroy(share);
+        EXPECT_OK(kvmem_broker_unpublish(bustle->shop->broker, "other", ERR));
+    }
+    test_forget_error();
+    return NULL;
+}
+
+static void *fetch_and_open(void *argument) {
+    const bustle *bustle = argument;
+    CU(cuCtxSetCurrent(bustle->context));
+    for (int i = 0; i < ROUNDS; i++) {
+        kvmem_share *share = fetch_read_only(&bustle->order);
+        kvmem_region *region = NULL;
+        EXPECT_OK(kvmem_share_open_region(share, NULL, &region, ERR)); /* the original */
+        CHECK_EQ(region_info(region).address, region_info(bustle->region).address);
+        kvmem_region_destroy(region);
+        kvmem_share_destroy(share);
+    }
+    test_forget_error();
+    return NULL;
+}
+
+static void *make_and_free(void *argument) {
+    const bustle *bustle = argument;
+    CU(cuCtxSetCurrent(bustle->context));
+    for (int i = 0; i < ROUNDS; i++) {
+        const kvmem_device_options options = {.struct_size = sizeof(options), .size = EXTENT};
+        kvmem_region *region = NULL;
+        EXPECT_OK(kvmem_region_create_device(&options, &region, ERR));
+        kvmem_share_destroy(share_of(region));
+        kvmem_region_destroy(region);
+        kvmem_region_holders holders;
+        EXPECT_OK(kvmem_region_get_holders(bustle->region, &holders, ERR));
+    }
+    test_forget_error();
+    return NULL;
+}
+
+/* What users may do at once with a region and a broker. */
+static void sharing_fetching_resizing_and_freeing_run_at_once(void) {
+    static void *(*const works[])(void *) = {resize, share_and_publish, fetch_and_open, make_and_free};
+    kvmem_region *region = create(FEW_EXTENTS);
+    EXPECT_OK(kvmem_region_decommit(region, EXTENT, 2 * EXTENT, ERR));
+    shop shop;
+    shop_open_plain(&shop);
+    bustle bustle = {.shop = &shop, .region = region, .order = order_from(&shop)};
+    strcpy(bustle.order.name, "elastic");
+    CU(cuCtxGetCurrent(&bustle.context));
+    kvmem_share *share = share_of(region);
+    EXPECT_OK(kvmem_broker_publish(shop.broker, "elastic", share, NULL, &bustle.order.token, ERR));
+    CALL(kvmem_share_destroy(share));
+    pthread_t threads[NUM(works)];
+    for (size_t i = 0; i < NUM(works); i++) {
+        CHECK_EQ(pthread_create(&threads[i], NULL, works[i], &bustle), 0);
+    }
+    for (size_t i = 0; i < NUM(works); i++) {
+        CHECK_EQ(pthread_join(threads[i], NULL), 0);
+    }
+    EXPECT_OK(kvmem_broker_unpublish(shop.broker, "elastic", ERR));
+    shop_close(&shop);
+    EXPECT_OK(kvmem_region_commit(region, 0, 3 * EXTENT, ERR));
+    EXPECT_OK(kvmem_region_decommit(region, 0, 3 * EXTENT, ERR)); /* nothing holds it any more */
     CALL(kvmem_region_destroy(region));
 }
 
@@ -159,6 +297,8 @@ static void a_broker_that_ends_keeps_no_extents(void) {
 static const test_case cases[] = {
     CASE(more_extents_than_a_message_has_files_arrive),
     CASE(what_is_published_keeps_its_extents),
+    CASE(a_read_only_fetch_has_what_was_shared_and_no_more),
+    CASE(sharing_fetching_resizing_and_freeing_run_at_once),
     CASE(a_broker_that_ends_keeps_no_extents),
 };
 

@@ -5,9 +5,12 @@
 #include "harness.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <poll.h>
 #include <sched.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,6 +72,27 @@ void in_a_forked_child(void (*body)(void)) {
     CHECK_EQ(waitpid(pid, &state, 0), pid);
     CHECK(WIFEXITED(state));
     CHECK_EQ(WEXITSTATUS(state), 0);
+}
+
+void child_that_lives(int socket, bool by_clone) {
+    int ready[2];
+    CHECK_EQ(pipe2(ready, O_CLOEXEC), 0);
+    const long child = by_clone ? syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        char byte = 1;
+        struct pollfd end = {.fd = socket}; /* what comes there is the parent's to read */
+        if (write(ready[1], &byte, 1) != 1) {
+            _exit(1);
+        }
+        while (poll(&end, 1, -1) < 0) {
+        }
+        _exit(0);
+    }
+    char byte = 0;
+    close(ready[1]);
+    CHECK_EQ(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
 }
 
 static void install(struct sock_filter *filter, unsigned short length) {

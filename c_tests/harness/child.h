@@ -11,6 +11,10 @@
    hangs at one that another thread held. */
 void in_a_forked_child(void (*body)(void));
 
+/* Makes a child that does nothing until the other end of `socket` is closed: by fork, or by clone alone as programs do
+   that go around the C library. Returns once it runs. */
+void child_that_lives(int socket, bool by_clone);
+
 /* From here on a system call of this thread, and of threads it starts, answers this errno instead of being
    made. There is no way back, so only in a child. */
 void refuse_system_call(long number, int answer);

@@ -3,6 +3,7 @@
 #include "agents.h"
 #include "harness.h"
 #include "regions.h"
+#include "resources.h"
 
 #include <string.h>
 
@@ -38,6 +39,55 @@ static kvmem_registration_info info_of(const kvmem_registration *registration) {
 
 static uint32_t registration_count(const kvmem_region *region) {
     return region_info(region).registration_count;
+}
+
+/* NIXL knows no right to read only: a peer that writes would end this process. */
+static void memory_to_be_read_only_is_not_registered(void) {
+    kvmem_agent *agent = agent_open("registrar");
+    kvmem_adopt_options options;
+    kvmem_adopt_options_init(&options, sizeof(options));
+    options.address = memory;
+    options.size = sizeof(memory);
+    options.flags = KVMEM_ADOPT_READ_ONLY;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_adopt_host(&options, &region, ERR));
+    kvmem_registration *registration = NULL;
+    EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_ADOPT_READ_ONLY",
+                   kvmem_region_register(region, agent, &registration, ERR));
+    CHECK(registration == NULL);
+    CHECK_EQ(registration_count(region), 0);
+    kvmem_region_destroy(region);
+    kvmem_agent_destroy(agent);
+}
+
+/* The file is there before its registration fails: no backend of the agent's takes files. */
+static void a_layout_that_cannot_be_registered_leaves_no_file(void) {
+    kvmem_agent *agent = agent_open("registrar");
+    scratch directory = scratch_create(temporary_directory());
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kvmem_disk_options disk;
+    kvmem_disk_options_init(&disk, sizeof(disk));
+    disk.path = scratch_file(&directory, "cache");
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &config;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.disk = &disk;
+    options.agent = agent;
+    kvmem_layout *layout = NULL;
+    EXPECT(KVMEM_STATUS_NIXL, kvmem_layout_build(&options, &layout, ERR));
+    CHECK(layout == NULL);
+    CHECK_EQ(count_directory_entries(directory.path), 0);
+    options.agent = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    kvmem_layout_destroy(layout);
+    /* One that was there before stays. */
+    disk.flags = KVMEM_DISK_OPEN_EXISTING;
+    options.agent = agent;
+    EXPECT(KVMEM_STATUS_NIXL, kvmem_layout_build(&options, &layout, ERR));
+    CHECK_EQ(count_directory_entries(directory.path), 1);
+    scratch_remove(&directory);
+    kvmem_agent_destroy(agent);
 }
 
 static void a_registration_says_what_it_is(void) {
@@ -274,6 +324,8 @@ static void handles_go_in_any_order(void) {
 }
 
 static const test_case cases[] = {
+    CASE(memory_to_be_read_only_is_not_registered),
+    CASE(a_layout_that_cannot_be_registered_leaves_no_file),
     CASE(a_registration_says_what_it_is),
     CASE(a_file_is_registered_by_its_descriptor),
     CASE(twice_with_one_agent_is_refused),

@@ -4,6 +4,8 @@
 #include "child.h"
 #include "harness.h"
 #include "held_call.h"
+#include "regions.h"
+#include "resources.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -138,6 +140,62 @@ static void beside_changes_of_the_log_callback(void) {
     CHECK_EQ(pthread_join(thread, NULL), 0);
 }
 
+static atomic_bool is_blocked;
+static atomic_bool may_go_on;
+
+static void block(uint32_t level, const char *target, const char *message, void *user_data) {
+    (void)level, (void)target, (void)message, (void)user_data;
+    is_blocked = true;
+    while (!may_go_on) {
+        sched_yield();
+    }
+}
+
+static void count_message(uint32_t level, const char *target, const char *message, void *user_data) {
+    (void)level, (void)target, (void)message;
+    ++*(atomic_int *)user_data;
+}
+
+/* Asks for more huge pages than there are, which is logged. */
+static void log_something(void) {
+    kvmem_system_options options;
+    kvmem_system_options_init(&options, sizeof(options));
+    options.size = (ready_huge_pages() + 1) * 2 * MIB;
+    options.huge_page_size = 2 * MIB;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_system(&options, &region, ERR));
+    kvmem_region_destroy(region);
+}
+
+/* The child has neither the callback nor the threads of its parent. */
+static void log_and_release(void) {
+    static unsigned char memory[4096];
+    atomic_int messages = 0;
+    const int before = releases_so_far();
+    log_something(); /* to nobody */
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, count_message, &messages, ERR));
+    log_something();
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
+    CHECK(messages > 0);
+    kvmem_region_destroy(region_adopt_noting_release(memory, sizeof(memory)));
+    CHECK_EQ(releases_so_far(), before + 1);
+}
+
+static void beside_a_log_callback_that_blocks(void) {
+    static unsigned char memory[4096];
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, block, NULL, ERR));
+    kvmem_region *adopted = region_adopt_noting_release(memory, sizeof(memory)); /* has the thread for releases */
+    log_something();
+    while (!is_blocked) { /* the process's deadline bounds this */
+        sched_yield();
+    }
+    in_a_forked_child(log_and_release);
+    may_go_on = true;
+    EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
+    kvmem_region_destroy(adopted);
+    CHECK_EQ(releases_so_far(), 1);
+}
+
 #define IN_A_FRESH_PROCESS(what)                                                                     \
     static void what##_a_child_works(void) {                                                         \
         in_a_forked_child(what);                                                                     \
@@ -147,6 +205,7 @@ IN_A_FRESH_PROCESS(amid_the_first_share)
 IN_A_FRESH_PROCESS(amid_the_loading_of_nixl)
 IN_A_FRESH_PROCESS(amid_the_initialisation_of_cuda)
 IN_A_FRESH_PROCESS(beside_changes_of_the_log_callback)
+IN_A_FRESH_PROCESS(beside_a_log_callback_that_blocks)
 
 static const test_case cases[] = {
     CASE(amid_the_first_call_a_child_works),
@@ -154,5 +213,6 @@ static const test_case cases[] = {
     CASE(amid_the_loading_of_nixl_a_child_works),
     CASE(amid_the_initialisation_of_cuda_a_child_works),
     CASE(beside_changes_of_the_log_callback_a_child_works),
+    CASE(beside_a_log_callback_that_blocks_a_child_works),
 };
 TEST_MAIN

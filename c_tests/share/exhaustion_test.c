@@ -86,6 +86,26 @@ static void sharing_says_when_there_are_none(void) {
     }
 }
 
+#define REPEATS 32
+#define HEAP_MAPPINGS 8 /* the heap may have grown by so many */
+
+/* The first share of a region makes a control block, which is mapped before the last of its file descriptors is made. */
+static void sharing_that_fails_leaves_no_mapping(void) {
+    for EACH_KIND(kind) {
+        if (kind == MEMORY_ADOPTED || kind == MEMORY_MAPPED) {
+            continue; /* the engine's allocations stay, and are mapped under the stand-in */
+        }
+        for (size_t more = 0; more < 6; more++) {
+            share_with(kind, more); /* what stays for good is there now */
+            const size_t mappings = count_mappings();
+            for (size_t i = 0; i < REPEATS; i++) {
+                share_with(kind, more);
+            }
+            CHECK(count_mappings() <= mappings + HEAP_MAPPINGS);
+        }
+    }
+}
+
 static void open_with_ever_more(const parcel *parcel, memory_kind kind, uint64_t flags) {
     CHECK_EQ(try_parcel(parcel, flags), KVMEM_STATUS_OK); /* what stays for good is there now */
     const size_t files = count_open_files();
@@ -169,6 +189,7 @@ static void an_owner_that_cannot_be_looked_for_is_not_lost(void) {
 
 static const test_case cases[] = {
     CASE(sharing_says_when_there_are_none),
+    CASE(sharing_that_fails_leaves_no_mapping),
     CASE(opening_says_when_there_are_none),
     CASE(a_share_of_the_last_ones_is_whole),
     CASE(an_owner_that_cannot_be_looked_for_is_not_lost),

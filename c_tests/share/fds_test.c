@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // File descriptors that do not belong to their manifest: too few, swapped, closed, or of something else
 // altogether.
-#include "forged.h"
+#include "foreign.h"
 #include "holder.h"
 #include "kinds.h"
 #include "opened.h"
@@ -129,19 +129,12 @@ static int an_unsealed_memfd(void) {
     return fd;
 }
 
-static int sealed_memfd(uint64_t size) {
-    const int fd = memfd_create("sealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    CHECK_EQ(ftruncate(fd, (off_t)size), 0);
-    CHECK_EQ(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
-    return fd;
-}
-
 static int a_small_memfd(void) {
-    return sealed_memfd(MEMORY_SIZE - 4096);
+    return foreign_memory(MEMORY_SIZE - 4096);
 }
 
 static int an_empty_memfd(void) {
-    return sealed_memfd(0);
+    return foreign_memory(0);
 }
 
 static const struct {
@@ -157,12 +150,6 @@ static const struct {
     {"a small memory file", a_small_memfd},
     {"an empty memory file", an_empty_memfd},
 };
-
-static void put_in_place(parcel *parcel, size_t index, int fd) {
-    CHECK(fd >= 0);
-    close(parcel->fds[index]);
-    parcel->fds[index] = fd;
-}
 
 /* As what it is; but drivers answer this and that for a file that is no memory of theirs, and for a disk
    region any file will do that is large enough. */
@@ -183,7 +170,7 @@ static void anything_else_is_corrupt(void) {
         for (size_t index = 0; index < fixture.parcel.num_fds; index++) {
             for (size_t i = 0; i < NUM(foreign); i++) {
                 parcel odd = parcel_copy(&fixture.parcel);
-                put_in_place(&odd, index, foreign[i].make());
+                foreign_put(&odd, index, foreign[i].make());
                 const kvmem_status status = try_parcel(&odd, 0);
                 if (!is_refused_well(kind, index, foreign[i].make, status)) {
                     FAIL("%s with %s as fd %zu: %s: %s", memory_names[kind], foreign[i].name, index,
@@ -220,7 +207,7 @@ static void anothers_control_block_is_found_out(void) {
         holder_make(&other, FIRST_KIND, NULL, 2);
         parcel theirs = holder_share(&other, NULL);
         parcel mixed = parcel_copy(&fixture.parcel);
-        put_in_place(&mixed, 0, fcntl(theirs.fds[0], F_DUPFD_CLOEXEC, 0));
+        foreign_put(&mixed, 0, fcntl(theirs.fds[0], F_DUPFD_CLOEXEC, 0));
         refuse_parcel(&mixed, 0, KVMEM_STATUS_CORRUPT, "another region's");
         parcel_close(&mixed);
         parcel_close(&theirs);
@@ -228,32 +215,6 @@ static void anothers_control_block_is_found_out(void) {
         peer_finish(&other);
         tear_down(&fixture);
     }
-}
-
-/* docs/share.md: what a control block begins with. */
-typedef struct control_head {
-    char magic[8];
-    uint32_t version;
-    uint32_t extents;
-    unsigned char id[16];
-    uint64_t generation;
-    uint64_t closed;
-    uint64_t reserved[2];
-} control_head;
-_Static_assert(sizeof(control_head) == 64, "the head of a control block");
-
-static int forged_control(const parcel *parcel, uint32_t version, uint32_t extents, uint64_t size) {
-    control_head head = {
-        .magic = {'K', 'V', 'M', 'E', 'M', 'C', 'T', 'L'},
-        .version = version,
-        .extents = extents,
-    };
-    memcpy(head.id, forged_bytes(parcel, "id", 16), 16);
-    const int fd = sealed_memfd(size);
-    if (size >= sizeof(head)) {
-        CHECK_EQ(pwrite(fd, &head, sizeof(head), 0), sizeof(head));
-    }
-    return fd;
 }
 
 static void a_control_block_must_be_whole(void) {
@@ -275,7 +236,7 @@ static void a_control_block_must_be_whole(void) {
     set_up(&fixture, FIRST_KIND);
     for (size_t i = 0; i < NUM(blocks); i++) {
         parcel odd = parcel_copy(&fixture.parcel);
-        put_in_place(&odd, 0, forged_control(&odd, blocks[i].version, blocks[i].extents, blocks[i].size));
+        foreign_put(&odd, 0, foreign_control(&odd, blocks[i].version, blocks[i].extents, blocks[i].size));
         refuse_parcel(&odd, 0, blocks[i].status, "");
         parcel_close(&odd);
     }
@@ -288,9 +249,9 @@ static void another_memory_under_a_known_id_is_never_taken_for_it(void) {
     fixture fixture;
     set_up(&fixture, FIRST_KIND);
     parcel false_memory = parcel_copy(&fixture.parcel);
-    put_in_place(&false_memory, 1, sealed_memfd(MEMORY_SIZE));
+    foreign_put(&false_memory, 1, foreign_memory(MEMORY_SIZE));
     parcel false_control = parcel_copy(&fixture.parcel);
-    put_in_place(&false_control, 0, forged_control(&false_control, 1, 0, 64));
+    foreign_put(&false_control, 0, foreign_control(&false_control, 1, 0, 64));
     kvmem_region *first = open_parcel(&false_memory, 0);
     kvmem_region *second = open_parcel(&false_control, 0);
     kvmem_region *region = open_parcel(&fixture.parcel, 0);

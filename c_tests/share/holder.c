@@ -175,6 +175,10 @@ kvmem_status holder_resize(const peer *holder, uint64_t num_blocks) {
     return ask(holder, HOLDER_RESIZE, &(holder_request){.size = num_blocks});
 }
 
+void holder_fork(const peer *holder, bool by_clone) {
+    ask_well(holder, HOLDER_FORK, &(holder_request){.which = by_clone});
+}
+
 uint64_t holder_free_memory(const peer *holder) {
     uint64_t bytes = 0;
     send_request(holder, HOLDER_MEMORY, &(holder_request){0});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The holder's side: does what it is asked until the test closes its end.
 #include "agents.h"
+#include "child.h"
 #include "driver.h"
 #include "harness.h"
 #include "holder.h"
@@ -104,7 +105,7 @@ static void destroy_own(void) {
 static kvmem_status open_shared(int socket, const holder_request *request) {
     kvmem_open_options options;
     kvmem_open_options_init(&options, sizeof(options));
-    options.flags = request->flags;
+    options.flags = request->flags | KVMEM_OPEN_TRUST_OWNER; /* memory of a kind may have reserved huge pages */
     parcel parcel = parcel_receive(socket);
     kvmem_share *share = NULL;
     CHECK(num_opened < MOST_OPENED);
@@ -123,7 +124,8 @@ static kvmem_status open_shared_layout(int socket) {
     kvmem_share *share = parcel_share(&parcel);
     kvmem_layout *layout = NULL;
     parcel_close(&parcel);
-    const kvmem_status status = kvmem_share_open_layout(share, NULL, &layout, ERR);
+    const kvmem_open_options options = {.struct_size = sizeof(options), .flags = KVMEM_OPEN_TRUST_OWNER};
+    const kvmem_status status = kvmem_share_open_layout(share, &options, &layout, ERR);
     kvmem_share_destroy(share);
     kvmem_layout_destroy(layout);
     return status;
@@ -170,6 +172,10 @@ static void serve_memory(int socket) {
     frame_send(socket, HOLDER_MEMORY, &bytes, sizeof(bytes));
 }
 
+static void make_child(int socket, const holder_request *request) {
+    child_that_lives(socket, request->which != 0);
+}
+
 /* What is answered with a status. */
 static kvmem_status serve_status(int socket, uint32_t tag, const holder_request *request) {
     switch (tag) {
@@ -203,6 +209,9 @@ static kvmem_status serve_status(int socket, uint32_t tag, const holder_request 
         break;
     case HOLDER_OWNER:
         return kvmem_region_check_owner(region_of(HOLDING_OPENED), ERR);
+    case HOLDER_FORK:
+        make_child(socket, request);
+        break;
     case HOLDER_COMMIT:
         return kvmem_region_commit(own, request->offset, request->size, ERR);
     case HOLDER_DECOMMIT:

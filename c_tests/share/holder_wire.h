@@ -26,6 +26,7 @@ enum {
     HOLDER_DECOMMIT,
     HOLDER_RESIZE,
     HOLDER_MEMORY, /* uint64_t */
+    HOLDER_FORK,
 };
 
 /* Every request has one; what it does not need is zero. */

@@ -265,6 +265,25 @@ static void a_thousand_locks_are_counted(void) {
     tear_down(&fixture);
 }
 
+#define CROWD_OF_LOCKS 5000
+#define MOST_COUNTED 1024 /* docs/share.md */
+
+/* To find one lock the kernel passes those before it: to count them all takes the square of their number. */
+static void more_locks_than_are_counted_stall_nobody(void) {
+    fixture fixture;
+    set_up(&fixture, FIRST_KIND);
+    const int locks = lock_as_an_importer(&fixture.parcel, FIRST_IMPORTER_LOCK + 2 * CROWD_OF_LOCKS, 1);
+    for (off_t i = CROWD_OF_LOCKS - 1; i > 0; i--) { /* apart from each other, the last first: that is quick */
+        struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1};
+        lock.l_start = FIRST_IMPORTER_LOCK + 2 * i;
+        CHECK_EQ(fcntl(locks, F_OFD_SETLK, &lock), 0);
+    }
+    expect_importers(&fixture.owner, MOST_COUNTED);
+    close(locks);
+    expect_importers(&fixture.owner, 0);
+    tear_down(&fixture);
+}
+
 #ifndef KVMEM_TEST_SHARE_GPU
 /* A context for each of them would be more than a GPU has room for. */
 static void a_thousand_processes_are_counted(void) {
@@ -298,6 +317,7 @@ static const test_case cases[] = {
     CASE(holders_tell_all_that_keeps_a_region),
     CASE(a_thousand_openings_are_one_mapping),
     CASE(a_thousand_locks_are_counted),
+    CASE(more_locks_than_are_counted_stall_nobody),
 #ifndef KVMEM_TEST_SHARE_GPU
     CASE(a_thousand_processes_are_counted),
 #endif

@@ -4,11 +4,17 @@
 
 #include "harness.h"
 
+static uint64_t trust = KVMEM_OPEN_TRUST_OWNER;
+
+void trust_owners(bool do_trust) {
+    trust = do_trust ? KVMEM_OPEN_TRUST_OWNER : 0;
+}
+
 static kvmem_status open_with_device(const parcel *parcel, uint64_t flags, int device,
                                      kvmem_region **region) {
     kvmem_open_options options;
     kvmem_open_options_init(&options, sizeof(options));
-    options.flags = flags;
+    options.flags = flags | trust;
     options.device = device;
     kvmem_share *share = NULL;
     kvmem_status status = parcel_read(parcel, &share);
@@ -57,7 +63,7 @@ static kvmem_status open_layout_with(const parcel *parcel, uint64_t flags, int d
                                      kvmem_layout **layout) {
     kvmem_open_options options;
     kvmem_open_options_init(&options, sizeof(options));
-    options.flags = flags;
+    options.flags = flags | trust;
     options.device = device;
     options.agent = agent;
     kvmem_share *share = parcel_share(parcel);

@@ -5,6 +5,11 @@
 
 #include "parcel.h"
 
+#include <stdbool.h>
+
+/* Whether the functions below open reserved huge pages too, which memory of a kind may have. They do, unless told. */
+void trust_owners(bool do_trust);
+
 /* A shared region, opened with KVMEM_OPEN_* flags. */
 kvmem_region *open_parcel(const parcel *parcel, uint64_t flags);
 /* The same for a GPU of this process's to use. */

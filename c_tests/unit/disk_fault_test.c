@@ -173,7 +173,7 @@ static void answer_in_the_middle(void) {
     const uint32_t middle = (uint32_t)(model->starts[0] + 4 * kv_block_stride(&model->config));
     refuse_system_call_from(SYS_pwritev, middle, injected);
     refuse_system_call_from(SYS_preadv, middle, injected);
-    expect_failure(write, expected_of_it, injected, "write");
+    expect_failure(write, expected_of_it, injected, injected == ENOSPC ? "bytes are free" : "write");
     expect_failure(read, expected_of_it, injected, "read");
     kvmem_transfer_destroy(write);
     kvmem_transfer_destroy(read);
@@ -199,7 +199,9 @@ static void what_the_kernel_answers_is_kept(void) {
     }
 }
 
-/* What a container without io_uring answers. */
+static const char *said_of_it;
+
+/* What a container without io_uring answers, and a kernel without memory for a ring. */
 static void without_a_ring(void) {
     pair_of_sides sides;
     sides_open(&sides, 0);
@@ -214,7 +216,7 @@ static void without_a_ring(void) {
     char said[2048] = {0};
     CHECK(kvmem_blob_size(text) < sizeof(said));
     memcpy(said, kvmem_blob_data(text), kvmem_blob_size(text));
-    CHECK_HAS(said, injected == ENOSYS ? "the kernel has no io_uring" : "io_uring is not permitted");
+    CHECK_HAS(said, said_of_it);
     kvmem_blob_destroy(text);
     kvmem_transfer_destroy(transfer);
     expect_to_work(&sides, 0);
@@ -227,11 +229,21 @@ static void without_a_ring(void) {
 }
 
 static void without_io_uring_threads_move_the_same_bytes(void) {
-    const int answers[] = {ENOSYS, EPERM};
+    static const int answers[] = {ENOSYS, EPERM, ENOMEM, EMFILE};
+    static const char *const said[NUM(answers)] = {"the kernel has no io_uring", "io_uring is not permitted",
+                                                   "RLIMIT_MEMLOCK", "RLIMIT_NOFILE"};
+    /* Without limits there is nothing to say of them. */
+    struct rlimit before;
+    CHECK_EQ(getrlimit(RLIMIT_MEMLOCK, &before), 0);
+    const rlim_t most = (rlim_t)64 << 20;
+    const struct rlimit lowered = {before.rlim_cur < most ? before.rlim_cur : most, before.rlim_max};
+    CHECK_EQ(setrlimit(RLIMIT_MEMLOCK, &lowered), 0);
     for (size_t i = 0; i < NUM(answers); i++) {
         injected = answers[i];
+        said_of_it = said[i];
         in_a_forked_child(without_a_ring);
     }
+    CHECK_EQ(setrlimit(RLIMIT_MEMLOCK, &before), 0);
 }
 
 /* A filter that lets a ring be made, and not used, is found out before it matters. */

@@ -6,9 +6,11 @@
 #include "regions.h"
 #include "resources.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -73,11 +75,74 @@ static void a_reader_needs_no_lock(void) {
     kvmem_transfer *transfer = NULL;
     EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_DISK_READ_ONLY",
                    kvmem_transfer_create(memory_layout, file_layout, &options, &transfer, ERR));
+    kvmem_share_options share_options;
+    kvmem_share_options_init(&share_options, sizeof(share_options));
+    kvmem_share *share = NULL;
+    EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_SHARE_READ_ONLY",
+                   kvmem_share_create_region(reader, &share_options, &share, ERR));
+    share_options.flags = KVMEM_SHARE_READ_ONLY;
+    EXPECT_OK(kvmem_share_create_region(reader, &share_options, &share, ERR));
+    kvmem_share_destroy(share);
     kvmem_layout_destroy(file_layout);
     kvmem_layout_destroy(memory_layout);
     kvmem_region_destroy(memory);
     kvmem_region_destroy(reader);
     kvmem_region_destroy(writer);
+    scratch_remove(&directory);
+}
+
+enum { OPENERS = 8, ROUNDS = 50 };
+
+typedef struct opener {
+    const char *path;
+    pthread_barrier_t *start;
+    kvmem_region *region;
+    kvmem_status status;
+} opener;
+
+/* Without the harness's error slot, which a thread would have to give back. */
+static void *open_or_create(void *argument) {
+    opener *opener = argument;
+    kvmem_disk_options options;
+    kvmem_disk_options_init(&options, sizeof(options));
+    options.path = opener->path;
+    options.flags = KVMEM_DISK_OPEN_OR_CREATE;
+    options.size = 4096;
+    pthread_barrier_wait(opener->start);
+    opener->status = kvmem_region_create_disk(&options, &opener->region, NULL);
+    return NULL;
+}
+
+/* Of threads that open or create one file at once, one becomes its writer, and no other error comes of it. */
+static void one_of_many_at_once_becomes_the_writer(void) {
+    scratch directory = scratch_create(temporary_directory());
+    char path[160];
+    strcpy(path, scratch_file(&directory, "cache"));
+    for (int round = 0; round < ROUNDS; round++) {
+        pthread_barrier_t start;
+        CHECK_EQ(pthread_barrier_init(&start, NULL, OPENERS), 0);
+        opener openers[OPENERS];
+        pthread_t threads[OPENERS];
+        for (size_t i = 0; i < OPENERS; i++) {
+            openers[i] = (opener){path, &start, NULL, 0};
+            CHECK_EQ(pthread_create(&threads[i], NULL, open_or_create, &openers[i]), 0);
+        }
+        size_t writers = 0;
+        for (size_t i = 0; i < OPENERS; i++) {
+            CHECK_EQ(pthread_join(threads[i], NULL), 0);
+            CHECK(openers[i].status == KVMEM_STATUS_OK || openers[i].status == KVMEM_STATUS_BUSY);
+            writers += openers[i].status == KVMEM_STATUS_OK;
+        }
+        CHECK_EQ(writers, 1);
+        CHECK_EQ(pthread_barrier_destroy(&start), 0);
+        for (size_t i = 0; i < OPENERS; i++) {
+            kvmem_region_destroy(openers[i].region);
+        }
+        struct stat state;
+        CHECK_EQ(stat(path, &state), 0);
+        CHECK_EQ(state.st_size, 4096);
+        CHECK_EQ(unlink(path), 0);
+    }
     scratch_remove(&directory);
 }
 
@@ -138,6 +203,7 @@ static void a_forked_child_keeps_no_lock_of_its_parents(void) {
 static const test_case cases[] = {
     CASE(a_second_writer_is_refused),
     CASE(a_reader_needs_no_lock),
+    CASE(one_of_many_at_once_becomes_the_writer),
     CASE(a_writer_of_another_process_counts_until_it_ends),
     CASE(a_forked_child_keeps_no_lock_of_its_parents),
 };

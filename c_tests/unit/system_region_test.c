@@ -127,6 +127,23 @@ static void required_huge_pages_do_not_fall_back(void) {
     options.huge_page_size = 2 * MIB;
     options.flags = KVMEM_SYSTEM_HUGE_PAGES_REQUIRED;
     refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "huge page");
+    CHECK_HAS(test_last_message(), "nr_hugepages");
+}
+
+/* The kernel reserves huge pages on no node in particular: the first touch could raise SIGBUS. */
+static void huge_pages_of_a_node_are_taken_at_once(void) {
+    kvmem_system_options options = system_options(2 * MIB);
+    options.huge_page_size = 2 * MIB;
+    options.flags = KVMEM_SYSTEM_NUMA_BIND | KVMEM_SYSTEM_HUGE_PAGES_REQUIRED;
+    if (ready_huge_pages() == 0) {
+        refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "nr_hugepages");
+        SKIP_PART("reserved huge pages: this machine has none free (see /proc/sys/vm/nr_hugepages)");
+        return;
+    }
+    kvmem_region *region = create(&options);
+    CHECK_EQ(region_info(region).numa_node, 0);
+    CHECK_EQ(region_residency(region).resident_bytes, 2 * MIB);
+    kvmem_region_destroy(region);
 }
 
 static void impossible_huge_pages_are_refused(void) {
@@ -321,6 +338,7 @@ static const test_case cases[] = {
     CASE(sizes_that_cannot_be_are_refused),
     CASE(huge_pages_are_had_or_their_fallback_is_visible),
     CASE(required_huge_pages_do_not_fall_back),
+    CASE(huge_pages_of_a_node_are_taken_at_once),
     CASE(impossible_huge_pages_are_refused),
     CASE(transparent_huge_pages_are_counted),
     CASE(what_is_resident_is_counted),

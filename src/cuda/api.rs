@@ -73,6 +73,7 @@ functions! {
     fn ctx_pop_current = "cuCtxPopCurrent_v2"(*mut CUcontext);
     fn thread_exchange_capture_mode = "cuThreadExchangeStreamCaptureMode"(*mut c_uint);
 
+    fn ctx_get_id = "cuCtxGetId"(CUcontext, *mut u64);
     fn ctx_enable_peer_access = "cuCtxEnablePeerAccess"(CUcontext, c_uint);
 
     fn mem_alloc = "cuMemAlloc_v2"(*mut CUdeviceptr, usize);

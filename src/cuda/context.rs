@@ -1,19 +1,83 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A device's primary context: retained while something of ours needs it, current only inside our calls.
+//!
+//! A program may reset its device: the driver then destroys the primary context with everything in it, whatever is
+//! retained. The next retain makes a new context with the same handle. A stream, event or module of the old context that
+//! is passed to the driver then crashes the process, or names an object of the program's. So every context keeps the id
+//! that the driver gives each new one, and nothing is passed to the driver unless the id is still the same. The check and
+//! the call after it are not one step: a reset must not run concurrently with calls of this library.
 
 use std::ptr;
 
 use cudarc::driver::sys::CUcontext;
 
 use super::device::Device;
-use super::driver::Driver;
-use crate::error::Result;
+use super::driver::{CONTEXT_IS_DESTROYED, Driver, answered};
+use crate::error::{Cause, Error, Result, Status};
 use crate::log::log;
 
 /// A device's primary context, retained.
 pub struct Context {
     device: Device,
     raw: CUcontext,
+    id: u64,
+}
+
+/// Which context something belongs to, without retaining it.
+#[derive(Clone, Copy)]
+pub struct Identity {
+    device: Device,
+    /// The handle, which the driver knows until the process ends.
+    raw: usize,
+    id: u64,
+}
+
+impl PartialEq for Identity {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Identity {
+    /// Fails if the context was reset or destroyed.
+    pub fn ensure_alive(&self) -> Result<()> {
+        match id_of(self.device, self.raw as CUcontext) {
+            Ok(id) if id == self.id => Ok(()),
+            Ok(_) => Err(lost(self.device)),
+            Err(error) if answered(&error, &[CONTEXT_IS_DESTROYED]) => Err(lost(self.device)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The driver's number for a context: no other of this process has had it or will have it.
+fn id_of(device: Device, raw: CUcontext) -> Result<u64> {
+    let driver = device.driver();
+    let mut id = 0;
+    // SAFETY: the handle of a primary context, of which the driver also knows when it was destroyed; the output lives
+    // through the call.
+    let answer = unsafe { driver.api.ctx_get_id.call(raw, &mut id) };
+    driver.check(answer, format_args!("identify the context of device {}", device.ordinal())).map(|()| id)
+}
+
+/// The same error as the driver's own for a context that was destroyed and not retained again.
+fn lost(device: Device) -> Error {
+    let message = format!(
+        "the primary context of device {} was reset or destroyed, and what belonged to it went with its context",
+        device.ordinal()
+    );
+    let cause = Cause::Cuda(CONTEXT_IS_DESTROYED as i32, "CUDA_ERROR_CONTEXT_IS_DESTROYED".into());
+    Error::new(Status::Cuda, message).with_cause(cause)
+}
+
+/// The same error where nothing was started because of it.
+pub fn refused(error: Error) -> Error {
+    if is_lost(&error) { error.with_status(Status::InvalidState) } else { error }
+}
+
+/// Whether an error says that a context was reset or destroyed.
+pub fn is_lost(error: &Error) -> bool {
+    answered(error, &[CONTEXT_IS_DESTROYED])
 }
 
 // SAFETY: a context may be used from any thread; it is pushed on the thread that uses it.
@@ -29,7 +93,9 @@ impl Context {
         // SAFETY: a valid device; the output lives through the call.
         let answer = unsafe { driver.api.primary_ctx_retain.call(&mut raw, device.raw()) };
         driver.check(answer, format_args!("retain the primary context of device {}", device.ordinal()))?;
-        Ok(Self { device, raw })
+        let mut this = Self { device, raw, id: 0 };
+        this.id = id_of(device, raw)?;
+        Ok(this)
     }
 
     /// The same where the context is there already: makes none.
@@ -51,6 +117,16 @@ impl Context {
         self.device.driver()
     }
 
+    /// Which context it is.
+    pub fn identity(&self) -> Identity {
+        Identity { device: self.device, raw: self.raw as usize, id: self.id }
+    }
+
+    /// Fails if it was reset or destroyed: then nothing of it may be passed to the driver.
+    pub fn ensure_alive(&self) -> Result<()> {
+        self.identity().ensure_alive()
+    }
+
     /// Whether it is this context of the driver's.
     pub(super) fn is(&self, raw: CUcontext) -> bool {
         self.raw == raw
@@ -70,8 +146,10 @@ impl Context {
         driver.check(answer, format_args!("let device {from} reach memory of device {to}"))
     }
 
-    /// Makes the context current on this thread until the guard is dropped; then what was current is again.
+    /// Makes the context current on this thread until the guard is dropped; then what was current is again. Fails if the
+    /// context was reset.
     pub fn enter(&self) -> Result<Entered<'_>> {
+        self.ensure_alive()?;
         let driver = self.driver();
         // SAFETY: retained by this value.
         let answer = unsafe { driver.api.ctx_push_current.call(self.raw) };
@@ -85,11 +163,21 @@ impl Context {
     pub fn enter_to_free(&self) -> Result<Entered<'_>> {
         self.enter().or_else(|_| self.enter())
     }
+
+    /// Has `free` give something of the context back to the driver. What a reset has destroyed needs no more of that.
+    pub fn free(&self, free: impl FnOnce() -> Result<()>) -> Result<()> {
+        match self.enter_to_free() {
+            Err(error) if is_lost(&error) => Ok(()),
+            Err(error) => Err(error),
+            Ok(_entered) => free(),
+        }
+    }
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
         let driver = self.driver();
+        // Also of a context that was reset: the driver goes on counting what was retained before.
         // SAFETY: retained once by this value.
         let answer = unsafe { driver.api.primary_ctx_release.call(self.device.raw()) };
         if let Err(error) = driver.check(answer, "release a primary context") {

@@ -8,6 +8,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use super::api::Api;
+use super::ending::says_failed;
 use super::entry::{Answer, Code};
 use crate::error::{Cause, Error, Result, Status, ensure, fail};
 use crate::process::{self, Undertaking};
@@ -23,6 +24,7 @@ pub(super) const INVALID_HANDLE: Code = 400;
 pub(super) const NOT_FOUND: Code = 500;
 pub(super) const NOT_PERMITTED: Code = 800;
 pub(super) const NOT_SUPPORTED: Code = 801;
+pub(super) const CONTEXT_IS_DESTROYED: Code = 709;
 pub(super) const STREAM_CAPTURE_INVALIDATED: Code = 901;
 
 /// The driver, initialised.
@@ -66,7 +68,8 @@ pub(super) fn answered(error: &Error, codes: &[Code]) -> bool {
         && matches!(error.cause(), Some(Cause::Cuda(code, _)) if codes.contains(&(*code as Code)))
 }
 
-/// The driver has no code of its own for it.
+/// Whether this process has no free file descriptors. The driver has no code of its own for that: a call that needs one
+/// fails with any code that could have another reason too.
 fn is_out_of_files() -> bool {
     matches!(eventfd(0, EventfdFlags::CLOEXEC), Err(Errno::MFILE | Errno::NFILE))
 }
@@ -114,21 +117,35 @@ impl Driver {
     }
 
     /// An answer as a result; the message has the function's name, and the driver's for the code.
+    ///
+    /// Without free file descriptors the status is OUT_OF_MEMORY, unless the code says that work or a context failed:
+    /// these have one meaning, and reporting them as anything else would hide a lost context.
     pub(super) fn check(&self, answer: Answer, action: impl std::fmt::Display) -> Result<()> {
         if answer.is_success() {
             return Ok(());
         }
-        let Answer { code, function } = answer;
+        let error = self.error(answer, action);
+        if says_failed(answer.code) || !is_out_of_files() {
+            return Err(error);
+        }
+        let message = format!(
+            "{error}; this process has no free file descriptors, which the driver may have needed: close some, or raise \
+             the limit (ulimit -n)"
+        );
+        let cause = error.cause().cloned();
+        let error = Error::new(Status::OutOfMemory, message);
+        Err(cause.map_or(error.clone(), |cause| error.with_cause(cause)))
+    }
+
+    /// The same for a question about work on a device, which takes no file descriptor: the code is what it says.
+    pub(super) fn check_work(&self, answer: Answer, action: impl std::fmt::Display) -> Result<()> {
+        if answer.is_success() { Ok(()) } else { Err(self.error(answer, action)) }
+    }
+
+    fn error(&self, Answer { code, function }: Answer, action: impl std::fmt::Display) -> Error {
         let name = self.error_name(code);
-        let told = format!("{action}: {function}: {name}");
-        let error = if is_out_of_files() {
-            let why = "this process is out of file descriptors, which the driver may have needed";
-            Error::new(Status::OutOfMemory, format!("{told}; {why}"))
-        } else {
-            let status = if code == OUT_OF_MEMORY { Status::OutOfMemory } else { Status::Cuda };
-            Error::new(status, told)
-        };
-        Err(error.with_cause(Cause::Cuda(code as i32, name)))
+        let status = if code == OUT_OF_MEMORY { Status::OutOfMemory } else { Status::Cuda };
+        Error::new(status, format!("{action}: {function}: {name}")).with_cause(Cause::Cuda(code as i32, name))
     }
 
     fn error_name(&self, code: Code) -> String {

@@ -7,19 +7,14 @@
 
 use super::driver::answered;
 use super::entry::Code;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Status};
 
-/// CUDA_ERROR codes after which nothing of the work that was asked about runs any more, unless they are old news.
+/// CUDA_ERROR codes that say nothing but that work or a context failed, whatever call returns them.
 const FAILED: &[Code] = &[
-    3,   // NOT_INITIALIZED
     4,   // DEINITIALIZED
-    46,  // DEVICE_UNAVAILABLE
-    201, // INVALID_CONTEXT
     214, // ECC_UNCORRECTABLE
     220, // NVLINK_UNCORRECTABLE
     226, // CONTAINED
-    304, // OPERATING_SYSTEM
-    400, // INVALID_HANDLE: it went with its context
     700, // ILLEGAL_ADDRESS
     702, // LAUNCH_TIMEOUT
     709, // CONTEXT_IS_DESTROYED
@@ -36,12 +31,32 @@ const FAILED: &[Code] = &[
     807, // MPS_SERVER_NOT_READY
     809, // MPS_CLIENT_TERMINATED
     911, // EXTERNAL_DEVICE
+];
+
+/// Codes that say the same of the work that was asked about; of other calls they may say something else.
+const FAILED_IF_ASKED: &[Code] = &[
+    3,   // NOT_INITIALIZED
+    46,  // DEVICE_UNAVAILABLE
+    201, // INVALID_CONTEXT
+    304, // OPERATING_SYSTEM
+    400, // INVALID_HANDLE: it went with its context
     999, // UNKNOWN
 ];
 
-/// Whether an error that came twice says that no work runs any more.
+/// Whether a code says that work or a context failed, whatever call returns it.
+pub(super) fn says_failed(code: Code) -> bool {
+    FAILED.contains(&code)
+}
+
+/// Whether an error that came twice says that nothing of the work that was asked about runs any more.
 pub fn says_lost(error: &Error) -> bool {
-    answered(error, FAILED)
+    answered(error, FAILED) || answered(error, FAILED_IF_ASKED)
+}
+
+/// Whether what failed so is not to be used again: the context is lost, or a panic has left it in the middle of
+/// something. After any other failure, such as one for lack of memory, it works as before.
+pub fn is_fatal(error: &Error) -> bool {
+    says_lost(error) || error.status() == Status::Panic
 }
 
 /// Asks whether work is over; a first failure of the work is kept in `failure`. Memory that the work uses may be let go
@@ -63,7 +78,7 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
-    use crate::error::{Cause, Status};
+    use crate::error::Cause;
 
     fn answer(code: i32) -> Result<bool> {
         match code {
@@ -88,6 +103,28 @@ mod tests {
         for code in [1, 2, 900, 901, 906] {
             let (is_over, failure) = ask(&[code]);
             assert!(!is_over && failure.is_none(), "{code}");
+        }
+    }
+
+    #[test]
+    fn a_lack_of_memory_or_a_refusal_is_not_fatal() {
+        for code in [1, 2, 800, 801, 901] {
+            assert!(!is_fatal(&answer(code).unwrap_err()), "{code}");
+        }
+        for code in [400, 700, 709, 719, 999] {
+            assert!(is_fatal(&answer(code).unwrap_err()), "{code}");
+        }
+        assert!(!is_fatal(&Error::new(Status::OutOfMemory, "no")));
+        assert!(is_fatal(&Error::new(Status::Panic, "no")));
+    }
+
+    #[test]
+    fn only_codes_of_one_meaning_fail_whatever_was_called() {
+        for code in [4, 700, 709, 719] {
+            assert!(says_failed(code), "{code}");
+        }
+        for code in [1, 2, 201, 304, 400, 600, 801, 901, 999] {
+            assert!(!says_failed(code), "{code}");
         }
     }
 

@@ -53,7 +53,11 @@ impl Event {
         let _entered = self.context.enter_to_free()?;
         // SAFETY: a live event.
         let answer = unsafe { driver.api.event_query.call(self.raw) };
-        if answer.code == NOT_READY { Ok(false) } else { driver.check(answer, "copy blocks").map(|()| true) }
+        if answer.code == NOT_READY {
+            Ok(false)
+        } else {
+            driver.check_work(answer, "copy blocks").map(|()| true)
+        }
     }
 
     /// Waits until all that was on its stream when it was recorded is over.
@@ -79,7 +83,7 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         let driver = self.context.driver();
-        let destroyed = self.context.enter_to_free().and_then(|_entered| {
+        let destroyed = self.context.free(|| {
             // SAFETY: made by this value.
             let answer = unsafe { driver.api.event_destroy.call(self.raw) };
             driver.check(answer, "destroy an event")

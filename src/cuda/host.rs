@@ -3,7 +3,7 @@
 
 use std::ffi::c_void;
 
-use super::context::Context;
+use super::context::{Context, Identity, is_lost};
 use crate::error::{Result, ensure};
 use crate::log::log;
 
@@ -49,12 +49,22 @@ impl PageLock {
         Ok(())
     }
 
-    /// Unlocks everything, and answers whether that worked: memory that is still locked must not be unmapped.
+    /// The context that it goes with.
+    pub fn identity(&self) -> Identity {
+        self.context.identity()
+    }
+
+    /// Unlocks everything, and returns whether that worked: memory that is still locked must not be unmapped.
     pub fn release(&mut self) -> bool {
-        let Ok(_entered) = self.context.enter_to_free().inspect_err(|error| log!(Error, "{error}")) else {
-            return self.chunks.is_empty();
-        };
-        self.chunks.iter().filter(|address| !self.unlock(**address)).count() == 0
+        match self.context.enter_to_free() {
+            Ok(_entered) => self.chunks.iter().filter(|address| !self.unlock(**address)).count() == 0,
+            // A reset has unlocked it already.
+            Err(error) if is_lost(&error) => true,
+            Err(error) => {
+                log!(Error, "{error}");
+                self.chunks.is_empty()
+            }
+        }
     }
 
     fn unlock(&self, address: usize) -> bool {

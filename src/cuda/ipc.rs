@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::context::Context;
+use super::context::{Context, Identity};
 use super::device::Device;
 use super::driver::{
     ALREADY_MAPPED, INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_PERMITTED, answered,
@@ -109,6 +109,7 @@ pub struct IpcMapping {
     key: Key,
     address: u64,
     size: u64,
+    identity: Identity,
 }
 
 /// Where a handle is open. The driver counts for each device apart.
@@ -144,14 +145,24 @@ impl IpcMapping {
         let context = Context::retain(Device::get(place.user)?)?;
         let key = (place, *handle);
         let mut openings = openings();
-        if let Some(opening) = openings.get_mut(&key) {
+        if let Some(opening) = openings.get_mut(&key)
+            && opening.context.identity() == context.identity()
+        {
             opening.serve_one_more(buffer_id)?;
             return Ok(Arc::new(opening.mapping(key)));
         }
         let opening = Opening::new(context, key, buffer_id)?;
         let mapping = opening.mapping(key);
-        openings.insert(key, opening);
+        // An opening of a context that was reset is closed already.
+        let lost = openings.insert(key, opening);
+        drop(openings);
+        drop(lost);
         Ok(Arc::new(mapping))
+    }
+
+    /// The context that it goes with.
+    pub fn identity(&self) -> Identity {
+        self.identity
     }
 
     /// Its first byte here.
@@ -247,17 +258,18 @@ impl Opening {
     }
 
     fn mapping(&self, key: Key) -> IpcMapping {
-        IpcMapping { key, address: self.address, size: self.size }
+        IpcMapping { key, address: self.address, size: self.size, identity: self.context.identity() }
     }
 
     /// Not tried again when it fails: a second close could be of an opening that is somebody else's in this process.
     fn close(&self) -> Result<()> {
         let driver = self.context.driver();
-        let _entered = self.context.enter_to_free()?;
-        memory::ensure_still(self.address, self.own_id)?;
-        // SAFETY: opened by this value, and used by nobody any more.
-        let answer = unsafe { driver.api.ipc_close_mem_handle.call(self.address) };
-        driver.check(answer, format_args!("close the IPC mapping of {} bytes", self.size))
+        self.context.free(|| {
+            memory::ensure_still(self.address, self.own_id)?;
+            // SAFETY: opened by this value, and used by nobody any more.
+            let answer = unsafe { driver.api.ipc_close_mem_handle.call(self.address) };
+            driver.check(answer, format_args!("close the IPC mapping of {} bytes", self.size))
+        })
     }
 }
 
@@ -265,6 +277,10 @@ impl Drop for IpcMapping {
     fn drop(&mut self) {
         let mut openings = openings();
         let Some(opening) = openings.get_mut(&self.key) else { return };
+        if opening.context.identity() != self.identity {
+            // It went with its context, and the handle was opened again since.
+            return;
+        }
         opening.users -= 1;
         if opening.users > 0 {
             return;

@@ -13,6 +13,8 @@ use crate::error::{Error, Result, Status};
 const THREADS: u32 = 512;
 /// Layers that one launch takes, with the runs where these lie behind them.
 pub const MOST_LAYERS: usize = 240;
+/// Tiles of one launch: their numbers are 32-bit integers there.
+const MOST_TILES: u64 = 1 << 31;
 
 const PTX: &str = concat!(include_str!("kernels/copy.ptx"), "\0");
 
@@ -101,7 +103,16 @@ impl Blocks {
     /// Tiles of all runs.
     pub fn total_tiles(&self) -> u64 {
         let blocks = if self.are_joined == 0 { self.most_blocks } else { 1 };
-        [self.num_runs, self.num_layers, self.num_outers, self.tiles, blocks].map(u64::from).iter().product()
+        let counts = [self.num_runs, self.num_layers, self.num_outers, self.tiles, blocks].map(u64::from);
+        counts.into_iter().fold(1, u64::saturating_mul)
+    }
+
+    /// Fails with a reason if there are more tiles than the kernel can count: it would miss some of them silently.
+    pub fn ensure_countable(&self) -> std::result::Result<(), String> {
+        match self.total_tiles() {
+            tiles if tiles > MOST_TILES => Err(format!("{tiles} tiles are more than one launch takes")),
+            _ => Ok(()),
+        }
     }
 
     /// CTAs that have something to do, of as many as `most`. A few tiles go to many of them rather than to all warps of

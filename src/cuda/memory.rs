@@ -2,8 +2,9 @@
 //! Device memory: allocating it, and asking the driver what a pointer is.
 
 use std::ffi::{c_int, c_void};
+use std::ops::Range;
 
-use super::context::Context;
+use super::context::{Context, Entered, Identity};
 use super::device::Device;
 use super::driver::{self, INVALID_VALUE, NOT_FOUND, answered};
 use super::vmm::RawLocation;
@@ -27,8 +28,6 @@ pub struct Allocation {
     context: Context,
     address: u64,
     size: u64,
-    /// `None` until the driver has told it.
-    buffer_id: Option<u64>,
 }
 
 impl Allocation {
@@ -37,9 +36,7 @@ impl Allocation {
         ensure!(size > 0, InvalidArgument, "a device region of 0 bytes can't be made");
         let context = Context::retain(Device::get(ordinal)?)?;
         let address = allocate(&context, size)?;
-        let mut this = Self { context, address, size, buffer_id: None };
-        this.buffer_id = Some(buffer_id(address)?);
-        Ok(this)
+        Ok(Self { context, address, size })
     }
 
     /// Its first byte.
@@ -57,17 +54,16 @@ impl Allocation {
         self.context.device()
     }
 
-    /// Refuses what somebody has taken away by resetting the device.
-    pub fn ensure_still(&self) -> Result<()> {
-        ensure_still(self.address, self.buffer_id)
+    /// The context that it goes with.
+    pub fn identity(&self) -> Identity {
+        self.context.identity()
     }
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
         let driver = self.context.driver();
-        let freed = self.context.enter_to_free().and_then(|_entered| {
-            ensure_still(self.address, self.buffer_id)?;
+        let freed = self.context.free(|| {
             // SAFETY: allocated by this value, and used by nobody any more.
             let answer = unsafe { driver.api.mem_free.call(self.address) };
             driver.check(answer, format_args!("free {} bytes of device memory", self.size))
@@ -115,9 +111,18 @@ fn room(context: &Context) -> Result<(usize, usize)> {
     driver.check(answer, "ask for free memory").map(|()| (free, total))
 }
 
-/// Checks with the driver that `size` bytes at `address` are memory of one device, and answers which, and of how many
-/// allocations or mappings side by side they are a part.
-pub fn identify(address: u64, size: u64) -> Result<(Device, usize)> {
+/// Memory of one device, as the driver knows it.
+pub struct Identified {
+    /// The device.
+    pub device: Device,
+    /// Allocations or mappings side by side that it is a part of.
+    pub pieces: usize,
+    /// Where copies must be cut; empty if nowhere.
+    pub ends: Vec<u64>,
+}
+
+/// Checks with the driver that `size` bytes at `address` are memory of one device.
+pub fn identify(address: u64, size: u64) -> Result<Identified> {
     let device = owner_of(address)?;
     let end = address.checked_add(size);
     ensure!(
@@ -150,24 +155,43 @@ pub fn identify(address: u64, size: u64) -> Result<(Device, usize)> {
         next = base + length;
         pieces += 1;
     }
-    Ok((device, pieces))
+    let ends = if pieces > 1 { piece_ends(address, size)? } else { Vec::new() };
+    Ok(Identified { device, pieces, ends })
 }
 
-/// Whether `size` bytes at `address` are host memory that devices reach at the same addresses: page-locked from end to
-/// end. Memory that the driver does not know is not.
-pub fn is_mapped_host(context: &Context, address: u64, size: u64) -> Result<bool> {
-    let _entered = context.enter()?;
-    let mut next = address;
-    while next < address.saturating_add(size) {
-        let Some((kind, device_address)) = known(next)? else { return Ok(false) };
-        if kind == MEMORY_TYPE_DEVICE || device_address != next {
-            return Ok(false);
-        }
-        let start: u64 = attribute(RANGE_START, next)?;
-        let length: u64 = attribute(RANGE_SIZE, next)?;
-        next = start.saturating_add(length).max(next + 1);
+/// The range of host memory around an address that the driver knows as one: allocated by it, or page-locked by one call;
+/// `None` if it knows none.
+pub fn host_range(address: u64) -> Result<Option<Range<u64>>> {
+    let kind: u32 = match attribute(MEMORY_TYPE, address) {
+        Err(error) if answered(&error, &[INVALID_VALUE]) => return Ok(None),
+        kind => kind?,
+    };
+    if kind == MEMORY_TYPE_DEVICE {
+        return Ok(None);
     }
-    Ok(true)
+    let start: u64 = attribute(RANGE_START, address)?;
+    let end = start.saturating_add(attribute(RANGE_SIZE, address)?).max(address + 1);
+    Ok(Some(start..end))
+}
+
+/// Whether kernels of the current context reach host memory at its own address.
+pub fn is_mapped_at(_entered: &Entered<'_>, address: u64) -> Result<bool> {
+    match attribute::<u64>(DEVICE_POINTER, address) {
+        Err(error) if answered(&error, &[INVALID_VALUE]) => Ok(false),
+        found => Ok(found? == address),
+    }
+}
+
+/// Where the pieces end that `size` bytes at `address` of a device are to copies of the driver: each allocation is one,
+/// and all mappings in one range of reserved addresses are.
+fn piece_ends(address: u64, size: u64) -> Result<Vec<u64>> {
+    let (mut next, mut ends) = (address, Vec::new());
+    while next < address + size {
+        let start: u64 = attribute(RANGE_START, next)?;
+        next = start.saturating_add(attribute(RANGE_SIZE, next)?).max(next + 1);
+        ends.push(next);
+    }
+    Ok(ends)
 }
 
 /// Whether a device may read VMM memory at an address, or write it.
@@ -182,17 +206,6 @@ pub fn is_accessible(device: Device, address: u64, write: bool) -> Result<bool> 
     driver.check(answer, format_args!("ask whether device {} reaches {address:#x}", device.ordinal()))?;
     let needed = if write { READ_AND_WRITE } else { READ };
     Ok(flags & needed == needed)
-}
-
-/// The type of memory, and where devices reach it; `None` where the driver does not know it, or devices don't.
-fn known(address: u64) -> Result<Option<(u32, u64)>> {
-    let asked = attribute::<u32>(MEMORY_TYPE, address)
-        .and_then(|kind| Ok((kind, attribute::<u64>(DEVICE_POINTER, address)?)));
-    match asked {
-        Ok(known) => Ok(Some(known)),
-        Err(error) if answered(&error, &[INVALID_VALUE]) => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 /// The device whose memory lies at an address; refused where that is none's.

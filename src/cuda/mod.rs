@@ -19,7 +19,7 @@ pub mod peer;
 pub mod stream;
 pub mod vmm;
 
-pub use context::Context;
+pub use context::{Context, Identity};
 pub use device::Device;
 pub use driver::Driver;
 pub use event::Event;

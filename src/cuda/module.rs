@@ -49,7 +49,7 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         let driver = self.context.driver();
-        let unloaded = self.context.enter_to_free().and_then(|_entered| {
+        let unloaded = self.context.free(|| {
             // SAFETY: loaded by this value; its functions hold it, and whoever launched them has seen their end.
             let answer = unsafe { driver.api.module_unload.call(self.raw) };
             driver.check(answer, "unload the copy kernels")

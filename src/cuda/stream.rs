@@ -54,14 +54,18 @@ impl Stream {
         let _entered = self.context.enter_to_free()?;
         // SAFETY: a live stream.
         let answer = unsafe { driver.api.stream_query.call(self.raw) };
-        if answer.code == NOT_READY { Ok(false) } else { driver.check(answer, "copy blocks").map(|()| true) }
+        if answer.code == NOT_READY {
+            Ok(false)
+        } else {
+            driver.check_work(answer, "copy blocks").map(|()| true)
+        }
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
         let driver = self.context.driver();
-        let destroyed = self.context.enter_to_free().and_then(|_entered| {
+        let destroyed = self.context.free(|| {
             // SAFETY: made by this value.
             let answer = unsafe { driver.api.stream_destroy.call(self.raw) };
             driver.check(answer, "destroy a stream")

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Completion queues.
 
-use std::os::fd::AsRawFd;
-use std::sync::Arc;
-
 use super::error::kvmem_error;
 use super::guard::call;
 use super::handle::{Handle, Out, borrow, destroy, opaque, out};
@@ -11,16 +8,16 @@ use super::status::{KVMEM_STATUS_OK, kvmem_status};
 use super::text;
 use super::time::timeout;
 use crate::error::{Result, ensure};
-use crate::transfer::{Entry, Queue};
+use crate::transfer::{Entry, OpenQueue, Queue};
 
 /// A queue of completions with an event fd. Transfers hold the queue they report to; none of their completions is
 /// lost, whatever their number. A completion may come a moment after kvmem_transfer_wait has returned.
 ///
 /// Threads: all functions on one queue may run at once, except kvmem_queue_destroy.
 pub struct kvmem_queue {
-    handle: Handle<Arc<Queue>>,
+    handle: Handle<OpenQueue>,
 }
-opaque!(kvmem_queue, Arc<Queue>, "queue");
+opaque!(kvmem_queue, OpenQueue, "queue");
 
 /// A run of a transfer that is over.
 #[repr(C)]
@@ -49,7 +46,7 @@ pub unsafe extern "C" fn kvmem_queue_create(
     let body = |_: &_| {
         // SAFETY: by contract.
         let queue = unsafe { Out::new(queue) }?;
-        queue.set(Queue::create()?);
+        queue.set(OpenQueue(Queue::create()?));
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.
@@ -72,7 +69,7 @@ pub unsafe extern "C" fn kvmem_queue_get_fd(
     unsafe {
         call(error, |scope| {
             let fd = out(fd, "fd")?;
-            fd.write(borrow(scope, queue)?.fd().as_raw_fd());
+            fd.write(borrow(scope, queue)?.fd());
             Ok(())
         })
     }
@@ -130,9 +127,9 @@ pub unsafe extern "C" fn kvmem_queue_wait(
     }
 }
 
-/// Gives up a queue. Transfers that report to it keep it; what they report is heard by nobody.
+/// Destroys a queue and closes its event fd. Transfers that report to it continue; their completions are discarded.
 ///
-/// @param queue a queue, used by nobody through this handle any more; NULL does nothing
+/// @param queue a queue that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_queue_destroy(queue: *mut kvmem_queue) {
     // SAFETY: by contract.

@@ -270,8 +270,8 @@ pub struct kvmem_region_holders {
     pub registrations: u64,
     /// Shares of it that were not destroyed; a share of a layout counts for each of its regions.
     pub shares: u64,
-    /// How often other processes have it open now, each time a mapping of its own. A process that ended,
-    /// however it ended, does not count.
+    /// Number of times that other processes have it open, each a mapping of its own; at most 1,024 are
+    /// counted. A process that has ended does not count.
     pub importers: u64,
     /// Handles that kvmem has given for it and that were not destroyed, this one included.
     pub handles: u64,

@@ -59,6 +59,11 @@ pub unsafe extern "C" fn kvmem_adopt_options_init(options: *mut kvmem_adopt_opti
 /// The kernel's list of mappings (/proc/self/maps) is read to check how the memory is mapped, which takes
 /// about a microsecond for each mapping of the process.
 ///
+/// If all of it is page-locked when a transfer is created (cuMemHostRegister, cuMemHostAlloc), GPUs use the
+/// page locks. There may be several, whose ends need not be ends of blocks. If only a part is page-locked, the
+/// memory is used as memory that is not. Page locks must stay as they are while a transfer of the memory
+/// exists.
+///
 /// @param options the memory
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
@@ -89,12 +94,12 @@ pub unsafe extern "C" fn kvmem_region_adopt_host(
 }
 
 /// Takes memory of a GPU that is the caller's into use, such as a tensor. It is never freed by kvmem. The
-/// driver is asked whether all of it is memory of that GPU; it may span several VMM mappings.
+/// driver is asked whether all of it is memory of that GPU; it may span several allocations and VMM mappings.
 ///
-/// Memory goes with the context that it was allocated in: let go of it here before that is destroyed or
-/// reset. After that, transfers, checksums, shares and registrations of it are refused with
-/// KVMEM_STATUS_INVALID_STATE before anything is touched; a transfer that is under way fails, and may take
-/// the GPU's primary context along. Handles are destroyed as always, and release is called.
+/// Memory goes with the context that it was allocated in: destroy the region before that context is destroyed
+/// or reset. After that, transfers, checksums, shares and registrations of it fail with
+/// KVMEM_STATUS_INVALID_STATE before anything is touched. A transfer in flight fails, and may destroy the GPU's
+/// primary context. Handles are destroyed as always, and release is called.
 ///
 /// @param options the memory; its address is a device pointer
 /// @param device the GPU it lies on, as CUDA_VISIBLE_DEVICES orders them

@@ -33,6 +33,8 @@ pub struct kvmem_system_options {
     /// Bytes, at least 1. In a layout's options 0: the layout says.
     pub size: u64,
     /// 2097152 or 1073741824 for pages of that size from the system's reserved pool (hugetlbfs); 0 for none.
+    /// With KVMEM_SYSTEM_NUMA_BIND all of them are touched before the call returns: the kernel reserves none of
+    /// a particular node.
     pub huge_page_size: u64,
     /// The node KVMEM_SYSTEM_NUMA_BIND means; 0 without that flag.
     pub numa_node: u32,
@@ -212,9 +214,11 @@ pub unsafe extern "C" fn kvmem_elastic_options_init(options: *mut kvmem_elastic_
 /// @param options what to allocate
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for options that can't be, or a NUMA node that is
-///         not there; KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_UNSUPPORTED for huge pages that are required
-///         and not offered
+/// @return KVMEM_STATUS_OK;
+///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, or the NUMA node does not exist;
+///         KVMEM_STATUS_OUT_OF_MEMORY: more than the machine, the node or the control group can hold, unless
+///         vm.overcommit_memory is 1; too few huge pages; RLIMIT_FSIZE with KVMEM_SYSTEM_SHAREABLE;
+///         KVMEM_STATUS_UNSUPPORTED: huge pages are required, and the system does not offer them
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_create_system(
     options: *const kvmem_system_options,

@@ -35,10 +35,14 @@ pub const KVMEM_OPEN_FOR_DEVICE: u64 = 32;
 /// Open to read and write: KVMEM_STATUS_PERMISSION_DENIED where less is granted. Without it, and without
 /// KVMEM_OPEN_READ_ONLY, what is opened may do what is granted; its region's flags say what that is.
 pub const KVMEM_OPEN_READ_WRITE: u64 = 64;
+/// Map reserved huge pages (`huge_page_size` of kvmem_system_options). The owner, and every importer that may
+/// write, can take them away again, and this process then ends with SIGBUS when it touches the memory. Without the flag
+/// such memory fails with KVMEM_STATUS_UNSUPPORTED.
+pub const KVMEM_OPEN_TRUST_OWNER: u64 = 128;
 /// Open elastic memory, and memory that an engine has mapped, for every GPU of this process that can access the GPU it
 /// is located on: for an engine whose own kernels use it on several GPUs. Takes as long for each GPU as
 /// KVMEM_OPEN_FOR_DEVICE does. No effect on other memory. Not together with KVMEM_OPEN_FOR_DEVICE.
-pub const KVMEM_OPEN_FOR_ALL_DEVICES: u64 = 128;
+pub const KVMEM_OPEN_FOR_ALL_DEVICES: u64 = 256;
 
 /// How to open a share. All zeroes but struct_size maps the memory with all that is granted.
 #[repr(C)]
@@ -80,14 +84,19 @@ pub unsafe extern "C" fn kvmem_open_options_init(options: *mut kvmem_open_option
 /// @param options how to open it; NULL for all that is granted
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_CORRUPT when the memory is not what the bytes say;
-///         KVMEM_STATUS_PERMISSION_DENIED for KVMEM_OPEN_READ_WRITE where less is granted; KVMEM_STATUS_NOT_FOUND for
-///         a GPU that this process does not see; KVMEM_STATUS_PEER_LOST for device memory whose owner has freed it or
-///         has ended; KVMEM_STATUS_UNSUPPORTED for memory of another machine, to page-lock what may only be read for
-///         a GPU that can't, for a GPU that does not reach the memory, fabric handles that don't work here, or an IPC
-///         handle from another PID namespace that the driver does not open; KVMEM_STATUS_STALE for extents by fabric
-///         handle, or plain device memory, that were freed and given anew since; KVMEM_STATUS_UNAVAILABLE_CUDA;
-///         KVMEM_STATUS_INVALID_ARGUMENT for a share of a layout; KVMEM_STATUS_CUDA; KVMEM_STATUS_OUT_OF_MEMORY
+/// @return KVMEM_STATUS_OK, or
+///         - KVMEM_STATUS_CORRUPT: the memory is not what the bytes say, or opening its control block would wait.
+///         - KVMEM_STATUS_PERMISSION_DENIED: KVMEM_OPEN_READ_WRITE, and less is granted.
+///         - KVMEM_STATUS_NOT_FOUND: this process does not see the GPU.
+///         - KVMEM_STATUS_PEER_LOST: the owner has freed the device memory, or has ended.
+///         - KVMEM_STATUS_UNSUPPORTED: the memory is of another machine; it has reserved huge pages
+///           (KVMEM_OPEN_TRUST_OWNER); the GPU can't page-lock what may only be read, or does not reach the memory;
+///           fabric handles do not work here; or the driver does not open an IPC handle from another PID namespace.
+///         - KVMEM_STATUS_STALE: extents by fabric handle, or plain device memory, were freed and given anew since.
+///         - KVMEM_STATUS_OUT_OF_MEMORY: also with KVMEM_OPEN_PIN, if there is no room for pages that the owner has not
+///           touched.
+///         - KVMEM_STATUS_INVALID_ARGUMENT: the share is of a layout.
+///         - KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_open_region(
     share: *const kvmem_share,
@@ -141,6 +150,7 @@ unsafe fn opening(scope: &Scope<'_>, options: Option<kvmem_open_options>) -> Res
         | KVMEM_OPEN_REGISTER
         | KVMEM_OPEN_FOR_DEVICE
         | KVMEM_OPEN_READ_WRITE
+        | KVMEM_OPEN_TRUST_OWNER
         | KVMEM_OPEN_FOR_ALL_DEVICES;
     check_flags("kvmem_open_options", options.flags, known)?;
     ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
@@ -188,5 +198,6 @@ unsafe fn opening(scope: &Scope<'_>, options: Option<kvmem_open_options>) -> Res
         reach,
         agent,
         register: has(KVMEM_OPEN_REGISTER),
+        trust_owner: has(KVMEM_OPEN_TRUST_OWNER),
     })
 }

@@ -165,7 +165,7 @@ pub unsafe extern "C" fn kvmem_transfer_options_init(
 ///         KVMEM_STATUS_OUT_OF_RANGE for a block, layer or outer slot that is not there; KVMEM_STATUS_UNSUPPORTED for a
 ///         pair of layouts without a path (with the way round it), or whose path was refused by a flag, or can't be the
 ///         one asked for, or that can't be verified; KVMEM_STATUS_INVALID_STATE for a layout that no agent
-///         knows where NIXL is needed, and for adopted memory of a GPU that went with its context;
+///         knows where NIXL is needed, and for memory or page locks whose context was reset or destroyed;
 ///         KVMEM_STATUS_STALE for a peer that was invalidated
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_create(
@@ -193,8 +193,9 @@ pub unsafe extern "C" fn kvmem_transfer_create(
 /// @param transfer a transfer
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK once it is started: how it ends, poll, wait and the queue tell; KVMEM_STATUS_BUSY while it
-///         is in flight; KVMEM_STATUS_INVALID_STATE for elastic blocks without memory, and for adopted memory of a GPU
-///         that went with its context; KVMEM_STATUS_STALE when its peer was invalidated
+///         is in flight; KVMEM_STATUS_INVALID_STATE for elastic blocks without memory, and if the GPU was
+///         reset since the transfer was created; KVMEM_STATUS_STALE when its peer was invalidated;
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_submit(
     transfer: *mut kvmem_transfer,
@@ -228,8 +229,9 @@ pub unsafe extern "C" fn kvmem_transfer_submit(
 ///         current; KVMEM_STATUS_UNSUPPORTED for a transfer that
 ///         no GPU takes part in, or for a captured stream where it is verified; KVMEM_STATUS_INVALID_STATE for a captured
 ///         stream where the path can't be captured, blocks are elastic, or the capture was invalidated, for elastic
-///         blocks without memory, and for adopted memory that went with its context; KVMEM_STATUS_BUSY while it is in
-///         flight, or its staging memory is in use;
+///         blocks without memory, and if the GPU was reset since the transfer was created;
+///         KVMEM_STATUS_BUSY while it is in flight, or its staging memory is in use;
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started;
 ///         KVMEM_STATUS_CUDA where the driver answers otherwise for the stream
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_submit_on_stream(
@@ -249,6 +251,7 @@ pub unsafe extern "C" fn kvmem_transfer_submit_on_stream(
 ///         first submit; or how it failed: then any part of the destination blocks may have been written.
 ///         KVMEM_STATUS_CORRUPT when all has moved, and blocks are not what `checksums` or KVMEM_TRANSFER_VERIFY
 ///         asks for; KVMEM_STATUS_CANCELLED when it was cancelled before all of it had begun;
+///         KVMEM_STATUS_OUT_OF_MEMORY: a thread for its I/O or verification could not be started;
 ///         KVMEM_STATUS_PEER_LOST when the peer's process has ended; requests that NIXL can't take back keep their
 ///         memory until it lets go, and until then a new submit answers KVMEM_STATUS_BUSY
 #[unsafe(no_mangle)]

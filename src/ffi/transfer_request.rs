@@ -30,7 +30,7 @@ pub(super) unsafe fn request<'a>(scope: &Scope<'_>, options: &kvmem_transfer_opt
             pairs,
             wanted: wanted(options)?,
             notification: (!options.notification.is_null()).then(|| message.to_vec()),
-            queue: queue.map(|queue| (queue.clone(), options.user_data)),
+            queue: queue.map(|queue| (queue.0.clone(), options.user_data)),
             preferences: preferences(options)?,
             expected: expected(options)?,
         })

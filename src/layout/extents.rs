@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Layouts on elastic memory: blocks that never straddle an extent, and memory for the blocks in use.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::config::{BlockDim, Dimensions, LayoutKind};
+use super::extent_set::ExtentSet;
 use super::geometry::Geometry;
 use super::placement::Placement;
 use super::{Layout, Memory, RemoteElastic};
@@ -124,23 +125,34 @@ impl Layout {
         if self.elastic_regions().next().is_none() {
             return TouchedExtents(Vec::new());
         }
-        let regions = self.memory().regions();
-        let memories: Vec<_> = regions.iter().map(|region| region.elastic_memory()).collect();
-        // A flag for each extent, set without a branch: there may be tens of thousands of spans.
-        let mut touched: Vec<Vec<bool>> = memories
-            .iter()
-            .map(|memory| vec![false; memory.map_or(0, |memory| memory.touched(0, memory.size()).end)])
-            .collect();
+        let (roots, root_of_region) = self.roots();
+        let memories: Vec<_> = roots.iter().map(|root| root.elastic_memory()).collect();
+        let mut touched: Vec<_> = roots.iter().map(|_| ExtentSet::default()).collect();
         for (region, address, size) in spans {
-            if let Some(memory) = memories[region as usize] {
-                touched[region as usize][memory.touched(address - memory.address(), size)].fill(true);
+            let root = root_of_region[region as usize];
+            if let Some(memory) = memories[root] {
+                touched[root].add(memory.touched(address - memory.address(), size));
             }
         }
-        let extents = |flags: Vec<bool>| {
-            let set = flags.into_iter().enumerate().filter(|(_, is_touched)| *is_touched);
-            Arc::new(set.map(|(extent, _)| extent).collect::<Vec<_>>())
-        };
-        TouchedExtents(regions.iter().cloned().zip(touched.into_iter().map(extents)).collect())
+        let extents = touched.iter().map(|set| Arc::new(set.to_vec()));
+        TouchedExtents(roots.into_iter().cloned().zip(extents).collect())
+    }
+
+    /// The regions that its own are parts of, each once, and for each of its regions which of those it is a part of:
+    /// a layout may have many parts in one region.
+    fn roots(&self) -> (Vec<&Arc<Region>>, Vec<usize>) {
+        let mut roots = Vec::new();
+        let mut known = HashMap::new();
+        let regions = self.memory().regions().iter();
+        let root_of_region = regions.map(|region| {
+            let (root, _) = Region::root_of(region);
+            *known.entry(Arc::as_ptr(root)).or_insert_with(|| {
+                roots.push(root);
+                roots.len() - 1
+            })
+        });
+        let root_of_region = root_of_region.collect();
+        (roots, root_of_region)
     }
 
     fn elastic_regions(&self) -> impl Iterator<Item = &crate::region::ElasticMemory> {

@@ -69,7 +69,7 @@ fn differences(found: &Shape, wanted: &Shape) -> Vec<String> {
 mod tests {
     use super::super::config::BlockDim;
     use super::*;
-    use crate::wire::tests::of_version;
+    use crate::wire::tests::{ensure_all_damage_is_found, of_version};
 
     fn of(kind: LayoutKind, change: impl Fn(&mut Dimensions)) -> Vec<u8> {
         let mut dimensions = Dimensions::small();
@@ -114,6 +114,7 @@ mod tests {
         for bytes in [&[][..], &[0; 100], &damaged] {
             assert_eq!(ensure_same(bytes, &small()).unwrap_err().status(), Status::Corrupt);
         }
+        ensure_all_damage_is_found(&small(), |bytes| ensure_same(bytes, &small()));
         let newer = ensure_same(&of_version(&small(), 2), &small()).unwrap_err();
         assert_eq!(newer.status(), Status::VersionMismatch);
     }

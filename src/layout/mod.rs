@@ -4,6 +4,7 @@
 mod builder;
 mod config;
 mod descriptor;
+mod extent_set;
 mod extents;
 mod fingerprint;
 mod geometry;

@@ -9,12 +9,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{self, MemfdFlags, Mode, OFlags, SealFlags};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::file_lock::FileLock;
-use super::mapping::give_size;
+use super::mapping::{Mapping, Pages, give_size};
+use super::memory_file::{has_reserved_pages, sealed_size};
+use super::open_file::{FileId, reopened};
 use crate::error::{Error, Result, Status, ensure};
-use crate::log::log;
 use crate::nixl::{Descriptor, MemoryType};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"KVMEMCTL");
@@ -46,18 +46,14 @@ struct Head {
 
 /// A region's control block, its owner's or an importer's.
 pub struct Control {
-    memory: *mut u8,
+    memory: Mapping,
     size: usize,
     /// What importers are given: readable only.
     readable: OwnedFd,
+    file_id: FileId,
     lock: FileLock,
     owned: bool,
 }
-
-// SAFETY: the mapping belongs to the process; all that changes in it is atomic.
-unsafe impl Send for Control {}
-// SAFETY: see above.
-unsafe impl Sync for Control {}
 
 impl Control {
     /// The block of a region of this process, with a word for each of `extents`.
@@ -69,13 +65,11 @@ impl Control {
         let file = fs::memfd_create("kvmem-control", flags).map_err(doing)?;
         give_size(&file, size as u64).map_err(doing)?;
         fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW).map_err(doing)?;
-        let memory = map(&file, size, ProtFlags::READ | ProtFlags::WRITE)?;
+        let memory = Mapping::shared(&file, size, Pages::Ordinary, true)?;
         let lock = FileLock::exclusive(reopened(&file, OFlags::RDWR)?, OWNER)?;
         let readable = reopened(&file, OFlags::RDONLY)?;
-        // No other mapping will ever write. Kernels before 5.1 do without this.
-        let _ = fs::fcntl_add_seals(&file, SealFlags::FUTURE_WRITE);
+        seal_for_readers(&file).map_err(doing)?;
         fs::fchmod(&file, Mode::RUSR | Mode::RGRP | Mode::ROTH).map_err(doing)?;
-        let this = Self { memory, size, readable, lock, owned: true };
         let head = Head {
             magic: MAGIC,
             version: VERSION,
@@ -85,20 +79,27 @@ impl Control {
             closed: AtomicU64::new(0),
             reserved: [0; 2],
         };
-        // SAFETY: a fresh mapping of at least this size, page-aligned, that nobody else knows.
-        unsafe { memory.cast::<Head>().write(head) };
-        Ok(this)
+        // SAFETY: a fresh mapping of at least this size, page-aligned, that nothing else uses yet.
+        unsafe { memory.address().cast::<Head>().write(head) };
+        let file_id = FileId::of(readable.as_fd())?;
+        Ok(Self { memory, size, readable, file_id, lock, owned: true })
     }
 
-    /// The block of a region of another process. Its owner need not be honest: what could make a reader fault is
-    /// refused.
+    /// The block of a region of another process. Its owner need not be honest: what could make a reader fault or wait
+    /// is refused.
     pub fn open(file: OwnedFd, id: [u8; 16]) -> Result<Self> {
-        let size = sealed_size(file.as_fd()).map_err(|error| error.context("open a control block"))?;
-        ensure!(size >= HEAD, Corrupt, "a control block has at least {HEAD} bytes, this one has {size}");
+        let size = ensure_safe(file.as_fd()).map_err(|error| error.context("open a control block"))?;
         let free = FIRST_IMPORTER + u64::from_le_bytes(random()?) % (LAST_IMPORTER - FIRST_IMPORTER);
-        let lock = FileLock::shared(reopened(&file, OFlags::RDONLY)?, free)?;
-        let memory = map(&file, size, ProtFlags::READ)?;
-        let this = Self { memory, size, readable: file, lock, owned: false };
+        let own = reopened(&file, OFlags::RDONLY).map_err(|error| match error.status() {
+            // Only its sender has had it.
+            Status::Busy => error.with_status(Status::Corrupt),
+            _ => error,
+        })?;
+        let lock = FileLock::shared(own, free)?;
+        let memory = Mapping::shared(&file, size, Pages::Ordinary, false)
+            .map_err(|error| error.context("open a control block"))?;
+        let file_id = FileId::of(file.as_fd())?;
+        let this = Self { memory, size, readable: file, file_id, lock, owned: false };
         let head = this.head();
         let whole = Self::extents_of_size(size as u64) == Some(head.extents as usize);
         ensure!(head.magic == MAGIC && whole, Corrupt, "the memory file is no control block");
@@ -122,10 +123,15 @@ impl Control {
         self.readable.as_fd()
     }
 
+    /// Which file it is.
+    pub fn file_id(&self) -> FileId {
+        self.file_id
+    }
+
     /// What NIXL knows it as.
     pub fn descriptor(&self) -> Descriptor {
         Descriptor {
-            address: self.memory as u64,
+            address: self.memory.address() as u64,
             size: self.size as u64,
             device_id: 0,
             memory_type: MemoryType::Dram,
@@ -189,14 +195,14 @@ impl Control {
         }
     }
 
-    /// How often others have the region open.
+    /// How often other processes have the region open; no more than [`MOST_COUNTED`](super::file_lock::MOST_COUNTED).
     pub fn importers(&self) -> Result<u64> {
         self.lock.others(FIRST_IMPORTER)
     }
 
-    /// Whether others may have the region open: also where the kernel does not say.
+    /// Whether other processes may have the region open. True if the kernel does not tell.
     pub fn may_have_importers(&self) -> bool {
-        self.importers().map_or(true, |importers| importers > 0)
+        self.lock.has_others(FIRST_IMPORTER).unwrap_or(true)
     }
 
     /// Whether the owner has freed the region, or has ended.
@@ -207,50 +213,35 @@ impl Control {
 
     fn head(&self) -> &Head {
         // SAFETY: at least this many bytes are mapped, page-aligned, and stay so; what changes in them is atomic.
-        unsafe { &*self.memory.cast::<Head>() }
+        unsafe { &*self.memory.address().cast::<Head>() }
     }
 
     fn extents(&self) -> &[AtomicU32] {
         let count = (self.size - HEAD) / size_of::<u32>();
         // SAFETY: that many words follow the head; see above.
-        unsafe { std::slice::from_raw_parts(self.memory.add(HEAD).cast::<AtomicU32>(), count) }
+        unsafe { std::slice::from_raw_parts(self.memory.address().byte_add(HEAD).cast::<AtomicU32>(), count) }
     }
 }
 
-impl Drop for Control {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping, borrowed by nobody any more.
-        if let Err(errno) = unsafe { munmap(self.memory.cast(), self.size) } {
-            log!(Error, "unmap a control block: {errno}");
-        }
+/// Forbids every further mapping that could write, and every further seal: an importer could otherwise forbid what is
+/// still to come. Kernels before 5.1 have no F_SEAL_FUTURE_WRITE.
+fn seal_for_readers(file: &OwnedFd) -> rustix::io::Result<()> {
+    match fs::fcntl_add_seals(file, SealFlags::FUTURE_WRITE | SealFlags::SEAL) {
+        Err(rustix::io::Errno::INVAL) => fs::fcntl_add_seals(file, SealFlags::SEAL),
+        result => result,
     }
 }
 
-/// The size of a memory file that can neither shrink nor grow under its mappings.
-pub fn sealed_size(file: BorrowedFd<'_>) -> Result<usize> {
-    let foreign = |errno| Error::errno("the fd is no memory file", errno).with_status(Status::Corrupt);
-    let seals = fs::fcntl_get_seals(file).map_err(foreign)?;
+/// The size of what another process sent as a control block, if it can be mapped without danger.
+fn ensure_safe(file: BorrowedFd<'_>) -> Result<usize> {
+    let size = sealed_size(file)?;
+    ensure!(size >= HEAD, Corrupt, "a control block has at least {HEAD} bytes, this one has {size}");
     ensure!(
-        seals.contains(SealFlags::SHRINK),
+        !has_reserved_pages(file)?,
         Corrupt,
-        "the memory file can shrink under its readers; it must be sealed against that"
+        "its memory file has reserved huge pages, which can be taken away while they are read"
     );
-    let stat = fs::fstat(file).map_err(foreign)?;
-    usize::try_from(stat.st_size).map_err(|_| Error::new(Status::Corrupt, "the memory file has no size"))
-}
-
-/// The same file, opened anew: with rights and locks of its own.
-pub fn reopened(file: impl AsFd, flags: OFlags) -> Result<OwnedFd> {
-    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file.as_fd()));
-    fs::open(&path, flags | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|errno| Error::errno(format!("open {path} anew"), errno))
-}
-
-fn map(file: &OwnedFd, size: usize, protection: ProtFlags) -> Result<*mut u8> {
-    // SAFETY: a fresh mapping where the kernel likes.
-    unsafe { mmap(std::ptr::null_mut(), size, protection, MapFlags::SHARED, file, 0) }
-        .map(|memory| memory.cast())
-        .map_err(|errno| Error::errno("map a control block", errno))
+    Ok(size)
 }
 
 /// Bytes of the kernel's random number generator.

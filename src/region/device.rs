@@ -6,8 +6,10 @@ use std::sync::Arc;
 use super::mapped_device::MappedDevice;
 use super::release::{Release, ReleaseCallback};
 use super::sharing;
+use crate::cuda::Identity;
+use crate::cuda::context::refused;
 use crate::cuda::ipc::{IpcHandle, IpcMapping, Place};
-use crate::cuda::memory::{self, Allocation, Sighting};
+use crate::cuda::memory::{self, Allocation, Identified, Sighting};
 use crate::cuda::vmm::{self, Beneath};
 use crate::error::{Result, ensure};
 
@@ -38,6 +40,8 @@ pub struct AdoptedDevice {
     size: u64,
     ordinal: i32,
     pieces: usize,
+    /// Where copies of the driver must be cut; empty if nowhere.
+    ends: Vec<u64>,
     sighting: Option<Sighting>,
     _release: Option<Release>,
 }
@@ -89,7 +93,7 @@ impl DeviceMemory {
     pub fn adopt(address: u64, size: u64, ordinal: i32, release: Option<ReleaseCallback>) -> Result<Self> {
         ensure!(address != 0, InvalidArgument, "the address to adopt is NULL");
         ensure!(size > 0, InvalidArgument, "an adopted region of 0 bytes can't be made");
-        let (device, pieces) = memory::identify(address, size)?;
+        let Identified { device, pieces, ends } = memory::identify(address, size)?;
         ensure!(
             device.ordinal() == ordinal,
             InvalidArgument,
@@ -98,7 +102,7 @@ impl DeviceMemory {
         );
         let sighting = Sighting::of(address)?;
         let _release = release.map(Release::new).transpose()?;
-        Ok(Self::Adopted(AdoptedDevice { address, size, ordinal, pieces, sighting, _release }))
+        Ok(Self::Adopted(AdoptedDevice { address, size, ordinal, pieces, ends, sighting, _release }))
     }
 
     /// Opens memory of another process's by its legacy IPC handle.
@@ -139,6 +143,12 @@ impl DeviceMemory {
         }
     }
 
+    /// Bytes from `address` that a copy of the driver's may reach over; no bound if it is all one piece.
+    pub fn bytes_in_piece(&self, address: u64) -> u64 {
+        let Self::Adopted(AdoptedDevice { ends, .. }) = self else { return u64::MAX };
+        ends.get(ends.partition_point(|end| *end <= address)).map_or(u64::MAX, |end| end - address)
+    }
+
     /// The device's ordinal.
     pub fn ordinal(&self) -> i32 {
         match self {
@@ -165,11 +175,20 @@ impl DeviceMemory {
         }
     }
 
-    /// Refuses memory, allocated here or the caller's, that went with its context.
-    pub fn ensure_still(&self) -> Result<()> {
+    /// The primary context that it goes with, where the library allocated or opened it there.
+    pub fn identity(&self) -> Option<Identity> {
         match self {
-            Self::Owned(memory) => memory.ensure_still(),
-            _ => self.sighting().as_ref().map_or(Ok(()), Sighting::ensure_still),
+            Self::Owned(memory) => Some(memory.identity()),
+            Self::Imported(memory) => Some(memory.mapping.identity()),
+            Self::Adopted(_) | Self::Mapped(_) => None,
+        }
+    }
+
+    /// Fails if it went with its context.
+    pub fn ensure_still(&self) -> Result<()> {
+        match self.identity() {
+            Some(identity) => identity.ensure_alive().map_err(refused),
+            None => self.sighting().as_ref().map_or(Ok(()), Sighting::ensure_still),
         }
     }
 

@@ -126,7 +126,13 @@ impl ElasticMemory {
             control.extent_count()
         );
         let properties = properties(ordinal)?;
-        let range = Range::reserve(size, granularity_of(properties, ordinal)?)?;
+        let granularity = granularity_of(properties, ordinal)?;
+        ensure!(
+            extent_size.is_multiple_of(granularity),
+            Corrupt,
+            "an extent of {extent_size} bytes is no multiple of the granularity {granularity}"
+        );
+        let range = Range::reserve(size, granularity)?;
         let mut extents = BTreeMap::new();
         let mut mappings = Vec::with_capacity(shared.len());
         for ImportedExtent { index, memory, changes } in shared {

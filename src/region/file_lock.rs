@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Locks on bytes of a file that live as long as an open of the file does: the kernel takes them back when the
-//! process ends, in whatever container it ran.
+//! Locks on bytes of a file that live as long as an open of the file does: the kernel releases them when the process
+//! ends, in whatever container it ran.
+//!
+//! A forked child has the same open of the file, so its copy is closed at the fork, and a lock is released explicitly.
 
 use std::ffi::c_int;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use crate::error::{Error, Result, Status};
 use crate::log::log;
+use crate::process::LocalFd;
 
 /// Past the last byte a file can have.
 const END: u64 = i64::MAX as u64;
-/// A process that may read a file may put any number of locks on it: this many are counted.
-pub const MOST_COUNTED: u64 = 1 << 16;
+/// A process that may read a file may put any number of locks on it, and the kernel finds one by passing those before
+/// it. So to count all takes the square of their number; to count this many takes so many passes at most.
+pub const MOST_COUNTED: u64 = 1 << 10;
 
 /// One locked byte, through an open of the file that nothing else shares.
 pub struct FileLock {
-    file: OwnedFd,
+    file: LocalFd,
     byte: u64,
 }
 
@@ -32,18 +36,9 @@ impl FileLock {
     }
 
     fn take(file: OwnedFd, kind: c_int, byte: u64) -> Result<Self> {
-        let this = Self { file, byte };
-        this.set(kind).map_err(|error| error.context(format!("lock byte {byte} of a file")))?;
-        Ok(this)
-    }
-
-    fn set(&self, kind: c_int) -> Result<()> {
-        let mut lock = description(kind, self.byte, 1);
-        // SAFETY: a live fd; the description lives through the call.
-        match unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_SETLK, &mut lock) } {
-            0 => Ok(()),
-            _ => Err(Error::last_errno("fcntl F_OFD_SETLK")),
-        }
+        let file = LocalFd::new(file);
+        set(&file, kind, byte).map_err(|error| error.context(format!("lock byte {byte} of a file")))?;
+        Ok(Self { file, byte })
     }
 
     /// Whether nobody else has locked a byte.
@@ -51,9 +46,14 @@ impl FileLock {
         self.any_other(byte..byte + 1).map(|found| found.is_none())
     }
 
-    /// How many locks others have on bytes from `first` on; of very many, no fewer than [`MOST_COUNTED`].
+    /// Whether another open of the file has a lock on bytes from `first` on.
+    pub fn has_others(&self, first: u64) -> Result<bool> {
+        self.any_other(first..END).map(|found| found.is_some())
+    }
+
+    /// How many locks other opens of the file have on bytes from `first` on; [`MOST_COUNTED`] if there are more.
     ///
-    /// The kernel tells of any lock in a span, not of the first: what it tells of divides the span in two.
+    /// The kernel returns any lock in a span, not the first: the one that it returns divides the span in two.
     pub fn others(&self, first: u64) -> Result<u64> {
         let mut spans = Vec::from_iter(std::iter::once(first..END));
         let mut count = 0;
@@ -73,7 +73,7 @@ impl FileLock {
     fn any_other(&self, span: Range<u64>) -> Result<Option<Range<u64>>> {
         let mut lock = description(libc::F_WRLCK, span.start, span.end - span.start);
         // SAFETY: a live fd; the description lives through the call.
-        if unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) } != 0 {
+        if unsafe { libc::fcntl(self.file.as_fd().as_raw_fd(), libc::F_OFD_GETLK, &mut lock) } != 0 {
             return Err(Error::last_errno("ask who has locked a memory file"));
         }
         if c_int::from(lock.l_type) == libc::F_UNLCK {
@@ -91,11 +91,22 @@ impl FileLock {
 }
 
 impl Drop for FileLock {
-    /// A forked child has the same open of the file, which would keep the lock.
+    /// A child made by clone alone may still have the file open, and with it the lock.
     fn drop(&mut self) {
-        if let Err(error) = self.set(libc::F_UNLCK) {
+        if self.file.is_own()
+            && let Err(error) = set(&self.file, libc::F_UNLCK, self.byte)
+        {
             log!(Warn, "unlock byte {} of a file: {error}", self.byte);
         }
+    }
+}
+
+fn set(file: &LocalFd, kind: c_int, byte: u64) -> Result<()> {
+    let mut lock = description(kind, byte, 1);
+    // SAFETY: a live fd; the description lives through the call.
+    match unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_OFD_SETLK, &mut lock) } {
+        0 => Ok(()),
+        _ => Err(Error::last_errno("fcntl F_OFD_SETLK")),
     }
 }
 
@@ -154,6 +165,37 @@ mod tests {
         // SAFETY: a live fd; the description lives through the call.
         assert_eq!(unsafe { libc::fcntl(all.as_raw_fd(), libc::F_OFD_SETLK, &mut lock) }, 0);
         assert_eq!(own.others(100).unwrap(), 1);
+    }
+
+    #[test]
+    fn of_very_many_some_are_counted_and_each_is_found() {
+        let file = file();
+        let own = FileLock::exclusive(reopened(&file, OFlags::RDWR).unwrap(), 0).unwrap();
+        assert!(!own.has_others(100).unwrap());
+        let one = reopened(&file, OFlags::RDONLY).unwrap();
+        // Apart from each other: the kernel joins neighbours of one open.
+        for byte in 0..MOST_COUNTED + 100 {
+            let mut lock = description(libc::F_RDLCK, 100 + 2 * byte, 1);
+            // SAFETY: a live fd; the description lives through the call.
+            assert_eq!(unsafe { libc::fcntl(one.as_raw_fd(), libc::F_OFD_SETLK, &mut lock) }, 0);
+        }
+        assert!(own.has_others(100).unwrap());
+        assert_eq!(own.others(100).unwrap(), MOST_COUNTED);
+        drop(one);
+        assert!(!own.has_others(100).unwrap());
+    }
+
+    #[test]
+    fn a_lock_is_released_though_a_copy_of_its_file_is_open() {
+        let file = file();
+        let opened = reopened(&file, OFlags::RDWR).unwrap();
+        // As a child that was made by clone alone has it.
+        let _copy = rustix::io::fcntl_dupfd_cloexec(&opened, 0).unwrap();
+        let held = FileLock::exclusive(opened, 7).unwrap();
+        let other = lock(&file, 8);
+        assert!(!other.is_free(7).unwrap());
+        drop(held);
+        assert!(other.is_free(7).unwrap());
     }
 
     #[test]

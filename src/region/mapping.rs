@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{self, MemfdFlags, Mode, SealFlags};
+use rustix::fs::{self, MemfdFlags};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::error::{Error, Result, Status};
@@ -31,6 +31,11 @@ impl Pages {
         }
     }
 
+    /// A size in whole pages.
+    pub fn round_up(self, size: usize) -> Result<usize> {
+        size.checked_next_multiple_of(self.unit()).ok_or_else(too_large)
+    }
+
     fn map_flags(self) -> MapFlags {
         match self {
             Self::Ordinary | Self::AlignedTo(_) => MapFlags::empty(),
@@ -38,7 +43,7 @@ impl Pages {
         }
     }
 
-    fn memfd_flags(self) -> MemfdFlags {
+    pub(super) fn memfd_flags(self) -> MemfdFlags {
         match self {
             Self::Ordinary | Self::AlignedTo(_) => MemfdFlags::empty(),
             Self::Huge(size) => MemfdFlags::HUGETLB | MemfdFlags::from_bits_retain(encoded(size)),
@@ -49,18 +54,6 @@ impl Pages {
 /// A size of huge pages, as mmap and memfd_create take it.
 fn encoded(size: usize) -> u32 {
     size.trailing_zeros() << libc::MAP_HUGE_SHIFT
-}
-
-/// A memory file that can't change its size: what is mapped of it stays there.
-pub fn memory_file(size: usize, pages: Pages) -> Result<OwnedFd> {
-    let doing = |errno| Error::errno(format!("make a memory file of {size} bytes"), errno);
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | pages.memfd_flags();
-    let file = fs::memfd_create("kvmem", flags).map_err(doing)?;
-    // Whoever is given it to read could else open it anew to write, as any user.
-    fs::fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(doing)?;
-    give_size(&file, round_up(size, pages.unit())? as u64).map_err(doing)?;
-    fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW).map_err(doing)?;
-    Ok(file)
 }
 
 /// Sets the size of a new memory file. The limit on the size of files, which covers memory files too, is an error, not
@@ -94,7 +87,7 @@ impl Mapping {
     }
 
     fn new(file: Option<BorrowedFd<'_>>, size: usize, pages: Pages, access: ProtFlags) -> Result<Self> {
-        let size = round_up(size, pages.unit())?;
+        let size = pages.round_up(size)?;
         match pages {
             Pages::AlignedTo(alignment) => {
                 let place = Self::reserve(size, alignment)?;
@@ -172,10 +165,6 @@ unsafe fn map(
         }
     };
     mapped.map_err(|errno| Error::errno(format!("map {size} bytes"), errno))
-}
-
-fn round_up(size: usize, unit: usize) -> Result<usize> {
-    size.checked_next_multiple_of(unit).ok_or_else(too_large)
 }
 
 fn too_large() -> Error {

@@ -13,7 +13,9 @@ mod file_lock;
 mod mapped;
 mod mapped_device;
 mod mapping;
+mod memory_file;
 mod numa;
+mod open_file;
 mod pages;
 mod pinned;
 mod prefault;
@@ -33,7 +35,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 pub use adopted::AdoptedMemory;
-pub use control::{Control, reopened};
+pub use control::Control;
 pub use device::{DeviceConfig, DeviceMemory, IpcConfig};
 pub use disk::{DirectIo, DiskConfig, DiskFile, Label, Opening};
 pub use elastic::{ElasticConfig, ElasticMemory, ImportedExtent};
@@ -41,7 +43,9 @@ pub use equal_pieces::EqualPieces;
 pub use extent_properties::granularity as extent_granularity;
 pub use extents::{ExportedExtent, ExtentHold};
 pub use mapped_device::{ImportedMapping, MappedDevice};
+pub use memory_file::has_reserved_pages;
 pub use numa::Placement as NumaPlacement;
+pub use open_file::{FileId, reopened};
 pub use pages::Residency;
 pub use pinned::{PinnedConfig, PinnedMemory, Progress};
 pub use reach::{Reach, Users};
@@ -373,12 +377,14 @@ impl Region {
         self.file().map_or(1, DiskFile::io_alignment)
     }
 
-    /// Bytes from `address` that the driver and NIXL see as one piece: to the end of an extent or of a page lock. No
-    /// bound where the memory is one piece.
+    /// Bytes from `address` that the driver and NIXL see as one piece: to the end of an extent, of a page lock of the
+    /// library's, or of an adopted allocation of a device. No bound where the memory is one piece, nor for host memory that
+    /// its owner may have page-locked in pieces, of which only the driver knows.
     pub fn bytes_in_piece(&self, address: u64) -> u64 {
         let (start, size) = match self.root() {
             Backing::Elastic(memory) => (memory.address(), memory.extent_size()),
             Backing::Pinned(memory) => (memory.memory().address() as u64, memory.chunk_size()),
+            Backing::Device(memory) => return memory.bytes_in_piece(address),
             _ => return u64::MAX,
         };
         EqualPieces { start, size }.left(address)

@@ -110,6 +110,10 @@ fn mapping_bounds(line: &str) -> Option<(usize, usize)> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
+    use rustix::fs::{MemfdFlags, memfd_create};
+
     use super::*;
 
     #[test]
@@ -135,7 +139,20 @@ mod tests {
 
     #[test]
     fn a_file_of_ordinary_pages_has_no_huge_ones() {
-        let file = rustix::fs::memfd_create("pages", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-        assert_eq!(huge_page_size(std::os::fd::AsFd::as_fd(&file)).unwrap(), None);
+        let file = memfd_create("pages", MemfdFlags::CLOEXEC).unwrap();
+        assert_eq!(huge_page_size(file.as_fd()).unwrap(), None);
+    }
+
+    /// Whatever size it is, as on another architecture: it is the file's, not one of a list.
+    #[test]
+    fn a_file_of_huge_pages_has_the_size_that_it_was_created_with() {
+        let sizes = std::fs::read_dir("/sys/kernel/mm/hugepages").into_iter().flatten();
+        for name in sizes.map(|entry| entry.unwrap().file_name().into_string().unwrap()) {
+            let kilobytes = name.trim_start_matches("hugepages-").trim_end_matches("kB");
+            let size = kilobytes.parse::<usize>().unwrap() << 10;
+            let flags = MemfdFlags::from_bits_retain(size.trailing_zeros() << libc::MFD_HUGE_SHIFT);
+            let file = memfd_create("pages", MemfdFlags::HUGETLB | MemfdFlags::CLOEXEC | flags).unwrap();
+            assert_eq!(huge_page_size(file.as_fd()).unwrap(), Some(size), "{name}");
+        }
     }
 }

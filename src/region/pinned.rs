@@ -9,11 +9,12 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use super::host_size;
+use super::memory_file::missing_bytes;
 use super::numa::Placement;
 use super::room::ensure_room;
 use super::system::{HugePages, SystemConfig, SystemMemory};
 use crate::cuda::host::PageLock;
-use crate::cuda::{Context, Device};
+use crate::cuda::{Context, Device, Identity};
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 
@@ -88,6 +89,7 @@ impl PinnedMemory {
 
     /// Page-locks memory that another process has shared.
     pub fn lock(memory: SystemMemory, ordinal: i32, writable: bool) -> Result<Self> {
+        ensure_room_for(&memory)?;
         let context = Context::retain(Device::get(ordinal)?)?;
         let lock = if writable { PageLock::new(context) } else { PageLock::of_read_only(context)? };
         let memory = ManuallyDrop::new(memory);
@@ -128,6 +130,11 @@ impl PinnedMemory {
     /// Bytes of one page lock: no copy of the driver's may reach over its end.
     pub fn chunk_size(&self) -> u64 {
         self.chunk_size
+    }
+
+    /// The context that the page locks go with.
+    pub fn identity(&self) -> Identity {
+        self.lock.identity()
     }
 
     /// The host memory.
@@ -223,6 +230,17 @@ impl Touching<'_> {
             self.huge = false;
         }
     }
+}
+
+/// Refuses shared memory that has not all its pages if there is no room for the others: page-locking allocates them, and
+/// its sender may claim any size. Pages of the reserved pool were reserved when they were mapped.
+fn ensure_room_for(memory: &SystemMemory) -> Result<()> {
+    let Some(file) = memory.file() else { return Ok(()) };
+    if memory.page_size() > rustix::param::page_size() as u64 {
+        return Ok(());
+    }
+    let missing = missing_bytes(file, memory.size() as u64)?;
+    ensure_room(missing, None).map_err(|error| error.context("page-lock shared memory"))
 }
 
 fn system_config(config: &PinnedConfig, device: Device) -> SystemConfig {

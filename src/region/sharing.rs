@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Backing, Control, DeviceMemory, Region, Tier, Users};
+use super::{Backing, Control, DeviceMemory, FileId, Region, Tier, Users};
 use crate::error::{Result, ensure};
 use crate::process::{Identity, PerProcess};
 
@@ -31,11 +31,11 @@ pub struct Origin {
 }
 
 /// What an opening wants of a region.
-pub struct Wanted<'a> {
+pub struct Wanted {
     /// The control block that came with the share.
-    pub control: BorrowedFd<'a>,
-    /// The file that came as its memory, where that is a file.
-    pub file: Option<BorrowedFd<'a>>,
+    pub control: FileId,
+    /// The file that came as its memory; `None` for memory that is no file.
+    pub file: Option<FileId>,
     /// What to do with it.
     pub access: Access,
     /// The device it is to be page-locked for.
@@ -74,27 +74,24 @@ pub(super) struct Counts {
 impl Region {
     /// A region made of another process's memory; where another thread has meanwhile opened one that serves as well,
     /// that one.
-    pub fn imported(
-        backing: Backing,
-        origin: Origin,
-        control: Arc<Control>,
-        wanted: &Wanted<'_>,
-    ) -> Arc<Self> {
+    pub fn imported(backing: Backing, origin: Origin, control: Arc<Control>, wanted: &Wanted) -> Arc<Self> {
         let id = control.id();
         let region = Self::with(backing, Some(origin), control.into());
-        let mut known = known();
-        let open = known.of(&id);
-        let first = open.iter().find(|open| open.serves(wanted)).cloned();
-        if first.is_none() {
-            known.add(id, &region);
+        loop {
+            // Compared without the lock, which every other share of the process needs: that asks the kernel about
+            // files of other processes.
+            let seen = known().of(&id);
+            if let Some(first) = seen.iter().find(|open| open.serves(wanted)) {
+                return first.clone();
+            }
+            if known().add_after(id, &region, &seen) {
+                return region;
+            }
         }
-        // Whatever goes now, goes without the lock.
-        drop(known);
-        first.unwrap_or(region)
     }
 
     /// A region of a control block's id that this process has, its own or opened, and that serves.
-    pub fn known(id: &[u8; 16], wanted: &Wanted<'_>) -> Option<Arc<Self>> {
+    pub fn known(id: &[u8; 16], wanted: &Wanted) -> Option<Arc<Self>> {
         let open = known().of(id);
         open.into_iter().find(|region| region.serves(wanted))
     }
@@ -102,9 +99,11 @@ impl Region {
     /// Whether an opening can be given this region: with other rights, with extents that the one here does not have, or
     /// page-locked where this one is not, it must be opened anew. The original serves in any case; another's memory
     /// under its id never does.
-    fn serves(&self, wanted: &Wanted<'_>) -> bool {
-        let is_it = self.control.get().is_some_and(|control| is_one_file(control.readable(), wanted.control))
-            && wanted.file.is_none_or(|file| self.memory_file().is_some_and(|own| is_one_file(own, file)));
+    fn serves(&self, wanted: &Wanted) -> bool {
+        let is_it = self.control.get().is_some_and(|control| control.file_id() == wanted.control)
+            && wanted.file.is_none_or(|file| {
+                self.memory_file().map(FileId::of).is_some_and(|own| own.is_ok_and(|own| own == file))
+            });
         let Some(origin) = &self.origin else { return is_it };
         let pinned =
             |ordinal| matches!(&self.backing, Backing::Pinned(memory) if memory.ordinal() == ordinal);
@@ -271,15 +270,24 @@ impl Known {
             !regions.is_empty()
         });
         let regions = self.regions.entry(id).or_default();
-        if !regions.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(region))) {
+        if !regions.iter().any(|known| is(known, region)) {
             regions.push(Arc::downgrade(region));
         }
     }
+
+    /// Adds a region unless another of that id has come since those in `seen` were looked at.
+    fn add_after(&mut self, id: [u8; 16], region: &Arc<Region>, seen: &[Arc<Region>]) -> bool {
+        let mut live = self.regions.get(&id).into_iter().flatten().filter(|known| known.strong_count() > 0);
+        let is_unchanged = live.all(|known| seen.iter().any(|seen| is(known, seen)));
+        if is_unchanged {
+            self.add(id, region);
+        }
+        is_unchanged
+    }
 }
 
-fn is_one_file(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> bool {
-    let inode = |fd| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
-    matches!((inode(one), inode(other)), (Ok(one), Ok(other)) if one == other)
+fn is(known: &Weak<Region>, region: &Arc<Region>) -> bool {
+    std::ptr::eq(known.as_ptr(), Arc::as_ptr(region))
 }
 
 /// Device memory that other processes have open by its IPC handle: the driver forbids to free it before they close
@@ -293,10 +301,17 @@ fn waiting() -> MutexGuard<'static, Waiting> {
     WAITING.get(Mutex::default).lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
+/// Frees what no importer has open any more.
 pub(super) fn sweep() {
-    let free: Vec<_> = waiting().extract_if(.., |(_, control)| !control.may_have_importers()).collect();
-    // Freed without the lock: the caller's release callback may come back here.
-    drop(free);
+    // An importer may have made the kernel slow to answer with many locks, so it is asked without the lock, which
+    // every thread that shares, frees or allocates device memory needs.
+    let candidates: Waiting = waiting().clone();
+    let is_free = |(_, control): &&(Arc<DeviceMemory>, Arc<Control>)| !control.may_have_importers();
+    let over: Vec<_> = candidates.iter().filter(is_free).map(|(memory, _)| Arc::as_ptr(memory)).collect();
+    let is_over = |waits: &mut (Arc<DeviceMemory>, _)| over.contains(&Arc::as_ptr(&waits.0));
+    let free: Vec<_> = waiting().extract_if(.., is_over).collect();
+    // Freed without the lock: the caller's release callback may call kvmem, which may come here.
+    drop((candidates, free));
 }
 
 impl Drop for Region {

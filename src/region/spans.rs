@@ -42,7 +42,8 @@ impl Spans {
     pub fn register(&self, spans: &[Descriptor]) -> Outcome {
         let (context, wanted) = (self.context.clone(), spans.to_vec());
         self.call(spans, move |driver| {
-            let entered = context.as_ref().map(|context| context.enter()).transpose();
+            let anew = anew(&context);
+            let entered = anew.as_ref().or(context.as_ref()).map(|context| context.enter()).transpose();
             let _entered = entered.map_err(|error| Failure { error, stuck: Vec::new() })?;
             register_all(driver, &wanted)
         })
@@ -92,9 +93,16 @@ fn register_all(driver: &mut Driver, spans: &[Descriptor]) -> Outcome {
     Ok(())
 }
 
+/// The primary context that there is in place of one that was reset: memory that was mapped apart is still there.
+fn anew(context: &Option<Arc<Context>>) -> Option<Arc<Context>> {
+    let reset = context.as_ref().filter(|context| context.ensure_alive().is_err())?;
+    Context::retain(reset.device()).ok().map(Arc::new)
+}
+
 fn deregister_in(context: &Option<Arc<Context>>, driver: &mut Driver, spans: &[Descriptor]) -> Outcome {
+    let anew = anew(context);
     // Without it NIXL fails to deregister, and says so.
-    let _entered = context.as_ref().and_then(|context| context.enter_to_free().ok());
+    let _entered = anew.as_ref().or(context.as_ref()).and_then(|context| context.enter_to_free().ok());
     deregister_all(driver, spans)
 }
 

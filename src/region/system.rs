@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::mm::{Advice, madvise};
 
-use super::control::sealed_size;
-use super::mapping::{Mapping, Pages, memory_file};
+use super::mapping::{Mapping, Pages};
+use super::memory_file::{memory_file, sealed_size};
 use super::pages::Residency;
 use super::room::{ensure_fits, ensure_huge_pages_of, ensure_room};
 use super::{host_size, numa, pages, prefault};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The memory that a share carries, opened and held against what the share says of it.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::carried::{Carried, Extent, FabricExtent, SharedHandle, SharedMapping};
@@ -14,7 +15,7 @@ use crate::error::{Cause, Error, Result, Status, ensure};
 use crate::process::Identity;
 use crate::region::{
     Access, Backing, Control, DeviceMemory, DiskFile, ElasticMemory, ImportedExtent, ImportedMapping,
-    IpcConfig, MappedDevice, PinnedMemory, SystemMemory,
+    IpcConfig, MappedDevice, PinnedMemory, SystemMemory, has_reserved_pages,
 };
 
 impl Share {
@@ -29,6 +30,7 @@ impl Share {
         let writable = access == Access::ReadWrite;
         match &entry.carried {
             Carried::Memory { fd } => {
+                ensure_cannot_fault(self.borrowed(*fd)?, opening)?;
                 let memory = SystemMemory::open(self.fd(*fd)?, entry.size, writable)?;
                 match opening.pin {
                     Some(ordinal) => PinnedMemory::lock(memory, ordinal, writable).map(Backing::Pinned),
@@ -132,6 +134,17 @@ impl Share {
         );
         Ok(())
     }
+}
+
+/// Refuses memory that can end this process when it is touched, unless the caller trusts its owner.
+fn ensure_cannot_fault(file: BorrowedFd<'_>, opening: &Opening) -> Result<()> {
+    ensure!(
+        opening.trust_owner || !has_reserved_pages(file)?,
+        Unsupported,
+        "the memory has reserved huge pages: a process that may write them can take them away again, and this process \
+         would end with SIGBUS; open it with KVMEM_OPEN_TRUST_OWNER if you trust every process that has it to write"
+    );
+    Ok(())
 }
 
 fn by_fabric(extent: &FabricExtent) -> ImportedExtent<'_> {

@@ -14,10 +14,11 @@ use super::Parcel;
 use super::broker::{Refusal, Request, Token, address, check_name};
 use super::frame::Kind;
 use super::incoming::{Boundaries, Limits};
-use super::message::peer_user;
+use super::message::{peer_pid, peer_user};
 use super::outgoing::Load;
 use super::socket::{receive_kind, send_kind};
 use crate::error::{Error, Result, Status, ensure, fail};
+use crate::process::{LocalFd, pid_has_ended};
 use crate::region::Access;
 
 /// What to fetch.
@@ -46,9 +47,10 @@ pub fn fetch(what: &Fetch, deadline: Option<Instant>) -> Result<Parcel> {
     exchange(&socket, what, deadline).map_err(doing)
 }
 
-fn connect(what: &Fetch, deadline: Option<Instant>) -> Result<OwnedFd> {
+fn connect(what: &Fetch, deadline: Option<Instant>) -> Result<LocalFd> {
     let address = address(&what.path)?;
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+        .map(LocalFd::new)
         .map_err(|errno| Error::errno("make a socket", errno))?;
     loop {
         limit_connect(&socket, deadline)?;
@@ -61,7 +63,7 @@ fn connect(what: &Fetch, deadline: Option<Instant>) -> Result<OwnedFd> {
 }
 
 /// A connection waits while the broker has others to let in first; this bounds the wait.
-fn limit_connect(socket: &OwnedFd, deadline: Option<Instant>) -> Result<()> {
+fn limit_connect(socket: &LocalFd, deadline: Option<Instant>) -> Result<()> {
     let Some(deadline) = deadline else { return Ok(()) };
     // Zero would stand for no bound.
     let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_micros(1));
@@ -95,7 +97,7 @@ fn is_socket(path: &Path) -> bool {
 }
 
 /// Whoever listens at the path must be whom the caller trusts, not just who came first.
-fn check_broker(socket: &OwnedFd, what: &Fetch) -> Result<()> {
+fn check_broker(socket: &LocalFd, what: &Fetch) -> Result<()> {
     let user =
         peer_user(socket.as_fd()).map_err(|errno| Error::errno("ask whose process the broker is", errno))?;
     let expected = what.broker_user.unwrap_or_else(|| rustix::process::geteuid().as_raw());
@@ -104,10 +106,15 @@ fn check_broker(socket: &OwnedFd, what: &Fetch) -> Result<()> {
         PermissionDenied,
         "it is a process of user {user}, only one of user {expected} is trusted"
     );
+    ensure!(
+        !peer_pid(socket.as_fd()).is_some_and(pid_has_ended),
+        PeerLost,
+        "the broker's process has ended; a child of it still has the socket open, and does not serve it"
+    );
     Ok(())
 }
 
-fn exchange(socket: &OwnedFd, what: &Fetch, deadline: Option<Instant>) -> Result<Parcel> {
+fn exchange(socket: &LocalFd, what: &Fetch, deadline: Option<Instant>) -> Result<Parcel> {
     let request = Request { name: what.name.clone(), token: what.token, access: what.access }.write();
     let load: Load<'_, OwnedFd> = Load { bytes: &request, fds: &[] };
     let sent = send_kind(socket.as_fd(), Kind::Request, &load, deadline);

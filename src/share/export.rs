@@ -8,7 +8,7 @@ use rustix::fs::OFlags;
 
 use super::carried::{Carried, Extent, FabricExtent, SharedHandle, SharedMapping};
 use super::manifest::{LayoutEntry, Manifest, Object, Part, RegionEntry, RemoteEntry};
-use super::{Grant, Kept, Parcel, Share, Source, Way};
+use super::{Grant, Kept, KeptRoot, Parcel, Share, Way};
 use crate::cuda::vmm::{self, Beneath, Exported, HandleType};
 use crate::cuda::{Device, ipc};
 use crate::error::{Error, Result, Status, ensure, fail};
@@ -26,7 +26,7 @@ pub fn region(region: &Arc<Region>, grant: Grant) -> Result<Share> {
     );
     let mut packing = Packing::new(grant);
     let part = packing.add(region)?;
-    packing.finish(Object::Region(part), Source::Region(region.clone()))
+    packing.finish(Object::Region(part), None)
 }
 
 pub fn layout(layout: &Arc<Layout>, grant: Grant) -> Result<Share> {
@@ -57,7 +57,7 @@ pub fn layout(layout: &Arc<Layout>, grant: Grant) -> Result<Share> {
     let geometry = layout.geometry();
     let entry =
         LayoutEntry { dimensions: geometry.dimensions().clone(), kind: geometry.kind(), parts, remote };
-    packing.finish(Object::Layout(entry), Source::Layout(layout.clone()))
+    packing.finish(Object::Layout(entry), Some(layout.clone()))
 }
 
 /// A share in the making.
@@ -65,7 +65,7 @@ struct Packing {
     grant: Grant,
     regions: Vec<RegionEntry>,
     fds: Vec<OwnedFd>,
-    kept: Vec<Kept>,
+    kept: Vec<KeptRoot>,
 }
 
 impl Packing {
@@ -73,7 +73,7 @@ impl Packing {
         Self { grant, regions: Vec::new(), fds: Vec::new(), kept: Vec::new() }
     }
 
-    fn finish(self, object: Object, source: Source) -> Result<Share> {
+    fn finish(self, object: Object, layout: Option<Arc<Layout>>) -> Result<Share> {
         let manifest = Manifest {
             process: Identity::current()?,
             access: self.grant.access,
@@ -82,7 +82,7 @@ impl Packing {
             object,
         };
         let parcel = Arc::new(Parcel { bytes: manifest.write()?, fds: self.fds });
-        Ok(Share { manifest, parcel, source: Some((source, self.grant.way)), _kept: self.kept })
+        Ok(Share { manifest, parcel, kept: Some(Kept { roots: self.kept, _layout: layout }) })
     }
 
     /// Adds what a region is a part of, unless it was added, and answers which part it is.
@@ -112,7 +112,7 @@ impl Packing {
         let Carriage { carried, extents, mappings } = self.carry(root)?;
         let (id, tier, size) = (control.id(), root.tier(), root.size());
         self.regions.push(RegionEntry { id, control: control_fd, tier, size, carried });
-        self.kept.push(Kept { region: shared, _extents: extents, _mappings: mappings });
+        self.kept.push(KeptRoot { region: shared, _extents: extents, _mappings: mappings });
         Ok(())
     }
 
@@ -175,10 +175,12 @@ impl Packing {
         let Some(file) = file else {
             fail!(Unsupported, "the region was not made shareable, so no file is behind it");
         };
-        let fd = match self.grant.access {
-            Access::ReadWrite => self.keep(file)?,
-            Access::Read => self.push(reopened(file, OFlags::RDONLY)?),
+        // An open of its own: through one that both have, an importer could take a lease, and later opens would fail.
+        let flags = match self.grant.access {
+            Access::ReadWrite => OFlags::RDWR,
+            Access::Read => OFlags::RDONLY,
         };
+        let fd = self.push(reopened(file, flags)?);
         Ok(Carried::Memory { fd })
     }
 

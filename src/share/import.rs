@@ -11,7 +11,7 @@ use crate::layout::Layout;
 use crate::log::log;
 use crate::nixl::Agent;
 use crate::process::Identity;
-use crate::region::{Access, Control, Origin, Region, Users, Wanted};
+use crate::region::{Access, Control, FileId, Origin, Region, Users, Wanted};
 
 /// How a layout is to be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +40,8 @@ pub struct Opening {
     pub agent: Option<Arc<Agent>>,
     /// Registers a mapped layout with the agent.
     pub register: bool,
+    /// Maps reserved huge pages, though a process that may write them can end this one with SIGBUS.
+    pub trust_owner: bool,
 }
 
 impl Share {
@@ -105,11 +107,11 @@ impl Share {
             "the memory is of another machine, or of this one before it was started anew; only NIXL reaches it"
         );
         let file = match &entry.carried {
-            Carried::Memory { fd } | Carried::Disk { fd } => Some(self.borrowed(*fd)?),
+            Carried::Memory { fd } | Carried::Disk { fd } => Some(FileId::of(self.borrowed(*fd)?)?),
             _ => None,
         };
         let wanted = Wanted {
-            control: self.borrowed(entry.control)?,
+            control: FileId::of(self.borrowed(entry.control)?)?,
             file,
             access,
             pin: opening.pin,

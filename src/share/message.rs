@@ -121,6 +121,17 @@ unsafe fn take_fds(header: &libc::msghdr, fds: &mut Vec<OwnedFd>) {
 
 /// The user at the other end, as the kernel saw it when the connection was made or the socket listened.
 pub fn peer_user(socket: BorrowedFd<'_>) -> std::result::Result<u32, Errno> {
+    peer(socket).map(|peer| peer.uid)
+}
+
+/// The process at the other end, as the kernel saw it when the connection was made or the socket listened; `None` if it
+/// is of a pid namespace that can't be seen from here.
+pub fn peer_pid(socket: BorrowedFd<'_>) -> Option<u32> {
+    let peer = peer(socket).ok()?;
+    u32::try_from(peer.pid).ok().filter(|pid| *pid > 0)
+}
+
+fn peer(socket: BorrowedFd<'_>) -> std::result::Result<libc::ucred, Errno> {
     // Not by rustix: its process ids can't be 0, as they are for a peer in a namespace that can't be seen from here.
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut size = size_of::<libc::ucred>() as libc::socklen_t;
@@ -134,7 +145,7 @@ pub fn peer_user(socket: BorrowedFd<'_>) -> std::result::Result<u32, Errno> {
             &raw mut size,
         )
     };
-    if result == 0 { Ok(peer.uid) } else { Err(last_errno()) }
+    if result == 0 { Ok(peer) } else { Err(last_errno()) }
 }
 
 /// Whether something that was sent on a socket is still there for the other end to read.

@@ -14,6 +14,7 @@ mod import;
 mod incoming;
 mod manifest;
 mod message;
+mod narrowed;
 mod outgoing;
 mod parcel;
 mod publication;
@@ -57,12 +58,20 @@ pub struct Grant {
     pub way: Way,
 }
 
-/// What a share keeps as it is.
+/// What a share keeps.
 struct Kept {
+    /// One for each entry of the manifest's regions.
+    roots: Vec<KeptRoot>,
+    /// A shared layout, with its registrations.
+    _layout: Option<Arc<Layout>>,
+}
+
+/// What a share keeps of a region that it carries.
+struct KeptRoot {
     region: SharedRegion,
     /// Extents of an elastic region.
     _extents: Option<ExtentHold>,
-    /// What was found mapped under a region: it stays also when whoever has mapped it unmaps it.
+    /// The memory of mappings that were found under a region: it stays also if the engine that mapped it unmaps it.
     _mappings: Vec<Arc<Memory>>,
 }
 
@@ -70,17 +79,8 @@ struct Kept {
 pub struct Share {
     manifest: Manifest,
     parcel: Arc<Parcel>,
-    /// What it was made of, and how it was to be carried, if it was made here.
-    source: Option<(Source, Way)>,
-    /// What it shares stays, if it was made here.
-    _kept: Vec<Kept>,
-}
-
-/// What a share was made of.
-#[derive(Clone)]
-enum Source {
-    Region(Arc<Region>),
-    Layout(Arc<Layout>),
+    /// `None` if another process made the share.
+    kept: Option<Kept>,
 }
 
 impl Share {
@@ -97,25 +97,12 @@ impl Share {
     /// What came from another process. Any bytes and file descriptors may come.
     pub fn received(bytes: Vec<u8>, fds: Vec<OwnedFd>) -> Result<Self> {
         let manifest = Manifest::read(&bytes, fds.len())?;
-        Ok(Self { manifest, parcel: Arc::new(Parcel { bytes, fds }), source: None, _kept: Vec::new() })
+        Ok(Self { manifest, parcel: Arc::new(Parcel { bytes, fds }), kept: None })
     }
 
     /// What came over a socket.
     pub fn of_parcel(parcel: Parcel) -> Result<Self> {
         Self::received(parcel.bytes, parcel.fds)
-    }
-
-    /// The same memory shared anew in the same way, to be read only. What came from another process can't be narrowed
-    /// here.
-    pub fn read_only(&self) -> Result<Self> {
-        let Some((source, way)) = &self.source else {
-            fail!(Unsupported, "the share is another process's, which alone can share it to be read only");
-        };
-        let grant = Grant { access: Access::Read, way: *way };
-        match source {
-            Source::Region(region) => export::region(region, grant),
-            Source::Layout(layout) => export::layout(layout, grant),
-        }
     }
 
     /// As it is handed over.

@@ -10,15 +10,15 @@ use super::{Parcel, Share};
 use crate::error::{Result, ensure};
 use crate::region::Access;
 
-/// A share on offer; it is held as long as it is.
+/// A published share; it lives as long as it is published.
 pub struct Published {
     share: Arc<Share>,
-    /// For those who may only read, made when the first of them comes.
-    read_only: OnceCell<Share>,
+    /// For clients that may only read, made for the first of them.
+    read_only: OnceCell<Arc<Parcel>>,
 }
 
 impl Published {
-    /// Offers a share.
+    /// Publishes a share.
     pub fn new(share: &Arc<Share>) -> Self {
         Self { share: share.clone(), read_only: OnceCell::new() }
     }
@@ -29,11 +29,9 @@ impl Publication for Published {
         let shared = self.share.manifest().access;
         let access = asked.unwrap_or(granted.min(shared));
         ensure!(access <= shared, PermissionDenied, "it was shared to be read only");
-        let share = if access == shared {
-            &*self.share
-        } else {
-            self.read_only.get_or_try_init(|| self.share.read_only())?
-        };
-        Ok(share.parcel().clone())
+        if access == shared {
+            return Ok(self.share.parcel().clone());
+        }
+        self.read_only.get_or_try_init(|| self.share.read_only().map(Arc::new)).cloned()
     }
 }

@@ -37,7 +37,7 @@ pub fn of_slots(layout: &Arc<Layout>, blocks: &[u32], slots: Slots) -> Result<Ve
     match layout.memory_type() {
         MemoryType::Dram => reading::checksums(layout, blocks.into(), &slots),
         MemoryType::Vram => {
-            Contexts::of([&**layout]).ensure_alive()?;
+            Contexts::of([&**layout], false).ensure_alive()?;
             match cuda::checksum::of_slots(layout, blocks, &slots)? {
                 Some(checksums) => Ok(checksums),
                 None => by_way_of_host(layout, blocks, slots),

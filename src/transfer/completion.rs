@@ -12,7 +12,7 @@ use crate::error::{Error, Result, Status, fail};
 use crate::kept;
 use crate::layout::Layout;
 use crate::log::log;
-use crate::nixl::RemoteHold;
+use crate::nixl::{Agent, RemoteHold};
 use crate::region::ExtentHold;
 
 /// How a run ended.
@@ -210,6 +210,8 @@ pub struct Run {
     steps: Option<(Arc<dyn Steps>, u64)>,
     /// What is compared when all has moved.
     verification: Option<Arc<Verification>>,
+    /// Deregisters memory that the run was the last to use.
+    agent: Option<Arc<Agent>>,
 }
 
 /// A run in parts, each of which begins when the one before has ended: a part is a layer.
@@ -251,6 +253,14 @@ pub struct Held {
     pub peer: Option<RemoteHold>,
 }
 
+impl Held {
+    /// Drops all of it, and returns whether it was the last holder of a layout.
+    fn release(self) -> bool {
+        drop((self.extents, self.peer));
+        self.layouts.into_iter().flatten().filter_map(Arc::into_inner).count() > 0
+    }
+}
+
 impl Run {
     /// Begins a run; `busy` is cleared when it is over.
     pub fn start(completion: Arc<Completion>, busy: Arc<AtomicBool>, held: Held) -> Self {
@@ -269,7 +279,15 @@ impl Run {
             held: Some(held),
             steps: None,
             verification: None,
+            agent: None,
         }
+    }
+
+    /// Notes the agent that carries the run. If the run is the last holder of a layout, the agent's thread deregisters the
+    /// memory later than it ends the run, and the end is reported after that.
+    pub fn carried_by(mut self, agent: Arc<Agent>) -> Self {
+        self.agent = Some(agent);
+        self
     }
 
     /// Has what was moved compared before the run is over.
@@ -293,6 +311,14 @@ impl Run {
     /// The source and the destination.
     pub fn layouts(&self) -> Option<&[Arc<Layout>; 2]> {
         self.held.as_ref().and_then(|held| held.layouts.as_ref())
+    }
+
+    /// Whether ending it frees a layout, which may take long. A handle that its user destroys at this very moment is not
+    /// counted as gone yet.
+    pub fn is_last_holder(&self) -> bool {
+        let Some([source, destination]) = self.layouts() else { return false };
+        let own = if Arc::ptr_eq(source, destination) { 2 } else { 1 };
+        [source, destination].into_iter().any(|layout| Arc::strong_count(layout) <= own)
     }
 
     /// Tells that so many layers have moved. Those of memory that its owner has taken back meanwhile are not told of.
@@ -372,12 +398,35 @@ impl Run {
         }
         // Bytes of memory that its owner, another process, has taken back meanwhile are nobody's.
         let outcome = outcome.and_then(|()| self.ensure_unchanged());
-        // Before the report: then the caller may free the memory.
-        drop((self.held.take(), self.steps.take(), self.verification.take()));
-        if std::mem::replace(&mut self.told, true) {
-            self.busy.store(false, Ordering::Release);
-        } else {
-            self.completion.finish(outcome, self.started.elapsed(), Some(&self.busy));
+        drop((self.steps.take(), self.verification.take()));
+        let was_last = self.held.take().is_some_and(Held::release);
+        let report = Report {
+            outcome: (!std::mem::replace(&mut self.told, true)).then_some(outcome),
+            completion: self.completion.clone(),
+            busy: self.busy.clone(),
+            started: self.started,
+        };
+        match self.agent.take() {
+            Some(agent) if was_last => agent.defer(move |_| drop(report)),
+            _ => drop(report),
+        }
+    }
+}
+
+/// Reports the end of a run when it is dropped: then the caller may free the memory, and start the next run.
+struct Report {
+    /// None if it was reported early.
+    outcome: Option<Outcome>,
+    completion: Arc<Completion>,
+    busy: Arc<AtomicBool>,
+    started: Instant,
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        match self.outcome.take() {
+            Some(outcome) => self.completion.finish(outcome, self.started.elapsed(), Some(&self.busy)),
+            None => self.busy.store(false, Ordering::Release),
         }
     }
 }

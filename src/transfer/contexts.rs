@@ -1,32 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The contexts that adopted memory goes with: a kernel that touched what was lost would take the GPU's primary context
-//! along, so that the driver is asked before anything runs.
+//! The contexts that memory goes with: a kernel that touched what was lost would take the GPU's primary context along, so
+//! that the driver is asked before anything runs.
 
+use crate::cuda::Identity;
+use crate::cuda::context::refused;
 use crate::cuda::memory::Sighting;
 use crate::error::Result;
 use crate::layout::Layout;
 use crate::region::Backing;
 
-/// One allocation of each context: asking of one tells whether the context is alive, and costs a run no more where a
-/// layout has many regions.
-pub struct Contexts(Vec<Sighting>);
+/// Each context once: a run costs no more if a layout has many regions.
+#[derive(Default)]
+pub struct Contexts {
+    /// Those that the library's memory is in.
+    own: Vec<Identity>,
+    /// One allocation in each of those that adopted memory is in: it is there as long as the context.
+    adopted: Vec<Sighting>,
+}
 
 impl Contexts {
-    /// Those of the memory of some layouts.
-    pub fn of<'a>(layouts: impl IntoIterator<Item = &'a Layout>) -> Self {
-        let mut sightings: Vec<Sighting> = Vec::new();
+    /// Those of the memory of some layouts; of page locks too if a GPU is to use them.
+    pub fn of<'a>(layouts: impl IntoIterator<Item = &'a Layout>, with_page_locks: bool) -> Self {
+        let mut contexts = Self::default();
         for region in layouts.into_iter().flat_map(|layout| layout.memory().regions()) {
-            let Backing::Device(memory) = region.root() else { continue };
-            let Some(found) = memory.sighting() else { continue };
-            if !sightings.iter().any(|known| known.is_of_context_of(&found)) {
-                sightings.push(found);
+            match region.root() {
+                Backing::Device(memory) => {
+                    memory.identity().into_iter().for_each(|identity| contexts.add(identity));
+                    memory.sighting().into_iter().for_each(|sighting| contexts.add_adopted(sighting));
+                }
+                Backing::Pinned(memory) if with_page_locks => contexts.add(memory.identity()),
+                _ => {}
             }
         }
-        Self(sightings)
+        contexts
     }
 
-    /// Refuses memory that went with one of them.
+    /// One more that the library's memory is in.
+    pub fn add(&mut self, identity: Identity) {
+        if !self.own.contains(&identity) {
+            self.own.push(identity);
+        }
+    }
+
+    /// One more that adopted memory is in.
+    pub fn add_adopted(&mut self, sighting: Sighting) {
+        if !self.adopted.iter().any(|known| known.is_of_context_of(&sighting)) {
+            self.adopted.push(sighting);
+        }
+    }
+
+    /// Fails with INVALID_STATE if one of them was reset or destroyed.
     pub fn ensure_alive(&self) -> Result<()> {
-        self.0.iter().try_for_each(Sighting::ensure_still)
+        self.own.iter().try_for_each(|identity| identity.ensure_alive().map_err(refused))?;
+        self.adopted.iter().try_for_each(Sighting::ensure_still)
     }
 }

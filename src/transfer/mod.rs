@@ -33,7 +33,7 @@ pub use completion::{Completion, Outcome};
 pub use cuda::{known_rates, peer_rates, rates};
 pub use path::Path;
 pub use plan::{BlockPair, PairedRange, Plan, Wanted};
-pub use queue::{Entry, Queue};
+pub use queue::{Entry, OpenQueue, Queue};
 pub use verification::Expected;
 
 use contexts::Contexts;
@@ -151,7 +151,7 @@ impl Transfer {
             InvalidArgument,
             "a notification goes to a remote agent, and neither layout is remote"
         );
-        let contexts = Contexts::of([&**source, &**destination]);
+        let mut contexts = Contexts::of([&**source, &**destination], path.is_cuda());
         contexts.ensure_alive()?;
         let plan = Plan::new(source, destination, request.pairs, request.wanted)?;
         let (bytes, pieces) = (plan.bytes(), plan.pieces());
@@ -165,8 +165,14 @@ impl Transfer {
         let engine =
             Engine::prepare(path, [source, destination], plan, request.preferences, request.notification)?;
         match &engine {
-            Engine::Cuda(copy) => path = copy.path(),
-            Engine::Disk(moves) => moves.parts().iter().for_each(|part| path = part.path()),
+            Engine::Cuda(copy) => {
+                path = copy.path();
+                copy.add_contexts(&mut contexts);
+            }
+            Engine::Disk(moves) => moves.parts().iter().for_each(|part| {
+                path = part.path();
+                part.identity().into_iter().for_each(|identity| contexts.add(identity));
+            }),
             _ => {}
         }
         let record = matches!(engine, Engine::Disk(_) | Engine::Nixl(_))
@@ -210,13 +216,14 @@ impl Transfer {
         let Engine::Cuda(copy) = &self.engine else {
             fail!(Unsupported, "{} takes no stream; submit the transfer without one", self.path)
         };
+        // Asked first: of a stream that went with the same context the driver can't be asked.
+        self.contexts.ensure_alive()?;
         if copy.check_stream(stream)? {
             ensure!(
                 self.verification.is_none(),
                 Unsupported,
                 "a graph's runs are not verified: the host has no part in them; create the transfer without checksums"
             );
-            self.contexts.ensure_alive()?;
             return copy.capture(stream);
         }
         copy.submit_on(stream, || self.begin())

@@ -74,6 +74,12 @@ impl Pool {
         SERVICES.get(|| Self::new("kvmem-serve", usize::MAX))
     }
 
+    /// Those that free what may take long to free.
+    pub fn releases() -> &'static Self {
+        static RELEASES: PerProcess<Pool> = PerProcess::new();
+        RELEASES.get(|| Self::new("kvmem-free", MOST_THREADS))
+    }
+
     fn new(name: &'static str, most: usize) -> Self {
         Self { name, most, start_thread, state: Mutex::default(), work: Condvar::new() }
     }

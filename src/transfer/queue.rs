@@ -2,7 +2,7 @@
 //! A completion queue with an event fd.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -26,11 +26,34 @@ pub struct Entry {
 
 /// Completions in the order they came. None is lost: the queue grows as it must.
 pub struct Queue {
-    entries: Mutex<VecDeque<Entry>>,
+    state: Mutex<State>,
     /// Whether there are any, for who looks without the lock.
     has_some: AtomicBool,
     arrival: Condvar,
-    event: OwnedFd,
+}
+
+struct State {
+    entries: VecDeque<Entry>,
+    /// None once the queue is closed.
+    event: Option<OwnedFd>,
+}
+
+/// The caller's hold of a queue. When it is dropped the queue is closed: its event fd at once, because the thread that
+/// reports the end of a run keeps the queue a moment longer than the caller may see.
+pub struct OpenQueue(pub Arc<Queue>);
+
+impl std::ops::Deref for OpenQueue {
+    type Target = Arc<Queue>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl Drop for OpenQueue {
+    fn drop(&mut self) {
+        *self.lock() = State { entries: VecDeque::new(), event: None };
+    }
 }
 
 impl Queue {
@@ -39,27 +62,27 @@ impl Queue {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| Error::errno("make an event fd", errno))?;
         Ok(Arc::new(Self {
-            entries: Mutex::default(),
+            state: Mutex::new(State { entries: VecDeque::new(), event: Some(event) }),
             has_some: AtomicBool::new(false),
             arrival: Condvar::new(),
-            event,
         }))
     }
 
-    /// Readable while completions wait.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+    /// Readable while completions wait; -1 once the queue is closed.
+    pub fn fd(&self) -> RawFd {
+        self.lock().event.as_ref().map_or(-1, AsRawFd::as_raw_fd)
     }
 
-    /// Adds a completion.
+    /// Adds a completion. A closed queue discards it.
     pub fn push(&self, entry: Entry) {
-        let mut entries = self.lock();
+        let mut state = self.lock();
+        let State { entries, event: Some(event) } = &mut *state else { return };
         entries.push_back(entry);
         if entries.len() == 1 {
-            self.signal();
+            signal(event);
             self.has_some.store(true, Ordering::Release);
         }
-        drop(entries);
+        drop(state);
         self.arrival.notify_one();
     }
 
@@ -72,25 +95,22 @@ impl Queue {
     pub fn wait(&self, out: &mut [Entry], timeout: Option<Duration>) -> Result<usize> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         self.spin(deadline);
-        let mut entries = self.lock();
-        while entries.is_empty() {
-            entries = match deadline {
-                None => self.arrival.wait(entries).unwrap_or_else(|poisoned| poisoned.into_inner()),
+        let mut state = self.lock();
+        while state.entries.is_empty() {
+            state = match deadline {
+                None => self.arrival.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner()),
                 Some(deadline) => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {
                         fail!(TimedOut, "no completion has come in the time given");
                     }
-                    self.arrival
-                        .wait_timeout(entries, left)
-                        .unwrap_or_else(|poisoned| poisoned.into_inner())
-                        .0
+                    self.arrival.wait_timeout(state, left).unwrap_or_else(|poisoned| poisoned.into_inner()).0
                 }
             };
         }
-        let count = self.take(&mut entries, out);
+        let count = self.take(&mut state, out);
         // One arrival wakes one waiter; what is left is for the next.
-        if !entries.is_empty() {
+        if !state.entries.is_empty() {
             self.arrival.notify_one();
         }
         Ok(count)
@@ -105,7 +125,7 @@ impl Queue {
         }
     }
 
-    fn take(&self, entries: &mut VecDeque<Entry>, out: &mut [Entry]) -> usize {
+    fn take(&self, State { entries, event }: &mut State, out: &mut [Entry]) -> usize {
         let count = entries.len().min(out.len());
         let had_some = !entries.is_empty();
         for (slot, entry) in out.iter_mut().zip(entries.drain(..count)) {
@@ -113,25 +133,25 @@ impl Queue {
         }
         if had_some && entries.is_empty() {
             self.has_some.store(false, Ordering::Release);
-            self.clear();
+            event.iter().for_each(clear);
         }
         count
     }
 
-    fn signal(&self) {
-        if let Err(errno) = rustix::io::write(&self.event, &1u64.to_ne_bytes()) {
-            log!(Error, "signal a completion: {errno}");
-        }
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
+}
 
-    fn clear(&self) {
-        // Empty is fine: then nobody signalled.
-        let _ = rustix::io::read(&self.event, &mut [0u8; 8]);
+fn signal(event: &OwnedFd) {
+    if let Err(errno) = rustix::io::write(event, &1u64.to_ne_bytes()) {
+        log!(Error, "signal a completion: {errno}");
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Entry>> {
-        self.entries.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
+fn clear(event: &OwnedFd) {
+    // An event that was not signalled is fine.
+    let _ = rustix::io::read(event, &mut [0u8; 8]);
 }
 
 #[cfg(test)]
@@ -144,7 +164,8 @@ mod tests {
 
     fn readable(queue: &Queue) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut [PollFd::from_borrowed_fd(queue.fd(), PollFlags::IN)], Some(&now)).unwrap() == 1
+        let state = queue.lock();
+        poll(&mut [PollFd::new(state.event.as_ref().unwrap(), PollFlags::IN)], Some(&now)).unwrap() == 1
     }
 
     #[test]
@@ -158,6 +179,18 @@ mod tests {
         assert_eq!((queue.poll(&mut out), out[1].user_data, readable(&queue)), (2, 2, true));
         assert_eq!((queue.poll(&mut out), out[0].user_data, readable(&queue)), (1, 3, false));
         assert_eq!(queue.poll(&mut out), 0);
+    }
+
+    #[test]
+    fn the_event_fd_is_closed_with_the_caller_s_hold_and_later_completions_are_discarded() {
+        let open = OpenQueue(Queue::create().unwrap());
+        let reporter = open.0.clone();
+        let fd = open.fd();
+        assert!(std::fs::exists(format!("/proc/self/fd/{fd}")).unwrap());
+        drop(open);
+        assert_eq!(reporter.fd(), -1);
+        reporter.push(NONE);
+        assert_eq!(reporter.poll(&mut [NONE]), 0);
     }
 
     #[test]

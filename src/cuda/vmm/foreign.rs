@@ -36,7 +36,7 @@ pub fn explain(fd: BorrowedFd<'_>, error: Error) -> Error {
 /// or a file without a name, behind it.
 fn describe(fd: BorrowedFd<'_>) -> (String, bool) {
     let Ok(stat) = fstat(fd) else { return ("not open".into(), true) };
-    let target = readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new());
+    let target = readlink(format!("/proc/thread-self/fd/{}", fd.as_raw_fd()), Vec::new());
     let path = target.map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Fifo => ("a pipe".into(), true),

@@ -18,8 +18,8 @@ use std::sync::Mutex;
 
 use rustix::fs::{self, OFlags};
 
-use super::control::reopened;
 use super::file_lock::FileLock;
+use super::open_file::reopened;
 use crate::error::{Error, Result, Status, ensure};
 
 pub use direct_io::DirectIo;
@@ -134,7 +134,7 @@ impl DiskFile {
     /// A temporary file in the same file system, open in the same way: for what may not be tried on this one.
     pub fn beside(&self, size: u64) -> Result<Self> {
         let refuse = |errno| Error::errno("make a temporary file beside an open one", errno);
-        let own = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+        let own = format!("/proc/thread-self/fd/{}", self.fd.as_raw_fd());
         // Of a file without a name this is the one it had, or would have.
         let name = fs::readlink(own, Vec::new()).map_err(refuse)?;
         let directory = Path::new(OsStr::from_bytes(name.to_bytes())).parent().map(Path::to_path_buf);

@@ -37,13 +37,14 @@ pub fn ensure_names(path: &Path, file: FileId) -> Result<()> {
 pub struct NewName {
     path: PathBuf,
     file: FileId,
+    is_kept: bool,
 }
 
 impl NewName {
     /// The name that an open file was created with.
     pub fn of(file: impl AsFd, path: &Path) -> Result<Self> {
         match file_id(file) {
-            Ok(file) => Ok(Self { path: path.to_path_buf(), file }),
+            Ok(file) => Ok(Self { path: path.to_path_buf(), file, is_kept: false }),
             Err(error) => {
                 remove(path);
                 Err(error)
@@ -52,15 +53,15 @@ impl NewName {
     }
 
     /// The name stays.
-    pub fn keep(self) {
-        std::mem::forget(self);
+    pub fn keep(mut self) {
+        self.is_kept = true;
     }
 }
 
 impl Drop for NewName {
     fn drop(&mut self) {
         // Another process may have put a file of its own there.
-        if ensure_names(&self.path, self.file).is_ok() {
+        if !self.is_kept && ensure_names(&self.path, self.file).is_ok() {
             remove(&self.path);
         }
     }

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::direct_io::open_direct;
 use super::label::{self, Label};
-use super::name::NewName;
+use super::name::{NewName, ensure_names, file_id};
 use super::writer_lock;
 use super::{DiskConfig, DiskFile, Opening};
 use crate::advice;
@@ -78,6 +78,8 @@ fn create(path: &Path, config: &DiskConfig) -> Result<DiskFile> {
         }
         lock => lock?,
     };
+    // Dropped before the lock after a failure: nobody may come to write to a file that is about to be removed.
+    let name = name;
     let label = config.label.as_ref();
     let preallocated = fill(&file, size, label).map_err(|error| error.context(&what))?;
     let (file, direct) = open_direct(file, OFlags::RDWR, config.direct_io, &what)?;
@@ -104,6 +106,8 @@ fn existing(path: &Path, config: &DiskConfig) -> Result<DiskFile> {
     // io_uring would fail with EAGAIN where it has to wait.
     fs::fcntl_setfl(&file, access).map_err(|errno| Error::errno(&what, errno))?;
     let lock = lock_writer(&file, path, config)?;
+    // The process that created it may have failed and removed it meanwhile.
+    ensure_names(path, file_id(&file)?)?;
     // Now no other writer is about to give it its size.
     let length = length(&file, &what)?;
     let is_empty = length == 0 && config.opening == Opening::OpenOrCreate && !config.read_only;

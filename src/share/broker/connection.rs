@@ -10,6 +10,7 @@ use rustix::event::PollFlags;
 use super::Parcel;
 use super::request::{MOST_REQUEST, Refusal, Request};
 use crate::error::{Error, Result, Status, ensure};
+use crate::process::LocalFd;
 use crate::share::frame::Kind;
 use crate::share::incoming::{Boundaries, Got, Incoming, Limits};
 use crate::share::message::is_unread;
@@ -23,7 +24,7 @@ const UNREAD_PAUSE: Duration = Duration::from_secs(1);
 
 /// A client.
 pub struct Connection {
-    socket: OwnedFd,
+    socket: LocalFd,
     user: u32,
     deadline: Instant,
     stage: Stage,
@@ -62,7 +63,12 @@ impl Connection {
     /// A client that has just come.
     pub fn new(socket: OwnedFd, user: u32, deadline: Instant) -> Self {
         let limits = Limits { bytes: MOST_REQUEST, fds: 0 };
-        Self { socket, user, deadline, stage: Stage::Asking(Incoming::new(Boundaries::None, limits)) }
+        Self {
+            socket: LocalFd::new(socket),
+            user,
+            deadline,
+            stage: Stage::Asking(Incoming::new(Boundaries::None, limits)),
+        }
     }
 
     /// Whose process it is.

@@ -15,12 +15,14 @@ use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use super::token::Token;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
+use crate::process::{LocalFd, pid_has_ended};
+use crate::share::message::peer_pid;
 
 /// A socket at a path. The path is removed with it, if the socket is still what lies there.
 pub struct Listener {
     // Dropped first: while the socket is open, no other file can have its inode number.
     _name: Name,
-    socket: OwnedFd,
+    socket: LocalFd,
 }
 
 impl Listener {
@@ -93,18 +95,20 @@ impl Drop for Name {
     }
 }
 
-fn socket() -> Result<OwnedFd> {
+/// A forked child closes it: nobody serves clients there.
+fn socket() -> Result<LocalFd> {
     net::socket_with(
         AddressFamily::UNIX,
         SocketType::STREAM,
         SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
         None,
     )
+    .map(LocalFd::new)
     .map_err(|errno| Error::errno("make a socket", errno))
 }
 
 /// Binds under a name beside `path`, with exactly the permissions of `mode`.
-fn bind_aside(socket: &OwnedFd, path: &Path, mode: Mode) -> Result<Name> {
+fn bind_aside(socket: &LocalFd, path: &Path, mode: Mode) -> Result<Name> {
     address(path)?;
     let aside = aside(path)?;
     // The name gets these less the umask, so never more. Nobody can connect before `listen` anyway.
@@ -120,14 +124,14 @@ fn bind_aside(socket: &OwnedFd, path: &Path, mode: Mode) -> Result<Name> {
     let name = Name { path: aside, device: stat.st_dev, inode: stat.st_ino };
     if Mode::from_raw_mode(stat.st_mode) != mode {
         // By way of /proc, since nothing else changes a socket's file rather than what its name stands for by then.
-        fs::chmod(format!("/proc/self/fd/{}", file.as_raw_fd()), mode)
+        fs::chmod(format!("/proc/thread-self/fd/{}", file.as_raw_fd()), mode)
             .map_err(|errno| Error::errno("set the socket's permissions against the umask", errno))?;
     }
     Ok(name)
 }
 
 /// Binds at a path that may be longer than an address, as a name beside a path that just fits one can be.
-fn bind(socket: &OwnedFd, path: &Path) -> Result<()> {
+fn bind(socket: &LocalFd, path: &Path) -> Result<()> {
     let doing = |errno| Error::errno("bind", errno);
     if let Ok(address) = SocketAddrUnix::new(path) {
         return net::bind(socket, &address).map_err(doing);
@@ -137,7 +141,7 @@ fn bind(socket: &OwnedFd, path: &Path) -> Result<()> {
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = fs::open(directory, flags, Mode::empty()).map_err(doing)?;
-    let short = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name);
+    let short = Path::new("/proc/thread-self/fd").join(directory.as_raw_fd().to_string()).join(name);
     net::bind(socket, &address(&short)?).map_err(doing)
 }
 
@@ -196,15 +200,17 @@ fn look(path: &Path) -> Result<Found> {
     let socket = socket()?;
     let listener = match net::connect(&socket, &address(path)?) {
         Err(Errno::CONNREFUSED) => return Ok(Found::Stale),
-        Ok(()) => net::sockopt::socket_peercred(&socket).ok().map(|credentials| credentials.pid),
+        Ok(()) => peer_pid(socket.as_fd()),
         // Its queue is full, or it takes no clients of this kind or of this user.
         Err(_) => None,
     };
-    Ok(Found::Listener(match listener {
-        Some(pid) if pid == rustix::process::getpid() => "this process itself".to_string(),
-        Some(pid) => format!("process {}", pid.as_raw_nonzero()),
-        None => "another process".to_string(),
-    }))
+    Ok(match listener {
+        Some(pid) if pid == std::process::id() => Found::Listener("this process itself".to_string()),
+        // A child of a broker that was killed may still have its socket open, and serves no client.
+        Some(pid) if pid_has_ended(pid) => Found::Stale,
+        Some(pid) => Found::Listener(format!("process {pid}")),
+        None => Found::Listener("another process".to_string()),
+    })
 }
 
 fn rename(from: &Path, to: &Path) -> std::result::Result<(), Errno> {

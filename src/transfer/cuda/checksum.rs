@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::engine::Engine;
 use crate::cuda::checksum::{ChecksumKernel, MOST_LAYERS, ROW, Tiles};
 use crate::cuda::copy::Copy;
-use crate::cuda::ending::is_over;
+use crate::cuda::ending::{is_fatal, is_over};
 use crate::cuda::ipc::Place;
 use crate::cuda::memory::Allocation;
 use crate::cuda::stream::{Active, Stream};
@@ -198,9 +198,11 @@ pub fn of_slots(layout: &Arc<Layout>, blocks: &[u32], slots: &Slots) -> Result<O
     let most_blocks = (MOST_IN_ALL / tiles_of_layers(&pieces, most_layers(&pieces))).clamp(1, MOST_BLOCKS);
     let mut checksums = Vec::with_capacity(blocks.len());
     for part in blocks.chunks(most_blocks as usize) {
-        let computed = checker.compute(part, &pieces).inspect_err(|_| {
+        let computed = checker.compute(part, &pieces).inspect_err(|error| {
             checker.spoil();
-            engine.retire();
+            if is_fatal(error) {
+                engine.retire();
+            }
         });
         checksums.extend(computed.map_err(|error| error.context("compute checksums on the GPU"))?);
     }

@@ -58,8 +58,10 @@ struct Part {
 }
 
 impl Chunking<'_> {
-    /// All of it, a chunk after the other; `runs` are from blocks of the device to places in the order of the host.
-    pub fn chunks(&self, runs: &[Run]) -> Vec<Chunk> {
+    /// All of it, a chunk after the other; `runs` are from blocks of the device to places in the order of the host. Fails
+    /// with a reason if a chunk has more tiles than a launch of the kernel takes: where a few runs are long and most are
+    /// short, each run counts as many tiles as the typical one would have.
+    pub fn chunks(&self, runs: &[Run]) -> std::result::Result<Vec<Chunk>, String> {
         let (layers, blocks) = (self.plan.layers().count, self.order.blocks);
         let mut chunks = Vec::new();
         for first_layer in (0..layers).step_by(self.division.layers as usize) {
@@ -70,10 +72,12 @@ impl Chunking<'_> {
                 };
                 let at = |index: u64| runs.partition_point(|run| u64::from(run.destination) < index);
                 let runs = at(part.blocks.start)..at(part.blocks.end);
-                chunks.push(Chunk { blocks: self.gather(&part, runs), copies: self.copies(&part) });
+                let blocks = self.gather(&part, runs);
+                blocks.ensure_countable()?;
+                chunks.push(Chunk { blocks, copies: self.copies(&part) });
             }
         }
-        chunks
+        Ok(chunks)
     }
 
     /// How it lies in the staging memory: bytes from a block, a layer and an outer slot to the next.

@@ -2,10 +2,10 @@
 //! The driver's own copies: a call a stretch, a batch, or rows where strides are regular.
 
 use super::rows;
+use super::sides::Sides;
 use crate::cuda::copy::{Ahead, Batch, Copy, Reading, Rows};
 use crate::cuda::stream::Active;
 use crate::error::Result;
-use crate::layout::Layout;
 use crate::transfer::plan::{Matrix, Move, Plan};
 
 /// Copies as one of the driver's calls takes them.
@@ -20,28 +20,29 @@ pub enum DriverCopies {
 
 impl DriverCopies {
     /// One a call.
-    pub fn one_by_one(source: &Layout, destination: &Layout, plan: &Plan) -> Self {
+    pub fn one_by_one(sides: &Sides<'_>, plan: &Plan) -> Self {
         let mut list = Vec::with_capacity(plan.room());
-        each_copy(source, destination, plan, |copy| list.push(copy));
+        each_copy(sides, plan, |copy| list.push(copy));
         Self::Loop(list)
     }
 
     /// All in one call.
-    pub fn batch(source: &Layout, destination: &Layout, plan: &Plan, from_host: bool) -> Self {
+    pub fn batch(sides: &Sides<'_>, plan: &Plan, from_host: bool) -> Self {
         let mut batch = Batch::with_room(plan.room());
-        each_copy(source, destination, plan, |copy| batch.push(copy));
+        each_copy(sides, plan, |copy| batch.push(copy));
         Self::Batch(batch, from_host)
     }
 
     /// Rows at regular distances.
-    pub fn rows(source: &Layout, destination: &Layout, plan: &Plan) -> Self {
+    pub fn rows(sides: &Sides<'_>, plan: &Plan) -> Self {
         let mut rows = Vec::new();
         let mut add =
             |Matrix { first, strides: [source_stride, destination_stride], rows: count }: Matrix| {
                 rows.push(Rows { first: of_move(first), source_stride, destination_stride, count });
             };
+        let (source, destination) = (sides.source, sides.destination);
         rows::matrices(source, destination, plan)
-            .for_each(|matrix| matrix.cut(pieces_of(source), pieces_of(destination), &mut add));
+            .for_each(|matrix| matrix.cut(sides.left(source), sides.left(destination), &mut add));
         Self::Rows(rows)
     }
 
@@ -85,29 +86,16 @@ impl Place {
     }
 }
 
-/// Tells of every stretch, cut where the driver sees two pieces of memory.
-fn each_copy(source: &Layout, destination: &Layout, plan: &Plan, mut tell: impl FnMut(Copy)) {
+/// Passes every stretch to `tell`, cut where no copy may reach over.
+fn each_copy(sides: &Sides<'_>, plan: &Plan, mut tell: impl FnMut(Copy)) {
+    let (source, destination) = (sides.source, sides.destination);
     let moves = plan.moves(source.placement(), destination.placement());
     // Most memory is one piece, and then there is nothing to ask of each of many moves.
-    if is_one_piece(source) && is_one_piece(destination) {
+    if sides.is_one_piece(source) && sides.is_one_piece(destination) {
         return moves.for_each(|each| tell(of_move(each)));
     }
-    let parts = moves.flat_map(|each| each.cut(pieces_of(source), pieces_of(destination)));
+    let parts = moves.flat_map(|each| each.cut(sides.left(source), sides.left(destination)));
     parts.for_each(|part| tell(of_move(part)));
-}
-
-/// Whether no region of a layout has a place that copies must not reach over.
-fn is_one_piece(layout: &Layout) -> bool {
-    let regions = layout.memory().regions();
-    regions
-        .iter()
-        .enumerate()
-        .all(|(index, region)| layout.bytes_in_piece(index as u32, region.address()) >= region.size())
-}
-
-/// No copy of the driver's may reach over the end of an extent or of a page lock.
-fn pieces_of(layout: &Layout) -> impl Fn(u32, u64) -> u64 {
-    |region, address| layout.bytes_in_piece(region, address)
 }
 
 fn of_move(Move { source, destination, size, .. }: Move) -> Copy {

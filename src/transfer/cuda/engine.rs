@@ -49,7 +49,7 @@ impl Engine {
         let mut engines = ENGINES.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mine = engines.iter().filter(|(of, _)| *of == ordinal);
         if let Some(engine) =
-            mine.filter_map(|(_, engine)| engine.upgrade()).find(|engine| !engine.is_broken())
+            mine.filter_map(|(_, engine)| engine.upgrade()).find(|engine| engine.is_usable())
         {
             return Ok(engine);
         }
@@ -139,6 +139,12 @@ impl Engine {
         shelf.take(|staging| staging.memory.size() >= size, || Staging::new(&self.context, size))
     }
 
+    /// Has staging memory of at least `size` bytes there for a later run, unless what there is is in use.
+    pub fn provide_staging(&self, size: u64, to_host: bool) -> Result<()> {
+        let shelf = &self.stagings[usize::from(to_host)];
+        shelf.provide(|staging| staging.memory.size() >= size, || Staging::new(&self.context, size))
+    }
+
     /// What checksums are computed with.
     pub fn checker(&self) -> Result<Taken<Checker>> {
         self.checkers.take_one_more(|_| true, || Checker::new(self))
@@ -149,9 +155,9 @@ impl Engine {
         self.is_broken.store(true, Ordering::Release);
     }
 
-    /// Whether the driver has failed here.
-    pub fn is_broken(&self) -> bool {
-        self.is_broken.load(Ordering::Acquire)
+    /// Whether new transfers may begin with it: the driver has not failed here, and nobody has reset the device.
+    fn is_usable(&self) -> bool {
+        !self.is_broken.load(Ordering::Acquire) && self.context.ensure_alive().is_ok()
     }
 
     fn rings(&self) -> MutexGuard<'_, Vec<Arc<Ring>>> {

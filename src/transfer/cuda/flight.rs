@@ -4,13 +4,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::disposal;
 use super::engine::Engine;
 use super::held::Held;
 use super::jobs::Jobs;
 use super::need::{Need, Taking};
 use super::observer::Passage;
+use crate::cuda::ending::is_fatal;
 use crate::cuda::stream::CallerStream;
-use crate::error::{Error, Result, Status};
+use crate::error::{Error, Result};
 use crate::guarded::guarded;
 use crate::kept;
 use crate::transfer::completion::{Run, cancelled};
@@ -168,18 +170,20 @@ impl Flight {
         }
     }
 
-    /// Drops all that it used before the end is reported.
+    /// Reports how it ended, once nothing of the caller's is held any more: a caller that learns of the end may free
+    /// memory. The thread that watches all runs frees nothing itself, for that may wait for the device.
     pub fn end(mut self, outcome: Result<()>) {
         self.wait_for(None);
         let Self { jobs, engine, run, held, has_begun, .. } = self;
-        if outcome.as_ref().is_err_and(|error| error.status() != Status::Cancelled) {
+        if outcome.as_ref().is_err_and(is_fatal) {
             engine.retire();
         }
-        if let Some(held) = held {
-            held.let_go(outcome.is_ok() || !has_begun);
+        let is_sound = outcome.is_ok() || !has_begun;
+        disposal::dispose_of(held.and_then(|held| held.give_back(is_sound)).into_iter().collect());
+        match (Arc::into_inner(jobs), Arc::into_inner(engine), run.is_last_holder()) {
+            (None, None, false) => run.end(outcome),
+            (jobs, engine, _) => disposal::dispose_of_then((jobs, engine), move || run.end(outcome)),
         }
-        drop((jobs, engine));
-        run.end(outcome);
     }
 
     /// Ends one that the driver may be at, with nobody left to ask: what it uses is never let go.

@@ -113,10 +113,10 @@ impl Held {
         all
     }
 
-    /// What was used is used again, unless something failed on it.
-    pub fn let_go(mut self, is_sound: bool) {
+    /// Gives back what can be used again; what something failed on can't, and is returned to be dropped.
+    pub fn give_back(mut self, is_sound: bool) -> Option<Self> {
         if is_sound {
-            return;
+            return None;
         }
         if let Some(stream) = &mut self.stream {
             stream.spoil();
@@ -125,5 +125,6 @@ impl Held {
             staging.spoil();
         }
         self.event.iter_mut().chain(&mut self.layers).for_each(Taken::spoil);
+        Some(self)
     }
 }

@@ -15,8 +15,6 @@ pub const TILE: u64 = 4096;
 const LARGE: u64 = 16 << 20;
 /// Tiles begin where a device reads a line.
 const LINE: u64 = 128;
-/// Tiles of one launch: their numbers are 32-bit integers there.
-const MOST_TILES: u64 = 1 << 31;
 
 /// A prepared copy by the kernel.
 pub struct KernelCopy {
@@ -56,9 +54,7 @@ impl KernelCopy {
         };
         let launches: Vec<_> =
             layers.chunks(MOST_LAYERS).map(|layers| shape.blocks(layers, 0, runs.len())).collect();
-        if let Some(tiles) = launches.iter().map(Blocks::total_tiles).find(|tiles| *tiles > MOST_TILES) {
-            return Err(format!("{tiles} tiles are more than one launch takes"));
-        }
+        launches.iter().try_for_each(Blocks::ensure_countable)?;
         let with_runs = match &launches[..] {
             [launch] => launch.with_runs(&runs),
             _ => None,

@@ -6,6 +6,7 @@ mod calibration;
 pub mod checksum;
 mod choice;
 mod chunking;
+mod disposal;
 mod division;
 mod driver;
 mod engine;
@@ -16,6 +17,7 @@ mod held;
 mod job;
 mod jobs;
 mod kernel;
+mod locks;
 pub mod known_rates;
 mod need;
 mod observed;
@@ -46,8 +48,10 @@ use self::ring::Slot;
 use self::sides::Sides;
 use self::weighing::Weighing;
 use super::completion::Run;
+use super::contexts::Contexts;
 use super::plan::Plan;
 use super::{Candidate, Path, Preferences};
+use crate::cuda::memory::Sighting;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure};
 use crate::layout::Layout;
@@ -66,6 +70,8 @@ pub struct CudaCopy {
     by_layer: bool,
     moves: OnceCell<u64>,
     engine: Arc<Engine>,
+    /// Page locks of the caller's, one of each context.
+    locks: Vec<Sighting>,
     layouts: [Arc<Layout>; 2],
     /// The last run.
     current: Mutex<Option<Arc<Flying>>>,
@@ -117,10 +123,17 @@ impl CudaCopy {
             by_layer: preferences.by_layer,
             plan,
             engine,
+            locks: sides.locks.sightings().to_vec(),
             layouts: [source.clone(), destination.clone()],
             current: Mutex::default(),
             captured: Mutex::default(),
         })
+    }
+
+    /// Adds the contexts of what was prepared, and of page locks that it relies on.
+    pub fn add_contexts(&self, contexts: &mut Contexts) {
+        contexts.add(self.engine.context().identity());
+        self.locks.iter().for_each(|lock| contexts.add_adopted(*lock));
     }
 
     /// The way it takes.

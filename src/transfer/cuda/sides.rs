@@ -2,13 +2,14 @@
 //! The two sides of a copy as the device sees them: which of them is the host's, and what a kernel reaches.
 
 use super::choice::Direction;
+use super::locks::Locks;
 use crate::cuda::ipc::Place;
-use crate::cuda::memory::{is_accessible, is_mapped_host};
+use crate::cuda::memory::is_accessible;
 use crate::cuda::peer::{self, PeerReach, peer_reach};
 use crate::cuda::{Context, Device};
 use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
-use crate::region::{Backing, DeviceMemory, Region, Tier, Users};
+use crate::region::{Backing, DeviceMemory, Region, Users};
 use crate::transfer::Path;
 
 /// The two sides of a copy.
@@ -23,8 +24,10 @@ pub struct Sides<'a> {
     pub ordinal: i32,
     /// The other device that the blocks come from or go to.
     pub peer: Option<i32>,
-    /// The host's side is not page-locked.
+    /// The host's side is not page-locked, or not all of it.
     pub is_pageable: bool,
+    /// The page locks of the host's side, where the library did not lock it.
+    pub locks: Locks,
     /// Whether a kernel reaches both sides, or why not.
     pub kernel_reaches: std::result::Result<(), String>,
     /// The driver passes bytes from device to device through the host.
@@ -53,6 +56,7 @@ impl<'a> Sides<'a> {
             ordinal,
             peer,
             is_pageable: false,
+            locks: Locks::default(),
             kernel_reaches: Ok(()),
             devices_are_apart: false,
         };
@@ -61,12 +65,13 @@ impl<'a> Sides<'a> {
     }
 
     fn look(&mut self) -> Result<()> {
-        if let Some(host) = self.host()
-            && !is_page_locked(host, self.ordinal)?
-        {
-            self.is_pageable = true;
-            self.kernel_reaches =
-                Err("the host memory is not page-locked, and no kernel reaches it".to_string());
+        if let Some(host) = self.host() {
+            self.locks = Locks::of(host, self.ordinal)?;
+            if !self.locks.are_complete() {
+                self.is_pageable = true;
+                self.kernel_reaches =
+                    Err("the host memory is not page-locked, and no kernel reaches it".to_string());
+            }
         }
         for side in [self.source, self.destination] {
             let Some(place) = place(side).filter(|place| *place != Place::on(self.ordinal)) else { continue };
@@ -150,6 +155,29 @@ impl<'a> Sides<'a> {
         self.direction == Direction::ToHost
     }
 
+    /// How many bytes a copy of the driver's that starts at an address of a side's region may have: it must not reach
+    /// over the end of an extent, of a page lock or of an allocation.
+    pub fn left(&self, side: &'a Layout) -> impl Fn(u32, u64) -> u64 {
+        let locks = self.locks_of(side);
+        move |region, address| {
+            let left = side.bytes_in_piece(region, address);
+            locks.map_or(left, |locks| left.min(locks.left(address)))
+        }
+    }
+
+    /// Whether no region of a side has a place that copies must not reach over.
+    pub fn is_one_piece(&self, side: &Layout) -> bool {
+        let locks = self.locks_of(side);
+        side.memory().regions().iter().enumerate().all(|(index, region)| {
+            side.bytes_in_piece(index as u32, region.address()) >= region.size()
+                && locks.is_none_or(|locks| locks.has_no_end_in(region))
+        })
+    }
+
+    fn locks_of(&self, side: &Layout) -> Option<&Locks> {
+        self.host().is_some_and(|host| std::ptr::eq(host, side)).then_some(&self.locks)
+    }
+
     /// Whether bytes pass through host memory that is neither side's.
     pub fn bounces(&self, path: Path) -> bool {
         path != Path::CudaKernel && (self.is_pageable || self.devices_are_apart)
@@ -191,19 +219,4 @@ fn peer_memory(region: &Region) -> PeerMemory {
         },
         _ => PeerMemory::Unknown,
     }
-}
-
-/// Whether all of a host layout is page-locked and mapped for devices: the library's own pinned memory is, of all
-/// else the driver knows.
-fn is_page_locked(host: &Layout, ordinal: i32) -> Result<bool> {
-    if host.memory().tier() == Tier::Pinned {
-        return Ok(true);
-    }
-    let context = Context::retain(Device::get(ordinal)?)?;
-    for region in host.memory().regions() {
-        if !is_mapped_host(&context, region.address(), region.size())? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }

@@ -15,6 +15,7 @@ use super::need::Need;
 use super::ring::Slot;
 use super::runs::PreparedRuns;
 use super::shelf::Taken;
+use super::sides::Sides;
 use crate::cuda::copy::{Ahead, Batch, Copy, Reading};
 use crate::cuda::kernel::{Blocks, CopyKernel, Run};
 use crate::cuda::stream::{Active, Stream};
@@ -46,20 +47,20 @@ pub struct StagedCopy {
 impl StagedCopy {
     /// Prepares it; a reason where it can't be.
     pub fn prepare(
+        sides: &Sides<'_>,
         [host, device]: [&Layout; 2],
         plan: &Plan,
         order: &HostOrder,
         division: &Division,
-        to_host: bool,
         most_ctas: u32,
     ) -> std::result::Result<Self, String> {
         let packed = pack(order);
         let most_blocks = typical_length(packed.len(), order.blocks);
         let mut runs = cut_runs(packed.into_iter(), most_blocks, division.blocks as u32);
-        let left = |region, address| host.bytes_in_piece(region, address);
+        let (to_host, left) = (sides.to_host(), sides.left(host));
         let (host, device) = (host.placement(), device.placement());
         let chunking = Chunking { host, device, left: &left, plan, order, division, to_host, most_blocks };
-        let mut chunks = chunking.chunks(&runs);
+        let mut chunks = chunking.chunks(&runs)?;
         if !to_host {
             for run in &mut runs {
                 std::mem::swap(&mut run.source, &mut run.destination);
@@ -83,6 +84,11 @@ impl StagedCopy {
     /// Its staging memory; `None` while it is in use.
     pub fn staging(&self, engine: &Engine) -> Result<Option<Taken<Staging>>> {
         engine.staging(self.parts as u64 * self.part_size, self.to_host)
+    }
+
+    /// Has its staging memory allocated, unless there is enough or it is in use.
+    pub fn provide_staging(&self, engine: &Engine) -> Result<()> {
+        engine.provide_staging(self.parts as u64 * self.part_size, self.to_host)
     }
 
     /// The same as what others may be using.

@@ -199,7 +199,11 @@ impl<'a> Weighing<'a> {
             let path = self.candidates[best].path;
             match self.prepare(path) {
                 Ok(job) => return Ok((path, job)),
-                Err(error) => self.candidates[best].reason = Some(error.message().to_string()),
+                Err(error) => {
+                    // A question that the driver did not answer says nothing against this way.
+                    self.sides.locks.check()?;
+                    self.candidates[best].reason = Some(error.message().to_string());
+                }
             }
         }
     }
@@ -234,19 +238,21 @@ impl<'a> Weighing<'a> {
     pub fn prepare(&self, path: Path) -> Result<Job> {
         let (source, destination) = (self.sides.source, self.sides.destination);
         let unsupported = |reason| Error::new(Status::Unsupported, reason);
-        Ok(match path {
+        let job = match path {
             Path::CudaBatch => {
                 let from_host = self.sides.direction == Direction::ToDevice;
-                Job::Driver(DriverCopies::batch(source, destination, self.plan, from_host))
+                Job::Driver(DriverCopies::batch(self.sides, self.plan, from_host))
             }
-            Path::Cuda2d => Job::Driver(DriverCopies::rows(source, destination, self.plan)),
+            Path::Cuda2d => Job::Driver(DriverCopies::rows(self.sides, self.plan)),
             Path::CudaKernel => {
                 let copy = KernelCopy::prepare(source, destination, self.plan, self.case.ctas);
                 Job::Kernel(copy.map_err(unsupported)?, self.engine.kernel()?)
             }
             Path::CudaStaged => self.prepare_staged()?,
-            _ => Job::Driver(DriverCopies::one_by_one(source, destination, self.plan)),
-        })
+            _ => Job::Driver(DriverCopies::one_by_one(self.sides, self.plan)),
+        };
+        self.sides.locks.check()?;
+        Ok(job)
     }
 
     fn prepare_staged(&self) -> Result<Job> {
@@ -256,17 +262,16 @@ impl<'a> Weighing<'a> {
         else {
             return Err(unsupported("neither side is host memory".to_string()));
         };
-        let to_host = self.sides.to_host();
         let wanted = choice::staging_ctas(self.case.computes);
         let ctas = match self.preferences.max_ctas {
             0 => wanted,
             most => wanted.min(most),
         };
-        let copy = StagedCopy::prepare([host, device], self.plan, order, division, to_host, ctas);
+        let copy = StagedCopy::prepare(self.sides, [host, device], self.plan, order, division, ctas);
         let copy = copy.map_err(unsupported)?;
         let kernel = self.engine.kernel()?;
-        // Allocated here, so that no run has to; one that is in use was.
-        drop(copy.staging(self.engine)?);
+        // Allocated here, so that no run has to.
+        copy.provide_staging(self.engine)?;
         Ok(Job::Staged(Box::new(copy), kernel))
     }
 }

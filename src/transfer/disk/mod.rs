@@ -21,6 +21,7 @@ use super::in_turn::Part;
 use super::nixl::NixlMove;
 use super::plan::Plan;
 use super::{Candidate, Path, Preferences};
+use crate::cuda::Identity;
 use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
 use crate::nixl::MemoryType;
@@ -113,6 +114,14 @@ impl DiskMove {
     /// All ways, with the reasons against those that are not taken.
     pub fn candidates(&self) -> &[Candidate] {
         &self.candidates
+    }
+
+    /// The context that what it was prepared with goes with, if any.
+    pub fn identity(&self) -> Option<Identity> {
+        match &self.engine {
+            Engine::Staged(io) => Some(io.identity()),
+            Engine::Host(_) | Engine::Gds(_) => None,
+        }
     }
 
     /// How many stretches of memory it moves.

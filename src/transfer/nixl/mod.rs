@@ -110,7 +110,8 @@ impl NixlMove {
 
 impl Part for NixlMove {
     fn prepare_start(&self, run: Run) -> Start {
-        let (agent, flight) = (self.shared.agent.clone(), Flight::new(self.shared.clone(), run));
+        let agent = self.shared.agent.clone();
+        let flight = Flight::new(self.shared.clone(), run.carried_by(agent.clone()));
         Box::new(move || agent.start(Box::new(flight)))
     }
 }

@@ -118,7 +118,7 @@ proptest! {
         let (order, division) = (&order, &division);
         let chunking =
             Chunking { host: &host, device: &device, left: &left, plan: &plan, order, division, to_host, most_blocks };
-        let chunks = chunking.chunks(&runs);
+        let chunks = chunking.chunks(&runs).unwrap();
         if !to_host {
             runs.iter_mut().for_each(|run| std::mem::swap(&mut run.source, &mut run.destination));
         }
@@ -148,4 +148,46 @@ proptest! {
             .collect();
         prop_assert_eq!(moved, expected);
     }
+}
+
+/// One long run next to scattered blocks: each of the scattered ones counts as many tiles as a typical run has blocks.
+#[test]
+fn more_tiles_than_the_kernel_counts_are_refused() {
+    const SCATTERED: u32 = 2300;
+    const LONG: u32 = 1000 * SCATTERED;
+    let of_kind = |kind: usize| {
+        let dimensions = Dimensions {
+            num_blocks: u64::from(LONG + 2 * SCATTERED),
+            num_layers: 240,
+            outer_dim: 2,
+            page_size: 1,
+            inner_dim: 1,
+            dtype_width: 1,
+            alignment: 1,
+            num_heads: None,
+        };
+        Placement::within(Geometry::new(dimensions, KINDS[kind]).unwrap(), 1 << 40, 1).unwrap()
+    };
+    let (host, device) = (of_kind(0), of_kind(2));
+    let long = (0..LONG).map(|block| BlockPair { source: block, destination: block });
+    let scattered =
+        (0..SCATTERED).map(|index| BlockPair { source: LONG + 2 * index, destination: LONG + index });
+    let left = |_, _| u64::MAX;
+    let chunks_of = |pairs: &[BlockPair]| {
+        let plan = Plan::between(&device, &host, pairs, Wanted::default()).unwrap();
+        let order = HostOrder::of(&plan, true);
+        let division = Division::of(host.geometry(), &plan, &order, 1 << 40, 2).unwrap();
+        let packed = pack(&order);
+        let most_blocks = typical_length(packed.len(), order.blocks);
+        let runs = cut_runs(packed.into_iter(), most_blocks, division.blocks as u32);
+        let (host, device, plan, order, division) = (&host, &device, &plan, &order, &division);
+        let chunking =
+            Chunking { host, device, left: &left, plan, order, division, to_host: true, most_blocks };
+        chunking.chunks(&runs).map(|chunks| chunks.len())
+    };
+    let both: Vec<_> = long.clone().chain(scattered.clone()).collect();
+    let reason = chunks_of(&both).unwrap_err();
+    assert!(reason.contains("tiles are more than one launch takes"), "{reason}");
+    assert_eq!(chunks_of(&scattered.collect::<Vec<_>>()), Ok(1));
+    assert_eq!(chunks_of(&long.collect::<Vec<_>>()), Ok(1));
 }

@@ -16,6 +16,7 @@ use self::ring::{Ring, SLOTS};
 use super::Sides;
 use super::host::pieces;
 use super::io::Io;
+use crate::cuda::Identity;
 use crate::error::{Error, Result, Status, ensure};
 use crate::transfer::completion::{Run, Start};
 use crate::transfer::plan::Plan;
@@ -61,6 +62,11 @@ impl StagedIo {
             inbox.start(flight);
             Ok(())
         })
+    }
+
+    /// The context that the ring goes with.
+    pub fn identity(&self) -> Identity {
+        self.ring.identity()
     }
 
     pub fn moves(&self) -> u64 {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use super::inbox::Inbox;
 use crate::cuda::stream::Stream;
-use crate::cuda::{Context, Device, Event};
+use crate::cuda::{Context, Device, Event, Identity};
 use crate::error::{Error, Result, Status};
 use crate::process::PerProcess;
 use crate::region::{PinnedConfig, PinnedMemory};
@@ -38,7 +38,7 @@ impl Ring {
         let rings = RINGS.get(Mutex::default);
         let mut rings = rings.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         rings.retain(|ring| ring.strong_count() > 0);
-        let suits = |ring: &Arc<Self>| ring.ordinal == ordinal && ring.slot_size >= slot && !ring.is_broken();
+        let suits = |ring: &Arc<Self>| ring.ordinal == ordinal && ring.slot_size >= slot && ring.is_usable();
         if let Some(ring) = rings.iter().filter_map(Weak::upgrade).find(suits) {
             return Ok(ring);
         }
@@ -76,7 +76,13 @@ impl Ring {
         self.is_broken.store(true, Ordering::Release);
     }
 
-    fn is_broken(&self) -> bool {
-        self.is_broken.load(Ordering::Acquire)
+    /// The context that it goes with.
+    pub fn identity(&self) -> Identity {
+        self.memory.identity()
+    }
+
+    /// Whether new transfers may go through it: the driver has not failed here, and nobody has reset the device.
+    fn is_usable(&self) -> bool {
+        !self.is_broken.load(Ordering::Acquire) && self.identity().ensure_alive().is_ok()
     }
 }

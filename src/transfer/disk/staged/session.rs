@@ -11,7 +11,7 @@ use super::flight::Flight;
 use super::inbox::{Answer, Inbox};
 use super::ring::{Ring, SLOTS};
 use crate::cuda::copy::{Ahead, Batch, Reading};
-use crate::cuda::ending::is_over;
+use crate::cuda::ending::{is_fatal, is_over};
 use crate::error::{Error, Result};
 
 /// How long the thread polls the GPU before it begins to sleep in between.
@@ -227,7 +227,9 @@ impl<'a> Session<'a> {
 
     fn fail(&mut self, chunk: Chunk, error: Error) {
         if let Some(flight) = &mut self.flights[chunk.flight] {
-            flight.ring.retire();
+            if is_fatal(&error) {
+                flight.ring.retire();
+            }
             flight.fail(error);
         }
     }

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random sequences of an engine's resets of its device and of the library's calls: no sequence crashes the process or
+// damages the engine's new context, and what can still be done works.
+#include "engine.h"
+#include "filled.h"
+#include "kv.h"
+#include "own_context.h"
+#include "sides.h"
+#include "stance.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SIDES = 6, TRANSFERS = 6, STEPS = 40 };
+static uint32_t num_sequences = 30;
+
+static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};
+static const kv_move moves[] = {{pairs, NUM(pairs), 0, 0, 3}, {pairs, 2, 0, 0, 3}, {pairs + 3, 2, 1, 0, 2}};
+static const uint32_t paths[] = {0, KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,
+                                 KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED};
+static const place host_places[] = {PLACE_SYSTEM, PLACE_PINNED, PLACE_CHUNKED, PLACE_PIECES};
+static const place device_places[] = {PLACE_DEVICE, PLACE_ADOPTED, PLACE_ELASTIC};
+
+/* A side, and how often the device was reset before it was opened. */
+typedef struct place_in_use {
+    side side;
+    bool is_open;
+    uint32_t resets;
+} place_in_use;
+
+typedef struct transfer_in_use {
+    kvmem_transfer *handle; /* NULL for none */
+    size_t source, destination;
+    const kv_move *move;
+    uint32_t resets;
+} transfer_in_use;
+
+/* What the engine has in the context that it uses: a stream, and memory that nothing may change. */
+#define ENGINE_SIZE (256 * 1024)
+typedef struct engine {
+    bool is_there;
+    CUstream stream;
+    uint64_t memory;
+    unsigned char byte;
+} engine;
+
+typedef struct world {
+    uint64_t random;
+    uint32_t resets;
+    uint32_t seed;
+    uint32_t retains;
+    engine engine;
+    place_in_use sides[SIDES];
+    transfer_in_use transfers[TRANSFERS];
+} world;
+
+static uint32_t choose(world *w, uint32_t below) {
+    w->random ^= w->random << 13;
+    w->random ^= w->random >> 7;
+    w->random ^= w->random << 17;
+    return (uint32_t)((w->random >> 20) % below);
+}
+
+/* On a stand-in that counts them; on a GPU such an access destroys the context, which the engine finds. */
+static uint64_t illegal_accesses(void) {
+    uint64_t (*count)(void) = NULL;
+    void *symbol = driver_symbol("sim_illegal_accesses");
+    memcpy(&count, &symbol, sizeof(symbol));
+    return count == NULL ? 0 : count();
+}
+
+/* ---- the engine --------------------------------------------------------------------------------------------- */
+
+static void engine_begin(world *w) {
+    if (w->engine.is_there) {
+        return;
+    }
+    w->engine.byte++;
+    enter_device(0);
+    CU(cuStreamCreate(&w->engine.stream, CU_STREAM_NON_BLOCKING));
+    leave_device(0);
+    w->engine.memory = engine_allocate(0, ENGINE_SIZE);
+    fill_device(0, w->engine.memory, ENGINE_SIZE, w->engine.byte);
+    w->engine.is_there = true;
+}
+
+/* Its context is as it should be. */
+static void engine_check(world *w) {
+    CHECK_EQ(illegal_accesses(), 0);
+    if (w->engine.is_there) {
+        check_device(0, w->engine.memory, ENGINE_SIZE, w->engine.byte);
+        enter_device(0);
+        CU(cuCtxSynchronize());
+        leave_device(0);
+    }
+}
+
+static void engine_end(world *w) {
+    if (w->engine.is_there) {
+        enter_device(0);
+        CU(cuStreamDestroy_v2(w->engine.stream));
+        leave_device(0);
+        engine_free(0, w->engine.memory);
+        w->engine.is_there = false;
+    }
+}
+
+static void engine_reset(world *w) {
+    engine_check(w);
+    if (w->engine.is_there) {
+        engine_free_lost(0);
+        w->engine.is_there = false;
+    }
+    reset_device(0);
+    w->resets++;
+    for (size_t i = 0; i < SIDES; i++) {
+        side *side = &w->sides[i].side;
+        side->is_lost |= w->sides[i].is_open && side->place == PLACE_ADOPTED;
+    }
+}
+
+static void engine_retain(world *w) {
+    retain_device(0);
+    w->retains++;
+    engine_begin(w);
+}
+
+/* ---- sides -------------------------------------------------------------------------------------------------- */
+
+/* Whether a side goes with the context that it was opened in. */
+static bool is_of_context(const place_in_use *used) {
+    const place place = used->side.place;
+    return place == PLACE_PINNED || place == PLACE_CHUNKED || place == PLACE_DEVICE || place == PLACE_ADOPTED;
+}
+
+static bool is_lost(const world *w, const place_in_use *used) {
+    return is_of_context(used) && used->resets != w->resets;
+}
+
+/* The first half of the sides is host memory. */
+static void side_begin(world *w, size_t index) {
+    place_in_use *used = &w->sides[index];
+    const place place = index < SIDES / 2 ? host_places[choose(w, NUM(host_places))]
+                                          : device_places[choose(w, NUM(device_places))];
+    const kvmem_layout_config config = side_config(&kv_kinds[choose(w, KV_NUM_KINDS)]);
+    side_open(&used->side, place, 0, &config, NULL, ++w->seed);
+    used->is_open = true;
+    used->resets = w->resets;
+}
+
+static void transfer_end(transfer_in_use *transfer) {
+    CALL(kvmem_transfer_destroy(transfer->handle));
+    transfer->handle = NULL;
+}
+
+static void side_end(world *w, size_t index) {
+    place_in_use *used = &w->sides[index];
+    if (!used->is_open) {
+        return;
+    }
+    for (size_t i = 0; i < TRANSFERS; i++) {
+        if (w->transfers[i].source == index || w->transfers[i].destination == index) {
+            transfer_end(&w->transfers[i]);
+        }
+    }
+    if (!is_lost(w, used)) {
+        side_check(&used->side);
+    }
+    side_close(&used->side);
+    used->is_open = false;
+}
+
+/* Checksums are computed where the memory is; page locks do not matter to the host. */
+static void side_compute_checksums(world *w, size_t index) {
+    static const uint32_t blocks[] = {0, 3};
+    const place_in_use *used = &w->sides[index];
+    uint32_t checksums[NUM(blocks)];
+    if (!used->is_open) {
+        return;
+    }
+    const kvmem_layout *layout = used->side.model.layout;
+    if (is_lost(w, used) && place_is_device(used->side.place)) {
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, gone,
+                       kvmem_layout_checksum(layout, blocks, NUM(blocks), checksums, ERR));
+    } else {
+        EXPECT_OK(kvmem_layout_checksum(layout, blocks, NUM(blocks), checksums, ERR));
+    }
+}
+
+/* ---- transfers ---------------------------------------------------------------------------------------------- */
+
+static void transfer_begin(world *w, transfer_in_use *transfer) {
+    transfer_end(transfer);
+    transfer->source = choose(w, SIDES);
+    transfer->destination = (transfer->source + SIDES / 2) % SIDES; /* one of them is a GPU's */
+    transfer->move = &moves[choose(w, NUM(moves))];
+    transfer->resets = w->resets;
+    const place_in_use *source = &w->sides[transfer->source];
+    const place_in_use *destination = &w->sides[transfer->destination];
+    if (!source->is_open || !destination->is_open) {
+        return;
+    }
+    kvmem_transfer_options options = kv_transfer_options(transfer->move);
+    options.path = paths[choose(w, NUM(paths))];
+    options.staging_size = 64 * 1024;
+    const kvmem_status status = kvmem_transfer_create(source->side.model.layout, destination->side.model.layout,
+                                                      &options, &transfer->handle, ERR);
+    stance_check(__FILE__, __LINE__, "kvmem_transfer_create");
+    if (is_lost(w, source) || is_lost(w, destination)) {
+        CHECK_EQ(status, KVMEM_STATUS_INVALID_STATE);
+    } else if (status != KVMEM_STATUS_UNSUPPORTED || options.path == 0) {
+        CHECK_EQ(status, KVMEM_STATUS_OK);
+    }
+}
+
+static void expect_moved(world *w, const transfer_in_use *transfer) {
+    side *source = &w->sides[transfer->source].side;
+    side *destination = &w->sides[transfer->destination].side;
+    kv_expect_moved(&destination->model, &source->model, transfer->move);
+    side_check(destination);
+    side_check(source);
+}
+
+/* What was prepared in a context works in that one alone. */
+static void transfer_run(world *w, transfer_in_use *transfer, bool on_stream) {
+    if (transfer->handle == NULL) {
+        return;
+    }
+    engine_begin(w);
+    const kvmem_status expected = transfer->resets == w->resets ? KVMEM_STATUS_OK : KVMEM_STATUS_INVALID_STATE;
+    if (on_stream) {
+        EXPECT(expected, kvmem_transfer_submit_on_stream(transfer->handle, w->engine.stream, ERR));
+    } else {
+        EXPECT(expected, kvmem_transfer_submit(transfer->handle, ERR));
+    }
+    if (expected == KVMEM_STATUS_OK) {
+        EXPECT_OK(kvmem_transfer_wait(transfer->handle, PATIENCE, ERR));
+        expect_moved(w, transfer);
+    }
+}
+
+/* It ends, well or not; then its destination may be anything. */
+static void transfer_is_lost_in_flight(world *w, transfer_in_use *transfer) {
+    if (transfer->handle == NULL || transfer->resets != w->resets) {
+        return;
+    }
+    EXPECT_OK(kvmem_transfer_submit(transfer->handle, ERR));
+    engine_reset(w);
+    const kvmem_status status = kvmem_transfer_wait(transfer->handle, PATIENCE, ERR);
+    CHECK(status == KVMEM_STATUS_OK || status == KVMEM_STATUS_CUDA);
+    if (!is_lost(w, &w->sides[transfer->destination])) {
+        side_refill(&w->sides[transfer->destination].side, ++w->seed);
+    }
+}
+
+/* ---- sequences ---------------------------------------------------------------------------------------------- */
+
+static void step(world *w) {
+    const size_t side = choose(w, SIDES);
+    transfer_in_use *transfer = &w->transfers[choose(w, TRANSFERS)];
+    switch (choose(w, 12)) {
+    case 0:
+        engine_reset(w);
+        break;
+    case 1:
+        engine_retain(w);
+        break;
+    case 2:
+        transfer_is_lost_in_flight(w, transfer);
+        break;
+    case 3:
+        side_end(w, side);
+        side_begin(w, side);
+        break;
+    case 4:
+        side_compute_checksums(w, side);
+        break;
+    case 5:
+        transfer_end(transfer);
+        break;
+    case 6:
+    case 7:
+    case 8:
+        transfer_begin(w, transfer);
+        break;
+    default:
+        transfer_run(w, transfer, choose(w, 2) == 0);
+        break;
+    }
+    engine_check(w);
+}
+
+/* Handles go in any order. */
+static void end(world *w) {
+    const size_t first = choose(w, SIDES);
+    for (size_t i = 0; i < SIDES; i++) {
+        side_end(w, (first + i) % SIDES);
+    }
+    for (size_t i = 0; i < TRANSFERS; i++) {
+        transfer_end(&w->transfers[i]);
+    }
+    engine_check(w);
+    engine_end(w);
+    for (; w->retains > 0; w->retains--) {
+        release_device(0);
+    }
+}
+
+static void no_sequence_of_resets_does_harm(void) {
+    for (uint32_t sequence = 1; sequence <= num_sequences; sequence++) {
+        world w = {.random = UINT64_C(0x9E3779B97F4A7C15) * sequence};
+        printf("%s%u", sequence == 1 ? "        sequences: " : " ", sequence);
+        fflush(stdout);
+        for (size_t i = 0; i < SIDES; i++) {
+            side_begin(&w, i);
+        }
+        for (int i = 0; i < STEPS; i++) {
+            step(&w);
+        }
+        end(&w);
+    }
+    printf("\n");
+}
+
+static const test_case cases[] = {
+    CASE(no_sequence_of_resets_does_harm),
+};
+
+/* An argument is the number of sequences. */
+int main(int argc, char **argv) {
+    const test_suite suite = {.cases = cases, .num_cases = NUM(cases)};
+    if (argc == 2) {
+        num_sequences = (uint32_t)strtoul(argv[1], NULL, 10);
+    }
+    return stance_main(1, argv, &suite);
+}

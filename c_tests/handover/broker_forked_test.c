@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// A broker whose process has forked and is killed: the child that lives on is no broker. Clients are told at once, and
+// another broker takes the path.
+#include "child.h"
+#include "harness.h"
+#include "shop.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { TAG_TASK = 10, TAG_OPEN, TAG_FORK, TAG_FORKED };
+
+typedef struct task {
+    char path[160];
+    uint32_t by_clone;
+} task;
+
+/* Role: a broker that makes a child when it is told to, and waits to be killed. */
+static void forking_broker(int socket) {
+    task task;
+    frame_expect_into(socket, TAG_TASK, &task, sizeof(task));
+    goods goods;
+    goods_make(&goods);
+    kvmem_broker_options options = shop_options();
+    options.path = task.path;
+    kvmem_broker *broker = NULL;
+    order order = {.name = "kv"};
+    EXPECT_OK(kvmem_broker_create(&options, &broker, ERR));
+    EXPECT_OK(kvmem_broker_publish(broker, "kv", goods.share, NULL, &order.token, ERR));
+    memcpy(order.path, task.path, sizeof(order.path));
+    frame_send(socket, TAG_OPEN, &order, sizeof(order));
+    free(frame_expect(socket, TAG_FORK).data);
+    child_that_lives(socket, task.by_clone != 0);
+    frame_send(socket, TAG_FORKED, NULL, 0);
+    pause();
+}
+
+static peer start_broker(const char *path, bool by_clone, order *order) {
+    task task = {.by_clone = by_clone};
+    CHECK(strlen(path) < sizeof(task.path));
+    strcpy(task.path, path);
+    const peer broker = peer_start("forking_broker");
+    frame_send(broker.socket, TAG_TASK, &task, sizeof(task));
+    frame_expect_into(broker.socket, TAG_OPEN, order, sizeof(*order));
+    return broker;
+}
+
+/* Has it fork, and kills it; its child lives until the file descriptor is closed. */
+static int fork_and_kill(peer *broker) {
+    frame_send(broker->socket, TAG_FORK, NULL, 0);
+    free(frame_expect(broker->socket, TAG_FORKED).data);
+    const int child = fcntl(broker->socket, F_DUPFD_CLOEXEC, 0);
+    CHECK(child >= 0);
+    peer_kill(broker);
+    return child;
+}
+
+static kvmem_status fetch(const order *order) {
+    const kvmem_fetch_options options = order_options(order);
+    kvmem_share *share = NULL;
+    const kvmem_status status = kvmem_share_fetch(&options, &share, ERR);
+    kvmem_share_destroy(share);
+    return status;
+}
+
+static void a_killed_broker_is_replaced_though_a_child_of_it_lives(void) {
+    for (int by_clone = 0; by_clone < 2; by_clone++) {
+        scratch directory = scratch_create(temporary_directory());
+        char path[160];
+        snprintf(path, sizeof(path), "%s", scratch_file(&directory, "broker"));
+        order order;
+        peer first = start_broker(path, by_clone != 0, &order);
+        CHECK_EQ(fetch(&order), KVMEM_STATUS_OK);
+        const int child = fork_and_kill(&first);
+        EXPECT(KVMEM_STATUS_PEER_LOST, fetch(&order));
+        peer second = start_broker(path, false, &order);
+        CHECK_EQ(fetch(&order), KVMEM_STATUS_OK);
+        close(child);
+        peer_kill(&second);
+        CHECK_EQ(unlink(path), 0);
+        scratch_remove(&directory);
+    }
+}
+
+/* It neither reads what they ask nor keeps them waiting. */
+static void clients_of_a_killed_broker_are_not_kept_by_its_child(void) {
+    scratch directory = scratch_create(temporary_directory());
+    char path[160];
+    snprintf(path, sizeof(path), "%s", scratch_file(&directory, "broker"));
+    order order;
+    peer broker = start_broker(path, false, &order);
+    const int client = connect_raw(path);
+    CHECK_EQ(fetch(&order), KVMEM_STATUS_OK); /* so the client before it was let in */
+    const int child = fork_and_kill(&broker);
+    struct pollfd end = {.fd = client, .events = POLLIN};
+    CHECK_EQ(poll(&end, 1, (int)(PATIENCE / MILLISECONDS(1))), 1);
+    char byte;
+    const ssize_t received = recv(client, &byte, 1, 0);
+    CHECK(received == 0 || (received < 0 && errno == ECONNRESET));
+    close(client);
+    close(child);
+    CHECK_EQ(unlink(path), 0);
+    scratch_remove(&directory);
+}
+
+static const test_case cases[] = {
+    CASE(a_killed_broker_is_replaced_though_a_child_of_it_lives),
+    CASE(clients_of_a_killed_broker_are_not_kept_by_its_child),
+};
+
+static const test_role roles[] = {{"forking_broker", forking_broker}};
+
+TEST_MAIN_WITH_ROLES

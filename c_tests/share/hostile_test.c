@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// Senders and importers that mean harm: what they hold neither stalls nor ends the other side.
+#include "foreign.h"
+#include "holder.h"
+#include "kinds.h"
+#include "opened.h"
+#include "regions.h"
+#include "served_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+static const test_role roles[] = {HOLDER_ROLE, SERVED_FILE_ROLE};
+
+typedef struct fixture {
+    peer owner;
+    parcel parcel;
+} fixture;
+
+static void set_up(fixture *fixture, const kvmem_share_options *options) {
+    fixture->owner = holder_start();
+    holder_make(&fixture->owner, MEMORY_SYSTEM, NULL, 1);
+    fixture->parcel = holder_share(&fixture->owner, options);
+}
+
+/* The honest share is as good as before. */
+static void tear_down(fixture *fixture) {
+    kvmem_region *region = open_parcel(&fixture->parcel, 0);
+    memory_check(region, 1);
+    kvmem_region_destroy(region);
+    parcel_close(&fixture->parcel);
+    peer_finish(&fixture->owner);
+}
+
+/* An open that waits for the lease to be broken takes 45 s, and then succeeds. */
+static void a_leased_control_block_is_refused(void) {
+    CHECK(signal(SIGIO, SIG_IGN) != SIG_ERR); /* tells the holder of a lease that it is to be broken */
+    fixture fixture;
+    set_up(&fixture, NULL);
+    parcel odd = parcel_copy(&fixture.parcel);
+    const int control = foreign_reopen(foreign_control(&odd, 1, 0, 64), O_RDWR);
+    CHECK_EQ(fcntl(control, F_SETLEASE, F_WRLCK), 0);
+    foreign_put(&odd, 0, control);
+    refuse_parcel(&odd, 0, KVMEM_STATUS_CORRUPT, "lease");
+    parcel_close(&odd);
+    tear_down(&fixture);
+}
+
+/* Their owner can take them away: no page is mapped, so the test needs none. */
+static void reserved_huge_pages_need_trust(void) {
+    fixture fixture;
+    set_up(&fixture, NULL);
+    trust_owners(false);
+    parcel odd = parcel_copy(&fixture.parcel);
+    foreign_put(&odd, 1, foreign_huge_memory(MEMORY_SIZE));
+    refuse_parcel(&odd, 0, KVMEM_STATUS_UNSUPPORTED, "KVMEM_OPEN_TRUST_OWNER");
+    refuse_parcel(&odd, KVMEM_OPEN_READ_ONLY, KVMEM_STATUS_UNSUPPORTED, "SIGBUS");
+    const kvmem_status trusted = try_parcel(&odd, KVMEM_OPEN_TRUST_OWNER);
+    CHECK(trusted == KVMEM_STATUS_OK || trusted == KVMEM_STATUS_OUT_OF_MEMORY); /* as the pool allows */
+    parcel_close(&odd);
+    trust_owners(true);
+    tear_down(&fixture);
+}
+
+/* Whoever is trusted: it is read at times that the caller does not choose. */
+static void a_control_block_has_no_reserved_huge_pages(void) {
+    fixture fixture;
+    set_up(&fixture, NULL);
+    parcel odd = parcel_copy(&fixture.parcel);
+    foreign_put(&odd, 0, foreign_huge_memory(2 * MIB));
+    refuse_parcel(&odd, KVMEM_OPEN_TRUST_OWNER, KVMEM_STATUS_CORRUPT, "reserved huge pages");
+    parcel_close(&odd);
+    tear_down(&fixture);
+}
+
+static void expect_no_seal(int fd, int seal) {
+    CHECK_EQ(fcntl(fd, F_ADD_SEALS, seal), -1);
+    CHECK_EQ(errno, EPERM);
+}
+
+/* Sealed, the memory could not be opened to be written any more. */
+static void importers_add_no_seals(void) {
+    fixture fixture;
+    set_up(&fixture, NULL);
+    const int memory = fixture.parcel.fds[1];
+    CHECK_EQ(fcntl(memory, F_GETFL) & O_ACCMODE, O_RDWR);
+    expect_no_seal(memory, F_SEAL_FUTURE_WRITE);
+    expect_no_seal(memory, F_SEAL_WRITE);
+    kvmem_region *region = open_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE);
+    memory_check(region, 1);
+    kvmem_region_destroy(region);
+    tear_down(&fixture);
+}
+
+static void expect_no_lease(int fd, int lease) {
+    CHECK_EQ(fcntl(fd, F_SETLEASE, lease), -1);
+    CHECK_EQ(errno, EAGAIN);
+}
+
+/* While one is held, the owner can't open the file to share it to be read. */
+static void importers_take_no_leases(void) {
+    static const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
+                                                   .flags = KVMEM_SHARE_READ_ONLY};
+    for (int read_only = 0; read_only < 2; read_only++) {
+        fixture fixture;
+        set_up(&fixture, read_only ? &to_be_read : NULL);
+        for (size_t i = 0; i < fixture.parcel.num_fds; i++) {
+            expect_no_lease(fixture.parcel.fds[i], F_WRLCK);
+            if (i == 0 || read_only) {
+                expect_no_lease(fixture.parcel.fds[i], F_RDLCK);
+            }
+        }
+        parcel narrowed = holder_share(&fixture.owner, &to_be_read);
+        parcel_close(&narrowed);
+        tear_down(&fixture);
+    }
+}
+
+/* More than opening a share asks for the attributes of a file. */
+#define MOST_ANSWERS 8
+
+/* What threads do while the file's server keeps its attributes to itself. */
+typedef struct stalled {
+    const parcel *parcel;
+    _Atomic bool is_opened;
+} stalled;
+
+static void *open_it(void *argument) {
+    stalled *stalled = argument;
+    const kvmem_status status = try_parcel(stalled->parcel, 0);
+    CHECK(status == KVMEM_STATUS_OK);
+    test_forget_error();
+    stalled->is_opened = true;
+    return NULL;
+}
+
+/* Needs what all shares of the process need. */
+static void *share_another(void *unused) {
+    (void)unused;
+    kvmem_region *region = memory_create(MEMORY_SYSTEM, MEMORY_SIZE, NULL);
+    kvmem_share *share = NULL;
+    EXPECT_OK(kvmem_share_create_region(region, NULL, &share, ERR));
+    kvmem_region_holders holders;
+    EXPECT_OK(kvmem_region_get_holders(region, &holders, ERR));
+    kvmem_share_destroy(share);
+    kvmem_region_destroy(region);
+    test_forget_error();
+    return NULL;
+}
+
+static void check_ends(pthread_t thread) {
+    struct timespec deadline;
+    CHECK_EQ(clock_gettime(CLOCK_REALTIME, &deadline), 0);
+    deadline.tv_sec += (time_t)(PATIENCE / SECONDS(1));
+    CHECK_EQ(pthread_timedjoin_np(thread, NULL, &deadline), 0);
+}
+
+/* Its sender may keep the process that opens it waiting, but no other share of that process. */
+static void a_file_that_its_sender_serves_stalls_no_other_share(void) {
+    require_served_files();
+    peer owner = holder_start();
+    holder_make(&owner, MEMORY_DISK, NULL, 1);
+    parcel parcel = holder_share(&owner, NULL);
+    kvmem_region *known = open_parcel(&parcel, 0); /* so that the file is compared with that of a known region */
+    int fd = -1;
+    peer server = served_file_start(MEMORY_SIZE, &fd);
+    for (uint64_t answers = 0; answers < MOST_ANSWERS; answers++) {
+        struct parcel served = parcel_copy(&parcel);
+        foreign_put(&served, 1, fcntl(fd, F_DUPFD_CLOEXEC, 0));
+        served_file_stall_after(&server, answers);
+        stalled stalled = {.parcel = &served};
+        pthread_t opener, sharer;
+        CHECK_EQ(pthread_create(&opener, NULL, open_it, &stalled), 0);
+        while (!served_file_stalls(&server) && !stalled.is_opened) {
+            sched_yield();
+        }
+        CHECK_EQ(pthread_create(&sharer, NULL, share_another, NULL), 0);
+        check_ends(sharer);
+        served_file_go_on(&server);
+        check_ends(opener);
+        parcel_close(&served);
+    }
+    close(fd);
+    peer_finish(&server);
+    kvmem_region_destroy(known);
+    parcel_close(&parcel);
+    peer_finish(&owner);
+}
+
+static const test_case cases[] = {
+    CASE(a_leased_control_block_is_refused),
+    CASE(reserved_huge_pages_need_trust),
+    CASE(a_control_block_has_no_reserved_huge_pages),
+    CASE(importers_add_no_seals),
+    CASE(importers_take_no_leases),
+    CASE(a_file_that_its_sender_serves_stalls_no_other_share),
+};
+SHARE_MAIN

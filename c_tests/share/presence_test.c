@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// Owners that live, and that /proc does not show as others: their main thread has ended, another user may not see them,
+// or they count time differently. They are not called gone, and share and open like any other.
+#include "holder.h"
+#include "kinds.h"
+#include "opened.h"
+#include "regions.h"
+#include "users.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef CLONE_NEWTIME
+#define CLONE_NEWTIME 0x00000080
+#endif
+#define NOBODY 65534
+
+/* ---- a main thread that has ended ---- */
+
+static void *serve(void *socket) {
+    holder_role((int)(intptr_t)socket);
+    test_forget_error();
+    exit(EXIT_SUCCESS);
+}
+
+/* Role: a holder whose main thread ends before it is asked for anything. */
+static void headless(int socket) {
+    pthread_t server;
+    CHECK_EQ(pthread_create(&server, NULL, serve, (void *)(intptr_t)socket), 0);
+    pthread_exit(NULL);
+}
+
+/* Waits for its main thread to be a zombie, as /proc shows it. */
+static void await_headless(const peer *peer) {
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)peer->pid);
+    for (char state = 0; state != 'Z';) {
+        FILE *stat = fopen(path, "r");
+        CHECK(stat != NULL);
+        CHECK_EQ(fscanf(stat, "%*d (%*[^)]) %c", &state), 1);
+        fclose(stat);
+        sched_yield();
+    }
+}
+
+static peer start_headless(void) {
+    const peer started = peer_start("headless");
+    await_headless(&started);
+    return started;
+}
+
+static const memory_kind kinds[] = {MEMORY_SYSTEM, MEMORY_DISK};
+
+static void an_owner_whose_main_thread_has_ended_lives(void) {
+    for (size_t i = 0; i < NUM(kinds); i++) {
+        peer owner = start_headless();
+        holder_make(&owner, kinds[i], NULL, 1);
+        parcel parcel = holder_share(&owner, NULL);
+        kvmem_region *region = open_parcel(&parcel, 0);
+        EXPECT_OK(kvmem_region_check_owner(region, ERR));
+        memory_check(region, 1);
+        peer_kill(&owner);
+        EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(region, ERR));
+        kvmem_region_destroy(region);
+        parcel_close(&parcel);
+    }
+}
+
+static void an_importer_whose_main_thread_has_ended_opens(void) {
+    for (size_t i = 0; i < NUM(kinds); i++) {
+        peer owner = holder_start();
+        peer importer = start_headless();
+        holder_make(&owner, kinds[i], NULL, 1);
+        parcel parcel = holder_share(&owner, NULL);
+        CHECK_EQ(holder_open(&importer, &parcel, 0), KVMEM_STATUS_OK);
+        holder_check(&importer, HOLDING_OPENED, 1);
+        CHECK_EQ(holder_check_owner(&importer), KVMEM_STATUS_OK);
+        CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 1);
+        peer_kill(&importer);
+        CHECK_EQ(holder_holders(&owner, HOLDING_OWN).importers, 0);
+        parcel_close(&parcel);
+        peer_finish(&owner);
+    }
+}
+
+/* ---- /proc that hides the processes of others ---- */
+
+/* Role: a holder of another user's, to whom /proc shows no processes but its own. */
+static void blinded(int socket) {
+    CHECK_EQ(unshare(CLONE_NEWNS), 0);
+    CHECK_EQ(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), 0);
+    CHECK_EQ(mount("proc", "/proc", "proc", 0, "hidepid=2"), 0);
+    CHECK_EQ(setgid(NOBODY), 0);
+    CHECK_EQ(setuid(NOBODY), 0);
+    CHECK_EQ(prctl(PR_SET_DUMPABLE, 1), 0); /* its own files of /proc are its own again */
+    CHECK_EQ(prctl(PR_SET_PDEATHSIG, SIGKILL), 0);
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)getppid());
+    CHECK_EQ(access(path, F_OK), -1);
+    holder_role(socket);
+}
+
+static void an_owner_that_proc_hides_lives(void) {
+    require_other_users("an importer of another user");
+    for (size_t i = 0; i < NUM(kinds); i++) {
+        peer owner = holder_start();
+        peer importer = peer_start("blinded");
+        holder_make(&owner, kinds[i], NULL, 1);
+        parcel parcel = holder_share(&owner, NULL);
+        CHECK_EQ(holder_open(&importer, &parcel, 0), KVMEM_STATUS_OK);
+        CHECK_EQ(holder_check_owner(&importer), KVMEM_STATUS_OK);
+        peer_kill(&owner);
+        CHECK_EQ(holder_check_owner(&importer), KVMEM_STATUS_PEER_LOST);
+        holder_check(&importer, HOLDING_OPENED, 1);
+        peer_finish(&importer);
+        parcel_close(&parcel);
+    }
+}
+
+/* ---- another time namespace ---- */
+
+/* Role: a holder to which the machine seems to have started a day earlier. */
+static void elder(int socket) {
+    static const char offsets[] = "boottime 86400 0\n";
+    if (unshare(CLONE_NEWTIME) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWTIME) != 0) {
+        FAIL("this machine allows no time namespace: %s", strerror(errno));
+    }
+    const int file = open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC);
+    CHECK(file >= 0);
+    CHECK_EQ(write(file, offsets, strlen(offsets)), (ssize_t)strlen(offsets));
+    close(file);
+    const pid_t child = fork(); /* which is in that namespace; it has not called kvmem before */
+    CHECK(child >= 0);
+    if (child == 0) {
+        CHECK_EQ(prctl(PR_SET_PDEATHSIG, SIGKILL), 0);
+        holder_role(socket);
+        exit(EXIT_SUCCESS);
+    }
+    int state = 0;
+    CHECK_EQ(waitpid(child, &state, 0), child);
+    CHECK(WIFEXITED(state) && WEXITSTATUS(state) == EXIT_SUCCESS);
+}
+
+static void an_owner_that_counts_time_differently_lives(void) {
+    for (size_t i = 0; i < NUM(kinds); i++) {
+        peer owner = peer_start("elder");
+        holder_make(&owner, kinds[i], NULL, 1);
+        parcel parcel = holder_share(&owner, NULL);
+        kvmem_region *region = open_parcel(&parcel, 0);
+        EXPECT_OK(kvmem_region_check_owner(region, ERR));
+        kvmem_region *again = open_parcel(&parcel, 0);
+        CHECK_EQ(region_info(again).address, region_info(region).address);
+        peer_finish(&owner);
+        EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(region, ERR));
+        kvmem_region_destroy(again);
+        kvmem_region_destroy(region);
+        parcel_close(&parcel);
+    }
+}
+
+static const test_case cases[] = {
+    CASE(an_owner_whose_main_thread_has_ended_lives),
+    CASE(an_importer_whose_main_thread_has_ended_opens),
+    CASE(an_owner_that_proc_hides_lives),
+    CASE(an_owner_that_counts_time_differently_lives),
+};
+
+static const test_role roles[] = {
+    HOLDER_ROLE, {"headless", headless}, {"blinded", blinded}, {"elder", elder}};
+SHARE_MAIN

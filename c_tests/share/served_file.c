@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// The little of the FUSE protocol that one regular file needs, in a process of its own: one that waits for a file that
+// it serves itself can't even be killed.
+#include "served_file.h"
+
+#include "harness.h"
+#include "parcel.h"
+#include "resources.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fuse.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { SERVED_OPEN = 1, SERVED_STALL_AFTER, SERVED_STALLS, SERVED_GO_ON };
+
+typedef struct served_file {
+    int device;
+    pthread_mutex_t lock;
+    uint64_t size;
+    uint64_t answers_left; /* how often it still tells its attributes */
+    uint64_t waiting;      /* the request that waits for them; 0 for none */
+} served_file;
+
+#define NODE 2
+#define MOST_BYTES (64 * 1024)
+
+static void reply(const served_file *file, uint64_t request, int error, const void *body, size_t size) {
+    const struct fuse_out_header head = {(uint32_t)(sizeof(head) + size), -error, request};
+    const struct iovec parts[] = {{(void *)(uintptr_t)&head, sizeof(head)}, {(void *)(uintptr_t)body, size}};
+    if (writev(file->device, parts, size > 0 ? 2 : 1) < 0) {
+        CHECK_EQ(errno, ENOENT); /* who asked has been interrupted */
+    }
+}
+
+/* Valid for no time: each fstat asks for them. */
+static struct fuse_attr attributes(const served_file *file, uint64_t node) {
+    struct fuse_attr found = {.ino = node, .nlink = 1, .blksize = 4096};
+    found.mode = node == FUSE_ROOT_ID ? S_IFDIR | 0755 : S_IFREG | 0600;
+    found.size = node == FUSE_ROOT_ID ? 0 : file->size;
+    return found;
+}
+
+static void tell_attributes(const served_file *file, uint64_t request, uint64_t node) {
+    const struct fuse_attr_out out = {.attr = attributes(file, node)};
+    reply(file, request, 0, &out, sizeof(out));
+}
+
+static void get_attributes(served_file *file, const struct fuse_in_header *asked) {
+    pthread_mutex_lock(&file->lock);
+    const bool tells = asked->nodeid == FUSE_ROOT_ID || file->answers_left > 0;
+    if (!tells) {
+        file->waiting = asked->unique;
+    } else if (asked->nodeid != FUSE_ROOT_ID) {
+        file->answers_left--;
+    }
+    pthread_mutex_unlock(&file->lock);
+    if (tells) {
+        tell_attributes(file, asked->unique, asked->nodeid);
+    }
+}
+
+static void serve_one(served_file *file, const struct fuse_in_header *asked) {
+    const struct fuse_init_out init = {.major = FUSE_KERNEL_VERSION,
+                                       .minor = 31,
+                                       .max_readahead = MOST_BYTES,
+                                       .max_background = 4,
+                                       .congestion_threshold = 4,
+                                       .max_write = 4096,
+                                       .time_gran = 1};
+    const struct fuse_entry_out entry = {.nodeid = NODE, .attr = attributes(file, NODE)};
+    const struct fuse_open_out opened = {.fh = 1};
+    switch (asked->opcode) {
+    case FUSE_INIT:
+        reply(file, asked->unique, 0, &init, sizeof(init));
+        break;
+    case FUSE_LOOKUP:
+        reply(file, asked->unique, 0, &entry, sizeof(entry));
+        break;
+    case FUSE_OPEN:
+        reply(file, asked->unique, 0, &opened, sizeof(opened));
+        break;
+    case FUSE_GETATTR:
+        get_attributes(file, asked);
+        break;
+    case FUSE_RELEASE:
+        reply(file, asked->unique, 0, NULL, 0);
+        break;
+    case FUSE_FORGET:
+    case FUSE_BATCH_FORGET:
+    case FUSE_INTERRUPT:
+        break; /* these are not answered */
+    default:
+        reply(file, asked->unique, ENOSYS, NULL, 0);
+    }
+}
+
+/* Until the process ends. */
+static void *serve(void *argument) {
+    served_file *file = argument;
+    static _Alignas(8) unsigned char bytes[MOST_BYTES];
+    for (;;) {
+        const ssize_t size = read(file->device, bytes, sizeof(bytes));
+        if (size < 0 && errno == ENODEV) {
+            return NULL; /* nobody has it open any more */
+        }
+        if (size >= (ssize_t)sizeof(struct fuse_in_header)) {
+            serve_one(file, (const struct fuse_in_header *)(const void *)bytes);
+        } else {
+            CHECK(size < 0 && (errno == EINTR || errno == ENOENT || errno == EAGAIN));
+        }
+    }
+}
+
+/* Mounts it, and opens it. */
+static int open_served(served_file *file) {
+    file->device = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    CHECK(file->device >= 0);
+    scratch directory = scratch_create(temporary_directory());
+    char options[128];
+    snprintf(options, sizeof(options), "fd=%d,rootmode=40000,user_id=0,group_id=0", file->device);
+    CHECK_EQ(mount("kvmem_test", directory.path, "fuse", MS_NOSUID | MS_NODEV, options), 0);
+    pthread_t server;
+    CHECK_EQ(pthread_create(&server, NULL, serve, file), 0);
+    CHECK_EQ(pthread_detach(server), 0);
+    const int fd = open(scratch_file(&directory, "file"), O_RDWR | O_CLOEXEC);
+    const int error = errno;
+    CHECK_EQ(umount2(directory.path, MNT_DETACH), 0); /* it stays for those that have the file open */
+    scratch_remove(&directory);
+    if (fd < 0) {
+        FAIL("open a file of the test's own: %s", strerror(error));
+    }
+    return fd;
+}
+
+/* Gives the file away: this process must have nothing of it open when it ends. */
+static void hand_over(int socket, int fd) {
+    static unsigned char byte;
+    const parcel parcel = {.bytes = {&byte, sizeof(byte)}, .fds = &fd, .num_fds = 1};
+    parcel_send(socket, &parcel);
+    close(fd);
+}
+
+static void go_on(served_file *file) {
+    pthread_mutex_lock(&file->lock);
+    const uint64_t waiting = file->waiting;
+    file->waiting = 0;
+    file->answers_left = UINT64_MAX;
+    pthread_mutex_unlock(&file->lock);
+    if (waiting != 0) {
+        tell_attributes(file, waiting, NODE);
+    }
+}
+
+static void obey(served_file *file, int socket, uint32_t tag, uint64_t number) {
+    uint64_t stalls = 0;
+    switch (tag) {
+    case SERVED_OPEN:
+        file->size = number;
+        hand_over(socket, open_served(file));
+        return;
+    case SERVED_STALL_AFTER:
+        pthread_mutex_lock(&file->lock);
+        file->answers_left = number;
+        pthread_mutex_unlock(&file->lock);
+        break;
+    case SERVED_STALLS:
+        pthread_mutex_lock(&file->lock);
+        stalls = file->waiting != 0;
+        pthread_mutex_unlock(&file->lock);
+        break;
+    case SERVED_GO_ON:
+        go_on(file);
+        break;
+    default:
+        FAIL("no such request: %u", tag);
+    }
+    frame_send(socket, tag, &stalls, sizeof(stalls));
+}
+
+void served_file_role(int socket) {
+    static served_file file = {.device = -1, .lock = PTHREAD_MUTEX_INITIALIZER, .answers_left = UINT64_MAX};
+    while (frame_comes(socket)) {
+        uint32_t tag = 0;
+        const message received = frame_receive(socket, &tag);
+        uint64_t number = 0;
+        CHECK_EQ(received.size, sizeof(number));
+        memcpy(&number, received.data, sizeof(number));
+        free(received.data);
+        obey(&file, socket, tag, number);
+    }
+}
+
+void require_served_files(void) {
+    if (geteuid() != 0 || access("/dev/fuse", R_OK | W_OK) != 0) {
+        SKIP("a file that a process serves needs root and /dev/fuse");
+    }
+}
+
+peer served_file_start(uint64_t size, int *fd) {
+    const peer server = peer_start("served_file");
+    frame_send(server.socket, SERVED_OPEN, &size, sizeof(size));
+    parcel parcel = parcel_receive(server.socket);
+    CHECK_EQ(parcel.num_fds, 1);
+    *fd = fcntl(parcel.fds[0], F_DUPFD_CLOEXEC, 0);
+    CHECK(*fd >= 0);
+    parcel_close(&parcel);
+    return server;
+}
+
+static uint64_t ask(const peer *server, uint32_t tag, uint64_t number) {
+    uint64_t answer = 0;
+    frame_send(server->socket, tag, &number, sizeof(number));
+    frame_expect_into(server->socket, tag, &answer, sizeof(answer));
+    return answer;
+}
+
+void served_file_stall_after(const peer *server, uint64_t answers) {
+    ask(server, SERVED_STALL_AFTER, answers);
+}
+
+bool served_file_stalls(const peer *server) {
+    return ask(server, SERVED_STALLS, 0) != 0;
+}
+
+void served_file_go_on(const peer *server) {
+    ask(server, SERVED_GO_ON, 0);
+}

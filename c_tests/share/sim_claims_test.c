@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a sender claims and does not have takes no memory here: sparse memory that is to be page-locked, and extents and
+// parts of a layout beyond number. Needs the stand-in, which page-locks nothing meanwhile.
+#include "control.h"
+#include "foreign.h"
+#include "forged.h"
+#include "holder.h"
+#include "kinds.h"
+#include "opened.h"
+#include "regions.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static const test_role roles[] = {HOLDER_ROLE};
+
+/* No machine that runs this has as much. */
+#define TEBIBYTE (UINT64_C(1) << 40)
+
+/* Page-locked, it would be allocated, until the kernel ends the process. */
+static void sparse_memory_is_not_page_locked(void) {
+    static const uint64_t flags[] = {0, KVMEM_OPEN_READ_ONLY};
+    peer owner = holder_start();
+    holder_make(&owner, MEMORY_PINNED, NULL, 1);
+    parcel parcel = holder_share(&owner, NULL);
+    struct parcel sparse = parcel_copy(&parcel);
+    forge_integer(&sparse, "size", TEBIBYTE); /* of the region: the first of that name */
+    foreign_put(&sparse, 1, foreign_memory(TEBIBYTE));
+    for (size_t i = 0; i < NUM(flags); i++) {
+        /* In place of locking any of it, were it asked to. */
+        SIM(sim_fail("cuMemHostRegister_v2", SIM_EVERY_CALL, CUDA_ERROR_NOT_PERMITTED));
+        refuse_parcel(&sparse, flags[i] | KVMEM_OPEN_PIN, KVMEM_STATUS_OUT_OF_MEMORY, "can be had");
+        SIM(sim_reset());
+        CHECK_EQ(try_parcel(&sparse, flags[i]), KVMEM_STATUS_OK); /* mapped alone it takes none */
+    }
+    CHECK_EQ(try_parcel(&parcel, KVMEM_OPEN_PIN), KVMEM_STATUS_OK);
+    parcel_close(&sparse);
+    parcel_close(&parcel);
+    peer_finish(&owner);
+}
+
+#define EXTENT (2 * MIB)
+#define MANY_EXTENTS (UINT64_C(1) << 20)
+#define MANY_LAYERS 4096
+
+/* Of which one has memory. */
+static kvmem_region *many_extents(void) {
+    kvmem_elastic_options options;
+    kvmem_elastic_options_init(&options, sizeof(options));
+    options.size = MANY_EXTENTS * EXTENT;
+    options.extent_size = EXTENT;
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_elastic(&options, &region, ERR));
+    EXPECT_OK(kvmem_region_commit(region, 0, EXTENT, ERR));
+    return region;
+}
+
+/* A layout with each layer in a part of the region, so far from each other. */
+static kvmem_layout *lay_out_parts(const kvmem_layout_config *config, const kvmem_region *whole, uint64_t size,
+                                   uint64_t stride) {
+    kvmem_region **parts = test_allocate(config->num_layers * sizeof(*parts));
+    for (uint64_t i = 0; i < config->num_layers; i++) {
+        EXPECT_OK(kvmem_region_create_view(whole, i * stride, size, &parts[i], ERR));
+    }
+    kvmem_layout *layout = regions_lay_out(config, parts, config->num_layers, NULL);
+    for (uint64_t i = 0; i < config->num_layers; i++) {
+        CALL(kvmem_region_destroy(parts[i]));
+    }
+    free(parts);
+    return layout;
+}
+
+/* Lets the process have so much more address space than it has. */
+static struct rlimit limit_addresses(uint64_t more) {
+    FILE *file = fopen("/proc/self/statm", "r");
+    unsigned long pages = 0;
+    CHECK(file != NULL);
+    CHECK_EQ(fscanf(file, "%lu", &pages), 1);
+    fclose(file);
+    struct rlimit before;
+    CHECK_EQ(getrlimit(RLIMIT_AS, &before), 0);
+    const struct rlimit few = {pages * (uint64_t)sysconf(_SC_PAGESIZE) + more, before.rlim_max};
+    CHECK_EQ(setrlimit(RLIMIT_AS, &few), 0);
+    return before;
+}
+
+/* A flag for each extent of each part would take 4 GiB; of what a share may claim, 2^24 extents in 2^16 parts, 1 TiB. */
+static void a_transfer_takes_memory_for_the_extents_it_touches(void) {
+    kvmem_layout_config config = {.struct_size = sizeof(config), .kind = KVMEM_LAYOUT_LAYER_SEPARATE};
+    config.num_blocks = 2;
+    config.num_layers = MANY_LAYERS;
+    config.outer_dim = 2;
+    config.page_size = 4;
+    config.inner_dim = 128;
+    config.dtype_width = 2;
+    kvmem_layout_requirements needed;
+    EXPECT_OK(kvmem_layout_get_requirements(&config, &needed, ERR));
+    const uint64_t size = needed.region_size;
+    kvmem_region *elastic = many_extents();
+    kvmem_region *system = memory_create(MEMORY_SYSTEM, size * MANY_LAYERS, NULL);
+    kvmem_layout *from = lay_out_parts(&config, elastic, size, EXTENT);
+    kvmem_layout *to = lay_out_parts(&config, system, size, size);
+    const kvmem_block_pair pair = {0, 1};
+    const kv_move move = {&pair, 1, 0, 0, 1};
+    const kvmem_transfer_options options = kv_transfer_options(&move);
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(from, to, &options, &transfer, ERR)); /* what stays for good is there now */
+    CALL(kvmem_transfer_destroy(transfer));
+    const struct rlimit before = limit_addresses(512 * MIB);
+    EXPECT_OK(kvmem_transfer_create(from, to, &options, &transfer, ERR));
+    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
+    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    CHECK_EQ(setrlimit(RLIMIT_AS, &before), 0);
+    CALL(kvmem_transfer_destroy(transfer));
+    CALL(kvmem_layout_destroy(to));
+    CALL(kvmem_layout_destroy(from));
+    CALL(kvmem_region_destroy(system));
+    CALL(kvmem_region_destroy(elastic));
+}
+
+static const test_case cases[] = {
+    CASE(sparse_memory_is_not_page_locked),
+    CASE(a_transfer_takes_memory_for_the_extents_it_touches),
+};
+SHARE_MAIN

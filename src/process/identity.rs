@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The identity of a process among all processes of a machine, and whether that process has ended.
+//!
+//! "Ended" needs proof. A process that can't be seen in /proc may be hidden (hidepid), and one in state Z may have
+//! threads that still run. ESRCH and an exit reported by a pidfd are proof.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result, Status};
+
+/// Identifies a process until the machine restarts: a pid alone is reused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// The kernel's id of this boot of this machine.
+    pub boot_id: String,
+    /// The process id, as its own namespace numbers it.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot, as its time namespace counts them.
+    pub start_time: u64,
+    /// The pid namespace that numbers `pid`.
+    pub pid_namespace: u64,
+    /// The time namespace of `start_time`; 0 if the kernel has none, or the sender did not say.
+    #[serde(default)]
+    pub time_namespace: u64,
+}
+
+impl Identity {
+    /// This process.
+    pub fn current() -> Result<Self> {
+        let stat = read(OWN_STAT)?;
+        let start_time = start_time(&stat).ok_or_else(|| {
+            Error::new(Status::Io, format!("{OWN_STAT} does not say when this process started"))
+        })?;
+        Ok(Self {
+            boot_id: boot_id()?.to_string(),
+            pid: std::process::id(),
+            start_time,
+            pid_namespace: pid_namespace()?,
+            time_namespace: time_namespace(),
+        })
+    }
+
+    /// Whether both have the same pid namespace, so that their pids can be compared.
+    pub fn counts_like(&self, other: &Self) -> bool {
+        self.boot_id == other.boot_id && self.pid_namespace == other.pid_namespace
+    }
+
+    /// Whether the process is proven to have ended. False for a process of another machine or pid namespace, which
+    /// can't be examined from here.
+    pub fn is_gone(&self) -> bool {
+        let is_comparable = boot_id().is_ok_and(|boot_id| boot_id == self.boot_id)
+            && pid_namespace().is_ok_and(|namespace| namespace == self.pid_namespace);
+        is_comparable && (pid_has_ended(self.pid) || self.is_pid_reused())
+    }
+
+    /// Whether the pid is proven to be another process's now. False if the process is hidden, or if the start times
+    /// are of different time namespaces.
+    fn is_pid_reused(&self) -> bool {
+        if self.time_namespace != time_namespace() || !is_proc_our_own() {
+            return false;
+        }
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid));
+        let found = stat.ok().and_then(|stat| start_time(&stat));
+        found.is_some_and(|found| found != self.start_time)
+    }
+}
+
+/// Whether it is proven that no process of this pid runs, in this process's pid namespace.
+pub fn pid_has_ended(pid: u32) -> bool {
+    let Some(pid) = i32::try_from(pid).ok().filter(|pid| *pid > 0).and_then(Pid::from_raw) else {
+        return false;
+    };
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        // Readable once the last thread has ended, also while nobody has waited for the process.
+        Ok(process) => {
+            let mut fds = [PollFd::new(&process, PollFlags::IN)];
+            poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+        }
+        Err(Errno::SRCH) => true,
+        // Linux before 5.3, a system call filter, or no free file descriptor.
+        Err(_) => test_kill_process(pid) == Err(Errno::SRCH),
+    }
+}
+
+/// Also readable after the main thread has ended by pthread_exit; then it is the only one of its files that is.
+const OWN_STAT: &str = "/proc/self/stat";
+
+fn boot_id() -> Result<&'static str> {
+    // Threads may race here: a forked child must not wait for a thread of its parent.
+    static BOOT_ID: once_cell::race::OnceBox<String> = once_cell::race::OnceBox::new();
+    let read = || read("/proc/sys/kernel/random/boot_id").map(|text| Box::new(text.trim().to_string()));
+    BOOT_ID.get_or_try_init(read).map(String::as_str)
+}
+
+fn pid_namespace() -> Result<u64> {
+    namespace("pid")
+}
+
+/// Start times of different time namespaces can't be compared. Kernels before 5.6 have none.
+fn time_namespace() -> u64 {
+    namespace("time").unwrap_or(0)
+}
+
+/// Of this thread: a main thread that has ended has no namespaces.
+fn namespace(kind: &str) -> Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+    let path = format!("/proc/thread-self/ns/{kind}");
+    std::fs::metadata(&path).map(|namespace| namespace.ino()).map_err(|error| unreadable(&path, error))
+}
+
+fn read(path: &str) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|error| unreadable(path, error))
+}
+
+fn unreadable(path: &str, error: std::io::Error) -> Error {
+    let errno = Errno::from_raw_os_error(error.raw_os_error().unwrap_or(libc::EIO));
+    Error::errno(format!("read the identity of this process from {path}"), errno)
+}
+
+/// Whether /proc numbers processes as this one does: in a new pid namespace it can be the outer one's.
+fn is_proc_our_own() -> bool {
+    let own = std::fs::read_link("/proc/self");
+    own.is_ok_and(|target| target.as_os_str() == std::process::id().to_string().as_str())
+}
+
+/// The start time in the text of /proc/PID/stat.
+fn start_time(stat: &str) -> Option<u64> {
+    // The command name may hold spaces and brackets; the fields after its last bracket do not.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A child that runs until it is killed.
+    fn child() -> (std::process::Child, Identity) {
+        let child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let stat = read(&format!("/proc/{}/stat", child.id())).unwrap();
+        let start_time = start_time(&stat).unwrap();
+        let identity = Identity { pid: child.id(), start_time, ..Identity::current().unwrap() };
+        (child, identity)
+    }
+
+    #[test]
+    fn a_process_is_gone_once_it_has_ended() {
+        assert!(!Identity::current().unwrap().is_gone());
+        let (mut child, identity) = child();
+        assert!(!identity.is_gone());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(identity.is_gone());
+    }
+
+    #[test]
+    fn a_process_that_nobody_has_waited_for_is_gone() {
+        let (mut child, identity) = child();
+        child.kill().unwrap();
+        let mut status = std::mem::MaybeUninit::<libc::siginfo_t>::uninit();
+        // SAFETY: the kernel fills `status`, which nothing reads; the child is left as a zombie.
+        let waited = unsafe {
+            libc::waitid(libc::P_PID, child.id(), status.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT)
+        };
+        assert_eq!(waited, 0);
+        assert!(identity.is_gone());
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn another_process_of_the_same_pid_is_recognised_by_its_start_time() {
+        let (mut child, identity) = child();
+        let before = Identity { start_time: identity.start_time + 1, ..identity.clone() };
+        assert!(before.is_gone());
+        let elsewhere = Identity { time_namespace: identity.time_namespace + 1, ..before };
+        assert!(!elsewhere.is_gone(), "start times of different time namespaces can't be compared");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(Identity { time_namespace: 1, ..identity }.is_gone(), "ESRCH is proof in any of them");
+    }
+
+    #[test]
+    fn a_process_elsewhere_is_never_called_gone() {
+        let own = Identity::current().unwrap();
+        let absent = Identity { pid: i32::MAX as u32, ..own };
+        assert!(absent.is_gone());
+        assert!(!Identity { boot_id: "elsewhere".into(), ..absent.clone() }.is_gone());
+        assert!(!Identity { pid_namespace: 1, ..absent }.is_gone());
+    }
+
+    #[test]
+    fn a_pid_that_can_not_be_proves_nothing() {
+        for pid in [0, u32::MAX, 1 << 31] {
+            assert!(!pid_has_ended(pid), "{pid}");
+        }
+    }
+
+    #[test]
+    fn the_start_time_is_found_behind_any_command_name() {
+        let fields: Vec<_> = (3..=52).map(|field| field.to_string()).collect();
+        let stat = format!("7 (a) b) (c) {}", fields.join(" "));
+        assert_eq!(start_time(&stat), Some(22));
+        assert_eq!(start_time("7 (a) R 1"), None);
+    }
+}

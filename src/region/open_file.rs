@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Opening a file anew, and recognising one. Neither waits for another process, whatever that does with the file.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{self, AtFlags, Mode, OFlags, StatxFlags};
+use rustix::io::Errno;
+
+use crate::error::{Error, Result, Status};
+
+/// Opens the file of `file` again: the result has rights, locks and flags of its own.
+///
+/// Fails with BUSY while a process holds a lease on the file (F_SETLEASE). An open that waits for the lease to be
+/// broken would block for /proc/sys/fs/lease-break-time, 45 s by default.
+pub fn reopened(file: impl AsFd, flags: OFlags) -> Result<OwnedFd> {
+    // Of this thread: a main thread that has ended by pthread_exit has no files.
+    let path = format!("/proc/thread-self/fd/{}", file.as_fd().as_raw_fd());
+    let opened = fs::open(&path, flags | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty());
+    let opened = opened.map_err(|errno| match errno {
+        Errno::AGAIN => {
+            Error::errno(format!("open {path} again: a process holds a lease on the file"), errno)
+                .with_status(Status::Busy)
+        }
+        _ => Error::errno(format!("open {path} again"), errno),
+    })?;
+    // I/O on the file may wait: io_uring would otherwise return EAGAIN.
+    fs::fcntl_getfl(&opened)
+        .and_then(|flags| fs::fcntl_setfl(&opened, flags - OFlags::NONBLOCK))
+        .map_err(|errno| Error::errno(format!("open {path} again"), errno))?;
+    Ok(opened)
+}
+
+/// Identifies a file among all that are open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileId {
+    device: (u32, u32),
+    inode: u64,
+}
+
+impl FileId {
+    /// The identity of an open file.
+    ///
+    /// The file may be another process's and on any file system. One that a process serves (FUSE) is not asked:
+    /// the kernel knows device and inode by itself.
+    pub fn of(file: BorrowedFd<'_>) -> Result<Self> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        match fs::statx(file, c"", flags, StatxFlags::INO) {
+            Ok(found) => {
+                Ok(Self { device: (found.stx_dev_major, found.stx_dev_minor), inode: found.stx_ino })
+            }
+            // A kernel or a system call filter without statx.
+            Err(Errno::NOSYS | Errno::PERM) => Self::by_fstat(file),
+            Err(errno) => Err(Error::errno("identify a file", errno)),
+        }
+    }
+
+    fn by_fstat(file: BorrowedFd<'_>) -> Result<Self> {
+        let found = fs::fstat(file).map_err(|errno| Error::errno("identify a file", errno))?;
+        let device = (fs::major(found.st_dev), fs::minor(found.st_dev));
+        Ok(Self { device, inode: found.st_ino })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From linux/fcntl.h; the libc crate has it for some C libraries only.
+    const F_SETSIG: libc::c_int = 10;
+
+    fn memory_file() -> OwnedFd {
+        fs::memfd_create("file", fs::MemfdFlags::CLOEXEC).unwrap()
+    }
+
+    #[test]
+    fn a_file_is_itself_however_it_was_opened() {
+        let (first, second) = (memory_file(), memory_file());
+        let again = reopened(&first, OFlags::RDONLY).unwrap();
+        assert!(!fs::fcntl_getfl(&again).unwrap().contains(OFlags::NONBLOCK));
+        let id = |file: &OwnedFd| FileId::of(file.as_fd()).unwrap();
+        assert_eq!(id(&first), id(&again));
+        assert_eq!(id(&first), FileId::by_fstat(first.as_fd()).unwrap());
+        assert_ne!(id(&first), id(&second));
+    }
+
+    #[test]
+    fn a_lease_does_not_make_an_open_wait() {
+        // The kernel does not count the open by memfd_create, and gives no lease by it.
+        let file = reopened(memory_file(), OFlags::RDWR).unwrap();
+        // SAFETY: a live fd and integers. Of the signals that could report the break SIGURG does nothing.
+        let leased = unsafe {
+            libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGURG) == 0
+                && libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) == 0
+        };
+        assert!(leased, "{}", std::io::Error::last_os_error());
+        // Waiting would take 45 s, and fail neither then nor now.
+        let error = reopened(&file, OFlags::RDONLY).err().unwrap();
+        assert_eq!(error.status(), Status::Busy, "{error}");
+    }
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A share narrowed to reading: the same memory as the share carries, and nothing that its region has got since.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::OFlags;
+
+use super::carried::{Carried, SharedHandle};
+use super::manifest::{LayoutEntry, Manifest, Object};
+use super::{Parcel, Share};
+use crate::error::{Error, Result, Status, ensure, fail};
+use crate::region::{Access, Backing, Region, reopened};
+
+impl Share {
+    /// The share as it is handed to a process that may only read. It keeps nothing by itself: this share does. Fails
+    /// with UNSUPPORTED for a share of another process, which alone can narrow it.
+    pub fn read_only(&self) -> Result<Parcel> {
+        let Some(kept) = &self.kept else {
+            fail!(Unsupported, "the share is another process's, which alone can share it to be read only");
+        };
+        let mut fds = Vec::with_capacity(self.parcel.fds.len());
+        for (entry, root) in self.manifest.regions.iter().zip(&kept.roots) {
+            fds.push(self.fd(entry.control)?);
+            self.narrow(&entry.carried, &root.region, &mut fds)?;
+        }
+        let manifest = Manifest {
+            access: Access::Read,
+            object: without_remote(&self.manifest.object)?,
+            ..self.manifest.clone()
+        };
+        Ok(Parcel { bytes: manifest.write()?, fds })
+    }
+
+    /// Adds the file descriptors of one region, in the order in which the manifest names them.
+    fn narrow(&self, carried: &Carried, region: &Region, fds: &mut Vec<OwnedFd>) -> Result<()> {
+        match carried {
+            Carried::Memory { fd } => fds.push(reopened(self.borrowed(*fd)?, OFlags::RDONLY)?),
+            Carried::Disk { .. } => match region.backing() {
+                Backing::Disk(file) => fds.push(file.for_sharing(false)?),
+                _ => return Err(Error::new(Status::Panic, "a share of a file has no disk region")),
+            },
+            Carried::Extents { extents, .. } => {
+                for extent in extents {
+                    fds.push(self.fd(extent.fd)?);
+                }
+            }
+            Carried::Mappings { mappings, .. } => {
+                for mapping in mappings {
+                    if let SharedHandle::Fd(fd) = mapping.handle {
+                        fds.push(self.fd(fd)?);
+                    }
+                }
+            }
+            Carried::Ipc { .. } | Carried::Fabric { .. } => {}
+        }
+        Ok(())
+    }
+}
+
+/// NIXL has no right to read only: a process that has the metadata may write.
+fn without_remote(object: &Object) -> Result<Object> {
+    let Object::Layout(layout) = object else { return Ok(object.clone()) };
+    ensure!(
+        !layout.parts.is_empty(),
+        InvalidState,
+        "the layout is only reached by NIXL, which can't be shared to be read only"
+    );
+    Ok(Object::Layout(LayoutEntry { remote: None, ..layout.clone() }))
+}
