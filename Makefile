@@ -15,7 +15,7 @@ STARTED := $(shell date +%s)
 # One thing after the other, each with all cores; what runs inside must not look for this make's job server.
 .NOTPARALLEL:
 unexport MAKEFLAGS
-.PHONY: all help setup configure library build test lint rust-test c-test sanitized-test demo bench package \
+.PHONY: all help setup configure library build test lint rust-test c-test sanitized-test fuzz-calls demo bench package \
     gpu-bundle header kernels clean
 
 all: build
@@ -31,6 +31,8 @@ help:
 	@echo "make sanitized-test"
 	@echo "              only the C tests under the address and undefined behaviour sanitizers"
 	@echo "make package  a tarball and Debian packages of the library, under build/packages"
+	@echo "make fuzz-calls"
+	@echo "              random sequences of calls for FUZZ_SECONDS=600; see fuzz/README.md"
 	@echo "make gpu-bundle"
 	@echo "              fill build/gpu-bundle, to test and measure on a GPU host without Rust or a network"
 	@echo "make setup    only fetch what is missing: tools, crates, the wheels of NIXL and NVRTC"
@@ -86,9 +88,15 @@ sanitized-test: library
 	@$(NEW_RECORD)
 	KVMEM_TEST_SKIPS=$(RECORD) LSAN_OPTIONS=suppressions="$(CURDIR)/c_tests/leaks.supp":print_suppressions=0 \
 	    ctest --test-dir $(SANITIZED) --output-on-failure --parallel $$(nproc) \
-	    --label-regex '^(unit|share|handover|cuda_sim|gpu|gpu_sim|gpu_share|header)$$' --label-exclude nixl \
+	    --label-regex '^(unit|share|handover|cuda_sim|gpu|gpu_sim|gpu_share|header|fuzz)$$' --label-exclude nixl \
 	    --exclude-regex '^($(UNSANITIZED))$$'
 	@$(CHECK_SKIPS)
+
+# The fuzzer of call sequences with new seeds, a third of the time each without NIXL, with it, and from several threads.
+# A run that finds nothing adds its rows to fuzz/records.md.
+FUZZ_SECONDS ?= 600
+fuzz-calls: build
+	scripts/fuzz-calls.sh $(TREE) "$(NIXL_LIBRARY)" $(FUZZ_SECONDS)
 
 test: lint rust-test c-test sanitized-test
 	@echo "make test: all passed, in $$(($$(date +%s) - $(STARTED))) s"

@@ -63,13 +63,15 @@
 /// Something works, but not as well as asked.
 #define KVMEM_LOG_WARN 2
 
-/// Milestones, such as a library that was loaded.
+/// Milestones, such as a library that was loaded, and paths that are slower than others because of the setup.
 #define KVMEM_LOG_INFO 3
 
-/// One line per operation.
+/// One line per operation: a region, layout, transfer or other object was created or destroyed, a transfer was
+/// submitted or has ended, a file was opened, a share was sent or opened, a call failed. An object has one number
+/// in all of its lines, as in "transfer #7".
 #define KVMEM_LOG_DEBUG 4
 
-/// Everything.
+/// All calls, calls that timed out, and the steps of operations.
 #define KVMEM_LOG_TRACE 5
 
 /// A timeout that never ends, for every `timeout_ns`.
@@ -218,7 +220,7 @@
 /// KVMEM_SYNC_RW.
 #define KVMEM_SYNC_DEFAULT 0
 
-/// NIXL does not guard the agent: only kvmem's thread and NIXL's own use it.
+/// NIXL does not guard the agent: only kvmem, one thread at a time, and NIXL's own threads use it.
 #define KVMEM_SYNC_NONE 1
 
 /// One lock.
@@ -445,10 +447,10 @@
 /// A stream of the CUDA driver's: what it calls CUstream, and the runtime cudaStream_t.
 typedef struct CUstream_st CUstream_st;
 
-/// A NIXL agent, driven by one thread of its own. Registrations, layouts and transfers hold it.
+/// A NIXL agent, driven by a thread of its own, or by threads that wait for its transfers. Registrations, layouts and
+/// transfers hold it.
 ///
-/// Threads: all functions on one agent may run at once, except kvmem_agent_destroy; their work is done in turns on
-/// the agent's thread.
+/// Threads: all functions on one agent may run at once, except kvmem_agent_destroy. Calls of NIXL are made one at a time.
 typedef struct kvmem_agent kvmem_agent;
 
 /// Bytes that kvmem made and the caller frees. They never change, so any threads may read them at once. A NUL
@@ -2023,6 +2025,7 @@ kvmem_status kvmem_agent_check_remote_metadata(kvmem_agent *agent, const char *n
 /// @return KVMEM_STATUS_OK.
 ///         KVMEM_STATUS_NOT_FOUND: the peer is not loaded.
 ///         KVMEM_STATUS_BUSY: a transfer with the peer is in flight.
+///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own.
 kvmem_status kvmem_agent_invalidate_remote_metadata(kvmem_agent *agent,
                                                     const char *name,
                                                     kvmem_error **error);
@@ -2418,8 +2421,9 @@ kvmem_status kvmem_share_create_region(const kvmem_region *region,
 /// @param options what to grant, and how; NULL for everything
 /// @param share gets the share; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return as kvmem_share_create_region; KVMEM_STATUS_INVALID_STATE when no memory is carried and no agent knows the
-///         layout
+/// @return as kvmem_share_create_region.
+///         KVMEM_STATUS_INVALID_STATE: no memory is carried and no agent knows the layout.
+///         KVMEM_STATUS_NIXL: the agent of the layout has no backend that reaches peers
 kvmem_status kvmem_share_create_layout(const kvmem_layout *layout,
                                        const kvmem_share_options *options,
                                        kvmem_share **share,
@@ -2649,7 +2653,9 @@ void kvmem_broker_destroy(kvmem_broker *broker);
 ///         is at the path; KVMEM_STATUS_INVALID_ARGUMENT when a file is there that is no socket;
 ///         KVMEM_STATUS_PEER_LOST when the broker there has ended, or ends meanwhile;
 ///         KVMEM_STATUS_BUSY when this user has too many clients, bytes or file descriptors under way;
-///         KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_CORRUPT; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors
+///         KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_CORRUPT; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors;
+///         what kvmem_share_create_region returns where the broker cannot share what was published, such as
+///         KVMEM_STATUS_UNSUPPORTED for read access to a share that the broker's process has received itself
 kvmem_status kvmem_share_fetch(const kvmem_fetch_options *options,
                                kvmem_share **share,
                                kvmem_error **error);
@@ -2740,6 +2746,7 @@ void kvmem_transfer_options_init(kvmem_transfer_options *options, size_t struct_
 ///         caller has mapped it a second time, and adopted that, nor where one side is memory of a peer, which does not
 ///         say what of it is mapped here), two agents, spans that direct I/O does not take, or a
 ///         staging_size too small for a piece;
+///         KVMEM_STATUS_PERMISSION_DENIED for a destination that can only be read;
 ///         KVMEM_STATUS_OUT_OF_RANGE for a block, layer or outer slot that is not there; KVMEM_STATUS_UNSUPPORTED for a
 ///         pair of layouts without a path (with the way round it), or whose path was refused by a flag, or can't be the
 ///         one asked for, or that can't be verified; KVMEM_STATUS_INVALID_STATE for a layout that no agent
@@ -2810,7 +2817,8 @@ kvmem_status kvmem_transfer_poll(const kvmem_transfer *transfer,
                                  kvmem_error **error);
 
 /// Waits for the last run. The waiting thread of a host copy copies along, a MiB at a time, and looks at the clock in
-/// between.
+/// between. With more than 50 ms left it also makes the NIXL calls of a transfer over NIXL, in steps of up to 16 MiB, if no
+/// other thread makes them.
 ///
 /// @param transfer a transfer
 /// @param timeout_ns nanoseconds to wait, or KVMEM_TIMEOUT_FOREVER

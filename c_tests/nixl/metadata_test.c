@@ -2,7 +2,6 @@
 // Metadata between agents, by bytes and by address; and the blobs it comes in.
 #include "agents.h"
 #include "harness.h"
-#include "resources.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -44,6 +43,14 @@ static void loading_makes_a_peer_known_until_it_is_invalidated(void) {
     free(metadata.data);
     kvmem_agent_destroy(near);
     kvmem_agent_destroy(far);
+}
+
+/* NIXL knows an agent under its own name, too, and does not forget it. */
+static void the_agents_own_metadata_is_not_invalidated(void) {
+    kvmem_agent *agent = agent_open("one");
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "'one' is the agent itself",
+                   kvmem_agent_invalidate_remote_metadata(agent, "one", ERR));
+    kvmem_agent_destroy(agent);
 }
 
 static void bytes_that_are_no_metadata_are_refused(void) {
@@ -182,6 +189,18 @@ static void without_a_listen_thread_nothing_goes_by_address(void) {
     kvmem_agent_destroy(far);
 }
 
+/* Sockets of this process with this local port: a listening one, and what it has accepted. UCX opens others meanwhile. */
+static size_t count_sockets(uint32_t port) {
+    size_t count = 0;
+    for (int fd = 0; fd < 1024; fd++) {
+        struct sockaddr_in address = {0};
+        socklen_t size = sizeof(address);
+        count += getsockname(fd, (struct sockaddr *)&address, &size) == 0 && address.sin_family == AF_INET &&
+                 ntohs(address.sin_port) == port;
+    }
+    return count;
+}
+
 /* Neither side keeps a connection that was only opened to see whether it can be. */
 static void checks_leave_no_connection_behind(void) {
     uint32_t port = 0;
@@ -193,11 +212,11 @@ static void checks_leave_no_connection_behind(void) {
     while (kvmem_agent_check_remote_metadata(far, "near", NULL) != KVMEM_STATUS_OK) {
         nanosleep(&pause, NULL); /* then NIXL has its connection; the deadline bounds the wait */
     }
-    const size_t before = count_open_files();
+    const size_t before = count_sockets(port);
     for (int i = 0; i < 8; i++) {
         EXPECT_OK(kvmem_agent_send_local_metadata(near, "127.0.0.1", port, ERR));
     }
-    while (count_open_files() > before) {
+    while (count_sockets(port) > before) {
         nanosleep(&pause, NULL); /* NIXL closes them on a thread of its own */
     }
     kvmem_agent_destroy(near);
@@ -207,6 +226,7 @@ static void checks_leave_no_connection_behind(void) {
 static const test_case cases[] = {
     CASE(a_blob_is_bytes_with_a_nul_behind),
     CASE(loading_makes_a_peer_known_until_it_is_invalidated),
+    CASE(the_agents_own_metadata_is_not_invalidated),
     CASE(bytes_that_are_no_metadata_are_refused),
     CASE(metadata_is_fetched_by_address),
     CASE(metadata_is_sent_by_address),

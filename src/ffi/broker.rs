@@ -304,7 +304,9 @@ pub unsafe extern "C" fn kvmem_broker_destroy(broker: *mut kvmem_broker) {
 ///         is at the path; KVMEM_STATUS_INVALID_ARGUMENT when a file is there that is no socket;
 ///         KVMEM_STATUS_PEER_LOST when the broker there has ended, or ends meanwhile;
 ///         KVMEM_STATUS_BUSY when this user has too many clients, bytes or file descriptors under way;
-///         KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_CORRUPT; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors
+///         KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_CORRUPT; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors;
+///         what kvmem_share_create_region returns where the broker cannot share what was published, such as
+///         KVMEM_STATUS_UNSUPPORTED for read access to a share that the broker's process has received itself
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_fetch(
     options: *const kvmem_fetch_options,

@@ -132,8 +132,9 @@ pub unsafe extern "C" fn kvmem_share_create_region(
 /// @param options what to grant, and how; NULL for everything
 /// @param share gets the share; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return as kvmem_share_create_region; KVMEM_STATUS_INVALID_STATE when no memory is carried and no agent knows the
-///         layout
+/// @return as kvmem_share_create_region.
+///         KVMEM_STATUS_INVALID_STATE: no memory is carried and no agent knows the layout.
+///         KVMEM_STATUS_NIXL: the agent of the layout has no backend that reaches peers
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_create_layout(
     layout: *const kvmem_layout,

@@ -162,6 +162,7 @@ pub unsafe extern "C" fn kvmem_transfer_options_init(
 ///         caller has mapped it a second time, and adopted that, nor where one side is memory of a peer, which does not
 ///         say what of it is mapped here), two agents, spans that direct I/O does not take, or a
 ///         staging_size too small for a piece;
+///         KVMEM_STATUS_PERMISSION_DENIED for a destination that can only be read;
 ///         KVMEM_STATUS_OUT_OF_RANGE for a block, layer or outer slot that is not there; KVMEM_STATUS_UNSUPPORTED for a
 ///         pair of layouts without a path (with the way round it), or whose path was refused by a flag, or can't be the
 ///         one asked for, or that can't be verified; KVMEM_STATUS_INVALID_STATE for a layout that no agent
@@ -269,7 +270,8 @@ pub unsafe extern "C" fn kvmem_transfer_poll(
 }
 
 /// Waits for the last run. The waiting thread of a host copy copies along, a MiB at a time, and looks at the clock in
-/// between.
+/// between. With more than 50 ms left it also makes the NIXL calls of a transfer over NIXL, in steps of up to 16 MiB, if no
+/// other thread makes them.
 ///
 /// @param transfer a transfer
 /// @param timeout_ns nanoseconds to wait, or KVMEM_TIMEOUT_FOREVER

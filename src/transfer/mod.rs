@@ -9,12 +9,14 @@ pub mod completion;
 mod contexts;
 mod cuda;
 mod disk;
+mod disposal;
 pub mod explain;
 mod history;
 mod host;
 mod host_rate;
 mod in_turn;
 mod layers;
+mod log_lines;
 mod nixl;
 mod path;
 mod pieces;
@@ -45,6 +47,7 @@ use verification::Verification;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure, fail};
 use crate::layout::{Layout, TouchedExtents};
+use crate::log::log;
 use crate::nixl::RemoteHold;
 
 /// What to move, and whom to tell.
@@ -181,7 +184,7 @@ impl Transfer {
         let recorded = record.clone().filter(|_| verification.is_none());
         let completion = Arc::new(Completion::new(bytes, layers, request.queue, recorded));
         let busy = Arc::default();
-        Ok(Self {
+        let transfer = Self {
             path,
             bytes,
             pieces,
@@ -194,7 +197,9 @@ impl Transfer {
             contexts,
             record,
             verification,
-        })
+        };
+        transfer.log_creation(source, destination);
+        Ok(transfer)
     }
 
     /// Starts it, or starts it again.
@@ -224,6 +229,7 @@ impl Transfer {
                 Unsupported,
                 "a graph's runs are not verified: the host has no part in them; create the transfer without checksums"
             );
+            log!(Debug, "transfer {} captured into a graph", self.completion.log_id());
             return copy.capture(stream);
         }
         copy.submit_on(stream, || self.begin())
@@ -242,6 +248,7 @@ impl Transfer {
         );
         let held = completion::Held { layouts: Some(self.layouts.clone()), extents, peer };
         let run = completion::Run::start(self.completion.clone(), self.busy.clone(), held);
+        log!(Debug, "transfer {} submitted", self.completion.log_id());
         Ok(run.verified_by(self.verification.clone()))
     }
 
@@ -261,13 +268,19 @@ impl Transfer {
         self.completion.poll()
     }
 
-    /// Waits for the last run; `None` waits for ever. Whoever waits for a host copy copies along.
+    /// Waits for the last run; without a timeout for ever. The waiting thread copies along in host memory, and does NIXL's
+    /// work if no other thread does.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<()> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         match &self.engine {
             Engine::Host(copy) => copy.help(deadline, || false),
             Engine::Cuda(copy) => copy.look_for_a_while(deadline, || false),
-            Engine::Disk(_) | Engine::Nixl(_) => {}
+            Engine::Nixl(moves) => {
+                if let Some(part) = moves.parts().first() {
+                    part.drive(deadline, || !self.completion.is_running());
+                }
+            }
+            Engine::Disk(_) => {}
         }
         self.completion.wait(deadline)
     }
@@ -314,6 +327,12 @@ impl Transfer {
     /// How long its last finished run took.
     pub fn duration(&self) -> Duration {
         self.completion.duration()
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        log!(Debug, "transfer {} destroyed", self.completion.log_id());
     }
 }
 

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::disposal;
 use super::engine::Engine;
 use super::held::Held;
 use super::jobs::Jobs;
@@ -16,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::guarded::guarded;
 use crate::kept;
 use crate::transfer::completion::{Run, cancelled};
+use crate::transfer::disposal;
 
 /// One run.
 pub struct Flight {

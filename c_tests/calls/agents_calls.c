@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls on agents and registrations: NIXL itself, with two agents of this process that know each other.
+#include "settings.h"
+#include "table.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Agents of one name are other agents: peers are told apart by name. */
+static const char *const names[] = {"fuzz-a", "fuzz-b"};
+
+static bool has_backend(const char *name) {
+    return settings.nixl != NULL && strstr(settings.nixl, name) != NULL;
+}
+
+static void load_nixl(fuzz *fuzz) {
+    static const char *const others[] = {"/nowhere", "", "/proc/self/exe"};
+    TRY(fuzz, kvmem_nixl_load, settings.nixl == NULL || random_one_in(fuzz, 3) ? random_of(fuzz, others) : NULL);
+}
+
+static void get_nixl_path(fuzz *fuzz) {
+    char buffer[512];
+    size_t size = 0;
+    const size_t capacity = random_one_in(fuzz, 3) ? random_below(fuzz, 20) : sizeof(buffer);
+    TRY(fuzz, kvmem_nixl_get_path, buffer, capacity, or_null(fuzz, &size));
+}
+
+static void create_agent(fuzz *fuzz) {
+    kvmem_agent_options options;
+    DO(fuzz, kvmem_agent_options_init, &options, sizeof(options));
+    if (settings.nixl == NULL) {
+        return; /* without NIXL nothing comes of it: c_tests/nodeps */
+    }
+    options.flags = random_one_in(fuzz, 4) ? random_flags(fuzz, KVMEM_AGENT_NO_PROGRESS_THREAD) & ~(uint64_t)KVMEM_AGENT_LISTEN_THREAD : 0;
+    options.sync_mode = random_one_in(fuzz, 4) ? (uint32_t)random_below(fuzz, 6) : 0;
+    options.struct_size = random_struct_size(fuzz, sizeof(options));
+    const char *name = random_one_in(fuzz, 20) ? "" : random_of(fuzz, names);
+    CREATE(fuzz, AGENTS, kvmem_agent_create, or_null(fuzz, name), random_one_in(fuzz, 2) ? NULL : &options);
+}
+
+/* A backend that these settings have. */
+static const char *some_backend(fuzz *fuzz) {
+    if (has_backend("UCX") && (!has_backend("POSIX") || random_one_in(fuzz, 2))) {
+        return "UCX";
+    }
+    return has_backend("POSIX") ? "POSIX" : NULL;
+}
+
+static void create_backend(fuzz *fuzz) {
+    static const char *const odd[] = {"", "NOTHING", "GDS"};
+    const char *plugin = random_one_in(fuzz, 20) ? random_of(fuzz, odd) : some_backend(fuzz);
+    TRY(fuzz, kvmem_agent_create_backend, table_pick(fuzz, AGENTS), plugin, NULL, random_one_in(fuzz, 40));
+}
+
+static void use_agent(fuzz *fuzz) {
+    const kvmem_agent *agent = table_pick(fuzz, AGENTS);
+    const char *name = DO(fuzz, kvmem_agent_name, agent);
+    if ((agent == NULL) != (name == NULL)) {
+        fuzz_fail(fuzz, "the name is %s", name != NULL ? name : "NULL");
+    }
+}
+
+static void get_metadata(fuzz *fuzz) {
+    CREATE(fuzz, BLOBS, kvmem_agent_get_local_metadata, table_pick(fuzz, AGENTS));
+}
+
+/* What two agents do to reach a layout of one of them: metadata, descriptor, import. Each step may fail. */
+static void meet(fuzz *fuzz) {
+    kvmem_agent *owner = table_pick_one(fuzz, AGENTS);
+    kvmem_agent *reader = table_pick_one(fuzz, AGENTS);
+    const kvmem_layout *layout = table_pick_one(fuzz, LAYOUTS);
+    kvmem_blob *metadata = NULL;
+    kvmem_blob *descriptor = NULL;
+    TRY(fuzz, kvmem_agent_create_backend, owner, some_backend(fuzz), NULL, 0);
+    TRY(fuzz, kvmem_agent_create_backend, reader, some_backend(fuzz), NULL, 0);
+    TRY(fuzz, kvmem_agent_get_local_metadata, owner, &metadata);
+    TRY(fuzz, kvmem_agent_load_remote_metadata, reader, kvmem_blob_data(metadata), kvmem_blob_size(metadata), NULL);
+    if (TRY(fuzz, kvmem_layout_export, layout, &descriptor) == KVMEM_STATUS_OK) {
+        const void *data = kvmem_blob_data(descriptor);
+        const size_t size = kvmem_blob_size(descriptor);
+        CREATE(fuzz, LAYOUTS, kvmem_layout_import, reader, data, size);
+    }
+    const char *name = DO(fuzz, kvmem_agent_name, owner);
+    if (TRY(fuzz, kvmem_agent_notify, reader, name, "met", 3) == KVMEM_STATUS_OK) {
+        CREATE(fuzz, NOTIFICATIONS, kvmem_agent_take_notifications, owner, 100000000);
+    }
+    if (random_one_in(fuzz, 3)) {
+        TRY(fuzz, kvmem_agent_invalidate_remote_metadata, reader, name);
+    }
+    kvmem_blob_destroy(metadata);
+    kvmem_blob_destroy(descriptor);
+}
+
+/* Bytes of another blob are no metadata, and are given at times. */
+static void load_metadata(fuzz *fuzz) {
+    const kvmem_blob *blob = table_pick(fuzz, BLOBS);
+    const void *data = DO(fuzz, kvmem_blob_data, blob);
+    const size_t size = DO(fuzz, kvmem_blob_size, blob);
+    kvmem_agent *agent = table_pick(fuzz, AGENTS);
+    if (random_one_in(fuzz, 2)) {
+        TRY(fuzz, kvmem_agent_load_remote_metadata, agent, data, size, NULL);
+    } else {
+        CREATE_IF(true, fuzz, BLOBS, kvmem_agent_load_remote_metadata, agent, data, size);
+    }
+}
+
+static const char *peer_name(fuzz *fuzz) {
+    static const char *const odd[] = {"", "nobody", NULL};
+    return random_one_in(fuzz, 8) ? random_of(fuzz, odd) : random_of(fuzz, names);
+}
+
+static void check_metadata(fuzz *fuzz) {
+    TRY(fuzz, kvmem_agent_check_remote_metadata, table_pick(fuzz, AGENTS), peer_name(fuzz));
+}
+
+static void invalidate_metadata(fuzz *fuzz) {
+    TRY(fuzz, kvmem_agent_invalidate_remote_metadata, table_pick(fuzz, AGENTS), peer_name(fuzz));
+}
+
+/* No agent here has a listen thread: it would listen on all interfaces. */
+static void fetch_metadata(fuzz *fuzz) {
+    TRY(fuzz, kvmem_agent_fetch_remote_metadata, table_pick(fuzz, AGENTS), peer_name(fuzz), or_null(fuzz, "127.0.0.1"),
+        (uint32_t)random_below(fuzz, 3), random_timeout(fuzz));
+}
+
+static void send_metadata(fuzz *fuzz) {
+    TRY(fuzz, kvmem_agent_send_local_metadata, table_pick(fuzz, AGENTS), or_null(fuzz, "127.0.0.1"),
+        (uint32_t)random_below(fuzz, 3));
+}
+
+static void notify(fuzz *fuzz) {
+    const size_t size = random_below(fuzz, 6);
+    TRY(fuzz, kvmem_agent_notify, table_pick(fuzz, AGENTS), peer_name(fuzz), size > 0 ? "bytes" : NULL, size);
+}
+
+static void take_notifications(fuzz *fuzz) {
+    CREATE(fuzz, NOTIFICATIONS, kvmem_agent_take_notifications, table_pick(fuzz, AGENTS), random_timeout(fuzz));
+}
+
+static void use_notifications(fuzz *fuzz) {
+    const kvmem_notifications *notifications = table_pick(fuzz, NOTIFICATIONS);
+    const size_t count = DO(fuzz, kvmem_notifications_count, notifications);
+    kvmem_notification notification;
+    TRY(fuzz, kvmem_notifications_get, notifications, random_below(fuzz, count + 1), or_null(fuzz, &notification));
+}
+
+static void destroy_notifications(fuzz *fuzz) {
+    table_destroy(fuzz, NOTIFICATIONS);
+}
+
+static void register_region(fuzz *fuzz) {
+    kvmem_region *region = table_pick(fuzz, REGIONS);
+    CREATE(fuzz, REGISTRATIONS, kvmem_region_register, region, table_pick(fuzz, AGENTS));
+}
+
+static void registration_get_info(fuzz *fuzz) {
+    kvmem_registration_info info;
+    TRY(fuzz, kvmem_registration_get_info, table_pick(fuzz, REGISTRATIONS), or_null(fuzz, &info));
+}
+
+static void deregister(fuzz *fuzz) {
+    TRY(fuzz, kvmem_registration_deregister, table_pick(fuzz, REGISTRATIONS));
+}
+
+static void destroy_registration(fuzz *fuzz) {
+    table_destroy(fuzz, REGISTRATIONS);
+}
+
+static void destroy_agent(fuzz *fuzz) {
+    table_destroy(fuzz, AGENTS);
+}
+
+const operation agent_operations[] = {
+    OPERATION(1, load_nixl),
+    OPERATION(1, get_nixl_path),
+    OPERATION_WITH(4, create_agent, 0, BIT(AGENTS)),
+    OPERATION_WITH(5, create_backend, BIT(AGENTS), 0),
+    OPERATION_WITH(1, use_agent, BIT(AGENTS), 0),
+    OPERATION_WITH(4, get_metadata, BIT(AGENTS), BIT(BLOBS)),
+    OPERATION_WITH(6, meet, BIT(AGENTS) | BIT(LAYOUTS), 0),
+    OPERATION_WITH(6, load_metadata, BIT(AGENTS) | BIT(BLOBS), 0),
+    OPERATION_WITH(1, check_metadata, BIT(AGENTS), 0),
+    OPERATION_WITH(2, invalidate_metadata, BIT(AGENTS), 0),
+    OPERATION_WITH(1, fetch_metadata, BIT(AGENTS), 0),
+    OPERATION_WITH(1, send_metadata, BIT(AGENTS), 0),
+    OPERATION_WITH(3, notify, BIT(AGENTS), 0),
+    OPERATION_WITH(2, take_notifications, BIT(AGENTS), 0),
+    OPERATION_WITH(2, use_notifications, BIT(NOTIFICATIONS), 0),
+    OPERATION_WITH(1, destroy_notifications, BIT(NOTIFICATIONS), 0),
+    OPERATION_WITH(8, register_region, BIT(REGIONS) | BIT(AGENTS), BIT(REGISTRATIONS)),
+    OPERATION_WITH(1, registration_get_info, BIT(REGISTRATIONS), 0),
+    OPERATION_WITH(3, deregister, BIT(REGISTRATIONS), 0),
+    OPERATION_WITH(4, destroy_registration, BIT(REGISTRATIONS), 0),
+    OPERATION_WITH(2, destroy_agent, BIT(AGENTS), 0),
+    {0},
+};

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fuzzes call sequences over the C ABI: random calls of every function of kvmem.h, with good and bad arguments, from one
+// thread or several. Each status must be one that the header documents, and when all handles are destroyed nothing may
+// be left. See fuzz/README.md.
+#include "driver.h"
+#include "fuzz.h"
+#include "harness.h"
+#include "leftovers.h"
+#include "minimise.h"
+#include "owned.h"
+#include "sequence.h"
+#include "settings.h"
+#include "table.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <time.h>
+
+static uint64_t seconds_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec;
+}
+
+/* What a program that uses a GPU has anyway, so that its end is not the library's. */
+static void retain_devices(void) {
+    for (int device = 0; device < driver_devices(); device++) {
+        retain_device(device);
+    }
+}
+
+/* Should something large be allocated all the same, it fails here and not for the whole machine. */
+static void limit_memory(void) {
+#ifndef __SANITIZE_ADDRESS__
+    const struct rlimit limit = {UINT64_C(64) << 30, UINT64_C(64) << 30};
+    CHECK_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+#endif
+}
+
+static uint64_t run_sequences(void) {
+    const uint64_t start = seconds_now();
+    uint64_t done = 0;
+    while ((settings.sequences == 0 || done < settings.sequences) &&
+           (settings.seconds == 0 || seconds_now() - start < settings.seconds)) {
+        sequence_run(settings.seed + done);
+        done++;
+    }
+    return done;
+}
+
+int main(int argc, char **argv) {
+    settings_read(argc, argv);
+    if (settings.minimises) {
+        return minimise();
+    }
+    printf("seed %llu\n", (unsigned long long)settings.seed);
+    fflush(stdout);
+    signal(SIGPIPE, SIG_IGN);
+    sequence_catch_crashes();
+    limit_memory();
+    table_open();
+    owned_open();
+    retain_devices();
+    leftovers_note();
+    const uint64_t done = run_sequences();
+    sequence_check_threads();
+    owned_close();
+    const bool is_complete = calls_report(settings.prints_functions, settings.needs_all);
+    printf("%llu sequences, %llu calls, nothing found\n", (unsigned long long)done, (unsigned long long)calls_made());
+    return settings.needs_all && !is_complete ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls on the driver: devices, rates, handles of the driver's, and memory that is mapped apart.
+#include "driver.h"
+#include "options.h"
+#include "table.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#define GRANULE (2 * MIB)
+
+static void get_cuda_info(fuzz *fuzz) {
+    kvmem_cuda_info info;
+    TRY(fuzz, kvmem_cuda_get_info, or_null(fuzz, &info));
+}
+
+static void get_device_info(fuzz *fuzz) {
+    kvmem_cuda_device_info info;
+    if (TRY(fuzz, kvmem_cuda_get_device_info, random_device(fuzz), &info) == KVMEM_STATUS_OK) {
+        int32_t device = -1;
+        info.uuid[0] ^= random_one_in(fuzz, 6);
+        TRY(fuzz, kvmem_cuda_find_device, or_null(fuzz, info.uuid), or_null(fuzz, &device));
+    }
+}
+
+static void can_access(fuzz *fuzz) {
+    bool can = false;
+    TRY(fuzz, kvmem_cuda_can_access, random_device(fuzz), random_device(fuzz), or_null(fuzz, &can));
+}
+
+static void copy_rates(fuzz *fuzz) {
+    kvmem_copy_rates rates;
+    DO(fuzz, kvmem_copy_rates_init, &rates, sizeof(rates));
+    rates.struct_size = random_struct_size(fuzz, sizeof(rates));
+    rates.copy_ns = random_one_in(fuzz, 10) ? -1.0 : 0.0;
+    if (random_one_in(fuzz, 2)) {
+        TRY(fuzz, kvmem_cuda_set_copy_rates, random_device(fuzz), random_one_in(fuzz, 10) ? NULL : &rates);
+    } else {
+        TRY(fuzz, kvmem_cuda_get_copy_rates, random_device(fuzz), or_null(fuzz, &rates));
+    }
+}
+
+static void peer_rates(fuzz *fuzz) {
+    kvmem_peer_rates rates;
+    DO(fuzz, kvmem_peer_rates_init, &rates, sizeof(rates));
+    rates.struct_size = random_struct_size(fuzz, sizeof(rates));
+    if (random_one_in(fuzz, 2)) {
+        TRY(fuzz, kvmem_cuda_set_peer_rates, random_device(fuzz), random_device(fuzz),
+            random_one_in(fuzz, 10) ? NULL : &rates);
+    } else {
+        TRY(fuzz, kvmem_cuda_get_peer_rates, random_device(fuzz), random_device(fuzz), or_null(fuzz, &rates));
+    }
+}
+
+/* Opened in the process that exported it, as another process would. */
+static void ipc(fuzz *fuzz) {
+    const kvmem_region *region = table_pick(fuzz, REGIONS);
+    kvmem_region_info info;
+    if (TRY(fuzz, kvmem_region_get_info, region, &info) != KVMEM_STATUS_OK) {
+        return;
+    }
+    kvmem_ipc_handle handle;
+    memset(&handle, 0, sizeof(handle));
+    TRY(fuzz, kvmem_ipc_export, random_one_in(fuzz, 20) ? random_next(fuzz) : info.address, or_null(fuzz, &handle));
+    kvmem_ipc_options options;
+    DO(fuzz, kvmem_ipc_options_init, &options, sizeof(options));
+    memcpy(options.handle, handle.handle, sizeof(options.handle));
+    options.flags = random_flags(fuzz, KVMEM_IPC_FOR_DEVICE);
+    options.size = random_size(fuzz, MIB);
+    options.device = random_device(fuzz);
+    options.for_device = options.flags != 0 ? random_device(fuzz) : 0;
+    options.struct_size = random_struct_size(fuzz, sizeof(options));
+    CREATE(fuzz, REGIONS, kvmem_region_open_ipc, or_null(fuzz, &options));
+}
+
+static kvmem_vmm_options vmm_options(fuzz *fuzz) {
+    kvmem_vmm_options options;
+    DO(fuzz, kvmem_vmm_options_init, &options, sizeof(options));
+    options.flags = random_flags(fuzz, KVMEM_VMM_POSIX_FD | KVMEM_VMM_FABRIC | KVMEM_VMM_RDMA);
+    options.size = random_one_in(fuzz, 20) ? random_size(fuzz, 4 * MIB) : GRANULE * (1 + random_below(fuzz, 2));
+    options.location = random_one_in(fuzz, 8) ? (uint32_t)random_below(fuzz, 4) : 0;
+    options.id = random_device(fuzz);
+    options.struct_size = random_struct_size(fuzz, sizeof(options));
+    return options;
+}
+
+static void get_granularity(fuzz *fuzz) {
+    const kvmem_vmm_options options = vmm_options(fuzz);
+    uint64_t granularity = 0;
+    TRY(fuzz, kvmem_vmm_get_granularity, or_null(fuzz, &options), (uint32_t)random_below(fuzz, 3),
+        or_null(fuzz, &granularity));
+}
+
+static void create_range(fuzz *fuzz) {
+    static const uint64_t alignments[] = {0, 0, GRANULE, 3, UINT64_C(1) << 63};
+    const uint64_t size = random_one_in(fuzz, 20) ? random_size(fuzz, 8 * MIB) : GRANULE * (1 + random_below(fuzz, 4));
+    CREATE(fuzz, RANGES, kvmem_vmm_range_create, size, random_of(fuzz, alignments));
+}
+
+static void range_get_span(fuzz *fuzz) {
+    uint64_t address = 0;
+    uint64_t size = 0;
+    TRY(fuzz, kvmem_vmm_range_get_span, table_pick(fuzz, RANGES), or_null(fuzz, &address), or_null(fuzz, &size));
+}
+
+static void create_memory(fuzz *fuzz) {
+    const kvmem_vmm_options options = vmm_options(fuzz);
+    CREATE(fuzz, MEMORIES, kvmem_vmm_memory_create, or_null(fuzz, &options));
+}
+
+static void create_mapping(fuzz *fuzz) {
+    kvmem_vmm_range *range = table_pick(fuzz, RANGES);
+    const uint64_t offset = random_one_in(fuzz, 20) ? random_next(fuzz) : GRANULE * random_below(fuzz, 3);
+    CREATE(fuzz, MAPPINGS, kvmem_vmm_mapping_create, range, offset, table_pick(fuzz, MEMORIES));
+}
+
+static void set_access(fuzz *fuzz) {
+    static const uint32_t accesses[] = {KVMEM_ACCESS_READ_WRITE, KVMEM_ACCESS_READ, KVMEM_ACCESS_NONE, 2};
+    TRY(fuzz, kvmem_vmm_mapping_set_access, table_pick(fuzz, MAPPINGS), random_device(fuzz), random_of(fuzz, accesses));
+}
+
+static void get_access(fuzz *fuzz) {
+    uint32_t access = 0;
+    TRY(fuzz, kvmem_vmm_mapping_get_access, table_pick(fuzz, MAPPINGS), random_device(fuzz), or_null(fuzz, &access));
+}
+
+/* What is mapped is retained as memory, too. */
+static void mapping_get_span(fuzz *fuzz) {
+    uint64_t address = 0;
+    uint64_t size = 0;
+    const kvmem_vmm_mapping *mapping = table_pick(fuzz, MAPPINGS);
+    if (TRY(fuzz, kvmem_vmm_mapping_get_span, mapping, &address, or_null(fuzz, &size)) == KVMEM_STATUS_OK) {
+        CREATE(fuzz, MEMORIES, kvmem_vmm_memory_retain, random_one_in(fuzz, 20) ? random_next(fuzz) : address);
+    }
+}
+
+static void export_and_import(fuzz *fuzz) {
+    const kvmem_vmm_memory *memory = table_pick(fuzz, MEMORIES);
+    int32_t fd = -1;
+    TRY(fuzz, kvmem_vmm_memory_export_fd, memory, or_null(fuzz, &fd));
+    const int32_t device = random_one_in(fuzz, 3) ? KVMEM_VMM_ANY_DEVICE : random_device(fuzz);
+    CREATE(fuzz, MEMORIES, kvmem_vmm_memory_import_fd, fd, GRANULE * random_below(fuzz, 3), device);
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+static void export_and_import_fabric(fuzz *fuzz) {
+    const kvmem_vmm_memory *memory = table_pick(fuzz, MEMORIES);
+    kvmem_fabric_handle handle;
+    memset(&handle, 0, sizeof(handle));
+    TRY(fuzz, kvmem_vmm_memory_export_fabric, memory, or_null(fuzz, &handle));
+    const int32_t device = random_one_in(fuzz, 3) ? KVMEM_VMM_ANY_DEVICE : random_device(fuzz);
+    CREATE(fuzz, MEMORIES, kvmem_vmm_memory_import_fabric, or_null(fuzz, &handle), GRANULE * random_below(fuzz, 3), device);
+}
+
+static void destroy_range(fuzz *fuzz) {
+    table_destroy(fuzz, RANGES);
+}
+
+static void destroy_memory(fuzz *fuzz) {
+    table_destroy(fuzz, MEMORIES);
+}
+
+static void destroy_mapping(fuzz *fuzz) {
+    table_destroy(fuzz, MAPPINGS);
+}
+
+const operation cuda_operations[] = {
+    OPERATION(1, get_cuda_info),
+    OPERATION(1, get_device_info),
+    OPERATION(1, can_access),
+    OPERATION(1, copy_rates),
+    OPERATION(1, peer_rates),
+    OPERATION_WITH(3, ipc, BIT(REGIONS), 0),
+    OPERATION(1, get_granularity),
+    OPERATION_WITH(3, create_range, 0, BIT(RANGES)),
+    OPERATION_WITH(1, range_get_span, BIT(RANGES), 0),
+    OPERATION_WITH(3, create_memory, 0, BIT(MEMORIES)),
+    OPERATION_WITH(6, create_mapping, BIT(RANGES) | BIT(MEMORIES), BIT(MAPPINGS)),
+    OPERATION_WITH(3, set_access, BIT(MAPPINGS), 0),
+    OPERATION_WITH(1, get_access, BIT(MAPPINGS), 0),
+    OPERATION_WITH(2, mapping_get_span, BIT(MAPPINGS), 0),
+    OPERATION_WITH(4, export_and_import, BIT(MEMORIES), 0),
+    OPERATION_WITH(2, export_and_import_fabric, BIT(MEMORIES), 0),
+    OPERATION_WITH(2, destroy_range, BIT(RANGES), 0),
+    OPERATION_WITH(2, destroy_memory, BIT(MEMORIES), 0),
+    OPERATION_WITH(3, destroy_mapping, BIT(MAPPINGS), 0),
+    {0},
+};

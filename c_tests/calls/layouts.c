@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls on layouts.
+#include "options.h"
+#include "table.h"
+
+#include <string.h>
+
+#define MOST_REGIONS 8
+
+static const kvmem_layout_options *base_options(fuzz *fuzz, kvmem_layout_options *options,
+                                                const kvmem_layout_config *config, uint32_t source) {
+    DO(fuzz, kvmem_layout_options_init, options, sizeof(*options));
+    options->config = or_null(fuzz, config);
+    options->source = random_one_in(fuzz, 60) ? (uint32_t)random_below(fuzz, 5) : source;
+    options->agent = random_one_in(fuzz, 2) ? table_pick(fuzz, AGENTS) : NULL;
+    options->flags = random_one_in(fuzz, 80) ? random_next(fuzz) : 0;
+    options->struct_size = random_struct_size(fuzz, sizeof(*options));
+    options_spoil(fuzz, &options->reserved);
+    return or_null(fuzz, options);
+}
+
+static void build_allocated(fuzz *fuzz) {
+    const kvmem_layout_config config = options_config(fuzz);
+    const kvmem_system_options system = options_system(fuzz, random_one_in(fuzz, 40));
+    const kvmem_disk_options disk = options_disk(fuzz, random_one_in(fuzz, 40));
+    const kvmem_pinned_options pinned = options_pinned(fuzz, random_one_in(fuzz, 40));
+    const kvmem_device_options device = options_device(fuzz, random_one_in(fuzz, 40));
+    const kvmem_elastic_options elastic = options_elastic(fuzz, random_one_in(fuzz, 40));
+    kvmem_layout_options options;
+    const kvmem_layout_options *given = base_options(fuzz, &options, &config, KVMEM_LAYOUT_ALLOCATE);
+    const uint64_t which = random_below(fuzz, 5);
+    const bool is_mixed = random_one_in(fuzz, 60);
+    options.system = which == 0 || is_mixed ? &system : NULL;
+    options.disk = which == 1 ? &disk : NULL;
+    options.pinned = which == 2 ? &pinned : NULL;
+    options.device = which == 3 || is_mixed ? &device : NULL;
+    options.elastic = which == 4 ? &elastic : NULL;
+    CREATE(fuzz, LAYOUTS, kvmem_layout_build, given);
+}
+
+/* Regions of the shape's size are seldom there by chance: views of what is there are made to fit. */
+static void build_over_regions(fuzz *fuzz) {
+    kvmem_layout_config config = options_config(fuzz);
+    config.num_blocks = random_one_in(fuzz, 2) ? 2 : config.num_blocks; /* regions are small, or of any size */
+    kvmem_layout_requirements needs = {.num_regions = 1};
+    TRY(fuzz, kvmem_layout_get_requirements, or_null(fuzz, &config), or_null(fuzz, &needs));
+    kvmem_region *regions[MOST_REGIONS] = {NULL};
+    const size_t count = random_one_in(fuzz, 20) ? random_below(fuzz, MOST_REGIONS)
+                                                 : needs.num_regions % (MOST_REGIONS + 1);
+    for (size_t i = 0; i < count; i++) {
+        regions[i] = table_pick(fuzz, REGIONS);
+    }
+    kvmem_layout_options options;
+    const kvmem_layout_options *given = base_options(fuzz, &options, &config, KVMEM_LAYOUT_REGIONS);
+    options.regions = regions;
+    options.count = count;
+    CREATE(fuzz, LAYOUTS, kvmem_layout_build, given);
+}
+
+static void build_over_registrations(fuzz *fuzz) {
+    kvmem_layout_config config = options_config(fuzz);
+    config.kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS;
+    config.block_dim = 0;
+    config.inner_dim = 8;
+    kvmem_registration *registrations[1] = {table_pick(fuzz, REGISTRATIONS)};
+    kvmem_layout_options options;
+    const kvmem_layout_options *given = base_options(fuzz, &options, &config, KVMEM_LAYOUT_REGISTRATIONS);
+    options.registrations = registrations;
+    options.count = 1;
+    CREATE(fuzz, LAYOUTS, kvmem_layout_build, given);
+}
+
+static void get_block(fuzz *fuzz) {
+    kvmem_block block;
+    TRY(fuzz, kvmem_layout_get_block, table_pick(fuzz, LAYOUTS), random_index(fuzz, 8), random_index(fuzz, 2),
+        random_index(fuzz, 2), or_null(fuzz, &block));
+}
+
+static void get_strides(fuzz *fuzz) {
+    kvmem_layout_strides strides;
+    const kvmem_layout *layout = table_pick(fuzz, LAYOUTS);
+    if (random_one_in(fuzz, 60)) {
+        TRY(fuzz, kvmem_layout_get_strides, layout, NULL);
+    } else if (TRY(fuzz, kvmem_layout_get_strides, layout, &strides) == KVMEM_STATUS_OK) {
+        kvmem_block first;
+        const kvmem_status status = TRY(fuzz, kvmem_layout_get_block, layout, 0, 0, 0, &first);
+        if (status != KVMEM_STATUS_OK || first.address != strides.bases[0] || first.size != strides.size) {
+            fuzz_fail(fuzz, "the first block is not where the strides say");
+        }
+    }
+}
+
+static void layout_get_info(fuzz *fuzz) {
+    kvmem_layout_info info;
+    TRY(fuzz, kvmem_layout_get_info, table_pick(fuzz, LAYOUTS), or_null(fuzz, &info));
+}
+
+static void layout_get_agent(fuzz *fuzz) {
+    char buffer[64];
+    size_t size = 0;
+    const size_t capacity = random_one_in(fuzz, 3) ? random_below(fuzz, 10) : sizeof(buffer);
+    TRY(fuzz, kvmem_layout_get_agent, table_pick(fuzz, LAYOUTS), buffer, capacity, or_null(fuzz, &size));
+}
+
+static void layout_get_region(fuzz *fuzz) {
+    CREATE(fuzz, REGIONS, kvmem_layout_get_region, table_pick(fuzz, LAYOUTS), random_below(fuzz, 3));
+}
+
+static void export_layout(fuzz *fuzz) {
+    CREATE(fuzz, BLOBS, kvmem_layout_export, table_pick(fuzz, LAYOUTS));
+}
+
+static void import_layout(fuzz *fuzz) {
+    const kvmem_blob *blob = table_pick(fuzz, BLOBS);
+    const void *data = DO(fuzz, kvmem_blob_data, blob);
+    const size_t size = DO(fuzz, kvmem_blob_size, blob);
+    CREATE(fuzz, LAYOUTS, kvmem_layout_import, table_pick(fuzz, AGENTS), data, size);
+}
+
+static void checksum(fuzz *fuzz) {
+    uint32_t blocks[6];
+    uint32_t checksums[COUNT_OF(blocks)];
+    for (size_t i = 0; i < COUNT_OF(blocks); i++) {
+        blocks[i] = (uint32_t)random_index(fuzz, 6);
+    }
+    TRY(fuzz, kvmem_layout_checksum, table_pick(fuzz, LAYOUTS), or_null(fuzz, blocks),
+        random_below(fuzz, COUNT_OF(blocks) + 1), or_null(fuzz, checksums));
+}
+
+static void resize(fuzz *fuzz) {
+    TRY(fuzz, kvmem_layout_resize, table_pick(fuzz, LAYOUTS), random_below(fuzz, 20));
+}
+
+static void destroy_layout(fuzz *fuzz) {
+    table_destroy(fuzz, LAYOUTS);
+}
+
+const operation layout_operations[] = {
+    OPERATION_WITH(30, build_allocated, 0, BIT(LAYOUTS)),
+    OPERATION_WITH(10, build_over_regions, BIT(REGIONS), BIT(LAYOUTS)),
+    OPERATION_WITH(4, build_over_registrations, BIT(REGISTRATIONS), 0),
+    OPERATION_WITH(2, get_block, BIT(LAYOUTS), 0),
+    OPERATION_WITH(2, get_strides, BIT(LAYOUTS), 0),
+    OPERATION_WITH(2, layout_get_info, BIT(LAYOUTS), 0),
+    OPERATION_WITH(2, layout_get_agent, BIT(LAYOUTS), 0),
+    OPERATION_WITH(4, layout_get_region, BIT(LAYOUTS), 0),
+    OPERATION_WITH(3, export_layout, BIT(LAYOUTS), 0),
+    OPERATION_WITH(4, import_layout, BIT(AGENTS) | BIT(BLOBS), 0),
+    OPERATION_WITH(6, checksum, BIT(LAYOUTS), 0),
+    OPERATION_WITH(8, resize, BIT(LAYOUTS), 0),
+    OPERATION_WITH(10, destroy_layout, BIT(LAYOUTS), 0),
+    {0},
+};

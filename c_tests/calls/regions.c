@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls on regions.
+#include "options.h"
+#include "owned.h"
+#include "table.h"
+
+#include <string.h>
+#include <unistd.h>
+
+static void create_system(fuzz *fuzz) {
+    const kvmem_system_options options = options_system(fuzz, true);
+    CREATE(fuzz, REGIONS, kvmem_region_create_system, or_null(fuzz, &options));
+}
+
+static void create_disk(fuzz *fuzz) {
+    const kvmem_disk_options options = options_disk(fuzz, true);
+    CREATE(fuzz, REGIONS, kvmem_region_create_disk, or_null(fuzz, &options));
+}
+
+static void create_pinned(fuzz *fuzz) {
+    const kvmem_pinned_options options = options_pinned(fuzz, true);
+    CREATE(fuzz, REGIONS, kvmem_region_create_pinned, or_null(fuzz, &options));
+}
+
+static void create_device(fuzz *fuzz) {
+    const kvmem_device_options options = options_device(fuzz, true);
+    CREATE(fuzz, REGIONS, kvmem_region_create_device, or_null(fuzz, &options));
+}
+
+static void create_elastic(fuzz *fuzz) {
+    const kvmem_elastic_options options = options_elastic(fuzz, true);
+    CREATE(fuzz, REGIONS, kvmem_region_create_elastic, or_null(fuzz, &options));
+}
+
+/* The memory is the caller's again if it was not adopted: the fuzzer unmaps it then. */
+static void adopt_host(fuzz *fuzz) {
+    const kvmem_adopt_options options = owned_adopt_options(fuzz);
+    void *region = POISON;
+    const kvmem_status status = TRY(fuzz, kvmem_region_adopt_host, or_null(fuzz, &options), (void *)&region);
+    check_created(fuzz, REGIONS, status, region, true);
+    if (status != KVMEM_STATUS_OK) {
+        owned_not_adopted(&options);
+    }
+}
+
+static void adopt_device(fuzz *fuzz) {
+    const int32_t device = (int32_t)random_below(fuzz, 2);
+    const kvmem_adopt_options options = owned_device_options(fuzz, device);
+    const int32_t said = random_one_in(fuzz, 20) ? random_device(fuzz) : device;
+    void *region = POISON;
+    const kvmem_status status = TRY(fuzz, kvmem_region_adopt_device, or_null(fuzz, &options), said, (void *)&region);
+    check_created(fuzz, REGIONS, status, region, true);
+    if (status != KVMEM_STATUS_OK) {
+        owned_not_adopted(&options);
+    }
+}
+
+static void adopt_init_at(fuzz *fuzz) {
+    kvmem_adopt_options options = {.flags = UINT64_MAX};
+    DO(fuzz, kvmem_adopt_options_init, or_null(fuzz, &options), random_below(fuzz, sizeof(options) + 1));
+}
+
+static void create_view(fuzz *fuzz) {
+    const kvmem_region *region = table_pick(fuzz, REGIONS);
+    const uint64_t offset = random_one_in(fuzz, 4) ? random_size(fuzz, MIB) : 4096 * random_below(fuzz, 16);
+    CREATE(fuzz, REGIONS, kvmem_region_create_view, region, offset, random_size(fuzz, 256 * KIB));
+}
+
+/* Writes to what the region says it is, and reads it: all of it must be there. */
+static void use_bytes(const kvmem_region_info *info) {
+    if ((info->tier != KVMEM_TIER_SYSTEM && info->tier != KVMEM_TIER_PINNED) || info->size == 0) {
+        return;
+    }
+    volatile unsigned char *bytes = (volatile unsigned char *)(uintptr_t)info->address;
+    const unsigned char last = bytes[info->size - 1];
+    if ((info->flags & KVMEM_REGION_READ_ONLY) == 0) {
+        bytes[info->size - 1] = last;
+        bytes[0] = bytes[0];
+    }
+}
+
+static void get_info(fuzz *fuzz) {
+    const kvmem_region *region = table_pick(fuzz, REGIONS);
+    kvmem_region_info info;
+    if (random_one_in(fuzz, 60)) {
+        TRY(fuzz, kvmem_region_get_info, region, NULL);
+    } else if (TRY(fuzz, kvmem_region_get_info, region, &info) == KVMEM_STATUS_OK) {
+        use_bytes(&info);
+    }
+}
+
+static void get_path(fuzz *fuzz) {
+    char buffer[256];
+    size_t size = 0;
+    const size_t capacity = random_one_in(fuzz, 3) ? random_below(fuzz, 40) : sizeof(buffer);
+    char *to = random_one_in(fuzz, 10) ? NULL : buffer;
+    TRY(fuzz, kvmem_region_get_path, table_pick(fuzz, REGIONS), to, to != NULL ? capacity : 0, or_null(fuzz, &size));
+}
+
+static void get_agent(fuzz *fuzz) {
+    char buffer[64];
+    size_t size = 0;
+    const size_t capacity = random_one_in(fuzz, 3) ? random_below(fuzz, 10) : sizeof(buffer);
+    TRY(fuzz, kvmem_region_get_agent, table_pick(fuzz, REGIONS), random_below(fuzz, 3), buffer, capacity,
+        or_null(fuzz, &size));
+}
+
+static void sync_region(fuzz *fuzz) {
+    TRY(fuzz, kvmem_region_sync, table_pick(fuzz, REGIONS));
+}
+
+static void get_holders(fuzz *fuzz) {
+    kvmem_region_holders holders;
+    TRY(fuzz, kvmem_region_get_holders, table_pick(fuzz, REGIONS), or_null(fuzz, &holders));
+}
+
+static void get_residency(fuzz *fuzz) {
+    kvmem_region_residency residency;
+    TRY(fuzz, kvmem_region_get_residency, table_pick(fuzz, REGIONS), or_null(fuzz, &residency));
+}
+
+static void check_owner(fuzz *fuzz) {
+    TRY(fuzz, kvmem_region_check_owner, table_pick(fuzz, REGIONS));
+}
+
+/* An elastic region if a few tries find one. */
+static kvmem_region *pick_elastic(fuzz *fuzz) {
+    kvmem_region *region = NULL;
+    kvmem_elastic_info info;
+    for (int i = 0; i < 6; i++) {
+        region = table_pick(fuzz, REGIONS);
+        if (TRY(fuzz, kvmem_region_get_elastic_info, region, &info) == KVMEM_STATUS_OK) {
+            break;
+        }
+    }
+    return region;
+}
+
+static void commit(fuzz *fuzz) {
+    kvmem_region *region = pick_elastic(fuzz);
+    TRY(fuzz, kvmem_region_commit, region, 2 * MIB * random_below(fuzz, 4), random_size(fuzz, 4 * MIB));
+}
+
+static void decommit(fuzz *fuzz) {
+    kvmem_region *region = pick_elastic(fuzz);
+    const uint64_t size = random_one_in(fuzz, 10) ? random_size(fuzz, 4 * MIB) : 2 * MIB * (1 + random_below(fuzz, 2));
+    TRY(fuzz, kvmem_region_decommit, region, 2 * MIB * random_below(fuzz, 4), size);
+}
+
+static void get_elastic_info(fuzz *fuzz) {
+    kvmem_elastic_info info;
+    TRY(fuzz, kvmem_region_get_elastic_info, table_pick(fuzz, REGIONS), or_null(fuzz, &info));
+}
+
+static void destroy_region(fuzz *fuzz) {
+    table_destroy(fuzz, REGIONS);
+}
+
+static void unlink_file(fuzz *fuzz) {
+    unlink(owned_file_path(fuzz));
+}
+
+const operation region_operations[] = {
+    OPERATION_WITH(12, create_system, 0, BIT(REGIONS)),
+    OPERATION_WITH(8, create_disk, 0, BIT(REGIONS)),
+    OPERATION_WITH(6, create_pinned, 0, BIT(REGIONS)),
+    OPERATION_WITH(6, create_device, 0, BIT(REGIONS)),
+    OPERATION_WITH(8, create_elastic, 0, BIT(REGIONS)),
+    OPERATION_WITH(6, adopt_host, 0, BIT(REGIONS)),
+    OPERATION_WITH(4, adopt_device, 0, BIT(REGIONS)),
+    OPERATION(1, adopt_init_at),
+    OPERATION_WITH(6, create_view, BIT(REGIONS), 0),
+    OPERATION_WITH(5, get_info, BIT(REGIONS), 0),
+    OPERATION_WITH(2, get_path, BIT(REGIONS), 0),
+    OPERATION_WITH(2, get_agent, BIT(REGIONS), 0),
+    OPERATION_WITH(2, sync_region, BIT(REGIONS), 0),
+    OPERATION_WITH(4, get_holders, BIT(REGIONS), 0),
+    OPERATION_WITH(1, get_residency, BIT(REGIONS), 0),
+    OPERATION_WITH(2, check_owner, BIT(REGIONS), 0),
+    OPERATION_WITH(8, commit, BIT(REGIONS), 0),
+    OPERATION_WITH(5, decommit, BIT(REGIONS), 0),
+    OPERATION_WITH(2, get_elastic_info, BIT(REGIONS), 0),
+    OPERATION_WITH(12, destroy_region, BIT(REGIONS), 0),
+    OPERATION(2, unlink_file),
+    {0},
+};

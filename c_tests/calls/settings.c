@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the options.
+#include "settings.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+settings_values settings = {.calls = 120, .threads = 1, .patience = 20};
+
+static _Noreturn void usage(void) {
+    printf("calls_fuzz [option]...\n"
+           "  --seed N         seed of the first sequence (default: KVMEM_FUZZ_SEED, else the time)\n"
+           "  --sequences N    run N sequences, with seeds N, N + 1, ...\n"
+           "  --seconds N      run as many as fit into N seconds (default: KVMEM_FUZZ_SECONDS, else 10)\n"
+           "  --calls N        operations of a sequence and thread (default: 120)\n"
+           "  --threads N      threads that work on the same handles (default: 1)\n"
+           "  --nixl LIST      create agents, with these backends: '', POSIX, UCX or POSIX,UCX (default: no agents)\n"
+           "  --only LIST      of each sequence make only the calls with these numbers\n"
+           "  --patience N     wait N seconds for what ends on other threads (default: 20)\n"
+           "  --minimise       find fewer calls with which the sequence of --seed still fails\n"
+           "  --print-calls    print each call\n"
+           "  --print-functions  print how often each function was called\n"
+           "  --collect-statuses  print statuses that are not documented, and continue\n"
+           "  --needs-all      fail if a function was never called, or never succeeded\n");
+    exit(2);
+}
+
+static uint64_t number(const char *text) {
+    char *end = NULL;
+    const uint64_t value = text != NULL ? strtoull(text, &end, 0) : 0;
+    if (text == NULL || end == text || *end != '\0') {
+        usage();
+    }
+    return value;
+}
+
+static void read_environment(void) {
+    const char *seed = getenv("KVMEM_FUZZ_SEED");
+    const char *seconds = getenv("KVMEM_FUZZ_SECONDS");
+    settings.seed = seed != NULL ? number(seed) : (uint64_t)time(NULL) * 1000000;
+    settings.seconds = seconds != NULL ? number(seconds) : 0;
+}
+
+void settings_read(int argc, char **argv) {
+    settings.program = argv[0];
+    read_environment();
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (strcmp(argv[i], "--minimise") == 0) {
+            settings.minimises = true;
+        } else if (strcmp(argv[i], "--print-calls") == 0) {
+            settings.prints_calls = true;
+        } else if (strcmp(argv[i], "--print-functions") == 0) {
+            settings.prints_functions = true;
+        } else if (strcmp(argv[i], "--collect-statuses") == 0) {
+            settings.collects_statuses = true;
+        } else if (strcmp(argv[i], "--needs-all") == 0) {
+            settings.needs_all = true;
+        } else if (value == NULL) {
+            usage();
+        } else if (strcmp(argv[i], "--seed") == 0) {
+            settings.seed = number(argv[++i]);
+        } else if (strcmp(argv[i], "--sequences") == 0) {
+            settings.sequences = number(argv[++i]);
+        } else if (strcmp(argv[i], "--seconds") == 0) {
+            settings.seconds = number(argv[++i]);
+        } else if (strcmp(argv[i], "--calls") == 0) {
+            settings.calls = number(argv[++i]);
+        } else if (strcmp(argv[i], "--threads") == 0) {
+            settings.threads = (unsigned)number(argv[++i]);
+        } else if (strcmp(argv[i], "--patience") == 0) {
+            settings.patience = number(argv[++i]);
+        } else if (strcmp(argv[i], "--only") == 0) {
+            settings.only = argv[++i];
+        } else if (strcmp(argv[i], "--nixl") == 0) {
+            settings.nixl = argv[++i];
+        } else {
+            usage();
+        }
+    }
+    if (settings.sequences == 0 && settings.seconds == 0) {
+        settings.seconds = 10;
+    }
+    if (settings.threads == 0 || settings.threads > 64 || settings.calls == 0 || settings.calls > 1u << 20) {
+        usage();
+    }
+}
+
+void settings_print_replay(uint64_t sequence) {
+    printf("replay: %s --seed %llu --sequences 1 --calls %llu --threads %u", settings.program,
+           (unsigned long long)sequence, (unsigned long long)settings.calls, settings.threads);
+    if (settings.nixl != NULL) {
+        printf(" --nixl '%s'", settings.nixl);
+    }
+    if (settings.only != NULL) {
+        printf(" --only %s", settings.only);
+    }
+    printf("\n");
+}
+
+bool settings_has_call(uint64_t index) {
+    const char *rest = settings.only;
+    if (rest == NULL) {
+        return true;
+    }
+    while (*rest != '\0') {
+        char *end = NULL;
+        if (strtoull(rest, &end, 10) == index && end != rest) {
+            return true;
+        }
+        rest = *end == ',' ? end + 1 : end + strlen(end);
+    }
+    return false;
+}
+
+bool settings_cannot_succeed(const char *function) {
+    /* No peer in another process, and no agent with a listen thread. */
+    static const char *const never[] = {"kvmem_agent_fetch_remote_metadata", "kvmem_agent_send_local_metadata",
+                                        "kvmem_region_open_ipc"};
+    static const char *const agents[] = {"kvmem_agent_", "kvmem_registration_", "kvmem_notification",
+                                         "kvmem_region_register", "kvmem_region_get_agent", "kvmem_layout_get_agent",
+                                         "kvmem_layout_export", "kvmem_layout_import", "kvmem_nixl_"};
+    for (size_t i = 0; i < sizeof(never) / sizeof(never[0]); i++) {
+        if (strcmp(function, never[i]) == 0) {
+            return true;
+        }
+    }
+    for (size_t i = 0; i < sizeof(agents) / sizeof(agents[0]) && settings.nixl == NULL; i++) {
+        if (strncmp(function, agents[i], strlen(agents[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls on shares and brokers. Sockets live for one call of the fuzzer.
+#include "options.h"
+#include "owned.h"
+#include "table.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define MOST_FDS 24
+#define NUM_TOKENS 3
+
+/* Tokens that were given, of all brokers. */
+static pthread_mutex_t token_lock = PTHREAD_MUTEX_INITIALIZER;
+static kvmem_token tokens[NUM_TOKENS];
+
+static kvmem_token some_token(fuzz *fuzz) {
+    pthread_mutex_lock(&token_lock);
+    const kvmem_token token = random_of(fuzz, tokens);
+    pthread_mutex_unlock(&token_lock);
+    return token;
+}
+
+static void keep_token(fuzz *fuzz, const kvmem_token *token) {
+    pthread_mutex_lock(&token_lock);
+    random_of(fuzz, tokens) = *token;
+    pthread_mutex_unlock(&token_lock);
+}
+
+void shares_forget_tokens(void) {
+    memset(tokens, 0, sizeof(tokens));
+}
+
+static kvmem_share_options share_options(fuzz *fuzz) {
+    kvmem_share_options options;
+    DO(fuzz, kvmem_share_options_init, &options, sizeof(options));
+    options.flags = random_flags(fuzz, KVMEM_SHARE_READ_ONLY);
+    options.way = random_one_in(fuzz, 4) ? (uint32_t)random_below(fuzz, 6) : KVMEM_SHARE_AUTO;
+    options_spoil(fuzz, &options.reserved);
+    options.struct_size = random_struct_size(fuzz, sizeof(options));
+    return options;
+}
+
+static void share_region(fuzz *fuzz) {
+    const kvmem_share_options options = share_options(fuzz);
+    CREATE(fuzz, SHARES, kvmem_share_create_region, table_pick(fuzz, REGIONS), or_null(fuzz, &options));
+}
+
+static void share_layout(fuzz *fuzz) {
+    const kvmem_share_options options = share_options(fuzz);
+    CREATE(fuzz, SHARES, kvmem_share_create_layout, table_pick(fuzz, LAYOUTS), or_null(fuzz, &options));
+}
+
+/* The file descriptors of a share; returns how many. */
+static size_t fds_of(fuzz *fuzz, const kvmem_share *share, int32_t *fds) {
+    kvmem_share_info info;
+    if (TRY(fuzz, kvmem_share_get_info, share, &info) != KVMEM_STATUS_OK) {
+        return 0;
+    }
+    const size_t count = info.num_fds < MOST_FDS ? info.num_fds : MOST_FDS;
+    for (size_t i = 0; i < count; i++) {
+        if (TRY(fuzz, kvmem_share_get_fd, share, i, &fds[i]) != KVMEM_STATUS_OK) {
+            fuzz_fail(fuzz, "no file descriptor %zu of %zu", i, (size_t)info.num_fds);
+        }
+    }
+    return count;
+}
+
+/* The bytes of a share as they came, or with a few of them changed. */
+static void create_received(fuzz *fuzz) {
+    const kvmem_share *share = table_pick(fuzz, SHARES);
+    int32_t fds[MOST_FDS];
+    const size_t num_fds = fds_of(fuzz, share, fds);
+    size_t size = 0;
+    const unsigned char *data = DO(fuzz, kvmem_share_data, share, &size);
+    unsigned char copy[4096];
+    if (data == NULL || size > sizeof(copy)) {
+        CREATE(fuzz, SHARES, kvmem_share_create_received, data, size, fds, num_fds);
+        return;
+    }
+    memcpy(copy, data, size);
+    for (uint64_t i = random_one_in(fuzz, 2) ? random_below(fuzz, 4) : 0; i > 0 && size > 0; i--) {
+        copy[random_below(fuzz, size)] = (unsigned char)random_next(fuzz);
+    }
+    if (num_fds > 0 && random_one_in(fuzz, 20)) {
+        fds[random_below(fuzz, num_fds)] = -1;
+    }
+    CREATE(fuzz, SHARES, kvmem_share_create_received, copy, random_one_in(fuzz, 20) ? random_below(fuzz, size + 1) : size,
+           or_null(fuzz, fds), random_one_in(fuzz, 20) ? random_below(fuzz, num_fds + 1) : num_fds);
+}
+
+static void share_get_fd(fuzz *fuzz) {
+    int32_t fd = -1;
+    TRY(fuzz, kvmem_share_get_fd, table_pick(fuzz, SHARES), random_below(fuzz, 4), or_null(fuzz, &fd));
+}
+
+static void share_get_info(fuzz *fuzz) {
+    kvmem_share_info info;
+    TRY(fuzz, kvmem_share_get_info, table_pick(fuzz, SHARES), or_null(fuzz, &info));
+}
+
+static kvmem_open_options open_options(fuzz *fuzz) {
+    const uint64_t known = KVMEM_OPEN_READ_ONLY | KVMEM_OPEN_PIN | KVMEM_OPEN_MAPPED_ONLY | KVMEM_OPEN_REMOTE |
+                           KVMEM_OPEN_REGISTER | KVMEM_OPEN_FOR_DEVICE | KVMEM_OPEN_READ_WRITE;
+    kvmem_open_options options;
+    DO(fuzz, kvmem_open_options_init, &options, sizeof(options));
+    options.flags = random_flags(fuzz, known);
+    options.agent = random_one_in(fuzz, 3) ? table_pick(fuzz, AGENTS) : NULL;
+    const bool names_device = (options.flags & (KVMEM_OPEN_PIN | KVMEM_OPEN_FOR_DEVICE)) != 0;
+    options.device = names_device || random_one_in(fuzz, 40) ? random_device(fuzz) : 0;
+    options_spoil(fuzz, &options.reserved);
+    options.struct_size = random_struct_size(fuzz, sizeof(options));
+    return options;
+}
+
+static void open_region(fuzz *fuzz) {
+    const kvmem_open_options options = open_options(fuzz);
+    CREATE(fuzz, REGIONS, kvmem_share_open_region, table_pick(fuzz, SHARES), or_null(fuzz, &options));
+}
+
+static void open_layout(fuzz *fuzz) {
+    const kvmem_open_options options = open_options(fuzz);
+    CREATE(fuzz, LAYOUTS, kvmem_share_open_layout, table_pick(fuzz, SHARES), or_null(fuzz, &options));
+}
+
+/* Over a socket pair, whole or not at all. */
+static void send_and_receive(fuzz *fuzz) {
+    int ends[2];
+    const int type = random_one_in(fuzz, 2) ? SOCK_STREAM : SOCK_SEQPACKET;
+    if (socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends) != 0) {
+        fuzz_fail(fuzz, "no socket pair");
+    }
+    if (random_one_in(fuzz, 8)) {
+        unsigned char rubbish[64];
+        for (size_t i = 0; i < sizeof(rubbish); i++) {
+            rubbish[i] = (unsigned char)random_next(fuzz);
+        }
+        if (send(ends[0], rubbish, sizeof(rubbish), MSG_NOSIGNAL) < 0) {
+            fuzz_fail(fuzz, "nothing can be sent");
+        }
+    }
+    const int closed = random_one_in(fuzz, 20) ? close(ends[1]), -1 : ends[1];
+    TRY(fuzz, kvmem_share_send, table_pick(fuzz, SHARES), random_one_in(fuzz, 30) ? -1 : ends[0], random_timeout(fuzz));
+    CREATE(fuzz, SHARES, kvmem_share_receive, closed, random_timeout(fuzz));
+    close(ends[0]);
+    if (closed >= 0) {
+        close(closed);
+    }
+}
+
+static void destroy_share(fuzz *fuzz) {
+    table_destroy(fuzz, SHARES);
+}
+
+static void create_broker(fuzz *fuzz) {
+    const uint32_t users[] = {(uint32_t)getuid(), 12345};
+    kvmem_broker_options options;
+    DO(fuzz, kvmem_broker_options_init, &options, sizeof(options));
+    options.path = random_one_in(fuzz, 30) ? "/nowhere/socket" : or_null(fuzz, owned_socket_path(fuzz));
+    options.users = random_one_in(fuzz, 4) ? users : NULL;
+    options.num_users = options.users != NULL || random_one_in(fuzz, 40) ? 1 + random_below(fuzz, 2) : 0;
+    options.client_timeout_ns = random_one_in(fuzz, 3) ? 1000000 : 0;
+    options.max_bytes_per_user = random_one_in(fuzz, 6) ? random_below(fuzz, 2000) : 0;
+    options.mode = random_one_in(fuzz, 3) ? 0666 : 0;
+    options.max_clients = random_one_in(fuzz, 6) ? (uint32_t)random_below(fuzz, 3) : 0;
+    options.max_clients_per_user = random_one_in(fuzz, 6) ? (uint32_t)random_below(fuzz, 3) : 0;
+    options_spoil(fuzz, &options.reserved);
+    options.struct_size = random_struct_size(fuzz, sizeof(options));
+    CREATE(fuzz, BROKERS, kvmem_broker_create, or_null(fuzz, &options));
+}
+
+static const char *share_name(fuzz *fuzz) {
+    static const char *const names[] = {"kv", "kv", "kv", "kv", "kv", "other", "", NULL};
+    return random_of(fuzz, names);
+}
+
+static kvmem_publish_options publish_options(fuzz *fuzz) {
+    kvmem_publish_options options;
+    DO(fuzz, kvmem_publish_options_init, &options, sizeof(options));
+    options.flags = random_flags(fuzz, KVMEM_SHARE_READ_ONLY);
+    options.max_uses = random_below(fuzz, 3);
+    options.lifetime_ns = random_one_in(fuzz, 6) ? random_timeout(fuzz) : 0;
+    options.struct_size = random_struct_size(fuzz, sizeof(options));
+    return options;
+}
+
+static void publish(fuzz *fuzz) {
+    const kvmem_publish_options options = publish_options(fuzz);
+    kvmem_token token;
+    kvmem_broker *broker = table_pick(fuzz, BROKERS);
+    const kvmem_share *share = table_pick(fuzz, SHARES);
+    if (TRY(fuzz, kvmem_broker_publish, broker, share_name(fuzz), share, or_null(fuzz, &options), &token) ==
+        KVMEM_STATUS_OK) {
+        keep_token(fuzz, &token);
+    }
+}
+
+static void grant(fuzz *fuzz) {
+    const kvmem_publish_options options = publish_options(fuzz);
+    kvmem_token token;
+    kvmem_broker *broker = table_pick(fuzz, BROKERS);
+    if (TRY(fuzz, kvmem_broker_grant, broker, share_name(fuzz), or_null(fuzz, &options), &token) == KVMEM_STATUS_OK) {
+        keep_token(fuzz, &token);
+    }
+}
+
+static void unpublish(fuzz *fuzz) {
+    TRY(fuzz, kvmem_broker_unpublish, table_pick(fuzz, BROKERS), share_name(fuzz));
+}
+
+static void broker_get_info(fuzz *fuzz) {
+    kvmem_broker_info info;
+    TRY(fuzz, kvmem_broker_get_info, table_pick(fuzz, BROKERS), or_null(fuzz, &info));
+}
+
+static void fetch(fuzz *fuzz) {
+    const kvmem_token token = some_token(fuzz);
+    kvmem_fetch_options options;
+    DO(fuzz, kvmem_fetch_options_init, &options, sizeof(options));
+    options.flags = random_one_in(fuzz, 3) ? random_flags(fuzz, KVMEM_SHARE_READ_ONLY | KVMEM_FETCH_READ_WRITE) : 0;
+    options.flags |= random_one_in(fuzz, 10) ? KVMEM_FETCH_BROKER_USER : 0;
+    options.path = owned_socket_path(fuzz);
+    options.name = share_name(fuzz);
+    options.token = or_null(fuzz, &token);
+    options.timeout_ns = random_one_in(fuzz, 4) ? 1 + random_timeout(fuzz) : 100000000; /* 0 stands for 10 seconds */
+    options.broker_user = (options.flags & KVMEM_FETCH_BROKER_USER) != 0 ? (uint32_t)random_below(fuzz, 2) : 0;
+    options_spoil(fuzz, &options.reserved);
+    options.struct_size = random_struct_size(fuzz, sizeof(options));
+    CREATE(fuzz, SHARES, kvmem_share_fetch, or_null(fuzz, &options));
+}
+
+static void destroy_broker(fuzz *fuzz) {
+    table_destroy(fuzz, BROKERS);
+}
+
+const operation share_operations[] = {
+    OPERATION_WITH(14, share_region, BIT(REGIONS), BIT(SHARES)),
+    OPERATION_WITH(8, share_layout, BIT(LAYOUTS), BIT(SHARES)),
+    OPERATION_WITH(10, create_received, BIT(SHARES), 0),
+    OPERATION_WITH(2, share_get_fd, BIT(SHARES), 0),
+    OPERATION_WITH(2, share_get_info, BIT(SHARES), 0),
+    OPERATION_WITH(14, open_region, BIT(SHARES), 0),
+    OPERATION_WITH(10, open_layout, BIT(SHARES), 0),
+    OPERATION_WITH(6, send_and_receive, BIT(SHARES), 0),
+    OPERATION_WITH(12, destroy_share, BIT(SHARES), 0),
+    OPERATION_WITH(4, create_broker, 0, BIT(BROKERS)),
+    OPERATION_WITH(8, publish, BIT(BROKERS) | BIT(SHARES), 0),
+    OPERATION_WITH(2, grant, BIT(BROKERS), 0),
+    OPERATION_WITH(2, unpublish, BIT(BROKERS), 0),
+    OPERATION_WITH(1, broker_get_info, BIT(BROKERS), 0),
+    OPERATION_WITH(8, fetch, BIT(BROKERS), 0),
+    OPERATION_WITH(3, destroy_broker, BIT(BROKERS), 0),
+    {0},
+};

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls on transfers and queues.
+#include "driver.h"
+#include "options.h"
+#include "table.h"
+
+#include <poll.h>
+#include <string.h>
+
+#define MOST_PAIRS 6
+
+/* Few blocks of one layout, none twice unless by chance. */
+static void fill_pairs(fuzz *fuzz, kvmem_block_pair *pairs, size_t count) {
+    const uint32_t first = (uint32_t)random_below(fuzz, 3);
+    for (size_t i = 0; i < count; i++) {
+        pairs[i].source = (uint32_t)random_index(fuzz, 8);
+        pairs[i].destination = random_one_in(fuzz, 40) ? (uint32_t)random_index(fuzz, 8) : first + (uint32_t)i;
+    }
+}
+
+static void create_transfer(fuzz *fuzz) {
+    static const uint32_t computes[] = {KVMEM_COMPUTE_MAY_RUN, KVMEM_COMPUTE_IDLE, 7};
+    static const uint64_t stagings[] = {0, 0, 0, 4096, 64 * KIB, MIB, 1};
+    const uint64_t known = KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE | KVMEM_TRANSFER_BY_LAYER |
+                           KVMEM_TRANSFER_VERIFY;
+    kvmem_block_pair pairs[MOST_PAIRS];
+    const size_t count = 1 + random_below(fuzz, MOST_PAIRS);
+    fill_pairs(fuzz, pairs, count);
+    const uint32_t checksums[MOST_PAIRS] = {0};
+    kvmem_transfer_options options;
+    DO(fuzz, kvmem_transfer_options_init, &options, sizeof(options));
+    options.flags = random_flags(fuzz, known);
+    options.pairs = or_null(fuzz, pairs);
+    options.num_pairs = random_one_in(fuzz, 60) ? 0 : count;
+    if (random_one_in(fuzz, 2)) { /* layouts of all shapes have these */
+        options.num_layers = 1;
+        options.num_outers = 1;
+        options.source_layer = random_one_in(fuzz, 4) ? random_index(fuzz, 2) : 0;
+        options.destination_outer = random_one_in(fuzz, 4) ? random_index(fuzz, 2) : 0;
+    }
+    if (random_one_in(fuzz, 10)) {
+        options.notification = "moved";
+        options.notification_size = random_below(fuzz, 6);
+    }
+    options.queue = random_one_in(fuzz, 2) ? table_pick(fuzz, QUEUES) : NULL;
+    options.user_data = random_next(fuzz);
+    options.compute = random_one_in(fuzz, 4) ? random_of(fuzz, computes) : 0;
+    options.max_ctas = random_one_in(fuzz, 6) ? (uint32_t)random_next(fuzz) : 0;
+    options.staging_size = random_of(fuzz, stagings);
+    options.path = random_one_in(fuzz, 3) ? (uint32_t)random_below(fuzz, 17) : 0;
+    options.checksums = random_one_in(fuzz, 12) ? checksums : NULL;
+    options_spoil(fuzz, &options.reserved);
+    options.struct_size = random_struct_size(fuzz, sizeof(options));
+    const kvmem_layout *source = table_pick(fuzz, LAYOUTS);
+    const kvmem_layout *destination = table_pick(fuzz, LAYOUTS);
+    CREATE(fuzz, TRANSFERS, kvmem_transfer_create, source, destination, or_null(fuzz, &options));
+}
+
+static void submit(fuzz *fuzz) {
+    TRY(fuzz, kvmem_transfer_submit, table_pick(fuzz, TRANSFERS));
+}
+
+static void create_stream(fuzz *fuzz) {
+    CUstream stream = NULL;
+    const int device = (int)random_below(fuzz, 2);
+    enter_device(device);
+    CU(cuStreamCreate(&stream, 1));
+    leave_device(device);
+    table_add(fuzz, STREAMS, stream);
+}
+
+static void submit_on_stream(fuzz *fuzz) {
+    kvmem_transfer *transfer = table_pick(fuzz, TRANSFERS);
+    TRY(fuzz, kvmem_transfer_submit_on_stream, transfer, table_pick(fuzz, STREAMS));
+}
+
+static void wait_on_stream(fuzz *fuzz) {
+    const kvmem_transfer *transfer = table_pick(fuzz, TRANSFERS);
+    TRY(fuzz, kvmem_transfer_wait_on_stream, transfer, random_below(fuzz, 4), table_pick(fuzz, STREAMS));
+}
+
+static void poll_transfer(fuzz *fuzz) {
+    TRY(fuzz, kvmem_transfer_poll, table_pick(fuzz, TRANSFERS));
+}
+
+static void wait_transfer(fuzz *fuzz) {
+    TRY(fuzz, kvmem_transfer_wait, table_pick(fuzz, TRANSFERS), random_timeout(fuzz));
+}
+
+static void transfer_get_info(fuzz *fuzz) {
+    kvmem_transfer_info info;
+    const kvmem_transfer *transfer = table_pick(fuzz, TRANSFERS);
+    if (TRY(fuzz, kvmem_transfer_get_info, transfer, or_null(fuzz, &info)) == KVMEM_STATUS_OK) {
+        DO(fuzz, kvmem_path_name, info.path);
+    }
+}
+
+static void get_layers(fuzz *fuzz) {
+    uint64_t layers = 0;
+    TRY(fuzz, kvmem_transfer_get_layers, table_pick(fuzz, TRANSFERS), or_null(fuzz, &layers));
+}
+
+static void wait_layers(fuzz *fuzz) {
+    const kvmem_transfer *transfer = table_pick(fuzz, TRANSFERS);
+    TRY(fuzz, kvmem_transfer_wait_layers, transfer, random_below(fuzz, 4), random_timeout(fuzz));
+}
+
+static void cancel(fuzz *fuzz) {
+    TRY(fuzz, kvmem_transfer_cancel, table_pick(fuzz, TRANSFERS));
+}
+
+static void explain(fuzz *fuzz) {
+    kvmem_transfer_explanation explanation;
+    const kvmem_transfer *transfer = table_pick(fuzz, TRANSFERS);
+    if (random_one_in(fuzz, 3)) { /* a text that is not wanted */
+        TRY(fuzz, kvmem_transfer_explain, transfer, or_null(fuzz, &explanation), NULL);
+    } else {
+        CREATE_IF(true, fuzz, BLOBS, kvmem_transfer_explain, transfer, or_null(fuzz, &explanation));
+    }
+}
+
+static void destroy_transfer(fuzz *fuzz) {
+    table_destroy(fuzz, TRANSFERS);
+}
+
+static void destroy_stream(fuzz *fuzz) {
+    table_destroy(fuzz, STREAMS);
+}
+
+static void create_queue(fuzz *fuzz) {
+    void *queue = POISON;
+    const kvmem_status status = TRY(fuzz, kvmem_queue_create, (void *)&queue);
+    check_created(fuzz, QUEUES, status, queue, true);
+    if (random_one_in(fuzz, 20)) {
+        TRY(fuzz, kvmem_queue_create, NULL);
+    }
+}
+
+static void queue_get_fd(fuzz *fuzz) {
+    int32_t fd = -1;
+    const kvmem_queue *queue = table_pick(fuzz, QUEUES);
+    if (TRY(fuzz, kvmem_queue_get_fd, queue, &fd) == KVMEM_STATUS_OK) {
+        struct pollfd ready = {.fd = fd, .events = POLLIN};
+        if (poll(&ready, 1, 0) < 0 || (ready.revents & POLLNVAL) != 0) {
+            fuzz_fail(fuzz, "the event fd %d is not open", (int)fd);
+        }
+    }
+}
+
+static void queue_poll(fuzz *fuzz) {
+    kvmem_completion completions[4];
+    size_t count = 0;
+    TRY(fuzz, kvmem_queue_poll, table_pick(fuzz, QUEUES), or_null(fuzz, completions), random_below(fuzz, 5),
+        or_null(fuzz, &count));
+}
+
+static void queue_wait(fuzz *fuzz) {
+    kvmem_completion completions[4];
+    size_t count = 0;
+    TRY(fuzz, kvmem_queue_wait, table_pick(fuzz, QUEUES), random_timeout(fuzz), or_null(fuzz, completions),
+        random_below(fuzz, 5), or_null(fuzz, &count));
+}
+
+static void destroy_queue(fuzz *fuzz) {
+    table_destroy(fuzz, QUEUES);
+}
+
+const operation transfer_operations[] = {
+    OPERATION_WITH(50, create_transfer, BIT(LAYOUTS), BIT(TRANSFERS)),
+    OPERATION_WITH(40, submit, BIT(TRANSFERS), 0),
+    OPERATION_WITH(4, create_stream, 0, BIT(STREAMS)),
+    OPERATION_WITH(8, submit_on_stream, BIT(TRANSFERS) | BIT(STREAMS), 0),
+    OPERATION_WITH(4, wait_on_stream, BIT(TRANSFERS) | BIT(STREAMS), 0),
+    OPERATION_WITH(8, poll_transfer, BIT(TRANSFERS), 0),
+    OPERATION_WITH(12, wait_transfer, BIT(TRANSFERS), 0),
+    OPERATION_WITH(2, transfer_get_info, BIT(TRANSFERS), 0),
+    OPERATION_WITH(4, get_layers, BIT(TRANSFERS), 0),
+    OPERATION_WITH(4, wait_layers, BIT(TRANSFERS), 0),
+    OPERATION_WITH(8, cancel, BIT(TRANSFERS), 0),
+    OPERATION_WITH(4, explain, BIT(TRANSFERS), BIT(BLOBS)),
+    OPERATION_WITH(14, destroy_transfer, BIT(TRANSFERS), 0),
+    OPERATION(2, destroy_stream),
+    OPERATION_WITH(5, create_queue, 0, BIT(QUEUES)),
+    OPERATION_WITH(2, queue_get_fd, BIT(QUEUES), 0),
+    OPERATION_WITH(4, queue_poll, BIT(QUEUES), 0),
+    OPERATION_WITH(4, queue_wait, BIT(QUEUES), 0),
+    OPERATION_WITH(4, destroy_queue, BIT(QUEUES), 0),
+    {0},
+};
