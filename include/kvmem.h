@@ -63,13 +63,15 @@
 /// Something works, but not as well as asked.
 #define KVMEM_LOG_WARN 2
 
-/// Milestones, such as a library that was loaded.
+/// Milestones, such as a library that was loaded, and paths that are slower than others because of the setup.
 #define KVMEM_LOG_INFO 3
 
-/// One line per operation.
+/// One line per operation: a region, layout, transfer or other object was created or destroyed, a transfer was
+/// submitted or has ended, a file was opened, a share was sent or opened, a call failed. An object has one number
+/// in all of its lines, as in "transfer #7".
 #define KVMEM_LOG_DEBUG 4
 
-/// Everything.
+/// All calls, calls that timed out, and the steps of operations.
 #define KVMEM_LOG_TRACE 5
 
 /// A timeout that never ends, for every `timeout_ns`.
@@ -2394,7 +2396,8 @@ void kvmem_share_options_init(kvmem_share_options *options, size_t struct_size);
 /// @param share gets the share; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNSUPPORTED for memory that can't be carried, or not in the way asked for,
-///         with the reason; KVMEM_STATUS_CUDA; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors
+///         with the reason; KVMEM_STATUS_CUDA; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors;
+///         KVMEM_STATUS_PERMISSION_DENIED to grant writing to a file that was opened to be read only
 kvmem_status kvmem_share_create_region(const kvmem_region *region,
                                        const kvmem_share_options *options,
                                        kvmem_share **share,

@@ -155,6 +155,38 @@ static void reset_primary_is_dead_until_retained(void) {
     close_device(0);
 }
 
+static uint64_t id_of(CUcontext context) {
+    unsigned long long id = 0;
+    CU(cuCtxGetId(context, &id));
+    return id;
+}
+
+/* A primary context has the same handle each time it comes back to life, and another id. */
+static void every_context_has_an_id_of_its_own(void) {
+    CUcontext again = NULL;
+    CUcontext created = NULL;
+    unsigned long long id = 0;
+    const CUcontext primary = open_device(0);
+    const uint64_t first = id_of(primary);
+    CHECK_EQ(id_of(NULL), first); /* the current one */
+    CU(cuDevicePrimaryCtxRetain(&again, 0));
+    CHECK_EQ(id_of(again), first);
+    CU(cuDevicePrimaryCtxReset_v2(0));
+    CU_EXPECT(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuCtxGetId(primary, &id));
+    CU(cuDevicePrimaryCtxRetain(&again, 0));
+    CHECK(again == primary);
+    CHECK(id_of(primary) != first);
+    CU(cuCtxCreate_v2(&created, 0, 0));
+    CHECK(id_of(created) != id_of(primary));
+    CU(cuCtxDestroy_v2(created));
+    CU(cuDevicePrimaryCtxRelease_v2(0)); /* what was retained before the reset counts on */
+    CHECK(is_active(0));
+    CU(cuDevicePrimaryCtxRelease_v2(0));
+    CHECK(is_active(0));
+    close_device(0);
+    CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuCtxGetId(NULL, &id));
+}
+
 static void created_context_is_current_until_destroyed(void) {
     CUcontext created = NULL;
     const CUcontext primary = open_device(0);
@@ -182,6 +214,7 @@ static const test_case cases[] = {
     CASE(primary_is_counted),
     CASE(released_primary_takes_its_memory_along),
     CASE(reset_primary_is_dead_until_retained),
+    CASE(every_context_has_an_id_of_its_own),
     CASE(created_context_is_current_until_destroyed),
 };
 

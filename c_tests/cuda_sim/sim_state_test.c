@@ -215,6 +215,38 @@ static void query_a_destroyed_stream(void) {
     cuStreamQuery(stream);
 }
 
+/* A stream of a context that was reset: the driver follows it before it looks at the current context. */
+static CUstream lose_a_stream(void) {
+    CUstream stream = NULL;
+    open_device(0);
+    CU(cuStreamCreate(&stream, 0));
+    CU(cuDevicePrimaryCtxReset_v2(0));
+    return stream;
+}
+
+static void query_a_lost_stream(void) {
+    cuStreamQuery(lose_a_stream());
+}
+
+static void destroy_a_lost_stream_in_a_new_context(void) {
+    CUcontext context = NULL;
+    CUstream fresh = NULL;
+    const CUstream stream = lose_a_stream();
+    CU(cuDevicePrimaryCtxRetain(&context, 0));
+    CU(cuStreamCreate(&fresh, 0));
+    if (fresh != stream) { /* no new stream has its handle */
+        cuStreamDestroy_v2(stream);
+    }
+}
+
+static void wait_for_a_lost_event(void) {
+    CUevent event = NULL;
+    open_device(0);
+    CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CU(cuDevicePrimaryCtxReset_v2(0));
+    cuStreamWaitEvent(NULL, event, 0);
+}
+
 static void push_what_is_no_context(void) {
     int local = 0;
     CU(cuInit(0));
@@ -251,6 +283,9 @@ static void be_misused(int socket) {
     (void)socket;
     expect_abort(map_a_released_handle);
     expect_abort(query_a_destroyed_stream);
+    expect_abort(query_a_lost_stream);
+    expect_abort(destroy_a_lost_stream_in_a_new_context);
+    expect_abort(wait_for_a_lost_event);
     expect_abort(push_what_is_no_context);
     expect_abort(fail_what_is_no_function);
     expect_abort(fail_later_what_submits_nothing);

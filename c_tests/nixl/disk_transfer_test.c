@@ -5,6 +5,7 @@
 #include "harness.h"
 
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static const kvmem_block_pair out_pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}};
@@ -77,6 +78,36 @@ static void a_temporary_file_gives_back_what_it_took(void) {
     memset(host.memory + host.starts[0], 0, kv_region_size(&config));
     kv_run_by(file, host.layout, &there_and_back, KVMEM_PATH_NIXL_FILE_READ);
     kv_side_check(&host);
+    kvmem_layout_destroy(file);
+    kv_side_close(&host);
+    kvmem_agent_destroy(agent);
+}
+
+/* The plugin may write on the agent's thread. The default action of SIGXFSZ would end the process. */
+static void a_limit_on_files_is_an_error_and_no_signal(void) {
+    const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
+    const kvmem_block_pair last[] = {{6, 6}};
+    const kv_move one = {last, 1, 0, 0, 3};
+    kvmem_agent *agent = disk_agent("offload");
+    kvmem_layout *file = temporary_disk_layout(&config, agent, 0);
+    kv_side host;
+    kv_side_open(&host, &config, agent, 7);
+    kvmem_transfer_options options = kv_transfer_options(&one);
+    options.path = KVMEM_PATH_NIXL_FILE_WRITE;
+    kvmem_transfer *transfer = NULL;
+    EXPECT_OK(kvmem_transfer_create(host.layout, file, &options, &transfer, ERR));
+    struct rlimit before;
+    CHECK_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    const struct rlimit little = {4096, before.rlim_max};
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &little), 0);
+    kvmem_status status = kvmem_transfer_submit(transfer, ERR);
+    if (status == KVMEM_STATUS_OK) {
+        status = kvmem_transfer_wait(transfer, PATIENCE, ERR);
+    }
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    CHECK_EQ(status, KVMEM_STATUS_NIXL);
+    kvmem_transfer_destroy(transfer);
+    kv_run_by(host.layout, file, &one, KVMEM_PATH_NIXL_FILE_WRITE);
     kvmem_layout_destroy(file);
     kv_side_close(&host);
     kvmem_agent_destroy(agent);
@@ -193,6 +224,7 @@ static const test_case cases[] = {
     CASE(every_pair_of_kinds_goes_out_and_comes_back),
     CASE(direct_io_moves_the_same_bytes),
     CASE(a_temporary_file_gives_back_what_it_took),
+    CASE(a_limit_on_files_is_an_error_and_no_signal),
     CASE(a_file_cut_short_is_an_error),
     CASE(what_cannot_go_to_disk_is_refused),
     CASE(promises_hold_for_files_as_without_nixl),

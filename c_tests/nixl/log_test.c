@@ -35,8 +35,8 @@ static void ask(uint32_t level, const char *target, const char *message, void *u
         kvmem_region_holders holders;
         kvmem_registration *registration = NULL;
         mine->failures += kvmem_region_get_holders(mine->region, &holders, NULL) != KVMEM_STATUS_OK;
-        mine->failures += kvmem_region_register(mine->region, mine->agent, &registration, NULL) !=
-                          KVMEM_STATUS_OK;
+        const kvmem_status status = kvmem_region_register(mine->region, mine->agent, &registration, NULL);
+        mine->failures += status != KVMEM_STATUS_ALREADY_EXISTS; /* its layout has registered it */
         kvmem_registration_destroy(registration);
     }
     if (mine->layout != NULL) {

@@ -200,12 +200,52 @@ static void a_forked_child_keeps_no_lock_of_its_parents(void) {
     scratch_remove(&directory);
 }
 
+enum { CHILD = 3 };
+
+/* The same with a child made by fork alone. */
+static void forking_writer_role(int socket) {
+    message path = frame_expect(socket, OPEN);
+    must_open((const char *)path.data, KVMEM_DISK_OPEN_EXISTING);
+    free(path.data);
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        close(socket);
+        alarm(60);
+        for (;;) {
+            pause();
+        }
+    }
+    frame_send(socket, CHILD, &child, sizeof(child));
+    frame_comes(socket);
+}
+
+static void a_forked_child_of_a_killed_writer_keeps_no_lock(void) {
+    scratch directory = scratch_create(temporary_directory());
+    char path[160];
+    strcpy(path, scratch_file(&directory, "cache"));
+    kvmem_region_destroy(must_open(path, 0));
+    peer writer = peer_start("forking_writer");
+    frame_send(writer.socket, OPEN, path, strlen(path) + 1);
+    pid_t child = 0;
+    frame_expect_into(writer.socket, CHILD, &child, sizeof(child));
+    expect_busy(path, KVMEM_DISK_OPEN_EXISTING);
+    peer_kill(&writer);
+    kvmem_region *again = NULL;
+    const kvmem_status status = open_with(path, KVMEM_DISK_OPEN_EXISTING, &again);
+    CHECK_EQ(kill(child, SIGKILL), 0); /* init reaps it */
+    CHECK_EQ(status, KVMEM_STATUS_OK);
+    kvmem_region_destroy(again);
+    scratch_remove(&directory);
+}
+
 static const test_case cases[] = {
     CASE(a_second_writer_is_refused),
     CASE(a_reader_needs_no_lock),
     CASE(one_of_many_at_once_becomes_the_writer),
     CASE(a_writer_of_another_process_counts_until_it_ends),
     CASE(a_forked_child_keeps_no_lock_of_its_parents),
+    CASE(a_forked_child_of_a_killed_writer_keeps_no_lock),
 };
-static const test_role roles[] = {{"writer", writer_role}};
+static const test_role roles[] = {{"writer", writer_role}, {"forking_writer", forking_writer_role}};
 TEST_MAIN_WITH_ROLES

@@ -11,6 +11,7 @@ use super::api::Api;
 use super::ending::says_failed;
 use super::entry::{Answer, Code};
 use crate::error::{Cause, Error, Result, Status, ensure, fail};
+use crate::log::log;
 use crate::process::{self, Undertaking};
 
 /// CUDA_ERROR codes that are told apart.
@@ -59,7 +60,9 @@ fn initialise() -> Result<&'static Driver> {
             "CUDA was being initialised when this process was forked, and does not work in a forked child; use exec"
         );
     };
-    DRIVER.get_or_try_init(Driver::initialise)
+    DRIVER.get_or_try_init(Driver::initialise).inspect(|driver| {
+        log!(Info, "CUDA loaded: driver {}, {} devices", driver.version, driver.device_count);
+    })
 }
 
 /// Whether an error is one of these answers of the driver's. Out of anything it may give any: that says nothing.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The boundary: no panic crosses it, every failure becomes a status and an error.
 
+use std::any::type_name;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::call_log;
 use super::error::{Failure, kvmem_error};
 use super::handle::new_handle;
 use super::status::{KVMEM_STATUS_OK, kvmem_status};
@@ -47,35 +49,62 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// Runs the body of a C function that answers KVMEM_STATUS_OK or an error.
+/// Runs the body of a C function that returns KVMEM_STATUS_OK or an error.
 ///
 /// # Safety
 /// `error` must be NULL or writable.
-pub unsafe fn call<'a>(
-    error: *mut *mut kvmem_error,
-    body: impl FnOnce(&Scope<'a>) -> Result<()>,
-) -> kvmem_status {
+pub unsafe fn call<'a, F>(error: *mut *mut kvmem_error, body: F) -> kvmem_status
+where
+    F: FnOnce(&Scope<'a>) -> Result<()>,
+{
     // SAFETY: the caller's promise.
-    unsafe { call_status(error, |scope| body(scope).map(|()| KVMEM_STATUS_OK)) }
+    unsafe { run(type_name::<F>(), error, |scope| body(scope).map(|()| KVMEM_STATUS_OK)) }
 }
 
-/// The same for a function with more than one good answer.
+/// The same for kvmem_log_set_callback, whose own calls are not logged: a new callback gets what happens after it.
 ///
 /// # Safety
 /// `error` must be NULL or writable.
-pub unsafe fn call_status<'a>(
+pub unsafe fn call_unlogged<'a, F>(error: *mut *mut kvmem_error, body: F) -> kvmem_status
+where
+    F: FnOnce(&Scope<'a>) -> Result<()>,
+{
+    // SAFETY: the caller's promise.
+    unsafe { run("", error, |scope| body(scope).map(|()| KVMEM_STATUS_OK)) }
+}
+
+/// The same for a function with more than one status of success.
+///
+/// # Safety
+/// `error` must be NULL or writable.
+pub unsafe fn call_status<'a, F>(error: *mut *mut kvmem_error, body: F) -> kvmem_status
+where
+    F: FnOnce(&Scope<'a>) -> Result<kvmem_status>,
+{
+    // SAFETY: the caller's promise.
+    unsafe { run(type_name::<F>(), error, body) }
+}
+
+/// # Safety
+/// `error` must be NULL or writable.
+#[inline]
+unsafe fn run<'a>(
+    body_name: &'static str,
     error: *mut *mut kvmem_error,
     body: impl FnOnce(&Scope<'a>) -> Result<kvmem_status>,
 ) -> kvmem_status {
     let scope = Scope::default();
     match guarded(|| body(&scope)) {
-        Ok(Ok(status)) => status,
+        Ok(Ok(status)) => {
+            call_log::returned(body_name, status);
+            status
+        }
         // SAFETY: the caller's promise.
-        Ok(Err(failure)) => unsafe { report(error, &failure) },
+        Ok(Err(failure)) => unsafe { report(body_name, error, &failure) },
         Err(panic) => {
             scope.poison();
             // SAFETY: the caller's promise.
-            unsafe { report(error, &panic) }
+            unsafe { report(body_name, error, &panic) }
         }
     }
 }
@@ -89,7 +118,8 @@ pub fn quiet<R>(fallback: R, body: impl FnOnce() -> R) -> R {
 }
 
 #[cold]
-unsafe fn report(error: *mut *mut kvmem_error, failure: &Error) -> kvmem_status {
+unsafe fn report(body_name: &'static str, error: *mut *mut kvmem_error, failure: &Error) -> kvmem_status {
+    call_log::failed(body_name, failure);
     // SAFETY: the caller's promise.
     if let Some(slot) = unsafe { error.as_mut() } {
         *slot = new_handle(Failure::of(failure));

@@ -204,7 +204,9 @@ pub unsafe fn out<'a, T>(slot: *mut T, name: &str) -> Result<&'a mut std::mem::M
 
 /// A new handle, for C to hold.
 pub fn new_handle<T: Opaque>(value: T::Value) -> *mut T {
-    Box::into_raw(Box::new(T::wrap(Handle::new(value, T::KIND))))
+    let handle = Box::into_raw(Box::new(T::wrap(Handle::new(value, T::KIND))));
+    log!(Trace, "{} handle {handle:p} created", T::NAME);
+    handle
 }
 
 /// Frees a handle. In a forked child nothing happens, because the parent still owns what it stands for. A pointer that
@@ -223,6 +225,7 @@ pub unsafe fn destroy<T: Opaque>(pointer: *mut T) {
             Err(error) => return log!(Error, "nothing is destroyed: {error}"),
         };
         if handle.header.generation == process::generation() {
+            log!(Trace, "{} handle {pointer:p} destroyed", T::NAME);
             // SAFETY: made by `new_handle`, and marked as destroyed below, so that this happens once.
             unsafe {
                 let kind = &raw mut (*pointer.cast::<Header>()).kind;

@@ -4,7 +4,7 @@
 use std::ffi::{CString, c_char, c_void};
 
 use super::error::kvmem_error;
-use super::guard::call;
+use super::guard::call_unlogged;
 use super::handle::UserData;
 use super::status::kvmem_status;
 use crate::error::ensure;
@@ -16,11 +16,13 @@ pub const KVMEM_LOG_OFF: u32 = 0;
 pub const KVMEM_LOG_ERROR: u32 = 1;
 /// Something works, but not as well as asked.
 pub const KVMEM_LOG_WARN: u32 = 2;
-/// Milestones, such as a library that was loaded.
+/// Milestones, such as a library that was loaded, and paths that are slower than others because of the setup.
 pub const KVMEM_LOG_INFO: u32 = 3;
-/// One line per operation.
+/// One line per operation: a region, layout, transfer or other object was created or destroyed, a transfer was
+/// submitted or has ended, a file was opened, a share was sent or opened, a call failed. An object has one number
+/// in all of its lines, as in "transfer #7".
 pub const KVMEM_LOG_DEBUG: u32 = 4;
-/// Everything.
+/// All calls, calls that timed out, and the steps of operations.
 pub const KVMEM_LOG_TRACE: u32 = 5;
 
 /// Receives one message. Target and message are UTF-8 and valid during the call. Must not unwind.
@@ -73,7 +75,7 @@ pub unsafe extern "C" fn kvmem_log_set_callback(
         log::set_sink(level, callback.map(|callback| sink(callback, UserData(user_data))))
     };
     // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
+    unsafe { call_unlogged(error, body) }
 }
 
 fn sink(

@@ -8,6 +8,7 @@
 // The contract of each function is its page in the header: pointers are NULL or valid as it says.
 #![allow(clippy::missing_safety_doc)]
 
+mod call_log;
 mod guard;
 mod handle;
 mod kind;

@@ -113,6 +113,11 @@ pub extern "C" fn kvmem_status_message(status: kvmem_status) -> *const c_char {
     find(status).map_or("The status is unknown.\0", |(_, _, message)| message).as_ptr().cast()
 }
 
+/// The name of a status, for messages.
+pub(super) fn name(status: kvmem_status) -> &'static str {
+    find(status).map_or("KVMEM_STATUS_UNKNOWN", |(_, name, _)| name.trim_end_matches('\0'))
+}
+
 fn find(status: kvmem_status) -> Option<&'static (kvmem_status, &'static str, &'static str)> {
     TABLE.iter().find(|(value, _, _)| *value == status)
 }

@@ -30,11 +30,14 @@ pub use remote_elastic::RemoteElastic;
 use lists::Lists;
 
 use crate::error::{Result, ensure, fail};
+use crate::log::log;
+use crate::log_id::LogId;
 use crate::nixl::{Agent, Descriptor, MemoryType};
 use crate::region::Region;
 
 /// Block geometry over memory, local or a peer's.
 pub struct Layout {
+    log_id: LogId,
     placement: Placement,
     memory: Memory,
     lists: Lists,
@@ -43,7 +46,42 @@ pub struct Layout {
 
 impl Layout {
     fn new(placement: Placement, memory: Memory) -> Arc<Self> {
-        Arc::new(Self { placement, memory, lists: Lists::default(), companions: Mutex::default() })
+        let layout = Arc::new(Self {
+            log_id: LogId::next(),
+            placement,
+            memory,
+            lists: Lists::default(),
+            companions: Mutex::default(),
+        });
+        layout.log_creation();
+        layout
+    }
+
+    fn log_creation(&self) {
+        let (geometry, memory) = (self.geometry(), &self.memory);
+        let dimensions = geometry.dimensions();
+        log!(
+            Debug,
+            "layout {} created: {} blocks of {} layers and {} outer slots, {} bytes each, {} over {} {} regions from {}{}",
+            self.log_id,
+            dimensions.num_blocks,
+            dimensions.num_layers,
+            dimensions.outer_dim,
+            geometry.piece_size(),
+            geometry.kind().name(),
+            geometry.num_regions(),
+            memory.tier().name(),
+            memory
+                .regions()
+                .first()
+                .map_or("a peer's memory".to_string(), |first| first.log_id().to_string()),
+            memory.owner().map_or(String::new(), |agent| format!(", agent '{agent}'"))
+        );
+    }
+
+    /// The number that the log names it by.
+    pub fn log_id(&self) -> LogId {
+        self.log_id
     }
 
     /// Begins a local layout.
@@ -140,6 +178,7 @@ impl Layout {
 
 impl Drop for Layout {
     fn drop(&mut self) {
+        log!(Debug, "layout {} destroyed", self.log_id);
         self.lists.release(self.memory.agent());
     }
 }

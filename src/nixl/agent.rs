@@ -199,6 +199,7 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
+        log!(Debug, "agent '{}' is being destroyed", self.name);
         let _ = self.commands.send(Command::Stop);
         if std::thread::current().id() == self.thread_id {
             return; // The last holder was work of its own; the thread ends by itself.

@@ -13,6 +13,7 @@ use super::driver::{Driver, c_string, check};
 use super::request::Span;
 use super::sys;
 use crate::error::{Error, Result, Status, ensure, fail};
+use crate::log::log;
 
 /// A peer whose metadata is loaded. Once it is invalidated this value stays invalid, also if a peer of the same name is
 /// loaded later: that one is another.
@@ -123,6 +124,12 @@ impl Driver {
         // SAFETY: see above; copied, not used again.
         unsafe { libc::free(name.cast()) };
         self.remotes.entry(peer.clone()).or_insert_with(|| Remote::new(&peer));
+        log!(
+            Debug,
+            "agent '{}' loaded {} bytes of metadata of '{peer}'",
+            self.display_name(),
+            metadata.len()
+        );
         Ok(peer)
     }
 
@@ -186,6 +193,7 @@ impl Driver {
             "'{name}' is the agent itself; only the metadata of a peer can be invalidated"
         );
         self.remote(name)?.invalidate()?;
+        log!(Debug, "agent '{}' invalidates the metadata of '{name}'", self.display_name());
         self.forget_remote(name)
     }
 

@@ -51,7 +51,7 @@ impl AdoptedMemory {
 fn ensure_mapped(range: Range<u64>, access: Access) -> Result<()> {
     let (start, size) = (range.start, range.end - range.start);
     let mut next = start;
-    for mapped in mapped::within(&range)? {
+    for mapped in mapped::within(std::slice::from_ref(&range))?.into_iter().flatten() {
         if mapped.addresses.start > next {
             break;
         }

@@ -3,12 +3,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, MutexGuard};
+use std::time::Instant;
 
 use super::elastic::ElasticMemory;
 use super::spans::Failure;
 use super::{Backing, Region, Registration};
 use crate::cuda::vmm::{Exported, HandleType};
 use crate::error::{Error, Result, Status, ensure};
+use crate::log::log;
 use crate::nixl::Descriptor;
 
 impl Region {
@@ -84,6 +86,7 @@ impl Region {
         registrations: &[Arc<Registration>],
         wanted: &[usize],
     ) -> Result<()> {
+        let started = Instant::now();
         let growth = memory.grow(wanted)?;
         let added: Vec<_> =
             growth.extents.iter().map(|extent| self.extent_descriptor(memory, *extent)).collect();
@@ -94,6 +97,14 @@ impl Region {
                 return Err(failure.error);
             }
         }
+        log!(
+            Debug,
+            "region {}: {} extents of {} bytes committed in {:?}",
+            self.log_id(),
+            growth.extents.len(),
+            memory.extent_size(),
+            started.elapsed()
+        );
         memory.add(growth);
         Ok(())
     }
@@ -105,6 +116,7 @@ impl Region {
         registrations: &[Arc<Registration>],
         unwanted: &[usize],
     ) -> Result<()> {
+        let started = Instant::now();
         let taken = memory.take(unwanted)?;
         let removed: Vec<_> = unwanted.iter().map(|extent| self.extent_descriptor(memory, *extent)).collect();
         let mut outcome = Ok(());
@@ -114,6 +126,15 @@ impl Region {
                 outcome = outcome.and(Err(failure.error));
             }
         }
+        drop(taken);
+        log!(
+            Debug,
+            "region {}: {} extents of {} bytes decommitted in {:?}",
+            self.log_id(),
+            unwanted.len(),
+            memory.extent_size(),
+            started.elapsed()
+        );
         outcome
     }
 

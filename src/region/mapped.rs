@@ -39,32 +39,51 @@ pub struct SharedPages {
     pub offset: u64,
 }
 
-/// The mappings that a range of addresses overlaps, in order.
-pub fn within(range: &Range<u64>) -> Result<Vec<Mapped>> {
+/// The mappings that each of some ranges of addresses overlaps, in order. The list is read once for all.
+pub fn within(ranges: &[Range<u64>]) -> Result<Vec<Vec<Mapped>>> {
     let unreadable = |error: std::io::Error| {
         let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
         Error::errno(format!("find out from {LIST} what is mapped"), errno)
     };
     let list = BufReader::with_capacity(1 << 16, std::fs::File::open(LIST).map_err(unreadable)?);
-    let mut found = Vec::new();
+    let last = ranges.iter().map(|range| range.end).max().unwrap_or(0);
+    let mut found = vec![Vec::new(); ranges.len()];
     for line in list.split(b'\n') {
         let line = line.map_err(unreadable)?;
-        let Some(mapped) = parse(&String::from_utf8_lossy(&line)) else { continue };
-        if mapped.addresses.start >= range.end {
+        let line = String::from_utf8_lossy(&line);
+        let Some(addresses) = addresses(&line) else { continue };
+        if addresses.start >= last {
             break;
         }
-        if mapped.addresses.end > range.start {
-            found.push(mapped);
+        let overlaps = |range: &Range<u64>| addresses.start < range.end && addresses.end > range.start;
+        if !ranges.iter().any(overlaps) {
+            continue;
+        }
+        let Some(mapped) = parse(&line) else { continue };
+        for (range, found) in ranges.iter().zip(&mut found) {
+            if overlaps(range) {
+                found.push(mapped.clone());
+            }
         }
     }
     Ok(found)
 }
 
+/// What a line of the list begins with: "start-end ".
+fn addresses(line: &str) -> Option<Range<u64>> {
+    let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+    Some(hexadecimal(start)?..hexadecimal(end)?)
+}
+
+fn hexadecimal(text: &str) -> Option<u64> {
+    u64::from_str_radix(text, 16).ok()
+}
+
 /// A line of the list: "start-end rwxp offset device inode path".
 fn parse(line: &str) -> Option<Mapped> {
     let mut fields = line.splitn(6, ' ');
-    let (start, end) = fields.next()?.split_once('-')?;
-    let hexadecimal = |text| u64::from_str_radix(text, 16).ok();
+    let addresses = addresses(line)?;
+    fields.next()?;
     let protection = fields.next()?.as_bytes();
     let offset = hexadecimal(fields.next()?)?;
     let device = fields.next()?.to_string();
@@ -72,7 +91,7 @@ fn parse(line: &str) -> Option<Mapped> {
     let path = fields.next().unwrap_or_default().trim_start();
     let is_shared = protection.get(3) == Some(&b's') && has_pages(path);
     Some(Mapped {
-        addresses: hexadecimal(start)?..hexadecimal(end)?,
+        addresses,
         readable: protection.first() == Some(&b'r'),
         writable: protection.get(1) == Some(&b'w'),
         pages: is_shared.then_some(SharedPages { file: (device, inode), offset }),
@@ -115,9 +134,8 @@ mod tests {
     fn a_variable_is_within_a_mapping() {
         let variable = 0u8;
         let address = &raw const variable as u64;
-        let found = within(&(address..address + 1)).unwrap();
-        assert_eq!(found.len(), 1);
-        assert!(found[0].writable && found[0].addresses.contains(&address));
-        assert_eq!(within(&(0..1)).unwrap(), []);
+        let found = within(&[address..address + 1, 0..1]).unwrap();
+        assert_eq!((found[0].len(), found[1].len()), (1, 0));
+        assert!(found[0][0].writable && found[0][0].addresses.contains(&address));
     }
 }

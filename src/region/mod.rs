@@ -61,6 +61,8 @@ use spans::Failure;
 
 use crate::cuda::ipc::Place;
 use crate::error::{Error, Result, Status, ensure, fail};
+use crate::log::log;
+use crate::log_id::LogId;
 use crate::nixl::{Descriptor, MemoryType};
 
 /// Where memory lies.
@@ -125,8 +127,24 @@ pub enum Backing {
     },
 }
 
+impl Backing {
+    /// What it is, for the log.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::System(_) => "system",
+            Self::Disk(_) => "disk",
+            Self::Adopted(_) => "adopted host",
+            Self::Pinned(_) => "pinned",
+            Self::Device(_) => "device",
+            Self::Elastic(_) => "elastic",
+            Self::View { parent, .. } => parent.backing.name(),
+        }
+    }
+}
+
 /// A span of memory on one tier. Freed when its last holder goes.
 pub struct Region {
+    log_id: LogId,
     backing: Backing,
     origin: Option<Origin>,
     control: OnceCell<Arc<Control>>,
@@ -141,14 +159,51 @@ impl Region {
     }
 
     fn with(backing: Backing, origin: Option<Origin>, control: OnceCell<Arc<Control>>) -> Arc<Self> {
-        Arc::new(Self {
+        let region = Arc::new(Self {
+            log_id: LogId::next(),
             backing,
             origin,
             control,
             counts: Counts::default(),
             registrations: Registrations::default(),
             resizing: Mutex::default(),
-        })
+        });
+        region.log_creation();
+        region
+    }
+
+    /// A layout makes a view for each of its layers, so views are details.
+    fn log_creation(&self) {
+        let (id, size, address) = (self.log_id, self.size(), self.address());
+        match &self.backing {
+            Backing::View { parent, offset, .. } => {
+                log!(
+                    Trace,
+                    "region {id} created: {size} bytes at offset {offset} of region {}",
+                    parent.log_id
+                )
+            }
+            _ => log!(
+                Debug,
+                "region {id} created: {}{} memory, {size} bytes at {address:#x}{}{}",
+                if self.origin.is_some() { "imported " } else { "" },
+                self.backing.name(),
+                self.ordinal().map_or(String::new(), |ordinal| format!(", device {ordinal}")),
+                self.path().map_or(String::new(), |path| format!(", file {}", path.display()))
+            ),
+        }
+    }
+
+    fn log_end(&self) {
+        match &self.backing {
+            Backing::View { .. } => log!(Trace, "region {} freed", self.log_id),
+            _ => log!(Debug, "region {} freed", self.log_id),
+        }
+    }
+
+    /// The number that the log names it by.
+    pub fn log_id(&self) -> LogId {
+        self.log_id
     }
 
     /// Maps host memory.

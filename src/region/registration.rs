@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
 
 use super::spans::{Failure, Outcome, Spans};
 use super::{Backing, Region};
@@ -72,6 +73,7 @@ impl Registration {
                 memory.pieces()
             );
         }
+        let started = Instant::now();
         let descriptors = region.descriptors();
         let context = region.ordinal().map(|ordinal| Context::retain(Device::get(ordinal)?).map(Arc::new));
         let context = context.transpose()?;
@@ -84,6 +86,14 @@ impl Registration {
             holds: AtomicUsize::new(0),
         });
         region.registrations.add(&registration);
+        log!(
+            Debug,
+            "region {} registered with agent '{}' in {:?}, as {} spans",
+            region.log_id(),
+            agent.name(),
+            started.elapsed(),
+            registration.state().descriptors.len()
+        );
         Ok(registration)
     }
 
@@ -146,6 +156,7 @@ impl Registration {
         state.registered = false;
         let outcome = self.spans.deregister(&descriptors).map_err(|failure| self.region.keep(failure));
         self.region.registrations.remove(self);
+        log!(Debug, "region {} deregistered from agent '{}'", self.region.log_id(), self.agent().name());
         outcome
     }
 
@@ -189,6 +200,7 @@ impl Drop for Registration {
             return;
         }
         let (descriptors, region) = (std::mem::take(&mut state.descriptors), self.region.clone());
+        log!(Debug, "region {} is deregistered from agent '{}'", region.log_id(), self.spans.agent.name());
         self.spans.deregister_or_defer(descriptors, move |outcome| {
             let kept = outcome.map_err(|failure| region.keep(failure));
             region.registrations.remove(over as *const Self);

@@ -316,6 +316,7 @@ pub(super) fn sweep() {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        self.log_end();
         if let Some(control) = self.control.get() {
             control.close();
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::disk::{FileId, file_id};
 use super::mapped::{self, Mapped};
-use super::{Backing, Region, Tier};
+use super::{Backing, Region};
 use crate::error::Result;
 
 /// What bytes are in.
@@ -40,13 +40,31 @@ pub fn overlap(regions: &[Arc<Region>], size: u64) -> Result<Option<(usize, usiz
     let mut all = Vec::new();
     // Only the list of mappings knows what adopted memory is of. What is compared with that is looked up
     // there too.
-    let by_list =
-        regions.len() > 1 && regions.iter().any(|region| matches!(region.root(), Backing::Adopted(_)));
+    let is_adopted = |region: &Arc<Region>| matches!(region.root(), Backing::Adopted(_));
+    let by_list = regions.len() > 1 && regions.iter().any(is_adopted);
     for (index, region) in regions.iter().enumerate() {
         let of_region = stretches(region, size, by_list)?;
         all.extend(of_region.into_iter().map(|(store, bytes)| Stretch { store, bytes, region: index }));
     }
+    if by_list {
+        all.extend(mapped_stretches(regions, size)?);
+    }
     Ok(first_overlap(all))
+}
+
+/// What the list of mappings says of host memory.
+fn mapped_stretches(regions: &[Arc<Region>], size: u64) -> Result<Vec<Stretch>> {
+    let ranges: Vec<_> = regions.iter().map(|region| span(region.address(), size)).collect();
+    let mut all = Vec::new();
+    for (index, mappings) in mapped::within(&ranges)?.into_iter().enumerate() {
+        let parts = mappings.into_iter().filter_map(|mapped| part_of(mapped, &ranges[index]));
+        all.extend(parts.map(|(store, bytes)| Stretch { store, bytes, region: index }));
+    }
+    Ok(all)
+}
+
+fn span(start: u64, size: u64) -> Range<u64> {
+    start..start.saturating_add(size)
 }
 
 fn first_overlap(mut all: Vec<Stretch>) -> Option<(usize, usize)> {
@@ -59,7 +77,7 @@ fn first_overlap(mut all: Vec<Stretch>) -> Option<(usize, usize)> {
 }
 
 fn stretches(region: &Arc<Region>, size: u64, by_list: bool) -> Result<Vec<(Store, Range<u64>)>> {
-    let span = |start: u64| start..start.saturating_add(size);
+    let span = |start| span(start, size);
     if let Some(file) = region.file() {
         return Ok(vec![(Store::File(file.id()), span(region.address()))]);
     }
@@ -68,12 +86,7 @@ fn stretches(region: &Arc<Region>, size: u64, by_list: bool) -> Result<Vec<(Stor
     if let Some(id) = root.shared_id() {
         found.push((Store::Shared(id), span(offset)));
     }
-    let is_host = matches!(region.tier(), Tier::System | Tier::Pinned);
-    if is_host && by_list {
-        let addresses = span(region.address());
-        found
-            .extend(mapped::within(&addresses)?.into_iter().filter_map(|mapped| part_of(mapped, &addresses)));
-    } else if let Some(file) = root.memory_file() {
+    if let Some(file) = root.memory_file().filter(|_| !by_list) {
         found.push((Store::File(file_id(file)?), span(offset)));
     }
     Ok(found)

@@ -18,6 +18,7 @@ use super::message::{peer_pid, peer_user};
 use super::outgoing::Load;
 use super::socket::{receive_kind, send_kind};
 use crate::error::{Error, Result, Status, ensure, fail};
+use crate::log::log;
 use crate::process::{LocalFd, pid_has_ended};
 use crate::region::Access;
 
@@ -44,7 +45,16 @@ pub fn fetch(what: &Fetch, deadline: Option<Instant>) -> Result<Parcel> {
     check_name(&what.name).map_err(doing)?;
     let socket = connect(what, deadline).map_err(doing)?;
     check_broker(&socket, what).map_err(doing)?;
-    exchange(&socket, what, deadline).map_err(doing)
+    let parcel = exchange(&socket, what, deadline).map_err(doing)?;
+    log!(
+        Debug,
+        "share '{}' fetched from the broker at {}: {} bytes and {} file descriptors",
+        what.name,
+        what.path.display(),
+        parcel.bytes.len(),
+        parcel.fds.len()
+    );
+    Ok(parcel)
 }
 
 fn connect(what: &Fetch, deadline: Option<Instant>) -> Result<LocalFd> {

@@ -31,6 +31,8 @@ pub use publication::Published;
 use crate::cuda::vmm::Memory;
 use crate::error::{Error, Result, Status, fail};
 use crate::layout::Layout;
+use crate::log::log;
+use crate::log_id::LogId;
 use crate::region::{Access, ExtentHold, Region, SharedRegion};
 
 /// How memory is to be carried.
@@ -86,12 +88,23 @@ pub struct Share {
 impl Share {
     /// Shares a region, or the part of one that a view is.
     pub fn of_region(region: &Arc<Region>, grant: Grant) -> Result<Self> {
-        export::region(region, grant)
+        export::region(region, grant).inspect(|share| share.log_creation("region", region.log_id()))
     }
 
     /// Shares a layout.
     pub fn of_layout(layout: &Arc<Layout>, grant: Grant) -> Result<Self> {
-        export::layout(layout, grant)
+        export::layout(layout, grant).inspect(|share| share.log_creation("layout", layout.log_id()))
+    }
+
+    fn log_creation(&self, what: &str, id: LogId) {
+        log!(
+            Debug,
+            "share of {what} {id} created: {} regions, {:?}, {} bytes and {} file descriptors",
+            self.manifest.regions.len(),
+            self.manifest.access,
+            self.parcel.bytes.len(),
+            self.parcel.fds.len()
+        );
     }
 
     /// What came from another process. Any bytes and file descriptors may come.
@@ -128,7 +141,9 @@ impl Share {
     /// The shared region.
     pub fn open_region(&self, opening: &Opening) -> Result<Arc<Region>> {
         match &self.manifest.object {
-            Object::Region(part) => self.open_part(part, opening),
+            Object::Region(part) => self.open_part(part, opening).inspect(|region| {
+                log!(Debug, "share opened as region {}: {} bytes", region.log_id(), region.size());
+            }),
             Object::Layout(_) => {
                 fail!(InvalidArgument, "the share is of a layout, not of a region")
             }
@@ -138,7 +153,9 @@ impl Share {
     /// The shared layout.
     pub fn open_layout(&self, opening: &Opening) -> Result<Arc<Layout>> {
         match &self.manifest.object {
-            Object::Layout(layout) => self.open_as_layout(layout, opening),
+            Object::Layout(layout) => self.open_as_layout(layout, opening).inspect(|layout| {
+                log!(Debug, "share opened as layout {}, {:?}", layout.log_id(), layout.memory().locality());
+            }),
             Object::Region(_) => {
                 fail!(InvalidArgument, "the share is of a region, not of a layout")
             }

@@ -18,6 +18,7 @@ use super::message::FDS_A_MESSAGE;
 use super::outgoing::{Load, Outgoing, Sent};
 use super::parcel::{MOST_BYTES, MOST_FDS, Parcel};
 use crate::error::{Error, Result, Status, ensure, fail};
+use crate::log::log;
 
 /// How long to leave off while the kernel refuses more file descriptors in flight.
 pub(super) const IN_FLIGHT_PAUSE: Duration = Duration::from_millis(5);
@@ -37,7 +38,9 @@ pub fn send<F: AsFd>(
 ) -> Result<()> {
     let doing = |error: Error| error.context("send a share");
     boundaries(socket).map_err(doing)?;
-    send_kind(socket, Kind::Share, &Load { bytes, fds }, deadline).map_err(doing)
+    send_kind(socket, Kind::Share, &Load { bytes, fds }, deadline).map_err(doing)?;
+    log!(Debug, "share sent: {} bytes and {} file descriptors", bytes.len(), fds.len());
+    Ok(())
 }
 
 /// Receives what [`send`] sent. `None` waits as long as it takes.
@@ -47,7 +50,15 @@ pub fn receive(socket: BorrowedFd<'_>, deadline: Option<Instant>) -> Result<Parc
     let doing = |error: Error| error.context("receive a share");
     let boundaries = boundaries(socket).map_err(doing)?;
     match receive_kind(socket, boundaries, Limits::SHARE, deadline).map_err(doing)? {
-        (Kind::Share, parcel) => Ok(parcel),
+        (Kind::Share, parcel) => {
+            log!(
+                Debug,
+                "share received: {} bytes and {} file descriptors",
+                parcel.bytes.len(),
+                parcel.fds.len()
+            );
+            Ok(parcel)
+        }
         (kind, _) => fail!(Corrupt, "receive a share: a message of another kind came ({kind:?})"),
     }
 }

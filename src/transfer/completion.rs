@@ -12,6 +12,7 @@ use crate::error::{Error, Result, Status, fail};
 use crate::kept;
 use crate::layout::Layout;
 use crate::log::log;
+use crate::log_id::LogId;
 use crate::nixl::{Agent, RemoteHold};
 use crate::region::ExtentHold;
 
@@ -27,6 +28,7 @@ const OVER: u8 = 2;
 
 /// The state of one transfer, shared with whatever runs it.
 pub struct Completion {
+    log_id: LogId,
     phase: AtomicU8,
     last: Mutex<Last>,
     over: Condvar,
@@ -55,6 +57,7 @@ impl Completion {
         record: Option<Arc<Record>>,
     ) -> Self {
         Self {
+            log_id: LogId::next(),
             phase: AtomicU8::new(NEVER_RUN),
             last: Mutex::new(Last { outcome: Ok(()), duration: Duration::ZERO }),
             over: Condvar::new(),
@@ -65,6 +68,11 @@ impl Completion {
             queue,
             record,
         }
+    }
+
+    /// The number that the log names the transfer by.
+    pub fn log_id(&self) -> LogId {
+        self.log_id
     }
 
     /// The layers of a run.
@@ -167,6 +175,7 @@ impl Completion {
     /// `busy` is cleared before anyone can learn that the run is over, and under the lock that
     /// [`Run::start`] takes: the next run begins after all of this one was said.
     fn finish(&self, outcome: Outcome, duration: Duration, busy: Option<&AtomicBool>) {
+        self.log_end(&outcome, duration);
         let status = outcome.as_ref().err().map(Error::status);
         if let (None, Some(record)) = (status, &self.record) {
             record.add(self.bytes, duration);
@@ -185,6 +194,20 @@ impl Completion {
         if let Some((queue, user_data)) = &self.queue {
             let bytes = if status.is_none() { self.bytes } else { 0 };
             queue.push(Entry { user_data: *user_data, bytes, status });
+        }
+    }
+
+    fn log_end(&self, outcome: &Outcome, duration: Duration) {
+        let (id, bytes) = (self.log_id, self.bytes);
+        match outcome {
+            Ok(()) => {
+                // Bytes per nanosecond are gigabytes per second.
+                let rate = bytes as f64 / (duration.as_nanos().max(1) as f64);
+                log!(Debug, "transfer {id} ended: {bytes} bytes in {duration:?}, {rate:.2} GB/s");
+            }
+            Err(error) => {
+                log!(Debug, "transfer {id} failed after {duration:?}: {:?}: {error}", error.status())
+            }
         }
     }
 

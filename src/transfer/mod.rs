@@ -15,6 +15,7 @@ mod host;
 mod host_rate;
 mod in_turn;
 mod layers;
+mod log_lines;
 mod nixl;
 mod path;
 mod pieces;
@@ -45,6 +46,7 @@ use verification::Verification;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure, fail};
 use crate::layout::{Layout, TouchedExtents};
+use crate::log::log;
 use crate::nixl::RemoteHold;
 
 /// What to move, and whom to tell.
@@ -181,7 +183,7 @@ impl Transfer {
         let recorded = record.clone().filter(|_| verification.is_none());
         let completion = Arc::new(Completion::new(bytes, layers, request.queue, recorded));
         let busy = Arc::default();
-        Ok(Self {
+        let transfer = Self {
             path,
             bytes,
             pieces,
@@ -194,7 +196,9 @@ impl Transfer {
             contexts,
             record,
             verification,
-        })
+        };
+        transfer.log_creation(source, destination);
+        Ok(transfer)
     }
 
     /// Starts it, or starts it again.
@@ -224,6 +228,7 @@ impl Transfer {
                 Unsupported,
                 "a graph's runs are not verified: the host has no part in them; create the transfer without checksums"
             );
+            log!(Debug, "transfer {} captured into a graph", self.completion.log_id());
             return copy.capture(stream);
         }
         copy.submit_on(stream, || self.begin())
@@ -242,6 +247,7 @@ impl Transfer {
         );
         let held = completion::Held { layouts: Some(self.layouts.clone()), extents, peer };
         let run = completion::Run::start(self.completion.clone(), self.busy.clone(), held);
+        log!(Debug, "transfer {} submitted", self.completion.log_id());
         Ok(run.verified_by(self.verification.clone()))
     }
 
@@ -314,6 +320,12 @@ impl Transfer {
     /// How long its last finished run took.
     pub fn duration(&self) -> Duration {
         self.completion.duration()
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        log!(Debug, "transfer {} destroyed", self.completion.log_id());
     }
 }
 

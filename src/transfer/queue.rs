@@ -52,7 +52,8 @@ impl std::ops::Deref for OpenQueue {
 
 impl Drop for OpenQueue {
     fn drop(&mut self) {
-        *self.lock() = State { entries: VecDeque::new(), event: None };
+        let closed = std::mem::replace(&mut *self.lock(), State { entries: VecDeque::new(), event: None });
+        log!(Debug, "queue destroyed with {} completions in it", closed.entries.len());
     }
 }
 
@@ -61,6 +62,7 @@ impl Queue {
     pub fn create() -> Result<Arc<Self>> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| Error::errno("make an event fd", errno))?;
+        log!(Debug, "queue created: event fd {}", event.as_raw_fd());
         Ok(Arc::new(Self {
             state: Mutex::new(State { entries: VecDeque::new(), event: Some(event) }),
             has_some: AtomicBool::new(false),

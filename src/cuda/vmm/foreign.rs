@@ -3,7 +3,8 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use rustix::fs::{FileType, fstat, readlink};
+use rustix::fs::{AtFlags, FileType, StatxFlags, readlink, statx};
+use rustix::io::Errno;
 
 use crate::cuda::driver::{INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, answered};
 use crate::error::{Cause, Error, Status};
@@ -35,16 +36,22 @@ pub fn explain(fd: BorrowedFd<'_>, error: Error) -> Error {
 /// What a descriptor is, in words, and whether it can't be memory of the driver's. That has a device of the driver's,
 /// or a file without a name, behind it.
 fn describe(fd: BorrowedFd<'_>) -> (String, bool) {
-    let Ok(stat) = fstat(fd) else { return ("not open".into(), true) };
+    // A file system that another process serves (FUSE) is not asked: it could keep this thread waiting.
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = match statx(fd, c"", flags, StatxFlags::TYPE | StatxFlags::NLINK) {
+        Ok(stat) => stat,
+        Err(Errno::BADF) => return ("not open".into(), true),
+        Err(errno) => return (format!("a file that can't be examined ({errno})"), false),
+    };
     let target = readlink(format!("/proc/thread-self/fd/{}", fd.as_raw_fd()), Vec::new());
     let path = target.map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
-    match FileType::from_raw_mode(stat.st_mode) {
+    match FileType::from_raw_mode(stat.stx_mode.into()) {
         FileType::Fifo => ("a pipe".into(), true),
         FileType::Socket => ("a socket".into(), true),
         FileType::Directory => (format!("the directory {path}"), true),
         FileType::BlockDevice => (format!("the disk {path}"), true),
         FileType::CharacterDevice => (format!("the device {path}"), !path.starts_with("/dev/nvidia")),
-        FileType::RegularFile if stat.st_nlink > 0 => (format!("the file {path}"), true),
+        FileType::RegularFile if stat.stx_nlink > 0 => (format!("the file {path}"), true),
         _ => (path, false),
     }
 }

@@ -78,6 +78,7 @@ impl Mapping {
             .map_err(|error| explain(memory, error))?;
         mapped.insert(offset, size);
         drop(mapped);
+        log!(Trace, "{size} bytes mapped at {:#x}", range.address + offset);
         Ok(Arc::new(Self { range: range.clone(), memory: memory.clone(), offset }))
     }
 
@@ -159,6 +160,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        log!(Trace, "{} bytes at {:#x} are unmapped", self.size(), self.address());
         let driver = self.range.driver;
         let mut mapped = self.range.mapped();
         // SAFETY: mapped by this value, and used by nobody any more.

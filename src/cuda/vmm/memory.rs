@@ -41,6 +41,7 @@ impl Memory {
         driver
             .check(answer, format_args!("create {size} bytes on {}", properties.location))
             .map_err(|error| with_room(error, properties.location, size))?;
+        log!(Trace, "memory of {size} bytes created on {}", properties.location);
         Ok(Arc::new(Self { driver, handle, origin: Origin::Created, size, properties }))
     }
 
@@ -75,6 +76,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        log!(Trace, "memory of {} bytes on {} released", self.size, self.properties.location);
         // SAFETY: held once by this value. Mappings and exported descriptors keep the memory itself.
         let answer = unsafe { self.driver.api.mem_release.call(self.handle) };
         if let Err(error) = self.driver.check(answer, format_args!("release {} bytes", self.size)) {

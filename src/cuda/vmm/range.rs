@@ -39,6 +39,7 @@ impl Range {
             driver.api.mem_address_reserve.call(&mut address, size as usize, alignment as usize, 0, 0)
         };
         driver.check(answer, format_args!("reserve {size} bytes of addresses"))?;
+        log!(Trace, "{size} bytes of addresses reserved at {address:#x}");
         Ok(Arc::new(Self { driver, address, size, mapped: Mutex::default() }))
     }
 
@@ -59,6 +60,7 @@ impl Range {
 
 impl Drop for Range {
     fn drop(&mut self) {
+        log!(Trace, "{} bytes of addresses at {:#x} freed", self.size, self.address);
         // SAFETY: reserved by this value; every mapping in it held it, so none is left.
         let answer = unsafe { self.driver.api.mem_address_free.call(self.address, self.size as usize) };
         if let Err(error) = self.driver.check(answer, format_args!("free {} bytes of addresses", self.size)) {

@@ -24,6 +24,26 @@ const MOST_ATTEMPTS: usize = 8;
 
 /// Opens a file as configured.
 pub fn open(config: &DiskConfig) -> Result<DiskFile> {
+    open_or_make(config).inspect(log_opened)
+}
+
+fn log_opened(file: &DiskFile) {
+    log!(
+        Debug,
+        "file opened: {}, {} bytes, {}, {}, {}",
+        file.path.as_deref().map_or("temporary".into(), Path::to_string_lossy),
+        file.size,
+        if file.writable { "to be read and written" } else { "to be read" },
+        if file.direct {
+            format!("direct I/O in units of {} bytes", file.io_alignment)
+        } else {
+            "buffered".into()
+        },
+        if file.preallocated { "its space reserved now" } else { "no space reserved now" }
+    );
+}
+
+fn open_or_make(config: &DiskConfig) -> Result<DiskFile> {
     let Some(path) = &config.path else { return temporary(config) };
     let path = &std::path::absolute(path).map_err(|error| {
         Error::new(

@@ -157,7 +157,9 @@ impl Broker {
 
     /// Offers something under a name that is free, and answers the token by which it is fetched.
     pub fn publish(&self, name: &str, publication: Arc<dyn Publication>, terms: &Terms) -> Result<Token> {
-        self.shared.catalogue.publish(name, publication, terms)
+        let token = self.shared.catalogue.publish(name, publication, terms)?;
+        log!(Debug, "broker publishes '{name}'");
+        Ok(token)
     }
 
     /// Makes another token for what is published.
@@ -167,7 +169,9 @@ impl Broker {
 
     /// Takes an offer back, and all its tokens with it. Who is being sent it just now still gets it.
     pub fn unpublish(&self, name: &str) -> Result<()> {
-        self.shared.catalogue.unpublish(name)
+        self.shared.catalogue.unpublish(name)?;
+        log!(Debug, "broker no longer publishes '{name}'");
+        Ok(())
     }
 
     /// What it has done.
@@ -193,5 +197,6 @@ impl Drop for Broker {
         if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
             log!(Error, "the broker's thread ended by a panic");
         }
+        log!(Debug, "broker destroyed");
     }
 }

@@ -161,6 +161,7 @@ impl Service {
         let deadline = self.deadline();
         self.connections[index].answer(answer, deadline);
         self.shared.counts.granted.fetch_add(1, Ordering::Relaxed);
+        log!(Debug, "broker sends '{}' to user {user}", request.name);
         Ok(true)
     }
 

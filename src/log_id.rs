@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Numbers by which the log names objects: a region, layout or transfer has the same number in all of its lines.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The number of one object. No other object of the process has it, of whatever type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogId(u64);
+
+impl LogId {
+    /// A number that was not used before. Always assigned, because a log may be switched on while objects exist.
+    pub fn next() -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        Self(LAST.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}
+
+impl std::fmt::Display for LogId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_number_is_used_twice() {
+        let (first, second) = (LogId::next(), LogId::next());
+        assert_ne!(first, second);
+        assert!(first.to_string().starts_with('#'));
+    }
+}
