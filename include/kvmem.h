@@ -220,7 +220,7 @@
 /// KVMEM_SYNC_RW.
 #define KVMEM_SYNC_DEFAULT 0
 
-/// NIXL does not guard the agent: only kvmem's thread and NIXL's own use it.
+/// NIXL does not guard the agent: only kvmem, one thread at a time, and NIXL's own threads use it.
 #define KVMEM_SYNC_NONE 1
 
 /// One lock.
@@ -440,10 +440,10 @@
 /// A stream of the CUDA driver's: what it calls CUstream, and the runtime cudaStream_t.
 typedef struct CUstream_st CUstream_st;
 
-/// A NIXL agent, driven by one thread of its own. Registrations, layouts and transfers hold it.
+/// A NIXL agent, driven by a thread of its own, or by threads that wait for its transfers. Registrations, layouts and
+/// transfers hold it.
 ///
-/// Threads: all functions on one agent may run at once, except kvmem_agent_destroy; their work is done in turns on
-/// the agent's thread.
+/// Threads: all functions on one agent may run at once, except kvmem_agent_destroy. Calls of NIXL are made one at a time.
 typedef struct kvmem_agent kvmem_agent;
 
 /// Bytes that kvmem made and the caller frees. They never change, so any threads may read them at once. A NUL
@@ -2806,7 +2806,8 @@ kvmem_status kvmem_transfer_poll(const kvmem_transfer *transfer,
                                  kvmem_error **error);
 
 /// Waits for the last run. The waiting thread of a host copy copies along, a MiB at a time, and looks at the clock in
-/// between.
+/// between. With more than 50 ms left it also makes the NIXL calls of a transfer over NIXL, in steps of up to 16 MiB, if no
+/// other thread makes them.
 ///
 /// @param transfer a transfer
 /// @param timeout_ns nanoseconds to wait, or KVMEM_TIMEOUT_FOREVER

@@ -171,6 +171,78 @@ static void waiting_for_notifications_stops_nobody(void) {
     tear_down(&fixture);
 }
 
+#define NOTES 50
+
+/* Takes as many notifications as are sent. */
+static void *take_notes(void *argument) {
+    worker *worker = argument;
+    worker->status = KVMEM_STATUS_OK;
+    for (size_t taken = 0; taken < NOTES && worker->status == KVMEM_STATUS_OK;) {
+        kvmem_notifications *notes = NULL;
+        worker->status = kvmem_agent_take_notifications(worker->fixture->agent, PATIENCE, &notes, NULL);
+        taken += kvmem_notifications_count(notes);
+        kvmem_notifications_destroy(notes);
+    }
+    return NULL;
+}
+
+/* Commands, which the agent's own thread runs. */
+static void *register_and_deregister(void *argument) {
+    static unsigned char memory[4096];
+    worker *worker = argument;
+    kvmem_adopt_options options;
+    kvmem_adopt_options_init(&options, sizeof(options));
+    options.address = memory;
+    options.size = sizeof(memory);
+    worker->status = KVMEM_STATUS_OK;
+    for (int round = 0; round < ROUNDS && worker->status == KVMEM_STATUS_OK; round++) {
+        kvmem_region *region = NULL;
+        kvmem_registration *registration = NULL;
+        worker->status = kvmem_region_adopt_host(&options, &region, NULL);
+        if (worker->status == KVMEM_STATUS_OK) {
+            worker->status = kvmem_region_register(region, worker->fixture->agent, &registration, NULL);
+        }
+        kvmem_registration_destroy(registration);
+        kvmem_region_destroy(region);
+    }
+    return NULL;
+}
+
+/* Threads that wait for transfers do the agent's work themselves, when no other thread does: then others must get theirs
+   done too, and nothing is lost between the threads. */
+static void waiters_notifications_and_commands_share_the_agent(void) {
+    enum { WAITERS = 3, ALL = 5 };
+    void *(*const bodies[ALL])(void *) = {work, work, work, take_notes, register_and_deregister};
+    fixture fixture;
+    set_up(&fixture, WAITERS * 8);
+    worker workers[ALL];
+    pthread_t threads[ALL];
+    for (uint32_t w = 0; w < WAITERS; w++) {
+        for (uint32_t k = 0; k < 8; k++) {
+            workers[w].pairs[k] = (kvmem_block_pair){8 * w + k, 8 * w + k};
+        }
+        const kv_move move = {workers[w].pairs, 8, 0, 0, 3};
+        kv_expect_moved(&fixture.peer.model, &fixture.side, &move);
+    }
+    for (size_t i = 0; i < ALL; i++) {
+        workers[i].fixture = &fixture;
+        CHECK_EQ(pthread_create(&threads[i], NULL, bodies[i], &workers[i]), 0);
+    }
+    for (int i = 0; i < NOTES; i++) {
+        kv_peer_notify(&fixture.peer, "near", &i, sizeof(i));
+        EXPECT_OK(kvmem_agent_check_remote_metadata(fixture.agent, "far", ERR));
+    }
+    for (size_t i = 0; i < ALL; i++) {
+        CHECK_EQ(pthread_join(threads[i], NULL), 0);
+    }
+    for (size_t i = 0; i < ALL; i++) {
+        CHECK_EQ(workers[i].status, KVMEM_STATUS_OK);
+    }
+    kv_side_check(&fixture.side);
+    kv_peer_check(&fixture.peer);
+    tear_down(&fixture);
+}
+
 static kvmem_region *host_region(void) {
     kvmem_system_options options;
     kvmem_system_options_init(&options, sizeof(options));
@@ -242,5 +314,6 @@ static const test_case cases[] = {
     CASE(a_thousand_in_one_queue_all_arrive_once),
     CASE(four_threads_submit_at_once),
     CASE(waiting_for_notifications_stops_nobody),
+    CASE(waiters_notifications_and_commands_share_the_agent),
 };
 TEST_MAIN_WITH_ROLES

@@ -280,6 +280,27 @@ static void a_peer_is_not_invalidated_between_two_requests(void) {
     pair_close(&pair);
 }
 
+/* Which thread does it is by chance: the agent's if it has woken up before. */
+static void a_thread_that_waits_does_the_work_of_its_agent(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    pair pair;
+    pair_open(&pair, &config);
+    do {
+        EXPECT_OK(run(pair.transfer));
+    } while (requests().last_poster != gettid()); /* the deadline of the process bounds it */
+    /* With little time left it leaves the work to the agent's thread: a step may take longer. */
+    for (int i = 0; i < 20; i++) {
+        EXPECT_OK(kvmem_transfer_submit(pair.transfer, ERR));
+        kvmem_status status = KVMEM_STATUS_TIMED_OUT;
+        while (status == KVMEM_STATUS_TIMED_OUT) {
+            status = kvmem_transfer_wait(pair.transfer, MILLISECONDS(1), ERR);
+        }
+        CHECK_EQ(status, KVMEM_STATUS_OK);
+        CHECK(requests().last_poster != gettid());
+    }
+    pair_close(&pair);
+}
+
 static const test_case cases[] = {
     CASE(a_request_that_is_not_posted_is_released_before_the_end),
     CASE(a_request_that_fails_in_flight_is_released_before_the_end),
@@ -287,6 +308,7 @@ static const test_case cases[] = {
     CASE(a_cancelled_run_ends_if_its_peer_dies),
     CASE(a_failed_run_ends_if_its_peer_dies),
     CASE(a_peer_is_not_invalidated_between_two_requests),
+    CASE(a_thread_that_waits_does_the_work_of_its_agent),
     CASE(memory_of_a_request_that_can_not_be_released_is_never_freed),
 };
 TEST_MAIN_WITH_ROLES

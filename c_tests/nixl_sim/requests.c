@@ -5,6 +5,7 @@
 #include "sim.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 typedef enum state { IDLE, IN_FLIGHT, FAILED } state;
 
@@ -94,6 +95,7 @@ CAPI(create_xfer_req)(agent *agent, int operation, void *local, void *remote, co
 static status post(request *request) {
     sim_pass(NIXL_SIM_POST);
     counts.posts++;
+    counts.last_poster = gettid();
     counts.reposts += request->state == FAILED;
     if (request->state == IN_FLIGHT || sim_fails(&failing_post)) {
         request->state = FAILED;

@@ -16,10 +16,10 @@ use super::time::timeout;
 use crate::error::{Error, Result, Status, ensure};
 use crate::nixl::{Agent, AgentConfig, SyncMode};
 
-/// A NIXL agent, driven by one thread of its own. Registrations, layouts and transfers hold it.
+/// A NIXL agent, driven by a thread of its own, or by threads that wait for its transfers. Registrations, layouts and
+/// transfers hold it.
 ///
-/// Threads: all functions on one agent may run at once, except kvmem_agent_destroy; their work is done in turns on
-/// the agent's thread.
+/// Threads: all functions on one agent may run at once, except kvmem_agent_destroy. Calls of NIXL are made one at a time.
 pub struct kvmem_agent {
     handle: Handle<Named>,
 }
@@ -41,7 +41,7 @@ pub const KVMEM_AGENT_TELEMETRY: u64 = 4;
 
 /// KVMEM_SYNC_RW.
 pub const KVMEM_SYNC_DEFAULT: u32 = 0;
-/// NIXL does not guard the agent: only kvmem's thread and NIXL's own use it.
+/// NIXL does not guard the agent: only kvmem, one thread at a time, and NIXL's own threads use it.
 pub const KVMEM_SYNC_NONE: u32 = 1;
 /// One lock.
 pub const KVMEM_SYNC_STRICT: u32 = 2;

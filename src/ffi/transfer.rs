@@ -270,7 +270,8 @@ pub unsafe extern "C" fn kvmem_transfer_poll(
 }
 
 /// Waits for the last run. The waiting thread of a host copy copies along, a MiB at a time, and looks at the clock in
-/// between.
+/// between. With more than 50 ms left it also makes the NIXL calls of a transfer over NIXL, in steps of up to 16 MiB, if no
+/// other thread makes them.
 ///
 /// @param transfer a transfer
 /// @param timeout_ns nanoseconds to wait, or KVMEM_TIMEOUT_FOREVER

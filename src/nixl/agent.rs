@@ -3,16 +3,17 @@
 
 use std::sync::Arc;
 use std::thread::{JoinHandle, ThreadId};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, bounded, unbounded};
 
 use super::driver::Driver;
+use super::executor::Executor;
 use super::gds::Trials;
 use super::library;
 use super::notification::{Notification, Receive};
 use super::sys;
-use super::thread::{self, Command, Work};
+use super::thread::{Command, Work};
 use crate::error::{Error, Result, Status, ensure};
 use crate::file_limit::FileSizeSignal;
 use crate::log::log;
@@ -20,7 +21,7 @@ use crate::log::log;
 /// How NIXL guards an agent against its own callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncMode {
-    /// Not at all: enough while only this library's thread calls.
+    /// Not at all: enough while only this library calls, one thread at a time.
     None,
     /// One lock.
     Strict,
@@ -88,6 +89,9 @@ fn micros(time: Duration) -> u64 {
 pub struct Agent {
     name: String,
     commands: Sender<Command>,
+    /// Gets a token after each command; one that is not taken yet is enough.
+    wakes: Sender<()>,
+    executor: Arc<Executor>,
     thread: Option<JoinHandle<()>>,
     thread_id: ThreadId,
     has_listen_thread: bool,
@@ -101,7 +105,10 @@ impl Agent {
         ensure!(!name.is_empty(), InvalidArgument, "an agent's name can't be empty");
         library::load(None)?;
         let (commands, receiver) = unbounded();
+        let (wakes, wake) = bounded(1);
         let (created, result) = bounded(1);
+        let executor = Arc::new(Executor::new());
+        let executing = executor.clone();
         let owned = (name.to_string(), config.clone());
         let idle_poll = (!config.progress_thread).then_some(config.progress_delay);
         let thread = std::thread::Builder::new()
@@ -112,7 +119,7 @@ impl Agent {
                 match Driver::create(&owned.0, &owned.1) {
                     Ok(driver) => {
                         let _ = created.send(Ok(()));
-                        thread::run(driver, receiver, idle_poll);
+                        executing.run(driver, receiver, &wake, idle_poll);
                     }
                     Err(error) => drop(created.send(Err(error))),
                 }
@@ -124,6 +131,8 @@ impl Agent {
         Ok(Arc::new(Self {
             name: name.to_string(),
             commands,
+            wakes,
+            executor,
             thread: Some(thread),
             thread_id,
             has_listen_thread: config.listen_thread,
@@ -148,15 +157,15 @@ impl Agent {
     ) -> Result<R> {
         let (reply, result) = bounded(1);
         let run = move |driver: &mut Driver| drop(reply.send(function(driver)));
-        self.commands.send(Command::Run(Box::new(run))).map_err(|_| thread_gone())?;
+        self.send(Command::Run(Box::new(run)))?;
         result.recv().unwrap_or_else(|_| Err(thread_gone()))
     }
 
-    /// Runs `function` on the agent's thread; waits for its end unless this is that thread, which must not wait
-    /// for itself.
+    /// Runs `function` on the agent's thread; waits for its end unless the calling thread drives the agent just now, which
+    /// must not wait for itself.
     pub fn call_or_defer(&self, function: impl FnOnce(&mut Driver) + Send + 'static) {
-        if std::thread::current().id() == self.thread_id {
-            let _ = self.commands.send(Command::Run(Box::new(function)));
+        if self.is_driven_here() {
+            let _ = self.send(Command::Run(Box::new(function)));
         } else if let Err(error) = self.call(move |driver| {
             function(driver);
             Ok(())
@@ -167,12 +176,28 @@ impl Agent {
 
     /// Runs `function` on the agent's thread some time from now.
     pub fn defer(&self, function: impl FnOnce(&mut Driver) + Send + 'static) {
-        let _ = self.commands.send(Command::Run(Box::new(function)));
+        let _ = self.send(Command::Run(Box::new(function)));
     }
 
     /// Adds work to the agent's turns.
     pub fn start(&self, work: Box<dyn Work>) -> Result<()> {
-        self.commands.send(Command::Start(work)).map_err(|_| thread_gone())
+        self.send(Command::Start(work))
+    }
+
+    /// Has the calling thread, which waits for work of this agent, do that work for a while, if no other thread does.
+    pub fn drive(&self, deadline: Option<Instant>, is_over: impl Fn() -> bool) {
+        self.executor.drive(deadline, is_over);
+    }
+
+    fn send(&self, command: Command) -> Result<()> {
+        self.commands.send(command).map_err(|_| thread_gone())?;
+        // Full: the agent's thread has not yet seen an earlier token, and will find this command too.
+        let _ = self.wakes.try_send(());
+        Ok(())
+    }
+
+    fn is_driven_here(&self) -> bool {
+        std::thread::current().id() == self.thread_id || self.executor.is_driven_here()
     }
 
     /// Takes the notifications that have come, waiting for at least one. `None` waits for ever.
@@ -188,10 +213,21 @@ impl Agent {
     /// One whose thread is not there: whoever calls it waits until the receiver is dropped.
     pub fn unattended() -> (Arc<Self>, crossbeam_channel::Receiver<Command>) {
         let (commands, receiver) = unbounded();
+        let (wakes, _) = bounded(1);
         let thread_id = std::thread::current().id();
         let (name, trials) = ("unattended".to_string(), Trials::default());
+        let executor = Arc::new(Executor::new());
         (
-            Arc::new(Self { name, commands, thread: None, thread_id, has_listen_thread: false, trials }),
+            Arc::new(Self {
+                name,
+                commands,
+                wakes,
+                executor,
+                thread: None,
+                thread_id,
+                has_listen_thread: false,
+                trials,
+            }),
             receiver,
         )
     }
@@ -200,9 +236,9 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         log!(Debug, "agent '{}' is being destroyed", self.name);
-        let _ = self.commands.send(Command::Stop);
-        if std::thread::current().id() == self.thread_id {
-            return; // The last holder was work of its own; the thread ends by itself.
+        let _ = self.send(Command::Stop);
+        if self.is_driven_here() {
+            return; // The last holder was work of its own; the agent's thread ends by itself.
         }
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

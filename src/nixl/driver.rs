@@ -31,6 +31,7 @@ pub struct Driver {
     pub(super) unreleased: Vec<Request>,
     pub(super) inbox: Inbox,
     pub(super) carrier: Carrier,
+    pub(super) uses_gpu: bool,
     next_id: u64,
 }
 
@@ -55,6 +56,7 @@ impl Driver {
             unreleased: Vec::new(),
             inbox: Inbox::default(),
             carrier: Carrier::Unknown,
+            uses_gpu: false,
             next_id: 0,
         })
     }
@@ -62,6 +64,11 @@ impl Driver {
     /// The agent's name, for messages.
     pub(super) fn display_name(&self) -> std::borrow::Cow<'_, str> {
         self.name.to_string_lossy()
+    }
+
+    /// Whether it has to do with GPU memory, its own or a peer's.
+    pub(super) fn uses_gpu(&self) -> bool {
+        self.uses_gpu
     }
 
     pub(super) fn next_id(&mut self) -> u64 {
@@ -85,6 +92,7 @@ impl Driver {
             unreleased: Vec::new(),
             inbox: Inbox::default(),
             carrier: Carrier::Unknown,
+            uses_gpu: false,
             next_id: 0,
         })
     }

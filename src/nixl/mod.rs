@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! NIXL: finding the library, the agent and its one thread, and what is done on that thread.
 //!
-//! Every object of NIXL's lives in a [`driver::Driver`], which only the agent's thread touches; the rest of the
-//! library holds ids. So the order of teardown is written down once, and nothing outlives its agent.
+//! Every object of NIXL's lives in a [`driver::Driver`], which only the thread that drives the agent touches; the rest of
+//! the library holds ids. So the order of teardown is written down once, and nothing outlives its agent.
 
 pub mod agent;
 mod arguments;
@@ -10,6 +10,7 @@ mod backend;
 pub mod cufile;
 pub mod descriptor;
 pub mod driver;
+mod executor;
 pub mod gds;
 pub mod library;
 mod listener;

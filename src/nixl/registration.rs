@@ -5,7 +5,7 @@ use std::ptr;
 
 use super::arguments::Arguments;
 use super::backend::Backend;
-use super::descriptor::Descriptor;
+use super::descriptor::{Descriptor, MemoryType};
 use super::driver::{Driver, check};
 use super::sys;
 use crate::error::{Error, Result, Status, ensure, fail};
@@ -25,6 +25,7 @@ impl Driver {
             describe(&descriptor),
             self.display_name()
         );
+        self.uses_gpu |= descriptor.memory_type == MemoryType::Vram;
         let list = RegistrationList::new(&descriptor)?;
         let mut accepted = Vec::new();
         let mut refused: Option<Error> = None;

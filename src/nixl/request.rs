@@ -294,10 +294,11 @@ impl Driver {
     }
 
     pub(super) fn descriptor_list(
-        &self,
+        &mut self,
         memory_type: MemoryType,
         spans: impl Iterator<Item = Span>,
     ) -> Result<DescriptorList> {
+        self.uses_gpu |= memory_type == MemoryType::Vram;
         let mut raw = ptr::null_mut();
         // SAFETY: the output is ours on success.
         let status = unsafe { sys::nixl_capi_create_xfer_dlist(memory_type.raw(), &mut raw) };

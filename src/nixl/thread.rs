@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The one thread that drives an agent: commands in the order they come, work in flight in turns.
+//! The order of what is done for an agent: commands in the order they come, work in flight in turns.
 //!
-//! NIXL takes one lock an agent for posting, polling and notifications, and whoever loops on it starves the rest.
-//! Here nobody does: each turn runs a bounded number of commands, and every piece of work gets one step.
+//! NIXL takes one lock per agent for posting, polling and notifications, and a thread that loops on it starves the others.
+//! Here each turn runs a bounded number of commands, and every piece of work gets one step.
 
-use std::time::{Duration, Instant};
+use std::collections::VecDeque;
+use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
+use crossbeam_channel::{Receiver, TryRecvError};
 
 use super::driver::Driver;
 use crate::error::Error;
@@ -50,7 +51,7 @@ pub enum Command {
 /// How many commands may run before work in flight gets its turn.
 const COMMANDS_A_TURN: usize = 32;
 /// How long work in flight is polled without sleeping.
-const SPIN: Duration = Duration::from_micros(100);
+pub const SPIN: Duration = Duration::from_micros(100);
 /// How long the thread stays awake after the last of its work: the next transfer often follows at once.
 const AWAKE: Duration = Duration::from_micros(100);
 /// The longest sleep between polls of work in flight.
@@ -58,64 +59,48 @@ const SLEEP_IN_FLIGHT: Duration = Duration::from_micros(20);
 /// The longest sleep while all work waits for something slow.
 const SLEEP_WAITING: Duration = Duration::from_micros(500);
 
-/// Runs until it gets a stop command. `idle_poll` is how often an idle agent without a progress thread is driven.
-pub fn run(mut driver: Driver, commands: Receiver<Command>, idle_poll: Option<Duration>) {
-    sleep_precisely();
-    let mut turns = Turns::default();
-    let mut last_progress = Instant::now();
-    while !(turns.stopping && turns.work.is_empty()) {
-        if turns.take_turn(&mut driver, &commands) == Turn::Progressed {
-            last_progress = Instant::now();
-            continue;
-        }
-        match turns.patience(last_progress.elapsed(), idle_poll) {
-            Patience::Spin => std::thread::yield_now(),
-            Patience::Sleep(time) => match commands.recv_timeout(time) {
-                Ok(command) => turns.execute(command, &mut driver),
-                Err(RecvTimeoutError::Timeout) if turns.work.is_empty() => turns.drive_idle(&mut driver),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => turns.stopping = true,
-            },
-            Patience::Forever => match commands.recv() {
-                Ok(command) => turns.execute(command, &mut driver),
-                Err(_) => turns.stopping = true,
-            },
-        }
-    }
-}
-
-/// The kernel may lengthen a sleep by 50 µs to save a wake-up, which is more than the sleeps here are long.
-fn sleep_precisely() {
-    const SLACK_NANOSECONDS: libc::c_ulong = 1000;
-    // SAFETY: changes a property of this thread alone.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NANOSECONDS) };
-}
-
-#[derive(PartialEq, Eq)]
-enum Turn {
+/// What a turn came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Commands were run, or work has progressed.
     Progressed,
+    /// Neither.
     Quiet,
 }
 
-enum Patience {
+/// How the agent's thread waits for its next turn.
+pub enum Patience {
+    /// Not at all.
     Spin,
+    /// Until a command comes, or for so long.
     Sleep(Duration),
+    /// Until a command comes.
     Forever,
 }
 
+/// The agent's work, and the order in which it gets its turns.
 #[derive(Default)]
-struct Turns {
+pub struct Turns {
     work: Vec<(Box<dyn Work>, Step)>,
+    /// Commands that a waiting thread has left to the agent's thread.
+    left: VecDeque<Command>,
     stopping: bool,
     /// Why the idle agent could not be driven the last time.
     idle_failure: Option<String>,
 }
 
 impl Turns {
-    fn take_turn(&mut self, driver: &mut Driver, commands: &Receiver<Command>) -> Turn {
+    /// Whether no work is left, and none will come.
+    pub fn are_over(&self) -> bool {
+        self.stopping && self.work.is_empty() && self.left.is_empty()
+    }
+
+    /// Runs some commands, then takes one step of each piece of work.
+    pub fn take_turn(&mut self, driver: &mut Driver, commands: &Receiver<Command>) -> Turn {
         let mut turn = Turn::Quiet;
         for _ in 0..COMMANDS_A_TURN {
-            match commands.try_recv() {
+            let next = self.left.pop_front().map_or_else(|| commands.try_recv(), Ok);
+            match next {
                 Ok(command) => self.execute(command, driver),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => {
@@ -131,8 +116,21 @@ impl Turns {
         turn
     }
 
+    /// Takes over work that is to be started; false if there are other commands, which are left to the agent's thread.
+    pub fn take_starts(&mut self, commands: &Receiver<Command>) -> bool {
+        while self.left.is_empty() {
+            match commands.try_recv() {
+                Ok(Command::Start(work)) => self.work.push((work, Step::Progressed)),
+                Ok(other) => self.left.push_back(other),
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => return false,
+            }
+        }
+        false
+    }
+
     /// One step of each piece of work; whether any has progressed.
-    fn step_all(&mut self, driver: &mut Driver) -> bool {
+    pub fn step_all(&mut self, driver: &mut Driver) -> bool {
         let mut has_progressed = false;
         let mut index = 0;
         while let Some((work, last)) = self.work.get_mut(index) {
@@ -160,7 +158,10 @@ impl Turns {
     }
 
     /// Has NIXL serve its peers while nothing is asked of it here. A failure that repeats is logged once.
-    fn drive_idle(&mut self, driver: &mut Driver) {
+    pub fn drive_idle(&mut self, driver: &mut Driver) {
+        if !self.work.is_empty() {
+            return;
+        }
         let failure = logged(|| driver.receive()).and_then(Result::err).map(|error| error.to_string());
         if let Some(failure) = failure.as_ref().filter(|failure| self.idle_failure.as_ref() != Some(*failure))
         {
@@ -169,7 +170,8 @@ impl Turns {
         self.idle_failure = failure;
     }
 
-    fn patience(&self, quiet: Duration, idle_poll: Option<Duration>) -> Patience {
+    /// How to wait after a quiet turn, by how long nothing has progressed.
+    pub fn patience(&self, quiet: Duration, idle_poll: Option<Duration>) -> Patience {
         if self.work.is_empty() && quiet < AWAKE {
             return Patience::Spin;
         }
@@ -252,5 +254,25 @@ mod tests {
         drop(turns);
         assert!(memory.upgrade().is_some());
         assert!(other_memory.upgrade().is_none());
+    }
+
+    #[test]
+    fn a_waiting_thread_takes_work_and_leaves_commands_in_order() {
+        let (reported, _) = unbounded();
+        let (commands, receiver) = unbounded();
+        let (first, _) = probe(false, &reported);
+        let (second, _) = probe(false, &reported);
+        commands.send(Command::Start(first)).ok().unwrap();
+        commands.send(Command::Run(Box::new(|_| ()))).ok().unwrap();
+        commands.send(Command::Start(second)).ok().unwrap();
+        let mut turns = Turns::default();
+        assert!(!turns.take_starts(&receiver));
+        assert!(!turns.take_starts(&receiver), "the command was not run yet");
+        assert_eq!((turns.work.len(), turns.left.len(), receiver.len()), (1, 1, 1));
+        assert_eq!(turns.take_turn(&mut Driver::unloaded(), &receiver), Turn::Progressed);
+        assert_eq!((turns.work.len(), turns.left.len(), receiver.len()), (2, 0, 0));
+        assert!(turns.take_starts(&receiver));
+        commands.send(Command::Stop).ok().unwrap();
+        assert!(!turns.take_starts(&receiver) && !turns.are_over());
     }
 }

@@ -114,6 +114,11 @@ impl Completion {
         }
     }
 
+    /// Whether a run is under way.
+    pub fn is_running(&self) -> bool {
+        self.phase.load(Ordering::Acquire) == RUNNING
+    }
+
     /// Waits for the outcome of the last run; `None` waits for ever.
     pub fn wait(&self, deadline: Option<Instant>) -> Result<()> {
         self.wait_until(deadline, || self.phase.load(Ordering::Acquire) != RUNNING)?;

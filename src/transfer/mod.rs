@@ -9,6 +9,7 @@ pub mod completion;
 mod contexts;
 mod cuda;
 mod disk;
+mod disposal;
 pub mod explain;
 mod history;
 mod host;
@@ -267,13 +268,19 @@ impl Transfer {
         self.completion.poll()
     }
 
-    /// Waits for the last run; `None` waits for ever. Whoever waits for a host copy copies along.
+    /// Waits for the last run; without a timeout for ever. The waiting thread copies along in host memory, and does NIXL's
+    /// work if no other thread does.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<()> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         match &self.engine {
             Engine::Host(copy) => copy.help(deadline, || false),
             Engine::Cuda(copy) => copy.look_for_a_while(deadline, || false),
-            Engine::Disk(_) | Engine::Nixl(_) => {}
+            Engine::Nixl(moves) => {
+                if let Some(part) = moves.parts().first() {
+                    part.drive(deadline, || !self.completion.is_running());
+                }
+            }
+            Engine::Disk(_) => {}
         }
         self.completion.wait(deadline)
     }

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use super::disposal;
 use super::engine::Engine;
 use super::held::Held;
 use super::jobs::Jobs;
@@ -14,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::guarded::guarded;
 use crate::kept;
 use crate::transfer::completion::{Run, cancelled};
+use crate::transfer::disposal;
 
 /// One run.
 pub struct Flight {

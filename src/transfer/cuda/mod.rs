@@ -6,7 +6,6 @@ mod calibration;
 pub mod checksum;
 mod choice;
 mod chunking;
-mod disposal;
 mod division;
 mod driver;
 mod engine;

@@ -7,8 +7,8 @@
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::disposal;
 use crate::error::{Result, Status};
+use crate::transfer::disposal;
 
 /// Idle things of a kind, and how many are in use.
 pub struct Shelf<T> {

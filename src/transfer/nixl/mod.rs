@@ -13,6 +13,7 @@ pub use allowed::ensure_allowed;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use super::Path;
 use super::completion::{Run, Start};
@@ -100,6 +101,11 @@ impl NixlMove {
     /// Keeps the metadata of the peer loaded, if there is a peer. Fails if it was invalidated.
     pub fn hold_peer(&self) -> Result<Option<RemoteHold>> {
         self.shared.peer().map(|remote| remote.peer.hold()).transpose()
+    }
+
+    /// Has the calling thread, which waits for a run, do the agent's work for a while, if no other thread does.
+    pub fn drive(&self, deadline: Option<Instant>, is_over: impl Fn() -> bool) {
+        self.shared.agent.drive(deadline, is_over);
     }
 
     /// Fails if an earlier run was abandoned.

@@ -8,6 +8,7 @@ use super::ring::Ring;
 use crate::error::Error;
 use crate::kept;
 use crate::transfer::completion::{Run, Stop, cancelled};
+use crate::transfer::disposal;
 
 /// One run.
 pub struct Flight {
@@ -51,11 +52,16 @@ impl Flight {
         self.failure.get_or_insert(error);
     }
 
-    /// Drops all that it used before the end is reported.
+    /// Drops all that it used before the end is reported. The thread that serves the ring frees nothing itself, for that
+    /// may wait for the device.
     pub fn end(self) {
         let Self { prepared, ring, run, failure, .. } = self;
-        drop((prepared, ring));
-        run.end(failure.map_or(Ok(()), Err));
+        let outcome = failure.map_or(Ok(()), Err);
+        drop(prepared);
+        match (Arc::into_inner(ring), run.is_last_holder()) {
+            (None, false) => run.end(outcome),
+            (ring, _) => disposal::dispose_of_then(ring, move || run.end(outcome)),
+        }
     }
 
     /// Ends one that has not begun.

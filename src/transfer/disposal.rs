@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::transfer::pool::{Pool, Shared};
+use super::pool::{Pool, Shared};
 
 /// Has another thread drop some things.
 pub fn dispose_of<T: Send + 'static>(things: Vec<T>) {

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What drives an agent: its own thread, or a thread that waits for one of its transfers.
+//!
+//! NIXL moves bytes of host memory within the calls that post and poll a request. If the agent's thread makes them, a
+//! transfer begins only after that thread has woken up, and its end is seen only after the waiting thread has. A thread
+//! that waits anyway saves both. All NIXL calls of an agent are made with one lock held, so that no two are concurrent.
+
+use std::cell::Cell;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+
+use super::driver::Driver;
+use super::thread::{Command, Patience, SPIN, Turn, Turns};
+use crate::file_limit::FileSizeSignal;
+
+/// The least time that a waiting thread must have left to drive its agent: one step may take as long as the copy of one
+/// request.
+const TIME_TO_SPARE: Duration = Duration::from_millis(50);
+
+/// The agent and its work. The agent's thread puts it here when it begins, and takes it out when it ends.
+pub struct Executor(Mutex<Option<Running>>);
+
+struct Running {
+    driver: Driver,
+    commands: Receiver<Command>,
+    turns: Turns,
+}
+
+// SAFETY: NIXL's objects may be used by any thread, one at a time, which the lock around this sees to; no pointer to them
+// is anywhere else. The rest is `Send` by itself.
+unsafe impl Send for Running {}
+
+thread_local! {
+    /// The executor that this thread has locked.
+    static DRIVEN: Cell<*const Executor> = const { Cell::new(std::ptr::null()) };
+}
+
+impl Executor {
+    /// One without an agent.
+    pub fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+
+    /// Whether the calling thread drives it: then it must not wait for a command of this agent.
+    pub fn is_driven_here(&self) -> bool {
+        std::ptr::eq(DRIVEN.get(), self)
+    }
+
+    /// Runs until it gets a stop command. `wakes` gets a token after each command. `idle_poll` is how often an idle agent
+    /// without a progress thread is driven.
+    pub fn run(
+        &self,
+        driver: Driver,
+        commands: Receiver<Command>,
+        wakes: &Receiver<()>,
+        idle_poll: Option<Duration>,
+    ) {
+        sleep_precisely();
+        *self.lock() = Some(Running { driver, commands, turns: Turns::default() });
+        let mut last_progress = Instant::now();
+        while let Some((turn, patience)) = self.take_turn(last_progress, idle_poll) {
+            match patience {
+                _ if turn == Turn::Progressed => last_progress = Instant::now(),
+                Patience::Spin => std::thread::yield_now(),
+                Patience::Sleep(time) => {
+                    if wakes.recv_timeout(time) == Err(RecvTimeoutError::Timeout) {
+                        self.drive_idle();
+                    }
+                }
+                Patience::Forever => drop(wakes.recv()),
+            }
+        }
+        drop(self.lock().take());
+    }
+
+    /// `None` once the agent has stopped.
+    fn take_turn(&self, last_progress: Instant, idle_poll: Option<Duration>) -> Option<(Turn, Patience)> {
+        let mut state = self.lock();
+        let Running { driver, commands, turns } = state.as_mut()?;
+        let _here = Here::begin(self);
+        if turns.are_over() {
+            return None;
+        }
+        let turn = turns.take_turn(driver, commands);
+        Some((turn, turns.patience(last_progress.elapsed(), idle_poll)))
+    }
+
+    fn drive_idle(&self) {
+        let mut state = self.lock();
+        let _here = Here::begin(self);
+        if let Some(Running { driver, turns, .. }) = state.as_mut() {
+            turns.drive_idle(driver);
+        }
+    }
+
+    /// Has the calling thread do the agent's work until `is_over`, as long as it progresses and no other thread does it.
+    /// Commands are left to the agent's thread: they may take long, and what they do is not this thread's business.
+    ///
+    /// It returns at once if the agent has to do with GPU memory: NIXL and UCX change the current CUDA context, which
+    /// belongs to the caller.
+    pub fn drive(&self, deadline: Option<Instant>, is_over: impl Fn() -> bool) {
+        let has_time = || {
+            deadline.is_none_or(|deadline| {
+                Instant::now().checked_add(TIME_TO_SPARE).is_some_and(|end| end < deadline)
+            })
+        };
+        let mut last_progress = Instant::now();
+        while !is_over() && last_progress.elapsed() < SPIN && has_time() {
+            let state = match self.0.try_lock() {
+                Ok(state) => state,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                // The agent's thread works, or another one that waits.
+                Err(TryLockError::WouldBlock) => {
+                    std::thread::yield_now();
+                    continue;
+                }
+            };
+            // NIXL's file backends write on this thread.
+            let _limit_reports_itself = FileSizeSignal::block();
+            let _here = Here::begin(self);
+            if !step_while(state, &mut last_progress, || !is_over() && has_time()) {
+                return;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Running>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Steps the agent's work; false if the agent's thread has to go on.
+fn step_while(
+    mut state: MutexGuard<'_, Option<Running>>,
+    last_progress: &mut Instant,
+    goes_on: impl Fn() -> bool,
+) -> bool {
+    let Some(Running { driver, commands, turns }) = state.as_mut() else { return false };
+    while goes_on() && last_progress.elapsed() < SPIN {
+        if driver.uses_gpu() || !turns.take_starts(commands) {
+            return false;
+        }
+        match turns.step_all(driver) {
+            true => *last_progress = Instant::now(),
+            false => std::thread::yield_now(),
+        }
+    }
+    true
+}
+
+/// Marks this thread as the one that drives an executor.
+struct Here(*const Executor);
+
+impl Here {
+    fn begin(executor: &Executor) -> Self {
+        Self(DRIVEN.replace(executor))
+    }
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        DRIVEN.set(self.0);
+    }
+}
+
+/// The kernel may lengthen a sleep by 50 µs to save a wake-up, which is more than the sleeps here are long.
+fn sleep_precisely() {
+    const SLACK_NANOSECONDS: libc::c_ulong = 1000;
+    // SAFETY: changes a property of this thread alone.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NANOSECONDS) };
+}
