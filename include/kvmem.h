@@ -2408,7 +2408,8 @@ void kvmem_share_options_init(kvmem_share_options *options, size_t struct_size);
 /// @param share gets the share; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNSUPPORTED for memory that can't be carried, or not in the way asked for,
-///         with the reason; KVMEM_STATUS_CUDA; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors
+///         with the reason; KVMEM_STATUS_CUDA; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors;
+///         KVMEM_STATUS_PERMISSION_DENIED to grant writing to a file that was opened to be read only
 kvmem_status kvmem_share_create_region(const kvmem_region *region,
                                        const kvmem_share_options *options,
                                        kvmem_share **share,
