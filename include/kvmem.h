@@ -251,7 +251,8 @@
 /// base[layer] + outer·N·R + block·R
 #define KVMEM_BLOCK_DIM_SECOND 2
 
-/// One new allocation holds all regions, each at a multiple of the alignment and of 512 bytes, on a GPU of 256 bytes.
+/// One new allocation holds all regions, each at a multiple of the alignment, and all but the first at a multiple of 512
+/// bytes too.
 #define KVMEM_LAYOUT_ALLOCATE 1
 
 /// The caller's regions; with an agent each is registered, or of an elastic one the region that it is a view of. Elastic
@@ -975,8 +976,9 @@ typedef struct {
     uint64_t region_size;
     /// Bytes of all.
     uint64_t total_size;
-    /// Bytes of one allocation that holds all regions, each at a multiple of 256 bytes and of the alignment, if
-    /// the allocation starts at a multiple of 256 bytes, as every allocation of cuMemAlloc does.
+    /// Bytes of one allocation that holds all regions, each at a multiple of the alignment, and all but the first
+    /// at a multiple of 512 bytes too. The allocation must start at a multiple of 256 bytes, as every allocation
+    /// of cuMemAlloc does.
     uint64_t allocation_size;
 } kvmem_layout_requirements;
 
