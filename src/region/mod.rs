@@ -21,6 +21,7 @@ mod open_file;
 mod pages;
 mod pinned;
 mod prefault;
+mod reach;
 mod registration;
 mod registrations;
 mod release;
@@ -49,6 +50,7 @@ pub use numa::Placement as NumaPlacement;
 pub use open_file::{FileId, FileSystemId, reopened};
 pub use pages::Residency;
 pub use pinned::{PinnedConfig, PinnedMemory, Progress};
+pub use reach::{Reach, Users};
 pub use registration::{Hold, Registration};
 pub use release::ReleaseCallback;
 pub use sharing::{Access, HandledRegion, Holders, Origin, SharedRegion, Wanted};
@@ -166,6 +168,19 @@ impl Region {
             Backing::Device(memory) => Some(Place { owner: memory.ordinal(), user: memory.user() }),
             Backing::Elastic(memory) => Some(Place::on(memory.ordinal())),
             _ => None,
+        }
+    }
+
+    /// Lets more devices use VMM memory that another process shared. Memory of this process, and memory that is opened
+    /// for one device at a time, stays as it is.
+    pub fn open_for(&self, users: Users) -> Result<()> {
+        match self.root() {
+            Backing::Elastic(memory) => memory.open_for(users),
+            Backing::Device(memory) => match &**memory {
+                DeviceMemory::Mapped(memory) => memory.open_for(users),
+                _ => Ok(()),
+            },
+            _ => Ok(()),
         }
     }
 

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use super::calibration;
 use super::choice::Direction;
 use super::engine::Engine;
+use super::observed::{BatchDirection, Observed};
 use super::peer_rates::PeerRates;
-use super::rates::Rates;
+use super::rates::{Rates, Source};
 use crate::cuda::Device;
 use crate::error::{Result, ensure};
 use crate::log::log;
@@ -24,7 +25,7 @@ static DEVICES: Store<i32, Rates> = Store(Mutex::new(Vec::new()));
 /// By the device that does the work, and the other one.
 static PEERS: Store<(i32, i32), PeerRates> = Store(Mutex::new(Vec::new()));
 
-impl<K: Copy + PartialEq, R: Copy> Store<K, R> {
+impl<K: Copy + PartialEq, R: Clone> Store<K, R> {
     fn known(&self, about: K) -> Known<R> {
         let mut all = lock(&self.0);
         if let Some((_, known)) = all.iter().find(|(of, _)| *of == about) {
@@ -37,8 +38,40 @@ impl<K: Copy + PartialEq, R: Copy> Store<K, R> {
 
     /// Returns what is known, or else measures it.
     fn get_or(&self, about: K, measure: impl FnOnce() -> R) -> R {
-        *lock(&self.known(about)).get_or_insert_with(measure)
+        lock(&self.known(about)).get_or_insert_with(measure).clone()
     }
+}
+
+/// What transfers have shown of the devices.
+static OBSERVED: Store<i32, Arc<Mutex<Observed>>> = Store(Mutex::new(Vec::new()));
+
+/// What a transfer is weighed by.
+pub struct Costs {
+    /// What was measured or given; with what batches have shown since, where it was measured.
+    pub rates: Rates,
+    /// How busy compute keeps the device.
+    pub busy: f64,
+    /// Seconds of a copy of a batch, as measured; none where the caller has given the rates, which stay as given.
+    pub measured_batch: Option<f64>,
+    /// Takes what transfers show.
+    pub observed: Arc<Mutex<Observed>>,
+}
+
+/// What a transfer of an engine is weighed by, with the other device, if any, that it goes from or to.
+pub fn costs(engine: &Engine, peer: Option<i32>, direction: Direction) -> Costs {
+    let mut rates = between(engine, peer, direction);
+    let observed = observed(engine.context().device().ordinal());
+    let (seen, now) = (*lock(&observed), Instant::now());
+    let measured_batch = (rates.source != Source::Loaded).then_some(rates.of(direction).batched);
+    if measured_batch.is_some() {
+        rates.to_device.batched *= seen.batch_factor(BatchDirection::ToDevice, now);
+        rates.to_host.batched *= seen.batch_factor(BatchDirection::ToHost, now);
+    }
+    Costs { rates, busy: seen.busy(now), measured_batch, observed }
+}
+
+fn observed(ordinal: i32) -> Arc<Mutex<Observed>> {
+    OBSERVED.get_or(ordinal, Arc::default)
 }
 
 /// What copies of an engine cost; never fails.
@@ -55,7 +88,7 @@ pub fn of(engine: &Engine) -> Rates {
 }
 
 /// The same of an engine and the other device, if any, that a transfer goes from or to.
-pub fn between(engine: &Engine, peer: Option<i32>, direction: Direction) -> Rates {
+fn between(engine: &Engine, peer: Option<i32>, direction: Direction) -> Rates {
     let own = of(engine);
     peer.map_or(own, |peer| of_peer(engine, peer).complete(own, direction))
 }
@@ -139,6 +172,7 @@ pub fn set(ordinal: i32, given: Option<Rates>) -> Result<()> {
     let loaded = given.map(Rates::loaded);
     ensure_numbers(loaded.is_none_or(Rates::are_numbers))?;
     *lock(&DEVICES.known(ordinal)) = loaded;
+    *lock(&observed(ordinal)) = Observed::default();
     Ok(())
 }
 
