@@ -39,6 +39,12 @@ pub struct Completion {
     record: Option<Arc<Record>>,
 }
 
+/// The state before a run.
+pub(super) struct Before {
+    phase: u8,
+    moved: u64,
+}
+
 struct Last {
     outcome: Outcome,
     duration: Duration,
@@ -103,10 +109,9 @@ impl Completion {
 
     /// The outcome of the last run, or `None` while it is under way.
     pub fn poll(&self) -> Result<Option<()>> {
-        self.ensure_submitted()?;
         match self.phase.load(Ordering::Acquire) {
             RUNNING => Ok(None),
-            _ => self.last().outcome.clone().map(Some),
+            _ => self.outcome().map(Some),
         }
     }
 
@@ -118,6 +123,12 @@ impl Completion {
     /// Waits for the outcome of the last run; `None` waits for ever.
     pub fn wait(&self, deadline: Option<Instant>) -> Result<()> {
         self.wait_until(deadline, || self.phase.load(Ordering::Acquire) != RUNNING)?;
+        self.outcome()
+    }
+
+    /// The outcome of the last run. A run that could not be started leaves a transfer that was never submitted without one.
+    fn outcome(&self) -> Outcome {
+        self.ensure_submitted()?;
         self.last().outcome.clone()
     }
 
@@ -125,7 +136,7 @@ impl Completion {
     pub fn wait_layers(&self, layers: u64, deadline: Option<Instant>) -> Result<()> {
         let have_moved = || self.have_moved(layers);
         self.wait_until(deadline, || have_moved() || self.phase.load(Ordering::Acquire) != RUNNING)?;
-        if have_moved() { Ok(()) } else { self.last().outcome.clone() }
+        if have_moved() { Ok(()) } else { self.outcome() }
     }
 
     fn wait_until(&self, deadline: Option<Instant>, is_met: impl Fn() -> bool) -> Result<()> {
@@ -160,13 +171,25 @@ impl Completion {
         Ok(())
     }
 
-    /// Starts a run: it is under way, not cancelled, and no layer has moved.
-    pub(super) fn begin(&self) {
+    /// Starts a run: it is under way, not cancelled, and no layer has moved. Returns the state before, for
+    /// [`Self::withdraw`].
+    pub(super) fn begin(&self) -> Before {
         let last = self.last();
-        self.moved.store(0, Ordering::Release);
+        let moved = self.moved.swap(0, Ordering::AcqRel);
         self.is_cancelled.store(false, Ordering::Release);
-        self.phase.store(RUNNING, Ordering::Release);
+        let phase = self.phase.swap(RUNNING, Ordering::AcqRel);
         drop(last);
+        Before { phase, moved }
+    }
+
+    /// Restores the state before a run of which nothing was started. Clears `busy` under the same lock as [`Self::finish`].
+    pub(super) fn withdraw(&self, before: &Before, busy: &AtomicBool) {
+        let last = self.last();
+        busy.store(false, Ordering::Release);
+        self.moved.store(before.moved, Ordering::Release);
+        self.phase.store(before.phase, Ordering::Release);
+        drop(last);
+        self.over.notify_all();
     }
 
     /// Whether at least that many layers of the last run have moved.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use super::completion::{Completion, Outcome};
+use super::completion::{Before, Completion, Outcome};
 use super::verification::Verification;
 use crate::error::{Error, Result, Status};
 use crate::kept;
@@ -21,6 +21,7 @@ use crate::region::ExtentHold;
 /// ends the run, and declares before the run where both are fields of one struct, because fields are dropped in that order.
 pub struct Run {
     completion: Arc<Completion>,
+    before: Before,
     busy: Arc<AtomicBool>,
     started: Instant,
     told: bool,
@@ -85,10 +86,11 @@ impl Held {
 impl Run {
     /// Begins a run; `busy` is cleared when it is over.
     pub fn start(completion: Arc<Completion>, busy: Arc<AtomicBool>, held: Held) -> Self {
-        completion.begin();
+        let before = completion.begin();
         let started = Instant::now();
         Self {
             completion,
+            before,
             busy,
             started,
             told: false,
@@ -199,6 +201,24 @@ impl Run {
         self.over(outcome);
     }
 
+    /// Ends the run because its engine could not begin it, or its next part. If nothing has begun, the failure is that of
+    /// the submission, so no completion is reported.
+    pub fn not_begun(mut self, error: &Error) {
+        if self.steps.as_ref().is_some_and(|(_, part)| *part > 0) {
+            return self.over(Err(error.clone()));
+        }
+        self.ended = true;
+        self.release();
+        log!(Debug, "transfer {} could not be started: {error}", self.completion.log_id());
+        self.completion.withdraw(&self.before, &self.busy);
+    }
+
+    /// Drops what the run keeps, and returns whether it was the last holder of a layout.
+    fn release(&mut self) -> bool {
+        drop((self.steps.take(), self.verification.take()));
+        self.held.take().is_some_and(Held::release)
+    }
+
     /// Ends the run while something may still move its bytes and no longer reports when it is done. Intentionally leaks
     /// what the run holds.
     pub fn end_for_good(mut self, error: Error) {
@@ -212,8 +232,7 @@ impl Run {
         }
         // Bytes of memory that its owner, another process, has taken back meanwhile are nobody's.
         let outcome = outcome.and_then(|()| self.ensure_unchanged());
-        drop((self.steps.take(), self.verification.take()));
-        let was_last = self.held.take().is_some_and(Held::release);
+        let was_last = self.release();
         let report = Report {
             outcome: (!std::mem::replace(&mut self.told, true)).then_some(outcome),
             completion: self.completion.clone(),

@@ -8,6 +8,8 @@ mod allowed;
 mod flight;
 mod guard;
 mod recipe;
+#[cfg(test)]
+mod tests;
 
 pub use allowed::ensure_allowed;
 
