@@ -92,6 +92,30 @@ def draw_growth(rows):
     return figure
 
 
+def draw_regret(rows):
+    """The share of points within a regret on the left, and where the others are on the right."""
+    rows = [row for row in rows if "best_path" in row["parameters"]]
+    kinds = list(dict.fromkeys(row["parameters"]["compute"] for row in rows))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5))
+    for kind, colour in zip(kinds, (OURS, "#edae49", "#6a4c93")):
+        chosen = [row for row in rows if row["parameters"]["compute"] == kind]
+        regrets = sorted(1 / row["ratio"] for row in chosen)
+        shares = [(index + 1) / len(regrets) for index in range(len(regrets))]
+        left.step(regrets, shares, where="post", color=colour, label=f"{kind}, {len(regrets)} points")
+        right.scatter([row["parameters"]["piece_bytes"] for row in chosen], [row["parameters"]["bytes"] for row in chosen],
+                      s=[6 + 160 * max(0, min(1, 1 / row["ratio"] - 1)) for row in chosen], color=colour, alpha=0.6)
+    for bound in (1.02, 1.10):
+        left.axvline(bound, color=CEILING, linewidth=0.7, linestyle="--")
+    left.set_xlabel("the chosen path's time × the best forced one's")
+    left.set_ylabel("share of points")
+    left.legend(fontsize=7, loc="lower right")
+    right.set_xscale("log", base=2)
+    right.set_yscale("log", base=2)
+    right.set_xlabel("bytes of a piece")
+    right.set_ylabel("bytes in all; larger marks: more regret")
+    return figure
+
+
 def draw_beside(rows):
     """What each way costs a GEMM, and what the link still carries: the target is the corner at the upper left."""
     rows = [row for row in rows if row["parameters"]["way"] == "prepared" and row["ceiling"]]
@@ -271,4 +295,5 @@ GROUPS = {
     "07-beside-compute": ("07-beside-compute", draw_beside),
     "09-gpu-completion": ("09-gpu-completion", draw_completion),
     "13-share": ("13-share", draw_share),
+    "19-regret": ("19-regret", draw_regret),
 }

@@ -251,7 +251,8 @@
 /// base[layer] + outer·N·R + block·R
 #define KVMEM_BLOCK_DIM_SECOND 2
 
-/// One new allocation holds all regions, each at a multiple of the alignment and of 512 bytes, on a GPU of 256 bytes.
+/// One new allocation holds all regions, each at a multiple of the alignment, and all but the first at a multiple of 512
+/// bytes too.
 #define KVMEM_LAYOUT_ALLOCATE 1
 
 /// The caller's regions; with an agent each is registered, or of an elastic one the region that it is a view of. Elastic
@@ -317,9 +318,11 @@
 #define KVMEM_OPEN_REGISTER 16
 
 /// Open memory of a GPU for the GPU `device` to use: its kernels then read and write it, over NVLink or PCIe. Without
-/// it, plain device memory is opened for the GPU it lies on, and another one's kernels don't reach it; elastic memory
-/// and what an engine has mapped is open for every GPU that reaches it anyway. Means nothing for other memory, and where
-/// the memory is this process's own.
+/// it, the memory is opened for the GPU that it is located on, and kernels of another GPU fail to access it. Elastic
+/// memory, and memory that an engine has mapped, stays open for its own GPU too. kvmem opens it for another GPU when a
+/// transfer first runs there, which delays the creation of that transfer: 0.3 ms per extent of 64 MiB, 20 ms per extent
+/// of 1 GiB on an H200. Plain device memory is opened for one GPU at a time. No effect on host memory, on files, and on
+/// memory of this process.
 #define KVMEM_OPEN_FOR_DEVICE 32
 
 /// Open to read and write: KVMEM_STATUS_PERMISSION_DENIED where less is granted. Without it, and without
@@ -330,6 +333,11 @@
 /// write, can take them away again, and this process then ends with SIGBUS when it touches the memory. Without the flag
 /// such memory fails with KVMEM_STATUS_UNSUPPORTED.
 #define KVMEM_OPEN_TRUST_OWNER 128
+
+/// Open elastic memory, and memory that an engine has mapped, for every GPU of this process that can access the GPU it
+/// is located on: for an engine whose own kernels use it on several GPUs. Takes as long for each GPU as
+/// KVMEM_OPEN_FOR_DEVICE does. No effect on other memory. Not together with KVMEM_OPEN_FOR_DEVICE.
+#define KVMEM_OPEN_FOR_ALL_DEVICES 256
 
 /// The broker is a process of `broker_user`.
 #define KVMEM_FETCH_BROKER_USER 2
@@ -582,7 +590,7 @@ typedef struct {
 typedef struct {
     /// Bytes a second of one large copy of the driver's.
     double bytes_per_second;
-    /// Nanoseconds that each copy of a batch takes, however small; of larger ones its bytes hide most of it.
+    /// Nanoseconds of the CPU for each copy of a batch, however small. Between GPUs, and within one: of the copy engine.
     double batch_copy_ns;
     /// Bytes a second of a copy kernel with as many CTAs as are worth having.
     double kernel_bytes_per_second;
@@ -968,8 +976,9 @@ typedef struct {
     uint64_t region_size;
     /// Bytes of all.
     uint64_t total_size;
-    /// Bytes of one allocation that holds all regions, each at a multiple of 256 bytes and of the alignment, if
-    /// the allocation starts at a multiple of 256 bytes, as every allocation of cuMemAlloc does.
+    /// Bytes of one allocation that holds all regions, each at a multiple of the alignment, and all but the first
+    /// at a multiple of 512 bytes too. The allocation must start at a multiple of 256 bytes, as every allocation
+    /// of cuMemAlloc does.
     uint64_t allocation_size;
 } kvmem_layout_requirements;
 
@@ -1524,9 +1533,11 @@ kvmem_status kvmem_cuda_can_access(int32_t device,
 /// @param struct_size sizeof(*rates); no more is written
 void kvmem_copy_rates_init(kvmem_copy_rates *rates, size_t struct_size);
 
-/// Tells what copies of a GPU cost. Where that is not known yet it is measured, as the first transfer on the GPU would:
-/// by a few copies on a stream of the library's own, with 64 MiB of the GPU's memory and 10 MiB of the host's for 10 to
-/// 20 ms. Where that fails there are defaults, and the log and num_defaults say so.
+/// Returns what copies of a GPU cost. If that is not known yet, it is measured, as the first transfer on the GPU does: by
+/// a few copies on a stream of the library's own, with 64 MiB of the GPU's memory and 10 MiB of the host's for 15 to
+/// 30 ms. If that fails, the rates are defaults, and the log and num_defaults say so.
+///
+/// These are the measured rates. What transfers show while they run, and path selection uses too, is not in them.
 ///
 /// Threads: any; others that need the figures of the GPU wait for them.
 ///
@@ -1540,8 +1551,11 @@ kvmem_status kvmem_cuda_get_copy_rates(int32_t device,
                                        kvmem_copy_rates *rates,
                                        kvmem_error **error);
 
-/// Gives the figures for a GPU, such as those that an earlier run has measured: then none are measured here. Transfers
-/// that are there already keep their path.
+/// Sets the rates of a GPU, such as those that an earlier run has measured: then none are measured here. Transfers
+/// that exist already keep their path.
+///
+/// The rates are used as given: batches that turn out to be slower or faster do not change them. How busy compute keeps
+/// the GPU is still observed.
 ///
 /// Threads: any.
 ///
@@ -2396,7 +2410,8 @@ void kvmem_share_options_init(kvmem_share_options *options, size_t struct_size);
 /// @param share gets the share; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNSUPPORTED for memory that can't be carried, or not in the way asked for,
-///         with the reason; KVMEM_STATUS_CUDA; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors
+///         with the reason; KVMEM_STATUS_CUDA; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors;
+///         KVMEM_STATUS_PERMISSION_DENIED to grant writing to a file that was opened to be read only
 kvmem_status kvmem_share_create_region(const kvmem_region *region,
                                        const kvmem_share_options *options,
                                        kvmem_share **share,

@@ -21,7 +21,7 @@ void keep_freed_memory()
 
 constexpr char usage[] =
     "[--quick] [--output results.json]; GPU benches also [--seconds N] [--only POINT]; those of copies also "
-    "[--engines [--ctas N,N...] [--staging-mib N]]";
+    "[--engines [--ctas N,N...] [--staging-mib N]]; that of random points also [--seed N] [--points N]";
 
 struct told {
     options chosen;
@@ -47,6 +47,10 @@ bool take_value(told &all, const std::string &option, const std::string &value)
         all.chosen.seconds = std::stod(value);
     else if (option == "--only")
         all.chosen.only = value;
+    else if (option == "--seed")
+        all.chosen.seed = std::stoull(value);
+    else if (option == "--points")
+        all.chosen.points = numbers(value).at(0);
     else if (option == "--ctas")
         all.chosen.ctas = numbers(value);
     else if (option == "--staging-mib")

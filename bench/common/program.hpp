@@ -4,6 +4,7 @@
 
 #include "common/results.hpp"
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@ struct options {
     unsigned staging_mib = 0;   // with --engines: staging memory; 0 for its own choice
     std::string only;     // GPU benches and disk: no point but those with this in their titles
     double seconds = 480; // no new point of a GPU bench begins after that
+    uint64_t seed = 19;     // of points that are drawn at random
+    unsigned points = 120;  // so many of them
     int rounds(int usual) const { return quick ? (usual < 5 ? usual : 5) : usual; }
 };
 

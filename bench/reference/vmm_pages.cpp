@@ -7,13 +7,15 @@ namespace {
 
 constexpr int on_device = 1;
 constexpr int type_pinned = 1;
+constexpr int handle_posix_fd = 1;
 constexpr int read_and_write = 3;
 
 } // namespace
 
 paged_range::paged_range(int device, uint64_t size, uint64_t page_size, page_access access,
-                         page_supply supply)
+                         page_supply supply, page_export exported)
     : device_(device), size_(size), page_size_(page_size), access_(access), supply_(supply),
+      exported_(exported),
       pages_(size / page_size), mapped_(size / page_size)
 {
     check(load().address_reserve(&base_, size_, page_size_, 0, 0), "cuMemAddressReserve");
@@ -38,6 +40,10 @@ memory_handle paged_range::create() const
     memory_properties properties{};
     properties.type = type_pinned;
     properties.where = {on_device, device_};
+    if (exported_ == page_export::as_fd) {
+        properties.handle_types = handle_posix_fd;
+        properties.gpu_direct_rdma = 1;
+    }
     memory_handle page = 0;
     check(load().memory_create(&page, page_size_, &properties, 0), "cuMemCreate");
     return page;

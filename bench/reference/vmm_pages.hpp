@@ -19,9 +19,15 @@ enum class page_supply {
     pooled,  // made beforehand and kept: the step only maps them (vAttention)
 };
 
+enum class page_export {
+    none,
+    as_fd, // can be shared by file descriptor, and registered for RDMA: as kvmem's extents are
+};
+
 class paged_range {
   public:
-    paged_range(int device, uint64_t size, uint64_t page_size, page_access access, page_supply supply);
+    paged_range(int device, uint64_t size, uint64_t page_size, page_access access, page_supply supply,
+                page_export exported = page_export::none);
     ~paged_range();
     paged_range(const paged_range &) = delete;
     paged_range &operator=(const paged_range &) = delete;
@@ -41,6 +47,7 @@ class paged_range {
     uint64_t page_size_;
     page_access access_;
     page_supply supply_;
+    page_export exported_;
     address base_ = 0;
     std::vector<memory_handle> pages_; // 0: none
     std::vector<bool> mapped_;

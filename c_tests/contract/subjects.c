@@ -295,7 +295,7 @@ const subject subjects[] = {
     {"adopt", sizeof(kvmem_adopt_options), fill_adopt, call_adopt, 1, KVMEM_STATUS_OK, false},
     {"ipc", sizeof(kvmem_ipc_options), fill_ipc, call_ipc, 1, KVMEM_STATUS_INVALID_ARGUMENT, true},
     {"share", sizeof(kvmem_share_options), fill_share, call_share, 1, KVMEM_STATUS_OK, false},
-    {"open", sizeof(kvmem_open_options), fill_open, call_open, 255, KVMEM_STATUS_OK, false},
+    {"open", sizeof(kvmem_open_options), fill_open, call_open, 511, KVMEM_STATUS_OK, false},
     {"broker", sizeof(kvmem_broker_options), fill_broker, call_broker, 0, KVMEM_STATUS_OK, false},
     {"publish", sizeof(kvmem_publish_options), fill_publish, call_publish, 1, KVMEM_STATUS_OK, false},
     {"fetch", sizeof(kvmem_fetch_options), fill_fetch, call_fetch, 7, KVMEM_STATUS_NOT_FOUND, false},

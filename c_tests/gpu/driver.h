@@ -48,6 +48,7 @@
     FUNCTION(cuMemMap)                                                                               \
     FUNCTION(cuMemUnmap)                                                                             \
     FUNCTION(cuMemSetAccess)                                                                         \
+    FUNCTION(cuMemGetAccess)                                                                         \
     FUNCTION(cuMemExportToShareableHandle)                                                           \
     FUNCTION(cuMemcpyHtoD_v2)                                                                        \
     FUNCTION(cuMemcpyDtoH_v2)                                                                        \

@@ -157,7 +157,7 @@ pub const FULL_CALL: usize = 128;
 /// How many copies of a batch go in each call: the driver slows down by far when it is given thousands at once. Each
 /// call should end before what the ones before it have started does, so that they grow no faster than the copy engine
 /// gains on them.
-fn call_sizes(mut left: usize, ahead: Ahead) -> impl Iterator<Item = usize> {
+pub fn call_sizes(mut left: usize, ahead: Ahead) -> impl Iterator<Item = usize> {
     let mut most = if ahead == Ahead::Copies { FULL_CALL } else { FIRST_CALL };
     std::iter::from_fn(move || {
         let size = left.min(most);

@@ -22,7 +22,7 @@ pub const KVMEM_RATES_LOADED: u32 = 2;
 pub struct kvmem_direction_rates {
     /// Bytes a second of one large copy of the driver's.
     pub bytes_per_second: f64,
-    /// Nanoseconds that each copy of a batch takes, however small; of larger ones its bytes hide most of it.
+    /// Nanoseconds of the CPU for each copy of a batch, however small. Between GPUs, and within one: of the copy engine.
     pub batch_copy_ns: f64,
     /// Bytes a second of a copy kernel with as many CTAs as are worth having.
     pub kernel_bytes_per_second: f64,
@@ -67,9 +67,11 @@ pub unsafe extern "C" fn kvmem_copy_rates_init(rates: *mut kvmem_copy_rates, str
     unsafe { init(rates, struct_size) };
 }
 
-/// Tells what copies of a GPU cost. Where that is not known yet it is measured, as the first transfer on the GPU would:
-/// by a few copies on a stream of the library's own, with 64 MiB of the GPU's memory and 10 MiB of the host's for 10 to
-/// 20 ms. Where that fails there are defaults, and the log and num_defaults say so.
+/// Returns what copies of a GPU cost. If that is not known yet, it is measured, as the first transfer on the GPU does: by
+/// a few copies on a stream of the library's own, with 64 MiB of the GPU's memory and 10 MiB of the host's for 15 to
+/// 30 ms. If that fails, the rates are defaults, and the log and num_defaults say so.
+///
+/// These are the measured rates. What transfers show while they run, and path selection uses too, is not in them.
 ///
 /// Threads: any; others that need the figures of the GPU wait for them.
 ///
@@ -89,8 +91,11 @@ pub unsafe extern "C" fn kvmem_cuda_get_copy_rates(
     unsafe { call(error, |_| write_known(rates, || known_rates::get(device).map(|known| of(&known)))) }
 }
 
-/// Gives the figures for a GPU, such as those that an earlier run has measured: then none are measured here. Transfers
-/// that are there already keep their path.
+/// Sets the rates of a GPU, such as those that an earlier run has measured: then none are measured here. Transfers
+/// that exist already keep their path.
+///
+/// The rates are used as given: batches that turn out to be slower or faster do not change them. How busy compute keeps
+/// the GPU is still observed.
 ///
 /// Threads: any.
 ///

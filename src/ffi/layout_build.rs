@@ -63,7 +63,8 @@ pub struct kvmem_layout_config {
 }
 options!(kvmem_layout_config);
 
-/// One new allocation holds all regions, each at a multiple of the alignment and of 512 bytes, on a GPU of 256 bytes.
+/// One new allocation holds all regions, each at a multiple of the alignment, and all but the first at a multiple of 512
+/// bytes too.
 pub const KVMEM_LAYOUT_ALLOCATE: u32 = 1;
 /// The caller's regions; with an agent each is registered, or of an elastic one the region that it is a view of. Elastic
 /// regions, which the caller commits and decommits, must begin with an extent, and their extents be multiples of the block
@@ -140,8 +141,9 @@ pub struct kvmem_layout_requirements {
     pub region_size: u64,
     /// Bytes of all.
     pub total_size: u64,
-    /// Bytes of one allocation that holds all regions, each at a multiple of 256 bytes and of the alignment, if
-    /// the allocation starts at a multiple of 256 bytes, as every allocation of cuMemAlloc does.
+    /// Bytes of one allocation that holds all regions, each at a multiple of the alignment, and all but the first
+    /// at a multiple of 512 bytes too. The allocation must start at a multiple of 256 bytes, as every allocation
+    /// of cuMemAlloc does.
     pub allocation_size: u64,
 }
 

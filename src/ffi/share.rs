@@ -107,7 +107,8 @@ pub unsafe extern "C" fn kvmem_share_options_init(options: *mut kvmem_share_opti
 /// @param share gets the share; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNSUPPORTED for memory that can't be carried, or not in the way asked for,
-///         with the reason; KVMEM_STATUS_CUDA; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors
+///         with the reason; KVMEM_STATUS_CUDA; KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors;
+///         KVMEM_STATUS_PERMISSION_DENIED to grant writing to a file that was opened to be read only
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_create_region(
     region: *const kvmem_region,

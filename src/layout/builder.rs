@@ -157,7 +157,7 @@ fn fixed(geometry: Geometry, allocation: Allocation) -> Result<(Arc<Region>, Pla
         }
         Allocation::Elastic(config) => return elastic(geometry, config),
     };
-    let placement = Placement::within(geometry, base.address(), start_alignment)?;
+    let placement = Placement::within(geometry, base.address())?;
     Ok((base, placement))
 }
 

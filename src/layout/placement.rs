@@ -40,16 +40,16 @@ impl Placement {
         Ok(Self { geometry, bases })
     }
 
-    /// Lays all regions into one span of memory that starts at `start`, a multiple of `start_alignment`, each at a
-    /// multiple of [`Geometry::region_alignment`]. They fit in [`Geometry::allocation_size`] bytes.
-    pub fn within(geometry: Geometry, start: u64, start_alignment: u64) -> Result<Self> {
-        let alignment = geometry.region_alignment(start_alignment);
+    /// Places all regions in one span of memory that starts at `start`. They fit in [`Geometry::allocation_size`] bytes.
+    pub fn within(geometry: Geometry, start: u64) -> Result<Self> {
+        let mut alignment = geometry.first_region_alignment();
         let mut bases = Vec::with_capacity(geometry.num_regions());
         let mut next = start;
         for _ in 0..geometry.num_regions() {
             let base = next.checked_next_multiple_of(alignment).ok_or_else(overflow)?;
             next = base.checked_add(geometry.region_size()).ok_or_else(overflow)?;
             bases.push(base);
+            alignment = geometry.region_alignment();
         }
         Self::new(geometry, bases)
     }

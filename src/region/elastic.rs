@@ -10,8 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::control::MOST_EXTENTS;
 use super::extent_properties::{granularity_of, properties, with_fabric};
-use super::{Control, EqualPieces, ExportedExtent};
-use crate::cuda::Device;
+use super::{Control, EqualPieces, ExportedExtent, Reach, Users};
 use crate::cuda::vmm::{Access, HandleType, Mapping, Memory, Properties, Range, Shareable};
 use crate::error::{Result, ensure};
 use crate::nixl::Descriptor;
@@ -45,7 +44,8 @@ pub struct ElasticMemory {
     /// What NIXL may still use though it was asked to let go: never unmapped, and used again when committed again.
     kept: Mutex<BTreeMap<usize, Arc<Mapping>>>,
     control: Arc<Control>,
-    imported: bool,
+    /// Of memory of another process's: the devices that it is open for here.
+    imported: Option<Reach>,
 }
 
 struct Extent {
@@ -105,14 +105,14 @@ impl ElasticMemory {
             extents: Mutex::default(),
             kept: Mutex::default(),
             control: Arc::new(Control::create(count)?),
-            imported: false,
+            imported: None,
         })
     }
 
     /// Maps what another process has shared of its elastic memory: `size` bytes in extents of `extent_size`. What is
-    /// there now is all there will be.
+    /// there now is all there will be. It is opened for its own device and for `users`.
     pub fn import(
-        ordinal: i32,
+        (ordinal, users): (i32, Users),
         (size, extent_size): (u64, u64),
         shared: Vec<ImportedExtent<'_>>,
         control: Arc<Control>,
@@ -141,10 +141,15 @@ impl ElasticMemory {
             mappings.push(mapping.clone());
             extents.insert(index, Extent { mapping, holds: 0, changes });
         }
-        let access = if writable { Access::ReadWrite } else { Access::Read };
-        Mapping::set_access_of_all(&mappings, &with_peers(ordinal, access)?)?;
+        let imported = Some(Reach::open(&mappings, ordinal, users, writable)?);
         let (extents, kept) = (Mutex::new(extents), Mutex::default());
-        Ok(Self { range, properties, ordinal, extent_size, extents, kept, control, imported: true })
+        Ok(Self { range, properties, ordinal, extent_size, extents, kept, control, imported })
+    }
+
+    /// Opens memory of another process's for more devices of this one. Memory of this process stays as it is.
+    pub(super) fn open_for(&self, users: Users) -> Result<()> {
+        let Some(reach) = &self.imported else { return Ok(()) };
+        reach.extend(&self.mappings(), self.ordinal, users)
     }
 
     /// Its first address.
@@ -283,7 +288,7 @@ impl ElasticMemory {
                 *index as u64 * self.extent_size
             );
         }
-        if self.imported {
+        if self.imported.is_some() {
             wanted.iter().try_for_each(|index| self.ensure_current(*index, extents.get(index)))?;
         }
         for index in wanted {
@@ -295,7 +300,7 @@ impl ElasticMemory {
     /// Refuses extents of another process's that are not what they were when they were shared.
     pub(super) fn ensure_unchanged(&self, held: &[usize]) -> Result<()> {
         let extents = self.extents();
-        if self.imported {
+        if self.imported.is_some() {
             held.iter().try_for_each(|index| self.ensure_current(*index, extents.get(index)))?;
         }
         Ok(())
@@ -338,7 +343,7 @@ impl ElasticMemory {
 
     fn ensure_own(&self) -> Result<()> {
         ensure!(
-            !self.imported,
+            self.imported.is_none(),
             Unsupported,
             "the region is another process's: it grows and shrinks there, and is then shared again"
         );
@@ -359,16 +364,4 @@ impl ElasticMemory {
     fn kept(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<Mapping>>> {
         self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
-}
-
-/// The same access for a device and for all that reach its memory.
-pub(super) fn with_peers(ordinal: i32, access: Access) -> Result<Vec<(i32, Access)>> {
-    let owner = Device::get(ordinal)?;
-    let mut accesses = Vec::new();
-    for other in 0..owner.driver().device_count() {
-        if Device::get(other)?.can_access(&owner)? {
-            accesses.push((other, access));
-        }
-    }
-    Ok(accesses)
 }

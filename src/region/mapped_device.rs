@@ -3,14 +3,15 @@
 
 use std::sync::Arc;
 
-use super::elastic::with_peers;
-use crate::cuda::vmm::{Access, Granularity, Location, Mapping, Memory, Properties, Range, Shareable};
+use super::{Reach, Users};
+use crate::cuda::vmm::{Granularity, Location, Mapping, Memory, Properties, Range, Shareable};
 use crate::error::{Result, ensure};
 
 /// A part of some memories side by side.
 pub struct MappedDevice {
     range: Arc<Range>,
     mappings: Vec<Arc<Mapping>>,
+    reach: Reach,
     ordinal: i32,
     offset: u64,
     size: u64,
@@ -26,9 +27,9 @@ pub struct ImportedMapping<'a> {
 
 impl MappedDevice {
     /// Maps memories side by side; the region is `size` bytes at `offset` in them. What they say must add up: at least
-    /// that much, and no more than can be addressed.
+    /// that much, and no more than can be addressed. They are opened for their own device and for `users`.
     pub fn import(
-        ordinal: i32,
+        (ordinal, users): (i32, Users),
         (offset, size): (u64, u64),
         shared: &[ImportedMapping<'_>],
         writable: bool,
@@ -51,9 +52,13 @@ impl MappedDevice {
             mappings.push(Mapping::create(&range, next, &memory)?);
             next += each.size;
         }
-        let access = if writable { Access::ReadWrite } else { Access::Read };
-        Mapping::set_access_of_all(&mappings, &with_peers(ordinal, access)?)?;
-        Ok(Self { range, mappings, ordinal, offset, size })
+        let reach = Reach::open(&mappings, ordinal, users, writable)?;
+        Ok(Self { range, mappings, reach, ordinal, offset, size })
+    }
+
+    /// Opens it for more devices of this process.
+    pub(super) fn open_for(&self, users: Users) -> Result<()> {
+        self.reach.extend(&self.mappings, self.ordinal, users)
     }
 
     /// The region's first byte.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Backing, Control, DeviceMemory, FileId, Region, Tier};
+use super::{Backing, Control, DeviceMemory, FileId, Region, Tier, Users};
 use crate::error::{Result, ensure};
 use crate::process::{Identity, PerProcess};
 
@@ -40,8 +40,8 @@ pub struct Wanted {
     pub access: Access,
     /// The device it is to be page-locked for.
     pub pin: Option<i32>,
-    /// The device whose kernels are to reach plain device memory; `None` for that it lies on.
-    pub user: Option<i32>,
+    /// The devices whose kernels are to reach device memory, besides the one that it is located on.
+    pub users: Users,
     /// Its extents, each with its word in the control block.
     pub extents: Vec<(usize, u32)>,
 }
@@ -112,10 +112,10 @@ impl Region {
             && origin.access == wanted.access
             && wanted.pin.is_none_or(|ordinal| !is_host || pinned(ordinal))
             && self.elastic_memory().is_none_or(|memory| memory.has(&wanted.extents))
-            && self.is_mapped_for(wanted.user)
+            && self.is_mapped_for(wanted.users.device())
     }
 
-    /// Memory opened by its IPC handle is mapped for one device; all other is for each that reaches it.
+    /// Memory opened by its IPC handle is mapped for one device. All other can be opened for more devices later.
     fn is_mapped_for(&self, user: Option<i32>) -> bool {
         match &self.backing {
             Backing::Device(memory) => match &**memory {
@@ -310,7 +310,8 @@ pub(super) fn sweep() {
     let over: Vec<_> = candidates.iter().filter(is_free).map(|(memory, _)| Arc::as_ptr(memory)).collect();
     let is_over = |waits: &mut (Arc<DeviceMemory>, _)| over.contains(&Arc::as_ptr(&waits.0));
     let free: Vec<_> = waiting().extract_if(.., is_over).collect();
-    // Freed without the lock: the caller's release callback may call kvmem, which may come here.
+    // Freed without the lock, which every thread that shares, frees or allocates device memory needs: freeing waits for
+    // the device.
     drop((candidates, free));
 }
 

@@ -42,7 +42,7 @@ impl Share {
                 self.ensure_kept(control)?;
                 let owner = reached(device, opening)?;
                 let memory = DeviceMemory::open(&IpcConfig {
-                    place: Place { owner, user: opening.user.unwrap_or(owner) },
+                    place: Place { owner, user: opening.users.device().unwrap_or(owner) },
                     handle: *handle,
                     offset: *offset,
                     size: entry.size,
@@ -55,7 +55,8 @@ impl Share {
             Carried::Extents { device, extent_size, extents } => {
                 let (ordinal, sizes) = (reached(device, opening)?, (entry.size, *extent_size));
                 let imported = self.extents(extents)?;
-                ElasticMemory::import(ordinal, sizes, imported, control.clone(), writable)
+                let devices = (ordinal, opening.users);
+                ElasticMemory::import(devices, sizes, imported, control.clone(), writable)
                     .map(Backing::Elastic)
                     .map_err(not_as_told)
             }
@@ -63,7 +64,8 @@ impl Share {
                 self.ensure_kept(control)?;
                 let (ordinal, sizes) = (reached(device, opening)?, (entry.size, *extent_size));
                 let imported = extents.iter().map(by_fabric).collect();
-                let memory = ElasticMemory::import(ordinal, sizes, imported, control.clone(), writable);
+                let devices = (ordinal, opening.users);
+                let memory = ElasticMemory::import(devices, sizes, imported, control.clone(), writable);
                 // A handle's bytes may be used again: it has opened what was shared if that is there even now.
                 ensure_extents_kept(control, extents)?;
                 self.ensure_kept(control)?;
@@ -72,7 +74,8 @@ impl Share {
             Carried::Mappings { device, offset, mappings } => {
                 let ordinal = reached(device, opening)?;
                 let imported = self.mappings(mappings)?;
-                let memory = MappedDevice::import(ordinal, (*offset, entry.size), &imported, writable);
+                let devices = (ordinal, opening.users);
+                let memory = MappedDevice::import(devices, (*offset, entry.size), &imported, writable);
                 if imported.iter().any(|each| matches!(each.memory, Shareable::Fabric(_))) {
                     self.ensure_kept(control)?;
                 }
@@ -163,7 +166,7 @@ fn ensure_extents_kept(control: &Control, extents: &[FabricExtent]) -> Result<()
 /// The device memory lies on, which the one it is opened for must reach.
 fn reached(uuid: &[u8; 16], opening: &Opening) -> Result<i32> {
     let owner = Device::by_uuid(uuid)?;
-    if let Some(user) = opening.user {
+    if let Some(user) = opening.users.device() {
         ensure!(
             Device::get(user)?.can_access(&owner)?,
             Unsupported,

@@ -11,7 +11,7 @@ use crate::layout::Layout;
 use crate::log::log;
 use crate::nixl::Agent;
 use crate::process::Identity;
-use crate::region::{Access, Control, FileId, Origin, Region, Wanted};
+use crate::region::{Access, Control, FileId, Origin, Region, Users, Wanted};
 
 /// How a layout is to be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,8 +32,8 @@ pub struct Opening {
     pub access: Option<Access>,
     /// Page-locks host memory for this device.
     pub pin: Option<i32>,
-    /// The device whose kernels are to reach memory of a device; `None` for that it lies on.
-    pub user: Option<i32>,
+    /// The devices whose kernels are to reach memory of a device, besides the one that it is located on.
+    pub users: Users,
     /// How a layout is to be reached.
     pub reach: Reach,
     /// Who reaches a layout by NIXL.
@@ -115,10 +115,11 @@ impl Share {
             file,
             access,
             pin: opening.pin,
-            user: opening.user,
+            users: opening.users,
             extents: seen(entry),
         };
         if let Some(known) = Region::known(&entry.id, &wanted) {
+            known.open_for(opening.users)?;
             return Ok(known);
         }
         ensure!(
@@ -129,7 +130,10 @@ impl Share {
         let control = Arc::new(Control::open(self.fd(entry.control)?, entry.id)?);
         let backing = self.open_backing(entry, access, opening, &control)?;
         let origin = Origin { process: process.clone(), access };
-        Ok(Region::imported(backing, origin, control, &wanted))
+        let region = Region::imported(backing, origin, control, &wanted);
+        // Another thread may have opened it meanwhile, for other devices.
+        region.open_for(opening.users)?;
+        Ok(region)
     }
 }
 

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use super::apart::ensure_apart;
-use super::completion::{Run, cancelled};
 use super::host_rate;
 use super::plan::{Move, Plan};
 use super::pool::{Pool, Shared};
+use super::run::{Run, cancelled};
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
 use crate::layout::Layout;

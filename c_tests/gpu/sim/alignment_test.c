@@ -40,6 +40,7 @@ static void check_starts(const kvmem_layout *layout, const kvmem_layout_config *
         EXPECT_OK(kvmem_layout_get_region(layout, i, &region, ERR));
         EXPECT_OK(kvmem_region_get_info(region, &info, ERR));
         CHECK_EQ(info.address % config->alignment, 0);
+        CHECK(i == 0 || info.tier == KVMEM_TIER_ELASTIC || info.address % 512 == 0);
         CALL(kvmem_region_destroy(region));
     }
     for (uint64_t block = 0; block < config->num_blocks; block++) {

@@ -20,6 +20,8 @@ pub struct Division {
     pub layers: u64,
     /// Blocks of a chunk.
     pub blocks: u64,
+    /// How many chunks there are.
+    pub chunks: u64,
     /// Copies between staging memory and host, of all chunks.
     pub copies: u64,
 }
@@ -96,7 +98,7 @@ impl Division {
         let stretches = if unit.blocks_together { order.stretches.len() as u64 } else { blocks };
         let copies = layers.div_ceil(unit.layers) * outers.div_ceil(unit.outers) * stretches;
         let copies = copies.max(chunks);
-        Ok(Self { parts, part_size, layers: chunk_layers, blocks: chunk_blocks, copies })
+        Ok(Self { parts, part_size, layers: chunk_layers, blocks: chunk_blocks, chunks, copies })
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use super::checksum::Checker;
 use super::choice;
 use super::need::Waiting;
+use super::observer::Traffic;
 use super::ring::{Ring, Slot};
 use super::shelf::{Shelf, Taken};
 use crate::cuda::kernel::{CopyKernel, Run};
@@ -33,6 +34,8 @@ pub struct Engine {
     checkers: Arc<Shelf<Checker>>,
     /// Runs that were submitted and wait for one of the things above.
     pub waiting: Waiting,
+    /// Runs that are under way.
+    pub traffic: Arc<Traffic>,
     is_broken: AtomicBool,
 }
 
@@ -59,6 +62,7 @@ impl Engine {
             stagings: [Shelf::new(MOST_STAGED), Shelf::new(MOST_STAGED)],
             checkers: Shelf::new(usize::MAX),
             waiting: Waiting::default(),
+            traffic: Arc::default(),
             is_broken: AtomicBool::new(false),
         });
         engines.retain(|(_, engine)| engine.strong_count() > 0);

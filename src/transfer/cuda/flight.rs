@@ -2,18 +2,20 @@
 //! One run at the driver: what it needs, what it uses, how far it is, and its end.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::engine::Engine;
 use super::held::Held;
 use super::jobs::Jobs;
 use super::need::{Need, Taking};
+use super::observer::Passage;
 use crate::cuda::ending::is_fatal;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
 use crate::kept;
-use crate::transfer::completion::{Run, cancelled};
 use crate::transfer::disposal;
+use crate::transfer::run::{Run, cancelled};
 
 /// One run.
 pub struct Flight {
@@ -23,9 +25,13 @@ pub struct Flight {
     failure: Option<Error>,
     /// What it uses from its start on.
     held: Option<Held>,
+    /// Counts it among the runs under way, from its start on.
+    passage: Option<Passage>,
     /// What it waits for.
     waits: Option<Need>,
     layers_told: usize,
+    /// Started on a stream of its own, with jobs whose runs show something.
+    is_observed: bool,
     /// The driver was given some of it.
     has_begun: bool,
     run: Run,
@@ -39,8 +45,10 @@ impl Flight {
             engine: engine.clone(),
             failure: None,
             held: None,
+            passage: None,
             waits: None,
             layers_told: 0,
+            is_observed: false,
             has_begun: false,
             run,
         }
@@ -48,6 +56,8 @@ impl Flight {
 
     /// One that was started on a stream of the caller's.
     pub fn started(mut self, held: Held, outcome: Result<()>) -> Self {
+        // It waits for what the caller has put there before it, and shows nothing itself.
+        self.passage = Some(Passage::begin(&self.engine.traffic));
         self.failure = outcome.err();
         self.held = Some(held);
         self.has_begun = true;
@@ -106,9 +116,15 @@ impl Flight {
     pub fn start(&mut self) {
         let Some(held) = &self.held else { return };
         self.has_begun = true;
+        self.passage = Some(Passage::begin(&self.engine.traffic));
+        let begun = Instant::now();
         // SAFETY: the plan checked all spans against their layouts, which are held until the run is over.
         let started = guarded(|| unsafe { self.jobs.start(held) });
         self.failure = started.and_then(|outcome| outcome).err();
+        if let (Some(observer), None) = (self.jobs.observer(), &self.failure) {
+            observer.submitted(begun.elapsed());
+            self.is_observed = true;
+        }
     }
 
     /// The error of a run that was cancelled, if it has not begun.
@@ -121,7 +137,19 @@ impl Flight {
     pub fn ended(&mut self) -> Option<Result<()>> {
         self.tell_layers();
         let is_done = self.held.as_ref().is_none_or(|held| held.is_done(&mut self.failure));
+        if is_done {
+            self.observe_end();
+        }
         is_done.then(|| self.failure.take().map_or(Ok(()), Err))
+    }
+
+    fn observe_end(&mut self) {
+        let took = self.passage.take().and_then(|passage| passage.alone_for());
+        if let (true, Some(observer), Some(took), None) =
+            (self.is_observed, self.jobs.observer(), took, &self.failure)
+        {
+            observer.ended_alone(took);
+        }
     }
 
     fn tell_layers(&mut self) {

@@ -26,9 +26,9 @@ pub enum Job {
 }
 
 /// Driver calls that a caller's thread makes by itself: handing a run over costs as much.
-const QUICK_CALLS: usize = 16;
+pub const QUICK_CALLS: usize = 16;
 /// Copies of a batch, likewise.
-const QUICK_BATCH: usize = 128;
+pub const QUICK_BATCH: usize = 128;
 
 impl Job {
     /// Whether starting it costs little.
@@ -38,7 +38,7 @@ impl Job {
             Self::Driver(DriverCopies::Loop(copies)) => copies.len() <= QUICK_CALLS,
             Self::Driver(DriverCopies::Rows(rows)) => rows.len() <= QUICK_CALLS,
             Self::Kernel(..) => true,
-            Self::Staged(copy, _) => copy.calls() <= QUICK_CALLS && copy.copies() <= QUICK_BATCH,
+            Self::Staged(copy, _) => copy.is_quick(),
         }
     }
 

@@ -9,6 +9,7 @@ use super::engine::Engine;
 use super::held::Held;
 use super::job::Job;
 use super::need::{Need, Taking};
+use super::observer::Observer;
 use super::ring::Slot;
 use crate::cuda::ending::says_lost;
 use crate::cuda::stream::{Active, CallerStream};
@@ -18,12 +19,20 @@ use crate::error::{Error, Result, Status, ensure};
 pub struct Unmarked(pub Error);
 
 /// At least one job.
-pub struct Jobs(Vec<Job>);
+pub struct Jobs {
+    jobs: Vec<Job>,
+    observer: Option<Observer>,
+}
 
 impl Jobs {
-    /// One job for all that is moved.
-    pub fn one(job: Job) -> Self {
-        Self(vec![job])
+    /// One job for all that is moved, and what passes on what its runs show.
+    pub fn one(job: Job, observer: Option<Observer>) -> Self {
+        Self { jobs: vec![job], observer }
+    }
+
+    /// What passes on what runs show, where they show anything.
+    pub fn observer(&self) -> Option<&Observer> {
+        self.observer.as_ref()
     }
 
     /// A job for each layer, in order.
@@ -32,12 +41,12 @@ impl Jobs {
             let are_alike = others.iter_mut().all(|job| job.share_runs(first));
             ensure!(are_alike, Panic, "the layers of a transfer are not alike");
         }
-        Ok(Self(jobs))
+        Ok(Self { jobs, observer: None })
     }
 
     /// Puts the runs of blocks where kernels read them, if there is room to spare.
     pub fn keep_runs(mut self, engine: &Engine) -> Result<Self> {
-        if let Some(first) = self.0.first_mut() {
+        if let Some(first) = self.jobs.first_mut() {
             first.keep_runs(engine)?;
         }
         Ok(self)
@@ -45,21 +54,21 @@ impl Jobs {
 
     /// Whether starting them costs little.
     pub fn are_quick(&self) -> bool {
-        matches!(&self.0[..], [job] if job.is_quick())
+        matches!(&self.jobs[..], [job] if job.is_quick())
     }
 
     fn first(&self) -> Result<&Job> {
-        self.0.first().ok_or_else(|| Error::new(Status::Panic, "a transfer has nothing to do"))
+        self.jobs.first().ok_or_else(|| Error::new(Status::Panic, "a transfer has nothing to do"))
     }
 
     /// How many marks a run takes.
     fn marks(&self) -> usize {
-        if self.0.len() > 1 { self.0.len() } else { 0 }
+        if self.jobs.len() > 1 { self.jobs.len() } else { 0 }
     }
 
     /// What a run can't start without.
     pub fn needs(&self) -> impl Iterator<Item = Need> {
-        let of_first = self.0.first().map(Job::needs).into_iter().flatten().flatten();
+        let of_first = self.jobs.first().map(Job::needs).into_iter().flatten().flatten();
         std::iter::once(Need::Stream).chain(of_first)
     }
 
@@ -145,7 +154,7 @@ impl Jobs {
     }
 
     unsafe fn enqueue(&self, on: &Active<'_>, held: &Held, place: Place) -> Result<()> {
-        self.0.iter().enumerate().try_for_each(|(layer, job)| {
+        self.jobs.iter().enumerate().try_for_each(|(layer, job)| {
             // SAFETY: the caller's promise.
             unsafe { job.enqueue(on, held, place)? };
             held.layer(layer).map_or(Ok(()), |mark| on.record(mark))
@@ -167,6 +176,6 @@ impl Jobs {
     /// As for [`Jobs::start`], for every run of the graph.
     pub unsafe fn capture(&self, engine: &Engine, stream: CallerStream, slot: Option<&Slot>) -> Result<()> {
         // SAFETY: the caller's promise.
-        self.0.iter().try_for_each(|job| unsafe { job.capture(engine, stream, slot) })
+        self.jobs.iter().try_for_each(|job| unsafe { job.capture(engine, stream, slot) })
     }
 }

@@ -3,13 +3,14 @@
 //! unless the caller has said it.
 
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::calibration;
 use super::choice::Direction;
 use super::engine::Engine;
+use super::observed::{BatchDirection, Observed};
 use super::peer_rates::PeerRates;
-use super::rates::Rates;
+use super::rates::{Rates, Source};
 use crate::cuda::Device;
 use crate::error::{Result, ensure};
 use crate::log::log;
@@ -24,7 +25,7 @@ static DEVICES: Store<i32, Rates> = Store(Mutex::new(Vec::new()));
 /// By the device that does the work, and the other one.
 static PEERS: Store<(i32, i32), PeerRates> = Store(Mutex::new(Vec::new()));
 
-impl<K: Copy + PartialEq, R: Copy> Store<K, R> {
+impl<K: Copy + PartialEq, R: Clone> Store<K, R> {
     fn known(&self, about: K) -> Known<R> {
         let mut all = lock(&self.0);
         if let Some((_, known)) = all.iter().find(|(of, _)| *of == about) {
@@ -35,60 +36,83 @@ impl<K: Copy + PartialEq, R: Copy> Store<K, R> {
         known
     }
 
-    /// What is known, or else measured: then also how many milliseconds that took.
-    fn get_or(&self, about: K, measure: impl FnOnce() -> R) -> (R, Option<f64>) {
-        let known = self.known(about);
-        let mut known = lock(&known);
-        if let Some(known) = *known {
-            return (known, None);
-        }
-        let started = Instant::now();
-        let measured = measure();
-        *known = Some(measured);
-        (measured, Some(started.elapsed().as_secs_f64() * 1e3))
+    /// Returns what is known, or else measures it.
+    fn get_or(&self, about: K, measure: impl FnOnce() -> R) -> R {
+        lock(&self.known(about)).get_or_insert_with(measure).clone()
     }
+}
+
+/// What transfers have shown of the devices.
+static OBSERVED: Store<i32, Arc<Mutex<Observed>>> = Store(Mutex::new(Vec::new()));
+
+/// What a transfer is weighed by.
+pub struct Costs {
+    /// What was measured or given; with what batches have shown since, where it was measured.
+    pub rates: Rates,
+    /// How busy compute keeps the device.
+    pub busy: f64,
+    /// Seconds of a copy of a batch, as measured; none where the caller has given the rates, which stay as given.
+    pub measured_batch: Option<f64>,
+    /// Takes what transfers show.
+    pub observed: Arc<Mutex<Observed>>,
+}
+
+/// What a transfer of an engine is weighed by, with the other device, if any, that it goes from or to.
+pub fn costs(engine: &Engine, peer: Option<i32>, direction: Direction) -> Costs {
+    let mut rates = between(engine, peer, direction);
+    let observed = observed(engine.context().device().ordinal());
+    let (seen, now) = (*lock(&observed), Instant::now());
+    let measured_batch = (rates.source != Source::Loaded).then_some(rates.of(direction).batched);
+    if measured_batch.is_some() {
+        rates.to_device.batched *= seen.batch_factor(BatchDirection::ToDevice, now);
+        rates.to_host.batched *= seen.batch_factor(BatchDirection::ToHost, now);
+    }
+    Costs { rates, busy: seen.busy(now), measured_batch, observed }
+}
+
+fn observed(ordinal: i32) -> Arc<Mutex<Observed>> {
+    OBSERVED.get_or(ordinal, Arc::default)
 }
 
 /// What copies of an engine cost; never fails.
 pub fn of(engine: &Engine) -> Rates {
     let ordinal = engine.context().device().ordinal();
-    let (rates, took) = DEVICES.get_or(ordinal, || {
+    DEVICES.get_or(ordinal, || {
+        let started = Instant::now();
         let (times, outcome) = calibration::measure(engine);
-        note(&format!("device {ordinal}"), outcome);
-        Rates::plausible(&times.rates())
-    });
-    if let Some(milliseconds) = took {
-        tell(ordinal, &rates, milliseconds);
-    }
-    rates
+        log_failure(&format!("device {ordinal}"), outcome);
+        let rates = Rates::plausible(&times.rates());
+        log_rates(ordinal, &rates, started.elapsed());
+        rates
+    })
 }
 
 /// The same of an engine and the other device, if any, that a transfer goes from or to.
-pub fn between(engine: &Engine, peer: Option<i32>, direction: Direction) -> Rates {
+fn between(engine: &Engine, peer: Option<i32>, direction: Direction) -> Rates {
     let own = of(engine);
     peer.map_or(own, |peer| of_peer(engine, peer).complete(own, direction))
 }
 
 fn of_peer(engine: &Engine, peer: i32) -> PeerRates {
     let ordinal = engine.context().device().ordinal();
-    let (rates, took) = PEERS.get_or((ordinal, peer), || {
+    PEERS.get_or((ordinal, peer), || {
+        let started = Instant::now();
         let (times, outcome) = calibration::measure_peer(engine, peer);
-        note(&format!("device {ordinal} and its peer {peer}"), outcome);
-        PeerRates::plausible(&times.peer_rates())
-    });
-    if let Some(milliseconds) = took {
-        tell_peer(ordinal, peer, &rates, milliseconds);
-    }
-    rates
+        log_failure(&format!("device {ordinal} and its peer {peer}"), outcome);
+        let rates = PeerRates::plausible(&times.peer_rates());
+        log_peer_rates(ordinal, peer, &rates, started.elapsed());
+        rates
+    })
 }
 
-fn note(whose: &str, outcome: Result<()>) {
+fn log_failure(whose: &str, outcome: Result<()>) {
     if let Err(error) = outcome {
         log!(Warn, "measure copies of {whose}: {error}; defaults stand in for what is missing");
     }
 }
 
-fn tell(ordinal: i32, rates: &Rates, milliseconds: f64) {
+fn log_rates(ordinal: i32, rates: &Rates, duration: Duration) {
+    let milliseconds = milliseconds(duration);
     let Rates { num_defaults, to_device, to_host, on_device, .. } = rates;
     if *num_defaults > 0 {
         log!(
@@ -106,7 +130,8 @@ fn tell(ordinal: i32, rates: &Rates, milliseconds: f64) {
 }
 
 /// Without peer access there is no kernel to measure, which is worth no warning.
-fn tell_peer(ordinal: i32, peer: i32, rates: &PeerRates, milliseconds: f64) {
+fn log_peer_rates(ordinal: i32, peer: i32, rates: &PeerRates, duration: Duration) {
+    let milliseconds = milliseconds(duration);
     log!(
         Info,
         "device {ordinal}: copies measured in {milliseconds:.1} ms: {:.1} GB/s from device {peer}, {:.1} to it; {} figures \
@@ -115,6 +140,10 @@ fn tell_peer(ordinal: i32, peer: i32, rates: &PeerRates, milliseconds: f64) {
         rates.write.link / 1e9,
         rates.num_defaults
     );
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
 }
 
 /// What copies of a device cost.
@@ -143,6 +172,7 @@ pub fn set(ordinal: i32, given: Option<Rates>) -> Result<()> {
     let loaded = given.map(Rates::loaded);
     ensure_numbers(loaded.is_none_or(Rates::are_numbers))?;
     *lock(&DEVICES.known(ordinal)) = loaded;
+    *lock(&observed(ordinal)) = Observed::default();
     Ok(())
 }
 

@@ -19,6 +19,8 @@ mod kernel;
 mod locks;
 pub mod known_rates;
 mod need;
+mod observed;
+mod observer;
 pub mod peer_rates;
 pub mod rates;
 mod ring;
@@ -26,6 +28,8 @@ mod rows;
 mod runs;
 mod shelf;
 mod sides;
+#[cfg(test)]
+mod simulated;
 mod staged;
 mod weighing;
 
@@ -42,9 +46,9 @@ use self::jobs::{Jobs, Unmarked};
 use self::ring::Slot;
 use self::sides::Sides;
 use self::weighing::Weighing;
-use super::completion::Run;
 use super::contexts::Contexts;
 use super::plan::Plan;
+use super::run::Run;
 use super::{Candidate, Path, Preferences};
 use crate::cuda::memory::Sighting;
 use crate::cuda::stream::CallerStream;
@@ -92,6 +96,7 @@ impl CudaCopy {
         let weighed = layer.as_ref().unwrap_or(&plan);
         let mut weighing = Weighing::new(&sides, weighed, preferences, &engine)?;
         let (path, job) = weighing.prepare_best()?;
+        let observer = weighing.observer(path);
         let mut candidates = weighing.candidates;
         let jobs = match preferences.by_layer {
             true => {
@@ -104,7 +109,7 @@ impl CudaCopy {
                 let others = (1..layers).map(prepare).collect::<Result<Vec<_>>>()?;
                 Jobs::by_layer(std::iter::once(job).chain(others).collect())?
             }
-            false => Jobs::one(job),
+            false => Jobs::one(job, observer),
         };
         // The driver may wait for pages that are not locked before it returns.
         let is_quick = jobs.are_quick() && !sides.is_pageable;

@@ -8,7 +8,7 @@ use super::choice::Direction;
 pub struct DirectionRates {
     /// Bytes a second of one large copy of the driver's.
     pub link: f64,
-    /// Seconds that each copy of a batch takes, however small; of larger ones its bytes hide most of it.
+    /// Seconds that each copy of a batch takes in a transfer, however small; of larger ones its bytes hide most of it.
     pub batched: f64,
     /// Bytes a second of the kernel, with as many CTAs as are worth having.
     pub kernel: f64,
@@ -57,8 +57,8 @@ const US: f64 = 1e-6;
 pub const DEFAULT: Rates = Rates {
     source: Source::Default,
     num_defaults: 0,
-    to_device: DirectionRates { link: 55.5e9, batched: 0.40 * US, kernel: 51.0e9, cta: 17.0e9 },
-    to_host: DirectionRates { link: 55.5e9, batched: 0.38 * US, kernel: 52.3e9, cta: 26.0e9 },
+    to_device: DirectionRates { link: 55.5e9, batched: 0.60 * US, kernel: 51.0e9, cta: 17.0e9 },
+    to_host: DirectionRates { link: 55.5e9, batched: 0.57 * US, kernel: 52.3e9, cta: 26.0e9 },
     on_device: DirectionRates { link: 2065e9, batched: 3.1 * US, kernel: 1750e9, cta: 25e9 },
     peer: DirectionRates { link: 370e9, batched: 3.1 * US, kernel: 370e9, cta: 5.7e9 },
     pageable: 9e9,

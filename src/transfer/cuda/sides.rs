@@ -9,7 +9,7 @@ use crate::cuda::peer::{self, PeerReach, peer_reach};
 use crate::cuda::{Context, Device};
 use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
-use crate::region::{Backing, DeviceMemory, Region};
+use crate::region::{Backing, DeviceMemory, Region, Users};
 use crate::transfer::Path;
 
 /// The two sides of a copy.
@@ -93,6 +93,7 @@ impl<'a> Sides<'a> {
         }
         let mut has_plain = false;
         for region in side.memory().regions() {
+            region.open_for(Users::Device(self.ordinal))?;
             match peer_memory(region) {
                 PeerMemory::Opened if user == self.ordinal => {}
                 PeerMemory::Opened => {

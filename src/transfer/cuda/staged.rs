@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use super::chunking::{Chunk, Chunking, pack};
 use super::division::{Division, HostOrder};
 use super::engine::{Engine, Staging};
+use super::job::{QUICK_BATCH, QUICK_CALLS};
 use super::kernel::{cut_runs, typical_length};
 use super::need::Need;
 use super::ring::Slot;
@@ -21,6 +22,14 @@ use crate::cuda::stream::{Active, Stream};
 use crate::error::Result;
 use crate::layout::Layout;
 use crate::transfer::plan::Plan;
+
+/// Driver calls of a chunk, beside those for its copies.
+const CALLS: usize = 7;
+
+/// Whether starting so many chunks, with so many copies between staging memory and host in all, costs little.
+pub fn is_quick(chunks: usize, copies: usize) -> bool {
+    CALLS * chunks <= QUICK_CALLS && copies <= QUICK_BATCH
+}
 
 /// A prepared staged copy.
 pub struct StagedCopy {
@@ -87,14 +96,10 @@ impl StagedCopy {
         if self.to_host { Need::StagingToHost } else { Need::StagingToDevice }
     }
 
-    /// About as many driver calls as it takes.
-    pub fn calls(&self) -> usize {
-        7 * self.chunks.len()
-    }
-
-    /// Copies between staging memory and host.
-    pub fn copies(&self) -> usize {
-        self.chunks.iter().map(|chunk| chunk.copies.len()).sum()
+    /// Whether starting it costs little.
+    pub fn is_quick(&self) -> bool {
+        let copies = self.chunks.iter().map(|chunk| chunk.copies.len()).sum();
+        is_quick(self.chunks.len(), copies)
     }
 
     /// Starts it: it begins when what is on `on` now is over, and what comes there later finds it done.

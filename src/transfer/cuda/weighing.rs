@@ -9,9 +9,11 @@ use super::driver::DriverCopies;
 use super::engine::Engine;
 use super::job::Job;
 use super::kernel::KernelCopy;
-use super::known_rates;
+use super::known_rates::{self, Costs};
+use super::observed::BatchDirection;
+use super::observer::{Lesson, Observer};
 use super::sides::Sides;
-use super::staged::StagedCopy;
+use super::staged::{StagedCopy, is_quick};
 use crate::error::{Error, Result, Status};
 use crate::transfer::plan::Plan;
 use crate::transfer::{Candidate, Path, Preferences};
@@ -23,6 +25,13 @@ const STAGING_ALONE: u64 = 64 << 20;
 /// Less is not worth staging: the copy engine would wait for the kernel most of the time.
 const LEAST_STAGED: u64 = 256 << 10;
 
+/// Copies of a batch that show what each costs.
+const LEAST_COPIES: u64 = 64;
+/// Copies that the driver surely queues while the copy engine is at the first.
+const MOST_QUEUED: u64 = 512;
+/// A wait of less, or of less than the copy takes, can't be told from what else happens on a host.
+const LEAST_WAIT: f64 = 100e-6;
+
 const WAYS: [Path; 5] = [Path::CudaCopy, Path::CudaBatch, Path::Cuda2d, Path::CudaKernel, Path::CudaStaged];
 
 /// The ways of one transfer on the scales.
@@ -32,6 +41,7 @@ pub struct Weighing<'a> {
     pub(super) preferences: &'a Preferences,
     engine: &'a Arc<Engine>,
     pub(super) case: Case,
+    costs: Costs,
     order: Option<HostOrder>,
     division: std::result::Result<Division, String>,
     pub(super) candidates: Vec<Candidate>,
@@ -49,6 +59,7 @@ impl<'a> Weighing<'a> {
         let multiprocessors = engine.context().device().multiprocessors();
         let move_size = plan.bytes() / plan.most_moves().max(1);
         let ctas = choice::ctas(sides.direction, computes, multiprocessors, move_size);
+        let costs = known_rates::costs(engine, sides.peer, sides.direction);
         let mut weighing = Self {
             sides,
             plan,
@@ -60,23 +71,55 @@ impl<'a> Weighing<'a> {
                 moves: plan.most_moves(),
                 is_pageable: sides.is_pageable,
                 computes,
+                busy: if computes { costs.busy } else { 0.0 },
                 ctas: if preferences.max_ctas > 0 { ctas.min(preferences.max_ctas) } else { ctas },
                 row_calls: 0,
                 staged: None,
             },
+            costs,
             order: None,
             division: Err("neither side is host memory".to_string()),
             candidates: Vec::new(),
         };
         weighing.divide();
-        let rates = known_rates::between(engine, sides.peer, sides.direction);
         for path in WAYS {
             let reason = weighing.reason_against(path);
-            let seconds = choice::seconds(path, &weighing.case, &rates);
+            let seconds = choice::seconds(path, &weighing.case, &weighing.costs.rates);
             weighing.candidates.push(Candidate { path, seconds, reason });
         }
+        let rates = weighing.costs.rates;
         weighing.weigh_rows(&rates);
         Ok(weighing)
+    }
+
+    /// What passes on what runs by this path show, where they show anything.
+    pub fn observer(&self, path: Path) -> Option<Observer> {
+        let observed = self.costs.observed.clone();
+        let direction = match self.sides.direction {
+            Direction::ToDevice => BatchDirection::ToDevice,
+            Direction::ToHost => BatchDirection::ToHost,
+            _ => return None,
+        };
+        let lesson = match path {
+            Path::CudaBatch => self.batch_lesson(direction),
+            Path::CudaKernel | Path::CudaStaged if self.case.computes => {
+                let expected @ [alone, beside] = choice::turns(path, &self.case, &self.costs.rates);
+                (beside - alone > alone.max(LEAST_WAIT)).then_some(Lesson::Kernel { expected })
+            }
+            _ => None,
+        };
+        lesson.map(|lesson| Observer::new(observed, lesson))
+    }
+
+    /// So few copies show more of the first call than of themselves. Of more than the driver takes at a time, it
+    /// takes the later ones when the copy engine is done with earlier ones: those must be small, or what they take is
+    /// what their bytes take.
+    fn batch_lesson(&self, direction: BatchDirection) -> Option<Lesson> {
+        let (copies, measured) = (self.case.moves, self.costs.measured_batch?);
+        let bytes = self.case.bytes as f64 / copies as f64 / self.costs.rates.of(self.sides.direction).link;
+        let shows = copies >= LEAST_COPIES && (copies <= MOST_QUEUED || bytes < measured);
+        let calls = choice::calls_of_batch(copies);
+        shows.then_some(Lesson::Batch { direction, copies, calls, measured })
     }
 
     /// Looks how it could be staged, where it could.
@@ -105,6 +148,7 @@ impl<'a> Weighing<'a> {
                 parts: division.parts as u64,
                 copies: division.copies,
                 are_batched: self.engine.context().driver().copies_batches(),
+                is_quick: is_quick(division.chunks as usize, division.copies as usize),
             });
         }
         self.order = Some(order);

@@ -25,7 +25,7 @@ fn dimensions() -> Dimensions {
 }
 
 fn placement(dimensions: Dimensions, kind: LayoutKind, start: u64) -> Placement {
-    Placement::within(Geometry::new(dimensions, kind).unwrap(), start, 4096).unwrap()
+    Placement::within(Geometry::new(dimensions, kind).unwrap(), start).unwrap()
 }
 
 const KINDS: [LayoutKind; 3] = [

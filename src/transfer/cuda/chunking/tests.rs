@@ -31,7 +31,7 @@ fn placement(kind: usize, shift: u32, start: u64) -> Placement {
         alignment: 1 << shift,
         num_heads: None,
     };
-    Placement::within(Geometry::new(dimensions, KINDS[kind]).unwrap(), start, 4096).unwrap()
+    Placement::within(Geometry::new(dimensions, KINDS[kind]).unwrap(), start).unwrap()
 }
 
 fn any_pairs() -> impl Strategy<Value = Vec<BlockPair>> {
@@ -166,7 +166,7 @@ fn more_tiles_than_the_kernel_counts_are_refused() {
             alignment: 1,
             num_heads: None,
         };
-        Placement::within(Geometry::new(dimensions, KINDS[kind]).unwrap(), 1 << 40, 1).unwrap()
+        Placement::within(Geometry::new(dimensions, KINDS[kind]).unwrap(), 1 << 40).unwrap()
     };
     let (host, device) = (of_kind(0), of_kind(2));
     let long = (0..LONG).map(|block| BlockPair { source: block, destination: block });

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+// Row 19: how much longer the path that kvmem chooses takes than the best path that can be forced at the same point.
+// Points are drawn at random from a seed: the choice must be right for any size, not for those it was tuned with.
+#include "common/block_ids.hpp"
+#include "common/clock.hpp"
+#include "common/drawn.hpp"
+#include "common/gpu.hpp"
+#include "common/points.hpp"
+#include "common/side.hpp"
+#include "common/ways.hpp"
+#include "reference/gemm.hpp"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+
+namespace {
+
+using namespace bench;
+
+constexpr int device = 0;
+constexpr char row_name[] = "19-regret";
+constexpr uint64_t few_large_blocks = 64 << 20; // a side has 8 blocks at least
+// A path that takes more than this many times the fastest one's time is out after its first counted turn.
+constexpr double hopeless = 3;
+
+struct stage {
+    const arena &host;
+    const arena &gpu;
+    const arena &mirror;
+    cuda::gemms &products;
+    int count; // of products in one turn
+};
+
+// A path's transfer, and what it took each time: the caller's nanoseconds from submission to the end seen.
+struct path_taken {
+    std::string path;
+    kv::transfer transfer;
+    double expected_ns;
+    samples ns;
+    bool is_out = false;
+};
+
+double expected_ns(const kv::transfer &transfer, uint64_t bytes)
+{
+    kvmem_transfer_explanation told{};
+    kv::call(kvmem_transfer_explain, transfer.get(), &told, nullptr);
+    return static_cast<double>(bytes) / static_cast<double>(told.bytes_per_second) * 1e9;
+}
+
+path_taken prepare(const move_of &moved, const drawn &point, uint32_t path)
+{
+    kv::wish wished;
+    wished.compute = point.compute == compute::told_idle ? KVMEM_COMPUTE_IDLE : KVMEM_COMPUTE_MAY_RUN;
+    wished.path = path;
+    kv::transfer made = kv::make_transfer(moved.from.layout(), moved.to.layout(), moved.pairs, {}, wished);
+    const std::string name = kv::path_of(made);
+    const double expected = expected_ns(made, point.bytes());
+    return {name, std::move(made), expected, {}};
+}
+
+// What kvmem chooses first, then each path that takes such a transfer.
+std::vector<path_taken> prepare_all(const move_of &moved, const drawn &point)
+{
+    std::vector<path_taken> all;
+    all.push_back(prepare(moved, point, 0));
+    for (uint32_t path : {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,
+                          KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED})
+        try {
+            all.push_back(prepare(moved, point, path));
+        } catch (const std::exception &) {
+            // Not a path for this transfer, as kvmem_transfer_explain would say.
+        }
+    return all;
+}
+
+double time_alone(const path_taken &taken)
+{
+    return time_ns([&] { kv::submit_and_wait(taken.transfer); });
+}
+
+// The mean of those that end before the products do. A single one that takes longer than they do counts too: its end
+// was on an idle GPU, which makes it look better than it is, and it is out by far.
+double time_beside(const path_taken &taken, cuda::gemms &products, int count)
+{
+    products.start(count);
+    const double start = now_ns();
+    double end = start;
+    int ended = 0;
+    do {
+        kv::submit_and_wait(taken.transfer);
+        if (ended > 0 && !products.busy())
+            break;
+        end = now_ns();
+        ++ended;
+    } while (products.busy());
+    products.wait();
+    return (end - start) / ended;
+}
+
+void take_turn(const stage &on, const drawn &point, const side &to, const kv::pairs &pairs, path_taken &taken)
+{
+    to.wipe(pairs);
+    const bool is_beside = point.compute == compute::beside;
+    const double ns = is_beside ? time_beside(taken, on.products, on.count) : time_alone(taken);
+    to.verify(pairs);
+    taken.ns.push_back(ns);
+}
+
+double median(const samples &values) { return summarize(values).median; }
+
+void drop_hopeless(std::vector<path_taken> &all)
+{
+    double best = median(all.front().ns);
+    for (const path_taken &taken : all)
+        best = std::min(best, median(taken.ns));
+    // The choice itself stays: it is what is measured.
+    for (size_t which = 1; which < all.size(); ++which)
+        all[which].is_out = median(all[which].ns) > hopeless * best;
+}
+
+void alternate(const stage &on, const drawn &point, const side &to, const kv::pairs &pairs, int rounds,
+               std::vector<path_taken> &all)
+{
+    for (int round = -1; round < rounds; ++round) {
+        for (size_t step = 0; step < all.size(); ++step) {
+            path_taken &taken = all[(step + static_cast<size_t>(round + 1)) % all.size()];
+            if (!taken.is_out)
+                take_turn(on, point, to, pairs, taken);
+        }
+        if (round == 0)
+            drop_hopeless(all);
+        if (round < 0)
+            for (path_taken &taken : all)
+                taken.ns.clear();
+    }
+}
+
+const path_taken &best_forced(const std::vector<path_taken> &all)
+{
+    return *std::min_element(all.begin() + 1, all.end(), [](const path_taken &a, const path_taken &b) {
+        return median(a.ns) < median(b.ns);
+    });
+}
+
+// "CUDA batch 12.3 (expected 11.9); ..." in microseconds.
+std::string told_times(const std::vector<path_taken> &all)
+{
+    std::string text;
+    for (size_t which = 1; which < all.size(); ++which) {
+        char each[128];
+        std::snprintf(each, sizeof each, "%s%s %.1f (expected %.1f)", which > 1 ? "; " : "",
+                      all[which].path.c_str(), median(all[which].ns) * 1e-3, all[which].expected_ns * 1e-3);
+        text += each;
+    }
+    return text;
+}
+
+struct regret {
+    double value;
+    bool is_other_path;
+    bench::compute compute;
+};
+
+class regret_bench {
+  public:
+    regret_bench(const options &chosen, results &found) : chosen_(chosen), found_(found) {}
+
+    void measure(const stage &on, const drawn &point)
+    {
+        if (point.compute == compute::beside && !has_learned_)
+            learn(on);
+        const side host(on.host, on.mirror, point.host);
+        const side gpu(on.gpu, on.mirror, point.gpu);
+        const side &from = point.to_device ? host : gpu;
+        const side &to = point.to_device ? gpu : host;
+        from.fill();
+        const kv::pairs pairs = point.pairs();
+        std::vector<path_taken> all = prepare_all({from, to, pairs}, point);
+        if (all.size() < 2)
+            throw std::runtime_error("no path can be forced");
+        alternate(on, point, to, pairs, chosen_.quick ? 2 : point.compute == compute::beside ? 5 : 7, all);
+        add(point, all);
+    }
+
+    // Median and worst, of all and of each half.
+    void add_summary() const
+    {
+        for (const std::string which : {"all", name_of(compute::told_idle), name_of(compute::idle),
+                                        name_of(compute::beside)}) {
+            samples values;
+            int others = 0;
+            for (const regret &each : regrets_)
+                if (which == "all" || which == name_of(each.compute)) {
+                    values.push_back(each.value);
+                    others += each.is_other_path && each.value > 1.02;
+                }
+            if (values.empty())
+                continue;
+            const auto above = std::count_if(values.begin(), values.end(), [](double v) { return v > 1.10; });
+            const auto add = [&](const char *statistic, double value) {
+                found_.add({row_name,
+                            {{"statistic", statistic},
+                             {"points", values.size()},
+                             {"of", which},
+                             {"seed", chosen_.seed},
+                             {"above 1.10", above},
+                             {"another path by more than 1.02", others},
+                             {"gpu", gpu_description(device)}},
+                            {value},
+                            "the best forced path",
+                            {1.0},
+                            {},
+                            "x"});
+            };
+            add("median", summarize(values).median);
+            add("p95", percentile(values, 0.95));
+            add("worst", summarize(values).max);
+        }
+    }
+
+  private:
+    // What kvmem knows of compute it has from transfers that ran beside it: a few, as in an engine that has been at work.
+    void learn(const stage &on)
+    {
+        const kvmem_layout_config config = whole_blocks(16 << 10, 128);
+        const side gpu(on.gpu, on.mirror, config);
+        const side host(on.host, on.mirror, config);
+        const kv::transfer moved =
+            kv::make_transfer(gpu.layout(), host.layout(), scattered_pairs(64, 128), {},
+                              {KVMEM_COMPUTE_MAY_RUN, KVMEM_PATH_CUDA_KERNEL});
+        on.products.start(on.count);
+        for (int run = 0; run < 4; ++run)
+            kv::submit_and_wait(moved);
+        on.products.wait();
+        has_learned_ = true;
+    }
+
+    void add(const drawn &point, const std::vector<path_taken> &all)
+    {
+        const path_taken &ours = all.front();
+        const path_taken &best = best_forced(all);
+        const auto bytes = static_cast<double>(point.bytes());
+        found_.add({row_name,
+                    {{"shape", point.shape},
+                     {"direction", point.to_device ? "H2D" : "D2H"},
+                     {"compute", name_of(point.compute)},
+                     {"host", name_of(point.order)},
+                     {"piece_bytes", point.piece_bytes()},
+                     {"blocks", point.blocks},
+                     {"bytes", point.bytes()},
+                     {"path", ours.path},
+                     {"best_path", best.path},
+                     {"us", told_times(all)},
+                     {"seed", chosen_.seed},
+                     {"gpu", gpu_description(device)}},
+                    rates(bytes, ours.ns),
+                    "the best forced path",
+                    rates(bytes, best.ns),
+                    {},
+                    "GB/s"});
+        regrets_.push_back({median(ours.ns) / median(best.ns), ours.path != best.path, point.compute});
+    }
+
+    const options &chosen_;
+    results &found_;
+    std::vector<regret> regrets_;
+    bool has_learned_ = false;
+};
+
+// Two of three are blocks of any size, the third an engine's cache. Two fifths are told that the GPU is idle, one fifth
+// finds it so, the others run beside compute.
+std::vector<drawn> draw_all(const options &chosen, uint64_t most_bytes)
+{
+    std::mt19937_64 random(chosen.seed);
+    std::vector<drawn> all;
+    for (unsigned index = 0; index < chosen.points; ++index) {
+        all.push_back(index % 3 == 2 ? draw_engine(random, most_bytes) : draw_blocks(random, most_bytes));
+        all.back().compute = 5 * index < 2 * chosen.points   ? compute::told_idle
+                             : 5 * index < 3 * chosen.points ? compute::idle
+                                                             : compute::beside;
+    }
+    return all;
+}
+
+void tell_rates()
+{
+    kvmem_copy_rates rates{};
+    rates.struct_size = sizeof rates;
+    kv::call(kvmem_cuda_get_copy_rates, device, &rates);
+    const auto tell = [](const char *name, const kvmem_direction_rates &of) {
+        std::printf("rates %s: link %.4g, batched %.4g ns, kernel %.4g, CTA %.4g\n", name,
+                    of.bytes_per_second, of.batch_copy_ns, of.kernel_bytes_per_second,
+                    of.cta_bytes_per_second);
+    };
+    tell("to device", rates.to_device);
+    tell("to host", rates.to_host);
+    std::printf("rates: copy %.4g ns, kernel start %.4g ns, %" PRIu32 " defaults\n", rates.copy_ns,
+                rates.kernel_start_ns, rates.num_defaults);
+}
+
+void measure(const options &chosen, results &found)
+{
+    warn_of_stand_in();
+    const cuda::current_device current(device);
+    const uint64_t most_bytes = chosen.quick ? 4 << 20 : 160 << 20;
+    const uint64_t size = arena_size(2 * most_bytes + few_large_blocks);
+    const arena host(place::host, device, size);
+    const arena gpu(place::device, device, size);
+    const arena mirror(place::host, device, size);
+    std::printf("seed %" PRIu64 ", %u points\n", chosen.seed, chosen.points);
+    tell_rates();
+    cuda::gemms products(cuda::load().stand_in ? 1024 : 8192);
+    const stage on = {host, gpu, mirror, products, chosen.quick ? 4 : 16};
+    regret_bench bench(chosen, found);
+    points grid(chosen);
+    for (const drawn &point : draw_all(chosen, std::min(most_bytes, size / 4)))
+        grid.measure(point.title(), [&] { bench.measure(on, point); });
+    bench.add_summary();
+    grid.finish();
+}
+
+} // namespace
+
+int main(int argc, char **argv) { return bench::run_program(argc, argv, measure); }

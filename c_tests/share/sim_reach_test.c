@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which GPUs imported VMM memory is open for, and the driver calls that takes: its own, another one when a transfer first
+// runs there or the caller asks for it, and each once. Needs the stand-in.
+#include "control.h"
+#include "driver.h"
+#include "holder.h"
+#include "kinds.h"
+#include "opened.h"
+#include "regions.h"
+#include "sides.h"
+
+static const test_role roles[] = {HOLDER_ROLE};
+
+#define OWNER 0 /* the GPU that the memory is located on */
+#define OTHER 1
+
+static const memory_kind kinds[] = {MEMORY_ELASTIC, MEMORY_MAPPED, MEMORY_FABRIC};
+
+static unsigned long long access_of(uint64_t address, int device) {
+    const CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+    unsigned long long flags = 0;
+    CU(cuMemGetAccess(&flags, &location, address));
+    return flags;
+}
+
+static void expect_access(const kvmem_region *region, unsigned long long of_owner, unsigned long long of_other) {
+    const kvmem_region_info info = region_info(region);
+    CHECK_EQ(access_of(info.address, OWNER), of_owner);
+    CHECK_EQ(access_of(info.address, OTHER), of_other);
+    CHECK_EQ(access_of(info.address + info.size - 1, OWNER), of_owner);
+    CHECK_EQ(access_of(info.address + info.size - 1, OTHER), of_other);
+}
+
+#define NONE CU_MEM_ACCESS_FLAGS_PROT_NONE
+#define READ CU_MEM_ACCESS_FLAGS_PROT_READ
+#define BOTH CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+
+static kvmem_region *open_for_all(const parcel *parcel, uint64_t flags) {
+    return open_parcel(parcel, flags | KVMEM_OPEN_FOR_ALL_DEVICES);
+}
+
+static void it_is_opened_for_its_own_gpu_in_one_call(void) {
+    for (size_t i = 0; i < NUM(kinds); i++) {
+        peer owner = holder_start();
+        holder_make(&owner, kinds[i], NULL, 1);
+        parcel parcel = holder_share(&owner, NULL);
+        SIM(sim_reset());
+        kvmem_region *region = open_parcel(&parcel, 0);
+        CHECK_EQ(SIM(sim_calls("cuMemSetAccess")), 1);
+        expect_access(region, BOTH, NONE);
+        CALL(kvmem_region_destroy(region));
+        parcel_close(&parcel);
+        peer_finish(&owner);
+    }
+}
+
+static void another_gpu_is_asked_for(void) {
+    for (size_t i = 0; i < NUM(kinds); i++) {
+        peer owner = holder_start();
+        holder_make(&owner, kinds[i], NULL, 1);
+        parcel parcel = holder_share(&owner, NULL);
+        SIM(sim_reset());
+        kvmem_region *region = open_parcel_for(&parcel, 0, OTHER);
+        CHECK_EQ(SIM(sim_calls("cuMemSetAccess")), 1);
+        expect_access(region, BOTH, BOTH);
+        CALL(kvmem_region_destroy(region));
+        region = open_for_all(&parcel, KVMEM_OPEN_READ_ONLY);
+        CHECK_EQ(SIM(sim_calls("cuMemSetAccess")), 2);
+        expect_access(region, READ, READ);
+        CALL(kvmem_region_destroy(region));
+        parcel_close(&parcel);
+        peer_finish(&owner);
+    }
+}
+
+/* The region that is open already gets what is missing, with its own rights. */
+static void opened_again_it_is_open_for_more(void) {
+    for (size_t i = 0; i < NUM(kinds); i++) {
+        peer owner = holder_start();
+        holder_make(&owner, kinds[i], NULL, 1);
+        parcel parcel = holder_share(&owner, NULL);
+        kvmem_region *region = open_parcel(&parcel, KVMEM_OPEN_READ_ONLY);
+        expect_access(region, READ, NONE);
+        SIM(sim_reset());
+        kvmem_region *again = open_parcel_for(&parcel, KVMEM_OPEN_READ_ONLY, OTHER);
+        CHECK_EQ(region_info(again).address, region_info(region).address);
+        CHECK_EQ(SIM(sim_calls("cuMemSetAccess")), 1);
+        expect_access(region, READ, READ);
+        kvmem_region *all = open_for_all(&parcel, KVMEM_OPEN_READ_ONLY);
+        CHECK_EQ(SIM(sim_calls("cuMemSetAccess")), 1);
+        CALL(kvmem_region_destroy(region));
+        CALL(kvmem_region_destroy(again));
+        CALL(kvmem_region_destroy(all));
+        parcel_close(&parcel);
+        peer_finish(&owner);
+    }
+}
+
+static void a_transfer_opens_it_for_the_gpu_it_runs_on_once(void) {
+    static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
+    static const kv_move move = {scattered, NUM(scattered), 0, 0, 3};
+    const kvmem_layout_config config = blocks_config(&kv_kinds[1]);
+    peer owner = holder_start();
+    holder_build(&owner, MEMORY_ELASTIC, 1, BLOCKS_TOGETHER, NULL, 1);
+    parcel parcel = holder_share(&owner, NULL);
+    kv_side there;
+    side here;
+    kv_model_open(&there, &config, 1);
+    side_open(&here, PLACE_DEVICE, OTHER, &config, NULL, 2);
+    kvmem_layout *opened = open_layout(&parcel, KVMEM_OPEN_MAPPED_ONLY, NULL);
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_layout_get_region(opened, 0, &region, ERR));
+    expect_access(region, BOTH, NONE);
+    kvmem_transfer_info info = kv_run_by(opened, here.model.layout, &move, KVMEM_PATH_CUDA_KERNEL);
+    CHECK_EQ(info.path, KVMEM_PATH_CUDA_KERNEL);
+    expect_access(region, BOTH, BOTH);
+    kv_expect_moved(&here.model, &there, &move);
+    side_check(&here);
+    SIM(sim_reset());
+    kv_run_by(opened, here.model.layout, &move, KVMEM_PATH_CUDA_KERNEL);
+    CHECK_EQ(SIM(sim_calls("cuMemSetAccess")), 0);
+    CALL(kvmem_region_destroy(region));
+    CALL(kvmem_layout_destroy(opened));
+    side_close(&here);
+    kv_side_close(&there);
+    parcel_close(&parcel);
+    peer_finish(&owner);
+}
+
+static void one_gpu_and_all_exclude_each_other(void) {
+    peer owner = holder_start();
+    holder_make(&owner, MEMORY_ELASTIC, NULL, 1);
+    parcel parcel = holder_share(&owner, NULL);
+    refuse_parcel_for(&parcel, KVMEM_OPEN_FOR_ALL_DEVICES, OTHER, KVMEM_STATUS_INVALID_ARGUMENT,
+                      "exclude each other");
+    parcel_close(&parcel);
+    peer_finish(&owner);
+}
+
+static const test_case cases[] = {
+    CASE(it_is_opened_for_its_own_gpu_in_one_call),
+    CASE(another_gpu_is_asked_for),
+    CASE(opened_again_it_is_open_for_more),
+    CASE(a_transfer_opens_it_for_the_gpu_it_runs_on_once),
+    CASE(one_gpu_and_all_exclude_each_other),
+};
+SHARE_MAIN
