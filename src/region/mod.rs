@@ -31,8 +31,8 @@ mod system;
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 
 pub use adopted::AdoptedMemory;
 pub use control::Control;
@@ -66,6 +66,7 @@ use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
 use crate::log_id::LogId;
 use crate::nixl::{Descriptor, MemoryType};
+use crate::sync::Mutex;
 
 /// Where memory lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The registrations that a region has, down to those that nobody holds any more and whose agents have not let go yet.
 
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 
 use super::Registration;
 use crate::error::{Error, Result, Status};
+use crate::sync::{Mutex, MutexGuard};
 
 /// Registrations from when their agents know of the memory until they know no more of it.
 #[derive(Default)]
@@ -42,6 +43,6 @@ impl Registrations {
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<Weak<Registration>>> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.0.lock()
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How a transfer's user learns that a run is over, and how far it has come: by polling, by waiting, or from a queue.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::history::Record;
@@ -15,6 +15,7 @@ use crate::log::log;
 use crate::log_id::LogId;
 use crate::nixl::{Agent, RemoteHold};
 use crate::region::ExtentHold;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// How a run ended.
 pub type Outcome = Result<()>;
@@ -151,13 +152,13 @@ impl Completion {
         let mut last = self.last();
         while !is_met() {
             last = match deadline {
-                None => self.over.wait(last).unwrap_or_else(|poisoned| poisoned.into_inner()),
+                None => self.over.wait(last),
                 Some(deadline) => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {
                         fail!(TimedOut, "the transfer is still under way");
                     }
-                    self.over.wait_timeout(last, left).unwrap_or_else(|poisoned| poisoned.into_inner()).0
+                    self.over.wait_timeout(last, left).0
                 }
             };
         }
@@ -217,7 +218,7 @@ impl Completion {
     }
 
     fn last(&self) -> MutexGuard<'_, Last> {
-        self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.last.lock()
     }
 }
 

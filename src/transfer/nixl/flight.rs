@@ -303,13 +303,13 @@ impl Flight {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
 
     use super::super::{NixlMove, Recipe};
     use super::*;
     use crate::layout::{Allocation, Dimensions, Layout};
     use crate::nixl::{Agent, step_once};
     use crate::region::SystemConfig;
+    use crate::sync::Mutex;
     use crate::transfer::completion::Completion;
     use crate::transfer::{BlockPair, Plan, Wanted};
 
