@@ -288,7 +288,7 @@ impl Drop for IpcMapping {
         }
         let closed = opening.close();
         let last = openings.remove(&self.key);
-        // The log's callback and the end of the context come without the lock.
+        // Dropping the opening may release its context, which takes long. All openings share the lock.
         drop(openings);
         drop(last);
         if let Err(error) = closed {

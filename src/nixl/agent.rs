@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::{JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Sender, bounded, unbounded};
+use crossbeam_channel::{SendError, Sender, bounded, unbounded};
 
 use super::driver::Driver;
 use super::executor::Executor;
@@ -179,7 +179,7 @@ impl Agent {
         let _ = self.send(Command::Run(Box::new(function)));
     }
 
-    /// Adds work to the agent's turns.
+    /// Adds work to the agent's turns. If that fails, [`Work::not_begun`] is called and the work is dropped.
     pub fn start(&self, work: Box<dyn Work>) -> Result<()> {
         self.send(Command::Start(work))
     }
@@ -190,7 +190,13 @@ impl Agent {
     }
 
     fn send(&self, command: Command) -> Result<()> {
-        self.commands.send(command).map_err(|_| thread_gone())?;
+        self.commands.send(command).map_err(|SendError(command)| {
+            let error = thread_gone();
+            if let Command::Start(mut work) = command {
+                work.not_begun(&error);
+            }
+            error
+        })?;
         // Full: the agent's thread has not yet seen an earlier token, and will find this command too.
         let _ = self.wakes.try_send(());
         Ok(())

@@ -15,8 +15,8 @@ const PLUGINS: [&str; 2] = ["GDS", "GDS_MT"];
 pub struct Ends {
     /// The GPU.
     pub ordinal: i32,
-    /// The file system's device number.
-    pub file_system: u64,
+    /// The major and minor number of the file system's device.
+    pub file_system: (u32, u32),
     /// The file is open for direct I/O.
     pub is_direct: bool,
 }

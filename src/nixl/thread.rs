@@ -33,6 +33,10 @@ pub trait Work: Send {
     /// Takes one short step.
     fn step(&mut self, driver: &mut Driver) -> Step;
 
+    /// Reports that the agent's thread has ended, so that the work was never begun. Whatever starts the work gets the same
+    /// error.
+    fn not_begun(&mut self, _error: &Error) {}
+
     /// Reports that a step has panicked. It is not called again, and it is never dropped: NIXL may still use the memory
     /// that it holds.
     fn abandon(&mut self, error: Error);

@@ -2,7 +2,9 @@
 //! Regions: spans of memory on one tier, and what makes them known to agents.
 
 mod adopted;
+mod backing;
 mod control;
+mod creation;
 mod device;
 mod disk;
 mod elastic;
@@ -32,9 +34,9 @@ mod system;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 pub use adopted::AdoptedMemory;
+pub use backing::{Backing, Tier};
 pub use control::Control;
 pub use device::{DeviceConfig, DeviceMemory, IpcConfig};
 pub use disk::{DirectIo, DiskConfig, DiskFile, Label, Opening};
@@ -45,7 +47,7 @@ pub use extents::{ExportedExtent, ExtentHold};
 pub use mapped_device::{ImportedMapping, MappedDevice};
 pub use memory_file::has_reserved_pages;
 pub use numa::Placement as NumaPlacement;
-pub use open_file::{FileId, reopened};
+pub use open_file::{FileId, FileSystemId, reopened};
 pub use pages::Residency;
 pub use pinned::{PinnedConfig, PinnedMemory, Progress};
 pub use reach::{Reach, Users};
@@ -57,7 +59,6 @@ pub use system::{HugePages, SystemConfig, SystemMemory};
 
 use once_cell::sync::OnceCell;
 use registrations::Registrations;
-use serde::{Deserialize, Serialize};
 use sharing::Counts;
 use spans::Failure;
 
@@ -65,85 +66,8 @@ use crate::cuda::ipc::Place;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
 use crate::log_id::LogId;
-use crate::nixl::{Descriptor, MemoryType};
+use crate::nixl::Descriptor;
 use crate::sync::Mutex;
-
-/// Where memory lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Tier {
-    /// Host memory.
-    System,
-    /// A file.
-    Disk,
-    /// Host memory that devices reach by DMA.
-    Pinned,
-    /// Memory of a GPU.
-    Device,
-    /// Memory of a GPU that grows and shrinks behind fixed addresses.
-    Elastic,
-}
-
-impl Tier {
-    /// Its name, for messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::System => "system",
-            Self::Disk => "disk",
-            Self::Pinned => "pinned",
-            Self::Device => "device",
-            Self::Elastic => "elastic",
-        }
-    }
-
-    /// The kind of memory NIXL sees.
-    pub fn memory_type(self) -> MemoryType {
-        match self {
-            Self::System | Self::Pinned => MemoryType::Dram,
-            Self::Disk => MemoryType::File,
-            Self::Device | Self::Elastic => MemoryType::Vram,
-        }
-    }
-}
-
-/// What stands behind a region.
-pub enum Backing {
-    /// Memory this library mapped.
-    System(SystemMemory),
-    /// A file this library opened.
-    Disk(DiskFile),
-    /// Host memory of the caller's.
-    Adopted(AdoptedMemory),
-    /// Page-locked memory.
-    Pinned(PinnedMemory),
-    /// Memory of a GPU.
-    Device(Arc<DeviceMemory>),
-    /// Memory of a GPU that grows and shrinks.
-    Elastic(ElasticMemory),
-    /// A part of another region.
-    View {
-        /// The region it is a part of.
-        parent: Arc<Region>,
-        /// Where in the parent it begins.
-        offset: u64,
-        /// Its bytes.
-        size: u64,
-    },
-}
-
-impl Backing {
-    /// What it is, for the log.
-    fn name(&self) -> &'static str {
-        match self {
-            Self::System(_) => "system",
-            Self::Disk(_) => "disk",
-            Self::Adopted(_) => "adopted host",
-            Self::Pinned(_) => "pinned",
-            Self::Device(_) => "device",
-            Self::Elastic(_) => "elastic",
-            Self::View { parent, .. } => parent.backing.name(),
-        }
-    }
-}
 
 /// A span of memory on one tier. Freed when its last holder goes.
 pub struct Region {
@@ -157,46 +81,6 @@ pub struct Region {
 }
 
 impl Region {
-    fn new(backing: Backing) -> Arc<Self> {
-        Self::with(backing, None, OnceCell::new())
-    }
-
-    fn with(backing: Backing, origin: Option<Origin>, control: OnceCell<Arc<Control>>) -> Arc<Self> {
-        let region = Arc::new(Self {
-            log_id: LogId::next(),
-            backing,
-            origin,
-            control,
-            counts: Counts::default(),
-            registrations: Registrations::default(),
-            resizing: Mutex::default(),
-        });
-        region.log_creation();
-        region
-    }
-
-    /// A layout makes a view for each of its layers, so views are details.
-    fn log_creation(&self) {
-        let (id, size, address) = (self.log_id, self.size(), self.address());
-        match &self.backing {
-            Backing::View { parent, offset, .. } => {
-                log!(
-                    Trace,
-                    "region {id} created: {size} bytes at offset {offset} of region {}",
-                    parent.log_id
-                )
-            }
-            _ => log!(
-                Debug,
-                "region {id} created: {}{} memory, {size} bytes at {address:#x}{}{}",
-                if self.origin.is_some() { "imported " } else { "" },
-                self.backing.name(),
-                self.ordinal().map_or(String::new(), |ordinal| format!(", device {ordinal}")),
-                self.path().map_or(String::new(), |path| format!(", file {}", path.display()))
-            ),
-        }
-    }
-
     fn log_end(&self) {
         match &self.backing {
             Backing::View { .. } => log!(Trace, "region {} freed", self.log_id),
@@ -207,65 +91,6 @@ impl Region {
     /// The number that the log names it by.
     pub fn log_id(&self) -> LogId {
         self.log_id
-    }
-
-    /// Maps host memory.
-    pub fn system(config: &SystemConfig) -> Result<Arc<Self>> {
-        SystemMemory::allocate(config).map(|memory| Self::new(Backing::System(memory)))
-    }
-
-    /// Creates or opens a file.
-    pub fn disk(config: &DiskConfig) -> Result<Arc<Self>> {
-        let region = Self::disk_unkept(config)?;
-        region.file().into_iter().for_each(DiskFile::keep);
-        Ok(region)
-    }
-
-    /// The same for a caller with more to do that can fail: a new file goes with the region until
-    /// [`DiskFile::keep`] is called.
-    pub fn disk_unkept(config: &DiskConfig) -> Result<Arc<Self>> {
-        DiskFile::open(config).map(|file| Self::new(Backing::Disk(file)))
-    }
-
-    /// A temporary file beside another one.
-    pub fn disk_beside(file: &DiskFile, size: u64) -> Result<Arc<Self>> {
-        file.beside(size).map(|file| Self::new(Backing::Disk(file)))
-    }
-
-    /// Takes memory of the caller's into use.
-    pub fn adopt(memory: AdoptedMemory) -> Arc<Self> {
-        Self::new(Backing::Adopted(memory))
-    }
-
-    /// Allocates page-locked host memory.
-    pub fn pinned(config: &PinnedConfig, progress: Progress<'_>) -> Result<Arc<Self>> {
-        PinnedMemory::allocate(config, progress).map(|memory| Self::new(Backing::Pinned(memory)))
-    }
-
-    /// Allocates, or takes into use, memory of a GPU.
-    pub fn device(memory: DeviceMemory) -> Arc<Self> {
-        Self::new(Backing::Device(Arc::new(memory)))
-    }
-
-    /// Reserves addresses of a GPU, without memory.
-    pub fn elastic(config: &ElasticConfig) -> Result<Arc<Self>> {
-        let memory = ElasticMemory::reserve(config)?;
-        let control = memory.control().clone().into();
-        Ok(Self::with(Backing::Elastic(memory), None, control))
-    }
-
-    /// A part of a region as a region.
-    pub fn view(parent: &Arc<Self>, offset: u64, size: u64) -> Result<Arc<Self>> {
-        ensure!(size > 0, InvalidArgument, "a view can't be empty");
-        let inside = offset.checked_add(size).is_some_and(|end| end <= parent.size());
-        ensure!(
-            inside,
-            OutOfRange,
-            "a view of {size} bytes at {offset} does not fit a region of {} bytes",
-            parent.size()
-        );
-        parent.counts.views.fetch_add(1, Ordering::Relaxed);
-        Ok(Self::new(Backing::View { parent: parent.clone(), offset, size }))
     }
 
     /// What stands behind it.
@@ -479,36 +304,5 @@ fn host_size(what: &str, size: u64) -> Result<usize> {
             Status::InvalidArgument,
             format!("{what} of {size} bytes is more than can be addressed"),
         )),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn region(size: u64) -> Arc<Region> {
-        Region::system(&SystemConfig { size, ..SystemConfig::default() }).unwrap()
-    }
-
-    #[test]
-    fn a_view_addresses_its_part_and_keeps_the_parent() {
-        let parent = region(8192);
-        let inner = Region::view(&Region::view(&parent, 4096, 4096).unwrap(), 16, 32).unwrap();
-        assert_eq!((inner.address(), inner.size()), (parent.address() + 4112, 32));
-        let weak = Arc::downgrade(&parent);
-        drop(parent);
-        assert!(weak.upgrade().is_some());
-        drop(inner);
-        assert!(weak.upgrade().is_none());
-    }
-
-    #[test]
-    fn a_view_outside_its_parent_is_refused() {
-        let parent = region(4096);
-        for (offset, size) in [(0, 4097), (4096, 1), (u64::MAX, 2)] {
-            let error = Region::view(&parent, offset, size).err().unwrap();
-            assert_eq!(error.status(), Status::OutOfRange, "{error}");
-        }
-        assert_eq!(Region::view(&parent, 0, 0).err().unwrap().status(), Status::InvalidArgument);
     }
 }

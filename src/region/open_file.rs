@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{self, AtFlags, Mode, OFlags, StatxFlags};
+use rustix::fs::{self, AtFlags, Mode, OFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result, Status};
@@ -30,10 +30,13 @@ pub fn reopened(file: impl AsFd, flags: OFlags) -> Result<OwnedFd> {
     Ok(opened)
 }
 
-/// Identifies a file among all that are open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A file system: the major and minor number of its device.
+pub type FileSystemId = (u32, u32);
+
+/// Identifies a file among all of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileId {
-    device: (u32, u32),
+    file_system: FileSystemId,
     inode: u64,
 }
 
@@ -46,7 +49,7 @@ impl FileId {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         match fs::statx(file, c"", flags, StatxFlags::INO) {
             Ok(found) => {
-                Ok(Self { device: (found.stx_dev_major, found.stx_dev_minor), inode: found.stx_ino })
+                Ok(Self { file_system: (found.stx_dev_major, found.stx_dev_minor), inode: found.stx_ino })
             }
             // A kernel or a system call filter without statx.
             Err(Errno::NOSYS | Errno::PERM) => Self::by_fstat(file),
@@ -55,9 +58,29 @@ impl FileId {
     }
 
     fn by_fstat(file: BorrowedFd<'_>) -> Result<Self> {
-        let found = fs::fstat(file).map_err(|errno| Error::errno("identify a file", errno))?;
-        let device = (fs::major(found.st_dev), fs::minor(found.st_dev));
-        Ok(Self { device, inode: found.st_ino })
+        fs::fstat(file)
+            .map(|found| Self::from(&found))
+            .map_err(|errno| Error::errno("identify a file", errno))
+    }
+
+    /// The file system that the file is on.
+    pub fn file_system(self) -> FileSystemId {
+        self.file_system
+    }
+}
+
+impl From<&Stat> for FileId {
+    fn from(found: &Stat) -> Self {
+        let file_system = (fs::major(found.st_dev), fs::minor(found.st_dev));
+        Self { file_system, inode: found.st_ino }
+    }
+}
+
+#[cfg(test)]
+impl FileId {
+    /// The file with that inode on some file system.
+    pub fn numbered(inode: u64) -> Self {
+        Self { file_system: (0, 0), inode }
     }
 }
 

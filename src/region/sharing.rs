@@ -311,7 +311,8 @@ pub(super) fn sweep() {
     let over: Vec<_> = candidates.iter().filter(is_free).map(|(memory, _)| Arc::as_ptr(memory)).collect();
     let is_over = |waits: &mut (Arc<DeviceMemory>, _)| over.contains(&Arc::as_ptr(&waits.0));
     let free: Vec<_> = waiting().extract_if(.., is_over).collect();
-    // Freed without the lock: the caller's release callback may call kvmem, which may come here.
+    // Freed without the lock, which every thread that shares, frees or allocates device memory needs: freeing waits for
+    // the device.
     drop((candidates, free));
 }
 

@@ -9,9 +9,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::disk::{FileId, file_id};
 use super::mapped::{self, Mapped};
-use super::{Backing, Region};
+use super::{Backing, FileId, Region};
 use crate::error::Result;
 
 /// What bytes are in.
@@ -87,7 +86,7 @@ fn stretches(region: &Arc<Region>, size: u64, by_list: bool) -> Result<Vec<(Stor
         found.push((Store::Shared(id), span(offset)));
     }
     if let Some(file) = root.memory_file().filter(|_| !by_list) {
-        found.push((Store::File(file_id(file)?), span(offset)));
+        found.push((Store::File(FileId::of(file)?), span(offset)));
     }
     Ok(found)
 }
@@ -107,7 +106,7 @@ mod tests {
 
     fn found(all: &[(u64, Range<u64>, usize)]) -> Option<(usize, usize)> {
         let of = |(file, bytes, region): &(u64, Range<u64>, usize)| Stretch {
-            store: Store::File((0, *file)),
+            store: Store::File(FileId::numbered(*file)),
             bytes: bytes.clone(),
             region: *region,
         };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a transfer's user learns that a run is over, and how far it has come: by polling, by waiting, or from a queue.
+//! The state of a transfer's last run as its caller sees it: the outcome, the duration and the layers that have moved, by
+//! polling, by waiting, or from a completion queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -7,14 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::history::Record;
 use super::queue::{Entry, Queue};
-use super::verification::Verification;
-use crate::error::{Error, Result, Status, fail};
-use crate::kept;
-use crate::layout::Layout;
+use crate::error::{Error, Result, fail};
 use crate::log::log;
 use crate::log_id::LogId;
-use crate::nixl::{Agent, RemoteHold};
-use crate::region::ExtentHold;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// How a run ended.
@@ -42,6 +38,12 @@ pub struct Completion {
     queue: Option<(Arc<Queue>, u64)>,
     /// Where it is noted how fast runs are.
     record: Option<Arc<Record>>,
+}
+
+/// The state before a run.
+pub(super) struct Before {
+    phase: u8,
+    moved: u64,
 }
 
 struct Last {
@@ -108,10 +110,9 @@ impl Completion {
 
     /// The outcome of the last run, or `None` while it is under way.
     pub fn poll(&self) -> Result<Option<()>> {
-        self.ensure_submitted()?;
         match self.phase.load(Ordering::Acquire) {
             RUNNING => Ok(None),
-            _ => self.last().outcome.clone().map(Some),
+            _ => self.outcome().map(Some),
         }
     }
 
@@ -123,14 +124,20 @@ impl Completion {
     /// Waits for the outcome of the last run; `None` waits for ever.
     pub fn wait(&self, deadline: Option<Instant>) -> Result<()> {
         self.wait_until(deadline, || self.phase.load(Ordering::Acquire) != RUNNING)?;
+        self.outcome()
+    }
+
+    /// The outcome of the last run. A run that could not be started leaves a transfer that was never submitted without one.
+    fn outcome(&self) -> Outcome {
+        self.ensure_submitted()?;
         self.last().outcome.clone()
     }
 
     /// Waits until that many layers of the last run have moved; its failure where they never will.
     pub fn wait_layers(&self, layers: u64, deadline: Option<Instant>) -> Result<()> {
-        let have_moved = || self.moved.load(Ordering::Acquire) >= layers;
+        let have_moved = || self.have_moved(layers);
         self.wait_until(deadline, || have_moved() || self.phase.load(Ordering::Acquire) != RUNNING)?;
-        if have_moved() { Ok(()) } else { self.last().outcome.clone() }
+        if have_moved() { Ok(()) } else { self.outcome() }
     }
 
     fn wait_until(&self, deadline: Option<Instant>, is_met: impl Fn() -> bool) -> Result<()> {
@@ -165,8 +172,39 @@ impl Completion {
         Ok(())
     }
 
-    /// Tells that so many layers have moved.
-    fn advance(&self, moved: u64) {
+    /// Starts a run: it is under way, not cancelled, and no layer has moved. Returns the state before, for
+    /// [`Self::withdraw`].
+    pub(super) fn begin(&self) -> Before {
+        let last = self.last();
+        let moved = self.moved.swap(0, Ordering::AcqRel);
+        self.is_cancelled.store(false, Ordering::Release);
+        let phase = self.phase.swap(RUNNING, Ordering::AcqRel);
+        drop(last);
+        Before { phase, moved }
+    }
+
+    /// Restores the state before a run of which nothing was started. Clears `busy` under the same lock as [`Self::finish`].
+    pub(super) fn withdraw(&self, before: &Before, busy: &AtomicBool) {
+        let last = self.last();
+        busy.store(false, Ordering::Release);
+        self.moved.store(before.moved, Ordering::Release);
+        self.phase.store(before.phase, Ordering::Release);
+        drop(last);
+        self.over.notify_all();
+    }
+
+    /// Whether at least that many layers of the last run have moved.
+    pub(super) fn have_moved(&self, layers: u64) -> bool {
+        self.moved.load(Ordering::Acquire) >= layers
+    }
+
+    /// Set while the parts of the run that have not begun must not begin.
+    pub(super) fn cancellation(&self) -> &Arc<AtomicBool> {
+        &self.is_cancelled
+    }
+
+    /// Reports that this many layers have moved.
+    pub(super) fn advance(&self, moved: u64) {
         let last = self.last();
         self.moved.store(moved, Ordering::Release);
         drop(last);
@@ -178,9 +216,9 @@ impl Completion {
         self.last().duration
     }
 
-    /// `busy` is cleared before anyone can learn that the run is over, and under the lock that
-    /// [`Run::start`] takes: the next run begins after all of this one was said.
-    fn finish(&self, outcome: Outcome, duration: Duration, busy: Option<&AtomicBool>) {
+    /// Reports the end of a run. `busy` is cleared before the end can be seen, and under the lock that
+    /// [`Self::begin`] takes: the next run begins after this one was reported.
+    pub(super) fn finish(&self, outcome: Outcome, duration: Duration, busy: Option<&AtomicBool>) {
         self.log_end(&outcome, duration);
         let status = outcome.as_ref().err().map(Error::status);
         if let (None, Some(record)) = (status, &self.record) {
@@ -219,293 +257,5 @@ impl Completion {
 
     fn last(&self) -> MutexGuard<'_, Last> {
         self.last.lock()
-    }
-}
-
-/// One run of a transfer. Its outcome is reported once: at the latest when it is dropped.
-///
-/// The run keeps the layouts, so that the engines need not: it drops them before it reports its end, however it ends. After the
-/// report the caller may deregister and free their memory. Whatever else of the caller's an engine uses, it drops before it
-/// ends the run, and declares before the run where both are fields of one struct, because fields are dropped in that order.
-pub struct Run {
-    completion: Arc<Completion>,
-    busy: Arc<AtomicBool>,
-    started: Instant,
-    told: bool,
-    ended: bool,
-    /// Dropped before the end is reported.
-    held: Option<Held>,
-    /// The parts that begin one after the other, and which of them is under way.
-    steps: Option<(Arc<dyn Steps>, u64)>,
-    /// What is compared when all has moved.
-    verification: Option<Arc<Verification>>,
-    /// Deregisters memory that the run was the last to use.
-    agent: Option<Arc<Agent>>,
-}
-
-/// A run in parts, each of which begins when the one before has ended: a part is a layer.
-pub trait Steps: Send + Sync {
-    /// How many parts.
-    fn count(&self) -> u64;
-    /// Prepares the start of one.
-    fn prepare(&self, part: u64, run: Run) -> Result<Start>;
-}
-
-/// Starts a part. It holds only what the run holds too: the run may end on another thread before this returns, and the caller
-/// must not keep what the parts hold until then.
-pub type Start = Box<dyn FnOnce() -> Result<()> + Send>;
-
-/// Tells whoever works at a run whether its user wants no more of it to begin.
-#[derive(Clone)]
-pub struct Stop(Arc<AtomicBool>);
-
-impl Stop {
-    /// Whether nothing more shall begin.
-    pub fn is_asked(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
-}
-
-/// The outcome of a run of which something has not begun.
-pub fn cancelled() -> Error {
-    Error::new(Status::Cancelled, "the transfer was cancelled before all of it had begun")
-}
-
-/// What a run keeps of the caller's.
-#[derive(Default)]
-pub struct Held {
-    /// The source and the destination.
-    pub layouts: Option<[Arc<Layout>; 2]>,
-    /// The extents of the two that it touches.
-    pub extents: [Vec<ExtentHold>; 2],
-    /// The peer's metadata, which must stay loaded.
-    pub peer: Option<RemoteHold>,
-}
-
-impl Held {
-    /// Drops all of it, and returns whether it was the last holder of a layout.
-    fn release(self) -> bool {
-        drop((self.extents, self.peer));
-        self.layouts.into_iter().flatten().filter_map(Arc::into_inner).count() > 0
-    }
-}
-
-impl Run {
-    /// Begins a run; `busy` is cleared when it is over.
-    pub fn start(completion: Arc<Completion>, busy: Arc<AtomicBool>, held: Held) -> Self {
-        let last = completion.last();
-        completion.moved.store(0, Ordering::Release);
-        completion.is_cancelled.store(false, Ordering::Release);
-        completion.phase.store(RUNNING, Ordering::Release);
-        drop(last);
-        let started = Instant::now();
-        Self {
-            completion,
-            busy,
-            started,
-            told: false,
-            ended: false,
-            held: Some(held),
-            steps: None,
-            verification: None,
-            agent: None,
-        }
-    }
-
-    /// Notes the agent that carries the run. If the run is the last holder of a layout, the agent's thread deregisters the
-    /// memory later than it ends the run, and the end is reported after that.
-    pub fn carried_by(mut self, agent: Arc<Agent>) -> Self {
-        self.agent = Some(agent);
-        self
-    }
-
-    /// Has what was moved compared before the run is over.
-    pub fn verified_by(mut self, verification: Option<Arc<Verification>>) -> Self {
-        self.verification = verification;
-        self
-    }
-
-    /// Begins the first of several parts; the others follow as each ends.
-    pub fn in_steps(mut self, steps: Arc<dyn Steps>) -> Result<()> {
-        self.steps = Some((steps.clone(), 0));
-        Self::start_part(steps, 0, self)
-    }
-
-    fn start_part(steps: Arc<dyn Steps>, part: u64, run: Self) -> Result<()> {
-        let start = steps.prepare(part, run)?;
-        drop(steps);
-        start()
-    }
-
-    /// The source and the destination.
-    pub fn layouts(&self) -> Option<&[Arc<Layout>; 2]> {
-        self.held.as_ref().and_then(|held| held.layouts.as_ref())
-    }
-
-    /// Whether ending it frees a layout, which may take long. A handle that its user destroys at this very moment is not
-    /// counted as gone yet.
-    pub fn is_last_holder(&self) -> bool {
-        let Some([source, destination]) = self.layouts() else { return false };
-        let own = if Arc::ptr_eq(source, destination) { 2 } else { 1 };
-        [source, destination].into_iter().any(|layout| Arc::strong_count(layout) <= own)
-    }
-
-    /// Tells that so many layers have moved. Those of memory that its owner has taken back meanwhile are not told of.
-    pub fn advance(&self, moved: u64) {
-        if !self.told
-            && moved > self.completion.moved.load(Ordering::Acquire)
-            && self.ensure_unchanged().is_ok()
-        {
-            self.completion.advance(moved);
-        }
-    }
-
-    /// Whether its user wants no more of it to begin.
-    pub fn is_cancelled(&self) -> bool {
-        self.completion.is_cancelled.load(Ordering::Acquire)
-    }
-
-    /// The same for who does not have the run.
-    pub fn stop(&self) -> Stop {
-        Stop(self.completion.is_cancelled.clone())
-    }
-
-    fn ensure_unchanged(&self) -> Result<()> {
-        let extents = self.held.iter().flat_map(|held| &held.extents);
-        extents.flatten().try_for_each(ExtentHold::ensure_unchanged)
-    }
-
-    /// Tells the outcome before the run is over: its user need not wait for what can't be stopped. No new run can
-    /// begin yet, and what is told later is not heard.
-    pub fn tell_early(&mut self, outcome: Outcome) {
-        if !std::mem::replace(&mut self.told, true) {
-            self.completion.finish(outcome, self.started.elapsed(), None);
-        }
-    }
-
-    /// Ends the run, or begins its next part: a new run may be submitted by whoever hears of the end.
-    pub fn end(mut self, outcome: Outcome) {
-        let next = self.steps.as_ref().map(|(steps, part)| (steps.clone(), part + 1));
-        let Some((steps, next)) = next.filter(|(steps, next)| outcome.is_ok() && *next < steps.count())
-        else {
-            return self.verify(outcome);
-        };
-        self.advance(next);
-        if self.is_cancelled() {
-            drop(steps);
-            return self.over(Err(cancelled()));
-        }
-        self.steps = Some((steps.clone(), next));
-        if let Err(error) = Self::start_part(steps, next, self) {
-            log!(Error, "layer {next} of a transfer could not be started: {error}");
-        }
-    }
-
-    /// Has what was moved compared, where that is asked for and anybody hears of it; else it is over.
-    fn verify(mut self, outcome: Outcome) {
-        match self.verification.take().filter(|_| outcome.is_ok() && !self.told) {
-            Some(verification) => verification.start(self),
-            None => self.over(outcome),
-        }
-    }
-
-    /// Ends the run once what was moved is compared.
-    pub fn end_verified(mut self, outcome: Outcome) {
-        self.over(outcome);
-    }
-
-    /// Ends the run while something may still move its bytes and no longer reports when it is done. Intentionally leaks
-    /// what the run holds.
-    pub fn end_for_good(mut self, error: Error) {
-        kept::for_good(self.held.take());
-        self.over(Err(error));
-    }
-
-    fn over(&mut self, outcome: Outcome) {
-        if std::mem::replace(&mut self.ended, true) {
-            return;
-        }
-        // Bytes of memory that its owner, another process, has taken back meanwhile are nobody's.
-        let outcome = outcome.and_then(|()| self.ensure_unchanged());
-        drop((self.steps.take(), self.verification.take()));
-        let was_last = self.held.take().is_some_and(Held::release);
-        let report = Report {
-            outcome: (!std::mem::replace(&mut self.told, true)).then_some(outcome),
-            completion: self.completion.clone(),
-            busy: self.busy.clone(),
-            started: self.started,
-        };
-        match self.agent.take() {
-            Some(agent) if was_last => agent.defer(move |_| drop(report)),
-            _ => drop(report),
-        }
-    }
-}
-
-/// Reports the end of a run when it is dropped: then the caller may free the memory, and start the next run.
-struct Report {
-    /// None if it was reported early.
-    outcome: Option<Outcome>,
-    completion: Arc<Completion>,
-    busy: Arc<AtomicBool>,
-    started: Instant,
-}
-
-impl Drop for Report {
-    fn drop(&mut self) {
-        match self.outcome.take() {
-            Some(outcome) => self.completion.finish(outcome, self.started.elapsed(), Some(&self.busy)),
-            None => self.busy.store(false, Ordering::Release),
-        }
-    }
-}
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        self.over(Err(Error::new(Status::Panic, "the transfer was given up before its end")));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Weak;
-
-    use super::*;
-
-    /// Two parts. The start of the second returns only after the run has ended on another thread and that was reported.
-    struct Parts {
-        completion: Arc<Completion>,
-        own: Weak<Parts>,
-    }
-
-    impl Steps for Parts {
-        fn count(&self) -> u64 {
-            2
-        }
-
-        fn prepare(&self, part: u64, run: Run) -> Result<Start> {
-            let (completion, parts) = (self.completion.clone(), self.own.clone());
-            Ok(Box::new(move || {
-                if part == 0 {
-                    run.end(Ok(()));
-                    return Ok(());
-                }
-                let elsewhere = std::thread::spawn(move || run.end(Ok(())));
-                completion.wait(None)?;
-                assert!(parts.upgrade().is_none(), "the parts are held after the end was reported");
-                elsewhere.join().unwrap();
-                Ok(())
-            }))
-        }
-    }
-
-    #[test]
-    fn the_parts_are_dropped_before_the_end_is_reported() {
-        let completion = Arc::new(Completion::new(0, 2, None, None));
-        let parts =
-            Arc::new_cyclic(|own: &Weak<Parts>| Parts { completion: completion.clone(), own: own.clone() });
-        let run = Run::start(completion.clone(), Arc::default(), Held::default());
-        run.in_steps(parts).unwrap();
-        completion.wait(None).unwrap();
     }
 }

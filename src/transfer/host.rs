@@ -10,10 +10,10 @@ use std::time::Instant;
 use once_cell::sync::OnceCell;
 
 use super::apart::ensure_apart;
-use super::completion::{Run, cancelled};
 use super::host_rate;
 use super::plan::{Move, Plan};
 use super::pool::{Pool, Shared};
+use super::run::{Run, cancelled};
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
 use crate::layout::Layout;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::completion::{Run, Start, Steps};
+use super::run::{Run, Start, Steps};
 use crate::error::{Error, Result, Status};
 
 /// A prepared part.

@@ -25,6 +25,7 @@ mod pool;
 pub mod queue;
 mod reading;
 mod remainder;
+mod run;
 mod verification;
 
 use std::sync::Arc;
@@ -236,7 +237,7 @@ impl Transfer {
     }
 
     /// Begins a run; refused while there is one, where an extent has no memory, and where adopted memory is gone.
-    fn begin(&self) -> Result<completion::Run> {
+    fn begin(&self) -> Result<run::Run> {
         self.contexts.ensure_alive()?;
         let [source, destination] = &self.touched;
         let extents = [source.hold()?, destination.hold()?];
@@ -246,8 +247,8 @@ impl Transfer {
             Busy,
             "the transfer is in flight; poll it or wait for it, then submit it again"
         );
-        let held = completion::Held { layouts: Some(self.layouts.clone()), extents, peer };
-        let run = completion::Run::start(self.completion.clone(), self.busy.clone(), held);
+        let held = run::Held { layouts: Some(self.layouts.clone()), extents, peer };
+        let run = run::Run::start(self.completion.clone(), self.busy.clone(), held);
         log!(Debug, "transfer {} submitted", self.completion.log_id());
         Ok(run.verified_by(self.verification.clone()))
     }

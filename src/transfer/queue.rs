@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_event_fd_is_closed_with_the_caller_s_hold_and_later_completions_are_discarded() {
+    fn destroying_the_queue_closes_its_event_fd_and_discards_later_completions() {
         let open = OpenQueue(Queue::create().unwrap());
         let reporter = open.0.clone();
         let fd = open.fd();

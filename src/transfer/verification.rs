@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::thread::{self, ThreadId};
 
 use super::checksum;
-use super::completion::{Outcome, Run};
+use super::completion::Outcome;
 use super::plan::{BlockPair, Selection, Slots};
 use super::pool::{Pool, Shared};
+use super::run::Run;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::layout::{Layout, Locality};
 use crate::sync::Mutex;

@@ -173,7 +173,6 @@ impl Drop for Mapping {
         if unmapped.is_ok() {
             mapped.remove(&self.offset);
         }
-        // The log's callback may come back here.
         drop(mapped);
         if let Err(error) = unmapped {
             log!(Error, "{error}");

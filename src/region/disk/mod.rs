@@ -18,13 +18,12 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{self, OFlags};
 
 use super::file_lock::FileLock;
-use super::open_file::reopened;
+use super::open_file::{FileId, FileSystemId, reopened};
 use crate::error::{Error, Result, Status, ensure};
 use crate::sync::Mutex;
 
 pub use direct_io::DirectIo;
 pub use label::Label;
-pub use name::{FileId, file_id};
 
 use name::NewName;
 
@@ -95,7 +94,7 @@ impl DiskFile {
     /// An open file that may be written and has no name.
     fn of(fd: OwnedFd, size: u64, direct: bool) -> Result<Self> {
         let io_alignment = if direct { direct_io::alignment(&fd) } else { 1 };
-        let id = file_id(&fd)?;
+        let id = FileId::of(fd.as_fd())?;
         Ok(Self {
             new_name: Mutex::default(),
             _lock: None,
@@ -141,7 +140,7 @@ impl DiskFile {
         let direct_io = if self.direct { DirectIo::Required } else { DirectIo::Off };
         let file = opening::temporary(&DiskConfig { size, directory, direct_io, ..DiskConfig::default() })?;
         ensure!(
-            file.file_system()? == self.file_system()?,
+            file.file_system() == self.file_system(),
             Unsupported,
             "make a temporary file beside an open one: {} is on another file system now",
             name.to_string_lossy()
@@ -149,9 +148,9 @@ impl DiskFile {
         Ok(file)
     }
 
-    /// The device number of its file system.
-    pub fn file_system(&self) -> Result<u64> {
-        Ok(self.id.0)
+    /// The file system that it is on.
+    pub fn file_system(&self) -> FileSystemId {
+        self.id.file_system()
     }
 
     /// An open of the file for another process.
@@ -269,7 +268,7 @@ mod tests {
             let file = DiskFile::open(&config(4096, path)).unwrap();
             file.keep();
             let beside = file.beside(8192).unwrap();
-            assert_eq!(beside.file_system().unwrap(), file.file_system().unwrap());
+            assert_eq!(beside.file_system(), file.file_system());
             assert_eq!((beside.size(), beside.is_direct()), (8192, file.is_direct()));
             let stat = fs::fstat(beside.fd()).unwrap();
             assert_eq!(stat.st_nlink, 0);

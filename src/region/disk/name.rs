@@ -10,20 +10,12 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result, fail};
 use crate::log::log;
-
-/// A file among all of the machine: the device and the inode.
-pub type FileId = (u64, u64);
-
-/// Which file an fd is of.
-pub fn file_id(file: impl AsFd) -> Result<FileId> {
-    let stat = fs::fstat(file).map_err(|errno| Error::errno("get the inode of an open file", errno))?;
-    Ok((stat.st_dev, stat.st_ino))
-}
+use crate::region::FileId;
 
 /// Fails if a path does not name this file any more.
 pub fn ensure_names(path: &Path, file: FileId) -> Result<()> {
     match fs::stat(path) {
-        Ok(stat) if (stat.st_dev, stat.st_ino) == file => Ok(()),
+        Ok(stat) if FileId::from(&stat) == file => Ok(()),
         Ok(_) => fail!(NotFound, "{} is another file now: this one was removed or renamed", path.display()),
         Err(errno @ Errno::NOENT) => Err(Error::errno(
             format!("the file at {} was removed or renamed after it was opened", path.display()),
@@ -43,7 +35,7 @@ pub struct NewName {
 impl NewName {
     /// The name that an open file was created with.
     pub fn of(file: impl AsFd, path: &Path) -> Result<Self> {
-        match file_id(file) {
+        match FileId::of(file.as_fd()) {
             Ok(file) => Ok(Self { path: path.to_path_buf(), file, is_kept: false }),
             Err(error) => {
                 remove(path);

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::direct_io::open_direct;
 use super::label::{self, Label};
-use super::name::{NewName, ensure_names, file_id};
+use super::name::{NewName, ensure_names};
 use super::writer_lock;
 use super::{DiskConfig, DiskFile, Opening};
 use crate::advice;
@@ -17,7 +17,7 @@ use crate::error::{Error, Result, Status, ensure, fail};
 use crate::file_limit::FileSizeSignal;
 use crate::log::log;
 use crate::region::file_lock::FileLock;
-use crate::region::host_size;
+use crate::region::{FileId, host_size};
 use crate::sync::Mutex;
 
 /// How often a file may come and go while it is opened or created.
@@ -128,7 +128,7 @@ fn existing(path: &Path, config: &DiskConfig) -> Result<DiskFile> {
     fs::fcntl_setfl(&file, access).map_err(|errno| Error::errno(&what, errno))?;
     let lock = lock_writer(&file, path, config)?;
     // The process that created it may have failed and removed it meanwhile.
-    ensure_names(path, file_id(&file)?)?;
+    ensure_names(path, FileId::of(file.as_fd())?)?;
     // Now no other writer is about to give it its size.
     let length = length(&file, &what)?;
     let is_empty = length == 0 && config.opening == Opening::OpenOrCreate && !config.read_only;

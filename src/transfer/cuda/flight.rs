@@ -14,8 +14,8 @@ use crate::cuda::stream::CallerStream;
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
 use crate::kept;
-use crate::transfer::completion::{Run, cancelled};
 use crate::transfer::disposal;
+use crate::transfer::run::{Run, cancelled};
 
 /// One run.
 pub struct Flight {

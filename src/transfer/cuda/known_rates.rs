@@ -3,7 +3,7 @@
 //! unless the caller has said it.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::calibration;
 use super::choice::Direction;
@@ -37,17 +37,9 @@ impl<K: Copy + PartialEq, R: Clone> Store<K, R> {
         known
     }
 
-    /// What is known, or else measured: then also how many milliseconds that took.
-    fn get_or(&self, about: K, measure: impl FnOnce() -> R) -> (R, Option<f64>) {
-        let known = self.known(about);
-        let mut known = lock(&known);
-        if let Some(known) = &*known {
-            return (known.clone(), None);
-        }
-        let started = Instant::now();
-        let measured = measure();
-        *known = Some(measured.clone());
-        (measured, Some(started.elapsed().as_secs_f64() * 1e3))
+    /// Returns what is known, or else measures it.
+    fn get_or(&self, about: K, measure: impl FnOnce() -> R) -> R {
+        lock(&self.known(about)).get_or_insert_with(measure).clone()
     }
 }
 
@@ -80,21 +72,20 @@ pub fn costs(engine: &Engine, peer: Option<i32>, direction: Direction) -> Costs 
 }
 
 fn observed(ordinal: i32) -> Arc<Mutex<Observed>> {
-    OBSERVED.get_or(ordinal, Arc::default).0
+    OBSERVED.get_or(ordinal, Arc::default)
 }
 
 /// What copies of an engine cost; never fails.
 pub fn of(engine: &Engine) -> Rates {
     let ordinal = engine.context().device().ordinal();
-    let (rates, took) = DEVICES.get_or(ordinal, || {
+    DEVICES.get_or(ordinal, || {
+        let started = Instant::now();
         let (times, outcome) = calibration::measure(engine);
-        note(&format!("device {ordinal}"), outcome);
-        Rates::plausible(&times.rates())
-    });
-    if let Some(milliseconds) = took {
-        tell(ordinal, &rates, milliseconds);
-    }
-    rates
+        log_failure(&format!("device {ordinal}"), outcome);
+        let rates = Rates::plausible(&times.rates());
+        log_rates(ordinal, &rates, started.elapsed());
+        rates
+    })
 }
 
 /// The same of an engine and the other device, if any, that a transfer goes from or to.
@@ -105,24 +96,24 @@ fn between(engine: &Engine, peer: Option<i32>, direction: Direction) -> Rates {
 
 fn of_peer(engine: &Engine, peer: i32) -> PeerRates {
     let ordinal = engine.context().device().ordinal();
-    let (rates, took) = PEERS.get_or((ordinal, peer), || {
+    PEERS.get_or((ordinal, peer), || {
+        let started = Instant::now();
         let (times, outcome) = calibration::measure_peer(engine, peer);
-        note(&format!("device {ordinal} and its peer {peer}"), outcome);
-        PeerRates::plausible(&times.peer_rates())
-    });
-    if let Some(milliseconds) = took {
-        tell_peer(ordinal, peer, &rates, milliseconds);
-    }
-    rates
+        log_failure(&format!("device {ordinal} and its peer {peer}"), outcome);
+        let rates = PeerRates::plausible(&times.peer_rates());
+        log_peer_rates(ordinal, peer, &rates, started.elapsed());
+        rates
+    })
 }
 
-fn note(whose: &str, outcome: Result<()>) {
+fn log_failure(whose: &str, outcome: Result<()>) {
     if let Err(error) = outcome {
         log!(Warn, "measure copies of {whose}: {error}; defaults stand in for what is missing");
     }
 }
 
-fn tell(ordinal: i32, rates: &Rates, milliseconds: f64) {
+fn log_rates(ordinal: i32, rates: &Rates, duration: Duration) {
+    let milliseconds = milliseconds(duration);
     let Rates { num_defaults, to_device, to_host, on_device, .. } = rates;
     if *num_defaults > 0 {
         log!(
@@ -140,7 +131,8 @@ fn tell(ordinal: i32, rates: &Rates, milliseconds: f64) {
 }
 
 /// Without peer access there is no kernel to measure, which is worth no warning.
-fn tell_peer(ordinal: i32, peer: i32, rates: &PeerRates, milliseconds: f64) {
+fn log_peer_rates(ordinal: i32, peer: i32, rates: &PeerRates, duration: Duration) {
+    let milliseconds = milliseconds(duration);
     log!(
         Info,
         "device {ordinal}: copies measured in {milliseconds:.1} ms: {:.1} GB/s from device {peer}, {:.1} to it; {} figures \
@@ -149,6 +141,10 @@ fn tell_peer(ordinal: i32, peer: i32, rates: &PeerRates, milliseconds: f64) {
         rates.write.link / 1e9,
         rates.num_defaults
     );
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
 }
 
 /// What copies of a device cost.

@@ -14,8 +14,8 @@ use crate::error::{Error, Result};
 use crate::file_limit::FileSizeSignal;
 use crate::guarded::guarded;
 use crate::sync::{Mutex, MutexGuard};
-use crate::transfer::completion::{Stop, cancelled};
 use crate::transfer::pool::{Pool, Shared};
+use crate::transfer::run::{Stop, cancelled};
 
 /// The least a further thread is woken for.
 const BYTES_A_THREAD: u64 = 128 << 10;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::Sides;
 use super::io::{Io, Work};
 use super::requests::{Piece, Requests};
-use crate::transfer::completion::{Run, Start};
 use crate::transfer::plan::Plan;
+use crate::transfer::run::{Run, Start};
 
 /// Prepared reads or writes.
 pub struct HostIo {

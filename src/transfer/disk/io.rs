@@ -8,8 +8,8 @@ use super::calls;
 use super::requests::Requests;
 use super::uring::Uring;
 use crate::error::{Error, Result, Status};
-use crate::transfer::completion::Stop;
 use crate::transfer::pool::Pool;
+use crate::transfer::run::Stop;
 
 /// Some requests, and whom to tell once the kernel has let go of all memory they name.
 pub struct Work {

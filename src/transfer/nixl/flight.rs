@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::completion::{Run, cancelled};
+use super::super::run::{Run, cancelled};
 use super::{Errands, Prepared};
 use crate::error::{Error, Result, Status};
 use crate::kept;
@@ -83,6 +83,13 @@ impl Work for Flight {
         }
         self.look_after_peer();
         if self.failure.is_some() { Step::Waiting } else { Step::InFlight }
+    }
+
+    fn not_begun(&mut self, error: &Error) {
+        self.prepared = None;
+        if let Some(run) = self.run.take() {
+            run.not_begun(error);
+        }
     }
 
     fn abandon(&mut self, error: Error) {
@@ -298,68 +305,5 @@ impl Flight {
             }),
             _ => Ok(()),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-
-    use super::super::{NixlMove, Recipe};
-    use super::*;
-    use crate::layout::{Allocation, Dimensions, Layout};
-    use crate::nixl::{Agent, step_once};
-    use crate::region::SystemConfig;
-    use crate::sync::Mutex;
-    use crate::transfer::completion::Completion;
-    use crate::transfer::{BlockPair, Plan, Wanted};
-
-    fn layout() -> Arc<Layout> {
-        let dimensions = Dimensions {
-            num_blocks: 1,
-            num_layers: 1,
-            outer_dim: 1,
-            page_size: 1,
-            inner_dim: 64,
-            dtype_width: 1,
-            alignment: 1,
-            num_heads: None,
-        };
-        let blocks = Layout::builder(dimensions).fully_contiguous().unwrap();
-        blocks.allocate(Allocation::System(SystemConfig::default())).build().unwrap()
-    }
-
-    /// A flight whose next step panics.
-    struct Panics(Flight);
-
-    impl Work for Panics {
-        fn step(&mut self, _: &mut Driver) -> Step {
-            panic!("deliberate")
-        }
-
-        fn abandon(&mut self, error: Error) {
-            self.0.abandon(error);
-        }
-    }
-
-    #[test]
-    fn after_a_step_that_panics_memory_is_kept_and_no_run_begins() {
-        let (agent, _commands) = Agent::unattended();
-        let (local, remote) = (layout(), layout());
-        let layouts = [Arc::downgrade(&local), Arc::downgrade(&remote)];
-        let pairs = [BlockPair { source: 0, destination: 0 }];
-        let plan = Plan::new(&remote, &local, &pairs, Wanted::default()).unwrap();
-        let recipe = Recipe { local, remote, reads: true, plan };
-        let prepared = Prepared { agent, recipe, made: Mutex::default(), notification: None, guard: None };
-        let moved = NixlMove { shared: Arc::new(prepared) };
-        let completion = Arc::new(Completion::new(64, 1, None, None));
-        let run = Run::start(completion.clone(), Arc::default(), Default::default());
-        assert!(moved.ensure_usable().is_ok());
-        step_once(Box::new(Panics(Flight::new(moved.shared.clone(), run))));
-        let error = completion.poll().unwrap_err();
-        assert_eq!(error.status(), Status::Panic);
-        assert!(error.message().contains("deliberate"), "{error}");
-        assert_eq!(moved.ensure_usable().unwrap_err().status(), Status::Panic);
-        drop(moved);
-        assert!(layouts.iter().all(|layout| layout.upgrade().is_some()));
     }
 }

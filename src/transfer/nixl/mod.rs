@@ -8,6 +8,8 @@ mod allowed;
 mod flight;
 mod guard;
 mod recipe;
+#[cfg(test)]
+mod tests;
 
 pub use allowed::ensure_allowed;
 
@@ -16,9 +18,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Path;
-use super::completion::{Run, Start};
 use super::in_turn::Part;
 use super::plan::Plan;
+use super::run::{Run, Start};
 use crate::error::{Error, Result, Status, ensure};
 use crate::layout::{Layout, Memory, RemoteMemory};
 use crate::nixl::driver::Driver;

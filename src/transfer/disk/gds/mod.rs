@@ -122,8 +122,7 @@ fn try_out(agent: &Arc<Agent>, sides: &Sides<'_>) -> std::result::Result<(), Str
     let device = sides.memory.memory().regions().first().and_then(|region| region.ordinal());
     let ordinal = device.ok_or("the memory is no GPU's")?;
     for file in sides.file.memory().regions().iter().filter_map(|region| region.file()) {
-        let file_system = file.file_system().map_err(|error| error.to_string())?;
-        let ends = Ends { ordinal, file_system, is_direct: file.is_direct() };
+        let ends = Ends { ordinal, file_system: file.file_system(), is_direct: file.is_direct() };
         agent.trials.once(ends, || {
             probe::there_and_back(agent, ordinal, file).map_err(|error| format!("it was tried out: {error}"))
         })?;

@@ -9,9 +9,10 @@ use crate::error::{Result, ensure};
 use crate::layout::{Allocation, Builder, Dimensions, Layout, NeedsMemory, Ready};
 use crate::nixl::Agent;
 use crate::region::{DeviceConfig, DiskFile, Region, SystemConfig};
-use crate::transfer::completion::{Completion, Run};
+use crate::transfer::completion::Completion;
 use crate::transfer::in_turn::Part;
 use crate::transfer::nixl::NixlMove;
+use crate::transfer::run::Run;
 use crate::transfer::{BlockPair, Path, Plan, Request, Transfer, Wanted};
 
 /// Bytes that are tried.

@@ -7,8 +7,8 @@ use super::Prepared;
 use super::ring::Ring;
 use crate::error::Error;
 use crate::kept;
-use crate::transfer::completion::{Run, Stop, cancelled};
 use crate::transfer::disposal;
+use crate::transfer::run::{Run, Stop, cancelled};
 
 /// One run.
 pub struct Flight {

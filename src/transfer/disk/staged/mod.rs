@@ -18,8 +18,8 @@ use super::host::pieces;
 use super::io::Io;
 use crate::cuda::Identity;
 use crate::error::{Error, Result, Status, ensure};
-use crate::transfer::completion::{Run, Start};
 use crate::transfer::plan::Plan;
+use crate::transfer::run::{Run, Start};
 
 /// Staging memory that is not asked for otherwise.
 const STAGING: u64 = 64 << 20;

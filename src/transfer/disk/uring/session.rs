@@ -18,7 +18,7 @@ use super::ring::DEPTH;
 use crate::error::Error;
 use crate::guarded::guarded;
 use crate::log::log;
-use crate::transfer::completion::cancelled;
+use crate::transfer::run::cancelled;
 
 /// Bytes at the kernel at a time; one request may be more.
 const MOST_BYTES: u64 = 32 << 20;

@@ -10,7 +10,8 @@ use std::time::Duration;
 use super::super::requests::{Piece, Requests};
 use super::*;
 use crate::error::Result;
-use crate::transfer::completion::{Completion, Run, Stop};
+use crate::transfer::completion::Completion;
+use crate::transfer::run::{Run, Stop};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Creating regions: one function for each kind of memory, and views.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use once_cell::sync::OnceCell;
+
+use super::registrations::Registrations;
+use super::sharing::Counts;
+use super::{
+    AdoptedMemory, Backing, Control, DeviceMemory, DiskConfig, DiskFile, ElasticConfig, ElasticMemory,
+    Origin, PinnedConfig, PinnedMemory, Progress, Region, SystemConfig, SystemMemory,
+};
+use crate::error::{Result, ensure};
+use crate::log::log;
+use crate::log_id::LogId;
+use crate::sync::Mutex;
+
+impl Region {
+    /// Maps host memory.
+    pub fn system(config: &SystemConfig) -> Result<Arc<Self>> {
+        SystemMemory::allocate(config).map(|memory| Self::new(Backing::System(memory)))
+    }
+
+    /// Creates or opens a file.
+    pub fn disk(config: &DiskConfig) -> Result<Arc<Self>> {
+        let region = Self::disk_unkept(config)?;
+        region.file().into_iter().for_each(DiskFile::keep);
+        Ok(region)
+    }
+
+    /// The same for a caller with more to do that can fail: a new file goes with the region until
+    /// [`DiskFile::keep`] is called.
+    pub fn disk_unkept(config: &DiskConfig) -> Result<Arc<Self>> {
+        DiskFile::open(config).map(|file| Self::new(Backing::Disk(file)))
+    }
+
+    /// A temporary file beside another one.
+    pub fn disk_beside(file: &DiskFile, size: u64) -> Result<Arc<Self>> {
+        file.beside(size).map(|file| Self::new(Backing::Disk(file)))
+    }
+
+    /// Takes memory of the caller's into use.
+    pub fn adopt(memory: AdoptedMemory) -> Arc<Self> {
+        Self::new(Backing::Adopted(memory))
+    }
+
+    /// Allocates page-locked host memory.
+    pub fn pinned(config: &PinnedConfig, progress: Progress<'_>) -> Result<Arc<Self>> {
+        PinnedMemory::allocate(config, progress).map(|memory| Self::new(Backing::Pinned(memory)))
+    }
+
+    /// Allocates, or takes into use, memory of a GPU.
+    pub fn device(memory: DeviceMemory) -> Arc<Self> {
+        Self::new(Backing::Device(Arc::new(memory)))
+    }
+
+    /// Reserves addresses of a GPU, without memory.
+    pub fn elastic(config: &ElasticConfig) -> Result<Arc<Self>> {
+        let memory = ElasticMemory::reserve(config)?;
+        let control = memory.control().clone().into();
+        Ok(Self::with(Backing::Elastic(memory), None, control))
+    }
+
+    /// A part of a region as a region.
+    pub fn view(parent: &Arc<Self>, offset: u64, size: u64) -> Result<Arc<Self>> {
+        ensure!(size > 0, InvalidArgument, "a view can't be empty");
+        let inside = offset.checked_add(size).is_some_and(|end| end <= parent.size());
+        ensure!(
+            inside,
+            OutOfRange,
+            "a view of {size} bytes at {offset} does not fit a region of {} bytes",
+            parent.size()
+        );
+        parent.counts.views.fetch_add(1, Ordering::Relaxed);
+        Ok(Self::new(Backing::View { parent: parent.clone(), offset, size }))
+    }
+
+    pub(super) fn new(backing: Backing) -> Arc<Self> {
+        Self::with(backing, None, OnceCell::new())
+    }
+
+    pub(super) fn with(
+        backing: Backing,
+        origin: Option<Origin>,
+        control: OnceCell<Arc<Control>>,
+    ) -> Arc<Self> {
+        let region = Arc::new(Self {
+            log_id: LogId::next(),
+            backing,
+            origin,
+            control,
+            counts: Counts::default(),
+            registrations: Registrations::default(),
+            resizing: Mutex::default(),
+        });
+        region.log_creation();
+        region
+    }
+
+    /// A layout makes a view for each of its layers, so views are details.
+    fn log_creation(&self) {
+        let (id, size, address) = (self.log_id, self.size(), self.address());
+        match &self.backing {
+            Backing::View { parent, offset, .. } => {
+                log!(
+                    Trace,
+                    "region {id} created: {size} bytes at offset {offset} of region {}",
+                    parent.log_id
+                )
+            }
+            _ => log!(
+                Debug,
+                "region {id} created: {}{} memory, {size} bytes at {address:#x}{}{}",
+                if self.origin.is_some() { "imported " } else { "" },
+                self.backing.name(),
+                self.ordinal().map_or(String::new(), |ordinal| format!(", device {ordinal}")),
+                self.path().map_or(String::new(), |path| format!(", file {}", path.display()))
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Status;
+
+    fn region(size: u64) -> Arc<Region> {
+        Region::system(&SystemConfig { size, ..SystemConfig::default() }).unwrap()
+    }
+
+    #[test]
+    fn a_view_addresses_its_part_and_keeps_the_parent() {
+        let parent = region(8192);
+        let inner = Region::view(&Region::view(&parent, 4096, 4096).unwrap(), 16, 32).unwrap();
+        assert_eq!((inner.address(), inner.size()), (parent.address() + 4112, 32));
+        let weak = Arc::downgrade(&parent);
+        drop(parent);
+        assert!(weak.upgrade().is_some());
+        drop(inner);
+        assert!(weak.upgrade().is_none());
+    }
+
+    #[test]
+    fn a_view_outside_its_parent_is_refused() {
+        let parent = region(4096);
+        for (offset, size) in [(0, 4097), (4096, 1), (u64::MAX, 2)] {
+            let error = Region::view(&parent, offset, size).err().unwrap();
+            assert_eq!(error.status(), Status::OutOfRange, "{error}");
+        }
+        assert_eq!(Region::view(&parent, 0, 0).err().unwrap().status(), Status::InvalidArgument);
+    }
+}
