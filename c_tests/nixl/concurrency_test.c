@@ -256,6 +256,7 @@ static kvmem_region *host_region(void) {
 typedef struct building {
     kvmem_layout_options options;
     pthread_barrier_t *start;
+    kvmem_region *region;
     kvmem_layout *layout;
     kvmem_error *error;
     kvmem_status status;
@@ -268,34 +269,40 @@ static void *build(void *argument) {
     return NULL;
 }
 
+/* Two threads at work on one region; both succeed. */
+static void building_at_once(building both[2], void *(*body)(void *), const kvmem_layout_config *config,
+                             kvmem_agent *agent, kvmem_region *region) {
+    pthread_barrier_t start;
+    CHECK_EQ(pthread_barrier_init(&start, NULL, 2), 0);
+    pthread_t threads[2];
+    for (size_t i = 0; i < 2; i++) {
+        both[i] = (building){.start = &start, .region = region};
+        kvmem_layout_options_init(&both[i].options, sizeof(both[i].options));
+        both[i].options.config = config;
+        both[i].options.agent = agent;
+        both[i].options.source = KVMEM_LAYOUT_REGIONS;
+        both[i].options.regions = &both[i].region;
+        both[i].options.count = 1;
+        CHECK_EQ(pthread_create(&threads[i], NULL, body, &both[i]), 0);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        CHECK_EQ(pthread_join(threads[i], NULL), 0);
+    }
+    CHECK_EQ(pthread_barrier_destroy(&start), 0);
+    for (size_t i = 0; i < 2; i++) {
+        if (both[i].status != KVMEM_STATUS_OK) {
+            FAIL("thread %zu: %s", i, kvmem_error_message(both[i].error, NULL));
+        }
+    }
+}
+
 static void layouts_over_one_region_are_built_by_two_threads(void) {
     kvmem_agent *agent = agent_open("near");
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     for (int round = 0; round < ROUNDS; round++) {
         kvmem_region *region = host_region();
-        pthread_barrier_t start;
-        CHECK_EQ(pthread_barrier_init(&start, NULL, 2), 0);
         building both[2];
-        pthread_t threads[NUM(both)];
-        for (size_t i = 0; i < NUM(both); i++) {
-            both[i] = (building){.start = &start};
-            kvmem_layout_options_init(&both[i].options, sizeof(both[i].options));
-            both[i].options.config = &config;
-            both[i].options.agent = agent;
-            both[i].options.source = KVMEM_LAYOUT_REGIONS;
-            both[i].options.regions = &region;
-            both[i].options.count = 1;
-            CHECK_EQ(pthread_create(&threads[i], NULL, build, &both[i]), 0);
-        }
-        for (size_t i = 0; i < NUM(both); i++) {
-            CHECK_EQ(pthread_join(threads[i], NULL), 0);
-        }
-        CHECK_EQ(pthread_barrier_destroy(&start), 0);
-        for (size_t i = 0; i < NUM(both); i++) {
-            if (both[i].status != KVMEM_STATUS_OK) {
-                FAIL("round %d: %s", round, kvmem_error_message(both[i].error, NULL));
-            }
-        }
+        building_at_once(both, build, &config, agent, region);
         /* They share one registration, which lasts until the later one is destroyed. */
         kvmem_registration *registration = NULL;
         for (size_t i = 0; i < NUM(both); i++) {
@@ -309,8 +316,32 @@ static void layouts_over_one_region_are_built_by_two_threads(void) {
     kvmem_agent_destroy(agent);
 }
 
+/* One of two threads that build layouts over the same region and destroy them, again and again. */
+static void *build_and_destroy(void *argument) {
+    building *building = argument;
+    building->status = KVMEM_STATUS_OK;
+    pthread_barrier_wait(building->start);
+    for (int round = 0; round < 20 * ROUNDS && building->status == KVMEM_STATUS_OK; round++) {
+        building->status = kvmem_layout_build(&building->options, &building->layout, &building->error);
+        kvmem_layout_destroy(building->layout);
+    }
+    return NULL;
+}
+
+/* The last layout takes the registration along, while the other thread asks for it. */
+static void layouts_over_one_region_are_built_while_others_are_destroyed(void) {
+    kvmem_agent *agent = agent_open("near");
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    kvmem_region *region = host_region();
+    building both[2];
+    building_at_once(both, build_and_destroy, &config, agent, region);
+    kvmem_region_destroy(region);
+    kvmem_agent_destroy(agent);
+}
+
 static const test_case cases[] = {
     CASE(layouts_over_one_region_are_built_by_two_threads),
+    CASE(layouts_over_one_region_are_built_while_others_are_destroyed),
     CASE(a_thousand_in_one_queue_all_arrive_once),
     CASE(four_threads_submit_at_once),
     CASE(waiting_for_notifications_stops_nobody),

@@ -73,6 +73,8 @@ impl Registration {
                 memory.pieces()
             );
         }
+        // The last holder of an earlier registration may be gone before the agent has deregistered it.
+        region.registrations.wait_for_removal(agent);
         let started = Instant::now();
         let descriptors = region.descriptors();
         let context = region.ordinal().map(|ordinal| Context::retain(Device::get(ordinal)?).map(Arc::new));
@@ -194,20 +196,38 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         let over: *const Self = self;
-        let over = over as usize;
         let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
         if !state.registered {
             return;
         }
-        let (descriptors, region) = (std::mem::take(&mut state.descriptors), self.region.clone());
-        log!(Debug, "region {} is deregistered from agent '{}'", region.log_id(), self.spans.agent.name());
+        let descriptors = std::mem::take(&mut state.descriptors);
+        let going = Going { region: self.region.clone(), over: over as usize };
+        log!(
+            Debug,
+            "region {} is deregistered from agent '{}'",
+            self.region.log_id(),
+            self.spans.agent.name()
+        );
         self.spans.deregister_or_defer(descriptors, move |outcome| {
-            let kept = outcome.map_err(|failure| region.keep(failure));
-            region.registrations.remove(over as *const Self);
+            let kept = outcome.map_err(|failure| going.region.keep(failure));
+            drop(going);
             if let Err(error) = kept {
                 log!(Error, "{error}; its memory is kept");
             }
         });
+    }
+}
+
+/// A registration that nobody holds any more, until its agent has deregistered it, or can't because its thread has ended.
+struct Going {
+    region: Arc<Region>,
+    /// The address of the registration.
+    over: usize,
+}
+
+impl Drop for Going {
+    fn drop(&mut self) {
+        self.region.registrations.remove(self.over as *const Registration);
     }
 }
 

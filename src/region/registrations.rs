@@ -1,24 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The registrations that a region has, down to those that nobody holds any more and whose agents have not let go yet.
 
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::Registration;
 use crate::error::{Error, Result, Status};
+use crate::nixl::Agent;
 
 /// Registrations from when their agents know of the memory until they know no more of it.
 #[derive(Default)]
-pub(super) struct Registrations(Mutex<Vec<Weak<Registration>>>);
+pub(super) struct Registrations {
+    list: Mutex<Vec<Entry>>,
+    removal: Condvar,
+}
+
+struct Entry {
+    /// Only compared: the registration may be gone, and the agent with it.
+    agent: *const Agent,
+    registration: Weak<Registration>,
+}
+
+// SAFETY: the pointer is never dereferenced.
+unsafe impl Send for Entry {}
 
 impl Registrations {
     /// One more.
     pub fn add(&self, registration: &Arc<Registration>) {
-        self.list().push(Arc::downgrade(registration));
+        let agent = Arc::as_ptr(registration.agent());
+        self.list().push(Entry { agent, registration: Arc::downgrade(registration) });
     }
 
     /// Of this one the agent knows no more.
     pub fn remove(&self, over: *const Registration) {
-        self.list().retain(|registration| registration.as_ptr() != over);
+        self.list().retain(|entry| entry.registration.as_ptr() != over);
+        self.removal.notify_all();
+    }
+
+    /// Waits until an agent has deregistered what nobody holds any more. The agent refuses a new registration before
+    /// that, and its thread removes the old one without any lock that the caller may have.
+    pub fn wait_for_removal(&self, agent: &Arc<Agent>) {
+        let is_going = |list: &mut Vec<Entry>| {
+            let mut own = list.iter().filter(|entry| entry.agent == Arc::as_ptr(agent));
+            own.any(|entry| entry.registration.strong_count() == 0)
+        };
+        drop(self.removal.wait_while(self.list(), is_going).unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Those that somebody holds.
@@ -38,10 +63,10 @@ impl Registrations {
 
     /// None of these is dropped with the lock held: the last one waits for its agent's thread, which takes the lock.
     fn upgraded(&self) -> Vec<Option<Arc<Registration>>> {
-        self.list().iter().map(Weak::upgrade).collect()
+        self.list().iter().map(|entry| entry.registration.upgrade()).collect()
     }
 
-    fn list(&self) -> MutexGuard<'_, Vec<Weak<Registration>>> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn list(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
