@@ -56,6 +56,13 @@ kvmem_region *region_create_disk(const kvmem_disk_options *options) {
     return region;
 }
 
+kvmem_region *region_create_temporary_file(uint64_t size) {
+    kvmem_disk_options options;
+    kvmem_disk_options_init(&options, sizeof(options));
+    options.size = size;
+    return region_create_disk(&options);
+}
+
 kvmem_layout *layout_allocate_system(const kvmem_layout_config *config) {
     kvmem_system_options system;
     kvmem_system_options_init(&system, sizeof(system));

@@ -15,6 +15,7 @@ kvmem_region *region_adopt_noting_release(void *address, uint64_t size);
 
 kvmem_region *region_create_system(uint64_t size, uint64_t flags);
 kvmem_region *region_create_disk(const kvmem_disk_options *options);
+kvmem_region *region_create_temporary_file(uint64_t size);
 /* Asks for one huge page of 2 MiB more than are ready: the region has ordinary pages, which is logged. */
 kvmem_region *region_create_with_fallback(void);
 
