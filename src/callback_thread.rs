@@ -5,11 +5,11 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, Result, Status};
 use crate::guarded::guarded;
 use crate::log::log;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -94,14 +94,14 @@ impl CallbackThread {
     /// Waits for a job; `None` once there are neither jobs nor handles.
     fn next(&self) -> Option<Job> {
         let idle = |state: &mut State| state.jobs.is_empty() && state.handles > 0;
-        let mut state = self.change.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.change.wait_while(self.lock(), idle);
         let job = state.jobs.pop_front();
         state.is_running = job.is_some();
         job
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -152,12 +152,10 @@ mod tests {
         let ran = Arc::new(Mutex::new(Vec::new()));
         for number in 0..1000 {
             let ran = ran.clone();
-            handle.post(move || {
-                ran.lock().unwrap().push((number, std::thread::current().id(), thread.is_current()))
-            });
+            handle.post(move || ran.lock().push((number, std::thread::current().id(), thread.is_current())));
         }
         thread.fence().wait();
-        let ran = ran.lock().unwrap();
+        let ran = ran.lock();
         assert!(ran.iter().map(|(number, ..)| *number).eq(0..1000));
         let own = std::thread::current().id();
         assert!(ran.iter().all(|(_, id, is_current)| *id != own && *id == ran[0].1 && *is_current));

@@ -3,11 +3,12 @@
 //! lost.
 
 use std::any::Any;
-use std::sync::{Mutex, PoisonError};
+
+use crate::sync::Mutex;
 
 static KEPT: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
 
 /// Keeps a value until the process ends.
 pub fn for_good(value: impl Any + Send) {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(value));
+    KEPT.lock().push(Box::new(value));
 }

@@ -6,8 +6,8 @@
 //!
 //! The rooms, ground floor first; a room uses only those above it in this list:
 //!
-//! - `advice`, [`error`], `file_limit`, [`guarded`], `kept`, [`log`], `log_id`, `callback_thread`, [`process`], [`wire`]: what
-//!   every room stands on.
+//! - `advice`, [`error`], `file_limit`, [`guarded`], `kept`, [`log`], `log_id`, `callback_thread`, [`process`], `sync`,
+//!   [`wire`]: what every room stands on.
 //! - [`cuda`]: the driver, found at run time.
 //! - [`nixl`]: the library, found at run time; agents, each driven by one thread.
 //! - [`region`]: memory on a tier, one file a tier; registration.
@@ -31,6 +31,7 @@ pub mod nixl;
 pub mod process;
 pub mod region;
 pub mod share;
+mod sync;
 pub mod transfer;
 pub mod wire;
 

@@ -4,12 +4,13 @@
 //! Messages are queued and delivered on a thread of their own. So a message may be logged with any lock held, and the
 //! callback may call any function of the library.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::callback_thread::{CallbackHandle, CallbackThread};
 use crate::error::Result;
 use crate::process::PerProcess;
+use crate::sync::{Mutex, MutexGuard};
 
 /// The importance of a message. A callback gets messages of its own level and of those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -177,7 +178,7 @@ impl Log {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -205,7 +206,7 @@ mod tests {
     impl Own {
         fn begin() -> Self {
             static TURN: Mutex<()> = Mutex::new(());
-            Self(TURN.lock().unwrap_or_else(PoisonError::into_inner))
+            Self(TURN.lock())
         }
     }
 
@@ -224,7 +225,7 @@ mod tests {
         let seen = Mutex::new(seen);
         move |_, target, text| {
             if target == TARGET || target == "kvmem::log" {
-                seen.lock().unwrap().send(text.to_string()).unwrap();
+                seen.lock().send(text.to_string()).unwrap();
             }
         }
     }
@@ -234,8 +235,8 @@ mod tests {
         let ((entered, is_in), (go, gate)) = (channel(), channel::<()>());
         let (entered, gate) = (Mutex::new(Some(entered)), Mutex::new(gate));
         listen(move |level, target, text| {
-            if target == TARGET && entered.lock().unwrap().take().is_some() {
-                let _ = gate.lock().unwrap().recv();
+            if target == TARGET && entered.lock().take().is_some() {
+                let _ = gate.lock().recv();
             }
             then(level, target, text);
         });

@@ -5,10 +5,11 @@ mod identity;
 mod local_fd;
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use once_cell::race::OnceRef;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+
+use crate::sync::{Mutex, MutexGuard};
 
 pub use identity::{Identity, pid_has_ended};
 pub use local_fd::LocalFd;
@@ -121,7 +122,7 @@ impl Undertaking {
 
     /// Waits for this thread's turn; `None` where this process was forked amid somebody's.
     pub fn begin(&'static self) -> Option<Turn> {
-        let turn = self.turns.get(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = self.turns.get(Mutex::default).lock();
         let own = generation();
         // No other thread of this process is at it now: if somebody is, the process that this one was forked from.
         let is_free = self.begun_in.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed).is_ok();

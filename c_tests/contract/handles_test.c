@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Handles of the wrong type, handles that were destroyed, and pointers that are no handles.
 #include "contract.h"
+#include "regions.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -77,13 +78,7 @@ static void *create_agent(void) {
 }
 
 static void *create_region(void) {
-    kvmem_system_options options;
-    kvmem_system_options_init(&options, sizeof(options));
-    options.flags = KVMEM_SYSTEM_SHAREABLE;
-    options.size = 4096;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_system(&options, &region, ERR));
-    return region;
+    return region_create_system(4096, KVMEM_SYSTEM_SHAREABLE);
 }
 
 static void *create_registration(void) {
@@ -96,16 +91,7 @@ static void *create_registration(void) {
 
 static void *create_layout(void) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kvmem_system_options system;
-    kvmem_system_options_init(&system, sizeof(system));
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &config;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.system = &system;
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
-    return layout;
+    return layout_allocate_system(&config);
 }
 
 static void *create_transfer(void) {

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of sharing: NULL in every pointer slot, handles of the wrong kind, values that are none.
 #include "contract.h"
+#include "regions.h"
 
 static kvmem_region *shareable_region(void) {
-    kvmem_system_options options;
-    kvmem_system_options_init(&options, sizeof(options));
-    options.flags = KVMEM_SYSTEM_SHAREABLE;
-    options.size = 4096;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_system(&options, &region, ERR));
-    return region;
+    return region_create_system(4096, KVMEM_SYSTEM_SHAREABLE);
 }
 
 static void making(void) {

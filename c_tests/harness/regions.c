@@ -3,6 +3,7 @@
 #include "regions.h"
 
 #include "harness.h"
+#include "resources.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -21,6 +22,58 @@ kvmem_region_residency region_residency(const kvmem_region *region) {
     kvmem_region_residency residency;
     EXPECT_OK(kvmem_region_get_residency(region, &residency, ERR));
     return residency;
+}
+
+static kvmem_region *create_system(const kvmem_system_options *options) {
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_system(options, &region, ERR));
+    CHECK(region != NULL);
+    return region;
+}
+
+kvmem_region *region_create_system(uint64_t size, uint64_t flags) {
+    kvmem_system_options options;
+    kvmem_system_options_init(&options, sizeof(options));
+    options.size = size;
+    options.flags = flags;
+    return create_system(&options);
+}
+
+kvmem_region *region_create_with_fallback(void) {
+    kvmem_system_options options;
+    kvmem_system_options_init(&options, sizeof(options));
+    options.size = (ready_huge_pages() + 1) * 2 * MIB;
+    options.huge_page_size = 2 * MIB;
+    kvmem_region *region = create_system(&options);
+    CHECK(region_info(region).flags & KVMEM_REGION_HUGE_PAGE_FALLBACK);
+    return region;
+}
+
+kvmem_region *region_create_disk(const kvmem_disk_options *options) {
+    kvmem_region *region = NULL;
+    EXPECT_OK(kvmem_region_create_disk(options, &region, ERR));
+    CHECK(region != NULL);
+    return region;
+}
+
+kvmem_region *region_create_temporary_file(uint64_t size) {
+    kvmem_disk_options options;
+    kvmem_disk_options_init(&options, sizeof(options));
+    options.size = size;
+    return region_create_disk(&options);
+}
+
+kvmem_layout *layout_allocate_system(const kvmem_layout_config *config) {
+    kvmem_system_options system;
+    kvmem_system_options_init(&system, sizeof(system));
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = config;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.system = &system;
+    kvmem_layout *layout = NULL;
+    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    return layout;
 }
 
 static kvmem_region *adopt(void *address, uint64_t size, kvmem_release_callback release) {

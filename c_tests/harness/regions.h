@@ -13,6 +13,12 @@ kvmem_region *region_adopt(void *address, uint64_t size);
 /* The same with note_release. */
 kvmem_region *region_adopt_noting_release(void *address, uint64_t size);
 
+kvmem_region *region_create_system(uint64_t size, uint64_t flags);
+kvmem_region *region_create_disk(const kvmem_disk_options *options);
+kvmem_region *region_create_temporary_file(uint64_t size);
+/* Asks for one huge page of 2 MiB more than are ready: the region has ordinary pages, which is logged. */
+kvmem_region *region_create_with_fallback(void);
+
 /* Of the first GPU: memory of the library's, and of the test's; the callback may be NULL. */
 kvmem_region *region_create_on_gpu(uint64_t size);
 kvmem_region *region_adopt_on_gpu(uint64_t address, uint64_t size, kvmem_release_callback release);
@@ -20,6 +26,8 @@ kvmem_region *region_adopt_on_gpu(uint64_t address, uint64_t size, kvmem_release
 /* A layout over regions; with an agent, which they are registered with. */
 kvmem_layout *regions_lay_out(const kvmem_layout_config *config, kvmem_region *const *regions, size_t count,
                               kvmem_agent *agent);
+/* A layout in system memory that the library allocates. */
+kvmem_layout *layout_allocate_system(const kvmem_layout_config *config);
 /* One block of one byte, over the region. */
 kvmem_layout *region_lay_out(kvmem_region *region);
 

@@ -116,11 +116,7 @@ static void a_registration_says_what_it_is(void) {
 static void a_file_is_registered_by_its_descriptor(void) {
     kvmem_agent *agent = agent_open("files");
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
-    kvmem_disk_options options;
-    kvmem_disk_options_init(&options, sizeof(options));
-    options.size = MIB;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_disk(&options, &region, ERR));
+    kvmem_region *region = region_create_temporary_file(MIB);
     kvmem_registration *registration = register_with(region, agent);
     const kvmem_registration_info info = info_of(registration);
     CHECK_EQ(info.address, 0);

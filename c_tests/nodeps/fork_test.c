@@ -5,7 +5,6 @@
 #include "harness.h"
 #include "held_call.h"
 #include "regions.h"
-#include "resources.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -158,13 +157,7 @@ static void count_message(uint32_t level, const char *target, const char *messag
 
 /* Asks for more huge pages than there are, which is logged. */
 static void log_something(void) {
-    kvmem_system_options options;
-    kvmem_system_options_init(&options, sizeof(options));
-    options.size = (ready_huge_pages() + 1) * 2 * MIB;
-    options.huge_page_size = 2 * MIB;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_system(&options, &region, ERR));
-    kvmem_region_destroy(region);
+    kvmem_region_destroy(region_create_with_fallback());
 }
 
 /* The child has neither the callback nor the threads of its parent. */

@@ -247,11 +247,7 @@ static void a_view_ends_inside_its_parent(void) {
 }
 
 static void a_view_of_a_file_begins_at_its_offset(void) {
-    kvmem_disk_options options;
-    kvmem_disk_options_init(&options, sizeof(options));
-    options.size = MIB;
-    kvmem_region *file = NULL;
-    EXPECT_OK(kvmem_region_create_disk(&options, &file, ERR));
+    kvmem_region *file = region_create_temporary_file(MIB);
     kvmem_region *view = view_of(file, 8192, 4096);
     const kvmem_region_info info = region_info(view);
     CHECK_EQ(info.address, 8192);

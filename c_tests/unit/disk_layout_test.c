@@ -104,15 +104,7 @@ static void all_blocks_can_be_written_beside_the_fingerprint(void) {
     config.alignment = 4096;
     static const kvmem_block_pair pairs[] = {{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 6}};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
-    kvmem_system_options system;
-    kvmem_system_options_init(&system, sizeof(system));
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = &config;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.system = &system;
-    kvmem_layout *memory = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &memory, ERR));
+    kvmem_layout *memory = layout_allocate_system(&config);
     const kvmem_region_info info = info_of(memory);
     unsigned char *bytes = (unsigned char *)(uintptr_t)info.address;
     memset(bytes, 0x77, info.size);

@@ -26,13 +26,6 @@ static kvmem_disk_options disk_options(const char *path, uint64_t flags, uint64_
     return options;
 }
 
-static kvmem_region *create(const kvmem_disk_options *options) {
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_disk(options, &region, ERR));
-    CHECK(region != NULL);
-    return region;
-}
-
 static void refuse(const kvmem_disk_options *options, kvmem_status status, const char *part) {
     kvmem_region *region = (kvmem_region *)&region;
     EXPECT_MESSAGE(status, part, kvmem_region_create_disk(options, &region, ERR));
@@ -82,11 +75,11 @@ static void on_ramfs(void) {
     options.directory = mount_point.path;
     refuse(&options, KVMEM_STATUS_UNSUPPORTED, "O_DIRECT");
     options.flags = 0;
-    kvmem_region_destroy(create(&options));
+    kvmem_region_destroy(region_create_disk(&options));
     CHECK_EQ(count_directory_entries(mount_point.path), 0);
 
     options = disk_options(scratch_file(&mount_point, "preferred"), 0, 8192);
-    kvmem_region *region = create(&options);
+    kvmem_region *region = region_create_disk(&options);
     CHECK_EQ(region_info(region).flags & KVMEM_REGION_DIRECT_IO, 0);
     kvmem_region_destroy(region);
     CHECK_EQ(count_directory_entries(mount_point.path), 1);
@@ -174,7 +167,7 @@ static void open_or_create_does_either(void) {
     kvmem_disk_options options = disk_options(scratch_file(&directory, "cache"), KVMEM_DISK_OPEN_OR_CREATE, 8192);
     options.flags |= KVMEM_DISK_BUFFERED;
     for (int i = 0; i < 2; i++) {
-        kvmem_region *region = create(&options);
+        kvmem_region *region = region_create_disk(&options);
         const kvmem_region_info info = region_info(region);
         CHECK_EQ(info.size, 8192);
         unsigned char byte = 0;
@@ -187,7 +180,7 @@ static void open_or_create_does_either(void) {
     refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "8193");
     options.path = scratch_file(&directory, "empty");
     write_file(options.path, "", 0);
-    kvmem_region_destroy(create(&options));
+    kvmem_region_destroy(region_create_disk(&options));
     struct stat state;
     CHECK_EQ(stat(options.path, &state), 0);
     CHECK_EQ(state.st_size, 8193);
@@ -230,7 +223,7 @@ static void a_path_that_is_not_the_files_any_more_is_not_returned(void) {
     strcpy(first, scratch_file(&directory, "first"));
     strcpy(second, scratch_file(&directory, "second"));
     const kvmem_disk_options options = disk_options(first, 0, 4096);
-    kvmem_region *region = create(&options);
+    kvmem_region *region = region_create_disk(&options);
     CHECK_EQ(rename(first, second), 0);
     expect_no_path(region);
     CHECK_HAS(test_last_message(), first);

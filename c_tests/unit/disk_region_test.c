@@ -23,13 +23,6 @@ static kvmem_disk_options disk_options(uint64_t size) {
     return options;
 }
 
-static kvmem_region *create(const kvmem_disk_options *options) {
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_disk(options, &region, ERR));
-    CHECK(region != NULL);
-    return region;
-}
-
 /* Refused with this status, no region, and no file descriptor left open. */
 static void refuse(const kvmem_disk_options *options, kvmem_status status, const char *part) {
     const size_t files = count_open_files();
@@ -59,7 +52,7 @@ static void a_temporary_has_no_name_and_goes_with_its_region(void) {
     const size_t files = count_open_files();
     kvmem_disk_options options = disk_options(MIB);
     options.directory = directory.path;
-    kvmem_region *region = create(&options);
+    kvmem_region *region = region_create_disk(&options);
     const kvmem_region_info info = region_info(region);
     CHECK(info.flags & KVMEM_REGION_TEMPORARY);
     CHECK_EQ(count_directory_entries(directory.path), 0);
@@ -77,7 +70,7 @@ static void a_temporary_has_no_name_and_goes_with_its_region(void) {
 
 static void info_says_what_it_is(void) {
     const kvmem_disk_options options = disk_options(MIB);
-    kvmem_region *region = create(&options);
+    kvmem_region *region = region_create_disk(&options);
     const kvmem_region_info info = region_info(region);
     CHECK_EQ(info.tier, KVMEM_TIER_DISK);
     CHECK_EQ(info.origin, KVMEM_ORIGIN_ALLOCATED);
@@ -95,7 +88,7 @@ static void info_says_what_it_is(void) {
 
 static void the_file_is_allocated_in_advance(void) {
     const kvmem_disk_options options = disk_options(4 * MIB);
-    kvmem_region *region = create(&options);
+    kvmem_region *region = region_create_disk(&options);
     const kvmem_region_info info = region_info(region);
     struct stat state;
     CHECK_EQ(fstat(info.fd, &state), 0);
@@ -106,7 +99,7 @@ static void the_file_is_allocated_in_advance(void) {
 static void buffered_means_no_direct_io(void) {
     kvmem_disk_options options = disk_options(MIB);
     options.flags = KVMEM_DISK_BUFFERED;
-    kvmem_region *region = create(&options);
+    kvmem_region *region = region_create_disk(&options);
     const kvmem_region_info info = region_info(region);
     CHECK_EQ(info.flags & KVMEM_REGION_DIRECT_IO, 0);
     CHECK_EQ(info.alignment, 1);
@@ -119,7 +112,7 @@ static void a_named_file_stays_when_its_region_goes(void) {
     const size_t files = count_open_files();
     kvmem_disk_options options = disk_options(MIB);
     options.path = scratch_file(&directory, "cache");
-    kvmem_region *region = create(&options);
+    kvmem_region *region = region_create_disk(&options);
     CHECK_EQ(region_info(region).flags & KVMEM_REGION_TEMPORARY, 0);
     EXPECT_OK(kvmem_region_sync(region, ERR));
     kvmem_region_destroy(region);
@@ -134,7 +127,7 @@ static void the_path_is_answered_in_two_calls(void) {
     scratch directory = scratch_create(temporary_directory());
     kvmem_disk_options options = disk_options(4096);
     options.path = scratch_file(&directory, "named");
-    kvmem_region *region = create(&options);
+    kvmem_region *region = region_create_disk(&options);
     char buffer[256] = "untouched";
     size_t size = 0;
     EXPECT_OK(kvmem_region_get_path(region, NULL, 0, &size, ERR));
@@ -209,14 +202,14 @@ static void a_file_system_in_memory_does_what_it_can(void) {
     kvmem_disk_options options = disk_options(MIB);
     options.directory = MEMORY_FILE_SYSTEM;
     const bool direct = takes_direct_io(MEMORY_FILE_SYSTEM);
-    kvmem_region *region = create(&options);
+    kvmem_region *region = region_create_disk(&options);
     const kvmem_region_info info = region_info(region);
     CHECK_EQ((info.flags & KVMEM_REGION_DIRECT_IO) != 0, direct);
     CHECK_EQ(pwrite(info.fd, "", 0, 0), 0);
     kvmem_region_destroy(region);
     options.flags = KVMEM_DISK_DIRECT_REQUIRED;
     if (direct) {
-        kvmem_region_destroy(create(&options));
+        kvmem_region_destroy(region_create_disk(&options));
         SKIP_PART("a file system without direct I/O: %s has it on this kernel", MEMORY_FILE_SYSTEM);
     } else {
         refuse(&options, KVMEM_STATUS_UNSUPPORTED, "O_DIRECT");
@@ -257,7 +250,7 @@ static void an_existing_file_is_opened_as_it_is(void) {
         kvmem_disk_options options = disk_options(sizes[i]);
         options.path = path;
         options.flags = KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_BUFFERED;
-        kvmem_region *region = create(&options);
+        kvmem_region *region = region_create_disk(&options);
         CHECK_EQ(region_info(region).size, sizes[i] ? sizes[i] : sizeof(bytes));
         unsigned char read_back[sizeof(bytes)];
         CHECK_EQ(pread(region_info(region).fd, read_back, sizeof(read_back), 0), sizeof(bytes));
@@ -286,11 +279,11 @@ static void an_existing_file_must_be_there_and_large_enough(void) {
 
 static void nothing_leaks(void) {
     const kvmem_disk_options options = disk_options(4096);
-    kvmem_region_destroy(create(&options));
+    kvmem_region_destroy(region_create_disk(&options));
     const size_t files = count_open_files();
     const size_t mappings = count_mappings();
     for (int i = 0; i < 100; i++) {
-        kvmem_region_destroy(create(&options));
+        kvmem_region_destroy(region_create_disk(&options));
     }
     CHECK_EQ(count_open_files(), files);
     CHECK(count_mappings() < mappings + 100); /* the allocator may have mapped some of its own */

@@ -30,8 +30,8 @@ static const test_role roles[] = {{"echo", echo}, {"fail_at_once", fail_at_once}
 
 static char printed[4096];
 
-/* Runs `check` in a child, where it must fail, and keeps what it prints. */
-static void expect_fails(void (*check)(void), const char *part) {
+/* Runs `run` in a child that must exit with `code`; keeps what it prints. */
+static void run_in_child(int (*run)(const void *what), const void *what, int code) {
     int output[2];
     CHECK_EQ(pipe2(output, O_CLOEXEC), 0);
     fflush(stdout);
@@ -40,8 +40,9 @@ static void expect_fails(void (*check)(void), const char *part) {
     if (pid == 0) {
         test_leave_cases();
         dup2(output[1], STDOUT_FILENO);
-        check();
-        _exit(EXIT_SUCCESS);
+        const int found = run(what);
+        fflush(stdout);
+        _exit(found);
     }
     close(output[1]);
     int state = 0;
@@ -51,7 +52,22 @@ static void expect_fails(void (*check)(void), const char *part) {
     CHECK(size > 0);
     printed[size] = '\0';
     CHECK(WIFEXITED(state));
-    CHECK_EQ(WEXITSTATUS(state), EXIT_FAILURE);
+    CHECK_EQ(WEXITSTATUS(state), code);
+}
+
+typedef struct failing {
+    void (*check)(void);
+} failing;
+
+static int run_check(const void *what) {
+    ((const failing *)what)->check();
+    return EXIT_SUCCESS;
+}
+
+/* Runs `check` in a child, where it must fail, and keeps what it prints. */
+static void expect_fails(void (*check)(void), const char *part) {
+    const failing what = {check};
+    run_in_child(run_check, &what, EXIT_FAILURE);
     CHECK_HAS(printed, ".c:");
     CHECK_HAS(printed, part);
 }
@@ -178,6 +194,17 @@ static const char *lacks_all(void) {
     return "everything";
 }
 
+typedef struct nested {
+    const test_suite *suite;
+    const char *record_path;
+} nested;
+
+static int run_suite(const void *what) {
+    const nested *own = what;
+    setenv("KVMEM_TEST_SKIPS", own->record_path, 1);
+    return test_main(1, (char *[]){"nested", NULL}, own->suite);
+}
+
 /* Runs a table of cases in a child that must exit with `code`; keeps what it prints and what it records. */
 static void run_nested(const test_suite *suite, int code, char *record, size_t record_size) {
     /* Not a scratch file: the child removes those when its cases end. */
@@ -185,28 +212,8 @@ static void run_nested(const test_suite *suite, int code, char *record, size_t r
     CHECK(record_file >= 0);
     char record_path[64];
     snprintf(record_path, sizeof(record_path), "/proc/self/fd/%d", record_file);
-    int output[2];
-    CHECK_EQ(pipe2(output, O_CLOEXEC), 0);
-    fflush(stdout);
-    const pid_t pid = fork();
-    CHECK(pid >= 0);
-    if (pid == 0) {
-        test_leave_cases();
-        dup2(output[1], STDOUT_FILENO);
-        setenv("KVMEM_TEST_SKIPS", record_path, 1);
-        const int found = test_main(1, (char *[]){"nested", NULL}, suite);
-        fflush(stdout);
-        _exit(found);
-    }
-    close(output[1]);
-    int state = 0;
-    CHECK_EQ(waitpid(pid, &state, 0), pid);
-    const ssize_t size = read(output[0], printed, sizeof(printed) - 1);
-    close(output[0]);
-    CHECK(size > 0);
-    printed[size] = '\0';
-    CHECK(WIFEXITED(state));
-    CHECK_EQ(WEXITSTATUS(state), code);
+    const nested what = {suite, record_path};
+    run_in_child(run_suite, &what, code);
     memset(record, 0, record_size);
     const ssize_t recorded = pread(record_file, record, record_size, 0);
     CHECK(recorded >= 0 && (size_t)recorded < record_size);

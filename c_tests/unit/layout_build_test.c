@@ -156,11 +156,7 @@ static void a_large_region_is_fine(void) {
 
 static void mixed_memory_is_refused_naming_both(void) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    kvmem_disk_options disk;
-    kvmem_disk_options_init(&disk, sizeof(disk));
-    disk.size = 8192;
-    kvmem_region *file = NULL;
-    EXPECT_OK(kvmem_region_create_disk(&disk, &file, ERR));
+    kvmem_region *file = region_create_temporary_file(8192);
     kvmem_region *regions[] = {region_adopt(memory[0], 8192), region_adopt(memory[1], 8192), file};
     const kvmem_layout_options options = region_options(&config, regions, 3);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "system");

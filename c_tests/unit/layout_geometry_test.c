@@ -128,19 +128,6 @@ static void requirements_tell_what_the_caller_must_bring(void) {
     }
 }
 
-static kvmem_layout *allocate_system(const kvmem_layout_config *config) {
-    kvmem_system_options system;
-    kvmem_system_options_init(&system, sizeof(system));
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = config;
-    options.source = KVMEM_LAYOUT_ALLOCATE;
-    options.system = &system;
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
-    return layout;
-}
-
 static kvmem_region_info nth_region_info(const kvmem_layout *layout, size_t index) {
     kvmem_region *region = NULL;
     EXPECT_OK(kvmem_layout_get_region(layout, index, &region, ERR));
@@ -155,7 +142,7 @@ static void allocated_regions_follow_each_other(void) {
         for (size_t shape = 0; shape < NUM(shapes); shape++) {
             const kvmem_layout_config config = shape_config(shape, &kv_kinds[kind]);
             const uint64_t step = config.alignment > 512 ? config.alignment : 512;
-            kvmem_layout *layout = allocate_system(&config);
+            kvmem_layout *layout = layout_allocate_system(&config);
             uint64_t regions[KV_MAX_REGIONS];
             for (size_t i = 0; i < kv_num_regions(&config); i++) {
                 const kvmem_region_info info = nth_region_info(layout, i);
@@ -177,7 +164,7 @@ static void alignment_beyond_a_page_holds_for_allocated_memory(void) {
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
         kvmem_layout_config config = kv_config(&kv_kinds[kind]);
         config.alignment = 2 * MIB;
-        kvmem_layout *layout = allocate_system(&config);
+        kvmem_layout *layout = layout_allocate_system(&config);
         for (uint64_t layer = 0; layer < config.num_layers; layer++) {
             const bool starts_block = kv_num_regions(&config) > 1 || layer == 0;
             kvmem_block piece;
@@ -191,7 +178,7 @@ static void alignment_beyond_a_page_holds_for_allocated_memory(void) {
 
 static void allocated_memory_is_zeroed(void) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    kvmem_layout *layout = allocate_system(&config);
+    kvmem_layout *layout = layout_allocate_system(&config);
     for (size_t i = 0; i < config.num_layers; i++) {
         const kvmem_region_info info = nth_region_info(layout, i);
         CHECK_FILLED((void *)(uintptr_t)info.address, 0, info.size);
@@ -231,7 +218,7 @@ static void info_repeats_the_configuration(void) {
     kvmem_layout_config config = kv_config(&kv_kinds[2]);
     config.alignment = 64;
     config.num_heads = 3;
-    kvmem_layout *layout = allocate_system(&config);
+    kvmem_layout *layout = layout_allocate_system(&config);
     kvmem_layout_info info;
     EXPECT_OK(kvmem_layout_get_info(layout, &info, ERR));
     CHECK_EQ(info.num_blocks, 7);
@@ -255,7 +242,7 @@ static void info_repeats_the_configuration(void) {
 
 static void indices_are_checked_one_by_one(void) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kvmem_layout *layout = allocate_system(&config);
+    kvmem_layout *layout = layout_allocate_system(&config);
     kvmem_block piece = {77, 77};
     const kvmem_status outside = KVMEM_STATUS_OUT_OF_RANGE;
     EXPECT_MESSAGE(outside, "block 7", kvmem_layout_get_block(layout, 7, 0, 0, &piece, ERR));

@@ -2,7 +2,6 @@
 // The log callback: when it is called, with what, at which levels, and that it may call kvmem.
 #include "harness.h"
 #include "regions.h"
-#include "resources.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -33,14 +32,7 @@ static void count_message(uint32_t level, const char *target, const char *messag
 
 /* Asks for one huge page more than the machine keeps ready: the fallback is news for the log. */
 static void fall_back(void) {
-    kvmem_system_options options;
-    kvmem_system_options_init(&options, sizeof(options));
-    options.size = (ready_huge_pages() + 1) * 2 * MIB;
-    options.huge_page_size = 2 * MIB;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_system(&options, &region, ERR));
-    CHECK(region_info(region).flags & KVMEM_REGION_HUGE_PAGE_FALLBACK);
-    kvmem_region_destroy(region);
+    kvmem_region_destroy(region_create_with_fallback());
 }
 
 static void a_fallback_is_logged_with_target_and_message(void) {

@@ -25,15 +25,6 @@ typedef struct world {
     kvmem_queue *queue;
 } world;
 
-static kvmem_region *region_of_file(uint64_t size) {
-    kvmem_disk_options options;
-    kvmem_disk_options_init(&options, sizeof(options));
-    options.size = size;
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_disk(&options, &region, ERR));
-    return region;
-}
-
 static kvmem_region *region_of_memory(world *world, int side, uint64_t size) {
     world->memory[side] = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
     CHECK(world->memory[side] != NULL);
@@ -48,8 +39,8 @@ static world open_world(bool from_file, bool to_file) {
         pairs[i] = (kvmem_block_pair){i, i};
     }
     const uint64_t size = kv_region_size(&world.config);
-    world.regions[0] = from_file ? region_of_file(size) : region_of_memory(&world, 0, size);
-    world.regions[1] = to_file ? region_of_file(size) : region_of_memory(&world, 1, size);
+    world.regions[0] = from_file ? region_create_temporary_file(size) : region_of_memory(&world, 0, size);
+    world.regions[1] = to_file ? region_create_temporary_file(size) : region_of_memory(&world, 1, size);
     EXPECT_OK(kvmem_queue_create(&world.queue, ERR));
     return world;
 }

@@ -204,11 +204,7 @@ static void count_without_proc(void) {
 static void what_cannot_be_counted_is_an_error(void) {
     static unsigned char memory[8192];
     kvmem_region *adopted = region_adopt(memory, sizeof(memory));
-    kvmem_disk_options disk;
-    kvmem_disk_options_init(&disk, sizeof(disk));
-    disk.size = 4096;
-    kvmem_region *file = NULL;
-    EXPECT_OK(kvmem_region_create_disk(&disk, &file, ERR));
+    kvmem_region *file = region_create_temporary_file(4096);
     kvmem_region *const others[] = {adopted, file};
     for (size_t i = 0; i < NUM(others); i++) {
         kvmem_region_residency residency;

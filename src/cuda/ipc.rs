@@ -6,7 +6,7 @@
 //! what was opened in a context of its own device; so memory of one device is opened for the one that will use it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use super::context::{Context, Identity};
 use super::device::Device;
@@ -16,6 +16,7 @@ use super::driver::{
 use super::memory;
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
+use crate::sync::{Mutex, MutexGuard};
 
 /// CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, the only value there is.
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
@@ -131,7 +132,7 @@ struct Opening {
 static OPENINGS: Mutex<BTreeMap<Key, Opening>> = Mutex::new(BTreeMap::new());
 
 fn openings() -> MutexGuard<'static, BTreeMap<Key, Opening>> {
-    OPENINGS.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    OPENINGS.lock()
 }
 
 impl IpcMapping {

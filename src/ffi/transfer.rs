@@ -191,6 +191,8 @@ pub unsafe extern "C" fn kvmem_transfer_create(
 /// Starts a transfer; after it is over, starts it again. A host copy of up to 64 KiB is done when this returns, unless
 /// it is verified.
 ///
+/// If this fails, no run has started: the queue gets no completion, and poll and wait report the run before.
+///
 /// @param transfer a transfer
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK once it is started: how it ends, poll, wait and the queue tell; KVMEM_STATUS_BUSY while it

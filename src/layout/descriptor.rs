@@ -186,13 +186,7 @@ mod tests {
             |address| Descriptor { address, size: 16384, device_id: 0, memory_type: MemoryType::Dram };
         Payload {
             agent: "decode".into(),
-            process: Identity {
-                boot_id: "b".into(),
-                pid: 7,
-                start_time: 9,
-                pid_namespace: 1,
-                time_namespace: 2,
-            },
+            process: Identity::sample(),
             tier: Tier::System,
             kind: LayoutKind::LayerSeparate(BlockDim::First),
             dimensions,

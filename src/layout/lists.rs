@@ -2,13 +2,14 @@
 //! The prepared NIXL lists of a layout: made at the first transfer that wants one, kept as long as the layout.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::{Layout, Memory};
 use crate::error::Result;
 use crate::nixl::driver::Driver;
 use crate::nixl::request::Side;
 use crate::nixl::{Agent, ListId, MemoryType, Span};
+use crate::sync::Mutex;
 
 /// What one entry of a list is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,7 +61,7 @@ pub(super) struct Lists(Mutex<HashMap<Unit, ListId>>);
 
 impl Lists {
     pub(super) fn get(&self, layout: &Layout, driver: &mut Driver, unit: Unit) -> Result<ListId> {
-        let mut lists = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut lists = self.0.lock();
         if let Some(id) = lists.get(&unit)
             && driver.has_list(*id)
         {
@@ -72,7 +73,7 @@ impl Lists {
     }
 
     pub(super) fn release(&mut self, agent: Option<&Arc<Agent>>) {
-        let lists = std::mem::take(self.0.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        let lists = std::mem::take(self.0.get_mut());
         if let Some(agent) = agent
             && !lists.is_empty()
         {

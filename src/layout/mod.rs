@@ -16,7 +16,7 @@ mod remote_elastic;
 mod whole_blocks;
 
 use std::any::Any;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 pub use builder::{Allocation, Builder, NeedsMemory, Ready};
 pub use config::{BlockDim, Dimensions, LayoutKind};
@@ -34,6 +34,7 @@ use crate::log::log;
 use crate::log_id::LogId;
 use crate::nixl::{Agent, Descriptor, MemoryType};
 use crate::region::Region;
+use crate::sync::Mutex;
 
 /// Block geometry over memory, local or a peer's.
 pub struct Layout {
@@ -102,7 +103,7 @@ impl Layout {
     /// Keeps what an engine has made for it as long as the layout lives, in place of what of its type was kept before:
     /// it need not be made for each transfer.
     pub fn keep<T: Any + Send + Sync>(&self, companion: Arc<T>) {
-        let mut companions = self.companions.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut companions = self.companions.lock();
         let before = companions.iter().position(|kept| kept.is::<T>()).map(|index| companions.remove(index));
         companions.push(companion);
         drop(companions);

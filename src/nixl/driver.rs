@@ -45,7 +45,12 @@ impl Driver {
         // SAFETY: the library is loaded; both inputs live through the call.
         let status = unsafe { sys::nixl_capi_create_configured_agent(name.as_ptr(), &raw, &mut agent) };
         check(status, || format!("create agent '{}'", name.to_string_lossy()))?;
-        Ok(Self {
+        Ok(Self::around(agent, name))
+    }
+
+    /// The driver of an agent that has nothing yet.
+    fn around(agent: sys::nixl_capi_agent_t, name: CString) -> Self {
+        Self {
             agent,
             name,
             backends: BTreeMap::new(),
@@ -58,7 +63,7 @@ impl Driver {
             carrier: Carrier::Unknown,
             uses_gpu: false,
             next_id: 0,
-        })
+        }
     }
 
     /// The agent's name, for messages.
@@ -81,20 +86,7 @@ impl Driver {
 impl Driver {
     /// One without NIXL, for code that calls none of it. It must not be dropped.
     pub(super) fn unloaded() -> std::mem::ManuallyDrop<Self> {
-        std::mem::ManuallyDrop::new(Self {
-            agent: ptr::null_mut(),
-            name: CString::default(),
-            backends: BTreeMap::new(),
-            registered: HashMap::new(),
-            remotes: HashMap::new(),
-            lists: HashMap::new(),
-            requests: HashMap::new(),
-            unreleased: Vec::new(),
-            inbox: Inbox::default(),
-            carrier: Carrier::Unknown,
-            uses_gpu: false,
-            next_id: 0,
-        })
+        std::mem::ManuallyDrop::new(Self::around(ptr::null_mut(), CString::default()))
     }
 }
 

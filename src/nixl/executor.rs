@@ -6,7 +6,6 @@
 //! that waits anyway saves both. All NIXL calls of an agent are made with one lock held, so that no two are concurrent.
 
 use std::cell::Cell;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
@@ -14,6 +13,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use super::driver::Driver;
 use super::thread::{Command, Patience, SPIN, Turn, Turns};
 use crate::file_limit::FileSizeSignal;
+use crate::sync::{Mutex, MutexGuard};
 
 /// The least time that a waiting thread must have left to drive its agent: one step may take as long as the copy of one
 /// request.
@@ -108,14 +108,10 @@ impl Executor {
         };
         let mut last_progress = Instant::now();
         while !is_over() && last_progress.elapsed() < SPIN && has_time() {
-            let state = match self.0.try_lock() {
-                Ok(state) => state,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            let Some(state) = self.0.try_lock() else {
                 // The agent's thread works, or another one that waits.
-                Err(TryLockError::WouldBlock) => {
-                    std::thread::yield_now();
-                    continue;
-                }
+                std::thread::yield_now();
+                continue;
             };
             // NIXL's file backends write on this thread.
             let _limit_reports_itself = FileSizeSignal::block();
@@ -127,7 +123,7 @@ impl Executor {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Running>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::Mutex;
 
 use super::driver::Driver;
+use crate::sync::Mutex;
 
 /// The plugins that take files and GPU memory; NIXL has one of them in an agent.
 const PLUGINS: [&str; 2] = ["GDS", "GDS_MT"];
@@ -28,7 +28,7 @@ pub struct Trials(Mutex<HashMap<Ends, Result<(), String>>>);
 impl Trials {
     /// What `trial` answers, which is asked once; others wait for it meanwhile.
     pub fn once(&self, ends: Ends, trial: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
-        let mut known = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut known = self.0.lock();
         match known.entry(ends) {
             Entry::Occupied(seen) => seen.get().clone(),
             Entry::Vacant(unseen) => unseen.insert(trial()).clone(),

@@ -5,9 +5,9 @@
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Mutex, PoisonError};
 
 use super::library;
+use crate::sync::Mutex;
 
 /// A `ucs_log_func_t`. A `va_list` is passed as a pointer on all platforms that NIXL has libraries for.
 type Handler = unsafe extern "C" fn(
@@ -73,7 +73,7 @@ impl Collecting {
             let push = std::mem::transmute::<*mut c_void, Push>(push);
             let pop = std::mem::transmute::<*mut c_void, Pop>(pop);
             MESSAGES.set(Some(Vec::new()));
-            let _turn = HANDLERS.lock().unwrap_or_else(PoisonError::into_inner);
+            let _turn = HANDLERS.lock();
             push(note);
             Some(Self { plugin, pop })
         }
@@ -87,7 +87,7 @@ impl Collecting {
 impl Drop for Collecting {
     fn drop(&mut self) {
         MESSAGES.set(None);
-        let turn = HANDLERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = HANDLERS.lock();
         // SAFETY: the library is loaded; a handler was pushed for this value, and all of them are the same.
         unsafe { (self.pop)() };
         drop(turn);

@@ -133,6 +133,14 @@ fn start_time(stat: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
+impl Identity {
+    /// An identity of no process, for tests of wire forms.
+    pub fn sample() -> Self {
+        Self { boot_id: "b".into(), pid: 7, start_time: 9, pid_namespace: 1, time_namespace: 2 }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Creating regions: one function for each kind of memory, and views.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 
 use once_cell::sync::OnceCell;
 
@@ -15,6 +15,7 @@ use super::{
 use crate::error::{Result, ensure};
 use crate::log::log;
 use crate::log_id::LogId;
+use crate::sync::Mutex;
 
 impl Region {
     /// Maps host memory.

@@ -6,7 +6,7 @@
 //! generation counts every change of what lies behind one.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use super::control::MOST_EXTENTS;
 use super::extent_properties::{granularity_of, properties, with_fabric};
@@ -14,6 +14,7 @@ use super::{Control, EqualPieces, ExportedExtent, Reach, Users};
 use crate::cuda::vmm::{Access, HandleType, Mapping, Memory, Properties, Range, Shareable};
 use crate::error::{Result, ensure};
 use crate::nixl::Descriptor;
+use crate::sync::{Mutex, MutexGuard};
 
 /// An extent that is not asked for otherwise: growth costs by the extent, not by the byte.
 const EXTENT: u64 = 64 << 20;
@@ -358,10 +359,10 @@ impl ElasticMemory {
     }
 
     fn extents(&self) -> MutexGuard<'_, BTreeMap<usize, Extent>> {
-        self.extents.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.extents.lock()
     }
 
     fn kept(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<Mapping>>> {
-        self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.kept.lock()
     }
 }

@@ -2,7 +2,7 @@
 //! What an elastic region has of its memory now: growing, shrinking, and holding what is in use.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::elastic::ElasticMemory;
@@ -12,6 +12,7 @@ use crate::cuda::vmm::{Exported, HandleType};
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 use crate::nixl::Descriptor;
+use crate::sync::MutexGuard;
 
 impl Region {
     /// The elastic memory behind it, if it is that.
@@ -172,7 +173,7 @@ impl Region {
 
     /// Nothing grows, shrinks or is registered while this is held.
     pub(super) fn resizing(&self) -> MutexGuard<'_, ()> {
-        self.resizing.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.resizing.lock()
     }
 
     fn resizable(&self, offset: u64, size: u64) -> Result<&ElasticMemory> {

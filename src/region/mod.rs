@@ -33,7 +33,7 @@ mod system;
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 pub use adopted::AdoptedMemory;
 pub use backing::{Backing, Tier};
@@ -67,6 +67,7 @@ use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
 use crate::log_id::LogId;
 use crate::nixl::Descriptor;
+use crate::sync::Mutex;
 
 /// A span of memory on one tier. Freed when its last holder goes.
 pub struct Region {

@@ -4,11 +4,12 @@
 //! each device is added when it is first needed.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use crate::cuda::Device;
 use crate::cuda::vmm::{Access, Mapping};
 use crate::error::Result;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Which devices of this process are to use imported memory, besides the one that it is located on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,6 +87,6 @@ impl Reach {
     }
 
     fn devices(&self) -> MutexGuard<'_, BTreeSet<i32>> {
-        self.devices.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.devices.lock()
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A region known to an agent. It is deregistered before its memory is freed, always.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use super::spans::{Failure, Outcome, Spans};
@@ -11,6 +11,7 @@ use crate::cuda::{Context, Device};
 use crate::error::{Result, ensure, fail};
 use crate::log::log;
 use crate::nixl::{Agent, Descriptor};
+use crate::sync::{Mutex, MutexGuard};
 
 /// A region known to an agent. An elastic one is known extent by extent, and grows and shrinks there too.
 pub struct Registration {
@@ -189,14 +190,14 @@ impl Registration {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.state.lock()
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
         let over: *const Self = self;
-        let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let state = self.state.get_mut();
         if !state.registered {
             return;
         }
@@ -269,7 +270,7 @@ mod tests {
             let registration = registration.clone();
             move || registration.extend(&[]).is_err()
         });
-        while registration.state.try_lock().is_ok() {
+        while registration.state.try_lock().is_some() {
             std::thread::yield_now();
         }
         let (ended, seen) = channel();

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The registrations that a region has, down to those that nobody holds any more and whose agents have not let go yet.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use super::Registration;
 use crate::error::{Error, Result, Status};
 use crate::nixl::Agent;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Registrations from when their agents know of the memory until they know no more of it.
 #[derive(Default)]
@@ -43,7 +44,7 @@ impl Registrations {
             let mut own = list.iter().filter(|entry| entry.agent == Arc::as_ptr(agent));
             own.any(|entry| entry.registration.strong_count() == 0)
         };
-        drop(self.removal.wait_while(self.list(), is_going).unwrap_or_else(PoisonError::into_inner));
+        drop(self.removal.wait_while(self.list(), is_going));
     }
 
     /// Those that somebody holds.
@@ -67,6 +68,6 @@ impl Registrations {
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<Entry>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        self.list.lock()
     }
 }

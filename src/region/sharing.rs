@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 
 use serde::{Deserialize, Serialize};
 
 use super::{Backing, Control, DeviceMemory, FileId, Region, Tier, Users};
 use crate::error::{Result, ensure};
 use crate::process::{Identity, PerProcess};
+use crate::sync::{Mutex, MutexGuard};
 
 /// What a process may do with memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -256,7 +257,7 @@ struct Known {
 
 fn known() -> MutexGuard<'static, Known> {
     static KNOWN: PerProcess<Mutex<Known>> = PerProcess::new();
-    KNOWN.get(Mutex::default).lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    KNOWN.get(Mutex::default).lock()
 }
 
 impl Known {
@@ -298,7 +299,7 @@ type Waiting = Vec<(Arc<DeviceMemory>, Arc<Control>)>;
 /// Of this process: the memory is not a forked child's to free.
 fn waiting() -> MutexGuard<'static, Waiting> {
     static WAITING: PerProcess<Mutex<Waiting>> = PerProcess::new();
-    WAITING.get(Mutex::default).lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    WAITING.get(Mutex::default).lock()
 }
 
 /// Frees what no importer has open any more.

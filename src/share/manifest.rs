@@ -224,13 +224,7 @@ pub(super) mod tests {
             |control, tier, carried| RegionEntry { id: [3; 16], control, tier, size: 32768, carried };
         let part = |region| Part { region, offset: 1024, size: 16384 };
         Manifest {
-            process: Identity {
-                boot_id: "b".into(),
-                pid: 7,
-                start_time: 9,
-                pid_namespace: 1,
-                time_namespace: 2,
-            },
+            process: Identity::sample(),
             access: Access::Read,
             fds: 4,
             regions: vec![region(0, Tier::Elastic, elastic), region(3, Tier::Device, ipc)],

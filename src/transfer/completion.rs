@@ -2,8 +2,8 @@
 //! The state of a transfer's last run as its caller sees it: the outcome, the duration and the layers that have moved, by
 //! polling, by waiting, or from a completion queue.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::history::Record;
@@ -11,6 +11,7 @@ use super::queue::{Entry, Queue};
 use crate::error::{Error, Result, fail};
 use crate::log::log;
 use crate::log_id::LogId;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// How a run ended.
 pub type Outcome = Result<()>;
@@ -158,13 +159,13 @@ impl Completion {
         let mut last = self.last();
         while !is_met() {
             last = match deadline {
-                None => self.over.wait(last).unwrap_or_else(|poisoned| poisoned.into_inner()),
+                None => self.over.wait(last),
                 Some(deadline) => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {
                         fail!(TimedOut, "the transfer is still under way");
                     }
-                    self.over.wait_timeout(last, left).unwrap_or_else(|poisoned| poisoned.into_inner()).0
+                    self.over.wait_timeout(last, left).0
                 }
             };
         }
@@ -255,6 +256,6 @@ impl Completion {
     }
 
     fn last(&self) -> MutexGuard<'_, Last> {
-        self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.last.lock()
     }
 }

@@ -2,9 +2,10 @@
 //! Dropping what may take long to free, on a thread that nobody waits for: freeing memory of a device, or unlocking pages,
 //! can wait for all that the device is at.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::pool::{Pool, Shared};
+use crate::sync::Mutex;
 
 /// Has another thread drop some things.
 pub fn dispose_of<T: Send + 'static>(things: Vec<T>) {
@@ -26,7 +27,7 @@ struct Disposal(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
 impl Shared for Disposal {
     fn run(&self) {
-        let work = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        let work = self.0.lock().take();
         if let Some(work) = work {
             work();
         }

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, StatxFlags};
@@ -14,6 +14,7 @@ use super::Path;
 use crate::layout::{Layout, Memory};
 use crate::nixl::MemoryType;
 use crate::process::PerProcess;
+use crate::sync::{Mutex, MutexGuard};
 
 /// What the runs on one way have moved, and how long that took. Old ones fade.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -116,7 +117,7 @@ fn identity(file: BorrowedFd<'_>) -> Option<(u32, u32, u64, i64, u32)> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    mutex.lock()
 }
 
 #[cfg(test)]

@@ -3,9 +3,11 @@
 
 mod streaming;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
+
+use once_cell::sync::OnceCell;
 
 use super::apart::ensure_apart;
 use super::host_rate;
@@ -15,6 +17,7 @@ use super::run::{Run, cancelled};
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
 use crate::layout::Layout;
+use crate::sync::Mutex;
 
 /// A copy up to this size is done before the submitting call returns: handing it over costs as much.
 const INLINE: u64 = 64 << 10;
@@ -74,7 +77,7 @@ impl HostCopy {
             left: AtomicUsize::new(self.chunks.bounds.len()),
             left_of_layers: self.chunks.of_layers(),
             is_cut_short: AtomicBool::new(false),
-            failure: OnceLock::new(),
+            failure: OnceCell::new(),
             chunks: self.chunks.clone(),
             run: Mutex::new(Some(run)),
         });
@@ -103,8 +106,8 @@ impl HostCopy {
         }
     }
 
-    fn current(&self) -> std::sync::MutexGuard<'_, Option<Arc<Job>>> {
-        self.current.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn current(&self) -> crate::sync::MutexGuard<'_, Option<Arc<Job>>> {
+        self.current.lock()
     }
 }
 
@@ -193,7 +196,7 @@ struct Job {
     /// Some chunks were not begun, and will not be.
     is_cut_short: AtomicBool,
     /// A chunk ended by a panic.
-    failure: OnceLock<Error>,
+    failure: OnceCell<Error>,
     chunks: Arc<Chunks>,
     /// Until it is over.
     run: Mutex<Option<Run>>,
@@ -266,8 +269,8 @@ impl Job {
         }
     }
 
-    fn unfinished(&self) -> std::sync::MutexGuard<'_, Option<Run>> {
-        self.run.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn unfinished(&self) -> crate::sync::MutexGuard<'_, Option<Run>> {
+        self.run.lock()
     }
 }
 
@@ -296,7 +299,7 @@ mod tests {
             left: AtomicUsize::new(chunks.bounds.len()),
             left_of_layers: chunks.of_layers(),
             is_cut_short: AtomicBool::new(false),
-            failure: OnceLock::new(),
+            failure: OnceCell::new(),
             chunks: Arc::new(chunks),
             run: Mutex::new(Some(run)),
         };

@@ -3,13 +3,14 @@
 //! end when there was none for a while, so that a process that moves nothing has none.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result, Status};
 use crate::guarded::guarded;
 use crate::log::log;
 use crate::process::PerProcess;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Work that several threads can do together.
 pub trait Shared: Send + Sync {
@@ -146,11 +147,10 @@ impl Pool {
                 state = self.lock();
             }
             state.idle += 1;
-            let (next, wait) =
-                self.work.wait_timeout(state, IDLE).unwrap_or_else(|poisoned| poisoned.into_inner());
+            let (next, timed_out) = self.work.wait_timeout(state, IDLE);
             state = next;
             state.idle -= 1;
-            if wait.timed_out() && state.queue.is_empty() {
+            if timed_out && state.queue.is_empty() {
                 state.threads -= 1;
                 return;
             }
@@ -158,7 +158,7 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.state.lock()
     }
 }
 
@@ -205,8 +205,8 @@ mod tests {
         let (go, gone) = channel::<()>();
         let (begun, gone) = (Mutex::new(begun), Mutex::new(gone));
         let work = does(move || {
-            begun.lock().unwrap().send(()).unwrap();
-            let _ = gone.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).recv();
+            begun.lock().send(()).unwrap();
+            let _ = gone.lock().recv();
         });
         (work, seen, go)
     }
@@ -218,7 +218,7 @@ mod tests {
         Pool::files().run(&copy, 4 * MOST_THREADS);
         let (tell, told) = channel();
         let tell = Mutex::new(tell);
-        Pool::services().run_alone(does(move || tell.lock().unwrap().send(()).unwrap())).unwrap();
+        Pool::services().run_alone(does(move || tell.lock().send(()).unwrap())).unwrap();
         told.recv_timeout(PATIENCE).unwrap();
         drop(go);
     }
@@ -263,7 +263,7 @@ mod tests {
         let pool = pool_that_fails(start_none);
         let (tell, told) = channel();
         let tell = Mutex::new(tell);
-        pool.run(&does(move || tell.lock().unwrap().send(std::thread::current().id()).unwrap()), 3);
+        pool.run(&does(move || tell.lock().send(std::thread::current().id()).unwrap()), 3);
         assert!(told.iter().eq([std::thread::current().id()]));
         assert!(pool.lock().queue.is_empty());
     }

@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -12,6 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::completion::SPIN;
 use crate::error::{Error, Result, Status, fail};
 use crate::log::log;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// One completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,13 +101,13 @@ impl Queue {
         let mut state = self.lock();
         while state.entries.is_empty() {
             state = match deadline {
-                None => self.arrival.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner()),
+                None => self.arrival.wait(state),
                 Some(deadline) => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {
                         fail!(TimedOut, "no completion has come in the time given");
                     }
-                    self.arrival.wait_timeout(state, left).unwrap_or_else(|poisoned| poisoned.into_inner()).0
+                    self.arrival.wait_timeout(state, left).0
                 }
             };
         }
@@ -141,7 +142,7 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.state.lock()
     }
 }
 

@@ -2,8 +2,10 @@
 //! Checksums of blocks in host memory, computed by threads where they lie.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+
+use once_cell::sync::OnceCell;
 
 use super::pieces::Pieces;
 use super::plan::Slots;
@@ -11,6 +13,7 @@ use super::pool::{Pool, Shared};
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
 use crate::layout::Layout;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// The least a further thread is woken for.
 const BYTES_A_THREAD: u64 = 1 << 20;
@@ -41,7 +44,7 @@ struct Reading {
     next: AtomicUsize,
     checksums: Box<[AtomicU32]>,
     /// A thread ended its share by a panic.
-    failure: OnceLock<Error>,
+    failure: OnceCell<Error>,
     left: Mutex<usize>,
     done: Condvar,
 }
@@ -58,7 +61,7 @@ impl Reading {
             taking,
             next: AtomicUsize::new(0),
             checksums: blocks.iter().map(|_| AtomicU32::new(0)).collect(),
-            failure: OnceLock::new(),
+            failure: OnceCell::new(),
             left: Mutex::new(blocks.len()),
             blocks,
             done: Condvar::new(),
@@ -74,7 +77,7 @@ impl Reading {
         self.run();
         let mut left = self.left();
         while *left > 0 {
-            left = self.done.wait(left).unwrap_or_else(|poisoned| poisoned.into_inner());
+            left = self.done.wait(left);
         }
         match self.failure.get() {
             Some(error) => Err(error.clone()),
@@ -109,7 +112,7 @@ impl Reading {
     }
 
     fn left(&self) -> MutexGuard<'_, usize> {
-        self.left.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.left.lock()
     }
 }
 
@@ -168,7 +171,7 @@ mod tests {
 
     impl Shared for Blocks {
         fn run(&self) {
-            let _ = self.0.lock().unwrap().recv();
+            let _ = self.0.lock().recv();
         }
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checksums of what a transfer has moved, compared before anyone hears that it is over.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::{self, ThreadId};
 
 use super::checksum;
@@ -11,6 +11,7 @@ use super::pool::{Pool, Shared};
 use super::run::Run;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::layout::{Layout, Locality};
+use crate::sync::Mutex;
 
 /// What the blocks of a destination shall be.
 pub enum Expected<'a> {
@@ -115,7 +116,7 @@ struct Pending {
 
 impl Shared for Pending {
     fn run(&self) {
-        let work = self.work.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        let work = self.work.lock().take();
         let Some((verification, run)) = work else { return };
         // The thread that moved the blocks may have to move them for the checksums too, and must not wait for itself.
         let outcome = match (run.layouts(), thread::current().id() == self.handed_over_by) {

@@ -2,11 +2,12 @@
 //! Reserved addresses.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use crate::cuda::driver::{self, Driver};
 use crate::error::{Result, ensure};
 use crate::log::log;
+use crate::sync::{Mutex, MutexGuard};
 
 /// A range of addresses with nothing behind them until something is mapped.
 pub struct Range {
@@ -54,7 +55,7 @@ impl Range {
     }
 
     pub(super) fn mapped(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
-        self.mapped.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.mapped.lock()
     }
 }
 

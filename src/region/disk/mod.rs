@@ -14,13 +14,13 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 use rustix::fs::{self, OFlags};
 
 use super::file_lock::FileLock;
 use super::open_file::{FileId, FileSystemId, reopened};
 use crate::error::{Error, Result, Status, ensure};
+use crate::sync::Mutex;
 
 pub use direct_io::DirectIo;
 pub use label::Label;
@@ -85,7 +85,7 @@ impl DiskFile {
 
     /// The file stays when the value is dropped: all that it was created for has succeeded.
     pub fn keep(&self) {
-        let mut new_name = self.new_name.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut new_name = self.new_name.lock();
         if let Some(name) = new_name.take() {
             name.keep();
         }

@@ -18,6 +18,7 @@ use crate::file_limit::FileSizeSignal;
 use crate::log::log;
 use crate::region::file_lock::FileLock;
 use crate::region::{FileId, host_size};
+use crate::sync::Mutex;
 
 /// How often a file may come and go while it is opened or created.
 const MOST_ATTEMPTS: usize = 8;
@@ -108,7 +109,7 @@ fn create(path: &Path, config: &DiskConfig) -> Result<DiskFile> {
         _lock: lock,
         preallocated,
         path: Some(path.to_path_buf()),
-        new_name: Some(name).into(),
+        new_name: Mutex::new(Some(name)),
         ..new
     })
 }

@@ -2,7 +2,7 @@
 //! What a broker offers: names, what they stand for, and who may have them.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Publication;
@@ -10,6 +10,7 @@ use super::request::{Request, check_name};
 use super::token::Token;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::region::Access;
+use crate::sync::{Mutex, MutexGuard};
 
 /// What a token is good for.
 #[derive(Clone, Copy, Debug)]
@@ -135,7 +136,7 @@ impl Catalogue {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.0.lock()
     }
 }
 

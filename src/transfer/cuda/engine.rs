@@ -3,7 +3,7 @@
 //! Made at first use; it lives as long as a transfer, or a layout that was ever moved here.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 
 use super::checksum::Checker;
 use super::choice;
@@ -16,6 +16,7 @@ use crate::cuda::memory::Allocation;
 use crate::cuda::stream::Stream;
 use crate::cuda::{Context, Device, Event};
 use crate::error::Result;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Runs that are at the driver at a time; more wait their turn.
 const MOST_STREAMS: usize = 64;
@@ -46,7 +47,7 @@ impl Engine {
     /// The engine of a device.
     pub fn of(ordinal: i32) -> Result<Arc<Self>> {
         let device = Device::get(ordinal)?;
-        let mut engines = ENGINES.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut engines = ENGINES.lock();
         let mine = engines.iter().filter(|(of, _)| *of == ordinal);
         if let Some(engine) =
             mine.filter_map(|(_, engine)| engine.upgrade()).find(|engine| engine.is_usable())
@@ -78,7 +79,7 @@ impl Engine {
     /// The copy kernel, loaded at first use, with the ring that it needs.
     pub fn kernel(&self) -> Result<Arc<CopyKernel>> {
         self.ensure_ring()?;
-        let mut kernel = self.kernel.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut kernel = self.kernel.lock();
         if let Some(kernel) = &*kernel {
             return Ok(kernel.clone());
         }
@@ -161,7 +162,7 @@ impl Engine {
     }
 
     fn rings(&self) -> MutexGuard<'_, Vec<Arc<Ring>>> {
-        self.rings.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.rings.lock()
     }
 }
 

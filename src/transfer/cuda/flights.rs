@@ -3,7 +3,7 @@
 //! thread while there are any.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
@@ -13,6 +13,7 @@ use super::need::Need;
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
 use crate::log::log;
+use crate::sync::{Mutex, MutexGuard};
 use crate::transfer::pool::{Pool, Shared};
 
 /// What is in use, and on which device.
@@ -91,7 +92,7 @@ impl Flights {
     }
 
     fn lock(&self) -> MutexGuard<'_, Watch> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.0.lock()
     }
 }
 
@@ -212,13 +213,13 @@ mod tests {
             assert!(!self.panics, "deliberate");
             let is_over = self.looks.fetch_add(1, Ordering::Relaxed) > 3;
             if is_over {
-                self.tell.lock().unwrap().send(None).unwrap();
+                self.tell.lock().send(None).unwrap();
             }
             is_over
         }
 
         fn give_up(&self, error: &Error) {
-            self.tell.lock().unwrap().send(Some(error.status())).unwrap();
+            self.tell.lock().send(Some(error.status())).unwrap();
         }
     }
 

@@ -2,8 +2,8 @@
 //! A run that several threads look at: the one that watches all runs, those that wait for this one, and those that ask
 //! about it. Whoever sees its end first ends it. Nobody who asks waits for what the driver takes its time to accept.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
 use super::engine::Engine;
@@ -14,6 +14,7 @@ use crate::cuda::stream::CallerStream;
 use crate::error::{Error, Result, fail};
 use crate::guarded::guarded;
 use crate::log::log;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::transfer::pool::{Pool, Shared};
 
 /// A run, and how it stands with it.
@@ -198,13 +199,13 @@ impl Flying {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.state.lock()
     }
 
     /// How it stands once nobody has it in hand.
     fn settled(&self) -> MutexGuard<'_, State> {
         let is_in_hand = |state: &mut State| matches!(state, State::InHand);
-        self.settled.wait_while(self.lock(), is_in_hand).unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.settled.wait_while(self.lock(), is_in_hand)
     }
 }
 

@@ -2,7 +2,7 @@
 //! What copies cost on the devices of this process, and between two of them: measured when it is first asked for,
 //! unless the caller has said it.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::calibration;
@@ -14,6 +14,7 @@ use super::rates::{Rates, Source};
 use crate::cuda::Device;
 use crate::error::{Result, ensure};
 use crate::log::log;
+use crate::sync::{Mutex, MutexGuard};
 
 /// What is known of something. Whoever measures holds it, and others wait for that.
 type Known<R> = Arc<Mutex<Option<R>>>;
@@ -206,5 +207,5 @@ fn ensure_numbers(are_numbers: bool) -> Result<()> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    mutex.lock()
 }

@@ -33,7 +33,7 @@ mod simulated;
 mod staged;
 mod weighing;
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
@@ -54,6 +54,7 @@ use crate::cuda::memory::Sighting;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure};
 use crate::layout::Layout;
+use crate::sync::{Mutex, MutexGuard};
 
 /// How long who waits for a run looks at it all the time before it sleeps: most are over by then.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -195,7 +196,7 @@ impl CudaCopy {
     }
 
     fn current(&self) -> MutexGuard<'_, Option<Arc<Flying>>> {
-        self.current.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.current.lock()
     }
 
     /// Refuses a stream that the copy can't go on; answers whether it is being captured.
@@ -238,6 +239,6 @@ impl CudaCopy {
     }
 
     fn captured(&self) -> MutexGuard<'_, Option<Arc<Slot>>> {
-        self.captured.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.captured.lock()
     }
 }

@@ -2,11 +2,12 @@
 //! Takes what a run shows: how long its submission took, and how long all of it, where nothing else of the library's was
 //! under way on the device. Two looks at a clock and a lock per run.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::observed::{BatchDirection, Observed};
+use crate::sync::Mutex;
 
 /// What the runs of a transfer show.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +58,7 @@ impl Observer {
     }
 
     fn with(&self, see: impl FnOnce(&mut Observed, Instant)) {
-        see(&mut self.observed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()), Instant::now());
+        see(&mut self.observed.lock(), Instant::now());
     }
 }
 

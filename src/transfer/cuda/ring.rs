@@ -4,11 +4,12 @@
 //! other is for transfers that are prepared, as far as it goes.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use crate::cuda::kernel::Run;
 use crate::error::Result;
 use crate::region::{PinnedConfig, PinnedMemory};
+use crate::sync::{Mutex, MutexGuard};
 
 /// Bytes of a ring.
 const SIZE: u64 = 8 << 20;
@@ -71,7 +72,7 @@ impl Ring {
 
     fn free(&self, is_kept: bool) -> MutexGuard<'_, Spans> {
         let half = if is_kept { &self.kept } else { &self.passing };
-        half.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        half.lock()
     }
 }
 

@@ -5,9 +5,10 @@
 //! is at (45 ms behind 40 memsets of 4 GiB on an H200), and who takes a thing has a caller, or other runs, waiting.
 
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use crate::error::{Result, Status};
+use crate::sync::{Mutex, MutexGuard};
 use crate::transfer::disposal;
 
 /// Idle things of a kind, and how many are in use.
@@ -104,7 +105,7 @@ impl<T: Send + Sync + 'static> Shelf<T> {
 
 impl<T> Shelf<T> {
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.state.lock()
     }
 }
 

@@ -4,8 +4,6 @@
 //! several of them, because a kernel gets onto a busy device only now and then: there must be enough to copy until the
 //! next time.
 
-use std::sync::Mutex;
-
 use super::chunking::{Chunk, Chunking, pack};
 use super::division::{Division, HostOrder};
 use super::engine::{Engine, Staging};
@@ -21,6 +19,7 @@ use crate::cuda::kernel::{Blocks, CopyKernel, Run};
 use crate::cuda::stream::{Active, Stream};
 use crate::error::Result;
 use crate::layout::Layout;
+use crate::sync::Mutex;
 use crate::transfer::plan::Plan;
 
 /// Driver calls of a chunk, beside those for its copies.
@@ -147,7 +146,7 @@ impl StagedCopy {
 
     /// Starts the copy engine's share of a chunk. One by one, copies of 1 MiB took a quarter longer beside a GEMM.
     unsafe fn copy(&self, chunk: &Chunk, part: u64, on: &Active<'_>, ahead: Ahead) -> Result<()> {
-        let mut batch = self.batch.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut batch = self.batch.lock();
         batch.clear();
         for copy in &chunk.copies {
             batch.push(match self.to_host {

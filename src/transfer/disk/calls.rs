@@ -2,8 +2,8 @@
 //! preadv and pwritev by several threads, where there is no io_uring or several copy faster.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::io::Errno;
 
@@ -13,6 +13,7 @@ use super::requests::Requests;
 use crate::error::{Error, Result};
 use crate::file_limit::FileSizeSignal;
 use crate::guarded::guarded;
+use crate::sync::{Mutex, MutexGuard};
 use crate::transfer::pool::{Pool, Shared};
 use crate::transfer::run::{Stop, cancelled};
 
@@ -94,14 +95,14 @@ impl Job {
 
     fn finish(&self) {
         let failure = self.failure().take();
-        let ending = self.ending.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        let ending = self.ending.lock().take();
         if let Some(ending) = ending {
             ending(failure.map_or(Ok(()), Err));
         }
     }
 
     fn failure(&self) -> MutexGuard<'_, Option<Error>> {
-        self.failure.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.failure.lock()
     }
 }
 

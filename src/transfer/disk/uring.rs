@@ -8,7 +8,7 @@ mod session;
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 
 use io_uring::IoUring;
 use rustix::event::{EventfdFlags, eventfd};
@@ -19,6 +19,7 @@ use crate::file_limit::FileSizeSignal;
 use crate::guarded::guarded;
 use crate::log::log;
 use crate::process::PerProcess;
+use crate::sync::{Mutex, MutexGuard};
 use crate::transfer::pool::{Pool, Shared};
 use session::Session;
 
@@ -45,7 +46,7 @@ impl Uring {
     pub fn get() -> Result<Arc<Self>, String> {
         static CURRENT: PerProcess<Mutex<Weak<Uring>>> = PerProcess::new();
         let current = CURRENT.get(Mutex::default);
-        let mut current = current.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut current = current.lock();
         if let Some(uring) = current.upgrade().filter(|uring| !uring.state().is_broken) {
             return Ok(uring);
         }
@@ -106,7 +107,7 @@ impl Uring {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.state.lock()
     }
 }
 

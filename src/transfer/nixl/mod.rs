@@ -14,7 +14,7 @@ mod tests;
 pub use allowed::ensure_allowed;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::Path;
@@ -25,6 +25,7 @@ use crate::error::{Error, Result, Status, ensure};
 use crate::layout::{Layout, Memory, RemoteMemory};
 use crate::nixl::driver::Driver;
 use crate::nixl::{Agent, RemoteHold, RequestId};
+use crate::sync::{Mutex, MutexGuard};
 use flight::Flight;
 use guard::Guard;
 use recipe::Recipe;
@@ -126,7 +127,7 @@ impl Part for NixlMove {
 
 impl Drop for Prepared {
     fn drop(&mut self) {
-        let made = self.made.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let made = self.made.get_mut();
         let mut requests = std::mem::take(&mut made.requests);
         requests.extend(made.look.take());
         if !requests.is_empty() {
@@ -144,7 +145,7 @@ impl Prepared {
     }
 
     fn made(&self) -> MutexGuard<'_, Made> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+        self.made.lock()
     }
 
     /// The requests, made if no run has made them before, or for other memory than there is now.

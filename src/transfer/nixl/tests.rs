@@ -2,14 +2,15 @@
 //! Runs that an agent does not carry to their end.
 
 use std::any::Any;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use super::flight::Flight;
 use super::*;
 use crate::layout::{Allocation, Dimensions};
 use crate::nixl::{Step, Work, step_once};
 use crate::region::SystemConfig;
+use crate::sync::Mutex;
 use crate::transfer::completion::Completion;
 use crate::transfer::in_turn::InTurn;
 use crate::transfer::queue::{Entry, Queue};
@@ -145,7 +146,7 @@ impl Steps for FirstEnds {
         if part == 1 {
             return Ok(self.next.prepare_start(run));
         }
-        drop(self.left_by.lock().unwrap().take());
+        drop(self.left_by.lock().take());
         Ok(Box::new(move || {
             run.end(Ok(()));
             Ok(())

@@ -3,7 +3,7 @@
 //! more than this, so that a ring goes with the last of those who use it, before anyone hears of the last run's end.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::flight::Flight;
@@ -11,6 +11,7 @@ use super::session::Session;
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
 use crate::log::log;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::transfer::pool::{Pool, Shared};
 
 /// What has come.
@@ -92,7 +93,7 @@ impl Inbox {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.state.lock()
     }
 }
 

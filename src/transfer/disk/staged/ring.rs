@@ -2,7 +2,7 @@
 //! The staging ring of a GPU: page-locked host memory in slots, each of which fills while another drains.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use super::inbox::Inbox;
 use crate::cuda::stream::Stream;
@@ -10,6 +10,7 @@ use crate::cuda::{Context, Device, Event, Identity};
 use crate::error::{Error, Result, Status};
 use crate::process::PerProcess;
 use crate::region::{PinnedConfig, PinnedMemory};
+use crate::sync::Mutex;
 
 /// Slots of a ring.
 pub const SLOTS: usize = 4;
@@ -36,7 +37,7 @@ impl Ring {
     pub fn of(ordinal: i32, slot: u64) -> Result<Arc<Self>> {
         static RINGS: PerProcess<Mutex<Vec<Weak<Ring>>>> = PerProcess::new();
         let rings = RINGS.get(Mutex::default);
-        let mut rings = rings.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut rings = rings.lock();
         rings.retain(|ring| ring.strong_count() > 0);
         let suits = |ring: &Arc<Self>| ring.ordinal == ordinal && ring.slot_size >= slot && ring.is_usable();
         if let Some(ring) = rings.iter().filter_map(Weak::upgrade).find(suits) {

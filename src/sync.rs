@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Locks without poisoning.
+//!
+//! A panic never leaves data behind a lock half changed here: what must change together is changed by code that cannot
+//! panic, and a handle whose call panicked is refused from then on. So the flag that std keeps for each lock is ignored,
+//! and this is the one place that does so.
+//!
+//! With `--cfg kvmem_race` the locks are those of parking_lot. ThreadSanitizer sees the locks of a crate that is compiled
+//! with it, but not those inside std, which is shipped compiled.
+
+use std::time::Duration;
+
+#[cfg(kvmem_race)]
+use parking_lot as base;
+#[cfg(not(kvmem_race))]
+use std::sync as base;
+#[cfg(not(kvmem_race))]
+use std::sync::{PoisonError, TryLockError};
+
+/// What a locked [`Mutex`] returns.
+pub type MutexGuard<'a, T> = base::MutexGuard<'a, T>;
+
+/// A mutual exclusion lock.
+#[derive(Debug, Default)]
+pub struct Mutex<T>(base::Mutex<T>);
+
+/// A condition variable.
+#[derive(Debug, Default)]
+pub struct Condvar(base::Condvar);
+
+impl<T> Mutex<T> {
+    /// An unlocked mutex.
+    pub const fn new(value: T) -> Self {
+        Self(base::Mutex::new(value))
+    }
+}
+
+#[cfg(not(kvmem_race))]
+impl<T> Mutex<T> {
+    /// Waits until it can lock the mutex.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks the mutex if no thread has.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// The value, of which there is no other reference.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(not(kvmem_race))]
+impl Condvar {
+    /// Unlocks the mutex, waits for a notification, and locks it again.
+    pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same for no longer than `timeout`. Also returns whether that has passed.
+    pub fn wait_timeout<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        timeout: Duration,
+    ) -> (MutexGuard<'a, T>, bool) {
+        let (guard, wait) = self.0.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner);
+        (guard, wait.timed_out())
+    }
+}
+
+#[cfg(kvmem_race)]
+impl<T> Mutex<T> {
+    /// Waits until it can lock the mutex.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock()
+    }
+
+    /// Locks the mutex if no thread has.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.0.try_lock()
+    }
+
+    /// The value, of which there is no other reference.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut()
+    }
+}
+
+#[cfg(kvmem_race)]
+impl Condvar {
+    /// Unlocks the mutex, waits for a notification, and locks it again.
+    pub fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        self.0.wait(&mut guard);
+        guard
+    }
+
+    /// The same for no longer than `timeout`. Also returns whether that has passed.
+    pub fn wait_timeout<'a, T>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        timeout: Duration,
+    ) -> (MutexGuard<'a, T>, bool) {
+        let timed_out = self.0.wait_for(&mut guard, timeout).timed_out();
+        (guard, timed_out)
+    }
+}
+
+impl Condvar {
+    /// A condition variable that no thread waits for.
+    pub const fn new() -> Self {
+        Self(base::Condvar::new())
+    }
+
+    /// Waits while the condition holds.
+    pub fn wait_while<'a, T>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> MutexGuard<'a, T> {
+        while condition(&mut guard) {
+            guard = self.wait(guard);
+        }
+        guard
+    }
+
+    /// Wakes one of the threads that wait.
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    /// Wakes all threads that wait.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    #[test]
+    fn a_lock_can_be_taken_after_a_panic() {
+        let lock = Mutex::new(1);
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            let _guard = lock.lock();
+            panic!("deliberate");
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(*lock.lock(), 1);
+        assert_eq!(lock.try_lock().map(|guard| *guard), Some(1));
+    }
+
+    #[test]
+    fn a_wait_ends_by_time_or_once_the_condition_is_false() {
+        let (lock, change) = (Mutex::new(0), Condvar::new());
+        let (guard, timed_out) = change.wait_timeout(lock.lock(), Duration::ZERO);
+        assert!(timed_out);
+        drop(guard);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                *lock.lock() = 1;
+                change.notify_all();
+            });
+            assert_eq!(*change.wait_while(lock.lock(), |value| *value == 0), 1);
+        });
+    }
+}
