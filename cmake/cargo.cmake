@@ -13,6 +13,13 @@ if(DEFINED ENV{CARGO_TARGET_DIR})
 endif()
 set(KVMEM_CARGO_TARGET_DIR "${default}" CACHE PATH "Where cargo builds; several CMake trees may share it")
 
+set(KVMEM_RUST_TARGET "" CACHE STRING "Target triple to build for; empty for this machine, without cross-compiling")
+set(cargo_target "")
+if(KVMEM_RUST_TARGET)
+    set(cargo_target --target "${KVMEM_RUST_TARGET}")
+endif()
+set(built "${KVMEM_CARGO_TARGET_DIR}/${KVMEM_RUST_TARGET}/release/libkvmem.so")
+
 # File names and line tables say kvmem/src/... and crates/... instead of where this machine keeps them. As a cargo
 # setting, and not in RUSTFLAGS, it yields to flags that a user sets.
 set(cargo_home "$ENV{CARGO_HOME}")
@@ -34,10 +41,10 @@ add_custom_command(
     OUTPUT "${KVMEM_STAGE}/${KVMEM_FILE_NAME}"
     BYPRODUCTS "${KVMEM_STAGE}/${KVMEM_SONAME}" "${KVMEM_STAGE}/${KVMEM_LINK_NAME}"
     COMMAND "${KVMEM_CARGO}" build --release --locked --lib --config "${remap}"
-        --target-dir "${KVMEM_CARGO_TARGET_DIR}"
+        --target-dir "${KVMEM_CARGO_TARGET_DIR}" ${cargo_target}
     COMMAND "${CMAKE_COMMAND}" -E make_directory "${KVMEM_STAGE}"
     COMMAND "${CMAKE_COMMAND}" -E copy
-        "${KVMEM_CARGO_TARGET_DIR}/release/${KVMEM_LINK_NAME}" "${KVMEM_STAGE}/${KVMEM_FILE_NAME}.new"
+        "${built}" "${KVMEM_STAGE}/${KVMEM_FILE_NAME}.new"
     COMMAND "${CMAKE_COMMAND}" -E rename
         "${KVMEM_STAGE}/${KVMEM_FILE_NAME}.new" "${KVMEM_STAGE}/${KVMEM_FILE_NAME}"
     COMMAND "${CMAKE_COMMAND}" -E create_symlink ${KVMEM_FILE_NAME} "${KVMEM_STAGE}/${KVMEM_SONAME}"

@@ -135,7 +135,6 @@ impl Turns {
 
     /// One step of each piece of work; whether any has progressed.
     pub fn step_all(&mut self, driver: &mut Driver) -> bool {
-        let mut has_progressed = false;
         let mut index = 0;
         while let Some((work, last)) = self.work.get_mut(index) {
             match guarded(|| work.step(driver)) {
@@ -146,10 +145,11 @@ impl Turns {
                 Err(error) => abandon(self.work.remove(index).0, error),
             }
         }
-        self.work.retain(|(_, last)| {
-            has_progressed |= matches!(last, Step::Progressed | Step::Done);
-            *last != Step::Done
-        });
+        let has_progressed = self.work.iter().any(|(_, last)| matches!(last, Step::Progressed | Step::Done));
+        for (done, _) in self.work.extract_if(.., |(_, last)| *last == Step::Done) {
+            // A panic here would end the thread, and every later call of the agent would wait for ever.
+            let _: Option<()> = logged(|| drop(done));
+        }
         has_progressed
     }
 
@@ -258,6 +258,26 @@ mod tests {
         drop(turns);
         assert!(memory.upgrade().is_some());
         assert!(other_memory.upgrade().is_none());
+    }
+
+    #[test]
+    fn work_that_panics_when_it_is_dropped_ends_no_thread() {
+        struct Fragile;
+        impl Work for Fragile {
+            fn step(&mut self, _: &mut Driver) -> Step {
+                Step::Done
+            }
+            fn abandon(&mut self, _: Error) {}
+        }
+        impl Drop for Fragile {
+            fn drop(&mut self) {
+                panic!("deliberate");
+            }
+        }
+        let work: Vec<(Box<dyn Work>, Step)> = vec![(Box::new(Fragile), Step::Progressed)];
+        let mut turns = Turns { work, ..Turns::default() };
+        assert!(turns.step_all(&mut Driver::unloaded()));
+        assert!(turns.work.is_empty());
     }
 
     #[test]

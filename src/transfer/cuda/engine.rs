@@ -47,12 +47,12 @@ impl Engine {
     /// The engine of a device.
     pub fn of(ordinal: i32) -> Result<Arc<Self>> {
         let device = Device::get(ordinal)?;
+        // Dropped after the lock: the last holder of an unusable engine frees its memory, which may wait for the GPU.
+        let known: Vec<Arc<Self>>;
         let mut engines = ENGINES.lock();
-        let mine = engines.iter().filter(|(of, _)| *of == ordinal);
-        if let Some(engine) =
-            mine.filter_map(|(_, engine)| engine.upgrade()).find(|engine| engine.is_usable())
-        {
-            return Ok(engine);
+        known = engines.iter().filter(|(of, _)| *of == ordinal).filter_map(|(_, it)| it.upgrade()).collect();
+        if let Some(engine) = known.iter().find(|engine| engine.is_usable()) {
+            return Ok(engine.clone());
         }
         let engine = Arc::new(Self {
             context: Arc::new(Context::retain(device)?),

@@ -40,6 +40,22 @@ enum State {
     Over(Result<()>),
 }
 
+/// Counts a thread that looks all the time, also if looking panics: the watcher leaves the run to counted threads.
+struct Waiter<'a>(&'a AtomicUsize);
+
+impl<'a> Waiter<'a> {
+    fn begin(waiters: &'a AtomicUsize) -> Self {
+        waiters.fetch_add(1, Ordering::AcqRel);
+        Self(waiters)
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 impl Flying {
     /// A run that has not begun. It does at once where nobody waits before it.
     pub fn new(flight: Flight, is_quick: bool) -> Arc<Self> {
@@ -150,11 +166,10 @@ impl Flying {
 
     /// Looks all the time until it is over, or it is `until`, or there is enough.
     pub fn look_until(&self, until: Instant, is_enough: impl Fn() -> bool) {
-        self.waiters.fetch_add(1, Ordering::AcqRel);
+        let _waiter = Waiter::begin(&self.waiters);
         while !self.look() && !is_enough() && Instant::now() < until {
             std::thread::yield_now();
         }
-        self.waiters.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Has what comes later on a stream of the caller's wait for the first `layers`, or for all of it. A run that has
