@@ -1654,8 +1654,8 @@ kvmem_status kvmem_region_create_view(const kvmem_region *region,
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
 kvmem_status kvmem_region_get_info(const kvmem_region *region, kvmem_region_info *info, kvmem_error **error);
 
-/// Returns how much of a region's memory is resident now. For a view, returns the figures of the
-/// whole parent region.
+/// Returns how much of a region's memory is resident now. For a view, or a view of a view, returns
+/// the figures of the whole underlying region.
 ///
 /// The kernel walks the pages of all mappings of the process for it (/proc/self/smaps), which takes
 /// milliseconds, and more with much memory: for diagnosis, not for each block. Pages of an adjacent mapping

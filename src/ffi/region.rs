@@ -144,8 +144,8 @@ pub struct kvmem_region_residency {
     pub swapped_bytes: u64,
 }
 
-/// Returns how much of a region's memory is resident now. For a view, returns the figures of the
-/// whole parent region.
+/// Returns how much of a region's memory is resident now. For a view, or a view of a view, returns
+/// the figures of the whole underlying region.
 ///
 /// The kernel walks the pages of all mappings of the process for it (/proc/self/smaps), which takes
 /// milliseconds, and more with much memory: for diagnosis, not for each block. Pages of an adjacent mapping
