@@ -42,7 +42,7 @@ static bool may_be_the_drivers(memory_kind kind, size_t more) {
 static void check_refused(kvmem_status status, memory_kind kind, size_t more) {
     const char *message = test_last_message();
     const bool is_said =
-        strstr(message, "EMFILE") != NULL || strstr(message, "out of file descriptors") != NULL;
+        strstr(message, "EMFILE") != NULL || strstr(message, "no free file descriptors") != NULL;
     const bool is_right = status == KVMEM_STATUS_OUT_OF_MEMORY && is_said;
     if (!is_right && (status != KVMEM_STATUS_CUDA || !may_be_the_drivers(kind, more))) {
         FAIL("%s with %zu file descriptors: %s: %s", memory_names[kind], more, kvmem_status_name(status),
