@@ -4,8 +4,9 @@
  * A region is bytes on a tier; a layout says where each block lies in regions; a registration makes a region known
  * to a NIXL agent; a transfer moves blocks between two layouts.
  *
- * Errors.  A fallible function answers a kvmem_status and has a kvmem_error ** last, which may be NULL. On failure
- *          output handles are set to NULL and no other output is touched, except the size a string needs.
+ * Errors.  A fallible function returns a kvmem_status. Its last parameter is a kvmem_error **, which may be
+ *          NULL. On failure output handles are set to NULL and no other output is touched, except the size a
+ *          string needs.
  * Handles. The caller owns every handle that a function returns through a kvmem_x **, and passes it to
  *          kvmem_x_destroy once. Handles may be destroyed in any order: what they need stays alive underneath.
  *          Destroying NULL does nothing, and destroying never fails.
@@ -13,10 +14,12 @@
  *          is logged and frees nothing. A destroyed handle is recognized only until its memory is used again; after
  *          that the use of it is undefined.
  *          A handle made before a fork fails with KVMEM_STATUS_INVALID_STATE in the child.
- * Options. struct_size is sizeof the struct, not of a pointer to it; all other fields may be zero unless their comment
- *          says otherwise. A size smaller than the first published version of the struct fails with
- *          KVMEM_STATUS_INVALID_ARGUMENT, and so do bits and values that this library does not know. The same holds for
- *          structs with a struct_size that kvmem writes.
+ * Options. struct_size is sizeof the struct, not of a pointer to it; all other fields may be zero unless
+ *          their comment says otherwise. A size smaller than the first published version of the struct fails
+ *          with KVMEM_STATUS_INVALID_ARGUMENT, and so do bits and values that this library does not know.
+ *          A larger size, up to 4096, is accepted if all bytes past the fields that this library knows are 0.
+ *          Structs that kvmem writes have the same limits of struct_size; kvmem sets the bytes past the
+ *          fields that it knows to 0.
  * Strings. In: NUL-terminated, UTF-8 except for paths. Out: owned by kvmem, for as long as is said.
  * Threads. Each type's comment says what may run at once.
  */
@@ -66,9 +69,8 @@
 /// Milestones, such as a library that was loaded, and paths that are slower than others because of the setup.
 #define KVMEM_LOG_INFO 3
 
-/// One line per operation: a region, layout, transfer or other object was created or destroyed, a transfer was
-/// submitted or has ended, a file was opened, a share was sent or opened, a call failed. An object has one number
-/// in all of its lines, as in "transfer #7".
+/// Creation and destruction of regions, layouts and transfers, start and end of transfers, opened files,
+/// registrations, shares, failed calls. Regions, layouts and transfers have a number, as in "transfer #7".
 #define KVMEM_LOG_DEBUG 4
 
 /// All calls, calls that timed out, and the steps of operations.
@@ -175,7 +177,7 @@
 /// cache, and the region's info has no KVMEM_REGION_DIRECT_IO.
 #define KVMEM_DISK_DIRECT_REQUIRED 2
 
-/// Open the file at `path`, which must exist, instead of creating it.
+/// Open the file at `path`, which must exist and not be empty, instead of creating it.
 #define KVMEM_DISK_OPEN_EXISTING 4
 
 /// Open the file at `path` if it exists, and create it if not. An empty file is treated as a new one.
@@ -301,11 +303,12 @@
 /// A share of a layout.
 #define KVMEM_SHARED_LAYOUT 2
 
-/// Open to read, also where more is granted.
+/// Open for reading only, even if writing is granted.
 #define KVMEM_OPEN_READ_ONLY 1
 
 /// Page-lock host memory, for `device`: it is pinned memory then. What may only be read can be locked for a GPU that has
 /// CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED: KVMEM_STATUS_UNSUPPORTED for another.
+/// No effect on files.
 #define KVMEM_OPEN_PIN 2
 
 /// Map the memory of a layout or fail: do not turn to NIXL.
@@ -326,7 +329,8 @@
 #define KVMEM_OPEN_FOR_DEVICE 32
 
 /// Open to read and write: KVMEM_STATUS_PERMISSION_DENIED where less is granted. Without it, and without
-/// KVMEM_OPEN_READ_ONLY, what is opened may do what is granted; its region's flags say what that is.
+/// KVMEM_OPEN_READ_ONLY, the region gets all granted rights; KVMEM_REGION_READ_ONLY is set in its flags if
+/// it may only be read.
 #define KVMEM_OPEN_READ_WRITE 64
 
 /// Map reserved huge pages (`huge_page_size` of kvmem_system_options). The owner, and every importer that may
@@ -496,9 +500,9 @@ typedef struct kvmem_region kvmem_region;
 /// Threads: all functions on one registration may run at once, except kvmem_registration_destroy.
 typedef struct kvmem_registration kvmem_registration;
 
-/// A region or a layout on its way to another process: bytes, and file descriptors that belong to them. Made by whoever
-/// owns the memory, or received; whoever has it opens it. While it lives, what it shares stays: extents of an elastic
-/// region that it carries can't be decommitted.
+/// A region or a layout on its way to another process: bytes, and file descriptors that belong to them. The
+/// owner of the memory creates it; another process receives and opens it. The owner's share keeps the memory
+/// allocated, and extents of an elastic region that it carries can't be decommitted.
 ///
 /// Threads: all functions on one share may run at once, except kvmem_share_destroy.
 typedef struct kvmem_share kvmem_share;
@@ -538,13 +542,14 @@ typedef struct {
     const char *name;
 } kvmem_error_cause;
 
-/// Receives one message. Target and message are UTF-8 and valid during the call. Must not unwind.
+/// Receives one message. Target and message are UTF-8 and valid during the call. Target is the module that
+/// logged, such as "kvmem::transfer"; targets may change between versions. Must not unwind.
 ///
 /// kvmem calls it on a thread that does nothing else, one message at a time, in the order in which they
 /// were logged. It may call every function of kvmem and may block: other threads never wait for it, except
 /// in kvmem_log_set_callback. Messages that kvmem logs on the callback's own thread are not delivered.
-/// Other threads still log what the callback makes them do: a callback that starts a transfer for each
-/// message about a transfer never ends.
+/// Work that the callback starts on other threads is logged. A callback that starts a transfer per transfer
+/// message therefore loops forever.
 ///
 /// Up to 4 MiB of messages are queued. Beyond that, messages are dropped, and a message at KVMEM_LOG_ERROR
 /// reports how many.
@@ -676,12 +681,11 @@ typedef struct {
     uint64_t swapped_bytes;
 } kvmem_region_residency;
 
-/// Who holds a region's memory. The numbers are of one moment, and of this region alone: what holds a view
-/// of it holds the view, which counts here once.
+/// The holders of a region's memory at one moment. Holders of a view count for the view only; the view counts
+/// here once.
 typedef struct {
-    /// All in this process that keep it, whatever it is: each handle, view, registration and share once, a
-    /// layout once or more for each part of it that lies here, a transfer in flight as often as it needs
-    /// it. 1 is this handle alone.
+    /// References in this process: one per handle, view, registration and share; one or more per layout. A
+    /// transfer in flight may add some. 1 is this handle alone.
     uint64_t references;
     /// Views of it, those among them that a layout has made for its parts.
     uint64_t views;
@@ -797,7 +801,7 @@ typedef struct {
 /// every function of kvmem and may block: only further release callbacks wait for it. It is called after
 /// the last handle, layout, registration, share and transfer that uses the memory was destroyed or has
 /// ended, often after the destroying function returned. Callbacks still due when the process ends may not
-/// be called. In a forked child, none of its parent's are.
+/// be called. A forked child calls none of its parent's release callbacks.
 typedef void (*kvmem_release_callback)(void *user_data);
 
 /// Memory of the caller's to use.
@@ -806,8 +810,8 @@ typedef struct {
     size_t struct_size;
     /// KVMEM_ADOPT_* flags; 0 for memory of a GPU.
     uint64_t flags;
-    /// The first byte. All of the memory must be mapped, with PROT_READ and unless KVMEM_ADOPT_READ_ONLY is
-    /// given with PROT_WRITE, and stay so until release is called.
+    /// The first byte. Host memory: all of it must be mapped with PROT_READ. Without KVMEM_ADOPT_READ_ONLY it
+    /// must also be mapped with PROT_WRITE. It must stay mapped until release is called.
     void *address;
     /// Bytes, at least 1.
     uint64_t size;
@@ -1431,7 +1435,7 @@ kvmem_status kvmem_error_get_cause(const kvmem_error *error, kvmem_error_cause *
 
 /// Frees an error.
 ///
-/// @param error an error, used by nobody any more; NULL does nothing
+/// @param error an error that no other call uses; NULL does nothing
 void kvmem_error_destroy(kvmem_error *error);
 
 /// Sets the log callback of the process, or removes it.
@@ -1624,7 +1628,7 @@ size_t kvmem_blob_size(const kvmem_blob *blob);
 
 /// Frees a blob.
 ///
-/// @param blob a blob, used by nobody any more; NULL does nothing
+/// @param blob a blob that no other call uses; NULL does nothing
 void kvmem_blob_destroy(kvmem_blob *blob);
 
 /// Makes a part of a region a region of its own. It keeps its parent.
@@ -1650,8 +1654,8 @@ kvmem_status kvmem_region_create_view(const kvmem_region *region,
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
 kvmem_status kvmem_region_get_info(const kvmem_region *region, kvmem_region_info *info, kvmem_error **error);
 
-/// Returns how much of a region's memory is resident now. For a view the figures are of the whole region it
-/// is a part of.
+/// Returns how much of a region's memory is resident now. For a view, or a view of a view, returns
+/// the figures of the whole underlying region.
 ///
 /// The kernel walks the pages of all mappings of the process for it (/proc/self/smaps), which takes
 /// milliseconds, and more with much memory: for diagnosis, not for each block. Pages of an adjacent mapping
@@ -1674,9 +1678,10 @@ kvmem_status kvmem_region_get_residency(const kvmem_region *region,
 /// @param capacity bytes of the buffer
 /// @param size gets the bytes the path needs with its NUL, also when the buffer is too small
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND if there is no file, if it has no name, or if the path
-///         names another file by now, or none, as after a rename or an unlink; KVMEM_STATUS_OUT_OF_RANGE if
-///         the buffer is too small
+/// @return KVMEM_STATUS_OK;
+///         KVMEM_STATUS_NOT_FOUND: the region is not on disk; the file is temporary or was opened from a
+///         share; or the file was renamed or unlinked;
+///         KVMEM_STATUS_OUT_OF_RANGE: the buffer is too small
 kvmem_status kvmem_region_get_path(const kvmem_region *region,
                                    char *buffer,
                                    size_t capacity,
@@ -1707,7 +1712,7 @@ kvmem_status kvmem_region_get_agent(const kvmem_region *region,
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_IO or KVMEM_STATUS_OUT_OF_MEMORY when the data is not safe
 kvmem_status kvmem_region_sync(const kvmem_region *region, kvmem_error **error);
 
-/// Tells who holds a region, in this process and in others.
+/// Returns the holders of a region, in this process and in others.
 ///
 /// @param region a region
 /// @param holders gets the answer
@@ -1727,9 +1732,9 @@ kvmem_status kvmem_region_get_holders(const kvmem_region *region,
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_PEER_LOST when its owner has freed it or has ended
 kvmem_status kvmem_region_check_owner(const kvmem_region *region, kvmem_error **error);
 
-/// Gives up a region. Its memory goes when nothing holds it any more.
+/// Destroys a region handle. The memory is freed when nothing holds it.
 ///
-/// @param region a region, used by nobody through this handle any more; NULL does nothing
+/// @param region a region that no other call uses; NULL does nothing
 void kvmem_region_destroy(kvmem_region *region);
 
 /// Fills options with defaults.
@@ -1790,8 +1795,8 @@ kvmem_status kvmem_region_create_system(const kvmem_system_options *options,
 ///         KVMEM_STATUS_ALREADY_EXISTS: the file exists, and no flag says to open it;
 ///         KVMEM_STATUS_NOT_FOUND: its directory, or with KVMEM_DISK_OPEN_EXISTING the file, does not exist;
 ///         KVMEM_STATUS_BUSY: the file is open for writing already;
-///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, or the path is not of a
-///         regular file;
+///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, the path is not of a
+///         regular file, or the existing file is empty and KVMEM_DISK_OPEN_EXISTING is given;
 ///         KVMEM_STATUS_OUT_OF_RANGE: the existing file is too small;
 ///         KVMEM_STATUS_OUT_OF_MEMORY: no space, a quota, RLIMIT_FSIZE, or no file descriptor;
 ///         KVMEM_STATUS_UNSUPPORTED: O_DIRECT is required, or the file is to be locked, and the file system
@@ -1859,9 +1864,9 @@ void kvmem_adopt_options_init(kvmem_adopt_options *options, size_t struct_size);
 /// about a microsecond for each mapping of the process.
 ///
 /// If all of it is page-locked when a transfer is created (cuMemHostRegister, cuMemHostAlloc), GPUs use the
-/// page locks. There may be several, whose ends need not be ends of blocks. If only a part is page-locked, the
-/// memory is used as memory that is not. Page locks must stay as they are while a transfer of the memory
-/// exists.
+/// page locks. The memory may have several page locks, and a block may span two of them. If only a part is
+/// page-locked, the memory is used as memory that is not. Page locks must stay as they are while a transfer
+/// of the memory exists.
 ///
 /// @param options the memory
 /// @param region gets the region; the caller destroys it
@@ -2018,8 +2023,8 @@ kvmem_status kvmem_agent_check_remote_metadata(kvmem_agent *agent, const char *n
 /// Forgets a peer. Layouts imported from it fail with KVMEM_STATUS_STALE from now on, also after a peer of the same name
 /// is loaded.
 ///
-/// A transfer is in flight from its submission until its end is reported, and as long after that as NIXL still has
-/// requests of it, as after KVMEM_STATUS_PEER_LOST.
+/// A transfer is in flight from submit until its end is reported. If NIXL still has requests of it then, as
+/// after KVMEM_STATUS_PEER_LOST, it stays in flight until NIXL has released them.
 ///
 /// @param agent an agent
 /// @param name the peer's name
@@ -2066,27 +2071,29 @@ kvmem_status kvmem_agent_fetch_remote_metadata(kvmem_agent *agent,
 
 /// Sends the agent's metadata to the listen thread of a peer, which loads it.
 ///
-/// kvmem first connects to the address and resets the connection, for at most a second, because NIXL does not report
-/// what fails later. The peer's NIXL reports that on its stderr.
+/// kvmem first connects to the address, for at most a second, and resets the connection, because NIXL does
+/// not report a failed connection. The reset makes the peer's NIXL print an error to its stderr.
 ///
 /// @param agent an agent that has a listen thread itself, and a backend that reaches peers
 /// @param address the peer's IPv4 address, such as "127.0.0.1"
 /// @param port the peer's listen port, 1 to 65535
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK: it is on its way. That it arrives is not certain.
-///         KVMEM_STATUS_INVALID_ARGUMENT: the address or the port is none.
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not an IPv4 address, or the port is not in 1 to
+///         65535.
 ///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread.
 ///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address.
-///         KVMEM_STATUS_IO or KVMEM_STATUS_PERMISSION_DENIED: there is no way to the address.
+///         KVMEM_STATUS_IO or KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached.
 ///         KVMEM_STATUS_NIXL: NIXL failed.
 kvmem_status kvmem_agent_send_local_metadata(kvmem_agent *agent,
                                              const char *address,
                                              uint32_t port,
                                              kvmem_error **error);
 
-/// Gives up an agent. It goes when nothing holds it any more; then its thread ends within this call.
+/// Destroys an agent handle. The agent is destroyed when nothing holds it. If the last holder is a handle,
+/// the destroy call of that handle ends the agent's thread before it returns.
 ///
-/// @param agent an agent, used by nobody through this handle any more; NULL does nothing
+/// @param agent an agent that no other call uses; NULL does nothing
 void kvmem_agent_destroy(kvmem_agent *agent);
 
 /// Sends a message to a peer.
@@ -2140,7 +2147,7 @@ kvmem_status kvmem_notifications_get(const kvmem_notifications *notifications,
 
 /// Frees messages.
 ///
-/// @param notifications messages, used by nobody any more; NULL does nothing
+/// @param notifications messages that no other call uses; NULL does nothing
 void kvmem_notifications_destroy(kvmem_notifications *notifications);
 
 /// Registers a region with the backends that the agent has now and that accept its type of memory. Backends that are
@@ -2183,9 +2190,9 @@ kvmem_status kvmem_registration_get_info(const kvmem_registration *registration,
 kvmem_status kvmem_registration_deregister(kvmem_registration *registration,
                                            kvmem_error **error);
 
-/// Gives up a registration. The region is deregistered when nothing holds the registration any more.
+/// Destroys a registration handle. The region is deregistered when nothing holds the registration.
 ///
-/// @param registration a registration, used by nobody through this handle any more; NULL does nothing
+/// @param registration a registration that no other call uses; NULL does nothing
 void kvmem_registration_destroy(kvmem_registration *registration);
 
 /// Fills a shape with zeroes; every field but alignment, num_heads and block_dim must be set.
@@ -2215,13 +2222,14 @@ kvmem_status kvmem_layout_get_requirements(const kvmem_layout_config *config,
 /// @param options how
 /// @param layout gets the layout; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a shape that can't be, a source that is missing or not
-///         asked for, too few or too many regions, regions of mixed kinds, that overlap, are not aligned or belong to
-///         another agent; KVMEM_STATUS_OUT_OF_RANGE for a region that is too small; KVMEM_STATUS_INVALID_STATE for a
-///         registration that was taken back; what kvmem_region_register returns, and the kvmem_region_create_* of the
-///         memory that is asked for. For an existing file KVMEM_STATUS_INVALID_ARGUMENT if it holds another layout,
-///         KVMEM_STATUS_CORRUPT if it has no fingerprint of one, KVMEM_STATUS_VERSION_MISMATCH if that is of a later
-///         version
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a shape that can't be, no source, or options of
+///         another source, too few or too many regions, regions of mixed kinds, that overlap, are not aligned
+///         or belong to another agent; KVMEM_STATUS_OUT_OF_RANGE for a region that is too small;
+///         KVMEM_STATUS_INVALID_STATE for a deregistered registration; what kvmem_region_register returns,
+///         and the kvmem_region_create_* of the memory that is asked for. For an existing file
+///         KVMEM_STATUS_INVALID_ARGUMENT if it holds another layout, or if it is empty and
+///         KVMEM_DISK_OPEN_EXISTING is given, KVMEM_STATUS_CORRUPT if it has no fingerprint of one,
+///         KVMEM_STATUS_VERSION_MISMATCH if that is of a later version
 kvmem_status kvmem_layout_build(const kvmem_layout_options *options,
                                 kvmem_layout **layout,
                                 kvmem_error **error);
@@ -2299,8 +2307,8 @@ kvmem_status kvmem_layout_export(const kvmem_layout *layout,
                                  kvmem_blob **descriptor,
                                  kvmem_error **error);
 
-/// Makes a remote layout from a peer's descriptor: all of it, or nothing. Any bytes may be given; what they claim is
-/// held against itself and against the peer's metadata.
+/// Makes a remote layout from a peer's descriptor: all of it, or nothing. Any bytes may be given; what they
+/// claim is checked for consistency and against the peer's metadata.
 ///
 /// @param agent who shall reach it; the owner's metadata must be loaded
 /// @param data what kvmem_layout_export gave
@@ -2316,9 +2324,9 @@ kvmem_status kvmem_layout_import(kvmem_agent *agent,
                                  kvmem_layout **layout,
                                  kvmem_error **error);
 
-/// Gives up a layout. It goes when no transfer holds it any more.
+/// Destroys a layout handle. The layout is destroyed when nothing holds it.
 ///
-/// @param layout a layout, used by nobody through this handle any more; NULL does nothing
+/// @param layout a layout that no other call uses; NULL does nothing
 void kvmem_layout_destroy(kvmem_layout *layout);
 
 /// Computes the CRC32C (Castagnoli, as of iSCSI) of blocks: of each block's bytes, layer after layer, and in a layer one
@@ -2483,9 +2491,10 @@ kvmem_status kvmem_share_get_fd(const kvmem_share *share, size_t index, int32_t 
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
 kvmem_status kvmem_share_get_info(const kvmem_share *share, kvmem_share_info *info, kvmem_error **error);
 
-/// Gives up a share: its file descriptors are closed. What was opened of it stays open.
+/// Destroys a share handle. The share's file descriptors are closed, unless a broker publishes the share.
+/// What was opened from it stays open.
 ///
-/// @param share a share, used by nobody through this handle any more; NULL does nothing
+/// @param share a share that no other call uses; NULL does nothing
 void kvmem_share_destroy(kvmem_share *share);
 
 /// Fills options with defaults.
@@ -2497,10 +2506,10 @@ void kvmem_open_options_init(kvmem_open_options *options, size_t struct_size);
 /// Opens the region that a share is of. In the process that shares it this is the region itself; opened twice in
 /// another process it is mapped once.
 ///
-/// Nothing that the bytes say is taken on trust: the sizes, the device and the kind of memory are asked of the kernel
-/// and the driver. A device is found by its UUID, whatever its ordinal is here. Extents of elastic memory that their
-/// owner decommits later answer KVMEM_STATUS_STALE to new transfers; memory whose owner has ended stays readable, and
-/// kvmem_region_check_owner tells.
+/// kvmem does not trust the bytes: it queries sizes, device and kind of memory from the kernel and the
+/// driver. A device is found by its UUID, whatever its ordinal is here. Extents of elastic memory that their
+/// owner decommits later answer KVMEM_STATUS_STALE to new transfers; memory whose owner has ended stays
+/// readable, and kvmem_region_check_owner tells.
 ///
 /// @param share a share of a region
 /// @param options how to open it; NULL for all that is granted
@@ -2539,9 +2548,9 @@ kvmem_status kvmem_share_open_layout(const kvmem_share *share,
                                      kvmem_layout **layout,
                                      kvmem_error **error);
 
-/// Sends a share over a connected Unix socket of the caller's, a stream or one that keeps messages apart, blocking or
-/// not. The share stays the caller's, and can be sent to others. docs/share-transport.md has what goes over the
-/// socket.
+/// Sends a share over a connected Unix socket of the caller's: SOCK_STREAM or SOCK_SEQPACKET, blocking or
+/// not. The share stays the caller's, and can be sent to others. docs/share-transport.md has what goes over
+/// the socket.
 ///
 /// @param share a share
 /// @param fd the socket; nothing else may be sent on it meanwhile
@@ -2555,7 +2564,9 @@ kvmem_status kvmem_share_send(const kvmem_share *share,
                               uint64_t timeout_ns,
                               kvmem_error **error);
 
-/// Receives a share that kvmem_share_send sent. Any bytes may come.
+/// Receives a share that kvmem_share_send sent. The bytes are not trusted.
+///
+/// After a failure, close the socket, unless the message says that the call may be tried again.
 ///
 /// @param fd a connected Unix socket; nothing else may be received on it meanwhile
 /// @param timeout_ns how long to wait, in nanoseconds; KVMEM_TIMEOUT_FOREVER for ever
@@ -2648,9 +2659,9 @@ kvmem_status kvmem_broker_unpublish(kvmem_broker *broker,
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
 kvmem_status kvmem_broker_get_info(const kvmem_broker *broker, kvmem_broker_info *info, kvmem_error **error);
 
-/// Ends a broker: its thread ends, its socket is closed and removed, its shares are let go.
+/// Destroys a broker: ends its thread, closes and removes its socket, and releases its shares.
 ///
-/// @param broker a broker, used by nobody through this handle any more; NULL does nothing
+/// @param broker a broker that no other call uses; NULL does nothing
 void kvmem_broker_destroy(kvmem_broker *broker);
 
 /// Fetches a share from a broker.
@@ -2775,9 +2786,9 @@ kvmem_status kvmem_transfer_create(const kvmem_layout *source,
 ///
 /// @param transfer a transfer
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK once it is started: how it ends, poll, wait and the queue tell; KVMEM_STATUS_BUSY while it
-///         is in flight; KVMEM_STATUS_INVALID_STATE for elastic blocks without memory, and if the GPU was
-///         reset since the transfer was created; KVMEM_STATUS_STALE when its peer was invalidated;
+/// @return KVMEM_STATUS_OK once it is started: poll, wait and the queue report its end; KVMEM_STATUS_BUSY
+///         while it is in flight; KVMEM_STATUS_INVALID_STATE for elastic blocks without memory, and if the
+///         GPU was reset since the transfer was created; KVMEM_STATUS_STALE when its peer was invalidated;
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started
 kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer,
                                    kvmem_error **error);
@@ -2801,7 +2812,7 @@ kvmem_status kvmem_transfer_submit(kvmem_transfer *transfer,
 ///               must have one. The stream must be alive until this returns: the driver can't tell one that was
 ///               destroyed, and what it does with it is undefined
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK once it is on the stream: how it ends, poll, wait and the queue tell;
+/// @return KVMEM_STATUS_OK once it is on the stream: poll, wait and the queue report its end;
 ///         KVMEM_STATUS_INVALID_ARGUMENT for a stream of another context or GPU, or a default stream where no context is
 ///         current; KVMEM_STATUS_UNSUPPORTED for a transfer that
 ///         no GPU takes part in, or for a captured stream where it is verified; KVMEM_STATUS_INVALID_STATE for a captured
@@ -2814,7 +2825,7 @@ kvmem_status kvmem_transfer_submit_on_stream(kvmem_transfer *transfer,
                                              CUstream_st *stream,
                                              kvmem_error **error);
 
-/// Tells how the last run stands.
+/// Returns the state of the last run.
 ///
 /// @param transfer a transfer
 /// @param error gets the failure of the run; may be NULL
@@ -2823,22 +2834,20 @@ kvmem_status kvmem_transfer_submit_on_stream(kvmem_transfer *transfer,
 ///         KVMEM_STATUS_CORRUPT when all has moved, and blocks are not what `checksums` or KVMEM_TRANSFER_VERIFY
 ///         asks for; KVMEM_STATUS_CANCELLED when it was cancelled before all of it had begun;
 ///         KVMEM_STATUS_OUT_OF_MEMORY: a thread for its I/O or verification could not be started;
-///         KVMEM_STATUS_PEER_LOST when the peer's process has ended; requests that NIXL can't take back keep their
-///         memory until it lets go, and until then a new submit answers KVMEM_STATUS_BUSY
+///         KVMEM_STATUS_PEER_LOST when the peer's process has ended. Requests that NIXL cannot cancel keep
+///         their memory until NIXL releases it. Until then submit fails with KVMEM_STATUS_BUSY
 kvmem_status kvmem_transfer_poll(const kvmem_transfer *transfer,
                                  kvmem_error **error);
 
-/// Waits for the last run. The waiting thread of a host copy copies along, a MiB at a time, and looks at the clock in
-/// between. With more than 50 ms left it also makes the NIXL calls of a transfer over NIXL, in steps of up to 16 MiB, if no
-/// other thread makes them.
+/// Waits for the last run. For a host copy, the waiting thread copies too, and checks the timeout after each
+/// MiB. With more than 50 ms left it also makes the NIXL calls of a transfer over NIXL, in steps of up to 16
+/// MiB, if no other thread makes them.
 ///
 /// @param transfer a transfer
 /// @param timeout_ns nanoseconds to wait, or KVMEM_TIMEOUT_FOREVER
 /// @param error gets the failure of the run or of the wait; may be NULL
 /// @return as kvmem_transfer_poll, but KVMEM_STATUS_TIMED_OUT while it is still in flight
-kvmem_status kvmem_transfer_wait(const kvmem_transfer *transfer,
-                                 uint64_t timeout_ns,
-                                 kvmem_error **error);
+kvmem_status kvmem_transfer_wait(const kvmem_transfer *transfer, uint64_t timeout_ns, kvmem_error **error);
 
 /// Tells what a transfer does.
 ///
@@ -2850,9 +2859,10 @@ kvmem_status kvmem_transfer_get_info(const kvmem_transfer *transfer,
                                      kvmem_transfer_info *info,
                                      kvmem_error **error);
 
-/// Gives up a transfer. One in flight goes on, holds what it needs, and still reports to its queue.
+/// Destroys a transfer handle. A run in flight continues, holds what it needs, and still reports to its
+/// queue.
 ///
-/// @param transfer a transfer, used by nobody through this handle any more; NULL does nothing
+/// @param transfer a transfer that no other call uses; NULL does nothing
 void kvmem_transfer_destroy(kvmem_transfer *transfer);
 
 /// Tells how many layers of the last run have moved, from the first on: their blocks may be used. Never waits.
@@ -2908,18 +2918,18 @@ kvmem_status kvmem_transfer_wait_on_stream(const kvmem_transfer *transfer,
                                            CUstream_st *stream,
                                            kvmem_error **error);
 
-/// Takes back what of the last run has not begun. What has begun goes on and keeps its memory until it ends: copies
-/// that a stream was given, a chunk of a host copy, reads and writes that the kernel has, requests that NIXL has. Then
-/// the run ends with KVMEM_STATUS_CANCELLED, told by poll, wait and queue as any end is; or as it would have, where all
-/// of it had begun. Any part of the destination blocks may have been written. Never waits; may be called as often as
-/// one likes, and does nothing after the end.
+/// Cancels the parts of the last run that have not started. Never waits.
+///
+/// Started parts complete and keep their memory until then: copies on a stream, a chunk of a host copy, reads
+/// and writes that the kernel has, requests that NIXL has. The run ends with KVMEM_STATUS_CANCELLED, or with
+/// its normal status if all parts had started. Poll, wait and the queue report the end. Any part of the
+/// destination blocks may have been written. May be called any number of times; does nothing after the end.
 ///
 /// @param transfer a transfer
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK: the run's own status tells what became of it; KVMEM_STATUS_INVALID_STATE before the first
-///         submit
-kvmem_status kvmem_transfer_cancel(kvmem_transfer *transfer,
-                                   kvmem_error **error);
+/// @return KVMEM_STATUS_OK: the run's own status reports the outcome; KVMEM_STATUS_INVALID_STATE before the
+///         first submit
+kvmem_status kvmem_transfer_cancel(kvmem_transfer *transfer, kvmem_error **error);
 
 /// Tells which path a transfer takes, what is expected of it, and why it takes no other. Moves nothing.
 ///
@@ -2984,9 +2994,9 @@ kvmem_status kvmem_vmm_range_get_span(const kvmem_vmm_range *range,
                                       uint64_t *size,
                                       kvmem_error **error);
 
-/// Gives up a range. Its addresses go when nothing is mapped there any more.
+/// Destroys a range handle. The addresses are freed when nothing is mapped there.
 ///
-/// @param range a range, used by nobody through this handle any more; NULL does nothing
+/// @param range a range that no other call uses; NULL does nothing
 void kvmem_vmm_range_destroy(kvmem_vmm_range *range);
 
 /// Creates memory.
@@ -3002,9 +3012,9 @@ kvmem_status kvmem_vmm_memory_create(const kvmem_vmm_options *options,
                                      kvmem_vmm_memory **memory,
                                      kvmem_error **error);
 
-/// Gives up memory. It goes when it is mapped nowhere and no descriptor of it is open.
+/// Destroys a memory handle. The memory is freed when it is mapped nowhere and no descriptor of it is open.
 ///
-/// @param memory memory, used by nobody through this handle any more; NULL does nothing
+/// @param memory memory that no other call uses; NULL does nothing
 void kvmem_vmm_memory_destroy(kvmem_vmm_memory *memory);
 
 /// Maps all of a memory into a range. No GPU may touch it until kvmem_vmm_mapping_set_access says so.
@@ -3064,7 +3074,7 @@ kvmem_status kvmem_vmm_mapping_get_span(const kvmem_vmm_mapping *mapping,
 
 /// Unmaps: its addresses must not be used any more, by any GPU.
 ///
-/// @param mapping a mapping, used by nobody through this handle any more; NULL does nothing
+/// @param mapping a mapping that no other call uses; NULL does nothing
 void kvmem_vmm_mapping_destroy(kvmem_vmm_mapping *mapping);
 
 /// Exports memory as a file descriptor, close-on-exec. While one is open anywhere the memory stays.

@@ -245,8 +245,8 @@ pub unsafe extern "C" fn kvmem_agent_check_remote_metadata(
 /// Forgets a peer. Layouts imported from it fail with KVMEM_STATUS_STALE from now on, also after a peer of the same name
 /// is loaded.
 ///
-/// A transfer is in flight from its submission until its end is reported, and as long after that as NIXL still has
-/// requests of it, as after KVMEM_STATUS_PEER_LOST.
+/// A transfer is in flight from submit until its end is reported. If NIXL still has requests of it then, as
+/// after KVMEM_STATUS_PEER_LOST, it stays in flight until NIXL has released them.
 ///
 /// @param agent an agent
 /// @param name the peer's name
@@ -317,18 +317,19 @@ pub unsafe extern "C" fn kvmem_agent_fetch_remote_metadata(
 
 /// Sends the agent's metadata to the listen thread of a peer, which loads it.
 ///
-/// kvmem first connects to the address and resets the connection, for at most a second, because NIXL does not report
-/// what fails later. The peer's NIXL reports that on its stderr.
+/// kvmem first connects to the address, for at most a second, and resets the connection, because NIXL does
+/// not report a failed connection. The reset makes the peer's NIXL print an error to its stderr.
 ///
 /// @param agent an agent that has a listen thread itself, and a backend that reaches peers
 /// @param address the peer's IPv4 address, such as "127.0.0.1"
 /// @param port the peer's listen port, 1 to 65535
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK: it is on its way. That it arrives is not certain.
-///         KVMEM_STATUS_INVALID_ARGUMENT: the address or the port is none.
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not an IPv4 address, or the port is not in 1 to
+///         65535.
 ///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread.
 ///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address.
-///         KVMEM_STATUS_IO or KVMEM_STATUS_PERMISSION_DENIED: there is no way to the address.
+///         KVMEM_STATUS_IO or KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached.
 ///         KVMEM_STATUS_NIXL: NIXL failed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_send_local_metadata(
@@ -346,9 +347,10 @@ pub unsafe extern "C" fn kvmem_agent_send_local_metadata(
     }
 }
 
-/// Gives up an agent. It goes when nothing holds it any more; then its thread ends within this call.
+/// Destroys an agent handle. The agent is destroyed when nothing holds it. If the last holder is a handle,
+/// the destroy call of that handle ends the agent's thread before it returns.
 ///
-/// @param agent an agent, used by nobody through this handle any more; NULL does nothing
+/// @param agent an agent that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_destroy(agent: *mut kvmem_agent) {
     // SAFETY: by contract.

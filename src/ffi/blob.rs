@@ -39,7 +39,7 @@ pub unsafe extern "C" fn kvmem_blob_size(blob: *const kvmem_blob) -> usize {
 
 /// Frees a blob.
 ///
-/// @param blob a blob, used by nobody any more; NULL does nothing
+/// @param blob a blob that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_blob_destroy(blob: *mut kvmem_blob) {
     // SAFETY: by contract.

@@ -285,9 +285,9 @@ pub unsafe extern "C" fn kvmem_broker_get_info(
     }
 }
 
-/// Ends a broker: its thread ends, its socket is closed and removed, its shares are let go.
+/// Destroys a broker: ends its thread, closes and removes its socket, and releases its shares.
 ///
-/// @param broker a broker, used by nobody through this handle any more; NULL does nothing
+/// @param broker a broker that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_broker_destroy(broker: *mut kvmem_broker) {
     // SAFETY: by contract.

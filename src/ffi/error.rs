@@ -113,7 +113,7 @@ pub unsafe extern "C" fn kvmem_error_get_cause(
 
 /// Frees an error.
 ///
-/// @param error an error, used by nobody any more; NULL does nothing
+/// @param error an error that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_error_destroy(error: *mut kvmem_error) {
     // SAFETY: by contract.

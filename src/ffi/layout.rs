@@ -262,8 +262,8 @@ pub unsafe extern "C" fn kvmem_layout_export(
     }
 }
 
-/// Makes a remote layout from a peer's descriptor: all of it, or nothing. Any bytes may be given; what they claim is
-/// held against itself and against the peer's metadata.
+/// Makes a remote layout from a peer's descriptor: all of it, or nothing. Any bytes may be given; what they
+/// claim is checked for consistency and against the peer's metadata.
 ///
 /// @param agent who shall reach it; the owner's metadata must be loaded
 /// @param data what kvmem_layout_export gave
@@ -292,9 +292,9 @@ pub unsafe extern "C" fn kvmem_layout_import(
     }
 }
 
-/// Gives up a layout. It goes when no transfer holds it any more.
+/// Destroys a layout handle. The layout is destroyed when nothing holds it.
 ///
-/// @param layout a layout, used by nobody through this handle any more; NULL does nothing
+/// @param layout a layout that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_destroy(layout: *mut kvmem_layout) {
     // SAFETY: by contract.

@@ -181,13 +181,14 @@ pub unsafe extern "C" fn kvmem_layout_get_requirements(
 /// @param options how
 /// @param layout gets the layout; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a shape that can't be, a source that is missing or not
-///         asked for, too few or too many regions, regions of mixed kinds, that overlap, are not aligned or belong to
-///         another agent; KVMEM_STATUS_OUT_OF_RANGE for a region that is too small; KVMEM_STATUS_INVALID_STATE for a
-///         registration that was taken back; what kvmem_region_register returns, and the kvmem_region_create_* of the
-///         memory that is asked for. For an existing file KVMEM_STATUS_INVALID_ARGUMENT if it holds another layout,
-///         KVMEM_STATUS_CORRUPT if it has no fingerprint of one, KVMEM_STATUS_VERSION_MISMATCH if that is of a later
-///         version
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a shape that can't be, no source, or options of
+///         another source, too few or too many regions, regions of mixed kinds, that overlap, are not aligned
+///         or belong to another agent; KVMEM_STATUS_OUT_OF_RANGE for a region that is too small;
+///         KVMEM_STATUS_INVALID_STATE for a deregistered registration; what kvmem_region_register returns,
+///         and the kvmem_region_create_* of the memory that is asked for. For an existing file
+///         KVMEM_STATUS_INVALID_ARGUMENT if it holds another layout, or if it is empty and
+///         KVMEM_DISK_OPEN_EXISTING is given, KVMEM_STATUS_CORRUPT if it has no fingerprint of one,
+///         KVMEM_STATUS_VERSION_MISMATCH if that is of a later version
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_build(
     options: *const kvmem_layout_options,

@@ -18,20 +18,20 @@ pub const KVMEM_LOG_ERROR: u32 = 1;
 pub const KVMEM_LOG_WARN: u32 = 2;
 /// Milestones, such as a library that was loaded, and paths that are slower than others because of the setup.
 pub const KVMEM_LOG_INFO: u32 = 3;
-/// One line per operation: a region, layout, transfer or other object was created or destroyed, a transfer was
-/// submitted or has ended, a file was opened, a share was sent or opened, a call failed. An object has one number
-/// in all of its lines, as in "transfer #7".
+/// Creation and destruction of regions, layouts and transfers, start and end of transfers, opened files,
+/// registrations, shares, failed calls. Regions, layouts and transfers have a number, as in "transfer #7".
 pub const KVMEM_LOG_DEBUG: u32 = 4;
 /// All calls, calls that timed out, and the steps of operations.
 pub const KVMEM_LOG_TRACE: u32 = 5;
 
-/// Receives one message. Target and message are UTF-8 and valid during the call. Must not unwind.
+/// Receives one message. Target and message are UTF-8 and valid during the call. Target is the module that
+/// logged, such as "kvmem::transfer"; targets may change between versions. Must not unwind.
 ///
 /// kvmem calls it on a thread that does nothing else, one message at a time, in the order in which they
 /// were logged. It may call every function of kvmem and may block: other threads never wait for it, except
 /// in kvmem_log_set_callback. Messages that kvmem logs on the callback's own thread are not delivered.
-/// Other threads still log what the callback makes them do: a callback that starts a transfer for each
-/// message about a transfer never ends.
+/// Work that the callback starts on other threads is logged. A callback that starts a transfer per transfer
+/// message therefore loops forever.
 ///
 /// Up to 4 MiB of messages are queued. Beyond that, messages are dropped, and a message at KVMEM_LOG_ERROR
 /// reports how many.

@@ -138,7 +138,7 @@ pub unsafe extern "C" fn kvmem_notifications_get(
 
 /// Frees messages.
 ///
-/// @param notifications messages, used by nobody any more; NULL does nothing
+/// @param notifications messages that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_notifications_destroy(notifications: *mut kvmem_notifications) {
     // SAFETY: by contract.

@@ -88,16 +88,17 @@ pub unsafe extern "C" fn kvmem_transfer_wait_on_stream(
     }
 }
 
-/// Takes back what of the last run has not begun. What has begun goes on and keeps its memory until it ends: copies
-/// that a stream was given, a chunk of a host copy, reads and writes that the kernel has, requests that NIXL has. Then
-/// the run ends with KVMEM_STATUS_CANCELLED, told by poll, wait and queue as any end is; or as it would have, where all
-/// of it had begun. Any part of the destination blocks may have been written. Never waits; may be called as often as
-/// one likes, and does nothing after the end.
+/// Cancels the parts of the last run that have not started. Never waits.
+///
+/// Started parts complete and keep their memory until then: copies on a stream, a chunk of a host copy, reads
+/// and writes that the kernel has, requests that NIXL has. The run ends with KVMEM_STATUS_CANCELLED, or with
+/// its normal status if all parts had started. Poll, wait and the queue report the end. Any part of the
+/// destination blocks may have been written. May be called any number of times; does nothing after the end.
 ///
 /// @param transfer a transfer
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK: the run's own status tells what became of it; KVMEM_STATUS_INVALID_STATE before the first
-///         submit
+/// @return KVMEM_STATUS_OK: the run's own status reports the outcome; KVMEM_STATUS_INVALID_STATE before the
+///         first submit
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_cancel(
     transfer: *mut kvmem_transfer,

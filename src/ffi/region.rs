@@ -144,8 +144,8 @@ pub struct kvmem_region_residency {
     pub swapped_bytes: u64,
 }
 
-/// Returns how much of a region's memory is resident now. For a view the figures are of the whole region it
-/// is a part of.
+/// Returns how much of a region's memory is resident now. For a view, or a view of a view, returns
+/// the figures of the whole underlying region.
 ///
 /// The kernel walks the pages of all mappings of the process for it (/proc/self/smaps), which takes
 /// milliseconds, and more with much memory: for diagnosis, not for each block. Pages of an adjacent mapping
@@ -185,9 +185,10 @@ pub unsafe extern "C" fn kvmem_region_get_residency(
 /// @param capacity bytes of the buffer
 /// @param size gets the bytes the path needs with its NUL, also when the buffer is too small
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND if there is no file, if it has no name, or if the path
-///         names another file by now, or none, as after a rename or an unlink; KVMEM_STATUS_OUT_OF_RANGE if
-///         the buffer is too small
+/// @return KVMEM_STATUS_OK;
+///         KVMEM_STATUS_NOT_FOUND: the region is not on disk; the file is temporary or was opened from a
+///         share; or the file was renamed or unlinked;
+///         KVMEM_STATUS_OUT_OF_RANGE: the buffer is too small
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_get_path(
     region: *const kvmem_region,
@@ -255,14 +256,13 @@ pub unsafe extern "C" fn kvmem_region_sync(
     unsafe { call(error, |scope| borrow(scope, region)?.sync()) }
 }
 
-/// Who holds a region's memory. The numbers are of one moment, and of this region alone: what holds a view
-/// of it holds the view, which counts here once.
+/// The holders of a region's memory at one moment. Holders of a view count for the view only; the view counts
+/// here once.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_region_holders {
-    /// All in this process that keep it, whatever it is: each handle, view, registration and share once, a
-    /// layout once or more for each part of it that lies here, a transfer in flight as often as it needs
-    /// it. 1 is this handle alone.
+    /// References in this process: one per handle, view, registration and share; one or more per layout. A
+    /// transfer in flight may add some. 1 is this handle alone.
     pub references: u64,
     /// Views of it, those among them that a layout has made for its parts.
     pub views: u64,
@@ -277,7 +277,7 @@ pub struct kvmem_region_holders {
     pub handles: u64,
 }
 
-/// Tells who holds a region, in this process and in others.
+/// Returns the holders of a region, in this process and in others.
 ///
 /// @param region a region
 /// @param holders gets the answer
@@ -324,9 +324,9 @@ pub unsafe extern "C" fn kvmem_region_check_owner(
     unsafe { call(error, |scope| borrow(scope, region)?.ensure_owner_lives()) }
 }
 
-/// Gives up a region. Its memory goes when nothing holds it any more.
+/// Destroys a region handle. The memory is freed when nothing holds it.
 ///
-/// @param region a region, used by nobody through this handle any more; NULL does nothing
+/// @param region a region that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_destroy(region: *mut kvmem_region) {
     // SAFETY: by contract.

@@ -17,7 +17,7 @@ use crate::region::{Access, AdoptedMemory, DeviceMemory, Region, ReleaseCallback
 /// every function of kvmem and may block: only further release callbacks wait for it. It is called after
 /// the last handle, layout, registration, share and transfer that uses the memory was destroyed or has
 /// ended, often after the destroying function returned. Callbacks still due when the process ends may not
-/// be called. In a forked child, none of its parent's are.
+/// be called. A forked child calls none of its parent's release callbacks.
 pub type kvmem_release_callback = Option<unsafe extern "C" fn(user_data: *mut c_void)>;
 
 /// Host memory: adopt it to be read only. It may be mapped without PROT_WRITE; the region can only be a
@@ -32,8 +32,8 @@ pub struct kvmem_adopt_options {
     pub struct_size: usize,
     /// KVMEM_ADOPT_* flags; 0 for memory of a GPU.
     pub flags: u64,
-    /// The first byte. All of the memory must be mapped, with PROT_READ and unless KVMEM_ADOPT_READ_ONLY is
-    /// given with PROT_WRITE, and stay so until release is called.
+    /// The first byte. Host memory: all of it must be mapped with PROT_READ. Without KVMEM_ADOPT_READ_ONLY it
+    /// must also be mapped with PROT_WRITE. It must stay mapped until release is called.
     pub address: *mut c_void,
     /// Bytes, at least 1.
     pub size: u64,
@@ -60,9 +60,9 @@ pub unsafe extern "C" fn kvmem_adopt_options_init(options: *mut kvmem_adopt_opti
 /// about a microsecond for each mapping of the process.
 ///
 /// If all of it is page-locked when a transfer is created (cuMemHostRegister, cuMemHostAlloc), GPUs use the
-/// page locks. There may be several, whose ends need not be ends of blocks. If only a part is page-locked, the
-/// memory is used as memory that is not. Page locks must stay as they are while a transfer of the memory
-/// exists.
+/// page locks. The memory may have several page locks, and a block may span two of them. If only a part is
+/// page-locked, the memory is used as memory that is not. Page locks must stay as they are while a transfer
+/// of the memory exists.
 ///
 /// @param options the memory
 /// @param region gets the region; the caller destroys it

@@ -48,7 +48,7 @@ pub const KVMEM_DISK_BUFFERED: u64 = 1;
 /// Fail if the file system does not support O_DIRECT. Without this flag I/O then goes through the page
 /// cache, and the region's info has no KVMEM_REGION_DIRECT_IO.
 pub const KVMEM_DISK_DIRECT_REQUIRED: u64 = 2;
-/// Open the file at `path`, which must exist, instead of creating it.
+/// Open the file at `path`, which must exist and not be empty, instead of creating it.
 pub const KVMEM_DISK_OPEN_EXISTING: u64 = 4;
 /// Open the file at `path` if it exists, and create it if not. An empty file is treated as a new one.
 pub const KVMEM_DISK_OPEN_OR_CREATE: u64 = 8;
@@ -249,8 +249,8 @@ pub unsafe extern "C" fn kvmem_region_create_system(
 ///         KVMEM_STATUS_ALREADY_EXISTS: the file exists, and no flag says to open it;
 ///         KVMEM_STATUS_NOT_FOUND: its directory, or with KVMEM_DISK_OPEN_EXISTING the file, does not exist;
 ///         KVMEM_STATUS_BUSY: the file is open for writing already;
-///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, or the path is not of a
-///         regular file;
+///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, the path is not of a
+///         regular file, or the existing file is empty and KVMEM_DISK_OPEN_EXISTING is given;
 ///         KVMEM_STATUS_OUT_OF_RANGE: the existing file is too small;
 ///         KVMEM_STATUS_OUT_OF_MEMORY: no space, a quota, RLIMIT_FSIZE, or no file descriptor;
 ///         KVMEM_STATUS_UNSUPPORTED: O_DIRECT is required, or the file is to be locked, and the file system

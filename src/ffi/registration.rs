@@ -122,9 +122,9 @@ pub unsafe extern "C" fn kvmem_registration_deregister(
     unsafe { call(error, |scope| borrow(scope, registration)?.deregister()) }
 }
 
-/// Gives up a registration. The region is deregistered when nothing holds the registration any more.
+/// Destroys a registration handle. The region is deregistered when nothing holds the registration.
 ///
-/// @param registration a registration, used by nobody through this handle any more; NULL does nothing
+/// @param registration a registration that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_registration_destroy(registration: *mut kvmem_registration) {
     // SAFETY: by contract.

@@ -17,9 +17,9 @@ use crate::error::{Error, Result, ensure};
 use crate::region::Access;
 use crate::share::{Grant, Object, Share, Way};
 
-/// A region or a layout on its way to another process: bytes, and file descriptors that belong to them. Made by whoever
-/// owns the memory, or received; whoever has it opens it. While it lives, what it shares stays: extents of an elastic
-/// region that it carries can't be decommitted.
+/// A region or a layout on its way to another process: bytes, and file descriptors that belong to them. The
+/// owner of the memory creates it; another process receives and opens it. The owner's share keeps the memory
+/// allocated, and extents of an elastic region that it carries can't be decommitted.
 ///
 /// Threads: all functions on one share may run at once, except kvmem_share_destroy.
 pub struct kvmem_share {
@@ -253,9 +253,10 @@ pub unsafe extern "C" fn kvmem_share_get_info(
     }
 }
 
-/// Gives up a share: its file descriptors are closed. What was opened of it stays open.
+/// Destroys a share handle. The share's file descriptors are closed, unless a broker publishes the share.
+/// What was opened from it stays open.
 ///
-/// @param share a share, used by nobody through this handle any more; NULL does nothing
+/// @param share a share that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_destroy(share: *mut kvmem_share) {
     // SAFETY: by contract.

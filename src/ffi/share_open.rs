@@ -14,10 +14,11 @@ use crate::error::{Result, ensure, fail};
 use crate::region::{Access, Users};
 use crate::share::{Opening, Reach};
 
-/// Open to read, also where more is granted.
+/// Open for reading only, even if writing is granted.
 pub const KVMEM_OPEN_READ_ONLY: u64 = 1;
 /// Page-lock host memory, for `device`: it is pinned memory then. What may only be read can be locked for a GPU that has
 /// CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED: KVMEM_STATUS_UNSUPPORTED for another.
+/// No effect on files.
 pub const KVMEM_OPEN_PIN: u64 = 2;
 /// Map the memory of a layout or fail: do not turn to NIXL.
 pub const KVMEM_OPEN_MAPPED_ONLY: u64 = 4;
@@ -33,7 +34,8 @@ pub const KVMEM_OPEN_REGISTER: u64 = 16;
 /// memory of this process.
 pub const KVMEM_OPEN_FOR_DEVICE: u64 = 32;
 /// Open to read and write: KVMEM_STATUS_PERMISSION_DENIED where less is granted. Without it, and without
-/// KVMEM_OPEN_READ_ONLY, what is opened may do what is granted; its region's flags say what that is.
+/// KVMEM_OPEN_READ_ONLY, the region gets all granted rights; KVMEM_REGION_READ_ONLY is set in its flags if
+/// it may only be read.
 pub const KVMEM_OPEN_READ_WRITE: u64 = 64;
 /// Map reserved huge pages (`huge_page_size` of kvmem_system_options). The owner, and every importer that may
 /// write, can take them away again, and this process then ends with SIGBUS when it touches the memory. Without the flag
@@ -75,10 +77,10 @@ pub unsafe extern "C" fn kvmem_open_options_init(options: *mut kvmem_open_option
 /// Opens the region that a share is of. In the process that shares it this is the region itself; opened twice in
 /// another process it is mapped once.
 ///
-/// Nothing that the bytes say is taken on trust: the sizes, the device and the kind of memory are asked of the kernel
-/// and the driver. A device is found by its UUID, whatever its ordinal is here. Extents of elastic memory that their
-/// owner decommits later answer KVMEM_STATUS_STALE to new transfers; memory whose owner has ended stays readable, and
-/// kvmem_region_check_owner tells.
+/// kvmem does not trust the bytes: it queries sizes, device and kind of memory from the kernel and the
+/// driver. A device is found by its UUID, whatever its ordinal is here. Extents of elastic memory that their
+/// owner decommits later answer KVMEM_STATUS_STALE to new transfers; memory whose owner has ended stays
+/// readable, and kvmem_region_check_owner tells.
 ///
 /// @param share a share of a region
 /// @param options how to open it; NULL for all that is granted

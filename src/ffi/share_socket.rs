@@ -14,9 +14,9 @@ use super::time::timeout;
 use crate::error::{Result, ensure};
 use crate::share::{Share, socket};
 
-/// Sends a share over a connected Unix socket of the caller's, a stream or one that keeps messages apart, blocking or
-/// not. The share stays the caller's, and can be sent to others. docs/share-transport.md has what goes over the
-/// socket.
+/// Sends a share over a connected Unix socket of the caller's: SOCK_STREAM or SOCK_SEQPACKET, blocking or
+/// not. The share stays the caller's, and can be sent to others. docs/share-transport.md has what goes over
+/// the socket.
 ///
 /// @param share a share
 /// @param fd the socket; nothing else may be sent on it meanwhile
@@ -41,7 +41,9 @@ pub unsafe extern "C" fn kvmem_share_send(
     }
 }
 
-/// Receives a share that kvmem_share_send sent. Any bytes may come.
+/// Receives a share that kvmem_share_send sent. The bytes are not trusted.
+///
+/// After a failure, close the socket, unless the message says that the call may be tried again.
 ///
 /// @param fd a connected Unix socket; nothing else may be received on it meanwhile
 /// @param timeout_ns how long to wait, in nanoseconds; KVMEM_TIMEOUT_FOREVER for ever

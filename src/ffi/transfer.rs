@@ -195,9 +195,9 @@ pub unsafe extern "C" fn kvmem_transfer_create(
 ///
 /// @param transfer a transfer
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK once it is started: how it ends, poll, wait and the queue tell; KVMEM_STATUS_BUSY while it
-///         is in flight; KVMEM_STATUS_INVALID_STATE for elastic blocks without memory, and if the GPU was
-///         reset since the transfer was created; KVMEM_STATUS_STALE when its peer was invalidated;
+/// @return KVMEM_STATUS_OK once it is started: poll, wait and the queue report its end; KVMEM_STATUS_BUSY
+///         while it is in flight; KVMEM_STATUS_INVALID_STATE for elastic blocks without memory, and if the
+///         GPU was reset since the transfer was created; KVMEM_STATUS_STALE when its peer was invalidated;
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_submit(
@@ -227,7 +227,7 @@ pub unsafe extern "C" fn kvmem_transfer_submit(
 ///               must have one. The stream must be alive until this returns: the driver can't tell one that was
 ///               destroyed, and what it does with it is undefined
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK once it is on the stream: how it ends, poll, wait and the queue tell;
+/// @return KVMEM_STATUS_OK once it is on the stream: poll, wait and the queue report its end;
 ///         KVMEM_STATUS_INVALID_ARGUMENT for a stream of another context or GPU, or a default stream where no context is
 ///         current; KVMEM_STATUS_UNSUPPORTED for a transfer that
 ///         no GPU takes part in, or for a captured stream where it is verified; KVMEM_STATUS_INVALID_STATE for a captured
@@ -246,7 +246,7 @@ pub unsafe extern "C" fn kvmem_transfer_submit_on_stream(
     unsafe { call(error, |scope| borrow(scope, transfer)?.submit_on(CallerStream::new(stream.cast()))) }
 }
 
-/// Tells how the last run stands.
+/// Returns the state of the last run.
 ///
 /// @param transfer a transfer
 /// @param error gets the failure of the run; may be NULL
@@ -255,8 +255,8 @@ pub unsafe extern "C" fn kvmem_transfer_submit_on_stream(
 ///         KVMEM_STATUS_CORRUPT when all has moved, and blocks are not what `checksums` or KVMEM_TRANSFER_VERIFY
 ///         asks for; KVMEM_STATUS_CANCELLED when it was cancelled before all of it had begun;
 ///         KVMEM_STATUS_OUT_OF_MEMORY: a thread for its I/O or verification could not be started;
-///         KVMEM_STATUS_PEER_LOST when the peer's process has ended; requests that NIXL can't take back keep their
-///         memory until it lets go, and until then a new submit answers KVMEM_STATUS_BUSY
+///         KVMEM_STATUS_PEER_LOST when the peer's process has ended. Requests that NIXL cannot cancel keep
+///         their memory until NIXL releases it. Until then submit fails with KVMEM_STATUS_BUSY
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_poll(
     transfer: *const kvmem_transfer,
@@ -271,9 +271,9 @@ pub unsafe extern "C" fn kvmem_transfer_poll(
     }
 }
 
-/// Waits for the last run. The waiting thread of a host copy copies along, a MiB at a time, and looks at the clock in
-/// between. With more than 50 ms left it also makes the NIXL calls of a transfer over NIXL, in steps of up to 16 MiB, if no
-/// other thread makes them.
+/// Waits for the last run. For a host copy, the waiting thread copies too, and checks the timeout after each
+/// MiB. With more than 50 ms left it also makes the NIXL calls of a transfer over NIXL, in steps of up to 16
+/// MiB, if no other thread makes them.
 ///
 /// @param transfer a transfer
 /// @param timeout_ns nanoseconds to wait, or KVMEM_TIMEOUT_FOREVER
@@ -341,9 +341,10 @@ pub unsafe extern "C" fn kvmem_transfer_get_info(
     }
 }
 
-/// Gives up a transfer. One in flight goes on, holds what it needs, and still reports to its queue.
+/// Destroys a transfer handle. A run in flight continues, holds what it needs, and still reports to its
+/// queue.
 ///
-/// @param transfer a transfer, used by nobody through this handle any more; NULL does nothing
+/// @param transfer a transfer that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_destroy(transfer: *mut kvmem_transfer) {
     // SAFETY: by contract.

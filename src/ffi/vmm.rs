@@ -167,9 +167,9 @@ pub unsafe extern "C" fn kvmem_vmm_range_get_span(
     }
 }
 
-/// Gives up a range. Its addresses go when nothing is mapped there any more.
+/// Destroys a range handle. The addresses are freed when nothing is mapped there.
 ///
-/// @param range a range, used by nobody through this handle any more; NULL does nothing
+/// @param range a range that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_range_destroy(range: *mut kvmem_vmm_range) {
     // SAFETY: by contract.
@@ -201,9 +201,9 @@ pub unsafe extern "C" fn kvmem_vmm_memory_create(
     unsafe { call(error, body) }
 }
 
-/// Gives up memory. It goes when it is mapped nowhere and no descriptor of it is open.
+/// Destroys a memory handle. The memory is freed when it is mapped nowhere and no descriptor of it is open.
 ///
-/// @param memory memory, used by nobody through this handle any more; NULL does nothing
+/// @param memory memory that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_memory_destroy(memory: *mut kvmem_vmm_memory) {
     // SAFETY: by contract.
@@ -325,7 +325,7 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_get_span(
 
 /// Unmaps: its addresses must not be used any more, by any GPU.
 ///
-/// @param mapping a mapping, used by nobody through this handle any more; NULL does nothing
+/// @param mapping a mapping that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_mapping_destroy(mapping: *mut kvmem_vmm_mapping) {
     // SAFETY: by contract.
