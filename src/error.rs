@@ -80,6 +80,33 @@ impl Status {
         Self::Panic,
     ];
 
+    /// Its name in the C ABI.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::InvalidArgument => "KVMEM_STATUS_INVALID_ARGUMENT",
+            Self::OutOfMemory => "KVMEM_STATUS_OUT_OF_MEMORY",
+            Self::OutOfRange => "KVMEM_STATUS_OUT_OF_RANGE",
+            Self::NotFound => "KVMEM_STATUS_NOT_FOUND",
+            Self::AlreadyExists => "KVMEM_STATUS_ALREADY_EXISTS",
+            Self::InvalidState => "KVMEM_STATUS_INVALID_STATE",
+            Self::Busy => "KVMEM_STATUS_BUSY",
+            Self::TimedOut => "KVMEM_STATUS_TIMED_OUT",
+            Self::Cancelled => "KVMEM_STATUS_CANCELLED",
+            Self::Unsupported => "KVMEM_STATUS_UNSUPPORTED",
+            Self::PermissionDenied => "KVMEM_STATUS_PERMISSION_DENIED",
+            Self::UnavailableCuda => "KVMEM_STATUS_UNAVAILABLE_CUDA",
+            Self::UnavailableNixl => "KVMEM_STATUS_UNAVAILABLE_NIXL",
+            Self::Cuda => "KVMEM_STATUS_CUDA",
+            Self::Nixl => "KVMEM_STATUS_NIXL",
+            Self::Io => "KVMEM_STATUS_IO",
+            Self::PeerLost => "KVMEM_STATUS_PEER_LOST",
+            Self::Stale => "KVMEM_STATUS_STALE",
+            Self::Corrupt => "KVMEM_STATUS_CORRUPT",
+            Self::VersionMismatch => "KVMEM_STATUS_VERSION_MISMATCH",
+            Self::Panic => "KVMEM_STATUS_PANIC",
+        }
+    }
+
     /// The status of a value, as another process told it.
     pub fn from_code(code: i32) -> Option<Self> {
         Self::ALL.into_iter().find(|status| *status as i32 == code)
@@ -210,20 +237,27 @@ fn errno_text(code: i32) -> String {
     }
 }
 
-/// The symbolic name of an `errno` value, or `"errno"` for one that calls here do not meet.
+/// The symbolic name of an `errno` value, or `"unknown errno"` for a number that Linux does not define.
 pub fn errno_name(code: i32) -> &'static str {
     macro_rules! names {
         ($($name:ident)+) => {
             match code {
                 $(libc::$name => stringify!($name),)+
-                _ => "errno",
+                _ => "unknown errno",
             }
         };
     }
-    names!(EPERM ENOENT ESRCH EINTR EIO ENXIO E2BIG EBADF ECHILD EAGAIN ENOMEM EACCES EFAULT EBUSY EEXIST EXDEV
-        ENODEV ENOTDIR EISDIR EINVAL ENFILE EMFILE ENOTTY ETXTBSY EFBIG ENOSPC ESPIPE EROFS EMLINK EPIPE ERANGE
-        EDEADLK ENAMETOOLONG ENOSYS ENOTEMPTY ELOOP EOVERFLOW EOPNOTSUPP EADDRINUSE ECONNREFUSED ECONNRESET
-        ETIMEDOUT EDQUOT ECANCELED ESTALE EPROTO ENOTSOCK ENOTCONN EMSGSIZE ENOBUFS EPROTOTYPE ETOOMANYREFS)
+    names!(EPERM ENOENT ESRCH EINTR EIO ENXIO E2BIG ENOEXEC EBADF ECHILD EAGAIN ENOMEM EACCES EFAULT ENOTBLK EBUSY EEXIST
+        EXDEV ENODEV ENOTDIR EISDIR EINVAL ENFILE EMFILE ENOTTY ETXTBSY EFBIG ENOSPC ESPIPE EROFS EMLINK EPIPE EDOM
+        ERANGE EDEADLK ENAMETOOLONG ENOLCK ENOSYS ENOTEMPTY ELOOP ENOMSG EIDRM ECHRNG EL2NSYNC EL3HLT EL3RST ELNRNG
+        EUNATCH ENOCSI EL2HLT EBADE EBADR EXFULL ENOANO EBADRQC EBADSLT EBFONT ENOSTR ENODATA ETIME ENOSR ENONET
+        ENOPKG EREMOTE ENOLINK EADV ESRMNT ECOMM EPROTO EMULTIHOP EDOTDOT EBADMSG EOVERFLOW ENOTUNIQ EBADFD EREMCHG
+        ELIBACC ELIBBAD ELIBSCN ELIBMAX ELIBEXEC EILSEQ ERESTART ESTRPIPE EUSERS ENOTSOCK EDESTADDRREQ EMSGSIZE
+        EPROTOTYPE ENOPROTOOPT EPROTONOSUPPORT ESOCKTNOSUPPORT EOPNOTSUPP EPFNOSUPPORT EAFNOSUPPORT EADDRINUSE
+        EADDRNOTAVAIL ENETDOWN ENETUNREACH ENETRESET ECONNABORTED ECONNRESET ENOBUFS EISCONN ENOTCONN ESHUTDOWN
+        ETOOMANYREFS ETIMEDOUT ECONNREFUSED EHOSTDOWN EHOSTUNREACH EALREADY EINPROGRESS ESTALE EUCLEAN ENOTNAM
+        ENAVAIL EISNAM EREMOTEIO EDQUOT ENOMEDIUM EMEDIUMTYPE ECANCELED ENOKEY EKEYEXPIRED EKEYREVOKED EKEYREJECTED
+        EOWNERDEAD ENOTRECOVERABLE ERFKILL EHWPOISON)
 }
 
 #[cfg(test)]
@@ -236,6 +270,18 @@ mod tests {
         assert_eq!(error.status(), Status::OutOfMemory);
         assert_eq!(error.cause(), Some(&Cause::Errno(libc::ENOSPC)));
         assert_eq!(error.message(), "allocate 10 bytes in /x: No space left on device (ENOSPC)");
+    }
+
+    #[test]
+    fn every_errno_of_linux_has_its_name() {
+        let named =
+            [(libc::ENETUNREACH, "ENETUNREACH"), (libc::EHWPOISON, "EHWPOISON"), (libc::EDOM, "EDOM")];
+        named.into_iter().for_each(|(code, name)| assert_eq!(errno_name(code), name));
+        // Linux leaves these two numbers out.
+        let defined = (1..=libc::EHWPOISON).filter(|code| ![41, 58].contains(code));
+        let unnamed: Vec<_> = defined.filter(|code| !errno_name(*code).starts_with('E')).collect();
+        assert_eq!(unnamed, [] as [i32; 0]);
+        assert_eq!(errno_name(libc::EHWPOISON + 1), "unknown errno");
     }
 
     #[test]

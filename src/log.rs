@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use crate::callback_thread::{CallbackHandle, CallbackThread};
 use crate::error::Result;
@@ -26,6 +27,24 @@ pub enum Level {
     Debug = 4,
     /// Everything.
     Trace = 5,
+}
+
+/// A duration as all messages have it: in microseconds.
+pub struct Microseconds(pub Duration);
+
+impl std::fmt::Display for Microseconds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:.1} us", self.0.as_secs_f64() * 1e6)
+    }
+}
+
+/// A number of things, whose name has an "s" behind it unless there is one.
+pub struct Count(pub u64, pub &'static str);
+
+impl std::fmt::Display for Count {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}{}", self.0, self.1, if self.0 == 1 { "" } else { "s" })
+    }
 }
 
 /// The callback: level, target, message. Only the log's thread calls it, with no lock of the library held.

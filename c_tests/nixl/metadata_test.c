@@ -111,6 +111,30 @@ static void metadata_is_fetched_by_address(void) {
     kvmem_agent_destroy(far);
 }
 
+/* Loaded metadata says nothing about the peer's listen thread now. */
+static void a_loaded_peer_that_no_longer_listens_is_not_fetched(void) {
+    uint32_t port = 0;
+    uint32_t near_port = 0;
+    kvmem_agent *far = listening_agent("far", &port);
+    kvmem_agent *near = listening_agent("near", &near_port);
+    EXPECT_OK(kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", port, PATIENCE, ERR));
+    EXPECT_OK(kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", port, PATIENCE, ERR)); /* again */
+    kvmem_agent_destroy(far);
+    EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "nothing listens at 127.0.0.1",
+                   kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", port, PATIENCE, ERR));
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", port, 0, ERR));
+    EXPECT_OK(kvmem_agent_check_remote_metadata(near, "far", ERR)); /* the older metadata stays */
+    kvmem_agent_destroy(near);
+}
+
+static void an_agent_does_not_fetch_its_own_metadata(void) {
+    uint32_t port = 0;
+    kvmem_agent *agent = listening_agent("one", &port);
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "'one' is the agent itself",
+                   kvmem_agent_fetch_remote_metadata(agent, "one", "127.0.0.1", port, KVMEM_TIMEOUT_FOREVER, ERR));
+    kvmem_agent_destroy(agent);
+}
+
 static void metadata_is_sent_by_address(void) {
     uint32_t port = 0;
     uint32_t near_port = 0;
@@ -229,6 +253,8 @@ static const test_case cases[] = {
     CASE(the_agents_own_metadata_is_not_invalidated),
     CASE(bytes_that_are_no_metadata_are_refused),
     CASE(metadata_is_fetched_by_address),
+    CASE(a_loaded_peer_that_no_longer_listens_is_not_fetched),
+    CASE(an_agent_does_not_fetch_its_own_metadata),
     CASE(metadata_is_sent_by_address),
     CASE(an_address_where_nothing_listens_is_reported_at_once),
     CASE(what_does_not_reply_is_an_error_in_time),

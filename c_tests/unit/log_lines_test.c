@@ -146,6 +146,7 @@ static void a_file_and_a_transfer_that_fails_have_lines(void) {
     kv_side_close(&side);
     expect(KVMEM_LOG_DEBUG, "file opened: ", path);
     expect(KVMEM_LOG_DEBUG, "transfer #", "failed after");
+    expect(KVMEM_LOG_DEBUG, " us: KVMEM_STATUS_IO: ", "failed after");
     expect(KVMEM_LOG_DEBUG, "kvmem_transfer_wait: KVMEM_STATUS_IO: ", "");
 }
 
@@ -222,6 +223,26 @@ static void every_call_has_a_line_at_trace(void) {
     expect(KVMEM_LOG_TRACE, "kvmem_layout_get_block: KVMEM_STATUS_OK", "");
 }
 
+/* The path taken for a file is its best one, also where others are possible. */
+static void a_path_that_is_possible_is_not_logged_as_impossible(void) {
+    const kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    char path[64];
+    snprintf(path, sizeof(path), "/tmp/kvmem_log_paths_%d", (int)getpid());
+    kv_side side;
+    kv_side_open(&side, &config, NULL, 1);
+    kvmem_region *region = file_region(path, 65536);
+    kvmem_layout *layout = regions_lay_out(&config, &region, 1, NULL);
+    begin_log(KVMEM_LOG_INFO);
+    move_once(layout, side.layout, KVMEM_STATUS_OK);
+    move_once(side.layout, layout, KVMEM_STATUS_OK);
+    end_log();
+    CHECK_EQ(unlink(path), 0);
+    kvmem_layout_destroy(layout);
+    kvmem_region_destroy(region);
+    kv_side_close(&side);
+    CHECK(find(lines, "is not possible", "") == NULL);
+}
+
 static void operations_have_no_lines_at_info(void) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kv_side side;
@@ -243,6 +264,7 @@ static const test_case cases[] = {
     CASE(a_refused_call_has_one_line_with_its_function),
     CASE(a_timeout_is_a_detail),
     CASE(every_call_has_a_line_at_trace),
+    CASE(a_path_that_is_possible_is_not_logged_as_impossible),
     CASE(operations_have_no_lines_at_info),
 };
 TEST_MAIN

@@ -271,11 +271,16 @@ pub unsafe extern "C" fn kvmem_agent_invalidate_remote_metadata(
     }
 }
 
-/// Fetches a peer's metadata from its listen thread, and waits until it is loaded.
+/// Requests a peer's metadata from its listen thread.
 ///
-/// If nothing listens at the address, the call fails with KVMEM_STATUS_NOT_FOUND after about half a second.
-/// With a shorter timeout it fails with KVMEM_STATUS_TIMED_OUT. To check the address, kvmem may connect to it
-/// and reset the connection, which the peer's NIXL reports on its stderr.
+/// If no metadata of the peer is loaded, waits until it is. If older metadata is loaded, returns as soon as the request
+/// is queued, because NIXL does not report the arrival of newer metadata: until then kvmem_layout_import returns
+/// KVMEM_STATUS_NOT_FOUND for newer layouts. NIXL rejects the metadata of a restarted peer while older metadata is
+/// loaded. To wait for the arrival in all cases, call kvmem_agent_invalidate_remote_metadata first.
+///
+/// If nothing listens at the address, the call fails with KVMEM_STATUS_NOT_FOUND after about half a second. With a
+/// shorter timeout it fails with KVMEM_STATUS_TIMED_OUT if no metadata of the peer is loaded. To check the address,
+/// kvmem may connect to the address and reset the connection, which the peer's NIXL reports on its stderr.
 ///
 /// @param agent an agent that has a listen thread itself
 /// @param name the peer's name
@@ -284,8 +289,8 @@ pub unsafe extern "C" fn kvmem_agent_invalidate_remote_metadata(
 /// @param timeout_ns nanoseconds, or KVMEM_TIMEOUT_FOREVER
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK.
-///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not an IPv4 address, or the port is not in 1 to
-///         65535.
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not an IPv4 address, the port is not in 1 to 65535, or the
+///         name is the agent's own.
 ///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread.
 ///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address.
 ///         KVMEM_STATUS_IO or KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached.

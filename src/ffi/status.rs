@@ -136,6 +136,9 @@ mod tests {
         for (name, value) in constants {
             let found = find(value.parse().unwrap()).unwrap();
             assert_eq!(found.1, format!("KVMEM_STATUS_{name}\0"));
+            if let Some(status) = Status::from_code(found.0) {
+                assert_eq!(status.name(), format!("KVMEM_STATUS_{name}"));
+            }
             count += 1;
         }
         assert_eq!(count, TABLE.len());

@@ -10,7 +10,7 @@ use super::spans::Failure;
 use super::{Backing, Region, Registration};
 use crate::cuda::vmm::{Exported, HandleType};
 use crate::error::{Error, Result, Status, ensure};
-use crate::log::log;
+use crate::log::{Count, Microseconds, log};
 use crate::nixl::Descriptor;
 use crate::sync::MutexGuard;
 
@@ -100,11 +100,11 @@ impl Region {
         }
         log!(
             Debug,
-            "region {}: {} extents of {} bytes committed in {:?}",
+            "region {}: {} of {} bytes committed in {}",
             self.log_id(),
-            growth.extents.len(),
+            Count(growth.extents.len() as u64, "extent"),
             memory.extent_size(),
-            started.elapsed()
+            Microseconds(started.elapsed())
         );
         memory.add(growth);
         Ok(())
@@ -130,11 +130,11 @@ impl Region {
         drop(taken);
         log!(
             Debug,
-            "region {}: {} extents of {} bytes decommitted in {:?}",
+            "region {}: {} of {} bytes decommitted in {}",
             self.log_id(),
-            unwanted.len(),
+            Count(unwanted.len() as u64, "extent"),
             memory.extent_size(),
-            started.elapsed()
+            Microseconds(started.elapsed())
         );
         outcome
     }

@@ -9,7 +9,7 @@ use super::spans::{Failure, Outcome, Spans};
 use super::{Backing, Region};
 use crate::cuda::{Context, Device};
 use crate::error::{Result, ensure, fail};
-use crate::log::log;
+use crate::log::{Count, Microseconds, log};
 use crate::nixl::{Agent, Descriptor};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -91,11 +91,11 @@ impl Registration {
         region.registrations.add(&registration);
         log!(
             Debug,
-            "region {} registered with agent '{}' in {:?}, as {} spans",
+            "region {} registered with agent '{}' in {}, as {}",
             region.log_id(),
             agent.name(),
-            started.elapsed(),
-            registration.state().descriptors.len()
+            Microseconds(started.elapsed()),
+            Count(registration.state().descriptors.len() as u64, "span")
         );
         Ok(registration)
     }

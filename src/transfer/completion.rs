@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::history::Record;
 use super::queue::{Entry, Queue};
-use crate::error::{Error, Result, fail};
-use crate::log::log;
+use crate::error::{Error, Result, Status, fail};
+use crate::log::{Microseconds, log};
 use crate::log_id::LogId;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
@@ -247,10 +247,15 @@ impl Completion {
             Ok(()) => {
                 // Bytes per nanosecond are gigabytes per second.
                 let rate = bytes as f64 / (duration.as_nanos().max(1) as f64);
-                log!(Debug, "transfer {id} ended: {bytes} bytes in {duration:?}, {rate:.2} GB/s");
+                let took = Microseconds(duration);
+                log!(Debug, "transfer {id} ended: {bytes} bytes in {took}, {rate:.2} GB/s");
+            }
+            Err(error) if error.status() == Status::Cancelled => {
+                log!(Debug, "transfer {id} cancelled after {}", Microseconds(duration));
             }
             Err(error) => {
-                log!(Debug, "transfer {id} failed after {duration:?}: {:?}: {error}", error.status())
+                let (took, status) = (Microseconds(duration), error.status().name());
+                log!(Debug, "transfer {id} failed after {took}: {status}: {error}");
             }
         }
     }

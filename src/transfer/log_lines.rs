@@ -2,10 +2,11 @@
 //! What the log says of a transfer's creation, and of the paths that it does not take.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use super::{Candidate, Path, Transfer};
 use crate::layout::Layout;
-use crate::log::{Level, enabled, log};
+use crate::log::{Count, Level, Microseconds, enabled, log};
 
 impl Transfer {
     /// The line about a new transfer, and why a faster path is not taken.
@@ -21,19 +22,19 @@ impl Transfer {
         let taken = candidates.iter().find(|candidate| candidate.path == self.path);
         log!(
             Debug,
-            "transfer {id} created: {}, {} bytes in {} pieces and {} moves, layout {} to layout {}, {:.1} us expected",
+            "transfer {id} created: {}, {} in {} and {}, layout {} to layout {}, {} expected",
             self.path,
-            summary.bytes,
-            summary.pieces,
-            summary.moves,
+            Count(summary.bytes, "byte"),
+            Count(summary.pieces, "piece"),
+            Count(summary.moves, "move"),
             source.log_id(),
             destination.log_id(),
-            taken.map_or(0.0, |taken| taken.seconds * 1e6)
+            microseconds(taken.map_or(0.0, |taken| taken.seconds))
         );
         for candidate in &candidates {
-            let Candidate { path, seconds, reason } = candidate;
+            let Candidate { path, seconds, reason, .. } = candidate;
             let reason = reason.as_deref().unwrap_or("possible");
-            log!(Trace, "transfer {id} weighed {path}: {:.1} us expected, {reason}", seconds * 1e6);
+            log!(Trace, "transfer {id} weighed {path}: {} expected, {reason}", microseconds(*seconds));
         }
         if let Some((faster, reason)) = self.faster_but_impossible(&candidates)
             && is_news(self.path, faster)
@@ -48,9 +49,14 @@ impl Transfer {
 
     fn faster_but_impossible<'a>(&self, candidates: &'a [Candidate]) -> Option<(Path, &'a str)> {
         let taken = candidates.iter().find(|candidate| candidate.path == self.path)?;
-        let faster = candidates.iter().filter(|other| other.seconds < taken.seconds);
+        // Of what a file's candidates take nothing is known. Those marked as impossible would be taken if they were possible.
+        let faster = candidates.iter().filter(|other| other.is_impossible && other.seconds < taken.seconds);
         faster.filter_map(|other| Some((other.path, other.reason.as_deref()?))).next()
     }
+}
+
+fn microseconds(seconds: f64) -> Microseconds {
+    Microseconds(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }
 
 /// Whether it was not logged before that one path is taken for another: an engine creates transfers by the thousand.

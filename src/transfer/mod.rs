@@ -94,8 +94,10 @@ pub struct Candidate {
     pub path: Path,
     /// What it is expected to take.
     pub seconds: f64,
-    /// Why it can't be taken.
+    /// Why it is not taken.
     pub reason: Option<String>,
+    /// It can't be taken at all; else the reason only says why another one is better, or was asked for.
+    pub is_impossible: bool,
 }
 
 /// A prepared move of blocks. It keeps its layouts alive, also while it is in flight and its handle is gone.
@@ -304,7 +306,7 @@ impl Transfer {
 
     /// The ways that were weighed; for what has but one, that.
     pub fn candidates(&self) -> Vec<Candidate> {
-        let own = |seconds| vec![Candidate { path: self.path, seconds, reason: None }];
+        let own = |seconds| vec![Candidate { path: self.path, seconds, reason: None, is_impossible: false }];
         let mut candidates = match &self.engine {
             Engine::Cuda(copy) => copy.candidates().to_vec(),
             Engine::Disk(moves) => {

@@ -85,7 +85,8 @@ impl<'a> Weighing<'a> {
         for path in WAYS {
             let reason = weighing.reason_against(path);
             let seconds = choice::seconds(path, &weighing.case, &weighing.costs.rates);
-            weighing.candidates.push(Candidate { path, seconds, reason });
+            let is_impossible = reason.is_some();
+            weighing.candidates.push(Candidate { path, seconds, reason, is_impossible });
         }
         let rates = weighing.costs.rates;
         weighing.weigh_rows(&rates);
@@ -203,6 +204,7 @@ impl<'a> Weighing<'a> {
                     // A question that the driver did not answer says nothing against this way.
                     self.sides.locks.check()?;
                     self.candidates[best].reason = Some(error.message().to_string());
+                    self.candidates[best].is_impossible = true;
                 }
             }
         }

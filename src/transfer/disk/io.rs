@@ -52,6 +52,8 @@ pub enum Who {
 pub struct Reasons {
     /// Against io_uring.
     pub uring: Option<String>,
+    /// The system has no usable io_uring.
+    pub is_uring_impossible: bool,
     /// Against threads.
     pub calls: Option<String>,
 }
@@ -82,7 +84,7 @@ impl Io {
                 Some(_) => because("another path was asked for"),
                 None => because("the file is buffered, and several threads copy faster"),
             };
-            return Ok((calls, Reasons { uring: reason, calls: None }));
+            return Ok((calls, Reasons { uring: reason, ..Reasons::default() }));
         }
         match Uring::get() {
             Ok(uring) => {
@@ -90,13 +92,15 @@ impl Io {
                     Some(_) => because("another path was asked for"),
                     None => because("one ring keeps the device busier than threads, for less CPU time"),
                 };
-                Ok((Self::Uring(uring), Reasons { uring: None, calls: reason }))
+                Ok((Self::Uring(uring), Reasons { calls: reason, ..Reasons::default() }))
             }
             Err(reason) if asked.is_some() => Err(Error::new(
                 Status::Unsupported,
                 format!("the path that is asked for can't be taken: {reason}"),
             )),
-            Err(reason) => Ok((calls, Reasons { uring: Some(reason), calls: None })),
+            Err(reason) => {
+                Ok((calls, Reasons { uring: Some(reason), is_uring_impossible: true, calls: None }))
+            }
         }
     }
 

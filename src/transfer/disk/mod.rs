@@ -76,6 +76,7 @@ impl DiskMove {
         };
         sides.ensure_allowed(against_gds.as_deref(), preferences)?;
         let asked = preferences.path.map(asked_for);
+        let is_gds_impossible = against_gds.is_some() && asked.is_none() && gds::is_worth_it(plan);
         let (io, reasons) = Io::choose(sides.is_direct(), sides.writes, asked)?;
         if let Io::Uring(uring) = &io {
             sides.file.keep(uring.clone());
@@ -85,7 +86,7 @@ impl DiskMove {
             true => Engine::Staged(StagedIo::prepare(&sides, plan, io, preferences.staging_size)?),
             false => Engine::Host(HostIo::prepare(&sides, plan, io)),
         };
-        Ok(Self { engine, path, candidates: candidates(&sides, against_gds, reasons) })
+        Ok(Self { engine, path, candidates: candidates(&sides, against_gds, reasons, is_gds_impossible) })
     }
 
     fn by_gds(sides: &Sides<'_>, taken: gds::Taken) -> Self {
@@ -198,18 +199,26 @@ fn asked_for(path: Path) -> Who {
     if matches!(path, Path::Uring | Path::UringStaged) { Who::Ring } else { Who::Threads }
 }
 
-fn candidates(sides: &Sides<'_>, against_gds: Option<String>, reasons: Reasons) -> Vec<Candidate> {
+fn candidates(
+    sides: &Sides<'_>,
+    against_gds: Option<String>,
+    reasons: Reasons,
+    is_gds_impossible: bool,
+) -> Vec<Candidate> {
     let is_staged = against_gds.is_some();
     let against_nixl =
         against_gds.unwrap_or_else(|| "it joins no neighbours in the file, and needs an agent".to_string());
     vec![
-        candidate(path(Who::Ring, is_staged), reasons.uring),
+        Candidate {
+            is_impossible: reasons.is_uring_impossible,
+            ..candidate(path(Who::Ring, is_staged), reasons.uring)
+        },
         candidate(path(Who::Threads, is_staged), reasons.calls),
-        candidate(gds::path(sides), Some(against_nixl)),
+        Candidate { is_impossible: is_gds_impossible, ..candidate(gds::path(sides), Some(against_nixl)) },
     ]
 }
 
 /// Nobody knows how fast a file is.
 fn candidate(path: Path, reason: Option<String>) -> Candidate {
-    Candidate { path, seconds: 0.0, reason }
+    Candidate { path, seconds: 0.0, reason, is_impossible: false }
 }

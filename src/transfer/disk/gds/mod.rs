@@ -106,6 +106,11 @@ fn nvidia_fs() -> &'static str {
     if std::path::Path::new("/proc/driver/nvidia-fs").exists() { "" } else { " (nvidia-fs is not loaded)" }
 }
 
+/// Whether its requests would be large enough to be faster than the other ways.
+pub fn is_worth_it(plan: &Plan) -> bool {
+    ensure_worth_it(plan).is_ok()
+}
+
 fn ensure_worth_it(plan: &Plan) -> std::result::Result<(), String> {
     let (bytes, moves) = (plan.bytes(), plan.most_moves().max(1));
     if bytes / moves >= LEAST_MOVE {
