@@ -142,7 +142,7 @@
 /// Disk: I/O bypasses the page cache.
 #define KVMEM_REGION_DIRECT_IO 1
 
-/// Disk: the space is reserved.
+/// Disk: the space was reserved when this region was created. Not set for a file that existed, or an opened share.
 #define KVMEM_REGION_PREALLOCATED 2
 
 /// Disk: the file has no name and goes with the region.

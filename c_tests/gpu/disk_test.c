@@ -194,7 +194,7 @@ static void why_it_is_not_gds_is_told(void) {
         CHECK_EQ(create(&flight, to_file, &options, &transfer), KVMEM_STATUS_UNSUPPORTED);
         CHECK_HAS(test_last_message(), reason);
         CHECK_EQ(create(&flight, !to_file, &options, &transfer), KVMEM_STATUS_UNSUPPORTED);
-        CHECK_HAS(test_last_message(), "is no way between these layouts");
+        CHECK_HAS(test_last_message(), "is not possible between these layouts");
         options.path = 0;
         CHECK_EQ(create(&flight, to_file, &options, &transfer), KVMEM_STATUS_OK);
         kvmem_blob *text = NULL;

@@ -176,7 +176,7 @@ static void what_does_not_reply_is_an_error_in_time(void) {
     CHECK_EQ(bind(listener, (struct sockaddr *)&address, sizeof(address)), 0);
     CHECK_EQ(listen(listener, 16), 0);
     CHECK_EQ(getsockname(listener, (struct sockaddr *)&address, &size), 0);
-    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "far",
+    EXPECT_MESSAGE(KVMEM_STATUS_TIMED_OUT, "agent 'far' from 127.0.0.1",
                    kvmem_agent_fetch_remote_metadata(near, "far", "127.0.0.1", ntohs(address.sin_port),
                                                      MILLISECONDS(700), ERR));
     close(listener);
@@ -193,9 +193,9 @@ static void impossible_addresses_are_refused(void) {
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "65536",
                    kvmem_agent_send_local_metadata(near, "127.0.0.1", 65536, ERR));
     for (size_t i = 0; i < NUM(texts); i++) {
-        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "no IPv4 address",
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "is not an IPv4 address",
                        kvmem_agent_fetch_remote_metadata(near, "far", texts[i], 9, forever, ERR));
-        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "no IPv4 address",
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "is not an IPv4 address",
                        kvmem_agent_send_local_metadata(near, texts[i], 9, ERR));
     }
     kvmem_agent_destroy(near);

@@ -172,7 +172,7 @@ static void a_share_has_lines_on_its_way(void) {
     kvmem_region_destroy(region);
     close(ends[0]);
     close(ends[1]);
-    expect(KVMEM_LOG_DEBUG, "share of region #", "created");
+    expect(KVMEM_LOG_DEBUG, "share of region #", "created: 1 region, ");
     expect(KVMEM_LOG_DEBUG, "share sent", "file descriptors");
     expect(KVMEM_LOG_DEBUG, "share received", "file descriptors");
     expect(KVMEM_LOG_DEBUG, "share opened as region #", "4096 bytes");

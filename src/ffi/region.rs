@@ -70,7 +70,7 @@ pub unsafe extern "C" fn kvmem_region_create_view(
 
 /// Disk: I/O bypasses the page cache.
 pub const KVMEM_REGION_DIRECT_IO: u64 = 1;
-/// Disk: the space is reserved.
+/// Disk: the space was reserved when this region was created. Not set for a file that existed, or an opened share.
 pub const KVMEM_REGION_PREALLOCATED: u64 = 2;
 /// Disk: the file has no name and goes with the region.
 pub const KVMEM_REGION_TEMPORARY: u64 = 4;

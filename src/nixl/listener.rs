@@ -94,7 +94,7 @@ impl Agent {
     fn peer_listener(&self, address: &str, port: u16) -> Result<SocketAddr> {
         let parsed = address.parse::<Ipv4Addr>().map_err(|_| {
             let message =
-                format!("'{address}' is no IPv4 address, such as 127.0.0.1; NIXL takes no host names");
+                format!("'{address}' is not an IPv4 address, such as 127.0.0.1; NIXL takes no host names");
             Error::new(Status::InvalidArgument, message)
         })?;
         ensure!(
@@ -158,7 +158,10 @@ impl Work for Arrival {
         let over = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
         let result = match driver.remote(&self.name) {
             Err(error) if error.status() == Status::NotFound && !over => return Step::Waiting,
-            Err(error) if error.status() == Status::NotFound => Err(error.with_status(Status::TimedOut)),
+            Err(error) if error.status() == Status::NotFound => {
+                let message = "the metadata did not arrive in time; check the name, the address and the port";
+                Err(Error::new(Status::TimedOut, message))
+            }
             arrived => arrived.map(|_| ()),
         };
         let _ = self.reply.send(result);

@@ -180,8 +180,12 @@ impl Driver {
         let raw = list.as_ref().map_or(ptr::null_mut(), |list| list.raw());
         // SAFETY: live handles; a null list asks for the agent alone.
         let status = unsafe { sys::nixl_capi_check_remote_md(self.agent, peer.as_ptr(), raw) };
-        check(status, || format!("the loaded metadata of agent '{name}' does not cover that memory"))
-            .map_err(|error| error.with_status(Status::NotFound))
+        check(status, || format!("the loaded metadata of agent '{name}' does not cover that memory")).map_err(
+            |error| {
+                let advice = "the owner must take it after building the layout; then load it again";
+                error.with_status(Status::NotFound).followed_by(advice)
+            },
+        )
     }
 
     /// Forgets a peer; what was imported from it becomes stale. Fails while a transfer with it is in flight.
@@ -222,7 +226,13 @@ impl Driver {
         let arguments = Arguments::of_address(address, port)?;
         // SAFETY: live handles.
         let status = unsafe { sys::nixl_capi_fetch_remote_md(self.agent, peer.as_ptr(), arguments.raw()) };
-        check(status, || format!("fetch the metadata of agent '{name}' from {address}:{port}"))
+        check(status, || format!("fetch the metadata of agent '{name}' from {address}:{port}"))?;
+        log!(
+            Debug,
+            "agent '{}' requested the metadata of '{name}' from {address}:{port}",
+            self.display_name()
+        );
+        Ok(())
     }
 
     /// Sends the agent's own metadata to the listen thread of a peer.

@@ -12,6 +12,7 @@ use super::driver::{Driver, c_string, check};
 use super::sys;
 use super::thread::{Step, Work};
 use crate::error::{Error, Result, Status, ensure};
+use crate::log::{Count, log};
 
 /// One message, and who sent it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +57,14 @@ impl Driver {
         let status = unsafe {
             sys::nixl_capi_gen_notif(self.agent, name.as_ptr(), data, message.len(), ptr::null_mut())
         };
-        check(status, || format!("send a notification of {} bytes to agent '{peer}'", message.len()))
+        check(status, || format!("send a notification of {} bytes to agent '{peer}'", message.len()))?;
+        log!(
+            Debug,
+            "agent '{}' sent a notification of {} to '{peer}'",
+            self.display_name(),
+            Count(message.len() as u64, "byte")
+        );
+        Ok(())
     }
 
     /// Moves what has arrived into the inbox; nothing if no backend carries notifications. Without a progress thread this
@@ -83,8 +91,8 @@ impl Driver {
         let agent = self.display_name();
         let message = match self.carrier == Carrier::Missing || self.backends.is_empty() {
             true => format!(
-                "no notification can arrive for agent '{agent}': it has {}, which carries none; create a backend that \
-                 does, such as UCX",
+                "no notification can arrive for agent '{agent}': it has {}; create a backend that carries notifications, \
+                 such as UCX",
                 self.backend_names()
             ),
             false => format!("no notification has arrived for agent '{agent}' in time"),

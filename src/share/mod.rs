@@ -31,7 +31,7 @@ pub use publication::Published;
 use crate::cuda::vmm::Memory;
 use crate::error::{Error, Result, Status, fail};
 use crate::layout::Layout;
-use crate::log::log;
+use crate::log::{Count, log};
 use crate::log_id::LogId;
 use crate::region::{Access, ExtentHold, Region, SharedRegion};
 
@@ -99,11 +99,11 @@ impl Share {
     fn log_creation(&self, what: &str, id: LogId) {
         log!(
             Debug,
-            "share of {what} {id} created: {} regions, {:?}, {} bytes and {} file descriptors",
-            self.manifest.regions.len(),
+            "share of {what} {id} created: {}, {:?}, {} and {}",
+            Count(self.manifest.regions.len() as u64, "region"),
             self.manifest.access,
-            self.parcel.bytes.len(),
-            self.parcel.fds.len()
+            Count(self.parcel.bytes.len() as u64, "byte"),
+            Count(self.parcel.fds.len() as u64, "file descriptor")
         );
     }
 

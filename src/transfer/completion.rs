@@ -96,6 +96,7 @@ impl Completion {
         let last = self.last();
         if self.phase.load(Ordering::Acquire) == RUNNING {
             self.is_cancelled.store(true, Ordering::Release);
+            log!(Debug, "transfer {} is being cancelled", self.log_id);
         }
         drop(last);
         Ok(())

@@ -87,7 +87,7 @@ impl Path {
 pub fn ensure_possible(natural: Path, asked: Option<Path>) -> Result<()> {
     let Some(asked) = asked else { return Ok(()) };
     let possible = natural == asked || natural.is_alike(asked);
-    ensure!(possible, Unsupported, "{asked} is no way between these layouts; they go by {natural}");
+    ensure!(possible, Unsupported, "path {asked} is not possible between these layouts; possible: {natural}");
     Ok(())
 }
 

@@ -149,7 +149,11 @@ fn existing(path: &Path, config: &DiskConfig) -> Result<DiskFile> {
 
 /// The size of the region in an existing file, which must hold it, and must be labelled as this one is to be.
 fn ensure_fits(file: &OwnedFd, length: u64, config: &DiskConfig, what: &str) -> Result<u64> {
-    ensure!(length > 0, InvalidArgument, "{what}: the file is empty");
+    ensure!(
+        length > 0,
+        InvalidArgument,
+        "{what}: the file is empty; KVMEM_DISK_OPEN_OR_CREATE treats it as new"
+    );
     let size = if config.size == 0 { length } else { config.size };
     let mut needed = size;
     if let Some(label) = &config.label {
