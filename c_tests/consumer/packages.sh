@@ -7,7 +7,7 @@ tree=$1 scratch=$2 version=$3 soversion=$4
 here=$(dirname "${BASH_SOURCE[0]}")
 
 rm -rf "$scratch"
-mkdir -p "$scratch"/{made,tarball,root/var/lib/dpkg/{info,updates}}
+mkdir -p "$scratch"/{made,tarball,clean/var/lib/dpkg/{info,updates}}
 "$CPACK" --config "$tree/CPackConfig.cmake" -G "TGZ;DEB" -B "$scratch/made"
 
 uses() { # uses PREFIX NAME
@@ -20,15 +20,15 @@ tar -xf "$scratch"/made/kvmem-"$version"-linux-*.tar.gz -C "$scratch/tarball" --
 uses "$(dirname "$(find "$scratch/tarball" -type d -name include)")" tarball
 
 echo "== the Debian packages"
-: >"$scratch/root/var/lib/dpkg/status"
+: >"$scratch/clean/var/lib/dpkg/status"
 names=("libkvmem$soversion" libkvmem-dev "libkvmem$soversion-dbg")
 # The empty root has no C library to depend on. Their dependency on each other is checked all the same.
-in_root() { dpkg --root="$scratch/root" --force-not-root --force-script-chrootless --log=/dev/null "$@"; }
+in_root() { dpkg --root="$scratch/clean" --force-not-root --force-script-chrootless --log=/dev/null "$@"; }
 for name in "${names[@]}"; do
     [[ $name == "${names[0]}" ]] && force=(--force-depends) || force=()
     in_root "${force[@]}" --install "$scratch/made/${name}_${version}"_*.deb
 done
-uses "$scratch/root/usr" debian
+uses "$scratch/clean/usr" debian
 in_root --force-depends --purge "${names[@]}"
-left=$(find "$scratch/root/usr" ! -type d 2>/dev/null || true)
+left=$(find "$scratch/clean/usr" ! -type d 2>/dev/null || true)
 [[ ! $left ]] || { echo "left behind: $left"; exit 1; }
