@@ -326,7 +326,7 @@ static void what_can_not_be_taken_is_refused_with_the_reason(void) {
     refuse(PLACE_DEVICE, PLACE_DEVICE, options_for(move, KVMEM_PATH_CUDA_STAGED), kind,
            "neither side is host");
     refuse(PLACE_DEVICE, PLACE_DEVICE, options_for(move, KVMEM_PATH_MEMCPY), kind, "memcpy");
-    refuse(PLACE_PINNED, PLACE_SYSTEM, options_for(move, KVMEM_PATH_CUDA_KERNEL), kind, "they go by memcpy");
+    refuse(PLACE_PINNED, PLACE_SYSTEM, options_for(move, KVMEM_PATH_CUDA_KERNEL), kind, "possible: memcpy");
     kvmem_transfer_options options = options_for(move, 0);
     options.flags = KVMEM_TRANSFER_NO_HOST_BOUNCE;
     refuse(PLACE_SYSTEM, PLACE_DEVICE, options, kind, "host memory of its own");
