@@ -11,23 +11,14 @@ mod selection;
 mod shape;
 
 pub use matrices::{Matrices, Matrix};
-pub use selection::{PairedRange, Selection, Slots, Wanted};
+pub use selection::{Selection, Slots};
 
 use std::sync::Arc;
 
 use self::shape::{Lane, Shape};
+use super::request::{BlockPair, PairedRange, Wanted};
 use crate::error::{Error, Result, Status};
 use crate::layout::{Layout, Placement, Unit};
-
-/// A block of the source and the block of the destination it goes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(C)]
-pub struct BlockPair {
-    /// Block id in the source layout.
-    pub source: u32,
-    /// Block id in the destination layout.
-    pub destination: u32,
-}
 
 /// One stretch of bytes that lies together on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
