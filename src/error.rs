@@ -158,10 +158,7 @@ impl Error {
         let code = errno.raw_os_error();
         let message = format!("{action}: {}", errno_text(code));
         let error = Self { status, message: message.into(), cause: Some(Cause::Errno(code)) };
-        match advice::for_errno(errno) {
-            Some(advice) => error.followed_by(advice),
-            None => error,
-        }
+        error.with_advice(advice::for_errno(errno))
     }
 
     /// The last `errno` of this thread, after a failed C library call.
@@ -192,6 +189,14 @@ impl Error {
     pub fn followed_by(mut self, later: impl std::fmt::Display) -> Self {
         self.message = format!("{}; {later}", self.message).into();
         self
+    }
+
+    /// The same error with advice behind its message, if there is any.
+    pub fn with_advice(self, advice: Option<String>) -> Self {
+        match advice {
+            Some(advice) => self.followed_by(advice),
+            None => self,
+        }
     }
 
     /// What kind of failure it was.

@@ -119,7 +119,8 @@ impl Message {
 impl Log {
     fn get() -> &'static Self {
         static LOG: PerProcess<Log> = PerProcess::new();
-        LOG.get(|| Self { thread: CallbackThread::new("kvmem-log"), state: Mutex::default() })
+        // A panic in the log callback can't be logged: only that callback would get the message.
+        LOG.get(|| Self { thread: CallbackThread::new("kvmem-log", |_| ()), state: Mutex::default() })
     }
 
     fn set_sink(&'static self, level: u32, sink: Option<Sink>) -> Result<()> {

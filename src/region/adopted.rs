@@ -3,8 +3,9 @@
 
 use std::ops::Range;
 
+use super::host_size::host_size;
 use super::release::{Release, ReleaseCallback};
-use super::{Access, host_size, mapped};
+use super::{Access, mapped};
 use crate::error::{Result, ensure};
 
 /// Host memory of the caller's.

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use once_cell::sync::OnceCell;
 
+use super::counts::Counts;
 use super::registrations::Registrations;
-use super::sharing::Counts;
 use super::{
     AdoptedMemory, Backing, Control, DeviceMemory, DiskConfig, DiskFile, ElasticConfig, ElasticMemory,
     Origin, PinnedConfig, PinnedMemory, Progress, Region, SystemConfig, SystemMemory,

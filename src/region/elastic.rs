@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use super::control::MOST_EXTENTS;
 use super::extent_properties::{granularity_of, properties, with_fabric};
-use super::{Control, EqualPieces, ExportedExtent, Reach, Users};
-use crate::cuda::vmm::{Access, HandleType, Mapping, Memory, Properties, Range, Shareable};
+use super::{Control, EqualPieces, Reach, Users};
+use crate::cuda::vmm::{Access, Exported, HandleType, Mapping, Memory, Properties, Range, Shareable};
 use crate::error::{Result, ensure};
 use crate::nixl::Descriptor;
 use crate::sync::{Mutex, MutexGuard};
@@ -63,6 +63,16 @@ pub struct ImportedExtent<'a> {
     /// Its memory.
     pub memory: Shareable<'a>,
     /// Its word in the control block when it was shared.
+    pub changes: u32,
+}
+
+/// One extent on its way to another process.
+pub struct ExportedExtent {
+    /// Which extent of the region.
+    pub index: usize,
+    /// Its memory.
+    pub memory: Exported,
+    /// Its word in the control block.
     pub changes: u32,
 }
 

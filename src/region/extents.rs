@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use super::elastic::ElasticMemory;
 use super::spans::Failure;
-use super::{Backing, Region, Registration};
-use crate::cuda::vmm::{Exported, HandleType};
+use super::{Backing, ExportedExtent, Region, Registration};
+use crate::cuda::vmm::HandleType;
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::{Count, Microseconds, log};
 use crate::nixl::Descriptor;
@@ -205,16 +205,6 @@ fn not_elastic() -> Error {
         Status::InvalidArgument,
         "the region is not elastic, or a view of one: commit through the region itself",
     )
-}
-
-/// One extent on its way to another process.
-pub struct ExportedExtent {
-    /// Which extent of the region.
-    pub index: usize,
-    /// Its memory.
-    pub memory: Exported,
-    /// Its word in the control block.
-    pub changes: u32,
 }
 
 /// Extents of a region that are in use: they stay until this is dropped.
