@@ -4,6 +4,8 @@
 //! This is the one place that knows. [`for_errno`] holds for a call of any kind, and every error with such
 //! an errno carries it; the other functions are for callers that know what they asked for.
 
+#![forbid(unsafe_code)]
+
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;

@@ -2,6 +2,8 @@
 //! A thread that runs callbacks of the caller's, in order. No other thread of the library runs one, so a callback may call
 //! any function of the library and block for as long as it likes.
 
+#![forbid(unsafe_code)]
+
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, channel};

@@ -2,6 +2,8 @@
 //! One error for the whole library: a status a caller can branch on, a message a person can act on, and the
 //! native cause underneath.
 
+#![forbid(unsafe_code)]
+
 use std::borrow::Cow;
 
 use crate::advice;

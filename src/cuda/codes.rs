@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Result codes of the driver, and which of them an error was caused by.
 
+#![forbid(unsafe_code)]
+
 use std::ffi::c_uint;
 
 use crate::error::{Cause, Error, Status};

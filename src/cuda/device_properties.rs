@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a device can do. It is a file of its own, because some of it is found out by creating memory on the device.
 
+#![forbid(unsafe_code)]
+
 use std::ffi::c_int;
 
 use super::device::Device;

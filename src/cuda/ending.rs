@@ -5,6 +5,8 @@
 //! once, for one piece of work on the stream. All others say only that the question was not answered, such as one that
 //! came while somebody captured a stream: the work goes on, or has ended well, and is asked about again.
 
+#![forbid(unsafe_code)]
+
 use super::codes::{Code, has_code};
 use crate::error::{Error, Result, Status};
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory that a program has made itself, as kernels of another device see it.
 
+#![forbid(unsafe_code)]
+
 use super::codes::{Code, INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, has_code};
 use super::context::Context;
 use super::device::Device;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Layouts: where each block of a KV cache lies in regions.
 
+#![forbid(unsafe_code)]
+
 mod builder;
 mod config;
 mod descriptor;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An agent: a handle on the thread that drives it.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 use std::thread::{JoinHandle, ThreadId};
 use std::time::{Duration, Instant};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! GPUDirect Storage: which backend of an agent moves bytes between files and GPUs, and where that was seen to work.
 
+#![forbid(unsafe_code)]
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Peers whose metadata an agent has loaded.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

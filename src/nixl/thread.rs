@@ -4,6 +4,8 @@
 //! NIXL takes one lock per agent for posting, polling and notifications, and a thread that loops on it starves the others.
 //! Here each turn runs a bounded number of commands, and every piece of work gets one step.
 
+#![forbid(unsafe_code)]
+
 use std::collections::VecDeque;
 use std::time::Duration;
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Adopted memory: the caller's own, used here and never freed here.
 
+#![forbid(unsafe_code)]
+
 use std::ops::Range;
 
 use super::host_size::host_size;

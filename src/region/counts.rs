@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Counts of what holds a region in this process.
 
+#![forbid(unsafe_code)]
+
 use std::sync::atomic::AtomicU64;
 
 /// Each counts one kind of holder.

@@ -4,6 +4,8 @@
 //! The driver forbids freeing the memory before they close it, so it is kept until then. It is checked whenever a region is
 //! shared, freed or asked about, and before device memory is allocated.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 
 use super::{Control, DeviceConfig, DeviceMemory};

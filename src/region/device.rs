@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Device memory: plain memory of one GPU, allocated here, the caller's, or another process's.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 
 use super::mapped_device::MappedDevice;

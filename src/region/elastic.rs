@@ -5,6 +5,8 @@
 //! registration: UCX exports no more than the first mapping of what it is given. Addresses never change; the
 //! generation counts every change of what lies behind one.
 
+#![forbid(unsafe_code)]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What an elastic region has of its memory now: growing, shrinking, and holding what is in use.
 
+#![forbid(unsafe_code)]
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which process owns the memory of a region, and what this process may do with it.
 
+#![forbid(unsafe_code)]
+
 use serde::{Deserialize, Serialize};
 
 use crate::process::Identity;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The registrations that a region has, down to those that nobody holds any more and whose agents have not let go yet.
 
+#![forbid(unsafe_code)]
+
 use std::sync::{Arc, Weak};
 
 use super::Registration;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The release of adopted memory: the callback that tells the caller that kvmem uses the memory no longer.
 
+#![forbid(unsafe_code)]
+
 use crate::callback_thread::{CallbackHandle, CallbackThread};
 use crate::error::Result;
 use crate::log::log;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a region has to do with other processes: who holds it, and, for one that was imported, whose it is.
 
+#![forbid(unsafe_code)]
+
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;

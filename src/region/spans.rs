@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Telling an agent of memory and taking that back, span by span, and what NIXL may still use when that fails.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 
 use crate::cuda::Context;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Making a share: how each tier leaves the process.
 
+#![forbid(unsafe_code)]
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 

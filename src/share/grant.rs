@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a share grants, and how its memory is carried.
 
+#![forbid(unsafe_code)]
+
 use crate::region::Access;
 
 /// How memory is to be carried.

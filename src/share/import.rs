@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Opening a share: all of it, or nothing. What the manifest says of memory is held against the memory.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 
 use super::carried::Carried;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a descriptor is that the driver does not take for memory.
 
+#![forbid(unsafe_code)]
+
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, FileType, StatxFlags, readlink, statx};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The ways by which memory goes from one process to another.
 
+#![forbid(unsafe_code)]
+
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 

@@ -4,6 +4,8 @@
 //! A file the caller names is the caller's: it is created if it did not exist, and never deleted, unless
 //! what it was created for fails. A temporary one has no name, so no crash leaves it behind.
 
+#![forbid(unsafe_code)]
+
 mod config;
 mod direct_io;
 mod file;

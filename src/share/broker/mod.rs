@@ -4,6 +4,8 @@
 //! One thread serves all clients and never waits for one of them. A client is heard if its user is allowed, says what
 //! it wants in time, and shows a token; docs/share-transport.md has the exchange byte by byte.
 
+#![forbid(unsafe_code)]
+
 mod catalogue;
 mod config;
 mod connection;
