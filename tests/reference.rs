@@ -47,7 +47,10 @@ fn the_committed_reference_lists_the_functions_of_the_headers() {
         std::fs::write(&path, &generated).unwrap();
     }
     let committed = std::fs::read_to_string(&path).expect("docs/reference.md is there");
-    assert!(committed == generated, "docs/reference.md does not list the functions of the headers; run `make header`");
+    assert!(
+        committed == generated,
+        "docs/reference.md does not list the functions of the headers; run `make header`"
+    );
 }
 
 #[test]
@@ -60,7 +63,8 @@ fn a_header_is_read_with_its_first_sentences() {
          kvmem_error **error);\n\
          /// Called back.\ntypedef void (*kvmem_callback)(void *user_data);\n",
     );
-    let named = |list: &[Declaration]| list.iter().map(|d| format!("{}: {}", d.name, d.summary)).collect::<Vec<_>>();
+    let named =
+        |list: &[Declaration]| list.iter().map(|d| format!("{}: {}", d.name, d.summary)).collect::<Vec<_>>();
     assert_eq!(named(&header.types), ["kvmem_region: A span of memory."]);
     assert_eq!(
         named(&header.functions),
@@ -99,7 +103,8 @@ it returns, who owns what. This page is generated from them by `make header`.
 ";
 
 fn write_functions(page: &mut String, header: &Header, types: &[&Declaration]) {
-    let (options, functions): (Vec<_>, Vec<_>) = header.functions.iter().partition(|f| f.name.ends_with("_init"));
+    let (options, functions): (Vec<_>, Vec<_>) =
+        header.functions.iter().partition(|f| f.name.ends_with("_init"));
     for group in groups(&functions, types) {
         writeln!(page, "\n### {}\n{}\n\n| function | |\n|---|---|", group.prefix, group.summary).unwrap();
         for function in &group.functions {
@@ -132,7 +137,8 @@ fn group_of(function: &str, types: &[&Declaration]) -> (String, String) {
     if let Some(found) = types.iter().filter(of_type).max_by_key(|declared| declared.name.len()) {
         return (found.name.clone(), found.summary.clone());
     }
-    let (prefix, summary) = PREFIXES.into_iter().find(|(prefix, _)| function.starts_with(prefix)).unwrap_or(OTHER);
+    let (prefix, summary) =
+        PREFIXES.into_iter().find(|(prefix, _)| function.starts_with(prefix)).unwrap_or(OTHER);
     (format!("{prefix}*"), summary.to_owned())
 }
 
@@ -174,8 +180,11 @@ fn function(line: &str) -> Option<String> {
 
 /// The first sentence of a comment, on one line, as a cell of a table.
 fn first_sentence(comment: &str) -> String {
-    let paragraph: Vec<&str> =
-        comment.lines().map(str::trim).take_while(|line| !line.is_empty() && !line.starts_with('@')).collect();
+    let paragraph: Vec<&str> = comment
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.is_empty() && !line.starts_with('@'))
+        .collect();
     let paragraph = paragraph.join(" ").replace('|', "\\|");
     match paragraph.split_once(". ") {
         Some((sentence, _)) => format!("{sentence}."),

@@ -4,6 +4,7 @@
 #include <kvmem.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void check(kvmem_status status, kvmem_error **error)
 {
@@ -72,6 +73,7 @@ int main(void)
     struct CUstream_st *stream, *other;
     kvmem_layout *host, *gpu;
     kvmem_transfer *load;
+    kvmem_block keys;
     uint32_t before, after;
     kvmem_error *error = NULL;
 
@@ -80,6 +82,8 @@ int main(void)
     call("cuStreamCreate", &other, 1);
     check(kvmem_layout_build(&on_host, &host, &error), &error);
     check(kvmem_layout_build(&on_gpu, &gpu, &error), &error);
+    check(kvmem_layout_get_block(host, 3, 0, 0, &keys, &error), &error);
+    strcpy((char *)(uintptr_t)keys.address, "the keys of block 3");
     check(kvmem_layout_checksum(host, &pairs[0].source, 1, &before, &error), &error);
 
     check(kvmem_transfer_create(host, gpu, &move, &load, &error), &error);
