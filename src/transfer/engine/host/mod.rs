@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The host engine: memcpy between two host layouts, by several threads and past the caches when that is worth it.
+
+mod rate;
+mod streaming;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use once_cell::sync::OnceCell;
+
+use crate::error::{Error, Result};
+use crate::guarded::guarded;
+use crate::layout::Layout;
+use crate::sync::Mutex;
+use crate::transfer::plan::overlap::ensure_apart;
+use crate::transfer::plan::{Move, Plan};
+use crate::transfer::run::threads::{Pool, Shared};
+use crate::transfer::run::{Run, cancelled};
+
+/// A copy up to this size is done before the submitting call returns: handing it over costs as much.
+const INLINE: u64 = 64 << 10;
+/// What a thread takes at a time.
+const CHUNK: u64 = 1 << 20;
+/// The least a further thread is woken for.
+const BYTES_A_THREAD: u64 = 2 << 20;
+
+/// The number of the next chunk of a copy of which no more shall begin; it may still be counted up.
+const NONE_LEFT: usize = usize::MAX / 2;
+
+/// A prepared copy.
+pub struct HostCopy {
+    chunks: Arc<Chunks>,
+    moves: OnceCell<u64>,
+    current: Mutex<Option<Arc<Job>>>,
+}
+
+impl HostCopy {
+    /// Refuses a copy that would read what it has written. By layer, no chunk reaches from one into the next.
+    pub fn prepare(
+        source: &Arc<Layout>,
+        destination: &Arc<Layout>,
+        plan: Plan,
+        by_layer: bool,
+    ) -> Result<Self> {
+        ensure_apart(source, destination, &plan)?;
+        let chunks = Arc::new(Chunks::of(plan, by_layer));
+        Ok(Self { chunks, moves: OnceCell::new(), current: Mutex::new(None) })
+    }
+
+    /// How many contiguous moves it consists of; counted when it is first asked for.
+    pub fn moves(&self) -> u64 {
+        *self.moves.get_or_init(|| self.chunks.plan.count_moves(!self.chunks.layers.is_empty()))
+    }
+
+    /// The estimated duration of a run, by how fast this machine copies. The first call waits until that is measured.
+    pub fn seconds(&self) -> f64 {
+        self.chunks.bytes() as f64 / rate::of(self.threads())
+    }
+
+    /// Threads that are worth having.
+    fn threads(&self) -> usize {
+        (self.chunks.bytes() / BYTES_A_THREAD).clamp(1, Pool::parallelism() as u64) as usize
+    }
+
+    /// Starts the copy; a small one is done when this returns.
+    pub fn submit(&self, run: Run) {
+        let stop = (self.chunks.bytes() > INLINE).then(|| run.stop());
+        let job = Job::new(self.chunks.clone(), run);
+        let Some(stop) = stop else { return job.work(|| true) };
+        let (job, threads) = (Arc::new(job), self.threads());
+        *self.current() = Some(job.clone());
+        if stop.is_asked() {
+            job.cancel();
+        }
+        Pool::get().run(&(job as Arc<dyn Shared>), threads);
+    }
+
+    /// Copies along instead of waiting, but begins nothing after `deadline`, or once there is enough.
+    pub fn help(&self, deadline: Option<Instant>, is_enough: impl Fn() -> bool) {
+        let job = self.current().clone();
+        if let Some(job) = job {
+            job.work(|| !is_enough() && deadline.is_none_or(|deadline| Instant::now() < deadline));
+        }
+    }
+
+    /// Has no more chunks of the last run begin.
+    pub fn cancel(&self) {
+        let job = self.current().clone();
+        if let Some(job) = job {
+            job.cancel();
+        }
+    }
+
+    fn current(&self) -> crate::sync::MutexGuard<'_, Option<Arc<Job>>> {
+        self.current.lock()
+    }
+}
+
+/// What is copied, in chunks of equal size. A chunk is a range of the plan's bytes: no list of moves is made, because there
+/// may be many times as many moves as blocks.
+struct Chunks {
+    /// Of all that is copied.
+    plan: Plan,
+    /// The plan of each layer, in order; empty if layers are not moved one by one.
+    layers: Vec<Plan>,
+    /// Chunks of a layer, or of all.
+    each: usize,
+    /// Past the caches.
+    is_streamed: bool,
+}
+
+impl Chunks {
+    fn of(plan: Plan, by_layer: bool) -> Self {
+        let layers = if by_layer { plan.layers().count } else { 0 };
+        let layers: Vec<_> = (0..layers).map(|layer| plan.layer(layer)).collect();
+        let bytes = layers.first().unwrap_or(&plan).bytes();
+        let is_streamed = streaming::suits(plan.bytes());
+        Self { plan, layers, each: bytes.div_ceil(CHUNK) as usize, is_streamed }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.plan.bytes()
+    }
+
+    fn count(&self) -> usize {
+        self.each * self.layers.len().max(1)
+    }
+
+    /// How many chunks each layer has; allocates nothing unless layers are moved one by one.
+    fn of_layers(&self) -> Box<[AtomicUsize]> {
+        self.layers.iter().map(|_| AtomicUsize::new(self.each)).collect()
+    }
+
+    fn layer_of(&self, chunk: usize) -> usize {
+        chunk / self.each
+    }
+
+    fn moves(&self, chunk: usize) -> impl Iterator<Item = Move> {
+        let plan = self.layers.get(self.layer_of(chunk)).unwrap_or(&self.plan);
+        let first = (chunk % self.each) as u64 * CHUNK;
+        plan.moves_in(first..plan.bytes().min(first + CHUNK))
+    }
+
+    fn copy(&self, chunk: usize) {
+        self.moves(chunk).for_each(|each| self.copy_one(&each));
+        if self.is_streamed {
+            streaming::settle();
+        }
+    }
+
+    fn copy_one(&self, each: &Move) {
+        let (from, to, size) = (each.source as *const u8, each.destination as *mut u8, each.size as usize);
+        // SAFETY: the plan checked both spans against their layouts, which the run keeps alive until the last chunk is
+        // copied, and `ensure_apart` that no written byte is read. Users who write to the blocks meanwhile get what
+        // they asked for. `suits` said that this machine can stream.
+        unsafe {
+            match self.is_streamed {
+                true => streaming::copy(from, to, size),
+                false => std::ptr::copy_nonoverlapping(from, to, size),
+            }
+        }
+    }
+}
+
+/// One run of the copy.
+struct Job {
+    next: AtomicUsize,
+    left: AtomicUsize,
+    /// Chunks left of each layer.
+    left_of_layers: Box<[AtomicUsize]>,
+    /// Some chunks were not begun, and will not be.
+    is_cut_short: AtomicBool,
+    /// A chunk ended by a panic.
+    failure: OnceCell<Error>,
+    chunks: Arc<Chunks>,
+    /// Until it is over.
+    run: Mutex<Option<Run>>,
+}
+
+impl Shared for Job {
+    fn run(&self) {
+        self.work(|| true);
+    }
+}
+
+impl Job {
+    fn new(chunks: Arc<Chunks>, run: Run) -> Self {
+        Self {
+            next: AtomicUsize::new(0),
+            left: AtomicUsize::new(chunks.count()),
+            left_of_layers: chunks.of_layers(),
+            is_cut_short: AtomicBool::new(false),
+            failure: OnceCell::new(),
+            chunks,
+            run: Mutex::new(Some(run)),
+        }
+    }
+
+    /// Copies chunks until none is left to begin, or there is no time.
+    fn work(&self, has_time: impl Fn() -> bool) {
+        while has_time() {
+            let chunk = self.next.fetch_add(1, Ordering::Relaxed);
+            if chunk >= self.chunks.count() {
+                return;
+            }
+            let copied = guarded(|| {
+                self.chunks.copy(chunk);
+                self.note(chunk);
+            });
+            if let Err(panic) = copied {
+                drop(self.failure.set(panic));
+                self.cancel();
+            }
+            if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                self.finish();
+            }
+        }
+    }
+
+    /// Sees whether a layer is complete with this chunk, and all before it.
+    fn note(&self, chunk: usize) {
+        let Some(left) = self.left_of_layers.get(self.chunks.layer_of(chunk)) else { return };
+        if left.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        let run = self.unfinished();
+        let is_complete = |left: &&AtomicUsize| left.load(Ordering::Acquire) == 0;
+        let moved = self.left_of_layers.iter().take_while(is_complete).count();
+        if let Some(run) = &*run {
+            run.advance(moved as u64);
+        }
+    }
+
+    fn cancel(&self) {
+        let next = self.next.swap(NONE_LEFT, Ordering::AcqRel);
+        let skipped = self.chunks.count().saturating_sub(next);
+        if skipped == 0 {
+            return;
+        }
+        self.is_cut_short.store(true, Ordering::Release);
+        if self.left.fetch_sub(skipped, Ordering::AcqRel) == skipped {
+            self.finish();
+        }
+    }
+
+    fn finish(&self) {
+        let run = self.unfinished().take();
+        if let Some(run) = run {
+            let is_cut_short = self.is_cut_short.load(Ordering::Acquire);
+            run.end(match self.failure.get() {
+                Some(error) => Err(error.clone()),
+                None if is_cut_short => Err(cancelled()),
+                None => Ok(()),
+            });
+        }
+    }
+
+    fn unfinished(&self) -> crate::sync::MutexGuard<'_, Option<Run>> {
+        self.run.lock()
+    }
+}
+
+#[cfg(test)]
+mod tests;
