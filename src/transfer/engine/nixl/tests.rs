@@ -45,7 +45,7 @@ fn a_move(agent: Arc<Agent>, local: Arc<Layout>, remote: Arc<Layout>) -> NixlMov
 struct Panics(Flight);
 
 impl Work for Panics {
-    fn step(&mut self, _: &mut Driver) -> Step {
+    fn step(&mut self, _: &mut AgentState) -> Step {
         panic!("deliberate")
     }
 
