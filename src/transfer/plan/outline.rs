@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What all plans between the same two layouts have in common, whatever the blocks: computed once.
+#![forbid(unsafe_code)]
 
 use super::runs::BlockRuns;
 use super::shape::Shape;

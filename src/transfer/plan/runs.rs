@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From pairs in any order to runs of blocks in order of destination: checked, and with no destination twice.
+#![forbid(unsafe_code)]
 
 use super::{BlockPair, Run};
 use crate::error::{Error, Result, Status, ensure};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The loops of a plan: what is contiguous on both sides, and the order of the rest.
+#![forbid(unsafe_code)]
 
 use super::side::Side;
 use super::{Move, Run, Selection};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The addresses of one side of a plan: those of block 0, and the bytes from a block, a layer and an outer slot to the next.
+#![forbid(unsafe_code)]
 
 use crate::layout::{LayoutKind, Placement};
 
