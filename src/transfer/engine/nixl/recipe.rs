@@ -167,7 +167,7 @@ impl Recipe {
     fn chunks(&self) -> Vec<Vec<(Span, Span)>> {
         let (source, destination) = self.sides();
         // NIXL knows elastic memory extent by extent.
-        let parts = self.plan.moves(source.placement(), destination.placement()).flat_map(|each| {
+        let parts = self.plan.moves().flat_map(|each| {
             each.cut(
                 |region, address| source.bytes_in_piece(region, address),
                 |region, address| destination.bytes_in_piece(region, address),
