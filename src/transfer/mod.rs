@@ -18,7 +18,7 @@ pub use engine::Candidate;
 pub use engine::cuda::rates::{self, known as known_rates, peer as peer_rates};
 pub use engine::explain::{Explanation, Summary};
 pub use path::Path;
-pub use plan::Plan;
+pub use plan::{Outline, Plan};
 pub use request::{BlockPair, Expected, PairedRange, Preferences, Request, Wanted};
 pub use run::completion::{Completion, Outcome};
 pub use run::queue::{Entry, OpenQueue, Queue};
@@ -71,10 +71,12 @@ impl Transfer {
         );
         let mut contexts = Contexts::of([&**source, &**destination], path.is_cuda());
         contexts.ensure_alive()?;
-        let plan = Plan::new(source, destination, request.pairs, request.wanted)?;
+        let by_layer = request.preferences.by_layer;
+        let outline = Arc::new(Outline::new(source, destination, request.wanted, by_layer)?);
+        let plan = Plan::new(&outline, request.pairs, None)?;
         let (bytes, pieces) = (plan.bytes(), plan.pieces());
         let touched = runs::touched(source, destination, &plan);
-        let (layers, by_layer) = (plan.layers().count, request.preferences.by_layer);
+        let layers = plan.layers().count;
         let verify = |expected| {
             Verification::new(sides, request.pairs, *plan.selection(), by_layer, expected).map(Arc::new)
         };

@@ -78,11 +78,10 @@ impl Runs {
 
 /// What a plan touches on either side.
 pub fn touched(source: &Layout, destination: &Layout, plan: &Plan) -> [TouchedExtents; 2] {
-    let moves = || plan.moves(source.placement(), destination.placement());
     [
-        source.touched_extents(moves().map(|each| (each.source_region, each.source, each.size))),
+        source.touched_extents(plan.moves().map(|each| (each.source_region, each.source, each.size))),
         destination
-            .touched_extents(moves().map(|each| (each.destination_region, each.destination, each.size))),
+            .touched_extents(plan.moves().map(|each| (each.destination_region, each.destination, each.size))),
     ]
 }
 

@@ -72,13 +72,13 @@ pub fn prepare(
     notification: Option<Vec<u8>>,
 ) -> Result<Box<dyn Engine>> {
     if path == Path::Memcpy {
-        return Ok(Box::new(HostCopy::prepare(source, destination, &plan, preferences.by_layer)?));
+        return Ok(Box::new(HostCopy::prepare(source, destination, plan, preferences.by_layer)?));
     }
     if path.is_cuda() {
         return Ok(Box::new(CudaCopy::prepare(source, destination, plan, preferences)?));
     }
     let plans: Vec<_> = match preferences.by_layer {
-        true => (0..plan.layers().count).map(|layer| plan.layer(source, destination, layer)).collect(),
+        true => (0..plan.layers().count).map(|layer| plan.layer(layer)).collect(),
         false => vec![plan],
     };
     if DiskMove::takes(path, source, destination) {
@@ -108,7 +108,7 @@ pub fn move_now(
     let path = path(source, destination, None)?;
     let mut contexts = Contexts::of([&**source, &**destination], path.is_cuda());
     contexts.ensure_alive()?;
-    let plan = Plan::new(source, destination, pairs, wanted)?;
+    let plan = Plan::once(source, destination, pairs, wanted)?;
     let completion = Completion::new(plan.bytes(), plan.layers().count, None, None);
     let touched = runs::touched(source, destination, &plan);
     let engine = prepare(path, [source, destination], plan, &Preferences::default(), None)?;

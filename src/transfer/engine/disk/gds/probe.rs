@@ -70,7 +70,7 @@ fn byte(index: usize, salt: u8) -> u8 {
 
 /// Copies between host memory and a GPU or a file, by an engine that needs no NIXL.
 fn copy(source: &Arc<Layout>, destination: &Arc<Layout>) -> Result<()> {
-    let plan = Plan::new(source, destination, &PAIRS, Wanted::default())?;
+    let plan = Plan::once(source, destination, &PAIRS, Wanted::default())?;
     if [source, destination].iter().any(|layout| layout.memory_type() == MemoryType::Vram) {
         let copy = CudaCopy::prepare(source, destination, plan, &Preferences::default())?;
         return run(|run| copy.submit(&|| Ok(run())));
@@ -82,7 +82,7 @@ fn copy(source: &Arc<Layout>, destination: &Arc<Layout>) -> Result<()> {
 }
 
 fn by_nixl(source: &Arc<Layout>, destination: &Arc<Layout>, path: Path) -> Result<()> {
-    let plan = Plan::new(source, destination, &PAIRS, Wanted::default())?;
+    let plan = Plan::once(source, destination, &PAIRS, Wanted::default())?;
     let moved = NixlMove::prepare(source, destination, path, plan, None)?;
     run(|run| moved.prepare_start(run())())
 }
