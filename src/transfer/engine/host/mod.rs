@@ -176,7 +176,7 @@ impl Chunks {
         let (from, to) = ((each.source + offset) as *const u8, (each.destination + offset) as *mut u8);
         let size = size as usize;
         // SAFETY: the plan checked both spans against their layouts, which the run keeps alive until the last chunk is
-        // copied, and `ensure_apart` that no written byte is read. Users who write to the blocks meanwhile get what
+        // copied, and `ensure_apart` that no written byte is read. DeviceUsers who write to the blocks meanwhile get what
         // they asked for. `suits` said that this machine can stream.
         unsafe {
             match self.is_streamed {
