@@ -23,9 +23,7 @@ impl Guard {
     /// was exported.
     pub fn prepare(agent: &Arc<Agent>, recipe: &Recipe) -> Result<Option<Self>> {
         let Some(elastic) = elastic_of(&recipe.remote) else { return Ok(None) };
-        let (source, destination) = recipe.sides();
-        let moves = recipe.plan.moves(source.placement(), destination.placement());
-        let spans = moves.map(|each| {
+        let spans = recipe.plan.moves().map(|each| {
             let address = if recipe.reads { each.source } else { each.destination };
             (address, each.size)
         });

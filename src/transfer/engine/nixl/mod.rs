@@ -92,8 +92,7 @@ impl NixlMove {
 
     /// How many stretches of memory it moves.
     pub fn moves(&self) -> u64 {
-        let (source, destination) = self.shared.recipe.sides();
-        self.shared.recipe.plan.moves(source.placement(), destination.placement()).count() as u64
+        self.shared.recipe.plan.moves().count() as u64
     }
 
     /// How many requests it is made of.
