@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Completion queues.
 
-use super::error::kvmem_error;
-use super::guard::call;
-use super::handle::{Handle, Out, borrow, destroy, opaque, out};
-use super::status::{KVMEM_STATUS_OK, kvmem_status};
-use super::text;
-use super::time::timeout;
 use crate::error::{Result, ensure};
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque, out};
+use crate::ffi::common::status::{KVMEM_STATUS_OK, kvmem_status};
+use crate::ffi::common::text;
+use crate::ffi::common::time::timeout;
 use crate::transfer::{Entry, OpenQueue, Queue};
 
 /// A queue of completions with an event fd. Transfers hold the queue they report to; none of their completions is
