@@ -38,7 +38,7 @@ help:
 	@echo "make setup    only fetch what is missing: tools, crates, the wheels of NIXL and NVRTC"
 	@echo "make lint     rustfmt and clippy"
 	@echo "make kernels  write src/cuda/kernels/*.ptx anew from their sources"
-	@echo "make header   write include/kvmem.h anew from src/ffi"
+	@echo "make header   write the headers in include/ anew from src/ffi"
 	@echo "make clean    remove build/"
 
 setup:

@@ -7,6 +7,8 @@
 #include "statuses.h" /* generated: FUZZ_FUNCTIONS */
 
 #include <kvmem.h>
+#include <kvmem_cuda.h>
+#include <kvmem_nixl.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -4,6 +4,7 @@
 #define KVMEM_TEST_GPU_MAPPED_H
 
 #include <kvmem.h>
+#include <kvmem_cuda.h>
 
 /* The handles of the range and the memory are given up: the mapping holds both. */
 typedef struct mapped {

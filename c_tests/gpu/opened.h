@@ -4,6 +4,7 @@
 #define KVMEM_TEST_GPU_OPENED_H
 
 #include <kvmem.h>
+#include <kvmem_cuda.h>
 
 /* Options for `size` bytes from the exported address on, with all that the exporter told. */
 kvmem_ipc_options ipc_options(const kvmem_ipc_handle *handle, uint64_t size);

@@ -6,6 +6,7 @@
 #include "peer.h"
 
 #include <kvmem.h>
+#include <kvmem_cuda.h>
 
 /* A program that starts owners has this among its roles. */
 #define OWNER_ROLE {"owner", owner_role}

@@ -6,6 +6,8 @@
 #include "skip.h"
 
 #include <kvmem.h>
+#include <kvmem_cuda.h>
+#include <kvmem_nixl.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -9,6 +9,8 @@
 // The contract of each function is its page in the header: pointers are NULL or valid as it says.
 #![allow(clippy::missing_safety_doc)]
 
+pub mod agent;
+pub mod broker;
 pub mod common;
 pub mod cuda;
 pub mod layout;

@@ -3,7 +3,10 @@
 
 use std::ffi::c_void;
 
-use crate::ffi::common::handle::{Handle, destroy, opaque, peek};
+use crate::ffi::common::handle::Handle;
+use crate::ffi::common::handle::destroy;
+use crate::ffi::common::handle::opaque;
+use crate::ffi::common::handle::peek;
 
 /// Bytes that kvmem made and the caller frees. They never change, so any threads may read them at once. A NUL
 /// follows the last byte, for blobs that hold text.

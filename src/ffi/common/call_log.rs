@@ -3,11 +3,12 @@
 //! logs its own failures.
 
 use crate::error::{Error, Status};
-use crate::ffi::common::status::{kvmem_status, name};
+use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::status::name;
 use crate::log::{Level, enabled, write};
 
-/// Logs a call that succeeded. The name is that of the type of the function's body, a closure; a call without a name is
-/// not logged.
+/// Logs a call that succeeded. The name is that of the type of the function's body, a closure; a call without
+/// a name is not logged.
 #[inline]
 pub fn returned(body_name: &'static str, status: kvmem_status) {
     if enabled(Level::Trace) && !body_name.is_empty() {

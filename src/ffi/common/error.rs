@@ -4,14 +4,19 @@
 use std::ffi::{CString, c_char};
 
 use crate::error::{Cause, Error, errno_name};
-use crate::ffi::common::handle::{Handle, destroy, opaque, peek};
-use crate::ffi::common::status::{KVMEM_STATUS_INVALID_ARGUMENT, KVMEM_STATUS_OK, kvmem_status};
+use crate::ffi::common::handle::Handle;
+use crate::ffi::common::handle::destroy;
+use crate::ffi::common::handle::opaque;
+use crate::ffi::common::handle::peek;
+use crate::ffi::common::status::KVMEM_STATUS_INVALID_ARGUMENT;
+use crate::ffi::common::status::KVMEM_STATUS_OK;
+use crate::ffi::common::status::kvmem_status;
 
 /// A failure: status, message and native cause.
 ///
-/// Every fallible function has a `kvmem_error **error` as its last parameter. It may be NULL. On failure `*error`
-/// gets a new error, which the caller destroys; on success it is not touched. Nothing is kept in thread-local
-/// storage. An error is never changed after it was made, so any threads may read it at once.
+/// Every fallible function has a `kvmem_error **error` as its last parameter. It may be NULL. On failure
+/// `*error` gets a new error, which the caller destroys; on success it is not touched. Nothing is kept in
+/// thread-local storage. An error is never changed after it was made, so any threads may read it at once.
 pub struct kvmem_error {
     handle: Handle<Failure>,
 }

@@ -2,52 +2,14 @@
 //! The boundary: no panic crosses it, every failure becomes a status and an error.
 
 use std::any::type_name;
-use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::error::{Error, Result, ensure};
+use crate::error::{Error, Result};
 use crate::ffi::common::call_log;
 use crate::ffi::common::error::{Failure, kvmem_error};
 use crate::ffi::common::handle::new_handle;
+use crate::ffi::common::scope::Scope;
 use crate::ffi::common::status::{KVMEM_STATUS_OK, kvmem_status};
 use crate::guarded::guarded;
-
-/// The handles that a call uses, however many; they become unusable if the call panics.
-#[derive(Default)]
-pub struct Scope<'a> {
-    /// As many as nearly every call uses, without an allocation.
-    first: [Cell<Option<&'a AtomicBool>>; 4],
-    count: Cell<usize>,
-    /// The others: calls may take arrays of handles.
-    more: RefCell<Vec<&'a AtomicBool>>,
-}
-
-impl<'a> Scope<'a> {
-    /// Records a handle by its poison flag. Fails if there is no memory to record it.
-    #[inline]
-    pub fn uses(&self, poisoned: &'a AtomicBool) -> Result<()> {
-        let count = self.count.get();
-        let Some(slot) = self.first.get(count) else { return self.uses_more(poisoned) };
-        slot.set(Some(poisoned));
-        self.count.set(count + 1);
-        Ok(())
-    }
-
-    #[cold]
-    fn uses_more(&self, poisoned: &'a AtomicBool) -> Result<()> {
-        let mut more = self.more.borrow_mut();
-        let grown = more.try_reserve(1);
-        ensure!(grown.is_ok(), OutOfMemory, "there is no memory to record the handles of this call");
-        more.push(poisoned);
-        Ok(())
-    }
-
-    fn poison(&self) {
-        let first = self.first.iter().filter_map(Cell::get);
-        let more = self.more.take();
-        first.chain(more).for_each(|poisoned| poisoned.store(true, Ordering::Release));
-    }
-}
 
 /// Runs the body of a C function that returns KVMEM_STATUS_OK or an error.
 ///
@@ -61,7 +23,8 @@ where
     unsafe { run(type_name::<F>(), error, |scope| body(scope).map(|()| KVMEM_STATUS_OK)) }
 }
 
-/// The same for kvmem_log_set_callback, whose own calls are not logged: a new callback gets what happens after it.
+/// The same for kvmem_log_set_callback, whose own calls are not logged: a new callback gets what happens
+/// after it.
 ///
 /// # Safety
 /// `error` must be NULL or writable.
@@ -109,14 +72,6 @@ unsafe fn run<'a>(
     }
 }
 
-/// Runs the body of a C function that can't fail; a panic is logged.
-pub fn quiet<R>(fallback: R, body: impl FnOnce() -> R) -> R {
-    guarded(body).unwrap_or_else(|error| {
-        crate::log::log!(Error, "{error}");
-        fallback
-    })
-}
-
 #[cold]
 unsafe fn report(body_name: &'static str, error: *mut *mut kvmem_error, failure: &Error) -> kvmem_status {
     call_log::failed(body_name, failure);
@@ -129,8 +84,12 @@ unsafe fn report(body_name: &'static str, error: *mut *mut kvmem_error, failure:
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
     use crate::error::Status;
+    use crate::ffi::common::blob::kvmem_blob;
+    use crate::ffi::common::handle::{borrow, borrow_each, destroy};
 
     /// The message of an error, which is destroyed.
     fn message_of(error: *mut kvmem_error) -> String {
@@ -175,5 +134,30 @@ mod tests {
         assert_eq!(status, Status::NotFound as i32);
         assert!(!poisoned.load(Ordering::Acquire));
         assert!(message_of(error).contains("deliberate"));
+    }
+
+    /// What a call on a handle fails with.
+    fn failure_of(handle: *const kvmem_blob) -> Option<Status> {
+        let scope = Scope::default();
+        // SAFETY: a live handle.
+        unsafe { borrow(&scope, handle) }.err().map(|error| error.status())
+    }
+
+    #[test]
+    fn a_panic_poisons_every_handle_of_an_array() {
+        let handles: Vec<*mut kvmem_blob> = (0..100).map(|_| new_handle(Vec::new())).collect();
+        // SAFETY: live handles, and no error is asked for.
+        let status = unsafe {
+            call(std::ptr::null_mut(), |scope| {
+                borrow_each(scope, handles.as_ptr(), handles.len(), "handles")?;
+                panic!("deliberate")
+            })
+        };
+        assert_eq!(status, Status::Panic as i32);
+        for handle in handles {
+            assert_eq!(failure_of(handle), Some(Status::InvalidState));
+            // SAFETY: live, and not used again.
+            unsafe { destroy(handle) };
+        }
     }
 }

@@ -5,9 +5,10 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result, Status};
-use crate::ffi::common::guard::{Scope, quiet};
 use crate::ffi::common::kind::{Kind, State};
-use crate::ffi::common::text;
+use crate::ffi::common::pointer::{self, null};
+use crate::ffi::common::scope::Scope;
+use crate::guarded::guarded;
 use crate::log::log;
 use crate::process;
 
@@ -16,8 +17,9 @@ use crate::process;
 struct Header {
     generation: u64,
     poisoned: AtomicBool,
-    /// An allocator keeps its own data in the first words of free memory. The kind lies behind these words, so that
-    /// it mostly outlives the handle, and a destroyed handle is recognized until its memory is used again.
+    /// An allocator keeps its own data in the first words of free memory. The kind lies behind these words,
+    /// so that it mostly outlives the handle, and a destroyed handle is recognized until its memory is used
+    /// again.
     _unused: [u64; 2],
     kind: Kind,
 }
@@ -54,7 +56,8 @@ pub unsafe trait Opaque: Sized + 'static {
     fn wrap(handle: Handle<Self::Value>) -> Self;
 }
 
-/// Makes a struct with one field `handle` opaque. Its name must be one of [`crate::ffi::common::kind::NAMES`].
+/// Makes a struct with one field `handle` opaque. Its name must be one of
+/// [`crate::ffi::common::kind::NAMES`].
 macro_rules! opaque {
     ($type:ident, $value:ty, $name:literal) => {
         const _: () = assert!(std::mem::offset_of!($type, handle) == 0);
@@ -84,12 +87,12 @@ unsafe fn kind_at<T>(pointer: *const T) -> Kind {
     unsafe { (&raw const (*pointer.cast::<Header>()).kind).read_unaligned() }
 }
 
-/// A handle, if it is not NULL, not destroyed, and of this type, as far as that can be seen: the memory of a destroyed
-/// handle may hold another handle by now.
+/// A handle, if it is not NULL, not destroyed, and of this type, as far as that can be seen: the memory of a
+/// destroyed handle may hold another handle by now.
 ///
 /// # Safety
-/// `pointer` must be NULL or point at a handle of ours, of any type; one that is destroyed must not be destroyed again
-/// at the same time.
+/// `pointer` must be NULL or point at a handle of ours, of any type; one that is destroyed must not be
+/// destroyed again at the same time.
 #[inline]
 unsafe fn checked<'a, T: Opaque>(pointer: *const T) -> Result<&'a Handle<T::Value>> {
     if pointer.is_null() {
@@ -104,8 +107,8 @@ unsafe fn checked<'a, T: Opaque>(pointer: *const T) -> Result<&'a Handle<T::Valu
     Ok(unsafe { &*pointer }.handle())
 }
 
-/// What a handle stands for, if it may be used: of this type, not destroyed, of this process, and not left behind by a
-/// panic.
+/// What a handle stands for, if it may be used: of this type, not destroyed, of this process, and not left
+/// behind by a panic.
 ///
 /// # Safety
 /// `pointer` must be NULL or a handle of ours.
@@ -146,7 +149,7 @@ pub unsafe fn borrow_each<'a, T: Opaque>(
     name: &str,
 ) -> Result<Vec<&'a T::Value>> {
     // SAFETY: the caller's promise.
-    let items = unsafe { text::items(items, count, name) }?;
+    let items = unsafe { pointer::items(items, count, name) }?;
     let value = |(index, item): (usize, &*mut T)| {
         // SAFETY: the caller's promise.
         let value = unsafe { borrow(scope, item.cast_const()) };
@@ -155,7 +158,8 @@ pub unsafe fn borrow_each<'a, T: Opaque>(
     items.iter().enumerate().map(value).collect()
 }
 
-/// What a handle stands for, for the few questions that cannot fail: `None` if it is NULL, destroyed or of another type.
+/// What a handle stands for, for the few questions that cannot fail: `None` if it is NULL, destroyed or of
+/// another type.
 ///
 /// # Safety
 /// `pointer` must be NULL or a handle of ours.
@@ -193,15 +197,6 @@ impl<T: Opaque> Out<T> {
     }
 }
 
-/// Where a function puts a plain value; NULL is refused.
-///
-/// # Safety
-/// `slot` must be NULL or writable for as long as the call lasts.
-pub unsafe fn out<'a, T>(slot: *mut T, name: &str) -> Result<&'a mut std::mem::MaybeUninit<T>> {
-    // SAFETY: the caller's promise; the value there need not be initialised.
-    unsafe { slot.cast::<std::mem::MaybeUninit<T>>().as_mut() }.ok_or_else(|| null(name))
-}
-
 /// A new handle, for C to hold.
 pub fn new_handle<T: Opaque>(value: T::Value) -> *mut T {
     let handle = Box::into_raw(Box::new(T::wrap(Handle::new(value, T::KIND))));
@@ -209,8 +204,9 @@ pub fn new_handle<T: Opaque>(value: T::Value) -> *mut T {
     handle
 }
 
-/// Frees a handle. In a forked child nothing happens, because the parent still owns what it stands for. A pointer that
-/// is no live handle of this type is logged, and nothing is freed: freeing it would end the process.
+/// Frees a handle. In a forked child nothing happens, because the parent still owns what it stands for. A
+/// pointer that is no live handle of this type is logged, and nothing is freed: freeing it would end the
+/// process.
 ///
 /// # Safety
 /// `pointer` must be NULL or a handle of ours that is not used again.
@@ -237,6 +233,14 @@ pub unsafe fn destroy<T: Opaque>(pointer: *mut T) {
     });
 }
 
+/// Runs the body of a C function that can't fail; a panic is logged.
+fn quiet<R>(fallback: R, body: impl FnOnce() -> R) -> R {
+    guarded(body).unwrap_or_else(|error| {
+        log!(Error, "{error}");
+        fallback
+    })
+}
+
 /// A word of the caller's for a callback of the caller's.
 pub struct UserData(pub *mut c_void);
 
@@ -244,12 +248,6 @@ pub struct UserData(pub *mut c_void);
 unsafe impl Send for UserData {}
 // SAFETY: see above.
 unsafe impl Sync for UserData {}
-
-/// The error for a pointer that must not be NULL.
-#[cold]
-pub fn null(name: &str) -> Error {
-    Error::new(Status::InvalidArgument, format!("{name} is NULL"))
-}
 
 #[cold]
 fn wrong_kind(wanted: &str, found: Kind) -> Error {
@@ -284,32 +282,6 @@ fn poisoned(name: &str) -> Error {
 mod tests {
     use super::*;
     use crate::ffi::common::blob::kvmem_blob;
-    use crate::ffi::common::guard::call;
-
-    /// What a call on a handle fails with.
-    fn failure_of(handle: *const kvmem_blob) -> Option<Status> {
-        let scope = Scope::default();
-        // SAFETY: a live handle.
-        unsafe { borrow(&scope, handle) }.err().map(|error| error.status())
-    }
-
-    #[test]
-    fn a_panic_poisons_every_handle_of_an_array() {
-        let handles: Vec<*mut kvmem_blob> = (0..100).map(|_| new_handle(Vec::new())).collect();
-        // SAFETY: live handles, and no error is asked for.
-        let status = unsafe {
-            call(std::ptr::null_mut(), |scope| {
-                borrow_each(scope, handles.as_ptr(), handles.len(), "handles")?;
-                panic!("deliberate")
-            })
-        };
-        assert_eq!(status, Status::Panic as i32);
-        for handle in handles {
-            assert_eq!(failure_of(handle), Some(Status::InvalidState));
-            // SAFETY: live, and not used again.
-            unsafe { destroy(handle) };
-        }
-    }
 
     #[test]
     fn an_array_with_a_wrong_handle_is_refused_with_its_index() {

@@ -9,6 +9,8 @@ pub mod handle;
 pub mod kind;
 pub mod log;
 pub mod options;
+pub mod pointer;
+pub mod scope;
 pub mod status;
 pub mod text;
 pub mod time;

@@ -2,7 +2,7 @@
 //! Options structs: how a struct of another size than ours is read and written, and what every field may hold.
 
 use crate::error::{Error, Result, Status, ensure};
-use crate::ffi::common::handle::null;
+use crate::ffi::common::pointer::null;
 
 /// More than any options struct will ever have: a larger size is garbage.
 const MOST_BYTES: usize = 4096;
@@ -14,13 +14,14 @@ const MOST_BYTES: usize = 4096;
 pub unsafe trait Options: Copy {
     /// Its C name, for messages.
     const NAME: &'static str;
-    /// The size of the struct as it was first published. Every caller has at least these fields, so a smaller size is
-    /// a mistake, and what it cuts off would be lost in silence.
+    /// The size of the struct as it was first published. Every caller has at least these fields, so a smaller
+    /// size is a mistake, and what it cuts off would be lost in silence.
     const FIRST_SIZE: usize;
 }
 
-/// Makes a struct an options struct: `options!(kvmem_x_options)` as long as it is what was first published. Once it is
-/// published, new fields go behind the last one, which the macro then names: `options!(kvmem_x_options, last_field)`.
+/// Makes a struct an options struct: `options!(kvmem_x_options)` as long as it is what was first published.
+/// Once it is published, new fields go behind the last one, which the macro then names:
+/// `options!(kvmem_x_options, last_field)`.
 macro_rules! options {
     ($type:ident) => {
         $crate::ffi::common::options::options!(@ $type, size_of::<$type>());
@@ -46,8 +47,8 @@ macro_rules! options {
 }
 pub(in crate::ffi) use options;
 
-/// Reads options of an older, equal or newer caller. Fields that an older caller does not have are zero; fields of a
-/// newer caller that are unknown here must be zero.
+/// Reads options of an older, equal or newer caller. Fields that an older caller does not have are zero;
+/// fields of a newer caller that are unknown here must be zero.
 ///
 /// # Safety
 /// `pointer` must be NULL or readable for as many bytes as its `struct_size` says.
@@ -96,8 +97,8 @@ pub unsafe fn init<T: Options>(pointer: *mut T, size: usize) {
     }
 }
 
-/// Writes a struct of an older, equal or newer caller, and no more bytes than its `struct_size`. The value is computed
-/// after the destination was checked.
+/// Writes a struct of an older, equal or newer caller, and no more bytes than its `struct_size`. The value is
+/// computed after the destination was checked.
 ///
 /// # Safety
 /// `pointer` must be NULL, or writable for as many bytes as its `struct_size` says.

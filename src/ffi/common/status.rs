@@ -5,8 +5,8 @@ use std::ffi::c_char;
 
 use crate::error::Status;
 
-/// What a call came to: `KVMEM_STATUS_OK`, a positive state such as `KVMEM_STATUS_IN_PROGRESS`, or a negative error.
-/// Values are never renumbered or used again.
+/// What a call came to: `KVMEM_STATUS_OK`, a positive state such as `KVMEM_STATUS_IN_PROGRESS`, or a negative
+/// error. Values are never renumbered or used again.
 pub type kvmem_status = i32;
 
 /// It worked.

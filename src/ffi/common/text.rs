@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::error::{Error, Result, Status, ensure};
-use crate::ffi::common::handle::{null, out};
+use crate::ffi::common::pointer::{null, out};
 
 /// # Safety
 /// `text` must be NULL or NUL-terminated, and live through the call.
@@ -39,28 +39,8 @@ pub unsafe fn bytes<'a>(data: *const c_void, size: usize, name: &str) -> Result<
     Ok(unsafe { std::slice::from_raw_parts(data.cast(), size) })
 }
 
-/// # Safety
-/// `items` must be NULL or readable for `count` items through the call.
-pub unsafe fn items<'a, T>(items: *const T, count: usize, name: &str) -> Result<&'a [T]> {
-    if count == 0 {
-        return Ok(&[]);
-    }
-    check_items(items, count, name)?;
-    // SAFETY: the caller's promise.
-    Ok(unsafe { std::slice::from_raw_parts(items, count) })
-}
-
-/// Refuses an array that can't be one.
-pub fn check_items<T>(items: *const T, count: usize, name: &str) -> Result<()> {
-    ensure!(!items.is_null(), InvalidArgument, "{name} is NULL and has {count} items");
-    let fits = count.checked_mul(size_of::<T>()).is_some_and(|size| size <= isize::MAX as usize);
-    ensure!(fits, InvalidArgument, "{name} can't have {count} items");
-    ensure!(items.is_aligned(), InvalidArgument, "{name} is not aligned");
-    Ok(())
-}
-
-/// Where a string is answered, by the two-call way: `size` always gets the bytes it needs, its NUL included; the
-/// buffer is filled if it is large enough. Without a buffer only the size is asked.
+/// Where a string is answered, by the two-call way: `size` always gets the bytes it needs, its NUL included;
+/// the buffer is filled if it is large enough. Without a buffer only the size is asked.
 pub struct Answer<'a> {
     buffer: *mut c_char,
     capacity: usize,

@@ -9,8 +9,8 @@ pub const KVMEM_VERSION_MAJOR: u32 = 0;
 pub const KVMEM_VERSION_MINOR: u32 = 1;
 /// Patch version of the header.
 pub const KVMEM_VERSION_PATCH: u32 = 0;
-/// Version of the binary interface: 100 × major version, plus the minor version before 1.0. It changes with the SONAME,
-/// which is libkvmem.so.0.MINOR before 1.0 and libkvmem.so.MAJOR from then on.
+/// Version of the binary interface: 100 × major version, plus the minor version before 1.0. It changes with
+/// the SONAME, which is libkvmem.so.0.MINOR before 1.0 and libkvmem.so.MAJOR from then on.
 pub const KVMEM_ABI_VERSION: u32 = 1;
 
 /// Returns the library's version, such as "0.1.0".
@@ -27,8 +27,8 @@ pub extern "C" fn kvmem_version_number() -> u32 {
     KVMEM_VERSION_MAJOR * 10_000 + KVMEM_VERSION_MINOR * 100 + KVMEM_VERSION_PATCH
 }
 
-/// Returns the version of the library's binary interface. A program built with another KVMEM_ABI_VERSION must not call
-/// the library.
+/// Returns the version of the library's binary interface. A program built with another KVMEM_ABI_VERSION must
+/// not call the library.
 #[unsafe(no_mangle)]
 pub extern "C" fn kvmem_abi_version() -> u32 {
     KVMEM_ABI_VERSION

@@ -4,7 +4,10 @@
 use crate::error::Result;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
-use crate::ffi::common::options::{init, options, read_nullable, write_known};
+use crate::ffi::common::options::init;
+use crate::ffi::common::options::options;
+use crate::ffi::common::options::read_nullable;
+use crate::ffi::common::options::write_known;
 use crate::ffi::common::status::kvmem_status;
 use crate::transfer::known_rates;
 use crate::transfer::rates::{DirectionRates, Rates, Source};
@@ -22,7 +25,8 @@ pub const KVMEM_RATES_LOADED: u32 = 2;
 pub struct kvmem_direction_rates {
     /// Bytes a second of one large copy of the driver's.
     pub bytes_per_second: f64,
-    /// Nanoseconds of the CPU for each copy of a batch, however small. Between GPUs, and within one: of the copy engine.
+    /// Nanoseconds of the CPU for each copy of a batch, however small. Between GPUs, and within one: of the
+    /// copy engine.
     pub batch_copy_ns: f64,
     /// Bytes a second of a copy kernel with as many CTAs as are worth having.
     pub kernel_bytes_per_second: f64,
@@ -30,8 +34,8 @@ pub struct kvmem_direction_rates {
     pub cta_bytes_per_second: f64,
 }
 
-/// What copies of a GPU cost: the figures by which transfers choose their path. Plain numbers, to be kept in a file or a
-/// configuration and given back to a later process on the same machine.
+/// What copies of a GPU cost: the figures by which transfers choose their path. Plain numbers, to be kept in
+/// a file or a configuration and given back to a later process on the same machine.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_copy_rates {
@@ -39,8 +43,8 @@ pub struct kvmem_copy_rates {
     pub struct_size: usize,
     /// A KVMEM_RATES_* value: where the figures come from. Not read by kvmem_cuda_set_copy_rates.
     pub source: u32,
-    /// How many figures that are to be measured could not be, or were beyond belief, and are defaults, in proportion to
-    /// the others; the log says why. Not read by kvmem_cuda_set_copy_rates.
+    /// How many figures that are to be measured could not be, or were beyond belief, and are defaults, in
+    /// proportion to the others; the log says why. Not read by kvmem_cuda_set_copy_rates.
     pub num_defaults: u32,
     /// From page-locked host memory to the GPU.
     pub to_device: kvmem_direction_rates,
@@ -67,11 +71,12 @@ pub unsafe extern "C" fn kvmem_copy_rates_init(rates: *mut kvmem_copy_rates, str
     unsafe { init(rates, struct_size) };
 }
 
-/// Returns what copies of a GPU cost. If that is not known yet, it is measured, as the first transfer on the GPU does: by
-/// a few copies on a stream of the library's own, with 64 MiB of the GPU's memory and 10 MiB of the host's for 15 to
-/// 30 ms. If that fails, the rates are defaults, and the log and num_defaults say so.
+/// Returns what copies of a GPU cost. If that is not known yet, it is measured, as the first transfer on the
+/// GPU does: by a few copies on a stream of the library's own, with 64 MiB of the GPU's memory and 10 MiB of
+/// the host's for 15 to 30 ms. If that fails, the rates are defaults, and the log and num_defaults say so.
 ///
-/// These are the measured rates. What transfers show while they run, and path selection uses too, is not in them.
+/// These are the measured rates. What transfers show while they run, and path selection uses too, is not in
+/// them.
 ///
 /// Threads: any; others that need the figures of the GPU wait for them.
 ///
@@ -79,8 +84,8 @@ pub unsafe extern "C" fn kvmem_copy_rates_init(rates: *mut kvmem_copy_rates, str
 /// @param rates gets the answer; its struct_size must be set, and no more is written
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for NULL or a struct_size that can't be;
-///         KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there; KVMEM_STATUS_CUDA
-///         without a context
+///         KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there;
+///         KVMEM_STATUS_CUDA without a context
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_get_copy_rates(
     device: i32,
@@ -91,17 +96,17 @@ pub unsafe extern "C" fn kvmem_cuda_get_copy_rates(
     unsafe { call(error, |_| write_known(rates, || known_rates::get(device).map(|known| of(&known)))) }
 }
 
-/// Sets the rates of a GPU, such as those that an earlier run has measured: then none are measured here. Transfers
-/// that exist already keep their path.
+/// Sets the rates of a GPU, such as those that an earlier run has measured: then none are measured here.
+/// Transfers that exist already keep their path.
 ///
-/// The rates are used as given: batches that turn out to be slower or faster do not change them. How busy compute keeps
-/// the GPU is still observed.
+/// The rates are used as given: batches that turn out to be slower or faster do not change them. How busy
+/// compute keeps the GPU is still observed.
 ///
 /// Threads: any.
 ///
 /// @param device the GPU, as CUDA_VISIBLE_DEVICES orders them
-/// @param rates the figures, where 0 stands for the default; copied. NULL forgets what is known: it is measured when it
-///              is next needed, as after a first measurement beside other work
+/// @param rates the figures, where 0 stands for the default; copied. NULL forgets what is known: it is
+///              measured when it is next needed, as after a first measurement beside other work
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a figure that is negative or no number;
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there

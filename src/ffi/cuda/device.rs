@@ -7,7 +7,8 @@ use crate::cuda::device::{Device, Properties};
 use crate::cuda::driver;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{null, out};
+use crate::ffi::common::pointer::null;
+use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 
 /// The CUDA driver of this machine.
@@ -24,8 +25,8 @@ pub struct kvmem_cuda_info {
 ///
 /// @param info gets what was found
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA without a driver, with one too old, or without a device
-///         (the message says which)
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA without a driver, with one too old, or without a
+///         device (the message says which)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_get_info(
     info: *mut kvmem_cuda_info,
@@ -46,7 +47,8 @@ pub unsafe extern "C" fn kvmem_cuda_get_info(
 pub const KVMEM_CUDA_VMM: u64 = 1;
 /// Such memory can be exported as a file descriptor: shown by doing so.
 pub const KVMEM_CUDA_POSIX_FD: u64 = 2;
-/// Such memory can be exported as a fabric handle: shown by doing so, whatever the driver's attribute promises.
+/// Such memory can be exported as a fabric handle: shown by doing so, whatever the driver's attribute
+/// promises.
 pub const KVMEM_CUDA_FABRIC: u64 = 4;
 /// Such memory can be registered for RDMA.
 pub const KVMEM_CUDA_RDMA_WITH_VMM: u64 = 8;
@@ -71,13 +73,13 @@ pub struct kvmem_cuda_device_info {
     pub total_memory: u64,
     /// KVMEM_CUDA_* flags.
     pub capabilities: u64,
-    /// Bytes that sizes and offsets of VMM memory must be multiples of; 0 without KVMEM_CUDA_VMM. For memory that stays
-    /// in the process; kvmem_vmm_get_granularity answers for any other.
+    /// Bytes that sizes and offsets of VMM memory must be multiples of; 0 without KVMEM_CUDA_VMM. For memory
+    /// that stays in the process; kvmem_vmm_get_granularity answers for any other.
     pub minimum_granularity: u64,
     /// Bytes that they should be multiples of; 0 without KVMEM_CUDA_VMM.
     pub recommended_granularity: u64,
-    /// GPUs whose memory this one can map, a bit for each: bit i is GPU i, its own is set. GPUs from 64 on have none;
-    /// kvmem_cuda_can_access answers for them.
+    /// GPUs whose memory this one can map, a bit for each: bit i is GPU i, its own is set. GPUs from 64 on
+    /// have none; kvmem_cuda_can_access answers for them.
     pub can_access: u64,
     /// Its compute capability, the major number: 9 of 9.0.
     pub compute_capability_major: u32,
@@ -89,12 +91,14 @@ pub struct kvmem_cuda_device_info {
     pub numa_node: i32,
 }
 
-/// Tells what a GPU is and can do. Small memory is created and exported for a moment to see which handles work.
+/// Tells what a GPU is and can do. Small memory is created and exported for a moment to see which handles
+/// work.
 ///
 /// @param device the GPU, as CUDA_VISIBLE_DEVICES orders them
 /// @param info gets the answer
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not
+///         there
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_get_device_info(
     device: i32,
@@ -116,8 +120,8 @@ pub unsafe extern "C" fn kvmem_cuda_get_device_info(
 /// @param uuid 16 bytes, as kvmem_cuda_get_device_info gives them
 /// @param device gets its ordinal here
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_NOT_FOUND for a GPU that this process may not
-///         use; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer; KVMEM_STATUS_CUDA
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_NOT_FOUND for a GPU that this process
+///         may not use; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer; KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_find_device(
     uuid: *const u8,
@@ -140,7 +144,8 @@ pub unsafe extern "C" fn kvmem_cuda_find_device(
 /// @param owner the GPU it lies on
 /// @param can_access gets the answer; a GPU reaches its own memory
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not
+///         there
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_can_access(
     device: i32,

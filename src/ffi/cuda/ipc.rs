@@ -5,10 +5,14 @@ use crate::cuda::ipc;
 use crate::error::{Result, ensure};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Out, out};
-use crate::ffi::common::options::{check_flags, init, options, read};
+use crate::ffi::common::handle::Out;
+use crate::ffi::common::options::check_flags;
+use crate::ffi::common::options::init;
+use crate::ffi::common::options::options;
+use crate::ffi::common::options::read;
+use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
-use crate::ffi::region::info::kvmem_region;
+use crate::ffi::region::kvmem_region;
 use crate::region::{DeviceMemory, IpcConfig, Region};
 
 /// What another process must be told to open memory of this one's.
@@ -29,15 +33,16 @@ pub struct kvmem_ipc_handle {
     pub buffer_id: u64,
 }
 
-/// Gets the handle by which another process opens memory of a GPU. The memory must stay allocated as long as it is open
-/// there, and what is written must be done before it is read there: a handle carries neither.
+/// Gets the handle by which another process opens memory of a GPU. The memory must stay allocated as long as
+/// it is open there, and what is written must be done before it is read there: a handle carries neither.
 ///
-/// @param address any byte of memory that cuMemAlloc gave, such as the address of a device region or of a tensor
+/// @param address any byte of memory that cuMemAlloc gave, such as the address of a device region or of a
+///         tensor
 /// @param handle gets the handle
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for what is no GPU memory of
-///         this process; KVMEM_STATUS_UNSUPPORTED for memory that was mapped apart, of a pool, or of another process;
-///         KVMEM_STATUS_CUDA
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for what is no GPU
+///         memory of this process; KVMEM_STATUS_UNSUPPORTED for memory that was mapped apart, of a pool, or
+///         of another process; KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_ipc_export(
     address: u64,
@@ -79,11 +84,11 @@ pub struct kvmem_ipc_options {
     pub offset: u64,
     /// Bytes of the region, at least 1.
     pub size: u64,
-    /// Bytes of the allocation as its process has them, to notice a handle that names another one by now; 0: not
-    /// compared.
+    /// Bytes of the allocation as its process has them, to notice a handle that names another one by now; 0:
+    /// not compared.
     pub base_size: u64,
-    /// The number of the allocation in its process, to notice a handle that is open here and named another one then;
-    /// 0: not compared.
+    /// The number of the allocation in its process, to notice a handle that is open here and named another
+    /// one then; 0: not compared.
     pub buffer_id: u64,
     /// The GPU the memory lies on, as CUDA_VISIBLE_DEVICES orders them here.
     pub device: i32,
@@ -102,22 +107,22 @@ pub unsafe extern "C" fn kvmem_ipc_options_init(options: *mut kvmem_ipc_options,
     unsafe { init(options, struct_size) };
 }
 
-/// Opens GPU memory of another process's as a region. A handle that is open already is not opened again: the regions
-/// share one mapping, which is closed with the last of them; opened for several GPUs, it is mapped for each. The memory
-/// stays readable here when its process ends.
+/// Opens GPU memory of another process's as a region. A handle that is open already is not opened again: the
+/// regions share one mapping, which is closed with the last of them; opened for several GPUs, it is mapped
+/// for each. The memory stays readable here when its process ends.
 ///
-/// The driver uses a handle's bytes again once the memory is freed: a stale handle opens whatever came after it. Sizes
-/// are checked against what the driver has mapped; base_size and buffer_id notice more.
+/// The driver uses a handle's bytes again once the memory is freed: a stale handle opens whatever came after
+/// it. Sizes are checked against what the driver has mapped; base_size and buffer_id notice more.
 ///
 /// @param options what to open
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not there,
-///         and for a part that ends past the allocation; KVMEM_STATUS_INVALID_ARGUMENT for a handle that names nothing
-///         that can be opened, that is of this very process, or of memory of another GPU; KVMEM_STATUS_NOT_FOUND for
-///         memory of a GPU that this process may not use; KVMEM_STATUS_STALE when base_size or buffer_id says so;
-///         KVMEM_STATUS_UNSUPPORTED for a GPU that does not reach the one it lies on, or where the driver maps it for one
-///         GPU of a process only; KVMEM_STATUS_CUDA
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not
+///         there, and for a part that ends past the allocation; KVMEM_STATUS_INVALID_ARGUMENT for a handle
+///         that names nothing that can be opened, that is of this very process, or of memory of another GPU;
+///         KVMEM_STATUS_NOT_FOUND for memory of a GPU that this process may not use; KVMEM_STATUS_STALE when
+///         base_size or buffer_id says so; KVMEM_STATUS_UNSUPPORTED for a GPU that does not reach the one it
+///         lies on, or where the driver maps it for one GPU of a process only; KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_open_ipc(
     options: *const kvmem_ipc_options,

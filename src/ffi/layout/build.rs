@@ -1,74 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Building layouts: the shape of a KV cache, and the memory it is put in.
+//! Building layouts.
 
 use std::sync::Arc;
 
 use crate::error::{Result, ensure};
+use crate::ffi::agent::{kvmem_agent, kvmem_registration};
 use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::{Scope, call};
-use crate::ffi::common::handle::{Out, borrow_each, borrow_nullable, out};
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::{Out, borrow, borrow_each, borrow_nullable};
 use crate::ffi::common::options::{check_flags, ensure_given, init, not_one_of, options, read};
+use crate::ffi::common::scope::Scope;
 use crate::ffi::common::status::kvmem_status;
-use crate::ffi::layout::info::kvmem_layout;
-use crate::ffi::nixl::agent::kvmem_agent;
-use crate::ffi::nixl::registration::kvmem_registration;
-use crate::ffi::region::config::{device_config, disk_config, elastic_config, pinned_config, system_config};
-use crate::ffi::region::create::{
-    kvmem_device_options, kvmem_disk_options, kvmem_elastic_options, kvmem_pinned_options,
-    kvmem_system_options,
-};
-use crate::ffi::region::info::kvmem_region;
-use crate::layout::{Allocation, BlockDim, Dimensions, Geometry, Layout, LayoutKind};
-use crate::region::DeviceMemory;
+use crate::ffi::layout::config::{kvmem_layout_config, shape};
+use crate::ffi::layout::kvmem_layout;
+use crate::ffi::region::device::{device_config, kvmem_device_options};
+use crate::ffi::region::disk::{disk_config, kvmem_disk_options};
+use crate::ffi::region::elastic::{elastic_config, kvmem_elastic_options};
+use crate::ffi::region::kvmem_region;
+use crate::ffi::region::pinned::{kvmem_pinned_options, pinned_config};
+use crate::ffi::region::system::{kvmem_system_options, system_config};
+use crate::layout::{Allocation, Layout};
 
-/// One region; a block holds all its layers, a layer its outer slots:
-/// base + block·L·O·R + layer·O·R + outer·R
-pub const KVMEM_LAYOUT_FULLY_CONTIGUOUS: u32 = 1;
-/// One region a layer; where the block stands in it, block_dim says.
-pub const KVMEM_LAYOUT_LAYER_SEPARATE: u32 = 2;
-
-/// base[layer] + block·O·R + outer·R
-pub const KVMEM_BLOCK_DIM_FIRST: u32 = 1;
-/// base[layer] + outer·N·R + block·R
-pub const KVMEM_BLOCK_DIM_SECOND: u32 = 2;
-
-/// The shape of a KV cache. In the formulas N is num_blocks, L num_layers, O outer_dim, and
-/// R = page_size × inner_dim × dtype_width bytes; the shapes are those of NVIDIA Dynamo's KVBM.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct kvmem_layout_config {
-    /// sizeof(kvmem_layout_config)
-    pub struct_size: usize,
-    /// Blocks (pages), 1 to 4294967295.
-    pub num_blocks: u64,
-    /// Layers of the model, at least 1.
-    pub num_layers: u64,
-    /// 2 where K and V are apart, 1 where they are one (MLA).
-    pub outer_dim: u64,
-    /// Tokens in a block, at least 1.
-    pub page_size: u64,
-    /// Elements one token has in one layer and outer slot, at least 1.
-    pub inner_dim: u64,
-    /// Bytes of one element: 1, 2, 4 or 8.
-    pub dtype_width: u64,
-    /// Each block starts at a multiple of this many bytes, a power of two; the block stride is rounded up to it. 0
-    /// for 1.
-    pub alignment: u64,
-    /// Attention heads inner_dim is made of; 0 where that is not known.
-    pub num_heads: u64,
-    /// A KVMEM_LAYOUT_* kind.
-    pub kind: u32,
-    /// A KVMEM_BLOCK_DIM_* value; 0 for KVMEM_BLOCK_DIM_FIRST. KVMEM_BLOCK_DIM_SECOND needs a layer separate layout.
-    pub block_dim: u32,
-}
-options!(kvmem_layout_config);
-
-/// One new allocation holds all regions, each at a multiple of the alignment, and all but the first at a multiple of 512
-/// bytes too.
+/// One new allocation holds all regions, each at a multiple of the alignment, and all but the first at a
+/// multiple of 512 bytes too.
 pub const KVMEM_LAYOUT_ALLOCATE: u32 = 1;
-/// The caller's regions; with an agent each is registered, or of an elastic one the region that it is a view of. Elastic
-/// regions, which the caller commits and decommits, must begin with an extent, and their extents be multiples of the block
-/// stride: else a block would lie in two.
+/// The caller's regions; with an agent each is registered, or of an elastic one the region that it is a view
+/// of. Elastic regions, which the caller commits and decommits, must begin with an extent, and their extents
+/// be multiples of the block stride: else a block would lie in two.
 pub const KVMEM_LAYOUT_REGIONS: u32 = 2;
 /// Regions that are registered, all with one agent.
 pub const KVMEM_LAYOUT_REGISTRATIONS: u32 = 3;
@@ -85,18 +43,19 @@ pub struct kvmem_layout_options {
     pub config: *const kvmem_layout_config,
     /// Who shall reach it; NULL for a layout that only this process reaches.
     pub agent: *mut kvmem_agent,
-    /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Exactly one of system, disk, pinned, device
-    /// and elastic is given.
+    /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Exactly one of system, disk, pinned,
+    /// device and elastic is given.
     pub system: *const kvmem_system_options,
-    /// KVMEM_LAYOUT_ALLOCATE: a file to create or open, with size 0. A named file ends with a fingerprint of the layout,
-    /// which is checked when it is opened again; docs/files.md describes it.
+    /// KVMEM_LAYOUT_ALLOCATE: a file to create or open, with size 0. A named file ends with a fingerprint of
+    /// the layout, which is checked when it is opened again; docs/files.md describes it.
     pub disk: *const kvmem_disk_options,
     /// KVMEM_LAYOUT_ALLOCATE: page-locked memory to allocate, with size 0.
     pub pinned: *const kvmem_pinned_options,
     /// KVMEM_LAYOUT_ALLOCATE: memory of a GPU to allocate, with size 0.
     pub device: *const kvmem_device_options,
-    /// KVMEM_LAYOUT_ALLOCATE: memory of a GPU that grows and shrinks, with size and extent_size 0. At first no block has
-    /// memory: kvmem_layout_resize gives it. The block stride is padded so that no block straddles two extents.
+    /// KVMEM_LAYOUT_ALLOCATE: memory of a GPU that grows and shrinks, with size and extent_size 0. At first
+    /// no block has memory: kvmem_layout_resize gives it. The block stride is padded so that no block
+    /// straddles two extents.
     pub elastic: *const kvmem_elastic_options,
     /// KVMEM_LAYOUT_REGIONS: the regions, in order of layers.
     pub regions: *const *mut kvmem_region,
@@ -111,16 +70,6 @@ pub struct kvmem_layout_options {
 }
 options!(kvmem_layout_options);
 
-/// Fills a shape with zeroes; every field but alignment, num_heads and block_dim must be set.
-///
-/// @param config the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*config); no more is written
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_layout_config_init(config: *mut kvmem_layout_config, struct_size: usize) {
-    // SAFETY: by contract.
-    unsafe { init(config, struct_size) };
-}
-
 /// Fills options with defaults.
 ///
 /// @param options the caller's struct; NULL does nothing
@@ -131,52 +80,8 @@ pub unsafe extern "C" fn kvmem_layout_options_init(options: *mut kvmem_layout_op
     unsafe { init(options, struct_size) };
 }
 
-/// The memory a shape needs.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct kvmem_layout_requirements {
-    /// 1, or num_layers for a layer separate layout.
-    pub num_regions: u64,
-    /// Bytes of each.
-    pub region_size: u64,
-    /// Bytes of all.
-    pub total_size: u64,
-    /// Bytes of one allocation that holds all regions, each at a multiple of the alignment, and all but the first
-    /// at a multiple of 512 bytes too. The allocation must start at a multiple of 256 bytes, as every allocation
-    /// of cuMemAlloc does.
-    pub allocation_size: u64,
-}
-
-/// Tells the memory a shape needs. Nothing is allocated.
-///
-/// @param config the shape
-/// @param requirements gets the answer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a shape that can't be, with the field that is wrong
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_layout_get_requirements(
-    config: *const kvmem_layout_config,
-    requirements: *mut kvmem_layout_requirements,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    let body = |_: &_| {
-        // SAFETY: by contract.
-        let (requirements, config) = unsafe { (out(requirements, "requirements")?, read(config)?) };
-        let (dimensions, kind) = shape(&config)?;
-        let geometry = Geometry::new(dimensions, kind)?;
-        requirements.write(kvmem_layout_requirements {
-            num_regions: geometry.num_regions() as u64,
-            region_size: geometry.region_size(),
-            total_size: geometry.total_size()?,
-            allocation_size: geometry.allocation_size(DeviceMemory::START_ALIGNMENT)?,
-        });
-        Ok(())
-    };
-    // SAFETY: NULL or writable, by contract.
-    unsafe { call(error, body) }
-}
-
-/// Builds a layout. Everything is checked before anything is allocated or registered, and a failure changes nothing.
+/// Builds a layout. Everything is checked before anything is allocated or registered, and a failure changes
+/// nothing.
 ///
 /// @param options how
 /// @param layout gets the layout; the caller destroys it
@@ -205,47 +110,24 @@ pub unsafe extern "C" fn kvmem_layout_build(
     }
 }
 
-fn shape(config: &kvmem_layout_config) -> Result<(Dimensions, LayoutKind)> {
-    ensure_given(
-        "kvmem_layout_config",
-        &[
-            ("kind", config.kind != 0),
-            ("num_blocks", config.num_blocks != 0),
-            ("num_layers", config.num_layers != 0),
-            ("outer_dim", config.outer_dim != 0),
-            ("page_size", config.page_size != 0),
-            ("inner_dim", config.inner_dim != 0),
-            ("dtype_width", config.dtype_width != 0),
-        ],
-    )?;
-    let block_dim = match config.block_dim {
-        0 | KVMEM_BLOCK_DIM_FIRST => BlockDim::First,
-        KVMEM_BLOCK_DIM_SECOND => BlockDim::Second,
-        other => return Err(not_one_of("block_dim", other, "KVMEM_BLOCK_DIM_*")),
-    };
-    let kind = match config.kind {
-        KVMEM_LAYOUT_FULLY_CONTIGUOUS => {
-            ensure!(
-                block_dim == BlockDim::First,
-                InvalidArgument,
-                "block_dim is KVMEM_BLOCK_DIM_SECOND, which only a layer separate layout has"
-            );
-            LayoutKind::FullyContiguous
-        }
-        KVMEM_LAYOUT_LAYER_SEPARATE => LayoutKind::LayerSeparate(block_dim),
-        other => return Err(not_one_of("kind", other, "KVMEM_LAYOUT_*")),
-    };
-    let dimensions = Dimensions {
-        num_blocks: config.num_blocks,
-        num_layers: config.num_layers,
-        outer_dim: config.outer_dim,
-        page_size: config.page_size,
-        inner_dim: config.inner_dim,
-        dtype_width: config.dtype_width,
-        alignment: if config.alignment == 0 { 1 } else { config.alignment },
-        num_heads: (config.num_heads != 0).then_some(config.num_heads),
-    };
-    Ok((dimensions, kind))
+/// Gives the first blocks of a layout memory and takes it from the others, in whole extents. Addresses,
+/// strides and block ids stay what they are.
+///
+/// @param layout a layout that was built with elastic options
+/// @param num_blocks how many blocks are in use: 0 to the layout's num_blocks
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE for more blocks than the layout was built for;
+///         KVMEM_STATUS_INVALID_STATE for a layout on other memory; KVMEM_STATUS_BUSY while a transfer or a
+///         share uses what is to go, or an agent lets go of a registration of the memory;
+///         KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_CUDA; KVMEM_STATUS_NIXL
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_layout_resize(
+    layout: *mut kvmem_layout,
+    num_blocks: u64,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe { call(error, |scope| borrow(scope, layout)?.resize(num_blocks)) }
 }
 
 /// # Safety

@@ -1,120 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Layouts.
+//! What a layout is.
 
-use std::ffi::{c_char, c_void};
-use std::sync::Arc;
-
-use crate::error::{Error, Status};
-use crate::ffi::common::blob::{self, kvmem_blob};
+use crate::ffi::agent::memory_type;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque, out};
+use crate::ffi::common::handle::{Out, borrow, destroy};
+use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::text;
-use crate::ffi::layout::build::{
+use crate::ffi::layout::config::{
     KVMEM_BLOCK_DIM_FIRST, KVMEM_BLOCK_DIM_SECOND, KVMEM_LAYOUT_FULLY_CONTIGUOUS, KVMEM_LAYOUT_LAYER_SEPARATE,
 };
-use crate::ffi::nixl::agent::kvmem_agent;
-use crate::ffi::nixl::registration::memory_type;
-use crate::ffi::region::info::{kvmem_region, tier};
+use crate::ffi::layout::kvmem_layout;
+use crate::ffi::region::{kvmem_region, tier};
 use crate::layout::{BlockDim, Layout, LayoutKind, Locality};
-
-/// Where each block of a KV cache lies. It holds its regions and their registrations.
-///
-/// Threads: all functions on one layout may run at once, except kvmem_layout_destroy.
-pub struct kvmem_layout {
-    handle: Handle<Arc<Layout>>,
-}
-opaque!(kvmem_layout, Arc<Layout>, "layout");
-
-/// A span of a layout.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct kvmem_block {
-    /// The first byte: an address in the process the layout lies in, or an offset in the file.
-    pub address: u64,
-    /// Bytes.
-    pub size: u64,
-}
-
-/// Where one block's share of a layer and outer slot lies.
-///
-/// @param layout a layout
-/// @param block block id, below num_blocks
-/// @param layer below num_layers
-/// @param outer below outer_dim
-/// @param out gets the span
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_layout_get_block(
-    layout: *const kvmem_layout,
-    block: u64,
-    layer: u64,
-    outer: u64,
-    out: *mut kvmem_block,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let span = crate::ffi::common::handle::out(out, "out")?;
-            let (address, size) = borrow(scope, layout)?.block(block, layer, outer)?;
-            span.write(kvmem_block { address, size });
-            Ok(())
-        })
-    }
-}
-
-/// The numbers to compute addresses with:
-/// bases[num_bases > 1 ? layer : 0] + block·block_stride + layer·layer_stride + outer·outer_stride
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct kvmem_layout_strides {
-    /// Where each region starts. Valid as long as the layout.
-    pub bases: *const u64,
-    /// 1, or num_layers.
-    pub num_bases: u64,
-    /// Bytes from a block to the next.
-    pub block_stride: u64,
-    /// Bytes from a layer to the next; 0 for a layer separate layout.
-    pub layer_stride: u64,
-    /// Bytes from an outer slot to the next.
-    pub outer_stride: u64,
-    /// Bytes of one (block, layer, outer): R.
-    pub size: u64,
-}
-
-/// Tells the numbers to compute addresses with.
-///
-/// @param layout a layout
-/// @param strides gets the answer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_layout_get_strides(
-    layout: *const kvmem_layout,
-    strides: *mut kvmem_layout_strides,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let strides = out(strides, "strides")?;
-            let placement = borrow(scope, layout)?.placement();
-            let geometry = placement.geometry();
-            strides.write(kvmem_layout_strides {
-                bases: placement.bases().as_ptr(),
-                num_bases: placement.bases().len() as u64,
-                block_stride: geometry.block_stride(),
-                layer_stride: geometry.layer_stride(),
-                outer_stride: geometry.outer_stride(),
-                size: geometry.piece_size(),
-            });
-            Ok(())
-        })
-    }
-}
 
 /// This process alone reaches it: no agent knows it.
 pub const KVMEM_LOCALITY_LOCAL: u32 = 1;
@@ -155,8 +53,8 @@ pub struct kvmem_layout_info {
     pub block_dim: u32,
     /// A KVMEM_TIER_* value.
     pub tier: u32,
-    /// A KVMEM_LOCALITY_* value, which holds for every region: all are of one tier and device, and a transfer goes one
-    /// way. A shared layout is mapped whole (MAPPED) or reached by NIXL whole (REMOTE).
+    /// A KVMEM_LOCALITY_* value, which holds for every region: all are of one tier and device, and a transfer
+    /// goes one way. A shared layout is mapped whole (MAPPED) or reached by NIXL whole (REMOTE).
     pub locality: u32,
     /// A KVMEM_MEMORY_* value.
     pub memory_type: u32,
@@ -186,41 +84,14 @@ pub unsafe extern "C" fn kvmem_layout_get_info(
     }
 }
 
-/// The name of the agent that owns a layout: the one it was built with, or the peer.
-///
-/// @param layout a layout
-/// @param buffer gets the name and its NUL; may be NULL with capacity 0, to ask the size alone
-/// @param capacity bytes of the buffer
-/// @param size gets the bytes the name needs with its NUL, also when the buffer is too small
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND when it is local only; KVMEM_STATUS_OUT_OF_RANGE when the buffer
-///         is too small
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_layout_get_agent(
-    layout: *const kvmem_layout,
-    buffer: *mut c_char,
-    capacity: usize,
-    size: *mut usize,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let answer = text::Answer::new(buffer, capacity, size)?;
-            let local = || Error::new(Status::NotFound, "the layout is local only, no agent knows it");
-            let name = borrow(scope, layout)?.memory().owner().ok_or_else(local)?;
-            answer.set(name.as_bytes())
-        })
-    }
-}
-
 /// One of the regions a layout lies in.
 ///
 /// @param layout a layout
 /// @param index which one, below num_regions
 /// @param region gets a handle of its own, which the caller destroys
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE past the last; KVMEM_STATUS_UNSUPPORTED for a remote layout
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE past the last; KVMEM_STATUS_UNSUPPORTED for a remote
+///         layout
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_get_region(
     layout: *const kvmem_layout,
@@ -233,60 +104,6 @@ pub unsafe extern "C" fn kvmem_layout_get_region(
         call(error, |scope| {
             let region = Out::new(region)?;
             region.set(borrow(scope, layout)?.region(index)?.clone().into());
-            Ok(())
-        })
-    }
-}
-
-/// Serialises a layout for a peer: shape, regions and agent, with a version and a checksum. The peer also needs the
-/// agent's metadata.
-///
-/// @param layout a layout built with an agent, in memory
-/// @param descriptor gets the bytes; the caller destroys the blob
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_STATE when it is local only; KVMEM_STATUS_UNSUPPORTED for a remote
-///         layout or one on disk
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_layout_export(
-    layout: *const kvmem_layout,
-    descriptor: *mut *mut kvmem_blob,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let descriptor = Out::new(descriptor)?;
-            descriptor.set(blob::value(borrow(scope, layout)?.export()?));
-            Ok(())
-        })
-    }
-}
-
-/// Makes a remote layout from a peer's descriptor: all of it, or nothing. Any bytes may be given; what they
-/// claim is checked for consistency and against the peer's metadata.
-///
-/// @param agent who shall reach it; the owner's metadata must be loaded
-/// @param data what kvmem_layout_export gave
-/// @param size its bytes
-/// @param layout gets the layout; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_CORRUPT for bytes that are damaged, hostile or none;
-///         KVMEM_STATUS_VERSION_MISMATCH; KVMEM_STATUS_NOT_FOUND when the owner's metadata is not loaded or does not
-///         cover the layout's memory; KVMEM_STATUS_PEER_LOST when the process that exported it has ended
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_layout_import(
-    agent: *mut kvmem_agent,
-    data: *const c_void,
-    size: usize,
-    layout: *mut *mut kvmem_layout,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let layout = Out::new(layout)?;
-            let agent = borrow(scope, agent)?;
-            layout.set(Layout::import(&agent.agent, text::bytes(data, size, "data")?)?);
             Ok(())
         })
     }

@@ -1,36 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Agents.
 
-use std::ffi::{CString, c_char, c_void};
-use std::sync::Arc;
+use std::ffi::{CString, c_char};
 use std::time::Duration;
 
 use crate::error::{Error, Result, Status, ensure};
-use crate::ffi::common::blob::{self, kvmem_blob};
+use crate::ffi::agent::{Named, kvmem_agent};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque, peek};
+use crate::ffi::common::handle::{Out, borrow, destroy, peek};
 use crate::ffi::common::options::{check_flags, options, read_nullable};
+use crate::ffi::common::pointer::items;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
-use crate::ffi::common::time::timeout;
 use crate::nixl::{Agent, AgentConfig, SyncMode};
-
-/// A NIXL agent, driven by a thread of its own, or by threads that wait for its transfers. Registrations, layouts and
-/// transfers hold it.
-///
-/// Threads: all functions on one agent may run at once, except kvmem_agent_destroy. Calls of NIXL are made one at a time.
-pub struct kvmem_agent {
-    handle: Handle<Named>,
-}
-opaque!(kvmem_agent, Named, "agent");
-
-/// The agent, and its name as C reads it.
-pub struct Named {
-    /// The agent.
-    pub agent: Arc<Agent>,
-    name: CString,
-}
 
 /// No progress thread of NIXL's. Then kvmem drives the idle agent, every progress_delay_us.
 pub const KVMEM_AGENT_NO_PROGRESS_THREAD: u64 = 1;
@@ -66,16 +49,6 @@ pub struct kvmem_agent_options {
     pub sync_mode: u32,
 }
 options!(kvmem_agent_options);
-
-/// One parameter of a backend.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct kvmem_parameter {
-    /// Its name.
-    pub key: *const c_char,
-    /// Its value.
-    pub value: *const c_char,
-}
 
 /// Fills options with defaults.
 ///
@@ -124,8 +97,19 @@ pub unsafe extern "C" fn kvmem_agent_name(agent: *const kvmem_agent) -> *const c
     unsafe { peek(agent) }.map_or(std::ptr::null(), |named| named.name.as_ptr())
 }
 
-/// Creates a backend of an agent: a NIXL plugin that moves bytes, such as "UCX" (peers), "POSIX" (files), "GDS" or "GDS_MT"
-/// (files and GPU memory; needs libcufile and libcudart). Regions that are already registered stay unknown to it.
+/// One parameter of a backend.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_parameter {
+    /// Its name.
+    pub key: *const c_char,
+    /// Its value.
+    pub value: *const c_char,
+}
+
+/// Creates a backend of an agent: a NIXL plugin that moves bytes, such as "UCX" (peers), "POSIX" (files),
+/// "GDS" or "GDS_MT" (files and GPU memory; needs libcufile and libcudart). Regions that are already
+/// registered stay unknown to it.
 ///
 /// If it can't be created, the error message holds what UCX logs, and the UCX_* variables of the environment.
 ///
@@ -151,7 +135,7 @@ pub unsafe extern "C" fn kvmem_agent_create_backend(
         call(error, |scope| {
             let agent = &borrow(scope, agent)?.agent;
             let plugin = text::required(plugin, "plugin")?.to_string();
-            let parameters = text::items(parameters, count, "parameters")?
+            let parameters = items(parameters, count, "parameters")?
                 .iter()
                 .map(|each| {
                     let key = text::required(each.key, "a parameter's key")?;
@@ -159,190 +143,6 @@ pub unsafe extern "C" fn kvmem_agent_create_backend(
                 })
                 .collect::<Result<Vec<_>>>()?;
             agent.call(move |driver| driver.create_backend(&plugin, &parameters))
-        })
-    }
-}
-
-/// The agent's metadata: what a peer loads to reach its registered memory. Get it after the last registration that
-/// peers shall see; how it travels is the caller's choice.
-///
-/// @param agent an agent with a backend that reaches peers
-/// @param metadata gets NIXL's own bytes; the caller destroys the blob
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NIXL without such a backend
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_agent_get_local_metadata(
-    agent: *mut kvmem_agent,
-    metadata: *mut *mut kvmem_blob,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let metadata = Out::new(metadata)?;
-            let bytes = borrow(scope, agent)?.agent.call(|driver| driver.local_metadata())?;
-            metadata.set(blob::value(bytes));
-            Ok(())
-        })
-    }
-}
-
-/// Loads a peer's metadata. Loading it again after the peer registered more adds to it.
-///
-/// @param agent an agent
-/// @param data what the peer's kvmem_agent_get_local_metadata, or any NIXL agent, gave
-/// @param size its bytes
-/// @param name gets the peer's name as text; the caller destroys the blob; may be NULL
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_ALREADY_EXISTS when another peer of that name is loaded, such as the same
-///         one before it restarted: invalidate that first; KVMEM_STATUS_NIXL or KVMEM_STATUS_NOT_FOUND for bytes
-///         that are no metadata, or of a peer no backend reaches
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_agent_load_remote_metadata(
-    agent: *mut kvmem_agent,
-    data: *const c_void,
-    size: usize,
-    name: *mut *mut kvmem_blob,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let name = Out::nullable(name);
-            let agent = &borrow(scope, agent)?.agent;
-            let bytes = text::bytes(data, size, "data")?.to_vec();
-            let peer = agent.call(move |driver| driver.load_remote(&bytes))?;
-            if let Some(name) = name {
-                name.set(blob::value(peer.into_bytes()));
-            }
-            Ok(())
-        })
-    }
-}
-
-/// Whether the metadata of a peer is loaded. That says nothing of whether the peer lives.
-///
-/// @param agent an agent
-/// @param name the peer's name
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_agent_check_remote_metadata(
-    agent: *mut kvmem_agent,
-    name: *const c_char,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let agent = &borrow(scope, agent)?.agent;
-            let name = text::required(name, "name")?.to_string();
-            agent.call(move |driver| driver.check_remote(&name, &[]))
-        })
-    }
-}
-
-/// Forgets a peer. Layouts imported from it fail with KVMEM_STATUS_STALE from now on, also after a peer of the same name
-/// is loaded.
-///
-/// A transfer is in flight from submit until its end is reported. If NIXL still has requests of it then, as
-/// after KVMEM_STATUS_PEER_LOST, it stays in flight until NIXL has released them.
-///
-/// @param agent an agent
-/// @param name the peer's name
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK.
-///         KVMEM_STATUS_NOT_FOUND: the peer is not loaded.
-///         KVMEM_STATUS_BUSY: a transfer with the peer is in flight.
-///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_agent_invalidate_remote_metadata(
-    agent: *mut kvmem_agent,
-    name: *const c_char,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let agent = &borrow(scope, agent)?.agent;
-            let name = text::required(name, "name")?.to_string();
-            agent.call(move |driver| driver.invalidate_remote(&name))
-        })
-    }
-}
-
-/// Requests a peer's metadata from its listen thread.
-///
-/// If no metadata of the peer is loaded, waits until it is. If older metadata is loaded, returns as soon as the request
-/// is queued, because NIXL does not report the arrival of newer metadata: until then kvmem_layout_import returns
-/// KVMEM_STATUS_NOT_FOUND for newer layouts. NIXL rejects the metadata of a restarted peer while older metadata is
-/// loaded. To wait for the arrival in all cases, call kvmem_agent_invalidate_remote_metadata first.
-///
-/// If nothing listens at the address, the call fails with KVMEM_STATUS_NOT_FOUND after about half a second. With a
-/// shorter timeout it fails with KVMEM_STATUS_TIMED_OUT if no metadata of the peer is loaded. To check the address,
-/// kvmem may connect to the address and reset the connection, which the peer's NIXL reports on its stderr.
-///
-/// @param agent an agent that has a listen thread itself
-/// @param name the peer's name
-/// @param address the peer's IPv4 address, such as "127.0.0.1"
-/// @param port the peer's listen port, 1 to 65535
-/// @param timeout_ns nanoseconds, or KVMEM_TIMEOUT_FOREVER
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK.
-///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not an IPv4 address, the port is not in 1 to 65535, or the
-///         name is the agent's own.
-///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread.
-///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address.
-///         KVMEM_STATUS_IO or KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached.
-///         KVMEM_STATUS_TIMED_OUT: the metadata did not arrive in time.
-///         KVMEM_STATUS_NIXL: NIXL failed.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_agent_fetch_remote_metadata(
-    agent: *mut kvmem_agent,
-    name: *const c_char,
-    address: *const c_char,
-    port: u32,
-    timeout_ns: u64,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let agent = &borrow(scope, agent)?.agent;
-            let (name, address) = (text::required(name, "name")?, text::required(address, "address")?);
-            agent.fetch_remote(name, address, tcp_port(port)?, timeout(timeout_ns))
-        })
-    }
-}
-
-/// Sends the agent's metadata to the listen thread of a peer, which loads it.
-///
-/// kvmem first connects to the address, for at most a second, and resets the connection, because NIXL does
-/// not report a failed connection. The reset makes the peer's NIXL print an error to its stderr.
-///
-/// @param agent an agent that has a listen thread itself, and a backend that reaches peers
-/// @param address the peer's IPv4 address, such as "127.0.0.1"
-/// @param port the peer's listen port, 1 to 65535
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK: it is on its way. That it arrives is not certain.
-///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not an IPv4 address, or the port is not in 1 to
-///         65535.
-///         KVMEM_STATUS_INVALID_STATE: the agent has no listen thread.
-///         KVMEM_STATUS_NOT_FOUND: nothing listens at the address.
-///         KVMEM_STATUS_IO or KVMEM_STATUS_PERMISSION_DENIED: the address cannot be reached.
-///         KVMEM_STATUS_NIXL: NIXL failed.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_agent_send_local_metadata(
-    agent: *mut kvmem_agent,
-    address: *const c_char,
-    port: u32,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let agent = &borrow(scope, agent)?.agent;
-            agent.send_local(text::required(address, "address")?, tcp_port(port)?)
         })
     }
 }
@@ -386,7 +186,8 @@ fn config(options: &kvmem_agent_options) -> Result<AgentConfig> {
     })
 }
 
-fn tcp_port(port: u32) -> Result<u16> {
+/// A TCP port, checked.
+pub(in crate::ffi) fn tcp_port(port: u32) -> Result<u16> {
     let valid = u16::try_from(port).ok().filter(|port| *port > 0);
     ensure!(valid.is_some(), InvalidArgument, "{port} is no TCP port");
     Ok(valid.unwrap_or_default())

@@ -34,8 +34,8 @@ pub unsafe extern "C" fn kvmem_nixl_load(path: *const c_char, error: *mut *mut k
 /// @param capacity bytes of the buffer
 /// @param size gets the bytes the path needs with its NUL, also when the buffer is too small
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_STATE before NIXL is loaded; KVMEM_STATUS_OUT_OF_RANGE when the
-///         buffer is too small
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_STATE before NIXL is loaded; KVMEM_STATUS_OUT_OF_RANGE when
+///         the buffer is too small
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_nixl_get_path(
     buffer: *mut c_char,

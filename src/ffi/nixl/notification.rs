@@ -4,13 +4,19 @@
 use std::ffi::{CString, c_char, c_void};
 
 use crate::error::{Error, Status};
+use crate::ffi::agent::kvmem_agent;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque, out, peek};
+use crate::ffi::common::handle::Handle;
+use crate::ffi::common::handle::Out;
+use crate::ffi::common::handle::borrow;
+use crate::ffi::common::handle::destroy;
+use crate::ffi::common::handle::opaque;
+use crate::ffi::common::handle::peek;
+use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::common::time::timeout;
-use crate::ffi::nixl::agent::kvmem_agent;
 use crate::nixl::Notification;
 
 /// Messages taken from an agent. They never change, so any threads may read them at once.
@@ -64,8 +70,8 @@ pub unsafe extern "C" fn kvmem_agent_notify(
 
 /// Takes all messages that have arrived, and waits for one if there is none. Each message is taken once.
 ///
-/// An agent receives messages through a backend that reaches peers, such as UCX. Without one nothing arrives, and the call
-/// waits: a backend may be created meanwhile.
+/// An agent receives messages through a backend that reaches peers, such as UCX. Without one nothing arrives,
+/// and the call waits: a backend may be created meanwhile.
 ///
 /// @param agent an agent
 /// @param timeout_ns nanoseconds to wait, 0 not to wait, or KVMEM_TIMEOUT_FOREVER

@@ -1,50 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Registrations.
 
-use std::sync::Arc;
+use std::ffi::c_char;
 
+use crate::error::{Error, Status};
+use crate::ffi::agent::{kvmem_agent, kvmem_registration, memory_type};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque, out};
+use crate::ffi::common::handle::{Out, borrow, destroy};
+use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
-use crate::ffi::nixl::agent::kvmem_agent;
-use crate::ffi::region::info::kvmem_region;
-use crate::nixl::MemoryType;
+use crate::ffi::common::text;
+use crate::ffi::region::kvmem_region;
 use crate::region::Registration;
 
-/// A region that an agent knows. It holds both, and the region is deregistered before its memory goes.
-///
-/// Threads: all functions on one registration may run at once, except kvmem_registration_destroy.
-pub struct kvmem_registration {
-    handle: Handle<Arc<Registration>>,
-}
-opaque!(kvmem_registration, Arc<Registration>, "registration");
-
-/// Host memory.
-pub const KVMEM_MEMORY_DRAM: u32 = 1;
-/// GPU memory.
-pub const KVMEM_MEMORY_VRAM: u32 = 2;
-/// A file.
-pub const KVMEM_MEMORY_FILE: u32 = 3;
-
-/// What NIXL knows a region as.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct kvmem_registration_info {
-    /// The first byte: an address, or an offset in the file.
-    pub address: u64,
-    /// Bytes.
-    pub size: u64,
-    /// 0 for host memory, the ordinal of a GPU, the fd of a file.
-    pub device_id: u64,
-    /// A KVMEM_MEMORY_* value.
-    pub memory_type: u32,
-    /// 1 while it is registered, 0 after kvmem_registration_deregister.
-    pub registered: u32,
-}
-
-/// Registers a region with the backends that the agent has now and that accept its type of memory. Backends that are
-/// created later do not know the region.
+/// Registers a region with the backends that the agent has now and that accept its type of memory. Backends
+/// that are created later do not know the region.
 ///
 /// @param region the region
 /// @param agent the agent
@@ -72,6 +43,22 @@ pub unsafe extern "C" fn kvmem_region_register(
             Ok(())
         })
     }
+}
+
+/// What NIXL knows a region as.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_registration_info {
+    /// The first byte: an address, or an offset in the file.
+    pub address: u64,
+    /// Bytes.
+    pub size: u64,
+    /// 0 for host memory, the ordinal of a GPU, the fd of a file.
+    pub device_id: u64,
+    /// A KVMEM_MEMORY_* value.
+    pub memory_type: u32,
+    /// 1 while it is registered, 0 after kvmem_registration_deregister.
+    pub registered: u32,
 }
 
 /// Tells what NIXL knows the region as.
@@ -104,8 +91,43 @@ pub unsafe extern "C" fn kvmem_registration_get_info(
     }
 }
 
-/// Deregisters a region from the backends that it was registered with. kvmem_registration_destroy does so too, but
-/// reports no failure.
+/// The name of an agent a region is registered with.
+///
+/// @param region a region
+/// @param index which one, below the info's registration_count
+/// @param buffer gets the name and its NUL; may be NULL with capacity 0, to ask the size alone
+/// @param capacity bytes of the buffer
+/// @param size gets the bytes the name needs with its NUL, also when the buffer is too small
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND past the last; KVMEM_STATUS_OUT_OF_RANGE when the buffer
+///         is too small
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_region_get_agent(
+    region: *const kvmem_region,
+    index: usize,
+    buffer: *mut c_char,
+    capacity: usize,
+    size: *mut usize,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let answer = text::Answer::new(buffer, capacity, size)?;
+            let registrations = borrow(scope, region)?.registrations();
+            let past = || {
+                let message =
+                    format!("there is no registration {index}, the region has {}", registrations.len());
+                Error::new(Status::NotFound, message)
+            };
+            let registration = registrations.get(index).ok_or_else(past)?;
+            answer.set(registration.agent().name().as_bytes())
+        })
+    }
+}
+
+/// Deregisters a region from the backends that it was registered with. kvmem_registration_destroy does so
+/// too, but reports no failure.
 ///
 /// @param registration a registration; the handle stays valid and must be destroyed
 /// @param error gets the failure; may be NULL
@@ -129,13 +151,4 @@ pub unsafe extern "C" fn kvmem_registration_deregister(
 pub unsafe extern "C" fn kvmem_registration_destroy(registration: *mut kvmem_registration) {
     // SAFETY: by contract.
     unsafe { destroy(registration) };
-}
-
-/// A memory type as C has it.
-pub(in crate::ffi) fn memory_type(memory_type: MemoryType) -> u32 {
-    match memory_type {
-        MemoryType::Dram => KVMEM_MEMORY_DRAM,
-        MemoryType::Vram => KVMEM_MEMORY_VRAM,
-        MemoryType::File => KVMEM_MEMORY_FILE,
-    }
 }

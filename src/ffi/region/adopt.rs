@@ -5,10 +5,14 @@ use std::ffi::c_void;
 
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Out, UserData};
-use crate::ffi::common::options::{check_flags, init, options, read};
+use crate::ffi::common::handle::Out;
+use crate::ffi::common::handle::UserData;
+use crate::ffi::common::options::check_flags;
+use crate::ffi::common::options::init;
+use crate::ffi::common::options::options;
+use crate::ffi::common::options::read;
 use crate::ffi::common::status::kvmem_status;
-use crate::ffi::region::info::kvmem_region;
+use crate::ffi::region::kvmem_region;
 use crate::region::{Access, AdoptedMemory, DeviceMemory, Region, ReleaseCallback};
 
 /// Reports that kvmem no longer uses adopted memory, so that it can be freed. Called once. Must not unwind.
@@ -98,8 +102,8 @@ pub unsafe extern "C" fn kvmem_region_adopt_host(
 ///
 /// Memory goes with the context that it was allocated in: destroy the region before that context is destroyed
 /// or reset. After that, transfers, checksums, shares and registrations of it fail with
-/// KVMEM_STATUS_INVALID_STATE before anything is touched. A transfer in flight fails, and may destroy the GPU's
-/// primary context. Handles are destroyed as always, and release is called.
+/// KVMEM_STATUS_INVALID_STATE before anything is touched. A transfer in flight fails, and may destroy the
+/// GPU's primary context. Handles are destroyed as always, and release is called.
 ///
 /// @param options the memory; its address is a device pointer
 /// @param device the GPU it lies on, as CUDA_VISIBLE_DEVICES orders them

@@ -1,36 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Regions.
+//! What a region is.
 
-use std::ffi::c_char;
-use std::os::unix::ffi::OsStrExt;
-
-use crate::error::{Error, Status};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque, out};
+use crate::ffi::common::handle::borrow;
+use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::text;
-use crate::region::{Backing, DeviceMemory, HandledRegion, Region, SystemMemory, Tier};
-
-/// A span of memory on one tier. Views, registrations, layouts and transfers hold the region they lie in,
-/// so handles may be destroyed in any order: the memory goes with the last holder.
-///
-/// Threads: all functions on one region may run at once, except kvmem_region_destroy.
-pub struct kvmem_region {
-    handle: Handle<HandledRegion>,
-}
-opaque!(kvmem_region, HandledRegion, "region");
-
-/// Host memory.
-pub const KVMEM_TIER_SYSTEM: u32 = 1;
-/// A file.
-pub const KVMEM_TIER_DISK: u32 = 2;
-/// Host memory that GPUs reach by DMA.
-pub const KVMEM_TIER_PINNED: u32 = 3;
-/// Memory of a GPU.
-pub const KVMEM_TIER_DEVICE: u32 = 4;
-/// Memory of a GPU that grows and shrinks behind fixed addresses.
-pub const KVMEM_TIER_ELASTIC: u32 = 5;
+use crate::ffi::region::{kvmem_region, tier};
+use crate::region::{Backing, DeviceMemory, Region, SystemMemory};
 
 /// kvmem allocated it.
 pub const KVMEM_ORIGIN_ALLOCATED: u32 = 1;
@@ -41,36 +18,10 @@ pub const KVMEM_ORIGIN_VIEW: u32 = 3;
 /// It is another process's.
 pub const KVMEM_ORIGIN_IMPORTED: u32 = 4;
 
-/// Makes a part of a region a region of its own. It keeps its parent.
-///
-/// @param region the parent
-/// @param offset where in the parent it begins, in bytes
-/// @param size its bytes, at least 1
-/// @param view gets the part; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE when it does not fit; KVMEM_STATUS_INVALID_ARGUMENT
-///         when empty
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_region_create_view(
-    region: *const kvmem_region,
-    offset: u64,
-    size: u64,
-    view: *mut *mut kvmem_region,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let view = Out::new(view)?;
-            view.set(Region::view(borrow(scope, region)?, offset, size)?.into());
-            Ok(())
-        })
-    }
-}
-
 /// Disk: I/O bypasses the page cache.
 pub const KVMEM_REGION_DIRECT_IO: u64 = 1;
-/// Disk: the space was reserved when this region was created. Not set for a file that existed, or an opened share.
+/// Disk: the space was reserved when this region was created. Not set for a file that existed, or an opened
+/// share.
 pub const KVMEM_REGION_PREALLOCATED: u64 = 2;
 /// Disk: the file has no name and goes with the region.
 pub const KVMEM_REGION_TEMPORARY: u64 = 4;
@@ -178,161 +129,6 @@ pub unsafe extern "C" fn kvmem_region_get_residency(
     }
 }
 
-/// Returns the absolute path of a disk region's file.
-///
-/// @param region a region
-/// @param buffer gets the path and its NUL; may be NULL with capacity 0, to ask the size alone
-/// @param capacity bytes of the buffer
-/// @param size gets the bytes the path needs with its NUL, also when the buffer is too small
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK;
-///         KVMEM_STATUS_NOT_FOUND: the region is not on disk; the file is temporary or was opened from a
-///         share; or the file was renamed or unlinked;
-///         KVMEM_STATUS_OUT_OF_RANGE: the buffer is too small
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_region_get_path(
-    region: *const kvmem_region,
-    buffer: *mut c_char,
-    capacity: usize,
-    size: *mut usize,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let answer = text::Answer::new(buffer, capacity, size)?;
-            let path = borrow(scope, region)?.path()?;
-            answer.set(path.as_os_str().as_bytes())
-        })
-    }
-}
-
-/// The name of an agent a region is registered with.
-///
-/// @param region a region
-/// @param index which one, below the info's registration_count
-/// @param buffer gets the name and its NUL; may be NULL with capacity 0, to ask the size alone
-/// @param capacity bytes of the buffer
-/// @param size gets the bytes the name needs with its NUL, also when the buffer is too small
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND past the last; KVMEM_STATUS_OUT_OF_RANGE when the buffer
-///         is too small
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_region_get_agent(
-    region: *const kvmem_region,
-    index: usize,
-    buffer: *mut c_char,
-    capacity: usize,
-    size: *mut usize,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let answer = text::Answer::new(buffer, capacity, size)?;
-            let registrations = borrow(scope, region)?.registrations();
-            let past = || {
-                let message =
-                    format!("there is no registration {index}, the region has {}", registrations.len());
-                Error::new(Status::NotFound, message)
-            };
-            let registration = registrations.get(index).ok_or_else(past)?;
-            answer.set(registration.agent().name().as_bytes())
-        })
-    }
-}
-
-/// Waits until what was written to a disk region is on the medium. Other regions have nothing to do.
-///
-/// @param region a region
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_IO or KVMEM_STATUS_OUT_OF_MEMORY when the data is not safe
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_region_sync(
-    region: *const kvmem_region,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe { call(error, |scope| borrow(scope, region)?.sync()) }
-}
-
-/// The holders of a region's memory at one moment. Holders of a view count for the view only; the view counts
-/// here once.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct kvmem_region_holders {
-    /// References in this process: one per handle, view, registration and share; one or more per layout. A
-    /// transfer in flight may add some. 1 is this handle alone.
-    pub references: u64,
-    /// Views of it, those among them that a layout has made for its parts.
-    pub views: u64,
-    /// Agents it is registered with.
-    pub registrations: u64,
-    /// Shares of it that were not destroyed; a share of a layout counts for each of its regions.
-    pub shares: u64,
-    /// Number of times that other processes have it open, each a mapping of its own; at most 1,024 are
-    /// counted. A process that has ended does not count.
-    pub importers: u64,
-    /// Handles that kvmem has given for it and that were not destroyed, this one included.
-    pub handles: u64,
-}
-
-/// Returns the holders of a region, in this process and in others.
-///
-/// @param region a region
-/// @param holders gets the answer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer; for a region that was shared
-///         KVMEM_STATUS_PERMISSION_DENIED or KVMEM_STATUS_IO where the kernel does not tell who has it
-///         open, as where a filter of system calls refuses F_OFD_GETLK
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_region_get_holders(
-    region: *const kvmem_region,
-    holders: *mut kvmem_region_holders,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let holders = out(holders, "holders")?;
-            let found = borrow(scope, region)?.holders()?;
-            holders.write(kvmem_region_holders {
-                references: found.references,
-                views: found.views,
-                registrations: found.registrations,
-                shares: found.shares,
-                importers: found.importers,
-                handles: found.handles,
-            });
-            Ok(())
-        })
-    }
-}
-
-/// Tells whether the owner of an imported region still has it. What is mapped here stays readable also when
-/// it has not. A region of this process is its own owner.
-///
-/// @param region a region
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_PEER_LOST when its owner has freed it or has ended
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_region_check_owner(
-    region: *const kvmem_region,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe { call(error, |scope| borrow(scope, region)?.ensure_owner_lives()) }
-}
-
-/// Destroys a region handle. The memory is freed when nothing holds it.
-///
-/// @param region a region that no other call uses; NULL does nothing
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_region_destroy(region: *mut kvmem_region) {
-    // SAFETY: by contract.
-    unsafe { destroy(region) };
-}
-
 fn describe(region: &Region) -> kvmem_region_info {
     let mut info = kvmem_region_info {
         address: region.address(),
@@ -383,15 +179,4 @@ fn describe_pages(memory: &SystemMemory, info: &mut kvmem_region_info) {
     info.numa_node = memory.numa_node().map_or(-1, |node| node as i32);
     info.flags |= if memory.fell_back() { KVMEM_REGION_HUGE_PAGE_FALLBACK } else { 0 };
     info.flags |= if memory.file().is_some() { KVMEM_REGION_SHAREABLE } else { 0 };
-}
-
-/// A tier as C has it.
-pub(in crate::ffi) fn tier(tier: Tier) -> u32 {
-    match tier {
-        Tier::System => KVMEM_TIER_SYSTEM,
-        Tier::Disk => KVMEM_TIER_DISK,
-        Tier::Pinned => KVMEM_TIER_PINNED,
-        Tier::Device => KVMEM_TIER_DEVICE,
-        Tier::Elastic => KVMEM_TIER_ELASTIC,
-    }
 }

@@ -2,22 +2,29 @@
 //! Opening a share.
 
 use crate::error::{Result, ensure, fail};
+use crate::ffi::agent::kvmem_agent;
 use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::{Scope, call};
-use crate::ffi::common::handle::{Out, borrow, borrow_nullable, null};
-use crate::ffi::common::options::{check_flags, init, options, read_nullable};
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::Out;
+use crate::ffi::common::handle::borrow;
+use crate::ffi::common::handle::borrow_nullable;
+use crate::ffi::common::options::check_flags;
+use crate::ffi::common::options::init;
+use crate::ffi::common::options::options;
+use crate::ffi::common::options::read_nullable;
+use crate::ffi::common::pointer::null;
+use crate::ffi::common::scope::Scope;
 use crate::ffi::common::status::kvmem_status;
-use crate::ffi::layout::info::kvmem_layout;
-use crate::ffi::nixl::agent::kvmem_agent;
-use crate::ffi::region::info::kvmem_region;
-use crate::ffi::share::create::kvmem_share;
+use crate::ffi::layout::kvmem_layout;
+use crate::ffi::region::kvmem_region;
+use crate::ffi::share::kvmem_share;
 use crate::region::{Access, Users};
 use crate::share::{Opening, Reach};
 
 /// Open for reading only, even if writing is granted.
 pub const KVMEM_OPEN_READ_ONLY: u64 = 1;
-/// Page-lock host memory, for `device`: it is pinned memory then. What may only be read can be locked for a GPU that has
-/// CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED: KVMEM_STATUS_UNSUPPORTED for another.
+/// Page-lock host memory, for `device`: it is pinned memory then. What may only be read can be locked for a
+/// GPU that has CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED: KVMEM_STATUS_UNSUPPORTED for another.
 /// No effect on files.
 pub const KVMEM_OPEN_PIN: u64 = 2;
 /// Map the memory of a layout or fail: do not turn to NIXL.
@@ -26,24 +33,24 @@ pub const KVMEM_OPEN_MAPPED_ONLY: u64 = 4;
 pub const KVMEM_OPEN_REMOTE: u64 = 8;
 /// Register a mapped layout with `agent`.
 pub const KVMEM_OPEN_REGISTER: u64 = 16;
-/// Open memory of a GPU for the GPU `device` to use: its kernels then read and write it, over NVLink or PCIe. Without
-/// it, the memory is opened for the GPU that it is located on, and kernels of another GPU fail to access it. Elastic
-/// memory, and memory that an engine has mapped, stays open for its own GPU too. kvmem opens it for another GPU when a
-/// transfer first runs there, which delays the creation of that transfer: 0.3 ms per extent of 64 MiB, 20 ms per extent
-/// of 1 GiB on an H200. Plain device memory is opened for one GPU at a time. No effect on host memory, on files, and on
-/// memory of this process.
+/// Open memory of a GPU for the GPU `device` to use: its kernels then read and write it, over NVLink or PCIe.
+/// Without it, the memory is opened for the GPU that it is located on, and kernels of another GPU fail to
+/// access it. Elastic memory, and memory that an engine has mapped, stays open for its own GPU too. kvmem
+/// opens it for another GPU when a transfer first runs there, which delays the creation of that transfer: 0.3
+/// ms per extent of 64 MiB, 20 ms per extent of 1 GiB on an H200. Plain device memory is opened for one GPU
+/// at a time. No effect on host memory, on files, and on memory of this process.
 pub const KVMEM_OPEN_FOR_DEVICE: u64 = 32;
 /// Open to read and write: KVMEM_STATUS_PERMISSION_DENIED where less is granted. Without it, and without
 /// KVMEM_OPEN_READ_ONLY, the region gets all granted rights; KVMEM_REGION_READ_ONLY is set in its flags if
 /// it may only be read.
 pub const KVMEM_OPEN_READ_WRITE: u64 = 64;
 /// Map reserved huge pages (`huge_page_size` of kvmem_system_options). The owner, and every importer that may
-/// write, can take them away again, and this process then ends with SIGBUS when it touches the memory. Without the flag
-/// such memory fails with KVMEM_STATUS_UNSUPPORTED.
+/// write, can take them away again, and this process then ends with SIGBUS when it touches the memory.
+/// Without the flag such memory fails with KVMEM_STATUS_UNSUPPORTED.
 pub const KVMEM_OPEN_TRUST_OWNER: u64 = 128;
-/// Open elastic memory, and memory that an engine has mapped, for every GPU of this process that can access the GPU it
-/// is located on: for an engine whose own kernels use it on several GPUs. Takes as long for each GPU as
-/// KVMEM_OPEN_FOR_DEVICE does. No effect on other memory. Not together with KVMEM_OPEN_FOR_DEVICE.
+/// Open elastic memory, and memory that an engine has mapped, for every GPU of this process that can access
+/// the GPU it is located on: for an engine whose own kernels use it on several GPUs. Takes as long for each
+/// GPU as KVMEM_OPEN_FOR_DEVICE does. No effect on other memory. Not together with KVMEM_OPEN_FOR_DEVICE.
 pub const KVMEM_OPEN_FOR_ALL_DEVICES: u64 = 256;
 
 /// How to open a share. All zeroes but struct_size maps the memory with all that is granted.
@@ -56,8 +63,8 @@ pub struct kvmem_open_options {
     pub flags: u64,
     /// Who reaches a layout by NIXL where it can't be mapped, or registers it; may be NULL.
     pub agent: *mut kvmem_agent,
-    /// The GPU that KVMEM_OPEN_PIN and KVMEM_OPEN_FOR_DEVICE mean, as CUDA_VISIBLE_DEVICES orders them here; 0 without
-    /// those flags.
+    /// The GPU that KVMEM_OPEN_PIN and KVMEM_OPEN_FOR_DEVICE mean, as CUDA_VISIBLE_DEVICES orders them here;
+    /// 0 without those flags.
     pub device: i32,
     /// Must be 0.
     pub reserved: u32,
@@ -74,8 +81,8 @@ pub unsafe extern "C" fn kvmem_open_options_init(options: *mut kvmem_open_option
     unsafe { init(options, struct_size) };
 }
 
-/// Opens the region that a share is of. In the process that shares it this is the region itself; opened twice in
-/// another process it is mapped once.
+/// Opens the region that a share is of. In the process that shares it this is the region itself; opened twice
+/// in another process it is mapped once.
 ///
 /// kvmem does not trust the bytes: it queries sizes, device and kind of memory from the kernel and the
 /// driver. A device is found by its UUID, whatever its ordinal is here. Extents of elastic memory that their
@@ -87,16 +94,19 @@ pub unsafe extern "C" fn kvmem_open_options_init(options: *mut kvmem_open_option
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK, or
-///         - KVMEM_STATUS_CORRUPT: the memory is not what the bytes say, or opening its control block would wait.
+///         - KVMEM_STATUS_CORRUPT: the memory is not what the bytes say, or opening its control block would
+///           wait.
 ///         - KVMEM_STATUS_PERMISSION_DENIED: KVMEM_OPEN_READ_WRITE, and less is granted.
 ///         - KVMEM_STATUS_NOT_FOUND: this process does not see the GPU.
 ///         - KVMEM_STATUS_PEER_LOST: the owner has freed the device memory, or has ended.
 ///         - KVMEM_STATUS_UNSUPPORTED: the memory is of another machine; it has reserved huge pages
-///           (KVMEM_OPEN_TRUST_OWNER); the GPU can't page-lock what may only be read, or does not reach the memory;
-///           fabric handles do not work here; or the driver does not open an IPC handle from another PID namespace.
-///         - KVMEM_STATUS_STALE: extents by fabric handle, or plain device memory, were freed and given anew since.
-///         - KVMEM_STATUS_OUT_OF_MEMORY: also with KVMEM_OPEN_PIN, if there is no room for pages that the owner has not
-///           touched.
+///           (KVMEM_OPEN_TRUST_OWNER); the GPU can't page-lock what may only be read, or does not reach the
+///           memory; fabric handles do not work here; or the driver does not open an IPC handle from another
+///           PID namespace.
+///         - KVMEM_STATUS_STALE: extents by fabric handle, or plain device memory, were freed and given anew
+///           since.
+///         - KVMEM_STATUS_OUT_OF_MEMORY: also with KVMEM_OPEN_PIN, if there is no room for pages that the
+///           owner has not touched.
 ///         - KVMEM_STATUS_INVALID_ARGUMENT: the share is of a layout.
 ///         - KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
@@ -116,9 +126,10 @@ pub unsafe extern "C" fn kvmem_share_open_region(
     }
 }
 
-/// Opens the layout that a share is of: mapped where that is possible, else reached by NIXL if there is an agent, in
-/// either case whole. Its regions are of one tier and device and a transfer of it goes one way, so no part is mapped
-/// where another can't be. Its info says which it is (locality), the log why it is not mapped (KVMEM_LOG_INFO).
+/// Opens the layout that a share is of: mapped where that is possible, else reached by NIXL if there is an
+/// agent, in either case whole. Its regions are of one tier and device and a transfer of it goes one way, so
+/// no part is mapped where another can't be. Its info says which it is (locality), the log why it is not
+/// mapped (KVMEM_LOG_INFO).
 ///
 /// @param share a share of a layout
 /// @param options how to open it; NULL for all that is granted

@@ -8,10 +8,11 @@ use std::time::Instant;
 use crate::error::{Result, ensure};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Out, borrow};
+use crate::ffi::common::handle::Out;
+use crate::ffi::common::handle::borrow;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::time::timeout;
-use crate::ffi::share::create::kvmem_share;
+use crate::ffi::share::kvmem_share;
 use crate::share::{Share, socket};
 
 /// Sends a share over a connected Unix socket of the caller's: SOCK_STREAM or SOCK_SEQPACKET, blocking or
@@ -22,9 +23,9 @@ use crate::share::{Share, socket};
 /// @param fd the socket; nothing else may be sent on it meanwhile
 /// @param timeout_ns how long to wait for the peer to read, in nanoseconds; KVMEM_TIMEOUT_FOREVER for ever
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK when all of it is in the socket; KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_PEER_LOST when the
-///         other end is closed; KVMEM_STATUS_INVALID_ARGUMENT for what is no connected Unix socket; KVMEM_STATUS_IO.
-///         After a failure the message says whether the socket can still be used.
+/// @return KVMEM_STATUS_OK when all of it is in the socket; KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_PEER_LOST
+///         when the other end is closed; KVMEM_STATUS_INVALID_ARGUMENT for what is no connected Unix socket;
+///         KVMEM_STATUS_IO. After a failure the message says whether the socket can still be used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_send(
     share: *const kvmem_share,
@@ -50,8 +51,9 @@ pub unsafe extern "C" fn kvmem_share_send(
 /// @param share gets the share; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_PEER_LOST when the other end is closed;
-///         KVMEM_STATUS_CORRUPT for what is no share; KVMEM_STATUS_VERSION_MISMATCH; KVMEM_STATUS_OUT_OF_MEMORY also
-///         without file descriptors; KVMEM_STATUS_INVALID_ARGUMENT for what is no connected Unix socket
+///         KVMEM_STATUS_CORRUPT for what is no share; KVMEM_STATUS_VERSION_MISMATCH;
+///         KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors; KVMEM_STATUS_INVALID_ARGUMENT for what
+///         is no connected Unix socket
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_receive(
     fd: i32,

@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The paths of transfers, and why one is taken.
+//! The paths of transfers.
 
 use std::ffi::c_char;
 
-use crate::ffi::common::blob::{self, kvmem_blob};
-use crate::ffi::common::error::kvmem_error;
-use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Out, borrow};
-use crate::ffi::common::status::kvmem_status;
-use crate::ffi::transfer::run::kvmem_transfer;
 use crate::transfer::Path;
 
 /// memcpy.
@@ -36,64 +30,11 @@ pub const KVMEM_PATH_CUDA_STAGED: u32 = 10;
 pub const KVMEM_PATH_URING: u32 = 11;
 /// Threads read or write a file by preadv and pwritev.
 pub const KVMEM_PATH_PREAD: u32 = 12;
-/// Between a file and GPU memory through page-locked memory: io_uring has the file's side, the CUDA driver the GPU's.
+/// Between a file and GPU memory through page-locked memory: io_uring has the file's side, the CUDA driver
+/// the GPU's.
 pub const KVMEM_PATH_URING_STAGED: u32 = 13;
 /// The same with threads for the file's side.
 pub const KVMEM_PATH_PREAD_STAGED: u32 = 14;
-
-/// What is expected of a transfer.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct kvmem_transfer_explanation {
-    /// Stretches of memory it moves.
-    pub num_moves: u64,
-    /// Bytes a second that it is expected to move. Of GPU copies by the figures of the GPU
-    /// (kvmem_cuda_get_copy_rates); of host copies by how fast this machine copies, which the first question measures
-    /// within some milliseconds; of files and peers by what this process has moved on the same path from or to the same
-    /// file or peer, lately and above all in large runs. Before the first, what is usual is assumed: 2 GB/s by direct
-    /// I/O, 5 GB/s by the page cache, 5 GB/s between host memory and a peer's, 0.5 GB/s where one of them is a GPU's.
-    pub bytes_per_second: u64,
-    /// A KVMEM_PATH_* value.
-    pub path: u32,
-    /// 1 where bytes_per_second is assumed, not measured; else 0.
-    pub assumed: u32,
-}
-
-/// Tells which path a transfer takes, what is expected of it, and why it takes no other. Moves nothing.
-///
-/// @param transfer a transfer
-/// @param explanation gets the figures; may be NULL
-/// @param text gets a blob of text for people, a line for each path that was weighed; the caller destroys it; may be
-///             NULL
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kvmem_transfer_explain(
-    transfer: *const kvmem_transfer,
-    explanation: *mut kvmem_transfer_explanation,
-    text: *mut *mut kvmem_blob,
-    error: *mut *mut kvmem_error,
-) -> kvmem_status {
-    // SAFETY: by contract.
-    unsafe {
-        call(error, |scope| {
-            let text = if text.is_null() { None } else { Some(Out::new(text)?) };
-            let explained = borrow(scope, transfer)?.explain();
-            if !explanation.is_null() {
-                explanation.write(kvmem_transfer_explanation {
-                    num_moves: explained.moves,
-                    bytes_per_second: explained.bytes_per_second,
-                    path: value_of(explained.path),
-                    assumed: explained.assumed.into(),
-                });
-            }
-            if let Some(text) = text {
-                text.set(blob::value(explained.text.into_bytes()));
-            }
-            Ok(())
-        })
-    }
-}
 
 /// The name of a path, such as "NIXL read".
 ///

@@ -7,12 +7,10 @@ use crate::cuda::vmm::{Location, Memory};
 use crate::error::{Result, ensure};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
-use crate::ffi::common::handle::{Out, borrow, null, out};
+use crate::ffi::common::handle::{Out, borrow};
+use crate::ffi::common::pointer::{null, out};
 use crate::ffi::common::status::kvmem_status;
-use crate::ffi::cuda::vmm::kvmem_vmm_memory;
-
-/// A device of imported memory that is not compared.
-pub const KVMEM_VMM_ANY_DEVICE: i32 = -1;
+use crate::ffi::cuda::vmm::memory::kvmem_vmm_memory;
 
 /// What another process on the same fabric imports.
 #[repr(C)]
@@ -27,8 +25,8 @@ pub struct kvmem_fabric_handle {
 /// @param memory memory created with KVMEM_VMM_POSIX_FD
 /// @param fd gets a descriptor the caller closes
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_STATE for memory created without the flag; KVMEM_STATUS_UNSUPPORTED
-///         for memory that was imported; KVMEM_STATUS_CUDA
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_STATE for memory created without the flag;
+///         KVMEM_STATUS_UNSUPPORTED for memory that was imported; KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_memory_export_fd(
     memory: *const kvmem_vmm_memory,
@@ -50,8 +48,8 @@ pub unsafe extern "C" fn kvmem_vmm_memory_export_fd(
 /// @param memory memory created with KVMEM_VMM_FABRIC
 /// @param handle gets the handle
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_STATE for memory created without the flag; KVMEM_STATUS_UNSUPPORTED
-///         for memory that was imported; KVMEM_STATUS_CUDA
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_STATE for memory created without the flag;
+///         KVMEM_STATUS_UNSUPPORTED for memory that was imported; KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_memory_export_fabric(
     memory: *const kvmem_vmm_memory,
@@ -68,19 +66,23 @@ pub unsafe extern "C" fn kvmem_vmm_memory_export_fabric(
     }
 }
 
-/// Imports memory from a file descriptor that somebody exported. It is mapped like memory created here, but can't be
-/// exported again.
+/// A device of imported memory that is not compared.
+pub const KVMEM_VMM_ANY_DEVICE: i32 = -1;
+
+/// Imports memory from a file descriptor that somebody exported. It is mapped like memory created here, but
+/// can't be exported again.
 ///
 /// @param fd the descriptor; it stays the caller's, who may close it once this returns
-/// @param size bytes of all of the memory, as its exporter says. The driver does not tell: a wrong size is refused by
-///             kvmem_vmm_mapping_create
-/// @param device the GPU the memory lies on, as CUDA_VISIBLE_DEVICES orders them here: compared with what the driver
-///               says; KVMEM_VMM_ANY_DEVICE for any, and for memory of the host
+/// @param size bytes of all of the memory, as its exporter says. The driver does not tell: a wrong size is
+///             refused by kvmem_vmm_mapping_create
+/// @param device the GPU the memory lies on, as CUDA_VISIBLE_DEVICES orders them here: compared with what the
+///               driver says; KVMEM_VMM_ANY_DEVICE for any, and for memory of the host
 /// @param memory gets the memory; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for a descriptor that is not
-///         open or no memory of the driver's, for memory of another GPU, and for a size that is no multiple of the
-///         granularity; KVMEM_STATUS_NOT_FOUND for memory of a GPU that this process may not use; KVMEM_STATUS_CUDA
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for a descriptor
+///         that is not open or no memory of the driver's, for memory of another GPU, and for a size that is
+///         no multiple of the granularity; KVMEM_STATUS_NOT_FOUND for memory of a GPU that this process may
+///         not use; KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_memory_import_fd(
     fd: i32,
@@ -101,16 +103,16 @@ pub unsafe extern "C" fn kvmem_vmm_memory_import_fd(
     unsafe { call(error, body) }
 }
 
-/// Imports memory from a fabric handle that somebody exported. It is mapped like memory created here, but can't be
-/// exported again.
+/// Imports memory from a fabric handle that somebody exported. It is mapped like memory created here, but
+/// can't be exported again.
 ///
 /// @param handle the handle
 /// @param size bytes of all of the memory, as for kvmem_vmm_memory_import_fd
 /// @param device the GPU the memory lies on, as for kvmem_vmm_memory_import_fd
 /// @param memory gets the memory; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_UNSUPPORTED where fabric handles don't work;
-///         KVMEM_STATUS_INVALID_ARGUMENT as for kvmem_vmm_memory_import_fd; KVMEM_STATUS_CUDA
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_UNSUPPORTED where fabric handles
+///         don't work; KVMEM_STATUS_INVALID_ARGUMENT as for kvmem_vmm_memory_import_fd; KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_memory_import_fabric(
     handle: *const kvmem_fabric_handle,
@@ -130,14 +132,14 @@ pub unsafe extern "C" fn kvmem_vmm_memory_import_fabric(
     unsafe { call(error, body) }
 }
 
-/// Takes hold of memory that somebody else in this process has mapped, such as an engine: it stays when they let go,
-/// and is exported as it was created.
+/// Takes hold of memory that somebody else in this process has mapped, such as an engine: it stays when they
+/// let go, and is exported as it was created.
 ///
 /// @param address any byte of the mapping
 /// @param memory gets the memory; the caller destroys it
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT where no memory that was
-///         created and mapped apart lies; KVMEM_STATUS_CUDA
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT where no memory that
+///         was created and mapped apart lies; KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_memory_retain(
     address: u64,

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Agents, registrations and NIXL's types of memory, which layouts and shares refer to. Their functions are in `nixl`.
+
+use std::ffi::CString;
+use std::sync::Arc;
+
+use crate::ffi::common::handle::{Handle, opaque};
+use crate::nixl::{Agent, MemoryType};
+use crate::region::Registration;
+
+/// A NIXL agent, driven by a thread of its own, or by threads that wait for its transfers. Registrations,
+/// layouts and transfers hold it.
+///
+/// Threads: all functions on one agent may run at once, except kvmem_agent_destroy. Calls of NIXL are made
+/// one at a time.
+pub struct kvmem_agent {
+    handle: Handle<Named>,
+}
+opaque!(kvmem_agent, Named, "agent");
+
+/// The agent, and its name as C reads it.
+pub struct Named {
+    /// The agent.
+    pub agent: Arc<Agent>,
+    /// Its name.
+    pub name: CString,
+}
+
+/// A region that an agent knows. It holds both, and the region is deregistered before its memory goes.
+///
+/// Threads: all functions on one registration may run at once, except kvmem_registration_destroy.
+pub struct kvmem_registration {
+    handle: Handle<Arc<Registration>>,
+}
+opaque!(kvmem_registration, Arc<Registration>, "registration");
+
+/// Host memory.
+pub const KVMEM_MEMORY_DRAM: u32 = 1;
+/// GPU memory.
+pub const KVMEM_MEMORY_VRAM: u32 = 2;
+/// A file.
+pub const KVMEM_MEMORY_FILE: u32 = 3;
+
+/// A memory type as C has it.
+pub(in crate::ffi) fn memory_type(memory_type: MemoryType) -> u32 {
+    match memory_type {
+        MemoryType::Dram => KVMEM_MEMORY_DRAM,
+        MemoryType::Vram => KVMEM_MEMORY_VRAM,
+        MemoryType::File => KVMEM_MEMORY_FILE,
+    }
+}
