@@ -156,10 +156,10 @@ fn every_file_with_declarations_is_in_one_header() {
             let path: PathBuf = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                if read(&path).lines().filter_map(item).any(is_exported) {
-                    declaring.push(path);
-                }
+            } else if path.extension().is_some_and(|extension| extension == "rs")
+                && read(&path).lines().filter_map(item).any(is_exported)
+            {
+                declaring.push(path);
             }
         }
     }
