@@ -11,8 +11,9 @@ use std::ptr;
 
 use cudarc::driver::sys::CUcontext;
 
+use super::codes::{CONTEXT_IS_DESTROYED, has_code};
 use super::device::Device;
-use super::driver::{CONTEXT_IS_DESTROYED, Driver, answered};
+use super::driver::Driver;
 use crate::error::{Cause, Error, Result, Status};
 use crate::log::log;
 
@@ -44,7 +45,7 @@ impl Identity {
         match id_of(self.device, self.raw as CUcontext) {
             Ok(id) if id == self.id => Ok(()),
             Ok(_) => Err(lost(self.device)),
-            Err(error) if answered(&error, &[CONTEXT_IS_DESTROYED]) => Err(lost(self.device)),
+            Err(error) if has_code(&error, &[CONTEXT_IS_DESTROYED]) => Err(lost(self.device)),
             Err(error) => Err(error),
         }
     }
@@ -77,7 +78,7 @@ pub fn refused(error: Error) -> Error {
 
 /// Whether an error says that a context was reset or destroyed.
 pub fn is_lost(error: &Error) -> bool {
-    answered(error, &[CONTEXT_IS_DESTROYED])
+    has_code(error, &[CONTEXT_IS_DESTROYED])
 }
 
 // SAFETY: a context may be used from any thread; it is pushed on the thread that uses it.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The driver's own copies: one a call, many a call, and rows at regular distances.
 
-use std::ffi::c_void;
 use std::ops::Range;
 
 use cudarc::driver::sys::{CUmemcpyAttributes, CUmemcpySrcAccessOrder};
 
+use super::raw::{RawRows, RawSide};
 use super::stream::Active;
 use crate::error::{Error, Result, Status};
 
@@ -99,45 +99,6 @@ pub struct Rows {
     pub destination_stride: u64,
     /// How many rows.
     pub count: u64,
-}
-
-/// One side of a CUDA_MEMCPY2D.
-#[repr(C)]
-struct RawSide {
-    x: usize,
-    y: usize,
-    memory_type: u32,
-    host: *const c_void,
-    device: u64,
-    array: *const c_void,
-    pitch: usize,
-}
-
-/// CUDA_MEMCPY2D. cudarc's has Rust enums, of which zero is no value.
-#[repr(C)]
-pub(super) struct RawRows {
-    source: RawSide,
-    destination: RawSide,
-    width: usize,
-    height: usize,
-}
-
-impl RawSide {
-    /// CU_MEMORYTYPE_UNIFIED: the address tells where it lies.
-    const UNIFIED: u32 = 4;
-
-    fn new(address: u64, pitch: u64) -> Self {
-        let none = std::ptr::null();
-        Self {
-            x: 0,
-            y: 0,
-            memory_type: Self::UNIFIED,
-            host: none,
-            device: address,
-            array: none,
-            pitch: pitch as usize,
-        }
-    }
 }
 
 /// What the copy engine is at when it is given a batch.

@@ -8,25 +8,12 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use super::api::Api;
+use super::codes::{Code, NO_DEVICE, OUT_OF_MEMORY};
 use super::ending::says_failed;
-use super::entry::{Answer, Code};
+use super::entry::Answer;
 use crate::error::{Cause, Error, Result, Status, ensure, fail};
 use crate::log::log;
 use crate::process::{self, Undertaking};
-
-/// CUDA_ERROR codes that are told apart.
-const OUT_OF_MEMORY: Code = 2;
-const NO_DEVICE: Code = 100;
-pub(super) const INVALID_VALUE: Code = 1;
-pub(super) const INVALID_DEVICE: Code = 101;
-pub(super) const INVALID_CONTEXT: Code = 201;
-pub(super) const ALREADY_MAPPED: Code = 208;
-pub(super) const INVALID_HANDLE: Code = 400;
-pub(super) const NOT_FOUND: Code = 500;
-pub(super) const NOT_PERMITTED: Code = 800;
-pub(super) const NOT_SUPPORTED: Code = 801;
-pub(super) const CONTEXT_IS_DESTROYED: Code = 709;
-pub(super) const STREAM_CAPTURE_INVALIDATED: Code = 901;
 
 /// The driver, initialised.
 pub struct Driver {
@@ -63,12 +50,6 @@ fn initialise() -> Result<&'static Driver> {
     DRIVER.get_or_try_init(Driver::initialise).inspect(|driver| {
         log!(Info, "CUDA loaded: driver {}, {} devices", driver.version, driver.device_count);
     })
-}
-
-/// Whether an error is one of these answers of the driver's. Out of anything it may give any: that says nothing.
-pub(super) fn answered(error: &Error, codes: &[Code]) -> bool {
-    error.status() != Status::OutOfMemory
-        && matches!(error.cause(), Some(Cause::Cuda(code, _)) if codes.contains(&(*code as Code)))
 }
 
 /// Whether this process has no free file descriptors. The driver has no code of its own for that: a call that needs one

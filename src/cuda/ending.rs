@@ -5,8 +5,9 @@
 //! once, for one piece of work on the stream. All others say only that the question was not answered, such as one that
 //! came while somebody captured a stream: the work goes on, or has ended well, and is asked about again.
 
-use super::driver::answered;
-use super::entry::Code;
+#![forbid(unsafe_code)]
+
+use super::codes::{Code, has_code};
 use crate::error::{Error, Result, Status};
 
 /// CUDA_ERROR codes that say nothing but that work or a context failed, whatever call returns them.
@@ -50,7 +51,7 @@ pub(super) fn says_failed(code: Code) -> bool {
 
 /// Whether an error that came twice says that nothing of the work that was asked about runs any more.
 pub fn says_lost(error: &Error) -> bool {
-    answered(error, FAILED) || answered(error, FAILED_IF_ASKED)
+    has_code(error, FAILED) || has_code(error, FAILED_IF_ASKED)
 }
 
 /// Whether what failed so is not to be used again: the context is lost, or a panic has left it in the middle of

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A function of the driver's as its library gives it: it knows its name, and so does what it answers.
 
-use std::ffi::c_uint;
-
 use cudarc::driver::sys;
 
-/// A `CUresult` as a number.
-pub type Code = c_uint;
+use super::codes::Code;
 
 /// A function of the driver's. `F` is its type.
 #[derive(Clone, Copy)]

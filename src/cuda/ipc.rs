@@ -8,22 +8,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::codes::{
+    ALREADY_MAPPED, INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_PERMITTED, has_code,
+};
 use super::context::{Context, Identity};
 use super::device::Device;
-use super::driver::{
-    ALREADY_MAPPED, INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_PERMITTED, answered,
-};
 use super::memory;
+use super::raw::RawIpcHandle;
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 use crate::sync::{Mutex, MutexGuard};
 
 /// CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, the only value there is.
 const LAZY_ENABLE_PEER_ACCESS: u32 = 1;
-
-/// CUipcMemHandle, which goes to the driver by value.
-#[repr(C)]
-pub(super) struct RawIpcHandle([u8; 64]);
 
 /// The 64 bytes.
 pub type IpcHandle = [u8; 64];
@@ -67,7 +64,7 @@ fn handle_of(context: &Context, address: u64) -> Result<IpcHandle> {
     // SAFETY: a current context; the output lives through the call.
     let answer = unsafe { driver.api.ipc_get_mem_handle.call(&mut handle, address) };
     driver.check(answer, format_args!("get an IPC handle of the memory at {address:#x}")).map_err(|error| {
-        if !answered(&error, &[INVALID_VALUE]) {
+        if !has_code(&error, &[INVALID_VALUE]) {
             return error;
         }
         let message = "only memory of cuMemAlloc has one: export memory that was mapped apart as a file descriptor, \
@@ -312,17 +309,17 @@ fn open(context: &Context, handle: &IpcHandle) -> Result<u64> {
 
 /// Drivers differ in what they answer for a handle that names nothing: all of it is the caller's to mend.
 fn explain(error: Error) -> Error {
-    let (message, status) = if answered(&error, &[INVALID_CONTEXT]) {
+    let (message, status) = if has_code(&error, &[INVALID_CONTEXT]) {
         let message = "this process exported the handle itself, and has the memory already: use the address it was \
                        exported by";
         (message, Status::InvalidArgument)
-    } else if answered(&error, &[ALREADY_MAPPED]) {
+    } else if has_code(&error, &[ALREADY_MAPPED]) {
         let message = "the driver has the memory mapped in this process for another GPU, and maps it once: open it for \
                        that GPU, or give up what was opened there first";
         (message, Status::Unsupported)
-    } else if answered(&error, &[INVALID_DEVICE]) {
+    } else if has_code(&error, &[INVALID_DEVICE]) {
         ("the handle names memory of a GPU that this process may not use", Status::NotFound)
-    } else if answered(&error, &[INVALID_VALUE, INVALID_HANDLE, NOT_PERMITTED]) {
+    } else if has_code(&error, &[INVALID_VALUE, INVALID_HANDLE, NOT_PERMITTED]) {
         let message = "the handle names nothing that can be opened here: its memory was freed, its process has ended \
                        or is of another PID namespace, or the bytes are no handle";
         (message, Status::InvalidArgument)

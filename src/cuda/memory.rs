@@ -4,10 +4,11 @@
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 
+use super::codes::{INVALID_VALUE, NOT_FOUND, has_code};
 use super::context::{Context, Entered, Identity};
 use super::device::Device;
-use super::driver::{self, INVALID_VALUE, NOT_FOUND, answered};
-use super::vmm::RawLocation;
+use super::driver;
+use super::raw::RawLocation;
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 
@@ -163,7 +164,7 @@ pub fn identify(address: u64, size: u64) -> Result<Identified> {
 /// `None` if it knows none.
 pub fn host_range(address: u64) -> Result<Option<Range<u64>>> {
     let kind: u32 = match attribute(MEMORY_TYPE, address) {
-        Err(error) if answered(&error, &[INVALID_VALUE]) => return Ok(None),
+        Err(error) if has_code(&error, &[INVALID_VALUE]) => return Ok(None),
         kind => kind?,
     };
     if kind == MEMORY_TYPE_DEVICE {
@@ -177,7 +178,7 @@ pub fn host_range(address: u64) -> Result<Option<Range<u64>>> {
 /// Whether kernels of the current context reach host memory at its own address.
 pub fn is_mapped_at(_entered: &Entered<'_>, address: u64) -> Result<bool> {
     match attribute::<u64>(DEVICE_POINTER, address) {
-        Err(error) if answered(&error, &[INVALID_VALUE]) => Ok(false),
+        Err(error) if has_code(&error, &[INVALID_VALUE]) => Ok(false),
         found => Ok(found? == address),
     }
 }
@@ -199,7 +200,7 @@ pub fn is_accessible(device: Device, address: u64, write: bool) -> Result<bool> 
     const READ: u64 = 1;
     const READ_AND_WRITE: u64 = 3;
     let driver = device.driver();
-    let location = RawLocation::of_device(&device);
+    let location = RawLocation::device(device.ordinal());
     let mut flags = 0;
     // SAFETY: the location and the output live through the call.
     let answer = unsafe { driver.api.mem_get_access.call(&mut flags, &location, address) };
@@ -310,7 +311,7 @@ pub(super) fn ensure_still(address: u64, known: Option<u64>) -> Result<()> {
 /// Whether an error says that the driver does not know the address. Any other is a failure of the driver's, not a
 /// mistake of the caller's.
 fn is_unknown(error: &Error) -> bool {
-    answered(error, &[INVALID_VALUE, NOT_FOUND])
+    has_code(error, &[INVALID_VALUE, NOT_FOUND])
 }
 
 /// What the driver says of an address; T must be as wide as the attribute.

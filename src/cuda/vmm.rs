@@ -18,6 +18,3 @@ pub use properties::{Granularity, Location, Properties};
 pub use range::Range;
 pub use shareable::{Exported, HandleType, Shareable};
 pub use walk::{Beneath, beneath};
-
-pub(super) use mapping::RawAccess;
-pub(super) use properties::{RawLocation, RawProperties};

@@ -51,11 +51,14 @@ enum Source {
 /// A layout in the making.
 pub struct Builder<State>(State);
 
-impl Builder<NeedsKind> {
-    pub(super) fn new(dimensions: Dimensions) -> Self {
-        Self(NeedsKind(dimensions))
+impl Layout {
+    /// Begins a local layout.
+    pub fn builder(dimensions: Dimensions) -> Builder<NeedsKind> {
+        Builder(NeedsKind(dimensions))
     }
+}
 
+impl Builder<NeedsKind> {
     /// One region, in which a block holds all its layers.
     pub fn fully_contiguous(self) -> Result<Builder<NeedsMemory>> {
         self.kind(LayoutKind::FullyContiguous)

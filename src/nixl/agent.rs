@@ -1,89 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An agent: a handle on the thread that drives it.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 use std::thread::{JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{SendError, Sender, bounded, unbounded};
 
-use super::driver::Driver;
+use super::agent_config::AgentConfig;
 use super::executor::Executor;
 use super::gds::Trials;
 use super::library;
-use super::notification::{Notification, Receive};
-use super::sys;
+use super::notification::Notification;
+use super::receive::Receive;
+use super::state::AgentState;
 use super::thread::{Command, Work};
 use crate::error::{Error, Result, Status, ensure};
 use crate::file_limit::FileSizeSignal;
 use crate::log::log;
-
-/// How NIXL guards an agent against its own callers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SyncMode {
-    /// Not at all: enough while only this library calls, one thread at a time.
-    None,
-    /// One lock.
-    Strict,
-    /// A read-write lock.
-    ReadWrite,
-}
-
-/// How an agent runs.
-#[derive(Clone, Debug)]
-pub struct AgentConfig {
-    /// NIXL's own progress thread serves peers while this process does something else.
-    pub progress_thread: bool,
-    /// How long it sleeps between rounds; also how often this library drives an idle agent without one.
-    pub progress_delay: Duration,
-    /// A thread that answers peers who fetch metadata by address.
-    pub listen_thread: bool,
-    /// Its TCP port.
-    pub listen_port: u16,
-    /// How long it sleeps between rounds.
-    pub listen_delay: Duration,
-    /// How NIXL guards the agent.
-    pub sync_mode: SyncMode,
-    /// Whether NIXL measures transfers.
-    pub telemetry: bool,
-}
-
-impl Default for AgentConfig {
-    fn default() -> Self {
-        Self {
-            progress_thread: true,
-            progress_delay: Duration::from_millis(1),
-            listen_thread: false,
-            listen_port: 8888,
-            listen_delay: Duration::from_millis(100),
-            sync_mode: SyncMode::ReadWrite,
-            telemetry: false,
-        }
-    }
-}
-
-impl AgentConfig {
-    pub(super) fn raw(&self) -> sys::nixl_capi_agent_config_t {
-        sys::nixl_capi_agent_config_t {
-            enable_prog_thread: self.progress_thread,
-            enable_listen_thread: self.listen_thread,
-            listen_port: self.listen_port.into(),
-            thread_sync: match self.sync_mode {
-                SyncMode::None => 0,
-                SyncMode::Strict => 1,
-                SyncMode::ReadWrite => 2,
-            },
-            num_workers: 1,
-            pthr_delay_us: micros(self.progress_delay),
-            lthr_delay_us: micros(self.listen_delay),
-            capture_telemetry: self.telemetry,
-        }
-    }
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
 
 /// A NIXL agent. Whatever needs it holds it; its thread ends with the last holder.
 pub struct Agent {
@@ -116,10 +52,10 @@ impl Agent {
             .spawn(move || {
                 // NIXL's file backends write on this thread, or on threads that it starts, which inherit the mask.
                 let _limit_reports_itself = FileSizeSignal::block();
-                match Driver::create(&owned.0, &owned.1) {
-                    Ok(driver) => {
+                match AgentState::create(&owned.0, &owned.1) {
+                    Ok(state) => {
                         let _ = created.send(Ok(()));
-                        executing.run(driver, receiver, &wake, idle_poll);
+                        executing.run(state, receiver, &wake, idle_poll);
                     }
                     Err(error) => drop(created.send(Err(error))),
                 }
@@ -153,21 +89,21 @@ impl Agent {
     /// Runs `function` on the agent's thread and waits for what it answers.
     pub fn call<R: Send + 'static>(
         &self,
-        function: impl FnOnce(&mut Driver) -> Result<R> + Send + 'static,
+        function: impl FnOnce(&mut AgentState) -> Result<R> + Send + 'static,
     ) -> Result<R> {
         let (reply, result) = bounded(1);
-        let run = move |driver: &mut Driver| drop(reply.send(function(driver)));
+        let run = move |state: &mut AgentState| drop(reply.send(function(state)));
         self.send(Command::Run(Box::new(run)))?;
         result.recv().unwrap_or_else(|_| Err(thread_gone()))
     }
 
     /// Runs `function` on the agent's thread; waits for its end unless the calling thread drives the agent just now, which
     /// must not wait for itself.
-    pub fn call_or_defer(&self, function: impl FnOnce(&mut Driver) + Send + 'static) {
+    pub fn call_or_defer(&self, function: impl FnOnce(&mut AgentState) + Send + 'static) {
         if self.is_driven_here() {
             let _ = self.send(Command::Run(Box::new(function)));
-        } else if let Err(error) = self.call(move |driver| {
-            function(driver);
+        } else if let Err(error) = self.call(move |state| {
+            function(state);
             Ok(())
         }) {
             log!(Error, "agent '{}': {error}", self.name);
@@ -175,7 +111,7 @@ impl Agent {
     }
 
     /// Runs `function` on the agent's thread some time from now.
-    pub fn defer(&self, function: impl FnOnce(&mut Driver) + Send + 'static) {
+    pub fn defer(&self, function: impl FnOnce(&mut AgentState) + Send + 'static) {
         let _ = self.send(Command::Run(Box::new(function)));
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
-use super::driver::Driver;
+use super::state::AgentState;
 use super::thread::{Command, Patience, SPIN, Turn, Turns};
 use crate::file_limit::FileSizeSignal;
 use crate::sync::{Mutex, MutexGuard};
@@ -23,7 +23,7 @@ const TIME_TO_SPARE: Duration = Duration::from_millis(50);
 pub struct Executor(Mutex<Option<Running>>);
 
 struct Running {
-    driver: Driver,
+    state: AgentState,
     commands: Receiver<Command>,
     turns: Turns,
 }
@@ -52,13 +52,13 @@ impl Executor {
     /// without a progress thread is driven.
     pub fn run(
         &self,
-        driver: Driver,
+        state: AgentState,
         commands: Receiver<Command>,
         wakes: &Receiver<()>,
         idle_poll: Option<Duration>,
     ) {
         sleep_precisely();
-        *self.lock() = Some(Running { driver, commands, turns: Turns::default() });
+        *self.lock() = Some(Running { state, commands, turns: Turns::default() });
         let mut last_progress = Instant::now();
         while let Some((turn, patience)) = self.take_turn(last_progress, idle_poll) {
             match patience {
@@ -77,21 +77,21 @@ impl Executor {
 
     /// `None` once the agent has stopped.
     fn take_turn(&self, last_progress: Instant, idle_poll: Option<Duration>) -> Option<(Turn, Patience)> {
-        let mut state = self.lock();
-        let Running { driver, commands, turns } = state.as_mut()?;
+        let mut running = self.lock();
+        let Running { state, commands, turns } = running.as_mut()?;
         let _here = Here::begin(self);
         if turns.are_over() {
             return None;
         }
-        let turn = turns.take_turn(driver, commands);
+        let turn = turns.take_turn(state, commands);
         Some((turn, turns.patience(last_progress.elapsed(), idle_poll)))
     }
 
     fn drive_idle(&self) {
-        let mut state = self.lock();
+        let mut running = self.lock();
         let _here = Here::begin(self);
-        if let Some(Running { driver, turns, .. }) = state.as_mut() {
-            turns.drive_idle(driver);
+        if let Some(Running { state, turns, .. }) = running.as_mut() {
+            turns.drive_idle(state);
         }
     }
 
@@ -108,7 +108,7 @@ impl Executor {
         };
         let mut last_progress = Instant::now();
         while !is_over() && last_progress.elapsed() < SPIN && has_time() {
-            let Some(state) = self.0.try_lock() else {
+            let Some(running) = self.0.try_lock() else {
                 // The agent's thread works, or another one that waits.
                 std::thread::yield_now();
                 continue;
@@ -116,7 +116,7 @@ impl Executor {
             // NIXL's file backends write on this thread.
             let _limit_reports_itself = FileSizeSignal::block();
             let _here = Here::begin(self);
-            if !step_while(state, &mut last_progress, || !is_over() && has_time()) {
+            if !step_while(running, &mut last_progress, || !is_over() && has_time()) {
                 return;
             }
         }
@@ -129,16 +129,16 @@ impl Executor {
 
 /// Steps the agent's work; false if the agent's thread has to go on.
 fn step_while(
-    mut state: MutexGuard<'_, Option<Running>>,
+    mut running: MutexGuard<'_, Option<Running>>,
     last_progress: &mut Instant,
     goes_on: impl Fn() -> bool,
 ) -> bool {
-    let Some(Running { driver, commands, turns }) = state.as_mut() else { return false };
+    let Some(Running { state, commands, turns }) = running.as_mut() else { return false };
     while goes_on() && last_progress.elapsed() < SPIN {
-        if driver.uses_gpu() || !turns.take_starts(commands) {
+        if state.uses_gpu() || !turns.take_starts(commands) {
             return false;
         }
-        match turns.step_all(driver) {
+        match turns.step_all(state) {
             true => *last_progress = Instant::now(),
             false => std::thread::yield_now(),
         }

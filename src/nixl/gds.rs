@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! GPUDirect Storage: which backend of an agent moves bytes between files and GPUs, and where that was seen to work.
 
+#![forbid(unsafe_code)]
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use super::driver::Driver;
 use crate::sync::Mutex;
-
-/// The plugins that take files and GPU memory; NIXL has one of them in an agent.
-const PLUGINS: [&str; 2] = ["GDS", "GDS_MT"];
 
 /// Between what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,13 +31,5 @@ impl Trials {
             Entry::Occupied(seen) => seen.get().clone(),
             Entry::Vacant(unseen) => unseen.insert(trial()).clone(),
         }
-    }
-}
-
-impl Driver {
-    /// The agent's backend for files and GPU memory; where there is none, the names of those it has.
-    pub fn gds_backend(&self) -> Result<&'static str, String> {
-        let found = PLUGINS.iter().find(|plugin| self.backends.contains_key(**plugin));
-        found.copied().ok_or_else(|| self.backend_names())
     }
 }

@@ -4,15 +4,17 @@
 //! NIXL takes one lock per agent for posting, polling and notifications, and a thread that loops on it starves the others.
 //! Here each turn runs a bounded number of commands, and every piece of work gets one step.
 
+#![forbid(unsafe_code)]
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, TryRecvError};
 
-use super::driver::Driver;
+use super::state::AgentState;
 use crate::error::Error;
 use crate::guarded::guarded;
-use crate::kept;
+use crate::leak;
 use crate::log::log;
 
 /// What one step of work came to.
@@ -31,7 +33,7 @@ pub enum Step {
 /// Something that takes many steps on the agent's thread.
 pub trait Work: Send {
     /// Takes one short step.
-    fn step(&mut self, driver: &mut Driver) -> Step;
+    fn step(&mut self, state: &mut AgentState) -> Step;
 
     /// Reports that the agent's thread has ended, so that the work was never begun. Whatever starts the work gets the same
     /// error.
@@ -45,7 +47,7 @@ pub trait Work: Send {
 /// What the rest of the library sends to the thread.
 pub enum Command {
     /// Runs once.
-    Run(Box<dyn FnOnce(&mut Driver) + Send>),
+    Run(Box<dyn FnOnce(&mut AgentState) + Send>),
     /// Joins the work in flight.
     Start(Box<dyn Work>),
     /// Ends the thread once no work is left.
@@ -100,12 +102,12 @@ impl Turns {
     }
 
     /// Runs some commands, then takes one step of each piece of work.
-    pub fn take_turn(&mut self, driver: &mut Driver, commands: &Receiver<Command>) -> Turn {
+    pub fn take_turn(&mut self, state: &mut AgentState, commands: &Receiver<Command>) -> Turn {
         let mut turn = Turn::Quiet;
         for _ in 0..COMMANDS_A_TURN {
             let next = self.left.pop_front().map_or_else(|| commands.try_recv(), Ok);
             match next {
-                Ok(command) => self.execute(command, driver),
+                Ok(command) => self.execute(command, state),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => {
                     self.stopping = true;
@@ -114,7 +116,7 @@ impl Turns {
             }
             turn = Turn::Progressed;
         }
-        if self.step_all(driver) {
+        if self.step_all(state) {
             turn = Turn::Progressed;
         }
         turn
@@ -134,10 +136,10 @@ impl Turns {
     }
 
     /// One step of each piece of work; whether any has progressed.
-    pub fn step_all(&mut self, driver: &mut Driver) -> bool {
+    pub fn step_all(&mut self, state: &mut AgentState) -> bool {
         let mut index = 0;
         while let Some((work, last)) = self.work.get_mut(index) {
-            match guarded(|| work.step(driver)) {
+            match guarded(|| work.step(state)) {
                 Ok(step) => {
                     *last = step;
                     index += 1;
@@ -153,20 +155,20 @@ impl Turns {
         has_progressed
     }
 
-    fn execute(&mut self, command: Command, driver: &mut Driver) {
+    fn execute(&mut self, command: Command, state: &mut AgentState) {
         match command {
-            Command::Run(function) => drop(logged(|| function(driver))),
+            Command::Run(function) => drop(logged(|| function(state))),
             Command::Start(work) => self.work.push((work, Step::Progressed)),
             Command::Stop => self.stopping = true,
         }
     }
 
     /// Has NIXL serve its peers while nothing is asked of it here. A failure that repeats is logged once.
-    pub fn drive_idle(&mut self, driver: &mut Driver) {
+    pub fn drive_idle(&mut self, state: &mut AgentState) {
         if !self.work.is_empty() {
             return;
         }
-        let failure = logged(|| driver.receive()).and_then(Result::err).map(|error| error.to_string());
+        let failure = logged(|| state.receive()).and_then(Result::err).map(|error| error.to_string());
         if let Some(failure) = failure.as_ref().filter(|failure| self.idle_failure.as_ref() != Some(*failure))
         {
             log!(Warn, "{failure}");
@@ -196,7 +198,7 @@ impl Turns {
 fn abandon(mut work: Box<dyn Work>, error: Error) {
     log!(Error, "on the agent's thread: {error}; its memory is never freed");
     logged(|| work.abandon(error));
-    kept::for_good(work);
+    leak::intentionally(work);
 }
 
 /// Runs a command; a panic in it ends the command, not the thread.
@@ -208,7 +210,7 @@ fn logged<R>(function: impl FnOnce() -> R) -> Option<R> {
 #[cfg(test)]
 pub fn step_once(work: Box<dyn Work>) {
     let mut turns = Turns { work: vec![(work, Step::Progressed)], ..Turns::default() };
-    turns.step_all(&mut Driver::unloaded());
+    turns.step_all(&mut AgentState::unloaded());
 }
 
 #[cfg(test)]
@@ -227,7 +229,7 @@ mod tests {
     }
 
     impl Work for Probe {
-        fn step(&mut self, _: &mut Driver) -> Step {
+        fn step(&mut self, _: &mut AgentState) -> Step {
             assert!(!self.panics, "deliberate");
             Step::InFlight
         }
@@ -251,7 +253,7 @@ mod tests {
         let (after, other_memory) = probe(false, &reported);
         let work = [before, broken, after].into_iter().map(|work| (work, Step::Progressed)).collect();
         let mut turns = Turns { work, ..Turns::default() };
-        assert!(!turns.step_all(&mut Driver::unloaded()));
+        assert!(!turns.step_all(&mut AgentState::unloaded()));
         assert_eq!(turns.work.len(), 2);
         assert!(turns.work.iter().all(|(_, last)| *last == Step::InFlight));
         assert_eq!(reports.try_iter().map(|error| error.status()).collect::<Vec<_>>(), [Status::Panic]);
@@ -264,7 +266,7 @@ mod tests {
     fn work_that_panics_when_it_is_dropped_ends_no_thread() {
         struct Fragile;
         impl Work for Fragile {
-            fn step(&mut self, _: &mut Driver) -> Step {
+            fn step(&mut self, _: &mut AgentState) -> Step {
                 Step::Done
             }
             fn abandon(&mut self, _: Error) {}
@@ -276,7 +278,7 @@ mod tests {
         }
         let work: Vec<(Box<dyn Work>, Step)> = vec![(Box::new(Fragile), Step::Progressed)];
         let mut turns = Turns { work, ..Turns::default() };
-        assert!(turns.step_all(&mut Driver::unloaded()));
+        assert!(turns.step_all(&mut AgentState::unloaded()));
         assert!(turns.work.is_empty());
     }
 
@@ -293,7 +295,7 @@ mod tests {
         assert!(!turns.take_starts(&receiver));
         assert!(!turns.take_starts(&receiver), "the command was not run yet");
         assert_eq!((turns.work.len(), turns.left.len(), receiver.len()), (1, 1, 1));
-        assert_eq!(turns.take_turn(&mut Driver::unloaded(), &receiver), Turn::Progressed);
+        assert_eq!(turns.take_turn(&mut AgentState::unloaded(), &receiver), Turn::Progressed);
         assert_eq!((turns.work.len(), turns.left.len(), receiver.len()), (2, 0, 0));
         assert!(turns.take_starts(&receiver));
         commands.send(Command::Stop).ok().unwrap();

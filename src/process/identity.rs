@@ -4,6 +4,8 @@
 //! "Ended" needs proof. A process that can't be seen in /proc may be hidden (hidepid), and one in state Z may have
 //! threads that still run. ESRCH and an exit reported by a pidfd are proof.
 
+#![cfg_attr(not(test), forbid(unsafe_code))]
+
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Adopted memory: the caller's own, used here and never freed here.
 
+#![forbid(unsafe_code)]
+
 use std::ops::Range;
 
+use super::host_size::host_size;
 use super::release::{Release, ReleaseCallback};
-use super::{Access, host_size, mapped};
+use super::{Access, mapped};
 use crate::error::{Result, ensure};
 
 /// Host memory of the caller's.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Device memory: plain memory of one GPU, allocated here, the caller's, or another process's.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 
 use super::mapped_device::MappedDevice;
 use super::release::{Release, ReleaseCallback};
-use super::sharing;
 use crate::cuda::Identity;
 use crate::cuda::context::refused;
 use crate::cuda::ipc::{IpcHandle, IpcMapping, Place};
@@ -81,12 +82,6 @@ impl DeviceMemory {
     /// Every address that the driver returns for an allocation is a multiple of this many bytes: CUDA's programming
     /// guide promises no more.
     pub const START_ALIGNMENT: u64 = 256;
-
-    /// Allocates memory of one device.
-    pub fn allocate(config: &DeviceConfig) -> Result<Self> {
-        sharing::sweep();
-        Allocation::new(config.ordinal, config.size).map(Self::Owned)
-    }
 
     /// Takes memory of the caller's into use, after the driver has said that all of it is memory of device
     /// `ordinal`. `release` is called only if this succeeds.

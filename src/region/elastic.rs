@@ -5,13 +5,15 @@
 //! registration: UCX exports no more than the first mapping of what it is given. Addresses never change; the
 //! generation counts every change of what lies behind one.
 
+#![forbid(unsafe_code)]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::control::MOST_EXTENTS;
 use super::extent_properties::{granularity_of, properties, with_fabric};
-use super::{Control, EqualPieces, ExportedExtent, Reach, Users};
-use crate::cuda::vmm::{Access, HandleType, Mapping, Memory, Properties, Range, Shareable};
+use super::{Control, EqualPieces, Reach, Users};
+use crate::cuda::vmm::{Access, Exported, HandleType, Mapping, Memory, Properties, Range, Shareable};
 use crate::error::{Result, ensure};
 use crate::nixl::Descriptor;
 use crate::sync::{Mutex, MutexGuard};
@@ -63,6 +65,16 @@ pub struct ImportedExtent<'a> {
     /// Its memory.
     pub memory: Shareable<'a>,
     /// Its word in the control block when it was shared.
+    pub changes: u32,
+}
+
+/// One extent on its way to another process.
+pub struct ExportedExtent {
+    /// Which extent of the region.
+    pub index: usize,
+    /// Its memory.
+    pub memory: Exported,
+    /// Its word in the control block.
     pub changes: u32,
 }
 

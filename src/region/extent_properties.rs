@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the memory of extents is: how large in whole, and how it may leave the process.
 
+#![forbid(unsafe_code)]
+
 use crate::cuda::Device;
 use crate::cuda::vmm::{Granularity, Location, Properties, try_export};
 use crate::error::{Result, Status};

@@ -4,6 +4,8 @@
 //! Reading the list costs about a microsecond for each mapping up to the one that is looked for. So it is
 //! read when memory is adopted or a layout built, and never for a transfer.
 
+#![forbid(unsafe_code)]
+
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
 use std::path::Path;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Device memory of another process's that an engine there has mapped: its memories, side by side again here.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 
 use super::{Reach, Users};

@@ -67,6 +67,7 @@ pub fn give_size(file: &OwnedFd, size: u64) -> rustix::io::Result<()> {
 pub struct Mapping {
     address: *mut c_void,
     size: usize,
+    is_leaked: bool,
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread.
@@ -97,7 +98,7 @@ impl Mapping {
             _ => {
                 // SAFETY: a fresh mapping where the kernel likes; no memory of anyone's changes.
                 let mapped = unsafe { map(file, std::ptr::null_mut(), size, pages.map_flags(), access) };
-                mapped.map(|address| Self { address, size })
+                mapped.map(|address| Self { address, size, is_leaked: false })
             }
         }
     }
@@ -108,7 +109,7 @@ impl Mapping {
         let flags = MapFlags::NORESERVE;
         // SAFETY: a fresh mapping where the kernel likes; no memory of anyone's changes.
         let address = unsafe { map(None, std::ptr::null_mut(), wide, flags, ProtFlags::empty()) }?;
-        let mut place = Self { address, size: wide };
+        let mut place = Self { address, size: wide, is_leaked: false };
         place.trim((address as usize).next_multiple_of(alignment), size)?;
         Ok(place)
     }
@@ -128,6 +129,11 @@ impl Mapping {
         Ok(())
     }
 
+    /// Leaves the memory mapped until the process ends.
+    pub fn leak(&mut self) {
+        self.is_leaked = true;
+    }
+
     /// Its first byte.
     pub fn address(&self) -> *mut c_void {
         self.address
@@ -141,6 +147,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if self.is_leaked {
+            return;
+        }
         // SAFETY: our own mapping; the region that held it has no holder left.
         if let Err(errno) = unsafe { munmap(self.address, self.size) } {
             log!(Error, "unmap {} bytes: {errno}", self.size);

@@ -11,6 +11,8 @@
 //!   pool is empty by then. Only F_SEAL_WRITE and F_SEAL_FUTURE_WRITE forbid holes, and both forbid to share the file
 //!   to be written. So reserved huge pages are mapped only if the caller trusts those who may write them.
 
+#![cfg_attr(not(test), forbid(unsafe_code))]
+
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::{self, MemfdFlags, Mode, OFlags, SealFlags};

@@ -2,9 +2,10 @@
 //! Regions: spans of memory on one tier, and what makes them known to agents.
 
 mod adopted;
-mod backing;
 mod control;
+mod counts;
 mod creation;
+mod deferred_free;
 mod device;
 mod disk;
 mod elastic;
@@ -12,12 +13,14 @@ mod equal_pieces;
 mod extent_properties;
 mod extents;
 mod file_lock;
+mod host_size;
 mod mapped;
 mod mapped_device;
 mod mapping;
 mod memory_file;
 mod numa;
 mod open_file;
+mod origin;
 mod pages;
 mod pinned;
 mod prefault;
@@ -30,44 +33,86 @@ mod sharing;
 mod spans;
 mod stretches;
 mod system;
+mod tier;
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
 
 pub use adopted::AdoptedMemory;
-pub use backing::{Backing, Tier};
 pub use control::Control;
 pub use device::{DeviceConfig, DeviceMemory, IpcConfig};
 pub use disk::{DirectIo, DiskConfig, DiskFile, Label, Opening};
-pub use elastic::{ElasticConfig, ElasticMemory, ImportedExtent};
+pub use elastic::{ElasticConfig, ElasticMemory, ExportedExtent, ImportedExtent};
 pub use equal_pieces::EqualPieces;
 pub use extent_properties::granularity as extent_granularity;
-pub use extents::{ExportedExtent, ExtentHold};
+pub use extents::ExtentHold;
 pub use mapped_device::{ImportedMapping, MappedDevice};
 pub use memory_file::has_reserved_pages;
 pub use numa::Placement as NumaPlacement;
 pub use open_file::{FileId, FileSystemId, reopened};
+pub use origin::{Access, Origin};
 pub use pages::Residency;
 pub use pinned::{PinnedConfig, PinnedMemory, Progress};
 pub use reach::{Reach, Users};
 pub use registration::{Hold, Registration};
 pub use release::ReleaseCallback;
-pub use sharing::{Access, HandledRegion, Holders, Origin, SharedRegion, Wanted};
+pub use sharing::{HandledRegion, Holders, SharedRegion, Wanted};
 pub use stretches::overlap;
 pub use system::{HugePages, SystemConfig, SystemMemory};
+pub use tier::Tier;
 
+use counts::Counts;
 use once_cell::sync::OnceCell;
 use registrations::Registrations;
-use sharing::Counts;
 use spans::Failure;
 
 use crate::cuda::ipc::Place;
-use crate::error::{Error, Result, Status, ensure, fail};
+use crate::error::{Error, Result, Status, fail};
 use crate::log::log;
 use crate::log_id::LogId;
 use crate::nixl::Descriptor;
 use crate::sync::Mutex;
+
+/// What a region is made of.
+pub enum Backing {
+    /// Memory this library mapped.
+    System(SystemMemory),
+    /// A file this library opened.
+    Disk(DiskFile),
+    /// Host memory of the caller's.
+    Adopted(AdoptedMemory),
+    /// Page-locked memory.
+    Pinned(PinnedMemory),
+    /// Memory of a GPU.
+    Device(Arc<DeviceMemory>),
+    /// Memory of a GPU that grows and shrinks.
+    Elastic(ElasticMemory),
+    /// A part of another region.
+    View {
+        /// The region it is a part of.
+        parent: Arc<Region>,
+        /// Where in the parent it starts.
+        offset: u64,
+        /// Its size in bytes.
+        size: u64,
+    },
+}
+
+impl Backing {
+    /// Its name, for the log.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::System(_) => "system",
+            Self::Disk(_) => "disk",
+            Self::Adopted(_) => "adopted host",
+            Self::Pinned(_) => "pinned",
+            Self::Device(_) => "device",
+            Self::Elastic(_) => "elastic",
+            Self::View { parent, .. } => parent.backing().name(),
+        }
+    }
+}
 
 /// A span of memory on one tier. Freed when its last holder goes.
 pub struct Region {
@@ -292,17 +337,5 @@ impl Region {
             memory.keep(&memory.mappings(), &failure.stuck);
         }
         failure.error
-    }
-}
-
-/// A size in bytes as this machine addresses it.
-fn host_size(what: &str, size: u64) -> Result<usize> {
-    ensure!(size > 0, InvalidArgument, "{what} of 0 bytes can't be made");
-    match usize::try_from(size) {
-        Ok(size) if size <= isize::MAX as usize => Ok(size),
-        _ => Err(Error::new(
-            Status::InvalidArgument,
-            format!("{what} of {size} bytes is more than can be addressed"),
-        )),
     }
 }

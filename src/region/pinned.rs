@@ -4,11 +4,12 @@
 //! cuMemHostAlloc touches its pages with one thread. Here the memory is mapped, placed near the device, touched by
 //! several threads and then page-locked, chunk by chunk.
 
-use std::mem::ManuallyDrop;
+#![forbid(unsafe_code)]
+
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use super::host_size;
+use super::host_size::host_size;
 use super::memory_file::missing_bytes;
 use super::numa::Placement;
 use super::room::ensure_room;
@@ -55,7 +56,7 @@ pub struct PinnedConfig {
 /// Page-locked host memory.
 pub struct PinnedMemory {
     lock: PageLock,
-    memory: ManuallyDrop<SystemMemory>,
+    memory: SystemMemory,
     ordinal: i32,
     chunk_size: u64,
     fell_back: bool,
@@ -76,13 +77,7 @@ impl PinnedMemory {
         ensure_room(size as u64, config.numa_node.map(Placement::Bind))?;
         let memory = SystemMemory::allocate(&system_config(config, device))?;
         let lock = PageLock::new(Context::retain(device)?);
-        let mut this = Self {
-            lock,
-            memory: ManuallyDrop::new(memory),
-            ordinal: config.ordinal,
-            chunk_size: chunk,
-            fell_back: false,
-        };
+        let mut this = Self { lock, memory, ordinal: config.ordinal, chunk_size: chunk, fell_back: false };
         this.pin(config, progress)?;
         Ok(this)
     }
@@ -92,7 +87,6 @@ impl PinnedMemory {
         ensure_room_for(&memory)?;
         let context = Context::retain(Device::get(ordinal)?)?;
         let lock = if writable { PageLock::new(context) } else { PageLock::of_read_only(context)? };
-        let memory = ManuallyDrop::new(memory);
         let mut this = Self { lock, memory, ordinal, chunk_size: CHUNK, fell_back: false };
         let (address, size) = (this.memory.address(), this.memory.size());
         for offset in (0..size).step_by(CHUNK as usize) {
@@ -150,9 +144,9 @@ impl PinnedMemory {
 
 impl Drop for PinnedMemory {
     fn drop(&mut self) {
-        if self.lock.release() {
-            // SAFETY: dropped here and nowhere else.
-            unsafe { ManuallyDrop::drop(&mut self.memory) };
+        // Memory that is still page-locked must stay mapped.
+        if !self.lock.release() {
+            self.memory.leak();
         }
     }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A region known to an agent. It is deregistered before its memory is freed, always.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;

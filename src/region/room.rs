@@ -5,6 +5,8 @@
 //! What can be had must not be refused: all that could be dropped or swapped out counts as free, and
 //! without a figure from the kernel there is no bound.
 
+#![forbid(unsafe_code)]
+
 use std::path::{Path, PathBuf};
 
 use super::numa::Placement;

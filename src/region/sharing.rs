@@ -1,35 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a region has to do with other processes: who holds it, and, for one that was imported, whose it is.
 
+#![forbid(unsafe_code)]
+
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use serde::{Deserialize, Serialize};
-
-use super::{Backing, Control, DeviceMemory, FileId, Region, Tier, Users};
+use super::deferred_free::{free_later, sweep};
+use super::{Access, Backing, Control, DeviceMemory, FileId, Origin, Region, Tier, Users};
 use crate::error::{Result, ensure};
-use crate::process::{Identity, PerProcess};
+use crate::process::PerProcess;
 use crate::sync::{Mutex, MutexGuard};
-
-/// What a process may do with memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Access {
-    /// Read.
-    Read,
-    /// Read and write.
-    ReadWrite,
-}
-
-/// Where an imported region comes from.
-#[derive(Clone, Debug)]
-pub struct Origin {
-    /// The process that owns the memory.
-    pub process: Identity,
-    /// What this process may do with it.
-    pub access: Access,
-}
 
 /// What an opening wants of a region.
 pub struct Wanted {
@@ -62,14 +45,6 @@ pub struct Holders {
     pub importers: u64,
     /// Handles that the caller was given.
     pub handles: u64,
-}
-
-/// Counts of what holds a region in this process.
-#[derive(Default)]
-pub(super) struct Counts {
-    pub views: AtomicU64,
-    pub shares: AtomicU64,
-    pub handles: AtomicU64,
 }
 
 impl Region {
@@ -291,31 +266,6 @@ fn is(known: &Weak<Region>, region: &Arc<Region>) -> bool {
     std::ptr::eq(known.as_ptr(), Arc::as_ptr(region))
 }
 
-/// Device memory that other processes have open by its IPC handle: the driver forbids to free it before they close
-/// it, so it waits here for them. Looked through whenever a region is shared, freed or asked about, and before device
-/// memory is allocated.
-type Waiting = Vec<(Arc<DeviceMemory>, Arc<Control>)>;
-
-/// Of this process: the memory is not a forked child's to free.
-fn waiting() -> MutexGuard<'static, Waiting> {
-    static WAITING: PerProcess<Mutex<Waiting>> = PerProcess::new();
-    WAITING.get(Mutex::default).lock()
-}
-
-/// Frees what no importer has open any more.
-pub(super) fn sweep() {
-    // An importer may have made the kernel slow to answer with many locks, so it is asked without the lock, which
-    // every thread that shares, frees or allocates device memory needs.
-    let candidates: Waiting = waiting().clone();
-    let is_free = |(_, control): &&(Arc<DeviceMemory>, Arc<Control>)| !control.may_have_importers();
-    let over: Vec<_> = candidates.iter().filter(is_free).map(|(memory, _)| Arc::as_ptr(memory)).collect();
-    let is_over = |waits: &mut (Arc<DeviceMemory>, _)| over.contains(&Arc::as_ptr(&waits.0));
-    let free: Vec<_> = waiting().extract_if(.., is_over).collect();
-    // Freed without the lock, which every thread that shares, frees or allocates device memory needs: freeing waits for
-    // the device.
-    drop((candidates, free));
-}
-
 impl Drop for Region {
     fn drop(&mut self) {
         self.log_end();
@@ -329,7 +279,7 @@ impl Drop for Region {
             Backing::Device(memory) if self.origin.is_none() => {
                 let open = self.control.get().filter(|control| control.may_have_importers());
                 if let Some(control) = open {
-                    waiting().push((memory.clone(), control.clone()));
+                    free_later(memory, control);
                 }
                 sweep();
             }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Telling an agent of memory and taking that back, span by span, and what NIXL may still use when that fails.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 
 use crate::cuda::Context;
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
-use crate::nixl::driver::Driver;
+use crate::nixl::state::AgentState;
 use crate::nixl::{Agent, Descriptor};
 
 /// A failure, and the spans that NIXL may still use after it: they must never be unmapped.
@@ -41,18 +43,18 @@ impl Spans {
     /// All of them, or none.
     pub fn register(&self, spans: &[Descriptor]) -> Outcome {
         let (context, wanted) = (self.context.clone(), spans.to_vec());
-        self.call(spans, move |driver| {
+        self.call(spans, move |state| {
             let anew = anew(&context);
             let entered = anew.as_ref().or(context.as_ref()).map(|context| context.enter()).transpose();
             let _entered = entered.map_err(|error| Failure { error, stuck: Vec::new() })?;
-            register_all(driver, &wanted)
+            register_all(state, &wanted)
         })
     }
 
     /// All of them, whatever fails.
     pub fn deregister(&self, spans: &[Descriptor]) -> Outcome {
         let (context, known) = (self.context.clone(), spans.to_vec());
-        self.call(spans, move |driver| deregister_in(&context, driver, &known))
+        self.call(spans, move |state| deregister_in(&context, state, &known))
     }
 
     /// The same without waiting for it where this is the agent's own thread; `then` runs on that thread when it is over.
@@ -62,9 +64,9 @@ impl Spans {
         then: impl FnOnce(Outcome) + Send + 'static,
     ) {
         let context = self.context.take();
-        self.agent.call_or_defer(move |driver| {
+        self.agent.call_or_defer(move |state| {
             // After a panic NIXL may still know the memory, which `then` must learn of before anything is freed.
-            let outcome = guarded(|| deregister_in(&context, driver, &spans));
+            let outcome = guarded(|| deregister_in(&context, state, &spans));
             then(outcome.unwrap_or_else(|error| Err(Failure { error, stuck: spans })));
         });
     }
@@ -73,18 +75,18 @@ impl Spans {
     fn call(
         &self,
         spans: &[Descriptor],
-        function: impl FnOnce(&mut Driver) -> Outcome + Send + 'static,
+        function: impl FnOnce(&mut AgentState) -> Outcome + Send + 'static,
     ) -> Outcome {
-        let answer = self.agent.call(move |driver| Result::Ok(function(driver)));
+        let answer = self.agent.call(move |state| Result::Ok(function(state)));
         answer.unwrap_or_else(|error| Err(Failure { error, stuck: spans.to_vec() }))
     }
 }
 
-fn register_all(driver: &mut Driver, spans: &[Descriptor]) -> Outcome {
+fn register_all(state: &mut AgentState, spans: &[Descriptor]) -> Outcome {
     for (index, span) in spans.iter().enumerate() {
-        if let Err(error) = driver.register(*span) {
+        if let Err(error) = state.register(*span) {
             let failure = Failure { error, stuck: Vec::new() };
-            return Err(match deregister_all(driver, &spans[..index]) {
+            return Err(match deregister_all(state, &spans[..index]) {
                 Ok(()) => failure,
                 Err(later) => failure.and(later),
             });
@@ -99,17 +101,17 @@ fn anew(context: &Option<Arc<Context>>) -> Option<Arc<Context>> {
     Context::retain(reset.device()).ok().map(Arc::new)
 }
 
-fn deregister_in(context: &Option<Arc<Context>>, driver: &mut Driver, spans: &[Descriptor]) -> Outcome {
+fn deregister_in(context: &Option<Arc<Context>>, state: &mut AgentState, spans: &[Descriptor]) -> Outcome {
     let anew = anew(context);
     // Without it NIXL fails to deregister, and says so.
     let _entered = anew.as_ref().or(context.as_ref()).and_then(|context| context.enter_to_free().ok());
-    deregister_all(driver, spans)
+    deregister_all(state, spans)
 }
 
-fn deregister_all(driver: &mut Driver, spans: &[Descriptor]) -> Outcome {
+fn deregister_all(state: &mut AgentState, spans: &[Descriptor]) -> Outcome {
     let mut failed: Outcome = Ok(());
     for span in spans {
-        if let Err(error) = driver.deregister(span) {
+        if let Err(error) = state.deregister(span) {
             let one = Failure { error, stuck: vec![*span] };
             failed = Err(match failed {
                 Ok(()) => one,

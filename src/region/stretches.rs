@@ -6,6 +6,8 @@
 //! of its owner's control block. The check stops where the kernel does not tell: one file of a network file
 //! system that is mounted twice, GPU memory that the caller has mapped at two addresses, memory of devices.
 
+#![forbid(unsafe_code)]
+
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -6,13 +6,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::mm::{Advice, madvise};
 
+use super::host_size::host_size;
 use super::mapping::{Mapping, Pages};
 use super::memory_file::{memory_file, sealed_size};
 use super::pages::Residency;
 use super::room::{ensure_fits, ensure_huge_pages_of, ensure_room};
-use super::{host_size, numa, pages, prefault};
+use super::{numa, pages, prefault};
 use crate::advice;
-use crate::error::{Result, ensure, fail};
+use crate::error::{Result, Status, ensure, fail};
 use crate::log::log;
 
 /// Which pages to ask the kernel for.
@@ -168,7 +169,9 @@ impl SystemMemory {
             _ => fail!(InvalidArgument, "huge pages are of 2 MiB or 1 GiB, not of {page} bytes"),
         };
         let made = Self::with_pages(size, pages, config).map_err(|error| {
-            advice::with_huge_pages(error, page).context(format!("huge pages of {page} bytes"))
+            let is_lack = error.status() == Status::OutOfMemory;
+            let advice = is_lack.then(|| advice::huge_pages(page)).flatten();
+            error.with_advice(advice).context(format!("huge pages of {page} bytes"))
         });
         let error = match made {
             Err(error) if !config.huge_pages_required => error,
@@ -219,6 +222,11 @@ impl SystemMemory {
         pages::residency(self.address(), self.mapping.size())
     }
 
+    /// Leaves the memory mapped until the process ends.
+    pub fn leak(&mut self) {
+        self.mapping.leak();
+    }
+
     fn has_reserved_pages(&self) -> bool {
         self.page_size != base_page()
     }
@@ -258,7 +266,6 @@ fn base_page() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Status;
 
     fn bytes(memory: &SystemMemory) -> &[u8] {
         // SAFETY: the memory's own span, alive as long as it.

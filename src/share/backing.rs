@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The memory that a share carries, opened and held against what the share says of it.
 
+#![forbid(unsafe_code)]
+
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 

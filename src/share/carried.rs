@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How memory is carried from one process to another, as the wire form of a share says it.
 
+#![forbid(unsafe_code)]
+
 use serde::{Deserialize, Serialize};
 
 use super::Way;

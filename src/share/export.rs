@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Making a share: how each tier leaves the process.
 
+#![forbid(unsafe_code)]
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -13,12 +15,37 @@ use crate::cuda::vmm::{self, Beneath, Exported, HandleType};
 use crate::cuda::{Device, ipc};
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::layout::{Layout, Memory};
+use crate::log::{Count, log};
+use crate::log_id::LogId;
 use crate::process::Identity;
 use crate::region::{
     Access, Backing, DeviceMemory, ElasticMemory, ExtentHold, Region, SharedRegion, reopened,
 };
 
-pub fn region(region: &Arc<Region>, grant: Grant) -> Result<Share> {
+impl Share {
+    /// Shares a region, or the part of one that a view is.
+    pub fn of_region(region: &Arc<Region>, grant: Grant) -> Result<Self> {
+        pack_region(region, grant).inspect(|share| share.log_creation("region", region.log_id()))
+    }
+
+    /// Shares a layout.
+    pub fn of_layout(layout: &Arc<Layout>, grant: Grant) -> Result<Self> {
+        pack_layout(layout, grant).inspect(|share| share.log_creation("layout", layout.log_id()))
+    }
+
+    fn log_creation(&self, what: &str, id: LogId) {
+        log!(
+            Debug,
+            "share of {what} {id} created: {}, {:?}, {} and {}",
+            Count(self.manifest.regions.len() as u64, "region"),
+            self.manifest.access,
+            Count(self.parcel.bytes.len() as u64, "byte"),
+            Count(self.parcel.fds.len() as u64, "file descriptor")
+        );
+    }
+}
+
+fn pack_region(region: &Arc<Region>, grant: Grant) -> Result<Share> {
     ensure!(
         grant.way != Way::Remote,
         InvalidArgument,
@@ -29,7 +56,7 @@ pub fn region(region: &Arc<Region>, grant: Grant) -> Result<Share> {
     packing.finish(Object::Region(part), None)
 }
 
-pub fn layout(layout: &Arc<Layout>, grant: Grant) -> Result<Share> {
+fn pack_layout(layout: &Arc<Layout>, grant: Grant) -> Result<Share> {
     let Memory::Local(local) = layout.memory() else {
         fail!(Unsupported, "a remote layout is its owner's to share");
     };
@@ -44,7 +71,7 @@ pub fn layout(layout: &Arc<Layout>, grant: Grant) -> Result<Share> {
     let remote = match (&local.agent, grant.access) {
         // Who has the metadata may write.
         (Some(agent), Access::ReadWrite) if local.tier != crate::region::Tier::Disk => Some(RemoteEntry {
-            metadata: agent.call(|driver| driver.local_metadata())?,
+            metadata: agent.call(|state| state.local_metadata())?,
             descriptor: layout.export()?,
         }),
         _ => None,

@@ -3,6 +3,8 @@
 //!
 //! Pure: no I/O. Reading is total: any bytes give a header or an error.
 
+#![forbid(unsafe_code)]
+
 use std::ops::Range;
 
 use super::message::FDS_A_MESSAGE;

@@ -1,58 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Opening a share: all of it, or nothing. What the manifest says of memory is held against the memory.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 
-use super::Share;
 use super::carried::Carried;
-use super::manifest::{LayoutEntry, Manifest, Part, RegionEntry};
+use super::manifest::{LayoutEntry, Manifest, Object, Part, RegionEntry};
+use super::{Opening, Reach, Share};
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::layout::Layout;
 use crate::log::log;
-use crate::nixl::Agent;
 use crate::process::Identity;
-use crate::region::{Access, Control, FileId, Origin, Region, Users, Wanted};
-
-/// How a layout is to be reached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reach {
-    /// Mapped where that is possible, else by NIXL if there is an agent.
-    #[default]
-    Auto,
-    /// Mapped, or not at all.
-    Mapped,
-    /// By NIXL.
-    Remote,
-}
-
-/// How to open a share.
-#[derive(Clone, Default)]
-pub struct Opening {
-    /// What this process wants to do with the memory; `None` for all that is granted.
-    pub access: Option<Access>,
-    /// Page-locks host memory for this device.
-    pub pin: Option<i32>,
-    /// The devices whose kernels are to reach memory of a device, besides the one that it is located on.
-    pub users: Users,
-    /// How a layout is to be reached.
-    pub reach: Reach,
-    /// Who reaches a layout by NIXL.
-    pub agent: Option<Arc<Agent>>,
-    /// Registers a mapped layout with the agent.
-    pub register: bool,
-    /// Maps reserved huge pages, though a process that may write them can end this one with SIGBUS.
-    pub trust_owner: bool,
-}
+use crate::region::{Access, Control, FileId, Origin, Region, Wanted};
 
 impl Share {
-    pub(super) fn open_part(&self, part: &Part, opening: &Opening) -> Result<Arc<Region>> {
+    /// The shared region.
+    pub fn open_region(&self, opening: &Opening) -> Result<Arc<Region>> {
+        match &self.manifest.object {
+            Object::Region(part) => self.open_part(part, opening).inspect(|region| {
+                log!(Debug, "share opened as region {}: {} bytes", region.log_id(), region.size());
+            }),
+            Object::Layout(_) => {
+                fail!(InvalidArgument, "the share is of a layout, not of a region")
+            }
+        }
+    }
+
+    /// The shared layout.
+    pub fn open_layout(&self, opening: &Opening) -> Result<Arc<Layout>> {
+        match &self.manifest.object {
+            Object::Layout(layout) => self.open_as_layout(layout, opening).inspect(|layout| {
+                log!(Debug, "share opened as layout {}, {:?}", layout.log_id(), layout.memory().locality());
+            }),
+            Object::Region(_) => {
+                fail!(InvalidArgument, "the share is of a region, not of a layout")
+            }
+        }
+    }
+
+    fn open_part(&self, part: &Part, opening: &Opening) -> Result<Arc<Region>> {
         self.ensure_granted(opening)?;
         let entry = &self.manifest.regions[part.region as usize];
         let root = self.open_root(entry, opening)?;
         view(&root, part)
     }
 
-    pub(super) fn open_as_layout(&self, layout: &LayoutEntry, opening: &Opening) -> Result<Arc<Layout>> {
+    fn open_as_layout(&self, layout: &LayoutEntry, opening: &Opening) -> Result<Arc<Layout>> {
         self.ensure_granted(opening)?;
         match opening.reach {
             Reach::Mapped => self.open_mapped(layout, opening),
@@ -196,6 +190,6 @@ fn open_by_nixl(layout: &LayoutEntry, opening: &Opening) -> Result<Arc<Layout>> 
         );
     };
     let metadata = remote.metadata.clone();
-    agent.call(move |driver| driver.load_remote(&metadata))?;
+    agent.call(move |state| state.load_remote(&metadata))?;
     Layout::import(agent, &remote.descriptor)
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A parcel on its way in, one message at a time, without ever waiting and without trusting what comes.
 
+#![forbid(unsafe_code)]
+
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;

@@ -5,6 +5,8 @@
 //! Reading checks everything that bytes can show. What they say of memory is held against the memory when it is
 //! opened.
 
+#![forbid(unsafe_code)]
+
 use serde::{Deserialize, Serialize};
 
 use super::Way;

@@ -10,11 +10,13 @@ mod carried;
 pub mod client;
 mod export;
 pub mod frame;
+mod grant;
 mod import;
 mod incoming;
 mod manifest;
 mod message;
 mod narrowed;
+mod opening;
 mod outgoing;
 mod parcel;
 mod publication;
@@ -23,42 +25,16 @@ pub mod socket;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-pub use import::{Opening, Reach};
+pub use grant::{Grant, Way};
 pub use manifest::{Manifest, Object};
+pub use opening::{Opening, Reach};
 pub use parcel::Parcel;
 pub use publication::Published;
 
 use crate::cuda::vmm::Memory;
-use crate::error::{Error, Result, Status, fail};
+use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
-use crate::log::{Count, log};
-use crate::log_id::LogId;
-use crate::region::{Access, ExtentHold, Region, SharedRegion};
-
-/// How memory is to be carried.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Way {
-    /// As its tier allows.
-    #[default]
-    Auto,
-    /// By file descriptors.
-    Fd,
-    /// By the driver's IPC handle.
-    Ipc,
-    /// By fabric handles.
-    Fabric,
-    /// Not at all: other processes reach it by NIXL.
-    Remote,
-}
-
-/// What to grant, and how.
-#[derive(Clone, Copy, Debug)]
-pub struct Grant {
-    /// What importers may do with the memory.
-    pub access: Access,
-    /// How it is to be carried.
-    pub way: Way,
-}
+use crate::region::{ExtentHold, SharedRegion};
 
 /// What a share keeps.
 struct Kept {
@@ -86,27 +62,6 @@ pub struct Share {
 }
 
 impl Share {
-    /// Shares a region, or the part of one that a view is.
-    pub fn of_region(region: &Arc<Region>, grant: Grant) -> Result<Self> {
-        export::region(region, grant).inspect(|share| share.log_creation("region", region.log_id()))
-    }
-
-    /// Shares a layout.
-    pub fn of_layout(layout: &Arc<Layout>, grant: Grant) -> Result<Self> {
-        export::layout(layout, grant).inspect(|share| share.log_creation("layout", layout.log_id()))
-    }
-
-    fn log_creation(&self, what: &str, id: LogId) {
-        log!(
-            Debug,
-            "share of {what} {id} created: {}, {:?}, {} and {}",
-            Count(self.manifest.regions.len() as u64, "region"),
-            self.manifest.access,
-            Count(self.parcel.bytes.len() as u64, "byte"),
-            Count(self.parcel.fds.len() as u64, "file descriptor")
-        );
-    }
-
     /// What came from another process. Any bytes and file descriptors may come.
     pub fn received(bytes: Vec<u8>, fds: Vec<OwnedFd>) -> Result<Self> {
         let manifest = Manifest::read(&bytes, fds.len())?;
@@ -136,30 +91,6 @@ impl Share {
     /// Its file descriptors; sending one does not give it away.
     pub fn fds(&self) -> &[OwnedFd] {
         &self.parcel.fds
-    }
-
-    /// The shared region.
-    pub fn open_region(&self, opening: &Opening) -> Result<Arc<Region>> {
-        match &self.manifest.object {
-            Object::Region(part) => self.open_part(part, opening).inspect(|region| {
-                log!(Debug, "share opened as region {}: {} bytes", region.log_id(), region.size());
-            }),
-            Object::Layout(_) => {
-                fail!(InvalidArgument, "the share is of a layout, not of a region")
-            }
-        }
-    }
-
-    /// The shared layout.
-    pub fn open_layout(&self, opening: &Opening) -> Result<Arc<Layout>> {
-        match &self.manifest.object {
-            Object::Layout(layout) => self.open_as_layout(layout, opening).inspect(|layout| {
-                log!(Debug, "share opened as layout {}, {:?}", layout.log_id(), layout.memory().locality());
-            }),
-            Object::Region(_) => {
-                fail!(InvalidArgument, "the share is of a region, not of a layout")
-            }
-        }
     }
 
     /// A file descriptor of its own for whoever opens.

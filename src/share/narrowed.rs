@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A share narrowed to reading: the same memory as the share carries, and nothing that its region has got since.
 
+#![forbid(unsafe_code)]
+
 use std::os::fd::OwnedFd;
 
 use rustix::fs::OFlags;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A parcel on its way out, one message at a time, without ever waiting.
 
+#![forbid(unsafe_code)]
+
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;

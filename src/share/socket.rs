@@ -4,6 +4,8 @@
 //! The socket may be blocking or not, a stream or one that keeps messages apart; its flags are never changed.
 //! docs/share-transport.md has what goes over it byte by byte.
 
+#![forbid(unsafe_code)]
+
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 

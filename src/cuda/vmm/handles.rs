@@ -12,7 +12,8 @@ use super::foreign;
 use super::memory::{Held, Memory, Origin};
 use super::properties::{Granularity, HANDLE_FABRIC, HANDLE_POSIX_FD, Location, Properties};
 use super::shareable::{HandleType, refused};
-use crate::cuda::driver::{self, INVALID_HANDLE, INVALID_VALUE, NOT_PERMITTED, NOT_SUPPORTED, answered};
+use crate::cuda::codes::{INVALID_HANDLE, INVALID_VALUE, NOT_PERMITTED, NOT_SUPPORTED, has_code};
+use crate::cuda::driver;
 use crate::cuda::memory as pointers;
 use crate::error::{Error, Result, Status, ensure};
 
@@ -89,7 +90,7 @@ impl Memory {
         // SAFETY: the output lives through the call; an address where nothing is mapped is answered with an error.
         let answer = unsafe { driver.api.mem_retain.call(&mut handle, address as usize as *mut c_void) };
         driver.check(answer, format_args!("find the memory mapped at {address:#x}")).map_err(|error| {
-            if !answered(&error, &[INVALID_VALUE]) {
+            if !has_code(&error, &[INVALID_VALUE]) {
                 return error;
             }
             error
@@ -123,11 +124,11 @@ fn import(shareable: *mut c_void, kind: u32, what: &str) -> Result<Held> {
 }
 
 fn explain_fabric(error: Error) -> Error {
-    if answered(&error, &[NOT_PERMITTED, NOT_SUPPORTED]) {
+    if has_code(&error, &[NOT_PERMITTED, NOT_SUPPORTED]) {
         let message = "fabric handles don't work here; use file descriptors between processes of one machine";
         return error.context(message).with_status(Status::Unsupported);
     }
-    if answered(&error, &[INVALID_VALUE, INVALID_HANDLE]) {
+    if has_code(&error, &[INVALID_VALUE, INVALID_HANDLE]) {
         let message = "the 64 bytes are no fabric handle, or one of memory that is gone";
         return error.context(message).with_status(Status::InvalidArgument);
     }

@@ -4,19 +4,13 @@
 use std::sync::Arc;
 
 use super::memory::{Memory, Origin};
-use super::properties::{Granularity, Location, RawLocation};
+use super::properties::{Granularity, Location};
 use super::range::Range;
+use crate::cuda::codes::{INVALID_VALUE, NOT_SUPPORTED, has_code};
 use crate::cuda::device::Device;
-use crate::cuda::driver::{INVALID_VALUE, NOT_SUPPORTED, answered};
+use crate::cuda::raw::{RawAccess, RawLocation};
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
-
-/// CUmemAccessDesc.
-#[repr(C)]
-pub(in crate::cuda) struct RawAccess {
-    location: RawLocation,
-    flags: u32,
-}
 
 /// What a device may do with a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,15 +23,13 @@ pub enum Access {
     ReadWrite,
 }
 
-impl RawAccess {
-    fn new(ordinal: i32, access: Access) -> Result<Self> {
-        let flags = match access {
-            Access::None => 0,
-            Access::Read => 1,
-            Access::ReadWrite => 3,
-        };
-        Ok(Self { location: RawLocation::of_device(&Device::get(ordinal)?), flags })
-    }
+fn raw_access(ordinal: i32, access: Access) -> Result<RawAccess> {
+    let flags = match access {
+        Access::None => 0,
+        Access::Read => 1,
+        Access::ReadWrite => 3,
+    };
+    Ok(RawAccess { location: RawLocation::device(Device::get(ordinal)?.ordinal()), flags })
 }
 
 /// Memory at an address. Holds both.
@@ -112,7 +104,7 @@ impl Mapping {
                 "device {ordinal} does not reach memory of device {owner}"
             );
         }
-        let description = RawAccess::new(ordinal, access)?;
+        let description = raw_access(ordinal, access)?;
         let driver = self.range.driver;
         // SAFETY: mapped addresses; the description lives through the call.
         let answer =
@@ -123,7 +115,7 @@ impl Mapping {
     /// Says what some devices may do with some mappings, in as few calls as there are stretches of neighbours: the driver
     /// takes as long for one extent as for many.
     pub fn set_access_of_all(mappings: &[Arc<Self>], accesses: &[(i32, Access)]) -> Result<()> {
-        let descriptions = accesses.iter().map(|(ordinal, access)| RawAccess::new(*ordinal, *access));
+        let descriptions = accesses.iter().map(|(ordinal, access)| raw_access(*ordinal, *access));
         let descriptions = descriptions.collect::<Result<Vec<_>>>()?;
         for stretch in mappings.chunk_by(|one, next| one.address() + one.size() == next.address()) {
             let (address, size) = (stretch[0].address(), stretch.iter().map(|each| each.size()).sum::<u64>());
@@ -144,7 +136,7 @@ impl Mapping {
 
     /// What a device may do with it.
     pub fn access(&self, ordinal: i32) -> Result<Access> {
-        let location = RawLocation::of_device(&Device::get(ordinal)?);
+        let location = RawLocation::device(Device::get(ordinal)?.ordinal());
         let driver = self.range.driver;
         let mut flags = 0u64;
         // SAFETY: the location and the output live through the call.
@@ -182,7 +174,7 @@ impl Drop for Mapping {
 
 /// Mapping is where the driver first sees the size that an importer was told.
 fn explain(memory: &Memory, error: Error) -> Error {
-    if memory.origin != Origin::Imported || !answered(&error, &[INVALID_VALUE, NOT_SUPPORTED]) {
+    if memory.origin != Origin::Imported || !has_code(&error, &[INVALID_VALUE, NOT_SUPPORTED]) {
         return error;
     }
     let message = format!(

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use super::properties::{Granularity, Location, Properties, RawProperties};
+use super::properties::{Granularity, Location, Properties};
 use crate::cuda::driver::{self, Driver};
+use crate::cuda::raw::RawProperties;
 use crate::cuda::{Device, memory};
 use crate::error::{Error, Result, ensure};
 use crate::log::log;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The ways by which memory goes from one process to another.
 
+#![forbid(unsafe_code)]
+
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use super::memory::Memory;
 use super::properties::{Location, Properties};
-use crate::cuda::driver::{INVALID_VALUE, NOT_PERMITTED, NOT_SUPPORTED, answered};
+use crate::cuda::codes::{INVALID_VALUE, NOT_PERMITTED, NOT_SUPPORTED, has_code};
 use crate::error::{Error, Result, Status, ensure};
 
 /// A way.
@@ -82,6 +84,6 @@ impl Memory {
 
 /// What the driver answers where it will never give a handle of the kind asked for.
 pub(super) fn refused(error: Error) -> Error {
-    let is_refusal = answered(&error, &[NOT_PERMITTED, NOT_SUPPORTED, INVALID_VALUE]);
+    let is_refusal = has_code(&error, &[NOT_PERMITTED, NOT_SUPPORTED, INVALID_VALUE]);
     if is_refusal { error.with_status(Status::Unsupported) } else { error }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The memory behind a range of addresses that somebody else has mapped, mapping by mapping.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 
 use super::memory::Memory;

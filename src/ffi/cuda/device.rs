@@ -3,12 +3,11 @@
 
 use std::ffi::c_char;
 
-use crate::cuda::device::{Device, Properties};
 use crate::cuda::driver;
+use crate::cuda::{Device, DeviceProperties};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
-use crate::ffi::common::pointer::null;
-use crate::ffi::common::pointer::out;
+use crate::ffi::common::pointer::{null, out};
 use crate::ffi::common::status::kvmem_status;
 
 /// The CUDA driver of this machine.
@@ -163,7 +162,7 @@ pub unsafe extern "C" fn kvmem_cuda_can_access(
     unsafe { call(error, body) }
 }
 
-fn describe(properties: &Properties) -> kvmem_cuda_device_info {
+fn describe(properties: &DeviceProperties) -> kvmem_cuda_device_info {
     let mut name = [0; 64];
     for (to, from) in name.iter_mut().take(63).zip(properties.name.bytes()) {
         *to = from as c_char;

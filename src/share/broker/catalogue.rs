@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Publication;
+use super::publication::Publication;
 use super::request::{Request, check_name};
 use super::token::Token;
 use crate::error::{Error, Result, Status, ensure, fail};
@@ -160,8 +160,8 @@ fn nothing() -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Parcel;
     use super::*;
+    use crate::share::parcel::Parcel;
 
     struct Nothing;
     impl Publication for Nothing {

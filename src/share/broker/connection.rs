@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 
-use super::Parcel;
 use super::request::{MOST_REQUEST, Refusal, Request};
 use crate::error::{Error, Result, Status, ensure};
 use crate::process::LocalFd;
@@ -15,6 +14,7 @@ use crate::share::frame::Kind;
 use crate::share::incoming::{Boundaries, Got, Incoming, Limits};
 use crate::share::message::is_unread;
 use crate::share::outgoing::{Load, Outgoing, Sent};
+use crate::share::parcel::Parcel;
 use crate::share::socket::IN_FLIGHT_PAUSE;
 
 /// How many messages of one client are moved before the others get their turn.

@@ -11,14 +11,17 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
+use super::config::BrokerConfig;
 use super::connection::{Answer, Connection, Turn, refuse};
 use super::listener::Listener;
+use super::publication::Publication;
 use super::request::Request;
-use super::{BrokerConfig, Parcel, Publication, Shared};
+use super::shared::Shared;
 use crate::error::{Error, Result, ensure, fail};
 use crate::log::log;
 use crate::region::Access;
 use crate::share::message;
+use crate::share::parcel::Parcel;
 
 /// How many clients are let in before those that are in get their turn.
 const ACCEPTS_A_TURN: usize = 64;

@@ -57,12 +57,8 @@ fn end(run: Run, outcome: Outcome) {
 pub(super) fn pieces<'a>(sides: &'a Sides<'_>, plan: &'a Plan) -> impl Iterator<Item = (Piece, u32)> + 'a {
     let files: Vec<_> =
         sides.file.memory().regions().iter().map(|region| region.fd().unwrap_or(-1)).collect();
-    let (source, destination) = match sides.writes {
-        true => (sides.memory, sides.file),
-        false => (sides.file, sides.memory),
-    };
     let writes = sides.writes;
-    plan.moves(source.placement(), destination.placement()).map(move |each| {
+    plan.moves().map(move |each| {
         let from = (each.source_region, each.source);
         let to = (each.destination_region, each.destination);
         let ((file, offset), (region, address)) = if writes { (to, from) } else { (from, to) };

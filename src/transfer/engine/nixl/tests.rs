@@ -35,7 +35,7 @@ fn layout() -> Arc<Layout> {
 /// A move of one block; how far it gets does not matter to these tests.
 fn a_move(agent: Arc<Agent>, local: Arc<Layout>, remote: Arc<Layout>) -> NixlMove {
     let pairs = [BlockPair { source: 0, destination: 0 }];
-    let plan = Plan::new(&remote, &local, &pairs, Wanted::default()).unwrap();
+    let plan = Plan::once(&remote, &local, &pairs, Wanted::default()).unwrap();
     let recipe = Recipe { local, remote, reads: true, plan };
     let prepared = Prepared { agent, recipe, made: Mutex::default(), notification: None, guard: None };
     NixlMove { shared: Arc::new(prepared) }
@@ -45,7 +45,7 @@ fn a_move(agent: Arc<Agent>, local: Arc<Layout>, remote: Arc<Layout>) -> NixlMov
 struct Panics(Flight);
 
 impl Work for Panics {
-    fn step(&mut self, _: &mut Driver) -> Step {
+    fn step(&mut self, _: &mut AgentState) -> Step {
         panic!("deliberate")
     }
 

@@ -41,7 +41,7 @@ impl DriverCopies {
                 rows.push(Rows { first: of_move(first), source_stride, destination_stride, count });
             };
         let (source, destination) = (sides.source, sides.destination);
-        rows::matrices(source, destination, plan)
+        rows::matrices(plan)
             .for_each(|matrix| matrix.cut(sides.left(source), sides.left(destination), &mut add));
         Self::Rows(rows)
     }
@@ -89,7 +89,7 @@ impl Place {
 /// Passes every stretch to `tell`, cut where no copy may reach over.
 fn each_copy(sides: &Sides<'_>, plan: &Plan, mut tell: impl FnMut(Copy)) {
     let (source, destination) = (sides.source, sides.destination);
-    let moves = plan.moves(source.placement(), destination.placement());
+    let moves = plan.moves();
     // Most memory is one piece, and then there is nothing to ask of each of many moves.
     if sides.is_one_piece(source) && sides.is_one_piece(destination) {
         return moves.for_each(|each| tell(of_move(each)));

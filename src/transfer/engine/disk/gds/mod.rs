@@ -78,7 +78,7 @@ fn agent<'a>(sides: &Sides<'a>) -> std::result::Result<&'a Arc<Agent>, String> {
     let (file, memory) = (sides.file.agent(), sides.memory.agent());
     let both = file.filter(|agent| memory.is_some_and(|other| Arc::ptr_eq(agent, other)));
     let agent = both.ok_or(NONE)?;
-    let backend = agent.call(|driver| Ok(driver.gds_backend())).map_err(|error| error.to_string())?;
+    let backend = agent.call(|state| Ok(state.gds_backend())).map_err(|error| error.to_string())?;
     match backend {
         Ok(_) => Ok(agent),
         Err(others) => Err(format!("{NONE}; '{}' does, and has {others}", agent.name())),

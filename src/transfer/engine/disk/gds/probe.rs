@@ -69,7 +69,7 @@ fn copy(source: &Arc<Layout>, destination: &Arc<Layout>) -> Result<()> {
 }
 
 fn by_nixl(source: &Arc<Layout>, destination: &Arc<Layout>, path: Path) -> Result<()> {
-    let plan = Plan::new(source, destination, &PAIRS, Wanted::default())?;
+    let plan = Plan::once(source, destination, &PAIRS, Wanted::default())?;
     let moved = NixlMove::prepare(source, destination, path, plan, None)?;
     let completion = Arc::new(Completion::new(SIZE, 1, None, None));
     moved.prepare_start(Run::start(completion.clone(), Arc::default(), Default::default()))()?;

@@ -3,15 +3,16 @@
 
 use std::ptr;
 
-use super::arguments::Arguments;
-use super::backend::Backend;
-use super::descriptor::{Descriptor, MemoryType};
-use super::driver::{Driver, check};
-use super::sys;
+use super::AgentState;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
+use crate::nixl::arguments::Arguments;
+use crate::nixl::backend::Backend;
+use crate::nixl::call::check;
+use crate::nixl::descriptor::{Descriptor, MemoryType};
+use crate::nixl::sys;
 
-impl Driver {
+impl AgentState {
     /// Registers a span with every backend that accepts its memory type. One of them is enough.
     ///
     /// Each backend gets a call of its own. NIXL reports success if one backend of a list accepts the span, and does not

@@ -1,23 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Everything NIXL holds for one agent, and the order in which it goes.
+//! The NIXL objects of one agent, and the order in which they are destroyed.
+//!
+//! The methods are in the files of the objects that they handle.
+
+mod backends;
+mod metadata;
+mod notifications;
+mod registrations;
+mod requests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CString;
 use std::ptr;
 use std::sync::Arc;
 
-use super::agent::AgentConfig;
+use super::agent_config::AgentConfig;
 use super::backend::Backend;
+use super::call::{c_string, check};
 use super::descriptor::Descriptor;
-use super::metadata::Remote;
 use super::notification::{Carrier, Inbox};
+use super::remote::Remote;
 use super::request::{ListId, PreparedList, Request, RequestId};
 use super::{signals, sys};
-use crate::error::{Cause, Error, Result, Status};
+use crate::error::Result;
 use crate::log::log;
 
-/// The NIXL objects of one agent. Lives on the agent's thread; its methods are in the files of what they handle.
-pub struct Driver {
+/// The NIXL objects of one agent. Only the thread that drives the agent uses it.
+pub struct AgentState {
     pub(super) agent: sys::nixl_capi_agent_t,
     pub(super) name: CString,
     /// By plugin.
@@ -35,7 +44,7 @@ pub struct Driver {
     next_id: u64,
 }
 
-impl Driver {
+impl AgentState {
     /// Creates the agent. The library must be loaded.
     pub(super) fn create(name: &str, config: &AgentConfig) -> Result<Self> {
         let name = c_string("the agent's name", name)?;
@@ -48,7 +57,7 @@ impl Driver {
         Ok(Self::around(agent, name))
     }
 
-    /// The driver of an agent that has nothing yet.
+    /// The state of an agent that has nothing yet.
     fn around(agent: sys::nixl_capi_agent_t, name: CString) -> Self {
         Self {
             agent,
@@ -83,14 +92,14 @@ impl Driver {
 }
 
 #[cfg(test)]
-impl Driver {
+impl AgentState {
     /// One without NIXL, for code that calls none of it. It must not be dropped.
     pub(super) fn unloaded() -> std::mem::ManuallyDrop<Self> {
         std::mem::ManuallyDrop::new(Self::around(ptr::null_mut(), CString::default()))
     }
 }
 
-impl Drop for Driver {
+impl Drop for AgentState {
     /// Requests, then prepared lists, then remotes, then registrations, then backends, then the agent.
     fn drop(&mut self) {
         let requests: Vec<_> = self.requests.keys().copied().collect();
@@ -116,19 +125,4 @@ impl Drop for Driver {
             log!(Warn, "destroy agent '{}': {}", self.display_name(), sys::status_name(status));
         }
     }
-}
-
-/// A status of NIXL's as a result; `action` is made only for an error.
-pub(super) fn check(status: sys::nixl_capi_status_t, action: impl FnOnce() -> String) -> Result<()> {
-    if status >= 0 {
-        return Ok(());
-    }
-    let kind = if status == sys::NIXL_CAPI_ERROR_NOT_FOUND { Status::NotFound } else { Status::Nixl };
-    Err(Error::new(kind, format!("{}: NIXL answers {}", action(), sys::status_name(status)))
-        .with_cause(Cause::Nixl(status)))
-}
-
-/// A NUL-terminated copy, or an error that names what held the NUL.
-pub(super) fn c_string(what: &str, text: &str) -> Result<CString> {
-    CString::new(text).map_err(|_| Error::new(Status::InvalidArgument, format!("{what} holds a NUL byte")))
 }

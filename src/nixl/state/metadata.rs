@@ -4,84 +4,18 @@
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::arguments::Arguments;
-use super::backend::copied;
-use super::descriptor::Descriptor;
-use super::driver::{Driver, c_string, check};
-use super::request::Span;
-use super::sys;
+use super::AgentState;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
+use crate::nixl::arguments::Arguments;
+use crate::nixl::call::{c_string, check, copied};
+use crate::nixl::descriptor::Descriptor;
+use crate::nixl::remote::Remote;
+use crate::nixl::request::Span;
+use crate::nixl::sys;
 
-/// A peer whose metadata is loaded. Once it is invalidated this value stays invalid, also if a peer of the same name is
-/// loaded later: that one is another.
-#[derive(Debug)]
-pub struct Remote {
-    name: String,
-    /// How many transfers with it are in flight, or [`INVALID`].
-    in_flight: AtomicUsize,
-}
-
-const INVALID: usize = usize::MAX;
-
-impl Remote {
-    fn new(name: &str) -> Arc<Self> {
-        Arc::new(Self { name: name.to_string(), in_flight: AtomicUsize::new(0) })
-    }
-
-    /// The peer agent's name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Fails if the metadata of the peer was invalidated.
-    pub fn ensure_valid(&self) -> Result<()> {
-        if self.in_flight.load(Ordering::Acquire) == INVALID { Err(self.stale()) } else { Ok(()) }
-    }
-
-    /// Prevents invalidation until the hold is dropped.
-    pub fn hold(self: &Arc<Self>) -> Result<RemoteHold> {
-        let one_more = |count| if count == INVALID { None } else { Some(count + 1) };
-        match self.in_flight.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more) {
-            Ok(_) => Ok(RemoteHold(self.clone())),
-            Err(_) => Err(self.stale()),
-        }
-    }
-
-    fn invalidate(&self) -> Result<()> {
-        match self.in_flight.compare_exchange(0, INVALID, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) | Err(INVALID) => Ok(()),
-            Err(count) => fail!(
-                Busy,
-                "{count} transfers with agent '{}' are in flight; wait for them, or cancel them and wait, then \
-                 invalidate its metadata",
-                self.name
-            ),
-        }
-    }
-
-    fn stale(&self) -> Error {
-        let message = format!(
-            "the metadata of agent '{}' was invalidated; load it again and import its layouts again",
-            self.name
-        );
-        Error::new(Status::Stale, message)
-    }
-}
-
-/// A transfer with a peer that is in flight. The peer's metadata can't be invalidated meanwhile.
-#[derive(Debug)]
-pub struct RemoteHold(Arc<Remote>);
-
-impl Drop for RemoteHold {
-    fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-impl Driver {
+impl AgentState {
     /// The agent's own metadata, for a peer to load.
     pub fn local_metadata(&self) -> Result<Vec<u8>> {
         let (mut data, mut size) = (ptr::null_mut(), 0);
