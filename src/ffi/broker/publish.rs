@@ -17,7 +17,7 @@ use crate::ffi::common::text;
 use crate::ffi::share::kvmem_share;
 use crate::region::Access;
 use crate::share::Published;
-use crate::share::broker::Terms;
+use crate::share::broker::TokenTerms;
 
 /// 256 bits that nobody can guess: whoever has them may fetch. A secret, to be handed over as one.
 #[repr(C)]
@@ -131,12 +131,12 @@ pub unsafe extern "C" fn kvmem_broker_unpublish(
     unsafe { call(error, |scope| borrow(scope, broker)?.unpublish(text::required(name, "name")?)) }
 }
 
-fn terms(options: Option<kvmem_publish_options>, granted: Access) -> Result<Terms> {
+fn terms(options: Option<kvmem_publish_options>, granted: Access) -> Result<TokenTerms> {
     let Some(options) = options else {
-        return Ok(Terms { access: granted, max_uses: 0, lifetime: None });
+        return Ok(TokenTerms { access: granted, max_uses: 0, lifetime: None });
     };
     check_flags("kvmem_publish_options", options.flags, crate::ffi::share::create::KVMEM_SHARE_READ_ONLY)?;
-    Ok(Terms {
+    Ok(TokenTerms {
         access: if options.flags == 0 { granted } else { Access::Read },
         max_uses: options.max_uses,
         lifetime: (options.lifetime_ns > 0).then(|| Duration::from_nanos(options.lifetime_ns)),

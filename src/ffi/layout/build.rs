@@ -19,7 +19,7 @@ use crate::ffi::region::elastic::{elastic_config, kvmem_elastic_options};
 use crate::ffi::region::kvmem_region;
 use crate::ffi::region::pinned::{kvmem_pinned_options, pinned_config};
 use crate::ffi::region::system::{kvmem_system_options, system_config};
-use crate::layout::{Allocation, Layout};
+use crate::layout::{AllocationConfig, Layout};
 
 /// One new allocation holds all regions, each at a multiple of the alignment, and all but the first at a
 /// multiple of 512 bytes too.
@@ -191,7 +191,7 @@ fn only_what_the_source_takes(options: &kvmem_layout_options) -> Result<()> {
 
 /// # Safety
 /// As for [`build`].
-unsafe fn allocation(options: &kvmem_layout_options) -> Result<Allocation> {
+unsafe fn allocation(options: &kvmem_layout_options) -> Result<AllocationConfig> {
     let given = [
         options.system.is_null(),
         options.disk.is_null(),
@@ -209,11 +209,15 @@ unsafe fn allocation(options: &kvmem_layout_options) -> Result<Allocation> {
     unsafe {
         if !options.system.is_null() {
             let options = read(options.system)?;
-            return unsized_yet(options.size).and_then(|()| system_config(&options)).map(Allocation::System);
+            return unsized_yet(options.size)
+                .and_then(|()| system_config(&options))
+                .map(AllocationConfig::System);
         }
         if !options.disk.is_null() {
             let options = read(options.disk)?;
-            return unsized_yet(options.size).and_then(|()| disk_config(&options)).map(Allocation::Disk);
+            return unsized_yet(options.size)
+                .and_then(|()| disk_config(&options))
+                .map(AllocationConfig::Disk);
         }
         if !options.elastic.is_null() {
             let options = read(options.elastic)?;
@@ -225,14 +229,16 @@ unsafe fn allocation(options: &kvmem_layout_options) -> Result<Allocation> {
             );
             return unsized_yet(options.size)
                 .and_then(|()| elastic_config(&options))
-                .map(Allocation::Elastic);
+                .map(AllocationConfig::Elastic);
         }
         if !options.pinned.is_null() {
             let options = read(options.pinned)?;
-            return unsized_yet(options.size).and_then(|()| pinned_config(&options)).map(Allocation::Pinned);
+            return unsized_yet(options.size)
+                .and_then(|()| pinned_config(&options))
+                .map(AllocationConfig::Pinned);
         }
         let options = read(options.device)?;
-        unsized_yet(options.size).and_then(|()| device_config(&options)).map(Allocation::Device)
+        unsized_yet(options.size).and_then(|()| device_config(&options)).map(AllocationConfig::Device)
     }
 }
 

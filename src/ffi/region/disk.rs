@@ -12,7 +12,7 @@ use crate::ffi::common::options::{check_flags, init, options, read};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::ffi::region::kvmem_region;
-use crate::region::{DirectIo, DiskConfig, Opening, Region};
+use crate::region::{DirectIo, DiskConfig, OpenMode, Region};
 
 /// Do not bypass the page cache.
 pub const KVMEM_DISK_BUFFERED: u64 = 1;
@@ -162,16 +162,16 @@ pub(in crate::ffi) unsafe fn disk_config(options: &kvmem_disk_options) -> Result
         }
     };
     let opening = match (has(KVMEM_DISK_OPEN_EXISTING), has(KVMEM_DISK_OPEN_OR_CREATE)) {
-        (false, false) => Opening::Create,
-        (true, false) => Opening::Existing,
-        (false, true) => Opening::OpenOrCreate,
+        (false, false) => OpenMode::Create,
+        (true, false) => OpenMode::Existing,
+        (false, true) => OpenMode::OpenOrCreate,
         (true, true) => {
             let message = "KVMEM_DISK_OPEN_EXISTING and KVMEM_DISK_OPEN_OR_CREATE exclude each other";
             return Err(Error::new(Status::InvalidArgument, message));
         }
     };
     ensure!(
-        opening == Opening::Existing || !has(KVMEM_DISK_READ_ONLY),
+        opening == OpenMode::Existing || !has(KVMEM_DISK_READ_ONLY),
         InvalidArgument,
         "KVMEM_DISK_READ_ONLY needs KVMEM_DISK_OPEN_EXISTING: a new file is there to be written"
     );

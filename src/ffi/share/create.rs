@@ -13,7 +13,7 @@ use crate::ffi::layout::kvmem_layout;
 use crate::ffi::region::kvmem_region;
 use crate::ffi::share::kvmem_share;
 use crate::region::Access;
-use crate::share::{Grant, Share, Way};
+use crate::share::{Share, ShareOptions, Transport};
 
 /// As the tier allows: file descriptors for system, pinned, elastic and disk, and for device memory that an
 /// engine has mapped itself; the driver's IPC handle for all other device memory.
@@ -113,18 +113,20 @@ pub unsafe extern "C" fn kvmem_share_create_layout(
     }
 }
 
-fn grant(options: Option<kvmem_share_options>) -> Result<Grant> {
-    let Some(options) = options else { return Ok(Grant { access: Access::ReadWrite, way: Way::Auto }) };
+fn grant(options: Option<kvmem_share_options>) -> Result<ShareOptions> {
+    let Some(options) = options else {
+        return Ok(ShareOptions { access: Access::ReadWrite, way: Transport::Auto });
+    };
     check_flags("kvmem_share_options", options.flags, KVMEM_SHARE_READ_ONLY)?;
     ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
     let read_only = options.flags & KVMEM_SHARE_READ_ONLY != 0;
     let way = match options.way {
-        KVMEM_SHARE_AUTO => Way::Auto,
-        KVMEM_SHARE_FD => Way::Fd,
-        KVMEM_SHARE_IPC => Way::Ipc,
-        KVMEM_SHARE_REMOTE => Way::Remote,
-        KVMEM_SHARE_FABRIC => Way::Fabric,
+        KVMEM_SHARE_AUTO => Transport::Auto,
+        KVMEM_SHARE_FD => Transport::Fd,
+        KVMEM_SHARE_IPC => Transport::Ipc,
+        KVMEM_SHARE_REMOTE => Transport::Remote,
+        KVMEM_SHARE_FABRIC => Transport::Fabric,
         other => return Err(not_one_of("way", other, "KVMEM_SHARE_AUTO, _FD, _IPC, _REMOTE or _FABRIC")),
     };
-    Ok(Grant { access: if read_only { Access::Read } else { Access::ReadWrite }, way })
+    Ok(ShareOptions { access: if read_only { Access::Read } else { Access::ReadWrite }, way })
 }

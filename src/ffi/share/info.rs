@@ -12,7 +12,7 @@ use crate::ffi::share::create::{
 };
 use crate::ffi::share::kvmem_share;
 use crate::region::Access;
-use crate::share::{Object, Share, Way};
+use crate::share::{Object, Share, Transport};
 
 /// A share of a region.
 pub const KVMEM_SHARED_REGION: u32 = 1;
@@ -95,12 +95,12 @@ fn describe(share: &Share) -> kvmem_share_info {
     }
 }
 
-fn way_value(way: Way) -> u32 {
+fn way_value(way: Transport) -> u32 {
     match way {
-        Way::Auto => KVMEM_SHARE_AUTO,
-        Way::Fd => KVMEM_SHARE_FD,
-        Way::Ipc => KVMEM_SHARE_IPC,
-        Way::Fabric => KVMEM_SHARE_FABRIC,
-        Way::Remote => KVMEM_SHARE_REMOTE,
+        Transport::Auto => KVMEM_SHARE_AUTO,
+        Transport::Fd => KVMEM_SHARE_FD,
+        Transport::Ipc => KVMEM_SHARE_IPC,
+        Transport::Fabric => KVMEM_SHARE_FABRIC,
+        Transport::Remote => KVMEM_SHARE_REMOTE,
     }
 }

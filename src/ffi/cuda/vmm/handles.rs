@@ -3,7 +3,7 @@
 
 use std::os::fd::{BorrowedFd, IntoRawFd};
 
-use crate::cuda::vmm::{Location, Memory};
+use crate::cuda::vmm::{Location, PhysicalMemory};
 use crate::error::{Result, ensure};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn kvmem_vmm_memory_import_fd(
         let memory = unsafe { Out::new(memory) }?;
         let expected = expected(device)?;
         // SAFETY: the descriptor stays open during the call, by contract.
-        memory.set(Memory::import_fd(unsafe { open_fd(fd) }?, size, expected)?);
+        memory.set(PhysicalMemory::import_fd(unsafe { open_fd(fd) }?, size, expected)?);
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn kvmem_vmm_memory_import_fabric(
         // SAFETY: by contract.
         let (memory, handle) = unsafe { (Out::new(memory)?, handle.as_ref()) };
         let handle = handle.ok_or_else(|| null("handle"))?;
-        memory.set(Memory::import_fabric(&handle.bytes, size, expected(device)?)?);
+        memory.set(PhysicalMemory::import_fabric(&handle.bytes, size, expected(device)?)?);
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn kvmem_vmm_memory_retain(
     let body = |_: &_| {
         // SAFETY: by contract.
         let memory = unsafe { Out::new(memory) }?;
-        memory.set(Memory::retain(address)?);
+        memory.set(PhysicalMemory::retain(address)?);
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::cuda::vmm::{Access, Mapping};
+use crate::cuda::vmm::{DeviceAccess, DeviceMapping};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque};
@@ -17,9 +17,9 @@ use crate::ffi::cuda::vmm::range::kvmem_vmm_range;
 ///
 /// Threads: all functions on one mapping may run at once, except kvmem_vmm_mapping_destroy.
 pub struct kvmem_vmm_mapping {
-    handle: Handle<Arc<Mapping>>,
+    handle: Handle<Arc<DeviceMapping>>,
 }
-opaque!(kvmem_vmm_mapping, Arc<Mapping>, "mapping");
+opaque!(kvmem_vmm_mapping, Arc<DeviceMapping>, "mapping");
 
 /// Nothing.
 pub const KVMEM_ACCESS_NONE: u32 = 0;
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_create(
     unsafe {
         call(error, |scope| {
             let mapping = Out::new(mapping)?;
-            mapping.set(Mapping::create(borrow(scope, range)?, offset, borrow(scope, memory)?)?);
+            mapping.set(DeviceMapping::create(borrow(scope, range)?, offset, borrow(scope, memory)?)?);
             Ok(())
         })
     }
@@ -77,9 +77,9 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_set_access(
     unsafe {
         call(error, |scope| {
             let access = match access {
-                KVMEM_ACCESS_NONE => Access::None,
-                KVMEM_ACCESS_READ => Access::Read,
-                KVMEM_ACCESS_READ_WRITE => Access::ReadWrite,
+                KVMEM_ACCESS_NONE => DeviceAccess::None,
+                KVMEM_ACCESS_READ => DeviceAccess::Read,
+                KVMEM_ACCESS_READ_WRITE => DeviceAccess::ReadWrite,
                 other => return Err(not_one_of("access", other, "KVMEM_ACCESS_*")),
             };
             borrow(scope, mapping)?.set_access(device, access)
@@ -106,9 +106,9 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_get_access(
         call(error, |scope| {
             let access = out(access, "access")?;
             access.write(match borrow(scope, mapping)?.access(device)? {
-                Access::None => KVMEM_ACCESS_NONE,
-                Access::Read => KVMEM_ACCESS_READ,
-                Access::ReadWrite => KVMEM_ACCESS_READ_WRITE,
+                DeviceAccess::None => KVMEM_ACCESS_NONE,
+                DeviceAccess::Read => KVMEM_ACCESS_READ,
+                DeviceAccess::ReadWrite => KVMEM_ACCESS_READ_WRITE,
             });
             Ok(())
         })

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::cuda::vmm::{Granularity, Location, Memory, Properties};
+use crate::cuda::vmm::{AllocationProperties, Granularity, Location, PhysicalMemory};
 use crate::error::{Result, ensure};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
@@ -16,9 +16,9 @@ use crate::ffi::common::status::kvmem_status;
 ///
 /// Threads: all functions on one memory may run at once, except kvmem_vmm_memory_destroy.
 pub struct kvmem_vmm_memory {
-    handle: Handle<Arc<Memory>>,
+    handle: Handle<Arc<PhysicalMemory>>,
 }
-opaque!(kvmem_vmm_memory, Arc<Memory>, "memory");
+opaque!(kvmem_vmm_memory, Arc<PhysicalMemory>, "memory");
 
 /// On a GPU.
 pub const KVMEM_VMM_DEVICE: u32 = 1;
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn kvmem_vmm_memory_create(
     let body = |_: &_| {
         // SAFETY: by contract.
         let (memory, options) = unsafe { (Out::new(memory)?, read(options)?) };
-        memory.set(Memory::create(options.size, properties(&options)?)?);
+        memory.set(PhysicalMemory::create(options.size, properties(&options)?)?);
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn kvmem_vmm_memory_destroy(memory: *mut kvmem_vmm_memory)
     unsafe { destroy(memory) };
 }
 
-fn properties(options: &kvmem_vmm_options) -> Result<Properties> {
+fn properties(options: &kvmem_vmm_options) -> Result<AllocationProperties> {
     check_flags("kvmem_vmm_options", options.flags, KVMEM_VMM_POSIX_FD | KVMEM_VMM_FABRIC | KVMEM_VMM_RDMA)?;
     let has = |flag| options.flags & flag != 0;
     let location = match options.location {
@@ -138,7 +138,7 @@ fn properties(options: &kvmem_vmm_options) -> Result<Properties> {
         other => return Err(not_one_of("location", other, "KVMEM_VMM_DEVICE or KVMEM_VMM_HOST_NUMA")),
     };
     ensure!(options.id >= 0, OutOfRange, "there is no {location}");
-    Ok(Properties {
+    Ok(AllocationProperties {
         location,
         posix_fd: has(KVMEM_VMM_POSIX_FD),
         fabric: has(KVMEM_VMM_FABRIC),

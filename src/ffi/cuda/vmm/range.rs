@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::cuda::vmm::Range;
+use crate::cuda::vmm::AddressRange;
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque};
@@ -14,9 +14,9 @@ use crate::ffi::common::status::kvmem_status;
 ///
 /// Threads: all functions on one range may run at once, except kvmem_vmm_range_destroy.
 pub struct kvmem_vmm_range {
-    handle: Handle<Arc<Range>>,
+    handle: Handle<Arc<AddressRange>>,
 }
-opaque!(kvmem_vmm_range, Arc<Range>, "range");
+opaque!(kvmem_vmm_range, Arc<AddressRange>, "range");
 
 /// Reserves device addresses. Takes no memory.
 ///
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn kvmem_vmm_range_create(
     let body = |_: &_| {
         // SAFETY: by contract.
         let range = unsafe { Out::new(range) }?;
-        range.set(Range::reserve(size, alignment)?);
+        range.set(AddressRange::reserve(size, alignment)?);
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.
