@@ -7,35 +7,30 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 /// The headers in the order in which the page lists them, each with what it contains.
-const HEADERS: [(&str, &str); 1] = [("kvmem.h", "all functions")];
-
-/// Groups of functions that belong to no type, by prefix.
-const PREFIXES: [(&str, &str); 5] = [
-    ("kvmem_nixl_", "The NIXL library, which is loaded at run time."),
-    ("kvmem_cuda_", "The CUDA driver, which is loaded at run time, and its GPUs."),
-    ("kvmem_ipc_", "Handles of GPU memory for other processes."),
-    ("kvmem_vmm_", "The driver's virtual memory management."),
-    ("kvmem_log_", "The log."),
+const HEADERS: [(&str, &str); 3] = [
+    ("kvmem.h", "what every engine needs"),
+    ("kvmem_cuda.h", "the CUDA driver: devices, streams, copy rates, IPC handles, virtual memory management"),
+    ("kvmem_nixl.h", "NIXL: agents, registrations, metadata, layouts of peers, notifications"),
 ];
 
-/// The group of all other functions.
-const OTHER: (&str, &str) = ("kvmem_", "Names and versions.");
+const INTRODUCTION: &str = "\
+# Reference
+All functions, in the order of the headers. The comments in the headers are the reference: what a function does, what it
+returns, who owns what. This page is generated from them by `make header`.
 
-struct Declaration {
+| header | functions | contains |
+|---|---|---|
+";
+
+struct Function {
     name: String,
     summary: String,
 }
 
-struct Group {
-    prefix: String,
-    summary: String,
-    functions: Vec<Declaration>,
-}
-
-#[derive(Default)]
-struct Header {
-    types: Vec<Declaration>,
-    functions: Vec<Declaration>,
+/// What stands under one `/* ---- Title ---- */` of a header.
+struct Section {
+    title: String,
+    functions: Vec<Function>,
 }
 
 #[test]
@@ -54,97 +49,57 @@ fn the_committed_reference_lists_the_functions_of_the_headers() {
 }
 
 #[test]
-fn a_header_is_read_with_its_first_sentences() {
-    let header = read(
-        "/// A span of memory. It holds what\n/// lies in it.\ntypedef struct kvmem_region kvmem_region;\n\n\
+fn functions_are_listed_by_section_with_their_first_sentences() {
+    let sections = read(
+        "/* ---- Regions ---- */\n\n/// A span of memory.\ntypedef struct kvmem_region kvmem_region;\n\n\
          /// Destroys a region handle. The memory\n/// is freed.\n///\n/// @param region a region\n\
          void kvmem_region_destroy(kvmem_region *region);\n\n\
+         /* ---- Regions: information ---- */\n\n\
          /// Returns | the size\n/// in bytes.\nkvmem_status kvmem_region_size(const kvmem_region *region,\n    \
          kvmem_error **error);\n\
-         /// Called back.\ntypedef void (*kvmem_callback)(void *user_data);\n",
+         /// Called back.\ntypedef void (*kvmem_callback)(void *user_data);\n\
+         /// A name, a\n/// string.\nconst char *kvmem_name(void);\n",
     );
-    let named =
-        |list: &[Declaration]| list.iter().map(|d| format!("{}: {}", d.name, d.summary)).collect::<Vec<_>>();
-    assert_eq!(named(&header.types), ["kvmem_region: A span of memory."]);
+    let mut text = String::new();
+    for section in &sections {
+        writeln!(text, "{}", section.title).unwrap();
+        section.functions.iter().for_each(|f| writeln!(text, "- {}: {}", f.name, f.summary).unwrap());
+    }
     assert_eq!(
-        named(&header.functions),
-        [
-            "kvmem_region_destroy: Destroys a region handle.",
-            "kvmem_region_size: Returns \\| the size in bytes.",
-        ]
+        text,
+        "Regions\n- kvmem_region_destroy: Destroys a region handle.\nRegions: information\n\
+         - kvmem_region_size: Returns \\| the size in bytes.\n- kvmem_name: A name, a string.\n"
     );
 }
 
 fn page(root: &Path) -> String {
-    let headers = HEADERS.map(|(name, contents)| {
+    let mut contents = String::from(INTRODUCTION);
+    let mut lists = String::new();
+    for (name, purpose) in HEADERS {
         let text = std::fs::read_to_string(root.join("include").join(name)).expect("the header is there");
-        (name, contents, read(&text))
-    });
-    let types: Vec<&Declaration> = headers.iter().flat_map(|(_, _, header)| &header.types).collect();
-    let mut page = String::from(INTRODUCTION);
-    for (name, contents, header) in &headers {
-        writeln!(page, "| [{name}](../include/{name}) | {} | {contents} |", header.functions.len()).unwrap();
+        let sections = read(&text);
+        let count: usize = sections.iter().map(|section| section.functions.len()).sum();
+        assert!(count > 0, "{name} declares functions");
+        writeln!(contents, "| [{name}](../include/{name}) | {count} | {purpose} |").unwrap();
+        writeln!(lists, "\n## {name}").unwrap();
+        sections.iter().for_each(|section| write_section(&mut lists, section));
     }
-    for (name, _, header) in &headers {
-        assert!(!header.functions.is_empty(), "{name} declares functions");
-        writeln!(page, "\n## {name}").unwrap();
-        write_functions(&mut page, header, &types);
-    }
-    page
+    contents + &lists
 }
 
-const INTRODUCTION: &str = "\
-# Reference
-All functions, by the type that they work on. The comments in the headers are the reference: what a function does, what
-it returns, who owns what. This page is generated from them by `make header`.
-
-| header | functions | contains |
-|---|---|---|
-";
-
-fn write_functions(page: &mut String, header: &Header, types: &[&Declaration]) {
-    let (options, functions): (Vec<_>, Vec<_>) =
-        header.functions.iter().partition(|f| f.name.ends_with("_init"));
-    for group in groups(&functions, types) {
-        writeln!(page, "\n### {}\n{}\n\n| function | |\n|---|---|", group.prefix, group.summary).unwrap();
-        for function in &group.functions {
-            writeln!(page, "| `{}` | {} |", function.name, function.summary).unwrap();
-        }
+fn write_section(page: &mut String, section: &Section) {
+    if section.functions.is_empty() {
+        return;
     }
-    if !options.is_empty() {
-        writeln!(page, "\n### Defaults\nEach fills one struct with its defaults:\n").unwrap();
-        options.iter().for_each(|function| writeln!(page, "- `{}`", function.name).unwrap());
+    writeln!(page, "\n### {}\n\n| function | |\n|---|---|", section.title).unwrap();
+    for function in &section.functions {
+        writeln!(page, "| `{}` | {} |", function.name, function.summary).unwrap();
     }
 }
 
-/// The functions by type, or by prefix, in the order in which the header has the first of each group.
-fn groups(functions: &[&Declaration], types: &[&Declaration]) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
-    for function in functions {
-        let (prefix, summary) = group_of(&function.name, types);
-        let index = groups.iter().position(|group| group.prefix == prefix).unwrap_or_else(|| {
-            groups.push(Group { prefix, summary, functions: Vec::new() });
-            groups.len() - 1
-        });
-        let copy = Declaration { name: function.name.clone(), summary: function.summary.clone() };
-        groups[index].functions.push(copy);
-    }
-    groups
-}
-
-fn group_of(function: &str, types: &[&Declaration]) -> (String, String) {
-    let of_type = |declared: &&&Declaration| function.starts_with(&format!("{}_", declared.name));
-    if let Some(found) = types.iter().filter(of_type).max_by_key(|declared| declared.name.len()) {
-        return (found.name.clone(), found.summary.clone());
-    }
-    let (prefix, summary) =
-        PREFIXES.into_iter().find(|(prefix, _)| function.starts_with(prefix)).unwrap_or(OTHER);
-    (format!("{prefix}*"), summary.to_owned())
-}
-
-/// Opaque types and functions of a header, each with the first sentence of its comment.
-fn read(text: &str) -> Header {
-    let mut header = Header::default();
+/// The sections of a header, and in each its functions with the first sentences of their comments.
+fn read(text: &str) -> Vec<Section> {
+    let mut sections = Vec::new();
     let mut comment = String::new();
     for line in text.lines() {
         if let Some(words) = line.strip_prefix("///") {
@@ -152,24 +107,18 @@ fn read(text: &str) -> Header {
             comment.push('\n');
             continue;
         }
-        let summary = first_sentence(&comment);
-        if let Some(name) = opaque_type(line) {
-            header.types.push(Declaration { name, summary });
+        if let Some(title) = line.strip_prefix("/* ---- ").and_then(|rest| rest.strip_suffix(" ---- */")) {
+            sections.push(Section { title: title.to_owned(), functions: Vec::new() });
         } else if let Some(name) = function(line) {
-            header.functions.push(Declaration { name, summary });
+            let section = sections.last_mut().expect("a function stands under a title");
+            section.functions.push(Function { name, summary: first_sentence(&comment) });
         }
         comment.clear();
     }
-    header
+    sections
 }
 
-/// `typedef struct kvmem_x kvmem_x;`
-fn opaque_type(line: &str) -> Option<String> {
-    let name = line.strip_prefix("typedef struct ")?.strip_suffix(';')?.split(' ').nth(1)?;
-    name.starts_with("kvmem_").then(|| name.to_owned())
-}
-
-/// The first line of a declaration: `kvmem_status kvmem_x_verb(...`.
+/// The name that the first line of a declaration has: `kvmem_status kvmem_x_verb(...`.
 fn function(line: &str) -> Option<String> {
     if line.starts_with([' ', '#', '/', '}']) || line.starts_with("typedef") {
         return None;
