@@ -16,6 +16,7 @@ use crate::error::Result;
 use crate::layout::Layout;
 use crate::log::log;
 use crate::region::{ExtentHold, PinnedConfig, PinnedMemory};
+use crate::transfer::engine::cuda::device::pool::Shelf;
 use crate::transfer::engine::cuda::device::state::DeviceState;
 use crate::transfer::plan::Slots;
 
@@ -185,9 +186,10 @@ impl Part {
 pub fn of_slots(layout: &Arc<Layout>, blocks: &[u32], slots: &Slots) -> Result<Option<Vec<u32>>> {
     let pieces = Pieces::of(layout, slots);
     let Some(ordinal) = own_device(layout).filter(|_| most_layers(&pieces) > 0) else { return Ok(None) };
-    let engine = DeviceState::of(ordinal)?;
-    layout.keep(engine.clone());
-    let mut checker = match engine.checker() {
+    let device = DeviceState::of(ordinal)?;
+    layout.keep(device.clone());
+    let checkers = device.attached(|| Shelf::<Checker>::new(usize::MAX))?;
+    let mut checker = match checkers.take_one_more(|_| true, || Checker::new(&device)) {
         Ok(checker) => checker,
         Err(error) => {
             log!(Warn, "checksums of device {ordinal} are computed by the host: {error}");
@@ -201,7 +203,7 @@ pub fn of_slots(layout: &Arc<Layout>, blocks: &[u32], slots: &Slots) -> Result<O
         let computed = checker.compute(part, &pieces).inspect_err(|error| {
             checker.spoil();
             if is_fatal(error) {
-                engine.retire();
+                device.retire();
             }
         });
         checksums.extend(computed.map_err(|error| error.context("compute checksums on the GPU"))?);

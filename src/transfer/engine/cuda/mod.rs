@@ -3,7 +3,9 @@
 
 mod choice;
 pub mod device;
+mod direction;
 mod flight;
+mod launch;
 mod page_locks;
 pub mod rates;
 mod sides;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The two sides of a copy as the device sees them: which of them is the host's, and what a kernel reaches.
 
-use super::choice::cost::Direction;
+use super::direction::Direction;
 use super::page_locks::Locks;
 use crate::cuda::ipc::DevicePair;
 use crate::cuda::memory::is_accessible;

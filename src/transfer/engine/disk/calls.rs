@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::io::Errno;
 
-use super::io::{Ending, Work};
 use super::operation::{Ask, Next, Operation};
 use super::requests::Requests;
+use super::work::{Ending, Work};
 use crate::error::{Error, Result};
 use crate::file_limit::FileSizeSignal;
 use crate::guarded::guarded;

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use super::io::{Io, Work};
+use super::io::Io;
 use super::requests::{Piece, Requests};
 use super::sides::Sides;
+use super::work::Work;
 use crate::transfer::plan::Plan;
 use crate::transfer::run::completion::Outcome;
 use crate::transfer::run::disposal;

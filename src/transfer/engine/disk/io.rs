@@ -1,30 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Who reads and writes files: io_uring, or threads that call preadv and pwritev.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use super::calls;
-use super::requests::Requests;
 use super::uring::Uring;
+use super::work::Work;
 use crate::error::{Error, Result, Status};
-use crate::transfer::run::Stop;
 use crate::transfer::run::threads::Pool;
-
-/// Some requests, and whom to tell once the kernel has let go of all memory they name.
-pub struct Work {
-    /// The requests.
-    pub requests: Arc<Requests>,
-    /// Which of them.
-    pub range: Range<usize>,
-    /// Whether its user wants no more of them to begin.
-    pub stop: Stop,
-    /// Told once, from any thread.
-    pub ending: Ending,
-}
-
-/// Hears how it went.
-pub type Ending = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// One of the two.
 #[derive(Clone)]

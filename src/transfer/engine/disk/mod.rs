@@ -10,6 +10,7 @@ mod requests;
 mod sides;
 mod staged;
 mod uring;
+mod work;
 
 use std::sync::Arc;
 

@@ -4,28 +4,15 @@
 //!
 //! Each path costs something once, something per call or copy, and the bytes at its rate; no bound alone decides. These
 //! terms hold for any size: nothing here is a table of sizes. What differs from machine to machine is measured there
-//! ([`Rates`]), and what changes from hour to hour is observed while transfers run ([`crate::transfer::rates::observed`]). The constants
+//! ([`Rates`]), and what changes from hour to hour is observed while transfers run (`rates::observed`). The constants
 //! are of H200 hosts with PCIe 5 x16, fitted to 300 transfers drawn at random (`bench/notes/19-regret.md`).
 
+use super::super::direction::Direction;
+use super::super::launch::SMALL;
 use super::super::rates::Rates;
-use super::super::work::task::{QUICK_BATCH, QUICK_CALLS};
+use super::super::work::quick::{QUICK_BATCH, QUICK_CALLS};
 use crate::cuda::copy::{EngineLoad, FIRST_CALL, call_sizes};
 use crate::transfer::path::Path;
-
-/// Where bytes come from and go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// From host memory.
-    ToDevice,
-    /// To host memory.
-    ToHost,
-    /// Within one device.
-    OnDevice,
-    /// To the device that does the work, from another one.
-    FromPeer,
-    /// From the device that does the work, to another one.
-    ToPeer,
-}
 
 /// What decides.
 #[derive(Clone, Copy, Debug)]
@@ -218,43 +205,10 @@ fn staged(case: &Case, rates: &Rates) -> [f64; 2] {
     [alone, beside.max(STAGED_TURN.of(bytes))]
 }
 
-/// CTAs that are worth having for moves of so many bytes where the caller does not cap them.
-pub fn ctas(direction: Direction, computes: bool, multiprocessors: u32, move_size: u64) -> u32 {
-    match (direction, computes) {
-        (Direction::OnDevice, _) => 4 * multiprocessors,
-        (_, false) => multiprocessors.div_ceil(2),
-        (Direction::ToDevice, true) => 6,
-        (Direction::FromPeer | Direction::ToPeer, true) => multiprocessors.div_ceil(2),
-        (Direction::ToHost, true) => UNNOTICED + u32::from(move_size < SMALL),
-    }
-}
-
-/// CTAs that write to the host beside compute and cost it next to nothing; one more costs it a twentieth of its speed, two
-/// more an eighth, and four times as many most of it.
-const UNNOTICED: u32 = 4;
-/// Moves of less leave the link a quarter idle with these, which one more fills.
-const SMALL: u64 = 8 << 10;
-
-/// CTAs that gather or scatter for staged copies: more than the link takes, and no more, for they compete with the copy
-/// engine for the device's memory. Beside compute three times as many: they get onto the device all at once when a large
-/// kernel ends, and the next one waits until they are gone.
-pub fn staging_ctas(computes: bool) -> u32 {
-    if computes { 96 } else { 32 }
-}
-
-/// Parts of the staging memory. Beside compute few and large ones: each takes a launch, and each launch may have to wait
-/// for a large kernel's end. With 8 parts of 16 MiB and 32 CTAs the link of an H200 stood still for every fourth kernel;
-/// with these it runs at 0.90 and more.
-pub fn staging_parts(computes: bool) -> u64 {
-    if computes { 4 } else { MOST_PARTS }
-}
-
-/// The most parts that staging memory has.
-pub const MOST_PARTS: u64 = 8;
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transfer::engine::cuda::launch::{UNNOTICED, ctas};
     use crate::transfer::engine::cuda::rates::DEFAULT;
 
     fn seconds(path: Path, case: &Case) -> f64 {

@@ -2,19 +2,12 @@
 //! Copies in rows, where strides are regular: how many calls they take, and whether there are any.
 
 use super::super::rates::Rates;
+use super::super::work::driver::{LARGEST_PITCH, matrices};
 use super::cost;
 use super::cost::Case;
 use super::weighing::Weighing;
 use crate::transfer::path::Path;
-use crate::transfer::plan::{Matrices, Plan};
-
-/// The driver takes no rows that are further apart.
-const LARGEST_PITCH: u64 = i32::MAX as u64;
-
-/// A plan as calls of rows.
-pub fn matrices(plan: &Plan) -> Matrices<'_> {
-    plan.matrices(LARGEST_PITCH)
-}
+use crate::transfer::plan::Matrices;
 
 /// How many calls there are, if not more than `limit`; or why there are no rows.
 fn count(matrices: &Matrices<'_>, limit: u64) -> std::result::Result<Option<u64>, String> {

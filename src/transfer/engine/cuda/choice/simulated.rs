@@ -8,12 +8,15 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
+use super::super::direction::Direction;
+use super::super::launch::ctas;
 use super::super::rates::Rates;
-use super::super::rates::measure::{BATCH_BLOCK, FEW_CTAS, Task, Times};
+use super::super::rates::measure::Times;
 use super::super::rates::observed::{BatchDirection, Observed};
-use super::super::work::staged::is_quick;
-use super::super::work::task::{QUICK_BATCH, QUICK_CALLS};
-use super::cost::{Case, Direction, Staged, calls_of_batch, ctas, seconds};
+use super::super::rates::task::{BATCH_BLOCK, FEW_CTAS, Task};
+use super::super::work::quick::is_quick;
+use super::super::work::quick::{QUICK_BATCH, QUICK_CALLS};
+use super::cost::{Case, Staged, calls_of_batch, seconds};
 use crate::cuda::copy::{EngineLoad, call_sizes};
 use crate::transfer::path::Path;
 

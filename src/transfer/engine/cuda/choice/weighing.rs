@@ -3,7 +3,10 @@
 
 use std::sync::Arc;
 
+use super::super::device::staging;
 use super::super::device::state::DeviceState;
+use super::super::direction::Direction;
+use super::super::launch;
 use super::super::rates::known;
 use super::super::rates::known::Costs;
 use super::super::rates::observed::BatchDirection;
@@ -12,10 +15,11 @@ use super::super::sides::Sides;
 use super::super::work::division::{Division, HostOrder};
 use super::super::work::driver::DriverCopies;
 use super::super::work::kernel::KernelCopy;
-use super::super::work::staged::{StagedCopy, is_quick};
+use super::super::work::quick::is_quick;
+use super::super::work::staged::StagedCopy;
 use super::super::work::task::Job;
 use super::cost;
-use super::cost::{Case, Direction, Staged};
+use super::cost::{Case, Staged};
 use crate::error::{Error, Result, Status};
 use crate::transfer::engine::Candidate;
 use crate::transfer::path::Path;
@@ -62,7 +66,7 @@ impl<'a> Weighing<'a> {
         let computes = !preferences.compute_is_idle;
         let multiprocessors = engine.context().device().multiprocessors();
         let move_size = plan.bytes() / plan.most_moves().max(1);
-        let ctas = cost::ctas(sides.direction, computes, multiprocessors, move_size);
+        let ctas = launch::ctas(sides.direction, computes, multiprocessors, move_size);
         let costs = known::costs(engine, sides.peer, sides.direction);
         let mut weighing = Self {
             sides,
@@ -140,8 +144,13 @@ impl<'a> Weighing<'a> {
             0 => STAGING_ALONE,
             asked => asked,
         };
-        self.division =
-            Division::of(host.geometry(), self.plan, &order, wanted, cost::staging_parts(self.case.computes));
+        self.division = Division::of(
+            host.geometry(),
+            self.plan,
+            &order,
+            wanted,
+            staging::staging_parts(self.case.computes),
+        );
         if let Ok(division) = &self.division {
             self.case.staged = Some(Staged {
                 chunk: division.part_size.min(self.plan.bytes()),
@@ -262,7 +271,7 @@ impl<'a> Weighing<'a> {
         else {
             return Err(unsupported("neither side is host memory".to_string()));
         };
-        let wanted = cost::staging_ctas(self.case.computes);
+        let wanted = launch::staging_ctas(self.case.computes);
         let ctas = match self.preferences.max_ctas {
             0 => wanted,
             most => wanted.min(most),

@@ -5,4 +5,6 @@ pub mod descriptor_ring;
 pub mod need;
 pub mod pool;
 pub mod resources;
+pub mod staging;
 pub mod state;
+pub mod traffic;

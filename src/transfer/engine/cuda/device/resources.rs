@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::descriptor_ring::Slot;
 use super::pool::Taken;
-use super::state::{DeviceState, Staging};
+use super::staging::Staging;
+use super::state::DeviceState;
 use crate::cuda::Event;
 use crate::cuda::ending::is_over;
 use crate::cuda::stream::{CallerStream, Stream};

@@ -2,21 +2,22 @@
 //! What copies on one device share: its context, the kernel, the descriptor ring, streams, events and staging memory.
 //! Made at first use; it lives as long as a transfer, or a layout that was ever moved here.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use super::super::choice::cost;
-use super::super::rates::observer::Traffic;
+use once_cell::sync::OnceCell;
+
 use super::descriptor_ring::{Ring, Slot};
 use super::need::Waiting;
 use super::pool::{Shelf, Taken};
+use super::staging::Staging;
+use super::traffic::Traffic;
 use crate::cuda::kernel::{CopyKernel, Run};
-use crate::cuda::memory::Allocation;
 use crate::cuda::stream::Stream;
 use crate::cuda::{Context, Device, Event};
-use crate::error::Result;
+use crate::error::{Error, Result, Status};
 use crate::sync::{Mutex, MutexGuard};
-use crate::transfer::verify::gpu::Checker;
 
 /// Runs that are at the driver at a time; more wait their turn.
 const MOST_STREAMS: usize = 64;
@@ -32,12 +33,13 @@ pub struct DeviceState {
     events: Arc<Shelf<Event>>,
     /// For blocks on their way to the device, and to the host.
     stagings: [Arc<Shelf<Staging>>; 2],
-    checkers: Arc<Shelf<Checker>>,
     /// Runs that were submitted and wait for one of the things above.
     pub waiting: Waiting,
     /// Runs that are under way.
     pub traffic: Arc<Traffic>,
     is_broken: AtomicBool,
+    /// What a module above keeps per device.
+    attached: OnceCell<Arc<dyn Any + Send + Sync>>,
 }
 
 /// Engines by ordinal. Dead ones stay until somebody asks again.
@@ -61,10 +63,10 @@ impl DeviceState {
             streams: Shelf::new(MOST_STREAMS),
             events: Shelf::new(usize::MAX),
             stagings: [Shelf::new(MOST_STAGED), Shelf::new(MOST_STAGED)],
-            checkers: Shelf::new(usize::MAX),
             waiting: Waiting::default(),
             traffic: Arc::default(),
             is_broken: AtomicBool::new(false),
+            attached: OnceCell::new(),
         });
         engines.retain(|(_, engine)| engine.strong_count() > 0);
         engines.push((ordinal, Arc::downgrade(&engine)));
@@ -137,18 +139,20 @@ impl DeviceState {
     /// Staging memory of at least `size` bytes for blocks on their way to the host, or from it; `None` while it is in use.
     pub fn staging(&self, size: u64, to_host: bool) -> Result<Option<Taken<Staging>>> {
         let shelf = &self.stagings[usize::from(to_host)];
-        shelf.take(|staging| staging.memory.size() >= size, || Staging::new(&self.context, size))
+        shelf.take(|staging| staging.size() >= size, || Staging::new(&self.context, size))
     }
 
     /// Has staging memory of at least `size` bytes there for a later run, unless what there is is in use.
     pub fn provide_staging(&self, size: u64, to_host: bool) -> Result<()> {
         let shelf = &self.stagings[usize::from(to_host)];
-        shelf.provide(|staging| staging.memory.size() >= size, || Staging::new(&self.context, size))
+        shelf.provide(|staging| staging.size() >= size, || Staging::new(&self.context, size))
     }
 
-    /// What checksums are computed with.
-    pub fn checker(&self) -> Result<Taken<Checker>> {
-        self.checkers.take_one_more(|_| true, || Checker::new(self))
+    /// State of a module above, which lives as long as the device's: created once, always of the same type.
+    pub fn attached<T: Any + Send + Sync>(&self, create: impl FnOnce() -> Arc<T>) -> Result<Arc<T>> {
+        let attached = self.attached.get_or_init(|| create());
+        let other = |_| Error::new(Status::Panic, "two types of state are attached to one device");
+        attached.clone().downcast().map_err(other)
     }
 
     /// The driver has failed here: new transfers begin with a new engine.
@@ -163,38 +167,5 @@ impl DeviceState {
 
     fn rings(&self) -> MutexGuard<'_, Vec<Arc<Ring>>> {
         self.rings.lock()
-    }
-}
-
-/// Device memory in parts that fill and drain in turn, and what keeps kernel and copy engine in step.
-pub struct Staging {
-    memory: Allocation,
-    parts: Vec<Part>,
-    /// Where the copy engine works.
-    pub copier: Stream,
-    /// What the run waits for was reached.
-    pub begun: Event,
-}
-
-/// What tells of a part of the staging memory.
-pub struct Part {
-    /// It is full.
-    pub filled: Event,
-    /// It is empty.
-    pub drained: Event,
-}
-
-impl Staging {
-    fn new(context: &Arc<Context>, size: u64) -> Result<Self> {
-        let memory = Allocation::new(context.device().ordinal(), size)?;
-        let part = |_| Ok(Part { filled: Event::new(context)?, drained: Event::new(context)? });
-        let parts = (0..cost::MOST_PARTS).map(part).collect::<Result<_>>()?;
-        Ok(Self { memory, parts, copier: Stream::new(context)?, begun: Event::new(context)? })
-    }
-
-    /// The part that a chunk goes through, of as many parts of `size` bytes as the run uses, and where it begins.
-    pub fn part(&self, chunk: usize, parts: usize, size: u64) -> (u64, &Part) {
-        let index = chunk % parts.min(self.parts.len());
-        (self.memory.address() + index as u64 * size, &self.parts[index])
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::super::device::need::{Need, Taking};
 use super::super::device::resources::Held;
 use super::super::device::state::DeviceState;
-use super::super::rates::observer::Passage;
+use super::super::device::traffic::Passage;
 use super::super::work::sequence::Jobs;
 use crate::cuda::ending::is_fatal;
 use crate::cuda::stream::CallerStream;

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::choice::cost;
-use super::super::choice::cost::Direction;
 use super::super::device::state::DeviceState;
-use super::super::work::kernel::{Shape, TILE};
-use super::measure::{BATCH_BLOCK, BLOCK, DEVICE_SIZE, FEW_CTAS, HOST_SIZE, PAGEABLE_SIZE, PEER_SIZE, Task};
+use super::super::direction::Direction;
+use super::super::launch;
+use super::super::launch::{LaunchShape, TILE};
+use super::task::{BATCH_BLOCK, BLOCK, DEVICE_SIZE, FEW_CTAS, HOST_SIZE, PAGEABLE_SIZE, PEER_SIZE, Task};
 use crate::cuda::copy::{Batch, Copy, EngineLoad, SourceOrder};
 use crate::cuda::ending::is_over;
 use crate::cuda::kernel::{CopyKernel, Layer, Run};
@@ -131,7 +131,7 @@ impl<'a> Bench<'a> {
             }
             Task::Kernel(direction) => {
                 let multiprocessors = self.engine.context().device().multiprocessors();
-                let ctas = cost::ctas(direction, false, multiprocessors, BLOCK);
+                let ctas = launch::ctas(direction, false, multiprocessors, BLOCK);
                 self.launch(memory, &on, direction, amount, ctas)?
             }
             Task::FewCtas(direction) => self.launch(memory, &on, direction, amount, FEW_CTAS)?,
@@ -245,7 +245,7 @@ impl Memory {
         let runs = self.host.memory().address() as u64 + self.host.memory().size() as u64 - BLOCK;
         // SAFETY: the end of the page-locked buffer, which is aligned; no kernel reads it now, for each is waited for.
         unsafe { (runs as *mut Run).write(Run::new(0, 0, length)) };
-        let shape = Shape {
+        let shape = LaunchShape {
             unit_size: BLOCK,
             outers: 1,
             block_strides: [BLOCK; 2],

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::choice::cost::Direction;
 use super::super::device::state::DeviceState;
+use super::super::direction::Direction;
 use super::measure;
 use super::observed::{BatchDirection, Observed};
 use super::peer::PeerRates;

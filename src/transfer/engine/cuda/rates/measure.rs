@@ -7,10 +7,11 @@
 //! batches the median counts, because their cost is the CPU's, which the fastest turn shows at its best. The turns make a
 //! busy time hit all ways alike. It takes 10 to 20 ms, and the first time what loading the kernel takes.
 
-use super::super::choice::cost::Direction;
 use super::super::device::state::DeviceState;
+use super::super::direction::Direction;
 use super::bench::Bench;
 use super::peer::PeerRates;
+use super::task::{DEVICE_SIZE, FEW_CTAS, HOST_SIZE, PAGEABLE_SIZE, PEER_SIZE, Task};
 use super::{DirectionRates, Rates};
 use crate::cuda::copy::FULL_CALL;
 use crate::error::Result;
@@ -21,38 +22,6 @@ const ROUNDS: usize = 5;
 /// Transfers come one by one: the core that submits a batch has slept, and the driver's data is not in its caches. Hosts
 /// took 1.2 to 2.5 times as long for a copy between host and device as in the tight loop here.
 const COLD: f64 = 1.5;
-/// Two of these are more than a device keeps in its cache.
-pub const DEVICE_SIZE: u64 = 32 * MIB;
-/// Size of the page-locked buffer, in bytes.
-pub const HOST_SIZE: u64 = 8 * MIB;
-/// Size of the pageable buffer, in bytes.
-pub const PAGEABLE_SIZE: u64 = 2 * MIB;
-/// So much takes an NVLink long enough to be told from what a start takes, and PCIe not too long.
-pub const PEER_SIZE: u64 = 16 * MIB;
-/// A block of the kernel's.
-pub const BLOCK: u64 = 64 * KIB;
-/// A copy of a batch: of larger ones one does not see what each takes the CPU, because their bytes take longer.
-pub const BATCH_BLOCK: u64 = 2 * KIB;
-/// So few that they don't fill a link: two do, towards the host.
-pub const FEW_CTAS: u32 = 1;
-
-/// One thing that is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Task {
-    /// One copy of the driver's.
-    Copy(Direction),
-    /// The same from memory that is not page-locked.
-    Pageable,
-    /// Many tiny copies, a call each.
-    Copies,
-    /// Many blocks in one call.
-    Batch(Direction),
-    /// The kernel with as many CTAs as it gets.
-    Kernel(Direction),
-    /// The kernel with a few.
-    FewCtas(Direction),
-}
-
 use Direction::{FromPeer, OnDevice, ToDevice, ToHost, ToPeer};
 
 /// Of one device.

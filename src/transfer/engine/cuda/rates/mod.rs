@@ -7,8 +7,9 @@ pub mod measure;
 pub mod observed;
 pub mod observer;
 pub mod peer;
+pub mod task;
 
-use super::choice::cost::Direction;
+use super::direction::Direction;
 
 /// Figures of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What copies between a device and a peer of it cost, where the device does the work. Pure.
 
-use super::super::choice::cost::Direction;
+use super::super::direction::Direction;
 use super::{Bounds, Check, DEFAULT, DirectionRates, Rates, Source};
 
 /// What copies between a device and a peer cost.

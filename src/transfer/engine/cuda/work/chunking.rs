@@ -2,8 +2,8 @@
 //! What goes through staging memory at a time: the kernel's share of a chunk, between it and the device's blocks, and the
 //! copy engine's, between it and the host. Pure.
 
+use super::super::launch::{LaunchShape, most_tile};
 use super::division::{Division, HostOrder, HostUnit};
-use super::kernel::{Shape, most_tile};
 use crate::cuda::copy::Copy;
 use crate::cuda::kernel::{Blocks, Layer, Run};
 use crate::layout::{BlockDim, LayoutKind, Placement};
@@ -99,7 +99,7 @@ impl Chunking<'_> {
         let (piece, outers) = (geometry.piece_size(), self.plan.outers().count);
         let together = outers == 1 || (geometry.outer_stride() == piece && outer_stride == piece);
         let oriented = |device, staged| if self.to_host { [device, staged] } else { [staged, device] };
-        let shape = Shape {
+        let shape = LaunchShape {
             unit_size: if together { piece * outers } else { piece },
             outers: if together { 1 } else { outers },
             block_strides: oriented(geometry.block_stride(), block_stride),

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The driver's own copies: a call a stretch, a batch, or rows where strides are regular.
 
-use super::super::choice::rows;
 use super::super::sides::Sides;
 use crate::cuda::copy::{Batch, Copy, EngineLoad, Rows, SourceOrder};
 use crate::cuda::stream::Active;
 use crate::error::Result;
-use crate::transfer::plan::{Matrix, Move, Plan};
+use crate::transfer::plan::{Matrices, Matrix, Move, Plan};
 
 /// Copies as one of the driver's calls takes them.
 pub enum DriverCopies {
@@ -41,8 +40,7 @@ impl DriverCopies {
                 rows.push(Rows { first: of_move(first), source_stride, destination_stride, count });
             };
         let (source, destination) = (sides.source, sides.destination);
-        rows::matrices(plan)
-            .for_each(|matrix| matrix.cut(sides.left(source), sides.left(destination), &mut add));
+        matrices(plan).for_each(|matrix| matrix.cut(sides.left(source), sides.left(destination), &mut add));
         Self::Rows(rows)
     }
 
@@ -100,4 +98,12 @@ fn each_copy(sides: &Sides<'_>, plan: &Plan, mut tell: impl FnMut(Copy)) {
 
 fn of_move(Move { source, destination, size, .. }: Move) -> Copy {
     Copy { source, destination, size }
+}
+
+/// The driver takes no rows that are further apart.
+pub const LARGEST_PITCH: u64 = i32::MAX as u64;
+
+/// A plan as calls of rows.
+pub fn matrices(plan: &Plan) -> Matrices<'_> {
+    plan.matrices(LARGEST_PITCH)
 }

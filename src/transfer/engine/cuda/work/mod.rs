@@ -6,6 +6,7 @@ mod descriptors;
 pub mod division;
 pub mod driver;
 pub mod kernel;
+pub mod quick;
 pub mod sequence;
 pub mod staged;
 pub mod task;

@@ -7,13 +7,14 @@
 use super::super::device::descriptor_ring::Slot;
 use super::super::device::need::Need;
 use super::super::device::pool::Taken;
-use super::super::device::state::{DeviceState, Staging};
+use super::super::device::staging::Staging;
+use super::super::device::state::DeviceState;
+use super::super::launch::{cut_runs, typical_length};
 use super::super::sides::Sides;
 use super::chunking::{Chunk, Chunking, pack};
 use super::descriptors::PreparedRuns;
 use super::division::{Division, HostOrder};
-use super::kernel::{cut_runs, typical_length};
-use super::task::{QUICK_BATCH, QUICK_CALLS};
+use super::quick;
 use crate::cuda::copy::{Batch, Copy, EngineLoad, SourceOrder};
 use crate::cuda::kernel::{Blocks, CopyKernel, Run};
 use crate::cuda::stream::{Active, Stream};
@@ -21,14 +22,6 @@ use crate::error::Result;
 use crate::layout::Layout;
 use crate::sync::Mutex;
 use crate::transfer::plan::Plan;
-
-/// Driver calls of a chunk, beside those for its copies.
-const CALLS: usize = 7;
-
-/// Whether starting so many chunks, with so many copies between staging memory and host in all, costs little.
-pub fn is_quick(chunks: usize, copies: usize) -> bool {
-    CALLS * chunks <= QUICK_CALLS && copies <= QUICK_BATCH
-}
 
 /// A prepared staged copy.
 pub struct StagedCopy {
@@ -98,7 +91,7 @@ impl StagedCopy {
     /// Whether starting it costs little.
     pub fn is_quick(&self) -> bool {
         let copies = self.chunks.iter().map(|chunk| chunk.copies.len()).sum();
-        is_quick(self.chunks.len(), copies)
+        quick::is_quick(self.chunks.len(), copies)
     }
 
     /// Starts it: it begins when what is on `on` now is over, and what comes there later finds it done.

@@ -7,9 +7,11 @@ use super::super::device::descriptor_ring::Slot;
 use super::super::device::need::{Need, Taking};
 use super::super::device::pool::Taken;
 use super::super::device::resources::Held;
-use super::super::device::state::{DeviceState, Staging};
+use super::super::device::staging::Staging;
+use super::super::device::state::DeviceState;
 use super::driver::{DriverCopies, Place};
 use super::kernel::KernelCopy;
+use super::quick::{QUICK_BATCH, QUICK_CALLS};
 use super::staged::StagedCopy;
 use crate::cuda::kernel::CopyKernel;
 use crate::cuda::stream::{Active, CallerStream};
@@ -24,11 +26,6 @@ pub enum Job {
     /// By both.
     Staged(Box<StagedCopy>, Arc<CopyKernel>),
 }
-
-/// Driver calls that a caller's thread makes by itself: handing a run over costs as much.
-pub const QUICK_CALLS: usize = 16;
-/// Copies of a batch, likewise.
-pub const QUICK_BATCH: usize = 128;
 
 impl Job {
     /// Whether starting it costs little.

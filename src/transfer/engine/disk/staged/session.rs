@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::io::Work;
 use super::super::requests::Requests;
+use super::super::work::Work;
 use super::flight::Flight;
 use super::inbox::{Answer, Inbox};
 use super::ring::{Ring, SLOTS};

@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use io_uring::IoUring;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::io::Work;
+use super::work::Work;
 use crate::error::{Error, Status};
 use crate::file_limit::FileSizeSignal;
 use crate::guarded::guarded;

@@ -11,8 +11,8 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::{opcode, types};
 use rustix::io::Errno;
 
-use super::super::io::Work;
 use super::super::operation::{Ask, Next, Operation};
+use super::super::work::Work;
 use super::Uring;
 use super::ring::DEPTH;
 use crate::error::Error;

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::super::kernel::{cut_runs, typical_length};
 use super::*;
 use crate::layout::{Dimensions, Geometry};
 use crate::region::EqualPieces;
+use crate::transfer::engine::cuda::launch::{cut_runs, typical_length};
 use crate::transfer::request::{BlockPair, PairedRange, Wanted};
 
 const KINDS: [LayoutKind; 3] = [

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reads or writes that are handed to io_uring or to threads.
+#![forbid(unsafe_code)]
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::requests::Requests;
+use crate::error::Result;
+use crate::transfer::run::Stop;
+
+/// Some requests. `ending` is called once the kernel no longer uses any memory that they name.
+pub struct Work {
+    /// The requests.
+    pub requests: Arc<Requests>,
+    /// Which of them.
+    pub range: Range<usize>,
+    /// Whether the caller cancelled those that have not begun.
+    pub stop: Stop,
+    /// Called once, on any thread.
+    pub ending: Ending,
+}
+
+/// Receives the outcome.
+pub type Ending = Box<dyn FnOnce(Result<()>) + Send>;
