@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::layout::Layout;
 use crate::log::log;
 use crate::region::{ExtentHold, PinnedConfig, PinnedMemory};
-use crate::transfer::engine::cuda::device::pool::Shelf;
+use crate::transfer::engine::cuda::device::pool::ResourcePool;
 use crate::transfer::engine::cuda::device::state::DeviceState;
 use crate::transfer::plan::Slots;
 
@@ -188,7 +188,7 @@ pub fn of_slots(layout: &Arc<Layout>, blocks: &[u32], slots: &Slots) -> Result<O
     let Some(ordinal) = own_device(layout).filter(|_| most_layers(&pieces) > 0) else { return Ok(None) };
     let device = DeviceState::of(ordinal)?;
     layout.keep(device.clone());
-    let checkers = device.attached(|| Shelf::<Checker>::new(usize::MAX))?;
+    let checkers = device.attached(|| ResourcePool::<Checker>::new(usize::MAX))?;
     let mut checker = match checkers.take_one_more(|_| true, || Checker::new(&device)) {
         Ok(checker) => checker,
         Err(error) => {

@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
 
-use self::choice::weighing::Weighing;
-use self::device::descriptor_ring::Slot;
+use self::choice::comparison::Comparison;
+use self::device::descriptor_ring::DescriptorSlot;
 use self::device::state::DeviceState;
-use self::flight::in_flight::Flying;
-use self::flight::run::Flight;
-use self::flight::watcher::{Flights, Seat};
-use self::sides::Sides;
-use self::work::sequence::{Jobs, Unmarked};
+use self::flight::in_flight::InFlight;
+use self::flight::run::CudaRun;
+use self::flight::watcher::{Reservation, Watcher};
+use self::sides::CudaSides;
+use self::work::sequence::{EndNotRecorded, TaskSequence};
 use super::contexts::Contexts;
 use super::{BeginRun, Candidate, Engine, OnStreams};
 use crate::cuda::memory::AllocationStamp;
@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_millis(20);
 
 /// A prepared copy.
 pub struct CudaCopy {
-    jobs: Arc<Jobs>,
+    tasks: Arc<TaskSequence>,
     path: Path,
     /// Starting it costs the caller little.
     is_quick: bool,
@@ -53,9 +53,9 @@ pub struct CudaCopy {
     locks: Vec<AllocationStamp>,
     layouts: [Arc<Layout>; 2],
     /// The last run.
-    current: Mutex<Option<Arc<Flying>>>,
+    current: Mutex<Option<Arc<InFlight>>>,
     /// The runs of graphs that this copy was captured into.
-    captured: Mutex<Option<Arc<Slot>>>,
+    captured: Mutex<Option<Arc<DescriptorSlot>>>,
 }
 
 impl CudaCopy {
@@ -67,32 +67,32 @@ impl CudaCopy {
         preferences: &Preferences,
     ) -> Result<Self> {
         crate::transfer::plan::overlap::ensure_apart(source, destination, &plan)?;
-        let sides = Sides::of(source, destination)?;
+        let sides = CudaSides::of(source, destination)?;
         let device = DeviceState::of(sides.ordinal)?;
         sides.own().keep(device.clone());
         let layer = preferences.by_layer.then(|| plan.layer(0));
         let weighed = layer.as_ref().unwrap_or(&plan);
-        let mut weighing = Weighing::new(&sides, weighed, preferences, &device)?;
-        let (path, job) = weighing.prepare_best()?;
-        let observer = weighing.observer(path);
-        let mut candidates = weighing.candidates;
-        let jobs = match preferences.by_layer {
+        let mut comparison = Comparison::new(&sides, weighed, preferences, &device)?;
+        let (path, task) = comparison.prepare_best()?;
+        let observer = comparison.observer(path);
+        let mut candidates = comparison.candidates;
+        let tasks = match preferences.by_layer {
             true => {
                 let layers = plan.layers().count;
                 candidates.iter_mut().for_each(|candidate| candidate.seconds *= layers as f64);
                 let prepare = |layer| {
                     let plan = plan.layer(layer);
-                    Weighing::new(&sides, &plan, preferences, &device)?.prepare(path)
+                    Comparison::new(&sides, &plan, preferences, &device)?.prepare(path)
                 };
                 let others = (1..layers).map(prepare).collect::<Result<Vec<_>>>()?;
-                Jobs::by_layer(std::iter::once(job).chain(others).collect())?
+                TaskSequence::by_layer(std::iter::once(task).chain(others).collect())?
             }
-            false => Jobs::one(job, observer),
+            false => TaskSequence::one(task, observer),
         };
         // The driver may wait for pages that are not locked before it returns.
-        let is_quick = jobs.are_quick() && !sides.is_pageable;
+        let is_quick = tasks.are_quick() && !sides.is_pageable;
         Ok(Self {
-            jobs: Arc::new(jobs.keep_runs(&device)?),
+            tasks: Arc::new(tasks.keep_runs(&device)?),
             is_quick,
             path,
             candidates,
@@ -107,16 +107,16 @@ impl CudaCopy {
         })
     }
 
-    fn watch(&self, seat: Seat, flying: Arc<Flying>) {
-        *self.current() = Some(flying.clone());
-        seat.add(flying);
+    fn watch(&self, reservation: Reservation, in_flight: Arc<InFlight>) {
+        *self.current() = Some(in_flight.clone());
+        reservation.add(in_flight);
     }
 
-    fn current(&self) -> MutexGuard<'_, Option<Arc<Flying>>> {
+    fn current(&self) -> MutexGuard<'_, Option<Arc<InFlight>>> {
         self.current.lock()
     }
 
-    fn captured(&self) -> MutexGuard<'_, Option<Arc<Slot>>> {
+    fn captured(&self) -> MutexGuard<'_, Option<Arc<DescriptorSlot>>> {
         self.captured.lock()
     }
 }
@@ -143,26 +143,26 @@ impl Engine for CudaCopy {
 
     /// Starts the copy: on the calling thread if that takes little time, otherwise on another one.
     fn submit(&self, begin: BeginRun<'_>) -> Result<()> {
-        let seat = Flights::get().reserve()?;
-        let flight = Flight::new(&self.jobs, &self.device, begin()?);
-        self.watch(seat, Flying::new(flight, self.is_quick));
+        let reservation = Watcher::get().reserve()?;
+        let flight = CudaRun::new(&self.tasks, &self.device, begin()?);
+        self.watch(reservation, InFlight::new(flight, self.is_quick));
         Ok(())
     }
 
     /// The caller sees the end without waiting for the thread that watches.
     fn poll(&self) {
         let current = self.current().clone();
-        if let Some(flying) = current {
-            flying.look();
+        if let Some(in_flight) = current {
+            in_flight.look();
         }
     }
 
     /// Polls for a while: the end is seen sooner than by a thread that has to be woken.
     fn assist(&self, deadline: Option<Instant>, is_enough: &dyn Fn() -> bool) {
         let current = self.current().clone();
-        if let Some(flying) = current {
+        if let Some(in_flight) = current {
             let until = Instant::now() + PATIENCE;
-            flying.look_until(deadline.map_or(until, |deadline| deadline.min(until)), is_enough);
+            in_flight.look_until(deadline.map_or(until, |deadline| deadline.min(until)), is_enough);
         }
     }
 
@@ -178,16 +178,16 @@ impl OnStreams for CudaCopy {
     }
 
     fn submit_on(&self, stream: CallerStream, begin: BeginRun<'_>) -> Result<()> {
-        let seat = Flights::get().reserve()?;
-        let held = self.jobs.take_now(&self.device)?;
-        let flight = Flight::new(&self.jobs, &self.device, begin()?);
+        let reservation = Watcher::get().reserve()?;
+        let resources = self.tasks.take_now(&self.device)?;
+        let flight = CudaRun::new(&self.tasks, &self.device, begin()?);
         // SAFETY: the plan checked all spans against their layouts, which are held until the run is over; the stream is
         // alive, by contract.
-        let outcome = unsafe { self.jobs.start_on(&self.device, stream, &held) };
+        let outcome = unsafe { self.tasks.start_on(&self.device, stream, &resources) };
         match outcome {
-            Ok(outcome) => self.watch(seat, Flying::started(flight.started(held, outcome))),
-            Err(Unmarked(error)) => {
-                *self.current() = Some(Flying::unmarked(flight.started(held, Ok(())), error))
+            Ok(outcome) => self.watch(reservation, InFlight::started(flight.started(resources, outcome))),
+            Err(EndNotRecorded(error)) => {
+                *self.current() = Some(InFlight::unmarked(flight.started(resources, Ok(())), error))
             }
         }
         Ok(())
@@ -201,15 +201,15 @@ impl OnStreams for CudaCopy {
         );
         let mut captured = self.captured();
         if captured.is_none() {
-            *captured = self.jobs.slot_for_graphs(&self.device)?;
+            *captured = self.tasks.slot_for_graphs(&self.device)?;
         }
         // SAFETY: the plan checked all spans against their layouts; that those and this copy outlive the graph, and
         // that the stream is alive, is the caller's contract.
-        unsafe { self.jobs.capture(&self.device, stream, captured.as_deref()) }
+        unsafe { self.tasks.capture(&self.device, stream, captured.as_deref()) }
     }
 
     fn delay(&self, stream: CallerStream, layers: Option<u64>) -> Result<()> {
         let current = self.current().clone();
-        current.map_or(Ok(()), |flying| flying.hold_back(stream, layers))
+        current.map_or(Ok(()), |in_flight| in_flight.delay(stream, layers))
     }
 }

@@ -15,7 +15,7 @@ use crate::region::{Backing, Region, Tier};
 
 /// The page locks of one layout in host memory.
 #[derive(Default)]
-pub struct Locks {
+pub struct PageLocks {
     /// Start → end of those that are known.
     pieces: RefCell<BTreeMap<u64, u64>>,
     /// All of the memory is page-locked, and mapped for devices.
@@ -27,7 +27,7 @@ pub struct Locks {
     failure: RefCell<Option<Error>>,
 }
 
-impl Locks {
+impl PageLocks {
     /// Asks the driver. The library's own pinned memory is page-locked, and knows where its locks end.
     pub fn of(host: &Layout, ordinal: i32) -> Result<Self> {
         let mut locks = Self { are_complete: true, ..Self::default() };

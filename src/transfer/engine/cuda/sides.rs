@@ -2,7 +2,7 @@
 //! The two sides of a copy as the device sees them: which of them is the host's, and what a kernel reaches.
 
 use super::direction::Direction;
-use super::page_locks::Locks;
+use super::page_locks::PageLocks;
 use crate::cuda::ipc::DevicePair;
 use crate::cuda::memory::is_accessible;
 use crate::cuda::peer::{self, PeerReach, peer_reach};
@@ -13,7 +13,7 @@ use crate::region::{Backing, DeviceMemory, DeviceUsers, Region};
 use crate::transfer::path::Path;
 
 /// The two sides of a copy.
-pub struct Sides<'a> {
+pub struct CudaSides<'a> {
     /// Where the blocks come from.
     pub source: &'a Layout,
     /// Where they go.
@@ -27,14 +27,14 @@ pub struct Sides<'a> {
     /// The host's side is not page-locked, or not all of it.
     pub is_pageable: bool,
     /// The page locks of the host's side, where the library did not lock it.
-    pub locks: Locks,
+    pub locks: PageLocks,
     /// Whether a kernel reaches both sides, or why not.
     pub kernel_reaches: std::result::Result<(), String>,
     /// The driver passes bytes from device to device through the host.
     devices_are_apart: bool,
 }
 
-impl<'a> Sides<'a> {
+impl<'a> CudaSides<'a> {
     /// Asks the driver what it takes.
     pub fn of(source: &'a Layout, destination: &'a Layout) -> Result<Self> {
         let (from, to) = (place(source), place(destination));
@@ -56,7 +56,7 @@ impl<'a> Sides<'a> {
             ordinal,
             peer,
             is_pageable: false,
-            locks: Locks::default(),
+            locks: PageLocks::default(),
             kernel_reaches: Ok(()),
             devices_are_apart: false,
         };
@@ -66,7 +66,7 @@ impl<'a> Sides<'a> {
 
     fn look(&mut self) -> Result<()> {
         if let Some(host) = self.host() {
-            self.locks = Locks::of(host, self.ordinal)?;
+            self.locks = PageLocks::of(host, self.ordinal)?;
             if !self.locks.are_complete() {
                 self.is_pageable = true;
                 self.kernel_reaches =
@@ -176,7 +176,7 @@ impl<'a> Sides<'a> {
         })
     }
 
-    fn locks_of(&self, side: &Layout) -> Option<&Locks> {
+    fn locks_of(&self, side: &Layout) -> Option<&PageLocks> {
         self.host().is_some_and(|host| std::ptr::eq(host, side)).then_some(&self.locks)
     }
 

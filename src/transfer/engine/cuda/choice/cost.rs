@@ -16,7 +16,7 @@ use crate::transfer::path::Path;
 
 /// What decides.
 #[derive(Clone, Copy, Debug)]
-pub struct Case {
+pub struct CopyCase {
     /// Where bytes come from and go.
     pub direction: Direction,
     /// How many.
@@ -104,7 +104,7 @@ impl Turn {
 }
 
 /// Seconds that a path takes on a device of such rates.
-pub fn seconds(path: Path, case: &Case, rates: &Rates) -> f64 {
+pub fn seconds(path: Path, case: &CopyCase, rates: &Rates) -> f64 {
     let (bytes, moves) = (case.bytes as f64, case.moves as f64);
     let own = rates.of(case.direction);
     let rate = if case.is_pageable { rates.pageable } else { own.link };
@@ -144,14 +144,14 @@ pub fn calls_of_batch(copies: u64) -> f64 {
 }
 
 /// Seconds that a path with a kernel takes on a device that does nothing else, and beside large kernels.
-pub fn turns(path: Path, case: &Case, rates: &Rates) -> [f64; 2] {
+pub fn turns(path: Path, case: &CopyCase, rates: &Rates) -> [f64; 2] {
     match path {
         Path::CudaStaged => staged(case, rates),
         _ => kernel(case, rates),
     }
 }
 
-fn kernel(case: &Case, rates: &Rates) -> [f64; 2] {
+fn kernel(case: &CopyCase, rates: &Rates) -> [f64; 2] {
     let (bytes, moves) = (case.bytes as f64, case.moves as f64);
     let with = |each: f64, rate: f64| START + rates.kernel_start + moves * each + bytes / rate;
     let own = rates.of(case.direction);
@@ -168,7 +168,7 @@ fn kernel(case: &Case, rates: &Rates) -> [f64; 2] {
 }
 
 /// By CTAs: beside compute each moves less, and all of them a tenth less than alone.
-fn kernel_rate_beside(case: &Case, rates: &Rates) -> f64 {
+fn kernel_rate_beside(case: &CopyCase, rates: &Rates) -> f64 {
     let own = rates.of(case.direction);
     let (most, each) = match case.direction {
         Direction::ToDevice => (0.9, 8.0 / 17.0),
@@ -183,7 +183,7 @@ fn host_is_a_side(direction: Direction) -> bool {
     matches!(direction, Direction::ToDevice | Direction::ToHost)
 }
 
-fn staged(case: &Case, rates: &Rates) -> [f64; 2] {
+fn staged(case: &CopyCase, rates: &Rates) -> [f64; 2] {
     let Some(Staged { chunk, parts, copies, are_batched, is_quick }) = case.staged else {
         return [f64::INFINITY; 2];
     };
@@ -211,12 +211,12 @@ mod tests {
     use crate::transfer::engine::cuda::launch::{UNNOTICED, ctas};
     use crate::transfer::engine::cuda::rates::DEFAULT;
 
-    fn seconds(path: Path, case: &Case) -> f64 {
+    fn seconds(path: Path, case: &CopyCase) -> f64 {
         super::seconds(path, case, &DEFAULT)
     }
 
-    fn case(direction: Direction, block: u64, count: u64, computes: bool) -> Case {
-        Case {
+    fn case(direction: Direction, block: u64, count: u64, computes: bool) -> CopyCase {
+        CopyCase {
             direction,
             bytes: block * count,
             moves: count,
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    fn best(case: &Case, ways: &[Path]) -> Path {
+    fn best(case: &CopyCase, ways: &[Path]) -> Path {
         let by_time = |a: &&Path, b: &&Path| seconds(**a, case).total_cmp(&seconds(**b, case));
         *ways.iter().min_by(by_time).unwrap()
     }
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_host_that_lies_together_is_staged_alone_and_in_large_chunks_beside_compute() {
-        let in_chunks = |computes, chunk: u64| Case {
+        let in_chunks = |computes, chunk: u64| CopyCase {
             staged: Some(Staged {
                 chunk,
                 parts: 8,
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_millisecond_is_too_short_to_be_worth_staging_alone() {
-        let of = |count: u64| Case {
+        let of = |count: u64| CopyCase {
             staged: Some(Staged {
                 chunk: 8 << 20,
                 parts: 8,
@@ -320,7 +320,7 @@ mod tests {
         ] {
             let staged =
                 Some(Staged { chunk: 32 << 20, parts: 4, copies, are_batched: true, is_quick: false });
-            let asked = Case { staged, ..case(direction, piece, (320 << 20) / piece, true) };
+            let asked = CopyCase { staged, ..case(direction, piece, (320 << 20) / piece, true) };
             let rate = asked.bytes as f64 / seconds(Path::CudaStaged, &asked) / 1e9;
             assert!((rate / measured - 1.0).abs() < 0.05, "{rate} for {measured}");
             assert_eq!(

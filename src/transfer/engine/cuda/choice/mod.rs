@@ -5,4 +5,4 @@ pub mod cost;
 pub mod rows;
 #[cfg(test)]
 mod simulated;
-pub mod weighing;
+pub mod comparison;

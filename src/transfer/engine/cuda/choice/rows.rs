@@ -3,9 +3,9 @@
 
 use super::super::rates::Rates;
 use super::super::work::driver::{LARGEST_PITCH, matrices};
+use super::comparison::Comparison;
 use super::cost;
-use super::cost::Case;
-use super::weighing::Weighing;
+use super::cost::CopyCase;
 use crate::transfer::path::Path;
 use crate::transfer::plan::Matrices;
 
@@ -26,14 +26,14 @@ fn count(matrices: &Matrices<'_>, limit: u64) -> std::result::Result<Option<u64>
     Ok(calls)
 }
 
-impl Weighing<'_> {
+impl Comparison<'_> {
     /// Weighs rows, behind all other ways: their calls are counted only up to where they would be taken no more.
-    pub fn weigh_rows(&mut self, rates: &Rates) {
+    pub fn compare_rows(&mut self, rates: &Rates) {
         let matrices = matrices(self.plan);
         let Some(rows) = self.candidates.iter().position(|candidate| candidate.path == Path::Cuda2d) else {
             return;
         };
-        let seconds = |row_calls| cost::seconds(Path::Cuda2d, &Case { row_calls, ..self.case }, rates);
+        let seconds = |row_calls| cost::seconds(Path::Cuda2d, &CopyCase { row_calls, ..self.case }, rates);
         let limit = match self.preferences.path {
             Some(Path::Cuda2d) => u64::MAX,
             Some(_) => 0,

@@ -12,11 +12,11 @@ use super::super::direction::Direction;
 use super::super::launch::ctas;
 use super::super::rates::Rates;
 use super::super::rates::measure::Times;
-use super::super::rates::observed::{BatchDirection, Observed};
+use super::super::rates::observed::{BatchDirection, ObservedCosts};
 use super::super::rates::task::{BATCH_BLOCK, FEW_CTAS, Task};
 use super::super::work::quick::is_quick;
 use super::super::work::quick::{QUICK_BATCH, QUICK_CALLS};
-use super::cost::{Case, Staged, calls_of_batch, seconds};
+use super::cost::{CopyCase, Staged, calls_of_batch, seconds};
 use crate::cuda::copy::{EngineLoad, call_sizes};
 use crate::transfer::path::Path;
 
@@ -153,7 +153,7 @@ impl Machine {
     /// What the library knows of it after some transfers.
     fn rates(&self) -> Rates {
         let mut rates = Rates::plausible(&Times::simulated(|task, amount| self.task(task, amount)).rates());
-        let (mut observed, mut now) = (Observed::default(), Instant::now());
+        let (mut observed, mut now) = (ObservedCosts::default(), Instant::now());
         for count in [70, 64, 100, 200, 300, 128, 90, 500, 80, 256] {
             now += Duration::from_millis(50);
             let submission = self.batch(count, 4096, self.batched).1;
@@ -174,7 +174,7 @@ fn regret(machine: &Machine, rates: &Rates, transfer: &Transfer) -> (f64, Path, 
     let copies = transfer.copies.max(chunks);
     let is_quick = is_quick(chunks as usize, copies as usize);
     let staged = Staged { chunk: CHUNK.min(bytes), parts: PARTS as u64, copies, are_batched: true, is_quick };
-    let case = Case {
+    let case = CopyCase {
         direction: Direction::ToHost,
         bytes,
         moves: transfer.pieces,

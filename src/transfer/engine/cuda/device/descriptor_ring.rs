@@ -19,20 +19,20 @@ const MOST_RUNS: usize = (SIZE as usize / 4) / size_of::<Run>();
 const LINE: u64 = 128;
 
 /// Page-locked memory, and what of its halves is free.
-pub struct Ring {
+pub struct DescriptorRing {
     memory: PinnedMemory,
     passing: Mutex<Spans>,
     kept: Mutex<Spans>,
 }
 
-impl Ring {
+impl DescriptorRing {
     /// Allocates for a device.
     pub fn allocate(ordinal: i32) -> Result<Arc<Self>> {
         Self::with_parts(ordinal, SIZE / 2, SIZE / 2)
     }
 
     /// Runs of one prepared copy in memory of their own, where they are more than a ring takes of one.
-    pub fn of_one_copy(ordinal: i32, runs: &[Run]) -> Result<Option<Slot>> {
+    pub fn of_one_copy(ordinal: i32, runs: &[Run]) -> Result<Option<DescriptorSlot>> {
         if runs.len() <= MOST_RUNS {
             return Ok(None);
         }
@@ -49,19 +49,19 @@ impl Ring {
     }
 
     /// Writes runs where a kernel can read them; `None` while there is no room.
-    pub fn put(self: &Arc<Self>, runs: &[Run]) -> Option<Slot> {
+    pub fn put(self: &Arc<Self>, runs: &[Run]) -> Option<DescriptorSlot> {
         self.write(runs, false)
     }
 
     /// The same for runs that stay there until somebody wants them.
-    pub fn keep(self: &Arc<Self>, runs: &[Run]) -> Option<Slot> {
+    pub fn keep(self: &Arc<Self>, runs: &[Run]) -> Option<DescriptorSlot> {
         self.write(runs, true)
     }
 
-    fn write(self: &Arc<Self>, runs: &[Run], is_kept: bool) -> Option<Slot> {
+    fn write(self: &Arc<Self>, runs: &[Run], is_kept: bool) -> Option<DescriptorSlot> {
         let size = slot_size(runs);
         let offset = self.free(is_kept).take(size)?;
-        let slot = Slot { ring: self.clone(), offset, size, is_kept };
+        let slot = DescriptorSlot { ring: self.clone(), offset, size, is_kept };
         // SAFETY: the slot is this value's alone, large enough and aligned; the ring's memory lives as long as it.
         unsafe {
             let to = slot.address() as *mut Run;
@@ -81,23 +81,23 @@ fn slot_size(runs: &[Run]) -> u64 {
 }
 
 /// A part of the ring, free again when dropped.
-pub struct Slot {
-    ring: Arc<Ring>,
+pub struct DescriptorSlot {
+    ring: Arc<DescriptorRing>,
     offset: u64,
     size: u64,
     is_kept: bool,
 }
 
-impl Slot {
+impl DescriptorSlot {
     /// Where it begins, for host and device.
     pub fn address(&self) -> u64 {
         self.ring.memory.memory().address() as u64 + self.offset
     }
 }
 
-impl Drop for Slot {
+impl Drop for DescriptorSlot {
     fn drop(&mut self) {
-        self.ring.free(self.is_kept).give_back(self.offset, self.size);
+        self.ring.free(self.is_kept).put_back(self.offset, self.size);
     }
 }
 
@@ -120,7 +120,7 @@ impl Spans {
         Some(offset)
     }
 
-    fn give_back(&mut self, mut offset: u64, mut size: u64) {
+    fn put_back(&mut self, mut offset: u64, mut size: u64) {
         if let Some(after) = self.0.remove(&(offset + size)) {
             size += after;
         }
@@ -156,11 +156,11 @@ mod tests {
                 }
                 if step % 3 == 2 && !taken.is_empty() {
                     let (offset, size) = taken.swap_remove(step % taken.len());
-                    spans.give_back(offset, size);
+                    spans.put_back(offset, size);
                 }
             }
             for (offset, size) in taken {
-                spans.give_back(offset, size);
+                spans.put_back(offset, size);
             }
             prop_assert_eq!(spans.0, BTreeMap::from([(0, 4096)]));
         }

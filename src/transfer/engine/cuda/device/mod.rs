@@ -2,9 +2,9 @@
 //! The state of one device that all transfers on it share, and the resources that their runs take from it.
 
 pub mod descriptor_ring;
-pub mod need;
+pub mod resource;
 pub mod pool;
-pub mod resources;
+pub mod run_resources;
 pub mod staging;
 pub mod state;
-pub mod traffic;
+pub mod run_counter;

@@ -12,7 +12,7 @@ use crate::sync::{Mutex, MutexGuard};
 use crate::transfer::run::disposal;
 
 /// Idle things of a kind, and how many are in use.
-pub struct Shelf<T> {
+pub struct ResourcePool<T> {
     state: Mutex<State<T>>,
     most: usize,
 }
@@ -22,7 +22,7 @@ struct State<T> {
     taken: usize,
 }
 
-impl<T: Send + Sync + 'static> Shelf<T> {
+impl<T: Send + Sync + 'static> ResourcePool<T> {
     /// An empty shelf, of which up to `most` things are in use at a time.
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { state: Mutex::new(State { idle: Vec::new(), taken: 0 }), most })
@@ -33,7 +33,7 @@ impl<T: Send + Sync + 'static> Shelf<T> {
         self: &Arc<Self>,
         suits: impl Fn(&T) -> bool,
         make: impl Fn() -> Result<T>,
-    ) -> Result<Option<Taken<T>>> {
+    ) -> Result<Option<Pooled<T>>> {
         let state = self.lock();
         if state.taken >= self.most { Ok(None) } else { self.take_from(state, suits, make).map(Some) }
     }
@@ -65,7 +65,7 @@ impl<T: Send + Sync + 'static> Shelf<T> {
         self: &Arc<Self>,
         suits: impl Fn(&T) -> bool,
         make: impl Fn() -> Result<T>,
-    ) -> Result<Taken<T>> {
+    ) -> Result<Pooled<T>> {
         self.take_from(self.lock(), suits, make)
     }
 
@@ -74,7 +74,7 @@ impl<T: Send + Sync + 'static> Shelf<T> {
         mut state: MutexGuard<'_, State<T>>,
         suits: impl Fn(&T) -> bool,
         make: impl Fn() -> Result<T>,
-    ) -> Result<Taken<T>> {
+    ) -> Result<Pooled<T>> {
         state.taken += 1;
         let (mut idle, unsuitable): (Vec<_>, Vec<_>) =
             std::mem::take(&mut state.idle).into_iter().partition(|item| suits(item));
@@ -94,7 +94,7 @@ impl<T: Send + Sync + 'static> Shelf<T> {
             }
         };
         match made {
-            Ok(item) => Ok(Taken { item, is_spoiled: false, shelf: self.clone() }),
+            Ok(item) => Ok(Pooled { item, is_spoiled: false, shelf: self.clone() }),
             Err(error) => {
                 self.lock().taken -= 1;
                 Err(error)
@@ -103,27 +103,27 @@ impl<T: Send + Sync + 'static> Shelf<T> {
     }
 }
 
-impl<T> Shelf<T> {
+impl<T> ResourcePool<T> {
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock()
     }
 }
 
 /// A thing in use; put back when dropped.
-pub struct Taken<T> {
+pub struct Pooled<T> {
     item: Arc<T>,
     is_spoiled: bool,
-    shelf: Arc<Shelf<T>>,
+    shelf: Arc<ResourcePool<T>>,
 }
 
-impl<T> Taken<T> {
+impl<T> Pooled<T> {
     /// It is not to be used again: it will not be put back.
     pub fn spoil(&mut self) {
         self.is_spoiled = true;
     }
 }
 
-impl<T> Deref for Taken<T> {
+impl<T> Deref for Pooled<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -131,7 +131,7 @@ impl<T> Deref for Taken<T> {
     }
 }
 
-impl<T> Drop for Taken<T> {
+impl<T> Drop for Pooled<T> {
     fn drop(&mut self) {
         let mut state = self.shelf.lock();
         state.taken -= 1;
@@ -146,13 +146,13 @@ mod tests {
     use super::*;
     use crate::error::{Error, Status};
 
-    fn take(shelf: &Arc<Shelf<u8>>, made: u8) -> Option<Taken<u8>> {
+    fn take(shelf: &Arc<ResourcePool<u8>>, made: u8) -> Option<Pooled<u8>> {
         shelf.take(|_| true, || Ok(made)).unwrap()
     }
 
     #[test]
     fn things_are_made_once_and_no_more_than_the_most_are_out() {
-        let shelf = Shelf::new(2);
+        let shelf = ResourcePool::new(2);
         let first = take(&shelf, 1).unwrap();
         let mut second = take(&shelf, 2).unwrap();
         assert!(take(&shelf, 3).is_none());
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn what_is_provided_is_never_in_use() {
-        let shelf = Shelf::new(1);
+        let shelf = ResourcePool::new(1);
         let (other, taken) = (shelf.clone(), std::cell::RefCell::new(None));
         // Another takes one while the shelf's own is being made: theirs is the one that is used on.
         shelf
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn what_is_provided_takes_the_place_of_what_does_not_suit() {
-        let shelf: Arc<Shelf<u8>> = Shelf::new(1);
+        let shelf: Arc<ResourcePool<u8>> = ResourcePool::new(1);
         shelf.provide(|_| true, || Ok(1)).unwrap();
         shelf.provide(|item| *item > 1, || Ok(2)).unwrap();
         assert_eq!(*take(&shelf, 3).unwrap(), 2);
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn where_there_is_no_room_beside_it_what_does_not_suit_goes_first() {
-        let shelf: Arc<Shelf<Arc<()>>> = Shelf::new(1);
+        let shelf: Arc<ResourcePool<Arc<()>>> = ResourcePool::new(1);
         let room = Arc::new(());
         let make = || match Arc::strong_count(&room) {
             1 => Ok(room.clone()),
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn what_can_not_be_made_does_not_count_and_what_does_not_suit_goes() {
-        let shelf: Arc<Shelf<u8>> = Shelf::new(1);
+        let shelf: Arc<ResourcePool<u8>> = ResourcePool::new(1);
         assert!(shelf.take(|_| true, || Err(Error::new(Status::Cuda, "no"))).is_err());
         drop(take(&shelf, 1));
         assert_eq!(*shelf.take(|item| *item > 1, || Ok(2)).unwrap().unwrap(), 2);

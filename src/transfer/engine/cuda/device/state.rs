@@ -8,11 +8,11 @@ use std::sync::{Arc, Weak};
 
 use once_cell::sync::OnceCell;
 
-use super::descriptor_ring::{Ring, Slot};
-use super::need::Waiting;
-use super::pool::{Shelf, Taken};
+use super::descriptor_ring::{DescriptorRing, DescriptorSlot};
+use super::pool::{Pooled, ResourcePool};
+use super::resource::WaitCounts;
+use super::run_counter::RunCounter;
 use super::staging::Staging;
-use super::traffic::Traffic;
 use crate::cuda::kernel::{CopyKernel, Run};
 use crate::cuda::stream::Stream;
 use crate::cuda::{Context, Device, Event};
@@ -28,15 +28,15 @@ const MOST_STAGED: usize = 1;
 pub struct DeviceState {
     context: Arc<Context>,
     kernel: Mutex<Option<Arc<CopyKernel>>>,
-    rings: Mutex<Vec<Arc<Ring>>>,
-    streams: Arc<Shelf<Stream>>,
-    events: Arc<Shelf<Event>>,
+    rings: Mutex<Vec<Arc<DescriptorRing>>>,
+    streams: Arc<ResourcePool<Stream>>,
+    events: Arc<ResourcePool<Event>>,
     /// For blocks on their way to the device, and to the host.
-    stagings: [Arc<Shelf<Staging>>; 2],
+    stagings: [Arc<ResourcePool<Staging>>; 2],
     /// Runs that were submitted and wait for one of the things above.
-    pub waiting: Waiting,
+    pub waiting: WaitCounts,
     /// Runs that are under way.
-    pub traffic: Arc<Traffic>,
+    pub run_counter: Arc<RunCounter>,
     is_broken: AtomicBool,
     /// What a module above keeps per device.
     attached: OnceCell<Arc<dyn Any + Send + Sync>>,
@@ -60,11 +60,11 @@ impl DeviceState {
             context: Arc::new(Context::retain(device)?),
             kernel: Mutex::default(),
             rings: Mutex::default(),
-            streams: Shelf::new(MOST_STREAMS),
-            events: Shelf::new(usize::MAX),
-            stagings: [Shelf::new(MOST_STAGED), Shelf::new(MOST_STAGED)],
-            waiting: Waiting::default(),
-            traffic: Arc::default(),
+            streams: ResourcePool::new(MOST_STREAMS),
+            events: ResourcePool::new(usize::MAX),
+            stagings: [ResourcePool::new(MOST_STAGED), ResourcePool::new(MOST_STAGED)],
+            waiting: WaitCounts::default(),
+            run_counter: Arc::default(),
             is_broken: AtomicBool::new(false),
             attached: OnceCell::new(),
         });
@@ -93,51 +93,51 @@ impl DeviceState {
     fn ensure_ring(&self) -> Result<()> {
         let mut rings = self.rings();
         if rings.is_empty() {
-            rings.push(Ring::allocate(self.context.device().ordinal())?);
+            rings.push(DescriptorRing::allocate(self.context.device().ordinal())?);
         }
         Ok(())
     }
 
     /// Writes runs for kernels to read again and again; `None` where the ring has no room to spare for that. More than
     /// it takes of one copy get memory of their own.
-    pub fn keep(&self, runs: &[Run]) -> Result<Option<Slot>> {
-        let own = Ring::of_one_copy(self.context.device().ordinal(), runs)?;
+    pub fn keep(&self, runs: &[Run]) -> Result<Option<DescriptorSlot>> {
+        let own = DescriptorRing::of_one_copy(self.context.device().ordinal(), runs)?;
         Ok(own.or_else(|| self.rings().iter().find_map(|ring| ring.keep(runs))))
     }
 
     /// Writes runs for a kernel to read; `None` while the ring is full.
-    pub fn put(&self, runs: &[Run]) -> Option<Slot> {
+    pub fn put(&self, runs: &[Run]) -> Option<DescriptorSlot> {
         self.rings().iter().find_map(|ring| ring.put(runs))
     }
 
     /// The same where nobody can wait: another ring is made when the ring is full.
-    pub fn put_now(&self, runs: &[Run]) -> Result<Slot> {
+    pub fn put_now(&self, runs: &[Run]) -> Result<DescriptorSlot> {
         loop {
             if let Some(slot) = self.put(runs) {
                 return Ok(slot);
             }
-            let ring = Ring::allocate(self.context.device().ordinal())?;
+            let ring = DescriptorRing::allocate(self.context.device().ordinal())?;
             self.rings().push(ring);
         }
     }
 
     /// A stream for one run; `None` while all are in use.
-    pub fn stream(&self) -> Result<Option<Taken<Stream>>> {
+    pub fn stream(&self) -> Result<Option<Pooled<Stream>>> {
         self.streams.take(|_| true, || Stream::new(&self.context))
     }
 
     /// The same however many are in use.
-    pub fn one_more_stream(&self) -> Result<Taken<Stream>> {
+    pub fn one_more_stream(&self) -> Result<Pooled<Stream>> {
         self.streams.take_one_more(|_| true, || Stream::new(&self.context))
     }
 
     /// An event for one run.
-    pub fn event(&self) -> Result<Option<Taken<Event>>> {
+    pub fn event(&self) -> Result<Option<Pooled<Event>>> {
         self.events.take(|_| true, || Event::new(&self.context))
     }
 
     /// Staging memory of at least `size` bytes for blocks on their way to the host, or from it; `None` while it is in use.
-    pub fn staging(&self, size: u64, to_host: bool) -> Result<Option<Taken<Staging>>> {
+    pub fn staging(&self, size: u64, to_host: bool) -> Result<Option<Pooled<Staging>>> {
         let shelf = &self.stagings[usize::from(to_host)];
         shelf.take(|staging| staging.size() >= size, || Staging::new(&self.context, size))
     }
@@ -165,7 +165,7 @@ impl DeviceState {
         !self.is_broken.load(Ordering::Acquire) && self.context.ensure_alive().is_ok()
     }
 
-    fn rings(&self) -> MutexGuard<'_, Vec<Arc<Ring>>> {
+    fn rings(&self) -> MutexGuard<'_, Vec<Arc<DescriptorRing>>> {
         self.rings.lock()
     }
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use super::super::device::need::Need;
+use super::super::device::resource::Resource;
 use super::super::device::state::DeviceState;
-use super::run::Flight;
-use super::watcher::{Full, Watched};
+use super::run::CudaRun;
+use super::watcher::{Exhausted, Watched};
 use crate::cuda::stream::CallerStream;
 use crate::error::{Error, Result, fail};
 use crate::guarded::guarded;
@@ -18,7 +18,7 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::transfer::run::threads::{Pool, Shared};
 
 /// A run, and how it stands with it.
-pub struct Flying {
+pub struct InFlight {
     state: Mutex<State>,
     /// Nobody has it in hand any more.
     settled: Condvar,
@@ -30,13 +30,13 @@ pub struct Flying {
 
 enum State {
     /// It waits for what others use.
-    Waiting(Box<Flight>),
+    Waiting(Box<CudaRun>),
     /// It has taken all that it needs, and waits for a thread that starts it.
-    Queued(Box<Flight>),
+    Queued(Box<CudaRun>),
     /// A thread has it in hand: starts it, or has a stream wait for it, for which the driver may take its time.
     InHand,
     /// It has been started, or could not be.
-    UnderWay(Box<Flight>),
+    UnderWay(Box<CudaRun>),
     Over(Result<()>),
 }
 
@@ -56,33 +56,33 @@ impl Drop for Waiter<'_> {
     }
 }
 
-impl Flying {
+impl InFlight {
     /// A run that has not begun. It does at once where nobody waits before it.
-    pub fn new(flight: Flight, is_quick: bool) -> Arc<Self> {
+    pub fn new(flight: CudaRun, is_quick: bool) -> Arc<Self> {
         let is_behind = flight.is_behind();
-        let flying = Self::with(State::Waiting(Box::new(flight)), is_quick);
+        let in_flight = Self::with(State::Waiting(Box::new(flight)), is_quick);
         if !is_behind {
             // What it goes on waiting for it tells the one that watches.
-            let _ = flying.start();
+            let _ = in_flight.start();
         }
-        flying
+        in_flight
     }
 
     /// One that was started on a stream of the caller's.
-    pub fn started(flight: Flight) -> Arc<Self> {
+    pub fn started(flight: CudaRun) -> Arc<Self> {
         Self::with(State::UnderWay(Box::new(flight)), true)
     }
 
     /// One on a stream of the caller's that did not take a mark of its end: nobody can tell when it is over, for the
     /// stream may be gone when it is asked. It ends now, and what it uses is never let go.
-    pub fn unmarked(flight: Flight, error: Error) -> Arc<Self> {
+    pub fn unmarked(flight: CudaRun, error: Error) -> Arc<Self> {
         let error = error.context(
             "the stream takes no mark of where the transfer ends: it may still move blocks until the stream is past it",
         );
         log!(Error, "{error}; memory of the library's that it uses is never let go");
-        let flying = Self::with(State::Over(Err(error.clone())), true);
-        flight.give_up(error);
-        flying
+        let in_flight = Self::with(State::Over(Err(error.clone())), true);
+        flight.abandon(error);
+        in_flight
     }
 
     fn with(state: State, is_quick: bool) -> Arc<Self> {
@@ -91,16 +91,16 @@ impl Flying {
     }
 
     /// Starts it where all it needs is free; answers whether it began, or what it goes on waiting for.
-    fn start(self: &Arc<Self>) -> std::result::Result<bool, Need> {
+    fn start(self: &Arc<Self>) -> std::result::Result<bool, Resource> {
         let is_waiting = |state: &State| matches!(state, State::Waiting(_));
         let Some(mut flight) = self.take_if(is_waiting) else { return Ok(false) };
         if let Some(cancelled) = flight.cancelled() {
             self.end(flight, Err(cancelled));
             return Ok(true);
         }
-        if let Err(need) = flight.take() {
+        if let Err(resource) = flight.take() {
             self.settle(State::Waiting(flight));
-            return Err(need);
+            return Err(resource);
         }
         if self.is_quick {
             let _ = self.begin(flight).map(|flight| self.settle(State::UnderWay(flight)));
@@ -112,7 +112,7 @@ impl Flying {
     }
 
     /// Starts a run that has all it needs, unless it was cancelled before: then it ends so.
-    fn begin(&self, mut flight: Box<Flight>) -> Result<Box<Flight>> {
+    fn begin(&self, mut flight: Box<CudaRun>) -> Result<Box<CudaRun>> {
         if let Some(cancelled) = flight.cancelled() {
             self.end(flight, Err(cancelled.clone()));
             return Err(cancelled);
@@ -121,13 +121,13 @@ impl Flying {
         Ok(flight)
     }
 
-    fn end(&self, flight: Box<Flight>, outcome: Result<()>) {
+    fn end(&self, flight: Box<CudaRun>, outcome: Result<()>) {
         self.settle(State::Over(outcome.clone()));
         flight.end(outcome);
     }
 
     /// Takes a run that stands so in hand.
-    fn take_if(&self, stands: impl FnOnce(&State) -> bool) -> Option<Box<Flight>> {
+    fn take_if(&self, stands: impl FnOnce(&State) -> bool) -> Option<Box<CudaRun>> {
         let mut state = self.lock();
         if !stands(&state) {
             return None;
@@ -174,7 +174,7 @@ impl Flying {
 
     /// Has what comes later on a stream of the caller's wait for the first `layers`, or for all of it. A run that has
     /// not begun begins now: nothing that the stream is to wait for may itself wait for the stream.
-    pub fn hold_back(&self, stream: CallerStream, layers: Option<u64>) -> Result<()> {
+    pub fn delay(&self, stream: CallerStream, layers: Option<u64>) -> Result<()> {
         self.look_at(self.settled());
         let taken = take_in_hand(&mut self.settled());
         let flight = match taken {
@@ -183,12 +183,12 @@ impl Flying {
             State::UnderWay(flight) => flight,
             State::InHand | State::Over(_) => return self.outcome(),
         };
-        let held_back = guarded(|| flight.hold_back(stream, layers)).and_then(|outcome| outcome);
+        let delayed = guarded(|| flight.delay(stream, layers)).and_then(|outcome| outcome);
         self.settle(State::UnderWay(flight));
-        held_back
+        delayed
     }
 
-    fn start_urgently(&self, mut flight: Box<Flight>) -> Result<Box<Flight>> {
+    fn start_urgently(&self, mut flight: Box<CudaRun>) -> Result<Box<CudaRun>> {
         if flight.take_urgently().is_err() {
             self.settle(State::Waiting(flight));
             fail!(Busy, "the run waits for staging memory that other transfers use, and has not begun");
@@ -205,11 +205,11 @@ impl Flying {
     }
 
     /// The device of a run that waits, unless something that it needs is in use there.
-    fn may_start(&self, full: &Full) -> Option<*const DeviceState> {
+    fn may_start(&self, full: &Exhausted) -> Option<*const DeviceState> {
         let state = self.lock();
         let State::Waiting(flight) = &*state else { return None };
         let engine = Arc::as_ptr(flight.engine());
-        let is_behind = flight.needs().any(|need| full.contains(&(engine, need)));
+        let is_behind = flight.resources_needed().any(|resource| full.contains(&(engine, resource)));
         (!is_behind).then_some(engine)
     }
 
@@ -224,11 +224,11 @@ impl Flying {
     }
 }
 
-impl Watched for Flying {
-    fn start_unless(self: Arc<Self>, full: &mut Full) -> bool {
+impl Watched for InFlight {
+    fn start_unless(self: Arc<Self>, full: &mut Exhausted) -> bool {
         let Some(engine) = self.may_start(full) else { return false };
-        self.start().unwrap_or_else(|need| {
-            full.insert((engine, need));
+        self.start().unwrap_or_else(|resource| {
+            full.insert((engine, resource));
             false
         })
     }
@@ -241,11 +241,11 @@ impl Watched for Flying {
         }
     }
 
-    fn give_up(&self, error: &Error) {
+    fn abandon(&self, error: &Error) {
         let left = std::mem::replace(&mut *self.lock(), State::Over(Err(error.clone())));
         self.settled.notify_all();
         if let State::Waiting(flight) | State::Queued(flight) | State::UnderWay(flight) = left {
-            flight.give_up(error.clone());
+            flight.abandon(error.clone());
         }
     }
 }
@@ -260,7 +260,7 @@ fn take_in_hand(state: &mut State) -> State {
 }
 
 /// A start that takes its time, on a thread that has nothing else to do.
-struct Start(Arc<Flying>);
+struct Start(Arc<InFlight>);
 
 impl Shared for Start {
     fn run(&self) {

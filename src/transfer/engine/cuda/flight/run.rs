@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::super::device::need::{Need, Taking};
-use super::super::device::resources::Held;
+use super::super::device::resource::{Acquired, Resource};
+use super::super::device::run_counter::CountedRun;
+use super::super::device::run_resources::RunResources;
 use super::super::device::state::DeviceState;
-use super::super::device::traffic::Passage;
-use super::super::work::sequence::Jobs;
+use super::super::work::sequence::TaskSequence;
 use crate::cuda::ending::is_fatal;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Error, Result};
@@ -18,17 +18,17 @@ use crate::transfer::run::disposal;
 use crate::transfer::run::{Run, cancelled};
 
 /// One run.
-pub struct Flight {
-    jobs: Arc<Jobs>,
+pub struct CudaRun {
+    tasks: Arc<TaskSequence>,
     engine: Arc<DeviceState>,
     /// The first failure.
     failure: Option<Error>,
     /// What it uses from its start on.
-    held: Option<Held>,
+    resources: Option<RunResources>,
     /// Counts it among the runs under way, from its start on.
-    passage: Option<Passage>,
+    counted: Option<CountedRun>,
     /// What it waits for.
-    waits: Option<Need>,
+    waits: Option<Resource>,
     layers_told: usize,
     /// Started on a stream of its own, with jobs whose runs show something.
     is_observed: bool,
@@ -37,15 +37,15 @@ pub struct Flight {
     run: Run,
 }
 
-impl Flight {
+impl CudaRun {
     /// A run that has not begun.
-    pub fn new(jobs: &Arc<Jobs>, engine: &Arc<DeviceState>, run: Run) -> Self {
+    pub fn new(tasks: &Arc<TaskSequence>, engine: &Arc<DeviceState>, run: Run) -> Self {
         Self {
-            jobs: jobs.clone(),
+            tasks: tasks.clone(),
             engine: engine.clone(),
             failure: None,
-            held: None,
-            passage: None,
+            resources: None,
+            counted: None,
             waits: None,
             layers_told: 0,
             is_observed: false,
@@ -55,11 +55,11 @@ impl Flight {
     }
 
     /// One that was started on a stream of the caller's.
-    pub fn started(mut self, held: Held, outcome: Result<()>) -> Self {
+    pub fn started(mut self, resources: RunResources, outcome: Result<()>) -> Self {
         // It waits for what the caller has put there before it, and shows nothing itself.
-        self.passage = Some(Passage::begin(&self.engine.traffic));
+        self.counted = Some(CountedRun::begin(&self.engine.run_counter));
         self.failure = outcome.err();
-        self.held = Some(held);
+        self.resources = Some(resources);
         self.has_begun = true;
         self
     }
@@ -70,33 +70,33 @@ impl Flight {
     }
 
     /// What it can't start without.
-    pub fn needs(&self) -> impl Iterator<Item = Need> {
-        self.jobs.needs()
+    pub fn resources_needed(&self) -> impl Iterator<Item = Resource> {
+        self.tasks.resources_needed()
     }
 
     /// Whether runs before it wait for something that it needs.
     pub fn is_behind(&self) -> bool {
-        self.needs().any(|need| self.engine.waiting.has(need))
+        self.resources_needed().any(|resource| self.engine.waiting.has(resource))
     }
 
     /// Takes all that it needs, or answers what is in use. Where that fails it is over.
-    pub fn take(&mut self) -> std::result::Result<(), Need> {
-        let taken = guarded(|| self.jobs.take(&self.engine)).and_then(|taken| taken);
+    pub fn take(&mut self) -> std::result::Result<(), Resource> {
+        let taken = guarded(|| self.tasks.take(&self.engine)).and_then(|taken| taken);
         self.keep(taken)
     }
 
     /// The same before others that wait, and beyond what runs may use at a time.
-    pub fn take_urgently(&mut self) -> std::result::Result<(), Need> {
-        let taken = guarded(|| self.jobs.take_urgently(&self.engine)).and_then(|taken| taken);
+    pub fn take_urgently(&mut self) -> std::result::Result<(), Resource> {
+        let taken = guarded(|| self.tasks.take_urgently(&self.engine)).and_then(|taken| taken);
         self.keep(taken)
     }
 
-    fn keep(&mut self, taken: Taking<Held>) -> std::result::Result<(), Need> {
+    fn keep(&mut self, taken: Acquired<RunResources>) -> std::result::Result<(), Resource> {
         match taken {
-            Ok(Ok(held)) => self.held = Some(held),
-            Ok(Err(need)) => {
-                self.wait_for(Some(need));
-                return Err(need);
+            Ok(Ok(resources)) => self.resources = Some(resources),
+            Ok(Err(resource)) => {
+                self.wait_for(Some(resource));
+                return Err(resource);
             }
             Err(error) => self.failure = Some(error),
         }
@@ -104,24 +104,24 @@ impl Flight {
         Ok(())
     }
 
-    fn wait_for(&mut self, need: Option<Need>) {
-        if need != self.waits {
-            need.into_iter().for_each(|need| self.engine.waiting.add(need));
-            self.waits.into_iter().for_each(|need| self.engine.waiting.remove(need));
-            self.waits = need;
+    fn wait_for(&mut self, resource: Option<Resource>) {
+        if resource != self.waits {
+            resource.into_iter().for_each(|resource| self.engine.waiting.add(resource));
+            self.waits.into_iter().for_each(|resource| self.engine.waiting.remove(resource));
+            self.waits = resource;
         }
     }
 
     /// Starts it with what it has taken. What was begun before a failure is waited for.
     pub fn start(&mut self) {
-        let Some(held) = &self.held else { return };
+        let Some(resources) = &self.resources else { return };
         self.has_begun = true;
-        self.passage = Some(Passage::begin(&self.engine.traffic));
+        self.counted = Some(CountedRun::begin(&self.engine.run_counter));
         let begun = Instant::now();
         // SAFETY: the plan checked all spans against their layouts, which are held until the run is over.
-        let started = guarded(|| unsafe { self.jobs.start(held) });
+        let started = guarded(|| unsafe { self.tasks.start(resources) });
         self.failure = started.and_then(|outcome| outcome).err();
-        if let (Some(observer), None) = (self.jobs.observer(), &self.failure) {
+        if let (Some(observer), None) = (self.tasks.observer(), &self.failure) {
             observer.submitted(begun.elapsed());
             self.is_observed = true;
         }
@@ -136,7 +136,7 @@ impl Flight {
     /// question that the driver did not answer is asked again, and makes no failure of a run that ends well.
     pub fn ended(&mut self) -> Option<Result<()>> {
         self.tell_layers();
-        let is_done = self.held.as_ref().is_none_or(|held| held.is_done(&mut self.failure));
+        let is_done = self.resources.as_ref().is_none_or(|resources| resources.is_done(&mut self.failure));
         if is_done {
             self.observe_end();
         }
@@ -144,17 +144,17 @@ impl Flight {
     }
 
     fn observe_end(&mut self) {
-        let took = self.passage.take().and_then(|passage| passage.alone_for());
+        let took = self.counted.take().and_then(|counted| counted.alone_for());
         if let (true, Some(observer), Some(took), None) =
-            (self.is_observed, self.jobs.observer(), took, &self.failure)
+            (self.is_observed, self.tasks.observer(), took, &self.failure)
         {
             observer.ended_alone(took);
         }
     }
 
     fn tell_layers(&mut self) {
-        let (Some(held), None) = (&self.held, &self.failure) else { return };
-        let done = held.layers_done(self.layers_told, &mut self.failure);
+        let (Some(resources), None) = (&self.resources, &self.failure) else { return };
+        let done = resources.layers_done(self.layers_told, &mut self.failure);
         if done > self.layers_told {
             self.layers_told = done;
             self.run.advance(done as u64);
@@ -162,9 +162,9 @@ impl Flight {
     }
 
     /// Has what comes later on a stream of the caller's wait for the first `layers`, or for all of it.
-    pub fn hold_back(&self, stream: CallerStream, layers: Option<u64>) -> Result<()> {
-        match (&self.failure, &self.held) {
-            (None, Some(held)) => held.hold_back(&self.engine, stream, layers),
+    pub fn delay(&self, stream: CallerStream, layers: Option<u64>) -> Result<()> {
+        match (&self.failure, &self.resources) {
+            (None, Some(resources)) => resources.delay(&self.engine, stream, layers),
             (Some(error), _) => Err(error.clone()),
             _ => Ok(()),
         }
@@ -174,24 +174,26 @@ impl Flight {
     /// memory. The thread that watches all runs frees nothing itself, for that may wait for the device.
     pub fn end(mut self, outcome: Result<()>) {
         self.wait_for(None);
-        let Self { jobs, engine, run, held, has_begun, .. } = self;
+        let Self { tasks, engine, run, resources, has_begun, .. } = self;
         if outcome.as_ref().is_err_and(is_fatal) {
             engine.retire();
         }
         let is_sound = outcome.is_ok() || !has_begun;
-        disposal::dispose_of(held.and_then(|held| held.give_back(is_sound)).into_iter().collect());
-        match (Arc::into_inner(jobs), Arc::into_inner(engine), run.is_last_holder()) {
+        disposal::dispose_of(
+            resources.and_then(|resources| resources.put_back(is_sound)).into_iter().collect(),
+        );
+        match (Arc::into_inner(tasks), Arc::into_inner(engine), run.is_last_holder()) {
             (None, None, false) => run.end(outcome),
-            (jobs, engine, _) => disposal::dispose_of_then((jobs, engine), move || run.end(outcome)),
+            (tasks, engine, _) => disposal::dispose_of_then((tasks, engine), move || run.end(outcome)),
         }
     }
 
     /// Ends one that the driver may be at, with nobody left to ask: what it uses is never let go.
-    pub fn give_up(mut self, error: Error) {
+    pub fn abandon(mut self, error: Error) {
         self.wait_for(None);
-        let Self { jobs, engine, run, held, .. } = self;
+        let Self { tasks, engine, run, resources, .. } = self;
         engine.retire();
-        leak::intentionally((jobs, engine, held));
+        leak::intentionally((tasks, engine, resources));
         run.end_for_good(error);
     }
 }

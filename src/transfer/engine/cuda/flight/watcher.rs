@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
 
-use super::super::device::need::Need;
+use super::super::device::resource::Resource;
 use super::super::device::state::DeviceState;
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
@@ -17,22 +17,22 @@ use crate::sync::{Mutex, MutexGuard};
 use crate::transfer::run::threads::{Pool, Shared};
 
 /// What is in use, and on which device.
-pub type Full = HashSet<(*const DeviceState, Need)>;
+pub type Exhausted = HashSet<(*const DeviceState, Resource)>;
 
 /// Something that is watched until it is over.
 pub trait Watched: Send + Sync {
     /// Starts it where it waits for nothing that is in use already; answers whether it began. What it goes on waiting
     /// for is added.
-    fn start_unless(self: Arc<Self>, full: &mut Full) -> bool;
+    fn start_unless(self: Arc<Self>, full: &mut Exhausted) -> bool;
     /// Looks whether it is over.
     fn is_over(&self) -> bool;
     /// Ends it after a panic, whatever it is at.
-    fn give_up(&self, error: &Error);
+    fn abandon(&self, error: &Error);
 }
 
 /// All runs of this process, watched by one thread while there are any.
 #[derive(Default)]
-pub struct Flights(Mutex<Watch>);
+pub struct Watcher(Mutex<Watch>);
 
 #[derive(Default)]
 struct Watch {
@@ -40,16 +40,16 @@ struct Watch {
     /// The thread runs.
     is_watched: bool,
     /// Seats of runs to come.
-    seats: usize,
+    reservations: usize,
 }
 
 /// A promise that a run that is added will be watched: the thread runs while there are seats.
 #[must_use]
-pub struct Seat(Arc<Flights>);
+pub struct Reservation(Arc<Watcher>);
 
-impl Drop for Seat {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        self.0.lock().seats -= 1;
+        self.0.lock().reservations -= 1;
     }
 }
 
@@ -61,30 +61,30 @@ const SLEEP: Duration = Duration::from_micros(20);
 /// How long it stays with nothing to watch: to wake a thread that has gone takes several times such a sleep.
 const STAY: Duration = Duration::from_millis(5);
 
-impl Flights {
+impl Watcher {
     /// Those of this process.
     pub fn get() -> &'static Arc<Self> {
-        static FLIGHTS: OnceCell<Arc<Flights>> = OnceCell::new();
-        FLIGHTS.get_or_init(Arc::default)
+        static WATCHER: OnceCell<Arc<Watcher>> = OnceCell::new();
+        WATCHER.get_or_init(Arc::default)
     }
 
     /// Reserves a seat for a run. Before the run is submitted, because nothing of it may begin if no thread can watch it.
-    pub fn reserve(self: &Arc<Self>) -> Result<Seat> {
+    pub fn reserve(self: &Arc<Self>) -> Result<Reservation> {
         let mut watch = self.lock();
         if !watch.is_watched {
             // Within the lock: other runs must not count on a thread that could not be started.
             Pool::services().run_alone(self.clone())?;
             watch.is_watched = true;
         }
-        watch.seats += 1;
+        watch.reservations += 1;
         drop(watch);
-        Ok(Seat(self.clone()))
+        Ok(Reservation(self.clone()))
     }
 
     /// What was added, or `None` when the thread may go.
     fn take_new(&self, idle: bool) -> Option<Vec<Arc<dyn Watched>>> {
         let mut watch = self.lock();
-        if watch.new.is_empty() && watch.seats == 0 && idle {
+        if watch.new.is_empty() && watch.reservations == 0 && idle {
             watch.is_watched = false;
             return None;
         }
@@ -96,26 +96,26 @@ impl Flights {
     }
 }
 
-impl Seat {
+impl Reservation {
     /// Has a run started, if it is not, and watched until it is over.
-    pub fn add(self, flying: Arc<dyn Watched>) {
-        self.0.lock().new.push(flying);
+    pub fn add(self, in_flight: Arc<dyn Watched>) {
+        self.0.lock().new.push(in_flight);
     }
 }
 
-impl Shared for Flights {
+impl Shared for Watcher {
     fn run(&self) {
-        let mut flights: Vec<Arc<dyn Watched>> = Vec::new();
+        let mut runs_in_flight: Vec<Arc<dyn Watched>> = Vec::new();
         let mut rest = Rest::new();
         wake_precisely();
-        while let Some(new) = self.take_new(flights.is_empty() && rest.quiet() > STAY) {
+        while let Some(new) = self.take_new(runs_in_flight.is_empty() && rest.quiet() > STAY) {
             // What has come may be over soon, whenever something was last.
             let mut progressed = !new.is_empty();
-            flights.extend(new);
-            let before = flights.len();
-            progressed |= start_all(&mut flights);
-            flights.retain(|flying| !step(flying, || flying.is_over()).unwrap_or(true));
-            progressed |= flights.len() < before;
+            runs_in_flight.extend(new);
+            let before = runs_in_flight.len();
+            progressed |= start_all(&mut runs_in_flight);
+            runs_in_flight.retain(|in_flight| !step(in_flight, || in_flight.is_over()).unwrap_or(true));
+            progressed |= runs_in_flight.len() < before;
             rest.after(progressed);
         }
     }
@@ -159,11 +159,11 @@ impl Rest {
 }
 
 /// Starts what can be, in the order of submission: nobody overtakes one that waits for the same. Answers whether any began.
-fn start_all(flights: &mut Vec<Arc<dyn Watched>>) -> bool {
-    let mut full = Full::new();
+fn start_all(runs_in_flight: &mut Vec<Arc<dyn Watched>>) -> bool {
+    let mut full = Exhausted::new();
     let mut any = false;
-    flights.retain(|flying| {
-        let started = step(flying, || flying.clone().start_unless(&mut full));
+    runs_in_flight.retain(|in_flight| {
+        let started = step(in_flight, || in_flight.clone().start_unless(&mut full));
         any |= started == Some(true);
         started.is_some()
     });
@@ -171,11 +171,11 @@ fn start_all(flights: &mut Vec<Arc<dyn Watched>>) -> bool {
 }
 
 /// A step of a run. One that panics ends that run, and none of the others; then there is no answer.
-fn step<R>(flying: &Arc<dyn Watched>, step: impl FnOnce() -> R) -> Option<R> {
+fn step<R>(in_flight: &Arc<dyn Watched>, step: impl FnOnce() -> R) -> Option<R> {
     guarded(step)
         .inspect_err(|error| {
             log!(Error, "on the thread that watches copies: {error}");
-            flying.give_up(error);
+            in_flight.abandon(error);
         })
         .ok()
 }
@@ -205,7 +205,7 @@ mod tests {
     }
 
     impl Watched for Fake {
-        fn start_unless(self: Arc<Self>, _: &mut Full) -> bool {
+        fn start_unless(self: Arc<Self>, _: &mut Exhausted) -> bool {
             false
         }
 
@@ -218,7 +218,7 @@ mod tests {
             is_over
         }
 
-        fn give_up(&self, error: &Error) {
+        fn abandon(&self, error: &Error) {
             self.tell.lock().send(Some(error.status())).unwrap();
         }
     }
@@ -233,11 +233,11 @@ mod tests {
 
     #[test]
     fn a_panic_ends_one_run_and_the_others_are_watched_on() {
-        let flights = Arc::new(Flights::default());
+        let runs_in_flight = Arc::new(Watcher::default());
         let (tell, told) = channel();
         for panics in [false, true, false] {
             let (looks, tell) = (AtomicUsize::new(0), Mutex::new(tell.clone()));
-            flights.reserve().unwrap().add(Arc::new(Fake { panics, looks, tell }));
+            runs_in_flight.reserve().unwrap().add(Arc::new(Fake { panics, looks, tell }));
         }
         let mut ends: Vec<_> = (0..3).map(|_| told.recv_timeout(PATIENCE).unwrap()).collect();
         ends.sort_by_key(|end| end.is_some());

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::super::device::state::DeviceState;
 use super::super::direction::Direction;
 use super::measure;
-use super::observed::{BatchDirection, Observed};
+use super::observed::{BatchDirection, ObservedCosts};
 use super::peer::PeerRates;
 use super::{Rates, Source};
 use crate::cuda::Device;
@@ -44,7 +44,7 @@ impl<K: Copy + PartialEq, R: Clone> Store<K, R> {
 }
 
 /// What transfers have shown of the devices.
-static OBSERVED: Store<i32, Arc<Mutex<Observed>>> = Store(Mutex::new(Vec::new()));
+static OBSERVED: Store<i32, Arc<Mutex<ObservedCosts>>> = Store(Mutex::new(Vec::new()));
 
 /// What a transfer is weighed by.
 pub struct Costs {
@@ -55,7 +55,7 @@ pub struct Costs {
     /// Seconds of a copy of a batch, as measured; none where the caller has given the rates, which stay as given.
     pub measured_batch: Option<f64>,
     /// Takes what transfers show.
-    pub observed: Arc<Mutex<Observed>>,
+    pub observed: Arc<Mutex<ObservedCosts>>,
 }
 
 /// What a transfer of an engine is weighed by, with the other device, if any, that it goes from or to.
@@ -71,7 +71,7 @@ pub fn costs(engine: &DeviceState, peer: Option<i32>, direction: Direction) -> C
     Costs { rates, busy: seen.busy(now), measured_batch, observed }
 }
 
-fn observed(ordinal: i32) -> Arc<Mutex<Observed>> {
+fn observed(ordinal: i32) -> Arc<Mutex<ObservedCosts>> {
     OBSERVED.get_or(ordinal, Arc::default)
 }
 
@@ -173,7 +173,7 @@ pub fn set(ordinal: i32, given: Option<Rates>) -> Result<()> {
     let loaded = given.map(Rates::loaded);
     ensure_numbers(loaded.is_none_or(Rates::are_numbers))?;
     *lock(&DEVICES.known(ordinal)) = loaded;
-    *lock(&observed(ordinal)) = Observed::default();
+    *lock(&observed(ordinal)) = ObservedCosts::default();
     Ok(())
 }
 

@@ -61,12 +61,12 @@ pub enum BatchDirection {
 
 /// What transfers have shown of a device.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Observed {
+pub struct ObservedCosts {
     batches: [Estimate; 2],
     busy: Estimate,
 }
 
-impl Observed {
+impl ObservedCosts {
     /// What a copy of a batch costs, of what was measured.
     pub fn batch_factor(&self, direction: BatchDirection, now: Instant) -> f64 {
         self.batches[direction as usize].value(&BATCH, now)
@@ -101,14 +101,14 @@ mod tests {
 
     #[test]
     fn without_a_sample_it_is_as_usual() {
-        let (observed, now) = (Observed::default(), Instant::now());
+        let (observed, now) = (ObservedCosts::default(), Instant::now());
         assert_eq!(observed.batch_factor(BatchDirection::ToHost, now), BATCH.usual);
         assert_eq!(observed.busy(now), BUSY.usual);
     }
 
     #[test]
     fn it_follows_a_host_that_slows_down_and_recovers() {
-        let (mut observed, start) = (Observed::default(), Instant::now());
+        let (mut observed, start) = (ObservedCosts::default(), Instant::now());
         for run in 0..20 {
             observed.see_batch(BatchDirection::ToDevice, 1.0e-6, 0.4e-6, start + run * SECOND);
         }
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn one_run_that_was_interrupted_changes_little() {
-        let (mut observed, now) = (Observed::default(), Instant::now());
+        let (mut observed, now) = (ObservedCosts::default(), Instant::now());
         observed.see_batch(BatchDirection::ToDevice, 1.0, 0.4e-6, now);
         let factor = observed.batch_factor(BatchDirection::ToDevice, now);
         assert!(factor <= BATCH.usual + BATCH.shares[0] * (BATCH.most - BATCH.usual));
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn kernels_beside_compute_are_known_after_a_few_and_tried_again_later() {
-        let (mut observed, start) = (Observed::default(), Instant::now());
+        let (mut observed, start) = (ObservedCosts::default(), Instant::now());
         let expected = [20e-6, 200e-6];
         observed.see_kernel(210e-6, expected, start);
         assert!(observed.busy(start) < 0.4, "one may have met anything");
@@ -154,7 +154,7 @@ mod tests {
         fn whatever_is_seen_the_estimates_stay_within_bounds(
             samples in prop::collection::vec((any::<f64>(), any::<f64>(), 0u64..100_000), 0..50),
         ) {
-            let (mut observed, mut now) = (Observed::default(), Instant::now());
+            let (mut observed, mut now) = (ObservedCosts::default(), Instant::now());
             for (taken, other, milliseconds) in samples {
                 now += Duration::from_millis(milliseconds);
                 observed.see_batch(BatchDirection::ToHost, taken, other, now);

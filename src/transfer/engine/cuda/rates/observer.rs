@@ -5,12 +5,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::observed::{BatchDirection, Observed};
+use super::observed::{BatchDirection, ObservedCosts};
 use crate::sync::Mutex;
 
 /// What the runs of a transfer show.
 #[derive(Clone, Copy, Debug)]
-pub enum Lesson {
+pub enum Measurement {
     /// What a copy of a batch costs.
     Batch {
         /// Where they are copied.
@@ -30,20 +30,20 @@ pub enum Lesson {
 }
 
 /// Passes on what the runs of a transfer show.
-pub struct Observer {
-    observed: Arc<Mutex<Observed>>,
-    lesson: Lesson,
+pub struct CostObserver {
+    observed: Arc<Mutex<ObservedCosts>>,
+    lesson: Measurement,
 }
 
-impl Observer {
+impl CostObserver {
     /// For runs on the device that was observed.
-    pub fn new(observed: Arc<Mutex<Observed>>, lesson: Lesson) -> Self {
+    pub fn new(observed: Arc<Mutex<ObservedCosts>>, lesson: Measurement) -> Self {
         Self { observed, lesson }
     }
 
     /// Its submission has succeeded.
     pub fn submitted(&self, took: Duration) {
-        if let Lesson::Batch { direction, copies, calls, measured } = self.lesson {
+        if let Measurement::Batch { direction, copies, calls, measured } = self.lesson {
             let each = (took.as_secs_f64() - calls).max(0.0) / copies as f64;
             self.with(|observed, now| observed.see_batch(direction, each, measured, now));
         }
@@ -51,12 +51,12 @@ impl Observer {
 
     /// It has ended well, and nothing else was under way meanwhile.
     pub fn ended_alone(&self, took: Duration) {
-        if let Lesson::Kernel { expected } = self.lesson {
+        if let Measurement::Kernel { expected } = self.lesson {
             self.with(|observed, now| observed.see_kernel(took.as_secs_f64(), expected, now));
         }
     }
 
-    fn with(&self, see: impl FnOnce(&mut Observed, Instant)) {
+    fn with(&self, see: impl FnOnce(&mut ObservedCosts, Instant)) {
         see(&mut self.observed.lock(), Instant::now());
     }
 }

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use super::super::device::descriptor_ring::Slot;
-use super::super::device::need::Need;
+use super::super::device::descriptor_ring::DescriptorSlot;
+use super::super::device::resource::Resource;
 use super::super::device::state::DeviceState;
 use crate::cuda::kernel::Run;
 use crate::error::{Error, Result, Status};
@@ -16,7 +16,7 @@ pub enum PreparedRuns {
     /// Behind the layers of the launch.
     InLaunch,
     /// Where kernels read them.
-    InRing(Arc<Slot>),
+    InRing(Arc<DescriptorSlot>),
     /// Not yet.
     Here(Vec<Run>),
 }
@@ -33,7 +33,7 @@ impl PreparedRuns {
     }
 
     /// Leaves them to another copy that reads the same and is not in the ring yet; whether that is so.
-    pub fn leave_to(&mut self, other: &Self) -> bool {
+    pub fn share_with(&mut self, other: &Self) -> bool {
         match (&*self, other) {
             // Each has its own.
             (Self::InLaunch, Self::InLaunch) => true,
@@ -46,24 +46,24 @@ impl PreparedRuns {
     }
 
     /// What they need to be read.
-    pub fn need(&self) -> Option<Need> {
+    pub fn resource(&self) -> Option<Resource> {
         match self {
             Self::InLaunch | Self::InRing(_) => None,
-            Self::Here(_) => Some(Need::Slot),
+            Self::Here(_) => Some(Resource::DescriptorSlot),
         }
     }
 
     /// Where a kernel reads them, if not in its launch; what they need while the ring is full.
-    pub fn slot(&self, engine: &DeviceState) -> std::result::Result<Option<Arc<Slot>>, Need> {
+    pub fn slot(&self, engine: &DeviceState) -> std::result::Result<Option<Arc<DescriptorSlot>>, Resource> {
         match self {
             Self::InLaunch => Ok(None),
             Self::InRing(slot) => Ok(Some(slot.clone())),
-            Self::Here(runs) => engine.put(runs).map(Arc::new).map(Some).ok_or(Need::Slot),
+            Self::Here(runs) => engine.put(runs).map(Arc::new).map(Some).ok_or(Resource::DescriptorSlot),
         }
     }
 
     /// The same where nobody can wait.
-    pub fn slot_now(&self, engine: &DeviceState) -> Result<Option<Arc<Slot>>> {
+    pub fn slot_now(&self, engine: &DeviceState) -> Result<Option<Arc<DescriptorSlot>>> {
         match self {
             Self::InLaunch => Ok(None),
             Self::InRing(slot) => Ok(Some(slot.clone())),
@@ -72,7 +72,7 @@ impl PreparedRuns {
     }
 
     /// Their address for a launch that has this slot.
-    pub fn address(&self, slot: Option<&Slot>) -> Result<u64> {
+    pub fn address(&self, slot: Option<&DescriptorSlot>) -> Result<u64> {
         match (self, slot) {
             (Self::InLaunch, _) => Ok(0),
             (_, Some(slot)) => Ok(slot.address()),

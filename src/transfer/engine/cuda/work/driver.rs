@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The driver's own copies: a call a stretch, a batch, or rows where strides are regular.
 
-use super::super::sides::Sides;
+use super::super::sides::CudaSides;
 use crate::cuda::copy::{Batch, Copy, EngineLoad, Rows, SourceOrder};
 use crate::cuda::stream::Active;
 use crate::error::Result;
@@ -19,21 +19,21 @@ pub enum DriverCopies {
 
 impl DriverCopies {
     /// One a call.
-    pub fn one_by_one(sides: &Sides<'_>, plan: &Plan) -> Self {
+    pub fn one_by_one(sides: &CudaSides<'_>, plan: &Plan) -> Self {
         let mut list = Vec::with_capacity(plan.room());
         each_copy(sides, plan, |copy| list.push(copy));
         Self::Loop(list)
     }
 
     /// All in one call.
-    pub fn batch(sides: &Sides<'_>, plan: &Plan, from_host: bool) -> Self {
+    pub fn batch(sides: &CudaSides<'_>, plan: &Plan, from_host: bool) -> Self {
         let mut batch = Batch::with_room(plan.room());
         each_copy(sides, plan, |copy| batch.push(copy));
         Self::Batch(batch, from_host)
     }
 
     /// Rows at regular distances.
-    pub fn rows(sides: &Sides<'_>, plan: &Plan) -> Self {
+    pub fn rows(sides: &CudaSides<'_>, plan: &Plan) -> Self {
         let mut rows = Vec::new();
         let mut add =
             |Matrix { first, strides: [source_stride, destination_stride], rows: count }: Matrix| {
@@ -85,7 +85,7 @@ impl Place {
 }
 
 /// Passes every stretch to `tell`, cut where no copy may reach over.
-fn each_copy(sides: &Sides<'_>, plan: &Plan, mut tell: impl FnMut(Copy)) {
+fn each_copy(sides: &CudaSides<'_>, plan: &Plan, mut tell: impl FnMut(Copy)) {
     let (source, destination) = (sides.source, sides.destination);
     let moves = plan.moves();
     // Most memory is one piece, and then there is nothing to ask of each of many moves.

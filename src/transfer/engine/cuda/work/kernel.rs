@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies by the kernel, which reads and writes both sides itself.
 
-use super::super::device::descriptor_ring::Slot;
+use super::super::device::descriptor_ring::DescriptorSlot;
 use super::super::launch::{LaunchShape, cut_runs, most_tile, typical_length};
 use super::descriptors::PreparedRuns;
 use crate::cuda::kernel::{Blocks, CopyKernel, Layer, MOST_LAYERS, Run};
@@ -57,7 +57,12 @@ impl KernelCopy {
     /// # Safety
     /// A slot holds this copy's runs, and what is moved is memory that the device reaches; all of it must stay until
     /// the stream is done, also after a failure here.
-    pub unsafe fn enqueue(&self, kernel: &CopyKernel, on: &Active<'_>, slot: Option<&Slot>) -> Result<()> {
+    pub unsafe fn enqueue(
+        &self,
+        kernel: &CopyKernel,
+        on: &Active<'_>,
+        slot: Option<&DescriptorSlot>,
+    ) -> Result<()> {
         let runs = self.runs.address(slot)?;
         self.launches.iter().try_for_each(|blocks| {
             let blocks = Blocks { runs: runs + blocks.runs, ..*blocks };

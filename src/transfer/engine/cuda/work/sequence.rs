@@ -4,49 +4,49 @@
 
 use std::sync::Arc;
 
-use super::super::device::descriptor_ring::Slot;
-use super::super::device::need::{Need, Taking};
-use super::super::device::resources::Held;
+use super::super::device::descriptor_ring::DescriptorSlot;
+use super::super::device::resource::{Acquired, Resource};
+use super::super::device::run_resources::RunResources;
 use super::super::device::state::DeviceState;
-use super::super::rates::observer::Observer;
+use super::super::rates::observer::CostObserver;
 use super::driver::Place;
-use super::task::Job;
+use super::task::CopyTask;
 use crate::cuda::ending::means_lost;
 use crate::cuda::stream::{Active, CallerStream};
 use crate::error::{Error, Result, Status, ensure};
 
 /// Why a stream of the caller's has no mark behind what was started there.
-pub struct Unmarked(pub Error);
+pub struct EndNotRecorded(pub Error);
 
 /// At least one job.
-pub struct Jobs {
-    jobs: Vec<Job>,
-    observer: Option<Observer>,
+pub struct TaskSequence {
+    tasks: Vec<CopyTask>,
+    observer: Option<CostObserver>,
 }
 
-impl Jobs {
+impl TaskSequence {
     /// One job for all that is moved, and what passes on what its runs show.
-    pub fn one(job: Job, observer: Option<Observer>) -> Self {
-        Self { jobs: vec![job], observer }
+    pub fn one(task: CopyTask, observer: Option<CostObserver>) -> Self {
+        Self { tasks: vec![task], observer }
     }
 
     /// What passes on what runs show, where they show anything.
-    pub fn observer(&self) -> Option<&Observer> {
+    pub fn observer(&self) -> Option<&CostObserver> {
         self.observer.as_ref()
     }
 
     /// A job for each layer, in order.
-    pub fn by_layer(mut jobs: Vec<Job>) -> Result<Self> {
-        if let Some((first, others)) = jobs.split_first_mut() {
-            let are_alike = others.iter_mut().all(|job| job.share_runs(first));
+    pub fn by_layer(mut tasks: Vec<CopyTask>) -> Result<Self> {
+        if let Some((first, others)) = tasks.split_first_mut() {
+            let are_alike = others.iter_mut().all(|task| task.share_runs(first));
             ensure!(are_alike, Panic, "the layers of a transfer are not alike");
         }
-        Ok(Self { jobs, observer: None })
+        Ok(Self { tasks, observer: None })
     }
 
     /// Puts the runs of blocks where kernels read them, if there is room to spare.
     pub fn keep_runs(mut self, engine: &DeviceState) -> Result<Self> {
-        if let Some(first) = self.jobs.first_mut() {
+        if let Some(first) = self.tasks.first_mut() {
             first.keep_runs(engine)?;
         }
         Ok(self)
@@ -54,54 +54,54 @@ impl Jobs {
 
     /// Whether starting them costs little.
     pub fn are_quick(&self) -> bool {
-        matches!(&self.jobs[..], [job] if job.is_quick())
+        matches!(&self.tasks[..], [task] if task.is_quick())
     }
 
-    fn first(&self) -> Result<&Job> {
-        self.jobs.first().ok_or_else(|| Error::new(Status::Panic, "a transfer has nothing to do"))
+    fn first(&self) -> Result<&CopyTask> {
+        self.tasks.first().ok_or_else(|| Error::new(Status::Panic, "a transfer has nothing to do"))
     }
 
     /// How many marks a run takes.
     fn marks(&self) -> usize {
-        if self.jobs.len() > 1 { self.jobs.len() } else { 0 }
+        if self.tasks.len() > 1 { self.tasks.len() } else { 0 }
     }
 
     /// What a run can't start without.
-    pub fn needs(&self) -> impl Iterator<Item = Need> {
-        let of_first = self.jobs.first().map(Job::needs).into_iter().flatten().flatten();
-        std::iter::once(Need::Stream).chain(of_first)
+    pub fn resources_needed(&self) -> impl Iterator<Item = Resource> {
+        let of_first = self.tasks.first().map(CopyTask::resources_needed).into_iter().flatten().flatten();
+        std::iter::once(Resource::Stream).chain(of_first)
     }
 
     /// All that a run needs, or what of it is in use.
-    pub fn take(&self, engine: &DeviceState) -> Taking<Held> {
+    pub fn take(&self, engine: &DeviceState) -> Acquired<RunResources> {
         let first = self.first()?;
-        let Some(stream) = engine.stream()? else { return Ok(Err(Need::Stream)) };
+        let Some(stream) = engine.stream()? else { return Ok(Err(Resource::Stream)) };
         let staging = match first.staging(engine)? {
             Ok(staging) => staging,
-            Err(need) => return Ok(Err(need)),
+            Err(resource) => return Ok(Err(resource)),
         };
         let slot = match first.put(engine) {
             Ok(slot) => slot,
-            Err(need) => return Ok(Err(need)),
+            Err(resource) => return Ok(Err(resource)),
         };
-        Held::own(stream, slot, staging).with_layers(engine, self.marks()).map(Ok)
+        RunResources::own(stream, slot, staging).with_layers(engine, self.marks()).map(Ok)
     }
 
     /// The same for a run that a stream is to wait for, beyond what runs may use at a time: what would be let go for it
     /// may stand behind that wait. Staging memory may be in use all the same: there is no more of it.
-    pub fn take_urgently(&self, engine: &DeviceState) -> Taking<Held> {
+    pub fn take_urgently(&self, engine: &DeviceState) -> Acquired<RunResources> {
         let first = self.first()?;
         let staging = match first.staging(engine)? {
             Ok(staging) => staging,
-            Err(need) => return Ok(Err(need)),
+            Err(resource) => return Ok(Err(resource)),
         };
         let stream = engine.one_more_stream()?;
         let slot = first.put_now(engine)?;
-        Held::own(stream, slot, staging).with_layers(engine, self.marks()).map(Ok)
+        RunResources::own(stream, slot, staging).with_layers(engine, self.marks()).map(Ok)
     }
 
     /// The same for a run on a stream of the caller's, which can't wait.
-    pub fn take_now(&self, engine: &DeviceState) -> Result<Held> {
+    pub fn take_now(&self, engine: &DeviceState) -> Result<RunResources> {
         let first = self.first()?;
         let event = engine.event()?;
         let busy = |what| Error::new(Status::Busy, format!("the {what} is in use by other transfers"));
@@ -111,60 +111,62 @@ impl Jobs {
             None => None,
         };
         let slot = first.put_now(engine)?;
-        Held::on_callers(event, stream, slot, staging).with_layers(engine, self.marks())
+        RunResources::on_callers(event, stream, slot, staging).with_layers(engine, self.marks())
     }
 
     /// Starts them on the stream that is held.
     ///
     /// # Safety
     /// What is moved must be memory of this process until `held` is done, also after a failure here.
-    pub unsafe fn start(&self, held: &Held) -> Result<()> {
-        let Some(stream) = held.stream() else { return Ok(()) };
+    pub unsafe fn start(&self, resources: &RunResources) -> Result<()> {
+        let Some(stream) = resources.stream() else { return Ok(()) };
         let on = stream.activate()?;
         // SAFETY: the caller's promise.
-        unsafe { self.enqueue(&on, held, Place::Own) }
+        unsafe { self.enqueue(&on, resources, Place::Own) }
     }
 
     /// Starts them on a stream of the caller's, and marks their end there. Without a mark nobody can tell when the
     /// stream is past them.
     ///
     /// # Safety
-    /// As for [`Jobs::start`]; the stream is alive.
+    /// As for [`TaskSequence::start`]; the stream is alive.
     pub unsafe fn start_on(
         &self,
         engine: &DeviceState,
         stream: CallerStream,
-        held: &Held,
-    ) -> std::result::Result<Result<()>, Unmarked> {
+        resources: &RunResources,
+    ) -> std::result::Result<Result<()>, EndNotRecorded> {
         let on = match stream.activate(engine.context()) {
             Ok(on) => on,
             Err(error) => return Ok(Err(error)),
         };
         let place = if stream.is_legacy() { Place::Elsewhere } else { Place::Callers };
         // SAFETY: the caller's promise.
-        let started = unsafe { self.enqueue(&on, held, place) };
-        if let Some(event) = held.event() {
+        let started = unsafe { self.enqueue(&on, resources, place) };
+        if let Some(event) = resources.event() {
             // Tried again once: it may have told of an earlier failure.
             match on.record(event).or_else(|_| on.record(event)) {
-                Err(error) if !means_lost(&error) => return Err(Unmarked(started.err().unwrap_or(error))),
+                Err(error) if !means_lost(&error) => {
+                    return Err(EndNotRecorded(started.err().unwrap_or(error)));
+                }
                 marked => return Ok(started.and(marked)),
             }
         }
         Ok(started)
     }
 
-    unsafe fn enqueue(&self, on: &Active<'_>, held: &Held, place: Place) -> Result<()> {
-        self.jobs.iter().enumerate().try_for_each(|(layer, job)| {
+    unsafe fn enqueue(&self, on: &Active<'_>, resources: &RunResources, place: Place) -> Result<()> {
+        self.tasks.iter().enumerate().try_for_each(|(layer, task)| {
             // SAFETY: the caller's promise.
-            unsafe { job.enqueue(on, held, place)? };
-            held.layer(layer).map_or(Ok(()), |mark| on.record(mark))
+            unsafe { task.enqueue(on, resources, place)? };
+            resources.layer(layer).map_or(Ok(()), |mark| on.record(mark))
         })
     }
 
     /// Writes the runs for the graphs that the jobs are captured into; `None` where there are none to write.
-    pub fn slot_for_graphs(&self, engine: &DeviceState) -> Result<Option<Arc<Slot>>> {
+    pub fn slot_for_graphs(&self, engine: &DeviceState) -> Result<Option<Arc<DescriptorSlot>>> {
         match self.first()? {
-            job @ Job::Kernel(..) => job.put_now(engine),
+            task @ CopyTask::Kernel(..) => task.put_now(engine),
             _ => Ok(None),
         }
     }
@@ -173,14 +175,14 @@ impl Jobs {
     /// graph.
     ///
     /// # Safety
-    /// As for [`Jobs::start`], for every run of the graph.
+    /// As for [`TaskSequence::start`], for every run of the graph.
     pub unsafe fn capture(
         &self,
         engine: &DeviceState,
         stream: CallerStream,
-        slot: Option<&Slot>,
+        slot: Option<&DescriptorSlot>,
     ) -> Result<()> {
         // SAFETY: the caller's promise.
-        self.jobs.iter().try_for_each(|job| unsafe { job.capture(engine, stream, slot) })
+        self.tasks.iter().try_for_each(|task| unsafe { task.capture(engine, stream, slot) })
     }
 }

@@ -4,13 +4,13 @@
 //! several of them, because a kernel gets onto a busy device only now and then: there must be enough to copy until the
 //! next time.
 
-use super::super::device::descriptor_ring::Slot;
-use super::super::device::need::Need;
-use super::super::device::pool::Taken;
+use super::super::device::descriptor_ring::DescriptorSlot;
+use super::super::device::pool::Pooled;
+use super::super::device::resource::Resource;
 use super::super::device::staging::Staging;
 use super::super::device::state::DeviceState;
 use super::super::launch::{cut_runs, typical_length};
-use super::super::sides::Sides;
+use super::super::sides::CudaSides;
 use super::chunking::{Chunk, Chunking, pack};
 use super::descriptors::PreparedRuns;
 use super::division::{Division, HostOrder};
@@ -39,7 +39,7 @@ pub struct StagedCopy {
 impl StagedCopy {
     /// Prepares it; a reason where it can't be.
     pub fn prepare(
-        sides: &Sides<'_>,
+        sides: &CudaSides<'_>,
         [host, device]: [&Layout; 2],
         plan: &Plan,
         order: &HostOrder,
@@ -70,11 +70,11 @@ impl StagedCopy {
 
     /// Leaves its runs to another copy that reads the same, and goes through staging memory alike; whether that is so.
     pub fn share_runs(&mut self, other: &Self) -> bool {
-        (self.parts, self.part_size) == (other.parts, other.part_size) && self.runs.leave_to(&other.runs)
+        (self.parts, self.part_size) == (other.parts, other.part_size) && self.runs.share_with(&other.runs)
     }
 
     /// Its staging memory; `None` while it is in use.
-    pub fn staging(&self, engine: &DeviceState) -> Result<Option<Taken<Staging>>> {
+    pub fn staging(&self, engine: &DeviceState) -> Result<Option<Pooled<Staging>>> {
         engine.staging(self.parts as u64 * self.part_size, self.to_host)
     }
 
@@ -84,8 +84,8 @@ impl StagedCopy {
     }
 
     /// The same as what others may be using.
-    pub fn need(&self) -> Need {
-        if self.to_host { Need::StagingToHost } else { Need::StagingToDevice }
+    pub fn resource(&self) -> Resource {
+        if self.to_host { Resource::StagingToHost } else { Resource::StagingToDevice }
     }
 
     /// Whether starting it costs little.
@@ -103,7 +103,7 @@ impl StagedCopy {
         kernel: &CopyKernel,
         on: &Active<'_>,
         gather: &Stream,
-        slot: Option<&Slot>,
+        slot: Option<&DescriptorSlot>,
         staging: &Staging,
     ) -> Result<()> {
         let runs = self.runs.address(slot)?;

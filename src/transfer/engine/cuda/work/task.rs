@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use super::super::device::descriptor_ring::Slot;
-use super::super::device::need::{Need, Taking};
-use super::super::device::pool::Taken;
-use super::super::device::resources::Held;
+use super::super::device::descriptor_ring::DescriptorSlot;
+use super::super::device::pool::Pooled;
+use super::super::device::resource::{Acquired, Resource};
+use super::super::device::run_resources::RunResources;
 use super::super::device::staging::Staging;
 use super::super::device::state::DeviceState;
 use super::driver::{DriverCopies, Place};
@@ -18,7 +18,7 @@ use crate::cuda::stream::{Active, CallerStream};
 use crate::error::{Error, Result, Status};
 
 /// A prepared copy.
-pub enum Job {
+pub enum CopyTask {
     /// By the driver.
     Driver(DriverCopies),
     /// By the kernel.
@@ -27,7 +27,7 @@ pub enum Job {
     Staged(Box<StagedCopy>, Arc<CopyKernel>),
 }
 
-impl Job {
+impl CopyTask {
     /// Whether starting it costs little.
     pub fn is_quick(&self) -> bool {
         match self {
@@ -52,23 +52,23 @@ impl Job {
     pub fn share_runs(&mut self, first: &Self) -> bool {
         match (self, first) {
             (Self::Driver(_), Self::Driver(_)) => true,
-            (Self::Kernel(copy, _), Self::Kernel(first, _)) => copy.runs.leave_to(&first.runs),
+            (Self::Kernel(copy, _), Self::Kernel(first, _)) => copy.runs.share_with(&first.runs),
             (Self::Staged(copy, _), Self::Staged(first, _)) => copy.share_runs(first),
             _ => false,
         }
     }
 
     /// What it can't start without beside a stream.
-    pub fn needs(&self) -> [Option<Need>; 2] {
+    pub fn resources_needed(&self) -> [Option<Resource>; 2] {
         match self {
             Self::Driver(_) => [None, None],
-            Self::Kernel(copy, _) => [copy.runs.need(), None],
-            Self::Staged(copy, _) => [copy.runs.need(), Some(copy.need())],
+            Self::Kernel(copy, _) => [copy.runs.resource(), None],
+            Self::Staged(copy, _) => [copy.runs.resource(), Some(copy.resource())],
         }
     }
 
     /// Writes the runs that it reads, where there are any and there is room.
-    pub fn put(&self, engine: &DeviceState) -> std::result::Result<Option<Arc<Slot>>, Need> {
+    pub fn put(&self, engine: &DeviceState) -> std::result::Result<Option<Arc<DescriptorSlot>>, Resource> {
         match self {
             Self::Driver(_) => Ok(None),
             Self::Kernel(copy, _) => copy.runs.slot(engine),
@@ -77,7 +77,7 @@ impl Job {
     }
 
     /// The same where nobody can wait.
-    pub fn put_now(&self, engine: &DeviceState) -> Result<Option<Arc<Slot>>> {
+    pub fn put_now(&self, engine: &DeviceState) -> Result<Option<Arc<DescriptorSlot>>> {
         match self {
             Self::Driver(_) => Ok(None),
             Self::Kernel(copy, _) => copy.runs.slot_now(engine),
@@ -86,9 +86,9 @@ impl Job {
     }
 
     /// The staging memory that it goes through.
-    pub fn staging(&self, engine: &DeviceState) -> Taking<Option<Taken<Staging>>> {
+    pub fn staging(&self, engine: &DeviceState) -> Acquired<Option<Pooled<Staging>>> {
         match self {
-            Self::Staged(copy, _) => Ok(copy.staging(engine)?.ok_or(copy.need()).map(Some)),
+            Self::Staged(copy, _) => Ok(copy.staging(engine)?.ok_or(copy.resource()).map(Some)),
             _ => Ok(Ok(None)),
         }
     }
@@ -96,12 +96,12 @@ impl Job {
     /// Puts it into the graph that a stream of the caller's is captured into. The slot must live as long as the graph.
     ///
     /// # Safety
-    /// As for [`Job::enqueue`], for every run of the graph.
+    /// As for [`CopyTask::enqueue`], for every run of the graph.
     pub unsafe fn capture(
         &self,
         engine: &DeviceState,
         stream: CallerStream,
-        slot: Option<&Slot>,
+        slot: Option<&DescriptorSlot>,
     ) -> Result<()> {
         let on = stream.activate(engine.context())?;
         match (self, slot) {
@@ -120,10 +120,10 @@ impl Job {
     ///
     /// # Safety
     /// What is moved must be memory of this process until `held` is done, also after a failure here.
-    pub unsafe fn enqueue(&self, on: &Active<'_>, held: &Held, place: Place) -> Result<()> {
+    pub unsafe fn enqueue(&self, on: &Active<'_>, resources: &RunResources, place: Place) -> Result<()> {
         // SAFETY: the caller's promise, for all of it.
         unsafe {
-            match (self, held.slot(), held.staging(), held.stream()) {
+            match (self, resources.slot(), resources.staging(), resources.stream()) {
                 (Self::Driver(copies), ..) => copies.enqueue(on, place),
                 (Self::Kernel(copy, kernel), slot, ..) => copy.enqueue(kernel, on, slot),
                 (Self::Staged(copy, kernel), slot, Some(staging), Some(stream)) => {

@@ -8,11 +8,11 @@ use crate::error::Result;
 
 /// Something that a run needs and others may be using.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Need {
+pub enum Resource {
     /// A stream.
     Stream,
     /// Room for its runs of blocks in the descriptor ring.
-    Slot,
+    DescriptorSlot,
     /// Staging memory for blocks on their way to the host.
     StagingToHost,
     /// Staging memory for blocks on their way from the host.
@@ -20,25 +20,25 @@ pub enum Need {
 }
 
 /// What was taken, or what is in use.
-pub type Taking<T> = Result<std::result::Result<T, Need>>;
+pub type Acquired<T> = Result<std::result::Result<T, Resource>>;
 
 /// How many runs wait for each.
 #[derive(Default)]
-pub struct Waiting([AtomicUsize; 4]);
+pub struct WaitCounts([AtomicUsize; 4]);
 
-impl Waiting {
+impl WaitCounts {
     /// One run more waits.
-    pub fn add(&self, need: Need) {
-        self.0[need as usize].fetch_add(1, Ordering::AcqRel);
+    pub fn add(&self, resource: Resource) {
+        self.0[resource as usize].fetch_add(1, Ordering::AcqRel);
     }
 
     /// One run less waits.
-    pub fn remove(&self, need: Need) {
-        self.0[need as usize].fetch_sub(1, Ordering::AcqRel);
+    pub fn remove(&self, resource: Resource) {
+        self.0[resource as usize].fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Whether any does.
-    pub fn has(&self, need: Need) -> bool {
-        self.0[need as usize].load(Ordering::Acquire) > 0
+    pub fn has(&self, resource: Resource) -> bool {
+        self.0[resource as usize].load(Ordering::Acquire) > 0
     }
 }

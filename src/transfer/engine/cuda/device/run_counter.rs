@@ -8,37 +8,41 @@ use std::time::{Duration, Instant};
 
 /// Counts the runs on a device.
 #[derive(Default)]
-pub struct Traffic {
+pub struct RunCounter {
     under_way: AtomicUsize,
     begun: AtomicU64,
 }
 
 /// One run on a device, until it is dropped.
-pub struct Passage {
-    traffic: Arc<Traffic>,
+pub struct CountedRun {
+    run_counter: Arc<RunCounter>,
     started: Instant,
     /// Its number, if none was under way when it began.
     alone: Option<u64>,
 }
 
-impl Passage {
+impl CountedRun {
     /// Begins.
-    pub fn begin(traffic: &Arc<Traffic>) -> Self {
-        let others = traffic.under_way.fetch_add(1, Ordering::AcqRel);
-        let number = traffic.begun.fetch_add(1, Ordering::AcqRel) + 1;
-        Self { traffic: traffic.clone(), started: Instant::now(), alone: (others == 0).then_some(number) }
+    pub fn begin(run_counter: &Arc<RunCounter>) -> Self {
+        let others = run_counter.under_way.fetch_add(1, Ordering::AcqRel);
+        let number = run_counter.begun.fetch_add(1, Ordering::AcqRel) + 1;
+        Self {
+            run_counter: run_counter.clone(),
+            started: Instant::now(),
+            alone: (others == 0).then_some(number),
+        }
     }
 
     /// How long it has been under way, if no other was meanwhile.
     pub fn alone_for(&self) -> Option<Duration> {
-        let is_last = self.alone == Some(self.traffic.begun.load(Ordering::Acquire));
+        let is_last = self.alone == Some(self.run_counter.begun.load(Ordering::Acquire));
         is_last.then(|| self.started.elapsed())
     }
 }
 
-impl Drop for Passage {
+impl Drop for CountedRun {
     fn drop(&mut self) {
-        self.traffic.under_way.fetch_sub(1, Ordering::AcqRel);
+        self.run_counter.under_way.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -48,13 +52,13 @@ mod tests {
 
     #[test]
     fn a_run_that_shared_the_device_was_not_alone() {
-        let traffic = Arc::new(Traffic::default());
-        let first = Passage::begin(&traffic);
+        let run_counter = Arc::new(RunCounter::default());
+        let first = CountedRun::begin(&run_counter);
         assert!(first.alone_for().is_some());
-        let second = Passage::begin(&traffic);
+        let second = CountedRun::begin(&run_counter);
         assert!(first.alone_for().is_none() && second.alone_for().is_none());
         drop((first, second));
-        let third = Passage::begin(&traffic);
+        let third = CountedRun::begin(&run_counter);
         assert!(third.alone_for().is_some());
     }
 }

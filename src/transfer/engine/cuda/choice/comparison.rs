@@ -10,16 +10,16 @@ use super::super::launch;
 use super::super::rates::known;
 use super::super::rates::known::Costs;
 use super::super::rates::observed::BatchDirection;
-use super::super::rates::observer::{Lesson, Observer};
-use super::super::sides::Sides;
+use super::super::rates::observer::{CostObserver, Measurement};
+use super::super::sides::CudaSides;
 use super::super::work::division::{Division, HostOrder};
 use super::super::work::driver::DriverCopies;
 use super::super::work::kernel::KernelCopy;
 use super::super::work::quick::is_quick;
 use super::super::work::staged::StagedCopy;
-use super::super::work::task::Job;
+use super::super::work::task::CopyTask;
 use super::cost;
-use super::cost::{Case, Staged};
+use super::cost::{CopyCase, Staged};
 use crate::error::{Error, Result, Status};
 use crate::transfer::engine::Candidate;
 use crate::transfer::path::Path;
@@ -43,22 +43,22 @@ const LEAST_WAIT: f64 = 100e-6;
 const WAYS: [Path; 5] = [Path::CudaCopy, Path::CudaBatch, Path::Cuda2d, Path::CudaKernel, Path::CudaStaged];
 
 /// The ways of one transfer on the scales.
-pub struct Weighing<'a> {
-    pub(super) sides: &'a Sides<'a>,
+pub struct Comparison<'a> {
+    pub(super) sides: &'a CudaSides<'a>,
     pub(super) plan: &'a Plan,
     pub(super) preferences: &'a Preferences,
     engine: &'a Arc<DeviceState>,
-    pub(super) case: Case,
+    pub(super) case: CopyCase,
     costs: Costs,
     order: Option<HostOrder>,
     division: std::result::Result<Division, String>,
     pub candidates: Vec<Candidate>,
 }
 
-impl<'a> Weighing<'a> {
+impl<'a> Comparison<'a> {
     /// Weighs all of them.
     pub fn new(
-        sides: &'a Sides<'a>,
+        sides: &'a CudaSides<'a>,
         plan: &'a Plan,
         preferences: &'a Preferences,
         engine: &'a Arc<DeviceState>,
@@ -68,12 +68,12 @@ impl<'a> Weighing<'a> {
         let move_size = plan.bytes() / plan.most_moves().max(1);
         let ctas = launch::ctas(sides.direction, computes, multiprocessors, move_size);
         let costs = known::costs(engine, sides.peer, sides.direction);
-        let mut weighing = Self {
+        let mut comparison = Self {
             sides,
             plan,
             preferences,
             engine,
-            case: Case {
+            case: CopyCase {
                 direction: sides.direction,
                 bytes: plan.bytes(),
                 moves: plan.most_moves(),
@@ -89,20 +89,20 @@ impl<'a> Weighing<'a> {
             division: Err("neither side is host memory".to_string()),
             candidates: Vec::new(),
         };
-        weighing.divide();
+        comparison.divide();
         for path in WAYS {
-            let reason = weighing.reason_against(path);
-            let seconds = cost::seconds(path, &weighing.case, &weighing.costs.rates);
+            let reason = comparison.reason_against(path);
+            let seconds = cost::seconds(path, &comparison.case, &comparison.costs.rates);
             let is_impossible = reason.is_some();
-            weighing.candidates.push(Candidate { path, seconds, reason, is_impossible });
+            comparison.candidates.push(Candidate { path, seconds, reason, is_impossible });
         }
-        let rates = weighing.costs.rates;
-        weighing.weigh_rows(&rates);
-        Ok(weighing)
+        let rates = comparison.costs.rates;
+        comparison.compare_rows(&rates);
+        Ok(comparison)
     }
 
     /// What passes on what runs by this path show, where they show anything.
-    pub fn observer(&self, path: Path) -> Option<Observer> {
+    pub fn observer(&self, path: Path) -> Option<CostObserver> {
         let observed = self.costs.observed.clone();
         let direction = match self.sides.direction {
             Direction::ToDevice => BatchDirection::ToDevice,
@@ -113,22 +113,22 @@ impl<'a> Weighing<'a> {
             Path::CudaBatch => self.batch_lesson(direction),
             Path::CudaKernel | Path::CudaStaged if self.case.computes => {
                 let expected @ [alone, beside] = cost::turns(path, &self.case, &self.costs.rates);
-                (beside - alone > alone.max(LEAST_WAIT)).then_some(Lesson::Kernel { expected })
+                (beside - alone > alone.max(LEAST_WAIT)).then_some(Measurement::Kernel { expected })
             }
             _ => None,
         };
-        lesson.map(|lesson| Observer::new(observed, lesson))
+        lesson.map(|lesson| CostObserver::new(observed, lesson))
     }
 
     /// So few copies show more of the first call than of themselves. Of more than the driver takes at a time, it
     /// takes the later ones when the copy engine is done with earlier ones: those must be small, or what they take is
     /// what their bytes take.
-    fn batch_lesson(&self, direction: BatchDirection) -> Option<Lesson> {
+    fn batch_lesson(&self, direction: BatchDirection) -> Option<Measurement> {
         let (copies, measured) = (self.case.moves, self.costs.measured_batch?);
         let bytes = self.case.bytes as f64 / copies as f64 / self.costs.rates.of(self.sides.direction).link;
         let shows = copies >= LEAST_COPIES && (copies <= MOST_QUEUED || bytes < measured);
         let calls = cost::calls_of_batch(copies);
-        shows.then_some(Lesson::Batch { direction, copies, calls, measured })
+        shows.then_some(Measurement::Batch { direction, copies, calls, measured })
     }
 
     /// Looks how it could be staged, where it could.
@@ -199,7 +199,7 @@ impl<'a> Weighing<'a> {
     }
 
     /// Prepares the best way; where that fails, its reason is noted and the next best is.
-    pub fn prepare_best(&mut self) -> Result<(Path, Job)> {
+    pub fn prepare_best(&mut self) -> Result<(Path, CopyTask)> {
         if let Some(forced) = self.preferences.path {
             return self.prepare_forced(forced);
         }
@@ -207,7 +207,7 @@ impl<'a> Weighing<'a> {
             let Some(best) = self.best() else { return Err(self.no_way()) };
             let path = self.candidates[best].path;
             match self.prepare(path) {
-                Ok(job) => return Ok((path, job)),
+                Ok(task) => return Ok((path, task)),
                 Err(error) => {
                     // A question that the driver did not answer says nothing against this way.
                     self.sides.locks.check()?;
@@ -218,7 +218,7 @@ impl<'a> Weighing<'a> {
         }
     }
 
-    fn prepare_forced(&self, path: Path) -> Result<(Path, Job)> {
+    fn prepare_forced(&self, path: Path) -> Result<(Path, CopyTask)> {
         let candidate = self.candidates.iter().find(|candidate| candidate.path == path);
         let Some(candidate) = candidate else {
             return Err(Error::new(Status::Unsupported, format!("{path} is no way for GPU memory")));
@@ -228,7 +228,7 @@ impl<'a> Weighing<'a> {
                 Status::Unsupported,
                 format!("the path that is asked for can't be taken: {reason}"),
             )),
-            None => self.prepare(path).map(|job| (path, job)),
+            None => self.prepare(path).map(|task| (path, task)),
         }
     }
 
@@ -245,26 +245,26 @@ impl<'a> Weighing<'a> {
     }
 
     /// Prepares this way, whatever it weighs.
-    pub fn prepare(&self, path: Path) -> Result<Job> {
+    pub fn prepare(&self, path: Path) -> Result<CopyTask> {
         let unsupported = |reason| Error::new(Status::Unsupported, reason);
-        let job = match path {
+        let task = match path {
             Path::CudaBatch => {
                 let from_host = self.sides.direction == Direction::ToDevice;
-                Job::Driver(DriverCopies::batch(self.sides, self.plan, from_host))
+                CopyTask::Driver(DriverCopies::batch(self.sides, self.plan, from_host))
             }
-            Path::Cuda2d => Job::Driver(DriverCopies::rows(self.sides, self.plan)),
+            Path::Cuda2d => CopyTask::Driver(DriverCopies::rows(self.sides, self.plan)),
             Path::CudaKernel => {
                 let copy = KernelCopy::prepare(self.plan, self.case.ctas);
-                Job::Kernel(copy.map_err(unsupported)?, self.engine.kernel()?)
+                CopyTask::Kernel(copy.map_err(unsupported)?, self.engine.kernel()?)
             }
             Path::CudaStaged => self.prepare_staged()?,
-            _ => Job::Driver(DriverCopies::one_by_one(self.sides, self.plan)),
+            _ => CopyTask::Driver(DriverCopies::one_by_one(self.sides, self.plan)),
         };
         self.sides.locks.check()?;
-        Ok(job)
+        Ok(task)
     }
 
-    fn prepare_staged(&self) -> Result<Job> {
+    fn prepare_staged(&self) -> Result<CopyTask> {
         let unsupported = |reason| Error::new(Status::Unsupported, reason);
         let division = self.division.as_ref().map_err(|reason| unsupported(reason.clone()))?;
         let (Some(order), Some(host), Some(device)) = (&self.order, self.sides.host(), self.sides.device())
@@ -281,6 +281,6 @@ impl<'a> Weighing<'a> {
         let kernel = self.engine.kernel()?;
         // Allocated here, so that no run has to.
         copy.provide_staging(self.engine)?;
-        Ok(Job::Staged(Box::new(copy), kernel))
+        Ok(CopyTask::Staged(Box::new(copy), kernel))
     }
 }

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use super::descriptor_ring::Slot;
-use super::pool::Taken;
+use super::descriptor_ring::DescriptorSlot;
+use super::pool::Pooled;
 use super::staging::Staging;
 use super::state::DeviceState;
 use crate::cuda::Event;
@@ -13,29 +13,33 @@ use crate::cuda::stream::{CallerStream, Stream};
 use crate::error::{Error, Result, fail};
 
 /// What a run uses until it is over.
-pub struct Held {
-    slot: Option<Arc<Slot>>,
-    staging: Option<Taken<Staging>>,
+pub struct RunResources {
+    slot: Option<Arc<DescriptorSlot>>,
+    staging: Option<Pooled<Staging>>,
     /// Its own.
-    stream: Option<Taken<Stream>>,
+    stream: Option<Pooled<Stream>>,
     /// On the caller's stream.
-    event: Option<Taken<Event>>,
+    event: Option<Pooled<Event>>,
     /// Behind each layer; none where nobody asks for layers.
-    layers: Vec<Taken<Event>>,
+    layers: Vec<Pooled<Event>>,
 }
 
-impl Held {
+impl RunResources {
     /// On a stream of the run's own.
-    pub fn own(stream: Taken<Stream>, slot: Option<Arc<Slot>>, staging: Option<Taken<Staging>>) -> Self {
+    pub fn own(
+        stream: Pooled<Stream>,
+        slot: Option<Arc<DescriptorSlot>>,
+        staging: Option<Pooled<Staging>>,
+    ) -> Self {
         Self { slot, staging, stream: Some(stream), event: None, layers: Vec::new() }
     }
 
     /// On the caller's stream, whose end there `event` marks; `stream` is a further one.
     pub fn on_callers(
-        event: Option<Taken<Event>>,
-        stream: Option<Taken<Stream>>,
-        slot: Option<Arc<Slot>>,
-        staging: Option<Taken<Staging>>,
+        event: Option<Pooled<Event>>,
+        stream: Option<Pooled<Stream>>,
+        slot: Option<Arc<DescriptorSlot>>,
+        staging: Option<Pooled<Staging>>,
     ) -> Self {
         Self { slot, staging, stream, event, layers: Vec::new() }
     }
@@ -49,7 +53,7 @@ impl Held {
     }
 
     /// The runs that kernels read.
-    pub fn slot(&self) -> Option<&Slot> {
+    pub fn slot(&self) -> Option<&DescriptorSlot> {
         self.slot.as_deref()
     }
 
@@ -84,7 +88,7 @@ impl Held {
     }
 
     /// Has what comes later on a stream of the caller's wait for the first `layers`, or for all of the run.
-    pub fn hold_back(&self, engine: &DeviceState, stream: CallerStream, layers: Option<u64>) -> Result<()> {
+    pub fn delay(&self, engine: &DeviceState, stream: CallerStream, layers: Option<u64>) -> Result<()> {
         let on = stream.activate(engine.context())?;
         let marked = layers.and_then(|layers| self.layer((layers as usize).wrapping_sub(1)));
         if let Some(event) = marked.or(self.event()) {
@@ -115,7 +119,7 @@ impl Held {
     }
 
     /// Gives back what can be used again; what something failed on can't, and is returned to be dropped.
-    pub fn give_back(mut self, is_sound: bool) -> Option<Self> {
+    pub fn put_back(mut self, is_sound: bool) -> Option<Self> {
         if is_sound {
             return None;
         }
@@ -125,7 +129,7 @@ impl Held {
         if let Some(staging) = &mut self.staging {
             staging.spoil();
         }
-        self.event.iter_mut().chain(&mut self.layers).for_each(Taken::spoil);
+        self.event.iter_mut().chain(&mut self.layers).for_each(Pooled::spoil);
         Some(self)
     }
 }
