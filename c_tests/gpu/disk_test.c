@@ -251,7 +251,7 @@ TEST(a_file_cut_short_is_an_error) {
         CHECK_EQ(create(&flight, false, &options, &transfer), KVMEM_STATUS_OK);
         file_side_truncate(&flight.file, flight.file.model.size / 2);
         EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-        EXPECT_MESSAGE(KVMEM_STATUS_IO, "cut short", kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        EXPECT_MESSAGE(KVMEM_STATUS_IO, "truncated", kvmem_transfer_wait(transfer, PATIENCE, ERR));
         CALL(kvmem_transfer_destroy(transfer));
         close_flight(&flight);
     }

@@ -364,12 +364,12 @@ TEST(the_choice_is_explained) {
     CHECK(explain(PLACE_PINNED, PLACE_SYSTEM, options, "by memcpy").bytes_per_second > 0);
     CHECK(explain(PLACE_SYSTEM, PLACE_DEVICE, options, "not page-locked").bytes_per_second > 0);
     const kvmem_transfer_explanation beside =
-        explain(PLACE_DEVICE, PLACE_PINNED, options, "not worth staging");
+        explain(PLACE_DEVICE, PLACE_PINNED, options, "too few for staging");
     options.compute = KVMEM_COMPUTE_IDLE;
     const kvmem_transfer_explanation alone = explain(PLACE_DEVICE, PLACE_PINNED, options, "slower");
     CHECK(alone.bytes_per_second >= beside.bytes_per_second);
     options.path = KVMEM_PATH_CUDA_COPY;
-    explain(PLACE_DEVICE, PLACE_PINNED, options, "another path was asked for");
+    explain(PLACE_DEVICE, PLACE_PINNED, options, "another path was requested");
 }
 
 TEST(names_of_paths) {

@@ -90,7 +90,7 @@ TEST(a_file_cut_short_is_an_error) {
             sides_open(&sides, modes[i % NUM(modes)]);
             kvmem_transfer *transfer = create(&sides, false, ways[i / NUM(modes)]);
             file_side_truncate(&sides.file, lengths[k]);
-            expect_failure(transfer, KVMEM_STATUS_IO, 0, "cut short");
+            expect_failure(transfer, KVMEM_STATUS_IO, 0, "truncated");
             file_side_truncate(&sides.file, sides.file.model.size);
             /* Of a file that has its length, if not its bytes. */
             EXPECT_OK(kvmem_transfer_submit(transfer, ERR));

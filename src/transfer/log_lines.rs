@@ -48,7 +48,7 @@ fn write_creation(
     for candidate in &candidates {
         let Candidate { path, seconds, reason, .. } = candidate;
         let reason = reason.as_deref().unwrap_or("possible");
-        log!(Trace, "transfer {id} weighed {path}: {} expected, {reason}", microseconds(*seconds));
+        log!(Trace, "transfer {id} compared {path}: {} expected, {reason}", microseconds(*seconds));
     }
     if let Some((faster, reason)) = faster_but_impossible(seconds, &candidates)
         && is_news(path, faster)

@@ -103,7 +103,7 @@ impl Transfer {
     /// is being captured, the copies become part of the graph, and nothing runs.
     pub fn submit_on(&self, stream: CallerStream) -> Result<()> {
         let Some(on_streams) = self.engine.on_streams() else {
-            fail!(Unsupported, "{} takes no stream; submit the transfer without one", self.path)
+            fail!(Unsupported, "{} does not run on streams; submit the transfer without one", self.path)
         };
         // Checked first: the driver can't be asked about a stream that went with the same context.
         self.runs.ensure_alive()?;
@@ -111,7 +111,7 @@ impl Transfer {
             ensure!(
                 self.verification.is_none(),
                 Unsupported,
-                "a graph's runs are not verified: the host has no part in them; create the transfer without checksums"
+                "runs of a graph can't be verified, because the host takes no part in them; create the transfer without checksums"
             );
             log!(Debug, "transfer {} captured into a graph", self.completion().log_id());
             return on_streams.capture(stream);
@@ -161,7 +161,7 @@ impl Transfer {
             ensure!(
                 over || wanted.is_some_and(|wanted| moved >= wanted),
                 Unsupported,
-                "no stream carries {}, so that none can wait for it; wait for the layers before work is put there",
+                "streams can't wait for {}; wait for the layers on the host before queueing the work",
                 self.path
             );
             return Ok(());
@@ -184,7 +184,7 @@ impl Transfer {
     /// Fails if there are fewer layers. Returns `None` for all.
     fn wanted(&self, layers: u64) -> Result<Option<u64>> {
         let have = self.completion().layers();
-        ensure!(layers <= have, OutOfRange, "the transfer moves {have} layers, and {layers} are asked for");
+        ensure!(layers <= have, OutOfRange, "the transfer moves {have} layers, and {layers} are requested");
         Ok((layers > 0).then_some(layers))
     }
 

@@ -195,6 +195,6 @@ TEST(a_file_that_fails_while_the_gpu_copies) {
     await_copies(1);
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_transfer_wait(flight.transfer, MILLISECONDS(20), ERR));
     SIM(sim_go());
-    EXPECT_MESSAGE(KVMEM_STATUS_IO, "cut short", kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_IO, "truncated", kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
     clean_up(&flight);
 }

@@ -115,10 +115,10 @@ TEST(what_does_not_work_is_not_taken) {
         const char *fault;
         const char *reason;
     } faults[] = {
-        {"absent", "it was tried out: NIXL file write: "},
-        {"fails", "it was tried out: NIXL file write: "},
-        {"wrong-write", "it was tried out: NIXL file write: other bytes arrived"},
-        {"wrong-read", "it was tried out: NIXL file read: other bytes arrived"},
+        {"absent", "a trial transfer failed: NIXL file write: "},
+        {"fails", "a trial transfer failed: NIXL file write: "},
+        {"wrong-write", "a trial transfer failed: NIXL file write: other bytes arrived"},
+        {"wrong-read", "a trial transfer failed: NIXL file read: other bytes arrived"},
     };
     for (size_t i = 0; i < NUM(faults); i++) {
         file_flight flight;

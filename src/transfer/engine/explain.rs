@@ -48,10 +48,10 @@ pub fn explain(
         summary.bytes,
         summary.moves,
         expected(rate),
-        if assumed { ": assumed, not measured, for nothing has been moved on this way yet" } else { "" }
+        if assumed { ": assumed, not measured, because nothing has been moved on this path yet" } else { "" }
     );
     if let Some(layers) = layers {
-        text += &format!("layer by layer: {layers} layers in order, and nothing is joined across them\n");
+        text += &format!("layer by layer: {layers} layers in order, and no move spans two layers\n");
     }
     if let Some(remark) = taken.and_then(|candidate| candidate.reason.as_ref()) {
         text += &format!("{path}: taken, but {remark}\n");
@@ -66,7 +66,7 @@ fn line(candidate: &Candidate, taken: u64, bytes: u64) -> String {
     let rate = rate(candidate, bytes);
     let verdict = match &candidate.reason {
         Some(reason) => format!("not taken: {reason}"),
-        None if rate > taken => "not taken: another path was asked for".to_string(),
+        None if rate > taken => "not taken: another path was requested".to_string(),
         None => "slower".to_string(),
     };
     format!("{}{}: {verdict}\n", candidate.path, expected(rate))

@@ -17,7 +17,7 @@ pub fn ensure_no_page_cache(file: &Layout, preferences: &Preferences) -> Result<
     ensure!(
         !preferences.zero_copy || is_direct(file),
         Unsupported,
-        "bytes of a buffered file pass through the page cache, which is refused; open it for direct I/O"
+        "bytes of a buffered file pass through the page cache, which the flags exclude; open it for direct I/O"
     );
     Ok(())
 }

@@ -30,7 +30,7 @@ struct Scratch {
 impl BlockRuns {
     /// Finds the runs of `pairs`, whose ids must be below `sources` and `destinations`.
     pub(super) fn fill(&mut self, pairs: &[BlockPair], sources: u64, destinations: u64) -> Result<()> {
-        ensure!(!pairs.is_empty(), InvalidArgument, "there is no block to move");
+        ensure!(!pairs.is_empty(), InvalidArgument, "the list of block pairs is empty");
         check_range(pairs, sources, destinations)?;
         join(&mut self.runs, pairs.iter().copied());
         if !are_in_order(&self.runs) {

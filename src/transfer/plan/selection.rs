@@ -93,7 +93,7 @@ impl Kind {
             return Ok(PairedRange { source: 0, destination: 0, count: in_source });
         };
         let PairedRange { source, destination, count } = wanted;
-        ensure!(count > 0, InvalidArgument, "a range of 0 {name}s moves nothing");
+        ensure!(count > 0, InvalidArgument, "a range of 0 {name}s is empty");
         for (side, first, have) in
             [("source", source, in_source), ("destination", destination, in_destination)]
         {

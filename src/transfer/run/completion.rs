@@ -152,7 +152,7 @@ impl Completion {
                 Some(deadline) => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {
-                        fail!(TimedOut, "the transfer is still under way");
+                        fail!(TimedOut, "the transfer is still in flight");
                     }
                     self.over.wait_timeout(last, left).0
                 }

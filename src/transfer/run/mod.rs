@@ -286,7 +286,7 @@ impl Drop for Report {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        self.over(Err(Error::new(Status::Panic, "the transfer was given up before its end")));
+        self.over(Err(Error::new(Status::Panic, "the transfer was dropped before its end")));
     }
 }
 

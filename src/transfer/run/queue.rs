@@ -105,7 +105,7 @@ impl Queue {
                 Some(deadline) => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {
-                        fail!(TimedOut, "no completion has come in the time given");
+                        fail!(TimedOut, "no completion arrived within the timeout");
                     }
                     self.arrival.wait_timeout(state, left).0
                 }

@@ -135,10 +135,7 @@ impl Pool {
 
     fn add_thread(&'static self, state: &mut State) -> Result<()> {
         (self.start_thread)(self.name, Box::new(|| self.serve())).map_err(|error| {
-            Error::new(
-                Status::OutOfMemory,
-                format!("start a thread of the library's ({}): {error}", self.name),
-            )
+            Error::new(Status::OutOfMemory, format!("start a thread of kvmem ({}): {error}", self.name))
         })?;
         state.threads += 1;
         Ok(())
@@ -192,7 +189,7 @@ fn start_thread(name: &'static str, body: Box<dyn FnOnce() + Send>) -> std::io::
 
 fn run_guarded(shared: &dyn Shared) {
     if let Err(error) = guarded(|| shared.run()) {
-        log!(Error, "on a thread of the library's: {error}");
+        log!(Error, "panic on a thread of kvmem: {error}");
     }
 }
 

@@ -91,7 +91,7 @@ fn buffer_for(layout: &Layout, num_blocks: u64, num_layers: u64, outer_dim: u64)
         .kind(layout.geometry().kind())?
         .allocate(memory)
         .build()
-        .map_err(|error| error.context("make room for blocks to checksum"))
+        .map_err(|error| error.context("allocate memory for blocks to checksum"))
 }
 
 fn fetch(layout: &Arc<Layout>, blocks: &[u32], wanted: Wanted, buffer: &Arc<Layout>) -> Result<()> {
@@ -101,5 +101,5 @@ fn fetch(layout: &Arc<Layout>, blocks: &[u32], wanted: Wanted, buffer: &Arc<Layo
         .map(|(source, destination)| BlockPair { source: *source, destination })
         .collect();
     let fetched = select::move_now(layout, buffer, &pairs, wanted);
-    fetched.map_err(|error| error.context("bring blocks to host memory for their checksums"))
+    fetched.map_err(|error| error.context("copy blocks to host memory for their checksums"))
 }

@@ -40,14 +40,14 @@ impl Verification {
         ensure!(
             !by_layer,
             Unsupported,
-            "a transfer that tells of each layer is not verified: layers would be told of before they are compared; \
+            "a transfer by layer can't be verified: layers would be reported before they are compared; \
              take one of the two flags away, or compare with kvmem_layout_checksum"
         );
         let is_remote = |layout: &Layout| layout.memory().locality() == Locality::Remote;
         ensure!(
             !is_remote(destination),
             Unsupported,
-            "blocks of a remote destination are not reached from here; its owner verifies them with \
+            "blocks of a remote destination can't be accessed from here; its owner verifies them with \
              kvmem_layout_checksum"
         );
         let against = match expected {
@@ -56,7 +56,7 @@ impl Verification {
                 ensure!(
                     !is_remote(source),
                     Unsupported,
-                    "blocks of a remote source are not reached from here; have its owner send what \
+                    "blocks of a remote source can't be accessed from here; its owner must send what \
                      kvmem_layout_checksum gives, and pass that as checksums"
                 );
                 Against::Source

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The CUDA engine: copies between GPU memory and GPU or host memory, by the way that takes the least time.
+//! The CUDA engine: copies between GPU memory and GPU or host memory, by the method with the shortest
+//! estimated duration.
 
 mod choice;
 pub mod device;
@@ -35,31 +36,31 @@ use crate::transfer::path::Path;
 use crate::transfer::plan::Plan;
 use crate::transfer::request::Preferences;
 
-/// How long who waits for a run looks at it all the time before it sleeps: most are over by then.
+/// How long a waiting thread polls before it sleeps: most runs end sooner.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// A prepared copy.
 pub struct CudaCopy {
     tasks: Arc<TaskSequence>,
     path: Path,
-    /// Starting it costs the caller little.
+    /// Starting it takes the caller little time.
     is_quick: bool,
     candidates: Vec<Candidate>,
     plan: Plan,
     by_layer: bool,
     moves: OnceCell<u64>,
     device: Arc<DeviceState>,
-    /// Page locks of the caller's, one of each context.
+    /// Page locks of the caller's memory, one per context.
     locks: Vec<AllocationStamp>,
     layouts: [Arc<Layout>; 2],
     /// The last run.
     current: Mutex<Option<Arc<InFlight>>>,
-    /// The runs of graphs that this copy was captured into.
+    /// The descriptors of graphs that this copy was captured into.
     captured: Mutex<Option<Arc<DescriptorSlot>>>,
 }
 
 impl CudaCopy {
-    /// Weighs the ways there are and prepares the best.
+    /// Compares all methods and prepares the best.
     pub fn prepare(
         source: &Arc<Layout>,
         destination: &Arc<Layout>,
@@ -89,7 +90,7 @@ impl CudaCopy {
             }
             false => TaskSequence::one(task, observer),
         };
-        // The driver may wait for pages that are not locked before it returns.
+        // For pageable memory the driver may block until the bytes are read.
         let is_quick = tasks.are_quick() && !sides.is_pageable;
         Ok(Self {
             tasks: Arc::new(tasks.keep_runs(&device)?),
@@ -149,7 +150,7 @@ impl Engine for CudaCopy {
         Ok(())
     }
 
-    /// The caller sees the end without waiting for the thread that watches.
+    /// The caller sees the end without waiting for the watcher.
     fn poll(&self) {
         let current = self.current().clone();
         if let Some(in_flight) = current {
@@ -157,7 +158,7 @@ impl Engine for CudaCopy {
         }
     }
 
-    /// Polls for a while: the end is seen sooner than by a thread that has to be woken.
+    /// Polls for a while: that detects the end sooner than waking a thread does.
     fn assist(&self, deadline: Option<Instant>, is_enough: &dyn Fn() -> bool) {
         let current = self.current().clone();
         if let Some(in_flight) = current {
@@ -197,7 +198,7 @@ impl OnStreams for CudaCopy {
         ensure!(
             !self.layouts.iter().any(|layout| layout.is_elastic()),
             InvalidState,
-            "blocks of elastic memory may lose it between two runs of a graph; submit the transfer each time"
+            "extents of elastic memory may be decommitted between two runs of a graph; submit the transfer each time"
         );
         let mut captured = self.captured();
         if captured.is_none() {

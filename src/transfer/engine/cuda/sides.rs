@@ -70,7 +70,7 @@ impl<'a> CudaSides<'a> {
             if !self.locks.are_complete() {
                 self.is_pageable = true;
                 self.kernel_reaches =
-                    Err("the host memory is not page-locked, and no kernel reaches it".to_string());
+                    Err("the host memory is not page-locked, so kernels cannot access it".to_string());
             }
         }
         for side in [self.source, self.destination] {
@@ -91,7 +91,7 @@ impl<'a> CudaSides<'a> {
         let DevicePair { owner, user } = place;
         let own = Device::get(self.ordinal)?;
         if self.devices_are_apart {
-            return Ok(Err(format!("device {} does not reach device {owner}", self.ordinal)));
+            return Ok(Err(format!("device {} cannot access device {owner}", self.ordinal)));
         }
         let mut has_plain = false;
         for region in side.memory().regions() {

@@ -64,7 +64,7 @@ impl Io {
         let wanted = asked.unwrap_or(if is_direct { Who::Ring } else { Who::Threads });
         if wanted == Who::Threads {
             let reason = match asked {
-                Some(_) => because("another path was asked for"),
+                Some(_) => because("another path was requested"),
                 None => because("the file is buffered, and several threads copy faster"),
             };
             return Ok((calls, Reasons { uring: reason, ..Reasons::default() }));
@@ -72,15 +72,14 @@ impl Io {
         match Uring::get() {
             Ok(uring) => {
                 let reason = match asked {
-                    Some(_) => because("another path was asked for"),
+                    Some(_) => because("another path was requested"),
                     None => because("one ring keeps the device busier than threads, for less CPU time"),
                 };
                 Ok((Self::Uring(uring), Reasons { calls: reason, ..Reasons::default() }))
             }
-            Err(reason) if asked.is_some() => Err(Error::new(
-                Status::Unsupported,
-                format!("the path that is asked for can't be taken: {reason}"),
-            )),
+            Err(reason) if asked.is_some() => {
+                Err(Error::new(Status::Unsupported, format!("the requested path is not possible: {reason}")))
+            }
             Err(reason) => {
                 Ok((calls, Reasons { uring: Some(reason), is_uring_impossible: true, calls: None }))
             }

@@ -180,8 +180,8 @@ fn candidates(
     is_gds_impossible: bool,
 ) -> Vec<Candidate> {
     let is_staged = against_gds.is_some();
-    let against_nixl =
-        against_gds.unwrap_or_else(|| "it joins no neighbours in the file, and needs an agent".to_string());
+    let against_nixl = against_gds
+        .unwrap_or_else(|| "it does not merge neighbours in the file, and needs an agent".to_string());
     vec![
         Candidate {
             is_impossible: reasons.is_uring_impossible,

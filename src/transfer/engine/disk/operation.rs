@@ -111,10 +111,10 @@ impl Operation {
         match (length, errno) {
             (Ok(length), _) if !requests.writes() && length < self.end(requests) => Error::new(
                 Status::Io,
-                format!("{doing}: the file ends at {length}; it was cut short after its region was made"),
+                format!("{doing}: the file ends at {length}; it was truncated after its region was created"),
             ),
             (_, Some(errno)) => Error::errno(doing, errno),
-            _ => Error::new(Status::Io, format!("{doing}: the kernel moves none of them")),
+            _ => Error::new(Status::Io, format!("{doing}: the kernel transferred 0 bytes")),
         }
     }
 
@@ -127,7 +127,7 @@ impl Operation {
 fn length(file: i32) -> Result<u64> {
     // SAFETY: the transfer holds the layout, and so the region with the open file, until its run is over.
     let file = unsafe { BorrowedFd::borrow_raw(file) };
-    let stat = rustix::fs::fstat(file).map_err(|errno| Error::errno("ask for a file's length", errno))?;
+    let stat = rustix::fs::fstat(file).map_err(|errno| Error::errno("query the length of a file", errno))?;
     Ok(stat.st_size as u64)
 }
 

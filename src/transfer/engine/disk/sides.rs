@@ -38,8 +38,8 @@ impl<'a> Sides<'a> {
         let refuse = |reason: &str| Err(Error::new(Status::Unsupported, reason.to_string()));
         if let (Some(reason), true) = (against_gds, preferences.no_host_bounce || preferences.zero_copy) {
             return refuse(&format!(
-                "bytes between a file and GPU memory pass through host memory, which is refused; by GPUDirect Storage \
-                 they can't go: {reason}"
+                "bytes between a file and GPU memory pass through host memory, which the flags exclude; GPUDirect Storage is \
+                 not possible: {reason}"
             ));
         }
         promises::ensure_no_page_cache(self.file, preferences)

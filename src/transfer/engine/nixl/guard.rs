@@ -36,7 +36,7 @@ impl Guard {
     /// The request that fetches the block.
     pub fn request(&self, state: &mut AgentState, recipe: &Recipe) -> Result<RequestId> {
         let Memory::Remote(remote) = recipe.remote.memory() else {
-            fail!(Panic, "only a peer's memory is guarded");
+            fail!(Panic, "the control block of local memory was requested");
         };
         let span = |address| Span { address, size: self.control.size, device_id: 0 };
         let here = std::iter::once(span(self.copy.region().address()));
@@ -54,7 +54,7 @@ impl Guard {
             ensure!(
                 now == Some(*changes),
                 Stale,
-                "the owner has taken extent {index} back since it exported the layout; have it export the layout again"
+                "the owner has decommitted extent {index} since it exported the layout; the owner must export the layout again"
             );
         }
         Ok(())

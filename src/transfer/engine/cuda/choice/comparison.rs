@@ -135,7 +135,7 @@ impl<'a> Comparison<'a> {
     fn divide(&mut self) {
         let Some(host) = self.sides.host() else { return };
         if self.plan.bytes() < LEAST_STAGED && self.preferences.path != Some(Path::CudaStaged) {
-            self.division = Err(format!("less than {LEAST_STAGED} bytes are not worth staging"));
+            self.division = Err(format!("less than {LEAST_STAGED} bytes are too few for staging"));
             return;
         }
         let order = HostOrder::of(self.plan, self.sides.to_host());
@@ -191,11 +191,11 @@ impl<'a> Comparison<'a> {
         let bounces = self.sides.bounces(path);
         if bounces && (self.preferences.no_host_bounce || self.preferences.zero_copy) {
             return Some(
-                "the driver passes the bytes through host memory of its own, which is refused".to_string(),
+                "the driver copies through its own host memory, which the flags exclude".to_string(),
             );
         }
         (path == Path::CudaStaged && self.preferences.zero_copy)
-            .then(|| "the bytes pass through staging memory, which is refused".to_string())
+            .then(|| "the bytes pass through staging memory, which the flags exclude".to_string())
     }
 
     /// Prepares the best way; where that fails, its reason is noted and the next best is.
@@ -221,13 +221,12 @@ impl<'a> Comparison<'a> {
     fn prepare_forced(&self, path: Path) -> Result<(Path, CopyTask)> {
         let candidate = self.candidates.iter().find(|candidate| candidate.path == path);
         let Some(candidate) = candidate else {
-            return Err(Error::new(Status::Unsupported, format!("{path} is no way for GPU memory")));
+            return Err(Error::new(Status::Unsupported, format!("{path} is not a path for GPU memory")));
         };
         match &candidate.reason {
-            Some(reason) => Err(Error::new(
-                Status::Unsupported,
-                format!("the path that is asked for can't be taken: {reason}"),
-            )),
+            Some(reason) => {
+                Err(Error::new(Status::Unsupported, format!("the requested path is not possible: {reason}")))
+            }
             None => self.prepare(path).map(|task| (path, task)),
         }
     }
@@ -241,7 +240,7 @@ impl<'a> Comparison<'a> {
         let reasons: Vec<_> =
             self.candidates.iter().filter_map(|candidate| candidate.reason.clone()).collect();
         let first = reasons.first().cloned().unwrap_or_default();
-        Error::new(Status::Unsupported, format!("no path is left for these layouts: {first}"))
+        Error::new(Status::Unsupported, format!("no path is possible between these layouts: {first}"))
     }
 
     /// Prepares this way, whatever it weighs.

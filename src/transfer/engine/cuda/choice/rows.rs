@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Copies in rows, where strides are regular: how many calls they take, and whether there are any.
+//! Rows with constant strides: the number of calls, and whether there are any rows.
 
 use super::super::rates::Rates;
 use super::super::work::driver::{LARGEST_PITCH, matrices};
@@ -9,7 +9,7 @@ use super::cost::CopyCase;
 use crate::transfer::path::Path;
 use crate::transfer::plan::Matrices;
 
-/// How many calls there are, if not more than `limit`; or why there are no rows.
+/// The number of calls, if not more than `limit`. Fails with the reason if there are no rows.
 fn count(matrices: &Matrices<'_>, limit: u64) -> std::result::Result<Option<u64>, String> {
     let calls = matrices.count(limit);
     if calls != Some(matrices.total_rows()) {
@@ -17,17 +17,20 @@ fn count(matrices: &Matrices<'_>, limit: u64) -> std::result::Result<Option<u64>
     }
     let grid = matrices.grid();
     if grid.blocks_together {
-        return Err("blocks that follow each other lie together, and no others at regular distances".into());
+        return Err("adjacent blocks are contiguous, and no other blocks have a constant stride".into());
     }
     let pitch = grid.strides.iter().copied().max().unwrap_or(0);
     if pitch > LARGEST_PITCH {
-        return Err(format!("blocks are {pitch} bytes apart, the driver takes {LARGEST_PITCH}"));
+        return Err(format!(
+            "the stride of blocks is {pitch} bytes; the driver supports up to {LARGEST_PITCH}"
+        ));
     }
     Ok(calls)
 }
 
 impl Comparison<'_> {
-    /// Weighs rows, behind all other ways: their calls are counted only up to where they would be taken no more.
+    /// Compares rows after all other paths: their calls are counted only as long as rows could be the
+    /// fastest.
     pub fn compare_rows(&mut self, rates: &Rates) {
         let matrices = matrices(self.plan);
         let Some(rows) = self.candidates.iter().position(|candidate| candidate.path == Path::Cuda2d) else {
@@ -37,7 +40,7 @@ impl Comparison<'_> {
         let limit = match self.preferences.path {
             Some(Path::Cuda2d) => u64::MAX,
             Some(_) => 0,
-            // A number below 0 becomes 0, and one that is too large the largest.
+            // Negative values become 0, and too large ones the maximum.
             None => ((self.least_seconds() - seconds(0)) / (seconds(1) - seconds(0))) as u64,
         };
         let counted = match self.candidates[rows].reason {
@@ -51,7 +54,7 @@ impl Comparison<'_> {
         candidate.reason = candidate.reason.take().or(counted.err());
     }
 
-    /// What the fastest of the other ways takes, of those that can be taken.
+    /// The shortest duration of the other possible paths.
     fn least_seconds(&self) -> f64 {
         let others = self.candidates.iter().filter(|each| each.path != Path::Cuda2d && each.reason.is_none());
         others.map(|each| each.seconds).fold(f64::INFINITY, f64::min)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The descriptor ring: page-locked memory that the host writes runs of blocks into and kernels read them from. One
-//! half is for transfers that run: a slot comes back when its run is over, and nothing is allocated in between. The
-//! other is for transfers that are prepared, as far as it goes.
+//! The descriptor ring: page-locked memory that the host writes runs of blocks to, and kernels read them
+//! from. One half is for runs under way: a slot is freed when its run ends, and nothing is allocated in
+//! between. The other half is for prepared transfers, until it is full.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::sync::{Mutex, MutexGuard};
 
 /// Bytes of a ring.
 const SIZE: u64 = 8 << 20;
-/// The most one transfer may take of it, so that several are under way at a time.
+/// The maximum for one transfer, so that several fit.
 const MOST_RUNS: usize = (SIZE as usize / 4) / size_of::<Run>();
-/// Slots begin where a device reads a line.
+/// Slots start at a cache line of the device.
 const LINE: u64 = 128;
 
-/// Page-locked memory, and what of its halves is free.
+/// Page-locked memory, and the free spans of its halves.
 pub struct DescriptorRing {
     memory: PinnedMemory,
     passing: Mutex<Spans>,
@@ -26,12 +26,12 @@ pub struct DescriptorRing {
 }
 
 impl DescriptorRing {
-    /// Allocates for a device.
+    /// Allocates a ring for a device.
     pub fn allocate(ordinal: i32) -> Result<Arc<Self>> {
         Self::with_parts(ordinal, SIZE / 2, SIZE / 2)
     }
 
-    /// Runs of one prepared copy in memory of their own, where they are more than a ring takes of one.
+    /// Writes the runs of one prepared copy to separate memory, if they are too many for the ring.
     pub fn of_one_copy(ordinal: i32, runs: &[Run]) -> Result<Option<DescriptorSlot>> {
         if runs.len() <= MOST_RUNS {
             return Ok(None);
@@ -41,19 +41,20 @@ impl DescriptorRing {
 
     fn with_parts(ordinal: i32, passing: u64, kept: u64) -> Result<Arc<Self>> {
         let size = passing + kept;
-        // Huge pages are there sooner: small ones take longer than all else that a device's first copy waits for.
+        // Huge pages are allocated faster: small ones would take longer than the rest of a device's first
+        // copy.
         let config = PinnedConfig { size, ordinal, threads: 1, ..PinnedConfig::default() };
         let memory = PinnedMemory::allocate(&config, &mut |_, _| true)?;
         let part = |begin, size| Mutex::new(Spans::new(begin, size));
         Ok(Arc::new(Self { memory, passing: part(0, passing), kept: part(passing, kept) }))
     }
 
-    /// Writes runs where a kernel can read them; `None` while there is no room.
+    /// Writes runs for a kernel to read; `None` while there is no space.
     pub fn put(self: &Arc<Self>, runs: &[Run]) -> Option<DescriptorSlot> {
         self.write(runs, false)
     }
 
-    /// The same for runs that stay there until somebody wants them.
+    /// Writes runs that stay until the slot is dropped.
     pub fn keep(self: &Arc<Self>, runs: &[Run]) -> Option<DescriptorSlot> {
         self.write(runs, true)
     }
@@ -80,7 +81,7 @@ fn slot_size(runs: &[Run]) -> u64 {
     (size_of_val(runs) as u64).next_multiple_of(LINE)
 }
 
-/// A part of the ring, free again when dropped.
+/// A part of the ring, freed when dropped.
 pub struct DescriptorSlot {
     ring: Arc<DescriptorRing>,
     offset: u64,
@@ -89,7 +90,7 @@ pub struct DescriptorSlot {
 }
 
 impl DescriptorSlot {
-    /// Where it begins, for host and device.
+    /// Its address, on host and device.
     pub fn address(&self) -> u64 {
         self.ring.memory.memory().address() as u64 + self.offset
     }
@@ -101,7 +102,7 @@ impl Drop for DescriptorSlot {
     }
 }
 
-/// Free spans: offset → size, never two side by side.
+/// Free spans: offset → size, never two adjacent ones.
 struct Spans(BTreeMap<u64, u64>);
 
 impl Spans {
@@ -109,7 +110,7 @@ impl Spans {
         Self(BTreeMap::from([(begin, size)]))
     }
 
-    /// The first that is large enough.
+    /// The first span that is large enough.
     fn take(&mut self, size: u64) -> Option<u64> {
         let (offset, found) =
             self.0.iter().find(|(_, found)| **found >= size).map(|(at, found)| (*at, *found))?;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Things that are costly to make and used again: taken from a shelf, and put back when they are let go.
+//! Objects that are expensive to create, and used again: taken from a pool, and returned when dropped.
 //!
-//! What does not suit any more is dropped by another thread: to free memory of a device may wait for all that the device
-//! is at (45 ms behind 40 memsets of 4 GiB on an H200), and who takes a thing has a caller, or other runs, waiting.
+//! Idle objects that are no longer suitable are dropped on another thread. Freeing device memory may wait for
+//! all queued work (45 ms behind 40 memsets of 4 GiB on an H200), and the thread that takes an object has a
+//! caller or other runs waiting.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use crate::error::{Result, Status};
 use crate::sync::{Mutex, MutexGuard};
 use crate::transfer::run::disposal;
 
-/// Idle things of a kind, and how many are in use.
+/// Idle objects of one type, and the number in use.
 pub struct ResourcePool<T> {
     state: Mutex<State<T>>,
     most: usize,
@@ -23,12 +24,13 @@ struct State<T> {
 }
 
 impl<T: Send + Sync + 'static> ResourcePool<T> {
-    /// An empty shelf, of which up to `most` things are in use at a time.
+    /// An empty pool, of which at most `most` objects are in use at a time.
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { state: Mutex::new(State { idle: Vec::new(), taken: 0 }), most })
     }
 
-    /// Takes an idle thing that suits or makes one; `None` when the most are in use. Idle things that do not suit go.
+    /// Takes a suitable idle object, or creates one; `None` if `most` are in use. Drops idle ones that are
+    /// not suitable.
     pub fn take(
         self: &Arc<Self>,
         suits: impl Fn(&T) -> bool,
@@ -38,8 +40,8 @@ impl<T: Send + Sync + 'static> ResourcePool<T> {
         if state.taken >= self.most { Ok(None) } else { self.take_from(state, suits, make).map(Some) }
     }
 
-    /// Has an idle thing there that suits, unless the most are in use: what is in use was made. Nothing is taken, so that
-    /// nobody who takes one meanwhile finds it in use.
+    /// Ensures that a suitable idle object exists, unless `most` are in use. It takes none, so that no other
+    /// thread finds the pool exhausted meanwhile.
     pub fn provide(
         self: &Arc<Self>,
         suits: impl Fn(&T) -> bool,
@@ -60,7 +62,7 @@ impl<T: Send + Sync + 'static> ResourcePool<T> {
         Ok(())
     }
 
-    /// The same however many are in use.
+    /// Takes or creates one beyond the limit.
     pub fn take_one_more(
         self: &Arc<Self>,
         suits: impl Fn(&T) -> bool,
@@ -83,7 +85,7 @@ impl<T: Send + Sync + 'static> ResourcePool<T> {
         drop(state);
         let made = found.map_or_else(|| make().map(Arc::new), Ok);
         let made = match made {
-            // There may be no room beside what does not suit: this once it is waited for.
+            // There may be no space beside the unsuitable ones: only then is freeing them waited for.
             Err(error) if error.status() == Status::OutOfMemory && !unsuitable.is_empty() => {
                 drop(unsuitable);
                 make().map(Arc::new)
@@ -109,7 +111,7 @@ impl<T> ResourcePool<T> {
     }
 }
 
-/// A thing in use; put back when dropped.
+/// An object in use; returned to the pool when dropped.
 pub struct Pooled<T> {
     item: Arc<T>,
     is_spoiled: bool,
@@ -117,7 +119,7 @@ pub struct Pooled<T> {
 }
 
 impl<T> Pooled<T> {
-    /// It is not to be used again: it will not be put back.
+    /// Prevents it from being used again.
     pub fn spoil(&mut self) {
         self.is_spoiled = true;
     }
@@ -168,7 +170,7 @@ mod tests {
     fn what_is_provided_is_never_in_use() {
         let shelf = ResourcePool::new(1);
         let (other, taken) = (shelf.clone(), std::cell::RefCell::new(None));
-        // Another takes one while the shelf's own is being made: theirs is the one that is used on.
+        // Another thread takes one while this one is being created: that one stays in use.
         shelf
             .provide(
                 |_| true,

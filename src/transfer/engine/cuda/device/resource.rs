@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What runs on a device wait for: there are only so many of each, and each is waited for in the order of submission.
-//! Who needs none of what is waited for waits for nobody.
+//! Resources of a device that runs wait for, because their number is limited. Runs that need the same
+//! resource get it in order of submission; a run that needs none of them waits for none.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::Result;
 
-/// Something that a run needs and others may be using.
+/// A resource that a run needs, and others may be using.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Resource {
     /// A stream.
     Stream,
-    /// Room for its runs of blocks in the descriptor ring.
+    /// Space for its runs of blocks in the descriptor ring.
     DescriptorSlot,
-    /// Staging memory for blocks on their way to the host.
+    /// Staging memory for copies to the host.
     StagingToHost,
-    /// Staging memory for blocks on their way from the host.
+    /// Staging memory for copies from the host.
     StagingToDevice,
 }
 
-/// What was taken, or what is in use.
+/// A resource, or the one that is in use.
 pub type Acquired<T> = Result<std::result::Result<T, Resource>>;
 
-/// How many runs wait for each.
+/// The number of runs that wait for each resource.
 #[derive(Default)]
 pub struct WaitCounts([AtomicUsize; 4]);
 
 impl WaitCounts {
-    /// One run more waits.
+    /// One more run waits.
     pub fn add(&self, resource: Resource) {
         self.0[resource as usize].fetch_add(1, Ordering::AcqRel);
     }
@@ -37,7 +37,7 @@ impl WaitCounts {
         self.0[resource as usize].fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Whether any does.
+    /// Whether any run waits.
     pub fn has(&self, resource: Resource) -> bool {
         self.0[resource as usize].load(Ordering::Acquire) > 0
     }

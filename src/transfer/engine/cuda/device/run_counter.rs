@@ -13,16 +13,16 @@ pub struct RunCounter {
     begun: AtomicU64,
 }
 
-/// One run on a device, until it is dropped.
+/// A run under way, until it is dropped.
 pub struct CountedRun {
     run_counter: Arc<RunCounter>,
     started: Instant,
-    /// Its number, if none was under way when it began.
+    /// Its number, if no other was under way when it began.
     alone: Option<u64>,
 }
 
 impl CountedRun {
-    /// Begins.
+    /// Counts a run from now on.
     pub fn begin(run_counter: &Arc<RunCounter>) -> Self {
         let others = run_counter.under_way.fetch_add(1, Ordering::AcqRel);
         let number = run_counter.begun.fetch_add(1, Ordering::AcqRel) + 1;
@@ -33,7 +33,7 @@ impl CountedRun {
         }
     }
 
-    /// How long it has been under way, if no other was meanwhile.
+    /// Time since it began, if no other run was under way meanwhile.
     pub fn alone_for(&self) -> Option<Duration> {
         let is_last = self.alone == Some(self.run_counter.begun.load(Ordering::Acquire));
         is_last.then(|| self.started.elapsed())

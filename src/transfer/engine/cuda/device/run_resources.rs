@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a run uses on a device until it is over.
+//! The resources that a run uses on a device until it ends.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ use crate::cuda::ending::is_over;
 use crate::cuda::stream::{CallerStream, Stream};
 use crate::error::{Error, Result, fail};
 
-/// What a run uses until it is over.
+/// The resources that a run uses until it ends.
 pub struct RunResources {
     slot: Option<Arc<DescriptorSlot>>,
     staging: Option<Pooled<Staging>>,
-    /// Its own.
+    /// Its own stream.
     stream: Option<Pooled<Stream>>,
-    /// On the caller's stream.
+    /// The completion event on the caller's stream.
     event: Option<Pooled<Event>>,
-    /// Behind each layer; none where nobody asks for layers.
+    /// The completion event of each layer; empty unless layers are moved one by one.
     layers: Vec<Pooled<Event>>,
 }
 
 impl RunResources {
-    /// On a stream of the run's own.
+    /// For a run on its own stream.
     pub fn own(
         stream: Pooled<Stream>,
         slot: Option<Arc<DescriptorSlot>>,
@@ -34,7 +34,7 @@ impl RunResources {
         Self { slot, staging, stream: Some(stream), event: None, layers: Vec::new() }
     }
 
-    /// On the caller's stream, whose end there `event` marks; `stream` is a further one.
+    /// For a run on the caller's stream, where `event` is recorded behind it; `stream` is an additional one.
     pub fn on_callers(
         event: Option<Pooled<Event>>,
         stream: Option<Pooled<Stream>>,
@@ -44,7 +44,7 @@ impl RunResources {
         Self { slot, staging, stream, event, layers: Vec::new() }
     }
 
-    /// The same, with an event for each of so many layers.
+    /// Adds an event for each layer.
     pub fn with_layers(mut self, engine: &DeviceState, layers: usize) -> Result<Self> {
         for _ in 0..layers {
             self.layers.extend(engine.event()?);
@@ -67,17 +67,17 @@ impl RunResources {
         self.stream.as_deref()
     }
 
-    /// What marks the end on the caller's stream.
+    /// The completion event on the caller's stream.
     pub fn event(&self) -> Option<&Event> {
         self.event.as_deref()
     }
 
-    /// What marks the end of a layer.
+    /// The completion event of a layer.
     pub fn layer(&self, layer: usize) -> Option<&Event> {
         self.layers.get(layer).map(|event| &**event)
     }
 
-    /// How many layers the driver is done with, where `known` are known to be. A failure of theirs is kept.
+    /// How many layers have completed; the first `known` are skipped. Stores a failure.
     pub fn layers_done(&self, known: usize, failure: &mut Option<Error>) -> usize {
         for (layer, event) in self.layers.iter().enumerate().skip(known) {
             if !is_over(|| event.is_done(), failure) || failure.is_some() {
@@ -87,7 +87,7 @@ impl RunResources {
         self.layers.len()
     }
 
-    /// Has what comes later on a stream of the caller's wait for the first `layers`, or for all of the run.
+    /// Makes later work on a stream of the caller wait for the first `layers`, or for the whole run.
     pub fn delay(&self, engine: &DeviceState, stream: CallerStream, layers: Option<u64>) -> Result<()> {
         let on = stream.activate(engine.context())?;
         let marked = layers.and_then(|layers| self.layer((layers as usize).wrapping_sub(1)));
@@ -95,17 +95,17 @@ impl RunResources {
             return on.wait_for(event);
         }
         let (Some(own), Some(event)) = (self.stream(), engine.event()?) else {
-            fail!(Panic, "a run has no mark of its end");
+            fail!(Panic, "a run has no completion event");
         };
-        // What is waited for is what the event marks now: it may be used again at once.
+        // The stream waits for what is recorded now, so the event may be used again at once.
         own.activate()?.record(&event)?;
         on.wait_for(&event)
     }
 
-    /// Whether the driver is done with all of it. A failure of it is kept.
+    /// Whether all of it has completed. Stores a failure.
     pub fn is_done(&self, failure: &mut Option<Error>) -> bool {
         let mut all = true;
-        // All are asked: nothing may be let go while one of them goes on, even when another has failed.
+        // Checks all: nothing may be freed while one of them is busy, even if another has failed.
         if let Some(event) = &self.event {
             all &= is_over(|| event.is_done(), failure);
         }
@@ -118,7 +118,8 @@ impl RunResources {
         all
     }
 
-    /// Gives back what can be used again; what something failed on can't, and is returned to be dropped.
+    /// Returns what can be used again to its pools. After a failure nothing can, so all of it is returned to
+    /// be dropped.
     pub fn put_back(mut self, is_sound: bool) -> Option<Self> {
         if is_sound {
             return None;

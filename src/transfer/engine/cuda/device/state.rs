@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What copies on one device share: its context, the kernel, the descriptor ring, streams, events and staging memory.
-//! Made at first use; it lives as long as a transfer, or a layout that was ever moved here.
+//! The state of one device that all copies on it share: its context, the kernel, the descriptor ring,
+//! streams, events and staging memory. Created at first use. It lives as long as any transfer, or any layout
+//! whose blocks were copied on the device.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,37 +20,38 @@ use crate::cuda::{Context, Device, Event};
 use crate::error::{Error, Result, Status};
 use crate::sync::{Mutex, MutexGuard};
 
-/// Runs that are at the driver at a time; more wait their turn.
+/// The maximum number of runs that the driver executes at a time; more runs wait.
 const MOST_STREAMS: usize = 64;
-/// Staged runs at a time in each direction: one keeps the link busy by itself that way.
+/// Staged runs at a time in each direction: one saturates the link.
 const MOST_STAGED: usize = 1;
 
-/// The engine of one device.
+/// The state of one device.
 pub struct DeviceState {
     context: Arc<Context>,
     kernel: Mutex<Option<Arc<CopyKernel>>>,
     rings: Mutex<Vec<Arc<DescriptorRing>>>,
     streams: Arc<ResourcePool<Stream>>,
     events: Arc<ResourcePool<Event>>,
-    /// For blocks on their way to the device, and to the host.
+    /// For copies to the device, and to the host.
     stagings: [Arc<ResourcePool<Staging>>; 2],
-    /// Runs that were submitted and wait for one of the things above.
+    /// Submitted runs that wait for one of the resources above.
     pub waiting: WaitCounts,
     /// Runs that are under way.
     pub run_counter: Arc<RunCounter>,
     is_broken: AtomicBool,
-    /// What a module above keeps per device.
+    /// State that a module above attaches to the device.
     attached: OnceCell<Arc<dyn Any + Send + Sync>>,
 }
 
-/// Engines by ordinal. Dead ones stay until somebody asks again.
+/// By ordinal. Dropped ones stay until the next is created.
 static ENGINES: Mutex<Vec<(i32, Weak<DeviceState>)>> = Mutex::new(Vec::new());
 
 impl DeviceState {
-    /// The engine of a device.
+    /// The state of a device.
     pub fn of(ordinal: i32) -> Result<Arc<Self>> {
         let device = Device::get(ordinal)?;
-        // Dropped after the lock: the last holder of an unusable engine frees its memory, which may wait for the GPU.
+        // Dropped after the lock: the last holder of an unusable state frees its memory, which may wait for
+        // the GPU.
         let known: Vec<Arc<Self>>;
         let mut engines = ENGINES.lock();
         known = engines.iter().filter(|(of, _)| *of == ordinal).filter_map(|(_, it)| it.upgrade()).collect();
@@ -78,7 +80,7 @@ impl DeviceState {
         &self.context
     }
 
-    /// The copy kernel, loaded at first use, with the ring that it needs.
+    /// The copy kernel, loaded at first use, with the descriptor ring that it needs.
     pub fn kernel(&self) -> Result<Arc<CopyKernel>> {
         self.ensure_ring()?;
         let mut kernel = self.kernel.lock();
@@ -98,8 +100,8 @@ impl DeviceState {
         Ok(())
     }
 
-    /// Writes runs for kernels to read again and again; `None` where the ring has no room to spare for that. More than
-    /// it takes of one copy get memory of their own.
+    /// Writes runs that kernels read repeatedly; `None` if the ring has no space. Runs that are too many for
+    /// the ring get separate memory.
     pub fn keep(&self, runs: &[Run]) -> Result<Option<DescriptorSlot>> {
         let own = DescriptorRing::of_one_copy(self.context.device().ordinal(), runs)?;
         Ok(own.or_else(|| self.rings().iter().find_map(|ring| ring.keep(runs))))
@@ -110,7 +112,7 @@ impl DeviceState {
         self.rings().iter().find_map(|ring| ring.put(runs))
     }
 
-    /// The same where nobody can wait: another ring is made when the ring is full.
+    /// Writes runs for a kernel to read; allocates another ring if the ring is full.
     pub fn put_now(&self, runs: &[Run]) -> Result<DescriptorSlot> {
         loop {
             if let Some(slot) = self.put(runs) {
@@ -126,7 +128,7 @@ impl DeviceState {
         self.streams.take(|_| true, || Stream::new(&self.context))
     }
 
-    /// The same however many are in use.
+    /// A stream for one run, beyond the limit if all are in use.
     pub fn one_more_stream(&self) -> Result<Pooled<Stream>> {
         self.streams.take_one_more(|_| true, || Stream::new(&self.context))
     }
@@ -136,31 +138,33 @@ impl DeviceState {
         self.events.take(|_| true, || Event::new(&self.context))
     }
 
-    /// Staging memory of at least `size` bytes for blocks on their way to the host, or from it; `None` while it is in use.
+    /// Staging memory of at least `size` bytes for one direction; `None` while it is in use.
     pub fn staging(&self, size: u64, to_host: bool) -> Result<Option<Pooled<Staging>>> {
         let shelf = &self.stagings[usize::from(to_host)];
         shelf.take(|staging| staging.size() >= size, || Staging::new(&self.context, size))
     }
 
-    /// Has staging memory of at least `size` bytes there for a later run, unless what there is is in use.
+    /// Allocates staging memory of at least `size` bytes for a later run, unless there is enough or it is in
+    /// use.
     pub fn provide_staging(&self, size: u64, to_host: bool) -> Result<()> {
         let shelf = &self.stagings[usize::from(to_host)];
         shelf.provide(|staging| staging.size() >= size, || Staging::new(&self.context, size))
     }
 
-    /// State of a module above, which lives as long as the device's: created once, always of the same type.
+    /// State of a module above, created once and always of the same type. It lives as long as the device's
+    /// state.
     pub fn attached<T: Any + Send + Sync>(&self, create: impl FnOnce() -> Arc<T>) -> Result<Arc<T>> {
         let attached = self.attached.get_or_init(|| create());
         let other = |_| Error::new(Status::Panic, "two types of state are attached to one device");
         attached.clone().downcast().map_err(other)
     }
 
-    /// The driver has failed here: new transfers begin with a new engine.
+    /// Makes new transfers use new state, because the driver has failed here.
     pub fn retire(&self) {
         self.is_broken.store(true, Ordering::Release);
     }
 
-    /// Whether new transfers may begin with it: the driver has not failed here, and nobody has reset the device.
+    /// Whether new transfers may use it: the driver has not failed here, and the device was not reset.
     fn is_usable(&self) -> bool {
         !self.is_broken.load(Ordering::Acquire) && self.context.ensure_alive().is_ok()
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A run that several threads look at: the one that watches all runs, those that wait for this one, and those that ask
-//! about it. Whoever sees its end first ends it. Nobody who asks waits for what the driver takes its time to accept.
+//! A run that several threads check: the watcher, threads that wait for the run, and threads that poll it.
+//! The first that sees its end reports it. A poll never blocks on the driver.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,30 +17,30 @@ use crate::log::log;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::transfer::run::threads::{Pool, Shared};
 
-/// A run, and how it stands with it.
+/// A run and its state.
 pub struct InFlight {
     state: Mutex<State>,
-    /// Nobody has it in hand any more.
+    /// Signalled when the state is no longer `InHand`.
     settled: Condvar,
-    /// Starting it costs a thread little; if not, it is left to one that has nothing else to do.
+    /// Starting it takes a thread little time. Otherwise a thread of the pool starts it.
     is_quick: bool,
-    /// Threads that look all the time.
+    /// Threads that poll this run.
     waiters: AtomicUsize,
 }
 
 enum State {
-    /// It waits for what others use.
+    /// Waits for resources that other runs use.
     Waiting(Box<CudaRun>),
-    /// It has taken all that it needs, and waits for a thread that starts it.
+    /// Has all its resources, and waits for a thread that starts it.
     Queued(Box<CudaRun>),
-    /// A thread has it in hand: starts it, or has a stream wait for it, for which the driver may take its time.
+    /// A thread starts it, or makes a stream wait for it; both may block in the driver.
     InHand,
-    /// It has been started, or could not be.
+    /// Started, or failed to start.
     UnderWay(Box<CudaRun>),
     Over(Result<()>),
 }
 
-/// Counts a thread that looks all the time, also if looking panics: the watcher leaves the run to counted threads.
+/// Counts a polling thread until it stops, even by a panic: the watcher leaves the run to counted threads.
 struct Waiter<'a>(&'a AtomicUsize);
 
 impl<'a> Waiter<'a> {
@@ -57,29 +57,30 @@ impl Drop for Waiter<'_> {
 }
 
 impl InFlight {
-    /// A run that has not begun. It does at once where nobody waits before it.
+    /// Creates a run, and starts it unless earlier runs wait for the same resources.
     pub fn new(flight: CudaRun, is_quick: bool) -> Arc<Self> {
         let is_behind = flight.is_behind();
         let in_flight = Self::with(State::Waiting(Box::new(flight)), is_quick);
         if !is_behind {
-            // What it goes on waiting for it tells the one that watches.
+            // If a resource is in use, the watcher starts it later.
             let _ = in_flight.start();
         }
         in_flight
     }
 
-    /// One that was started on a stream of the caller's.
+    /// A run that was started on a stream of the caller.
     pub fn started(flight: CudaRun) -> Arc<Self> {
         Self::with(State::UnderWay(Box::new(flight)), true)
     }
 
-    /// One on a stream of the caller's that did not take a mark of its end: nobody can tell when it is over, for the
-    /// stream may be gone when it is asked. It ends now, and what it uses is never let go.
+    /// A run on a stream of the caller whose completion event could not be recorded. Its end can't be
+    /// detected, because the stream may be destroyed before it is queried. So the run ends now, and its
+    /// resources are intentionally leaked.
     pub fn unmarked(flight: CudaRun, error: Error) -> Arc<Self> {
         let error = error.context(
-            "the stream takes no mark of where the transfer ends: it may still move blocks until the stream is past it",
+            "the completion event could not be recorded on the stream: the transfer may still move blocks until the stream has passed it",
         );
-        log!(Error, "{error}; memory of the library's that it uses is never let go");
+        log!(Error, "{error}; kvmem intentionally leaks the memory that it uses");
         let in_flight = Self::with(State::Over(Err(error.clone())), true);
         flight.abandon(error);
         in_flight
@@ -90,7 +91,8 @@ impl InFlight {
         Arc::new(Self { state, settled, is_quick, waiters })
     }
 
-    /// Starts it where all it needs is free; answers whether it began, or what it goes on waiting for.
+    /// Starts the run if all resources are free. Returns whether it was started, or the resource that is in
+    /// use.
     fn start(self: &Arc<Self>) -> std::result::Result<bool, Resource> {
         let is_waiting = |state: &State| matches!(state, State::Waiting(_));
         let Some(mut flight) = self.take_if(is_waiting) else { return Ok(false) };
@@ -111,7 +113,7 @@ impl InFlight {
         Ok(true)
     }
 
-    /// Starts a run that has all it needs, unless it was cancelled before: then it ends so.
+    /// Starts a run that has its resources, or ends it if it was cancelled.
     fn begin(&self, mut flight: Box<CudaRun>) -> Result<Box<CudaRun>> {
         if let Some(cancelled) = flight.cancelled() {
             self.end(flight, Err(cancelled.clone()));
@@ -126,7 +128,7 @@ impl InFlight {
         flight.end(outcome);
     }
 
-    /// Takes a run that stands so in hand.
+    /// Takes the run out of a state, and sets `InHand`.
     fn take_if(&self, stands: impl FnOnce(&State) -> bool) -> Option<Box<CudaRun>> {
         let mut state = self.lock();
         if !stands(&state) {
@@ -143,7 +145,7 @@ impl InFlight {
         self.settled.notify_all();
     }
 
-    /// Looks whether it is over, and ends it where it is.
+    /// Checks whether the run has ended, and reports its end. Returns whether it has.
     pub fn look(&self) -> bool {
         self.look_at(self.lock())
     }
@@ -164,7 +166,7 @@ impl InFlight {
         true
     }
 
-    /// Looks all the time until it is over, or it is `until`, or there is enough.
+    /// Polls until the run has ended, until the deadline, or until it `is_enough`.
     pub fn look_until(&self, until: Instant, is_enough: impl Fn() -> bool) {
         let _waiter = Waiter::begin(&self.waiters);
         while !self.look() && !is_enough() && Instant::now() < until {
@@ -172,8 +174,9 @@ impl InFlight {
         }
     }
 
-    /// Has what comes later on a stream of the caller's wait for the first `layers`, or for all of it. A run that has
-    /// not begun begins now: nothing that the stream is to wait for may itself wait for the stream.
+    /// Makes later work on a stream of the caller wait for the first `layers`, or for the whole run. A run
+    /// that has not begun is started now: otherwise it could wait for a resource that is freed only after the
+    /// stream's wait, and both would deadlock.
     pub fn delay(&self, stream: CallerStream, layers: Option<u64>) -> Result<()> {
         self.look_at(self.settled());
         let taken = take_in_hand(&mut self.settled());
@@ -191,20 +194,20 @@ impl InFlight {
     fn start_urgently(&self, mut flight: Box<CudaRun>) -> Result<Box<CudaRun>> {
         if flight.take_urgently().is_err() {
             self.settle(State::Waiting(flight));
-            fail!(Busy, "the run waits for staging memory that other transfers use, and has not begun");
+            fail!(Busy, "the run has not begun: it waits for staging memory that other transfers use");
         }
         self.begin(flight)
     }
 
-    /// How it ended.
+    /// The outcome of a run that has ended.
     fn outcome(&self) -> Result<()> {
         match &*self.lock() {
             State::Over(outcome) => outcome.clone(),
-            _ => fail!(Panic, "a run that was over is under way"),
+            _ => fail!(Panic, "a run that had ended is under way"),
         }
     }
 
-    /// The device of a run that waits, unless something that it needs is in use there.
+    /// The device of a run that waits, unless one of its resources is exhausted there.
     fn may_start(&self, full: &Exhausted) -> Option<*const DeviceState> {
         let state = self.lock();
         let State::Waiting(flight) = &*state else { return None };
@@ -217,7 +220,7 @@ impl InFlight {
         self.state.lock()
     }
 
-    /// How it stands once nobody has it in hand.
+    /// The state, once no thread has the run in hand.
     fn settled(&self) -> MutexGuard<'_, State> {
         let is_in_hand = |state: &mut State| matches!(state, State::InHand);
         self.settled.wait_while(self.lock(), is_in_hand)
@@ -236,7 +239,7 @@ impl Watched for InFlight {
     fn is_over(&self) -> bool {
         match self.waiters.load(Ordering::Acquire) {
             0 => self.look(),
-            // It is left to those who look all the time.
+            // The polling threads report its end.
             _ => matches!(*self.lock(), State::Over(_)),
         }
     }
@@ -250,7 +253,7 @@ impl Watched for InFlight {
     }
 }
 
-/// Takes what a thread may have in hand; what it may not stays as it is.
+/// Sets `InHand` and returns the state before; a state that is in hand or over stays.
 fn take_in_hand(state: &mut State) -> State {
     match state {
         State::InHand => State::InHand,
@@ -259,7 +262,7 @@ fn take_in_hand(state: &mut State) -> State {
     }
 }
 
-/// A start that takes its time, on a thread that has nothing else to do.
+/// Starts a run on a thread of the pool, because the driver may block.
 struct Start(Arc<InFlight>);
 
 impl Shared for Start {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One run at the driver: what it needs, what it uses, how far it is, and its end.
+//! One run on a device: the resources that it needs and uses, its progress, and its end.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,16 +23,16 @@ pub struct CudaRun {
     engine: Arc<DeviceState>,
     /// The first failure.
     failure: Option<Error>,
-    /// What it uses from its start on.
+    /// What it uses, once started.
     resources: Option<RunResources>,
-    /// Counts it among the runs under way, from its start on.
+    /// Counts it as under way, once started.
     counted: Option<CountedRun>,
-    /// What it waits for.
+    /// The resource that it waits for.
     waits: Option<Resource>,
     layers_told: usize,
-    /// Started on a stream of its own, with jobs whose runs show something.
+    /// Started on its own stream, and its duration is to be observed.
     is_observed: bool,
-    /// The driver was given some of it.
+    /// Some of it was passed to the driver.
     has_begun: bool,
     run: Run,
 }
@@ -54,9 +54,9 @@ impl CudaRun {
         }
     }
 
-    /// One that was started on a stream of the caller's.
+    /// A run that was started on a stream of the caller.
     pub fn started(mut self, resources: RunResources, outcome: Result<()>) -> Self {
-        // It waits for what the caller has put there before it, and shows nothing itself.
+        // It waits for earlier work on the stream, so its duration is not observed.
         self.counted = Some(CountedRun::begin(&self.engine.run_counter));
         self.failure = outcome.err();
         self.resources = Some(resources);
@@ -69,23 +69,23 @@ impl CudaRun {
         &self.engine
     }
 
-    /// What it can't start without.
+    /// The resources that it can't start without.
     pub fn resources_needed(&self) -> impl Iterator<Item = Resource> {
         self.tasks.resources_needed()
     }
 
-    /// Whether runs before it wait for something that it needs.
+    /// Whether earlier runs wait for a resource that it needs.
     pub fn is_behind(&self) -> bool {
         self.resources_needed().any(|resource| self.engine.waiting.has(resource))
     }
 
-    /// Takes all that it needs, or answers what is in use. Where that fails it is over.
+    /// Takes all resources, or returns the one that is in use. A failure becomes the outcome of the run.
     pub fn take(&mut self) -> std::result::Result<(), Resource> {
         let taken = guarded(|| self.tasks.take(&self.engine)).and_then(|taken| taken);
         self.keep(taken)
     }
 
-    /// The same before others that wait, and beyond what runs may use at a time.
+    /// Takes all resources before other runs that wait, and beyond the usual limits.
     pub fn take_urgently(&mut self) -> std::result::Result<(), Resource> {
         let taken = guarded(|| self.tasks.take_urgently(&self.engine)).and_then(|taken| taken);
         self.keep(taken)
@@ -112,7 +112,7 @@ impl CudaRun {
         }
     }
 
-    /// Starts it with what it has taken. What was begun before a failure is waited for.
+    /// Starts the copies. If that fails, the copies that have begun are waited for.
     pub fn start(&mut self) {
         let Some(resources) = &self.resources else { return };
         self.has_begun = true;
@@ -127,13 +127,13 @@ impl CudaRun {
         }
     }
 
-    /// The error of a run that was cancelled, if it has not begun.
+    /// The error of a run that was cancelled before it began.
     pub fn cancelled(&self) -> Option<Error> {
         (!self.has_begun && self.run.is_cancelled()).then(cancelled)
     }
 
-    /// How it ended; `None` while the driver is at it. Layers are told of until then, and a failure with the end. A
-    /// question that the driver did not answer is asked again, and makes no failure of a run that ends well.
+    /// The outcome; `None` while the driver executes the run. Reports the layers that have moved. A query of
+    /// an event that fails for another reason is repeated, and does not fail the run.
     pub fn ended(&mut self) -> Option<Result<()>> {
         self.tell_layers();
         let is_done = self.resources.as_ref().is_none_or(|resources| resources.is_done(&mut self.failure));
@@ -161,7 +161,7 @@ impl CudaRun {
         }
     }
 
-    /// Has what comes later on a stream of the caller's wait for the first `layers`, or for all of it.
+    /// Makes later work on a stream of the caller wait for the first `layers`, or for the whole run.
     pub fn delay(&self, stream: CallerStream, layers: Option<u64>) -> Result<()> {
         match (&self.failure, &self.resources) {
             (None, Some(resources)) => resources.delay(&self.engine, stream, layers),
@@ -170,8 +170,8 @@ impl CudaRun {
         }
     }
 
-    /// Reports how it ended, once nothing of the caller's is held any more: a caller that learns of the end may free
-    /// memory. The thread that watches all runs frees nothing itself, for that may wait for the device.
+    /// Reports the end, after everything of the caller was dropped: the caller may then free memory. Freeing
+    /// memory may wait for the device, so the watcher leaves it to another thread.
     pub fn end(mut self, outcome: Result<()>) {
         self.wait_for(None);
         let Self { tasks, engine, run, resources, has_begun, .. } = self;
@@ -188,7 +188,8 @@ impl CudaRun {
         }
     }
 
-    /// Ends one that the driver may be at, with nobody left to ask: what it uses is never let go.
+    /// Ends a run that the driver may still execute, with no way to detect its end. Its resources are
+    /// intentionally leaked.
     pub fn abandon(mut self, error: Error) {
         self.wait_for(None);
         let Self { tasks, engine, run, resources, .. } = self;

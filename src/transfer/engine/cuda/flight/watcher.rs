@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs that the driver is at, and those that wait for a stream, a slot or staging memory: started and watched by one
-//! thread while there are any.
+//! The thread that starts runs when their resources are free, and checks them until they end. It exists while
+//! there are runs.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,34 +16,34 @@ use crate::log::log;
 use crate::sync::{Mutex, MutexGuard};
 use crate::transfer::run::threads::{Pool, Shared};
 
-/// What is in use, and on which device.
+/// Resources that are in use, per device.
 pub type Exhausted = HashSet<(*const DeviceState, Resource)>;
 
-/// Something that is watched until it is over.
+/// A run that is checked until it ends.
 pub trait Watched: Send + Sync {
-    /// Starts it where it waits for nothing that is in use already; answers whether it began. What it goes on waiting
-    /// for is added.
+    /// Starts it unless it needs an exhausted resource. Returns whether it was started, and adds the resource
+    /// that it waits for.
     fn start_unless(self: Arc<Self>, full: &mut Exhausted) -> bool;
-    /// Looks whether it is over.
+    /// Whether it has ended.
     fn is_over(&self) -> bool;
-    /// Ends it after a panic, whatever it is at.
+    /// Ends it after a panic, in any state.
     fn abandon(&self, error: &Error);
 }
 
-/// All runs of this process, watched by one thread while there are any.
+/// All runs of this process on GPUs.
 #[derive(Default)]
 pub struct Watcher(Mutex<Watch>);
 
 #[derive(Default)]
 struct Watch {
     new: Vec<Arc<dyn Watched>>,
-    /// The thread runs.
+    /// The thread is running.
     is_watched: bool,
-    /// Seats of runs to come.
+    /// Runs that are about to be submitted.
     reservations: usize,
 }
 
-/// A promise that a run that is added will be watched: the thread runs while there are seats.
+/// A promise that a run will be watched: the thread does not end while there are reservations.
 #[must_use]
 pub struct Reservation(Arc<Watcher>);
 
@@ -53,26 +53,28 @@ impl Drop for Reservation {
     }
 }
 
-/// How long the thread polls after the last run came or ended before it begins to sleep in between.
+/// How long the thread polls after a run came or ended, before it sleeps between checks.
 const SPIN: Duration = Duration::from_micros(200);
-/// The same where threads wake late.
+/// The maximum where threads wake late.
 const MOST_SPIN: Duration = Duration::from_millis(2);
 const SLEEP: Duration = Duration::from_micros(20);
-/// How long it stays with nothing to watch: to wake a thread that has gone takes several times such a sleep.
+/// How long the thread stays without runs: starting it again takes several times as long as one of these
+/// sleeps.
 const STAY: Duration = Duration::from_millis(5);
 
 impl Watcher {
-    /// Those of this process.
+    /// The watcher of this process.
     pub fn get() -> &'static Arc<Self> {
         static WATCHER: OnceCell<Arc<Watcher>> = OnceCell::new();
         WATCHER.get_or_init(Arc::default)
     }
 
-    /// Reserves a seat for a run. Before the run is submitted, because nothing of it may begin if no thread can watch it.
+    /// Reserves a place for a run. Called before the run is submitted, because no run may begin if no thread
+    /// can watch it.
     pub fn reserve(self: &Arc<Self>) -> Result<Reservation> {
         let mut watch = self.lock();
         if !watch.is_watched {
-            // Within the lock: other runs must not count on a thread that could not be started.
+            // Under the lock: other runs must not rely on a thread that could not be started.
             Pool::services().run_alone(self.clone())?;
             watch.is_watched = true;
         }
@@ -81,7 +83,7 @@ impl Watcher {
         Ok(Reservation(self.clone()))
     }
 
-    /// What was added, or `None` when the thread may go.
+    /// New runs, or `None` if the thread may end.
     fn take_new(&self, idle: bool) -> Option<Vec<Arc<dyn Watched>>> {
         let mut watch = self.lock();
         if watch.new.is_empty() && watch.reservations == 0 && idle {
@@ -97,7 +99,7 @@ impl Watcher {
 }
 
 impl Reservation {
-    /// Has a run started, if it is not, and watched until it is over.
+    /// Hands over a run: the watcher starts it if necessary, and checks it until it ends.
     pub fn add(self, in_flight: Arc<dyn Watched>) {
         self.0.lock().new.push(in_flight);
     }
@@ -109,7 +111,7 @@ impl Shared for Watcher {
         let mut rest = Rest::new();
         wake_precisely();
         while let Some(new) = self.take_new(runs_in_flight.is_empty() && rest.quiet() > STAY) {
-            // What has come may be over soon, whenever something was last.
+            // A new run may end soon, so it counts as progress.
             let mut progressed = !new.is_empty();
             runs_in_flight.extend(new);
             let before = runs_in_flight.len();
@@ -121,12 +123,12 @@ impl Shared for Watcher {
     }
 }
 
-/// What the thread does between two looks: it polls for a while after something has come or ended, and then sleeps in
-/// between. How long depends on the machine: where a thread wakes late, as on a core that has gone to sleep with it, an
-/// end would be told late by more than the run took.
+/// Waits between two checks: polls for a while after a run came or ended, then sleeps. The time to poll
+/// depends on the machine: where threads wake late, as on cores that enter a sleep state, an end would be
+/// reported late by more than the run took.
 struct Rest {
     progress: Instant,
-    /// How much longer the last sleep was than asked for.
+    /// How late the last sleep ended.
     late: Duration,
 }
 
@@ -135,7 +137,7 @@ impl Rest {
         Self { progress: Instant::now(), late: Duration::ZERO }
     }
 
-    /// How long nothing has come or ended.
+    /// Time since a run came or ended.
     fn quiet(&self) -> Duration {
         self.progress.elapsed()
     }
@@ -152,13 +154,14 @@ impl Rest {
         }
     }
 
-    /// So long that sleeping makes the end of a run late by a tenth of its time at most.
+    /// Long enough that sleeping delays the report of an end by at most a tenth of the run's duration.
     fn spin(&self) -> Duration {
         (10 * self.late).clamp(SPIN, MOST_SPIN)
     }
 }
 
-/// Starts what can be, in the order of submission: nobody overtakes one that waits for the same. Answers whether any began.
+/// Starts runs in order of submission: none overtakes one that waits for the same resource. Returns whether
+/// any was started.
 fn start_all(runs_in_flight: &mut Vec<Arc<dyn Watched>>) -> bool {
     let mut full = Exhausted::new();
     let mut any = false;
@@ -170,17 +173,18 @@ fn start_all(runs_in_flight: &mut Vec<Arc<dyn Watched>>) -> bool {
     any
 }
 
-/// A step of a run. One that panics ends that run, and none of the others; then there is no answer.
+/// One step of a run. A panic ends that run only, and returns `None`.
 fn step<R>(in_flight: &Arc<dyn Watched>, step: impl FnOnce() -> R) -> Option<R> {
     guarded(step)
         .inspect_err(|error| {
-            log!(Error, "on the thread that watches copies: {error}");
+            log!(Error, "panic on the thread that watches copies: {error}");
             in_flight.abandon(error);
         })
         .ok()
 }
 
-/// Has this thread, which is the library's own, wake when it should: the kernel saves wake-ups by 50 µs otherwise.
+/// Makes this thread, which belongs to the library, wake on time: by default the kernel delays wake-ups by 50
+/// µs to batch them.
 fn wake_precisely() {
     const SLACK_NANOSECONDS: libc::c_ulong = 1000;
     // SAFETY: changes nothing but the calling thread's timer slack.
@@ -197,7 +201,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// A run that panics when it is looked at, or is over then.
+    /// A run that panics when it is checked, or ends after a few checks.
     struct Fake {
         panics: bool,
         looks: AtomicUsize,

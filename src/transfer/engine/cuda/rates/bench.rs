@@ -241,7 +241,7 @@ impl Memory {
     ) -> Result<()> {
         let (source, destination) = self.ends(way);
         let length = u32::try_from(bytes / BLOCK)
-            .map_err(|_| Error::new(Status::Panic, "a buffer of more blocks than a run has"))?;
+            .map_err(|_| Error::new(Status::Panic, "the buffer has more blocks than one run can have"))?;
         let runs = self.host.memory().address() as u64 + self.host.memory().size() as u64 - BLOCK;
         // SAFETY: the end of the page-locked buffer, which is aligned; no kernel reads it now, for each is waited for.
         unsafe { (runs as *mut Run).write(Run::new(0, 0, length)) };

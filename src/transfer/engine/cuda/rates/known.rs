@@ -108,7 +108,7 @@ fn of_peer(engine: &DeviceState, peer: i32) -> PeerRates {
 
 fn log_failure(whose: &str, outcome: Result<()>) {
     if let Err(error) = outcome {
-        log!(Warn, "measure copies of {whose}: {error}; defaults stand in for what is missing");
+        log!(Warn, "measure copies of {whose}: {error}; defaults replace the missing rates");
     }
 }
 
@@ -118,7 +118,7 @@ fn log_rates(ordinal: i32, rates: &Rates, duration: Duration) {
     if *num_defaults > 0 {
         log!(
             Warn,
-            "device {ordinal}: {num_defaults} figures of copies can't be what was measured, and are defaults"
+            "device {ordinal}: {num_defaults} measured rates are implausible and were replaced by defaults"
         );
     }
     log!(
@@ -135,7 +135,7 @@ fn log_peer_rates(ordinal: i32, peer: i32, rates: &PeerRates, duration: Duration
     let milliseconds = milliseconds(duration);
     log!(
         Info,
-        "device {ordinal}: copies measured in {milliseconds:.1} ms: {:.1} GB/s from device {peer}, {:.1} to it; {} figures \
+        "device {ordinal}: copies measured in {milliseconds:.1} ms: {:.1} GB/s from device {peer}, {:.1} to it; {} rates \
          are defaults",
         rates.read.link / 1e9,
         rates.write.link / 1e9,
@@ -192,7 +192,7 @@ fn ensure_two(ordinal: i32, peer: i32) -> Result<()> {
     ensure!(
         ordinal != peer,
         InvalidArgument,
-        "device {ordinal} is no peer of itself: what its own copies cost is asked for and loaded by itself"
+        "device {ordinal} is not a peer of itself; query and load its own rates without a peer"
     );
     Ok(())
 }
@@ -201,7 +201,7 @@ fn ensure_numbers(are_numbers: bool) -> Result<()> {
     ensure!(
         are_numbers,
         InvalidArgument,
-        "a rate or time of copies is negative or no number; 0 takes the default"
+        "a rate or time is negative or not a number; 0 selects the default"
     );
     Ok(())
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What goes through staging memory at a time: the kernel's share of a chunk, between it and the device's blocks, and the
-//! copy engine's, between it and the host. Pure.
+//! What passes through staging memory at a time: the copies of the kernel, between it and the device's
+//! blocks, and those of the copy engine, between it and the host. Pure.
 
 use super::super::launch::{LaunchShape, most_tile};
 use super::division::{Division, HostOrder, HostUnit};
@@ -9,15 +9,15 @@ use crate::cuda::kernel::{Blocks, Layer, Run};
 use crate::layout::{BlockDim, LayoutKind, Placement};
 use crate::transfer::plan::{Move, Plan, Slots};
 
-/// What goes through a part of the staging memory at a time; addresses in it are offsets.
+/// What passes through a part of the staging memory at a time. Addresses in it are offsets.
 pub struct Chunk {
-    /// The kernel's share.
+    /// The kernel's copies.
     pub blocks: Blocks,
-    /// The copy engine's.
+    /// The copy engine's copies.
     pub copies: Vec<Copy>,
 }
 
-/// Device block → place in the order of the host.
+/// Runs from device blocks to indices in the order of the host.
 pub fn pack(order: &HostOrder) -> Vec<Run> {
     let mut packed: Vec<Run> = Vec::with_capacity(order.runs.len());
     let mut index = 0;
@@ -33,34 +33,34 @@ pub fn pack(order: &HostOrder) -> Vec<Run> {
 
 /// A transfer on its way through the staging memory.
 pub struct Chunking<'a> {
-    /// Where blocks lie on the host.
+    /// Addresses of blocks on the host.
     pub host: &'a Placement,
-    /// Where they lie on the device.
+    /// Addresses of blocks on the device.
     pub device: &'a Placement,
-    /// Bytes from an address of a region of the host to the end of the piece that the driver sees.
+    /// Bytes from an address of a host region to the end of the memory that the driver sees as one.
     pub left: &'a dyn Fn(u32, u64) -> u64,
     /// What is moved.
     pub plan: &'a Plan,
     /// The blocks in order of the host.
     pub order: &'a HostOrder,
-    /// What a chunk holds.
+    /// The size of a chunk.
     pub division: &'a Division,
-    /// Which way.
+    /// Whether blocks go to the host.
     pub to_host: bool,
-    /// The most blocks a run has.
+    /// The maximum number of blocks of a run.
     pub most_blocks: u32,
 }
 
-/// A part of the layers and of the blocks, in order of the host.
+/// Some of the layers and blocks, in order of the host.
 struct Part {
     layers: std::ops::Range<u64>,
     blocks: std::ops::Range<u64>,
 }
 
 impl Chunking<'_> {
-    /// All of it, a chunk after the other; `runs` are from blocks of the device to places in the order of the host. Fails
-    /// with a reason if a chunk has more tiles than a launch of the kernel takes: where a few runs are long and most are
-    /// short, each run counts as many tiles as the typical one would have.
+    /// All chunks in order. `runs` are from blocks of the device to indices in the order of the host. Fails
+    /// with a reason if a chunk has more tiles than one launch supports: if a few runs are long and most are
+    /// short, each run counts as many tiles as a typical one.
     pub fn chunks(&self, runs: &[Run]) -> std::result::Result<Vec<Chunk>, String> {
         let (layers, blocks) = (self.plan.layers().count, self.order.blocks);
         let mut chunks = Vec::new();
@@ -80,7 +80,7 @@ impl Chunking<'_> {
         Ok(chunks)
     }
 
-    /// How it lies in the staging memory: bytes from a block, a layer and an outer slot to the next.
+    /// Strides in the staging memory: bytes from a block, a layer and an outer slot to the next.
     fn staged_strides(&self, part: &Part) -> (u64, u64, u64) {
         let geometry = self.host.geometry();
         let (piece, outers) = (geometry.piece_size(), self.plan.outers().count);
@@ -92,7 +92,7 @@ impl Chunking<'_> {
         }
     }
 
-    /// The kernel's share: between the device's layout and the staging memory.
+    /// The kernel's copies: between the device's layout and the staging memory.
     fn gather(&self, part: &Part, runs: std::ops::Range<usize>) -> Blocks {
         let (block_stride, layer_stride, outer_stride) = self.staged_strides(part);
         let geometry = self.device.geometry();
@@ -113,7 +113,8 @@ impl Chunking<'_> {
             .clone()
             .map(|layer| {
                 let device = self.device.address(0, on_device.start + layer, slots.start).1;
-                // The runs count from the first of all blocks, the staging memory's part begins with these.
+                // Runs count from the first of all blocks; this part of the staging memory starts at
+                // `part.blocks`.
                 let staged = ((layer - part.layers.start) * layer_stride)
                     .wrapping_sub(part.blocks.start * block_stride);
                 let [source, destination] = oriented(device, staged);
@@ -123,8 +124,8 @@ impl Chunking<'_> {
         shape.blocks(&layers, runs.start, runs.len())
     }
 
-    /// The copy engine's share: between the staging memory and the host. No copy of the driver's may reach over the end
-    /// of a page lock.
+    /// The copy engine's copies: between the staging memory and the host. None may cross the end of a page
+    /// lock.
     fn copies(&self, part: &Part) -> Vec<Copy> {
         let spans = self.spans(part);
         let parts = spans.into_iter().flat_map(|span| span.cut(|_, _| u64::MAX, self.left));
@@ -136,7 +137,7 @@ impl Chunking<'_> {
             .collect()
     }
 
-    /// What lies together on both, as if it came from the staging memory.
+    /// Spans that are contiguous on both sides, as if they came from the staging memory.
     fn spans(&self, part: &Part) -> Vec<Move> {
         let outers = self.plan.outers().count;
         let unit = HostUnit::of(self.host.geometry(), part.layers.end - part.layers.start, outers);
@@ -166,13 +167,13 @@ impl Chunking<'_> {
         spans
     }
 
-    /// What is moved of each block at the source, or at the destination.
+    /// The selection of the source or of the destination.
     fn slots(&self, of_source: bool) -> Slots {
         let selection = self.plan.selection();
         if of_source { selection.source() } else { selection.destination() }
     }
 
-    /// Index, host block and length of what lies together on the host.
+    /// Index, host block and length of each span of blocks that are contiguous on the host.
     fn stretches(
         &self,
         blocks: &std::ops::Range<u64>,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The runs of a prepared copy on their way to the kernel: a few go with the launch. Others wait in the descriptor ring
-//! where that has room to spare for copies that do not run, and are written there for each run of the copy where it has
-//! not.
+//! The runs of blocks of a prepared copy, for the kernel. A few are part of the launch. Others stay in the
+//! descriptor ring if it has space for idle copies; otherwise they are written there for each run of the
+//! copy.
 
 use std::sync::Arc;
 
@@ -11,18 +11,18 @@ use super::super::device::state::DeviceState;
 use crate::cuda::kernel::Run;
 use crate::error::{Error, Result, Status};
 
-/// Runs of blocks.
+/// Runs of blocks of a prepared copy.
 pub enum PreparedRuns {
-    /// Behind the layers of the launch.
+    /// Part of the launch, behind its layers.
     InLaunch,
-    /// Where kernels read them.
+    /// In the descriptor ring.
     InRing(Arc<DescriptorSlot>),
-    /// Not yet.
+    /// Written to the ring for each run of the copy.
     Here(Vec<Run>),
 }
 
 impl PreparedRuns {
-    /// Puts them into the ring, where it has room to spare.
+    /// Writes them to the ring, if it has space for idle copies.
     pub fn keep(&mut self, engine: &DeviceState) -> Result<()> {
         if let Self::Here(runs) = self
             && let Some(slot) = engine.keep(runs)?
@@ -32,10 +32,10 @@ impl PreparedRuns {
         Ok(())
     }
 
-    /// Leaves them to another copy that reads the same and is not in the ring yet; whether that is so.
+    /// Drops them if another copy, whose slot both will use, has the same. Returns whether it has.
     pub fn share_with(&mut self, other: &Self) -> bool {
         match (&*self, other) {
-            // Each has its own.
+            // Each launch has its own.
             (Self::InLaunch, Self::InLaunch) => true,
             (Self::Here(mine), Self::Here(others)) if mine == others => {
                 *self = Self::Here(Vec::new());
@@ -45,7 +45,7 @@ impl PreparedRuns {
         }
     }
 
-    /// What they need to be read.
+    /// The resource that a run needs for them.
     pub fn resource(&self) -> Option<Resource> {
         match self {
             Self::InLaunch | Self::InRing(_) => None,
@@ -53,7 +53,7 @@ impl PreparedRuns {
         }
     }
 
-    /// Where a kernel reads them, if not in its launch; what they need while the ring is full.
+    /// The slot with them, unless they are part of the launch; fails with the resource if the ring is full.
     pub fn slot(&self, engine: &DeviceState) -> std::result::Result<Option<Arc<DescriptorSlot>>, Resource> {
         match self {
             Self::InLaunch => Ok(None),
@@ -62,7 +62,7 @@ impl PreparedRuns {
         }
     }
 
-    /// The same where nobody can wait.
+    /// The same, but allocates another ring if the ring is full.
     pub fn slot_now(&self, engine: &DeviceState) -> Result<Option<Arc<DescriptorSlot>>> {
         match self {
             Self::InLaunch => Ok(None),
@@ -76,7 +76,9 @@ impl PreparedRuns {
         match (self, slot) {
             (Self::InLaunch, _) => Ok(0),
             (_, Some(slot)) => Ok(slot.address()),
-            (_, None) => Err(Error::new(Status::Panic, "a run was started without what its kernel reads")),
+            (_, None) => {
+                Err(Error::new(Status::Panic, "a run was started without the descriptors of its kernel"))
+            }
         }
     }
 }

@@ -1,43 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a transfer divides into chunks for staging memory: blocks in order of the host, and how many of them and of
-//! their layers fit. Pure.
+//! Divides a transfer into chunks for staging memory: blocks in order of the host, and how many of them and
+//! of their layers fit. Pure.
 
 use crate::cuda::kernel::{MOST_LAYERS, Run};
 use crate::layout::{BlockDim, Geometry, LayoutKind};
 use crate::transfer::plan::Plan;
 
-/// Parts are fewer where they would be smaller.
+/// The minimum size of a part; smaller staging memory has fewer parts.
 const LEAST_PART: u64 = 1 << 20;
 
-/// How a transfer divides into chunks.
+/// The division of a transfer into chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Division {
-    /// Parts of the staging memory.
+    /// Number of parts of the staging memory.
     pub parts: usize,
-    /// Bytes of one.
+    /// Bytes of a part.
     pub part_size: u64,
     /// Layers of a chunk.
     pub layers: u64,
     /// Blocks of a chunk.
     pub blocks: u64,
-    /// How many chunks there are.
+    /// Number of chunks.
     pub chunks: u64,
-    /// Copies between staging memory and host, of all chunks.
+    /// Number of copies between staging memory and host, of all chunks.
     pub copies: u64,
 }
 
-/// Blocks in order of the host, and where they follow each other there.
+/// Blocks in order of the host, and which of them are adjacent there.
 pub struct HostOrder {
-    /// Device block, host block, how many.
+    /// Device block, host block, number of blocks.
     pub runs: Vec<Run>,
-    /// Index of the first, host block, how many.
+    /// Index of the first, host block, number of blocks.
     pub stretches: Vec<(u64, u64, u64)>,
-    /// How many blocks.
+    /// Number of blocks.
     pub blocks: u64,
 }
 
 impl HostOrder {
-    /// Of a plan.
+    /// The order of a plan's blocks.
     pub fn of(plan: &Plan, to_host: bool) -> Self {
         let mut runs: Vec<_> = plan
             .runs()
@@ -65,8 +65,8 @@ impl HostOrder {
 }
 
 impl Division {
-    /// Divides a transfer so that each chunk fits one of `most_parts` or fewer parts of `size` bytes of staging memory; a
-    /// reason where it can't be.
+    /// Divides a transfer so that each chunk fits a part, of at most `most_parts` parts of `size` bytes in
+    /// all. Fails with a reason.
     pub fn of(
         geometry: &Geometry,
         plan: &Plan,
@@ -82,7 +82,7 @@ impl Division {
         let fit = part_size / layer_size;
         if fit == 0 {
             return Err(format!(
-                "staging_size holds no two layers of a block, which are {layer_size} bytes each"
+                "staging_size is too small for two layers of a block, which are {layer_size} bytes each"
             ));
         }
         let (chunk_layers, chunk_blocks) = match geometry.kind() {
@@ -102,21 +102,21 @@ impl Division {
     }
 }
 
-/// What of a block lies together on the host.
+/// What of a block is contiguous on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostUnit {
-    /// Layers.
+    /// Number of layers.
     pub layers: u64,
-    /// Outer slots.
+    /// Number of outer slots.
     pub outers: u64,
-    /// Bytes of these.
+    /// Their size in bytes.
     pub size: u64,
-    /// Blocks that follow each other lie together too.
+    /// Adjacent blocks are contiguous too.
     pub blocks_together: bool,
 }
 
 impl HostUnit {
-    /// Where so many layers and outer slots of a block are moved.
+    /// The unit, if so many layers and outer slots of a block are moved.
     pub fn of(geometry: &Geometry, layers: u64, outers: u64) -> Self {
         let (layers, outers) = match geometry.kind() {
             LayoutKind::FullyContiguous if outers == geometry.dimensions().outer_dim => (layers, outers),

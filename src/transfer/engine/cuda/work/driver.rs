@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The driver's own copies: a call a stretch, a batch, or rows where strides are regular.
+//! Copies by the driver: one call per span, a batch, or rows if the strides are constant.
 
 use super::super::sides::CudaSides;
 use crate::cuda::copy::{Batch, Copy, EngineLoad, Rows, SourceOrder};
@@ -7,32 +7,37 @@ use crate::cuda::stream::Active;
 use crate::error::Result;
 use crate::transfer::plan::{Matrices, Matrix, Move, Plan};
 
-/// Copies as one of the driver's calls takes them.
+/// Copies, in the form of the driver's call.
 pub enum DriverCopies {
-    /// One a call.
-    Loop(Vec<Copy>),
-    /// All in one call; one a call where that is refused. Whether they come from the host.
-    Batch(Batch, bool),
-    /// Rows; single copies where there are none.
+    /// One call per copy.
+    OneByOne(Vec<Copy>),
+    /// All in one call, or one call per copy where the driver supports no batches.
+    Batch {
+        /// The copies.
+        batch: Batch,
+        /// They come from host memory.
+        from_host: bool,
+    },
+    /// Rows; single copies where the stride is not constant.
     Rows(Vec<Rows>),
 }
 
 impl DriverCopies {
-    /// One a call.
+    /// One call per copy.
     pub fn one_by_one(sides: &CudaSides<'_>, plan: &Plan) -> Self {
         let mut list = Vec::with_capacity(plan.room());
         each_copy(sides, plan, |copy| list.push(copy));
-        Self::Loop(list)
+        Self::OneByOne(list)
     }
 
     /// All in one call.
     pub fn batch(sides: &CudaSides<'_>, plan: &Plan, from_host: bool) -> Self {
         let mut batch = Batch::with_room(plan.room());
         each_copy(sides, plan, |copy| batch.push(copy));
-        Self::Batch(batch, from_host)
+        Self::Batch { batch, from_host }
     }
 
-    /// Rows at regular distances.
+    /// Rows with constant strides.
     pub fn rows(sides: &CudaSides<'_>, plan: &Plan) -> Self {
         let mut rows = Vec::new();
         let mut add =
@@ -44,19 +49,19 @@ impl DriverCopies {
         Self::Rows(rows)
     }
 
-    /// Starts them.
+    /// Enqueues them.
     ///
     /// # Safety
     /// As for [`Active::copy`].
-    pub unsafe fn enqueue(&self, on: &Active<'_>, place: Place) -> Result<()> {
+    pub unsafe fn enqueue(&self, on: &Active<'_>, place: StreamKind) -> Result<()> {
         // SAFETY: the caller's promise, for all of it.
         unsafe {
             match self {
-                Self::Batch(batch, from_host) if place != Place::Elsewhere => {
+                Self::Batch { batch, from_host } if place != StreamKind::WithoutBatches => {
                     on.copy_batch(batch, place.reading(*from_host), EngineLoad::Idle)
                 }
-                Self::Batch(batch, _) => on.copy_each(batch),
-                Self::Loop(copies) => copies.iter().try_for_each(|copy| on.copy(*copy)),
+                Self::Batch { batch, .. } => on.copy_each(batch),
+                Self::OneByOne(copies) => copies.iter().try_for_each(|copy| on.copy(*copy)),
                 Self::Rows(rows) => rows.iter().try_for_each(|rows| match rows.count {
                     1 => on.copy(rows.first),
                     _ => on.copy_rows(rows),
@@ -66,29 +71,29 @@ impl DriverCopies {
     }
 }
 
-/// Where copies are put.
+/// The kind of stream that copies are enqueued on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// A stream of the run's own, with nothing before it.
+pub enum StreamKind {
+    /// A stream of the run, with no work before it.
     Own,
-    /// A stream of the caller's.
-    Callers,
-    /// Where no batch can go: the legacy default stream, a graph.
-    Elsewhere,
+    /// A stream of the caller.
+    Caller,
+    /// Batches are not supported: the legacy default stream, or a graph.
+    WithoutBatches,
 }
 
-impl Place {
-    /// When sources may be read: host memory is there when a run of its own is submitted.
+impl StreamKind {
+    /// When sources may be read: on a stream of the run, host memory is ready at submission.
     pub fn reading(self, from_host: bool) -> SourceOrder {
         if self == Self::Own && from_host { SourceOrder::Any } else { SourceOrder::Stream }
     }
 }
 
-/// Passes every stretch to `tell`, cut where no copy may reach over.
+/// Passes each contiguous span to `tell`, cut where one copy must end.
 fn each_copy(sides: &CudaSides<'_>, plan: &Plan, mut tell: impl FnMut(Copy)) {
     let (source, destination) = (sides.source, sides.destination);
     let moves = plan.moves();
-    // Most memory is one piece, and then there is nothing to ask of each of many moves.
+    // Most memory needs no cuts; then the moves are not checked one by one.
     if sides.is_one_piece(source) && sides.is_one_piece(destination) {
         return moves.for_each(|each| tell(of_move(each)));
     }
@@ -100,10 +105,10 @@ fn of_move(Move { source, destination, size, .. }: Move) -> Copy {
     Copy { source, destination, size }
 }
 
-/// The driver takes no rows that are further apart.
+/// The maximum stride that the driver supports.
 pub const LARGEST_PITCH: u64 = i32::MAX as u64;
 
-/// A plan as calls of rows.
+/// The plan as calls that copy rows.
 pub fn matrices(plan: &Plan) -> Matrices<'_> {
     plan.matrices(LARGEST_PITCH)
 }

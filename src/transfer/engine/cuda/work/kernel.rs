@@ -13,13 +13,13 @@ use crate::transfer::plan::{self, Plan};
 pub struct KernelCopy {
     /// Runs of blocks.
     pub runs: PreparedRuns,
-    /// The runs' address is missing, but where they go along.
+    /// Without the address of the runs, unless they are part of the launch.
     launches: Vec<Blocks>,
     most_ctas: u32,
 }
 
 impl KernelCopy {
-    /// Prepares it; a reason where it can't be.
+    /// Prepares it. Fails with a reason.
     pub fn prepare(plan: &Plan, most_ctas: u32) -> std::result::Result<Self, String> {
         let grid = plan.grid();
         let most_blocks = typical_length(plan.runs().len(), plan.blocks());
@@ -52,11 +52,11 @@ impl KernelCopy {
         })
     }
 
-    /// Starts it.
+    /// Launches the kernel.
     ///
     /// # Safety
-    /// A slot holds this copy's runs, and what is moved is memory that the device reaches; all of it must stay until
-    /// the stream is done, also after a failure here.
+    /// The slot holds this copy's runs, and the device can access what is moved. All of it must stay valid
+    /// until the stream has completed, also after a failure here.
     pub unsafe fn enqueue(
         &self,
         kernel: &CopyKernel,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The jobs of a transfer: one, or one a layer, which follow each other on one stream with a mark behind each. They
-//! share a stream, staging memory and the runs of blocks, which are the same in every layer.
+//! The tasks of a transfer: one, or one per layer, executed in order on one stream, with an event behind
+//! each. They share a stream, staging memory and the runs of blocks, which are the same in each layer.
 
 use std::sync::Arc;
 
@@ -9,42 +9,42 @@ use super::super::device::resource::{Acquired, Resource};
 use super::super::device::run_resources::RunResources;
 use super::super::device::state::DeviceState;
 use super::super::rates::observer::CostObserver;
-use super::driver::Place;
+use super::driver::StreamKind;
 use super::task::CopyTask;
 use crate::cuda::ending::means_lost;
 use crate::cuda::stream::{Active, CallerStream};
 use crate::error::{Error, Result, Status, ensure};
 
-/// Why a stream of the caller's has no mark behind what was started there.
+/// The completion event could not be recorded on a stream of the caller.
 pub struct EndNotRecorded(pub Error);
 
-/// At least one job.
+/// At least one task.
 pub struct TaskSequence {
     tasks: Vec<CopyTask>,
     observer: Option<CostObserver>,
 }
 
 impl TaskSequence {
-    /// One job for all that is moved, and what passes on what its runs show.
+    /// One task for all that is moved, and the observer of its runs.
     pub fn one(task: CopyTask, observer: Option<CostObserver>) -> Self {
         Self { tasks: vec![task], observer }
     }
 
-    /// What passes on what runs show, where they show anything.
+    /// The observer of the runs, if their durations are of use.
     pub fn observer(&self) -> Option<&CostObserver> {
         self.observer.as_ref()
     }
 
-    /// A job for each layer, in order.
+    /// One task per layer, in order.
     pub fn by_layer(mut tasks: Vec<CopyTask>) -> Result<Self> {
         if let Some((first, others)) = tasks.split_first_mut() {
             let are_alike = others.iter_mut().all(|task| task.share_runs(first));
-            ensure!(are_alike, Panic, "the layers of a transfer are not alike");
+            ensure!(are_alike, Panic, "the layers of a transfer need different copies");
         }
         Ok(Self { tasks, observer: None })
     }
 
-    /// Puts the runs of blocks where kernels read them, if there is room to spare.
+    /// Writes the runs of blocks to the descriptor ring, if it has space for idle copies.
     pub fn keep_runs(mut self, engine: &DeviceState) -> Result<Self> {
         if let Some(first) = self.tasks.first_mut() {
             first.keep_runs(engine)?;
@@ -52,7 +52,7 @@ impl TaskSequence {
         Ok(self)
     }
 
-    /// Whether starting them costs little.
+    /// Whether starting them takes little time.
     pub fn are_quick(&self) -> bool {
         matches!(&self.tasks[..], [task] if task.is_quick())
     }
@@ -61,18 +61,18 @@ impl TaskSequence {
         self.tasks.first().ok_or_else(|| Error::new(Status::Panic, "a transfer has nothing to do"))
     }
 
-    /// How many marks a run takes.
+    /// The number of events of a run.
     fn marks(&self) -> usize {
         if self.tasks.len() > 1 { self.tasks.len() } else { 0 }
     }
 
-    /// What a run can't start without.
+    /// The resources that a run can't start without.
     pub fn resources_needed(&self) -> impl Iterator<Item = Resource> {
         let of_first = self.tasks.first().map(CopyTask::resources_needed).into_iter().flatten().flatten();
         std::iter::once(Resource::Stream).chain(of_first)
     }
 
-    /// All that a run needs, or what of it is in use.
+    /// Takes all resources of a run, or returns the one that is in use.
     pub fn take(&self, engine: &DeviceState) -> Acquired<RunResources> {
         let first = self.first()?;
         let Some(stream) = engine.stream()? else { return Ok(Err(Resource::Stream)) };
@@ -87,8 +87,8 @@ impl TaskSequence {
         RunResources::own(stream, slot, staging).with_layers(engine, self.marks()).map(Ok)
     }
 
-    /// The same for a run that a stream is to wait for, beyond what runs may use at a time: what would be let go for it
-    /// may stand behind that wait. Staging memory may be in use all the same: there is no more of it.
+    /// The same for a run that a stream is about to wait for, beyond the usual limits: a resource may be
+    /// freed only after that wait. Staging memory has no reserve, so it may be in use.
     pub fn take_urgently(&self, engine: &DeviceState) -> Acquired<RunResources> {
         let first = self.first()?;
         let staging = match first.staging(engine)? {
@@ -100,7 +100,7 @@ impl TaskSequence {
         RunResources::own(stream, slot, staging).with_layers(engine, self.marks()).map(Ok)
     }
 
-    /// The same for a run on a stream of the caller's, which can't wait.
+    /// The same for a run on a stream of the caller, which can't wait.
     pub fn take_now(&self, engine: &DeviceState) -> Result<RunResources> {
         let first = self.first()?;
         let event = engine.event()?;
@@ -114,22 +114,22 @@ impl TaskSequence {
         RunResources::on_callers(event, stream, slot, staging).with_layers(engine, self.marks())
     }
 
-    /// Starts them on the stream that is held.
+    /// Enqueues them on the stream of the resources.
     ///
     /// # Safety
-    /// What is moved must be memory of this process until `held` is done, also after a failure here.
+    /// What is moved must be memory of this process until the resources are done, also after a failure here.
     pub unsafe fn start(&self, resources: &RunResources) -> Result<()> {
         let Some(stream) = resources.stream() else { return Ok(()) };
         let on = stream.activate()?;
         // SAFETY: the caller's promise.
-        unsafe { self.enqueue(&on, resources, Place::Own) }
+        unsafe { self.enqueue(&on, resources, StreamKind::Own) }
     }
 
-    /// Starts them on a stream of the caller's, and marks their end there. Without a mark nobody can tell when the
-    /// stream is past them.
+    /// Enqueues them on a stream of the caller, and records the completion event there. Without the event
+    /// their end can't be detected.
     ///
     /// # Safety
-    /// As for [`TaskSequence::start`]; the stream is alive.
+    /// As for [`TaskSequence::start`]; the stream is valid.
     pub unsafe fn start_on(
         &self,
         engine: &DeviceState,
@@ -140,11 +140,11 @@ impl TaskSequence {
             Ok(on) => on,
             Err(error) => return Ok(Err(error)),
         };
-        let place = if stream.is_legacy() { Place::Elsewhere } else { Place::Callers };
+        let place = if stream.is_legacy() { StreamKind::WithoutBatches } else { StreamKind::Caller };
         // SAFETY: the caller's promise.
         let started = unsafe { self.enqueue(&on, resources, place) };
         if let Some(event) = resources.event() {
-            // Tried again once: it may have told of an earlier failure.
+            // A second attempt: the first may have reported an earlier failure.
             match on.record(event).or_else(|_| on.record(event)) {
                 Err(error) if !means_lost(&error) => {
                     return Err(EndNotRecorded(started.err().unwrap_or(error)));
@@ -155,7 +155,7 @@ impl TaskSequence {
         Ok(started)
     }
 
-    unsafe fn enqueue(&self, on: &Active<'_>, resources: &RunResources, place: Place) -> Result<()> {
+    unsafe fn enqueue(&self, on: &Active<'_>, resources: &RunResources, place: StreamKind) -> Result<()> {
         self.tasks.iter().enumerate().try_for_each(|(layer, task)| {
             // SAFETY: the caller's promise.
             unsafe { task.enqueue(on, resources, place)? };
@@ -163,7 +163,7 @@ impl TaskSequence {
         })
     }
 
-    /// Writes the runs for the graphs that the jobs are captured into; `None` where there are none to write.
+    /// Writes the runs for the graphs that the tasks are captured into; `None` if there are none.
     pub fn slot_for_graphs(&self, engine: &DeviceState) -> Result<Option<Arc<DescriptorSlot>>> {
         match self.first()? {
             task @ CopyTask::Kernel(..) => task.put_now(engine),
@@ -171,7 +171,7 @@ impl TaskSequence {
         }
     }
 
-    /// Puts them into the graph that a stream of the caller's is captured into. The slot must live as long as the
+    /// Adds them to the graph that a stream of the caller is captured into. The slot must live as long as the
     /// graph.
     ///
     /// # Safety

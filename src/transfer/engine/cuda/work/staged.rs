@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Staged copies: the kernel gathers or scatters inside device memory, and the copy engine moves what lies together
-//! between there and the host. The staging memory has parts that take turns, so that both work at the same time, and
-//! several of them, because a kernel gets onto a busy device only now and then: there must be enough to copy until the
-//! next time.
+//! Staged copies: the kernel gathers or scatters in device memory, and the copy engine copies contiguous
+//! spans between there and the host. The staging memory has parts that are used in rotation, so that both
+//! work at the same time. There are several, because a kernel starts on a busy device only now and then: the
+//! copy engine needs enough work until then.
 
 use super::super::device::descriptor_ring::DescriptorSlot;
 use super::super::device::pool::Pooled;
@@ -25,10 +25,11 @@ use crate::transfer::plan::Plan;
 
 /// A prepared staged copy.
 pub struct StagedCopy {
-    /// From blocks of the device to places in the staging memory, or the other way.
+    /// From blocks of the device to places in the staging memory, or in the opposite direction.
     pub runs: PreparedRuns,
     chunks: Vec<Chunk>,
-    /// The copies of the chunk that is being started, with room for those of any, so that no run makes some.
+    /// The copies of the chunk that is being enqueued, with capacity for any chunk, so that runs allocate
+    /// nothing.
     batch: Mutex<Batch>,
     parts: usize,
     part_size: u64,
@@ -37,7 +38,7 @@ pub struct StagedCopy {
 }
 
 impl StagedCopy {
-    /// Prepares it; a reason where it can't be.
+    /// Prepares it. Fails with a reason.
     pub fn prepare(
         sides: &CudaSides<'_>,
         [host, device]: [&Layout; 2],
@@ -68,36 +69,36 @@ impl StagedCopy {
         Ok(Self { runs, chunks, batch, parts, part_size, to_host, most_ctas })
     }
 
-    /// Leaves its runs to another copy that reads the same, and goes through staging memory alike; whether that is so.
+    /// Uses the runs of another copy that has the same ones and the same parts. Returns whether it has.
     pub fn share_runs(&mut self, other: &Self) -> bool {
         (self.parts, self.part_size) == (other.parts, other.part_size) && self.runs.share_with(&other.runs)
     }
 
-    /// Its staging memory; `None` while it is in use.
+    /// Takes its staging memory; `None` while it is in use.
     pub fn staging(&self, engine: &DeviceState) -> Result<Option<Pooled<Staging>>> {
         engine.staging(self.parts as u64 * self.part_size, self.to_host)
     }
 
-    /// Has its staging memory allocated, unless there is enough or it is in use.
+    /// Allocates its staging memory, unless there is enough or it is in use.
     pub fn provide_staging(&self, engine: &DeviceState) -> Result<()> {
         engine.provide_staging(self.parts as u64 * self.part_size, self.to_host)
     }
 
-    /// The same as what others may be using.
+    /// The resource that stands for its staging memory.
     pub fn resource(&self) -> Resource {
         if self.to_host { Resource::StagingToHost } else { Resource::StagingToDevice }
     }
 
-    /// Whether starting it costs little.
+    /// Whether starting it takes little time.
     pub fn is_quick(&self) -> bool {
         let copies = self.chunks.iter().map(|chunk| chunk.copies.len()).sum();
         quick::is_quick(self.chunks.len(), copies)
     }
 
-    /// Starts it: it begins when what is on `on` now is over, and what comes there later finds it done.
+    /// Enqueues it behind the work that is queued on `on`; later work there finds it complete.
     ///
     /// # Safety
-    /// As for the kernel's copy; the staging memory and the stream `gather` are this run's alone.
+    /// As for the kernel's copy. The staging memory and the stream `gather` belong to this run alone.
     pub unsafe fn enqueue(
         &self,
         kernel: &CopyKernel,
@@ -137,7 +138,8 @@ impl StagedCopy {
         on.wait_for(&staging.part(last, self.parts, self.part_size).1.drained)
     }
 
-    /// Starts the copy engine's share of a chunk. One by one, copies of 1 MiB took a quarter longer beside a GEMM.
+    /// Enqueues the copy engine's part of a chunk. One call per copy took a quarter longer for 1 MiB each,
+    /// beside a GEMM.
     unsafe fn copy(&self, chunk: &Chunk, part: u64, on: &Active<'_>, ahead: EngineLoad) -> Result<()> {
         let mut batch = self.batch.lock();
         batch.clear();
@@ -152,8 +154,8 @@ impl StagedCopy {
     }
 }
 
-/// Has each launch take its runs along, where those of all chunks fit; whether they do. In host memory each warp would
-/// wait for them behind what the copy engine writes there.
+/// Makes the runs part of each launch, if those of all chunks fit. Returns whether they do. Warps that read
+/// them from host memory would wait behind the writes of the copy engine.
 fn take_along(chunks: &mut [Chunk], runs: &[Run]) -> bool {
     let with_runs = |Chunk { blocks, .. }: &Chunk| {
         let first = blocks.runs as usize / size_of::<Run>();
@@ -165,7 +167,7 @@ fn take_along(chunks: &mut [Chunk], runs: &[Run]) -> bool {
 }
 
 impl Chunk {
-    /// The kernel's share, with the part of the staging memory at its place.
+    /// The kernel's copies, with the address of the part.
     fn placed(&self, runs: u64, part: u64, to_host: bool) -> Blocks {
         let mut blocks = Blocks { runs: runs + self.blocks.runs, ..self.blocks };
         for layer in &mut blocks.layers[..self.blocks.num_layers as usize] {

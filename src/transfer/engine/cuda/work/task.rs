@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A prepared copy: what it needs to run, and how it is put on a stream.
+//! A prepared copy: the resources that it needs, and how it is enqueued.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::super::device::resource::{Acquired, Resource};
 use super::super::device::run_resources::RunResources;
 use super::super::device::staging::Staging;
 use super::super::device::state::DeviceState;
-use super::driver::{DriverCopies, Place};
+use super::driver::{DriverCopies, StreamKind};
 use super::kernel::KernelCopy;
 use super::quick::{QUICK_BATCH, QUICK_CALLS};
 use super::staged::StagedCopy;
@@ -23,23 +23,23 @@ pub enum CopyTask {
     Driver(DriverCopies),
     /// By the kernel.
     Kernel(KernelCopy, Arc<CopyKernel>),
-    /// By both.
+    /// By both, through staging memory.
     Staged(Box<StagedCopy>, Arc<CopyKernel>),
 }
 
 impl CopyTask {
-    /// Whether starting it costs little.
+    /// Whether starting it takes little time.
     pub fn is_quick(&self) -> bool {
         match self {
-            Self::Driver(DriverCopies::Batch(batch, _)) => batch.len() <= QUICK_BATCH,
-            Self::Driver(DriverCopies::Loop(copies)) => copies.len() <= QUICK_CALLS,
+            Self::Driver(DriverCopies::Batch { batch, .. }) => batch.len() <= QUICK_BATCH,
+            Self::Driver(DriverCopies::OneByOne(copies)) => copies.len() <= QUICK_CALLS,
             Self::Driver(DriverCopies::Rows(rows)) => rows.len() <= QUICK_CALLS,
             Self::Kernel(..) => true,
             Self::Staged(copy, _) => copy.is_quick(),
         }
     }
 
-    /// Puts the runs that it reads where kernels read them, if there is room to spare.
+    /// Writes its runs to the descriptor ring, if it has space for idle copies.
     pub fn keep_runs(&mut self, engine: &DeviceState) -> Result<()> {
         match self {
             Self::Driver(_) => Ok(()),
@@ -48,7 +48,7 @@ impl CopyTask {
         }
     }
 
-    /// Has this job, of another layer, read the runs of the first from the first's slot; whether it can.
+    /// Makes this task, of another layer, use the slot of the first. Returns whether their runs are the same.
     pub fn share_runs(&mut self, first: &Self) -> bool {
         match (self, first) {
             (Self::Driver(_), Self::Driver(_)) => true,
@@ -58,7 +58,7 @@ impl CopyTask {
         }
     }
 
-    /// What it can't start without beside a stream.
+    /// The resources that it can't start without, besides a stream.
     pub fn resources_needed(&self) -> [Option<Resource>; 2] {
         match self {
             Self::Driver(_) => [None, None],
@@ -67,7 +67,7 @@ impl CopyTask {
         }
     }
 
-    /// Writes the runs that it reads, where there are any and there is room.
+    /// Writes its runs to the ring, if it has any; fails with the resource if the ring is full.
     pub fn put(&self, engine: &DeviceState) -> std::result::Result<Option<Arc<DescriptorSlot>>, Resource> {
         match self {
             Self::Driver(_) => Ok(None),
@@ -76,7 +76,7 @@ impl CopyTask {
         }
     }
 
-    /// The same where nobody can wait.
+    /// The same, but allocates another ring if the ring is full.
     pub fn put_now(&self, engine: &DeviceState) -> Result<Option<Arc<DescriptorSlot>>> {
         match self {
             Self::Driver(_) => Ok(None),
@@ -85,7 +85,7 @@ impl CopyTask {
         }
     }
 
-    /// The staging memory that it goes through.
+    /// Takes its staging memory.
     pub fn staging(&self, engine: &DeviceState) -> Acquired<Option<Pooled<Staging>>> {
         match self {
             Self::Staged(copy, _) => Ok(copy.staging(engine)?.ok_or(copy.resource()).map(Some)),
@@ -93,7 +93,8 @@ impl CopyTask {
         }
     }
 
-    /// Puts it into the graph that a stream of the caller's is captured into. The slot must live as long as the graph.
+    /// Adds it to the graph that a stream of the caller is captured into. The slot must live as long as the
+    /// graph.
     ///
     /// # Safety
     /// As for [`CopyTask::enqueue`], for every run of the graph.
@@ -106,21 +107,21 @@ impl CopyTask {
         let on = stream.activate(engine.context())?;
         match (self, slot) {
             // SAFETY: the caller's promise.
-            (Self::Driver(copies), _) => unsafe { copies.enqueue(&on, Place::Elsewhere) },
+            (Self::Driver(copies), _) => unsafe { copies.enqueue(&on, StreamKind::WithoutBatches) },
             // SAFETY: the caller's promise.
             (Self::Kernel(copy, kernel), slot) => unsafe { copy.enqueue(kernel, &on, slot) },
             (Self::Staged(..), _) => Err(Error::new(
                 Status::InvalidState,
-                "a staged copy uses memory that it shares with others, and can't go into a graph; force another path",
+                "a staged copy uses memory shared with other transfers and can't be part of a graph; request another path",
             )),
         }
     }
 
-    /// Starts it on a stream.
+    /// Enqueues it on a stream.
     ///
     /// # Safety
-    /// What is moved must be memory of this process until `held` is done, also after a failure here.
-    pub unsafe fn enqueue(&self, on: &Active<'_>, resources: &RunResources, place: Place) -> Result<()> {
+    /// What is moved must be memory of this process until the resources are done, also after a failure here.
+    pub unsafe fn enqueue(&self, on: &Active<'_>, resources: &RunResources, place: StreamKind) -> Result<()> {
         // SAFETY: the caller's promise, for all of it.
         unsafe {
             match (self, resources.slot(), resources.staging(), resources.stream()) {
@@ -129,7 +130,7 @@ impl CopyTask {
                 (Self::Staged(copy, kernel), slot, Some(staging), Some(stream)) => {
                     copy.enqueue(kernel, on, stream, slot, staging)
                 }
-                _ => Err(Error::new(Status::Panic, "a run was started without what it needs")),
+                _ => Err(Error::new(Status::Panic, "a run was started without its resources")),
             }
         }
     }

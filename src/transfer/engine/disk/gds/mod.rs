@@ -43,11 +43,11 @@ pub fn choose(
     let path = path(sides);
     let is_asked = preferences.path == Some(path);
     if preferences.path.is_some() && !is_asked {
-        return Ok(Err("another path was asked for".to_string()));
+        return Ok(Err("another path was requested".to_string()));
     }
     match attempt(sides, plan, preferences, is_asked) {
         Err(reason) if is_asked => {
-            let message = format!("{path}, which is asked for, can't be taken: {reason}");
+            let message = format!("{path} was requested and is not possible: {reason}");
             Err(Error::new(Status::Unsupported, message))
         }
         attempted => Ok(attempted),
@@ -94,11 +94,13 @@ fn doubt(sides: &Sides<'_>) -> Option<String> {
     match cufile::may_bounce() {
         Ok(false) => None,
         Ok(true) => Some(format!(
-            "cuFile is free to pass bytes through host memory, and does not tell; set CUFILE_ALLOW_COMPAT_MODE=false, \
+            "cuFile may pass bytes through host memory without reporting it; set CUFILE_ALLOW_COMPAT_MODE=false, \
              or allow_compat_mode in cufile.json, before the first agent gets its backend{}",
             nvidia_fs()
         )),
-        Err(reason) => Some(format!("cuFile does not tell whether bytes pass through host memory: {reason}")),
+        Err(reason) => {
+            Some(format!("cuFile does not report whether bytes pass through host memory: {reason}"))
+        }
     }
 }
 
@@ -118,7 +120,7 @@ fn ensure_worth_it(plan: &Plan) -> std::result::Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "moves of {} bytes are as many requests, and through the ring fewer of up to {LEAST_MOVE}",
+        "each move of {} bytes would be one request; the staging ring merges them into requests of up to {LEAST_MOVE}",
         bytes / moves
     ))
 }
@@ -126,11 +128,12 @@ fn ensure_worth_it(plan: &Plan) -> std::result::Result<(), String> {
 /// By a transfer of bytes of our own, once for each file system.
 fn try_out(agent: &Arc<Agent>, sides: &Sides<'_>) -> std::result::Result<(), String> {
     let device = sides.memory.memory().regions().first().and_then(|region| region.ordinal());
-    let ordinal = device.ok_or("the memory is no GPU's")?;
+    let ordinal = device.ok_or("the memory is not GPU memory")?;
     for file in sides.file.memory().regions().iter().filter_map(|region| region.file()) {
         let ends = GdsEndpoints { ordinal, file_system: file.file_system(), is_direct: file.is_direct() };
         agent.trials.once(ends, || {
-            probe::there_and_back(agent, ordinal, file).map_err(|error| format!("it was tried out: {error}"))
+            probe::there_and_back(agent, ordinal, file)
+                .map_err(|error| format!("a trial transfer failed: {error}"))
         })?;
     }
     Ok(())
@@ -144,5 +147,5 @@ fn prepare(sides: &Sides<'_>, plan: &Plan) -> std::result::Result<NixlMove, Stri
     };
     let prepared = NixlMove::prepare(source, destination, path(sides), plan.clone(), None)
         .and_then(|moved| moved.make_requests().map(|()| moved));
-    prepared.map_err(|error| format!("{error}; layouts are built after their agent has its backends"))
+    prepared.map_err(|error| format!("{error}; build layouts after their agent has its backends"))
 }

@@ -101,7 +101,7 @@ impl Shared for Inbox {
     fn run(&self) {
         let mut session = Session::new(self);
         if let Err(panic) = guarded(|| session.run()) {
-            log!(Error, "on the thread of a staging ring: {panic}");
+            log!(Error, "panic on the thread of a staging ring: {panic}");
             session.give_up(&panic);
             self.close(&panic);
         }

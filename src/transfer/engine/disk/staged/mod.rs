@@ -48,7 +48,7 @@ impl StagedIo {
         let chunks = Chunks::cut(moved, slot, |region, address| sides.memory.bytes_in_piece(region, address));
         let requests = chunks.list.iter().map(|chunk| chunks.in_file(chunk, 0).len() as u64).sum();
         let place = sides.memory.memory().regions().first().and_then(|region| region.place());
-        let place = place.ok_or_else(|| Error::new(Status::Unsupported, "the memory is no GPU's"))?;
+        let place = place.ok_or_else(|| Error::new(Status::Unsupported, "the memory is not GPU memory"))?;
         let ring = Ring::of(place.user, slot)?;
         // Page-locking takes its time: the next transfer finds it done.
         sides.memory.keep(ring.clone());

@@ -49,9 +49,9 @@ impl Ring {
     }
 
     fn allocate(ordinal: i32, slot_size: u64) -> Result<Self> {
-        let size = slot_size.checked_mul(SLOTS as u64).ok_or_else(|| {
-            Error::new(Status::InvalidArgument, "staging_size is more than can be addressed")
-        })?;
+        let size = slot_size
+            .checked_mul(SLOTS as u64)
+            .ok_or_else(|| Error::new(Status::InvalidArgument, "staging_size exceeds the address space"))?;
         let context = Arc::new(Context::retain(Device::get(ordinal)?)?);
         let event = || Event::new(&context);
         let copied = [event()?, event()?, event()?, event()?];

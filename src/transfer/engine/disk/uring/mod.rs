@@ -112,10 +112,7 @@ impl Uring {
 }
 
 fn broken() -> Error {
-    Error::new(
-        Status::Io,
-        "io_uring has failed before; create the transfer again, and it takes what works now",
-    )
+    Error::new(Status::Io, "io_uring has failed before; create the transfer again to use another path")
 }
 
 impl Shared for Uring {
@@ -123,7 +120,7 @@ impl Shared for Uring {
         // The kernel writes on this thread, and sends it the signal.
         let _limit_reports_itself = FileSizeSignal::block();
         while let Err(panic) = self.serve() {
-            log!(Error, "on the thread of the ring: {panic}; all runs that it had end so");
+            log!(Error, "panic on the thread of io_uring: {panic}; all its runs fail");
         }
     }
 }

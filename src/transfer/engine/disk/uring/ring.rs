@@ -28,10 +28,9 @@ pub fn make() -> Result<IoUring, String> {
 
 fn refusal(error: std::io::Error) -> String {
     match error.raw_os_error() {
-        Some(libc::ENOSYS) => "the kernel has no io_uring, or a filter of system calls hides it".to_string(),
+        Some(libc::ENOSYS) => "the kernel has no io_uring, or a seccomp filter hides it".to_string(),
         Some(libc::EPERM | libc::EACCES) => {
-            "io_uring is not permitted here: by a filter of system calls, or kernel.io_uring_disabled"
-                .to_string()
+            "io_uring is not permitted: by a seccomp filter, or kernel.io_uring_disabled".to_string()
         }
         Some(code) => {
             let errno = rustix::io::Errno::from_raw_os_error(code);

@@ -262,7 +262,7 @@ impl<'a> Session<'a> {
         }
         self.uring.give_up();
         let code = error.raw_os_error().unwrap_or(libc::EIO);
-        let error = Error::errno("hand requests to io_uring", Errno::from_raw_os_error(code));
+        let error = Error::errno("submit requests to io_uring", Errno::from_raw_os_error(code));
         for flight in std::mem::take(&mut self.flights).into_iter().flatten() {
             (flight.work.ending)(Err(flight.failure.unwrap_or_else(|| error.clone())));
         }
