@@ -291,7 +291,7 @@ fn what_can_not_be_moved_is_refused() {
     let b = &placement(dimensions(), KINDS[0], 1 << 20);
     type Case<'a> = (&'a Placement, &'a [(u32, u32)], Wanted, Status, &'a str);
     let cases: [Case; 12] = [
-        (b, &[], all, Status::InvalidArgument, "no block"),
+        (b, &[], all, Status::InvalidArgument, "block pairs is empty"),
         (b, &[(12, 0)], all, Status::OutOfRange, "block 12"),
         (b, &[(0, 12)], all, Status::OutOfRange, "block 12"),
         (
