@@ -215,7 +215,7 @@ TEST(whole_blocks_at_regular_distances_are_rows) {
     }
     release_device(0);
     refuse(PLACE_PINNED, PLACE_DEVICE, options_for(&moves[0], KVMEM_PATH_CUDA_2D), &kv_kinds[0],
-           "no others at regular distances");
+           "no other blocks have a constant stride");
 }
 
 /* However few CTAs do it. */
@@ -326,9 +326,9 @@ TEST(what_can_not_be_taken_is_refused_with_the_reason) {
     refuse(PLACE_PINNED, PLACE_SYSTEM, options_for(move, KVMEM_PATH_CUDA_KERNEL), kind, "possible: memcpy");
     kvmem_transfer_options options = options_for(move, 0);
     options.flags = KVMEM_TRANSFER_NO_HOST_BOUNCE;
-    refuse(PLACE_SYSTEM, PLACE_DEVICE, options, kind, "host memory of its own");
+    refuse(PLACE_SYSTEM, PLACE_DEVICE, options, kind, "its own host memory");
     options.flags = KVMEM_TRANSFER_ZERO_COPY;
-    refuse(PLACE_DEVICE, PLACE_SYSTEM, options, kind, "host memory of its own");
+    refuse(PLACE_DEVICE, PLACE_SYSTEM, options, kind, "its own host memory");
     options.path = KVMEM_PATH_CUDA_STAGED;
     refuse(PLACE_DEVICE, PLACE_PINNED, options, kind, "staging memory");
 }

@@ -156,7 +156,7 @@ TEST(what_can_not_be_is_refused) {
         EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_cuda_set_peer_rates(0, 1, &rates, ERR));
     }
     kvmem_peer_rates_init(&rates, sizeof(rates));
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "no peer of itself",
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "not a peer of itself",
                    kvmem_cuda_get_peer_rates(1, 1, &rates, ERR));
     EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_cuda_set_peer_rates(1, 1, &rates, ERR));
     for (size_t i = 0; i < NUM(missing); i++) {

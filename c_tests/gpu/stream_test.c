@@ -307,7 +307,7 @@ TEST(a_staged_transfer_is_refused_in_a_graph) {
     prepare(&work, PLACE_DEVICE, PLACE_PINNED, KVMEM_PATH_CUDA_STAGED);
     CUgraph graph = NULL;
     begin_capture(&work, CU_STREAM_CAPTURE_MODE_RELAXED);
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "force another path",
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "request another path",
                    kvmem_transfer_submit_on_stream(work.transfer, work.stream, ERR));
     enter_device(0);
     CU(cuStreamEndCapture(work.stream, &graph));

@@ -132,7 +132,7 @@ TEST(out_of_reach_it_is_not_opened) {
         peer owner = holder_start();
         holder_make(&owner, places[place].memory, NULL, 1);
         parcel parcel = holder_share(&owner, NULL);
-        refuse_parcel_for(&parcel, 0, USER, KVMEM_STATUS_UNSUPPORTED, "does not reach");
+        refuse_parcel_for(&parcel, 0, USER, KVMEM_STATUS_UNSUPPORTED, "cannot access");
         parcel_close(&parcel);
         peer_finish(&owner);
     }

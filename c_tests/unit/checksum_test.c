@@ -232,8 +232,8 @@ TEST(what_can_not_be_verified_is_refused) {
     kv_side_open(&source, &config, NULL, 1);
     kv_side_open(&destination, &config, NULL, 2);
     refuse(&source, &destination, KVMEM_TRANSFER_VERIFY | KVMEM_TRANSFER_BY_LAYER, NULL,
-           KVMEM_STATUS_UNSUPPORTED, "each layer");
-    refuse(&source, &destination, KVMEM_TRANSFER_BY_LAYER, checksums, KVMEM_STATUS_UNSUPPORTED, "each layer");
+           KVMEM_STATUS_UNSUPPORTED, "by layer");
+    refuse(&source, &destination, KVMEM_TRANSFER_BY_LAYER, checksums, KVMEM_STATUS_UNSUPPORTED, "by layer");
     refuse(&source, &destination, KVMEM_TRANSFER_VERIFY, checksums, KVMEM_STATUS_INVALID_ARGUMENT,
            "one of the two");
     refuse(&source, &destination, 0, (const uint32_t *)((uintptr_t)checksums + 1),

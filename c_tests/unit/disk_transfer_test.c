@@ -308,7 +308,7 @@ TEST(bytes_between_memory_and_a_direct_file_touch_nothing_else) {
     options.flags = KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE;
     kvmem_transfer *transfer = NULL;
     EXPECT_OK(kvmem_transfer_create(host.layout, file, &options, &transfer, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "no stream",
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "on streams",
                    kvmem_transfer_submit_on_stream(transfer, NULL, ERR));
     kvmem_transfer_destroy(transfer);
     kv_side_close(&host);

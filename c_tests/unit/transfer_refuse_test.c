@@ -67,7 +67,7 @@ TEST(no_pairs_is_refused) {
     kv_side destination;
     open_sides(&source, &destination);
     kvmem_transfer_options options = options_for(one_pair, 0);
-    refuse(&source, &destination, &options, KVMEM_STATUS_INVALID_ARGUMENT, "no block");
+    refuse(&source, &destination, &options, KVMEM_STATUS_INVALID_ARGUMENT, "block pairs is empty");
     options = options_for(NULL, 1);
     refuse(&source, &destination, &options, KVMEM_STATUS_INVALID_ARGUMENT, "pairs");
     close_sides(&source, &destination);

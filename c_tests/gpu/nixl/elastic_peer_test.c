@@ -249,7 +249,7 @@ TEST(what_was_taken_back_is_not_written) {
     EXPECT_OK(run(last));
     check_theirs(&meeting, 6, new_value_of(6));
     resize(&meeting, 1);
-    EXPECT_MESSAGE(KVMEM_STATUS_STALE, "taken extent", run(last));
+    EXPECT_MESSAGE(KVMEM_STATUS_STALE, "decommitted extent", run(last));
     resize(&meeting, 7);
     EXPECT(KVMEM_STATUS_STALE, run(last));
     check_theirs(&meeting, 6, value_of(6));
@@ -287,7 +287,7 @@ TEST(what_was_taken_back_is_stale) {
     EXPECT_OK(create_read(&meeting, 6, &last));
     EXPECT_OK(run(last));
     resize(&meeting, 1);
-    EXPECT_MESSAGE(KVMEM_STATUS_STALE, "taken extent", run(last));
+    EXPECT_MESSAGE(KVMEM_STATUS_STALE, "decommitted extent", run(last));
     EXPECT_OK(run(first));
     resize(&meeting, 7);
     EXPECT(KVMEM_STATUS_STALE, run(last)); /* other memory behind the same addresses */

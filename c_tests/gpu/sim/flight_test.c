@@ -304,7 +304,7 @@ TEST(a_run_without_a_mark_ends_and_keeps_its_memory) {
     SIM(sim_hold());
     SIM(sim_fail("cuEventRecord", SIM_EVERY_CALL, CUDA_ERROR_OUT_OF_MEMORY));
     EXPECT_OK(kvmem_transfer_submit_on_stream(flight.transfer, stream, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "until the stream is past it",
+    EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_MEMORY, "until the stream has passed it",
                    kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
     CHECK_EQ(next_completion(flight.queue).status, KVMEM_STATUS_OUT_OF_MEMORY);
     EXPECT(KVMEM_STATUS_OUT_OF_MEMORY, kvmem_transfer_wait_on_stream(flight.transfer, 0, stream, ERR));

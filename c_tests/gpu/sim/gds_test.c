@@ -92,7 +92,7 @@ TEST(what_cannot_bounce_and_works_is_taken) {
 }
 
 TEST(what_may_bounce_is_taken_only_where_it_is_asked_for) {
-    static const char *const doubt = "cuFile is free to pass bytes through host memory";
+    static const char *const doubt = "cuFile may pass bytes through host memory";
     file_flight flight;
     open_flight(&flight, &large, 0, "true", "absent");
     if (has_direct_io(&flight)) {
@@ -158,7 +158,7 @@ TEST(layouts_from_before_the_backend_are_refused) {
     file_side_open(&flight.file, &config, flight.agent, &flight.directory, 0, 2);
     EXPECT_OK(kvmem_agent_create_backend(flight.agent, "GDS_MT", NULL, 0, ERR));
     side_open(&flight.device, PLACE_DEVICE, 0, &config, flight.agent, 1);
-    expect_refused(&flight, true, 0, "layouts are built after their agent has its backends");
+    expect_refused(&flight, true, 0, "build layouts after their agent has its backends");
     expect_moved(&flight, false, 0, false, "");
     file_flight_close(&flight);
 }

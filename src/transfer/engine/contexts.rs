@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The contexts that memory goes with: a kernel that touched what was lost would take the GPU's primary context along, so
-//! that the driver is asked before anything runs.
+//! The CUDA contexts that memory belongs to. A kernel that accessed lost memory would destroy the GPU's
+//! primary context, so the driver is queried before each run.
 
 use crate::cuda::ContextIdentity;
 use crate::cuda::context::not_started;
@@ -9,17 +9,17 @@ use crate::error::Result;
 use crate::layout::Layout;
 use crate::region::Backing;
 
-/// Each context once: a run costs no more if a layout has many regions.
+/// Each context once, so that many regions cost no more than one.
 #[derive(Default)]
 pub struct Contexts {
-    /// Those that the library's memory is in.
+    /// The contexts of memory of kvmem.
     own: Vec<ContextIdentity>,
-    /// One allocation in each of those that adopted memory is in: it is there as long as the context.
+    /// One allocation in each context of adopted memory: it exists as long as the context.
     adopted: Vec<AllocationStamp>,
 }
 
 impl Contexts {
-    /// Those of the memory of some layouts; of page locks too if a GPU is to use them.
+    /// The contexts of the memory of some layouts; also of page locks if a GPU will use them.
     pub fn of<'a>(layouts: impl IntoIterator<Item = &'a Layout>, with_page_locks: bool) -> Self {
         let mut contexts = Self::default();
         for region in layouts.into_iter().flat_map(|layout| layout.memory().regions()) {
@@ -35,14 +35,14 @@ impl Contexts {
         contexts
     }
 
-    /// One more that the library's memory is in.
+    /// Adds a context of memory of kvmem.
     pub fn add(&mut self, identity: ContextIdentity) {
         if !self.own.contains(&identity) {
             self.own.push(identity);
         }
     }
 
-    /// One more that adopted memory is in.
+    /// Adds a context of adopted memory.
     pub fn add_adopted(&mut self, stamp: AllocationStamp) {
         if !self.adopted.iter().any(|known| known.is_of_context_of(&stamp)) {
             self.adopted.push(stamp);

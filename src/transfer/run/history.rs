@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How fast earlier runs of this process were, for ways whose speed no model knows: to a peer, and from or to a file.
-//! Before the first, what is usual for such a way is assumed.
+//! Throughput of earlier runs of this process, for paths that no model predicts: to a peer, and from or to a
+//! file. Before the first run, a usual rate is assumed.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,7 +16,7 @@ use crate::process::PerProcess;
 use crate::sync::{Mutex, MutexGuard};
 use crate::transfer::path::Path;
 
-/// What the runs on one way have moved, and how long that took. Old ones fade.
+/// Bytes and duration of the runs on one path. Old runs count less.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Tally {
     bytes: f64,
@@ -36,7 +36,7 @@ impl Tally {
     }
 }
 
-/// The runs on one way, and the bytes a second that are assumed before the first.
+/// The runs on one path, and the rate that is assumed before the first.
 #[derive(Debug)]
 pub struct Record {
     runs: Mutex<Tally>,
@@ -54,7 +54,7 @@ impl Record {
         *tally = tally.with(bytes, taken);
     }
 
-    /// Seconds that so many bytes are expected to take, and whether that was measured.
+    /// Estimated duration, and whether it was measured.
     pub fn seconds(&self, bytes: u64) -> (f64, bool) {
         let measured = lock(&self.runs).bytes_per_second();
         let rate = if measured > 0.0 { measured } else { self.assumed };
@@ -62,9 +62,9 @@ impl Record {
     }
 }
 
-/// Bytes a second of a way that nothing was moved on yet: the order of magnitude, as the header has it. Direct I/O is
-/// held to what a drive does, the page cache to a copy; the rates of peers are what UCX did between two processes of one
-/// machine, where GPU memory is moved at a tenth of what host memory is.
+/// Usual throughput of a path: the order of magnitude, as documented in the header. Direct I/O is limited by
+/// the drive, the page cache by copies. The rates of peers were measured with UCX between two processes of
+/// one machine, where GPU memory has a tenth of the throughput of host memory.
 fn usual(source: &Layout, destination: &Layout) -> f64 {
     const DIRECT_FILE: f64 = 2e9;
     const CACHED_FILE: f64 = 5e9;
@@ -82,7 +82,7 @@ fn usual(source: &Layout, destination: &Layout) -> f64 {
 /// A path between two sides, each known by its file, its peer or its kind of memory.
 type Way = (u32, u64, u64);
 
-/// More ways than this are not kept once no transfer takes them.
+/// More entries than this are dropped once no transfer uses them.
 const MOST_WAYS: usize = 256;
 
 /// The runs on a path between two layouts.
@@ -108,7 +108,7 @@ fn side(layout: &Layout) -> u64 {
     hasher.finish()
 }
 
-/// What makes a file the same by whatever name it was opened, and another than one that was there before.
+/// Identifies a file whatever its name, and distinguishes it from an earlier file with the same inode.
 fn identity(file: BorrowedFd<'_>) -> Option<(u32, u32, u64, i64, u32)> {
     let wanted = StatxFlags::INO | StatxFlags::BTIME;
     let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted).ok()?;

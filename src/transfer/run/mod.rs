@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One run of a transfer: what it keeps of the caller's, its parts, and its end.
+//! One run of a transfer: the caller's objects that it keeps, its parts, and its end.
 
 pub mod completion;
 pub mod disposal;
@@ -36,7 +36,7 @@ pub struct Run {
     ended: bool,
     /// Dropped before the end is reported.
     held: Option<Held>,
-    /// The parts that begin one after the other, and which of them is under way.
+    /// The parts that run in order, and the index of the current one.
     steps: Option<(Arc<dyn Steps>, u64)>,
     /// What is compared when all has moved.
     verification: Option<Arc<dyn Verify>>,
@@ -58,11 +58,11 @@ pub trait Verify: Send + Sync {
     fn outcome(&self, layouts: &[Arc<Layout>; 2]) -> Outcome;
 }
 
-/// Starts a part. It holds only what the run holds too: the run may end on another thread before this returns, and the caller
-/// must not keep what the parts hold until then.
+/// Starts a part. It holds only what the run holds too: the run may end on another thread before this
+/// returns, and the caller must not keep what the parts hold until then.
 pub type Start = Box<dyn FnOnce() -> Result<()> + Send>;
 
-/// Tells whoever works at a run whether its user wants no more of it to begin.
+/// Reports whether the caller cancelled the run.
 #[derive(Clone)]
 pub struct Stop(Arc<AtomicBool>);
 
@@ -90,7 +90,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Drops all of it, and returns whether it was the last holder of a layout.
+    /// Drops all of it. Returns whether it was the last holder of a layout.
     fn release(self) -> bool {
         drop((self.extents, self.peer));
         self.layouts.into_iter().flatten().filter_map(Arc::into_inner).count() > 0
@@ -123,13 +123,13 @@ impl Run {
         self
     }
 
-    /// Has what was moved compared before the run is over.
+    /// Compares what was moved before the run ends.
     pub fn verified_by(mut self, verification: Arc<dyn Verify>) -> Self {
         self.verification = Some(verification);
         self
     }
 
-    /// Begins the first of several parts; the others follow as each ends.
+    /// Starts the first of several parts; each other one starts when the part before it has ended.
     pub fn in_steps(mut self, steps: Arc<dyn Steps>) -> Result<()> {
         self.steps = Some((steps.clone(), 0));
         Self::start_part(steps, 0, self)
@@ -146,27 +146,27 @@ impl Run {
         self.held.as_ref().and_then(|held| held.layouts.as_ref())
     }
 
-    /// Whether ending it frees a layout, which may take long. A handle that its user destroys at this very moment is not
-    /// counted as gone yet.
+    /// Whether ending it frees a layout, which may take long. A handle that is destroyed concurrently may
+    /// still count.
     pub fn is_last_holder(&self) -> bool {
         let Some([source, destination]) = self.layouts() else { return false };
         let own = if Arc::ptr_eq(source, destination) { 2 } else { 1 };
         [source, destination].into_iter().any(|layout| Arc::strong_count(layout) <= own)
     }
 
-    /// Tells that so many layers have moved. Those of memory that its owner has taken back meanwhile are not told of.
+    /// Reports that so many layers have moved, unless the owner of their memory has decommitted it meanwhile.
     pub fn advance(&self, moved: u64) {
         if !self.told && !self.completion.have_moved(moved) && self.ensure_unchanged().is_ok() {
             self.completion.advance(moved);
         }
     }
 
-    /// Whether its user wants no more of it to begin.
+    /// Whether the caller cancelled it.
     pub fn is_cancelled(&self) -> bool {
         self.completion.cancellation().load(Ordering::Acquire)
     }
 
-    /// The same for who does not have the run.
+    /// The same, for threads without the run.
     pub fn stop(&self) -> Stop {
         Stop(self.completion.cancellation().clone())
     }
@@ -176,15 +176,15 @@ impl Run {
         extents.flatten().try_for_each(ExtentHold::ensure_unchanged)
     }
 
-    /// Tells the outcome before the run is over: its user need not wait for what can't be stopped. No new run can
-    /// begin yet, and what is told later is not heard.
+    /// Reports the outcome before the run ends, because the caller need not wait for requests that can't be
+    /// stopped. No new run can begin before the end, and later reports are ignored.
     pub fn tell_early(&mut self, outcome: Outcome) {
         if !std::mem::replace(&mut self.told, true) {
             self.completion.finish(outcome, self.started.elapsed(), None);
         }
     }
 
-    /// Ends the run, or begins its next part: a new run may be submitted by whoever hears of the end.
+    /// Ends the run, or starts its next part. Once the end is reported, a new run may be submitted.
     pub fn end(mut self, outcome: Outcome) {
         let next = self.steps.as_ref().map(|(steps, part)| (steps.clone(), part + 1));
         let Some((steps, next)) = next.filter(|(steps, next)| outcome.is_ok() && *next < steps.count())
@@ -202,7 +202,8 @@ impl Run {
         }
     }
 
-    /// Has what was moved compared, where that is asked for and anybody hears of it; else it is over.
+    /// Compares what was moved if that was requested and the outcome is not reported yet; otherwise ends the
+    /// run.
     fn verify(mut self, outcome: Outcome) {
         let Some(verification) = self.verification.take().filter(|_| outcome.is_ok() && !self.told) else {
             return self.over(outcome);
@@ -233,7 +234,7 @@ impl Run {
         self.completion.withdraw(&self.before, &self.busy);
     }
 
-    /// Drops what the run keeps, and returns whether it was the last holder of a layout.
+    /// Drops what the run keeps. Returns whether it was the last holder of a layout.
     fn release(&mut self) -> bool {
         drop((self.steps.take(), self.verification.take()));
         self.held.take().is_some_and(Held::release)
@@ -250,7 +251,7 @@ impl Run {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
-        // Bytes of memory that its owner, another process, has taken back meanwhile are nobody's.
+        // The data is invalid if the owner, another process, has decommitted its memory meanwhile.
         let outcome = outcome.and_then(|()| self.ensure_unchanged());
         let was_last = self.release();
         let report = Report {

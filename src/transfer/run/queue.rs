@@ -28,7 +28,7 @@ pub struct Entry {
 /// Completions in the order they came. None is lost: the queue grows as it must.
 pub struct Queue {
     state: Mutex<State>,
-    /// Whether there are any, for who looks without the lock.
+    /// Whether there are any; read without the lock.
     has_some: AtomicBool,
     arrival: Condvar,
 }
@@ -89,7 +89,7 @@ impl Queue {
         self.arrival.notify_one();
     }
 
-    /// Takes up to `out.len()` completions and answers how many.
+    /// Takes up to `out.len()` completions and returns their number.
     pub fn poll(&self, out: &mut [Entry]) -> usize {
         self.take(&mut self.lock(), out)
     }
@@ -112,7 +112,7 @@ impl Queue {
             };
         }
         let count = self.take(&mut state, out);
-        // One arrival wakes one waiter; what is left is for the next.
+        // One arrival wakes one waiter, which wakes the next if entries are left.
         if !state.entries.is_empty() {
             self.arrival.notify_one();
         }

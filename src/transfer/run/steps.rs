@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Parts of a transfer that begin one after the other, for engines that keep no order themselves: each is a layer.
+//! Parts of a transfer that run one after the other, one per layer, for engines without an order of their
+//! own.
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ impl<P: Part> InTurn<P> {
         Self(Arc::new(Parts(parts)))
     }
 
-    /// Starts the first; the others follow.
+    /// Starts the first part; each other one starts when the part before it has ended.
     pub fn start(&self, run: Run) -> Result<()> {
         match &self.0.0[..] {
             [only] => only.prepare_start(run)(),
@@ -31,17 +32,17 @@ impl<P: Part> InTurn<P> {
         }
     }
 
-    /// All of them.
+    /// All parts.
     pub fn parts(&self) -> &[P] {
         &self.0.0
     }
 
-    /// The first of them.
+    /// The first part.
     pub fn first(&self) -> &P {
         &self.0.0[0]
     }
 
-    /// The sum of what each has.
+    /// The sum of a property of all parts.
     pub fn sum(&self, of: impl Fn(&P) -> u64) -> u64 {
         self.0.0.iter().map(of).sum()
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Threads that copy, read and write files, or look after what is under way. They start when there is work for them and
-//! end when there was none for a while, so that a process that moves nothing has none.
+//! Threads that copy, read and write files, or watch work under way. They start when there is work and
+//! end after a while without any, so that an idle process has none.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Work that several threads can do together.
 pub trait Shared: Send + Sync {
-    /// Does a share of it, or returns at once when nothing is left to begin. A panic is logged and ends the share, not
-    /// the thread: whoever waits for the work must hear of it from the work itself.
+    /// Does a share of the work, or returns at once if none is left. A panic is logged and ends the share,
+    /// not the thread; the work itself must report it to its waiters.
     fn run(&self);
 }
 
@@ -51,32 +51,33 @@ impl Pool {
         COPIES.get(|| Self::new("kvmem-copy", MOST_THREADS))
     }
 
-    /// Those that read and write files. They are others: a slow disk must not keep a copy waiting.
+    /// The threads that read and write files. They are separate, because a slow disk must not delay copies.
     pub fn files() -> &'static Self {
         static FILES: PerProcess<Pool> = PerProcess::new();
         FILES.get(|| Self::new("kvmem-file", MOST_THREADS))
     }
 
-    /// Those that compare what was moved. They wait for copies and files, which never wait for them.
+    /// The threads that compare moved blocks. They wait for copies and files, which never wait for them.
     pub fn checks() -> &'static Self {
         static CHECKS: PerProcess<Pool> = PerProcess::new();
         CHECKS.get(|| Self::new("kvmem-check", MOST_THREADS))
     }
 
-    /// Those that hand a driver what it takes a while to accept.
+    /// The threads that make driver calls which may block.
     pub fn starts() -> &'static Self {
         static STARTS: PerProcess<Pool> = PerProcess::new();
         STARTS.get(|| Self::new("kvmem-start", MOST_THREADS))
     }
 
-    /// Those that look after what is under way at a driver or the kernel, as long as anything is. Each has a thread of
-    /// its own ([`Self::run_alone`]), so that no end is reported late because copies, files or other ends take their time.
+    /// The threads that watch the driver or the kernel while work is under way there. Each service has its
+    /// own thread ([`Self::run_alone`]), so that copies, files and other services do not delay the report of
+    /// an end.
     pub fn services() -> &'static Self {
         static SERVICES: PerProcess<Pool> = PerProcess::new();
         SERVICES.get(|| Self::new("kvmem-serve", usize::MAX))
     }
 
-    /// Those that free what may take long to free.
+    /// The threads that free objects, which may take long.
     pub fn releases() -> &'static Self {
         static RELEASES: PerProcess<Pool> = PerProcess::new();
         RELEASES.get(|| Self::new("kvmem-free", MOST_THREADS))
@@ -123,7 +124,7 @@ impl Pool {
     /// started: waiting for another would not end, because services run as long as there is anything to serve.
     pub fn run_alone(&'static self, shared: Arc<dyn Shared>) -> Result<()> {
         let mut state = self.lock();
-        // Every idle thread takes one of those in the queue.
+        // Each idle thread will take one entry of the queue.
         if state.queue.len() >= state.idle {
             self.add_thread(&mut state)?;
         }
@@ -207,7 +208,7 @@ mod tests {
         Box::leak(Box::new(Pool::new("kvmem-test", most)))
     }
 
-    /// Work that does as it is told.
+    /// Work that calls a closure.
     struct Does<F>(F);
 
     impl<F: Fn() + Send + Sync> Shared for Does<F> {
@@ -220,7 +221,7 @@ mod tests {
         Arc::new(Does(work))
     }
 
-    /// Work that tells of its beginning and waits to be let go, as often as it is run.
+    /// Work that reports that it has begun, and then waits for the sender to be dropped.
     fn gated() -> (Arc<dyn Shared>, Receiver<()>, Sender<()>) {
         let (begun, seen) = channel();
         let (go, gone) = channel::<()>();
@@ -255,7 +256,7 @@ mod tests {
             });
             Pool::services().run_alone(work).unwrap();
         }
-        // Not before all of them are at work at a time.
+        // Returns only when all of them run at the same time.
         together.wait();
     }
 

@@ -14,7 +14,7 @@ use crate::transfer::engine::select;
 use crate::transfer::plan::Slots;
 use crate::transfer::request::{BlockPair, PairedRange, Wanted};
 
-/// Host memory that blocks are brought to where the CPU can't read them.
+/// Bytes of host memory for blocks that the CPU can't read in place.
 const BUFFER: u64 = 16 << 20;
 
 /// The checksums of all of some blocks, in their order.
@@ -32,7 +32,7 @@ pub fn of_blocks(layout: &Arc<Layout>, blocks: &[u32]) -> Result<Vec<u32>> {
     of_slots(layout, blocks, Slots::all(have))
 }
 
-/// The same for some layers and outer slots. The blocks and those must be there.
+/// The same for some layers and outer slots, all of which must exist.
 pub fn of_slots(layout: &Arc<Layout>, blocks: &[u32], slots: Slots) -> Result<Vec<u32>> {
     ensure_readable(layout)?;
     match layout.memory_type() {
@@ -48,7 +48,7 @@ pub fn of_slots(layout: &Arc<Layout>, blocks: &[u32], slots: Slots) -> Result<Ve
     }
 }
 
-/// Refuses a layout whose bytes are not reached from here.
+/// Fails for a layout whose memory can't be accessed from here.
 pub fn ensure_readable(layout: &Layout) -> Result<()> {
     ensure!(
         layout.memory().locality() != Locality::Remote,
@@ -81,7 +81,8 @@ fn by_way_of_host(layout: &Arc<Layout>, blocks: &[u32], slots: Slots) -> Result<
     Ok(checksums)
 }
 
-/// Host memory for some blocks, which lie in it as they do in the layout: whatever moves them elsewhere moves them there.
+/// Host memory for some blocks, with the same strides as in the layout, so that any path between the two
+/// works.
 fn buffer_for(layout: &Layout, num_blocks: u64, num_layers: u64, outer_dim: u64) -> Result<Arc<Layout>> {
     let like = layout.geometry().dimensions();
     let io_alignment = layout.memory().regions().iter().map(|region| region.io_alignment()).max();

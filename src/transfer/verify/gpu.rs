@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checksums of blocks in GPU memory: a kernel divides them tile by tile, and adds up what each tile has in its block's.
+//! Checksums of blocks in GPU memory: a kernel computes the remainder of each tile, and combines those of a
+//! block.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,7 +35,7 @@ const WORD: u64 = 4;
 const PATIENCE: Duration = Duration::from_millis(1);
 const SLEEP: Duration = Duration::from_micros(50);
 
-/// What computing checksums takes; one is used by one thread at a time.
+/// The resources for checksums on one device, used by one thread at a time.
 pub struct Checker {
     kernel: ChecksumKernel,
     stream: Stream,
@@ -42,7 +43,7 @@ pub struct Checker {
     further: [u32; 32],
     /// What is behind each word of a row, and the word.
     words: [u32; ROW],
-    /// Page-locked: block ids, what is behind each tile of a block, checksums.
+    /// Page-locked: block ids, the factor of each tile of a block, checksums.
     host: PinnedMemory,
     /// The same on the device: the kernel must not wait for the link at each tile.
     device: Allocation,
@@ -84,7 +85,8 @@ impl Checker {
         Ok(checksums)
     }
 
-    /// Has the device divide all layers of the blocks, as many at a time as it takes, and bring what they add up to.
+    /// Starts the kernel for all layers of the blocks, as many per launch as it supports, and the copy of the
+    /// results.
     fn start(&self, blocks: &[u32], pieces: &Pieces) -> Result<()> {
         let bytes = blocks.len() as u64 * WORD;
         self.put(IDS, blocks);
@@ -97,7 +99,7 @@ impl Checker {
         let mut behind = pieces.block_size();
         for (index, layers) in pieces.layers.chunks(most_layers(pieces) as usize).enumerate() {
             if index > 0 {
-                // The launch before reads what is behind its tiles.
+                // The previous launch still reads the factors of its tiles.
                 self.wait()?;
             }
             behind -= layers.len() as u64 * pieces.outers * pieces.size;
@@ -108,7 +110,7 @@ impl Checker {
         unsafe { self.stream.activate()?.copy(Copy { source, destination, size: bytes }) }
     }
 
-    /// Has it divide some layers, which have bytes of the block behind them.
+    /// Launches the kernel for some layers, which are followed by `behind` bytes of the block.
     fn launch(&self, num_blocks: u32, pieces: &Pieces, layers: &[u64], behind: u64) -> Result<()> {
         let powers = behind_tiles(pieces, layers.len(), behind);
         let mut starts = [0; MOST_LAYERS];
@@ -181,8 +183,8 @@ impl Part {
     }
 }
 
-/// The checksums of some layers and outer slots of blocks; `None` where no kernel reaches them, or takes as many tiles
-/// as those have.
+/// The checksums of some layers and outer slots of blocks; `None` if no kernel can access them, or if they
+/// have too many tiles.
 pub fn of_slots(layout: &Arc<Layout>, blocks: &[u32], slots: &Slots) -> Result<Option<Vec<u32>>> {
     let pieces = Pieces::of(layout, slots);
     let Some(ordinal) = own_device(layout).filter(|_| most_layers(&pieces) > 0) else { return Ok(None) };
@@ -217,7 +219,7 @@ fn tiles_of_layers(pieces: &Pieces, layers: u64) -> u64 {
     pieces.size.div_ceil(TILE).saturating_mul(pieces.outers).saturating_mul(layers)
 }
 
-/// How many layers one launch takes; none where one has too many tiles.
+/// The number of layers per launch; 0 if one layer has too many tiles.
 fn most_layers(pieces: &Pieces) -> u64 {
     let room = MOST_TILES / tiles_of_layers(pieces, 1).max(1);
     room.min(MOST_LAYERS as u64).min(pieces.layers.len() as u64)
@@ -241,14 +243,14 @@ fn behind_tiles(pieces: &Pieces, layers: usize, after: u64) -> Vec<u32> {
     powers
 }
 
-/// The device that a layout lies on, where its kernels reach it without further ado.
+/// The device that owns the layout's memory, if its own kernels can access all of it.
 fn own_device(layout: &Layout) -> Option<i32> {
     let owner = layout.memory().regions().first()?.ordinal()?;
     let is_own = |place: Option<DevicePair>| place == Some(DevicePair::on(owner));
     layout.memory().regions().iter().all(|region| is_own(region.place())).then_some(owner)
 }
 
-/// Extents stay where they are while the kernel reads them.
+/// Holds the extents, so that they stay mapped while the kernel reads them.
 fn hold(layout: &Layout, blocks: &[u32], Slots { layers, outers }: &Slots) -> Result<Vec<ExtentHold>> {
     let (placement, geometry) = (layout.placement(), layout.geometry());
     let pieces = blocks.iter().flat_map(|block| {

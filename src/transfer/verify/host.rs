@@ -17,7 +17,7 @@ use crate::transfer::run::threads::{Pool, Shared};
 
 /// The least a further thread is woken for.
 const BYTES_A_THREAD: u64 = 1 << 20;
-/// What a thread takes at a time, if that is a block at all: much more than what taking costs.
+/// Bytes that a thread takes at a time, but at least a block: much more than the cost of taking.
 const BYTES_A_TAKING: u64 = 256 << 10;
 /// What is divided at a time: twice three streams of 256 bytes, which the crate has the CPU divide side by side.
 const STEP: usize = 1536;
@@ -39,7 +39,7 @@ pub fn checksums(layout: &Layout, blocks: Arc<[u32]>, slots: &Slots) -> Result<V
 struct Reading {
     blocks: Arc<[u32]>,
     pieces: Pieces,
-    /// Blocks that are taken at a time.
+    /// Number of blocks that a thread takes at a time.
     taking: usize,
     next: AtomicUsize,
     checksums: Box<[AtomicU32]>,
@@ -50,7 +50,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// Has others take part where that is worth it.
+    /// Starts other threads if there is enough work.
     fn start(layout: &Layout, blocks: Arc<[u32]>, slots: &Slots) -> Arc<Self> {
         let pieces = Pieces::of(layout, slots);
         let worth = pieces.block_size().saturating_mul(blocks.len() as u64) / BYTES_A_THREAD;
@@ -72,7 +72,7 @@ impl Reading {
         reading
     }
 
-    /// Takes part, and waits for those who do.
+    /// Takes part, and waits for the other threads.
     fn results(self: Arc<Self>) -> Result<Vec<u32>> {
         self.run();
         let mut left = self.left();
@@ -85,7 +85,7 @@ impl Reading {
         }
     }
 
-    /// The checksums of the blocks that a thread has taken, each given to `tell`.
+    /// Passes the checksums of the blocks that a thread has taken to `tell`.
     fn of_each(&self, taken: &[u32], mut tell: impl FnMut(u32)) {
         let mut ahead = taken.iter().flat_map(|block| self.steps(*block));
         ahead.by_ref().take(STEPS_AHEAD).for_each(prefetch);
@@ -153,7 +153,7 @@ fn prefetch(bytes: Range<usize>) {
     }
 }
 
-/// There is no stable way to ask others.
+/// Other architectures have no stable intrinsic for it.
 #[cfg(not(target_arch = "x86_64"))]
 fn prefetch(_: Range<usize>) {}
 

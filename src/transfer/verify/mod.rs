@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checksums of what a transfer has moved, compared before anyone hears that it is over.
+//! Checksums of moved blocks, compared before the end of a run is reported.
 
 pub mod checksum;
 pub mod gpu;
@@ -29,7 +29,7 @@ enum Against {
 }
 
 impl Verification {
-    /// Refuses what can't be verified.
+    /// Fails for what can't be verified.
     pub fn new(
         [source, destination]: [&Arc<Layout>; 2],
         pairs: &[BlockPair],

@@ -7,7 +7,7 @@ use crate::transfer::plan::Slots;
 
 /// Pieces of one size, at the same places from the start of each block on.
 pub struct Pieces {
-    /// Where block 0 begins in each layer, in the first of its outer slots.
+    /// The address of block 0 in each layer, in the first of its outer slots.
     pub layers: Vec<u64>,
     /// How many outer slots of a layer.
     pub outers: u64,

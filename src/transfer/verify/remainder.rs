@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Remainders of bytes divided by the polynomial of CRC32C, and how those of parts make that of the whole. Pure. The
-//! highest power is in the lowest bit, as in the checksum itself.
+//! Remainders of bytes divided by the polynomial of CRC32C, and how to combine the remainders of parts. Pure.
+//! The highest power is in the lowest bit, as in the checksum itself.
 
 /// CRC32C's polynomial, without its highest power.
 const POLYNOMIAL: u32 = 0x82F6_3B78;
 /// x to the power of 0.
 const ONE: u32 = 1 << 31;
 
-/// What a checksum begins with before its first byte, and what is added behind the last.
+/// The initial value of a checksum, and the value that is added after the last byte.
 pub const ENDS: u32 = u32::MAX;
 
 fn times_x(a: u32) -> u32 {
@@ -25,7 +25,8 @@ pub fn product(a: u32, mut b: u32) -> u32 {
     sum
 }
 
-/// x to the power of 8, 16, 32 and so on: what a byte, two, four behind some bytes multiply their remainder by.
+/// x to the power of 8, 16, 32 and so on: the factors by which 1, 2, 4, ... following bytes multiply a
+/// remainder.
 fn powers<const COUNT: usize>() -> [u32; COUNT] {
     let mut power = (0..8).fold(ONE, |power, _| times_x(power));
     std::array::from_fn(|_| {
@@ -35,7 +36,7 @@ fn powers<const COUNT: usize>() -> [u32; COUNT] {
     })
 }
 
-/// What so many bytes behind some others multiply their remainder by.
+/// The factor by which so many following bytes multiply a remainder.
 pub fn power(bytes: u64) -> u32 {
     let powers: [u32; 64] = powers();
     let set = powers.iter().enumerate().filter(|(bit, _)| bytes >> bit & 1 == 1);

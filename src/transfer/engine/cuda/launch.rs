@@ -5,11 +5,11 @@
 use super::direction::Direction;
 use crate::cuda::kernel::{Blocks, Layer, MOST_LAYERS, Run};
 
-/// A round of eight 16-byte loads a thread of a warp.
+/// One round of eight 16-byte loads by each thread of a warp.
 pub const TILE: u64 = 4096;
 /// Enough for all warps of a device, with two rounds each.
 const LARGE: u64 = 16 << 20;
-/// Tiles begin where a device reads a line.
+/// Tiles start at a cache line of the device.
 const LINE: u64 = 128;
 
 /// The geometry of a launch.
@@ -18,18 +18,18 @@ pub struct LaunchShape {
     pub unit_size: u64,
     /// Outer slots.
     pub outers: u64,
-    /// From a block to the next, in source and destination.
+    /// Bytes from a block to the next, in source and destination.
     pub block_strides: [u64; 2],
-    /// From an outer slot to the next.
+    /// Bytes from an outer slot to the next.
     pub outer_strides: [u64; 2],
-    /// The most blocks a run has.
+    /// The maximum number of blocks of a run.
     pub most_blocks: u32,
-    /// The most bytes of a tile.
+    /// The maximum size of a tile in bytes.
     pub most_tile: u64,
 }
 
 impl LaunchShape {
-    /// What a launch moves in these layers of the runs from `first_run` on.
+    /// The parameters of a launch for these layers of the runs from `first_run` on.
     pub fn blocks(&self, layers: &[Layer], first_run: usize, num_runs: usize) -> Blocks {
         let are_joined = self.block_strides.iter().all(|stride| *stride == self.unit_size);
         let stretch = self.unit_size * if are_joined { u64::from(self.most_blocks) } else { 1 };
@@ -56,20 +56,20 @@ impl LaunchShape {
     }
 }
 
-/// What a warp moves at a time, at most, of a launch that moves so much.
+/// The maximum size of a tile, in a launch that moves so many bytes.
 pub fn most_tile(bytes: u64) -> u64 {
     if bytes < LARGE { TILE } else { 2 * TILE }
 }
 
-/// Cuts a stretch into tiles of about equal size.
+/// Divides a contiguous span into tiles of about equal size.
 fn tile(stretch: u64, most: u64) -> (u32, u32) {
     let wanted = stretch.div_ceil(most);
     let size = stretch.div_ceil(wanted).next_multiple_of(LINE);
     (size as u32, u32::try_from(stretch.div_ceil(size)).unwrap_or(u32::MAX))
 }
 
-/// Blocks a run has on average: runs are cut to that, so that a few long ones don't leave most tiles of the others
-/// empty.
+/// Average number of blocks per run. Runs are cut to it, so that a few long ones do not leave most tiles of
+/// the others empty.
 pub fn typical_length(runs: usize, blocks: u64) -> u32 {
     u32::try_from(blocks / (runs as u64).max(1)).unwrap_or(u32::MAX).max(1)
 }
@@ -79,7 +79,7 @@ pub fn cut_runs(runs: impl Iterator<Item = Run>, most: u32, every: u32) -> Vec<R
     let mut cut = Vec::with_capacity(runs.size_hint().0);
     for mut left in runs {
         while left.length > 0 {
-            // Without a division where there is none to be done, for there may be tens of thousands of runs.
+            // Avoids a division in the common case: there may be tens of thousands of runs.
             let into = if left.destination < every { left.destination } else { left.destination % every };
             let length = left.length.min(most).min(every - into);
             cut.push(Run::new(left.source, left.destination, length));
@@ -91,7 +91,7 @@ pub fn cut_runs(runs: impl Iterator<Item = Run>, most: u32, every: u32) -> Vec<R
     cut
 }
 
-/// CTAs that are worth having for moves of so many bytes where the caller does not cap them.
+/// Number of CTAs for moves of so many bytes, if the caller sets no limit.
 pub fn ctas(direction: Direction, computes: bool, multiprocessors: u32, move_size: u64) -> u32 {
     match (direction, computes) {
         (Direction::OnDevice, _) => 4 * multiprocessors,
@@ -102,15 +102,15 @@ pub fn ctas(direction: Direction, computes: bool, multiprocessors: u32, move_siz
     }
 }
 
-/// CTAs that write to the host beside compute and cost it next to nothing; one more costs it a twentieth of its speed, two
-/// more an eighth, and four times as many most of it.
+/// CTAs that write to the host beside compute at almost no cost. One more costs compute a twentieth of its
+/// speed, two more an eighth, four times as many most of it.
 pub const UNNOTICED: u32 = 4;
-/// Moves of less leave the link a quarter idle with these, which one more fills.
+/// With these CTAs, moves of fewer bytes leave a quarter of the link idle, which one more CTA fills.
 pub const SMALL: u64 = 8 << 10;
 
-/// CTAs that gather or scatter for staged copies: more than the link takes, and no more, for they compete with the copy
-/// engine for the device's memory. Beside compute three times as many: they get onto the device all at once when a large
-/// kernel ends, and the next one waits until they are gone.
+/// CTAs that gather or scatter for staged copies: enough to saturate the link, but no more, because they
+/// compete with the copy engine for device memory. Beside compute three times as many: they all start when a
+/// large kernel ends, and the next kernel waits for them.
 pub fn staging_ctas(computes: bool) -> u32 {
     if computes { 96 } else { 32 }
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Page locks of host memory that the library did not lock itself. Engines lock a large pool in several pieces, and may
-//! lock a part of it only. Kernels reach over the ends of pieces; a copy of the driver's that starts in one piece must end
-//! in it, or it fails. A copy that starts in memory that is not page-locked may end anywhere (seen with driver 580).
+//! Page locks of host memory that kvmem did not lock itself. Engines lock a large pool in several ranges, and
+//! may lock only a part of it. Kernels can cross the ends of ranges. A driver copy that starts in one range
+//! must end in it, or it fails. A copy that starts in memory that is not page-locked may end anywhere
+//! (measured with driver 580).
 
 use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
@@ -16,19 +17,19 @@ use crate::region::{Backing, Region, Tier};
 /// The page locks of one layout in host memory.
 #[derive(Default)]
 pub struct PageLocks {
-    /// Start → end of those that are known.
+    /// Start → end of the known ranges.
     pieces: RefCell<BTreeMap<u64, u64>>,
     /// All of the memory is page-locked, and mapped for devices.
     are_complete: bool,
-    /// There may be more of them, which the driver is asked for.
+    /// There may be unknown ranges, for which the driver is queried.
     may_be_more: bool,
-    /// One of each context.
+    /// One per context.
     sightings: Vec<AllocationStamp>,
     failure: RefCell<Option<Error>>,
 }
 
 impl PageLocks {
-    /// Asks the driver. The library's own pinned memory is page-locked, and knows where its locks end.
+    /// Queries the driver. Pinned memory of kvmem is page-locked, and its locks are known.
     pub fn of(host: &Layout, ordinal: i32) -> Result<Self> {
         let mut locks = Self { are_complete: true, ..Self::default() };
         if host.memory().tier() == Tier::Pinned {
@@ -42,13 +43,13 @@ impl PageLocks {
         Ok(locks)
     }
 
-    /// Follows the pieces of a region to the first address that is not page-locked.
+    /// Follows the ranges of a region to the first address that is not page-locked.
     fn look(&mut self, region: &Region, entered: &Entered<'_>) -> Result<()> {
         let mut next = region.address();
         while next < region.address() + region.size() {
             let Some(range) = host_range(next)? else {
                 self.are_complete = false;
-                // Asking at every move costs: only memory of the caller's can be page-locked in parts.
+                // Querying at each move is expensive: only the caller's memory can be page-locked in parts.
                 self.may_be_more |= matches!(region.root(), Backing::Adopted(_));
                 return Ok(());
             };
@@ -66,22 +67,22 @@ impl PageLocks {
         Ok(())
     }
 
-    /// Whether kernels reach all of the memory.
+    /// Whether kernels can access all of the memory.
     pub fn are_complete(&self) -> bool {
         self.are_complete
     }
 
-    /// What tells whether the page locks that kernels rely on are still there, one of each context.
+    /// For checking that the page locks that kernels rely on still exist, one per context.
     pub fn sightings(&self) -> &[AllocationStamp] {
         if self.are_complete { &self.sightings } else { &[] }
     }
 
-    /// Whether no copy within a region can reach over the end of a piece.
+    /// Whether no copy within a region can cross the end of a range.
     pub fn has_no_end_in(&self, region: &Region) -> bool {
         !self.may_be_more && self.known_left(region.address()).is_none_or(|left| left >= region.size())
     }
 
-    /// Bytes from an address to the end of its piece; no bound if it is not page-locked.
+    /// Bytes from an address to the end of its range; unlimited if it is not page-locked.
     pub fn left(&self, address: u64) -> u64 {
         if let Some(left) = self.known_left(address) {
             return left;
@@ -108,7 +109,7 @@ impl PageLocks {
         (*end > address).then(|| end - address)
     }
 
-    /// Fails if the driver failed to say where a piece ends.
+    /// Fails if a query of the driver failed.
     pub fn check(&self) -> Result<()> {
         self.failure.borrow().clone().map_or(Ok(()), Err)
     }

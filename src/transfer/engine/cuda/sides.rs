@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The two sides of a copy as the device sees them: which of them is the host's, and what a kernel reaches.
+//! The two sides of a copy as the device sees them: which one is host memory, and what a kernel can access.
 
 use super::direction::Direction;
 use super::page_locks::PageLocks;
@@ -14,33 +14,33 @@ use crate::transfer::path::Path;
 
 /// The two sides of a copy.
 pub struct CudaSides<'a> {
-    /// Where the blocks come from.
+    /// The source.
     pub source: &'a Layout,
-    /// Where they go.
+    /// The destination.
     pub destination: &'a Layout,
-    /// Which way that is.
+    /// The direction of the copy.
     pub direction: Direction,
     /// The device that the copy runs on.
     pub ordinal: i32,
-    /// The other device that the blocks come from or go to.
+    /// The other device, if the copy is between two.
     pub peer: Option<i32>,
     /// The host's side is not page-locked, or not all of it.
     pub is_pageable: bool,
-    /// The page locks of the host's side, where the library did not lock it.
+    /// The page locks of the host's side that kvmem did not make itself.
     pub locks: PageLocks,
-    /// Whether a kernel reaches both sides, or why not.
+    /// Whether a kernel can access both sides, or why not.
     pub kernel_reaches: std::result::Result<(), String>,
-    /// The driver passes bytes from device to device through the host.
+    /// The driver copies between the devices through the host.
     devices_are_apart: bool,
 }
 
 impl<'a> CudaSides<'a> {
-    /// Asks the driver what it takes.
+    /// Queries the driver.
     pub fn of(source: &'a Layout, destination: &'a Layout) -> Result<Self> {
         let (from, to) = (place(source), place(destination));
         let neither = || Error::new(Status::Unsupported, "neither layout is GPU memory");
-        // The driver's copies cross devices by themselves; the destination's device does the work. Memory of another
-        // process's is reached by the device it was opened for: then that one does.
+        // The driver's copies cross devices by themselves, executed by the destination's device. Memory of
+        // another process is accessible to the device that it was opened for; then that device executes them.
         let ordinal = to.or(from).ok_or_else(neither)?.user;
         let (direction, peer) = match (from, to) {
             (Some(from), Some(_)) if from.owner != ordinal => (Direction::FromPeer, Some(from.owner)),
@@ -85,8 +85,9 @@ impl<'a> CudaSides<'a> {
         Ok(())
     }
 
-    /// Whether kernels of the device that copies reach a side that lies elsewhere, or was opened for another device:
-    /// VMM memory says so itself, for plain memory of this process, its engines' or ours, the driver is asked to map it.
+    /// Whether kernels of the copying device can access a side that is on another device, or was opened for
+    /// another one. VMM memory has this in its access rights. For plain memory of this process, of an engine
+    /// or of kvmem, the driver is asked to map it.
     fn reach_of_peer(&self, side: &Layout, place: DevicePair) -> Result<std::result::Result<(), String>> {
         let DevicePair { owner, user } = place;
         let own = Device::get(self.ordinal)?;
@@ -129,7 +130,7 @@ impl<'a> CudaSides<'a> {
         format!("memory of device {owner} is not mapped for device {}", self.ordinal)
     }
 
-    /// The side that is host memory.
+    /// The side in host memory.
     pub fn host(&self) -> Option<&'a Layout> {
         match self.direction {
             Direction::ToDevice => Some(self.source),
@@ -138,7 +139,7 @@ impl<'a> CudaSides<'a> {
         }
     }
 
-    /// The other one.
+    /// The other side.
     pub fn device(&self) -> Option<&'a Layout> {
         match self.direction {
             Direction::ToDevice => Some(self.destination),
@@ -147,7 +148,7 @@ impl<'a> CudaSides<'a> {
         }
     }
 
-    /// The one on the device that the copy runs on.
+    /// The side on the device that executes the copy.
     pub fn own(&self) -> &'a Layout {
         if self.to_host() { self.source } else { self.destination }
     }
@@ -157,8 +158,8 @@ impl<'a> CudaSides<'a> {
         self.direction == Direction::ToHost
     }
 
-    /// How many bytes a copy of the driver's that starts at an address of a side's region may have: it must not reach
-    /// over the end of an extent, of a page lock or of an allocation.
+    /// The maximum size of a driver copy that starts at an address of a side's region: it must not cross the
+    /// end of an extent, of a page lock or of an allocation.
     pub fn left(&self, side: &'a Layout) -> impl Fn(u32, u64) -> u64 {
         let locks = self.locks_of(side);
         move |region, address| {
@@ -167,7 +168,7 @@ impl<'a> CudaSides<'a> {
         }
     }
 
-    /// Whether no region of a side has a place that copies must not reach over.
+    /// Whether copies within any region of a side need no cuts.
     pub fn is_one_piece(&self, side: &Layout) -> bool {
         let locks = self.locks_of(side);
         side.memory().regions().iter().enumerate().all(|(index, region)| {
@@ -180,26 +181,26 @@ impl<'a> CudaSides<'a> {
         self.host().is_some_and(|host| std::ptr::eq(host, side)).then_some(&self.locks)
     }
 
-    /// Whether bytes pass through host memory that is neither side's.
+    /// Whether bytes pass through host memory that belongs to neither side.
     pub fn bounces(&self, path: Path) -> bool {
         path != Path::CudaKernel && (self.is_pageable || self.devices_are_apart)
     }
 }
 
-/// Where a layout lies, if on a device; all of its regions lie there.
+/// The device of a layout, if it is in GPU memory; all its regions are on the same device.
 fn place(layout: &Layout) -> Option<DevicePair> {
     layout.memory().regions().first().and_then(|region| region.place())
 }
 
-/// How a kernel of another device would reach a region.
+/// How a kernel of another device can access a region.
 enum PeerMemory {
     /// Mapped, with the same access for all of it; an address that has memory.
     Vmm(u64),
-    /// One allocation of this process's.
+    /// One allocation of this process.
     Plain,
     /// Another process's allocation, mapped for one device.
     Opened,
-    /// An engine's, of whatever kind: the driver is asked.
+    /// Memory of an engine, of unknown kind: the driver is queried.
     Adopted { address: u64, size: u64 },
     /// No memory.
     Unknown,

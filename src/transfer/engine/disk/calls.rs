@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! preadv and pwritev by several threads, where there is no io_uring or several copy faster.
+//! preadv and pwritev on several threads, for systems without io_uring and where several threads copy faster.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::sync::{Mutex, MutexGuard};
 use crate::transfer::run::threads::{Pool, Shared};
 use crate::transfer::run::{Stop, cancelled};
 
-/// The least a further thread is woken for.
+/// The minimum amount of work for another thread.
 const BYTES_A_THREAD: u64 = 128 << 10;
 
-/// Has up to `most_threads` threads do the work.
+/// Executes the work on up to `most_threads` threads.
 pub fn start(work: Work, most_threads: usize) {
     let Work { requests, range, stop, ending } = work;
     if range.is_empty() {
@@ -40,21 +40,21 @@ pub fn start(work: Work, most_threads: usize) {
     Pool::files().run(&(Arc::new(job) as Arc<dyn Shared>), threads);
 }
 
-/// Requests that threads take one after the other.
+/// Requests that threads take in order.
 struct Job {
     requests: Arc<Requests>,
     range: Range<usize>,
     next: AtomicUsize,
     left: AtomicUsize,
     stop: Stop,
-    /// The first; after it nothing more is begun.
+    /// The first failure; nothing begins after it.
     failure: Mutex<Option<Error>>,
     ending: Mutex<Option<Ending>>,
 }
 
 impl Shared for Job {
     fn run(&self) {
-        // The caller's thread may be the one that runs here.
+        // This may be the caller's thread.
         let _limit_reports_itself = FileSizeSignal::block();
         loop {
             let index = self.next.fetch_add(1, Ordering::Relaxed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Between a file and host memory.
+//! Transfers between a file and host memory.
 
 use std::sync::Arc;
 
@@ -45,8 +45,8 @@ impl HostIo {
     }
 }
 
-/// Ends a run. The threads that serve files free nothing themselves: to unlock pages or to deregister memory may take long,
-/// and io_uring has one thread for all transfers.
+/// Ends a run. Unlocking pages or deregistering memory may take long, and io_uring has one thread for all
+/// transfers, so another thread frees objects.
 fn end(run: Run, outcome: Outcome) {
     match run.is_last_holder() {
         true => disposal::dispose_of_then((), move || run.end(outcome)),
@@ -54,7 +54,7 @@ fn end(run: Run, outcome: Outcome) {
     }
 }
 
-/// The moves, told by file and memory rather than source and destination, with the region of the memory.
+/// The moves by file and memory rather than source and destination, with the memory's region.
 pub(super) fn pieces<'a>(sides: &'a Sides<'_>, plan: &'a Plan) -> impl Iterator<Item = (Piece, u32)> + 'a {
     let files: Vec<_> =
         sides.file.memory().regions().iter().map(|region| region.fd().unwrap_or(-1)).collect();
@@ -78,7 +78,7 @@ mod tests {
     use crate::transfer::run::threads::{Pool, Shared};
     use crate::transfer::{BlockPair, Path, Preferences, Request, Transfer};
 
-    /// Work that keeps a thread until the sender is dropped.
+    /// Work that occupies a thread until the sender is dropped.
     struct Blocks(Mutex<Receiver<()>>);
 
     impl Shared for Blocks {

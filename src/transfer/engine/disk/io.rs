@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who reads and writes files: io_uring, or threads that call preadv and pwritev.
+//! The method that reads and writes files: io_uring, or threads that call preadv and pwritev.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use super::work::Work;
 use crate::error::{Error, Result, Status};
 use crate::transfer::run::threads::Pool;
 
-/// One of the two.
+/// A method, ready for use.
 #[derive(Clone)]
 pub enum Io {
     /// A ring.
     Uring(Arc<Uring>),
     /// Threads.
     Calls {
-        /// At most so many for one piece of work.
+        /// The maximum for one piece of work.
         threads: usize,
     },
 }
 
-/// The two by name.
+/// The methods by name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Who {
     /// io_uring.
@@ -30,7 +30,7 @@ pub enum Who {
     Threads,
 }
 
-/// Why one of the two is not taken.
+/// Why a method is not used.
 #[derive(Default)]
 pub struct Reasons {
     /// Against io_uring.
@@ -41,18 +41,18 @@ pub struct Reasons {
     pub calls: Option<String>,
 }
 
-/// Threads that keep a device busy, one request each.
+/// Number of threads that saturate a device, with one request each.
 const AT_DEVICE: usize = 8;
-/// Threads that read from the page cache, on a machine with few cores: some may wait for the device.
+/// Number of threads that read from the page cache on a machine with few cores; some may wait for the device.
 const FEWEST_READERS: usize = 4;
-/// Threads that write to the page cache: they wait for each other at the file.
+/// Number of threads that write to the page cache; they serialise on the file's lock.
 const WRITERS: usize = 2;
 
 impl Io {
-    /// The better of the two, or the one that is asked for, with the reasons against the other.
+    /// The better of the two methods, or the requested one, with the reason against the other.
     ///
-    /// Direct I/O is io_uring's: one thread keeps the device busy. A buffered file's bytes are copied by the kernel
-    /// within the call, so that there several threads are faster than one ring.
+    /// io_uring is better for direct I/O: one thread saturates the device. For a buffered file the kernel
+    /// copies the bytes within the call, so several threads are faster than one ring.
     pub fn choose(is_direct: bool, writes: bool, asked: Option<Who>) -> Result<(Self, Reasons)> {
         let threads = match (is_direct, writes) {
             (true, _) => AT_DEVICE,
@@ -86,7 +86,7 @@ impl Io {
         }
     }
 
-    /// Which of the two it is.
+    /// The name of the method.
     pub fn who(&self) -> Who {
         match self {
             Self::Uring(_) => Who::Ring,
@@ -94,7 +94,7 @@ impl Io {
         }
     }
 
-    /// Starts some work; never waits for it.
+    /// Starts some work, without waiting for it.
     pub fn start(&self, work: Work) {
         match self {
             Self::Uring(uring) => uring.start(work),

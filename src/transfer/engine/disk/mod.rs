@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The disk engines: blocks between a file and host memory, or by way of host memory between a file and a GPU.
+//! The disk engines: blocks between a file and host memory, or through host memory between a file and a GPU.
 
 mod calls;
 mod gds;
@@ -45,7 +45,7 @@ enum Kind {
 }
 
 impl DiskMove {
-    /// Chooses who does the I/O and prepares it.
+    /// Selects the method and prepares it.
     pub fn prepare(
         source: &Arc<Layout>,
         destination: &Arc<Layout>,
@@ -88,7 +88,7 @@ impl DiskMove {
         Self { engine: Kind::Gds(moved), path, candidates }
     }
 
-    /// Whether this is the room for it: all that NIXL does not move between a file and host memory.
+    /// Whether this engine moves the blocks: unless NIXL moves them between a file and host memory.
     pub fn takes(path: Path, source: &Layout, destination: &Layout) -> bool {
         let by_nixl = matches!(path, Path::NixlFileRead | Path::NixlFileWrite);
         let has_gpu = [source, destination].iter().any(|layout| layout.memory_type() == MemoryType::Vram);
@@ -192,7 +192,7 @@ fn candidates(
     ]
 }
 
-/// Nobody knows how fast a file is.
+/// The speed of files is unknown.
 fn candidate(path: Path, reason: Option<String>) -> Candidate {
     Candidate { path, seconds: 0.0, reason, is_impossible: false }
 }

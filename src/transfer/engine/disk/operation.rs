@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One read or write under way: what the kernel answers, and what is left to do. The kernel may do less than it was
-//! asked; nothing is over before all of it is done.
+//! One read or write in progress: the result of the system call, and what remains. The kernel may transfer
+//! fewer bytes than requested; the operation ends when all are transferred.
 
 use std::os::fd::BorrowedFd;
 
@@ -10,63 +10,63 @@ use super::requests::{Request, Requests, Span, after};
 use crate::advice;
 use crate::error::{Error, Result, Status};
 
-/// How often the kernel may put it off without a byte moved.
+/// How often the kernel may return EINTR or EAGAIN without transferring a byte.
 const MOST_DELAYS: u32 = 1000;
 
-/// A request, and how far it is.
+/// A request and its progress.
 pub struct Operation {
     request: usize,
     done: u64,
-    /// Of the spans, once some bytes are done.
+    /// The remaining spans, once some bytes are transferred.
     left: Vec<Span>,
     delays: u32,
 }
 
-/// What the kernel is asked for.
+/// The arguments of a system call.
 pub struct Ask<'a> {
     /// The open file.
     pub file: i32,
-    /// Where in it.
+    /// The offset in the file.
     pub offset: u64,
-    /// Where in memory.
+    /// Buffers in memory.
     pub spans: &'a [Span],
 }
 
-/// What comes next.
+/// The next step.
 #[derive(Debug)]
 pub enum Next {
     /// All is done.
     Done,
-    /// It is asked again, for what is left.
+    /// Repeat, for the remaining bytes.
     Again,
-    /// It can't be done.
+    /// The operation failed.
     Failed(Error),
 }
 
 impl Operation {
-    /// One that has not begun.
+    /// An operation that has not begun.
     pub fn new(request: usize) -> Self {
         Self { request, done: 0, left: Vec::new(), delays: 0 }
     }
 
-    /// What is left to ask for.
+    /// The arguments for the remaining bytes.
     pub fn ask<'a>(&'a self, requests: &'a Requests) -> Ask<'a> {
         let Request { file, offset, .. } = *requests.get(self.request);
         let spans = if self.done == 0 { requests.spans(self.request) } else { &self.left };
         Ask { file, offset: offset + self.done, spans }
     }
 
-    /// Whether the kernel has put it off.
+    /// Whether the kernel has returned EINTR or EAGAIN since the last byte.
     pub fn is_delayed(&self) -> bool {
         self.delays > 0
     }
 
-    /// Bytes of it.
+    /// Size of the request in bytes.
     pub fn size(&self, requests: &Requests) -> u64 {
         requests.get(self.request).size
     }
 
-    /// Takes the kernel's answer.
+    /// Handles the result of a system call.
     pub fn advance(&mut self, requests: &Requests, answer: std::result::Result<u64, Errno>) -> Next {
         let size = self.size(requests);
         match answer {
@@ -84,7 +84,7 @@ impl Operation {
                 self.delays += 1;
                 Next::Again
             }
-            // Direct I/O takes no part that begins where a file of odd length ends.
+            // Direct I/O fails with EINVAL at the unaligned end of a truncated file.
             Err(Errno::INVAL) if self.done > 0 => Next::Failed(self.ended(requests, Some(Errno::INVAL))),
             Err(errno) => Next::Failed(self.refused(requests, errno)),
         }
@@ -104,7 +104,7 @@ impl Operation {
         Error::errno(self.doing(requests), errno).with_advice(advice)
     }
 
-    /// The kernel goes no further, without an error: a file that was cut short.
+    /// The kernel transferred nothing and reported no error: the file was truncated.
     fn ended(&self, requests: &Requests, errno: Option<Errno>) -> Error {
         let doing = self.doing(requests);
         let length = length(requests.get(self.request).file);

@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From pieces of files to few reads or writes: what is adjacent in a file is one request, wherever it lies in memory.
-//! Pure.
+//! From pieces of files to few reads or writes: adjacent pieces of a file are one request, whatever their
+//! addresses in memory. Pure.
 
 use std::os::fd::RawFd;
 
-/// The most bytes of a request: larger ones gain nothing, and several keep a device busier than one.
+/// The maximum size of a request: larger ones gain nothing, and several saturate a device better than one.
 pub const MOST_BYTES: u64 = 1 << 20;
-/// The most spans of a request: what the kernel takes.
+/// The maximum number of spans of a request, a limit of the kernel.
 const MOST_SPANS: usize = 1024;
 
-/// Bytes that lie together in a file and in memory.
+/// Bytes that are contiguous in a file and in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The open file.
     pub file: RawFd,
-    /// Where in it.
+    /// Offset in the file.
     pub offset: u64,
-    /// Where in memory.
+    /// Address in memory.
     pub address: u64,
-    /// How many.
+    /// Size in bytes.
     pub size: u64,
 }
 
-/// A span of memory, as the kernel takes it: a `struct iovec`.
+/// A span of memory, with the layout of `struct iovec`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Its first byte.
+    /// Its address.
     pub address: usize,
-    /// Its bytes.
+    /// Its size.
     pub size: usize,
 }
 const _: () = assert!(size_of::<Span>() == size_of::<libc::iovec>());
@@ -38,7 +38,7 @@ const _: () = assert!(size_of::<Span>() == size_of::<libc::iovec>());
 pub struct Request {
     /// The open file.
     pub file: RawFd,
-    /// Where in it.
+    /// Offset in the file.
     pub offset: u64,
     /// Bytes of all spans.
     pub size: u64,
@@ -55,7 +55,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Joins pieces that follow each other in a file.
+    /// Merges pieces that are adjacent in a file.
     pub fn gather(mut pieces: Vec<Piece>, writes: bool) -> Self {
         let place = |piece: &Piece| (piece.file, piece.offset);
         if !pieces.is_sorted_by_key(place) {
@@ -88,17 +88,17 @@ impl Requests {
         self.writes
     }
 
-    /// How many there are.
+    /// Number of requests.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// One of them.
+    /// One request.
     pub fn get(&self, index: usize) -> &Request {
         &self.list[index]
     }
 
-    /// Where one reads to, or writes from.
+    /// The buffers of a request.
     pub fn spans(&self, index: usize) -> &[Span] {
         let Request { first, count, .. } = self.list[index];
         &self.spans[first..first + count]
@@ -110,7 +110,7 @@ impl Requests {
     }
 }
 
-/// A large piece in parts.
+/// Divides a large piece.
 fn cut(piece: Piece) -> impl Iterator<Item = Piece> {
     (0..piece.size).step_by(MOST_BYTES as usize).map(move |done| Piece {
         offset: piece.offset + done,
@@ -120,7 +120,7 @@ fn cut(piece: Piece) -> impl Iterator<Item = Piece> {
     })
 }
 
-/// What is left of spans after the first `done` bytes.
+/// The spans without their first `done` bytes.
 pub fn after(spans: &[Span], mut done: usize) -> Vec<Span> {
     let mut left = Vec::new();
     for span in spans {

@@ -33,7 +33,8 @@ impl<'a> Sides<'a> {
         promises::is_direct(self.file)
     }
 
-    /// Refuses what the caller's flags rule out; between a file and a GPU there is a reason against GDS.
+    /// Fails for what the caller's flags exclude. Between a file and a GPU, `against_gds` is the reason
+    /// against GDS.
     pub fn ensure_allowed(&self, against_gds: Option<&str>, preferences: &Preferences) -> Result<()> {
         let refuse = |reason: &str| Err(Error::new(Status::Unsupported, reason.to_string()));
         if let (Some(reason), true) = (against_gds, preferences.no_host_bounce || preferences.zero_copy) {

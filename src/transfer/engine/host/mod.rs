@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The host engine: memcpy between two host layouts, by several threads and past the caches when that is worth it.
+//! The host engine: memcpy between two host layouts, by several threads and past the caches where that is
+//! faster.
 
 mod rate;
 mod streaming;
@@ -21,14 +22,15 @@ use crate::transfer::plan::{Move, Plan};
 use crate::transfer::run::threads::{Pool, Shared};
 use crate::transfer::run::{Run, cancelled};
 
-/// A copy up to this size is done before the submitting call returns: handing it over costs as much.
+/// A copy up to this size completes before the submitting call returns: passing it to a thread would cost as
+/// much.
 const INLINE: u64 = 64 << 10;
-/// What a thread takes at a time.
+/// Size of a chunk.
 const CHUNK: u64 = 1 << 20;
-/// The least a further thread is woken for.
+/// The minimum amount of work for another thread.
 const BYTES_A_THREAD: u64 = 2 << 20;
 
-/// The number of the next chunk of a copy of which no more shall begin; it may still be counted up.
+/// The next chunk of a copy that was cancelled; threads may still increment it.
 const NONE_LEFT: usize = usize::MAX / 2;
 
 /// A prepared copy.
@@ -39,7 +41,7 @@ pub struct HostCopy {
 }
 
 impl HostCopy {
-    /// Refuses a copy that would read what it has written. By layer, no chunk reaches from one into the next.
+    /// Fails for a copy that would read bytes that it has written. By layer, no chunk spans two layers.
     pub fn prepare(
         source: &Arc<Layout>,
         destination: &Arc<Layout>,
@@ -51,12 +53,12 @@ impl HostCopy {
         Ok(Self { chunks, moves: OnceCell::new(), current: Mutex::new(None) })
     }
 
-    /// Threads that are worth having.
+    /// Number of threads.
     fn threads(&self) -> usize {
         (self.chunks.bytes() / BYTES_A_THREAD).clamp(1, Pool::parallelism() as u64) as usize
     }
 
-    /// Starts the copy; a small one is done when this returns.
+    /// Starts the copy; a small one has ended on return.
     fn start(&self, run: Run) {
         let stop = (self.chunks.bytes() > INLINE).then(|| run.stop());
         let job = Job::new(self.chunks.clone(), run);
@@ -119,7 +121,7 @@ struct Chunks {
     layers: Vec<Plan>,
     /// Chunks of a layer, or of all.
     each: usize,
-    /// Past the caches.
+    /// Bypass the caches.
     is_streamed: bool,
 }
 
@@ -165,7 +167,7 @@ impl Chunks {
     fn copy_one(&self, each: &Move) {
         let (from, to, size) = (each.source as *const u8, each.destination as *mut u8, each.size as usize);
         // SAFETY: the plan checked both spans against their layouts, which the run keeps alive until the last chunk is
-        // copied, and `ensure_apart` that no written byte is read. DeviceUsers who write to the blocks meanwhile get what
+        // copied, and `ensure_apart` that no written byte is read. Callers that write to the blocks meanwhile get what
         // they asked for. `suits` said that this machine can stream.
         unsafe {
             match self.is_streamed {
@@ -210,7 +212,7 @@ impl Job {
         }
     }
 
-    /// Copies chunks until none is left to begin, or there is no time.
+    /// Copies chunks until none is left, or there is no time.
     fn work(&self, has_time: impl Fn() -> bool) {
         while has_time() {
             let chunk = self.next.fetch_add(1, Ordering::Relaxed);
@@ -231,7 +233,7 @@ impl Job {
         }
     }
 
-    /// Sees whether a layer is complete with this chunk, and all before it.
+    /// Reports the layers that are complete with this chunk.
     fn note(&self, chunk: usize) {
         let Some(left) = self.left_of_layers.get(self.chunks.layer_of(chunk)) else { return };
         if left.fetch_sub(1, Ordering::AcqRel) > 1 {

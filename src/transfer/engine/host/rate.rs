@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How fast this machine copies host memory: measured once per process, when somebody asks what to expect.
+//! The rate at which this machine copies host memory, measured once per process when it is first needed.
 
 use std::time::Instant;
 
 use crate::process::PerProcess;
 use crate::transfer::run::threads::Pool;
 
-/// What a thread copies. All together is more than a core's caches hold.
+/// Bytes that each thread copies. Together they exceed the caches of a core.
 const BYTES: usize = 4 << 20;
 const ROUNDS: usize = 3;
 
-/// Bytes a second of one thread, and of all that are worth having.
+/// Bytes per second of one thread, and of all.
 #[derive(Clone, Copy, Debug)]
 struct Measured {
     one: f64,
     all: f64,
 }
 
-/// Bytes a second that so many threads copy together.
+/// Bytes per second that so many threads copy together.
 pub fn of(threads: usize) -> f64 {
     static RATES: PerProcess<Measured> = PerProcess::new();
     let Measured { one, all } = *RATES.get(measure);
     between(one, all, threads)
 }
 
-/// Threads add up until memory is the limit.
+/// Threads add up to the limit of the memory.
 fn between(one: f64, all: f64, threads: usize) -> f64 {
     (one * threads.max(1) as f64).min(one.max(all))
 }
@@ -33,7 +33,7 @@ fn measure() -> Measured {
     Measured { one: rate(1), all: rate(Pool::parallelism()) }
 }
 
-/// The best of a few rounds, of whole threads: they begin and end within the time.
+/// The best of a few rounds.
 fn rate(threads: usize) -> f64 {
     let mut buffers = vec![(vec![1u8; BYTES], vec![2u8; BYTES]); threads];
     let mut best = f64::INFINITY;
@@ -43,7 +43,7 @@ fn rate(threads: usize) -> f64 {
     (threads * BYTES) as f64 / best.max(1e-9)
 }
 
-/// Seconds of the slowest thread.
+/// Duration of the slowest thread in seconds.
 fn copy_all(buffers: &mut [(Vec<u8>, Vec<u8>)]) -> f64 {
     let copy = |(from, to): &mut (Vec<u8>, Vec<u8>)| {
         let started = Instant::now();

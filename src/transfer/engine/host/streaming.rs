@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Copies past the caches: the lines that are written are not read first, and nothing makes room for them.
+//! Copies past the caches: destination lines are not read first, and nothing is evicted for them.
 
 use std::sync::atomic::{Ordering, fence};
 
-/// Bytes that a line of the cache holds.
+/// Bytes of a cache line.
 const LINE: usize = 64;
-/// The fewest bytes of a transfer that pass the caches. Of fewer, what was written is often read soon. At 4 MiB pieces of
-/// 32 KiB and more are as fast through the caches (0.93), shorter ones slower; from 16 MiB on all of 1 KiB and more gain a
-/// tenth to four tenths (2 cores of an AMD EPYC).
+/// The minimum size of a transfer that bypasses the caches: smaller ones are often read again soon. At 4 MiB,
+/// pieces of 32 KiB and more are as fast through the caches (0.93), and shorter ones slower. From 16 MiB on,
+/// all pieces of 1 KiB and more gain a tenth to four tenths (2 cores of an AMD EPYC).
 const LEAST_IN_ALL: u64 = 4 << 20;
-/// The shortest stretch; the ends of each go through the caches. Pieces of 512 bytes were a third slower this way, of
-/// 1 KiB a tenth faster.
+/// The minimum size of a contiguous span, whose ends go through the caches. Bypassing them, pieces of 512
+/// bytes were a third slower, of 1 KiB a tenth faster.
 const LEAST_TOGETHER: usize = 16 * LINE;
 
-/// Whether a transfer of so many bytes is to pass the caches, and this machine can.
+/// Whether a transfer of so many bytes should bypass the caches, and this machine can.
 pub fn suits(bytes: u64) -> bool {
     bytes >= LEAST_IN_ALL && machine::can_stream()
 }
 
-/// Copies past the caches. Until [`settle`] other threads may find what was there before, whatever they wait for.
+/// Copies past the caches. Until [`settle`], other threads may read the old contents, however they
+/// synchronise.
 ///
 /// # Safety
-/// As for [`std::ptr::copy_nonoverlapping`], and [`suits`] has answered that this machine can.
+/// As for [`std::ptr::copy_nonoverlapping`], and [`suits`] has returned true.
 pub unsafe fn copy(from: *const u8, to: *mut u8, size: usize) {
     let head = to.align_offset(LINE);
     if size < LEAST_TOGETHER || head > LINE {
@@ -38,7 +39,7 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, size: usize) {
     }
 }
 
-/// What this thread has copied is there for whoever sees what it does next.
+/// Makes this thread's copies visible to threads that synchronise with it.
 pub fn settle() {
     machine::settle();
     fence(Ordering::Release);
@@ -48,7 +49,7 @@ pub fn settle() {
 mod machine {
     use std::arch::x86_64::{__m256i, _mm_sfence, _mm256_loadu_si256, _mm256_stream_si256};
 
-    /// Bytes of a round, whose loads are all under way before its first store.
+    /// Bytes of a round, whose loads are all issued before its first store.
     pub const STEP: usize = 4 * size_of::<__m256i>();
 
     pub fn can_stream() -> bool {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the caller's flags rule out of what NIXL does.
+//! What the caller's flags exclude for NIXL.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::transfer::engine::promises::ensure_no_page_cache;
 use crate::transfer::path::Path;
 use crate::transfer::request::Preferences;
 
-/// Refuses a way of which it is known that it breaks a promise, or not known that it keeps it.
+/// Fails if the path breaks a promise, or if that is unknown.
 pub fn ensure_allowed(
     path: Path,
     [source, destination]: [&Arc<Layout>; 2],

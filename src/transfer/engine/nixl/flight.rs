@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A transfer in flight.
+//! A run of a transfer over NIXL.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,16 +14,17 @@ use crate::nixl::AgentState;
 use crate::nixl::{AgentTask, RequestId, Step};
 use crate::transfer::run::{Run, cancelled};
 
-/// How many requests of one transfer are in flight.
+/// Maximum number of requests of one transfer in flight.
 const WINDOW: usize = 4;
-/// How often a peer that does not answer is looked at.
+/// Interval between checks of a peer that makes no progress.
 const LIVENESS: Duration = Duration::from_millis(250);
 /// How long a failure waits for the peer's process to end: its sockets close first.
 const DYING: Duration = Duration::from_millis(500);
 
-/// One run, in turns on the agent's thread. It ends when NIXL is done with the memory, however the peer fares.
+/// One run, executed in steps on the agent's thread. It ends when NIXL no longer uses the memory, whatever
+/// happens to the peer.
 pub(super) struct Flight {
-    /// `None` until the first step has seen to the requests.
+    /// `None` until the first step has created the requests.
     waiting: Option<VecDeque<RequestId>>,
     look: Option<Look>,
     in_flight: Vec<RequestId>,
@@ -39,7 +40,7 @@ pub(super) struct Flight {
     run: Option<Run>,
 }
 
-/// Looking at the control block of a peer's elastic memory: before the first request, and after the last.
+/// The reads of the control block of a peer's elastic memory: before the first request, and after the last.
 struct Look {
     request: RequestId,
     state: LookState,
@@ -121,7 +122,7 @@ impl Flight {
         self.prepared.as_ref().and_then(|prepared| prepared.peer())
     }
 
-    /// How many requests wait, and how many are in flight.
+    /// Number of requests that wait, and that are in flight.
     fn left(&self) -> (usize, usize) {
         (self.waiting.as_ref().map_or(0, VecDeque::len), self.in_flight.len())
     }
@@ -139,7 +140,7 @@ impl Flight {
         }
     }
 
-    /// Takes back what NIXL has not been given where its user wants no more of it; what it has goes on.
+    /// Cancels the requests that were not posted, if the caller cancelled the run.
     fn give_up_if_cancelled(&mut self) {
         let has_more = self.waiting.as_ref().is_none_or(|waiting| !waiting.is_empty());
         if has_more && self.failure.is_none() && self.run.as_ref().is_some_and(Run::is_cancelled) {
@@ -147,7 +148,7 @@ impl Flight {
         }
     }
 
-    /// Goes on looking at the peer's control block, if that is to be done now.
+    /// Continues a read of the peer's control block, if one is due.
     fn look(&mut self, state: &mut AgentState) -> Option<Step> {
         let look = self.look.as_mut().filter(|look| look.state != LookState::Over)?;
         let seen = match look.state {
@@ -172,7 +173,7 @@ impl Flight {
         Some(Step::Progressed)
     }
 
-    /// Whether the control block is to be looked at once more: nothing is told before that is done.
+    /// Starts the last read of the control block; the end is reported after it.
     fn wants_last_look(&mut self) -> bool {
         let failed = self.failure.is_some();
         let Some(look) = self.look.as_mut().filter(|look| !look.last && !failed) else { return false };
@@ -195,7 +196,7 @@ impl Flight {
         }
     }
 
-    /// One request a step: each may take as long as its copy.
+    /// One request per step: each may take as long as its copy.
     fn post_next(&mut self, state: &mut AgentState) {
         if self.in_flight.len() >= WINDOW {
             return;
@@ -213,7 +214,7 @@ impl Flight {
         self.fail(error);
     }
 
-    /// Nothing more is posted; what is in flight is waited for.
+    /// Posts no further request; those in flight are waited for.
     fn fail(&mut self, error: Error) {
         self.waiting = Some(VecDeque::new());
         if self.failure.is_none() {
@@ -229,10 +230,10 @@ impl Flight {
         recent && self.peer().is_some_and(|remote| !remote.process.is_gone())
     }
 
-    /// NIXL does not say that a peer died; its process does.
+    /// NIXL does not report that a peer died, so its process is checked.
     fn explain(&self, error: Error) -> Error {
         match self.peer() {
-            // Whoever invalidated the peer knows already.
+            // The cause is already known.
             _ if matches!(error.status(), Status::Stale | Status::Cancelled) => error,
             Some(remote) if remote.process.is_gone() => error
                 .context(format!(
@@ -246,8 +247,8 @@ impl Flight {
         }
     }
 
-    /// A request to a dead peer may never end, whether the run was cancelled or has failed before or not. The outcome is
-    /// reported now; the memory stays allocated until NIXL is done with it.
+    /// A request to a dead peer may never end, also after a cancellation or a failure. So the outcome is
+    /// reported now, and the memory stays allocated until NIXL no longer uses it.
     fn look_after_peer(&mut self) {
         if self.is_reported || self.last_progress.elapsed() < LIVENESS {
             return;

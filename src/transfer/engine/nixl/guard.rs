@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a transfer to a peer's elastic memory looks at before its first byte and after its last: whether the owner has
-//! taken extents back meanwhile. NIXL does not tell; the owner's control block does, which is read by NIXL too.
+//! Detects whether the owner of a peer's elastic memory has decommitted extents, before the first byte of a
+//! transfer and after its last. NIXL does not report that; the owner's control block does, and is read by
+//! NIXL too.
 
 use super::recipe::Recipe;
 use crate::error::{Result, ensure, fail};
@@ -11,7 +12,7 @@ use crate::nixl::{Agent, Descriptor, MemoryType, Operation, RequestId, Span};
 use crate::region::{Control, Region, Registration, RegistrationHold, SystemConfig};
 use std::sync::Arc;
 
-/// Memory of our own for a copy of the control block, and what it must say of the extents that are used.
+/// Own memory for a copy of the control block, and the expected state of the extents that are used.
 pub(super) struct Guard {
     copy: RegistrationHold,
     control: Descriptor,
@@ -19,8 +20,8 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// For a layout on a peer's elastic memory; `None` for others. Refuses extents that had no memory when the layout
-    /// was exported.
+    /// For a layout on a peer's elastic memory; `None` for others. Fails for extents that had no memory when
+    /// the layout was exported.
     pub fn prepare(agent: &Arc<Agent>, recipe: &Recipe) -> Result<Option<Self>> {
         let Some(elastic) = elastic_of(&recipe.remote) else { return Ok(None) };
         let spans = recipe.plan.moves().map(|each| {
@@ -33,7 +34,7 @@ impl Guard {
         Ok(Some(Self { copy, control: elastic.control, used }))
     }
 
-    /// The request that fetches the block.
+    /// The request that reads the block.
     pub fn request(&self, state: &mut AgentState, recipe: &Recipe) -> Result<RequestId> {
         let Memory::Remote(remote) = recipe.remote.memory() else {
             fail!(Panic, "the control block of local memory was requested");
@@ -45,7 +46,7 @@ impl Guard {
         state.create_request(Operation::Read, (MemoryType::Dram, here), (&side, MemoryType::Dram, there))
     }
 
-    /// Refuses what the copy that was fetched last says has changed.
+    /// Fails if the last copy differs from the expected state.
     pub fn check(&self) -> Result<()> {
         let region = self.copy.region();
         for (index, changes) in &self.used {

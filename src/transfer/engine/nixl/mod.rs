@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The NIXL engine: requests to peers and to files.
 //!
-//! A transfer is cut into requests of bounded size. With host memory NIXL copies within the posting call, so a
-//! large request would keep the agent from everything else; and many of them can fail early.
+//! A transfer is cut into requests of bounded size. For host memory, NIXL copies within the posting call, so
+//! a large request would block the agent; and with many requests a failure is seen early.
 
 mod allowed;
 mod flight;
@@ -41,27 +41,28 @@ struct Prepared {
     path: Path,
     agent: Arc<Agent>,
     recipe: Recipe,
-    /// Made by the first run, on the agent's thread: the caller need not wait for that.
+    /// Created by the first run, on the agent's thread, so that the caller does not wait.
     made: Mutex<Made>,
     notification: Option<Vec<u8>>,
     /// For a peer's elastic memory.
     guard: Option<Guard>,
 }
 
-/// Requests, and the generation of the memory they were made for.
+/// Requests, and the generation of the memory that they were created for.
 #[derive(Default)]
 struct Made {
     generation: u64,
     requests: Vec<RequestId>,
     look: Option<RequestId>,
-    /// A step of a run has panicked. What NIXL does for it since is not known, so nothing is released and no run begins.
+    /// A step of a run has panicked. What NIXL does for it is unknown, so nothing is released and no run
+    /// begins.
     is_abandoned: bool,
 }
 
-/// What one run has to do.
+/// The requests of one run.
 struct Errands {
     requests: VecDeque<RequestId>,
-    /// The request that has a look at the peer's control block, before and after those.
+    /// Reads the peer's control block, before and after those.
     look: Option<RequestId>,
 }
 
@@ -86,18 +87,18 @@ impl NixlMove {
         Ok(this)
     }
 
-    /// Makes the requests now rather than in the first run; waits for the agent's thread.
+    /// Creates the requests now rather than in the first run; waits for the agent's thread.
     pub fn make_requests(&self) -> Result<()> {
         let shared = self.shared.clone();
         self.shared.agent.call(move |state| shared.requests(state).map(drop))
     }
 
-    /// How many stretches of memory it moves.
+    /// Number of contiguous spans that it moves.
     pub fn moves(&self) -> u64 {
         self.shared.recipe.plan.moves().count() as u64
     }
 
-    /// How many requests it is made of.
+    /// Number of requests.
     pub fn requests(&self) -> u64 {
         self.shared.recipe.count()
     }
@@ -182,7 +183,7 @@ impl Prepared {
         self.made.lock()
     }
 
-    /// The requests, made if no run has made them before, or for other memory than there is now.
+    /// The requests, created unless an earlier run did for the current memory.
     fn requests(&self, state: &mut AgentState) -> Result<Errands> {
         let mut made = self.made();
         made.ensure_usable()?;
@@ -198,8 +199,8 @@ impl Prepared {
         Ok(Errands { requests: made.requests.iter().copied().collect(), look: made.look })
     }
 
-    /// Releases all requests after one has failed; the next run makes new ones. If that fails, NIXL may still use the
-    /// memory.
+    /// Releases all requests after one has failed; the next run creates new ones. If that fails, NIXL may
+    /// still use the memory.
     fn release_requests(&self, state: &mut AgentState) -> Result<()> {
         let mut made = self.made();
         let look = made.look.take();
@@ -210,7 +211,7 @@ impl Prepared {
         outcome
     }
 
-    /// Has no further run begin.
+    /// Prevents further runs.
     fn abandon(&self) {
         self.made().is_abandoned = true;
     }

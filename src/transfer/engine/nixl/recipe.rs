@@ -11,15 +11,15 @@ use crate::nixl::request::Side;
 use crate::nixl::{Operation, RequestId, Span};
 use crate::transfer::plan::{Move, Plan, Run, Slots};
 
-/// The most bytes of one request.
+/// Maximum size of a request in bytes.
 const REQUEST_BYTES: u64 = 16 << 20;
-/// The most units a layout's prepared list may have: it costs some 100 bytes a unit.
+/// Maximum number of units of a layout's prepared list, which takes about 100 bytes per unit.
 const MOST_UNITS: u64 = 1 << 20;
-/// A move that is listed costs NIXL as much as this many units named from a prepared list that merge: 25 ns a pair
-/// of descriptors against 12.5 ns a move and 0.5 ns a unit, measured on 10,000 blocks.
+/// A listed move costs NIXL as much as this many units of a prepared list that merge: 25 ns per pair of
+/// descriptors, against 12.5 ns per move and 0.5 ns per unit, measured with 10,000 blocks.
 const UNITS_A_MOVE: u64 = 25;
 
-/// What to request, and of whom.
+/// What to request.
 pub(super) struct Recipe {
     pub local: Arc<Layout>,
     pub remote: Arc<Layout>,
@@ -28,7 +28,7 @@ pub(super) struct Recipe {
 }
 
 impl Recipe {
-    /// Makes all of them, or none.
+    /// Creates all requests, or none.
     pub fn make(&self, state: &mut AgentState) -> Result<Vec<RequestId>> {
         let mut made = Vec::new();
         let result = match self.chosen_unit() {
@@ -41,10 +41,10 @@ impl Recipe {
         result.map(|()| made)
     }
 
-    /// Prepared lists save listing the spans, but every unit of every run has to be named: few large moves are
+    /// Prepared lists avoid listing spans, but each unit of each run has to be named: a few large moves are
     /// cheaper to list.
     fn chosen_unit(&self) -> Option<Unit> {
-        // A list of all units would name memory that an elastic layout does not have.
+        // A list of all units would contain memory that an elastic layout does not have.
         if self.local.is_elastic() || self.remote.is_elastic() {
             return None;
         }
@@ -59,12 +59,12 @@ impl Recipe {
         (fits && scattered && worth_a_list && small_enough).then_some(unit)
     }
 
-    /// How many units one request takes.
+    /// Number of units per request.
     fn units_a_request(&self, unit: Unit) -> u64 {
         (REQUEST_BYTES / unit.size(self.local.geometry())).max(1)
     }
 
-    /// How many there are.
+    /// Number of requests.
     pub fn count(&self) -> u64 {
         match self.chosen_unit() {
             Some(unit) => {
@@ -89,7 +89,7 @@ impl Recipe {
         Ok(())
     }
 
-    /// The units of both sides, block runs in order so that NIXL merges them.
+    /// The units of both sides, in order of block runs so that NIXL merges them.
     fn indices(&self, unit: Unit) -> (Vec<i32>, Vec<i32>) {
         let selection = self.plan.selection();
         let (mut mine, mut theirs) = (selection.source(), selection.destination());
@@ -153,7 +153,7 @@ impl Recipe {
         Ok(())
     }
 
-    /// How often the memory behind either side has changed.
+    /// Number of changes of the memory of either side.
     pub fn generation(&self) -> u64 {
         self.local.generation() + self.remote.generation()
     }
@@ -166,7 +166,7 @@ impl Recipe {
     /// The moves as (local, remote) spans, cut into requests.
     fn chunks(&self) -> Vec<Vec<(Span, Span)>> {
         let (source, destination) = self.sides();
-        // NIXL knows elastic memory extent by extent.
+        // NIXL registers elastic memory per extent.
         let parts = self.plan.moves().flat_map(|each| {
             each.cut(
                 |region, address| source.bytes_in_piece(region, address),
@@ -198,8 +198,8 @@ impl Recipe {
     }
 }
 
-/// Cuts moves so that each request is of `most` bytes, but the last; tells of each part, and whether it begins a request
-/// other than the first.
+/// Cuts moves so that each request has `most` bytes, except the last. Passes each part, and whether it is the
+/// first of a further request.
 fn fill(moves: impl Iterator<Item = Move>, most: u64, mut tell: impl FnMut(Move, bool)) {
     let mut filled = 0;
     for mut left in moves {

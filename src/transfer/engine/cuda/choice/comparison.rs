@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The ways of one transfer on the scales: what each would take, why one can't be taken, and the best of the others.
+//! Compares the paths of one transfer: the estimated duration of each, the reason if one is not possible, and
+//! the best of the others.
 
 use std::sync::Arc;
 
@@ -26,23 +27,23 @@ use crate::transfer::path::Path;
 use crate::transfer::plan::Plan;
 use crate::transfer::request::Preferences;
 
-/// Staging memory that is not asked for otherwise: what the link takes while a large kernel keeps ours waiting.
+/// Default size of staging memory: what the link transfers while our kernel waits for a large one.
 const STAGING: u64 = 128 << 20;
-/// The same where nothing computes: kernel and copy engine take turns sooner.
+/// The same without compute: kernel and copy engine alternate sooner.
 const STAGING_ALONE: u64 = 64 << 20;
-/// Less is not worth staging: the copy engine would wait for the kernel most of the time.
+/// Fewer bytes are not staged: the copy engine would mostly wait for the kernel.
 const LEAST_STAGED: u64 = 256 << 10;
 
-/// Copies of a batch that show what each costs.
+/// Number of copies from which the cost of each can be observed.
 const LEAST_COPIES: u64 = 64;
-/// Copies that the driver surely queues while the copy engine is at the first.
+/// Number of copies that the driver always queues while the copy engine executes the first.
 const MOST_QUEUED: u64 = 512;
-/// A wait of less, or of less than the copy takes, can't be told from what else happens on a host.
+/// A shorter wait can't be distinguished from other delays of a host.
 const LEAST_WAIT: f64 = 100e-6;
 
 const WAYS: [Path; 5] = [Path::CudaCopy, Path::CudaBatch, Path::Cuda2d, Path::CudaKernel, Path::CudaStaged];
 
-/// The ways of one transfer on the scales.
+/// The paths of one transfer, compared.
 pub struct Comparison<'a> {
     pub(super) sides: &'a CudaSides<'a>,
     pub(super) plan: &'a Plan,
@@ -56,7 +57,7 @@ pub struct Comparison<'a> {
 }
 
 impl<'a> Comparison<'a> {
-    /// Weighs all of them.
+    /// Compares all paths.
     pub fn new(
         sides: &'a CudaSides<'a>,
         plan: &'a Plan,
@@ -101,7 +102,7 @@ impl<'a> Comparison<'a> {
         Ok(comparison)
     }
 
-    /// What passes on what runs by this path show, where they show anything.
+    /// The observer of runs on this path, if they show anything.
     pub fn observer(&self, path: Path) -> Option<CostObserver> {
         let observed = self.costs.observed.clone();
         let direction = match self.sides.direction {
@@ -120,9 +121,9 @@ impl<'a> Comparison<'a> {
         lesson.map(|lesson| CostObserver::new(observed, lesson))
     }
 
-    /// So few copies show more of the first call than of themselves. Of more than the driver takes at a time, it
-    /// takes the later ones when the copy engine is done with earlier ones: those must be small, or what they take is
-    /// what their bytes take.
+    /// Fewer copies show the first call rather than themselves. If there are more than the driver queues, it
+    /// takes the later ones when the copy engine has executed earlier ones: those must be small, or the
+    /// duration is that of their bytes.
     fn batch_lesson(&self, direction: BatchDirection) -> Option<Measurement> {
         let (copies, measured) = (self.case.moves, self.costs.measured_batch?);
         let bytes = self.case.bytes as f64 / copies as f64 / self.costs.rates.of(self.sides.direction).link;
@@ -131,7 +132,7 @@ impl<'a> Comparison<'a> {
         shows.then_some(Measurement::Batch { direction, copies, calls, measured })
     }
 
-    /// Looks how it could be staged, where it could.
+    /// Determines how it would be staged, if it can be.
     fn divide(&mut self) {
         let Some(host) = self.sides.host() else { return };
         if self.plan.bytes() < LEAST_STAGED && self.preferences.path != Some(Path::CudaStaged) {
@@ -163,7 +164,7 @@ impl<'a> Comparison<'a> {
         self.order = Some(order);
     }
 
-    /// Why a way can't be taken, or must not be.
+    /// Why a path is not possible, or excluded.
     fn reason_against(&self, path: Path) -> Option<String> {
         let own = match path {
             Path::CudaBatch if !self.engine.context().driver().copies_batches() => {
@@ -186,7 +187,7 @@ impl<'a> Comparison<'a> {
         own.or_else(|| self.refused(path))
     }
 
-    /// What the caller's flags rule out.
+    /// What the caller's flags exclude.
     fn refused(&self, path: Path) -> Option<String> {
         let bounces = self.sides.bounces(path);
         if bounces && (self.preferences.no_host_bounce || self.preferences.zero_copy) {
@@ -198,7 +199,7 @@ impl<'a> Comparison<'a> {
             .then(|| "the bytes pass through staging memory, which the flags exclude".to_string())
     }
 
-    /// Prepares the best way; where that fails, its reason is noted and the next best is.
+    /// Prepares the best path. If that fails, stores the reason and prepares the next best.
     pub fn prepare_best(&mut self) -> Result<(Path, CopyTask)> {
         if let Some(forced) = self.preferences.path {
             return self.prepare_forced(forced);
@@ -209,7 +210,7 @@ impl<'a> Comparison<'a> {
             match self.prepare(path) {
                 Ok(task) => return Ok((path, task)),
                 Err(error) => {
-                    // A question that the driver did not answer says nothing against this way.
+                    // A failed query of the driver says nothing about this path.
                     self.sides.locks.check()?;
                     self.candidates[best].reason = Some(error.message().to_string());
                     self.candidates[best].is_impossible = true;
@@ -243,7 +244,7 @@ impl<'a> Comparison<'a> {
         Error::new(Status::Unsupported, format!("no path is possible between these layouts: {first}"))
     }
 
-    /// Prepares this way, whatever it weighs.
+    /// Prepares this path, whatever its duration.
     pub fn prepare(&self, path: Path) -> Result<CopyTask> {
         let unsupported = |reason| Error::new(Status::Unsupported, reason);
         let task = match path {
@@ -278,7 +279,7 @@ impl<'a> Comparison<'a> {
         let copy = StagedCopy::prepare(self.sides, [host, device], self.plan, order, division, ctas);
         let copy = copy.map_err(unsupported)?;
         let kernel = self.engine.kernel()?;
-        // Allocated here, so that no run has to.
+        // Allocated now, so that no run has to.
         copy.provide_staging(self.engine)?;
         Ok(CopyTask::Staged(Box::new(copy), kernel))
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Between a file and a GPU by a GDS backend of NIXL's, where that was seen to work.
+//! Between a file and a GPU by a GDS backend of NIXL, where it was verified to work.
 //!
-//! cuFile, which these backends call, passes bytes through host memory where it can't do better, and tells nobody. So
-//! it is taken for GDS only where it was told to fail instead; and even then it is tried out first.
+//! cuFile, which these backends call, passes bytes through host memory if it can't do better, and does not
+//! report it. So it counts as GDS only if it is configured to fail instead, and after a trial.
 
 mod probe;
 
@@ -17,24 +17,24 @@ use crate::transfer::path::Path;
 use crate::transfer::plan::Plan;
 use crate::transfer::request::Preferences;
 
-/// The least a move has on average to be worth it: NIXL makes a request of each, the staging ring one of up to so much
-/// that lies together in the file.
+/// The minimum average size of a move: NIXL makes one request per move, while the staging ring merges
+/// adjacent ones into requests of up to this size.
 const LEAST_MOVE: u64 = super::requests::MOST_BYTES;
 
-/// The transfer, and what is to be said of it.
+/// The transfer, and doubts about it.
 pub struct Taken {
     /// The transfer.
     pub moved: NixlMove,
-    /// Why it may be no GDS.
+    /// Why it may not be GDS.
     pub doubt: Option<String>,
 }
 
-/// Its name.
+/// Its path.
 pub fn path(sides: &Sides<'_>) -> Path {
     if sides.writes { Path::NixlFileWrite } else { Path::NixlFileRead }
 }
 
-/// The transfer, or why it goes another way. Fails where this one is asked for and can't be taken.
+/// The transfer, or the reason for another path. Fails if this path was requested and is not possible.
 pub fn choose(
     sides: &Sides<'_>,
     plan: &Plan,
@@ -86,7 +86,7 @@ fn agent<'a>(sides: &Sides<'a>) -> std::result::Result<&'a Arc<Agent>, String> {
     }
 }
 
-/// Why nobody can say that bytes do not pass through host memory.
+/// Why bytes may pass through host memory.
 fn doubt(sides: &Sides<'_>) -> Option<String> {
     if !sides.is_direct() {
         return Some("the file is buffered, and its bytes pass through the page cache".to_string());
@@ -104,12 +104,12 @@ fn doubt(sides: &Sides<'_>) -> Option<String> {
     }
 }
 
-/// Most file systems need it; some kernels do without.
+/// Most file systems need it, but not with all kernels.
 fn nvidia_fs() -> &'static str {
     if std::path::Path::new("/proc/driver/nvidia-fs").exists() { "" } else { " (nvidia-fs is not loaded)" }
 }
 
-/// Whether its requests would be large enough to be faster than the other ways.
+/// Whether its requests would be large enough to be faster than other paths.
 pub fn is_worth_it(plan: &Plan) -> bool {
     ensure_worth_it(plan).is_ok()
 }
@@ -125,7 +125,7 @@ fn ensure_worth_it(plan: &Plan) -> std::result::Result<(), String> {
     ))
 }
 
-/// By a transfer of bytes of our own, once for each file system.
+/// Moves bytes of our own, once per file system.
 fn try_out(agent: &Arc<Agent>, sides: &Sides<'_>) -> std::result::Result<(), String> {
     let device = sides.memory.memory().regions().first().and_then(|region| region.ordinal());
     let ordinal = device.ok_or("the memory is not GPU memory")?;
@@ -139,7 +139,7 @@ fn try_out(agent: &Arc<Agent>, sides: &Sides<'_>) -> std::result::Result<(), Str
     Ok(())
 }
 
-/// What NIXL refuses is known before anything is submitted.
+/// NIXL reports errors now, before anything is submitted.
 fn prepare(sides: &Sides<'_>, plan: &Plan) -> std::result::Result<NixlMove, String> {
     let (source, destination) = match sides.writes {
         true => (sides.memory, sides.file),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Trying it out: bytes of our own from a GPU to a file of our own beside the user's, and back, each end looked at by a
-//! way that is known to work.
+//! A trial: moves bytes of our own from a GPU to a file beside the caller's, and back. Each end is verified
+//! by an engine without NIXL.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,9 +22,9 @@ use crate::transfer::run::Run;
 use crate::transfer::run::completion::Completion;
 use crate::transfer::run::steps::Part;
 
-/// Bytes that are tried.
+/// Number of bytes.
 const SIZE: u64 = 1 << 20;
-/// A backend that has not moved them by then is not taken.
+/// A backend that takes longer is not used.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAIRS: [BlockPair; 1] = [BlockPair { source: 0, destination: 0 }];
 
@@ -63,7 +63,7 @@ fn block() -> Result<Builder<NeedsMemory>> {
     Layout::builder(dimensions).fully_contiguous()
 }
 
-/// Never 0, and in another order on each page.
+/// Never 0, and different on each page.
 fn byte(index: usize, salt: u8) -> u8 {
     ((index ^ (index >> 8) ^ (index >> 16)) as u8 ^ salt) | 1
 }

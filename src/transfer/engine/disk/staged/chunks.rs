@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a transfer divides into chunks that fit a slot of the staging ring. Pure.
+//! Divides a transfer into chunks that fit a slot of the staging ring. Pure.
 
 use std::ops::Range;
 
 use super::super::requests::Piece;
 use crate::cuda::copy::Copy;
 
-/// What goes through a slot at a time.
+/// What passes through a slot at a time.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// Its pieces: they lie in the slot one after the other, in order of the file.
+    /// Its pieces, which are contiguous in the slot in order of the file.
     pub pieces: Range<usize>,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: u64,
 }
 
-/// A piece of a file and of GPU memory, and where it lies in its slot.
+/// A piece of a file and of GPU memory, and its offset in the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// In the file, and on the GPU.
     pub piece: Piece,
-    /// From the slot's first byte.
+    /// Offset in the slot.
     pub at: u64,
 }
 
 /// A transfer in chunks.
 #[derive(Debug, Default)]
 pub struct Chunks {
-    /// The pieces of all.
+    /// The pieces of all chunks.
     pub parts: Vec<Part>,
     /// The chunks.
     pub list: Vec<Chunk>,
 }
 
 impl Chunks {
-    /// Cuts pieces into chunks of at most `slot` bytes. `bound` tells how many bytes of a piece the driver sees as one,
-    /// from an address of a region on.
+    /// Cuts pieces into chunks of at most `slot` bytes. `bound` returns how many bytes from an address of a
+    /// region the driver sees as one range.
     pub fn cut(mut pieces: Vec<(Piece, u32)>, slot: u64, bound: impl Fn(u32, u64) -> u64) -> Self {
         let place = |(piece, _): &(Piece, u32)| (piece.file, piece.offset);
         if !pieces.is_sorted_by_key(place) {
@@ -55,7 +55,7 @@ impl Chunks {
         chunks
     }
 
-    /// Bytes of the chunk that is being filled; a full one counts as none.
+    /// Bytes of the chunk that is being filled; 0 if it is full.
     fn filled(&self, slot: u64) -> u64 {
         self.list.last().map_or(0, |chunk| chunk.size % slot)
     }
@@ -72,7 +72,7 @@ impl Chunks {
         }
     }
 
-    /// What is read to, or written from, a slot at `base`: neighbours in the file are neighbours there.
+    /// The reads or writes for a slot at `base`: pieces that are adjacent in the file are adjacent there.
     pub fn in_file(&self, chunk: &Chunk, base: u64) -> Vec<Piece> {
         let mut joined: Vec<Piece> = Vec::new();
         for Part { piece, at } in &self.parts[chunk.pieces.clone()] {
@@ -86,7 +86,7 @@ impl Chunks {
         joined
     }
 
-    /// What is copied between a slot at `base` and the GPU.
+    /// The copies between a slot at `base` and the GPU.
     pub fn on_device(&self, chunk: &Chunk, base: u64, to_device: bool) -> Vec<Copy> {
         let parts = self.parts[chunk.pieces.clone()].iter();
         parts

@@ -12,11 +12,11 @@ use crate::transfer::run::{Run, Stop, cancelled};
 
 /// One run.
 pub struct Flight {
-    /// What it does.
+    /// The prepared transfer.
     pub prepared: Arc<Prepared>,
-    /// What it goes through.
+    /// The staging ring.
     pub ring: Arc<Ring>,
-    /// The chunk to begin with next.
+    /// Index of the next chunk.
     pub next: usize,
     /// Chunks in slots.
     pub under_way: usize,
@@ -30,30 +30,30 @@ impl Flight {
         Self { prepared, ring, next: 0, under_way: 0, failure: None, run }
     }
 
-    /// Whether no chunk is left to begin with.
+    /// Whether no chunk is left to begin.
     pub fn is_begun(&self) -> bool {
         self.failure.is_some() || self.next == self.prepared.chunks.list.len()
     }
 
-    /// Gives up what has not begun where its user wants no more of it.
+    /// Cancels what has not begun, if the caller cancelled the run.
     pub fn give_up_if_cancelled(&mut self) {
         if !self.is_begun() && self.run.is_cancelled() {
             self.fail(cancelled());
         }
     }
 
-    /// Whether its user wants no more of it to begin.
+    /// Whether the caller cancelled the run.
     pub fn stop(&self) -> Stop {
         self.run.stop()
     }
 
-    /// Nothing more is begun.
+    /// Prevents further chunks from beginning.
     pub fn fail(&mut self, error: Error) {
         self.failure.get_or_insert(error);
     }
 
-    /// Drops all that it used before the end is reported. The thread that serves the ring frees nothing itself, for that
-    /// may wait for the device.
+    /// Drops everything before the end is reported. Freeing the ring may wait for the device, so another
+    /// thread does it.
     pub fn end(self) {
         let Self { prepared, ring, run, failure, .. } = self;
         let outcome = failure.map_or(Ok(()), Err);
@@ -64,13 +64,14 @@ impl Flight {
         }
     }
 
-    /// Ends one that has not begun.
+    /// Ends a run that has not begun.
     pub fn refuse(mut self, error: Error) {
         self.fail(error);
         self.end();
     }
 
-    /// Ends one that the kernel and the driver may be at, with nobody left to ask them: what it uses is never let go.
+    /// Ends a run that the kernel and the driver may still execute, with no way to detect its end. Its
+    /// resources are intentionally leaked.
     pub fn give_up(self, error: Error) {
         let Self { prepared, ring, run, .. } = self;
         ring.retire();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What comes to the thread that serves a staging ring: new runs, and how the I/O of slots went. The thread holds no
-//! more than this, so that a ring goes with the last of those who use it, before anyone hears of the last run's end.
+//! New runs and results of I/O for the thread that serves a staging ring. The thread holds only this, so that
+//! a ring is freed with its last user, before the end of the last run is reported.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::log::log;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::transfer::run::threads::{Pool, Shared};
 
-/// What has come.
+/// What the thread has to handle.
 #[derive(Default)]
 pub struct Inbox {
     state: Mutex<State>,
@@ -30,16 +30,16 @@ struct State {
     failure: Option<Error>,
 }
 
-/// How a slot's I/O went.
+/// The result of a slot's I/O.
 pub struct Answer {
-    /// Which slot.
+    /// Index of the slot.
     pub slot: usize,
-    /// How it went.
+    /// The result.
     pub outcome: Result<()>,
 }
 
 impl Inbox {
-    /// Has a run go through its ring.
+    /// Starts a run.
     pub fn start(self: &Arc<Self>, flight: Flight) {
         let mut state = self.state();
         if let Some(error) = state.failure.clone() {
@@ -47,7 +47,7 @@ impl Inbox {
             return flight.refuse(error);
         }
         if !state.is_served {
-            // Within the lock: other runs must not count on a thread that could not be started.
+            // Under the lock: other runs must not rely on a thread that could not be started.
             if let Err(error) = Pool::services().run_alone(self.clone()) {
                 drop(state);
                 return flight.refuse(error);
@@ -59,13 +59,13 @@ impl Inbox {
         self.arrival.notify_one();
     }
 
-    /// Tells how a slot's I/O went; from any thread.
+    /// Adds the result of a slot's I/O; on any thread.
     pub fn answer(&self, answer: Answer) {
         self.state().answers.push_back(answer);
         self.arrival.notify_one();
     }
 
-    /// What has come, or `None` when the thread may go.
+    /// What is new, or `None` if the thread may end.
     pub fn take_new(&self, is_idle: bool) -> Option<(Vec<Flight>, VecDeque<Answer>)> {
         let mut state = self.state();
         if is_idle && state.new.is_empty() {
@@ -75,7 +75,7 @@ impl Inbox {
         Some((std::mem::take(&mut state.new), std::mem::take(&mut state.answers)))
     }
 
-    /// Takes nothing more: who comes from now on hears of the failure at once.
+    /// Rejects all further runs with the failure.
     fn close(&self, failure: &Error) {
         let mut state = self.state();
         state.failure = Some(failure.clone());
@@ -84,7 +84,7 @@ impl Inbox {
         left.into_iter().for_each(|flight| flight.refuse(failure.clone()));
     }
 
-    /// Sleeps until something comes, or for so long.
+    /// Sleeps until something arrives, or until the timeout.
     pub fn sleep(&self, at_most: Duration) {
         let state = self.state();
         if state.new.is_empty() && state.answers.is_empty() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Between a file and a GPU, through a ring of page-locked host memory: the file's side of one chunk is read or
-//! written while the GPU copies another.
+//! Between a file and a GPU through a ring of page-locked host memory: one chunk is read or written while the
+//! GPU copies another.
 
 mod chunks;
 mod flight;
@@ -21,7 +21,7 @@ use crate::error::{Error, Result, Status, ensure};
 use crate::transfer::plan::Plan;
 use crate::transfer::run::{Run, Start};
 
-/// Staging memory that is not asked for otherwise.
+/// Default size of the staging memory.
 const STAGING: u64 = 64 << 20;
 
 /// A prepared transfer.
@@ -50,7 +50,7 @@ impl StagedIo {
         let place = sides.memory.memory().regions().first().and_then(|region| region.place());
         let place = place.ok_or_else(|| Error::new(Status::Unsupported, "the memory is not GPU memory"))?;
         let ring = Ring::of(place.user, slot)?;
-        // Page-locking takes its time: the next transfer finds it done.
+        // Page-locking takes long, so the layout keeps the ring for the next transfer.
         sides.memory.keep(ring.clone());
         Ok(Self { prepared: Arc::new(Prepared { chunks, writes: sides.writes, io }), ring, moves, requests })
     }
@@ -78,7 +78,8 @@ impl StagedIo {
     }
 }
 
-/// Bytes of a slot: a share of the staging memory that holds a piece, in whole units of the file's I/O.
+/// Size of a slot: a share of the staging memory that holds a piece, in multiples of the file's I/O
+/// alignment.
 fn slot_size(sides: &Sides<'_>, staging_size: u64) -> Result<u64> {
     let piece = sides.file.geometry().piece_size();
     let regions = sides.file.memory().regions();

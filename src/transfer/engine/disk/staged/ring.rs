@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The staging ring of a GPU: page-locked host memory in slots, each of which fills while another drains.
+//! The staging ring of a GPU: page-locked host memory in slots, of which one is filled while another is
+//! drained.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -14,26 +15,27 @@ use crate::sync::Mutex;
 
 /// Slots of a ring.
 pub const SLOTS: usize = 4;
-/// Slots begin where any device reads.
+/// Alignment of slots.
 const PAGE: u64 = 4096;
 
-/// Page-locked memory, and what copies between it and the GPU. Transfers, runs and layouts of the GPU hold it.
+/// Page-locked memory, and the stream that copies between it and the GPU. Transfers, runs and layouts of the
+/// GPU hold it.
 pub struct Ring {
     ordinal: i32,
     slot_size: u64,
     memory: PinnedMemory,
-    /// Where the GPU copies.
+    /// The stream of the copies.
     pub stream: Stream,
-    /// A slot's copies are over.
+    /// Recorded behind the copies of each slot.
     pub copied: [Event; SLOTS],
-    /// The driver has failed here: new transfers begin with a new ring.
+    /// The driver has failed here: new transfers use a new ring.
     is_broken: AtomicBool,
-    /// To the thread that serves it.
+    /// The queue of the thread that serves it.
     pub inbox: Arc<Inbox>,
 }
 
 impl Ring {
-    /// A ring of a device with slots of at least `slot` bytes: one that is there, or a new one.
+    /// A ring of a device with slots of at least `slot` bytes: an existing one, or a new one.
     pub fn of(ordinal: i32, slot: u64) -> Result<Arc<Self>> {
         static RINGS: PerProcess<Mutex<Vec<Weak<Ring>>>> = PerProcess::new();
         let rings = RINGS.get(Mutex::default);
@@ -67,12 +69,12 @@ impl Ring {
         })
     }
 
-    /// A slot's first byte.
+    /// The address of a slot.
     pub fn slot(&self, index: usize) -> u64 {
         self.memory.memory().address() as u64 + index as u64 * self.slot_size
     }
 
-    /// No new transfer goes through it.
+    /// Makes new transfers use another ring.
     pub fn retire(&self) {
         self.is_broken.store(true, Ordering::Release);
     }
@@ -82,7 +84,7 @@ impl Ring {
         self.memory.identity()
     }
 
-    /// Whether new transfers may go through it: the driver has not failed here, and nobody has reset the device.
+    /// Whether new transfers may use it: the driver has not failed here, and the device was not reset.
     fn is_usable(&self) -> bool {
         !self.is_broken.load(Ordering::Acquire) && self.identity().ensure_alive().is_ok()
     }
