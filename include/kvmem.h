@@ -1,29 +1,64 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvmem: KV-cache memory for LLM inference engines. Generated from src/ffi; do not edit.
  *
- * A region is bytes on a tier; a layout says where each block lies in regions; a registration makes a region
- * known to a NIXL agent; a transfer moves blocks between two layouts.
+ * This header is what every engine needs. kvmem_cuda.h has the functions of the CUDA driver: streams, devices,
+ * IPC handles, virtual memory management. kvmem_nixl.h has those of NIXL: agents, registrations, metadata.
  *
- * kvmem_cuda.h has the functions of the CUDA driver, kvmem_nixl.h those of NIXL.
+ * Objects.  A region is a range of memory on one tier: host memory, page-locked host memory, GPU memory or a
+ *           file. A layout says where each block of a KV cache is located in regions. A transfer moves blocks
+ *           between two layouts. A queue collects completions of transfers. A share carries a region or a layout
+ *           to another process; a broker publishes shares by name. A registration makes a region known to a
+ *           NIXL agent, so that peers can access it.
  *
- * Errors.  A fallible function returns a kvmem_status. Its last parameter is a kvmem_error **, which may be
- *          NULL. On failure output handles are set to NULL and no other output is touched, except the size a
- *          string needs.
- * Handles. The caller owns every handle that a function returns through a kvmem_x **, and passes it to
- *          kvmem_x_destroy once. Handles may be destroyed in any order: what they need stays alive
- *          underneath. Destroying NULL does nothing, and destroying never fails.
- *          A handle of another type and a destroyed handle fail with KVMEM_STATUS_INVALID_ARGUMENT, and
- *          destroying one is logged and frees nothing. A destroyed handle is recognized only until its memory
- *          is used again; after that the use of it is undefined.
- *          A handle made before a fork fails with KVMEM_STATUS_INVALID_STATE in the child.
- * Options. struct_size is sizeof the struct, not of a pointer to it; all other fields may be zero unless
- *          their comment says otherwise. A size smaller than the first published version of the struct fails
- *          with KVMEM_STATUS_INVALID_ARGUMENT, and so do bits and values that this library does not know.
- *          A larger size, up to 4096, is accepted if all bytes past the fields that this library knows are 0.
- *          Structs that kvmem writes have the same limits of struct_size; kvmem sets the bytes past the
- *          fields that it knows to 0.
- * Strings. In: NUL-terminated, UTF-8 except for paths. Out: owned by kvmem, for as long as is said.
- * Threads. Each type's comment says what may run at once.
+ * Example.  Move blocks 7 and 8 of a layout to blocks 42 and 43 of another one:
+ *
+ *     const kvmem_block_pair pairs[] = {{7, 42}, {8, 43}};
+ *     kvmem_transfer_options options;
+ *     kvmem_transfer_options_init(&options, sizeof options);
+ *     options.pairs = pairs;
+ *     options.num_pairs = 2;
+ *     kvmem_transfer *transfer = NULL;
+ *     kvmem_error *error = NULL;
+ *     kvmem_status status = kvmem_transfer_create(source, destination, &options, &transfer, &error);
+ *     if (status == KVMEM_STATUS_OK) status = kvmem_transfer_submit(transfer, &error);
+ *     if (status == KVMEM_STATUS_OK) status = kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, &error);
+ *     if (status != KVMEM_STATUS_OK) fprintf(stderr, "%s\n", kvmem_error_message(error, NULL));
+ *     kvmem_error_destroy(error);
+ *     kvmem_transfer_destroy(transfer);
+ *
+ * Errors.   A function that can fail returns a kvmem_status, and its last parameter is `kvmem_error **error`. If
+ *           it fails, *error receives a new error, which the caller destroys; NULL ignores it. On success *error
+ *           is not changed. A failed call sets output handles to NULL and changes no other output.
+ *           Every such function returns KVMEM_STATUS_OK on success, and KVMEM_STATUS_INVALID_ARGUMENT if a
+ *           pointer is NULL that must not be, or options are invalid. Comments list these two only where they
+ *           say more. Nothing is stored in thread-local storage.
+ *
+ * Handles.  The caller owns every handle that it receives through a kvmem_x **, and destroys it once with
+ *           kvmem_x_destroy. Handles may be destroyed in any order: an object lives as long as another object
+ *           uses it. Destroying NULL does nothing, and destroying never fails.
+ *           A handle of another type, or a destroyed one, fails with KVMEM_STATUS_INVALID_ARGUMENT; destroying
+ *           it is logged and frees nothing. A destroyed handle is recognized only until its memory is reused.
+ *           A handle that was created before a fork fails with KVMEM_STATUS_INVALID_STATE in the child.
+ *
+ * Options.  An options struct begins with struct_size, which is sizeof the struct. kvmem_x_options_init sets all
+ *           fields to their defaults, which are 0 and NULL, and struct_size to its second parameter; it writes
+ *           no more than that. Fields without a default, such as sizes, must then be set. A struct that is
+ *           initialized to zero, with struct_size set, is the same. NULL options, where allowed, are defaults.
+ *           Unknown flags and values fail with KVMEM_STATUS_INVALID_ARGUMENT.
+ *           A struct of an older or newer version of the header is accepted if struct_size is at least that of
+ *           the first published version, at most 4096, and all bytes of unknown fields are 0.
+ *
+ * Strings.  Parameters are NUL-terminated; they are UTF-8, except for paths. A returned const char * is borrowed:
+ *           it is valid as long as the object it was read from, or static if there is none. Text that a call
+ *           composes is a kvmem_blob, which the caller destroys. kvmem never fills a buffer of the caller.
+ *
+ * Numbers.  Sizes are in bytes, times in nanoseconds. A block id is a uint32_t; layers and outer slots are
+ *           uint64_t. A GPU is its ordinal in the order of CUDA_VISIBLE_DEVICES.
+ *
+ * Threads.  Functions without a handle may be called by any thread at any time. The comment of each type says
+ *           which functions may use one object at the same time. A call that waits (kvmem_transfer_wait,
+ *           kvmem_transfer_wait_layers, kvmem_queue_wait, kvmem_agent_take_notifications) may run code of NIXL on
+ *           the calling thread: give that thread an ordinary stack, and do not end it by pthread_cancel.
  */
 
 #ifndef KVMEM_H
@@ -39,141 +74,135 @@ extern "C" {
 
 /* ---- Versions ---- */
 
-/// Major version of the header.
+/// Major version of the headers.
 #define KVMEM_VERSION_MAJOR 0
-/// Minor version of the header. Before 1.0 a new minor version may break programs.
+/// Minor version of the headers. Before 1.0 a new minor version may break programs.
 #define KVMEM_VERSION_MINOR 1
-/// Patch version of the header.
+/// Patch version of the headers.
 #define KVMEM_VERSION_PATCH 0
 /// Version of the binary interface: 100 × major version, plus the minor version before 1.0. It changes with
-/// the SONAME, which is libkvmem.so.0.MINOR before 1.0 and libkvmem.so.MAJOR from then on.
+/// the SONAME: libkvmem.so.0.MINOR before 1.0, libkvmem.so.MAJOR after.
 #define KVMEM_ABI_VERSION 1
 
-/// Returns the library's version, such as "0.1.0".
-///
-/// @return a static string
+/// Returns the version of the library, such as "0.1.0". The string is static.
 const char *kvmem_version_string(void);
 
-/// Returns the library's version as a number: 10000 × major + 100 × minor + patch.
+/// Returns the version of the library as a number: 10000 × major + 100 × minor + patch.
 uint32_t kvmem_version_number(void);
 
-/// Returns the version of the library's binary interface. A program built with another KVMEM_ABI_VERSION must
-/// not call the library.
+/// Returns the version of the library's binary interface. A program that was compiled with another
+/// KVMEM_ABI_VERSION must not use the library.
 uint32_t kvmem_abi_version(void);
 
 /* ---- Statuses ---- */
 
-/// What a call came to: `KVMEM_STATUS_OK`, a positive state such as `KVMEM_STATUS_IN_PROGRESS`, or a negative
-/// error. Values are never renumbered or used again.
+/// Result of a call: KVMEM_STATUS_OK, a positive state such as KVMEM_STATUS_IN_PROGRESS, or a negative error.
+/// A value is never renumbered or reused.
 typedef int32_t kvmem_status;
 
-/// It worked.
+/// The call succeeded.
 #define KVMEM_STATUS_OK 0
-/// The work is under way.
+/// The run is in flight.
 #define KVMEM_STATUS_IN_PROGRESS 1
-/// An argument is wrong by itself, whatever the state of the library.
+/// An argument is invalid, independent of the state of the library.
 #define KVMEM_STATUS_INVALID_ARGUMENT (-1)
 /// Memory, disk space or another resource is exhausted.
 #define KVMEM_STATUS_OUT_OF_MEMORY (-2)
-/// An index or a size lies outside what the object has.
+/// An index or a size is outside the object.
 #define KVMEM_STATUS_OUT_OF_RANGE (-3)
-/// The thing named does not exist.
+/// The named object does not exist.
 #define KVMEM_STATUS_NOT_FOUND (-4)
-/// The thing to be made is there already.
+/// The object to create already exists.
 #define KVMEM_STATUS_ALREADY_EXISTS (-5)
-/// The call does not fit the state of the object.
+/// The state of the object does not allow the call.
 #define KVMEM_STATUS_INVALID_STATE (-6)
-/// Something still uses the object.
+/// The object is in use.
 #define KVMEM_STATUS_BUSY (-7)
-/// The time given ran out.
+/// The timeout expired.
 #define KVMEM_STATUS_TIMED_OUT (-8)
 /// The work was cancelled.
 #define KVMEM_STATUS_CANCELLED (-9)
-/// This can't be done, here or at all.
+/// The operation is not supported, here or in general.
 #define KVMEM_STATUS_UNSUPPORTED (-10)
-/// The system or a peer refused access.
+/// The system or a peer denied access.
 #define KVMEM_STATUS_PERMISSION_DENIED (-11)
-/// No usable CUDA driver; the message says whether it is missing, too old or without a device.
+/// There is no usable CUDA driver: it is missing, too old, or has no device. The message says which.
 #define KVMEM_STATUS_UNAVAILABLE_CUDA (-12)
-/// No usable NIXL library; the message says whether it is missing, too old or broken.
+/// There is no usable NIXL library: it is missing, too old or broken. The message says which.
 #define KVMEM_STATUS_UNAVAILABLE_NIXL (-13)
 /// The CUDA driver reported an error.
 #define KVMEM_STATUS_CUDA (-14)
 /// NIXL reported an error.
 #define KVMEM_STATUS_NIXL (-15)
-/// The system reported an error.
+/// The operating system reported an error.
 #define KVMEM_STATUS_IO (-16)
-/// The peer process is gone.
+/// The peer process has ended.
 #define KVMEM_STATUS_PEER_LOST (-17)
-/// What the handle describes has changed since.
+/// What the handle refers to has changed since.
 #define KVMEM_STATUS_STALE (-18)
-/// Bytes from outside are damaged or hostile.
+/// Received or stored bytes are damaged or malicious.
 #define KVMEM_STATUS_CORRUPT (-19)
-/// Bytes from outside are of a version this library does not read.
+/// Received or stored bytes have a version that this library cannot read.
 #define KVMEM_STATUS_VERSION_MISMATCH (-20)
-/// A bug in this library. The objects the call used answer KVMEM_STATUS_INVALID_STATE from now on.
+/// A bug in kvmem. Later calls with the same objects fail with KVMEM_STATUS_INVALID_STATE.
 #define KVMEM_STATUS_PANIC (-21)
 
-/// The name of a status, such as "KVMEM_STATUS_BUSY".
+/// Returns the name of a status, such as "KVMEM_STATUS_BUSY". The string is static.
 ///
-/// @param status any value
-/// @return a static string; "KVMEM_STATUS_UNKNOWN" for a value that is none
+/// @param status any value; the name of an unknown one is "KVMEM_STATUS_UNKNOWN"
 const char *kvmem_status_name(kvmem_status status);
 
-/// One sentence on what a status means.
+/// Returns the meaning of a status in one sentence. The string is static.
 ///
 /// @param status any value
-/// @return a static string
 const char *kvmem_status_message(kvmem_status status);
 
 /* ---- Errors ---- */
 
-/// A failure: status, message and native cause.
-///
-/// Every fallible function has a `kvmem_error **error` as its last parameter. It may be NULL. On failure
-/// `*error` gets a new error, which the caller destroys; on success it is not touched. Nothing is kept in
-/// thread-local storage. An error is never changed after it was made, so any threads may read it at once.
+/// Describes a failure: status, message and native cause. An error never changes, so any threads may read it
+/// at the same time. The caller destroys it.
 typedef struct kvmem_error kvmem_error;
 
 /// There is no native cause.
 #define KVMEM_DOMAIN_NONE 0
-/// The code is an errno.
+/// The code is an errno value.
 #define KVMEM_DOMAIN_ERRNO 1
 /// The code is a status of NIXL's C API.
 #define KVMEM_DOMAIN_NIXL 2
 /// The code is a CUresult.
 #define KVMEM_DOMAIN_CUDA 3
 
-/// What the system under kvmem said.
+/// Native cause of an error: the error of the library or system that kvmem called.
 typedef struct kvmem_error_cause {
-    /// Which system, a KVMEM_DOMAIN_* value.
+    /// KVMEM_DOMAIN_* value.
     uint32_t domain;
-    /// Its code; 0 without a cause.
+    /// Code in that domain; 0 without a cause.
     int32_t code;
-    /// The code's name, such as "ENOSPC"; "" without a cause. Lives as long as the error.
+    /// Name of the code, such as "ENOSPC"; "" without a cause. Valid as long as the error.
     const char *name;
 } kvmem_error_cause;
 
-/// The status of an error.
+/// Returns the status of an error.
 ///
-/// @param error an error; NULL answers KVMEM_STATUS_OK
+/// @param error an error; NULL returns KVMEM_STATUS_OK
 kvmem_status kvmem_error_status(const kvmem_error *error);
 
-/// What was asked, what was found and what to do, as one UTF-8 sentence.
+/// Returns the message of an error: what was asked, what was found and what to do, in UTF-8. The string is
+/// valid as long as the error.
 ///
-/// @param error an error; NULL answers ""
-/// @param length gets the bytes without the NUL; may be NULL
-/// @return a NUL-terminated string that lives as long as the error
+/// @param error an error; NULL returns ""
+/// @param length receives the length in bytes, without the terminating NUL; may be NULL
 const char *kvmem_error_message(const kvmem_error *error, size_t *length);
 
-/// What the system under kvmem said.
+/// Returns the native cause of an error.
 ///
 /// @param error an error
-/// @param cause gets the cause; its domain is KVMEM_DOMAIN_NONE where kvmem itself found the error
-/// @return KVMEM_STATUS_OK, or KVMEM_STATUS_INVALID_ARGUMENT when either pointer is NULL
+/// @param cause receives the cause; its domain is KVMEM_DOMAIN_NONE if kvmem itself found the error
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: a pointer is NULL
 kvmem_status kvmem_error_get_cause(const kvmem_error *error, kvmem_error_cause *cause);
 
-/// Frees an error.
+/// Destroys an error.
 ///
 /// @param error an error that no other call uses; NULL does nothing
 void kvmem_error_destroy(kvmem_error *error);
@@ -182,51 +211,50 @@ void kvmem_error_destroy(kvmem_error *error);
 
 /// No messages.
 #define KVMEM_LOG_OFF 0
-/// Failures that no return value could report.
+/// Failures that no return value can report.
 #define KVMEM_LOG_ERROR 1
-/// Something works, but not as well as asked.
+/// Something works, but not as well as requested.
 #define KVMEM_LOG_WARN 2
-/// Milestones, such as a library that was loaded, and paths that are slower than others because of the setup.
+/// Milestones, such as a loaded library, and slow paths that are caused by the setup.
 #define KVMEM_LOG_INFO 3
-/// Creation and destruction of regions, layouts and transfers, start and end of transfers, opened files,
-/// registrations, shares, failed calls. Regions, layouts and transfers have a number, as in "transfer #7".
+/// Creation and destruction of regions, layouts and transfers; start and end of runs; opened files,
+/// registrations, shares; failed calls. Regions, layouts and transfers have a number, as in "transfer #7".
 #define KVMEM_LOG_DEBUG 4
-/// All calls, calls that timed out, and the steps of operations.
+/// All calls, timeouts, and the steps of operations.
 #define KVMEM_LOG_TRACE 5
 
-/// Receives one message. Target and message are UTF-8 and valid during the call. Target is the module that
-/// logged, such as "kvmem::transfer"; targets may change between versions. Must not unwind.
+/// Receives one message. Target and message are UTF-8 and valid during the call. Must not unwind.
 ///
-/// kvmem calls it on a thread that does nothing else, one message at a time, in the order in which they
-/// were logged. It may call every function of kvmem and may block: other threads never wait for it, except
-/// in kvmem_log_set_callback. Messages that kvmem logs on the callback's own thread are not delivered.
-/// Work that the callback starts on other threads is logged. A callback that starts a transfer per transfer
-/// message therefore loops forever.
+/// kvmem calls it on a dedicated thread, one message at a time, in the order in which the messages were
+/// logged. It may call any function of kvmem and may block: no other thread waits for it, except in
+/// kvmem_log_set_callback. Messages that kvmem logs on the callback's own thread are not delivered. Work that
+/// the callback starts on other threads is logged: a callback that starts a transfer for each transfer
+/// message never ends.
 ///
-/// Up to 4 MiB of messages are queued. Beyond that, messages are dropped, and a message at KVMEM_LOG_ERROR
-/// reports how many.
+/// Up to 4 MiB of messages are queued. Further messages are dropped, and a message at KVMEM_LOG_ERROR reports
+/// their number.
+///
+/// Notes: target is the module that logged, such as "kvmem::transfer". Targets may change between versions.
 typedef void (*kvmem_log_callback)(uint32_t level, const char *target, const char *message, void *user_data);
 
 /// Sets the log callback of the process, or removes it.
 ///
-/// Messages logged before the change are delivered to the previous callback, then the change takes effect
-/// and the function returns. After it returns, the previous callback is not running and is not called
-/// again, so its user data can be freed. Do not hold a lock that the previous callback takes.
+/// Messages that were logged before are delivered to the previous callback, then the function returns. After
+/// it returns, the previous callback is not running and is not called again, so its user data can be freed.
+/// The caller must not hold a lock that the previous callback takes.
 ///
-/// Called from within the log callback, the function cannot wait. It discards the messages still queued,
-/// and the previous callback is not called again after its running call returns.
+/// Called from the log callback itself, the function cannot wait: it discards the queued messages, and the
+/// previous callback is not called again after its running call returns.
 ///
-/// Notes: messages still queued when the process ends are lost; remove the callback before. A callback in a
-/// shared object must be removed before dlclose; kvmem itself is never unloaded. A forked child starts
-/// without a callback.
-///
-/// @param level the least important level to deliver, a KVMEM_LOG_* value; KVMEM_LOG_OFF removes the callback
+/// @param level least important level to deliver, a KVMEM_LOG_* value; KVMEM_LOG_OFF removes the callback
 /// @param callback the function to call; NULL removes the callback
 /// @param user_data passed to every call
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK;
-///         KVMEM_STATUS_INVALID_ARGUMENT: the level is not a KVMEM_LOG_* value;
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the level is not a KVMEM_LOG_* value
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the callback's thread could not be started; nothing has changed
+///
+/// Notes: messages that are still queued when the process ends are lost; remove the callback before. Remove a
+/// callback that is part of a shared object before dlclose. A forked child starts without a callback.
 kvmem_status kvmem_log_set_callback(uint32_t level,
                                     kvmem_log_callback callback,
                                     void *user_data,
@@ -234,95 +262,91 @@ kvmem_status kvmem_log_set_callback(uint32_t level,
 
 /* ---- Timeouts ---- */
 
-/// A timeout that never ends, for every `timeout_ns`.
+/// A timeout that never expires, for every `timeout_ns`.
 #define KVMEM_TIMEOUT_FOREVER UINT64_MAX
 
 /* ---- Blobs ---- */
 
-/// Bytes that kvmem made and the caller frees. They never change, so any threads may read them at once. A NUL
-/// follows the last byte, for blobs that hold text.
+/// Bytes or text that kvmem created and the caller destroys. A blob never changes, so any threads may read it
+/// at the same time. A NUL follows the last byte, so that text can be used as a C string.
 typedef struct kvmem_blob kvmem_blob;
 
-/// The bytes of a blob.
+/// Returns the first byte of a blob. The pointer is valid as long as the blob.
 ///
-/// @param blob a blob; NULL answers NULL
-/// @return the first byte; valid as long as the blob
+/// @param blob a blob; NULL returns NULL
 const void *kvmem_blob_data(const kvmem_blob *blob);
 
-/// The size of a blob in bytes, without the NUL that follows.
+/// Returns the size of a blob in bytes, without the terminating NUL.
 ///
-/// @param blob a blob; NULL answers 0
+/// @param blob a blob; NULL returns 0
 size_t kvmem_blob_size(const kvmem_blob *blob);
 
-/// Frees a blob.
+/// Destroys a blob.
 ///
 /// @param blob a blob that no other call uses; NULL does nothing
 void kvmem_blob_destroy(kvmem_blob *blob);
 
 /* ---- Regions ---- */
 
-/// A span of memory on one tier. Views, registrations, layouts and transfers hold the region they lie in,
-/// so handles may be destroyed in any order: the memory goes with the last holder.
+/// A range of memory on one tier: host memory, GPU memory or a file. Views, registrations, layouts, shares
+/// and transfers keep the memory of their regions allocated, so handles may be destroyed in any order.
 ///
-/// Threads: all functions on one region may run at once, except kvmem_region_destroy.
+/// Threads: all functions may use one region at the same time, except kvmem_region_destroy.
 typedef struct kvmem_region kvmem_region;
 
 /// Host memory.
 #define KVMEM_TIER_SYSTEM 1
 /// A file.
 #define KVMEM_TIER_DISK 2
-/// Host memory that GPUs reach by DMA.
+/// Page-locked host memory, which GPUs access by DMA.
 #define KVMEM_TIER_PINNED 3
-/// Memory of a GPU.
+/// GPU memory.
 #define KVMEM_TIER_DEVICE 4
-/// Memory of a GPU that grows and shrinks behind fixed addresses.
+/// GPU memory that grows and shrinks at fixed addresses.
 #define KVMEM_TIER_ELASTIC 5
 
 /* ---- Regions: host memory ---- */
 
 /// Ask the kernel for transparent huge pages.
 #define KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES 1
-/// Fail rather than take smaller pages than asked for. Without it the region is made of what there is, and
-/// its info says so.
+/// Fail if the requested page size is not available. Without this flag smaller pages are used, and the info
+/// of the region has KVMEM_REGION_HUGE_PAGE_FALLBACK.
 #define KVMEM_SYSTEM_HUGE_PAGES_REQUIRED 2
 /// Bind the memory to `numa_node`.
 #define KVMEM_SYSTEM_NUMA_BIND 4
-/// Make it of a memory file, so that it can be shared with other processes.
+/// Allocate from a memory file, so that the region can be shared with other processes.
 #define KVMEM_SYSTEM_SHAREABLE 8
 
-/// How to allocate host memory. All zeroes but struct_size and size is a good start.
+/// Options of kvmem_region_create_system.
 typedef struct kvmem_system_options {
     /// sizeof(kvmem_system_options)
     size_t struct_size;
     /// KVMEM_SYSTEM_* flags.
     uint64_t flags;
-    /// Bytes, at least 1. In a layout's options 0: the layout says.
+    /// Bytes, at least 1. Must be 0 in the options of a layout, which computes it.
     uint64_t size;
-    /// 2097152 or 1073741824 for pages of that size from the system's reserved pool (hugetlbfs); 0 for none.
-    /// With KVMEM_SYSTEM_NUMA_BIND all of them are touched before the call returns: the kernel reserves none
-    /// of a particular node.
+    /// Page size in bytes, from the reserved pool of the system (hugetlbfs): 2097152 or 1073741824; 0 for
+    /// ordinary pages. With KVMEM_SYSTEM_NUMA_BIND all pages are touched before the call returns, because the
+    /// kernel cannot reserve pages of a node.
     uint64_t huge_page_size;
-    /// The node KVMEM_SYSTEM_NUMA_BIND means; 0 without that flag.
+    /// NUMA node of KVMEM_SYSTEM_NUMA_BIND; 0 without that flag.
     uint32_t numa_node;
-    /// Threads that touch every page before the call returns; 0: each page comes with its first use.
+    /// Threads that touch every page before the call returns; 0: pages are allocated on first access.
     uint32_t prefault_threads;
 } kvmem_system_options;
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 void kvmem_system_options_init(kvmem_system_options *options, size_t struct_size);
 
-/// Allocates host memory: page-aligned and zeroed.
+/// Allocates host memory. It is page-aligned and zeroed.
 ///
 /// @param options what to allocate
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK;
-///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, or the NUMA node does not exist;
-///         KVMEM_STATUS_OUT_OF_MEMORY: more than the machine, the node or the control group can hold, unless
-///         vm.overcommit_memory is 1; too few huge pages; RLIMIT_FSIZE with KVMEM_SYSTEM_SHAREABLE;
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, or the NUMA node does not exist
+///         KVMEM_STATUS_OUT_OF_MEMORY: the machine, the node or the control group has less memory (not
+///           checked if vm.overcommit_memory is 1), too few huge pages, or RLIMIT_FSIZE is too small for
+///           KVMEM_SYSTEM_SHAREABLE
 ///         KVMEM_STATUS_UNSUPPORTED: huge pages are required, and the system does not offer them
 kvmem_status kvmem_region_create_system(const kvmem_system_options *options,
                                         kvmem_region **region,
@@ -330,310 +354,300 @@ kvmem_status kvmem_region_create_system(const kvmem_system_options *options,
 
 /* ---- Regions: page-locked host memory ---- */
 
-/// Ordinary pages only.
+/// Use ordinary pages only.
 #define KVMEM_PINNED_NO_HUGE_PAGES 1
 /// Bind the memory to `numa_node`.
 #define KVMEM_PINNED_NUMA_BIND 2
-/// Make it of a memory file, so that it can be shared with other processes.
+/// Allocate from a memory file, so that the region can be shared with other processes.
 #define KVMEM_PINNED_SHAREABLE 4
 
-/// Asked after each chunk of a long allocation, within large chunks after each 512 MiB, on the calling
-/// thread, with the bytes done and the bytes in all. Answers 0 to go on; any other value cancels. Must not
-/// unwind.
+/// Reports the progress of a long allocation, in bytes. Called on the calling thread after each chunk, and
+/// within large chunks after each 512 MiB. Returns 0 to continue; any other value cancels the allocation.
+/// Must not unwind.
 typedef int32_t (*kvmem_progress_callback)(uint64_t done, uint64_t total, void *user_data);
 
-/// How to allocate page-locked host memory. All zeroes but struct_size and size is a good start.
+/// Options of kvmem_region_create_pinned.
 typedef struct kvmem_pinned_options {
     /// sizeof(kvmem_pinned_options)
     size_t struct_size;
     /// KVMEM_PINNED_* flags.
     uint64_t flags;
-    /// Bytes, at least 1. In a layout's options 0: the layout says.
+    /// Bytes, at least 1. Must be 0 in the options of a layout, which computes it.
     uint64_t size;
-    /// Bytes of one page lock, a multiple of the page size; 0 for 64 GiB. A copy of the driver's that
-    /// reaches over the end of one fails; kvmem's own are cut there.
+    /// Bytes per page lock, a multiple of the page size; 0 for 64 GiB. A copy by the driver that crosses two
+    /// page locks fails; kvmem splits its own copies there.
     uint64_t chunk_size;
-    /// Who is asked between chunks; may be NULL. Not called for a layout.
+    /// Called between chunks; may be NULL. Not called for a layout.
     kvmem_progress_callback progress;
-    /// Handed to progress.
+    /// Passed to progress.
     void *user_data;
-    /// The GPU it serves: without KVMEM_PINNED_NUMA_BIND its pages come from that GPU's NUMA node while
-    /// there are any.
+    /// GPU that accesses the memory. Without KVMEM_PINNED_NUMA_BIND, pages come from the NUMA node of that
+    /// GPU while it has free pages.
     int32_t device;
-    /// The node KVMEM_PINNED_NUMA_BIND means; 0 without that flag.
+    /// NUMA node of KVMEM_PINNED_NUMA_BIND; 0 without that flag.
     uint32_t numa_node;
-    /// Threads that touch the pages; 0 for one a core, up to 8.
+    /// Threads that touch the pages; 0 for one per core, at most 8.
     uint32_t threads;
     /// Must be 0.
     uint32_t reserved;
 } kvmem_pinned_options;
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 void kvmem_pinned_options_init(kvmem_pinned_options *options, size_t struct_size);
 
-/// Allocates host memory that GPUs reach by DMA: placed near the GPU, touched by several threads,
-/// page-locked for all contexts and mapped.
+/// Allocates page-locked host memory: near the GPU, touched by several threads, page-locked and mapped for
+/// all contexts. A failure leaves nothing allocated.
 ///
 /// @param options what to allocate
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is
-///         not there; KVMEM_STATUS_INVALID_ARGUMENT for options that can't be; KVMEM_STATUS_OUT_OF_MEMORY,
-///         also where the machine, the NUMA node it is bound to or the process's control group can't have
-///         as much, which is asked before a page is touched, and then with the bytes asked and had;
-///         KVMEM_STATUS_CANCELLED when progress said so; KVMEM_STATUS_CUDA. A failure leaves nothing
-///         allocated
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_OUT_OF_MEMORY: the machine, the NUMA node or the control group has less memory. This
+///           is checked before a page is touched; the message has the bytes requested and available
+///         KVMEM_STATUS_CANCELLED: progress returned another value than 0
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_region_create_pinned(const kvmem_pinned_options *options,
                                         kvmem_region **region,
                                         kvmem_error **error);
 
 /* ---- Regions: GPU memory ---- */
 
-/// How to allocate memory of a GPU.
+/// Options of kvmem_region_create_device.
 typedef struct kvmem_device_options {
     /// sizeof(kvmem_device_options)
     size_t struct_size;
     /// Must be 0.
     uint64_t flags;
-    /// Bytes, at least 1. In a layout's options 0: the layout says.
+    /// Bytes, at least 1. Must be 0 in the options of a layout, which computes it.
     uint64_t size;
-    /// The GPU, as CUDA_VISIBLE_DEVICES orders them.
+    /// GPU, in the order of CUDA_VISIBLE_DEVICES.
     int32_t device;
     /// Must be 0.
     uint32_t reserved;
 } kvmem_device_options;
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 void kvmem_device_options_init(kvmem_device_options *options, size_t struct_size);
 
-/// Allocates memory of a GPU. Its content is undefined.
+/// Allocates GPU memory. Its content is undefined.
 ///
 /// @param options what to allocate
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is
-///         not there; KVMEM_STATUS_OUT_OF_MEMORY with the bytes asked, free and of the GPU;
-///         KVMEM_STATUS_INVALID_ARGUMENT; KVMEM_STATUS_CUDA
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the options are invalid
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_OUT_OF_MEMORY: the GPU has less free memory. The message has the bytes requested,
+///           free and in total
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_region_create_device(const kvmem_device_options *options,
                                         kvmem_region **region,
                                         kvmem_error **error);
 
 /* ---- Regions: GPU memory that grows and shrinks ---- */
 
-/// Extents can be shared by fabric handle (KVMEM_SHARE_FABRIC), beside file descriptors. It can't be added
-/// later.
+/// Extents can be shared by fabric handle (KVMEM_SHARE_FABRIC) as well as by file descriptor. This cannot be
+/// enabled later.
 #define KVMEM_ELASTIC_FABRIC 1
 
-/// How to reserve memory of a GPU that grows and shrinks.
+/// Options of kvmem_region_create_elastic.
 typedef struct kvmem_elastic_options {
     /// sizeof(kvmem_elastic_options)
     size_t struct_size;
-    /// KVMEM_ELASTIC_FABRIC, or 0: extents can be shared by file descriptor where the GPU has them.
+    /// KVMEM_ELASTIC_* flags; 0: extents can be shared by file descriptor if the GPU supports it.
     uint64_t flags;
-    /// The most bytes there may be; rounded up to whole extents. In a layout's options 0: the layout says.
+    /// Maximum size in bytes, rounded up to whole extents. Must be 0 in the options of a layout, which
+    /// computes it.
     uint64_t size;
-    /// Bytes of an extent, a multiple of the recommended granularity; 0 for 64 MiB. Growth costs by the
-    /// extent. In a layout's options 0: the layout says.
+    /// Bytes per extent, a multiple of the recommended granularity; 0 for 64 MiB. Each extent adds to the
+    /// duration of growth. Must be 0 in the options of a layout, which computes it.
     uint64_t extent_size;
-    /// The GPU, as CUDA_VISIBLE_DEVICES orders them.
+    /// GPU, in the order of CUDA_VISIBLE_DEVICES.
     int32_t device;
     /// Must be 0.
     uint32_t reserved;
 } kvmem_elastic_options;
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 void kvmem_elastic_options_init(kvmem_elastic_options *options, size_t struct_size);
 
-/// Reserves addresses of a GPU for memory that grows and shrinks. Nothing has memory yet:
-/// kvmem_region_commit gives it.
+/// Reserves GPU addresses for memory that grows and shrinks. No memory is allocated: kvmem_region_commit
+/// allocates it.
 ///
 /// @param options what to reserve
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is
-///         not there, and for more than 16,777,216 extents; KVMEM_STATUS_INVALID_ARGUMENT, also for an
-///         extent that is no multiple of the granularity, and a size that no address space has;
-///         KVMEM_STATUS_OUT_OF_MEMORY where as many addresses are not free, or the host has no memory or
-///         file descriptor for the control block, of 64 bytes and 4 an extent; KVMEM_STATUS_UNSUPPORTED for
-///         a GPU without virtual memory management, and for KVMEM_ELASTIC_FABRIC where the driver, asked to
-///         create and export some memory so, does not; KVMEM_STATUS_CUDA
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the extent is not a multiple of the granularity, or the size
+///           exceeds any address space
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or there are more than 16,777,216 extents
+///         KVMEM_STATUS_OUT_OF_MEMORY: too few free addresses, or no host memory or file descriptor for the
+///           control block (64 bytes, and 4 per extent)
+///         KVMEM_STATUS_UNSUPPORTED: the GPU has no virtual memory management, or cannot export memory by
+///           fabric handle, which is tried for KVMEM_ELASTIC_FABRIC
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_region_create_elastic(const kvmem_elastic_options *options,
                                          kvmem_region **region,
                                          kvmem_error **error);
 
-/// Gives a part of an elastic region memory, in whole extents; what has some keeps it. Agents that know the
-/// region learn of the new extents. Addresses stay what they are.
+/// Allocates memory for a part of an elastic region, in whole extents. Extents that have memory keep it.
+/// Addresses do not change. Agents that the region is registered with can use the new extents. A failure
+/// changes nothing.
 ///
 /// @param region an elastic region, not a view
-/// @param offset bytes from its start
-/// @param size bytes, at least 1; every extent that is touched gets memory
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE past what was reserved; KVMEM_STATUS_OUT_OF_MEMORY with
-///         the bytes asked, those of the GPU, and where the process has its primary context those free;
-///         KVMEM_STATUS_INVALID_ARGUMENT for a region that is not elastic; KVMEM_STATUS_UNSUPPORTED for one
-///         that was imported: it grows in its owner's process, and is shared again; KVMEM_STATUS_CUDA;
-///         KVMEM_STATUS_NIXL. A failure changes nothing
+/// @param offset bytes from the start of the region
+/// @param size bytes, at least 1; every extent that overlaps the range gets memory
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic
+///         KVMEM_STATUS_OUT_OF_RANGE: the range ends after the reserved addresses
+///         KVMEM_STATUS_OUT_OF_MEMORY: the message has the bytes requested and in total, and the free bytes
+///           if the process has the primary context of the GPU
+///         KVMEM_STATUS_UNSUPPORTED: the region was imported; commit in the process of its owner and share it
+///           again
+///         KVMEM_STATUS_CUDA, KVMEM_STATUS_NIXL
 kvmem_status kvmem_region_commit(kvmem_region *region, uint64_t offset, uint64_t size, kvmem_error **error);
 
-/// Takes the memory of whole extents away, from agents that know them first. Nothing may use them any more;
-/// transfers of kvmem's are seen to. Where NIXL fails to let go of an extent, the extent is gone from the
-/// region all the same, but its memory stays mapped, and is that of the extent again when it is committed
-/// again.
+/// Frees the memory of whole extents, after it was deregistered from agents. The caller ensures that no
+/// kernel or copy of its own uses the extents any more. Transfers of kvmem are checked.
 ///
 /// @param region an elastic region, not a view
-/// @param offset bytes from its start, a multiple of the extent
-/// @param size bytes, a multiple of the extent
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_BUSY while a transfer or a share uses one, or while an agent lets go
-///         of a registration that was given up: nothing waits for their end; KVMEM_STATUS_INVALID_STATE where
-///         one has no memory; KVMEM_STATUS_INVALID_ARGUMENT; KVMEM_STATUS_OUT_OF_RANGE;
-///         KVMEM_STATUS_UNSUPPORTED for a region that was imported: it shrinks in its owner's process;
-///         KVMEM_STATUS_NIXL when an agent did not let go: then that memory is not given back to the GPU, and
-///         serves the extent when that is committed again
+/// @param offset bytes from the start of the region, a multiple of the extent size
+/// @param size bytes, a multiple of the extent size
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic, or the range is not made of whole
+///           extents
+///         KVMEM_STATUS_OUT_OF_RANGE: the range ends after the reserved addresses
+///         KVMEM_STATUS_INVALID_STATE: an extent has no memory
+///         KVMEM_STATUS_BUSY: a transfer or a share uses an extent, or an agent is still deregistering memory
+///           of a destroyed registration. The call does not wait for either
+///         KVMEM_STATUS_UNSUPPORTED: the region was imported; decommit in the process of its owner
+///         KVMEM_STATUS_NIXL: an agent could not deregister an extent. The extent is decommitted, but its
+///           memory stays mapped, and is used again if the extent is committed again
+///         KVMEM_STATUS_CUDA
 kvmem_status kvmem_region_decommit(kvmem_region *region, uint64_t offset, uint64_t size, kvmem_error **error);
 
-/// What an elastic region has of its memory now.
+/// State of an elastic region.
 typedef struct kvmem_elastic_info {
-    /// Bytes of an extent.
+    /// Bytes per extent.
     uint64_t extent_size;
-    /// Extents there may be.
+    /// Extents that the addresses can hold.
     uint64_t num_extents;
     /// Extents that have memory.
     uint64_t num_committed;
-    /// How often what lies behind an address has changed.
+    /// Number of times that the memory at any address has changed.
     uint64_t generation;
 } kvmem_elastic_info;
 
-/// Tells what an elastic region has of its memory now.
+/// Returns the state of an elastic region.
 ///
 /// @param region an elastic region, or a view of one
-/// @param info gets the answer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a region that is not elastic
+/// @param info receives the state
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the region is not elastic
 kvmem_status kvmem_region_get_elastic_info(const kvmem_region *region,
                                            kvmem_elastic_info *info,
                                            kvmem_error **error);
 
 /* ---- Regions: files ---- */
 
-/// Do not bypass the page cache.
+/// Use the page cache. Without this flag I/O bypasses it (O_DIRECT) if the file system supports that.
 #define KVMEM_DISK_BUFFERED 1
-/// Fail if the file system does not support O_DIRECT. Without this flag I/O then goes through the page
-/// cache, and the region's info has no KVMEM_REGION_DIRECT_IO.
+/// Fail if the file system does not support O_DIRECT. Without this flag the page cache is used instead, and
+/// the info of the region lacks KVMEM_REGION_DIRECT_IO.
 #define KVMEM_DISK_DIRECT_REQUIRED 2
-/// Open the file at `path`, which must exist and not be empty, instead of creating it.
+/// Open the file at `path`, which must exist and not be empty. Without this flag the file is created.
 #define KVMEM_DISK_OPEN_EXISTING 4
-/// Open the file at `path` if it exists, and create it if not. An empty file is treated as a new one.
+/// Open the file at `path` if it exists, otherwise create it. An empty file is treated as a new one.
 #define KVMEM_DISK_OPEN_OR_CREATE 8
-/// With KVMEM_DISK_OPEN_EXISTING: open the file for reading. The region can only be a source of transfers,
-/// and it can be open beside a writer.
+/// With KVMEM_DISK_OPEN_EXISTING: open the file for reading. The region can only be the source of transfers.
+/// It can be open while a writer has the file open.
 #define KVMEM_DISK_READ_ONLY 16
-/// Do not lock the file against other writers: the caller keeps them apart.
+/// Do not lock the file against other writers: the caller excludes them.
 #define KVMEM_DISK_NO_LOCK 32
 
-/// How to create or open a file.
+/// Options of kvmem_region_create_disk.
 typedef struct kvmem_disk_options {
     /// sizeof(kvmem_disk_options)
     size_t struct_size;
     /// KVMEM_DISK_* flags.
     uint64_t flags;
-    /// Bytes, at least 1; 0 with KVMEM_DISK_OPEN_EXISTING for the whole file. In a layout's options 0.
+    /// Bytes, at least 1; 0 with KVMEM_DISK_OPEN_EXISTING for the whole file. Must be 0 in the options of a
+    /// layout, which computes it.
     uint64_t size;
-    /// The caller's file. kvmem creates it and never deletes it, unless the call that created it fails.
-    /// NULL for a temporary file, which has no name and is deleted with the region, or with the process.
+    /// Path of the file, which is the caller's: kvmem creates it, and deletes it only if the call that
+    /// created it fails. NULL for a temporary file, which has no name and is deleted with the region or with
+    /// the process.
     const char *path;
     /// Directory of a temporary file; NULL for $TMPDIR, or /tmp if that is not set.
     const char *directory;
 } kvmem_disk_options;
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 void kvmem_disk_options_init(kvmem_disk_options *options, size_t struct_size);
 
-/// Creates or opens a file of fixed size. Its space is reserved and the page cache bypassed if the file
-/// system supports it.
+/// Creates or opens a file of fixed size. Space is reserved and the page cache is bypassed if the file system
+/// supports that. A call that fails removes the file that it created.
 ///
-/// While the region exists, the file at a path is locked against other writers: opening it again fails with
+/// While the region exists, a named file is locked against other writers: opening it again fails with
 /// KVMEM_STATUS_BUSY, in this process and in others. KVMEM_DISK_READ_ONLY needs no lock; KVMEM_DISK_NO_LOCK
 /// takes none.
 ///
 /// @param options what to create or open
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK;
-///         KVMEM_STATUS_ALREADY_EXISTS: the file exists, and no flag says to open it;
-///         KVMEM_STATUS_NOT_FOUND: its directory, or with KVMEM_DISK_OPEN_EXISTING the file, does not exist;
-///         KVMEM_STATUS_BUSY: the file is open for writing already;
-///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, the path is not of a
-///         regular file, or the existing file is empty and KVMEM_DISK_OPEN_EXISTING is given;
-///         KVMEM_STATUS_OUT_OF_RANGE: the existing file is too small;
-///         KVMEM_STATUS_OUT_OF_MEMORY: no space, a quota, RLIMIT_FSIZE, or no file descriptor;
-///         KVMEM_STATUS_UNSUPPORTED: O_DIRECT is required, or the file is to be locked, and the file system
-///         does not support it;
-///         KVMEM_STATUS_PERMISSION_DENIED; KVMEM_STATUS_IO.
-///         A call that fails removes the file that it created
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_ALREADY_EXISTS: the file exists, and no flag says to open it
+///         KVMEM_STATUS_NOT_FOUND: the directory does not exist, or with KVMEM_DISK_OPEN_EXISTING the file
+///         KVMEM_STATUS_BUSY: the file is already open for writing
+///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other; the path is not a regular file;
+///           or the file is empty and KVMEM_DISK_OPEN_EXISTING is set
+///         KVMEM_STATUS_OUT_OF_RANGE: the existing file is too small
+///         KVMEM_STATUS_OUT_OF_MEMORY: no space, a quota, RLIMIT_FSIZE, or no file descriptor
+///         KVMEM_STATUS_UNSUPPORTED: the file system does not support O_DIRECT, which is required, or locks
+///         KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_IO
 kvmem_status kvmem_region_create_disk(const kvmem_disk_options *options,
                                       kvmem_region **region,
                                       kvmem_error **error);
 
-/// Returns the absolute path of a disk region's file.
+/// Returns the absolute path of the file of a disk region.
 ///
 /// @param region a region
-/// @param buffer gets the path and its NUL; may be NULL with capacity 0, to ask the size alone
-/// @param capacity bytes of the buffer
-/// @param size gets the bytes the path needs with its NUL, also when the buffer is too small
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK;
-///         KVMEM_STATUS_NOT_FOUND: the region is not on disk; the file is temporary or was opened from a
-///         share; or the file was renamed or unlinked;
-///         KVMEM_STATUS_OUT_OF_RANGE: the buffer is too small
-kvmem_status kvmem_region_get_path(const kvmem_region *region,
-                                   char *buffer,
-                                   size_t capacity,
-                                   size_t *size,
-                                   kvmem_error **error);
+/// @param path receives the path as text; the caller destroys the blob
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the region is not on disk; or its file is temporary, was opened from a
+///           share, or was renamed or unlinked
+kvmem_status kvmem_region_get_path(const kvmem_region *region, kvmem_blob **path, kvmem_error **error);
 
-/// Waits until what was written to a disk region is on the medium. Other regions have nothing to do.
+/// Waits until the written data of a disk region is durable. Does nothing for other regions.
 ///
 /// @param region a region
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_IO or KVMEM_STATUS_OUT_OF_MEMORY when the data is not safe
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_IO, KVMEM_STATUS_OUT_OF_MEMORY: the data is not durable
 kvmem_status kvmem_region_sync(const kvmem_region *region, kvmem_error **error);
 
 /* ---- Regions: memory of the caller ---- */
 
 /// Reports that kvmem no longer uses adopted memory, so that it can be freed. Called once. Must not unwind.
 ///
-/// kvmem calls it on a thread that does nothing else but call release callbacks, one at a time. It may call
-/// every function of kvmem and may block: only further release callbacks wait for it. It is called after
-/// the last handle, layout, registration, share and transfer that uses the memory was destroyed or has
-/// ended, often after the destroying function returned. Callbacks still due when the process ends may not
-/// be called. A forked child calls none of its parent's release callbacks.
+/// kvmem calls it on a dedicated thread, one release callback at a time. It may call any function of kvmem
+/// and may block: only other release callbacks wait for it. It is called after the last handle, layout,
+/// registration, share and transfer that uses the memory was destroyed or has ended, often after the
+/// destroying function returned.
+///
+/// Notes: callbacks that are still pending when the process ends may not be called. A forked child calls none
+/// of its parent's release callbacks.
 typedef void (*kvmem_release_callback)(void *user_data);
 
-/// Host memory: adopt it to be read only. It may be mapped without PROT_WRITE; the region can only be a
-/// source of transfers, and cannot be registered with an agent.
+/// Adopt host memory for reading. It may be mapped without PROT_WRITE. The region can only be the source of
+/// transfers, and cannot be registered with an agent.
 #define KVMEM_ADOPT_READ_ONLY 1
 
-/// Memory of the caller's to use.
+/// Memory of the caller to adopt.
 typedef struct kvmem_adopt_options {
     /// sizeof(kvmem_adopt_options)
     size_t struct_size;
-    /// KVMEM_ADOPT_* flags; 0 for memory of a GPU.
+    /// KVMEM_ADOPT_* flags; 0 for GPU memory.
     uint64_t flags;
-    /// The first byte. Host memory: all of it must be mapped with PROT_READ. Without KVMEM_ADOPT_READ_ONLY it
-    /// must also be mapped with PROT_WRITE. It must stay mapped until release is called.
+    /// First byte. Host memory must be mapped with PROT_READ, and with PROT_WRITE unless
+    /// KVMEM_ADOPT_READ_ONLY is set. It must stay mapped until release is called.
     void *address;
     /// Bytes, at least 1.
     uint64_t size;
@@ -643,51 +657,51 @@ typedef struct kvmem_adopt_options {
     void *user_data;
 } kvmem_adopt_options;
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 void kvmem_adopt_options_init(kvmem_adopt_options *options, size_t struct_size);
 
-/// Adopts host memory of the caller. kvmem never frees it.
+/// Adopts host memory of the caller. kvmem never frees it. If the call fails, release is not called.
 ///
-/// The kernel's list of mappings (/proc/self/maps) is read to check how the memory is mapped, which takes
-/// about a microsecond for each mapping of the process.
-///
-/// If all of it is page-locked when a transfer is created (cuMemHostRegister, cuMemHostAlloc), GPUs use the
-/// page locks. The memory may have several page locks, and a block may span two of them. If only a part is
-/// page-locked, the memory is used as memory that is not. Page locks must stay as they are while a transfer
-/// of the memory exists.
+/// If all of the memory is page-locked when a transfer is created (cuMemHostRegister, cuMemHostAlloc), GPUs
+/// use the page locks. There may be several, and a block may span two of them. If only a part is page-locked,
+/// the memory is treated as not page-locked. Page locks must not change while a transfer of the memory
+/// exists.
 ///
 /// @param options the memory
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK;
-///         KVMEM_STATUS_INVALID_ARGUMENT: some of the memory is not mapped, or lacks PROT_READ or PROT_WRITE;
-///         KVMEM_STATUS_IO or KVMEM_STATUS_NOT_FOUND: the list cannot be read;
-///         KVMEM_STATUS_OUT_OF_MEMORY: no file descriptor for the list, or no thread for the release
-///         callback. After a failure, release is not called
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: a part of the memory is not mapped, or lacks PROT_READ or
+///           PROT_WRITE
+///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND: the kernel's list of mappings cannot be read
+///         KVMEM_STATUS_OUT_OF_MEMORY: no file descriptor for that list, or no thread for the release
+///           callback
+///
+/// Notes: the list of mappings (/proc/self/maps) is read to check the memory, which takes about a microsecond
+/// per mapping of the process.
 kvmem_status kvmem_region_adopt_host(const kvmem_adopt_options *options,
                                      kvmem_region **region,
                                      kvmem_error **error);
 
-/// Takes memory of a GPU that is the caller's into use, such as a tensor. It is never freed by kvmem. The
-/// driver is asked whether all of it is memory of that GPU; it may span several allocations and VMM mappings.
+/// Adopts GPU memory of the caller, such as a tensor. kvmem never frees it. If the call fails, release is not
+/// called.
 ///
-/// Memory goes with the context that it was allocated in: destroy the region before that context is destroyed
-/// or reset. After that, transfers, checksums, shares and registrations of it fail with
-/// KVMEM_STATUS_INVALID_STATE before anything is touched. A transfer in flight fails, and may destroy the
-/// GPU's primary context. Handles are destroyed as always, and release is called.
+/// The driver confirms that all of it is memory of that GPU. It may span several allocations and VMM
+/// mappings.
 ///
 /// @param options the memory; its address is a device pointer
-/// @param device the GPU it lies on, as CUDA_VISIBLE_DEVICES orders them
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for host memory,
-///         managed memory, memory that was freed, or memory of another GPU;
-///         KVMEM_STATUS_OUT_OF_RANGE: the memory ends before the range;
-///         KVMEM_STATUS_OUT_OF_MEMORY: the thread for the release callback could not be started.
-///         Release is not called after a failure
+/// @param device the GPU that the memory is located on, in the order of CUDA_VISIBLE_DEVICES
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: it is host memory, managed memory, freed memory, or memory of
+///           another GPU
+///         KVMEM_STATUS_OUT_OF_RANGE: the memory ends before the range
+///         KVMEM_STATUS_OUT_OF_MEMORY: the thread for the release callback could not be started
+///         KVMEM_STATUS_UNAVAILABLE_CUDA
+///
+/// Notes: the memory is gone when its context is destroyed or reset; destroy the region before that.
+/// Otherwise, transfers, checksums, shares and registrations of the region fail with
+/// KVMEM_STATUS_INVALID_STATE before anything is accessed. A transfer in flight fails, and may destroy the
+/// primary context of the GPU. Handles can be destroyed as usual, and release is called.
 kvmem_status kvmem_region_adopt_device(const kvmem_adopt_options *options,
                                        int32_t device,
                                        kvmem_region **region,
@@ -695,15 +709,15 @@ kvmem_status kvmem_region_adopt_device(const kvmem_adopt_options *options,
 
 /* ---- Regions: views, information, holders ---- */
 
-/// Makes a part of a region a region of its own. It keeps its parent.
+/// Creates a region that is a part of another region. It keeps its parent alive.
 ///
 /// @param region the parent
-/// @param offset where in the parent it begins, in bytes
-/// @param size its bytes, at least 1
-/// @param view gets the part; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE when it does not fit; KVMEM_STATUS_INVALID_ARGUMENT
-///         when empty
+/// @param offset bytes from the start of the parent
+/// @param size bytes, at least 1
+/// @param view receives the view; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0
+///         KVMEM_STATUS_OUT_OF_RANGE: the range ends after the parent
 kvmem_status kvmem_region_create_view(const kvmem_region *region,
                                       uint64_t offset,
                                       uint64_t size,
@@ -712,63 +726,61 @@ kvmem_status kvmem_region_create_view(const kvmem_region *region,
 
 /// kvmem allocated it.
 #define KVMEM_ORIGIN_ALLOCATED 1
-/// It is the caller's.
+/// It is memory of the caller.
 #define KVMEM_ORIGIN_ADOPTED 2
 /// It is a part of another region.
 #define KVMEM_ORIGIN_VIEW 3
-/// It is another process's.
+/// It is memory of another process.
 #define KVMEM_ORIGIN_IMPORTED 4
 
 /// Disk: I/O bypasses the page cache.
 #define KVMEM_REGION_DIRECT_IO 1
-/// Disk: the space was reserved when this region was created. Not set for a file that existed, or an opened
-/// share.
+/// Disk: the space was reserved when this region was created. Not set for a file that existed, or was opened
+/// from a share.
 #define KVMEM_REGION_PREALLOCATED 2
-/// Disk: the file has no name and goes with the region.
+/// Disk: the file has no name, and is deleted with the region.
 #define KVMEM_REGION_TEMPORARY 4
-/// System and pinned: pages are smaller than asked for.
+/// System and pinned: pages are smaller than requested.
 #define KVMEM_REGION_HUGE_PAGE_FALLBACK 8
-/// System and pinned: it lies in a memory file, so that it can be shared with other processes.
+/// System and pinned: the memory is a memory file, which can be shared with other processes.
 #define KVMEM_REGION_SHAREABLE 16
-/// It may only be read: it was shared, adopted or opened so.
+/// The region can only be read: it was shared, adopted or opened for reading.
 #define KVMEM_REGION_READ_ONLY 32
 
-/// What a region is.
+/// Properties of a region.
 typedef struct kvmem_region_info {
-    /// The first byte: a host address, a device address, or an offset in the file.
+    /// First byte: a host address, a device address, or an offset in the file.
     uint64_t address;
     /// Bytes.
     uint64_t size;
-    /// System and pinned: the size of the pages it is mapped with. Elastic: the size of an extent. Others:
-    /// the system's page size.
+    /// Bytes per page of the mapping for system and pinned; bytes per extent for elastic; the system's page
+    /// size for others.
     uint64_t page_size;
-    /// Disk: what offsets, sizes and memory addresses of I/O must be multiples of. Others: 1.
+    /// Disk: offsets, sizes and memory addresses of I/O must be multiples of this. Others: 1.
     uint64_t alignment;
     /// KVMEM_REGION_* flags.
     uint64_t flags;
-    /// A KVMEM_TIER_* value.
+    /// KVMEM_TIER_* value.
     uint32_t tier;
-    /// A KVMEM_ORIGIN_* value.
+    /// KVMEM_ORIGIN_* value.
     uint32_t origin;
-    /// The GPU it lies on, or serves; -1 for none.
+    /// GPU that the memory is located on, or was page-locked for; -1 for none.
     int32_t device_id;
-    /// The NUMA node its pages come from; -1 for any.
+    /// NUMA node of the pages; -1 for any.
     int32_t numa_node;
-    /// Disk: the open file, valid as long as the region and not to be closed. Others: -1.
+    /// Disk: the open file, valid as long as the region; the caller must not close it. Others: -1.
     int32_t fd;
-    /// Agents it is registered with; kvmem_region_get_agent names them.
+    /// Agents that the region is registered with; kvmem_region_get_agent returns their names.
     uint32_t registration_count;
 } kvmem_region_info;
 
-/// Returns what a region is.
+/// Returns the properties of a region.
 ///
 /// @param region a region
-/// @param info gets the result
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+/// @param info receives the properties
 kvmem_status kvmem_region_get_info(const kvmem_region *region, kvmem_region_info *info, kvmem_error **error);
 
-/// How much of a region's memory is resident, in bytes.
+/// Resident memory of a region, in bytes.
 typedef struct kvmem_region_residency {
     /// In memory, on pages of any size.
     uint64_t resident_bytes;
@@ -778,63 +790,62 @@ typedef struct kvmem_region_residency {
     uint64_t swapped_bytes;
 } kvmem_region_residency;
 
-/// Returns how much of a region's memory is resident now. For a view, or a view of a view, returns
-/// the figures of the whole underlying region.
-///
-/// The kernel walks the pages of all mappings of the process for it (/proc/self/smaps), which takes
-/// milliseconds, and more with much memory: for diagnosis, not for each block. Pages of an adjacent mapping
-/// that the kernel has joined with the region's may count too; no figure exceeds the region's size.
+/// Returns how much of a region is resident in memory. For a view, returns the figures of the whole
+/// underlying region.
 ///
 /// @param region a system or pinned region
-/// @param residency gets the result
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK;
-///         KVMEM_STATUS_UNSUPPORTED: the region is adopted, or is not in host memory; KVMEM_STATUS_IO,
-///         KVMEM_STATUS_NOT_FOUND or KVMEM_STATUS_OUT_OF_MEMORY: the kernel's figures cannot be read
+/// @param residency receives the figures
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_UNSUPPORTED: the region is adopted, or is not in host memory
+///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND, KVMEM_STATUS_OUT_OF_MEMORY: the figures of the kernel
+///           cannot be read
+///
+/// Notes: for diagnosis. The kernel walks the pages of all mappings of the process (/proc/self/smaps), which
+/// takes milliseconds, and more with much memory. Pages of an adjacent mapping that the kernel merged with
+/// the region's may be included; no figure exceeds the size of the region.
 kvmem_status kvmem_region_get_residency(const kvmem_region *region,
                                         kvmem_region_residency *residency,
                                         kvmem_error **error);
 
-/// The holders of a region's memory at one moment. Holders of a view count for the view only; the view counts
-/// here once.
+/// References to the memory of a region at one moment. References to a view count for the view only; here the
+/// view counts once.
 typedef struct kvmem_region_holders {
     /// References in this process: one per handle, view, registration and share; one or more per layout. A
-    /// transfer in flight may add some. 1 is this handle alone.
+    /// transfer in flight may add some. 1: only this handle.
     uint64_t references;
-    /// Views of it, those among them that a layout has made for its parts.
+    /// Views of it, including those that a layout created for its parts.
     uint64_t views;
-    /// Agents it is registered with.
+    /// Agents that it is registered with.
     uint64_t registrations;
-    /// Shares of it that were not destroyed; a share of a layout counts for each of its regions.
+    /// Shares of it that are not destroyed. A share of a layout counts for each of its regions.
     uint64_t shares;
-    /// Number of times that other processes have it open, each a mapping of its own; at most 1,024 are
+    /// Number of times that other processes have it open, each with a separate mapping; at most 1,024 are
     /// counted. A process that has ended does not count.
     uint64_t importers;
-    /// Handles that kvmem has given for it and that were not destroyed, this one included.
+    /// Handles to it that are not destroyed, including this one.
     uint64_t handles;
 } kvmem_region_holders;
 
-/// Returns the holders of a region, in this process and in others.
+/// Returns the number of references to a region, in this process and in others.
 ///
 /// @param region a region
-/// @param holders gets the answer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer; for a region that was shared
-///         KVMEM_STATUS_PERMISSION_DENIED or KVMEM_STATUS_IO where the kernel does not tell who has it
-///         open, as where a filter of system calls refuses F_OFD_GETLK
+/// @param holders receives the numbers
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_PERMISSION_DENIED, KVMEM_STATUS_IO: the region was shared, and the kernel does not
+///           report its importers, for example because a system call filter rejects F_OFD_GETLK
 kvmem_status kvmem_region_get_holders(const kvmem_region *region,
                                       kvmem_region_holders *holders,
                                       kvmem_error **error);
 
-/// Tells whether the owner of an imported region still has it. What is mapped here stays readable also when
-/// it has not. A region of this process is its own owner.
+/// Checks that the owner of an imported region still has it. If not, existing mappings stay readable. A
+/// region of this process is its own owner.
 ///
 /// @param region a region
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_PEER_LOST when its owner has freed it or has ended
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_PEER_LOST: the owner has freed the region or has ended
 kvmem_status kvmem_region_check_owner(const kvmem_region *region, kvmem_error **error);
 
-/// Destroys a region handle. The memory is freed when nothing holds it.
+/// Destroys a region handle. The memory is freed when nothing refers to it any more.
 ///
 /// @param region a region that no other call uses; NULL does nothing
 void kvmem_region_destroy(kvmem_region *region);
@@ -1071,7 +1082,7 @@ typedef struct kvmem_block {
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE
 kvmem_status kvmem_layout_get_block(const kvmem_layout *layout,
-                                    uint64_t block,
+                                    uint32_t block,
                                     uint64_t layer,
                                     uint64_t outer,
                                     kvmem_block *out,
@@ -1615,7 +1626,7 @@ typedef struct kvmem_share_options {
     /// KVMEM_SHARE_READ_ONLY, or 0.
     uint64_t flags;
     /// KVMEM_SHARE_AUTO, KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_REMOTE or KVMEM_SHARE_FABRIC.
-    uint32_t way;
+    uint32_t transport;
     /// Must be 0.
     uint32_t reserved;
 } kvmem_share_options;
@@ -1853,7 +1864,7 @@ typedef struct kvmem_share_info {
     /// How its memory goes, whether that was asked for or found: KVMEM_SHARE_FD, KVMEM_SHARE_IPC,
     /// KVMEM_SHARE_FABRIC, or KVMEM_SHARE_REMOTE where none goes. KVMEM_SHARE_AUTO where regions of a layout
     /// go in different ways.
-    uint32_t way;
+    uint32_t transport;
     /// 0.
     uint32_t reserved;
 } kvmem_share_info;
@@ -1933,12 +1944,15 @@ typedef struct kvmem_token {
     uint8_t bytes[32];
 } kvmem_token;
 
+/// The token grants reading only, whatever the share grants.
+#define KVMEM_PUBLISH_READ_ONLY 1
+
 /// What a token is good for. All zeroes but struct_size: all that the share grants, for as long as it is
 /// published.
 typedef struct kvmem_publish_options {
     /// sizeof(kvmem_publish_options)
     size_t struct_size;
-    /// KVMEM_SHARE_READ_ONLY: its bearer may only read, whatever the share grants. Or 0.
+    /// KVMEM_PUBLISH_* flags; 0: the token grants all that the share grants.
     uint64_t flags;
     /// How often it can be used; 0 for any number. A token that is used up is refused like a wrong one.
     uint64_t max_uses;
@@ -1992,6 +2006,8 @@ kvmem_status kvmem_broker_grant(kvmem_broker *broker,
 /// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND when the name is not published
 kvmem_status kvmem_broker_unpublish(kvmem_broker *broker, const char *name, kvmem_error **error);
 
+/// Fetch for reading only, even if writing is granted.
+#define KVMEM_FETCH_READ_ONLY 1
 /// The broker is a process of `broker_user`.
 #define KVMEM_FETCH_BROKER_USER 2
 /// Ask for reading and writing: KVMEM_STATUS_PERMISSION_DENIED where less is granted.
@@ -2001,8 +2017,7 @@ kvmem_status kvmem_broker_unpublish(kvmem_broker *broker, const char *name, kvme
 typedef struct kvmem_fetch_options {
     /// sizeof(kvmem_fetch_options)
     size_t struct_size;
-    /// Without a flag all that is granted is fetched. KVMEM_SHARE_READ_ONLY to ask for no more than reading,
-    /// KVMEM_FETCH_READ_WRITE to be refused less than all; KVMEM_FETCH_BROKER_USER.
+    /// KVMEM_FETCH_* flags; 0: fetch with all rights that are granted.
     uint64_t flags;
     /// Where the broker listens.
     const char *path;

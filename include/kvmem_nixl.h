@@ -29,15 +29,13 @@ extern "C" {
 ///         KVMEM_STATUS_INVALID_STATE when it was loaded, or being loaded, before this process was forked
 kvmem_status kvmem_nixl_load(const char *path, kvmem_error **error);
 
-/// The file NIXL was loaded from.
+/// Returns the path of the file that NIXL was loaded from.
 ///
-/// @param buffer gets the path and its NUL; may be NULL with capacity 0, to ask the size alone
-/// @param capacity bytes of the buffer
-/// @param size gets the bytes the path needs with its NUL, also when the buffer is too small
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_STATE before NIXL is loaded; KVMEM_STATUS_OUT_OF_RANGE when
-///         the buffer is too small
-kvmem_status kvmem_nixl_get_path(char *buffer, size_t capacity, size_t *size, kvmem_error **error);
+/// @param path receives the path as text; the caller destroys the blob
+/// @param error receives the failure; may be NULL
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_STATE: NIXL is not loaded
+kvmem_status kvmem_nixl_get_path(kvmem_blob **path, kvmem_error **error);
 
 /* ---- Agents ---- */
 
@@ -176,21 +174,17 @@ kvmem_status kvmem_registration_get_info(const kvmem_registration *registration,
                                          kvmem_registration_info *info,
                                          kvmem_error **error);
 
-/// The name of an agent a region is registered with.
+/// Returns the name of an agent that a region is registered with.
 ///
 /// @param region a region
-/// @param index which one, below the info's registration_count
-/// @param buffer gets the name and its NUL; may be NULL with capacity 0, to ask the size alone
-/// @param capacity bytes of the buffer
-/// @param size gets the bytes the name needs with its NUL, also when the buffer is too small
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND past the last; KVMEM_STATUS_OUT_OF_RANGE when the buffer
-///         is too small
+/// @param index 0 to registration_count of kvmem_region_info, exclusive
+/// @param name receives the name as text; the caller destroys the blob
+/// @param error receives the failure; may be NULL
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the index is too large
 kvmem_status kvmem_region_get_agent(const kvmem_region *region,
                                     size_t index,
-                                    char *buffer,
-                                    size_t capacity,
-                                    size_t *size,
+                                    kvmem_blob **name,
                                     kvmem_error **error);
 
 /// Deregisters a region from the backends that it was registered with. kvmem_registration_destroy does so
@@ -318,20 +312,14 @@ kvmem_status kvmem_agent_send_local_metadata(kvmem_agent *agent,
 
 /* ---- Layouts of peers ---- */
 
-/// The name of the agent that owns a layout: the one it was built with, or the peer.
+/// Returns the name of the agent of a layout: the one that it was built with, or the peer.
 ///
 /// @param layout a layout
-/// @param buffer gets the name and its NUL; may be NULL with capacity 0, to ask the size alone
-/// @param capacity bytes of the buffer
-/// @param size gets the bytes the name needs with its NUL, also when the buffer is too small
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND when it is local only; KVMEM_STATUS_OUT_OF_RANGE when the
-///         buffer is too small
-kvmem_status kvmem_layout_get_agent(const kvmem_layout *layout,
-                                    char *buffer,
-                                    size_t capacity,
-                                    size_t *size,
-                                    kvmem_error **error);
+/// @param name receives the name as text; the caller destroys the blob
+/// @param error receives the failure; may be NULL
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the layout was built without an agent
+kvmem_status kvmem_layout_get_agent(const kvmem_layout *layout, kvmem_blob **name, kvmem_error **error);
 
 /// Serialises a layout for a peer: shape, regions and agent, with a version and a checksum. The peer also
 /// needs the agent's metadata.

@@ -70,7 +70,7 @@ static void refuse_transfer(const kvmem_layout *source, const kvmem_layout *dest
     CHECK(transfer == NULL);
 }
 
-static const kvmem_share_options by_nixl = {.struct_size = sizeof(by_nixl), .way = KVMEM_SHARE_REMOTE};
+static const kvmem_share_options by_nixl = {.struct_size = sizeof(by_nixl), .transport = KVMEM_SHARE_REMOTE};
 static const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
                                                .flags = KVMEM_SHARE_READ_ONLY};
 
@@ -83,7 +83,7 @@ TEST(without_memory_it_is_reached_by_nixl) {
     CHECK_EQ(info.num_fds, 0);
     CHECK_EQ(info.memory_size, 0);
     CHECK_EQ(info.tier, 0);
-    CHECK_EQ(info.way, KVMEM_SHARE_REMOTE);
+    CHECK_EQ(info.transport, KVMEM_SHARE_REMOTE);
     CHECK_EQ(info.object, KVMEM_SHARED_LAYOUT);
     kvmem_share_destroy(share);
     refuse_layout(&fixture.parcel, 0, NULL, KVMEM_STATUS_UNSUPPORTED, "agent");

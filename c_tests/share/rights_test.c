@@ -97,7 +97,7 @@ TEST(what_is_shared_to_be_read_is_read) {
         kvmem_share_info info;
         EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
         CHECK_EQ(info.read_only, 1);
-        CHECK_EQ(info.way, memory_way_found(kind));
+        CHECK_EQ(info.transport, memory_way_found(kind));
         kvmem_share_destroy(share);
         kvmem_region *region = open_parcel(&fixture.parcel, 0);
         memory_check(region, 1);

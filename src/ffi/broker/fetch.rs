@@ -20,6 +20,8 @@ use crate::share::Share;
 use crate::share::broker::Token;
 use crate::share::client::{Fetch, fetch};
 
+/// Fetch for reading only, even if writing is granted.
+pub const KVMEM_FETCH_READ_ONLY: u64 = 1;
 /// The broker is a process of `broker_user`.
 pub const KVMEM_FETCH_BROKER_USER: u64 = 2;
 /// Ask for reading and writing: KVMEM_STATUS_PERMISSION_DENIED where less is granted.
@@ -31,8 +33,7 @@ pub const KVMEM_FETCH_READ_WRITE: u64 = 4;
 pub struct kvmem_fetch_options {
     /// sizeof(kvmem_fetch_options)
     pub struct_size: usize,
-    /// Without a flag all that is granted is fetched. KVMEM_SHARE_READ_ONLY to ask for no more than reading,
-    /// KVMEM_FETCH_READ_WRITE to be refused less than all; KVMEM_FETCH_BROKER_USER.
+    /// KVMEM_FETCH_* flags; 0: fetch with all rights that are granted.
     pub flags: u64,
     /// Where the broker listens.
     pub path: *const c_char,
@@ -99,17 +100,17 @@ const DEFAULT_FETCH_NS: u64 = 10_000_000_000;
 /// # Safety
 /// The strings must be NULL or NUL-terminated, the token NULL or readable.
 unsafe fn wanted(options: &kvmem_fetch_options) -> Result<Fetch> {
-    let read_only = crate::ffi::share::create::KVMEM_SHARE_READ_ONLY;
-    let known = read_only | KVMEM_FETCH_READ_WRITE | KVMEM_FETCH_BROKER_USER;
+    let known = KVMEM_FETCH_READ_ONLY | KVMEM_FETCH_READ_WRITE | KVMEM_FETCH_BROKER_USER;
     check_flags("kvmem_fetch_options", options.flags, known)?;
-    let access = match (options.flags & read_only != 0, options.flags & KVMEM_FETCH_READ_WRITE != 0) {
-        (false, false) => None,
-        (true, false) => Some(Access::Read),
-        (false, true) => Some(Access::ReadWrite),
-        (true, true) => {
-            fail!(InvalidArgument, "KVMEM_SHARE_READ_ONLY and KVMEM_FETCH_READ_WRITE exclude each other")
-        }
-    };
+    let access =
+        match (options.flags & KVMEM_FETCH_READ_ONLY != 0, options.flags & KVMEM_FETCH_READ_WRITE != 0) {
+            (false, false) => None,
+            (true, false) => Some(Access::Read),
+            (false, true) => Some(Access::ReadWrite),
+            (true, true) => {
+                fail!(InvalidArgument, "KVMEM_FETCH_READ_ONLY and KVMEM_FETCH_READ_WRITE exclude each other")
+            }
+        };
     ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
     let names_user = options.flags & KVMEM_FETCH_BROKER_USER != 0;
     ensure!(

@@ -27,6 +27,9 @@ pub struct kvmem_token {
     pub bytes: [u8; 32],
 }
 
+/// The token grants reading only, whatever the share grants.
+pub const KVMEM_PUBLISH_READ_ONLY: u64 = 1;
+
 /// What a token is good for. All zeroes but struct_size: all that the share grants, for as long as it is
 /// published.
 #[repr(C)]
@@ -34,7 +37,7 @@ pub struct kvmem_token {
 pub struct kvmem_publish_options {
     /// sizeof(kvmem_publish_options)
     pub struct_size: usize,
-    /// KVMEM_SHARE_READ_ONLY: its bearer may only read, whatever the share grants. Or 0.
+    /// KVMEM_PUBLISH_* flags; 0: the token grants all that the share grants.
     pub flags: u64,
     /// How often it can be used; 0 for any number. A token that is used up is refused like a wrong one.
     pub max_uses: u64,
@@ -135,7 +138,7 @@ fn terms(options: Option<kvmem_publish_options>, granted: Access) -> Result<Toke
     let Some(options) = options else {
         return Ok(TokenTerms { access: granted, max_uses: 0, lifetime: None });
     };
-    check_flags("kvmem_publish_options", options.flags, crate::ffi::share::create::KVMEM_SHARE_READ_ONLY)?;
+    check_flags("kvmem_publish_options", options.flags, KVMEM_PUBLISH_READ_ONLY)?;
     Ok(TokenTerms {
         access: if options.flags == 0 { granted } else { Access::Read },
         max_uses: options.max_uses,

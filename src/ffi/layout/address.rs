@@ -80,7 +80,7 @@ pub struct kvmem_block {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_get_block(
     layout: *const kvmem_layout,
-    block: u64,
+    block: u32,
     layer: u64,
     outer: u64,
     out: *mut kvmem_block,
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn kvmem_layout_get_block(
     unsafe {
         call(error, |scope| {
             let span = crate::ffi::common::pointer::out(out, "out")?;
-            let (address, size) = borrow(scope, layout)?.block(block, layer, outer)?;
+            let (address, size) = borrow(scope, layout)?.block(block.into(), layer, outer)?;
             span.write(kvmem_block { address, size });
             Ok(())
         })

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Layouts of peers.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::c_void;
 
 use crate::error::{Error, Status};
 use crate::ffi::agent::kvmem_agent;
@@ -14,30 +14,27 @@ use crate::ffi::common::text;
 use crate::ffi::layout::kvmem_layout;
 use crate::layout::Layout;
 
-/// The name of the agent that owns a layout: the one it was built with, or the peer.
+/// Returns the name of the agent of a layout: the one that it was built with, or the peer.
 ///
 /// @param layout a layout
-/// @param buffer gets the name and its NUL; may be NULL with capacity 0, to ask the size alone
-/// @param capacity bytes of the buffer
-/// @param size gets the bytes the name needs with its NUL, also when the buffer is too small
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND when it is local only; KVMEM_STATUS_OUT_OF_RANGE when the
-///         buffer is too small
+/// @param name receives the name as text; the caller destroys the blob
+/// @param error receives the failure; may be NULL
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the layout was built without an agent
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_get_agent(
     layout: *const kvmem_layout,
-    buffer: *mut c_char,
-    capacity: usize,
-    size: *mut usize,
+    name: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let answer = text::Answer::new(buffer, capacity, size)?;
+            let name = Out::new(name)?;
             let local = || Error::new(Status::NotFound, "the layout is local only, no agent knows it");
-            let name = borrow(scope, layout)?.memory().owner().ok_or_else(local)?;
-            answer.set(name.as_bytes())
+            let owner = borrow(scope, layout)?.memory().owner().ok_or_else(local)?;
+            name.set(blob::value(owner.as_bytes().to_vec()));
+            Ok(())
         })
     }
 }

@@ -5,8 +5,10 @@ use std::ffi::c_char;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::error::{Error, Status};
+use crate::ffi::common::blob::{self, kvmem_blob};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::Out;
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::nixl::library;
@@ -28,27 +30,24 @@ pub unsafe extern "C" fn kvmem_nixl_load(path: *const c_char, error: *mut *mut k
     unsafe { call(error, |_| library::load(text::path(path)).map(|_| ())) }
 }
 
-/// The file NIXL was loaded from.
+/// Returns the path of the file that NIXL was loaded from.
 ///
-/// @param buffer gets the path and its NUL; may be NULL with capacity 0, to ask the size alone
-/// @param capacity bytes of the buffer
-/// @param size gets the bytes the path needs with its NUL, also when the buffer is too small
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_STATE before NIXL is loaded; KVMEM_STATUS_OUT_OF_RANGE when
-///         the buffer is too small
+/// @param path receives the path as text; the caller destroys the blob
+/// @param error receives the failure; may be NULL
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_STATE: NIXL is not loaded
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_nixl_get_path(
-    buffer: *mut c_char,
-    capacity: usize,
-    size: *mut usize,
+    path: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     let body = |_: &_| {
         // SAFETY: by contract.
-        let answer = unsafe { text::Answer::new(buffer, capacity, size) }?;
+        let path = unsafe { Out::new(path) }?;
         let not_loaded = || Error::new(Status::InvalidState, "NIXL is not loaded");
         let library = library::loaded().ok_or_else(not_loaded)?;
-        answer.set(library.path().as_os_str().as_bytes())
+        path.set(blob::value(library.path().as_os_str().as_bytes().to_vec()));
+        Ok(())
     };
     // SAFETY: NULL or writable, by contract.
     unsafe { call(error, body) }

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Registrations.
 
-use std::ffi::c_char;
-
 use crate::error::{Error, Status};
 use crate::ffi::agent::{kvmem_agent, kvmem_registration, memory_type};
+use crate::ffi::common::blob::{self, kvmem_blob};
 use crate::ffi::common::error::kvmem_error;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Out, borrow, destroy};
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
-use crate::ffi::common::text;
 use crate::ffi::region::kvmem_region;
 use crate::region::Registration;
 
@@ -91,29 +89,25 @@ pub unsafe extern "C" fn kvmem_registration_get_info(
     }
 }
 
-/// The name of an agent a region is registered with.
+/// Returns the name of an agent that a region is registered with.
 ///
 /// @param region a region
-/// @param index which one, below the info's registration_count
-/// @param buffer gets the name and its NUL; may be NULL with capacity 0, to ask the size alone
-/// @param capacity bytes of the buffer
-/// @param size gets the bytes the name needs with its NUL, also when the buffer is too small
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_NOT_FOUND past the last; KVMEM_STATUS_OUT_OF_RANGE when the buffer
-///         is too small
+/// @param index 0 to registration_count of kvmem_region_info, exclusive
+/// @param name receives the name as text; the caller destroys the blob
+/// @param error receives the failure; may be NULL
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_NOT_FOUND: the index is too large
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_get_agent(
     region: *const kvmem_region,
     index: usize,
-    buffer: *mut c_char,
-    capacity: usize,
-    size: *mut usize,
+    name: *mut *mut kvmem_blob,
     error: *mut *mut kvmem_error,
 ) -> kvmem_status {
     // SAFETY: by contract.
     unsafe {
         call(error, |scope| {
-            let answer = text::Answer::new(buffer, capacity, size)?;
+            let name = Out::new(name)?;
             let registrations = borrow(scope, region)?.registrations();
             let past = || {
                 let message =
@@ -121,7 +115,8 @@ pub unsafe extern "C" fn kvmem_region_get_agent(
                 Error::new(Status::NotFound, message)
             };
             let registration = registrations.get(index).ok_or_else(past)?;
-            answer.set(registration.agent().name().as_bytes())
+            name.set(blob::value(registration.agent().name().as_bytes().to_vec()));
+            Ok(())
         })
     }
 }

@@ -41,7 +41,7 @@ pub struct kvmem_share_options {
     /// KVMEM_SHARE_READ_ONLY, or 0.
     pub flags: u64,
     /// KVMEM_SHARE_AUTO, KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_REMOTE or KVMEM_SHARE_FABRIC.
-    pub way: u32,
+    pub transport: u32,
     /// Must be 0.
     pub reserved: u32,
 }
@@ -120,13 +120,15 @@ fn grant(options: Option<kvmem_share_options>) -> Result<ShareOptions> {
     check_flags("kvmem_share_options", options.flags, KVMEM_SHARE_READ_ONLY)?;
     ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
     let read_only = options.flags & KVMEM_SHARE_READ_ONLY != 0;
-    let way = match options.way {
+    let way = match options.transport {
         KVMEM_SHARE_AUTO => Transport::Auto,
         KVMEM_SHARE_FD => Transport::Fd,
         KVMEM_SHARE_IPC => Transport::Ipc,
         KVMEM_SHARE_REMOTE => Transport::Remote,
         KVMEM_SHARE_FABRIC => Transport::Fabric,
-        other => return Err(not_one_of("way", other, "KVMEM_SHARE_AUTO, _FD, _IPC, _REMOTE or _FABRIC")),
+        other => {
+            return Err(not_one_of("transport", other, "KVMEM_SHARE_AUTO, _FD, _IPC, _REMOTE or _FABRIC"));
+        }
     };
     Ok(ShareOptions { access: if read_only { Access::Read } else { Access::ReadWrite }, way })
 }

@@ -40,7 +40,7 @@ pub struct kvmem_share_info {
     /// How its memory goes, whether that was asked for or found: KVMEM_SHARE_FD, KVMEM_SHARE_IPC,
     /// KVMEM_SHARE_FABRIC, or KVMEM_SHARE_REMOTE where none goes. KVMEM_SHARE_AUTO where regions of a layout
     /// go in different ways.
-    pub way: u32,
+    pub transport: u32,
     /// 0.
     pub reserved: u32,
 }
@@ -90,13 +90,13 @@ fn describe(share: &Share) -> kvmem_share_info {
         },
         tier: manifest.regions.first().map_or(0, |region| tier(region.tier)),
         read_only: (manifest.access == Access::Read).into(),
-        way: way_value(manifest.way()),
+        transport: transport_value(manifest.way()),
         reserved: 0,
     }
 }
 
-fn way_value(way: Transport) -> u32 {
-    match way {
+fn transport_value(transport: Transport) -> u32 {
+    match transport {
         Transport::Auto => KVMEM_SHARE_AUTO,
         Transport::Fd => KVMEM_SHARE_FD,
         Transport::Ipc => KVMEM_SHARE_IPC,
