@@ -15,34 +15,35 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::region::kvmem_region;
 use crate::region::{DeviceMemory, IpcConfig, Region};
 
-/// What another process must be told to open memory of this one's.
+/// What another process needs to open GPU memory of this process.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_ipc_handle {
-    /// The driver's handle. It names the whole allocation, and whoever has it reaches all of that.
+    /// The driver's handle. It gives access to the whole allocation.
     pub handle: [u8; 64],
-    /// The GPU's UUID: kvmem_cuda_find_device tells its ordinal in the other process.
+    /// UUID of the GPU; kvmem_cuda_find_device returns its ordinal in the other process.
     pub uuid: [u8; 16],
-    /// Where the allocation begins in this process.
+    /// Address of the allocation in this process.
     pub base: u64,
     /// Bytes of the allocation.
     pub base_size: u64,
-    /// Where in the allocation the address lies that was exported.
+    /// Bytes from the start of the allocation to the exported address.
     pub offset: u64,
-    /// The driver's number for the allocation in this process, which it never uses again.
+    /// The driver's id of the allocation in this process, which is never reused.
     pub buffer_id: u64,
 }
 
-/// Gets the handle by which another process opens memory of a GPU. The memory must stay allocated as long as
-/// it is open there, and what is written must be done before it is read there: a handle carries neither.
+/// Exports GPU memory by the driver's IPC handle. The handle does not keep the memory allocated, and does not
+/// order accesses: the memory must stay allocated while it is open elsewhere, and writes must have completed
+/// before another process reads.
 ///
-/// @param address any byte of memory that cuMemAlloc gave, such as the address of a device region or of a
-///         tensor
-/// @param handle gets the handle
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT for what is no GPU
-///         memory of this process; KVMEM_STATUS_UNSUPPORTED for memory that was mapped apart, of a pool, or
-///         of another process; KVMEM_STATUS_CUDA
+/// @param address any byte of memory that cuMemAlloc allocated, such as the address of a device region or of
+///         a tensor
+/// @param handle receives the handle
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: it is not GPU memory of this process
+///         KVMEM_STATUS_UNSUPPORTED: the memory is mapped by VMM, from a memory pool, or of another process
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_ipc_export(
     address: u64,
@@ -67,62 +68,63 @@ pub unsafe extern "C" fn kvmem_ipc_export(
     unsafe { call(error, body) }
 }
 
-/// Open the memory for the GPU `for_device`, whose kernels then reach it, over NVLink or PCIe.
+/// Open the memory for the GPU `for_device`, whose kernels then access it over NVLink or PCIe.
 pub const KVMEM_IPC_FOR_DEVICE: u64 = 1;
 
-/// Memory of another process's to open.
+/// Options of kvmem_region_open_ipc.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_ipc_options {
     /// sizeof(kvmem_ipc_options)
     pub struct_size: usize,
-    /// KVMEM_IPC_FOR_DEVICE, or 0: it is opened for the GPU it lies on.
+    /// KVMEM_IPC_FOR_DEVICE; 0: open the memory for the GPU that it is located on.
     pub flags: u64,
     /// The driver's handle.
     pub handle: [u8; 64],
-    /// Where in the allocation the region begins.
+    /// Bytes from the start of the allocation to the region.
     pub offset: u64,
     /// Bytes of the region, at least 1.
     pub size: u64,
-    /// Bytes of the allocation as its process has them, to notice a handle that names another one by now; 0:
+    /// Bytes of the allocation in its process, to recognize a handle that now names another allocation; 0:
     /// not compared.
     pub base_size: u64,
-    /// The number of the allocation in its process, to notice a handle that is open here and named another
-    /// one then; 0: not compared.
+    /// Id of the allocation in its process, to recognize a handle that is open here and named another
+    /// allocation then; 0: not compared.
     pub buffer_id: u64,
-    /// The GPU the memory lies on, as CUDA_VISIBLE_DEVICES orders them here.
+    /// GPU that the memory is located on, in the order of CUDA_VISIBLE_DEVICES of this process.
     pub device: i32,
-    /// The GPU that will use it, counted likewise; 0 without KVMEM_IPC_FOR_DEVICE.
+    /// GPU of KVMEM_IPC_FOR_DEVICE; 0 without that flag.
     pub for_device: i32,
 }
 options!(kvmem_ipc_options);
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_ipc_options_init(options: *mut kvmem_ipc_options, struct_size: usize) {
     // SAFETY: by contract.
     unsafe { init(options, struct_size) };
 }
 
-/// Opens GPU memory of another process's as a region. A handle that is open already is not opened again: the
-/// regions share one mapping, which is closed with the last of them; opened for several GPUs, it is mapped
-/// for each. The memory stays readable here when its process ends.
+/// Opens GPU memory of another process as a region. It stays readable when that process ends.
 ///
-/// The driver uses a handle's bytes again once the memory is freed: a stale handle opens whatever came after
-/// it. Sizes are checked against what the driver has mapped; base_size and buffer_id notice more.
+/// A handle that is already open is not opened again: its regions share one mapping, which is closed with the
+/// last of them. A handle that is opened for several GPUs is mapped once for each.
+///
+/// The driver reuses the bytes of a handle after the memory is freed: a stale handle opens whatever was
+/// allocated after it. Sizes are compared with those of the driver; set base_size and buffer_id to recognize
+/// more.
 ///
 /// @param options what to open
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not
-///         there, and for a part that ends past the allocation; KVMEM_STATUS_INVALID_ARGUMENT for a handle
-///         that names nothing that can be opened, that is of this very process, or of memory of another GPU;
-///         KVMEM_STATUS_NOT_FOUND for memory of a GPU that this process may not use; KVMEM_STATUS_STALE when
-///         base_size or buffer_id says so; KVMEM_STATUS_UNSUPPORTED for a GPU that does not reach the one it
-///         lies on, or where the driver maps it for one GPU of a process only; KVMEM_STATUS_CUDA
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the handle names nothing that can be opened, memory of this
+///           process, or memory of another GPU
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or the range ends after the allocation
+///         KVMEM_STATUS_NOT_FOUND: this process cannot use the GPU
+///         KVMEM_STATUS_STALE: base_size or buffer_id differs
+///         KVMEM_STATUS_UNSUPPORTED: the GPU cannot access the other one, or the driver maps the memory for
+///           one GPU of a process only
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_open_ipc(
     options: *const kvmem_ipc_options,

@@ -18,9 +18,8 @@ use crate::layout::Layout;
 ///
 /// @param layout a layout
 /// @param name receives the name as text; the caller destroys the blob
-/// @param error receives the failure; may be NULL
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: the layout was built without an agent
+///         KVMEM_STATUS_NOT_FOUND: the layout has no agent
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_get_agent(
     layout: *const kvmem_layout,
@@ -39,14 +38,14 @@ pub unsafe extern "C" fn kvmem_layout_get_agent(
     }
 }
 
-/// Serialises a layout for a peer: shape, regions and agent, with a version and a checksum. The peer also
-/// needs the agent's metadata.
+/// Serializes a layout for a peer: shape, regions and agent, with a version and a checksum. The peer also
+/// needs the metadata of the agent.
 ///
-/// @param layout a layout built with an agent, in memory
-/// @param descriptor gets the bytes; the caller destroys the blob
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_STATE when it is local only; KVMEM_STATUS_UNSUPPORTED for a
-///         remote layout or one on disk
+/// @param layout a layout that was built with an agent, in memory
+/// @param descriptor receives the bytes; the caller destroys the blob
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_STATE: the layout has no agent
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote or on disk
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_export(
     layout: *const kvmem_layout,
@@ -63,18 +62,19 @@ pub unsafe extern "C" fn kvmem_layout_export(
     }
 }
 
-/// Makes a remote layout from a peer's descriptor: all of it, or nothing. Any bytes may be given; what they
-/// claim is checked for consistency and against the peer's metadata.
+/// Creates a remote layout from the descriptor of a peer. The bytes are not trusted: they are checked for
+/// consistency and against the metadata of the peer.
 ///
-/// @param agent who shall reach it; the owner's metadata must be loaded
-/// @param data what kvmem_layout_export gave
-/// @param size its bytes
-/// @param layout gets the layout; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_CORRUPT for bytes that are damaged, hostile or none;
-///         KVMEM_STATUS_VERSION_MISMATCH; KVMEM_STATUS_NOT_FOUND when the owner's metadata is not loaded or
-///         does not cover the layout's memory; KVMEM_STATUS_PEER_LOST when the process that exported it has
-///         ended
+/// @param agent agent that accesses the layout; the metadata of the owner must be loaded
+/// @param data bytes of kvmem_layout_export
+/// @param size number of bytes
+/// @param layout receives the layout; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_CORRUPT: the bytes are damaged, malicious or not a descriptor
+///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
+///         KVMEM_STATUS_NOT_FOUND: the metadata of the owner is not loaded, or does not cover the memory of
+///           the layout
+///         KVMEM_STATUS_PEER_LOST: the process that exported it has ended
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_import(
     agent: *mut kvmem_agent,

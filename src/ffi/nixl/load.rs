@@ -13,17 +13,17 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::common::text;
 use crate::nixl::library;
 
-/// Loads NIXL (libnixl_capi.so, version 1.5 or later). Creating an agent does so by itself, with `path` NULL.
+/// Loads NIXL (libnixl_capi.so, version 1.5 or later). kvmem_agent_create does this with path NULL if NIXL is
+/// not loaded.
 ///
-/// The library stays loaded as long as the process. After a failure another path may be tried. Threads: any.
+/// The library stays loaded until the process ends. After a failure another path can be tried.
 ///
-/// @param path the file, or the folder that holds it; NULL for the path in the environment variable
-///        KVMEM_NIXL_LIBRARY, else for what the loader finds
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK, also when it is loaded from there already;
-///         KVMEM_STATUS_UNAVAILABLE_NIXL when it is missing, too old or broken (the message says which);
-///         KVMEM_STATUS_ALREADY_EXISTS when it is loaded from elsewhere;
-///         KVMEM_STATUS_INVALID_STATE when it was loaded, or being loaded, before this process was forked
+/// @param path the file, or its directory; NULL for the path in the environment variable KVMEM_NIXL_LIBRARY,
+///         or what the loader finds if that is not set
+/// @return KVMEM_STATUS_OK: it is loaded, now or already before
+///         KVMEM_STATUS_UNAVAILABLE_NIXL: it is missing, too old or broken; the message says which
+///         KVMEM_STATUS_ALREADY_EXISTS: it is loaded from another path
+///         KVMEM_STATUS_INVALID_STATE: it was loaded, or being loaded, before this process was forked
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_nixl_load(path: *const c_char, error: *mut *mut kvmem_error) -> kvmem_status {
     // SAFETY: NULL or NUL-terminated; NULL or writable, by contract.
@@ -33,7 +33,6 @@ pub unsafe extern "C" fn kvmem_nixl_load(path: *const c_char, error: *mut *mut k
 /// Returns the path of the file that NIXL was loaded from.
 ///
 /// @param path receives the path as text; the caller destroys the blob
-/// @param error receives the failure; may be NULL
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_STATE: NIXL is not loaded
 #[unsafe(no_mangle)]

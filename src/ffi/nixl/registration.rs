@@ -12,19 +12,19 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::region::kvmem_region;
 use crate::region::Registration;
 
-/// Registers a region with the backends that the agent has now and that accept its type of memory. Backends
-/// that are created later do not know the region.
+/// Registers a region with the backends that the agent has now and that accept its type of memory. It is not
+/// registered with backends that are created later.
 ///
 /// @param region the region
 /// @param agent the agent
-/// @param registration gets the registration; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK: at least one backend accepts it.
-///         KVMEM_STATUS_ALREADY_EXISTS: the region is registered with this agent.
-///         KVMEM_STATUS_NIXL: no backend accepts it.
-///         KVMEM_STATUS_UNSUPPORTED: a view of an elastic region, or memory of several mappings.
-///         KVMEM_STATUS_INVALID_STATE: memory of a GPU whose context was destroyed.
-///         KVMEM_STATUS_PERMISSION_DENIED: memory that may only be read, which NIXL would let peers write.
+/// @param registration receives the registration; the caller destroys it
+/// @return KVMEM_STATUS_OK: at least one backend accepts it
+///         KVMEM_STATUS_ALREADY_EXISTS: the region is registered with this agent
+///         KVMEM_STATUS_UNSUPPORTED: the region is a view of an elastic region, or consists of several
+///           mappings
+///         KVMEM_STATUS_INVALID_STATE: the context of the GPU memory was destroyed
+///         KVMEM_STATUS_PERMISSION_DENIED: the memory can only be read; NIXL would let peers write to it
+///         KVMEM_STATUS_NIXL: no backend accepts it
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_register(
     region: *mut kvmem_region,
@@ -43,28 +43,26 @@ pub unsafe extern "C" fn kvmem_region_register(
     }
 }
 
-/// What NIXL knows a region as.
+/// Properties of a registration.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_registration_info {
-    /// The first byte: an address, or an offset in the file.
+    /// First byte: an address, or an offset in the file.
     pub address: u64,
     /// Bytes.
     pub size: u64,
     /// 0 for host memory, the ordinal of a GPU, the fd of a file.
     pub device_id: u64,
-    /// A KVMEM_MEMORY_* value.
+    /// KVMEM_MEMORY_* value.
     pub memory_type: u32,
-    /// 1 while it is registered, 0 after kvmem_registration_deregister.
+    /// 1; 0 after kvmem_registration_deregister.
     pub registered: u32,
 }
 
-/// Tells what NIXL knows the region as.
+/// Returns the properties of a registration.
 ///
 /// @param registration a registration
-/// @param info gets the answer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+/// @param info receives the properties
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_registration_get_info(
     registration: *const kvmem_registration,
@@ -92,9 +90,8 @@ pub unsafe extern "C" fn kvmem_registration_get_info(
 /// Returns the name of an agent that a region is registered with.
 ///
 /// @param region a region
-/// @param index 0 to registration_count of kvmem_region_info, exclusive
+/// @param index less than registration_count of kvmem_region_info
 /// @param name receives the name as text; the caller destroys the blob
-/// @param error receives the failure; may be NULL
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_NOT_FOUND: the index is too large
 #[unsafe(no_mangle)]
@@ -121,15 +118,14 @@ pub unsafe extern "C" fn kvmem_region_get_agent(
     }
 }
 
-/// Deregisters a region from the backends that it was registered with. kvmem_registration_destroy does so
-/// too, but reports no failure.
+/// Deregisters a region, and reports whether that failed. kvmem_registration_destroy deregisters too, and
+/// reports nothing.
 ///
 /// @param registration a registration; the handle stays valid and must be destroyed
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK.
-///         KVMEM_STATUS_BUSY: layouts or transfers hold the registration.
-///         KVMEM_STATUS_INVALID_STATE: it was deregistered before.
-///         KVMEM_STATUS_NIXL: NIXL failed. The memory may still be in use, so kvmem never frees it.
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_BUSY: a layout or a transfer uses the registration
+///         KVMEM_STATUS_INVALID_STATE: it was already deregistered
+///         KVMEM_STATUS_NIXL: NIXL failed. kvmem never frees the memory, because it may still be in use
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_registration_deregister(
     registration: *mut kvmem_registration,
@@ -139,7 +135,8 @@ pub unsafe extern "C" fn kvmem_registration_deregister(
     unsafe { call(error, |scope| borrow(scope, registration)?.deregister()) }
 }
 
-/// Destroys a registration handle. The region is deregistered when nothing holds the registration.
+/// Destroys a registration handle. The region is deregistered when nothing refers to the registration any
+/// more.
 ///
 /// @param registration a registration that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]

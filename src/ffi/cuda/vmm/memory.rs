@@ -14,7 +14,7 @@ use crate::ffi::common::status::kvmem_status;
 
 /// Memory without an address.
 ///
-/// Threads: all functions on one memory may run at once, except kvmem_vmm_memory_destroy.
+/// Threads: all functions may use one memory at the same time, except kvmem_vmm_memory_destroy.
 pub struct kvmem_vmm_memory {
     handle: Handle<Arc<PhysicalMemory>>,
 }
@@ -32,46 +32,43 @@ pub const KVMEM_VMM_FABRIC: u64 = 2;
 /// It can be registered for RDMA.
 pub const KVMEM_VMM_RDMA: u64 = 4;
 
-/// What memory to create. The flags are fixed for the life of the memory.
+/// Options of kvmem_vmm_memory_create. The flags cannot be changed later.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_vmm_options {
     /// sizeof(kvmem_vmm_options)
     pub struct_size: usize,
-    /// KVMEM_VMM_* flags.
+    /// KVMEM_VMM_POSIX_FD, KVMEM_VMM_FABRIC, KVMEM_VMM_RDMA.
     pub flags: u64,
-    /// Bytes, a multiple of the minimum granularity. Not read by kvmem_vmm_get_granularity.
+    /// Bytes, a multiple of the minimum granularity. Ignored by kvmem_vmm_get_granularity.
     pub size: u64,
     /// KVMEM_VMM_DEVICE or KVMEM_VMM_HOST_NUMA; 0 for KVMEM_VMM_DEVICE.
     pub location: u32,
-    /// The GPU, as CUDA_VISIBLE_DEVICES orders them, or the node.
+    /// GPU, in the order of CUDA_VISIBLE_DEVICES, or NUMA node.
     pub id: i32,
 }
 options!(kvmem_vmm_options);
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_options_init(options: *mut kvmem_vmm_options, struct_size: usize) {
     // SAFETY: by contract.
     unsafe { init(options, struct_size) };
 }
 
-/// What sizes and offsets must be multiples of.
+/// Sizes and offsets must be multiples of it.
 pub const KVMEM_GRANULARITY_MINIMUM: u32 = 0;
-/// What they should be multiples of.
+/// Sizes and offsets should be multiples of it.
 pub const KVMEM_GRANULARITY_RECOMMENDED: u32 = 1;
 
-/// Tells what sizes and offsets of such memory must or should be multiples of.
+/// Returns a granularity of memory.
 ///
 /// @param options the memory
 /// @param which a KVMEM_GRANULARITY_* value
-/// @param granularity gets the bytes
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not
-///         there; KVMEM_STATUS_INVALID_ARGUMENT; KVMEM_STATUS_CUDA
+/// @param granularity receives the bytes
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device or node
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_get_granularity(
     options: *const kvmem_vmm_options,
@@ -97,13 +94,14 @@ pub unsafe extern "C" fn kvmem_vmm_get_granularity(
 /// Creates memory.
 ///
 /// @param options what to create
-/// @param memory gets the memory; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is not
-///         there; KVMEM_STATUS_INVALID_ARGUMENT, also for a size that is no multiple of the granularity;
-///         KVMEM_STATUS_OUT_OF_MEMORY, of a GPU with the bytes asked, those it has, and where the process has
-///         its primary context those free; KVMEM_STATUS_CUDA, also for a handle type this machine does not
-///         give
+/// @param memory receives the memory; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the size is not a multiple of the granularity
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device or node
+///         KVMEM_STATUS_OUT_OF_MEMORY: for a GPU, the message has the bytes requested and in total, and the
+///           free bytes if the process has its primary context
+///         KVMEM_STATUS_CUDA: also if this machine does not support the handle type
+///         KVMEM_STATUS_UNAVAILABLE_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_memory_create(
     options: *const kvmem_vmm_options,
@@ -120,7 +118,7 @@ pub unsafe extern "C" fn kvmem_vmm_memory_create(
     unsafe { call(error, body) }
 }
 
-/// Destroys a memory handle. The memory is freed when it is mapped nowhere and no descriptor of it is open.
+/// Destroys a memory handle. The memory is freed when it is not mapped and no descriptor of it is open.
 ///
 /// @param memory memory that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]

@@ -10,22 +10,22 @@ use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque};
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 
-/// A range of device addresses with nothing behind them until something is mapped.
+/// A range of device addresses without memory.
 ///
-/// Threads: all functions on one range may run at once, except kvmem_vmm_range_destroy.
+/// Threads: all functions may use one range at the same time, except kvmem_vmm_range_destroy.
 pub struct kvmem_vmm_range {
     handle: Handle<Arc<AddressRange>>,
 }
 opaque!(kvmem_vmm_range, Arc<AddressRange>, "range");
 
-/// Reserves device addresses. Takes no memory.
+/// Reserves device addresses. Allocates no memory.
 ///
-/// @param size bytes, a multiple of the page size; of the granularity to be mapped fully
-/// @param alignment a power of two the first address is a multiple of; 0 for the driver's choice
-/// @param range gets the range; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_INVALID_ARGUMENT;
-///         KVMEM_STATUS_OUT_OF_MEMORY without addresses; KVMEM_STATUS_CUDA
+/// @param size bytes, a multiple of the page size, and of the granularity if all of it is to be mapped
+/// @param alignment alignment of the first address in bytes, a power of two; 0 for the driver's choice
+/// @param range receives the range; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_MEMORY: too few free addresses
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_range_create(
     size: u64,
@@ -43,13 +43,11 @@ pub unsafe extern "C" fn kvmem_vmm_range_create(
     unsafe { call(error, body) }
 }
 
-/// Where a range lies.
+/// Returns the addresses of a range.
 ///
 /// @param range a range
-/// @param address gets its first address
-/// @param size gets its bytes
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+/// @param address receives the first address
+/// @param size receives the bytes
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_range_get_span(
     range: *const kvmem_vmm_range,
