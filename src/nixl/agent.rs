@@ -10,6 +10,7 @@ use crossbeam_channel::{SendError, Sender, bounded, unbounded};
 use super::driver::Driver;
 use super::executor::Executor;
 use super::gds::Trials;
+use super::handoff::{Taken, handoff};
 use super::library;
 use super::notification::{Notification, Receive};
 use super::sys;
@@ -17,6 +18,9 @@ use super::thread::{Command, Work};
 use crate::error::{Error, Result, Status, ensure};
 use crate::file_limit::FileSizeSignal;
 use crate::log::log;
+
+/// How long a wait whose time is over waits for the agent's thread to look once more.
+pub(super) const GRACE: Duration = Duration::from_millis(100);
 
 /// How NIXL guards an agent against its own callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,7 +154,11 @@ impl Agent {
         self.has_listen_thread
     }
 
-    /// Runs `function` on the agent's thread and waits for what it answers.
+    /// Runs `function` on the agent's thread and waits for its result.
+    ///
+    /// The wait has no deadline: what the function changes must not change after a failure was reported. It is bounded by
+    /// what the thread does first: the commands before it, one step of each transfer in flight for 32 of them, and the
+    /// calls of NIXL's in both. A step moves no more than a request, whose size is bounded; none waits for a peer.
     pub fn call<R: Send + 'static>(
         &self,
         function: impl FnOnce(&mut Driver) -> Result<R> + Send + 'static,
@@ -207,10 +215,25 @@ impl Agent {
     }
 
     /// Takes the notifications that have come, waiting for at least one. `None` waits for ever.
+    ///
+    /// The agent's thread looks for them, and fails with a reason once the time is over. It may be in a call of NIXL's by
+    /// then, which has no time limit: it is waited for a little longer, and no more.
     pub fn take_notifications(&self, timeout: Option<Duration>) -> Result<Vec<Notification>> {
-        let (reply, result) = bounded(1);
-        self.start(Box::new(Receive::new(timeout, reply)))?;
-        result.recv().unwrap_or_else(|_| Err(thread_gone()))
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let (reply, result) = handoff();
+        self.start(Box::new(Receive::new(deadline, reply)))?;
+        match result.take(deadline.and_then(|deadline| deadline.checked_add(GRACE))) {
+            Taken::Value(outcome) => outcome,
+            Taken::Gone => Err(thread_gone()),
+            Taken::TooLate => Err(self.is_busy()),
+        }
+    }
+
+    /// What a wait ends with whose time is over before the agent's thread has looked.
+    pub(super) fn is_busy(&self) -> Error {
+        let message =
+            format!("the thread of agent '{}' is in a call of NIXL's that has not returned", self.name);
+        Error::new(Status::TimedOut, message)
     }
 }
 

@@ -12,6 +12,7 @@ pub mod descriptor;
 pub mod driver;
 mod executor;
 pub mod gds;
+mod handoff;
 pub mod library;
 mod listener;
 mod metadata;

@@ -3,12 +3,11 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::time::{Duration, Instant};
-
-use crossbeam_channel::Sender;
+use std::time::Instant;
 
 use super::backend::copied;
 use super::driver::{Driver, c_string, check};
+use super::handoff::Giver;
 use super::sys;
 use super::thread::{Step, Work};
 use crate::error::{Error, Result, Status, ensure};
@@ -108,13 +107,13 @@ impl Driver {
 /// Waits on the agent's thread until a message is there or the time is over.
 pub(super) struct Receive {
     deadline: Option<Instant>,
-    reply: Sender<Result<Vec<Notification>>>,
+    reply: Giver<Result<Vec<Notification>>>,
 }
 
 impl Receive {
-    /// `timeout` of `None` waits for ever.
-    pub(super) fn new(timeout: Option<Duration>, reply: Sender<Result<Vec<Notification>>>) -> Self {
-        Self { deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)), reply }
+    /// Without a deadline it waits for ever.
+    pub(super) fn new(deadline: Option<Instant>, reply: Giver<Result<Vec<Notification>>>) -> Self {
+        Self { deadline, reply }
     }
 
     fn poll(&self, driver: &mut Driver) -> Option<Result<Vec<Notification>>> {
@@ -134,10 +133,8 @@ impl Work for Receive {
     fn step(&mut self, driver: &mut Driver) -> Step {
         match self.poll(driver) {
             Some(result) => {
-                // A caller that is gone left its messages to the next one.
-                if let Err(unsent) = self.reply.send(result)
-                    && let Ok(messages) = unsent.into_inner()
-                {
+                // A caller that waits no more leaves its messages to the next one.
+                if let Err(Ok(messages)) = self.reply.give(result) {
                     driver.inbox.0.extend(messages);
                 }
                 Step::Done
@@ -147,7 +144,7 @@ impl Work for Receive {
     }
 
     fn abandon(&mut self, error: Error) {
-        let _ = self.reply.send(Err(error));
+        let _ = self.reply.give(Err(error));
     }
 }
 
