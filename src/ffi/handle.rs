@@ -222,7 +222,7 @@ pub unsafe fn destroy<T: Opaque>(pointer: *mut T) {
         // SAFETY: the caller's promise.
         let handle = match unsafe { checked(pointer) } {
             Ok(handle) => handle,
-            Err(error) => return log!(Error, "nothing is destroyed: {error}"),
+            Err(error) => return log!(Error, "{}_destroy: nothing is destroyed: {error}", c_name::<T>()),
         };
         if handle.header.generation == process::generation() {
             log!(Trace, "{} handle {pointer:p} destroyed", T::NAME);
@@ -235,6 +235,12 @@ pub unsafe fn destroy<T: Opaque>(pointer: *mut T) {
             }
         }
     });
+}
+
+/// The name of an opaque type in C.
+fn c_name<T: Opaque>() -> &'static str {
+    let path = std::any::type_name::<T>();
+    path.rsplit_once("::").map_or(path, |(_, name)| name)
 }
 
 /// A word of the caller's for a callback of the caller's.
