@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The broker's thread: it waits for all clients at once, and for none of them alone.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,6 +17,7 @@ use super::request::Request;
 use super::{BrokerConfig, Parcel, Publication, Shared};
 use crate::error::{Error, Result, ensure, fail};
 use crate::log::log;
+use crate::process::LocalFd;
 use crate::region::Access;
 use crate::share::message;
 
@@ -203,7 +204,7 @@ impl Service {
         }
     }
 
-    fn admit(&mut self, socket: OwnedFd) {
+    fn admit(&mut self, socket: LocalFd) {
         match self.check_user(&socket) {
             Ok(user) => self.connections.push(Connection::new(socket, user, self.deadline())),
             Err(error) => drop(self.refuse(&socket, error)),
@@ -211,7 +212,7 @@ impl Service {
     }
 
     /// Whose process a client is, if that user may come in.
-    fn check_user(&self, socket: &OwnedFd) -> Result<u32> {
+    fn check_user(&self, socket: &LocalFd) -> Result<u32> {
         let user = message::peer_user(socket.as_fd())
             .map_err(|errno| Error::errno("ask whose process a client is", errno))?;
         ensure!(
