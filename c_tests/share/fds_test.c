@@ -84,7 +84,7 @@ static void a_closed_one_is_the_callers_mistake(void) {
             parcel holed = parcel_copy(&fixture.parcel);
             close(holed.fds[i]);
             kvmem_share *share = (kvmem_share *)&holed;
-            EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "look at fd", parcel_read(&holed, &share));
+            EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "is not open in this process", parcel_read(&holed, &share));
             CHECK(share == NULL);
             holed.fds[i] = fcntl(fixture.parcel.fds[0], F_DUPFD_CLOEXEC, 0); /* for parcel_close to close */
             parcel_close(&holed);

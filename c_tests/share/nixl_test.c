@@ -271,7 +271,7 @@ static void what_was_not_made_shareable_goes_by_nixl_only(void) {
         kvmem_layout *layout = NULL;
         EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
         kvmem_share *share = NULL;
-        EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "not made shareable",
+        EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "KVMEM_SYSTEM_SHAREABLE",
                        kvmem_share_create_layout(layout, NULL, &share, ERR));
         EXPECT(agents[i] != NULL ? KVMEM_STATUS_OK : KVMEM_STATUS_INVALID_STATE,
                kvmem_share_create_layout(layout, &by_nixl, &share, ERR));

@@ -11,6 +11,7 @@ mod range;
 mod shareable;
 mod walk;
 
+pub use foreign::describe_fd;
 pub use handles::{can_export, try_export};
 pub use mapping::{Access, Mapping};
 pub use memory::Memory;

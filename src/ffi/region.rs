@@ -76,7 +76,7 @@ pub const KVMEM_REGION_PREALLOCATED: u64 = 2;
 pub const KVMEM_REGION_TEMPORARY: u64 = 4;
 /// System and pinned: pages are smaller than asked for.
 pub const KVMEM_REGION_HUGE_PAGE_FALLBACK: u64 = 8;
-/// System and pinned: it lies in a memory file, so that it can be shared with other processes.
+/// System and pinned: it is stored in a memory file, so that it can be shared with other processes.
 pub const KVMEM_REGION_SHAREABLE: u64 = 16;
 /// It may only be read: it was shared, adopted or opened so.
 pub const KVMEM_REGION_READ_ONLY: u64 = 32;
@@ -365,7 +365,13 @@ fn describe(region: &Region) -> kvmem_region_info {
             info.flags |= if file.is_preallocated() { KVMEM_REGION_PREALLOCATED } else { 0 };
             info.flags |= if file.is_temporary() { KVMEM_REGION_TEMPORARY } else { 0 };
         }
-        Backing::Adopted(_) => info.origin = KVMEM_ORIGIN_ADOPTED,
+        Backing::Adopted(memory) => {
+            info.origin = KVMEM_ORIGIN_ADOPTED;
+            if let Some(file) = memory.shared_file() {
+                info.page_size = file.page_size();
+                info.flags |= KVMEM_REGION_SHAREABLE;
+            }
+        }
         Backing::View { .. } => {}
     }
     if region.origin().is_some() {

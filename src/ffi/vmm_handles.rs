@@ -167,7 +167,7 @@ fn expected(device: i32) -> Result<Option<Location>> {
 ///
 /// # Safety
 /// The caller must keep it open as long as the result is used.
-unsafe fn open_fd<'a>(fd: i32) -> Result<BorrowedFd<'a>> {
+pub(super) unsafe fn open_fd<'a>(fd: i32) -> Result<BorrowedFd<'a>> {
     // SAFETY: asks for a flag; a descriptor that is not open is answered with EBADF.
     let is_open = unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0;
     ensure!(is_open, InvalidArgument, "fd {fd} is not open in this process");

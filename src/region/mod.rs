@@ -2,6 +2,7 @@
 //! Regions: spans of memory on one tier, and what makes them known to agents.
 
 mod adopted;
+mod adopted_file;
 mod backing;
 mod control;
 mod creation;
@@ -36,16 +37,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use adopted::AdoptedMemory;
+pub use adopted_file::{AdoptedFile, AdoptedFileConfig};
 pub use backing::{Backing, Tier};
 pub use control::Control;
 pub use device::{DeviceConfig, DeviceMemory, IpcConfig};
 pub use disk::{DirectIo, DiskConfig, DiskFile, Label, Opening};
-pub use elastic::{ElasticConfig, ElasticMemory, ImportedExtent};
+pub use elastic::{ElasticConfig, ElasticMemory, ImportedExtent, ImportedShape};
 pub use equal_pieces::EqualPieces;
 pub use extent_properties::granularity as extent_granularity;
 pub use extents::{ExportedExtent, ExtentHold};
-pub use mapped_device::{ImportedMapping, MappedDevice};
-pub use memory_file::has_reserved_pages;
+pub use mapped_device::{ImportedMapping, MappedDevice, MappedPart};
+pub use mapping::FilePart;
 pub use numa::Placement as NumaPlacement;
 pub use open_file::{FileId, FileSystemId, reopened};
 pub use pages::Residency;
@@ -55,7 +57,7 @@ pub use registration::{Hold, Registration};
 pub use release::ReleaseCallback;
 pub use sharing::{Access, HandledRegion, Holders, Origin, SharedRegion, Wanted};
 pub use stretches::overlap;
-pub use system::{HugePages, SystemConfig, SystemMemory};
+pub use system::{HugePages, SharedPart, SystemConfig, SystemMemory};
 
 use once_cell::sync::OnceCell;
 use registrations::Registrations;
@@ -172,11 +174,17 @@ impl Region {
         }
     }
 
-    /// Lets more devices use VMM memory that another process shared. Memory of this process, and memory that is opened
-    /// for one device at a time, stays as it is.
+    /// Lets more devices use elastic memory, or VMM memory that another process shared. VMM memory that an engine has
+    /// mapped stays as it is, and so does memory that is opened for one device at a time.
     pub fn open_for(&self, users: Users) -> Result<()> {
-        match self.root() {
-            Backing::Elastic(memory) => memory.open_for(users),
+        match &self.backing {
+            Backing::View { parent, .. } => parent.open_for(users),
+            Backing::Elastic(memory) if memory.is_open_for(users)? => Ok(()),
+            Backing::Elastic(memory) => {
+                // An extent that another thread commits now gets either the old or the new devices.
+                let _resizing = self.resizing();
+                memory.open_for(users)
+            }
             Backing::Device(memory) => match &**memory {
                 DeviceMemory::Mapped(memory) => memory.open_for(users),
                 _ => Ok(()),

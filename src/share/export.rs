@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustix::fs::OFlags;
 
 use super::carried::{Carried, Extent, FabricExtent, SharedHandle, SharedMapping};
+use super::import::alignment_of_roots;
 use super::manifest::{LayoutEntry, Manifest, Object, Part, RegionEntry, RemoteEntry};
 use super::{Grant, Kept, KeptRoot, Parcel, Share, Way};
 use crate::cuda::vmm::{self, Beneath, Exported, HandleType};
@@ -15,7 +16,8 @@ use crate::error::{Error, Result, Status, ensure, fail};
 use crate::layout::{Layout, Memory};
 use crate::process::Identity;
 use crate::region::{
-    Access, Backing, DeviceMemory, ElasticMemory, ExtentHold, Region, SharedRegion, reopened,
+    Access, AdoptedMemory, Backing, DeviceMemory, ElasticMemory, ExtentHold, FilePart, Region, SharedRegion,
+    reopened,
 };
 
 pub fn region(region: &Arc<Region>, grant: Grant) -> Result<Share> {
@@ -40,6 +42,7 @@ pub fn layout(layout: &Arc<Layout>, grant: Grant) -> Result<Share> {
         for region in &local.regions {
             parts.push(Part { size, ..packing.add(region)? });
         }
+        packing.ensure_placeable(&parts, alignment_of_roots(layout.geometry().dimensions().alignment))?;
     }
     let remote = match (&local.agent, grant.access) {
         // Who has the metadata may write.
@@ -99,6 +102,23 @@ impl Packing {
         Ok(Part { region: index as u32, offset, size: region.size() })
     }
 
+    /// Refuses a layout that no importer could map: an importer chooses where the memory starts, and every part must be
+    /// aligned there, too. Memory that is opened by an IPC handle is placed by the driver, in pages of 2 MiB as here.
+    fn ensure_placeable(&self, parts: &[Part], alignment: u64) -> Result<()> {
+        for (index, part) in parts.iter().enumerate() {
+            let is_by_driver = matches!(self.regions[part.region as usize].carried, Carried::Ipc { .. });
+            ensure!(
+                is_by_driver || part.offset.is_multiple_of(alignment),
+                Unsupported,
+                "region {index} of the layout starts {} bytes into its memory, which is no multiple of the alignment \
+                 {alignment}: another process maps the memory at another address, and could not align the region \
+                 there; build the layout over memory that starts at a multiple of {alignment}, or at such an offset",
+                part.offset
+            );
+        }
+        Ok(())
+    }
+
     fn add_root(&mut self, root: &Arc<Region>) -> Result<()> {
         ensure!(
             root.origin().is_none(),
@@ -137,10 +157,7 @@ impl Packing {
                 self.allow(&[Way::Fd, Way::Fabric], "elastic memory")?;
                 self.extents(root, memory)
             }
-            Backing::Adopted(_) => Err(Error::new(
-                Status::Unsupported,
-                "adopted host memory has no file that another process could map; have kvmem allocate it, shareable",
-            )),
+            Backing::Adopted(memory) => self.adopted(memory).map(Carriage::from),
             Backing::View { .. } => Err(Error::new(Status::Panic, "a view is never a root")),
         }
     }
@@ -170,10 +187,14 @@ impl Packing {
         }
     }
 
-    fn memory_file(&mut self, file: Option<BorrowedFd<'_>>) -> Result<Carried> {
+    fn memory_file(&mut self, part: Option<FilePart<'_>>) -> Result<Carried> {
         self.allow(&[Way::Fd], "host memory")?;
-        let Some(file) = file else {
-            fail!(Unsupported, "the region was not made shareable, so no file is behind it");
+        let Some(FilePart { file, offset }) = part else {
+            fail!(
+                Unsupported,
+                "the region was not allocated in a memory file that another process could map; create it with \
+                 KVMEM_SYSTEM_SHAREABLE or KVMEM_PINNED_SHAREABLE"
+            );
         };
         // An open of its own: through one that both have, an importer could take a lease, and later opens would fail.
         let flags = match self.grant.access {
@@ -181,7 +202,26 @@ impl Packing {
             Access::Read => OFlags::RDONLY,
         };
         let fd = self.push(reopened(file, flags)?);
-        Ok(Carried::Memory { fd })
+        Ok(Carried::Memory { fd, offset })
+    }
+
+    /// Host memory of the caller's, if the caller passed its memory file.
+    fn adopted(&mut self, memory: &AdoptedMemory) -> Result<Carried> {
+        self.allow(&[Way::Fd], "host memory")?;
+        let Some(file) = memory.shared_file() else {
+            fail!(
+                Unsupported,
+                "memory adopted by its address alone has no file that another process could map; adopt it with \
+                 kvmem_region_adopt_file, or have kvmem allocate it, shareable"
+            );
+        };
+        ensure!(
+            self.grant.access == Access::Read || !memory.is_read_only(),
+            PermissionDenied,
+            "the memory was adopted with KVMEM_ADOPT_READ_ONLY; share it with KVMEM_SHARE_READ_ONLY"
+        );
+        let fd = self.push(file.for_sharing(self.grant.access)?);
+        Ok(Carried::Memory { fd, offset: file.part().offset })
     }
 
     fn extents(&mut self, root: &Arc<Region>, memory: &ElasticMemory) -> Result<Carriage> {
