@@ -13,7 +13,7 @@
 //! - [`region`]: memory on a tier, one file a tier; registration.
 //! - [`layout`]: geometry (pure arithmetic), the builder, the wire form.
 //! - [`share`]: a region or layout on its way to another process.
-//! - [`transfer`]: the plan (pure), one file an engine, completion.
+//! - [`transfer`]: the plan (pure), runs and their completion, checksums, one folder per engine.
 //! - [`ffi`]: the C face, one file a noun. The only room C sees.
 
 mod advice;

@@ -18,7 +18,7 @@
 
 static const test_role roles[] = {KEEPING_HOLDER_ROLE};
 
-/* docs/share.md: where each word begins. The first file descriptor of a region is its control block. */
+/* docs/share-manifest.md: where each word begins. The first file descriptor of a region is its control block. */
 enum { VERSION = 8, GENERATION = 32, CLOSED = 40, RESERVED = 48, HEAD = 64 };
 #define MOST_BYTES 4096
 

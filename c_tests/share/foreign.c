@@ -31,7 +31,7 @@ int foreign_huge_memory(uint64_t size) {
     return sealed(size, MFD_HUGETLB | MFD_HUGE_2MB);
 }
 
-/* docs/share.md: what a control block begins with. */
+/* docs/share-manifest.md: what a control block begins with. */
 typedef struct control_head {
     char magic[8];
     uint32_t version;

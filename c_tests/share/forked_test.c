@@ -65,7 +65,7 @@ static void an_importer_that_closed_counts_no_more(void) {
     }
 }
 
-/* docs/share.md: what the owner has locked in the control block. */
+/* docs/share-manifest.md: what the owner has locked in the control block. */
 static bool owner_has_its_lock(const parcel *parcel) {
     struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
     CHECK_EQ(fcntl(parcel->fds[0], F_OFD_GETLK, &lock), 0);

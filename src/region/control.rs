@@ -3,7 +3,7 @@
 //!
 //! It lies in a sealed memory file. The owner writes it; importers can only read it. Locks on the file say who lives:
 //! the owner keeps byte 0 locked, each importer a byte of its own behind [`FIRST_IMPORTER`], and the kernel takes the
-//! locks back when a process ends, however it ends. docs/share.md has it byte by byte.
+//! locks back when a process ends, however it ends. docs/share-manifest.md has it byte by byte.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The wire form of a share: what is shared, and how each region is carried. docs/share.md has it byte by byte.
+//! The wire form of a share: what is shared, and how each region is carried. Specified byte by byte in
+//! docs/share-manifest.md.
 //!
 //! Reading checks everything that bytes can show. What they say of memory is held against the memory when it is
 //! opened.

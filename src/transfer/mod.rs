@@ -3,47 +3,32 @@
 //!
 //! A transfer is checked, planned and prepared once, and submitted as often as its user likes.
 
-mod apart;
-pub mod checksum;
-pub mod completion;
-mod contexts;
-mod cuda;
-mod disk;
-mod disposal;
-pub mod explain;
-mod history;
-mod host;
-mod host_rate;
-mod in_turn;
+pub mod engine;
 mod layers;
 mod log_lines;
-mod nixl;
 mod path;
-mod pieces;
 pub mod plan;
-mod pool;
-pub mod queue;
-mod reading;
-mod remainder;
-mod run;
-mod verification;
+pub mod run;
+pub mod verify;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-pub use completion::{Completion, Outcome};
-pub use cuda::{known_rates, peer_rates, rates};
+pub use engine::cuda::rates::{self, known as known_rates, peer as peer_rates};
 pub use path::Path;
 pub use plan::{BlockPair, PairedRange, Plan, Wanted};
-pub use queue::{Entry, OpenQueue, Queue};
-pub use verification::Expected;
+pub use run::completion::{Completion, Outcome};
+pub use run::queue::{Entry, OpenQueue, Queue};
+pub use verify::{Expected, checksum};
 
-use contexts::Contexts;
-use disk::DiskMove;
-use history::Record;
-use nixl::NixlMove;
-use verification::Verification;
+use engine::contexts::Contexts;
+use engine::disk::DiskMove;
+use engine::nixl::NixlMove;
+use engine::{cuda, disk, host, nixl};
+use run::history::{self, Record};
+use run::steps;
+use verify::Verification;
 
 use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure, fail};
@@ -134,8 +119,8 @@ pub struct Summary {
 enum Engine {
     Host(host::HostCopy),
     Cuda(Box<cuda::CudaCopy>),
-    Disk(in_turn::InTurn<disk::DiskMove>),
-    Nixl(in_turn::InTurn<nixl::NixlMove>),
+    Disk(steps::InTurn<disk::DiskMove>),
+    Nixl(steps::InTurn<nixl::NixlMove>),
 }
 
 impl Transfer {
@@ -366,7 +351,7 @@ impl Engine {
         if DiskMove::takes(path, source, destination) {
             let prepare = |plan: &Plan| DiskMove::prepare(source, destination, plan, &preferences);
             let parts = plans.iter().map(prepare).collect::<Result<_>>()?;
-            return Ok(Self::Disk(in_turn::InTurn::new(parts)));
+            return Ok(Self::Disk(steps::InTurn::new(parts)));
         }
         nixl::ensure_allowed(path, [source, destination], &preferences)?;
         // The peer hears of it after the last byte.
@@ -377,7 +362,7 @@ impl Engine {
             NixlMove::prepare(source, destination, path, plan, notification)
         };
         let parts = plans.into_iter().enumerate().map(prepare).collect::<Result<_>>()?;
-        Ok(Self::Nixl(in_turn::InTurn::new(parts)))
+        Ok(Self::Nixl(steps::InTurn::new(parts)))
     }
 }
 

@@ -112,8 +112,8 @@ fn refusals() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// A control block, by docs/share.md: how often something has changed, whether it was let go, and of each extent how
-/// often.
+/// A control block, as specified in docs/share-manifest.md: how often something has changed, whether the owner has
+/// released it, and how often each extent has changed.
 fn control(generation: u64, closed: u64, extents: &[u32]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(CONTROL_HEAD);
     bytes.extend(b"KVMEMCTL");

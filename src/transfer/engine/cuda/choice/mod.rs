@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Selects the method of one transfer: the cost model, and the comparison of all methods.
+
+pub mod cost;
+pub mod rows;
+#[cfg(test)]
+mod simulated;
+pub mod weighing;

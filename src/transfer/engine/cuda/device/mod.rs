@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The state of one device that all transfers on it share, and the resources that their runs take from it.
+
+pub mod descriptor_ring;
+pub mod need;
+pub mod pool;
+pub mod resources;
+pub mod state;

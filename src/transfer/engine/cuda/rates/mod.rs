@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What copies of a device cost: the figures of the cost model that differ from machine to machine. Pure.
+
+pub mod bench;
+pub mod known;
+pub mod measure;
+pub mod observed;
+pub mod observer;
+pub mod peer;
+
+use super::choice::cost::Direction;
+
+/// Figures of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DirectionRates {
+    /// Bytes a second of one large copy of the driver's.
+    pub link: f64,
+    /// Seconds that each copy of a batch takes in a transfer, however small; of larger ones its bytes hide most of it.
+    pub batched: f64,
+    /// Bytes a second of the kernel, with as many CTAs as are worth having.
+    pub kernel: f64,
+    /// Bytes a second of each of a few CTAs.
+    pub cta: f64,
+}
+
+/// Where figures come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// Measured on one H200 with PCIe 5 x16, when this was written.
+    #[default]
+    Default,
+    /// Measured on the device, in this process.
+    Measured,
+    /// Given by the caller.
+    Loaded,
+}
+
+/// What copies of a device cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rates {
+    /// Where these come from.
+    pub source: Source,
+    /// Figures that were to be measured and are defaults, or follow from others by the defaults' proportions.
+    pub num_defaults: u32,
+    /// From page-locked host memory.
+    pub to_device: DirectionRates,
+    /// To page-locked host memory.
+    pub to_host: DirectionRates,
+    /// Within the device.
+    pub on_device: DirectionRates,
+    /// Between the device and the peer that a transfer is about, its way; not a figure of the device.
+    pub peer: DirectionRates,
+    /// Bytes a second from host memory that is not page-locked.
+    pub pageable: f64,
+    /// Seconds of one copy of the driver's beside its bytes.
+    pub copy: f64,
+    /// Seconds until a kernel has begun to move bytes.
+    pub kernel_start: f64,
+}
+
+const US: f64 = 1e-6;
+
+/// One H200 with PCIe 5 x16, and NVLink to the next.
+pub const DEFAULT: Rates = Rates {
+    source: Source::Default,
+    num_defaults: 0,
+    to_device: DirectionRates { link: 55.5e9, batched: 0.60 * US, kernel: 51.0e9, cta: 17.0e9 },
+    to_host: DirectionRates { link: 55.5e9, batched: 0.57 * US, kernel: 52.3e9, cta: 26.0e9 },
+    on_device: DirectionRates { link: 2065e9, batched: 3.1 * US, kernel: 1750e9, cta: 25e9 },
+    peer: DirectionRates { link: 370e9, batched: 3.1 * US, kernel: 370e9, cta: 5.7e9 },
+    pageable: 9e9,
+    copy: 2.8 * US,
+    kernel_start: 6.0 * US,
+};
+
+/// How far a figure may be from where it is expected: below, and above.
+pub(super) type Bounds = [f64; 2];
+/// A link of PCIe 3 x4 up to one between chips.
+const LINKS: Bounds = [1.0 / 40.0, 20.0];
+/// What a call takes, by host and driver.
+const CALLS: Bounds = [1.0 / 8.0, 25.0];
+/// A kernel against the link it uses: none is faster, and where one seems far slower something else had the device.
+const KERNELS: Bounds = [0.2, 1.1];
+/// One CTA against the whole kernel.
+const CTAS: Bounds = [0.001, 1.1];
+/// The driver's own bounce against the link.
+const PAGEABLES: Bounds = [0.005, 1.1];
+
+impl Rates {
+    /// The figures of a direction.
+    pub fn of(&self, direction: Direction) -> &DirectionRates {
+        match direction {
+            Direction::ToDevice => &self.to_device,
+            Direction::ToHost => &self.to_host,
+            Direction::OnDevice => &self.on_device,
+            Direction::FromPeer | Direction::ToPeer => &self.peer,
+        }
+    }
+
+    /// What a caller gives, with the defaults for what is 0.
+    pub fn loaded(mut given: Self) -> Self {
+        let mut defaults = DEFAULT;
+        for (figure, default) in given.figures().into_iter().zip(defaults.figures()) {
+            if *figure == 0.0 {
+                *figure = *default;
+            }
+        }
+        Self { source: Source::Loaded, num_defaults: 0, peer: DEFAULT.peer, ..given }
+    }
+
+    /// Whether every figure is a positive number.
+    pub fn are_numbers(mut self) -> bool {
+        self.figures().into_iter().all(|figure| figure.is_finite() && *figure > 0.0)
+    }
+
+    /// What was measured as far as it can be; 0 stands for what was not. What can't be follows from the link by the
+    /// proportions of the defaults, since the ways are weighed against each other: a kernel that is faster than its link
+    /// would be taken for everything.
+    pub fn plausible(measured: &Self) -> Self {
+        let mut checked = Self { source: Source::Measured, ..DEFAULT };
+        let mut check = Check::default();
+        for (found, known, into) in [
+            (&measured.to_device, &DEFAULT.to_device, &mut checked.to_device),
+            (&measured.to_host, &DEFAULT.to_host, &mut checked.to_host),
+            (&measured.on_device, &DEFAULT.on_device, &mut checked.on_device),
+        ] {
+            *into = check.direction(found, known, LINKS);
+        }
+        let link = checked.to_device.link;
+        checked.pageable = check.near(measured.pageable, link, PAGEABLES, DEFAULT.pageable.min(link));
+        checked.copy = check.near(measured.copy, DEFAULT.copy, CALLS, DEFAULT.copy);
+        let start = DEFAULT.kernel_start;
+        checked.kernel_start = check.near(measured.kernel_start, start, CALLS, start);
+        if check.num_defaults == MEASURED_FIGURES {
+            checked.source = Source::Default;
+        }
+        Self { num_defaults: check.num_defaults, ..checked }
+    }
+
+    fn figures(&mut self) -> [&mut f64; MEASURED_FIGURES as usize] {
+        let [a, b, c, d] = self.to_device.figures();
+        let [e, f, g, h] = self.to_host.figures();
+        let [i, j, k, l] = self.on_device.figures();
+        let Self { pageable, copy, kernel_start, .. } = self;
+        [a, b, c, d, e, f, g, h, i, j, k, l, pageable, copy, kernel_start]
+    }
+}
+
+/// All but those of a peer.
+const MEASURED_FIGURES: u32 = 15;
+
+impl DirectionRates {
+    pub(super) fn figures(&mut self) -> [&mut f64; 4] {
+        [&mut self.link, &mut self.batched, &mut self.kernel, &mut self.cta]
+    }
+}
+
+/// Counts what was not believed.
+#[derive(Default)]
+pub(super) struct Check {
+    pub num_defaults: u32,
+}
+
+impl Check {
+    fn near(&mut self, measured: f64, expected: f64, [least, most]: Bounds, otherwise: f64) -> f64 {
+        if measured.is_finite() && measured >= least * expected && measured <= most * expected {
+            return measured;
+        }
+        self.num_defaults += 1;
+        otherwise
+    }
+
+    /// The figures of a direction whose link is within `links` of what is known of one.
+    pub fn direction(
+        &mut self,
+        found: &DirectionRates,
+        known: &DirectionRates,
+        links: Bounds,
+    ) -> DirectionRates {
+        let link = self.near(found.link, known.link, links, known.link);
+        let scale = link / known.link;
+        let kernel = self.near(found.kernel, link, KERNELS, known.kernel * scale);
+        DirectionRates {
+            link,
+            batched: self.near(found.batched, known.batched, CALLS, known.batched),
+            kernel,
+            cta: self.near(found.cta, kernel, CTAS, known.cta.min(kernel)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_figure() -> impl Strategy<Value = f64> {
+        prop_oneof![
+            Just(0.0),
+            Just(f64::NAN),
+            Just(f64::INFINITY),
+            Just(-1.0),
+            (-9.0f64..14.0).prop_map(|exponent| 10f64.powf(exponent)),
+        ]
+    }
+
+    fn any_rates() -> impl Strategy<Value = Rates> {
+        prop::collection::vec(any_figure(), MEASURED_FIGURES as usize).prop_map(|values| {
+            let mut rates = Rates::default();
+            rates.figures().into_iter().zip(values).for_each(|(figure, value)| *figure = value);
+            rates
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_was_measured_what_is_used_can_be(measured in any_rates()) {
+            let rates = Rates::plausible(&measured);
+            prop_assert!(rates.are_numbers());
+            prop_assert_eq!(rates.peer, DEFAULT.peer);
+            for direction in [rates.to_device, rates.to_host, rates.on_device] {
+                prop_assert!(direction.kernel <= 1.1 * direction.link && direction.cta <= 1.1 * direction.kernel);
+            }
+            prop_assert!(rates.pageable <= 1.1 * rates.to_device.link);
+            prop_assert_eq!(rates.source == Source::Default, rates.num_defaults == MEASURED_FIGURES);
+        }
+
+        #[test]
+        fn a_machine_of_other_speed_is_believed(factor in 0.05f64..8.0) {
+            let mut measured = DEFAULT;
+            let all = [&mut measured.to_device, &mut measured.to_host, &mut measured.on_device];
+            for direction in all {
+                direction.link *= factor;
+                direction.kernel *= factor;
+                direction.cta *= factor;
+            }
+            measured.pageable *= factor;
+            let rates = Rates::plausible(&measured);
+            prop_assert_eq!(rates, Rates { source: Source::Measured, ..measured });
+        }
+    }
+
+    #[test]
+    fn what_was_not_measured_keeps_its_proportion_to_the_link() {
+        let mut measured = Rates::default();
+        measured.to_host.link = DEFAULT.to_host.link / 2.0;
+        let rates = Rates::plausible(&measured);
+        assert_eq!(rates.to_host.kernel, DEFAULT.to_host.kernel / 2.0);
+        assert_eq!(rates.to_device, DEFAULT.to_device);
+        assert_eq!(rates.num_defaults, MEASURED_FIGURES - 1);
+    }
+
+    #[test]
+    fn what_a_caller_leaves_out_is_the_default() {
+        let given = Rates { copy: 5e-6, ..Rates::default() };
+        let expected = Rates { copy: 5e-6, source: Source::Loaded, ..DEFAULT };
+        assert_eq!(Rates::loaded(given), expected);
+    }
+}

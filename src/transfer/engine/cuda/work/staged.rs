@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Staged copies: the kernel gathers or scatters inside device memory, and the copy engine moves what lies together
+//! between there and the host. The staging memory has parts that take turns, so that both work at the same time, and
+//! several of them, because a kernel gets onto a busy device only now and then: there must be enough to copy until the
+//! next time.
+
+use super::super::device::descriptor_ring::Slot;
+use super::super::device::need::Need;
+use super::super::device::pool::Taken;
+use super::super::device::state::{Engine, Staging};
+use super::super::sides::Sides;
+use super::chunking::{Chunk, Chunking, pack};
+use super::descriptors::PreparedRuns;
+use super::division::{Division, HostOrder};
+use super::kernel::{cut_runs, typical_length};
+use super::task::{QUICK_BATCH, QUICK_CALLS};
+use crate::cuda::copy::{Ahead, Batch, Copy, Reading};
+use crate::cuda::kernel::{Blocks, CopyKernel, Run};
+use crate::cuda::stream::{Active, Stream};
+use crate::error::Result;
+use crate::layout::Layout;
+use crate::sync::Mutex;
+use crate::transfer::plan::Plan;
+
+/// Driver calls of a chunk, beside those for its copies.
+const CALLS: usize = 7;
+
+/// Whether starting so many chunks, with so many copies between staging memory and host in all, costs little.
+pub fn is_quick(chunks: usize, copies: usize) -> bool {
+    CALLS * chunks <= QUICK_CALLS && copies <= QUICK_BATCH
+}
+
+/// A prepared staged copy.
+pub struct StagedCopy {
+    /// From blocks of the device to places in the staging memory, or the other way.
+    pub runs: PreparedRuns,
+    chunks: Vec<Chunk>,
+    /// The copies of the chunk that is being started, with room for those of any, so that no run makes some.
+    batch: Mutex<Batch>,
+    parts: usize,
+    part_size: u64,
+    to_host: bool,
+    most_ctas: u32,
+}
+
+impl StagedCopy {
+    /// Prepares it; a reason where it can't be.
+    pub fn prepare(
+        sides: &Sides<'_>,
+        [host, device]: [&Layout; 2],
+        plan: &Plan,
+        order: &HostOrder,
+        division: &Division,
+        most_ctas: u32,
+    ) -> std::result::Result<Self, String> {
+        let packed = pack(order);
+        let most_blocks = typical_length(packed.len(), order.blocks);
+        let mut runs = cut_runs(packed.into_iter(), most_blocks, division.blocks as u32);
+        let (to_host, left) = (sides.to_host(), sides.left(host));
+        let (host, device) = (host.placement(), device.placement());
+        let chunking = Chunking { host, device, left: &left, plan, order, division, to_host, most_blocks };
+        let mut chunks = chunking.chunks(&runs)?;
+        if !to_host {
+            for run in &mut runs {
+                std::mem::swap(&mut run.source, &mut run.destination);
+            }
+        }
+        let runs = match take_along(&mut chunks, &runs) {
+            true => PreparedRuns::InLaunch,
+            false => PreparedRuns::Here(runs),
+        };
+        let most_copies = chunks.iter().map(|chunk| chunk.copies.len()).max();
+        let batch = Mutex::new(Batch::with_room(most_copies.unwrap_or(0)));
+        let Division { parts, part_size, .. } = *division;
+        Ok(Self { runs, chunks, batch, parts, part_size, to_host, most_ctas })
+    }
+
+    /// Leaves its runs to another copy that reads the same, and goes through staging memory alike; whether that is so.
+    pub fn share_runs(&mut self, other: &Self) -> bool {
+        (self.parts, self.part_size) == (other.parts, other.part_size) && self.runs.leave_to(&other.runs)
+    }
+
+    /// Its staging memory; `None` while it is in use.
+    pub fn staging(&self, engine: &Engine) -> Result<Option<Taken<Staging>>> {
+        engine.staging(self.parts as u64 * self.part_size, self.to_host)
+    }
+
+    /// Has its staging memory allocated, unless there is enough or it is in use.
+    pub fn provide_staging(&self, engine: &Engine) -> Result<()> {
+        engine.provide_staging(self.parts as u64 * self.part_size, self.to_host)
+    }
+
+    /// The same as what others may be using.
+    pub fn need(&self) -> Need {
+        if self.to_host { Need::StagingToHost } else { Need::StagingToDevice }
+    }
+
+    /// Whether starting it costs little.
+    pub fn is_quick(&self) -> bool {
+        let copies = self.chunks.iter().map(|chunk| chunk.copies.len()).sum();
+        is_quick(self.chunks.len(), copies)
+    }
+
+    /// Starts it: it begins when what is on `on` now is over, and what comes there later finds it done.
+    ///
+    /// # Safety
+    /// As for the kernel's copy; the staging memory and the stream `gather` are this run's alone.
+    pub unsafe fn enqueue(
+        &self,
+        kernel: &CopyKernel,
+        on: &Active<'_>,
+        gather: &Stream,
+        slot: Option<&Slot>,
+        staging: &Staging,
+    ) -> Result<()> {
+        let runs = self.runs.address(slot)?;
+        let gather = gather.activate()?;
+        let copier = staging.copier.activate()?;
+        on.record(&staging.begun)?;
+        gather.wait_for(&staging.begun)?;
+        copier.wait_for(&staging.begun)?;
+        let (fills, drains) = if self.to_host { (&gather, &copier) } else { (&copier, &gather) };
+        for (index, chunk) in self.chunks.iter().enumerate() {
+            let (address, part) = staging.part(index, self.parts, self.part_size);
+            let ahead = if index == 0 { Ahead::Nothing } else { Ahead::Copies };
+            if index >= self.parts {
+                fills.wait_for(&part.drained)?;
+            }
+            // SAFETY: the caller's promise; the part is empty when its filling begins, and full when its draining does.
+            let launch = || unsafe {
+                kernel.launch(&gather, &chunk.placed(runs, address, self.to_host), self.most_ctas)
+            };
+            // SAFETY: as above.
+            let copy = || unsafe { self.copy(chunk, address, &copier, ahead) };
+            let [fill, drain]: [&dyn Fn() -> Result<()>; 2] =
+                if self.to_host { [&launch, &copy] } else { [&copy, &launch] };
+            fill()?;
+            fills.record(&part.filled)?;
+            drains.wait_for(&part.filled)?;
+            drain()?;
+            drains.record(&part.drained)?;
+        }
+        let last = self.chunks.len().saturating_sub(1);
+        on.wait_for(&staging.part(last, self.parts, self.part_size).1.drained)
+    }
+
+    /// Starts the copy engine's share of a chunk. One by one, copies of 1 MiB took a quarter longer beside a GEMM.
+    unsafe fn copy(&self, chunk: &Chunk, part: u64, on: &Active<'_>, ahead: Ahead) -> Result<()> {
+        let mut batch = self.batch.lock();
+        batch.clear();
+        for copy in &chunk.copies {
+            batch.push(match self.to_host {
+                true => Copy { source: part + copy.source, ..*copy },
+                false => Copy { destination: part + copy.destination, ..*copy },
+            });
+        }
+        // SAFETY: the caller's promise.
+        unsafe { on.copy_all(&batch, Reading::InTurn, ahead) }
+    }
+}
+
+/// Has each launch take its runs along, where those of all chunks fit; whether they do. In host memory each warp would
+/// wait for them behind what the copy engine writes there.
+fn take_along(chunks: &mut [Chunk], runs: &[Run]) -> bool {
+    let with_runs = |Chunk { blocks, .. }: &Chunk| {
+        let first = blocks.runs as usize / size_of::<Run>();
+        blocks.with_runs(&runs[first..first + blocks.num_runs as usize])
+    };
+    let Some(launches) = chunks.iter().map(with_runs).collect::<Option<Vec<_>>>() else { return false };
+    chunks.iter_mut().zip(launches).for_each(|(chunk, blocks)| chunk.blocks = blocks);
+    true
+}
+
+impl Chunk {
+    /// The kernel's share, with the part of the staging memory at its place.
+    fn placed(&self, runs: u64, part: u64, to_host: bool) -> Blocks {
+        let mut blocks = Blocks { runs: runs + self.blocks.runs, ..self.blocks };
+        for layer in &mut blocks.layers[..self.blocks.num_layers as usize] {
+            let staged = if to_host { &mut layer.destination } else { &mut layer.source };
+            *staged = staged.wrapping_add(part);
+        }
+        blocks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk(first_run: usize, num_runs: u32) -> Chunk {
+        // SAFETY: integers, for which zero is a value.
+        let zero: Blocks = unsafe { std::mem::zeroed() };
+        let runs = (first_run * size_of::<Run>()) as u64;
+        Chunk { blocks: Blocks { runs, num_runs, num_layers: 2, ..zero }, copies: Vec::new() }
+    }
+
+    #[test]
+    fn each_launch_takes_its_own_runs_along() {
+        let runs: Vec<_> = (0..5).map(|index| Run::new(index, 10 + index, 1)).collect();
+        let mut chunks = [chunk(0, 3), chunk(3, 2)];
+        let expected = [&runs[..3], &runs[3..]].map(|own| chunk(0, 0).blocks.with_runs(own).unwrap().layers);
+        assert!(take_along(&mut chunks, &runs));
+        assert_eq!(chunks.each_ref().map(|chunk| chunk.blocks.layers), expected);
+        assert_eq!(chunks.map(|chunk| chunk.blocks.runs), [0, 0]);
+    }
+
+    #[test]
+    fn where_the_runs_of_one_do_not_fit_all_stay() {
+        let runs = vec![Run::new(1, 2, 3); 400];
+        let mut chunks = [chunk(0, 1), chunk(1, 399)];
+        assert!(!take_along(&mut chunks, &runs));
+        assert_eq!(chunks[0].blocks.layers[2..], [Default::default(); crate::cuda::kernel::MOST_LAYERS - 2]);
+        assert_eq!(chunks.map(|chunk| chunk.blocks.runs), [0, size_of::<Run>() as u64]);
+    }
+}

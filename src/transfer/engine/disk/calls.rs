@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//! preadv and pwritev by several threads, where there is no io_uring or several copy faster.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::io::Errno;
+
+use super::io::{Ending, Work};
+use super::operation::{Ask, Next, Operation};
+use super::requests::Requests;
+use crate::error::{Error, Result};
+use crate::file_limit::FileSizeSignal;
+use crate::guarded::guarded;
+use crate::sync::{Mutex, MutexGuard};
+use crate::transfer::run::threads::{Pool, Shared};
+use crate::transfer::run::{Stop, cancelled};
+
+/// The least a further thread is woken for.
+const BYTES_A_THREAD: u64 = 128 << 10;
+
+/// Has up to `most_threads` threads do the work.
+pub fn start(work: Work, most_threads: usize) {
+    let Work { requests, range, stop, ending } = work;
+    if range.is_empty() {
+        return ending(Ok(()));
+    }
+    let worth = requests.bytes() / BYTES_A_THREAD;
+    let threads = (worth as usize).min(range.len()).clamp(1, most_threads);
+    let job = Job {
+        requests,
+        next: AtomicUsize::new(range.start),
+        left: AtomicUsize::new(range.len()),
+        range,
+        stop,
+        failure: Mutex::default(),
+        ending: Mutex::new(Some(ending)),
+    };
+    Pool::files().run(&(Arc::new(job) as Arc<dyn Shared>), threads);
+}
+
+/// Requests that threads take one after the other.
+struct Job {
+    requests: Arc<Requests>,
+    range: Range<usize>,
+    next: AtomicUsize,
+    left: AtomicUsize,
+    stop: Stop,
+    /// The first; after it nothing more is begun.
+    failure: Mutex<Option<Error>>,
+    ending: Mutex<Option<Ending>>,
+}
+
+impl Shared for Job {
+    fn run(&self) {
+        // The caller's thread may be the one that runs here.
+        let _limit_reports_itself = FileSizeSignal::block();
+        loop {
+            let index = self.next.fetch_add(1, Ordering::Relaxed);
+            if index >= self.range.end {
+                return;
+            }
+            if let Err(error) = guarded(|| self.carry_out(index)).and_then(|outcome| outcome) {
+                self.failure().get_or_insert(error);
+            }
+            if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                self.finish();
+            }
+        }
+    }
+}
+
+impl Job {
+    fn carry_out(&self, index: usize) -> Result<()> {
+        if self.failure().is_some() {
+            return Ok(());
+        }
+        if self.stop.is_asked() {
+            return Err(cancelled());
+        }
+        let mut operation = Operation::new(index);
+        loop {
+            // SAFETY: the plan checked all spans against their layouts; whoever gave the work holds these until it
+            // hears of the end.
+            let answer = unsafe { call(operation.ask(&self.requests), self.requests.writes()) };
+            match operation.advance(&self.requests, answer) {
+                Next::Done => return Ok(()),
+                Next::Failed(error) => return Err(error),
+                Next::Again if operation.is_delayed() => std::thread::yield_now(),
+                Next::Again => {}
+            }
+        }
+    }
+
+    fn finish(&self) {
+        let failure = self.failure().take();
+        let ending = self.ending.lock().take();
+        if let Some(ending) = ending {
+            ending(failure.map_or(Ok(()), Err));
+        }
+    }
+
+    fn failure(&self) -> MutexGuard<'_, Option<Error>> {
+        self.failure.lock()
+    }
+}
+
+/// # Safety
+/// The spans are memory of this process that may be read or written; the file is open.
+unsafe fn call(ask: Ask<'_>, writes: bool) -> std::result::Result<u64, Errno> {
+    let (spans, count) = (ask.spans.as_ptr().cast::<libc::iovec>(), ask.spans.len() as libc::c_int);
+    let offset = ask.offset as libc::off_t;
+    // SAFETY: a span is laid out as an iovec; the caller's promise.
+    let moved = unsafe {
+        match writes {
+            true => libc::pwritev(ask.file, spans, count, offset),
+            false => libc::preadv(ask.file, spans, count, offset),
+        }
+    };
+    u64::try_from(moved).map_err(|_| {
+        let code = std::io::Error::last_os_error().raw_os_error();
+        Errno::from_raw_os_error(code.unwrap_or(libc::EIO))
+    })
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Trying it out: bytes of our own from a GPU to a file of our own beside the user's, and back, each end looked at by a
+//! way that is known to work.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::error::{Result, ensure};
+use crate::layout::{Allocation, Builder, Dimensions, Layout, NeedsMemory, Ready};
+use crate::nixl::Agent;
+use crate::region::{DeviceConfig, DiskFile, Region, SystemConfig};
+use crate::transfer::engine::nixl::NixlMove;
+use crate::transfer::run::Run;
+use crate::transfer::run::completion::Completion;
+use crate::transfer::run::steps::Part;
+use crate::transfer::{BlockPair, Path, Plan, Request, Transfer, Wanted};
+
+/// Bytes that are tried.
+const SIZE: u64 = 1 << 20;
+/// A backend that has not moved them by then is not taken.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAIRS: [BlockPair; 1] = [BlockPair { source: 0, destination: 0 }];
+
+/// Moves bytes between a GPU and the file system of `file`, both ways, and compares them.
+pub fn there_and_back(agent: &Arc<Agent>, ordinal: i32, file: &DiskFile) -> Result<()> {
+    let known = |layout: Builder<Ready>| layout.agent(Some(agent.clone())).build();
+    let disk = known(block()?.regions(vec![Region::disk_beside(file, SIZE)?]))?;
+    let device = known(block()?.allocate(Allocation::Device(DeviceConfig { ordinal, size: SIZE })))?;
+    let host = block()?.allocate(Allocation::System(SystemConfig::default())).build()?;
+    for (path, source, destination, salt) in
+        [(Path::NixlFileWrite, &device, &disk, 0x5a), (Path::NixlFileRead, &disk, &device, 0xa4)]
+    {
+        fill(&host, |index| byte(index, salt))?;
+        copy(&host, source)?;
+        fill(&host, |_| 0)?;
+        copy(&host, destination)?;
+        by_nixl(source, destination, path).map_err(|error| error.context(path))?;
+        copy(destination, &host)?;
+        ensure!(holds(&host, |index| byte(index, salt))?, Corrupt, "{path}: other bytes arrived");
+    }
+    Ok(())
+}
+
+/// A layout of one block.
+fn block() -> Result<Builder<NeedsMemory>> {
+    let dimensions = Dimensions {
+        num_blocks: 1,
+        num_layers: 1,
+        outer_dim: 1,
+        page_size: 1,
+        inner_dim: SIZE,
+        dtype_width: 1,
+        alignment: 1,
+        num_heads: None,
+    };
+    Layout::builder(dimensions).fully_contiguous()
+}
+
+/// Never 0, and in another order on each page.
+fn byte(index: usize, salt: u8) -> u8 {
+    ((index ^ (index >> 8) ^ (index >> 16)) as u8 ^ salt) | 1
+}
+
+/// By the ways that need no NIXL.
+fn copy(source: &Arc<Layout>, destination: &Arc<Layout>) -> Result<()> {
+    let transfer = Transfer::create(source, destination, Request { pairs: &PAIRS, ..Request::default() })?;
+    transfer.submit()?;
+    transfer.wait(Some(PATIENCE))
+}
+
+fn by_nixl(source: &Arc<Layout>, destination: &Arc<Layout>, path: Path) -> Result<()> {
+    let plan = Plan::new(source, destination, &PAIRS, Wanted::default())?;
+    let moved = NixlMove::prepare(source, destination, path, plan, None)?;
+    let completion = Arc::new(Completion::new(SIZE, 1, None, None));
+    moved.prepare_start(Run::start(completion.clone(), Arc::default(), Default::default()))()?;
+    completion.wait(Instant::now().checked_add(PATIENCE))
+}
+
+fn fill(host: &Layout, byte: impl Fn(usize) -> u8) -> Result<()> {
+    with_bytes(host, |bytes| bytes.iter_mut().enumerate().for_each(|(index, each)| *each = byte(index)))
+}
+
+fn holds(host: &Layout, byte: impl Fn(usize) -> u8) -> Result<bool> {
+    with_bytes(host, |bytes| bytes.iter().enumerate().all(|(index, each)| *each == byte(index)))
+}
+
+fn with_bytes<R>(host: &Layout, work: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
+    let (address, size) = host.block(0, 0, 0)?;
+    // SAFETY: host memory of a layout that the probe alone has; none of its transfers is under way now, and a slice of
+    // it is nowhere else.
+    Ok(work(unsafe { std::slice::from_raw_parts_mut(address as *mut u8, size as usize) }))
+}

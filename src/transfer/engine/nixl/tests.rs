@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Runs that an agent does not carry to their end.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::flight::Flight;
+use super::*;
+use crate::layout::{Allocation, Dimensions};
+use crate::nixl::{Step, Work, step_once};
+use crate::region::SystemConfig;
+use crate::sync::Mutex;
+use crate::transfer::run::completion::Completion;
+use crate::transfer::run::queue::{Entry, Queue};
+use crate::transfer::run::steps::InTurn;
+use crate::transfer::run::{Held, Steps};
+use crate::transfer::{BlockPair, Wanted};
+
+fn layout() -> Arc<Layout> {
+    let dimensions = Dimensions {
+        num_blocks: 1,
+        num_layers: 1,
+        outer_dim: 1,
+        page_size: 1,
+        inner_dim: 64,
+        dtype_width: 1,
+        alignment: 1,
+        num_heads: None,
+    };
+    let blocks = Layout::builder(dimensions).fully_contiguous().unwrap();
+    blocks.allocate(Allocation::System(SystemConfig::default())).build().unwrap()
+}
+
+/// A move of one block; how far it gets does not matter to these tests.
+fn a_move(agent: Arc<Agent>, local: Arc<Layout>, remote: Arc<Layout>) -> NixlMove {
+    let pairs = [BlockPair { source: 0, destination: 0 }];
+    let plan = Plan::new(&remote, &local, &pairs, Wanted::default()).unwrap();
+    let recipe = Recipe { local, remote, reads: true, plan };
+    let prepared = Prepared { agent, recipe, made: Mutex::default(), notification: None, guard: None };
+    NixlMove { shared: Arc::new(prepared) }
+}
+
+/// A flight whose next step panics.
+struct Panics(Flight);
+
+impl Work for Panics {
+    fn step(&mut self, _: &mut Driver) -> Step {
+        panic!("deliberate")
+    }
+
+    fn abandon(&mut self, error: Error) {
+        self.0.abandon(error);
+    }
+}
+
+#[test]
+fn after_a_step_that_panics_memory_is_kept_and_no_run_begins() {
+    let (agent, _commands) = Agent::unattended();
+    let (local, remote) = (layout(), layout());
+    let layouts = [Arc::downgrade(&local), Arc::downgrade(&remote)];
+    let moved = a_move(agent, local, remote);
+    let completion = Arc::new(Completion::new(64, 1, None, None));
+    let run = Run::start(completion.clone(), Arc::default(), Default::default());
+    assert!(moved.ensure_usable().is_ok());
+    step_once(Box::new(Panics(Flight::new(moved.shared.clone(), run))));
+    let error = completion.poll().unwrap_err();
+    assert_eq!(error.status(), Status::Panic);
+    assert!(error.message().contains("deliberate"), "{error}");
+    assert_eq!(moved.ensure_usable().unwrap_err().status(), Status::Panic);
+    drop(moved);
+    assert!(layouts.iter().all(|layout| layout.upgrade().is_some()));
+}
+
+/// Submits a transfer over an agent whose thread is gone.
+fn fails_to_submit(completion: &Arc<Completion>, parts: usize) {
+    let (agent, commands) = Agent::unattended();
+    drop(commands);
+    let (local, remote) = (layout(), layout());
+    let part = || a_move(agent.clone(), local.clone(), remote.clone());
+    let moves = InTurn::new((0..parts).map(|_| part()).collect());
+    let busy = Arc::new(AtomicBool::new(true));
+    let held = Held { layouts: Some([remote.clone(), local.clone()]), ..Held::default() };
+    let holders = Arc::strong_count(&local);
+    let error = moves.submit(Run::start(completion.clone(), busy.clone(), held)).unwrap_err();
+    assert!(error.message().contains("the agent's thread ended"), "{error}");
+    assert!(!busy.load(Ordering::Acquire), "no other run can be submitted");
+    assert_eq!(Arc::strong_count(&local), holders - 1, "the run still holds its layouts");
+}
+
+fn completions(queue: &Queue) -> Vec<Option<Status>> {
+    let mut entries = [Entry { user_data: 0, bytes: 0, status: None }; 4];
+    let count = queue.poll(&mut entries);
+    entries[..count].iter().map(|entry| entry.status).collect()
+}
+
+#[test]
+fn a_failed_submit_reports_no_completion() {
+    for parts in [1, 2] {
+        let queue = Queue::create().unwrap();
+        let completion = Arc::new(Completion::new(64, 1, Some((queue.clone(), 7)), None));
+        fails_to_submit(&completion, parts);
+        assert_eq!(completions(&queue), []);
+        assert_eq!(completion.poll().unwrap_err().status(), Status::InvalidState, "it was never submitted");
+        assert_eq!(completion.wait(None).unwrap_err().status(), Status::InvalidState);
+
+        Run::start(completion.clone(), Arc::default(), Held::default()).end(Ok(()));
+        assert_eq!(completions(&queue), [None]);
+        fails_to_submit(&completion, parts);
+        assert_eq!(completions(&queue), []);
+        assert_eq!(
+            (completion.poll().unwrap(), completion.moved().unwrap()),
+            (Some(()), 1),
+            "the run before"
+        );
+    }
+}
+
+#[test]
+fn a_later_part_that_cannot_be_started_is_reported_with_its_cause() {
+    let (agent, commands) = Agent::unattended();
+    let (local, remote) = (layout(), layout());
+    let part = || a_move(agent.clone(), local.clone(), remote.clone());
+    let queue = Queue::create().unwrap();
+    let completion = Arc::new(Completion::new(64, 2, Some((queue.clone(), 7)), None));
+    let run = Run::start(completion.clone(), Arc::default(), Held::default());
+    let first_of_two = FirstEnds { next: part(), left_by: Mutex::new(Some(Box::new(commands))) };
+    run.in_steps(Arc::new(first_of_two)).unwrap();
+    assert_eq!(completions(&queue), [Some(Status::Panic)]);
+    let error = completion.poll().unwrap_err();
+    assert!(error.message().contains("the agent's thread ended"), "{error}");
+}
+
+/// Two parts. The first ends at once, after the agent's thread has.
+struct FirstEnds {
+    next: NixlMove,
+    left_by: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+impl Steps for FirstEnds {
+    fn count(&self) -> u64 {
+        2
+    }
+
+    fn prepare(&self, part: u64, run: Run) -> Result<Start> {
+        if part == 1 {
+            return Ok(self.next.prepare_start(run));
+        }
+        drop(self.left_by.lock().take());
+        Ok(Box::new(move || {
+            run.end(Ok(()));
+            Ok(())
+        }))
+    }
+}

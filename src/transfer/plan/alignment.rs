@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What direct I/O asks of a plan.
+
+use super::Plan;
+use crate::error::{Result, ensure};
+use crate::layout::Layout;
+use crate::nixl::MemoryType;
+
+/// Direct I/O needs offsets, sizes and host memory at multiples of what the file system says. Memory of a GPU is read
+/// and written by way of other memory, and may lie anywhere.
+pub fn ensure_io_alignment(source: &Layout, destination: &Layout, plan: &Plan) -> Result<()> {
+    let regions = [source, destination].into_iter().flat_map(|layout| layout.memory().regions());
+    let alignment = regions.map(|region| region.io_alignment()).max().unwrap_or(1);
+    if alignment == 1 {
+        return Ok(());
+    }
+    let counted = |layout: &Layout, address: u64| match layout.memory_type() {
+        MemoryType::Vram => 0,
+        _ => address,
+    };
+    for each in plan.moves(source.placement(), destination.placement()) {
+        let all = counted(source, each.source) | counted(destination, each.destination) | each.size;
+        ensure!(
+            all.is_multiple_of(alignment),
+            InvalidArgument,
+            "direct I/O on this file needs multiples of {alignment} bytes, and a move of {} bytes from {:#x} to \
+             {:#x} is none; build both layouts with that alignment, or the disk one buffered",
+            each.size,
+            each.source,
+            each.destination
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How fast earlier runs of this process were, for ways whose speed no model knows: to a peer, and from or to a file.
+//! Before the first, what is usual for such a way is assumed.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, StatxFlags};
+
+use crate::layout::{Layout, Memory};
+use crate::nixl::MemoryType;
+use crate::process::PerProcess;
+use crate::sync::{Mutex, MutexGuard};
+use crate::transfer::Path;
+
+/// What the runs on one way have moved, and how long that took. Old ones fade.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Tally {
+    bytes: f64,
+    seconds: f64,
+}
+
+impl Tally {
+    /// With one run more. Each counts by its bytes, and less with every later one.
+    fn with(self, bytes: u64, taken: Duration) -> Self {
+        const KEPT: f64 = 0.75;
+        Self { bytes: KEPT * self.bytes + bytes as f64, seconds: KEPT * self.seconds + taken.as_secs_f64() }
+    }
+
+    /// 0 where nothing was moved.
+    fn bytes_per_second(self) -> f64 {
+        if self.seconds > 0.0 { self.bytes / self.seconds } else { 0.0 }
+    }
+}
+
+/// The runs on one way, and the bytes a second that are assumed before the first.
+#[derive(Debug)]
+pub struct Record {
+    runs: Mutex<Tally>,
+    assumed: f64,
+}
+
+impl Record {
+    fn assuming(bytes_per_second: f64) -> Self {
+        Self { runs: Mutex::default(), assumed: bytes_per_second }
+    }
+
+    /// One run more.
+    pub fn add(&self, bytes: u64, taken: Duration) {
+        let mut tally = lock(&self.runs);
+        *tally = tally.with(bytes, taken);
+    }
+
+    /// Seconds that so many bytes are expected to take, and whether that was measured.
+    pub fn seconds(&self, bytes: u64) -> (f64, bool) {
+        let measured = lock(&self.runs).bytes_per_second();
+        let rate = if measured > 0.0 { measured } else { self.assumed };
+        (bytes as f64 / rate, measured > 0.0)
+    }
+}
+
+/// Bytes a second of a way that nothing was moved on yet: the order of magnitude, as the header has it. Direct I/O is
+/// held to what a drive does, the page cache to a copy; the rates of peers are what UCX did between two processes of one
+/// machine, where GPU memory is moved at a tenth of what host memory is.
+fn usual(source: &Layout, destination: &Layout) -> f64 {
+    const DIRECT_FILE: f64 = 2e9;
+    const CACHED_FILE: f64 = 5e9;
+    const HOST_PEER: f64 = 5e9;
+    const GPU_PEER: f64 = 0.5e9;
+    let sides = [source, destination];
+    if sides.iter().any(|side| matches!(side.memory(), Memory::Remote(_))) {
+        let has_gpu = sides.iter().any(|side| side.memory_type() == MemoryType::Vram);
+        return if has_gpu { GPU_PEER } else { HOST_PEER };
+    }
+    let mut files = sides.iter().flat_map(|side| side.memory().regions()).filter_map(|region| region.file());
+    if files.all(|file| file.is_direct()) { DIRECT_FILE } else { CACHED_FILE }
+}
+
+/// A path between two sides, each known by its file, its peer or its kind of memory.
+type Way = (u32, u64, u64);
+
+/// More ways than this are not kept once no transfer takes them.
+const MOST_WAYS: usize = 256;
+
+/// The runs on a path between two layouts.
+pub fn of(path: Path, source: &Layout, destination: &Layout) -> Arc<Record> {
+    static WAYS: PerProcess<Mutex<HashMap<Way, Arc<Record>>>> = PerProcess::new();
+    let mut ways = lock(WAYS.get(Mutex::default));
+    if ways.len() > MOST_WAYS {
+        ways.retain(|_, record| Arc::strong_count(record) > 1);
+    }
+    let way = (path as u32, side(source), side(destination));
+    ways.entry(way).or_insert_with(|| Arc::new(Record::assuming(usual(source, destination)))).clone()
+}
+
+fn side(layout: &Layout) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    match layout.memory() {
+        Memory::Remote(remote) => remote.peer.name().hash(&mut hasher),
+        Memory::Local(_) => match layout.memory().regions().first().and_then(|region| region.file()) {
+            Some(file) => identity(file.fd()).hash(&mut hasher),
+            None => (layout.memory_type() as u32).hash(&mut hasher),
+        },
+    }
+    hasher.finish()
+}
+
+/// What makes a file the same by whatever name it was opened, and another than one that was there before.
+fn identity(file: BorrowedFd<'_>) -> Option<(u32, u32, u64, i64, u32)> {
+    let wanted = StatxFlags::INO | StatxFlags::BTIME;
+    let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted).ok()?;
+    let born = stat.stx_btime;
+    Some((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino, born.tv_sec, born.tv_nsec))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_expected_lies_between_the_slowest_run_and_the_fastest(
+            runs in prop::collection::vec((1u64..1 << 40, 1u64..1 << 40), 1..20),
+        ) {
+            let record = Record::assuming(1.0);
+            let (mut least, mut most) = (f64::INFINITY, 0.0f64);
+            for (bytes, nanoseconds) in runs {
+                let taken = Duration::from_nanos(nanoseconds);
+                record.add(bytes, taken);
+                let rate = bytes as f64 / taken.as_secs_f64();
+                (least, most) = (least.min(rate), most.max(rate));
+            }
+            let rate = 1e9 / record.seconds(1_000_000_000).0;
+            prop_assert!(rate >= least * (1.0 - 1e-9) && rate <= most * (1.0 + 1e-9), "{rate}");
+        }
+    }
+
+    #[test]
+    fn a_way_that_was_never_taken_is_as_is_usual() {
+        assert_eq!(Record::assuming(2e9).seconds(1_000_000_000), (0.5, false));
+    }
+
+    #[test]
+    fn a_run_that_took_no_time_says_nothing() {
+        let record = Record::assuming(5.0);
+        record.add(5, Duration::ZERO);
+        assert_eq!(record.seconds(5), (1.0, false));
+        record.add(10, Duration::from_secs(1));
+        assert!(record.seconds(5).1);
+    }
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Checksums of blocks in GPU memory: a kernel divides them tile by tile, and adds up what each tile has in its block's.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::pieces::Pieces;
+use super::remainder::{ENDS, power, product};
+use crate::cuda::checksum::{ChecksumKernel, MOST_LAYERS, ROW, Tiles};
+use crate::cuda::copy::Copy;
+use crate::cuda::ending::{is_fatal, is_over};
+use crate::cuda::ipc::Place;
+use crate::cuda::memory::Allocation;
+use crate::cuda::stream::{Active, Stream};
+use crate::error::Result;
+use crate::layout::Layout;
+use crate::log::log;
+use crate::region::{ExtentHold, PinnedConfig, PinnedMemory};
+use crate::transfer::engine::cuda::device::state::Engine;
+use crate::transfer::plan::Slots;
+
+/// What a warp divides at a time.
+const TILE: u64 = 4096;
+/// Tiles of a block that one launch divides.
+const MOST_TILES: u64 = 1 << 16;
+/// Blocks of one launch.
+const MOST_BLOCKS: u64 = 1 << 18;
+/// Tiles of one launch: the kernel counts them in 32 bits.
+const MOST_IN_ALL: u64 = 1 << 30;
+/// Bytes of an id, of a power, and of a checksum.
+const WORD: u64 = 4;
+/// How long the thread that waits looks all the time: a GPU divides 1 GiB in less.
+const PATIENCE: Duration = Duration::from_millis(1);
+const SLEEP: Duration = Duration::from_micros(50);
+
+/// What computing checksums takes; one is used by one thread at a time.
+pub struct Checker {
+    kernel: ChecksumKernel,
+    stream: Stream,
+    /// What each bit of a remainder is a row further.
+    further: [u32; 32],
+    /// What is behind each word of a row, and the word.
+    words: [u32; ROW],
+    /// Page-locked: block ids, what is behind each tile of a block, checksums.
+    host: PinnedMemory,
+    /// The same on the device: the kernel must not wait for the link at each tile.
+    device: Allocation,
+}
+
+impl Checker {
+    /// Makes one for an engine's device.
+    pub fn new(engine: &Engine) -> Result<Self> {
+        let ordinal = engine.context().device().ordinal();
+        let size = (2 * MOST_BLOCKS + MOST_TILES) * WORD;
+        let config =
+            PinnedConfig { size, ordinal, threads: 1, no_huge_pages: true, ..PinnedConfig::default() };
+        let row = power(ROW as u64 * WORD);
+        Ok(Self {
+            kernel: ChecksumKernel::load(engine.context())?,
+            stream: Stream::new(engine.context())?,
+            further: std::array::from_fn(|bit| product(1 << bit, row)),
+            words: std::array::from_fn(|word| power((ROW - word) as u64 * WORD)),
+            host: PinnedMemory::allocate(&config, &mut |_, _| true)?,
+            device: Allocation::new(ordinal, size)?,
+        })
+    }
+
+    /// The checksums of blocks whose memory is held.
+    fn compute(&self, blocks: &[u32], pieces: &Pieces) -> Result<Vec<u32>> {
+        let ended = self.start(blocks, pieces).and_then(|()| self.wait());
+        if let Err(error) = ended {
+            // What was started must be over before its memory goes.
+            let _ = self.wait();
+            return Err(error);
+        }
+        let mut checksums = vec![0; blocks.len()];
+        // SAFETY: the device has written as many.
+        unsafe {
+            std::ptr::copy_nonoverlapping(CHECKSUMS.of(self.host()), checksums.as_mut_ptr(), blocks.len())
+        };
+        let ends = product(ENDS, power(pieces.block_size())) ^ ENDS;
+        checksums.iter_mut().for_each(|checksum| *checksum ^= ends);
+        Ok(checksums)
+    }
+
+    /// Has the device divide all layers of the blocks, as many at a time as it takes, and bring what they add up to.
+    fn start(&self, blocks: &[u32], pieces: &Pieces) -> Result<()> {
+        let bytes = blocks.len() as u64 * WORD;
+        self.put(IDS, blocks);
+        {
+            let on = self.stream.activate()?;
+            // SAFETY: memory of this value's, which is kept until the stream is done.
+            unsafe { on.clear(CHECKSUMS.at(self.device.address()), bytes)? };
+            self.upload(&on, IDS, bytes)?;
+        }
+        let mut behind = pieces.block_size();
+        for (index, layers) in pieces.layers.chunks(most_layers(pieces) as usize).enumerate() {
+            if index > 0 {
+                // The launch before reads what is behind its tiles.
+                self.wait()?;
+            }
+            behind -= layers.len() as u64 * pieces.outers * pieces.size;
+            self.launch(blocks.len() as u32, pieces, layers, behind)?;
+        }
+        let (source, destination) = (CHECKSUMS.at(self.device.address()), CHECKSUMS.at(self.host()));
+        // SAFETY: as above.
+        unsafe { self.stream.activate()?.copy(Copy { source, destination, size: bytes }) }
+    }
+
+    /// Has it divide some layers, which have bytes of the block behind them.
+    fn launch(&self, num_blocks: u32, pieces: &Pieces, layers: &[u64], behind: u64) -> Result<()> {
+        let powers = behind_tiles(pieces, layers.len(), behind);
+        let mut starts = [0; MOST_LAYERS];
+        starts[..layers.len()].copy_from_slice(layers);
+        self.put(BEHIND, &powers);
+        let tiles = Tiles {
+            blocks: IDS.at(self.device.address()),
+            behind: BEHIND.at(self.device.address()),
+            checksums: CHECKSUMS.at(self.device.address()),
+            piece_size: pieces.size,
+            block_stride: pieces.block_stride,
+            outer_stride: pieces.outer_stride,
+            num_blocks,
+            num_layers: layers.len() as u32,
+            num_outers: pieces.outers as u32,
+            tiles: pieces.size.div_ceil(TILE) as u32,
+            tile_size: TILE as u32,
+            reserved: 0,
+            further: self.further,
+            words: self.words,
+            layers: starts,
+        };
+        let on = self.stream.activate()?;
+        self.upload(&on, BEHIND, powers.len() as u64 * WORD)?;
+        // SAFETY: whoever asks has seen that the device reaches the blocks, and holds them; the rest is memory of this
+        // value's, which is used until the stream is done.
+        unsafe { self.kernel.launch(&on, &tiles) }
+    }
+
+    fn host(&self) -> u64 {
+        self.host.memory().address() as u64
+    }
+
+    fn put(&self, part: Part, words: &[u32]) {
+        // SAFETY: no part is given more words than it has, and nobody else uses the memory.
+        unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), part.of(self.host()), words.len()) };
+    }
+
+    fn upload(&self, on: &Active<'_>, part: Part, size: u64) -> Result<()> {
+        let (source, destination) = (part.at(self.host()), part.at(self.device.address()));
+        // SAFETY: memory of this value's, which is kept until the stream is done.
+        unsafe { on.copy(Copy { source, destination, size }) }
+    }
+
+    fn wait(&self) -> Result<()> {
+        let begun = Instant::now();
+        let mut failure = None;
+        while !is_over(|| self.stream.is_done(), &mut failure) {
+            if begun.elapsed() < PATIENCE { std::thread::yield_now() } else { std::thread::sleep(SLEEP) }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+}
+
+/// A part of a checker's memories: how many words are before it.
+#[derive(Clone, Copy)]
+struct Part(u64);
+
+const IDS: Part = Part(0);
+const CHECKSUMS: Part = Part(MOST_BLOCKS);
+const BEHIND: Part = Part(2 * MOST_BLOCKS);
+
+impl Part {
+    fn at(self, memory: u64) -> u64 {
+        memory + self.0 * WORD
+    }
+
+    fn of(self, memory: u64) -> *mut u32 {
+        self.at(memory) as *mut u32
+    }
+}
+
+/// The checksums of some layers and outer slots of blocks; `None` where no kernel reaches them, or takes as many tiles
+/// as those have.
+pub fn of_slots(layout: &Arc<Layout>, blocks: &[u32], slots: &Slots) -> Result<Option<Vec<u32>>> {
+    let pieces = Pieces::of(layout, slots);
+    let Some(ordinal) = own_device(layout).filter(|_| most_layers(&pieces) > 0) else { return Ok(None) };
+    let engine = Engine::of(ordinal)?;
+    layout.keep(engine.clone());
+    let mut checker = match engine.checker() {
+        Ok(checker) => checker,
+        Err(error) => {
+            log!(Warn, "checksums of device {ordinal} are computed by the host: {error}");
+            return Ok(None);
+        }
+    };
+    let held = hold(layout, blocks, slots)?;
+    let most_blocks = (MOST_IN_ALL / tiles_of_layers(&pieces, most_layers(&pieces))).clamp(1, MOST_BLOCKS);
+    let mut checksums = Vec::with_capacity(blocks.len());
+    for part in blocks.chunks(most_blocks as usize) {
+        let computed = checker.compute(part, &pieces).inspect_err(|error| {
+            checker.spoil();
+            if is_fatal(error) {
+                engine.retire();
+            }
+        });
+        checksums.extend(computed.map_err(|error| error.context("compute checksums on the GPU"))?);
+    }
+    held.iter().try_for_each(ExtentHold::ensure_unchanged)?;
+    Ok(Some(checksums))
+}
+
+/// How many tiles some layers of a block are.
+fn tiles_of_layers(pieces: &Pieces, layers: u64) -> u64 {
+    pieces.size.div_ceil(TILE).saturating_mul(pieces.outers).saturating_mul(layers)
+}
+
+/// How many layers one launch takes; none where one has too many tiles.
+fn most_layers(pieces: &Pieces) -> u64 {
+    let room = MOST_TILES / tiles_of_layers(pieces, 1).max(1);
+    room.min(MOST_LAYERS as u64).min(pieces.layers.len() as u64)
+}
+
+/// What the bytes behind each tile of some layers multiply its remainder by; `after` bytes are behind the last.
+fn behind_tiles(pieces: &Pieces, layers: usize, after: u64) -> Vec<u32> {
+    let tiles = pieces.size.div_ceil(TILE);
+    let (whole, last) = (power(TILE), power(pieces.size - (tiles - 1) * TILE));
+    let count = tiles_of_layers(pieces, layers as u64);
+    let mut behind = power(after);
+    let mut powers: Vec<u32> = (0..count)
+        .rev()
+        .map(|tile| {
+            let this = behind;
+            behind = product(behind, if tile % tiles + 1 == tiles { last } else { whole });
+            this
+        })
+        .collect();
+    powers.reverse();
+    powers
+}
+
+/// The device that a layout lies on, where its kernels reach it without further ado.
+fn own_device(layout: &Layout) -> Option<i32> {
+    let owner = layout.memory().regions().first()?.ordinal()?;
+    let is_own = |place: Option<Place>| place == Some(Place::on(owner));
+    layout.memory().regions().iter().all(|region| is_own(region.place())).then_some(owner)
+}
+
+/// Extents stay where they are while the kernel reads them.
+fn hold(layout: &Layout, blocks: &[u32], Slots { layers, outers }: &Slots) -> Result<Vec<ExtentHold>> {
+    let (placement, geometry) = (layout.placement(), layout.geometry());
+    let pieces = blocks.iter().flat_map(|block| {
+        let of_layer = move |layer| outers.clone().map(move |outer| (u64::from(*block), layer, outer));
+        layers.clone().flat_map(of_layer)
+    });
+    let spans = pieces.map(|(block, layer, outer)| {
+        let (region, address) = placement.address(block, layer, outer);
+        (region as u32, address, geometry.piece_size())
+    });
+    layout.touched_extents(spans).hold()
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Checksums of blocks in host memory, computed by threads where they lie.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use once_cell::sync::OnceCell;
+
+use super::pieces::Pieces;
+use crate::error::{Error, Result};
+use crate::guarded::guarded;
+use crate::layout::Layout;
+use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::transfer::plan::Slots;
+use crate::transfer::run::threads::{Pool, Shared};
+
+/// The least a further thread is woken for.
+const BYTES_A_THREAD: u64 = 1 << 20;
+/// What a thread takes at a time, if that is a block at all: much more than what taking costs.
+const BYTES_A_TAKING: u64 = 256 << 10;
+/// What is divided at a time: twice three streams of 256 bytes, which the crate has the CPU divide side by side.
+const STEP: usize = 1536;
+/// How many steps before they are divided bytes are asked for: a CPU looks ahead by itself within a page, not from a
+/// scattered block to the next.
+const STEPS_AHEAD: usize = 4;
+/// Bytes that a CPU fetches at a time.
+const LINE: usize = 64;
+
+/// The checksums of some layers and outer slots of blocks of host memory.
+///
+/// The caller keeps the layout, and this returns only when all blocks were read. Threads that come later find nothing left to
+/// read, so they need not keep it, and must not: the caller may deregister its memory once this has returned.
+pub fn checksums(layout: &Layout, blocks: Arc<[u32]>, slots: &Slots) -> Result<Vec<u32>> {
+    Reading::start(layout, blocks, slots).results()
+}
+
+/// Blocks of host memory that threads read, some at a time.
+struct Reading {
+    blocks: Arc<[u32]>,
+    pieces: Pieces,
+    /// Blocks that are taken at a time.
+    taking: usize,
+    next: AtomicUsize,
+    checksums: Box<[AtomicU32]>,
+    /// A thread ended its share by a panic.
+    failure: OnceCell<Error>,
+    left: Mutex<usize>,
+    done: Condvar,
+}
+
+impl Reading {
+    /// Has others take part where that is worth it.
+    fn start(layout: &Layout, blocks: Arc<[u32]>, slots: &Slots) -> Arc<Self> {
+        let pieces = Pieces::of(layout, slots);
+        let worth = pieces.block_size().saturating_mul(blocks.len() as u64) / BYTES_A_THREAD;
+        let threads = (worth as usize).min(blocks.len()).min(Pool::parallelism());
+        let taking = (BYTES_A_TAKING / pieces.block_size().max(1)).max(1) as usize;
+        let reading = Arc::new(Self {
+            pieces,
+            taking,
+            next: AtomicUsize::new(0),
+            checksums: blocks.iter().map(|_| AtomicU32::new(0)).collect(),
+            failure: OnceCell::new(),
+            left: Mutex::new(blocks.len()),
+            blocks,
+            done: Condvar::new(),
+        });
+        if threads > 1 {
+            Pool::get().run(&(reading.clone() as Arc<dyn Shared>), threads - 1);
+        }
+        reading
+    }
+
+    /// Takes part, and waits for those who do.
+    fn results(self: Arc<Self>) -> Result<Vec<u32>> {
+        self.run();
+        let mut left = self.left();
+        while *left > 0 {
+            left = self.done.wait(left);
+        }
+        match self.failure.get() {
+            Some(error) => Err(error.clone()),
+            None => Ok(self.checksums.iter().map(|checksum| checksum.load(Ordering::Acquire)).collect()),
+        }
+    }
+
+    /// The checksums of the blocks that a thread has taken, each given to `tell`.
+    fn of_each(&self, taken: &[u32], mut tell: impl FnMut(u32)) {
+        let mut ahead = taken.iter().flat_map(|block| self.steps(*block));
+        ahead.by_ref().take(STEPS_AHEAD).for_each(prefetch);
+        for block in taken {
+            tell(self.steps(*block).fold(0, |checksum, step| {
+                if let Some(later) = ahead.next() {
+                    prefetch(later);
+                }
+                // SAFETY: a part of the layout, which is host memory, and which the caller of `checksums` keeps until all
+                // blocks are read; users who write to it meanwhile get a
+                // checksum of neither what was there nor what will be.
+                let bytes = unsafe { std::slice::from_raw_parts(step.start as *const u8, step.len()) };
+                crc32c::crc32c_append(checksum, bytes)
+            }));
+        }
+    }
+
+    /// The addresses of a block's bytes, a step after the other.
+    fn steps(&self, block: u32) -> impl Iterator<Item = Range<usize>> + '_ {
+        self.pieces.addresses(block).flat_map(|address| {
+            let (start, end) = (address as usize, (address + self.pieces.size) as usize);
+            (start..end).step_by(STEP).map(move |from| from..end.min(from + STEP))
+        })
+    }
+
+    fn left(&self) -> MutexGuard<'_, usize> {
+        self.left.lock()
+    }
+}
+
+impl Shared for Reading {
+    fn run(&self) {
+        loop {
+            let first = self.next.fetch_add(self.taking, Ordering::Relaxed);
+            let Some(blocks) = self.blocks.get(first..) else { return };
+            let taken = &blocks[..blocks.len().min(self.taking)];
+            if taken.is_empty() {
+                return;
+            }
+            let mut places = self.checksums[first..].iter();
+            let tell = |checksum| {
+                if let Some(place) = places.next() {
+                    place.store(checksum, Ordering::Release);
+                }
+            };
+            if let Err(panic) = guarded(|| self.of_each(taken, tell)) {
+                drop(self.failure.set(panic));
+            }
+            let mut left = self.left();
+            *left -= taken.len();
+            if *left == 0 {
+                self.done.notify_all();
+            }
+        }
+    }
+}
+
+/// Asks the CPU for bytes that will be needed.
+#[cfg(target_arch = "x86_64")]
+fn prefetch(bytes: Range<usize>) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    for line in bytes.step_by(LINE) {
+        // SAFETY: every CPU of this architecture has the instruction, which fails for no address and changes nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line as *const i8) };
+    }
+}
+
+/// There is no stable way to ask others.
+#[cfg(not(target_arch = "x86_64"))]
+fn prefetch(_: Range<usize>) {}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+    use crate::layout::{Allocation, Dimensions};
+    use crate::region::SystemConfig;
+    use crate::transfer::plan::Slots;
+
+    /// Work that keeps a thread until the sender is dropped.
+    struct Blocks(Mutex<Receiver<()>>);
+
+    impl Shared for Blocks {
+        fn run(&self) {
+            let _ = self.0.lock().recv();
+        }
+    }
+
+    #[test]
+    fn threads_that_come_late_do_not_hold_the_layout() {
+        let dimensions = Dimensions {
+            num_blocks: 64,
+            num_layers: 1,
+            outer_dim: 1,
+            page_size: 1,
+            inner_dim: 256 << 10,
+            dtype_width: 1,
+            alignment: 1,
+            num_heads: None,
+        };
+        let builder = Layout::builder(dimensions).fully_contiguous().unwrap();
+        let layout = builder.allocate(Allocation::System(SystemConfig::default())).build().unwrap();
+        let (go, gate) = channel::<()>();
+        let blocks: Arc<dyn Shared> = Arc::new(Blocks(Mutex::new(gate)));
+        // All threads of the pool, so that the shares of the reading stay in its queue.
+        Pool::get().run(&blocks, 64);
+        let all = Slots::all(layout.geometry().dimensions());
+        checksums(&layout, (0..64).collect(), &all).unwrap();
+        assert_eq!(Arc::strong_count(&layout), 1);
+        drop(go);
+    }
+}
