@@ -86,6 +86,28 @@ static void many_all_arrive(void) {
     kvmem_agent_destroy(other);
 }
 
+/* NIXL fails with an error of its own, also if the peer has ended: its layouts say which process it is. */
+static void a_peer_that_has_ended_is_lost(void) {
+    kvmem_agent *agent = agent_open("speaker");
+    kv_peer peer;
+    meet(&peer, agent);
+    kv_peer_crash(&peer);
+    kvmem_status status = KVMEM_STATUS_OK;
+    while (status == KVMEM_STATUS_OK) { /* the connection may live a little longer; this case has a deadline */
+        status = kvmem_agent_notify(agent, "listener", "x", 1, ERR);
+    }
+    CHECK_EQ(status, KVMEM_STATUS_PEER_LOST);
+    CHECK_HAS(test_last_message(), "agent 'listener' is lost");
+    kvmem_agent_destroy(agent);
+}
+
+static void a_notification_to_itself_is_refused(void) {
+    kvmem_agent *agent = agent_open("alice");
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "'alice' is the agent itself",
+                   kvmem_agent_notify(agent, "alice", "x", 1, ERR));
+    kvmem_agent_destroy(agent);
+}
+
 static void waiting_for_none_times_out(void) {
     kvmem_agent *agent = agent_open("lonely");
     kvmem_notifications *taken = (kvmem_notifications *)&agent;
@@ -163,6 +185,8 @@ static const test_case cases[] = {
     CASE(an_empty_one_is_one_too),
     CASE(a_large_one_arrives_whole),
     CASE(many_all_arrive),
+    CASE(a_peer_that_has_ended_is_lost),
+    CASE(a_notification_to_itself_is_refused),
     CASE(waiting_for_none_times_out),
     CASE(an_agent_with_files_alone_receives_none),
     CASE(strangers_cannot_be_notified),

@@ -151,14 +151,14 @@ static const struct {
     {"an empty memory file", an_empty_memfd},
 };
 
-/* As what it is; but drivers answer this and that for a file that is no memory of theirs, and for a disk
-   region any file will do that is large enough. */
+/* As what it is; but drivers answer this and that for a file that is no memory of theirs, and for a disk region any
+   file will do that is large enough, as for host memory any memory file will. */
 static bool is_refused_well(memory_kind kind, size_t index, make_fd make, kvmem_status status) {
     if (index > 0 && memory_has_driver_fds(kind)) {
         return status < 0 && status != KVMEM_STATUS_PANIC;
     }
-    if (index > 0 && memory_tier(kind) == KVMEM_TIER_DISK && make == an_unsealed_memfd) {
-        return status == KVMEM_STATUS_OK;
+    if (index > 0 && make == an_unsealed_memfd) {
+        return status == KVMEM_STATUS_OK; /* the owner is trusted here; share.adopted_file tests it without trust */
     }
     return status == KVMEM_STATUS_CORRUPT;
 }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define PAGE 4096
@@ -95,6 +96,7 @@ static kvmem_region *adopt_part(uint64_t size) {
     options.fd = memfd_create("engine", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     CHECK(options.fd >= 0);
     CHECK_EQ(ftruncate(options.fd, (off_t)(size + 2 * ADOPTED_OFFSET)), 0);
+    CHECK_EQ(fchmod(options.fd, 0600), 0); /* importers that may only read must not open it again to write */
     options.offset = ADOPTED_OFFSET;
     options.size = size;
     kvmem_region *region = NULL;

@@ -18,6 +18,7 @@ use super::thread::{Command, Work};
 use crate::error::{Error, Result, Status, ensure};
 use crate::file_limit::FileSizeSignal;
 use crate::log::log;
+use crate::log_id::LogId;
 
 /// How long a wait whose time is over waits for the agent's thread to look once more.
 pub(super) const GRACE: Duration = Duration::from_millis(100);
@@ -91,6 +92,7 @@ fn micros(time: Duration) -> u64 {
 
 /// A NIXL agent. Whatever needs it holds it; its thread ends with the last holder.
 pub struct Agent {
+    log_id: LogId,
     name: String,
     commands: Sender<Command>,
     /// Gets a token after each command; one that is not taken yet is enough.
@@ -111,6 +113,7 @@ impl Agent {
         let (commands, receiver) = unbounded();
         let (wakes, wake) = bounded(1);
         let (created, result) = bounded(1);
+        let log_id = LogId::next();
         let executor = Arc::new(Executor::new());
         let executing = executor.clone();
         let owned = (name.to_string(), config.clone());
@@ -120,7 +123,7 @@ impl Agent {
             .spawn(move || {
                 // NIXL's file backends write on this thread, or on threads that it starts, which inherit the mask.
                 let _limit_reports_itself = FileSizeSignal::block();
-                match Driver::create(&owned.0, &owned.1) {
+                match Driver::create(&owned.0, log_id, &owned.1) {
                     Ok(driver) => {
                         let _ = created.send(Ok(()));
                         executing.run(driver, receiver, &wake, idle_poll);
@@ -130,9 +133,10 @@ impl Agent {
             })
             .map_err(|error| Error::new(Status::OutOfMemory, format!("start the agent's thread: {error}")))?;
         result.recv().unwrap_or_else(|_| Err(thread_gone()))?;
-        log!(Info, "agent '{name}' is up");
+        log!(Info, "agent {log_id} '{name}' created");
         let thread_id = thread.thread().id();
         Ok(Arc::new(Self {
+            log_id,
             name: name.to_string(),
             commands,
             wakes,
@@ -178,7 +182,7 @@ impl Agent {
             function(driver);
             Ok(())
         }) {
-            log!(Error, "agent '{}': {error}", self.name);
+            log!(Error, "agent {} '{}': {error}", self.log_id, self.name);
         }
     }
 
@@ -248,6 +252,7 @@ impl Agent {
         let executor = Arc::new(Executor::new());
         (
             Arc::new(Self {
+                log_id: LogId::next(),
                 name,
                 commands,
                 wakes,
@@ -264,7 +269,7 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        log!(Debug, "agent '{}' is being destroyed", self.name);
+        log!(Debug, "agent {} '{}' destroyed", self.log_id, self.name);
         let _ = self.send(Command::Stop);
         if self.is_driven_here() {
             return; // The last holder was work of its own; the agent's thread ends by itself.

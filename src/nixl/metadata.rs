@@ -6,6 +6,8 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use once_cell::sync::OnceCell;
+
 use super::arguments::Arguments;
 use super::backend::copied;
 use super::descriptor::Descriptor;
@@ -14,6 +16,7 @@ use super::request::Span;
 use super::sys;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
+use crate::process::Identity;
 
 /// A peer whose metadata is loaded. Once it is invalidated this value stays invalid, also if a peer of the same name is
 /// loaded later: that one is another.
@@ -22,18 +25,35 @@ pub struct Remote {
     name: String,
     /// How many transfers with it are in flight, or [`INVALID`].
     in_flight: AtomicUsize,
+    /// The process of the peer, once a layout was imported that names it: metadata does not.
+    process: OnceCell<Identity>,
 }
 
 const INVALID: usize = usize::MAX;
 
 impl Remote {
     fn new(name: &str) -> Arc<Self> {
-        Arc::new(Self { name: name.to_string(), in_flight: AtomicUsize::new(0) })
+        Arc::new(Self { name: name.to_string(), in_flight: AtomicUsize::new(0), process: OnceCell::new() })
     }
 
     /// The peer agent's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Notes the process of the peer, as its layouts state it.
+    pub fn note_process(&self, process: &Identity) {
+        let _ = self.process.set(process.clone());
+    }
+
+    /// A failure of a request to the peer: NIXL does not say that a peer's process has ended.
+    pub fn explain(&self, error: Error) -> Error {
+        match self.process.get().filter(|process| process.is_gone()) {
+            Some(process) => error
+                .context(format!("agent '{}' is lost: its process {} has ended", self.name, process.pid))
+                .with_status(Status::PeerLost),
+            None => error,
+        }
     }
 
     /// Fails if the metadata of the peer was invalidated.
@@ -104,6 +124,13 @@ impl Driver {
         Ok(bytes)
     }
 
+    /// Fails if the agent has no backend that reaches peers: then it has no metadata either.
+    pub fn ensure_reaches_peers(&self) -> Result<()> {
+        let unreachable =
+            |error: Error| error.context("no peer could reach it").with_status(Status::InvalidState);
+        self.local_metadata().map(drop).map_err(unreachable)
+    }
+
     /// Loads a peer's metadata and answers the peer's name.
     pub fn load_remote(&mut self, metadata: &[u8]) -> Result<String> {
         ensure!(!metadata.is_empty(), InvalidArgument, "the metadata is empty");
@@ -124,12 +151,7 @@ impl Driver {
         // SAFETY: see above; copied, not used again.
         unsafe { libc::free(name.cast()) };
         self.remotes.entry(peer.clone()).or_insert_with(|| Remote::new(&peer));
-        log!(
-            Debug,
-            "agent '{}' loaded {} bytes of metadata of '{peer}'",
-            self.display_name(),
-            metadata.len()
-        );
+        log!(Debug, "agent {} loaded {} bytes of metadata of '{peer}'", self.log_name(), metadata.len());
         Ok(peer)
     }
 
@@ -143,8 +165,24 @@ impl Driver {
                      invalidate its metadata first"
                 ))
                 .with_status(Status::AlreadyExists),
+            None if holds(&self.display_name()) => error
+                .context(format!(
+                    "the bytes are the metadata of agent '{}' itself; load that of a peer",
+                    self.display_name()
+                ))
+                .with_status(Status::InvalidArgument),
             None => error.context("the bytes are not NIXL metadata, or no backend here reaches that peer"),
         }
+    }
+
+    /// Refuses what can only be done with a peer.
+    pub(super) fn ensure_peer(&self, name: &str, what: &str) -> Result<()> {
+        ensure!(
+            name.as_bytes() != self.name.as_bytes(),
+            InvalidArgument,
+            "'{name}' is the agent itself; {what}"
+        );
+        Ok(())
     }
 
     /// The peer of this name, if its metadata is loaded: by a call here, or by NIXL's listen thread.
@@ -191,13 +229,9 @@ impl Driver {
     /// Forgets a peer; what was imported from it becomes stale. Fails while a transfer with it is in flight.
     pub fn invalidate_remote(&mut self, name: &str) -> Result<()> {
         // NIXL knows an agent under its own name, too, and does not forget that.
-        ensure!(
-            name.as_bytes() != self.name.as_bytes(),
-            InvalidArgument,
-            "'{name}' is the agent itself; only the metadata of a peer can be invalidated"
-        );
+        self.ensure_peer(name, "only the metadata of a peer can be invalidated")?;
         self.remote(name)?.invalidate()?;
-        log!(Debug, "agent '{}' invalidates the metadata of '{name}'", self.display_name());
+        log!(Debug, "agent {} invalidates the metadata of '{name}'", self.log_name());
         self.forget_remote(name)
     }
 
@@ -227,11 +261,7 @@ impl Driver {
         // SAFETY: live handles.
         let status = unsafe { sys::nixl_capi_fetch_remote_md(self.agent, peer.as_ptr(), arguments.raw()) };
         check(status, || format!("fetch the metadata of agent '{name}' from {address}:{port}"))?;
-        log!(
-            Debug,
-            "agent '{}' requested the metadata of '{name}' from {address}:{port}",
-            self.display_name()
-        );
+        log!(Debug, "agent {} requested the metadata of '{name}' from {address}:{port}", self.log_name());
         Ok(())
     }
 

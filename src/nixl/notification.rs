@@ -47,6 +47,7 @@ impl Carrier {
 impl Driver {
     /// Sends a message to a peer whose metadata is loaded.
     pub fn notify(&mut self, peer: &str, message: &[u8]) -> Result<()> {
+        self.ensure_peer(peer, "a notification is sent to a peer")?;
         let remote = self.remote(peer)?;
         remote.ensure_valid()?;
         let name = c_string("the peer's name", peer)?;
@@ -56,11 +57,12 @@ impl Driver {
         let status = unsafe {
             sys::nixl_capi_gen_notif(self.agent, name.as_ptr(), data, message.len(), ptr::null_mut())
         };
-        check(status, || format!("send a notification of {} bytes to agent '{peer}'", message.len()))?;
+        check(status, || format!("send a notification of {} bytes to agent '{peer}'", message.len()))
+            .map_err(|error| remote.explain(error))?;
         log!(
             Debug,
-            "agent '{}' sent a notification of {} to '{peer}'",
-            self.display_name(),
+            "agent {} sent a notification of {} to '{peer}'",
+            self.log_name(),
             Count(message.len() as u64, "byte")
         );
         Ok(())
@@ -122,6 +124,8 @@ impl Receive {
         }
         let messages = driver.take_inbox();
         if !messages.is_empty() {
+            let count = Count(messages.len() as u64, "notification");
+            log!(Debug, "agent {} took {count}", driver.log_name());
             return Some(Ok(messages));
         }
         let over = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);

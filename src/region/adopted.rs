@@ -31,7 +31,8 @@ impl AdoptedMemory {
             "{size} bytes at {address:#x} reach past the end of the address space"
         );
         ensure_mapped(address as u64..(address + size) as u64, access)?;
-        Ok(Self { address, size, access, file: None, _release: release.map(Release::new).transpose()? })
+        let release = release.map(|release| Release::new(release, address as u64, size as u64));
+        Ok(Self { address, size, access, file: None, _release: release.transpose()? })
     }
 
     /// Adopts a part of a memory file. `release` is called only if this succeeds.

@@ -101,7 +101,7 @@ impl DeviceMemory {
             device.ordinal()
         );
         let sighting = Sighting::of(address)?;
-        let _release = release.map(Release::new).transpose()?;
+        let _release = release.map(|release| Release::new(release, address, size)).transpose()?;
         Ok(Self::Adopted(AdoptedDevice { address, size, ordinal, pieces, ends, sighting, _release }))
     }
 

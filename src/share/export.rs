@@ -14,6 +14,9 @@ use crate::cuda::vmm::{self, Beneath, Exported, HandleType};
 use crate::cuda::{Device, ipc};
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::layout::{Layout, Memory};
+use crate::log::log;
+use crate::log_id::LogId;
+use crate::nixl::Agent;
 use crate::process::Identity;
 use crate::region::{
     Access, AdoptedMemory, Backing, DeviceMemory, ElasticMemory, ExtentHold, FilePart, Region, SharedRegion,
@@ -46,10 +49,9 @@ pub fn layout(layout: &Arc<Layout>, grant: Grant) -> Result<Share> {
     }
     let remote = match (&local.agent, grant.access) {
         // Who has the metadata may write.
-        (Some(agent), Access::ReadWrite) if local.tier != crate::region::Tier::Disk => Some(RemoteEntry {
-            metadata: agent.call(|driver| driver.local_metadata())?,
-            descriptor: layout.export()?,
-        }),
+        (Some(agent), Access::ReadWrite) if local.tier != crate::region::Tier::Disk => {
+            remote_entry(layout, agent, !parts.is_empty())?
+        }
         _ => None,
     };
     ensure!(
@@ -61,6 +63,22 @@ pub fn layout(layout: &Arc<Layout>, grant: Grant) -> Result<Share> {
     let entry =
         LayoutEntry { dimensions: geometry.dimensions().clone(), kind: geometry.kind(), parts, remote };
     packing.finish(Object::Layout(entry), Some(layout.clone()))
+}
+
+/// How NIXL reaches the layout. A share that carries the memory does without if the agent reaches no peer.
+fn remote_entry(layout: &Layout, agent: &Agent, is_carried: bool) -> Result<Option<RemoteEntry>> {
+    let reaches = agent.call(|driver| Ok(driver.ensure_reaches_peers()))?;
+    match reaches {
+        Err(error) if is_carried => {
+            log!(Debug, "the share carries the memory of the layout, and nothing for NIXL: {error}");
+            Ok(None)
+        }
+        reaches => {
+            reaches.map_err(|error| error.context("share the layout by NIXL"))?;
+            let metadata = agent.call(|driver| driver.local_metadata())?;
+            Ok(Some(RemoteEntry { metadata, descriptor: layout.export()? }))
+        }
+    }
 }
 
 /// A share in the making.
@@ -85,7 +103,12 @@ impl Packing {
             object,
         };
         let parcel = Arc::new(Parcel { bytes: manifest.write()?, fds: self.fds });
-        Ok(Share { manifest, parcel, kept: Some(Kept { roots: self.kept, _layout: layout }) })
+        Ok(Share {
+            log_id: LogId::next(),
+            manifest,
+            parcel,
+            kept: Some(Kept { roots: self.kept, _layout: layout }),
+        })
     }
 
     /// Adds what a region is a part of, unless it was added, and answers which part it is.

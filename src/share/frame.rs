@@ -111,11 +111,7 @@ impl Header {
 
     /// The header of these bytes, by itself in order.
     pub fn read(bytes: &[u8; HEADER]) -> Result<Self> {
-        ensure!(
-            bytes.starts_with(MAGIC),
-            Corrupt,
-            "the bytes on the socket are not a message of kvmem; close the socket"
-        );
+        ensure!(bytes.starts_with(MAGIC), Corrupt, "the bytes on the socket are not a message of kvmem");
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let actual = crc32c::crc32c(&bytes[..36]);

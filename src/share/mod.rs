@@ -79,6 +79,7 @@ struct KeptRoot {
 
 /// A region or a layout on its way to another process.
 pub struct Share {
+    log_id: LogId,
     manifest: Manifest,
     parcel: Arc<Parcel>,
     /// `None` if another process made the share.
@@ -99,7 +100,8 @@ impl Share {
     fn log_creation(&self, what: &str, id: LogId) {
         log!(
             Debug,
-            "share of {what} {id} created: {}, {:?}, {} and {}",
+            "share {} of {what} {id} created: {}, {:?}, {} and {}",
+            self.log_id,
             Count(self.manifest.regions.len() as u64, "region"),
             self.manifest.access,
             Count(self.parcel.bytes.len() as u64, "byte"),
@@ -110,7 +112,9 @@ impl Share {
     /// What came from another process. Any bytes and file descriptors may come.
     pub fn received(bytes: Vec<u8>, fds: Vec<OwnedFd>) -> Result<Self> {
         let manifest = Manifest::read(&bytes, fds.len())?;
-        Ok(Self { manifest, parcel: Arc::new(Parcel { bytes, fds }), kept: None })
+        let log_id = LogId::next();
+        log!(Debug, "share {log_id} created from what process {} has shared", manifest.process.pid);
+        Ok(Self { log_id, manifest, parcel: Arc::new(Parcel { bytes, fds }), kept: None })
     }
 
     /// What came over a socket.
@@ -142,7 +146,8 @@ impl Share {
     pub fn open_region(&self, opening: &Opening) -> Result<Arc<Region>> {
         match &self.manifest.object {
             Object::Region(part) => self.open_part(part, opening).inspect(|region| {
-                log!(Debug, "share opened as region {}: {} bytes", region.log_id(), region.size());
+                let (id, size) = (region.log_id(), region.size());
+                log!(Debug, "share {} opened as region {id}: {size} bytes", self.log_id);
             }),
             Object::Layout(_) => {
                 fail!(InvalidArgument, "the share is of a layout, not of a region")
@@ -154,7 +159,8 @@ impl Share {
     pub fn open_layout(&self, opening: &Opening) -> Result<Arc<Layout>> {
         match &self.manifest.object {
             Object::Layout(layout) => self.open_as_layout(layout, opening).inspect(|layout| {
-                log!(Debug, "share opened as layout {}, {:?}", layout.log_id(), layout.memory().locality());
+                let (id, locality) = (layout.log_id(), layout.memory().locality());
+                log!(Debug, "share {} opened as layout {id}, {locality:?}", self.log_id);
             }),
             Object::Region(_) => {
                 fail!(InvalidArgument, "the share is of a region, not of a layout")
@@ -171,5 +177,11 @@ impl Share {
     fn borrowed(&self, index: u32) -> Result<BorrowedFd<'_>> {
         let missing = || Error::new(Status::Corrupt, format!("the share has no file descriptor {index}"));
         self.parcel.fds.get(index as usize).map(OwnedFd::as_fd).ok_or_else(missing)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        log!(Debug, "share {} destroyed", self.log_id);
     }
 }
