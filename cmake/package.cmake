@@ -57,6 +57,7 @@ install(FILES "${generated}/kvmem-config.cmake" "${generated}/kvmem-config-versi
 install(FILES "${generated}/kvmem.pc" DESTINATION "${pkgconfig_dir}" COMPONENT Development)
 install(FILES README.md CHANGELOG.md DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT Development)
 install(DIRECTORY docs DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT Development)
+install(FILES examples/README.md DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples" COMPONENT Development)
 install(DIRECTORY examples/c examples/cpp DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples" COMPONENT Development)
 
 install(FILES "${debug_file}" DESTINATION "${CMAKE_INSTALL_LIBDIR}/.debug" COMPONENT Debug)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Fails unless every C and C++ snippet of the pages is, word for word, part of an example that is compiled and
-# run; and unless the README shows all of the quickstart.
-file(GLOB pages "${ROOT}/README.md" "${ROOT}/CONTRIBUTING.md" "${ROOT}/docs/*.md")
+# run; and unless the README shows all of both quickstarts.
+file(GLOB pages "${ROOT}/README.md" "${ROOT}/CONTRIBUTING.md" "${ROOT}/docs/*.md" "${ROOT}/bench/*.md")
 file(GLOB_RECURSE sources "${ROOT}/examples/*.c" "${ROOT}/examples/*.cpp" "${ROOT}/examples/*.hpp")
 
 function(require_in_examples page snippet)
@@ -40,8 +40,11 @@ foreach(page IN LISTS pages)
 endforeach()
 
 file(READ "${ROOT}/README.md" readme)
-file(READ "${ROOT}/examples/c/quickstart/main.c" quickstart)
-string(FIND "${readme}" "\n```c\n${quickstart}```\n" at)
-if(at EQUAL -1)
-    message(SEND_ERROR "README.md does not show examples/c/quickstart/main.c as it is")
-endif()
+foreach(quickstart IN ITEMS c/quickstart/main.c cpp/quickstart/main.cpp)
+    file(READ "${ROOT}/examples/${quickstart}" text)
+    string(REGEX MATCH "[a-z]+$" language "${quickstart}")
+    string(FIND "${readme}" "\n```${language}\n${text}```\n" at)
+    if(at EQUAL -1)
+        message(SEND_ERROR "README.md does not show all of examples/${quickstart}")
+    endif()
+endforeach()

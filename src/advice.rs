@@ -4,12 +4,12 @@
 //! This is the one place that knows. [`for_errno`] holds for a call of any kind, and every error with such
 //! an errno carries it; the other functions are for callers that know what they asked for.
 
+#![forbid(unsafe_code)]
+
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
-
-use crate::error::{Cause, Error, Status};
 
 /// Advice that holds whatever the call was.
 pub fn for_errno(errno: Errno) -> Option<String> {
@@ -51,7 +51,7 @@ fn file_size() -> String {
 }
 
 /// How much space is free, and where.
-fn free_space(file: BorrowedFd<'_>) -> Option<String> {
+pub fn free_space(file: BorrowedFd<'_>) -> Option<String> {
     let stat = rustix::fs::fstatvfs(file).ok()?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     let name = rustix::fs::readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new());
@@ -59,35 +59,18 @@ fn free_space(file: BorrowedFd<'_>) -> Option<String> {
     Some(format!("{free} bytes are free on the file system of {name}"))
 }
 
-/// An error with the free space behind it if the lack of space is its cause.
-pub fn with_free_space(error: Error, file: BorrowedFd<'_>) -> Error {
-    match error.cause() {
-        Some(Cause::Errno(libc::ENOSPC)) => match free_space(file) {
-            Some(advice) => error.followed_by(advice),
-            None => error,
-        },
-        _ => error,
-    }
+/// The limit on locked memory, which kernels before 5.12 apply to rings of io_uring.
+pub fn locked_memory() -> Option<String> {
+    let most = getrlimit(Resource::Memlock).current?;
+    Some(format!(
+        "this user may lock {most} bytes of memory (RLIMIT_MEMLOCK), and kernels before 5.12 count a ring as locked; raise \
+         the limit, as with ulimit -l"
+    ))
 }
 
-/// An error of io_uring with the limit on locked memory behind it if the lack of memory is its cause:
-/// kernels before 5.12 count a ring as locked memory.
-pub fn with_locked_memory(error: Error) -> Error {
-    match (error.cause(), getrlimit(Resource::Memlock).current) {
-        (Some(Cause::Errno(libc::ENOMEM)), Some(most)) => error.followed_by(format!(
-            "this user may lock {most} bytes of memory (RLIMIT_MEMLOCK), and kernels before 5.12 count a ring as locked; \
-             raise the limit, as with ulimit -l"
-        )),
-        _ => error,
-    }
-}
-
-/// An error with how many huge pages there are behind it if the lack of memory is its cause.
-pub fn with_huge_pages(error: Error, page: u64) -> Error {
-    match huge_pages_in("/sys/kernel/mm/hugepages", page) {
-        Some(advice) if error.status() == Status::OutOfMemory => error.followed_by(advice),
-        _ => error,
-    }
+/// How many huge pages the system has.
+pub fn huge_pages(page: u64) -> Option<String> {
+    huge_pages_in("/sys/kernel/mm/hugepages", page)
 }
 
 fn huge_pages_in(folder: &str, page: u64) -> Option<String> {

@@ -2,13 +2,14 @@
 //! A thread that runs callbacks of the caller's, in order. No other thread of the library runs one, so a callback may call
 //! any function of the library and block for as long as it likes.
 
+#![forbid(unsafe_code)]
+
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, channel};
 
 use crate::error::{Error, Result, Status};
 use crate::guarded::guarded;
-use crate::log::log;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -16,6 +17,7 @@ type Job = Box<dyn FnOnce() + Send>;
 /// One such thread of this process. It runs while there are handles or jobs.
 pub struct CallbackThread {
     name: &'static str,
+    report: fn(&Error),
     state: Mutex<State>,
     change: Condvar,
 }
@@ -33,10 +35,11 @@ thread_local! {
 }
 
 impl CallbackThread {
-    /// A thread that is not started yet.
-    pub const fn new(name: &'static str) -> Self {
+    /// A thread that is not started yet. It calls `report` if a callback panics.
+    pub const fn new(name: &'static str, report: fn(&Error)) -> Self {
         Self {
             name,
+            report,
             state: Mutex::new(State { jobs: VecDeque::new(), handles: 0, is_running: false }),
             change: Condvar::new(),
         }
@@ -86,7 +89,7 @@ impl CallbackThread {
         CURRENT.set(self);
         while let Some(job) = self.next() {
             if let Err(error) = guarded(job) {
-                log!(Error, "in a callback: {error}");
+                (self.report)(&error);
             }
         }
     }
@@ -142,7 +145,7 @@ mod tests {
     use super::*;
 
     fn thread() -> &'static CallbackThread {
-        Box::leak(Box::new(CallbackThread::new("kvmem-test")))
+        Box::leak(Box::new(CallbackThread::new("kvmem-test", |_| ())))
     }
 
     #[test]

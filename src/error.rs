@@ -2,6 +2,8 @@
 //! One error for the whole library: a status a caller can branch on, a message a person can act on, and the
 //! native cause underneath.
 
+#![forbid(unsafe_code)]
+
 use std::borrow::Cow;
 
 use crate::advice;
@@ -158,10 +160,7 @@ impl Error {
         let code = errno.raw_os_error();
         let message = format!("{action}: {}", errno_text(code));
         let error = Self { status, message: message.into(), cause: Some(Cause::Errno(code)) };
-        match advice::for_errno(errno) {
-            Some(advice) => error.followed_by(advice),
-            None => error,
-        }
+        error.with_advice(advice::for_errno(errno))
     }
 
     /// The last `errno` of this thread, after a failed C library call.
@@ -192,6 +191,14 @@ impl Error {
     pub fn followed_by(mut self, later: impl std::fmt::Display) -> Self {
         self.message = format!("{}; {later}", self.message).into();
         self
+    }
+
+    /// The same error with advice behind its message, if there is any.
+    pub fn with_advice(self, advice: Option<String>) -> Self {
+        match advice {
+            Some(advice) => self.followed_by(advice),
+            None => self,
+        }
     }
 
     /// What kind of failure it was.

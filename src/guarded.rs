@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Panics become errors where they must go no further: at the boundary to C, and on threads that others count on.
 
+#![forbid(unsafe_code)]
+
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

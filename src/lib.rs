@@ -6,7 +6,7 @@
 //!
 //! The rooms, ground floor first; a room uses only those above it in this list:
 //!
-//! - `advice`, [`error`], `file_limit`, [`guarded`], `kept`, [`log`], `log_id`, `callback_thread`, [`process`], `sync`,
+//! - `advice`, [`error`], `file_limit`, [`guarded`], `leak`, [`log`], `log_id`, `callback_thread`, [`process`], `sync`,
 //!   [`wire`]: what every room stands on.
 //! - [`cuda`]: the driver, found at run time.
 //! - [`nixl`]: the library, found at run time; agents, each driven by one thread.
@@ -23,8 +23,8 @@ pub mod error;
 pub mod ffi;
 mod file_limit;
 pub mod guarded;
-mod kept;
 pub mod layout;
+mod leak;
 pub mod log;
 mod log_id;
 pub mod nixl;

@@ -4,6 +4,8 @@
 //! Messages are queued and delivered on a thread of their own. So a message may be logged with any lock held, and the
 //! callback may call any function of the library.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -119,7 +121,8 @@ impl Message {
 impl Log {
     fn get() -> &'static Self {
         static LOG: PerProcess<Log> = PerProcess::new();
-        LOG.get(|| Self { thread: CallbackThread::new("kvmem-log"), state: Mutex::default() })
+        // A panic in the log callback can't be logged: only that callback would get the message.
+        LOG.get(|| Self { thread: CallbackThread::new("kvmem-log", |_| ()), state: Mutex::default() })
     }
 
     fn set_sink(&'static self, level: u32, sink: Option<Sink>) -> Result<()> {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Numbers by which the log names objects: a region, layout or transfer has the same number in all of its lines.
 
+#![forbid(unsafe_code)]
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The number of one object. No other object of the process has it, of whatever type.

@@ -8,6 +8,8 @@
 //! With `--cfg kvmem_race` the locks are those of parking_lot. ThreadSanitizer sees the locks of a crate that is compiled
 //! with it, but not those inside std, which is shipped compiled.
 
+#![forbid(unsafe_code)]
+
 use std::time::Duration;
 
 #[cfg(kvmem_race)]

@@ -5,6 +5,8 @@
 //! The header is 20 bytes: magic (8), version (2), flags (2), bytes of the fields (4), CRC-32C of all before it and of
 //! the fields (4); little-endian. Every version begins so, so that damage and a newer version are told apart.
 
+#![forbid(unsafe_code)]
+
 use std::ops::RangeInclusive;
 
 use serde::Serialize;

@@ -4,17 +4,11 @@
 #include "holder.h"
 #include "kinds.h"
 #include "opened.h"
-#include "regions.h"
-#include "resources.h"
 
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
-static const test_role roles[] = {HOLDER_ROLE};
+HOLDER_ROLE
 
 #define PAGE UINT64_C(4096)
 #define OFFSET (3 * PAGE)
@@ -76,7 +70,7 @@ static parcel share(const kvmem_region *region, uint64_t flags) {
 }
 
 /* Another process has the engine's own pages: what either writes, the other reads. */
-static void importers_have_the_same_pages(void) {
+TEST(importers_have_the_same_pages) {
     for (int is_mapped_by_engine = 0; is_mapped_by_engine < 2; is_mapped_by_engine++) {
         engine_file file = engine_file_open();
         memset(file.bytes, 0x11, FILE_SIZE);
@@ -112,7 +106,7 @@ static void importers_have_the_same_pages(void) {
 }
 
 /* What it uses, the engine may close and unmap: kvmem has both. It gives both back before the release. */
-static void the_engine_may_close_its_own(void) {
+TEST(the_engine_may_close_its_own) {
     const size_t files = count_open_files();
     engine_file file = engine_file_open();
     memset(file.bytes + OFFSET, 0x22, MEMORY_SIZE);
@@ -137,7 +131,7 @@ static void the_engine_may_close_its_own(void) {
 }
 
 /* Blocks go from one process to the other, through the pages of the engine. */
-static void layouts_over_it_are_shared(void) {
+TEST(layouts_over_it_are_shared) {
     engine_file file = engine_file_open();
     const kvmem_adopt_file_options options = part_of(&file, file.bytes + OFFSET);
     kvmem_region *region = adopt(&options);
@@ -161,7 +155,7 @@ static void layouts_over_it_are_shared(void) {
 }
 
 /* An importer chooses its own addresses. It cannot align blocks that are aligned by the engine's address alone. */
-static void blocks_that_no_importer_could_align_are_not_shared(void) {
+TEST(blocks_that_no_importer_could_align_are_not_shared) {
     engine_file file = engine_file_open();
     unsigned char *place = mmap(NULL, 4 * MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     CHECK(place != MAP_FAILED);
@@ -192,7 +186,7 @@ static bool is_sealed(const engine_file *file) {
 }
 
 /* Truncated, the file would end whoever touches the memory. */
-static void it_is_sealed_against_truncation(void) {
+TEST(it_is_sealed_against_truncation) {
     engine_file file = engine_file_open();
     const kvmem_adopt_file_options options = part_of(&file, NULL);
     kvmem_region *region = adopt(&options);
@@ -220,13 +214,13 @@ static void share_unsealed(engine_file file, uint64_t flags) {
     engine_file_close(&file);
 }
 
-static void what_is_not_sealed_is_shared_all_the_same(void) {
+TEST(what_is_not_sealed_is_shared_all_the_same) {
     share_unsealed(engine_file_open(), KVMEM_ADOPT_KEEP_SEALS);
     share_unsealed(engine_file_of(memfd_create("engine", MFD_CLOEXEC)), 0);
     share_unsealed(engine_file_of(open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)), 0);
 }
 
-static void what_is_not_sealed_is_opened_by_those_who_trust_its_owner(void) {
+TEST(what_is_not_sealed_is_opened_by_those_who_trust_its_owner) {
     peer owner = holder_start();
     holder_make(&owner, MEMORY_PART, NULL, 1);
     parcel parcel = holder_share(&owner, NULL);
@@ -248,7 +242,7 @@ static void what_is_not_sealed_is_opened_by_those_who_trust_its_owner(void) {
 }
 
 /* Open for reading only, it is read, and granted to be read. */
-static void a_file_that_is_open_for_reading_is_adopted_to_be_read(void) {
+TEST(a_file_that_is_open_for_reading_is_adopted_to_be_read) {
     engine_file file = engine_file_open();
     file.fd = foreign_reopen(file.fd, O_RDONLY);
     memset(file.bytes, 0x44, FILE_SIZE);
@@ -271,7 +265,7 @@ static void a_file_that_is_open_for_reading_is_adopted_to_be_read(void) {
 }
 
 /* Adopted to be read, it is granted to be read, though the file may be written. */
-static void what_is_adopted_to_be_read_is_granted_to_be_read(void) {
+TEST(what_is_adopted_to_be_read_is_granted_to_be_read) {
     engine_file file = engine_file_open();
     kvmem_adopt_file_options options = part_of(&file, file.bytes + OFFSET);
     options.flags = KVMEM_ADOPT_READ_ONLY;
@@ -284,7 +278,7 @@ static void what_is_adopted_to_be_read_is_granted_to_be_read(void) {
 }
 
 /* The engine writes through the mapping that it has; no importer could have another. */
-static void a_file_sealed_against_writing_is_shared_to_be_read(void) {
+TEST(a_file_sealed_against_writing_is_shared_to_be_read) {
     engine_file file = engine_file_open();
     CHECK_EQ(fcntl(file.fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE), 0);
     kvmem_adopt_file_options options = part_of(&file, NULL);
@@ -305,7 +299,7 @@ static void a_file_sealed_against_writing_is_shared_to_be_read(void) {
     engine_file_close(&file);
 }
 
-static void the_part_must_be_in_the_file(void) {
+TEST(the_part_must_be_in_the_file) {
     const engine_file file = engine_file_open();
     kvmem_adopt_file_options options = part_of(&file, NULL);
     options.offset = OFFSET + 1;
@@ -324,7 +318,7 @@ static void the_part_must_be_in_the_file(void) {
     engine_file_close(&file);
 }
 
-static void other_files_are_refused(void) {
+TEST(other_files_are_refused) {
     const engine_file file = engine_file_open();
     kvmem_adopt_file_options options = part_of(&file, NULL);
     options.fd = 999;
@@ -348,7 +342,7 @@ static void other_files_are_refused(void) {
 }
 
 /* Importers map the file: at the address there must be the same. */
-static void the_address_must_show_that_part_of_the_file(void) {
+TEST(the_address_must_show_that_part_of_the_file) {
     const engine_file file = engine_file_open();
     const engine_file other = engine_file_open();
     kvmem_adopt_file_options options = part_of(&file, file.bytes);
@@ -376,7 +370,7 @@ static void the_address_must_show_that_part_of_the_file(void) {
     engine_file_close(&file);
 }
 
-static void a_refused_file_is_not_released_and_leaves_nothing(void) {
+TEST(a_refused_file_is_not_released_and_leaves_nothing) {
     const engine_file file = engine_file_open();
     const size_t files = count_open_files();
     const size_t mappings = count_mappings();
@@ -390,21 +384,3 @@ static void a_refused_file_is_not_released_and_leaves_nothing(void) {
     CHECK_EQ(count_mappings(), mappings);
     engine_file_close(&file);
 }
-
-static const test_case cases[] = {
-    CASE(importers_have_the_same_pages),
-    CASE(the_engine_may_close_its_own),
-    CASE(layouts_over_it_are_shared),
-    CASE(blocks_that_no_importer_could_align_are_not_shared),
-    CASE(it_is_sealed_against_truncation),
-    CASE(what_is_not_sealed_is_shared_all_the_same),
-    CASE(what_is_not_sealed_is_opened_by_those_who_trust_its_owner),
-    CASE(a_file_that_is_open_for_reading_is_adopted_to_be_read),
-    CASE(what_is_adopted_to_be_read_is_granted_to_be_read),
-    CASE(a_file_sealed_against_writing_is_shared_to_be_read),
-    CASE(the_part_must_be_in_the_file),
-    CASE(other_files_are_refused),
-    CASE(the_address_must_show_that_part_of_the_file),
-    CASE(a_refused_file_is_not_released_and_leaves_nothing),
-};
-SHARE_MAIN

@@ -12,10 +12,9 @@ use cudarc::driver::sys::{
     CUuuid,
 };
 
-use super::copy::RawRows;
-use super::entry::{Code, Entry};
-use super::ipc::RawIpcHandle;
-use super::vmm::{RawAccess, RawLocation, RawProperties};
+use super::codes::Code;
+use super::entry::Entry;
+use super::raw::{RawAccess, RawIpcHandle, RawLocation, RawProperties, RawRows};
 use crate::error::{Result, ensure};
 
 macro_rules! functions {

@@ -11,8 +11,9 @@ use std::ptr;
 
 use cudarc::driver::sys::CUcontext;
 
+use super::codes::{CONTEXT_IS_DESTROYED, has_code};
 use super::device::Device;
-use super::driver::{CONTEXT_IS_DESTROYED, Driver, answered};
+use super::driver::Driver;
 use crate::error::{Cause, Error, Result, Status};
 use crate::log::log;
 
@@ -25,26 +26,26 @@ pub struct Context {
 
 /// Which context something belongs to, without retaining it.
 #[derive(Clone, Copy)]
-pub struct Identity {
+pub struct ContextIdentity {
     device: Device,
     /// The handle, which the driver knows until the process ends.
     raw: usize,
     id: u64,
 }
 
-impl PartialEq for Identity {
+impl PartialEq for ContextIdentity {
     fn eq(&self, other: &Self) -> bool {
         self.id == other.id
     }
 }
 
-impl Identity {
+impl ContextIdentity {
     /// Fails if the context was reset or destroyed.
     pub fn ensure_alive(&self) -> Result<()> {
         match id_of(self.device, self.raw as CUcontext) {
             Ok(id) if id == self.id => Ok(()),
             Ok(_) => Err(lost(self.device)),
-            Err(error) if answered(&error, &[CONTEXT_IS_DESTROYED]) => Err(lost(self.device)),
+            Err(error) if has_code(&error, &[CONTEXT_IS_DESTROYED]) => Err(lost(self.device)),
             Err(error) => Err(error),
         }
     }
@@ -71,13 +72,13 @@ fn lost(device: Device) -> Error {
 }
 
 /// The same error where nothing was started because of it.
-pub fn refused(error: Error) -> Error {
+pub fn not_started(error: Error) -> Error {
     if is_lost(&error) { error.with_status(Status::InvalidState) } else { error }
 }
 
 /// Whether an error says that a context was reset or destroyed.
 pub fn is_lost(error: &Error) -> bool {
-    answered(error, &[CONTEXT_IS_DESTROYED])
+    has_code(error, &[CONTEXT_IS_DESTROYED])
 }
 
 // SAFETY: a context may be used from any thread; it is pushed on the thread that uses it.
@@ -118,8 +119,8 @@ impl Context {
     }
 
     /// Which context it is.
-    pub fn identity(&self) -> Identity {
-        Identity { device: self.device, raw: self.raw as usize, id: self.id }
+    pub fn identity(&self) -> ContextIdentity {
+        ContextIdentity { device: self.device, raw: self.raw as usize, id: self.id }
     }
 
     /// Fails if it was reset or destroyed: then nothing of it may be passed to the driver.

@@ -6,22 +6,15 @@ use std::ffi::c_int;
 use cudarc::driver::sys::{CUdevice, CUuuid};
 
 use super::driver::{self, Driver};
-use super::vmm;
 use crate::error::{Result, ensure, fail};
 
 /// Attributes, by their numbers in the driver's ABI.
 const MULTIPROCESSOR_COUNT: c_int = 16;
-const COMPUTE_CAPABILITY_MAJOR: c_int = 75;
-const COMPUTE_CAPABILITY_MINOR: c_int = 76;
 const VIRTUAL_MEMORY_MANAGEMENT: c_int = 102;
 const HANDLE_TYPE_POSIX_FD: c_int = 103;
 const GPU_DIRECT_RDMA_WITH_VMM: c_int = 110;
 const READ_ONLY_HOST_REGISTER: c_int = 113;
-const MEMORY_POOLS: c_int = 115;
-const DMA_BUF: c_int = 124;
-const HANDLE_TYPE_FABRIC: c_int = 128;
 const HOST_NUMA_ID: c_int = 134;
-const HOST_NUMA_VMM: c_int = 141;
 
 /// A device this process may use.
 #[derive(Clone, Copy)]
@@ -29,45 +22,6 @@ pub struct Device {
     driver: &'static Driver,
     ordinal: i32,
     raw: CUdevice,
-}
-
-/// What a device is and can do: as the driver's attributes say, and for handles as a try has shown.
-#[derive(Clone, Debug)]
-pub struct Properties {
-    /// Its name, such as "NVIDIA H200".
-    pub name: String,
-    /// The same in every process, whatever the ordinals are there.
-    pub uuid: [u8; 16],
-    /// Bytes of memory.
-    pub total_memory: u64,
-    /// Its compute capability, major and minor.
-    pub compute_capability: (u32, u32),
-    /// Multiprocessors it has.
-    pub multiprocessors: u32,
-    /// The NUMA node it hangs on, where the driver knows.
-    pub numa_node: Option<u32>,
-    /// Devices whose memory it can map, itself among them, a bit for each ordinal below 64.
-    pub can_access: u64,
-    /// Memory can be reserved, created and mapped apart.
-    pub vmm: bool,
-    /// What sizes and offsets of such memory must be multiples of; 0 without it.
-    pub minimum_granularity: u64,
-    /// What they should be multiples of; 0 without it.
-    pub recommended_granularity: u64,
-    /// Such memory can be exported as a file descriptor.
-    pub posix_fd: bool,
-    /// Such memory can be exported as a fabric handle.
-    pub fabric: bool,
-    /// Such memory can be registered for RDMA.
-    pub rdma_with_vmm: bool,
-    /// Memory can be exported as a DMA-BUF.
-    pub dma_buf: bool,
-    /// Stream-ordered memory pools.
-    pub memory_pools: bool,
-    /// Host memory of a NUMA node can be created and mapped apart.
-    pub host_numa_vmm: bool,
-    /// The driver takes many copies in one call.
-    pub batch_copies: bool,
 }
 
 /// A device's UUID as tools and CUDA_VISIBLE_DEVICES write it.
@@ -132,33 +86,6 @@ impl Device {
         self.raw
     }
 
-    /// What it is and can do.
-    pub fn properties(&self) -> Result<Properties> {
-        let plain = vmm::Properties::on_device(self.ordinal);
-        let vmm = self.has_vmm();
-        let granularity = |which| if vmm { plain.granularity(which) } else { Ok(0) };
-        Ok(Properties {
-            name: self.name()?,
-            uuid: self.uuid()?,
-            total_memory: self.total_memory()?,
-            compute_capability: (self.count(COMPUTE_CAPABILITY_MAJOR), self.count(COMPUTE_CAPABILITY_MINOR)),
-            multiprocessors: self.count(MULTIPROCESSOR_COUNT),
-            numa_node: self.numa_node(),
-            can_access: self.accessible()?,
-            vmm,
-            minimum_granularity: granularity(vmm::Granularity::Minimum)?,
-            recommended_granularity: granularity(vmm::Granularity::Recommended)?,
-            posix_fd: self.exports_posix_fd() && vmm::can_export(vmm::Properties { posix_fd: true, ..plain }),
-            fabric: self.has(HANDLE_TYPE_FABRIC)
-                && vmm::can_export(vmm::Properties { fabric: true, ..plain }),
-            rdma_with_vmm: self.registers_vmm(),
-            dma_buf: self.has(DMA_BUF),
-            memory_pools: self.has(MEMORY_POOLS),
-            host_numa_vmm: self.has(HOST_NUMA_VMM),
-            batch_copies: self.driver.copies_batches(),
-        })
-    }
-
     /// The NUMA node it hangs on, where the driver knows.
     pub fn numa_node(&self) -> Option<u32> {
         self.attribute(HOST_NUMA_ID).and_then(|node| u32::try_from(node).ok())
@@ -203,14 +130,14 @@ impl Device {
     }
 
     /// Of the devices whose ordinals have a bit, those whose memory it can map.
-    fn accessible(&self) -> Result<u64> {
+    pub(super) fn accessible(&self) -> Result<u64> {
         (0..self.driver.device_count().min(64)).try_fold(0, |reached, ordinal| {
             let bit = u64::from(self.can_access(&Self::get(ordinal)?)?) << ordinal;
             Ok(reached | bit)
         })
     }
 
-    fn name(&self) -> Result<String> {
+    pub(super) fn name(&self) -> Result<String> {
         let mut text = [0u8; 256];
         // SAFETY: a valid device; 255 bytes leave a NUL at the end.
         let answer = unsafe { self.driver.api.device_get_name.call(text.as_mut_ptr().cast(), 255, self.raw) };
@@ -237,16 +164,16 @@ impl Device {
         Ok(bytes as u64)
     }
 
-    fn count(&self, attribute: c_int) -> u32 {
+    pub(super) fn count(&self, attribute: c_int) -> u32 {
         self.attribute(attribute).and_then(|value| u32::try_from(value).ok()).unwrap_or(0)
     }
 
-    fn has(&self, attribute: c_int) -> bool {
+    pub(super) fn has(&self, attribute: c_int) -> bool {
         self.attribute(attribute).is_some_and(|value| value != 0)
     }
 
     /// An older driver does not know every attribute: that is a no.
-    fn attribute(&self, attribute: c_int) -> Option<c_int> {
+    pub(super) fn attribute(&self, attribute: c_int) -> Option<c_int> {
         let mut value = 0;
         // SAFETY: a valid device; the output lives through the call.
         let answer = unsafe { self.driver.api.device_get_attribute.call(&mut value, attribute, self.raw) };

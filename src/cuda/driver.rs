@@ -8,25 +8,12 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use super::api::Api;
-use super::ending::says_failed;
-use super::entry::{Answer, Code};
+use super::codes::{Code, NO_DEVICE, OUT_OF_MEMORY};
+use super::ending::means_failed;
+use super::entry::CallResult;
 use crate::error::{Cause, Error, Result, Status, ensure, fail};
 use crate::log::log;
-use crate::process::{self, Undertaking};
-
-/// CUDA_ERROR codes that are told apart.
-const OUT_OF_MEMORY: Code = 2;
-const NO_DEVICE: Code = 100;
-pub(super) const INVALID_VALUE: Code = 1;
-pub(super) const INVALID_DEVICE: Code = 101;
-pub(super) const INVALID_CONTEXT: Code = 201;
-pub(super) const ALREADY_MAPPED: Code = 208;
-pub(super) const INVALID_HANDLE: Code = 400;
-pub(super) const NOT_FOUND: Code = 500;
-pub(super) const NOT_PERMITTED: Code = 800;
-pub(super) const NOT_SUPPORTED: Code = 801;
-pub(super) const CONTEXT_IS_DESTROYED: Code = 709;
-pub(super) const STREAM_CAPTURE_INVALIDATED: Code = 901;
+use crate::process::{self, ForkCheckedLock};
 
 /// The driver, initialised.
 pub struct Driver {
@@ -37,7 +24,7 @@ pub struct Driver {
 }
 
 static DRIVER: OnceCell<Driver> = OnceCell::new();
-static INITIALISING: Undertaking = Undertaking::new();
+static INITIALISING: ForkCheckedLock = ForkCheckedLock::new();
 
 /// Finds and initialises the driver. A failure is not remembered.
 pub fn get() -> Result<&'static Driver> {
@@ -54,7 +41,7 @@ pub fn get() -> Result<&'static Driver> {
 }
 
 fn initialise() -> Result<&'static Driver> {
-    let Some(_turn) = INITIALISING.begin() else {
+    let Some(_turn) = INITIALISING.lock() else {
         fail!(
             InvalidState,
             "CUDA was being initialised when this process was forked, and does not work in a forked child; use exec"
@@ -63,12 +50,6 @@ fn initialise() -> Result<&'static Driver> {
     DRIVER.get_or_try_init(Driver::initialise).inspect(|driver| {
         log!(Info, "CUDA loaded: driver {}, {} devices", driver.version, driver.device_count);
     })
-}
-
-/// Whether an error is one of these answers of the driver's. Out of anything it may give any: that says nothing.
-pub(super) fn answered(error: &Error, codes: &[Code]) -> bool {
-    error.status() != Status::OutOfMemory
-        && matches!(error.cause(), Some(Cause::Cuda(code, _)) if codes.contains(&(*code as Code)))
 }
 
 /// Whether this process has no free file descriptors. The driver has no code of its own for that: a call that needs one
@@ -123,12 +104,12 @@ impl Driver {
     ///
     /// Without free file descriptors the status is OUT_OF_MEMORY, unless the code says that work or a context failed:
     /// these have one meaning, and reporting them as anything else would hide a lost context.
-    pub(super) fn check(&self, answer: Answer, action: impl std::fmt::Display) -> Result<()> {
+    pub(super) fn check(&self, answer: CallResult, action: impl std::fmt::Display) -> Result<()> {
         if answer.is_success() {
             return Ok(());
         }
         let error = self.error(answer, action);
-        if says_failed(answer.code) || !is_out_of_files() {
+        if means_failed(answer.code) || !is_out_of_files() {
             return Err(error);
         }
         let message = format!(
@@ -141,11 +122,11 @@ impl Driver {
     }
 
     /// The same for a question about work on a device, which takes no file descriptor: the code is what it says.
-    pub(super) fn check_work(&self, answer: Answer, action: impl std::fmt::Display) -> Result<()> {
+    pub(super) fn check_work(&self, answer: CallResult, action: impl std::fmt::Display) -> Result<()> {
         if answer.is_success() { Ok(()) } else { Err(self.error(answer, action)) }
     }
 
-    fn error(&self, Answer { code, function }: Answer, action: impl std::fmt::Display) -> Error {
+    fn error(&self, CallResult { code, function }: CallResult, action: impl std::fmt::Display) -> Error {
         let name = self.error_name(code);
         let status = if code == OUT_OF_MEMORY { Status::OutOfMemory } else { Status::Cuda };
         Error::new(status, format!("{action}: {function}: {name}")).with_cause(Cause::Cuda(code as i32, name))

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::CUevent;
 
+use super::codes::NOT_READY;
 use super::context::Context;
-use super::stream::NOT_READY;
 use crate::error::Result;
 use crate::log::log;
 

@@ -4,10 +4,11 @@
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 
-use super::context::{Context, Entered, Identity};
+use super::codes::{INVALID_VALUE, NOT_FOUND, has_code};
+use super::context::{Context, ContextIdentity, Entered};
 use super::device::Device;
-use super::driver::{self, INVALID_VALUE, NOT_FOUND, answered};
-use super::vmm::RawLocation;
+use super::driver;
+use super::raw::RawLocation;
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 
@@ -55,7 +56,7 @@ impl Allocation {
     }
 
     /// The context that it goes with.
-    pub fn identity(&self) -> Identity {
+    pub fn identity(&self) -> ContextIdentity {
         self.context.identity()
     }
 }
@@ -112,7 +113,7 @@ fn room(context: &Context) -> Result<(usize, usize)> {
 }
 
 /// Memory of one device, as the driver knows it.
-pub struct Identified {
+pub struct DeviceRange {
     /// The device.
     pub device: Device,
     /// Allocations or mappings side by side that it is a part of.
@@ -122,7 +123,7 @@ pub struct Identified {
 }
 
 /// Checks with the driver that `size` bytes at `address` are memory of one device.
-pub fn identify(address: u64, size: u64) -> Result<Identified> {
+pub fn identify(address: u64, size: u64) -> Result<DeviceRange> {
     let device = owner_of(address)?;
     let end = address.checked_add(size);
     ensure!(
@@ -156,14 +157,14 @@ pub fn identify(address: u64, size: u64) -> Result<Identified> {
         pieces += 1;
     }
     let ends = if pieces > 1 { piece_ends(address, size)? } else { Vec::new() };
-    Ok(Identified { device, pieces, ends })
+    Ok(DeviceRange { device, pieces, ends })
 }
 
 /// The range of host memory around an address that the driver knows as one: allocated by it, or page-locked by one call;
 /// `None` if it knows none.
 pub fn host_range(address: u64) -> Result<Option<Range<u64>>> {
     let kind: u32 = match attribute(MEMORY_TYPE, address) {
-        Err(error) if answered(&error, &[INVALID_VALUE]) => return Ok(None),
+        Err(error) if has_code(&error, &[INVALID_VALUE]) => return Ok(None),
         kind => kind?,
     };
     if kind == MEMORY_TYPE_DEVICE {
@@ -177,7 +178,7 @@ pub fn host_range(address: u64) -> Result<Option<Range<u64>>> {
 /// Whether kernels of the current context reach host memory at its own address.
 pub fn is_mapped_at(_entered: &Entered<'_>, address: u64) -> Result<bool> {
     match attribute::<u64>(DEVICE_POINTER, address) {
-        Err(error) if answered(&error, &[INVALID_VALUE]) => Ok(false),
+        Err(error) if has_code(&error, &[INVALID_VALUE]) => Ok(false),
         found => Ok(found? == address),
     }
 }
@@ -199,7 +200,7 @@ pub fn is_accessible(device: Device, address: u64, write: bool) -> Result<bool> 
     const READ: u64 = 1;
     const READ_AND_WRITE: u64 = 3;
     let driver = device.driver();
-    let location = RawLocation::of_device(&device);
+    let location = RawLocation::device(device.ordinal());
     let mut flags = 0;
     // SAFETY: the location and the output live through the call.
     let answer = unsafe { driver.api.mem_get_access.call(&mut flags, &location, address) };
@@ -258,7 +259,7 @@ pub fn buffer_id(address: u64) -> Result<u64> {
 
 /// What tells later whether memory of somebody else's, in a context that can be reset or destroyed, is still there.
 #[derive(Clone, Copy, Debug)]
-pub struct Sighting {
+pub struct AllocationStamp {
     /// An address of it.
     address: u64,
     /// The context it goes with.
@@ -267,7 +268,7 @@ pub struct Sighting {
     buffer_id: u64,
 }
 
-impl Sighting {
+impl AllocationStamp {
     /// What the driver says of an address now; `None` for what belongs to no context, as mappings don't.
     pub fn of(address: u64) -> Result<Option<Self>> {
         let context = match attribute::<u64>(CONTEXT, address) {
@@ -286,14 +287,14 @@ impl Sighting {
     }
 
     /// Refuses memory that is not there any more.
-    pub fn ensure_still(&self) -> Result<()> {
-        ensure_still(self.address, Some(self.buffer_id))
+    pub fn ensure_exists(&self) -> Result<()> {
+        ensure_exists(self.address, Some(self.buffer_id))
     }
 }
 
 /// Refuses to give back, or to use, what is not there any more: somebody has reset or destroyed the context it was in,
 /// and the address may be other memory of somebody else's by now. Asked twice, for what is not given back now never is.
-pub(super) fn ensure_still(address: u64, known: Option<u64>) -> Result<()> {
+pub(super) fn ensure_exists(address: u64, known: Option<u64>) -> Result<()> {
     let Some(known) = known else { return Ok(()) };
     let found = match buffer_id(address).or_else(|_| buffer_id(address)) {
         Err(error) if is_unknown(&error) => None,
@@ -310,7 +311,7 @@ pub(super) fn ensure_still(address: u64, known: Option<u64>) -> Result<()> {
 /// Whether an error says that the driver does not know the address. Any other is a failure of the driver's, not a
 /// mistake of the caller's.
 fn is_unknown(error: &Error) -> bool {
-    answered(error, &[INVALID_VALUE, NOT_FOUND])
+    has_code(error, &[INVALID_VALUE, NOT_FOUND])
 }
 
 /// What the driver says of an address; T must be as wide as the attribute.

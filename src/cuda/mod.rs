@@ -3,24 +3,28 @@
 
 mod api;
 pub mod checksum;
+mod codes;
 pub mod context;
 pub mod copy;
 pub mod device;
+mod device_properties;
 pub mod driver;
 pub mod ending;
 mod entry;
 pub mod event;
-pub mod host;
 pub mod ipc;
 pub mod kernel;
 pub mod memory;
 pub mod module;
+pub mod page_lock;
 pub mod peer;
+mod raw;
 pub mod stream;
 pub mod vmm;
 
-pub use context::{Context, Identity};
+pub use context::{Context, ContextIdentity};
 pub use device::Device;
+pub use device_properties::DeviceProperties;
 pub use driver::Driver;
 pub use event::Event;
 pub use stream::Stream;

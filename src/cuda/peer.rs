@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory that a program has made itself, as kernels of another device see it.
 
+#![forbid(unsafe_code)]
+
+use super::codes::{Code, INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, has_code};
 use super::context::Context;
 use super::device::Device;
-use super::driver::{INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, answered};
-use super::entry::Code;
 use super::memory::{CONTEXT, attribute, is_accessible, range_in};
 use crate::error::Result;
 
@@ -28,7 +29,7 @@ const REFUSALS: [Code; 4] = [INVALID_DEVICE, 217, 711, NOT_SUPPORTED];
 /// Lets kernels of one primary context reach plain memory of another's; or says why they don't.
 pub fn enable(own: &Context, peer: &Context) -> Result<std::result::Result<(), String>> {
     match own.enable_access_to(peer) {
-        Err(error) if answered(&error, &REFUSALS) => Ok(Err(error.message().to_string())),
+        Err(error) if has_code(&error, &REFUSALS) => Ok(Err(error.message().to_string())),
         enabled => enabled.map(Ok),
     }
 }
@@ -60,7 +61,7 @@ fn reach_at(device: Device, owner: &Context, address: u64) -> Result<PeerReach> 
     match is_accessible(device, address, false) {
         Ok(true) => Ok(PeerReach::Mapped),
         Ok(false) => Ok(PeerReach::None),
-        Err(error) if answered(&error, &[INVALID_VALUE]) => Ok(PeerReach::None),
+        Err(error) if has_code(&error, &[INVALID_VALUE]) => Ok(PeerReach::None),
         Err(error) => Err(error),
     }
 }

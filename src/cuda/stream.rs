@@ -6,14 +6,13 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{CUcontext, CUstream};
 
+use super::codes::{INVALID_CONTEXT, NOT_READY, STREAM_CAPTURE_INVALIDATED, has_code};
 use super::context::{Context, Entered};
-use super::driver::{Driver, INVALID_CONTEXT, STREAM_CAPTURE_INVALIDATED, answered};
+use super::driver::Driver;
 use super::event::Event;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
 
-/// CUDA_ERROR_NOT_READY.
-pub(super) const NOT_READY: u32 = 600;
 /// CU_STREAM_NON_BLOCKING: it does not wait for the legacy default stream.
 const NON_BLOCKING: u32 = 1;
 /// Beyond what any device has: the driver takes the highest.
@@ -110,12 +109,12 @@ impl CallerStream {
     fn explained(&self, error: Error) -> Error {
         const PER_THREAD: usize = 2;
         let is_default = self.is_legacy() || self.0 as usize == PER_THREAD;
-        if is_default && answered(&error, &[INVALID_CONTEXT]) {
+        if is_default && has_code(&error, &[INVALID_CONTEXT]) {
             let message = "a default stream is the current context's, and none is current on this thread: make the \
                            primary context of the GPU current, or pass a stream that was created in it";
             return error.context(message).with_status(Status::InvalidArgument);
         }
-        if answered(&error, &[STREAM_CAPTURE_INVALIDATED]) {
+        if has_code(&error, &[STREAM_CAPTURE_INVALIDATED]) {
             return error.context(INVALIDATED_CAPTURE).with_status(Status::InvalidState);
         }
         error

@@ -9,16 +9,13 @@ mod memory;
 mod properties;
 mod range;
 mod shareable;
-mod walk;
+mod retained;
 
 pub use foreign::describe_fd;
 pub use handles::{can_export, try_export};
-pub use mapping::{Access, Mapping};
-pub use memory::Memory;
-pub use properties::{Granularity, Location, Properties};
-pub use range::Range;
-pub use shareable::{Exported, HandleType, Shareable};
-pub use walk::{Beneath, beneath};
-
-pub(super) use mapping::RawAccess;
-pub(super) use properties::{RawLocation, RawProperties};
+pub use mapping::{DeviceAccess, DeviceMapping};
+pub use memory::PhysicalMemory;
+pub use properties::{AllocationProperties, Granularity, Location};
+pub use range::AddressRange;
+pub use retained::{RetainedRange, retain_range};
+pub use shareable::{ExportedHandle, HandleType, Shareable};

@@ -7,8 +7,8 @@ use super::error::kvmem_error;
 use super::guard::call;
 use super::handle::{null, out};
 use super::status::kvmem_status;
-use crate::cuda::device::{Device, Properties};
 use crate::cuda::driver;
+use crate::cuda::{Device, DeviceProperties};
 
 /// The CUDA driver of this machine.
 #[repr(C)]
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn kvmem_cuda_can_access(
     unsafe { call(error, body) }
 }
 
-fn describe(properties: &Properties) -> kvmem_cuda_device_info {
+fn describe(properties: &DeviceProperties) -> kvmem_cuda_device_info {
     let mut name = [0; 64];
     for (to, from) in name.iter_mut().take(63).zip(properties.name.bytes()) {
         *to = from as c_char;

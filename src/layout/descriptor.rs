@@ -13,7 +13,7 @@ use super::placement::Placement;
 use super::remote_elastic::RemoteElastic;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::nixl::{Agent, Descriptor};
-use crate::process::Identity;
+use crate::process::ProcessIdentity;
 use crate::region::{Region, Tier};
 use crate::wire::Form;
 
@@ -23,7 +23,7 @@ const FORM: Form = Form { magic: b"KVMEMLAY", versions: VERSION..=VERSION, name:
 #[derive(Serialize, Deserialize)]
 struct Payload {
     agent: String,
-    process: Identity,
+    process: ProcessIdentity,
     tier: Tier,
     kind: LayoutKind,
     dimensions: Dimensions,
@@ -32,8 +32,25 @@ struct Payload {
     elastic: Option<RemoteElastic>,
 }
 
+impl Layout {
+    /// The descriptor a peer imports.
+    pub fn export(&self) -> Result<Vec<u8>> {
+        export(self)
+    }
+
+    /// The layout a descriptor describes, reached through `agent`.
+    pub fn import(agent: &Arc<Agent>, bytes: &[u8]) -> Result<Arc<Self>> {
+        import(agent, bytes)
+    }
+
+    /// Whether bytes are a descriptor that is consistent in itself; what it claims of a peer is not looked at.
+    pub fn check_descriptor(bytes: &[u8]) -> Result<()> {
+        read(bytes).map(|_| ())
+    }
+}
+
 /// Serialises a layout that peers can reach.
-pub fn export(layout: &Layout) -> Result<Vec<u8>> {
+fn export(layout: &Layout) -> Result<Vec<u8>> {
     let local = exportable(layout)?;
     if let Some(agent) = &local.agent {
         agent
@@ -42,7 +59,7 @@ pub fn export(layout: &Layout) -> Result<Vec<u8>> {
     }
     let payload = Payload {
         agent: layout.memory().owner().unwrap_or_default().to_string(),
-        process: Identity::current()?,
+        process: ProcessIdentity::current()?,
         tier: local.tier,
         kind: layout.geometry().kind(),
         dimensions: layout.geometry().dimensions().clone(),
@@ -96,7 +113,7 @@ fn elastic(regions: &[Arc<Region>]) -> Result<Option<RemoteElastic>> {
 
 /// Reads a descriptor. All or nothing, whatever the bytes; what it claims is held against itself and against the
 /// metadata that the agent has of the peer.
-pub fn import(agent: &Arc<Agent>, bytes: &[u8]) -> Result<Arc<Layout>> {
+fn import(agent: &Arc<Agent>, bytes: &[u8]) -> Result<Arc<Layout>> {
     let (payload, placement, claimed) = read(bytes)?;
     let Payload { agent: peer, process, tier, regions: descriptors, elastic, .. } = payload;
     ensure!(
@@ -106,18 +123,13 @@ pub fn import(agent: &Arc<Agent>, bytes: &[u8]) -> Result<Arc<Layout>> {
          export its own",
         process.pid
     );
-    let peer = agent.call(move |driver| {
-        driver.check_remote(&peer, &claimed)?;
-        driver.remote(&peer)
+    let peer = agent.call(move |state| {
+        state.check_remote(&peer, &claimed)?;
+        state.remote(&peer)
     })?;
     peer.note_process(&process);
     let memory = RemoteMemory { agent: agent.clone(), peer, process, descriptors, tier, elastic };
     Ok(Layout::new(placement, Memory::Remote(memory)))
-}
-
-/// Reads a descriptor, and looks at nothing else.
-pub fn check(bytes: &[u8]) -> Result<()> {
-    read(bytes).map(|_| ())
 }
 
 fn read(bytes: &[u8]) -> Result<(Payload, Placement, Vec<Descriptor>)> {
@@ -192,7 +204,7 @@ mod tests {
             |address| Descriptor { address, size: 16384, device_id: 0, memory_type: MemoryType::Dram };
         Payload {
             agent: "decode".into(),
-            process: Identity::sample(),
+            process: ProcessIdentity::sample(),
             tier: Tier::System,
             kind: LayoutKind::LayerSeparate(BlockDim::First),
             dimensions,

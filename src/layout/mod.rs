@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Layouts: where each block of a KV cache lies in regions.
 
+#![forbid(unsafe_code)]
+
 mod builder;
 mod config;
 mod descriptor;
@@ -12,20 +14,22 @@ mod lists;
 mod mapped;
 mod memory;
 mod placement;
+mod prepared_list;
 mod remote_elastic;
+mod unit;
 mod whole_blocks;
 
 use std::any::Any;
 use std::sync::Arc;
 
-pub use builder::{Allocation, Builder, NeedsMemory, Ready};
+pub use builder::{AllocationConfig, Builder, NeedsMemory, Ready};
 pub use config::{BlockDim, Dimensions, LayoutKind};
 pub use extents::TouchedExtents;
 pub use geometry::Geometry;
-pub use lists::Unit;
 pub use memory::{LocalMemory, Locality, Memory, RemoteMemory};
 pub use placement::Placement;
 pub use remote_elastic::RemoteElastic;
+pub use unit::Unit;
 
 use lists::Lists;
 
@@ -83,11 +87,6 @@ impl Layout {
     /// The number that the log names it by.
     pub fn log_id(&self) -> LogId {
         self.log_id
-    }
-
-    /// Begins a local layout.
-    pub fn builder(dimensions: Dimensions) -> Builder<builder::NeedsKind> {
-        Builder::new(dimensions)
     }
 
     /// Where its blocks lie.
@@ -150,30 +149,6 @@ impl Layout {
         self.placement
             .checked_address(block, layer, outer)
             .map(|address| (address, self.geometry().piece_size()))
-    }
-
-    /// The descriptor a peer imports.
-    pub fn export(&self) -> Result<Vec<u8>> {
-        descriptor::export(self)
-    }
-
-    /// The layout a descriptor describes, reached through `agent`.
-    pub fn import(agent: &Arc<Agent>, bytes: &[u8]) -> Result<Arc<Self>> {
-        descriptor::import(agent, bytes)
-    }
-
-    /// Whether bytes are a descriptor that is consistent in itself; what it claims of a peer is not looked at.
-    pub fn check_descriptor(bytes: &[u8]) -> Result<()> {
-        descriptor::check(bytes)
-    }
-
-    /// The prepared list of its units, made once; on the agent's thread.
-    pub fn prepared_list(
-        &self,
-        driver: &mut crate::nixl::driver::Driver,
-        unit: Unit,
-    ) -> Result<crate::nixl::ListId> {
-        self.lists.get(self, driver, unit)
     }
 }
 

@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An agent: a handle on the thread that drives it.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 use std::thread::{JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{SendError, Sender, bounded, unbounded};
 
-use super::driver::Driver;
+use super::agent_config::AgentConfig;
 use super::executor::Executor;
-use super::gds::Trials;
+use super::gds::GdsTrials;
 use super::handoff::{Taken, handoff};
 use super::library;
-use super::notification::{Notification, Receive};
-use super::sys;
-use super::thread::{Command, Work};
+use super::notification::Notification;
+use super::receive::ReceiveTask;
+use super::state::AgentState;
+use super::thread::{AgentTask, Command};
 use crate::error::{Error, Result, Status, ensure};
 use crate::file_limit::FileSizeSignal;
 use crate::log::log;
@@ -22,73 +25,6 @@ use crate::log_id::LogId;
 
 /// How long a wait whose time is over waits for the agent's thread to look once more.
 pub(super) const GRACE: Duration = Duration::from_millis(100);
-
-/// How NIXL guards an agent against its own callers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SyncMode {
-    /// Not at all: enough while only this library calls, one thread at a time.
-    None,
-    /// One lock.
-    Strict,
-    /// A read-write lock.
-    ReadWrite,
-}
-
-/// How an agent runs.
-#[derive(Clone, Debug)]
-pub struct AgentConfig {
-    /// NIXL's own progress thread serves peers while this process does something else.
-    pub progress_thread: bool,
-    /// How long it sleeps between rounds; also how often this library drives an idle agent without one.
-    pub progress_delay: Duration,
-    /// A thread that answers peers who fetch metadata by address.
-    pub listen_thread: bool,
-    /// Its TCP port.
-    pub listen_port: u16,
-    /// How long it sleeps between rounds.
-    pub listen_delay: Duration,
-    /// How NIXL guards the agent.
-    pub sync_mode: SyncMode,
-    /// Whether NIXL measures transfers.
-    pub telemetry: bool,
-}
-
-impl Default for AgentConfig {
-    fn default() -> Self {
-        Self {
-            progress_thread: true,
-            progress_delay: Duration::from_millis(1),
-            listen_thread: false,
-            listen_port: 8888,
-            listen_delay: Duration::from_millis(100),
-            sync_mode: SyncMode::ReadWrite,
-            telemetry: false,
-        }
-    }
-}
-
-impl AgentConfig {
-    pub(super) fn raw(&self) -> sys::nixl_capi_agent_config_t {
-        sys::nixl_capi_agent_config_t {
-            enable_prog_thread: self.progress_thread,
-            enable_listen_thread: self.listen_thread,
-            listen_port: self.listen_port.into(),
-            thread_sync: match self.sync_mode {
-                SyncMode::None => 0,
-                SyncMode::Strict => 1,
-                SyncMode::ReadWrite => 2,
-            },
-            num_workers: 1,
-            pthr_delay_us: micros(self.progress_delay),
-            lthr_delay_us: micros(self.listen_delay),
-            capture_telemetry: self.telemetry,
-        }
-    }
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
 
 /// A NIXL agent. Whatever needs it holds it; its thread ends with the last holder.
 pub struct Agent {
@@ -102,7 +38,7 @@ pub struct Agent {
     thread_id: ThreadId,
     has_listen_thread: bool,
     /// Where it was seen to move bytes between a GPU and a file.
-    pub trials: Trials,
+    pub trials: GdsTrials,
 }
 
 impl Agent {
@@ -123,10 +59,10 @@ impl Agent {
             .spawn(move || {
                 // NIXL's file backends write on this thread, or on threads that it starts, which inherit the mask.
                 let _limit_reports_itself = FileSizeSignal::block();
-                match Driver::create(&owned.0, log_id, &owned.1) {
-                    Ok(driver) => {
+                match AgentState::create(&owned.0, log_id, &owned.1) {
+                    Ok(state) => {
                         let _ = created.send(Ok(()));
-                        executing.run(driver, receiver, &wake, idle_poll);
+                        executing.run(state, receiver, &wake, idle_poll);
                     }
                     Err(error) => drop(created.send(Err(error))),
                 }
@@ -144,7 +80,7 @@ impl Agent {
             thread: Some(thread),
             thread_id,
             has_listen_thread: config.listen_thread,
-            trials: Trials::default(),
+            trials: GdsTrials::default(),
         }))
     }
 
@@ -165,21 +101,21 @@ impl Agent {
     /// calls of NIXL's in both. A step moves no more than a request, whose size is bounded; none waits for a peer.
     pub fn call<R: Send + 'static>(
         &self,
-        function: impl FnOnce(&mut Driver) -> Result<R> + Send + 'static,
+        function: impl FnOnce(&mut AgentState) -> Result<R> + Send + 'static,
     ) -> Result<R> {
         let (reply, result) = bounded(1);
-        let run = move |driver: &mut Driver| drop(reply.send(function(driver)));
+        let run = move |state: &mut AgentState| drop(reply.send(function(state)));
         self.send(Command::Run(Box::new(run)))?;
         result.recv().unwrap_or_else(|_| Err(thread_gone()))
     }
 
     /// Runs `function` on the agent's thread; waits for its end unless the calling thread drives the agent just now, which
     /// must not wait for itself.
-    pub fn call_or_defer(&self, function: impl FnOnce(&mut Driver) + Send + 'static) {
+    pub fn call_or_defer(&self, function: impl FnOnce(&mut AgentState) + Send + 'static) {
         if self.is_driven_here() {
             let _ = self.send(Command::Run(Box::new(function)));
-        } else if let Err(error) = self.call(move |driver| {
-            function(driver);
+        } else if let Err(error) = self.call(move |state| {
+            function(state);
             Ok(())
         }) {
             log!(Error, "agent {} '{}': {error}", self.log_id, self.name);
@@ -187,12 +123,12 @@ impl Agent {
     }
 
     /// Runs `function` on the agent's thread some time from now.
-    pub fn defer(&self, function: impl FnOnce(&mut Driver) + Send + 'static) {
+    pub fn defer(&self, function: impl FnOnce(&mut AgentState) + Send + 'static) {
         let _ = self.send(Command::Run(Box::new(function)));
     }
 
-    /// Adds work to the agent's turns. If that fails, [`Work::not_begun`] is called and the work is dropped.
-    pub fn start(&self, work: Box<dyn Work>) -> Result<()> {
+    /// Adds work to the agent's turns. If that fails, [`AgentTask::not_begun`] is called and the work is dropped.
+    pub fn start(&self, work: Box<dyn AgentTask>) -> Result<()> {
         self.send(Command::Start(work))
     }
 
@@ -225,7 +161,7 @@ impl Agent {
     pub fn take_notifications(&self, timeout: Option<Duration>) -> Result<Vec<Notification>> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let (reply, result) = handoff();
-        self.start(Box::new(Receive::new(deadline, reply)))?;
+        self.start(Box::new(ReceiveTask::new(deadline, reply)))?;
         match result.take(deadline.and_then(|deadline| deadline.checked_add(GRACE))) {
             Taken::Value(outcome) => outcome,
             Taken::Gone => Err(thread_gone()),
@@ -248,7 +184,7 @@ impl Agent {
         let (commands, receiver) = unbounded();
         let (wakes, _) = bounded(1);
         let thread_id = std::thread::current().id();
-        let (name, trials) = ("unattended".to_string(), Trials::default());
+        let (name, trials) = ("unattended".to_string(), GdsTrials::default());
         let executor = Arc::new(Executor::new());
         (
             Arc::new(Self {

@@ -3,7 +3,7 @@
 
 use std::ptr;
 
-use super::driver::{c_string, check};
+use super::call::{c_string, check};
 use super::sys;
 use crate::error::Result;
 

@@ -1,163 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Backends: the plugins an agent moves bytes with.
+//! Handles of backends, of their parameters and of the memory types they accept.
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, c_char};
 use std::ptr;
 
+use super::call::{check, copied};
 use super::descriptor::Descriptor;
-use super::driver::{Driver, c_string, check};
-use super::{library, signals, sys, ucx_log};
-use crate::error::{Error, Result, Status, ensure};
-use crate::log::log;
-
-impl Driver {
-    /// Makes a backend from the plugin's own parameters, changed by `parameters`.
-    pub fn create_backend(&mut self, plugin: &str, parameters: &[(String, String)]) -> Result<()> {
-        ensure!(
-            !self.backends.contains_key(plugin),
-            AlreadyExists,
-            "agent '{}' has a {plugin} backend already",
-            self.display_name()
-        );
-        let name = c_string("the plugin's name", plugin)?;
-        // From before the plugin is loaded for its parameters.
-        let _dispositions = signals::Preserved::new();
-        let params = self.merged_parameters(plugin, &name, parameters)?;
-        let raw = match self.try_create_backend(&name, &params) {
-            Ok(raw) => raw,
-            Err(_) => self.create_backend_collecting(plugin, &name, &params)?,
-        };
-        let mut backend = Backend { raw, memory_types: Vec::new() };
-        let known = self.memory_types(&backend);
-        // NIXL has the backend whatever comes of this, and it can't be created again.
-        known.map(|types| backend.memory_types = types).unwrap_or_else(|error| log!(Error, "{error}"));
-        self.backends.insert(plugin.to_string(), backend);
-        self.carrier = self.carrier.after_new_backend();
-        log!(Info, "agent {} has a {plugin} backend", self.log_name());
-        Ok(())
-    }
-
-    fn try_create_backend(&self, plugin: &CStr, params: &Params) -> Result<sys::nixl_capi_backend_t> {
-        let mut raw = ptr::null_mut();
-        // SAFETY: live handles; the parameters are copied.
-        let status =
-            unsafe { sys::nixl_capi_create_backend(self.agent, plugin.as_ptr(), params.0, &mut raw) };
-        check(status, || "create the backend".to_string()).map(|()| raw)
-    }
-
-    /// Tries it once more, for what UCX logs. Its handlers are left alone if the first attempt succeeds.
-    fn create_backend_collecting(
-        &self,
-        plugin: &str,
-        name: &CStr,
-        params: &Params,
-    ) -> Result<sys::nixl_capi_backend_t> {
-        let (outcome, messages) = ucx_log::collect(plugin, || self.try_create_backend(name, params));
-        outcome.map_err(|error| {
-            let doing = format!("create a {plugin} backend for agent '{}'", self.display_name());
-            let settings = if plugin.starts_with("UCX") { ucx_settings() } else { Vec::new() };
-            [messages, settings]
-                .concat()
-                .into_iter()
-                .fold(error.context(doing), |error, reason| error.followed_by(reason))
-        })
-    }
-
-    fn merged_parameters(&self, plugin: &str, name: &CStr, changes: &[(String, String)]) -> Result<Params> {
-        let mut merged = self.plugin_parameters(plugin, name)?;
-        for (key, value) in changes {
-            merged.insert(key.clone(), value.clone());
-        }
-        let params = Params::new()?;
-        for (key, value) in &merged {
-            let key = c_string("a backend parameter's key", key)?;
-            let value = c_string("a backend parameter's value", value)?;
-            // SAFETY: live handle and strings, which are copied.
-            let status = unsafe { sys::nixl_capi_params_add(params.0, key.as_ptr(), value.as_ptr()) };
-            check(status, || format!("set parameter {key:?} of {plugin}"))?;
-        }
-        Ok(params)
-    }
-
-    fn plugin_parameters(&self, plugin: &str, name: &CStr) -> Result<BTreeMap<String, String>> {
-        let available = self.available_plugins()?;
-        ensure!(
-            available.iter().any(|known| known == plugin),
-            NotFound,
-            "NIXL has no plugin '{plugin}'; it has {}",
-            available.join(", ")
-        );
-        let (mut mems, mut params) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: live handles; both outputs are ours on success.
-        let status =
-            unsafe { sys::nixl_capi_get_plugin_params(self.agent, name.as_ptr(), &mut mems, &mut params) };
-        check(status, || match library::plugin_failure(plugin) {
-            Some(reason) => format!("load plugin {plugin} ({reason})"),
-            None => format!("load plugin {plugin}"),
-        })?;
-        drop(MemoryList(mems));
-        Params(params).entries()
-    }
-
-    /// The types of memory that a backend accepts. It may be configured to accept others than its plugin says.
-    fn memory_types(&self, backend: &Backend) -> Result<Vec<sys::nixl_capi_mem_type_t>> {
-        let (mut mems, mut params) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: live handles; both outputs are ours on success.
-        let status =
-            unsafe { sys::nixl_capi_get_backend_params(self.agent, backend.raw, &mut mems, &mut params) };
-        check(status, || "get the memory types of a backend".to_string())?;
-        drop(Params(params));
-        Ok(MemoryList(mems).types())
-    }
-
-    fn available_plugins(&self) -> Result<Vec<String>> {
-        let mut list = ptr::null_mut();
-        let mut names = Vec::new();
-        // SAFETY: live handles; the strings are copied before their list goes.
-        unsafe {
-            let status = sys::nixl_capi_get_available_plugins(self.agent, &mut list);
-            check(status, || "list the plugins".to_string())?;
-            let mut size = 0;
-            sys::nixl_capi_string_list_size(list, &mut size);
-            for index in 0..size {
-                let mut name = ptr::null();
-                if sys::nixl_capi_string_list_get(list, index, &mut name) == sys::NIXL_CAPI_SUCCESS {
-                    names.push(copied(name));
-                }
-            }
-            sys::nixl_capi_destroy_string_list(list);
-        }
-        names.sort();
-        Ok(names)
-    }
-
-    /// The names of the agent's backends, for messages.
-    pub(super) fn backend_names(&self) -> String {
-        let names: Vec<_> = self.backends.keys().map(String::as_str).collect();
-        if names.is_empty() { "no backend".to_string() } else { names.join(", ") }
-    }
-}
-
-/// What the environment tells UCX: which transports and devices to use, above all.
-fn ucx_settings() -> Vec<String> {
-    let mut settings: Vec<_> = std::env::vars_os()
-        .filter(|(key, _)| key.as_encoded_bytes().starts_with(b"UCX_"))
-        .map(|(key, value)| format!("{}={}", key.to_string_lossy(), value.to_string_lossy()))
-        .collect();
-    settings.sort();
-    match settings.is_empty() {
-        true => {
-            vec!["the environment sets no UCX_* variable, so UCX chooses among all transports".to_string()]
-        }
-        false => vec![format!("the environment sets {}", settings.join(" "))],
-    }
-}
+use super::sys;
+use crate::error::{Error, Result, Status};
 
 /// A backend of an agent. NIXL destroys it with the agent.
 pub struct Backend {
-    raw: sys::nixl_capi_backend_t,
-    memory_types: Vec<sys::nixl_capi_mem_type_t>,
+    pub(super) raw: sys::nixl_capi_backend_t,
+    pub(super) memory_types: Vec<sys::nixl_capi_mem_type_t>,
 }
 
 impl Backend {
@@ -179,10 +34,10 @@ impl Drop for Backend {
 }
 
 /// NIXL's list of memory types.
-struct MemoryList(sys::nixl_capi_mem_list_t);
+pub(super) struct MemoryList(pub sys::nixl_capi_mem_list_t);
 
 impl MemoryList {
-    fn types(&self) -> Vec<sys::nixl_capi_mem_type_t> {
+    pub fn types(&self) -> Vec<sys::nixl_capi_mem_type_t> {
         let mut size = 0;
         // SAFETY: live list.
         unsafe { sys::nixl_capi_mem_list_size(self.0, &mut size) };
@@ -204,10 +59,10 @@ impl Drop for MemoryList {
 }
 
 /// NIXL's map of parameters.
-struct Params(sys::nixl_capi_params_t);
+pub(super) struct Params(pub sys::nixl_capi_params_t);
 
 impl Params {
-    fn new() -> Result<Self> {
+    pub fn new() -> Result<Self> {
         let mut params = ptr::null_mut();
         // SAFETY: the output is ours on success.
         let status = unsafe { sys::nixl_capi_create_params(&mut params) };
@@ -218,7 +73,7 @@ impl Params {
         Ok(Self(params))
     }
 
-    fn entries(&self) -> Result<BTreeMap<String, String>> {
+    pub fn entries(&self) -> Result<BTreeMap<String, String>> {
         let mut entries = BTreeMap::new();
         let mut iterator = ptr::null_mut();
         // SAFETY: live handles; key and value are copied before the iterator moves on. `has_next` tells whether
@@ -249,14 +104,4 @@ impl Drop for Params {
         // SAFETY: made or taken over by this value alone.
         unsafe { sys::nixl_capi_destroy_params(self.0) };
     }
-}
-
-/// # Safety
-/// `text` must be NULL or a NUL-terminated string.
-pub(super) unsafe fn copied(text: *const c_char) -> String {
-    if text.is_null() {
-        return String::new();
-    }
-    // SAFETY: the caller's promise.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What NIXL knows of a span of memory.
 
+#![forbid(unsafe_code)]
+
 use serde::{Deserialize, Serialize};
 
 use super::sys;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
-use super::driver::Driver;
-use super::thread::{Command, Patience, SPIN, Turn, Turns};
+use super::state::AgentState;
+use super::thread::{Command, SPIN, TaskQueue, TurnOutcome, WaitPolicy};
 use crate::file_limit::FileSizeSignal;
 use crate::sync::{Mutex, MutexGuard};
 
@@ -23,9 +23,9 @@ const TIME_TO_SPARE: Duration = Duration::from_millis(50);
 pub struct Executor(Mutex<Option<Running>>);
 
 struct Running {
-    driver: Driver,
+    state: AgentState,
     commands: Receiver<Command>,
-    turns: Turns,
+    turns: TaskQueue,
 }
 
 // SAFETY: NIXL's objects may be used by any thread, one at a time, which the lock around this sees to; no pointer to them
@@ -52,46 +52,50 @@ impl Executor {
     /// without a progress thread is driven.
     pub fn run(
         &self,
-        driver: Driver,
+        state: AgentState,
         commands: Receiver<Command>,
         wakes: &Receiver<()>,
         idle_poll: Option<Duration>,
     ) {
         sleep_precisely();
-        *self.lock() = Some(Running { driver, commands, turns: Turns::default() });
+        *self.lock() = Some(Running { state, commands, turns: TaskQueue::default() });
         let mut last_progress = Instant::now();
         while let Some((turn, patience)) = self.take_turn(last_progress, idle_poll) {
             match patience {
-                _ if turn == Turn::Progressed => last_progress = Instant::now(),
-                Patience::Spin => std::thread::yield_now(),
-                Patience::Sleep(time) => {
+                _ if turn == TurnOutcome::Progressed => last_progress = Instant::now(),
+                WaitPolicy::Spin => std::thread::yield_now(),
+                WaitPolicy::Sleep(time) => {
                     if wakes.recv_timeout(time) == Err(RecvTimeoutError::Timeout) {
                         self.drive_idle();
                     }
                 }
-                Patience::Forever => drop(wakes.recv()),
+                WaitPolicy::Forever => drop(wakes.recv()),
             }
         }
         drop(self.lock().take());
     }
 
     /// `None` once the agent has stopped.
-    fn take_turn(&self, last_progress: Instant, idle_poll: Option<Duration>) -> Option<(Turn, Patience)> {
-        let mut state = self.lock();
-        let Running { driver, commands, turns } = state.as_mut()?;
-        let _here = Here::begin(self);
+    fn take_turn(
+        &self,
+        last_progress: Instant,
+        idle_poll: Option<Duration>,
+    ) -> Option<(TurnOutcome, WaitPolicy)> {
+        let mut running = self.lock();
+        let Running { state, commands, turns } = running.as_mut()?;
+        let _here = DrivingGuard::begin(self);
         if turns.are_over() {
             return None;
         }
-        let turn = turns.take_turn(driver, commands);
+        let turn = turns.take_turn(state, commands);
         Some((turn, turns.patience(last_progress.elapsed(), idle_poll)))
     }
 
     fn drive_idle(&self) {
-        let mut state = self.lock();
-        let _here = Here::begin(self);
-        if let Some(Running { driver, turns, .. }) = state.as_mut() {
-            turns.drive_idle(driver);
+        let mut running = self.lock();
+        let _here = DrivingGuard::begin(self);
+        if let Some(Running { state, turns, .. }) = running.as_mut() {
+            turns.drive_idle(state);
         }
     }
 
@@ -108,15 +112,15 @@ impl Executor {
         };
         let mut last_progress = Instant::now();
         while !is_over() && last_progress.elapsed() < SPIN && has_time() {
-            let Some(state) = self.0.try_lock() else {
+            let Some(running) = self.0.try_lock() else {
                 // The agent's thread works, or another one that waits.
                 std::thread::yield_now();
                 continue;
             };
             // NIXL's file backends write on this thread.
             let _limit_reports_itself = FileSizeSignal::block();
-            let _here = Here::begin(self);
-            if !step_while(state, &mut last_progress, || !is_over() && has_time()) {
+            let _here = DrivingGuard::begin(self);
+            if !step_while(running, &mut last_progress, || !is_over() && has_time()) {
                 return;
             }
         }
@@ -129,16 +133,16 @@ impl Executor {
 
 /// Steps the agent's work; false if the agent's thread has to go on.
 fn step_while(
-    mut state: MutexGuard<'_, Option<Running>>,
+    mut running: MutexGuard<'_, Option<Running>>,
     last_progress: &mut Instant,
     goes_on: impl Fn() -> bool,
 ) -> bool {
-    let Some(Running { driver, commands, turns }) = state.as_mut() else { return false };
+    let Some(Running { state, commands, turns }) = running.as_mut() else { return false };
     while goes_on() && last_progress.elapsed() < SPIN {
-        if driver.uses_gpu() || !turns.take_starts(commands) {
+        if state.uses_gpu() || !turns.take_starts(commands) {
             return false;
         }
-        match turns.step_all(driver) {
+        match turns.step_all(state) {
             true => *last_progress = Instant::now(),
             false => std::thread::yield_now(),
         }
@@ -147,15 +151,15 @@ fn step_while(
 }
 
 /// Marks this thread as the one that drives an executor.
-struct Here(*const Executor);
+struct DrivingGuard(*const Executor);
 
-impl Here {
+impl DrivingGuard {
     fn begin(executor: &Executor) -> Self {
         Self(DRIVEN.replace(executor))
     }
 }
 
-impl Drop for Here {
+impl Drop for DrivingGuard {
     fn drop(&mut self) {
         DRIVEN.set(self.0);
     }

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! GPUDirect Storage: which backend of an agent moves bytes between files and GPUs, and where that was seen to work.
 
+#![forbid(unsafe_code)]
+
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use super::driver::Driver;
 use crate::sync::{Condvar, Mutex};
-
-/// The plugins that take files and GPU memory; NIXL has one of them in an agent.
-const PLUGINS: [&str; 2] = ["GDS", "GDS_MT"];
 
 /// Between what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ends {
+pub struct GdsEndpoints {
     /// The GPU.
     pub ordinal: i32,
     /// The major and minor number of the file system's device.
@@ -23,8 +21,8 @@ pub struct Ends {
 
 /// Where an agent was seen to move bytes, or why it does not.
 #[derive(Default)]
-pub struct Trials {
-    states: Mutex<HashMap<Ends, State>>,
+pub struct GdsTrials {
+    states: Mutex<HashMap<GdsEndpoints, State>>,
     ended: Condvar,
 }
 
@@ -36,17 +34,17 @@ enum State {
 /// How long a thread waits for the trial of another one: as long as a backend that does not move any bytes can keep it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-impl Trials {
+impl GdsTrials {
     /// The outcome of `trial`, which runs once. It moves bytes, and may wait for a backend that never does, so that no
     /// lock is held meanwhile: only threads that need its outcome wait, and no longer than [`PATIENCE`].
-    pub fn once(&self, ends: Ends, trial: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    pub fn once(&self, ends: GdsEndpoints, trial: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
         self.once_within(PATIENCE, ends, trial)
     }
 
     fn once_within(
         &self,
         patience: Duration,
-        ends: Ends,
+        ends: GdsEndpoints,
         trial: impl FnOnce() -> Result<(), String>,
     ) -> Result<(), String> {
         match self.known_or_begun(ends, Instant::now() + patience) {
@@ -59,7 +57,7 @@ impl Trials {
     }
 
     /// What is known once no trial runs; `None` if the caller is to run it.
-    fn known_or_begun(&self, ends: Ends, deadline: Instant) -> Option<Result<(), String>> {
+    fn known_or_begun(&self, ends: GdsEndpoints, deadline: Instant) -> Option<Result<(), String>> {
         let mut states = self.states.lock();
         loop {
             match states.get(&ends) {
@@ -82,8 +80,8 @@ impl Trials {
 
 /// A trial that this thread runs. If it panics, another thread may try.
 struct Running<'a> {
-    trials: &'a Trials,
-    ends: Ends,
+    trials: &'a GdsTrials,
+    ends: GdsEndpoints,
     outcome: Option<Result<(), String>>,
 }
 
@@ -98,14 +96,6 @@ impl Drop for Running<'_> {
     }
 }
 
-impl Driver {
-    /// The agent's backend for files and GPU memory; where there is none, the names of those it has.
-    pub fn gds_backend(&self) -> Result<&'static str, String> {
-        let found = PLUGINS.iter().find(|plugin| self.backends.contains_key(**plugin));
-        found.copied().ok_or_else(|| self.backend_names())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -113,19 +103,19 @@ mod tests {
 
     use super::*;
 
-    const HERE: Ends = Ends { ordinal: 0, file_system: (8, 1), is_direct: true };
-    const THERE: Ends = Ends { ordinal: 1, ..HERE };
+    const HERE: GdsEndpoints = GdsEndpoints { ordinal: 0, file_system: (8, 1), is_direct: true };
+    const THERE: GdsEndpoints = GdsEndpoints { ordinal: 1, ..HERE };
 
     #[test]
     fn a_trial_runs_once() {
-        let trials = Trials::default();
+        let trials = GdsTrials::default();
         assert_eq!(trials.once(HERE, || Err("no".into())), Err("no".into()));
         assert_eq!(trials.once(HERE, || Ok(())), Err("no".into()));
     }
 
     #[test]
     fn a_trial_that_hangs_keeps_no_other_from_running() {
-        let (trials, barrier) = (Trials::default(), Barrier::new(2));
+        let (trials, barrier) = (GdsTrials::default(), Barrier::new(2));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 trials.once(HERE, || {
@@ -145,7 +135,7 @@ mod tests {
 
     #[test]
     fn those_who_wait_get_the_outcome() {
-        let (trials, barrier) = (Trials::default(), Barrier::new(2));
+        let (trials, barrier) = (GdsTrials::default(), Barrier::new(2));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 trials.once(HERE, || {
@@ -160,7 +150,7 @@ mod tests {
 
     #[test]
     fn after_a_panic_another_thread_may_try() {
-        let trials = Trials::default();
+        let trials = GdsTrials::default();
         let panicked = catch_unwind(AssertUnwindSafe(|| trials.once(HERE, || panic!("deliberate"))));
         assert!(panicked.is_err());
         assert_eq!(trials.once(HERE, || Ok(())), Ok(()));

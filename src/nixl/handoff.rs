@@ -2,6 +2,8 @@
 //! One value, from the agent's thread to a thread that waits for it until a deadline. Of a value that comes too late the
 //! giver learns that, and keeps it: a channel would take it, and drop it with the receiver.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 use std::time::Instant;
 

@@ -4,6 +4,8 @@
 //! NIXL reports success once such a request is queued. Its listen thread writes what then fails to stderr, and does not
 //! try again. So the reasons why it must fail are checked here, by a connection that is closed at once.
 
+#![forbid(unsafe_code)]
+
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -13,8 +15,8 @@ use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
 
 use super::agent::{self, Agent, thread_gone};
-use super::driver::Driver;
-use super::thread::{Step, Work};
+use super::state::AgentState;
+use super::thread::{AgentTask, Step};
 use crate::error::{Error, Result, Status, ensure};
 
 /// How long metadata may take before the peer's address is checked. The listen threads of both sides sleep 100 ms between
@@ -52,13 +54,13 @@ impl Agent {
             let until = deadline.map(|deadline| deadline.max(soonest));
             ensure_listens(&listener, until).map_err(fetching)?;
         }
-        self.call(move |driver| driver.request_remote(&peer, &host, port))?;
+        self.call(move |state| state.request_remote(&peer, &host, port))?;
         if is_loaded { Ok(()) } else { self.await_remote(name, &listener, deadline).map_err(fetching) }
     }
 
     fn is_loaded(&self, name: &str) -> Result<bool> {
         let name = name.to_string();
-        match self.call(move |driver| driver.remote(&name)) {
+        match self.call(move |state| state.remote(&name)) {
             Ok(_) => Ok(true),
             Err(error) if error.status() == Status::NotFound => Ok(false),
             Err(error) => Err(error),
@@ -68,7 +70,8 @@ impl Agent {
     fn await_remote(&self, name: &str, listener: &SocketAddr, deadline: Option<Instant>) -> Result<()> {
         let (reply, result) = bounded(1);
         let waiter = Arc::new(());
-        let arrival = Arrival { name: name.to_string(), deadline, reply, waiter: Arc::downgrade(&waiter) };
+        let arrival =
+            MetadataArrival { name: name.to_string(), deadline, reply, waiter: Arc::downgrade(&waiter) };
         self.start(Box::new(arrival))?;
         let mut patience = GRACE;
         loop {
@@ -91,7 +94,7 @@ impl Agent {
         let sending = || format!("send the metadata of agent '{}' to {address}:{port}", self.name());
         ensure_listens(&listener, None).map_err(|error| error.context(sending()))?;
         let host = address.to_string();
-        self.call(move |driver| driver.send_local(&host, port))
+        self.call(move |state| state.send_local(&host, port))
     }
 
     /// The address of a peer's listen thread, which this agent needs its own one to reach.
@@ -146,7 +149,7 @@ fn refusal(listener: &SocketAddr, error: &std::io::Error) -> Option<Error> {
 }
 
 /// Waits until a peer's metadata has been loaded by NIXL's listen thread.
-struct Arrival {
+struct MetadataArrival {
     name: String,
     deadline: Option<Instant>,
     reply: Sender<Result<()>>,
@@ -154,13 +157,13 @@ struct Arrival {
     waiter: Weak<()>,
 }
 
-impl Work for Arrival {
-    fn step(&mut self, driver: &mut Driver) -> Step {
+impl AgentTask for MetadataArrival {
+    fn step(&mut self, state: &mut AgentState) -> Step {
         if self.waiter.strong_count() == 0 {
             return Step::Done;
         }
         let over = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
-        let result = match driver.remote(&self.name) {
+        let result = match state.remote(&self.name) {
             Err(error) if error.status() == Status::NotFound && !over => return Step::Waiting,
             Err(error) if error.status() == Status::NotFound => {
                 let message = "the metadata did not arrive in time; check the name, the address and the port";

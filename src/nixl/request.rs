@@ -1,23 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Prepared descriptor lists and transfer requests.
+//! Handles of prepared descriptor lists and of transfer requests.
 
-use std::ptr;
 use std::sync::Arc;
 
-use super::descriptor::{Descriptor, MemoryType};
-use super::driver::{Driver, c_string, check};
-use super::metadata::Remote;
+use super::descriptor::Descriptor;
+use super::remote::Remote;
 use super::sys;
-use crate::error::{Error, Result, Status, ensure};
-use crate::log::log;
 
 /// A prepared list of one agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ListId(u64);
+pub struct ListId(pub(super) u64);
 
 /// A request of one agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RequestId(u64);
+pub struct RequestId(pub(super) u64);
 
 /// Which way the bytes go, seen from the agent that asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +60,8 @@ impl Side {
 
 /// A descriptor list NIXL has resolved for one side.
 pub struct PreparedList {
-    raw: sys::nixl_capi_xfer_dlist_handle_t,
-    side: Side,
+    pub(super) raw: sys::nixl_capi_xfer_dlist_handle_t,
+    pub(super) side: Side,
 }
 
 impl PreparedList {
@@ -75,14 +71,14 @@ impl PreparedList {
 }
 
 /// A request and its state.
-pub struct Request {
-    raw: sys::nixl_capi_xfer_req_t,
-    remote: Side,
-    state: State,
+pub struct RequestHandle {
+    pub(super) raw: sys::nixl_capi_xfer_req_t,
+    pub(super) remote: Side,
+    pub(super) state: State,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub(super) enum State {
     /// Not posted yet, or complete.
     Idle,
     InFlight,
@@ -92,7 +88,7 @@ enum State {
 }
 
 impl State {
-    fn of(status: sys::nixl_capi_status_t) -> Self {
+    pub fn of(status: sys::nixl_capi_status_t) -> Self {
         match status {
             sys::NIXL_CAPI_SUCCESS => Self::Idle,
             sys::NIXL_CAPI_IN_PROG => Self::InFlight,
@@ -101,222 +97,14 @@ impl State {
     }
 }
 
-impl Request {
+impl RequestHandle {
     pub(super) fn is_for(&self, remote: &Arc<Remote>) -> bool {
         self.remote.is_for(remote)
     }
 }
 
-impl Driver {
-    /// Resolves a list once, for requests that choose from it by index.
-    pub fn prepare_list(
-        &mut self,
-        side: &Side,
-        memory_type: MemoryType,
-        spans: impl Iterator<Item = Span>,
-    ) -> Result<ListId> {
-        let owner = match side {
-            Side::Local => c_string("", "")?,
-            Side::Own | Side::Peer(_) => self.agent_name(side)?,
-        };
-        let list = self.descriptor_list(memory_type, spans)?;
-        let mut raw = ptr::null_mut();
-        // SAFETY: live handles; the list is copied.
-        let status = unsafe {
-            sys::nixl_capi_prep_xfer_dlist(self.agent, owner.as_ptr(), list.raw(), &mut raw, ptr::null_mut())
-        };
-        check(status, || format!("prepare a list of {} memory", memory_type.name()))?;
-        let id = ListId(self.next_id());
-        self.lists.insert(id, PreparedList { raw, side: side.clone() });
-        Ok(id)
-    }
-
-    /// Whether a list still exists: those of a peer go when it is invalidated.
-    pub fn has_list(&self, id: ListId) -> bool {
-        self.lists.contains_key(&id)
-    }
-
-    /// Releases a list. One that is gone already is fine.
-    pub fn release_list(&mut self, id: ListId) {
-        if let Some(list) = self.lists.remove(&id) {
-            // SAFETY: a live handle of this agent's, taken out of the map and so not used again.
-            let status = unsafe { sys::nixl_capi_release_xfer_dlist_handle(self.agent, list.raw) };
-            if status != sys::NIXL_CAPI_SUCCESS {
-                log!(Warn, "release a prepared list: {}", sys::status_name(status));
-            }
-        }
-    }
-
-    /// A request over indices of two prepared lists. NIXL merges runs of consecutive indices.
-    pub fn make_request(
-        &mut self,
-        operation: Operation,
-        (local, local_indices): (ListId, &[i32]),
-        (remote, remote_indices): (ListId, &[i32]),
-    ) -> Result<RequestId> {
-        let stale = || Error::new(Status::Stale, "a prepared list is gone: its peer was invalidated");
-        let local = self.lists.get(&local).ok_or_else(stale)?.raw;
-        let remote = self.lists.get(&remote).ok_or_else(stale)?;
-        let side = remote.side.clone();
-        let mut raw = ptr::null_mut();
-        // SAFETY: live handles of this agent's; the indices are copied.
-        let status = unsafe {
-            sys::nixl_capi_make_xfer_req(
-                self.agent,
-                operation.raw(),
-                local,
-                local_indices.as_ptr(),
-                local_indices.len(),
-                remote.raw,
-                remote_indices.as_ptr(),
-                remote_indices.len(),
-                &mut raw,
-                ptr::null_mut(),
-            )
-        };
-        check(status, || format!("make a request of {} blocks", local_indices.len()))?;
-        Ok(self.keep(raw, side))
-    }
-
-    /// A request over spans listed for it alone.
-    pub fn create_request(
-        &mut self,
-        operation: Operation,
-        (local_type, local): (MemoryType, impl Iterator<Item = Span>),
-        (side, remote_type, remote): (&Side, MemoryType, impl Iterator<Item = Span>),
-    ) -> Result<RequestId> {
-        let name = self.agent_name(side)?;
-        let local = self.descriptor_list(local_type, local)?;
-        let remote = self.descriptor_list(remote_type, remote)?;
-        let mut raw = ptr::null_mut();
-        // SAFETY: live handles; the lists are copied.
-        let status = unsafe {
-            sys::nixl_capi_create_xfer_req(
-                self.agent,
-                operation.raw(),
-                local.raw(),
-                remote.raw(),
-                name.as_ptr(),
-                &mut raw,
-                ptr::null_mut(),
-            )
-        };
-        check(status, || {
-            format!(
-                "create a request from {} to {} memory of agent '{}' ({} here has {})",
-                local_type.name(),
-                remote_type.name(),
-                name.to_string_lossy(),
-                self.display_name(),
-                self.backend_names()
-            )
-        })?;
-        Ok(self.keep(raw, side.clone()))
-    }
-
-    fn keep(&mut self, raw: sys::nixl_capi_xfer_req_t, remote: Side) -> RequestId {
-        let id = RequestId(self.next_id());
-        self.requests.insert(id, Request { raw, remote, state: State::Idle });
-        id
-    }
-
-    /// Starts a request, or starts it again; `true` when it was done within the call.
-    pub fn post(&mut self, id: RequestId) -> Result<bool> {
-        let agent = self.agent;
-        let request = self.request(id)?;
-        ensure!(request.state == State::Idle, InvalidState, "the request is in flight, or has failed");
-        // SAFETY: live handles; without optional arguments nothing of the request changes.
-        let status = unsafe { sys::nixl_capi_post_xfer_req(agent, request.raw, ptr::null_mut()) };
-        request.state = State::of(status);
-        check(status, || "post a request".to_string())?;
-        Ok(status == sys::NIXL_CAPI_SUCCESS)
-    }
-
-    /// Whether a posted request is done; asking is also what drives it.
-    pub fn is_done(&mut self, id: RequestId) -> Result<bool> {
-        let agent = self.agent;
-        let request = self.request(id)?;
-        // SAFETY: live handles.
-        let status = unsafe { sys::nixl_capi_get_xfer_status(agent, request.raw) };
-        request.state = State::of(status);
-        check(status, || "a request failed under way".to_string())?;
-        Ok(status == sys::NIXL_CAPI_SUCCESS)
-    }
-
-    /// Releases a request, if it still exists. If that fails, NIXL may use its memory until the process ends.
-    pub fn release_request(&mut self, id: RequestId) -> Result<()> {
-        let Some(request) = self.requests.remove(&id) else { return Ok(()) };
-        let released = self.release(&request);
-        if released.is_err() {
-            self.unreleased.push(request);
-        }
-        released
-    }
-
-    fn release(&self, request: &Request) -> Result<()> {
-        ensure!(request.state != State::InFlight, Nixl, "a request in flight can't be released");
-        // Releasing it would free what the kernel's completions of the other parts are noted in.
-        ensure!(
-            request.state == State::Idle || !matches!(request.remote, Side::Own),
-            Nixl,
-            "a failed request to a file can't be released: its backend does not wait for the kernel"
-        );
-        // SAFETY: a live handle of this agent's; the caller does not use it again after a success.
-        let status = unsafe { sys::nixl_capi_release_xfer_req(self.agent, request.raw) };
-        check(status, || "release a request".to_string())?;
-        // SAFETY: see above; the request itself is released.
-        unsafe { sys::nixl_capi_destroy_xfer_req(request.raw) };
-        Ok(())
-    }
-
-    /// Releases requests that are idle, and logs what fails.
-    pub fn release_idle_requests(&mut self, ids: impl IntoIterator<Item = RequestId>) {
-        for id in ids {
-            if let Err(error) = self.release_request(id) {
-                log!(Error, "agent {}: {error}", self.log_name());
-            }
-        }
-    }
-
-    fn request(&mut self, id: RequestId) -> Result<&mut Request> {
-        let gone = || Error::new(Status::Stale, "the request is gone: its peer was invalidated");
-        self.requests.get_mut(&id).ok_or_else(gone)
-    }
-
-    fn agent_name(&self, side: &Side) -> Result<std::ffi::CString> {
-        match side {
-            Side::Local | Side::Own => Ok(self.name.clone()),
-            Side::Peer(remote) => {
-                remote.ensure_valid()?;
-                c_string("the peer's name", remote.name())
-            }
-        }
-    }
-
-    pub(super) fn descriptor_list(
-        &mut self,
-        memory_type: MemoryType,
-        spans: impl Iterator<Item = Span>,
-    ) -> Result<DescriptorList> {
-        self.uses_gpu |= memory_type == MemoryType::Vram;
-        let mut raw = ptr::null_mut();
-        // SAFETY: the output is ours on success.
-        let status = unsafe { sys::nixl_capi_create_xfer_dlist(memory_type.raw(), &mut raw) };
-        check(status, || "create a descriptor list".to_string())?;
-        let list = DescriptorList(raw);
-        for Span { address, size, device_id } in spans {
-            // SAFETY: live list.
-            let status = unsafe {
-                sys::nixl_capi_xfer_dlist_add_desc(raw, address as usize, size as usize, device_id)
-            };
-            check(status, || format!("list {size} bytes at {address:#x}"))?;
-        }
-        Ok(list)
-    }
-}
-
 impl Operation {
-    fn raw(self) -> sys::nixl_capi_xfer_op_t {
+    pub(super) fn raw(self) -> sys::nixl_capi_xfer_op_t {
         match self {
             Self::Read => sys::NIXL_CAPI_XFER_OP_READ,
             Self::Write => sys::NIXL_CAPI_XFER_OP_WRITE,
@@ -325,7 +113,7 @@ impl Operation {
 }
 
 /// NIXL's list of spans.
-pub(super) struct DescriptorList(sys::nixl_capi_xfer_dlist_t);
+pub(super) struct DescriptorList(pub sys::nixl_capi_xfer_dlist_t);
 
 impl DescriptorList {
     pub(super) fn raw(&self) -> sys::nixl_capi_xfer_dlist_t {

@@ -2,17 +2,19 @@
 //! The order of what is done for an agent: commands in the order they come, work in flight in turns.
 //!
 //! NIXL takes one lock per agent for posting, polling and notifications, and a thread that loops on it starves the others.
-//! Here each turn runs a bounded number of commands, and every piece of work gets one step.
+//! DrivingGuard each turn runs a bounded number of commands, and every piece of work gets one step.
+
+#![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, TryRecvError};
 
-use super::driver::Driver;
+use super::state::AgentState;
 use crate::error::Error;
 use crate::guarded::guarded;
-use crate::kept;
+use crate::leak;
 use crate::log::log;
 
 /// What one step of work came to.
@@ -29,9 +31,9 @@ pub enum Step {
 }
 
 /// Something that takes many steps on the agent's thread.
-pub trait Work: Send {
+pub trait AgentTask: Send {
     /// Takes one short step.
-    fn step(&mut self, driver: &mut Driver) -> Step;
+    fn step(&mut self, state: &mut AgentState) -> Step;
 
     /// Reports that the agent's thread has ended, so that the work was never begun. Whatever starts the work gets the same
     /// error.
@@ -45,10 +47,10 @@ pub trait Work: Send {
 /// What the rest of the library sends to the thread.
 pub enum Command {
     /// Runs once.
-    Run(Box<dyn FnOnce(&mut Driver) + Send>),
+    Run(Box<dyn FnOnce(&mut AgentState) + Send>),
     /// Joins the work in flight.
-    Start(Box<dyn Work>),
-    /// Ends the thread once no work is left.
+    Start(Box<dyn AgentTask>),
+    /// GdsEndpoints the thread once no work is left.
     Stop,
 }
 
@@ -65,7 +67,7 @@ const SLEEP_WAITING: Duration = Duration::from_micros(500);
 
 /// What a turn came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum TurnOutcome {
     /// Commands were run, or work has progressed.
     Progressed,
     /// Neither.
@@ -73,7 +75,7 @@ pub enum Turn {
 }
 
 /// How the agent's thread waits for its next turn.
-pub enum Patience {
+pub enum WaitPolicy {
     /// Not at all.
     Spin,
     /// Until a command comes, or for so long.
@@ -84,8 +86,8 @@ pub enum Patience {
 
 /// The agent's work, and the order in which it gets its turns.
 #[derive(Default)]
-pub struct Turns {
-    work: Vec<(Box<dyn Work>, Step)>,
+pub struct TaskQueue {
+    work: Vec<(Box<dyn AgentTask>, Step)>,
     /// Commands that a waiting thread has left to the agent's thread.
     left: VecDeque<Command>,
     stopping: bool,
@@ -93,29 +95,29 @@ pub struct Turns {
     idle_failure: Option<String>,
 }
 
-impl Turns {
+impl TaskQueue {
     /// Whether no work is left, and none will come.
     pub fn are_over(&self) -> bool {
         self.stopping && self.work.is_empty() && self.left.is_empty()
     }
 
     /// Runs some commands, then takes one step of each piece of work.
-    pub fn take_turn(&mut self, driver: &mut Driver, commands: &Receiver<Command>) -> Turn {
-        let mut turn = Turn::Quiet;
+    pub fn take_turn(&mut self, state: &mut AgentState, commands: &Receiver<Command>) -> TurnOutcome {
+        let mut turn = TurnOutcome::Quiet;
         for _ in 0..COMMANDS_A_TURN {
             let next = self.left.pop_front().map_or_else(|| commands.try_recv(), Ok);
             match next {
-                Ok(command) => self.execute(command, driver),
+                Ok(command) => self.execute(command, state),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => {
                     self.stopping = true;
                     break;
                 }
             }
-            turn = Turn::Progressed;
+            turn = TurnOutcome::Progressed;
         }
-        if self.step_all(driver) {
-            turn = Turn::Progressed;
+        if self.step_all(state) {
+            turn = TurnOutcome::Progressed;
         }
         turn
     }
@@ -134,10 +136,10 @@ impl Turns {
     }
 
     /// One step of each piece of work; whether any has progressed.
-    pub fn step_all(&mut self, driver: &mut Driver) -> bool {
+    pub fn step_all(&mut self, state: &mut AgentState) -> bool {
         let mut index = 0;
         while let Some((work, last)) = self.work.get_mut(index) {
-            match guarded(|| work.step(driver)) {
+            match guarded(|| work.step(state)) {
                 Ok(step) => {
                     *last = step;
                     index += 1;
@@ -153,20 +155,20 @@ impl Turns {
         has_progressed
     }
 
-    fn execute(&mut self, command: Command, driver: &mut Driver) {
+    fn execute(&mut self, command: Command, state: &mut AgentState) {
         match command {
-            Command::Run(function) => drop(logged(|| function(driver))),
+            Command::Run(function) => drop(logged(|| function(state))),
             Command::Start(work) => self.work.push((work, Step::Progressed)),
             Command::Stop => self.stopping = true,
         }
     }
 
     /// Has NIXL serve its peers while nothing is asked of it here. A failure that repeats is logged once.
-    pub fn drive_idle(&mut self, driver: &mut Driver) {
+    pub fn drive_idle(&mut self, state: &mut AgentState) {
         if !self.work.is_empty() {
             return;
         }
-        let failure = logged(|| driver.receive()).and_then(Result::err).map(|error| error.to_string());
+        let failure = logged(|| state.receive()).and_then(Result::err).map(|error| error.to_string());
         if let Some(failure) = failure.as_ref().filter(|failure| self.idle_failure.as_ref() != Some(*failure))
         {
             log!(Warn, "{failure}");
@@ -175,28 +177,28 @@ impl Turns {
     }
 
     /// How to wait after a quiet turn, by how long nothing has progressed.
-    pub fn patience(&self, quiet: Duration, idle_poll: Option<Duration>) -> Patience {
+    pub fn patience(&self, quiet: Duration, idle_poll: Option<Duration>) -> WaitPolicy {
         if self.work.is_empty() && quiet < AWAKE {
-            return Patience::Spin;
+            return WaitPolicy::Spin;
         }
         if self.work.is_empty() {
-            return idle_poll.map_or(Patience::Forever, Patience::Sleep);
+            return idle_poll.map_or(WaitPolicy::Forever, WaitPolicy::Sleep);
         }
         let in_flight = self.work.iter().any(|(_, last)| *last == Step::InFlight);
         match (in_flight, quiet < SPIN) {
-            (true, true) => Patience::Spin,
-            (true, false) => Patience::Sleep(SLEEP_IN_FLIGHT),
+            (true, true) => WaitPolicy::Spin,
+            (true, false) => WaitPolicy::Sleep(SLEEP_IN_FLIGHT),
             // The longer nothing comes, the longer the sleep, up to its bound.
-            (false, _) => Patience::Sleep((quiet / 4).clamp(SLEEP_IN_FLIGHT, SLEEP_WAITING)),
+            (false, _) => WaitPolicy::Sleep((quiet / 4).clamp(SLEEP_IN_FLIGHT, SLEEP_WAITING)),
         }
     }
 }
 
 /// After a panic nobody knows what NIXL still does for the work, so all that it holds is leaked on purpose.
-fn abandon(mut work: Box<dyn Work>, error: Error) {
+fn abandon(mut work: Box<dyn AgentTask>, error: Error) {
     log!(Error, "on the agent's thread: {error}; its memory is never freed");
     logged(|| work.abandon(error));
-    kept::for_good(work);
+    leak::intentionally(work);
 }
 
 /// Runs a command; a panic in it ends the command, not the thread.
@@ -206,9 +208,9 @@ fn logged<R>(function: impl FnOnce() -> R) -> Option<R> {
 
 /// Takes one step of a piece of work, as the agent's thread does.
 #[cfg(test)]
-pub fn step_once(work: Box<dyn Work>) {
-    let mut turns = Turns { work: vec![(work, Step::Progressed)], ..Turns::default() };
-    turns.step_all(&mut Driver::unloaded());
+pub fn step_once(work: Box<dyn AgentTask>) {
+    let mut turns = TaskQueue { work: vec![(work, Step::Progressed)], ..TaskQueue::default() };
+    turns.step_all(&mut AgentState::unloaded());
 }
 
 #[cfg(test)]
@@ -226,8 +228,8 @@ mod tests {
         _memory: Arc<()>,
     }
 
-    impl Work for Probe {
-        fn step(&mut self, _: &mut Driver) -> Step {
+    impl AgentTask for Probe {
+        fn step(&mut self, _: &mut AgentState) -> Step {
             assert!(!self.panics, "deliberate");
             Step::InFlight
         }
@@ -237,7 +239,7 @@ mod tests {
         }
     }
 
-    fn probe(panics: bool, reported: &Sender<Error>) -> (Box<dyn Work>, Weak<()>) {
+    fn probe(panics: bool, reported: &Sender<Error>) -> (Box<dyn AgentTask>, Weak<()>) {
         let memory = Arc::new(());
         let weak = Arc::downgrade(&memory);
         (Box::new(Probe { panics, reported: reported.clone(), _memory: memory }), weak)
@@ -250,8 +252,8 @@ mod tests {
         let (broken, memory) = probe(true, &reported);
         let (after, other_memory) = probe(false, &reported);
         let work = [before, broken, after].into_iter().map(|work| (work, Step::Progressed)).collect();
-        let mut turns = Turns { work, ..Turns::default() };
-        assert!(!turns.step_all(&mut Driver::unloaded()));
+        let mut turns = TaskQueue { work, ..TaskQueue::default() };
+        assert!(!turns.step_all(&mut AgentState::unloaded()));
         assert_eq!(turns.work.len(), 2);
         assert!(turns.work.iter().all(|(_, last)| *last == Step::InFlight));
         assert_eq!(reports.try_iter().map(|error| error.status()).collect::<Vec<_>>(), [Status::Panic]);
@@ -263,8 +265,8 @@ mod tests {
     #[test]
     fn work_that_panics_when_it_is_dropped_ends_no_thread() {
         struct Fragile;
-        impl Work for Fragile {
-            fn step(&mut self, _: &mut Driver) -> Step {
+        impl AgentTask for Fragile {
+            fn step(&mut self, _: &mut AgentState) -> Step {
                 Step::Done
             }
             fn abandon(&mut self, _: Error) {}
@@ -274,9 +276,9 @@ mod tests {
                 panic!("deliberate");
             }
         }
-        let work: Vec<(Box<dyn Work>, Step)> = vec![(Box::new(Fragile), Step::Progressed)];
-        let mut turns = Turns { work, ..Turns::default() };
-        assert!(turns.step_all(&mut Driver::unloaded()));
+        let work: Vec<(Box<dyn AgentTask>, Step)> = vec![(Box::new(Fragile), Step::Progressed)];
+        let mut turns = TaskQueue { work, ..TaskQueue::default() };
+        assert!(turns.step_all(&mut AgentState::unloaded()));
         assert!(turns.work.is_empty());
     }
 
@@ -289,11 +291,11 @@ mod tests {
         commands.send(Command::Start(first)).ok().unwrap();
         commands.send(Command::Run(Box::new(|_| ()))).ok().unwrap();
         commands.send(Command::Start(second)).ok().unwrap();
-        let mut turns = Turns::default();
+        let mut turns = TaskQueue::default();
         assert!(!turns.take_starts(&receiver));
         assert!(!turns.take_starts(&receiver), "the command was not run yet");
         assert_eq!((turns.work.len(), turns.left.len(), receiver.len()), (1, 1, 1));
-        assert_eq!(turns.take_turn(&mut Driver::unloaded(), &receiver), Turn::Progressed);
+        assert_eq!(turns.take_turn(&mut AgentState::unloaded(), &receiver), TurnOutcome::Progressed);
         assert_eq!((turns.work.len(), turns.left.len(), receiver.len()), (2, 0, 0));
         assert!(turns.take_starts(&receiver));
         commands.send(Command::Stop).ok().unwrap();

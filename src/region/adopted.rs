@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Adopted memory: the caller's own, used here and never freed here.
 
+#![forbid(unsafe_code)]
+
 use std::ops::Range;
 
 use super::adopted_file::{AdoptedFile, AdoptedFileConfig};
+use super::host_size::host_size;
 use super::mapping::FilePart;
 use super::release::{Release, ReleaseCallback};
-use super::{Access, host_size, mapped};
+use super::{Access, proc_maps};
 use crate::error::{Result, ensure};
 
 /// Host memory of the caller's.
@@ -73,7 +76,7 @@ impl AdoptedMemory {
 fn ensure_mapped(range: Range<u64>, access: Access) -> Result<()> {
     let (start, size) = (range.start, range.end - range.start);
     let mut next = start;
-    for mapped in mapped::within(std::slice::from_ref(&range))?.into_iter().flatten() {
+    for mapped in proc_maps::within(std::slice::from_ref(&range))?.into_iter().flatten() {
         if mapped.addresses.start > next {
             break;
         }

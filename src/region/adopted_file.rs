@@ -4,17 +4,19 @@
 //! A memory file is what memfd_create returns, or a file on tmpfs or hugetlbfs. Other files are refused: the pages of a
 //! file on disk belong to the page cache, and the pages of a device or a dma-buf to its driver.
 
+#![forbid(unsafe_code)]
+
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{self, OFlags, SealFlags};
 
-use super::mapped::{self, Mapped};
+use super::host_size::host_size;
 use super::mapping::{FilePart, Mapping, Pages};
 use super::memory_file::Inspected;
+use super::proc_maps::{self, MapsEntry};
 use super::system::aligned_for_all;
-use super::{Access, FileId, host_size, reopened};
-use crate::advice;
+use super::{Access, FileId, reopened};
 use crate::cuda::vmm::describe_fd;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
@@ -188,8 +190,7 @@ fn map(config: &AdoptedFileConfig<'_>, file: &Inspected, size: usize) -> Result<
     );
     let pages = file.huge_page.map_or(aligned_for_all(size), Pages::Huge);
     let part = FilePart { file: config.file, offset: config.offset };
-    Mapping::of_part(part, size, pages, 1, writable)
-        .map_err(|error| advice::with_huge_pages(error, pages.unit() as u64))
+    Mapping::of_part(part, size, pages, 1, writable).map_err(|error| file.explain(error))
 }
 
 /// Fails unless every page at the address shows the page of the file that it should: other processes map the file, and
@@ -201,14 +202,14 @@ fn ensure_mapped_at(config: &AdoptedFileConfig<'_>) -> Result<()> {
     };
     let file = FileId::of(config.file)?.in_list_of_mappings();
     let range = start..end;
-    for mapped in mapped::within(std::slice::from_ref(&range))?.into_iter().flatten() {
+    for mapped in proc_maps::within(std::slice::from_ref(&range))?.into_iter().flatten() {
         ensure_shows(&mapped, &range, &file, config.offset)?;
     }
     Ok(())
 }
 
 /// One mapping of the range. That the range has no gaps is checked for all adopted memory.
-fn ensure_shows(mapped: &Mapped, range: &Range<u64>, file: &(String, u64), offset: u64) -> Result<()> {
+fn ensure_shows(mapped: &MapsEntry, range: &Range<u64>, file: &(String, u64), offset: u64) -> Result<()> {
     let at = range.start.max(mapped.addresses.start);
     let Some(pages) = &mapped.pages else {
         fail!(

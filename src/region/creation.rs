@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Creating regions: one function for each kind of memory, and views.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use once_cell::sync::OnceCell;
 
+use super::counts::Counts;
 use super::registrations::Registrations;
-use super::sharing::Counts;
 use super::{
     AdoptedMemory, Backing, Control, DeviceMemory, DiskConfig, DiskFile, ElasticConfig, ElasticMemory,
     Origin, PinnedConfig, PinnedMemory, Progress, Region, SystemConfig, SystemMemory,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory that the driver and NIXL see as pieces of equal size: extents, page locks. Pure.
 
+#![forbid(unsafe_code)]
+
 use std::ops::Range;
 
 /// Where the pieces of some memory are.

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What an elastic region has of its memory now: growing, shrinking, and holding what is in use.
 
+#![forbid(unsafe_code)]
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::elastic::ElasticMemory;
-use super::spans::Failure;
-use super::{Backing, Region, Registration};
-use crate::cuda::vmm::{Exported, HandleType};
+use super::span_registrar::SpanFailure;
+use super::{Backing, ExportedExtent, Region, Registration};
+use crate::cuda::vmm::HandleType;
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::{Count, Microseconds, log};
 use crate::nixl::Descriptor;
@@ -195,9 +197,9 @@ impl Region {
 }
 
 /// Takes from the agents again what they were told before one of them failed; that failure comes first.
-fn take_back(told: &[Arc<Registration>], added: &[Descriptor], failure: Failure) -> Failure {
+fn take_back(told: &[Arc<Registration>], added: &[Descriptor], failure: SpanFailure) -> SpanFailure {
     let later = told.iter().filter_map(|registration| registration.reduce(added).err());
-    later.fold(failure, Failure::and)
+    later.fold(failure, SpanFailure::and)
 }
 
 fn not_elastic() -> Error {
@@ -205,16 +207,6 @@ fn not_elastic() -> Error {
         Status::InvalidArgument,
         "the region is not elastic, or a view of one: commit through the region itself",
     )
-}
-
-/// One extent on its way to another process.
-pub struct ExportedExtent {
-    /// Which extent of the region.
-    pub index: usize,
-    /// Its memory.
-    pub memory: Exported,
-    /// Its word in the control block.
-    pub changes: u32,
 }
 
 /// Extents of a region that are in use: they stay until this is dropped.

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Device memory of another process's that an engine there has mapped: its memories, side by side again here.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 
-use super::{Reach, Users};
-use crate::cuda::vmm::{Granularity, Location, Mapping, Memory, Properties, Range, Shareable};
+use super::{DeviceUsers, OpenDevices};
+use crate::cuda::vmm::{
+    AddressRange, AllocationProperties, DeviceMapping, Granularity, Location, PhysicalMemory, Shareable,
+};
 use crate::error::{Result, ensure, fail};
 
 /// A part of some memories side by side.
 pub struct MappedDevice {
-    range: Arc<Range>,
-    mappings: Vec<Arc<Mapping>>,
-    reach: Reach,
+    range: Arc<AddressRange>,
+    mappings: Vec<Arc<DeviceMapping>>,
+    reach: OpenDevices,
     ordinal: i32,
     offset: u64,
     size: u64,
@@ -40,13 +44,13 @@ impl MappedDevice {
     /// Maps memories side by side; the region is a part of them. What they say must add up: at least that much, and no
     /// more than can be addressed. They are opened for their own device and for `users`.
     pub fn import(
-        (ordinal, users): (i32, Users),
+        (ordinal, users): (i32, DeviceUsers),
         MappedPart { offset, size, alignment }: MappedPart,
         shared: &[ImportedMapping<'_>],
         writable: bool,
     ) -> Result<Self> {
         let location = Location::Device(ordinal);
-        let granularity = Properties::on_device(ordinal).granularity(Granularity::Minimum)?;
+        let granularity = AllocationProperties::on_device(ordinal).granularity(Granularity::Minimum)?;
         for each in shared {
             ensure!(
                 each.size.is_multiple_of(granularity),
@@ -60,20 +64,20 @@ impl MappedDevice {
         let Some(reserved) = total.checked_add(head) else {
             fail!(InvalidArgument, "an alignment of {alignment} bytes is more than can be addressed");
         };
-        let range = Range::reserve(reserved, granularity.max(alignment))?;
+        let range = AddressRange::reserve(reserved, granularity.max(alignment))?;
         let mut mappings = Vec::with_capacity(shared.len());
         let mut next = head;
         for each in shared {
-            let memory = Memory::import(each.memory, each.size, Some(location))?;
-            mappings.push(Mapping::create(&range, next, &memory)?);
+            let memory = PhysicalMemory::import(each.memory, each.size, Some(location))?;
+            mappings.push(DeviceMapping::create(&range, next, &memory)?);
             next += each.size;
         }
-        let reach = Reach::open(&mappings, ordinal, users, writable)?;
+        let reach = OpenDevices::open(&mappings, ordinal, users, writable)?;
         Ok(Self { range, mappings, reach, ordinal, offset: head + offset, size })
     }
 
     /// Opens it for more devices of this process.
-    pub(super) fn open_for(&self, users: Users) -> Result<()> {
+    pub(super) fn open_for(&self, users: DeviceUsers) -> Result<()> {
         self.reach.extend(&self.mappings, self.ordinal, users)
     }
 

@@ -84,6 +84,7 @@ pub struct FilePart<'a> {
 pub struct Mapping {
     address: *mut c_void,
     size: usize,
+    is_leaked: bool,
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread.
@@ -127,7 +128,7 @@ impl Mapping {
         if alignment == pages.unit() {
             // SAFETY: a fresh mapping where the kernel likes; no memory of anyone's changes.
             let mapped = unsafe { map(part, std::ptr::null_mut(), size, flags, access) };
-            return mapped.map(|address| Self { address, size });
+            return mapped.map(|address| Self { address, size, is_leaked: false });
         }
         let place = Self::reserve(size, alignment)?;
         // SAFETY: addresses that `place` has reserved, and where nothing points yet.
@@ -140,7 +141,7 @@ impl Mapping {
         let flags = MapFlags::NORESERVE;
         // SAFETY: a fresh mapping where the kernel likes; no memory of anyone's changes.
         let address = unsafe { map(None, std::ptr::null_mut(), wide, flags, ProtFlags::empty()) }?;
-        let mut place = Self { address, size: wide };
+        let mut place = Self { address, size: wide, is_leaked: false };
         place.trim((address as usize).next_multiple_of(alignment), size)?;
         Ok(place)
     }
@@ -160,6 +161,11 @@ impl Mapping {
         Ok(())
     }
 
+    /// Leaves the memory mapped until the process ends.
+    pub fn leak(&mut self) {
+        self.is_leaked = true;
+    }
+
     /// Its first byte.
     pub fn address(&self) -> *mut c_void {
         self.address
@@ -173,6 +179,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if self.is_leaked {
+            return;
+        }
         // SAFETY: our own mapping; the region that held it has no holder left.
         if let Err(errno) = unsafe { munmap(self.address, self.size) } {
             log!(Error, "unmap {} bytes: {errno}", self.size);

@@ -11,6 +11,8 @@
 //!   pool is empty by then. Only F_SEAL_WRITE and F_SEAL_FUTURE_WRITE forbid holes, and both forbid to share the file
 //!   to be written. So reserved huge pages are mapped only if the caller trusts those who may write them.
 
+#![cfg_attr(not(test), forbid(unsafe_code))]
+
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::{self, MemfdFlags, Mode, OFlags, SealFlags};
@@ -18,6 +20,7 @@ use rustix::fs::{self, MemfdFlags, Mode, OFlags, SealFlags};
 use super::mapping::{Pages, give_size};
 use super::open_file::reopened;
 use super::pages::huge_page_size;
+use crate::advice;
 use crate::error::{Error, Result, Status, ensure};
 
 /// The unit of st_blocks.
@@ -79,6 +82,12 @@ impl Inspected {
     pub fn mappable(&self) -> u64 {
         let page = self.pages().unit() as u64;
         self.size.checked_next_multiple_of(page).unwrap_or(self.size)
+    }
+
+    /// A failure to map the file, with how many huge pages there are if the lack of them is its cause.
+    pub fn explain(&self, error: Error) -> Error {
+        let page = self.huge_page.filter(|_| error.status() == Status::OutOfMemory);
+        error.with_advice(page.and_then(|page| advice::huge_pages(page as u64)))
     }
 
     /// Refuses a file that can shrink.

@@ -3,9 +3,11 @@
 
 mod adopted;
 mod adopted_file;
-mod backing;
+mod available_memory;
 mod control;
+mod counts;
 mod creation;
+mod deferred_free;
 mod device;
 mod disk;
 mod elastic;
@@ -13,24 +15,26 @@ mod equal_pieces;
 mod extent_properties;
 mod extents;
 mod file_lock;
-mod mapped;
+mod host_size;
 mod mapped_device;
 mod mapping;
 mod memory_file;
 mod numa;
+mod open_devices;
 mod open_file;
+mod origin;
+mod overlap;
 mod pages;
 mod pinned;
 mod prefault;
-mod reach;
+mod proc_maps;
 mod registration;
 mod registrations;
 mod release;
-mod room;
 mod sharing;
-mod spans;
-mod stretches;
+mod span_registrar;
 mod system;
+mod tier;
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
@@ -38,38 +42,79 @@ use std::sync::Arc;
 
 pub use adopted::AdoptedMemory;
 pub use adopted_file::{AdoptedFile, AdoptedFileConfig};
-pub use backing::{Backing, Tier};
 pub use control::Control;
 pub use device::{DeviceConfig, DeviceMemory, IpcConfig};
-pub use disk::{DirectIo, DiskConfig, DiskFile, Label, Opening};
-pub use elastic::{ElasticConfig, ElasticMemory, ImportedExtent, ImportedShape};
+pub use disk::{DirectIo, DiskConfig, DiskFile, Label, OpenMode};
+pub use elastic::{ElasticConfig, ElasticMemory, ExportedExtent, ImportedExtent, ImportedShape};
 pub use equal_pieces::EqualPieces;
 pub use extent_properties::granularity as extent_granularity;
-pub use extents::{ExportedExtent, ExtentHold};
+pub use extents::ExtentHold;
 pub use mapped_device::{ImportedMapping, MappedDevice, MappedPart};
 pub use mapping::FilePart;
-pub use numa::Placement as NumaPlacement;
+pub use numa::NumaPlacement;
+pub use open_devices::{DeviceUsers, OpenDevices};
 pub use open_file::{FileId, FileSystemId, reopened};
+pub use origin::{Access, Origin};
+pub use overlap::overlap;
 pub use pages::Residency;
 pub use pinned::{PinnedConfig, PinnedMemory, Progress};
-pub use reach::{Reach, Users};
-pub use registration::{Hold, Registration};
+pub use registration::{Registration, RegistrationHold};
 pub use release::ReleaseCallback;
-pub use sharing::{Access, HandledRegion, Holders, Origin, SharedRegion, Wanted};
-pub use stretches::overlap;
+pub use sharing::{HandledRegion, Holders, OpenRequirements, SharedRegion};
 pub use system::{HugePages, SharedPart, SystemConfig, SystemMemory};
+pub use tier::Tier;
 
+use counts::Counts;
 use once_cell::sync::OnceCell;
 use registrations::Registrations;
-use sharing::Counts;
-use spans::Failure;
+use span_registrar::SpanFailure;
 
-use crate::cuda::ipc::Place;
-use crate::error::{Error, Result, Status, ensure, fail};
+use crate::cuda::ipc::DevicePair;
+use crate::error::{Error, Result, Status, fail};
 use crate::log::log;
 use crate::log_id::LogId;
 use crate::nixl::Descriptor;
 use crate::sync::Mutex;
+
+/// What a region is made of.
+pub enum Backing {
+    /// Memory this library mapped.
+    System(SystemMemory),
+    /// A file this library opened.
+    Disk(DiskFile),
+    /// Host memory of the caller's.
+    Adopted(AdoptedMemory),
+    /// Page-locked memory.
+    Pinned(PinnedMemory),
+    /// Memory of a GPU.
+    Device(Arc<DeviceMemory>),
+    /// Memory of a GPU that grows and shrinks.
+    Elastic(ElasticMemory),
+    /// A part of another region.
+    View {
+        /// The region it is a part of.
+        parent: Arc<Region>,
+        /// Where in the parent it starts.
+        offset: u64,
+        /// Its size in bytes.
+        size: u64,
+    },
+}
+
+impl Backing {
+    /// Its name, for the log.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::System(_) => "system",
+            Self::Disk(_) => "disk",
+            Self::Adopted(_) => "adopted host",
+            Self::Pinned(_) => "pinned",
+            Self::Device(_) => "device",
+            Self::Elastic(_) => "elastic",
+            Self::View { parent, .. } => parent.backing().name(),
+        }
+    }
+}
 
 /// A span of memory on one tier. Freed when its last holder goes.
 pub struct Region {
@@ -166,17 +211,17 @@ impl Region {
     }
 
     /// The GPU it lies on, and the one whose kernels it is mapped for.
-    pub fn place(&self) -> Option<Place> {
+    pub fn place(&self) -> Option<DevicePair> {
         match self.root() {
-            Backing::Device(memory) => Some(Place { owner: memory.ordinal(), user: memory.user() }),
-            Backing::Elastic(memory) => Some(Place::on(memory.ordinal())),
+            Backing::Device(memory) => Some(DevicePair { owner: memory.ordinal(), user: memory.user() }),
+            Backing::Elastic(memory) => Some(DevicePair::on(memory.ordinal())),
             _ => None,
         }
     }
 
     /// Lets more devices use elastic memory, or VMM memory that another process shared. VMM memory that an engine has
     /// mapped stays as it is, and so does memory that is opened for one device at a time.
-    pub fn open_for(&self, users: Users) -> Result<()> {
+    pub fn open_for(&self, users: DeviceUsers) -> Result<()> {
         match &self.backing {
             Backing::View { parent, .. } => parent.open_for(users),
             Backing::Elastic(memory) if memory.is_open_for(users)? => Ok(()),
@@ -292,7 +337,7 @@ impl Region {
 
     /// NIXL may still use memory that it failed to let go of: the region is never freed then, and of elastic memory
     /// nothing there is unmapped. Answers what failed.
-    fn keep(self: &Arc<Self>, failure: Failure) -> Error {
+    fn keep(self: &Arc<Self>, failure: SpanFailure) -> Error {
         if !failure.stuck.is_empty() {
             std::mem::forget(self.clone());
         }
@@ -300,17 +345,5 @@ impl Region {
             memory.keep(&memory.mappings(), &failure.stuck);
         }
         failure.error
-    }
-}
-
-/// A size in bytes as this machine addresses it.
-fn host_size(what: &str, size: u64) -> Result<usize> {
-    ensure!(size > 0, InvalidArgument, "{what} of 0 bytes can't be made");
-    match usize::try_from(size) {
-        Ok(size) if size <= isize::MAX as usize => Ok(size),
-        _ => Err(Error::new(
-            Status::InvalidArgument,
-            format!("{what} of {size} bytes is more than can be addressed"),
-        )),
     }
 }

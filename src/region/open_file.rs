@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Opening a file anew, and recognising one. Neither waits for another process, whatever that does with the file.
 
+#![cfg_attr(not(test), forbid(unsafe_code))]
+
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{self, AtFlags, Mode, OFlags, Stat, StatxFlags};

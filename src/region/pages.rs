@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What pages a mapping really has.
 
+#![forbid(unsafe_code)]
+
 use std::io::{BufRead, BufReader};
 use std::os::fd::BorrowedFd;
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The registrations that a region has, down to those that nobody holds any more and whose agents have not let go yet.
 
+#![forbid(unsafe_code)]
+
 use std::sync::{Arc, Weak};
 
 use super::Registration;
@@ -16,18 +18,15 @@ pub(super) struct Registrations {
 }
 
 struct Entry {
-    /// Only compared: the registration may be gone, and the agent with it.
-    agent: *const Agent,
+    /// The agent's address. Only compared: the registration may be gone, and the agent with it.
+    agent: usize,
     registration: Weak<Registration>,
 }
-
-// SAFETY: the pointer is never dereferenced.
-unsafe impl Send for Entry {}
 
 impl Registrations {
     /// One more.
     pub fn add(&self, registration: &Arc<Registration>) {
-        let agent = Arc::as_ptr(registration.agent());
+        let agent = Arc::as_ptr(registration.agent()).addr();
         self.list().push(Entry { agent, registration: Arc::downgrade(registration) });
     }
 
@@ -41,7 +40,7 @@ impl Registrations {
     /// that, and its thread removes the old one without any lock that the caller may have.
     pub fn wait_for_removal(&self, agent: &Arc<Agent>) {
         let is_going = |list: &mut Vec<Entry>| {
-            let mut own = list.iter().filter(|entry| entry.agent == Arc::as_ptr(agent));
+            let mut own = list.iter().filter(|entry| entry.agent == Arc::as_ptr(agent).addr());
             own.any(|entry| entry.registration.strong_count() == 0)
         };
         drop(self.removal.wait_while(self.list(), is_going));

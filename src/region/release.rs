@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The release of adopted memory: the callback that tells the caller that kvmem uses the memory no longer.
 
+#![forbid(unsafe_code)]
+
 use crate::callback_thread::{CallbackHandle, CallbackThread};
 use crate::error::Result;
 use crate::log::log;
@@ -38,5 +40,6 @@ impl Drop for Release {
 /// The thread of this process for release callbacks. The log has another: a log callback that blocks delays no release.
 fn releases() -> &'static CallbackThread {
     static RELEASES: PerProcess<CallbackThread> = PerProcess::new();
-    RELEASES.get(|| CallbackThread::new("kvmem-release"))
+    RELEASES
+        .get(|| CallbackThread::new("kvmem-release", |error| log!(Error, "in a release callback: {error}")))
 }

@@ -1,37 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a region has to do with other processes: who holds it, and, for one that was imported, whose it is.
 
+#![forbid(unsafe_code)]
+
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use serde::{Deserialize, Serialize};
-
-use super::{Backing, Control, DeviceMemory, FileId, FilePart, Region, Tier, Users};
+use super::deferred_free::{free_later, sweep};
+use super::{Access, Backing, Control, DeviceMemory, DeviceUsers, FileId, FilePart, Origin, Region, Tier};
 use crate::error::{Result, ensure};
-use crate::process::{Identity, PerProcess};
+use crate::process::PerProcess;
 use crate::sync::{Mutex, MutexGuard};
 
-/// What a process may do with memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Access {
-    /// Read.
-    Read,
-    /// Read and write.
-    ReadWrite,
-}
-
-/// Where an imported region comes from.
-#[derive(Clone, Debug)]
-pub struct Origin {
-    /// The process that owns the memory.
-    pub process: Identity,
-    /// What this process may do with it.
-    pub access: Access,
-}
-
 /// What an opening wants of a region.
-pub struct Wanted {
+pub struct OpenRequirements {
     /// The control block that came with the share.
     pub control: FileId,
     /// The file that came as its memory; `None` for memory that is no file.
@@ -43,7 +26,7 @@ pub struct Wanted {
     /// The device it is to be page-locked for.
     pub pin: Option<i32>,
     /// The devices whose kernels are to reach device memory, besides the one that it is located on.
-    pub users: Users,
+    pub users: DeviceUsers,
     /// Its extents, each with its word in the control block.
     pub extents: Vec<(usize, u32)>,
 }
@@ -65,25 +48,22 @@ pub struct Holders {
     pub handles: u64,
 }
 
-/// Counts of what holds a region in this process.
-#[derive(Default)]
-pub(super) struct Counts {
-    pub views: AtomicU64,
-    pub shares: AtomicU64,
-    pub handles: AtomicU64,
-}
-
 impl Region {
     /// A region made of another process's memory; where another thread has meanwhile opened one that serves as well,
     /// that one.
-    pub fn imported(backing: Backing, origin: Origin, control: Arc<Control>, wanted: &Wanted) -> Arc<Self> {
+    pub fn imported(
+        backing: Backing,
+        origin: Origin,
+        control: Arc<Control>,
+        wanted: &OpenRequirements,
+    ) -> Arc<Self> {
         let id = control.id();
         let region = Self::with(backing, Some(origin), control.into());
         loop {
             // Compared without the lock, which every other share of the process needs: that asks the kernel about
             // files of other processes.
             let seen = known().of(&id);
-            if let Some(first) = seen.iter().find(|open| open.serves(wanted)) {
+            if let Some(first) = seen.iter().find(|open| open.satisfies(wanted)) {
                 return first.clone();
             }
             if known().add_after(id, &region, &seen) {
@@ -93,15 +73,15 @@ impl Region {
     }
 
     /// A region of a control block's id that this process has, its own or opened, and that serves.
-    pub fn known(id: &[u8; 16], wanted: &Wanted) -> Option<Arc<Self>> {
+    pub fn known(id: &[u8; 16], wanted: &OpenRequirements) -> Option<Arc<Self>> {
         let open = known().of(id);
-        open.into_iter().find(|region| region.serves(wanted))
+        open.into_iter().find(|region| region.satisfies(wanted))
     }
 
     /// Whether an opening can be given this region: with other rights, with extents that the one here does not have, or
     /// page-locked where this one is not, it must be opened anew. The original serves in any case; another's memory
     /// under its id never does.
-    fn serves(&self, wanted: &Wanted) -> bool {
+    fn satisfies(&self, wanted: &OpenRequirements) -> bool {
         let is_it = self.control.get().is_some_and(|control| control.file_id() == wanted.control)
             && wanted.file.is_none_or(|file| {
                 let own = self.memory_file().map(|part| FileId::of(part.file));
@@ -262,16 +242,16 @@ impl Drop for HandledRegion {
 /// What this process has shared or opened, by the id in the control block: what is opened again is the same region. A
 /// process has memory mapped once, so it has one such list.
 #[derive(Default)]
-struct Known {
+struct OpenRegions {
     regions: BTreeMap<[u8; 16], Vec<Weak<Region>>>,
 }
 
-fn known() -> MutexGuard<'static, Known> {
-    static KNOWN: PerProcess<Mutex<Known>> = PerProcess::new();
+fn known() -> MutexGuard<'static, OpenRegions> {
+    static KNOWN: PerProcess<Mutex<OpenRegions>> = PerProcess::new();
     KNOWN.get(Mutex::default).lock()
 }
 
-impl Known {
+impl OpenRegions {
     fn of(&self, id: &[u8; 16]) -> Vec<Arc<Region>> {
         self.regions.get(id).into_iter().flatten().filter_map(Weak::upgrade).collect()
     }
@@ -302,31 +282,6 @@ fn is(known: &Weak<Region>, region: &Arc<Region>) -> bool {
     std::ptr::eq(known.as_ptr(), Arc::as_ptr(region))
 }
 
-/// Device memory that other processes have open by its IPC handle: the driver forbids to free it before they close
-/// it, so it waits here for them. Looked through whenever a region is shared, freed or asked about, and before device
-/// memory is allocated.
-type Waiting = Vec<(Arc<DeviceMemory>, Arc<Control>)>;
-
-/// Of this process: the memory is not a forked child's to free.
-fn waiting() -> MutexGuard<'static, Waiting> {
-    static WAITING: PerProcess<Mutex<Waiting>> = PerProcess::new();
-    WAITING.get(Mutex::default).lock()
-}
-
-/// Frees what no importer has open any more.
-pub(super) fn sweep() {
-    // An importer may have made the kernel slow to answer with many locks, so it is asked without the lock, which
-    // every thread that shares, frees or allocates device memory needs.
-    let candidates: Waiting = waiting().clone();
-    let is_free = |(_, control): &&(Arc<DeviceMemory>, Arc<Control>)| !control.may_have_importers();
-    let over: Vec<_> = candidates.iter().filter(is_free).map(|(memory, _)| Arc::as_ptr(memory)).collect();
-    let is_over = |waits: &mut (Arc<DeviceMemory>, _)| over.contains(&Arc::as_ptr(&waits.0));
-    let free: Vec<_> = waiting().extract_if(.., is_over).collect();
-    // Freed without the lock, which every thread that shares, frees or allocates device memory needs: freeing waits for
-    // the device.
-    drop((candidates, free));
-}
-
 impl Drop for Region {
     fn drop(&mut self) {
         self.log_end();
@@ -340,7 +295,7 @@ impl Drop for Region {
             Backing::Device(memory) if self.origin.is_none() => {
                 let open = self.control.get().filter(|control| control.may_have_importers());
                 if let Some(control) = open {
-                    waiting().push((memory.clone(), control.clone()));
+                    free_later(memory, control);
                 }
                 sweep();
             }

@@ -6,13 +6,14 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::mm::{Advice, madvise};
 
+use super::available_memory::{ensure_available, ensure_fits, ensure_huge_pages_of};
+use super::host_size::host_size;
 use super::mapping::{FilePart, Mapping, Pages};
 use super::memory_file::{Inspected, memory_file};
 use super::pages::Residency;
-use super::room::{ensure_fits, ensure_huge_pages_of, ensure_room};
-use super::{host_size, numa, pages, prefault};
+use super::{numa, pages, prefault};
 use crate::advice;
-use crate::error::{Result, ensure, fail};
+use crate::error::{Result, Status, ensure, fail};
 use crate::log::log;
 
 /// Which pages to ask the kernel for.
@@ -39,7 +40,7 @@ pub struct SystemConfig {
     /// Fail rather than take smaller pages than asked for.
     pub huge_pages_required: bool,
     /// The NUMA node the pages come from.
-    pub numa: Option<numa::Placement>,
+    pub numa: Option<numa::NumaPlacement>,
     /// How many threads touch every page before the call returns; 0: each page comes with its first use.
     pub prefault_threads: u32,
     /// Other processes can be given it.
@@ -83,7 +84,7 @@ pub struct SystemMemory {
     size: usize,
     page_size: u64,
     fell_back: bool,
-    numa: Option<numa::Placement>,
+    numa: Option<numa::NumaPlacement>,
     /// Where it is stored, if it can be shared, and where it starts there.
     file: Option<(OwnedFd, u64)>,
 }
@@ -97,7 +98,7 @@ impl SystemMemory {
         if config.prefault_threads > 0 {
             // Reserved pages were reserved when they were mapped.
             if !memory.has_reserved_pages() {
-                ensure_room(config.size, memory.numa)?;
+                ensure_available(config.size, memory.numa)?;
             }
             memory.prefault(0, memory.mapping.size(), config.prefault_threads)?;
         }
@@ -123,7 +124,7 @@ impl SystemMemory {
         let alignment = host_size("an alignment", alignment)?;
         let part = FilePart { file: file.as_fd(), offset };
         let mapping = Mapping::of_part(part, size, pages, alignment, writable)
-            .map_err(|error| advice::with_huge_pages(error, pages.unit() as u64))
+            .map_err(|error| inspected.explain(error))
             .map_err(|error| error.context(format!("open {size} bytes of shared memory")))?;
         Ok(Self { file: Some((file, offset)), ..Self::of(mapping, size, pages.unit() as u64) })
     }
@@ -150,7 +151,7 @@ impl SystemMemory {
         if let Some(placement) = config.numa {
             memory.numa = numa::place(memory.address(), memory.mapping.size(), placement)?;
         }
-        if let (Pages::Huge(page), Some(numa::Placement::Bind(node))) = (pages, memory.numa) {
+        if let (Pages::Huge(page), Some(numa::NumaPlacement::Bind(node))) = (pages, memory.numa) {
             memory.take_huge_pages_of(node, page, config.prefault_threads)?;
         }
         Ok(memory)
@@ -200,7 +201,9 @@ impl SystemMemory {
             _ => fail!(InvalidArgument, "huge pages are of 2 MiB or 1 GiB, not of {page} bytes"),
         };
         let made = Self::with_pages(size, pages, config).map_err(|error| {
-            advice::with_huge_pages(error, page).context(format!("huge pages of {page} bytes"))
+            let is_lack = error.status() == Status::OutOfMemory;
+            let advice = is_lack.then(|| advice::huge_pages(page)).flatten();
+            error.with_advice(advice).context(format!("huge pages of {page} bytes"))
         });
         let error = match made {
             Err(error) if !config.huge_pages_required => error,
@@ -238,7 +241,7 @@ impl SystemMemory {
 
     /// The NUMA node its pages come from.
     pub fn numa_node(&self) -> Option<u32> {
-        self.numa.map(numa::Placement::node)
+        self.numa.map(numa::NumaPlacement::node)
     }
 
     /// Touches every page of a part, with up to `threads` threads.
@@ -249,6 +252,11 @@ impl SystemMemory {
     /// How much of it is in memory now, and on what pages.
     pub fn residency(&self) -> Result<Residency> {
         pages::residency(self.address(), self.mapping.size())
+    }
+
+    /// Leaves the memory mapped until the process ends.
+    pub fn leak(&mut self) {
+        self.mapping.leak();
     }
 
     fn has_reserved_pages(&self) -> bool {
@@ -286,7 +294,6 @@ fn base_page() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Status;
 
     fn bytes(memory: &SystemMemory) -> &[u8] {
         // SAFETY: the memory's own span, alive as long as it.

@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The memory that a share carries, opened and held against what the share says of it.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 
-use super::carried::{Carried, Extent, FabricExtent, SharedHandle, SharedMapping};
 use super::import::not_as_told;
 use super::manifest::RegionEntry;
-use super::{Opening, Share};
+use super::memory_handle::{Extent, FabricExtent, MemoryHandle, SharedHandle, SharedMapping};
+use super::{OpenOptions, Share};
 use crate::cuda::Device;
-use crate::cuda::ipc::Place;
+use crate::cuda::ipc::DevicePair;
 use crate::cuda::vmm::Shareable;
 use crate::error::{Cause, Error, Result, Status, ensure};
-use crate::process::Identity;
+use crate::process::ProcessIdentity;
 use crate::region::{
     Access, Backing, Control, DeviceMemory, DiskFile, ElasticMemory, ImportedExtent, ImportedMapping,
-    ImportedShape, IpcConfig, MappedDevice, MappedPart, PinnedMemory, SharedPart, SystemMemory, Wanted,
+    ImportedShape, IpcConfig, MappedDevice, MappedPart, OpenRequirements, PinnedMemory, SharedPart,
+    SystemMemory,
 };
 
 impl Share {
@@ -22,13 +25,13 @@ impl Share {
     pub(super) fn open_backing(
         &self,
         entry: &RegionEntry,
-        wanted: &Wanted,
-        opening: &Opening,
+        wanted: &OpenRequirements,
+        opening: &OpenOptions,
         control: &Arc<Control>,
     ) -> Result<Backing> {
         let (writable, alignment) = (wanted.access == Access::ReadWrite, wanted.alignment);
         match &entry.carried {
-            Carried::Memory { fd, offset } => {
+            MemoryHandle::Memory { fd, offset } => {
                 let (offset, trusts_owner) = (*offset, opening.trust_owner);
                 let shared = SharedPart { offset, size: entry.size, alignment, writable, trusts_owner };
                 let memory = SystemMemory::open(self.fd(*fd)?, &shared)?;
@@ -37,12 +40,14 @@ impl Share {
                     None => Ok(Backing::System(memory)),
                 }
             }
-            Carried::Disk { fd } => DiskFile::shared(self.fd(*fd)?, entry.size, writable).map(Backing::Disk),
-            Carried::Ipc { device, handle, base_size, offset, buffer_id } => {
+            MemoryHandle::Disk { fd } => {
+                DiskFile::shared(self.fd(*fd)?, entry.size, writable).map(Backing::Disk)
+            }
+            MemoryHandle::Ipc { device, handle, base_size, offset, buffer_id } => {
                 self.ensure_kept(control)?;
                 let owner = reached(device, opening)?;
                 let memory = DeviceMemory::open(&IpcConfig {
-                    place: Place { owner, user: opening.users.device().unwrap_or(owner) },
+                    place: DevicePair { owner, user: opening.users.device().unwrap_or(owner) },
                     handle: *handle,
                     offset: *offset,
                     size: entry.size,
@@ -52,7 +57,7 @@ impl Share {
                 .map_err(|error| self.refused_handle(error))?;
                 Ok(Backing::Device(Arc::new(memory)))
             }
-            Carried::Extents { device, extent_size, extents } => {
+            MemoryHandle::Extents { device, extent_size, extents } => {
                 let (ordinal, extent_size) = (reached(device, opening)?, *extent_size);
                 let shape = ImportedShape { size: entry.size, extent_size, alignment };
                 let imported = self.extents(extents)?;
@@ -61,7 +66,7 @@ impl Share {
                     .map(Backing::Elastic)
                     .map_err(not_as_told)
             }
-            Carried::Fabric { device, extent_size, extents } => {
+            MemoryHandle::Fabric { device, extent_size, extents } => {
                 self.ensure_kept(control)?;
                 let (ordinal, extent_size) = (reached(device, opening)?, *extent_size);
                 let shape = ImportedShape { size: entry.size, extent_size, alignment };
@@ -73,7 +78,7 @@ impl Share {
                 self.ensure_kept(control)?;
                 memory.map(Backing::Elastic).map_err(not_as_told)
             }
-            Carried::Mappings { device, offset, mappings } => {
+            MemoryHandle::Mappings { device, offset, mappings } => {
                 let ordinal = reached(device, opening)?;
                 let imported = self.mappings(mappings)?;
                 let devices = (ordinal, opening.users);
@@ -113,7 +118,7 @@ impl Share {
         let owner = &self.manifest.process;
         let by_driver =
             error.status() == Status::InvalidArgument && matches!(error.cause(), Some(Cause::Cuda(..)));
-        let Ok(own) = Identity::current() else { return not_as_told(error) };
+        let Ok(own) = ProcessIdentity::current() else { return not_as_told(error) };
         if !by_driver || own.counts_like(owner) {
             return not_as_told(error);
         }
@@ -156,7 +161,7 @@ fn ensure_extents_kept(control: &Control, extents: &[FabricExtent]) -> Result<()
 }
 
 /// The device memory lies on, which the one it is opened for must reach.
-fn reached(uuid: &[u8; 16], opening: &Opening) -> Result<i32> {
+fn reached(uuid: &[u8; 16], opening: &OpenOptions) -> Result<i32> {
     let owner = Device::by_uuid(uuid)?;
     if let Some(user) = opening.users.device() {
         ensure!(

@@ -1,46 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Making a share: how each tier leaves the process.
 
+#![forbid(unsafe_code)]
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
 
-use super::carried::{Carried, Extent, FabricExtent, SharedHandle, SharedMapping};
 use super::import::alignment_of_roots;
 use super::manifest::{LayoutEntry, Manifest, Object, Part, RegionEntry, RemoteEntry};
-use super::{Grant, Kept, KeptRoot, Parcel, Share, Way};
-use crate::cuda::vmm::{self, Beneath, Exported, HandleType};
+use super::memory_handle::{Extent, FabricExtent, MemoryHandle, SharedHandle, SharedMapping};
+use super::{Parcel, Retained, RetainedRoot, Share, ShareOptions, Transport};
+use crate::cuda::vmm::{self, ExportedHandle, HandleType, RetainedRange};
 use crate::cuda::{Device, ipc};
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::layout::{Layout, Memory};
-use crate::log::log;
+use crate::log::{Count, log};
 use crate::log_id::LogId;
 use crate::nixl::Agent;
-use crate::process::Identity;
+use crate::process::ProcessIdentity;
 use crate::region::{
     Access, AdoptedMemory, Backing, DeviceMemory, ElasticMemory, ExtentHold, FilePart, Region, SharedRegion,
     reopened,
 };
 
-pub fn region(region: &Arc<Region>, grant: Grant) -> Result<Share> {
+impl Share {
+    /// Shares a region, or the part of one that a view is.
+    pub fn of_region(region: &Arc<Region>, grant: ShareOptions) -> Result<Self> {
+        pack_region(region, grant).inspect(|share| share.log_creation("region", region.log_id()))
+    }
+
+    /// Shares a layout.
+    pub fn of_layout(layout: &Arc<Layout>, grant: ShareOptions) -> Result<Self> {
+        pack_layout(layout, grant).inspect(|share| share.log_creation("layout", layout.log_id()))
+    }
+
+    fn log_creation(&self, what: &str, id: LogId) {
+        log!(
+            Debug,
+            "share {} of {what} {id} created: {}, {:?}, {} and {}",
+            self.log_id,
+            Count(self.manifest.regions.len() as u64, "region"),
+            self.manifest.access,
+            Count(self.parcel.bytes.len() as u64, "byte"),
+            Count(self.parcel.fds.len() as u64, "file descriptor")
+        );
+    }
+}
+
+fn pack_region(region: &Arc<Region>, grant: ShareOptions) -> Result<Share> {
     ensure!(
-        grant.way != Way::Remote,
+        grant.way != Transport::Remote,
         InvalidArgument,
         "a region is reached by NIXL only as a part of a layout; share the layout"
     );
-    let mut packing = Packing::new(grant);
+    let mut packing = ShareBuilder::new(grant);
     let part = packing.add(region)?;
     packing.finish(Object::Region(part), None)
 }
 
-pub fn layout(layout: &Arc<Layout>, grant: Grant) -> Result<Share> {
+fn pack_layout(layout: &Arc<Layout>, grant: ShareOptions) -> Result<Share> {
     let Memory::Local(local) = layout.memory() else {
         fail!(Unsupported, "a remote layout is its owner's to share");
     };
-    let mut packing = Packing::new(grant);
+    let mut packing = ShareBuilder::new(grant);
     let mut parts = Vec::new();
-    if grant.way != Way::Remote {
+    if grant.way != Transport::Remote {
         let size = layout.geometry().region_size();
         for region in &local.regions {
             parts.push(Part { size, ..packing.add(region)? });
@@ -82,21 +108,21 @@ fn remote_entry(layout: &Layout, agent: &Agent, is_carried: bool) -> Result<Opti
 }
 
 /// A share in the making.
-struct Packing {
-    grant: Grant,
+struct ShareBuilder {
+    grant: ShareOptions,
     regions: Vec<RegionEntry>,
     fds: Vec<OwnedFd>,
-    kept: Vec<KeptRoot>,
+    kept: Vec<RetainedRoot>,
 }
 
-impl Packing {
-    fn new(grant: Grant) -> Self {
+impl ShareBuilder {
+    fn new(grant: ShareOptions) -> Self {
         Self { grant, regions: Vec::new(), fds: Vec::new(), kept: Vec::new() }
     }
 
     fn finish(self, object: Object, layout: Option<Arc<Layout>>) -> Result<Share> {
         let manifest = Manifest {
-            process: Identity::current()?,
+            process: ProcessIdentity::current()?,
             access: self.grant.access,
             fds: self.fds.len() as u32,
             regions: self.regions,
@@ -107,7 +133,7 @@ impl Packing {
             log_id: LogId::next(),
             manifest,
             parcel,
-            kept: Some(Kept { roots: self.kept, _layout: layout }),
+            kept: Some(Retained { roots: self.kept, _layout: layout }),
         })
     }
 
@@ -129,7 +155,7 @@ impl Packing {
     /// aligned there, too. Memory that is opened by an IPC handle is placed by the driver, in pages of 2 MiB as here.
     fn ensure_placeable(&self, parts: &[Part], alignment: u64) -> Result<()> {
         for (index, part) in parts.iter().enumerate() {
-            let is_by_driver = matches!(self.regions[part.region as usize].carried, Carried::Ipc { .. });
+            let is_by_driver = matches!(self.regions[part.region as usize].carried, MemoryHandle::Ipc { .. });
             ensure!(
                 is_by_driver || part.offset.is_multiple_of(alignment),
                 Unsupported,
@@ -152,48 +178,48 @@ impl Packing {
         let shared = SharedRegion::new(root)?;
         let control = root.control()?;
         let control_fd = self.keep(control.readable())?;
-        let Carriage { carried, extents, mappings } = self.carry(root)?;
+        let PackedRegion { carried, extents, mappings } = self.carry(root)?;
         let (id, tier, size) = (control.id(), root.tier(), root.size());
         self.regions.push(RegionEntry { id, control: control_fd, tier, size, carried });
-        self.kept.push(KeptRoot { region: shared, _extents: extents, _mappings: mappings });
+        self.kept.push(RetainedRoot { region: shared, _extents: extents, _mappings: mappings });
         Ok(())
     }
 
-    fn carry(&mut self, root: &Arc<Region>) -> Result<Carriage> {
+    fn carry(&mut self, root: &Arc<Region>) -> Result<PackedRegion> {
         let writable = self.grant.access == Access::ReadWrite;
         match root.backing() {
-            Backing::System(memory) => self.memory_file(memory.file()).map(Carriage::from),
-            Backing::Pinned(memory) => self.memory_file(memory.memory().file()).map(Carriage::from),
+            Backing::System(memory) => self.memory_file(memory.file()).map(PackedRegion::from),
+            Backing::Pinned(memory) => self.memory_file(memory.memory().file()).map(PackedRegion::from),
             Backing::Disk(file) => {
-                self.allow(&[Way::Fd], "a file")?;
+                self.allow(&[Transport::Fd], "a file")?;
                 let fd = self.push(file.for_sharing(writable)?);
-                Ok(Carried::Disk { fd }.into())
+                Ok(MemoryHandle::Disk { fd }.into())
             }
-            Backing::Device(memory) => match memory.beneath()? {
-                Some(beneath) => self.mappings(memory, beneath),
+            Backing::Device(memory) => match memory.retain_mappings()? {
+                Some(retained) => self.mappings(memory, retained),
                 None => {
-                    self.allow(&[Way::Ipc], "plain device memory")?;
-                    ipc_handle(memory).map(Carriage::from)
+                    self.allow(&[Transport::Ipc], "plain device memory")?;
+                    ipc_handle(memory).map(PackedRegion::from)
                 }
             },
             Backing::Elastic(memory) => {
-                self.allow(&[Way::Fd, Way::Fabric], "elastic memory")?;
+                self.allow(&[Transport::Fd, Transport::Fabric], "elastic memory")?;
                 self.extents(root, memory)
             }
-            Backing::Adopted(memory) => self.adopted(memory).map(Carriage::from),
+            Backing::Adopted(memory) => self.adopted(memory).map(PackedRegion::from),
             Backing::View { .. } => Err(Error::new(Status::Panic, "a view is never a root")),
         }
     }
 
-    fn allow(&self, ways: &[Way], what: &str) -> Result<()> {
+    fn allow(&self, ways: &[Transport], what: &str) -> Result<()> {
         let way = self.grant.way;
         ensure!(
-            way == Way::Auto || ways.contains(&way),
+            way == Transport::Auto || ways.contains(&way),
             Unsupported,
             "{what} is not carried by {}",
             match way {
-                Way::Ipc => "the driver's IPC handle",
-                Way::Fabric => "fabric handles",
+                Transport::Ipc => "the driver's IPC handle",
+                Transport::Fabric => "fabric handles",
                 _ => "file descriptors",
             }
         );
@@ -204,14 +230,14 @@ impl Packing {
     /// fabric handles, and keep the memory while they are on their way.
     fn handle_type(&self, allows: impl Fn(HandleType) -> bool) -> HandleType {
         match self.grant.way {
-            Way::Fabric => HandleType::Fabric,
-            Way::Auto if !allows(HandleType::Fd) && allows(HandleType::Fabric) => HandleType::Fabric,
+            Transport::Fabric => HandleType::Fabric,
+            Transport::Auto if !allows(HandleType::Fd) && allows(HandleType::Fabric) => HandleType::Fabric,
             _ => HandleType::Fd,
         }
     }
 
-    fn memory_file(&mut self, part: Option<FilePart<'_>>) -> Result<Carried> {
-        self.allow(&[Way::Fd], "host memory")?;
+    fn memory_file(&mut self, part: Option<FilePart<'_>>) -> Result<MemoryHandle> {
+        self.allow(&[Transport::Fd], "host memory")?;
         let Some(FilePart { file, offset }) = part else {
             fail!(
                 Unsupported,
@@ -225,12 +251,12 @@ impl Packing {
             Access::Read => OFlags::RDONLY,
         };
         let fd = self.push(reopened(file, flags)?);
-        Ok(Carried::Memory { fd, offset })
+        Ok(MemoryHandle::Memory { fd, offset })
     }
 
     /// Host memory of the caller's, if the caller passed its memory file.
-    fn adopted(&mut self, memory: &AdoptedMemory) -> Result<Carried> {
-        self.allow(&[Way::Fd], "host memory")?;
+    fn adopted(&mut self, memory: &AdoptedMemory) -> Result<MemoryHandle> {
+        self.allow(&[Transport::Fd], "host memory")?;
         let Some(file) = memory.shared_file() else {
             fail!(
                 Unsupported,
@@ -244,10 +270,10 @@ impl Packing {
             "the memory was adopted with KVMEM_ADOPT_READ_ONLY; share it with KVMEM_SHARE_READ_ONLY"
         );
         let fd = self.push(file.for_sharing(self.grant.access)?);
-        Ok(Carried::Memory { fd, offset: file.part().offset })
+        Ok(MemoryHandle::Memory { fd, offset: file.part().offset })
     }
 
-    fn extents(&mut self, root: &Arc<Region>, memory: &ElasticMemory) -> Result<Carriage> {
+    fn extents(&mut self, root: &Arc<Region>, memory: &ElasticMemory) -> Result<PackedRegion> {
         let way = self.handle_type(|way| memory.allows(way));
         ensure!(
             memory.allows(way),
@@ -262,35 +288,35 @@ impl Packing {
         for each in exported {
             let (index, changes) = (each.index as u64, each.changes);
             match each.memory {
-                Exported::Fd(fd) => by_fd.push(Extent { index, fd: self.push(fd), changes }),
-                Exported::Fabric(handle) => by_fabric.push(FabricExtent { index, handle, changes }),
+                ExportedHandle::Fd(fd) => by_fd.push(Extent { index, fd: self.push(fd), changes }),
+                ExportedHandle::Fabric(handle) => by_fabric.push(FabricExtent { index, handle, changes }),
             }
         }
         let carried = match way {
-            HandleType::Fd => Carried::Extents { device, extent_size, extents: by_fd },
-            HandleType::Fabric => Carried::Fabric { device, extent_size, extents: by_fabric },
+            HandleType::Fd => MemoryHandle::Extents { device, extent_size, extents: by_fd },
+            HandleType::Fabric => MemoryHandle::Fabric { device, extent_size, extents: by_fabric },
         };
-        Ok(Carriage { extents: Some(hold), ..carried.into() })
+        Ok(PackedRegion { extents: Some(hold), ..carried.into() })
     }
 
     /// Memory that an engine has mapped itself, and kvmem adopted.
-    fn mappings(&mut self, memory: &DeviceMemory, beneath: Beneath) -> Result<Carriage> {
-        self.allow(&[Way::Fd, Way::Fabric], "device memory that was mapped apart")?;
-        let allows = |way| beneath.memories.iter().all(|memory| memory.properties().allow(way));
+    fn mappings(&mut self, memory: &DeviceMemory, retained: RetainedRange) -> Result<PackedRegion> {
+        self.allow(&[Transport::Fd, Transport::Fabric], "device memory that was mapped apart")?;
+        let allows = |way| retained.memories.iter().all(|memory| memory.properties().allow(way));
         let way = self.handle_type(allows);
-        let count = beneath.memories.len();
+        let count = retained.memories.len();
         let mut mappings = Vec::with_capacity(count);
-        for (index, memory) in beneath.memories.iter().enumerate() {
+        for (index, memory) in retained.memories.iter().enumerate() {
             let exported = memory.export(way).map_err(|error| not_exportable(error, index, count))?;
             let handle = match exported {
-                Exported::Fd(fd) => SharedHandle::Fd(self.push(fd)),
-                Exported::Fabric(handle) => SharedHandle::Fabric(handle),
+                ExportedHandle::Fd(fd) => SharedHandle::Fd(self.push(fd)),
+                ExportedHandle::Fabric(handle) => SharedHandle::Fabric(handle),
             };
             mappings.push(SharedMapping { size: memory.size(), handle });
         }
         let device = Device::get(memory.ordinal())?.uuid()?;
-        let carried = Carried::Mappings { device, offset: beneath.offset, mappings };
-        Ok(Carriage { mappings: beneath.memories, ..carried.into() })
+        let carried = MemoryHandle::Mappings { device, offset: retained.offset, mappings };
+        Ok(PackedRegion { mappings: retained.memories, ..carried.into() })
     }
 
     fn keep(&mut self, fd: BorrowedFd<'_>) -> Result<u32> {
@@ -306,14 +332,14 @@ impl Packing {
 }
 
 /// How a region is carried, and what of it is kept as long as the share.
-struct Carriage {
-    carried: Carried,
+struct PackedRegion {
+    carried: MemoryHandle,
     extents: Option<ExtentHold>,
-    mappings: Vec<Arc<vmm::Memory>>,
+    mappings: Vec<Arc<vmm::PhysicalMemory>>,
 }
 
-impl From<Carried> for Carriage {
-    fn from(carried: Carried) -> Self {
+impl From<MemoryHandle> for PackedRegion {
+    fn from(carried: MemoryHandle) -> Self {
         Self { carried, extents: None, mappings: Vec::new() }
     }
 }
@@ -329,7 +355,7 @@ fn not_exportable(error: Error, index: usize, count: usize) -> Error {
     ))
 }
 
-fn ipc_handle(memory: &DeviceMemory) -> Result<Carried> {
+fn ipc_handle(memory: &DeviceMemory) -> Result<MemoryHandle> {
     let exported = ipc::export(memory.address())?;
     ensure!(
         exported.offset + memory.size() <= exported.base_size,
@@ -337,7 +363,7 @@ fn ipc_handle(memory: &DeviceMemory) -> Result<Carried> {
         "the region reaches over the end of the allocation it begins in, and an IPC handle is of one: adopt the memory \
          of each allocation as a region"
     );
-    Ok(Carried::Ipc {
+    Ok(MemoryHandle::Ipc {
         device: Device::get(memory.ordinal())?.uuid()?,
         handle: exported.handle,
         base_size: exported.base_size,

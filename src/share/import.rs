@@ -1,58 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Opening a share: all of it, or nothing. What the manifest says of memory is held against the memory.
+//! OpenOptions a share: all of it, or nothing. What the manifest says of memory is held against the memory.
+
+#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 
-use super::Share;
-use super::carried::Carried;
-use super::manifest::{LayoutEntry, Manifest, Part, RegionEntry};
+use super::manifest::{LayoutEntry, Manifest, Object, Part, RegionEntry};
+use super::memory_handle::MemoryHandle;
+use super::{OpenOptions, Reach, Share};
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::layout::Layout;
 use crate::log::log;
-use crate::nixl::Agent;
-use crate::process::Identity;
-use crate::region::{Access, Control, FileId, Origin, Region, Users, Wanted};
-
-/// How a layout is to be reached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reach {
-    /// Mapped where that is possible, else by NIXL if there is an agent.
-    #[default]
-    Auto,
-    /// Mapped, or not at all.
-    Mapped,
-    /// By NIXL.
-    Remote,
-}
-
-/// How to open a share.
-#[derive(Clone, Default)]
-pub struct Opening {
-    /// What this process wants to do with the memory; `None` for all that is granted.
-    pub access: Option<Access>,
-    /// Page-locks host memory for this device.
-    pub pin: Option<i32>,
-    /// The devices whose kernels are to reach memory of a device, besides the one that it is located on.
-    pub users: Users,
-    /// How a layout is to be reached.
-    pub reach: Reach,
-    /// Who reaches a layout by NIXL.
-    pub agent: Option<Arc<Agent>>,
-    /// Registers a mapped layout with the agent.
-    pub register: bool,
-    /// Maps reserved huge pages, though a process that may write them can end this one with SIGBUS.
-    pub trust_owner: bool,
-}
+use crate::process::ProcessIdentity;
+use crate::region::{Access, Control, FileId, OpenRequirements, Origin, Region};
 
 impl Share {
-    pub(super) fn open_part(&self, part: &Part, opening: &Opening) -> Result<Arc<Region>> {
+    /// The shared region.
+    pub fn open_region(&self, opening: &OpenOptions) -> Result<Arc<Region>> {
+        match &self.manifest.object {
+            Object::Region(part) => self.open_part(part, opening).inspect(|region| {
+                let (id, size) = (region.log_id(), region.size());
+                log!(Debug, "share {} opened as region {id}: {size} bytes", self.log_id);
+            }),
+            Object::Layout(_) => {
+                fail!(InvalidArgument, "the share is of a layout, not of a region")
+            }
+        }
+    }
+
+    /// The shared layout.
+    pub fn open_layout(&self, opening: &OpenOptions) -> Result<Arc<Layout>> {
+        match &self.manifest.object {
+            Object::Layout(layout) => self.open_as_layout(layout, opening).inspect(|layout| {
+                let (id, locality) = (layout.log_id(), layout.memory().locality());
+                log!(Debug, "share {} opened as layout {id}, {locality:?}", self.log_id);
+            }),
+            Object::Region(_) => {
+                fail!(InvalidArgument, "the share is of a region, not of a layout")
+            }
+        }
+    }
+
+    fn open_part(&self, part: &Part, opening: &OpenOptions) -> Result<Arc<Region>> {
         self.ensure_granted(opening)?;
         let entry = &self.manifest.regions[part.region as usize];
         let root = self.open_root(entry, opening, 1)?;
         view(&root, part)
     }
 
-    pub(super) fn open_as_layout(&self, layout: &LayoutEntry, opening: &Opening) -> Result<Arc<Layout>> {
+    fn open_as_layout(&self, layout: &LayoutEntry, opening: &OpenOptions) -> Result<Arc<Layout>> {
         self.ensure_granted(opening)?;
         match opening.reach {
             Reach::Mapped => self.open_mapped(layout, opening),
@@ -72,7 +68,7 @@ impl Share {
     }
 
     /// Refuses more than is granted, by whatever way.
-    fn ensure_granted(&self, opening: &Opening) -> Result<()> {
+    fn ensure_granted(&self, opening: &OpenOptions) -> Result<()> {
         ensure!(
             opening.access.is_none_or(|wanted| wanted <= self.manifest.access),
             PermissionDenied,
@@ -82,7 +78,7 @@ impl Share {
         Ok(())
     }
 
-    fn open_mapped(&self, layout: &LayoutEntry, opening: &Opening) -> Result<Arc<Layout>> {
+    fn open_mapped(&self, layout: &LayoutEntry, opening: &OpenOptions) -> Result<Arc<Layout>> {
         ensure!(
             !layout.parts.is_empty(),
             Unsupported,
@@ -100,20 +96,22 @@ impl Share {
 
     /// The region an entry is of: the original where it was made, the one that is open already, or a new one. A new one
     /// starts at a multiple of `alignment` unless the driver places it.
-    fn open_root(&self, entry: &RegionEntry, opening: &Opening, alignment: u64) -> Result<Arc<Region>> {
+    fn open_root(&self, entry: &RegionEntry, opening: &OpenOptions, alignment: u64) -> Result<Arc<Region>> {
         let Manifest { process, access: granted, .. } = &self.manifest;
         let access = opening.access.unwrap_or(*granted);
-        let current = Identity::current()?;
+        let current = ProcessIdentity::current()?;
         ensure!(
             process.boot_id == current.boot_id,
             Unsupported,
             "the memory is of another machine, or of this one before it was started anew; only NIXL reaches it"
         );
         let file = match &entry.carried {
-            Carried::Memory { fd, .. } | Carried::Disk { fd } => Some(FileId::of(self.borrowed(*fd)?)?),
+            MemoryHandle::Memory { fd, .. } | MemoryHandle::Disk { fd } => {
+                Some(FileId::of(self.borrowed(*fd)?)?)
+            }
             _ => None,
         };
-        let wanted = Wanted {
+        let wanted = OpenRequirements {
             control: FileId::of(self.borrowed(entry.control)?)?,
             file,
             access,
@@ -150,10 +148,10 @@ pub(super) fn alignment_of_roots(alignment: u64) -> u64 {
 /// The extents a share carries, each with its word in the control block.
 fn seen(entry: &RegionEntry) -> Vec<(usize, u32)> {
     match &entry.carried {
-        Carried::Extents { extents, .. } => {
+        MemoryHandle::Extents { extents, .. } => {
             extents.iter().map(|extent| (extent.index as usize, extent.changes)).collect()
         }
-        Carried::Fabric { extents, .. } => {
+        MemoryHandle::Fabric { extents, .. } => {
             extents.iter().map(|extent| (extent.index as usize, extent.changes)).collect()
         }
         _ => Vec::new(),
@@ -186,11 +184,11 @@ fn may_be_elsewhere(error: &Error) -> bool {
 }
 
 /// NIXL knows no right to read only.
-fn can_go_by_nixl(layout: &LayoutEntry, opening: &Opening) -> bool {
+fn can_go_by_nixl(layout: &LayoutEntry, opening: &OpenOptions) -> bool {
     opening.agent.is_some() && layout.remote.is_some() && opening.access != Some(Access::Read)
 }
 
-fn open_by_nixl(layout: &LayoutEntry, opening: &Opening) -> Result<Arc<Layout>> {
+fn open_by_nixl(layout: &LayoutEntry, opening: &OpenOptions) -> Result<Arc<Layout>> {
     ensure!(
         opening.access != Some(Access::Read),
         Unsupported,
@@ -206,6 +204,6 @@ fn open_by_nixl(layout: &LayoutEntry, opening: &Opening) -> Result<Arc<Layout>> 
         );
     };
     let metadata = remote.metadata.clone();
-    agent.call(move |driver| driver.load_remote(&metadata))?;
+    agent.call(move |state| state.load_remote(&metadata))?;
     Layout::import(agent, &remote.descriptor)
 }

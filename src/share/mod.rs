@@ -6,15 +6,17 @@
 
 mod backing;
 pub mod broker;
-mod carried;
+mod memory_handle;
 pub mod client;
 mod export;
 pub mod frame;
+mod share_options;
 mod import;
 mod incoming;
 mod manifest;
 mod message;
 mod narrowed;
+mod open_options;
 mod outgoing;
 mod parcel;
 mod publication;
@@ -23,58 +25,34 @@ pub mod socket;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-pub use import::{Opening, Reach};
 pub use manifest::{Manifest, Object};
+pub use open_options::{OpenOptions, Reach};
 pub use parcel::Parcel;
 pub use publication::Published;
+pub use share_options::{ShareOptions, Transport};
 
-use crate::cuda::vmm::Memory;
-use crate::error::{Error, Result, Status, fail};
+use crate::cuda::vmm::PhysicalMemory;
+use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
-use crate::log::{Count, log};
+use crate::log::log;
 use crate::log_id::LogId;
-use crate::region::{Access, ExtentHold, Region, SharedRegion};
-
-/// How memory is to be carried.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Way {
-    /// As its tier allows.
-    #[default]
-    Auto,
-    /// By file descriptors.
-    Fd,
-    /// By the driver's IPC handle.
-    Ipc,
-    /// By fabric handles.
-    Fabric,
-    /// Not at all: other processes reach it by NIXL.
-    Remote,
-}
-
-/// What to grant, and how.
-#[derive(Clone, Copy, Debug)]
-pub struct Grant {
-    /// What importers may do with the memory.
-    pub access: Access,
-    /// How it is to be carried.
-    pub way: Way,
-}
+use crate::region::{ExtentHold, SharedRegion};
 
 /// What a share keeps.
-struct Kept {
+struct Retained {
     /// One for each entry of the manifest's regions.
-    roots: Vec<KeptRoot>,
+    roots: Vec<RetainedRoot>,
     /// A shared layout, with its registrations.
     _layout: Option<Arc<Layout>>,
 }
 
 /// What a share keeps of a region that it carries.
-struct KeptRoot {
+struct RetainedRoot {
     region: SharedRegion,
     /// Extents of an elastic region.
     _extents: Option<ExtentHold>,
     /// The memory of mappings that were found under a region: it stays also if the engine that mapped it unmaps it.
-    _mappings: Vec<Arc<Memory>>,
+    _mappings: Vec<Arc<PhysicalMemory>>,
 }
 
 /// A region or a layout on its way to another process.
@@ -83,32 +61,10 @@ pub struct Share {
     manifest: Manifest,
     parcel: Arc<Parcel>,
     /// `None` if another process made the share.
-    kept: Option<Kept>,
+    kept: Option<Retained>,
 }
 
 impl Share {
-    /// Shares a region, or the part of one that a view is.
-    pub fn of_region(region: &Arc<Region>, grant: Grant) -> Result<Self> {
-        export::region(region, grant).inspect(|share| share.log_creation("region", region.log_id()))
-    }
-
-    /// Shares a layout.
-    pub fn of_layout(layout: &Arc<Layout>, grant: Grant) -> Result<Self> {
-        export::layout(layout, grant).inspect(|share| share.log_creation("layout", layout.log_id()))
-    }
-
-    fn log_creation(&self, what: &str, id: LogId) {
-        log!(
-            Debug,
-            "share {} of {what} {id} created: {}, {:?}, {} and {}",
-            self.log_id,
-            Count(self.manifest.regions.len() as u64, "region"),
-            self.manifest.access,
-            Count(self.parcel.bytes.len() as u64, "byte"),
-            Count(self.parcel.fds.len() as u64, "file descriptor")
-        );
-    }
-
     /// What came from another process. Any bytes and file descriptors may come.
     pub fn received(bytes: Vec<u8>, fds: Vec<OwnedFd>) -> Result<Self> {
         let manifest = Manifest::read(&bytes, fds.len())?;
@@ -140,32 +96,6 @@ impl Share {
     /// Its file descriptors; sending one does not give it away.
     pub fn fds(&self) -> &[OwnedFd] {
         &self.parcel.fds
-    }
-
-    /// The shared region.
-    pub fn open_region(&self, opening: &Opening) -> Result<Arc<Region>> {
-        match &self.manifest.object {
-            Object::Region(part) => self.open_part(part, opening).inspect(|region| {
-                let (id, size) = (region.log_id(), region.size());
-                log!(Debug, "share {} opened as region {id}: {size} bytes", self.log_id);
-            }),
-            Object::Layout(_) => {
-                fail!(InvalidArgument, "the share is of a layout, not of a region")
-            }
-        }
-    }
-
-    /// The shared layout.
-    pub fn open_layout(&self, opening: &Opening) -> Result<Arc<Layout>> {
-        match &self.manifest.object {
-            Object::Layout(layout) => self.open_as_layout(layout, opening).inspect(|layout| {
-                let (id, locality) = (layout.log_id(), layout.memory().locality());
-                log!(Debug, "share {} opened as layout {id}, {locality:?}", self.log_id);
-            }),
-            Object::Region(_) => {
-                fail!(InvalidArgument, "the share is of a region, not of a layout")
-            }
-        }
     }
 
     /// A file descriptor of its own for whoever opens.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A share as it is handed over: bytes, and the file descriptors they speak of.
 
+#![forbid(unsafe_code)]
+
 use std::os::fd::OwnedFd;
 
 /// The most bytes of a parcel.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A share that a broker hands out.
 
+#![forbid(unsafe_code)]
+
 use std::sync::Arc;
 
 use once_cell::sync::OnceCell;

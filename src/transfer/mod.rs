@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 pub use engine::cuda::rates::{self, known as known_rates, peer as peer_rates};
 pub use path::Path;
-pub use plan::{BlockPair, PairedRange, Plan, Wanted};
+pub use plan::{BlockPair, Outline, PairedRange, Plan, Wanted};
 pub use run::completion::{Completion, Outcome};
 pub use run::queue::{Entry, OpenQueue, Queue};
 pub use verify::{Expected, checksum};
@@ -144,10 +144,12 @@ impl Transfer {
         );
         let mut contexts = Contexts::of([&**source, &**destination], path.is_cuda());
         contexts.ensure_alive()?;
-        let plan = Plan::new(source, destination, request.pairs, request.wanted)?;
+        let by_layer = request.preferences.by_layer;
+        let outline = Arc::new(Outline::new(source, destination, request.wanted, by_layer)?);
+        let plan = Plan::new(&outline, request.pairs, None)?;
         let (bytes, pieces) = (plan.bytes(), plan.pieces());
         let touched = touched(source, destination, &plan);
-        let (layers, by_layer) = (plan.layers().count, request.preferences.by_layer);
+        let layers = plan.layers().count;
         let verify = |expected| {
             let sides = [source, destination];
             Verification::new(sides, request.pairs, *plan.selection(), by_layer, expected).map(Arc::new)
@@ -334,7 +336,7 @@ impl Engine {
     ) -> Result<Self> {
         let by_layer = preferences.by_layer;
         if path == Path::Memcpy {
-            return host::HostCopy::prepare(source, destination, &plan, by_layer).map(Self::Host);
+            return host::HostCopy::prepare(source, destination, plan, by_layer).map(Self::Host);
         }
         if path.is_cuda() {
             return Ok(Self::Cuda(Box::new(cuda::CudaCopy::prepare(
@@ -345,7 +347,7 @@ impl Engine {
             )?)));
         }
         let plans: Vec<_> = match by_layer {
-            true => (0..plan.layers().count).map(|layer| plan.layer(source, destination, layer)).collect(),
+            true => (0..plan.layers().count).map(|layer| plan.layer(layer)).collect(),
             false => vec![plan],
         };
         if DiskMove::takes(path, source, destination) {
@@ -368,10 +370,9 @@ impl Engine {
 
 /// What either side must have memory for while the transfer runs.
 fn touched(source: &Layout, destination: &Layout, plan: &Plan) -> [TouchedExtents; 2] {
-    let moves = || plan.moves(source.placement(), destination.placement());
     [
-        source.touched_extents(moves().map(|each| (each.source_region, each.source, each.size))),
+        source.touched_extents(plan.moves().map(|each| (each.source_region, each.source, each.size))),
         destination
-            .touched_extents(moves().map(|each| (each.destination_region, each.destination, each.size))),
+            .touched_extents(plan.moves().map(|each| (each.destination_region, each.destination, each.size))),
     ]
 }

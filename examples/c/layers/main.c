@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block comes back from disk layer by layer: each is used as soon as it is there, while the next ones are
-// read. What is not wanted any more is taken back.
+// A block is restored from disk layer by layer: each layer is used as soon as it is complete, while the next ones
+// are read. A load that is no longer needed is cancelled.
 #include <kvmem.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static void attend(kvmem_layout *cache, uint64_t block, uint64_t layer, kvmem_er
     check(kvmem_layout_get_block(cache, block, layer, 0, &keys, error), error);
     snprintf(expected, sizeof expected, "keys of layer %d", (int)layer);
     if (strcmp((const char *)keys.address, expected) != 0) {
-        fprintf(stderr, "layer %d is not there\n", (int)layer);
+        fprintf(stderr, "layer %d is not complete\n", (int)layer);
         exit(EXIT_FAILURE);
     }
 }
@@ -33,12 +33,12 @@ static void load_and_attend(kvmem_transfer *load, kvmem_layout *cache, uint64_t 
     check(kvmem_transfer_submit(load, error), error);
     for (uint64_t layer = 0; layer < LAYERS; layer++) {
         check(kvmem_transfer_wait_layers(load, layer + 1, KVMEM_TIMEOUT_FOREVER, error), error);
-        attend(cache, block, layer, error); /* the next layers are on their way meanwhile */
+        attend(cache, block, layer, error); /* the next layers are in flight meanwhile */
     }
     check(kvmem_transfer_wait(load, KVMEM_TIMEOUT_FOREVER, error), error);
 }
 
-/* Whether the load was stopped before all of it had begun. */
+/* Returns whether the load was cancelled before all of it had started. */
 static bool load_and_stop(kvmem_transfer *load, kvmem_error **error)
 {
     check(kvmem_transfer_submit(load, error), error);
@@ -65,10 +65,10 @@ int main(void)
     kvmem_system_options memory = {.struct_size = sizeof memory};
     kvmem_disk_options file = {.struct_size = sizeof file};
     kvmem_layout_options options = {.struct_size = sizeof options, .config = &config,
-        .source = KVMEM_LAYOUT_ALLOCATE, .system = &memory};
+        .system = &memory, .source = KVMEM_LAYOUT_ALLOCATE};
     kvmem_block_pair out = {.source = 3, .destination = 5}, in = {.source = 5, .destination = 9};
-    kvmem_transfer_options move = {.struct_size = sizeof move, .num_pairs = 1,
-        .flags = KVMEM_TRANSFER_BY_LAYER};
+    kvmem_transfer_options move = {.struct_size = sizeof move,
+        .flags = KVMEM_TRANSFER_BY_LAYER, .num_pairs = 1};
     kvmem_layout *cache, *disk;
     kvmem_transfer *store, *load;
     kvmem_error *error = NULL;
@@ -87,8 +87,8 @@ int main(void)
     move.pairs = &in;
     check(kvmem_transfer_create(disk, cache, &move, &load, &error), &error);
     load_and_attend(load, cache, 9, &error);
-    printf("every layer was there when attention came to it\n");
-    printf("a second load %s\n", load_and_stop(load, &error) ? "was stopped" : "could not be stopped in time");
+    printf("every layer was complete when attention read it\n");
+    printf("a second load %s\n", load_and_stop(load, &error) ? "was cancelled" : "had completed before");
 
     kvmem_transfer_destroy(load);
     kvmem_transfer_destroy(store);

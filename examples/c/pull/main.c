@@ -27,7 +27,7 @@ static void fail(const char *what)
 static void send_bytes(int socket, const void *bytes, size_t size)
 {
     if (send(socket, &size, sizeof size, MSG_NOSIGNAL) != (ssize_t)sizeof size) fail("send");
-    for (const char *next = bytes; size > 0;) {
+    for (const char *next = (const char *)bytes; size > 0;) {
         ssize_t sent = send(socket, next, size, MSG_NOSIGNAL);
         if (sent <= 0) fail("send");
         next += sent;
@@ -59,7 +59,7 @@ static kvmem_layout *build_cache(kvmem_agent *agent, uint32_t kind, kvmem_error 
         .outer_dim = 2, .page_size = 16, .inner_dim = 8 * 128, .dtype_width = 2, .kind = kind};
     kvmem_system_options memory = {.struct_size = sizeof memory};
     kvmem_layout_options options = {.struct_size = sizeof options, .config = &config, .agent = agent,
-        .source = KVMEM_LAYOUT_ALLOCATE, .system = &memory};
+        .system = &memory, .source = KVMEM_LAYOUT_ALLOCATE};
     kvmem_layout *layout;
     check(kvmem_layout_build(&options, &layout, error), error);
     return layout;
@@ -74,7 +74,7 @@ static void own(int socket)
     check(kvmem_layout_get_block(layout, 3, 0, 0, &block, &error), &error);
     strcpy((char *)block.address, "the owner's keys");
 
-    // Two blobs make blocks readable from elsewhere: how to reach this agent, and where the blocks lie.
+    // Two blobs make blocks readable by a peer: the metadata of this agent, and the descriptor of the layout.
     kvmem_blob *metadata, *descriptor;
     check(kvmem_agent_get_local_metadata(agent, &metadata, &error), &error);
     check(kvmem_layout_export(layout, &descriptor, &error), &error);

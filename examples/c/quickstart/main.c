@@ -18,7 +18,7 @@ int main(void)
         .outer_dim = 2, .page_size = 16, .inner_dim = 8 * 128, .dtype_width = 2};
     kvmem_system_options memory = {.struct_size = sizeof memory};
     kvmem_layout_options options = {.struct_size = sizeof options, .config = &config,
-        .source = KVMEM_LAYOUT_ALLOCATE, .system = &memory};
+        .system = &memory, .source = KVMEM_LAYOUT_ALLOCATE};
     kvmem_block_pair pair = {.source = 7, .destination = 42};
     kvmem_transfer_options move = {.struct_size = sizeof move, .pairs = &pair, .num_pairs = 1};
     kvmem_layout *prefill, *decode;

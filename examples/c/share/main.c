@@ -30,7 +30,7 @@ static void give(int socket)
         .kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS};
     kvmem_system_options memory = {.struct_size = sizeof memory, .flags = KVMEM_SYSTEM_SHAREABLE};
     kvmem_layout_options options = {.struct_size = sizeof options, .config = &config,
-        .source = KVMEM_LAYOUT_ALLOCATE, .system = &memory};
+        .system = &memory, .source = KVMEM_LAYOUT_ALLOCATE};
     kvmem_share_options grant = {.struct_size = sizeof grant, .flags = KVMEM_SHARE_READ_ONLY};
     kvmem_layout *layout;
     kvmem_block block;

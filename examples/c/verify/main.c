@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block goes to disk with its checksum beside it. When it comes back it is compared before the load is told
-// as over: other bytes are an error, never data.
+// A block is stored on disk, and its checksum is kept. When the block is loaded, it is compared before the load
+// completes: other bytes are an error, never data.
 #include <kvmem.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ int main(void)
     kvmem_system_options memory = {.struct_size = sizeof memory};
     kvmem_disk_options file = {.struct_size = sizeof file};
     kvmem_layout_options options = {.struct_size = sizeof options, .config = &config,
-        .source = KVMEM_LAYOUT_ALLOCATE, .system = &memory};
+        .system = &memory, .source = KVMEM_LAYOUT_ALLOCATE};
     kvmem_layout *cache, *disk;
     kvmem_block keys;
     kvmem_error *error = NULL;
@@ -68,9 +68,9 @@ int main(void)
     check(load(disk, 5, cache, 9, checksum, &error), &error);
     printf("block 9 has the checksum of block 3\n");
 
-    store(cache, 2, disk, 5, &error); /* another block takes the slot, and nobody was told */
+    store(cache, 2, disk, 5, &error); /* another block overwrites the slot */
     if (load(disk, 5, cache, 9, checksum, &error) != KVMEM_STATUS_CORRUPT) return EXIT_FAILURE;
-    printf("other bytes were found out: %s\n", kvmem_error_message(error, NULL));
+    printf("other bytes are detected: %s\n", kvmem_error_message(error, NULL));
 
     kvmem_error_destroy(error);
     kvmem_layout_destroy(disk);

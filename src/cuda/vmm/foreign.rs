@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a descriptor is that the driver does not take for memory.
 
+#![forbid(unsafe_code)]
+
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, FileType, StatxFlags, readlink, statx};
 use rustix::io::Errno;
 
-use crate::cuda::driver::{INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, answered};
+use crate::cuda::codes::{INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, has_code};
 use crate::error::{Cause, Error, Status};
 
 /// The driver's refusal, with what the descriptor is. Drivers answer an unknown error for what is no memory of theirs,
@@ -22,12 +24,12 @@ pub fn explain(fd: BorrowedFd<'_>, error: Error) -> Error {
             .context(format!("fd {number} is {what}, not memory"))
             .with_status(Status::InvalidArgument);
     }
-    if answered(&error, &[INVALID_DEVICE]) {
+    if has_code(&error, &[INVALID_DEVICE]) {
         let message = format!("fd {number} is memory of a GPU that this process may not use");
         return error.context(message).with_status(Status::NotFound);
     }
     let explained = error.context(format!("fd {number} is {what}"));
-    if answered(&explained, &[INVALID_VALUE, INVALID_HANDLE]) {
+    if has_code(&explained, &[INVALID_VALUE, INVALID_HANDLE]) {
         return explained.with_status(Status::InvalidArgument);
     }
     explained

@@ -1,39 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What memory is: where it lies, and how it may leave the process.
 
-use std::ffi::c_void;
-
 use crate::cuda::device::Device;
 use crate::cuda::driver;
+use crate::cuda::raw::{LOCATION_DEVICE, LOCATION_HOST_NUMA, RawLocation, RawProperties};
 use crate::error::{Result, fail};
 
 /// Values of the driver's ABI.
 const ALLOCATION_TYPE_PINNED: u32 = 1;
-const LOCATION_DEVICE: u32 = 1;
-const LOCATION_HOST_NUMA: u32 = 3;
 pub(super) const HANDLE_POSIX_FD: u32 = 1;
 pub(super) const HANDLE_FABRIC: u32 = 8;
-
-/// CUmemLocation.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(in crate::cuda) struct RawLocation {
-    kind: u32,
-    id: i32,
-}
-
-/// CUmemAllocationProp. cudarc's has a Rust enum where the driver takes a set of bits.
-#[repr(C)]
-pub(in crate::cuda) struct RawProperties {
-    allocation_type: u32,
-    handle_types: u32,
-    location: RawLocation,
-    win32_metadata: *mut c_void,
-    compression: u8,
-    gpu_direct_rdma: u8,
-    usage: u16,
-    reserved: [u8; 4],
-}
 
 /// Where memory lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +22,7 @@ pub enum Location {
 
 /// What memory is and how it may leave the process. Fixed for the life of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Properties {
+pub struct AllocationProperties {
     /// Where it lies.
     pub location: Location,
     /// It can be exported as a file descriptor.
@@ -66,8 +42,8 @@ pub enum Granularity {
     Recommended,
 }
 
-impl Properties {
-    /// Memory of a device that stays in the process.
+impl AllocationProperties {
+    /// PhysicalMemory of a device that stays in the process.
     pub fn on_device(ordinal: i32) -> Self {
         Self { location: Location::Device(ordinal), posix_fd: false, fabric: false, rdma: false }
     }
@@ -75,7 +51,7 @@ impl Properties {
     /// As the driver takes them.
     pub(super) fn raw(&self) -> Result<RawProperties> {
         let location = match self.location {
-            Location::Device(ordinal) => RawLocation::of_device(&Device::get(ordinal)?),
+            Location::Device(ordinal) => RawLocation::device(Device::get(ordinal)?.ordinal()),
             Location::HostNuma(node) => RawLocation { kind: LOCATION_HOST_NUMA, id: node },
         };
         let bits = |wanted, bit| if wanted { bit } else { 0 };
@@ -115,29 +91,6 @@ impl Properties {
         let answer = unsafe { driver.api.mem_get_granularity.call(&mut granularity, &raw, which as u32) };
         driver.check(answer, format_args!("ask the granularity of memory on {}", self.location))?;
         Ok(granularity as u64)
-    }
-}
-
-impl RawProperties {
-    /// All zeroes.
-    pub(super) fn empty() -> Self {
-        Self {
-            allocation_type: 0,
-            handle_types: 0,
-            location: RawLocation { kind: 0, id: 0 },
-            win32_metadata: std::ptr::null_mut(),
-            compression: 0,
-            gpu_direct_rdma: 0,
-            usage: 0,
-            reserved: [0; 4],
-        }
-    }
-}
-
-impl RawLocation {
-    /// A device.
-    pub(in crate::cuda) fn of_device(device: &Device) -> Self {
-        Self { kind: LOCATION_DEVICE, id: device.ordinal() }
     }
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Direct I/O: whether a file bypasses the page cache, and what its I/O must then be aligned to.
 
+#![forbid(unsafe_code)]
+
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{self, AtFlags, OFlags, StatxFlags};

@@ -6,6 +6,8 @@
 //! on whether there is one. It begins at a multiple of 4096 and is read and written through the page cache:
 //! the alignment of direct I/O, which is of the bytes before it, does not matter to it.
 
+#![forbid(unsafe_code)]
+
 use std::os::fd::OwnedFd;
 
 use rustix::io::{pread, pwrite};

@@ -1,31 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Creating and opening files: whatever fails leaves no file behind that was not there before.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{self, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::direct_io::open_direct;
+use super::config::{DiskConfig, OpenMode};
+use super::direct_io::{DirectIo, open_direct};
+use super::file::DiskFile;
 use super::label::{self, Label};
 use super::name::{NewName, ensure_names};
 use super::writer_lock;
-use super::{DiskConfig, DiskFile, Opening};
 use crate::advice;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::file_limit::FileSizeSignal;
 use crate::log::log;
+use crate::region::FileId;
 use crate::region::file_lock::FileLock;
-use crate::region::{FileId, host_size};
+use crate::region::host_size::host_size;
 use crate::sync::Mutex;
 
 /// How often a file may come and go while it is opened or created.
 const MOST_ATTEMPTS: usize = 8;
 
-/// Opens a file as configured.
-pub fn open(config: &DiskConfig) -> Result<DiskFile> {
-    open_or_make(config).inspect(log_opened)
+impl DiskFile {
+    /// Opens a file as configured, or leaves nothing behind. A file that was created is removed with the
+    /// value, unless [`keep`](Self::keep) is called before.
+    pub fn open(config: &DiskConfig) -> Result<Self> {
+        open_or_make(config).inspect(log_opened)
+    }
+
+    /// A temporary file in the same file system, open in the same way: for what may not be tried on this one.
+    pub fn beside(&self, size: u64) -> Result<Self> {
+        let refuse = |errno| Error::errno("make a temporary file beside an open one", errno);
+        let own = format!("/proc/thread-self/fd/{}", self.fd.as_raw_fd());
+        // Of a file without a name this is the one it had, or would have.
+        let name = fs::readlink(own, Vec::new()).map_err(refuse)?;
+        let directory = Path::new(OsStr::from_bytes(name.to_bytes())).parent().map(Path::to_path_buf);
+        let direct_io = if self.direct { DirectIo::Required } else { DirectIo::Off };
+        let file = temporary(&DiskConfig { size, directory, direct_io, ..DiskConfig::default() })?;
+        ensure!(
+            file.file_system() == self.file_system(),
+            Unsupported,
+            "make a temporary file beside an open one: {} is on another file system now",
+            name.to_string_lossy()
+        );
+        Ok(file)
+    }
 }
 
 fn log_opened(file: &DiskFile) {
@@ -53,9 +78,9 @@ fn open_or_make(config: &DiskConfig) -> Result<DiskFile> {
         )
     })?;
     match config.opening {
-        Opening::Existing => existing(path, config),
-        Opening::Create => create(path, config).map_err(|error| name_the_flags(path, error)),
-        Opening::OpenOrCreate => open_or_create(path, config),
+        OpenMode::Existing => existing(path, config),
+        OpenMode::Create => create(path, config).map_err(|error| name_the_flags(path, error)),
+        OpenMode::OpenOrCreate => open_or_create(path, config),
     }
 }
 
@@ -134,7 +159,7 @@ fn existing(path: &Path, config: &DiskConfig) -> Result<DiskFile> {
     ensure_names(path, FileId::of(file.as_fd())?)?;
     // Now no other writer is about to give it its size.
     let length = length(&file, &what)?;
-    let is_empty = length == 0 && config.opening == Opening::OpenOrCreate && !config.read_only;
+    let is_empty = length == 0 && config.opening == OpenMode::OpenOrCreate && !config.read_only;
     let (size, preallocated) = match is_empty {
         true => (config.size, fill_empty(&file, config, &what)?),
         false => (ensure_fits(&file, length, config, &what)?, false),
@@ -179,9 +204,9 @@ fn fill_empty(file: &OwnedFd, config: &DiskConfig, what: &str) -> Result<bool> {
 }
 
 /// A file without a name.
-pub fn temporary(config: &DiskConfig) -> Result<DiskFile> {
+fn temporary(config: &DiskConfig) -> Result<DiskFile> {
     ensure!(
-        config.opening == Opening::Create,
+        config.opening == OpenMode::Create,
         InvalidArgument,
         "the path is missing: a temporary file is always a new one"
     );
@@ -245,7 +270,10 @@ fn fill(file: &OwnedFd, size: u64, label: Option<&Label>) -> Result<bool> {
             log!(Warn, "the file system cannot reserve space; a write may find none");
             false
         }
-        Err(errno) => return Err(advice::with_free_space(Error::errno(what(), errno), file.as_fd())),
+        Err(errno) => {
+            let advice = (errno == Errno::NOSPC).then(|| advice::free_space(file.as_fd())).flatten();
+            return Err(Error::errno(what(), errno).with_advice(advice));
+        }
     };
     if let Some(label) = label {
         label::write(file, size, label)?;

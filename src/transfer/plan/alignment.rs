@@ -18,7 +18,7 @@ pub fn ensure_io_alignment(source: &Layout, destination: &Layout, plan: &Plan) -
         MemoryType::Vram => 0,
         _ => address,
     };
-    for each in plan.moves(source.placement(), destination.placement()) {
+    for each in plan.moves() {
         let all = counted(source, each.source) | counted(destination, each.destination) | each.size;
         ensure!(
             all.is_multiple_of(alignment),

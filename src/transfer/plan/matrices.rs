@@ -3,7 +3,6 @@
 
 use super::progressions::{self, Limits, Progression};
 use super::{Grid, Move, Plan, Run};
-use crate::layout::Placement;
 
 /// Rows of equal size at regular distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,8 +18,6 @@ pub struct Matrix {
 /// A plan as matrices.
 pub struct Matrices<'a> {
     plan: &'a Plan,
-    source: &'a Placement,
-    destination: &'a Placement,
     grid: Grid,
     most_pitch: u64,
 }
@@ -36,14 +33,8 @@ enum Rows {
 
 impl Plan {
     /// The plan as matrices whose rows are at most `most_pitch` bytes apart.
-    pub fn matrices<'a>(
-        &'a self,
-        source: &'a Placement,
-        destination: &'a Placement,
-        most_pitch: u64,
-    ) -> Matrices<'a> {
-        let grid = self.grid(source, destination);
-        Matrices { plan: self, source, destination, grid, most_pitch }
+    pub fn matrices(&self, most_pitch: u64) -> Matrices<'_> {
+        Matrices { plan: self, grid: self.grid(), most_pitch }
     }
 }
 
@@ -117,7 +108,7 @@ impl Matrices<'_> {
 
     /// Bytes from a layer to the next, where layers can be rows.
     fn layer_strides(&self) -> Option<[u64; 2]> {
-        let strides = [self.source, self.destination].map(|side| side.geometry().layer_stride());
+        let strides = self.grid.layer_strides;
         let fit = strides.iter().all(|stride| (1..=self.most_pitch).contains(stride));
         (fit && self.grid.layers > 1 && self.grid.outers == 1).then_some(strides)
     }
@@ -182,7 +173,7 @@ impl Matrices<'_> {
     }
 
     fn unit(&self, layer: u64, outer: u64, run: Run) -> Move {
-        self.plan.unit_move(self.source, self.destination, layer, outer, run)
+        self.plan.unit_move(layer, outer, run)
     }
 }
 

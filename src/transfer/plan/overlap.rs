@@ -2,18 +2,18 @@
 //! Whether what a transfer reads and what it writes are apart: by where they lie, and where this process has memory of
 //! another's mapped more than once, by what they are.
 
-use super::Move;
+use super::Plan;
 use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
 use crate::region::Region;
 
 /// Within one piece of memory no block may be read after it was written, or while it is.
-pub fn ensure_apart(source: &Layout, destination: &Layout, moves: impl FnOnce() -> Vec<Move>) -> Result<()> {
+pub fn ensure_apart(source: &Layout, destination: &Layout, plan: &Plan) -> Result<()> {
     let [from, to] = Spans::of([source, destination]);
     if !from.meet(&to) {
         return Ok(());
     }
-    let moves = moves();
+    let moves: Vec<_> = plan.moves().collect();
     let mut reads: Vec<_> =
         moves.iter().map(|each| (from.at(each.source, each.source_region), each.size)).collect();
     let mut writes: Vec<_> =

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From pairs in any order to runs of blocks in order of destination: checked, and with no destination twice.
+#![forbid(unsafe_code)]
 
 use super::{BlockPair, Run};
 use crate::error::{Error, Result, Status, ensure};
@@ -7,19 +8,116 @@ use crate::error::{Error, Result, Status, ensure};
 /// Below this, sorting is cheaper than a table of all destinations.
 const FEW: usize = 256;
 
-/// Finds the runs of `pairs`, whose ids must be below `sources` and `destinations`.
-pub(super) fn find(pairs: &[BlockPair], sources: u64, destinations: u64) -> Result<Vec<Run>> {
-    ensure!(!pairs.is_empty(), InvalidArgument, "there is no block to move");
-    check_range(pairs, sources, destinations)?;
-    let runs = as_given(pairs);
-    if are_in_order(&runs) {
-        return Ok(runs);
+/// The runs of blocks of a plan, in order of destination. Filled again and again, it allocates only for more blocks than
+/// it has ever held.
+#[derive(Debug, Default)]
+pub struct BlockRuns {
+    runs: Vec<Run>,
+    blocks: u64,
+    /// The blocks before each run; empty if all runs are of one block.
+    before: Vec<u64>,
+    /// What runs are sorted in, or the sources by destination.
+    scratch: Scratch,
+}
+
+#[derive(Debug, Default)]
+struct Scratch {
+    runs: Vec<Run>,
+    keys: Vec<u64>,
+    table: Vec<u32>,
+}
+
+impl BlockRuns {
+    /// Finds the runs of `pairs`, whose ids must be below `sources` and `destinations`.
+    pub(super) fn fill(&mut self, pairs: &[BlockPair], sources: u64, destinations: u64) -> Result<()> {
+        ensure!(!pairs.is_empty(), InvalidArgument, "there is no block to move");
+        check_range(pairs, sources, destinations)?;
+        join(&mut self.runs, pairs.iter().copied());
+        if !are_in_order(&self.runs) {
+            // Ids are dense, so a table sorts them in one pass; a few runs of a huge cache are not worth the table.
+            if self.runs.len() <= FEW || destinations > 16 * self.runs.len() as u64 {
+                self.sort()?;
+            } else {
+                self.sort_by_table(pairs, destinations as usize)?;
+            }
+        }
+        self.blocks = pairs.len() as u64;
+        self.count_before();
+        Ok(())
     }
-    // Ids are dense, so a table sorts them in one pass; a few runs of a huge cache are not worth the table.
-    if runs.len() <= FEW || destinations > 16 * runs.len() as u64 {
-        by_sorting(runs)
-    } else {
-        by_table(pairs, destinations as usize)
+
+    /// The runs.
+    pub fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// How many blocks they have together.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// The run that a block, counted from the first of all, is in, and its place there.
+    pub(super) fn find(&self, block: u64) -> (usize, u32) {
+        if self.before.is_empty() {
+            return (block as usize, 0);
+        }
+        let run = self.before.partition_point(|before| *before <= block) - 1;
+        (run, (block - self.before[run]) as u32)
+    }
+
+    fn count_before(&mut self) {
+        self.before.clear();
+        if self.runs.len() as u64 == self.blocks {
+            return;
+        }
+        let mut before = 0;
+        self.before.extend(self.runs.iter().map(|run| {
+            let this = before;
+            before += u64::from(run.length);
+            this
+        }));
+    }
+
+    fn sort(&mut self) -> Result<()> {
+        let Scratch { runs, keys, .. } = &mut self.scratch;
+        // Words are sorted in half the time that runs are.
+        keys.clear();
+        keys.extend(
+            self.runs.iter().zip(0u64..).map(|(run, index)| u64::from(run.destination) << 32 | index),
+        );
+        keys.sort_unstable();
+        let mut reached = 0;
+        runs.clear();
+        for key in keys.iter() {
+            let run = self.runs[*key as u32 as usize];
+            if reached > u64::from(run.destination) {
+                return Err(twice(run.destination));
+            }
+            reached = end(&run);
+            push(runs, run);
+        }
+        std::mem::swap(&mut self.runs, runs);
+        Ok(())
+    }
+
+    fn sort_by_table(&mut self, pairs: &[BlockPair], destinations: usize) -> Result<()> {
+        // Ids are below num_blocks, which is at most u32::MAX: that is none.
+        const NONE: u32 = u32::MAX;
+        let table = &mut self.scratch.table;
+        table.clear();
+        table.resize(destinations, NONE);
+        for pair in pairs {
+            let slot = &mut table[pair.destination as usize];
+            if *slot != NONE {
+                return Err(twice(pair.destination));
+            }
+            *slot = pair.source;
+        }
+        let taken = table.iter().enumerate().filter(|(_, source)| **source != NONE);
+        let ordered =
+            taken.map(|(destination, source)| BlockPair { source: *source, destination: destination as u32 });
+        join(&mut self.runs, ordered);
+        Ok(())
     }
 }
 
@@ -39,25 +137,25 @@ fn check_range(pairs: &[BlockPair], sources: u64, destinations: u64) -> Result<(
     Err(Error::new(Status::OutOfRange, message))
 }
 
-fn as_given(pairs: &[BlockPair]) -> Vec<Run> {
-    collect(pairs.iter().copied(), pairs.len())
+/// Replaces `runs` by those of pairs that follow each other on both sides.
+fn join(runs: &mut Vec<Run>, pairs: impl Iterator<Item = BlockPair>) {
+    runs.clear();
+    for BlockPair { source, destination } in pairs {
+        push(runs, Run { source, destination, length: 1 });
+    }
 }
 
-/// Joins pairs that follow each other on both sides.
-fn collect(pairs: impl Iterator<Item = BlockPair>, capacity: usize) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::with_capacity(capacity);
-    for BlockPair { source, destination } in pairs {
-        match runs.last_mut() {
-            Some(run)
-                if run.source.wrapping_add(run.length) == source
-                    && run.destination.wrapping_add(run.length) == destination =>
-            {
-                run.length += 1;
-            }
-            _ => runs.push(Run { source, destination, length: 1 }),
+/// Adds a run, or lengthens the last one if this one follows it on both sides.
+fn push(runs: &mut Vec<Run>, run: Run) {
+    match runs.last_mut() {
+        Some(last)
+            if u64::from(last.source) + u64::from(last.length) == u64::from(run.source)
+                && end(last) == u64::from(run.destination) =>
+        {
+            last.length += run.length;
         }
+        _ => runs.push(run),
     }
-    runs
 }
 
 /// Ascending by destination, and none of them twice.
@@ -67,48 +165,6 @@ fn are_in_order(runs: &[Run]) -> bool {
 
 fn end(run: &Run) -> u64 {
     u64::from(run.destination) + u64::from(run.length)
-}
-
-fn by_sorting(mut runs: Vec<Run>) -> Result<Vec<Run>> {
-    runs.sort_unstable_by_key(|run| run.destination);
-    match runs.windows(2).find(|pair| end(&pair[0]) > u64::from(pair[1].destination)) {
-        Some(pair) => Err(twice(pair[1].destination)),
-        None => Ok(joined(runs)),
-    }
-}
-
-/// Runs that follow each other now that they are sorted.
-fn joined(runs: Vec<Run>) -> Vec<Run> {
-    let mut joined: Vec<Run> = Vec::with_capacity(runs.len());
-    for run in runs {
-        match joined.last_mut() {
-            Some(last)
-                if u64::from(last.source) + u64::from(last.length) == u64::from(run.source)
-                    && end(last) == u64::from(run.destination) =>
-            {
-                last.length += run.length;
-            }
-            _ => joined.push(run),
-        }
-    }
-    joined
-}
-
-fn by_table(pairs: &[BlockPair], destinations: usize) -> Result<Vec<Run>> {
-    // Ids are below num_blocks, which is at most u32::MAX: that is none.
-    const NONE: u32 = u32::MAX;
-    let mut table = vec![NONE; destinations];
-    for pair in pairs {
-        let slot = &mut table[pair.destination as usize];
-        if *slot != NONE {
-            return Err(twice(pair.destination));
-        }
-        *slot = pair.source;
-    }
-    let taken = table.iter().enumerate().filter(|(_, source)| **source != NONE);
-    let ordered =
-        taken.map(|(destination, source)| BlockPair { source: *source, destination: destination as u32 });
-    Ok(collect(ordered, pairs.len()))
 }
 
 #[cold]
@@ -122,16 +178,62 @@ mod tests {
 
     use super::*;
 
+    fn as_given(pairs: &[BlockPair]) -> BlockRuns {
+        let mut found = BlockRuns::default();
+        join(&mut found.runs, pairs.iter().copied());
+        found
+    }
+
+    fn sorted(pairs: &[BlockPair]) -> Result<Vec<Run>> {
+        let mut found = as_given(pairs);
+        found.sort().map(|()| found.runs)
+    }
+
+    fn sorted_by_table(pairs: &[BlockPair], destinations: usize) -> Result<Vec<Run>> {
+        let mut found = as_given(pairs);
+        found.sort_by_table(pairs, destinations).map(|()| found.runs)
+    }
+
+    fn some_pairs() -> impl Strategy<Value = Vec<BlockPair>> {
+        let destinations = Just((0u32..40).collect::<Vec<_>>()).prop_shuffle();
+        (prop::collection::vec(0u32..40, 40), destinations, 1usize..41).prop_map(
+            |(sources, destinations, count)| {
+                let zipped = sources.into_iter().zip(destinations).take(count);
+                zipped.map(|(source, destination)| BlockPair { source, destination }).collect()
+            },
+        )
+    }
+
     proptest! {
         #[test]
-        fn both_ways_of_ordering_agree(
-            sources in prop::collection::vec(0u32..40, 40),
-            destinations in Just((0u32..40).collect::<Vec<_>>()).prop_shuffle(),
-            count in 1usize..41,
-        ) {
-            let zipped = sources.into_iter().zip(destinations).take(count);
-            let pairs: Vec<_> = zipped.map(|(source, destination)| BlockPair { source, destination }).collect();
-            prop_assert_eq!(by_table(&pairs, 40).unwrap(), by_sorting(as_given(&pairs)).unwrap());
+        fn both_ways_of_ordering_agree(pairs in some_pairs()) {
+            prop_assert_eq!(sorted_by_table(&pairs, 40).unwrap(), sorted(&pairs).unwrap());
+        }
+
+        #[test]
+        fn lists_that_are_filled_again_are_as_new_ones(lists in prop::collection::vec(some_pairs(), 1..5)) {
+            let mut again = BlockRuns::default();
+            for pairs in lists {
+                let mut fresh = BlockRuns::default();
+                fresh.fill(&pairs, 40, 40).unwrap();
+                again.fill(&pairs, 40, 40).unwrap();
+                prop_assert_eq!(again.runs(), fresh.runs());
+                prop_assert_eq!(again.blocks(), pairs.len() as u64);
+                prop_assert_eq!(&again.before, &fresh.before);
+            }
+        }
+
+        #[test]
+        fn every_block_is_found_in_its_run(pairs in some_pairs()) {
+            let mut found = BlockRuns::default();
+            found.fill(&pairs, 40, 40).unwrap();
+            let mut block = 0;
+            for (index, run) in found.runs().iter().enumerate() {
+                for place in 0..run.length {
+                    prop_assert_eq!(found.find(block), (index, place));
+                    block += 1;
+                }
+            }
         }
     }
 
@@ -139,16 +241,27 @@ mod tests {
     fn the_last_id_there_can_be_does_not_wrap_into_the_first() {
         let last = u32::MAX - 1;
         let pairs = [BlockPair { source: last, destination: last }, BlockPair { source: 0, destination: 0 }];
-        let runs = find(&pairs, u64::from(u32::MAX), u64::from(u32::MAX)).unwrap();
-        assert_eq!(runs.len(), 2);
+        let mut found = BlockRuns::default();
+        found.fill(&pairs, u64::from(u32::MAX), u64::from(u32::MAX)).unwrap();
+        assert_eq!(found.runs().len(), 2);
     }
 
     #[test]
     fn a_destination_twice_is_found_both_ways() {
         let pairs: Vec<_> =
             [(0, 5), (1, 3), (2, 5)].map(|(source, destination)| BlockPair { source, destination }).into();
-        for error in [by_table(&pairs, 12).unwrap_err(), by_sorting(as_given(&pairs)).unwrap_err()] {
+        for error in [sorted_by_table(&pairs, 12).unwrap_err(), sorted(&pairs).unwrap_err()] {
             assert_eq!(error.message(), "block 5 is a destination twice");
         }
+    }
+
+    #[test]
+    fn a_list_that_was_refused_leaves_nothing_for_the_next() {
+        let pair = |source, destination| BlockPair { source, destination };
+        let mut found = BlockRuns::default();
+        found.fill(&[pair(0, 5), pair(1, 5)], 12, 12).unwrap_err();
+        found.fill(&[pair(7, 1), pair(2, 0)], 12, 12).unwrap();
+        let run = |source, destination| Run { source, destination, length: 1 };
+        assert_eq!(found.runs(), [run(2, 0), run(7, 1)]);
     }
 }

@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The loops of a plan: what lies together on both sides, and the order in which the rest is met.
+//! The loops of a plan: what is contiguous on both sides, and the order of the rest.
+#![forbid(unsafe_code)]
 
+use super::side::Side;
 use super::{Move, Run, Selection};
 use crate::layout::{BlockDim, LayoutKind, Placement, Unit};
 
-/// More layers and slots than a block of any model has are not met in the order of the destination: it takes memory to
-/// know where all of them lie.
-const MOST_SLOTS: u64 = 1 << 12;
-
-/// Which loops are left once everything that always lies together is one unit.
+/// Which loops are left once everything that is always contiguous is one unit. It does not depend on the blocks.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// The largest unit that lies together in both layouts, and of which all is moved.
+    /// The largest unit that is contiguous in both layouts, and of which all is moved.
     pub unit: Unit,
-    /// Bytes of what lies together.
+    /// Bytes of what is contiguous.
     pub unit_size: u64,
-    /// Layers, each of which begins somewhere else.
+    /// Layers, each of which starts somewhere else.
     pub layers: u64,
     /// Outer slots, likewise.
     pub outers: u64,
-    /// Neighbouring blocks lie together on both sides, unit by unit.
+    /// Adjacent blocks are contiguous on both sides, unit by unit.
     pub blocks_together: bool,
-    /// Layers and outer slots of a block that are met one after the other before the next block's: as many as lie in it
-    /// where it goes.
+    /// Source and destination.
+    pub sides: [Side; 2],
+    /// Layers and outer slots of a block that come before those of the next block: as many as the destination has in one
+    /// region. What is written is written in order, as far as the layout allows: of two batches of the same copies to the
+    /// host, the one out of order took a tenth longer.
     slots_of_block: u64,
 }
 
@@ -39,7 +40,7 @@ impl Shape {
 
         let slots_together = outers == 1 || sides.iter().all(|side| side.outer_stride() == piece);
         let layers_together = slots_together && contiguous && (has_all_slots || layers == 1);
-        // A part of a block's layers or slots lies together too, but no prepared list has it as a unit.
+        // A part of a block's layers or slots is contiguous too, but no prepared list has it as a unit.
         let unit = match (slots_together && has_all_slots, layers_together && has_all_layers) {
             (true, true) => Unit::Block,
             (true, false) => Unit::Layer,
@@ -59,115 +60,160 @@ impl Shape {
             outers,
             blocks_together: sides.iter().all(|side| side.block_stride() == unit_size),
             slots_of_block: match sides[1].kind() {
-                LayoutKind::FullyContiguous if layers * outers <= MOST_SLOTS => layers * outers,
-                LayoutKind::LayerSeparate(BlockDim::First) if outers <= MOST_SLOTS => outers,
-                _ => 1,
+                LayoutKind::FullyContiguous => layers * outers,
+                LayoutKind::LayerSeparate(BlockDim::First) => outers,
+                LayoutKind::LayerSeparate(BlockDim::Second) => 1,
             },
+            sides: [
+                Side::new(source, selection.layers.source, selection.outers.source, layers),
+                Side::new(destination, selection.layers.destination, selection.outers.destination, layers),
+            ],
         }
     }
 
-    /// Every unit of every run, or whole runs where their blocks lie together. Neighbours in memory are neighbours
-    /// here, so joining each with the one before finds the largest moves. What is written is written in order, as far as
-    /// the layout goes: of two batches of the same copies to the host, the one that hopped about took a tenth longer.
-    pub fn moves<'a>(
-        &'a self,
-        source: &'a Placement,
-        destination: &'a Placement,
-        runs: &'a [Run],
-        selection: &'a Selection,
-    ) -> impl Iterator<Item = Move> + 'a {
-        let lane = |slot| Lane::new(source, destination, selection, slot / self.outers, slot % self.outers);
-        let mut walk = Walk { shape: self, runs, first_slot: 0, run: 0, block: 0, slot: 0 };
-        let mut lanes: Vec<_> = (0..self.slots_of_block).map(lane).collect();
-        std::iter::from_fn(move || {
-            let (slot, blocks) = (walk.slot, walk.blocks()?);
-            let found = lanes[slot as usize].at(blocks, self.unit_size);
-            if walk.step(blocks.length) {
-                lanes.clear();
-                lanes.extend((walk.first_slot..walk.first_slot + self.slots_of_block).map(lane));
-            }
-            Some(found)
-        })
-    }
-}
-
-/// Goes over slots of a block, block by block, and again with the next slots of each block.
-struct Walk<'a> {
-    shape: &'a Shape,
-    runs: &'a [Run],
-    /// The first of those that all blocks are gone through with now: layers and outer slots by one number.
-    first_slot: u64,
-    run: usize,
-    /// Of the run.
-    block: u32,
-    /// From the first on.
-    slot: u64,
-}
-
-impl Walk<'_> {
-    /// One block, or all of a run that lie together.
-    fn blocks(&self) -> Option<Run> {
-        let run = self.runs.get(self.run)?;
-        let length = if self.shape.blocks_together { run.length } else { 1 };
-        Some(Run { source: run.source + self.block, destination: run.destination + self.block, length })
-    }
-
-    /// Past the slot of these blocks. Whether other slots follow, from the first block on.
-    fn step(&mut self, blocks: u32) -> bool {
-        self.slot += 1;
-        if self.slot < self.shape.slots_of_block {
-            return false;
-        }
-        (self.slot, self.block) = (0, self.block + blocks);
-        if self.block < self.runs[self.run].length {
-            return false;
-        }
-        (self.block, self.run) = (0, self.run + 1);
-        let next = self.first_slot + self.shape.slots_of_block;
-        let goes_on = self.run == self.runs.len() && next < self.shape.layers * self.shape.outers;
-        if goes_on {
-            (self.run, self.first_slot) = (0, next);
-        }
-        goes_on
+    /// The move of one layer and outer slot of adjacent blocks that are contiguous, or of one block.
+    pub fn at(&self, blocks: Run, layer: u64, outer: u64) -> Move {
+        Lane::of(self, layer, outer).at(self, blocks)
     }
 }
 
 /// One layer and outer slot on both sides: from here an address is one product away.
 #[derive(Clone, Copy)]
-pub struct Lane {
-    source: (u32, u64, u64),
-    destination: (u32, u64, u64),
+struct Lane {
+    source: (u32, u64),
+    destination: (u32, u64),
 }
 
 impl Lane {
-    /// Of the layer and slot with these numbers among those that are moved.
-    pub fn new(
-        source: &Placement,
-        destination: &Placement,
-        Selection { layers, outers }: &Selection,
-        layer: u64,
-        outer: u64,
-    ) -> Self {
-        let side = |placement: &Placement, first_layer: u64, first_outer: u64| {
-            let (region, start) = placement.address(0, first_layer + layer, first_outer + outer);
-            (region as u32, start, placement.geometry().block_stride())
-        };
+    fn of(shape: &Shape, layer: u64, outer: u64) -> Self {
+        let [source, destination] = &shape.sides;
+        Self { source: source.at(layer, outer), destination: destination.at(layer, outer) }
+    }
+
+    fn at(&self, shape: &Shape, blocks: Run) -> Move {
+        let [source, destination] = &shape.sides;
+        Move {
+            source: self.source.1 + u64::from(blocks.source) * source.block_stride(),
+            destination: self.destination.1 + u64::from(blocks.destination) * destination.block_stride(),
+            size: shape.unit_size * u64::from(blocks.length),
+            source_region: self.source.0,
+            destination_region: self.destination.0,
+        }
+    }
+}
+
+/// The units of all blocks, or of all runs if adjacent blocks are contiguous: block by block through some slots, and then
+/// from the first block on through the next slots. Adjacent units in memory are adjacent here, so joining each with the one
+/// before gives the largest moves.
+pub(super) struct Units<'a> {
+    shape: &'a Shape,
+    runs: &'a [Run],
+    run: usize,
+    /// Of the run.
+    block: u32,
+    /// The first slot of those that all blocks go through now.
+    first: Slot,
+    slot: Slot,
+    lane: Lane,
+    /// Slots of the block that are left, with this one.
+    left: u64,
+}
+
+/// A layer and an outer slot.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Slot {
+    layer: u64,
+    outer: u64,
+}
+
+impl Slot {
+    fn numbered(shape: &Shape, number: u64) -> Self {
+        Self { layer: number / shape.outers, outer: number % shape.outers }
+    }
+
+    fn next(self, shape: &Shape) -> Self {
+        match self.outer + 1 < shape.outers {
+            true => Self { outer: self.outer + 1, ..self },
+            false => Self { layer: self.layer + 1, outer: 0 },
+        }
+    }
+}
+
+impl<'a> Units<'a> {
+    /// From one of the units on: `slots` whole passes over all blocks, then as many blocks, then as many slots of a block.
+    pub fn from(shape: &'a Shape, runs: &'a [Run], place: Place) -> Self {
+        let first = Slot::numbered(shape, place.pass * shape.slots_of_block);
+        let slot = Slot::numbered(shape, place.pass * shape.slots_of_block + place.slot);
         Self {
-            source: side(source, layers.source, outers.source),
-            destination: side(destination, layers.destination, outers.destination),
+            shape,
+            runs,
+            run: place.run,
+            block: place.block,
+            first,
+            slot,
+            lane: Lane::of(shape, slot.layer, slot.outer),
+            left: shape.slots_of_block - place.slot,
         }
     }
 
-    /// The move of blocks that follow each other on both sides, or of one.
-    pub fn at(&self, blocks: Run, unit_size: u64) -> Move {
-        let (source_region, source, source_stride) = self.source;
-        let (destination_region, destination, destination_stride) = self.destination;
-        Move {
-            source: source + u64::from(blocks.source) * source_stride,
-            destination: destination + u64::from(blocks.destination) * destination_stride,
-            size: unit_size * u64::from(blocks.length),
-            source_region,
-            destination_region,
+    fn go_to(&mut self, slot: Slot) {
+        if slot != self.slot {
+            self.slot = slot;
+            self.lane = Lane::of(self.shape, slot.layer, slot.outer);
         }
+    }
+
+    /// Past the slot of these blocks.
+    fn step(&mut self, run: &Run, blocks: u32) {
+        self.left -= 1;
+        if self.left > 0 {
+            return self.go_to(self.slot.next(self.shape));
+        }
+        self.left = self.shape.slots_of_block;
+        self.block += blocks;
+        if self.block < run.length {
+            return self.go_to(self.first);
+        }
+        (self.block, self.run) = (0, self.run + 1);
+        if self.run < self.runs.len() {
+            return self.go_to(self.first);
+        }
+        let next = self.slot.next(self.shape);
+        if next.layer < self.shape.layers {
+            (self.run, self.first) = (0, next);
+            self.go_to(next);
+        }
+    }
+}
+
+impl Iterator for Units<'_> {
+    type Item = Move;
+
+    fn next(&mut self) -> Option<Move> {
+        let run = self.runs.get(self.run)?;
+        let length = if self.shape.blocks_together { run.length - self.block } else { 1 };
+        let blocks =
+            Run { source: run.source + self.block, destination: run.destination + self.block, length };
+        let found = self.lane.at(self.shape, blocks);
+        self.step(run, length);
+        Some(found)
+    }
+}
+
+/// One of the units.
+pub(super) struct Place {
+    pass: u64,
+    pub run: usize,
+    pub block: u32,
+    slot: u64,
+}
+
+impl Place {
+    /// The unit of this number, where `find` returns the run of a block and its place there.
+    pub fn of(shape: &Shape, blocks: u64, unit: u64, find: impl FnOnce(u64) -> (usize, u32)) -> Self {
+        let pass_size = blocks * shape.slots_of_block;
+        let within = unit % pass_size;
+        let (run, block) = find(within / shape.slots_of_block);
+        Self { pass: unit / pass_size, run, block, slot: within % shape.slots_of_block }
     }
 }

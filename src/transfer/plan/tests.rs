@@ -9,7 +9,19 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::layout::{BlockDim, Dimensions, Geometry, LayoutKind};
+use crate::layout::{BlockDim, Dimensions, Geometry, LayoutKind, Placement};
+
+impl Plan {
+    /// The plan of one list of pairs.
+    pub fn between(
+        source: &Placement,
+        destination: &Placement,
+        pairs: &[BlockPair],
+        wanted: Wanted,
+    ) -> Result<Self> {
+        Self::new(&Arc::new(Outline::between(source, destination, wanted, false)?), pairs, None)
+    }
+}
 
 fn dimensions() -> Dimensions {
     Dimensions {
@@ -119,7 +131,7 @@ proptest! {
             return Ok(());
         }
         let plan = plan.unwrap();
-        let moves: Vec<_> = plan.moves(&source, &destination).collect();
+        let moves: Vec<_> = plan.moves().collect();
         prop_assert_eq!(bytes_of(&moves), expected(&source, &destination, &pairs, layers, outers));
         prop_assert_eq!(plan.bytes(), moves.iter().map(|m| m.size).sum::<u64>());
         prop_assert!(moves.len() as u64 <= plan.most_moves());
@@ -131,18 +143,66 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn parts_of_the_bytes_are_the_same_moves_wherever_they_are_cut(
+        pairs in any_pairs(), from in 0usize..3, to in 0usize..3, to_shift in 0u32..7,
+        layers in any_range(3), outers in any_range(2), by_layer: bool, step in 1u64..600,
+    ) {
+        let source = placement(dimensions(), KINDS[from], 4096);
+        let destination = placement(Dimensions { alignment: 1 << to_shift, ..dimensions() }, KINDS[to], 1 << 20);
+        prop_assume!(fits(&layers, [3, 3]) && fits(&outers, [2, 2]));
+        let wanted = Wanted { layers: Some(layers), outers: Some(outers) };
+        let outline = Arc::new(Outline::between(&source, &destination, wanted, by_layer).unwrap());
+        let whole = Plan::new(&outline, &pairs, None).unwrap();
+        let plans: Vec<_> = match by_layer {
+            true => (0..layers.count).map(|layer| whole.layer(layer)).collect(),
+            false => vec![whole.clone()],
+        };
+        let mut cut = Vec::new();
+        for plan in &plans {
+            for first in (0..plan.bytes()).step_by(step as usize) {
+                let part: Vec<_> = plan.moves_in(first..plan.bytes().min(first + step)).collect();
+                prop_assert_eq!(part.iter().map(|each| each.size).sum::<u64>(), step.min(plan.bytes() - first));
+                cut.extend(part);
+            }
+        }
+        let all: Vec<_> = whole.moves().collect();
+        prop_assert_eq!(bytes_of(&cut), bytes_of(&all));
+        prop_assert_eq!(cut.iter().map(|each| each.size).sum::<u64>(), whole.bytes());
+    }
+
+    #[test]
+    fn a_plan_that_uses_the_memory_of_another_is_as_a_new_one(
+        first in any_pairs(), second in any_pairs(), from in 0usize..3, to in 0usize..3, is_shared: bool,
+    ) {
+        let source = placement(dimensions(), KINDS[from], 4096);
+        let destination = placement(dimensions(), KINDS[to], 1 << 20);
+        let outline = Arc::new(Outline::between(&source, &destination, Wanted::default(), false).unwrap());
+        let before = Plan::new(&outline, &first, None).unwrap();
+        let shared = is_shared.then(|| before.clone());
+        let expected: Vec<_> = before.moves().collect();
+        let again = Plan::new(&outline, &second, Some(before.into_blocks())).unwrap();
+        let fresh = Plan::new(&outline, &second, None).unwrap();
+        prop_assert_eq!(again.moves().collect::<Vec<_>>(), fresh.moves().collect::<Vec<_>>());
+        if let Some(shared) = shared {
+            prop_assert_eq!(shared.moves().collect::<Vec<_>>(), expected, "blocks that are in use are left alone");
+        }
+    }
+}
+
 /// What lists and kernels are told: units by block, layer and outer slot, which are the bytes of the moves.
 fn check_units(
     plan: &Plan,
     source: &Placement,
     destination: &Placement,
 ) -> std::result::Result<(), TestCaseError> {
-    let grid = plan.grid(source, destination);
+    let grid = plan.grid();
     let mut units = Vec::new();
     for layer in 0..grid.layers {
         for outer in 0..grid.outers {
             for run in plan.runs() {
-                let first = plan.unit_move(source, destination, layer, outer, *run);
+                let first = plan.unit_move(layer, outer, *run);
                 units.extend((0..u64::from(run.length)).map(|block| Move {
                     source: first.source + block * grid.strides[0],
                     destination: first.destination + block * grid.strides[1],
@@ -151,7 +211,7 @@ fn check_units(
             }
         }
     }
-    let moves: Vec<_> = plan.moves(source, destination).collect();
+    let moves: Vec<_> = plan.moves().collect();
     prop_assert_eq!(bytes_of(&units), bytes_of(&moves));
     let whole = |side: &Placement| match plan.unit() {
         Unit::Block => side.geometry().dimensions().num_layers * side.geometry().dimensions().outer_dim,
@@ -169,7 +229,7 @@ fn a_whole_cache_in_order_is_one_move_a_region() {
     for (kind, moves) in KINDS.into_iter().zip([1, 3, 3]) {
         let (a, b) = (placement(dimensions(), kind, 4096), placement(dimensions(), kind, 1 << 20));
         let plan = Plan::between(&a, &b, &all, Wanted::default()).unwrap();
-        assert_eq!(plan.moves(&a, &b).count(), moves, "{kind:?}");
+        assert_eq!(plan.moves().count(), moves, "{kind:?}");
     }
 }
 
@@ -179,8 +239,7 @@ fn what_is_written_is_written_in_order_as_far_as_the_layout_goes() {
     for (from, to) in KINDS.into_iter().flat_map(|from| KINDS.into_iter().map(move |to| (from, to))) {
         let (a, b) = (placement(dimensions(), from, 4096), placement(dimensions(), to, 1 << 20));
         let plan = Plan::between(&a, &b, &some, Wanted::default()).unwrap();
-        let written: Vec<_> =
-            plan.moves(&a, &b).map(|each| (each.destination_region, each.destination)).collect();
+        let written: Vec<_> = plan.moves().map(|each| (each.destination_region, each.destination)).collect();
         let in_order = written.windows(2).filter(|pair| pair[0] < pair[1]).count();
         assert_eq!(in_order, written.len() - 1, "{from:?} to {to:?}");
     }
@@ -192,7 +251,7 @@ fn a_block_of_more_layers_than_memory_holds_is_met_all_the_same() {
     let (a, b) = (placement(layers.clone(), KINDS[0], 4096), placement(layers, KINDS[0], 1 << 50));
     let keys = Wanted { outers: Some(PairedRange { source: 0, destination: 0, count: 1 }), layers: None };
     let plan = Plan::between(&a, &b, &pairs(&[(1, 0)]), keys).unwrap();
-    let last = plan.moves(&a, &b).nth(100_000).unwrap();
+    let last = plan.moves().nth(100_000).unwrap();
     assert_eq!((last.source, last.destination), (a.address(1, 100_000, 0).1, b.address(0, 100_000, 0).1));
 }
 
@@ -202,7 +261,7 @@ fn runs_of_blocks_join_whatever_order_they_come_in() {
     let shuffled = pairs(&[(6, 2), (1, 8), (5, 1), (4, 0), (2, 9)]);
     let (a, b) = (contiguous(4096), contiguous(1 << 20));
     let plan = Plan::between(&a, &b, &shuffled, Wanted::default()).unwrap();
-    assert_eq!(plan.moves(&a, &b).count(), 2);
+    assert_eq!(plan.moves().count(), 2);
     let run = |source, destination, length| Run { source, destination, length };
     assert_eq!(plan.runs(), [run(4, 0, 3), run(1, 8, 2)]);
 }
@@ -214,7 +273,7 @@ fn a_slot_alone_is_one_move_where_slots_lie_apart() {
     for (kind, moves) in KINDS.into_iter().zip([36, 36, 3]) {
         let (a, b) = (placement(dimensions(), kind, 4096), placement(dimensions(), kind, 1 << 20));
         let plan = Plan::between(&a, &b, &all, values).unwrap();
-        assert_eq!(plan.moves(&a, &b).count(), moves, "{kind:?}");
+        assert_eq!(plan.moves().count(), moves, "{kind:?}");
     }
 }
 

@@ -15,8 +15,8 @@ use std::time::Instant;
 use self::completion::{Before, Completion, Outcome};
 use super::verify::Verification;
 use crate::error::{Error, Result, Status};
-use crate::kept;
 use crate::layout::Layout;
+use crate::leak;
 use crate::log::log;
 use crate::nixl::{Agent, RemoteHold};
 use crate::region::ExtentHold;
@@ -229,7 +229,7 @@ impl Run {
     /// Ends the run while something may still move its bytes and no longer reports when it is done. Intentionally leaks
     /// what the run holds.
     pub fn end_for_good(mut self, error: Error) {
-        kept::for_good(self.held.take());
+        leak::intentionally(self.held.take());
         self.over(Err(error));
     }
 

@@ -23,7 +23,7 @@ use self::flight::watcher::{Flights, Seat};
 use self::sides::Sides;
 use self::work::sequence::{Jobs, Unmarked};
 use super::contexts::Contexts;
-use crate::cuda::memory::Sighting;
+use crate::cuda::memory::AllocationStamp;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure};
 use crate::layout::Layout;
@@ -47,7 +47,7 @@ pub struct CudaCopy {
     moves: OnceCell<u64>,
     engine: Arc<Engine>,
     /// Page locks of the caller's, one of each context.
-    locks: Vec<Sighting>,
+    locks: Vec<AllocationStamp>,
     layouts: [Arc<Layout>; 2],
     /// The last run.
     current: Mutex<Option<Arc<Flying>>>,
@@ -63,13 +63,11 @@ impl CudaCopy {
         plan: Plan,
         preferences: &Preferences,
     ) -> Result<Self> {
-        crate::transfer::plan::overlap::ensure_apart(source, destination, || {
-            plan.moves(source.placement(), destination.placement()).collect()
-        })?;
+        crate::transfer::plan::overlap::ensure_apart(source, destination, &plan)?;
         let sides = Sides::of(source, destination)?;
         let engine = Engine::of(sides.ordinal)?;
         sides.own().keep(engine.clone());
-        let layer = preferences.by_layer.then(|| plan.layer(source, destination, 0));
+        let layer = preferences.by_layer.then(|| plan.layer(0));
         let weighed = layer.as_ref().unwrap_or(&plan);
         let mut weighing = Weighing::new(&sides, weighed, preferences, &engine)?;
         let (path, job) = weighing.prepare_best()?;
@@ -80,7 +78,7 @@ impl CudaCopy {
                 let layers = plan.layers().count;
                 candidates.iter_mut().for_each(|candidate| candidate.seconds *= layers as f64);
                 let prepare = |layer| {
-                    let plan = plan.layer(source, destination, layer);
+                    let plan = plan.layer(layer);
                     Weighing::new(&sides, &plan, preferences, &engine)?.prepare(path)
                 };
                 let others = (1..layers).map(prepare).collect::<Result<Vec<_>>>()?;
@@ -124,14 +122,7 @@ impl CudaCopy {
 
     /// How many stretches of memory it moves; counted when somebody asks, for the kernel needs no list of them.
     pub fn moves(&self) -> u64 {
-        let [source, destination] = &self.layouts;
-        let of = |plan: &Plan| plan.moves(source.placement(), destination.placement()).count() as u64;
-        *self.moves.get_or_init(|| match self.by_layer {
-            true => (0..self.plan.layers().count)
-                .map(|layer| of(&self.plan.layer(source, destination, layer)))
-                .sum(),
-            false => of(&self.plan),
-        })
+        *self.moves.get_or_init(|| self.plan.count_moves(self.by_layer))
     }
 
     /// Starts the copy: at once if that costs the caller little, or by another thread.

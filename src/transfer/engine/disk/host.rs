@@ -57,12 +57,8 @@ fn end(run: Run, outcome: Outcome) {
 pub(super) fn pieces<'a>(sides: &'a Sides<'_>, plan: &'a Plan) -> impl Iterator<Item = (Piece, u32)> + 'a {
     let files: Vec<_> =
         sides.file.memory().regions().iter().map(|region| region.fd().unwrap_or(-1)).collect();
-    let (source, destination) = match sides.writes {
-        true => (sides.memory, sides.file),
-        false => (sides.file, sides.memory),
-    };
     let writes = sides.writes;
-    plan.moves(source.placement(), destination.placement()).map(move |each| {
+    plan.moves().map(move |each| {
         let from = (each.source_region, each.source);
         let to = (each.destination_region, each.destination);
         let ((file, offset), (region, address)) = if writes { (to, from) } else { (from, to) };
@@ -76,7 +72,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::*;
-    use crate::layout::{Allocation, Dimensions, Layout};
+    use crate::layout::{AllocationConfig, Dimensions, Layout};
     use crate::region::{DiskConfig, SystemConfig};
     use crate::transfer::run::threads::{Pool, Shared};
     use crate::transfer::{BlockPair, Path, Preferences, Request, Transfer};
@@ -100,7 +96,7 @@ mod tests {
         }
     }
 
-    fn layout(allocation: Allocation) -> Arc<Layout> {
+    fn layout(allocation: AllocationConfig) -> Arc<Layout> {
         let dimensions = Dimensions {
             num_blocks: 1,
             num_layers: 1,
@@ -117,8 +113,8 @@ mod tests {
 
     #[test]
     fn what_a_run_held_last_is_freed_by_no_thread_that_serves_files() {
-        let memory = layout(Allocation::System(SystemConfig::default()));
-        let file = layout(Allocation::Disk(DiskConfig::default()));
+        let memory = layout(AllocationConfig::System(SystemConfig::default()));
+        let file = layout(AllocationConfig::Disk(DiskConfig::default()));
         let (dropped, seen) = channel();
         memory.keep(Arc::new(Dropped(Mutex::new(dropped))));
         let (go, gate) = channel::<()>();

@@ -16,7 +16,7 @@ use self::host::HostIo;
 use self::io::{Io, Reasons, Who};
 use self::staged::StagedIo;
 use super::nixl::NixlMove;
-use crate::cuda::Identity;
+use crate::cuda::ContextIdentity;
 use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
 use crate::nixl::MemoryType;
@@ -117,7 +117,7 @@ impl DiskMove {
     }
 
     /// The context that what it was prepared with goes with, if any.
-    pub fn identity(&self) -> Option<Identity> {
+    pub fn identity(&self) -> Option<ContextIdentity> {
         match &self.engine {
             Engine::Staged(io) => Some(io.identity()),
             Engine::Host(_) | Engine::Gds(_) => None,

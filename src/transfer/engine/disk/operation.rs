@@ -100,7 +100,8 @@ impl Operation {
         let file = requests.get(self.request).file;
         // SAFETY: the transfer holds the layout, and so the region with the open file, until its run is over.
         let file = unsafe { BorrowedFd::borrow_raw(file) };
-        advice::with_free_space(Error::errno(self.doing(requests), errno), file)
+        let advice = (errno == Errno::NOSPC).then(|| advice::free_space(file)).flatten();
+        Error::errno(self.doing(requests), errno).with_advice(advice)
     }
 
     /// The kernel goes no further, without an error: a file that was cut short.

@@ -32,6 +32,7 @@ const NONE_LEFT: usize = usize::MAX / 2;
 /// A prepared copy.
 pub struct HostCopy {
     chunks: Arc<Chunks>,
+    moves: OnceCell<u64>,
     current: Mutex<Option<Arc<Job>>>,
 }
 
@@ -40,49 +41,35 @@ impl HostCopy {
     pub fn prepare(
         source: &Arc<Layout>,
         destination: &Arc<Layout>,
-        plan: &Plan,
+        plan: Plan,
         by_layer: bool,
     ) -> Result<Self> {
-        let moves = |plan: &Plan| plan.collect_moves(source.placement(), destination.placement());
-        ensure_apart(source, destination, || moves(plan))?;
-        let layers = match by_layer {
-            true => {
-                (0..plan.layers().count).map(|layer| moves(&plan.layer(source, destination, layer))).collect()
-            }
-            false => vec![moves(plan)],
-        };
-        Ok(Self { chunks: Arc::new(Chunks::cut(layers)), current: Mutex::new(None) })
+        ensure_apart(source, destination, &plan)?;
+        let chunks = Arc::new(Chunks::of(plan, by_layer));
+        Ok(Self { chunks, moves: OnceCell::new(), current: Mutex::new(None) })
     }
 
-    /// How many stretches of memory it moves.
+    /// How many contiguous moves it consists of; counted when it is first asked for.
     pub fn moves(&self) -> u64 {
-        self.chunks.moves.len() as u64
+        *self.moves.get_or_init(|| self.chunks.plan.count_moves(!self.chunks.layers.is_empty()))
     }
 
-    /// What a run is expected to take, by how fast this machine copies. The first who asks waits for that to be measured.
+    /// The estimated duration of a run, by how fast this machine copies. The first call waits until that is measured.
     pub fn seconds(&self) -> f64 {
-        self.chunks.bytes as f64 / rate::of(self.threads())
+        self.chunks.bytes() as f64 / rate::of(self.threads())
     }
 
     /// Threads that are worth having.
     fn threads(&self) -> usize {
-        (self.chunks.bytes / BYTES_A_THREAD).clamp(1, Pool::parallelism() as u64) as usize
+        (self.chunks.bytes() / BYTES_A_THREAD).clamp(1, Pool::parallelism() as u64) as usize
     }
 
     /// Starts the copy; a small one is done when this returns.
     pub fn submit(&self, run: Run) {
-        let stop = (self.chunks.bytes > INLINE).then(|| run.stop());
-        let job = Arc::new(Job {
-            next: AtomicUsize::new(0),
-            left: AtomicUsize::new(self.chunks.bounds.len()),
-            left_of_layers: self.chunks.of_layers(),
-            is_cut_short: AtomicBool::new(false),
-            failure: OnceCell::new(),
-            chunks: self.chunks.clone(),
-            run: Mutex::new(Some(run)),
-        });
+        let stop = (self.chunks.bytes() > INLINE).then(|| run.stop());
+        let job = Job::new(self.chunks.clone(), run);
         let Some(stop) = stop else { return job.work(|| true) };
-        let threads = self.threads();
+        let (job, threads) = (Arc::new(job), self.threads());
         *self.current() = Some(job.clone());
         if stop.is_asked() {
             job.cancel();
@@ -111,72 +98,62 @@ impl HostCopy {
     }
 }
 
-/// The moves, cut into shares of about equal size.
+/// What is copied, in chunks of equal size. A chunk is a range of the plan's bytes: no list of moves is made, because there
+/// may be many times as many moves as blocks.
 struct Chunks {
-    moves: Vec<Move>,
-    bytes: u64,
-    /// Where each chunk begins: a move, and how far into it.
-    bounds: Vec<(usize, u64)>,
-    /// The chunk behind each layer's last; empty where nobody asks for layers.
-    layer_ends: Vec<usize>,
+    /// Of all that is copied.
+    plan: Plan,
+    /// The plan of each layer, in order; empty if layers are not moved one by one.
+    layers: Vec<Plan>,
+    /// Chunks of a layer, or of all.
+    each: usize,
     /// Past the caches.
     is_streamed: bool,
 }
 
 impl Chunks {
-    /// Cuts the moves of each layer, or all of them in one.
-    fn cut(layers: Vec<Vec<Move>>) -> Self {
-        let mut bounds = Vec::new();
-        let mut layer_ends = Vec::new();
-        let mut index = 0;
-        for moves in &layers {
-            bounds.push((index, 0));
-            let mut filled = 0;
-            for each in moves {
-                let mut offset = 0;
-                while each.size - offset > CHUNK - filled {
-                    offset += CHUNK - filled;
-                    bounds.push((index, offset));
-                    filled = 0;
-                }
-                filled += each.size - offset;
-                index += 1;
-            }
-            layer_ends.push(bounds.len());
-        }
-        if layers.len() == 1 {
-            layer_ends.clear();
-        }
-        let moves = layers.concat();
-        let bytes = moves.iter().map(|each| each.size).sum();
-        Self { moves, bytes, bounds, layer_ends, is_streamed: streaming::suits(bytes) }
+    fn of(plan: Plan, by_layer: bool) -> Self {
+        let layers = if by_layer { plan.layers().count } else { 0 };
+        let layers: Vec<_> = (0..layers).map(|layer| plan.layer(layer)).collect();
+        let bytes = layers.first().unwrap_or(&plan).bytes();
+        let is_streamed = streaming::suits(plan.bytes());
+        Self { plan, layers, each: bytes.div_ceil(CHUNK) as usize, is_streamed }
     }
 
-    /// How many chunks each layer has; allocates nothing where nobody asks for layers.
+    fn bytes(&self) -> u64 {
+        self.plan.bytes()
+    }
+
+    fn count(&self) -> usize {
+        self.each * self.layers.len().max(1)
+    }
+
+    /// How many chunks each layer has; allocates nothing unless layers are moved one by one.
     fn of_layers(&self) -> Box<[AtomicUsize]> {
-        let starts = std::iter::once(0).chain(self.layer_ends.iter().copied());
-        starts.zip(&self.layer_ends).map(|(start, end)| AtomicUsize::new(end - start)).collect()
+        self.layers.iter().map(|_| AtomicUsize::new(self.each)).collect()
+    }
+
+    fn layer_of(&self, chunk: usize) -> usize {
+        chunk / self.each
+    }
+
+    fn moves(&self, chunk: usize) -> impl Iterator<Item = Move> {
+        let plan = self.layers.get(self.layer_of(chunk)).unwrap_or(&self.plan);
+        let first = (chunk % self.each) as u64 * CHUNK;
+        plan.moves_in(first..plan.bytes().min(first + CHUNK))
     }
 
     fn copy(&self, chunk: usize) {
-        let moves = &self.moves;
-        let (first, mut offset) = self.bounds[chunk];
-        let (last, end) = self.bounds.get(chunk + 1).copied().unwrap_or((moves.len(), 0));
-        for (index, each) in moves.iter().enumerate().take(last + 1).skip(first) {
-            let until = if index == last { end } else { each.size };
-            self.copy_part(each, offset, until - offset);
-            offset = 0;
-        }
+        self.moves(chunk).for_each(|each| self.copy_one(&each));
         if self.is_streamed {
             streaming::settle();
         }
     }
 
-    fn copy_part(&self, each: &Move, offset: u64, size: u64) {
-        let (from, to) = ((each.source + offset) as *const u8, (each.destination + offset) as *mut u8);
-        let size = size as usize;
+    fn copy_one(&self, each: &Move) {
+        let (from, to, size) = (each.source as *const u8, each.destination as *mut u8, each.size as usize);
         // SAFETY: the plan checked both spans against their layouts, which the run keeps alive until the last chunk is
-        // copied, and `ensure_apart` that no written byte is read. Users who write to the blocks meanwhile get what
+        // copied, and `ensure_apart` that no written byte is read. DeviceUsers who write to the blocks meanwhile get what
         // they asked for. `suits` said that this machine can stream.
         unsafe {
             match self.is_streamed {
@@ -209,11 +186,23 @@ impl Shared for Job {
 }
 
 impl Job {
+    fn new(chunks: Arc<Chunks>, run: Run) -> Self {
+        Self {
+            next: AtomicUsize::new(0),
+            left: AtomicUsize::new(chunks.count()),
+            left_of_layers: chunks.of_layers(),
+            is_cut_short: AtomicBool::new(false),
+            failure: OnceCell::new(),
+            chunks,
+            run: Mutex::new(Some(run)),
+        }
+    }
+
     /// Copies chunks until none is left to begin, or there is no time.
     fn work(&self, has_time: impl Fn() -> bool) {
         while has_time() {
             let chunk = self.next.fetch_add(1, Ordering::Relaxed);
-            if chunk >= self.chunks.bounds.len() {
+            if chunk >= self.chunks.count() {
                 return;
             }
             let copied = guarded(|| {
@@ -232,8 +221,7 @@ impl Job {
 
     /// Sees whether a layer is complete with this chunk, and all before it.
     fn note(&self, chunk: usize) {
-        let layer = self.chunks.layer_ends.partition_point(|end| *end <= chunk);
-        let Some(left) = self.left_of_layers.get(layer) else { return };
+        let Some(left) = self.left_of_layers.get(self.chunks.layer_of(chunk)) else { return };
         if left.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
@@ -247,7 +235,7 @@ impl Job {
 
     fn cancel(&self) {
         let next = self.next.swap(NONE_LEFT, Ordering::AcqRel);
-        let skipped = self.chunks.bounds.len().saturating_sub(next);
+        let skipped = self.chunks.count().saturating_sub(next);
         if skipped == 0 {
             return;
         }
@@ -275,35 +263,4 @@ impl Job {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::error::Status;
-    use crate::transfer::run::completion::Completion;
-
-    #[test]
-    fn a_chunk_that_panics_ends_the_run() {
-        // No such move: its end lies before its beginning.
-        let moves =
-            vec![Move { source_region: 0, source: 0, destination_region: 0, destination: 0, size: 0 }];
-        let chunks = Chunks {
-            moves,
-            bytes: 0,
-            bounds: vec![(0, 1), (0, 0)],
-            layer_ends: Vec::new(),
-            is_streamed: false,
-        };
-        let completion = Arc::new(Completion::new(0, 1, None, None));
-        let run = Run::start(completion.clone(), Arc::default(), Default::default());
-        let job = Job {
-            next: AtomicUsize::new(0),
-            left: AtomicUsize::new(chunks.bounds.len()),
-            left_of_layers: chunks.of_layers(),
-            is_cut_short: AtomicBool::new(false),
-            failure: OnceCell::new(),
-            chunks: Arc::new(chunks),
-            run: Mutex::new(Some(run)),
-        };
-        job.work(|| true);
-        assert_eq!(completion.poll().unwrap_err().status(), Status::Panic);
-    }
-}
+mod tests;

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use super::{Errands, Prepared};
 use crate::error::{Error, Result, Status};
-use crate::kept;
 use crate::layout::RemoteMemory;
+use crate::leak;
 use crate::log::log;
-use crate::nixl::driver::Driver;
-use crate::nixl::{RequestId, Step, Work};
+use crate::nixl::AgentState;
+use crate::nixl::{AgentTask, RequestId, Step};
 use crate::transfer::run::{Run, cancelled};
 
 /// How many requests of one transfer are in flight.
@@ -53,19 +53,19 @@ enum LookState {
     Over,
 }
 
-impl Work for Flight {
-    fn step(&mut self, driver: &mut Driver) -> Step {
+impl AgentTask for Flight {
+    fn step(&mut self, state: &mut AgentState) -> Step {
         self.give_up_if_cancelled();
         if self.waiting.is_none() {
-            self.begin(driver);
+            self.begin(state);
             return Step::Progressed;
         }
-        if let Some(step) = self.look(driver) {
+        if let Some(step) = self.look(state) {
             return step;
         }
         let before = self.left();
-        self.poll(driver);
-        self.post_next(driver);
+        self.poll(state);
+        self.post_next(state);
         let left = self.left();
         if left == (0, 0) {
             if self.wants_last_look() {
@@ -74,7 +74,7 @@ impl Work for Flight {
             if self.peer_may_be_dying() {
                 return Step::Waiting;
             }
-            self.finish(driver);
+            self.finish(state);
             return Step::Done;
         }
         if before != left {
@@ -126,9 +126,9 @@ impl Flight {
         (self.waiting.as_ref().map_or(0, VecDeque::len), self.in_flight.len())
     }
 
-    fn begin(&mut self, driver: &mut Driver) {
+    fn begin(&mut self, state: &mut AgentState) {
         let Some(prepared) = &self.prepared else { return };
-        let made = prepared.requests(driver);
+        let made = prepared.requests(state);
         self.waiting = Some(VecDeque::new());
         match made {
             Ok(Errands { requests, look }) => {
@@ -148,11 +148,11 @@ impl Flight {
     }
 
     /// Goes on looking at the peer's control block, if that is to be done now.
-    fn look(&mut self, driver: &mut Driver) -> Option<Step> {
+    fn look(&mut self, state: &mut AgentState) -> Option<Step> {
         let look = self.look.as_mut().filter(|look| look.state != LookState::Over)?;
         let seen = match look.state {
-            LookState::Due => driver.post(look.request),
-            _ => driver.is_done(look.request),
+            LookState::Due => state.post(look.request),
+            _ => state.is_done(look.request),
         };
         look.state = if let Ok(false) = seen { LookState::InFlight } else { LookState::Over };
         self.has_failed_request |= seen.is_err();
@@ -181,9 +181,9 @@ impl Flight {
         true
     }
 
-    fn poll(&mut self, driver: &mut Driver) {
+    fn poll(&mut self, state: &mut AgentState) {
         let mut failure = None;
-        self.in_flight.retain(|id| match driver.is_done(*id) {
+        self.in_flight.retain(|id| match state.is_done(*id) {
             Ok(done) => !done,
             Err(error) => {
                 failure = Some(error);
@@ -196,12 +196,12 @@ impl Flight {
     }
 
     /// One request a step: each may take as long as its copy.
-    fn post_next(&mut self, driver: &mut Driver) {
+    fn post_next(&mut self, state: &mut AgentState) {
         if self.in_flight.len() >= WINDOW {
             return;
         }
         let Some(id) = self.waiting.as_mut().and_then(VecDeque::pop_front) else { return };
-        match driver.post(id) {
+        match state.post(id) {
             Ok(true) => {}
             Ok(false) => self.in_flight.push(id),
             Err(error) => self.fail_request(error),
@@ -268,12 +268,12 @@ impl Flight {
     }
 
     /// Ends the run once no request is in flight.
-    fn finish(&mut self, driver: &mut Driver) {
+    fn finish(&mut self, state: &mut AgentState) {
         let outcome = match self.failure.take() {
             Some((error, _)) => Err(self.explain(error)),
-            None => self.notify(driver),
+            None => self.notify(state),
         };
-        let released = self.release_failed(driver);
+        let released = self.release_failed(state);
         let prepared = self.prepared.take();
         let Some(run) = self.run.take() else { return };
         match (released, outcome) {
@@ -283,24 +283,24 @@ impl Flight {
             }
             (Err(unreleased), outcome) => {
                 log!(Error, "{unreleased}; the memory of both layouts is never freed");
-                kept::for_good(prepared);
+                leak::intentionally(prepared);
                 run.end_for_good(outcome.err().unwrap_or(unreleased));
             }
         }
     }
 
     /// Releases the requests if NIXL reported a failure of one: until then the backend may use the memory.
-    fn release_failed(&self, driver: &mut Driver) -> Result<()> {
+    fn release_failed(&self, state: &mut AgentState) -> Result<()> {
         match &self.prepared {
-            Some(prepared) if self.has_failed_request => prepared.release_requests(driver),
+            Some(prepared) if self.has_failed_request => prepared.release_requests(state),
             _ => Ok(()),
         }
     }
 
-    fn notify(&self, driver: &mut Driver) -> Result<()> {
+    fn notify(&self, state: &mut AgentState) -> Result<()> {
         let message = self.prepared.as_ref().and_then(|prepared| prepared.notification.as_ref());
         match (message, self.peer()) {
-            (Some(message), Some(remote)) => driver.notify(remote.peer.name(), message).map_err(|error| {
+            (Some(message), Some(remote)) => state.notify(remote.peer.name(), message).map_err(|error| {
                 self.explain(error.context("the blocks have arrived, but the notification was not sent"))
             }),
             _ => Ok(()),

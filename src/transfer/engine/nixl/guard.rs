@@ -5,15 +5,15 @@
 use super::recipe::Recipe;
 use crate::error::{Result, ensure, fail};
 use crate::layout::{Layout, Memory, RemoteElastic};
-use crate::nixl::driver::Driver;
+use crate::nixl::AgentState;
 use crate::nixl::request::Side;
 use crate::nixl::{Agent, Descriptor, MemoryType, Operation, RequestId, Span};
-use crate::region::{Control, Hold, Region, Registration, SystemConfig};
+use crate::region::{Control, Region, Registration, RegistrationHold, SystemConfig};
 use std::sync::Arc;
 
 /// Memory of our own for a copy of the control block, and what it must say of the extents that are used.
 pub(super) struct Guard {
-    copy: Hold,
+    copy: RegistrationHold,
     control: Descriptor,
     used: Vec<(usize, u32)>,
 }
@@ -23,9 +23,7 @@ impl Guard {
     /// was exported.
     pub fn prepare(agent: &Arc<Agent>, recipe: &Recipe) -> Result<Option<Self>> {
         let Some(elastic) = elastic_of(&recipe.remote) else { return Ok(None) };
-        let (source, destination) = recipe.sides();
-        let moves = recipe.plan.moves(source.placement(), destination.placement());
-        let spans = moves.map(|each| {
+        let spans = recipe.plan.moves().map(|each| {
             let address = if recipe.reads { each.source } else { each.destination };
             (address, each.size)
         });
@@ -36,7 +34,7 @@ impl Guard {
     }
 
     /// The request that fetches the block.
-    pub fn request(&self, driver: &mut Driver, recipe: &Recipe) -> Result<RequestId> {
+    pub fn request(&self, state: &mut AgentState, recipe: &Recipe) -> Result<RequestId> {
         let Memory::Remote(remote) = recipe.remote.memory() else {
             fail!(Panic, "only a peer's memory is guarded");
         };
@@ -44,7 +42,7 @@ impl Guard {
         let here = std::iter::once(span(self.copy.region().address()));
         let there = std::iter::once(span(self.control.address));
         let side = Side::Peer(remote.peer.clone());
-        driver.create_request(Operation::Read, (MemoryType::Dram, here), (&side, MemoryType::Dram, there))
+        state.create_request(Operation::Read, (MemoryType::Dram, here), (&side, MemoryType::Dram, there))
     }
 
     /// Refuses what the copy that was fetched last says has changed.

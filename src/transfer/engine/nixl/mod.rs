@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use crate::error::{Error, Result, Status, ensure};
 use crate::layout::{Layout, Memory, RemoteMemory};
-use crate::nixl::driver::Driver;
+use crate::nixl::AgentState;
 use crate::nixl::{Agent, RemoteHold, RequestId};
 use crate::sync::{Mutex, MutexGuard};
 use crate::transfer::Path;
@@ -87,13 +87,12 @@ impl NixlMove {
     /// Makes the requests now rather than in the first run; waits for the agent's thread.
     pub fn make_requests(&self) -> Result<()> {
         let shared = self.shared.clone();
-        self.shared.agent.call(move |driver| shared.requests(driver).map(drop))
+        self.shared.agent.call(move |state| shared.requests(state).map(drop))
     }
 
     /// How many stretches of memory it moves.
     pub fn moves(&self) -> u64 {
-        let (source, destination) = self.shared.recipe.sides();
-        self.shared.recipe.plan.moves(source.placement(), destination.placement()).count() as u64
+        self.shared.recipe.plan.moves().count() as u64
     }
 
     /// How many requests it is made of.
@@ -131,7 +130,7 @@ impl Drop for Prepared {
         let mut requests = std::mem::take(&mut made.requests);
         requests.extend(made.look.take());
         if !requests.is_empty() {
-            self.agent.defer(move |driver| driver.release_idle_requests(requests));
+            self.agent.defer(move |state| state.release_idle_requests(requests));
         }
     }
 }
@@ -149,29 +148,29 @@ impl Prepared {
     }
 
     /// The requests, made if no run has made them before, or for other memory than there is now.
-    fn requests(&self, driver: &mut Driver) -> Result<Errands> {
+    fn requests(&self, state: &mut AgentState) -> Result<Errands> {
         let mut made = self.made();
         made.ensure_usable()?;
         let generation = self.recipe.generation();
         if made.requests.is_empty() || made.generation != generation {
-            driver.release_idle_requests(made.requests.drain(..));
-            made.requests = self.recipe.make(driver)?;
+            state.release_idle_requests(made.requests.drain(..));
+            made.requests = self.recipe.make(state)?;
             made.generation = generation;
         }
         if let (Some(guard), None) = (&self.guard, made.look) {
-            made.look = Some(guard.request(driver, &self.recipe)?);
+            made.look = Some(guard.request(state, &self.recipe)?);
         }
         Ok(Errands { requests: made.requests.iter().copied().collect(), look: made.look })
     }
 
     /// Releases all requests after one has failed; the next run makes new ones. If that fails, NIXL may still use the
     /// memory.
-    fn release_requests(&self, driver: &mut Driver) -> Result<()> {
+    fn release_requests(&self, state: &mut AgentState) -> Result<()> {
         let mut made = self.made();
         let look = made.look.take();
         let mut outcome = Ok(());
         for id in made.requests.drain(..).chain(look) {
-            outcome = outcome.and(driver.release_request(id));
+            outcome = outcome.and(state.release_request(id));
         }
         outcome
     }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::flight::Flight;
 use super::*;
-use crate::layout::{Allocation, Dimensions};
-use crate::nixl::{Step, Work, step_once};
+use crate::layout::{AllocationConfig, Dimensions};
+use crate::nixl::{AgentTask, Step, step_once};
 use crate::region::SystemConfig;
 use crate::sync::Mutex;
 use crate::transfer::run::completion::Completion;
@@ -29,13 +29,13 @@ fn layout() -> Arc<Layout> {
         num_heads: None,
     };
     let blocks = Layout::builder(dimensions).fully_contiguous().unwrap();
-    blocks.allocate(Allocation::System(SystemConfig::default())).build().unwrap()
+    blocks.allocate(AllocationConfig::System(SystemConfig::default())).build().unwrap()
 }
 
 /// A move of one block; how far it gets does not matter to these tests.
 fn a_move(agent: Arc<Agent>, local: Arc<Layout>, remote: Arc<Layout>) -> NixlMove {
     let pairs = [BlockPair { source: 0, destination: 0 }];
-    let plan = Plan::new(&remote, &local, &pairs, Wanted::default()).unwrap();
+    let plan = Plan::once(&remote, &local, &pairs, Wanted::default()).unwrap();
     let recipe = Recipe { local, remote, reads: true, plan };
     let prepared = Prepared { agent, recipe, made: Mutex::default(), notification: None, guard: None };
     NixlMove { shared: Arc::new(prepared) }
@@ -44,8 +44,8 @@ fn a_move(agent: Arc<Agent>, local: Arc<Layout>, remote: Arc<Layout>) -> NixlMov
 /// A flight whose next step panics.
 struct Panics(Flight);
 
-impl Work for Panics {
-    fn step(&mut self, _: &mut Driver) -> Step {
+impl AgentTask for Panics {
+    fn step(&mut self, _: &mut AgentState) -> Step {
         panic!("deliberate")
     }
 

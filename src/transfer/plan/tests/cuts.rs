@@ -99,13 +99,13 @@ proptest! {
         let (source, destination) =
             (placement(dimensions(), KINDS[from], 4096), placement(dimensions(), KINDS[to], 1 << 20));
         let plan = Plan::between(&source, &destination, &pairs, Wanted::default()).unwrap();
-        let moves: Vec<_> = plan.moves(&source, &destination).collect();
+        let moves: Vec<_> = plan.moves().collect();
         let left = |pieces: EqualPieces| move |_, address| pieces.left(address);
         let parts: Vec<_> = moves.iter().flat_map(|each| each.cut(left(here), left(there))).collect();
         prop_assert_eq!(bytes_of(&parts), bytes_of(&moves));
         prop_assert!(parts.iter().all(|part| !either_straddles([here, there], part)));
         let mut rows = Vec::new();
-        let matrices = plan.matrices(&source, &destination, 1 << 31);
+        let matrices = plan.matrices(1 << 31);
         matrices.for_each(|matrix| matrix.cut(left(here), left(there), |part| rows.extend(rows_of(&part))));
         prop_assert_eq!(bytes_of(&rows), bytes_of(&moves));
         prop_assert!(rows.iter().all(|row| !either_straddles([here, there], row)));

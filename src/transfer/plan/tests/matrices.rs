@@ -42,7 +42,7 @@ proptest! {
         let (source, destination) = (side(from, from_shift, 4096), side(to, to_shift, 1 << 20));
         let wanted = Wanted { layers: Some(layers), outers: Some(outers) };
         let plan = Plan::between(&source, &destination, &pairs, wanted).unwrap();
-        let matrices = plan.matrices(&source, &destination, most_pitch);
+        let matrices = plan.matrices(most_pitch);
         let list = listed(&matrices);
         let count = list.len() as u64;
         prop_assert_eq!(matrices.count(u64::MAX), Some(count));
@@ -53,7 +53,7 @@ proptest! {
             prop_assert!(*rows == 1 || strides.iter().all(|stride| (first.size..=most_pitch).contains(stride)));
         }
         let rows: Vec<_> = list.iter().flat_map(rows_of).collect();
-        let moves: Vec<_> = plan.moves(&source, &destination).collect();
+        let moves: Vec<_> = plan.moves().collect();
         prop_assert_eq!(bytes_of(&rows), bytes_of(&moves));
     }
 }
@@ -73,7 +73,7 @@ fn regular_pairs() -> impl Strategy<Value = Vec<BlockPair>> {
 fn matrices_of(list: &[(u32, u32)], kinds: [LayoutKind; 2], wanted: Wanted) -> Vec<(u64, u64)> {
     let (a, b) = (placement(dimensions(), kinds[0], 4096), placement(dimensions(), kinds[1], 1 << 20));
     let plan = Plan::between(&a, &b, &pairs(list), wanted).unwrap();
-    let list = listed(&plan.matrices(&a, &b, 1 << 31));
+    let list = listed(&plan.matrices(1 << 31));
     list.iter().map(|matrix| (matrix.rows, matrix.first.size)).collect()
 }
 

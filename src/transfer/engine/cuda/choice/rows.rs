@@ -5,7 +5,6 @@ use super::super::rates::Rates;
 use super::cost;
 use super::cost::Case;
 use super::weighing::Weighing;
-use crate::layout::Layout;
 use crate::transfer::Path;
 use crate::transfer::plan::{Matrices, Plan};
 
@@ -13,8 +12,8 @@ use crate::transfer::plan::{Matrices, Plan};
 const LARGEST_PITCH: u64 = i32::MAX as u64;
 
 /// A plan as calls of rows.
-pub fn matrices<'a>(source: &'a Layout, destination: &'a Layout, plan: &'a Plan) -> Matrices<'a> {
-    plan.matrices(source.placement(), destination.placement(), LARGEST_PITCH)
+pub fn matrices(plan: &Plan) -> Matrices<'_> {
+    plan.matrices(LARGEST_PITCH)
 }
 
 /// How many calls there are, if not more than `limit`; or why there are no rows.
@@ -37,7 +36,7 @@ fn count(matrices: &Matrices<'_>, limit: u64) -> std::result::Result<Option<u64>
 impl Weighing<'_> {
     /// Weighs rows, behind all other ways: their calls are counted only up to where they would be taken no more.
     pub fn weigh_rows(&mut self, rates: &Rates) {
-        let matrices = matrices(self.sides.source, self.sides.destination, self.plan);
+        let matrices = matrices(self.plan);
         let Some(rows) = self.candidates.iter().position(|candidate| candidate.path == Path::Cuda2d) else {
             return;
         };

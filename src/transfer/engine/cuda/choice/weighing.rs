@@ -235,7 +235,6 @@ impl<'a> Weighing<'a> {
 
     /// Prepares this way, whatever it weighs.
     pub fn prepare(&self, path: Path) -> Result<Job> {
-        let (source, destination) = (self.sides.source, self.sides.destination);
         let unsupported = |reason| Error::new(Status::Unsupported, reason);
         let job = match path {
             Path::CudaBatch => {
@@ -244,7 +243,7 @@ impl<'a> Weighing<'a> {
             }
             Path::Cuda2d => Job::Driver(DriverCopies::rows(self.sides, self.plan)),
             Path::CudaKernel => {
-                let copy = KernelCopy::prepare(source, destination, self.plan, self.case.ctas);
+                let copy = KernelCopy::prepare(self.plan, self.case.ctas);
                 Job::Kernel(copy.map_err(unsupported)?, self.engine.kernel()?)
             }
             Path::CudaStaged => self.prepare_staged()?,

@@ -13,7 +13,7 @@ use crate::cuda::ending::is_fatal;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
-use crate::kept;
+use crate::leak;
 use crate::transfer::run::disposal;
 use crate::transfer::run::{Run, cancelled};
 
@@ -191,7 +191,7 @@ impl Flight {
         self.wait_for(None);
         let Self { jobs, engine, run, held, .. } = self;
         engine.retire();
-        kept::for_good((jobs, engine, held));
+        leak::intentionally((jobs, engine, held));
         run.end_for_good(error);
     }
 }

@@ -3,7 +3,7 @@
 
 use super::super::choice::rows;
 use super::super::sides::Sides;
-use crate::cuda::copy::{Ahead, Batch, Copy, Reading, Rows};
+use crate::cuda::copy::{Batch, Copy, EngineLoad, Rows, SourceOrder};
 use crate::cuda::stream::Active;
 use crate::error::Result;
 use crate::transfer::plan::{Matrix, Move, Plan};
@@ -41,7 +41,7 @@ impl DriverCopies {
                 rows.push(Rows { first: of_move(first), source_stride, destination_stride, count });
             };
         let (source, destination) = (sides.source, sides.destination);
-        rows::matrices(source, destination, plan)
+        rows::matrices(plan)
             .for_each(|matrix| matrix.cut(sides.left(source), sides.left(destination), &mut add));
         Self::Rows(rows)
     }
@@ -55,7 +55,7 @@ impl DriverCopies {
         unsafe {
             match self {
                 Self::Batch(batch, from_host) if place != Place::Elsewhere => {
-                    on.copy_batch(batch, place.reading(*from_host), Ahead::Nothing)
+                    on.copy_batch(batch, place.reading(*from_host), EngineLoad::Idle)
                 }
                 Self::Batch(batch, _) => on.copy_each(batch),
                 Self::Loop(copies) => copies.iter().try_for_each(|copy| on.copy(*copy)),
@@ -81,15 +81,15 @@ pub enum Place {
 
 impl Place {
     /// When sources may be read: host memory is there when a run of its own is submitted.
-    pub fn reading(self, from_host: bool) -> Reading {
-        if self == Self::Own && from_host { Reading::AtOnce } else { Reading::InTurn }
+    pub fn reading(self, from_host: bool) -> SourceOrder {
+        if self == Self::Own && from_host { SourceOrder::Any } else { SourceOrder::Stream }
     }
 }
 
 /// Passes every stretch to `tell`, cut where no copy may reach over.
 fn each_copy(sides: &Sides<'_>, plan: &Plan, mut tell: impl FnMut(Copy)) {
     let (source, destination) = (sides.source, sides.destination);
-    let moves = plan.moves(source.placement(), destination.placement());
+    let moves = plan.moves();
     // Most memory is one piece, and then there is nothing to ask of each of many moves.
     if sides.is_one_piece(source) && sides.is_one_piece(destination) {
         return moves.for_each(|each| tell(of_move(each)));

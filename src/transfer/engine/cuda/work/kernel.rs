@@ -6,7 +6,6 @@ use super::descriptors::PreparedRuns;
 use crate::cuda::kernel::{Blocks, CopyKernel, Layer, MOST_LAYERS, Run};
 use crate::cuda::stream::Active;
 use crate::error::Result;
-use crate::layout::Layout;
 use crate::transfer::plan::{self, Plan};
 
 /// A round of eight 16-byte loads a thread of a warp.
@@ -27,20 +26,14 @@ pub struct KernelCopy {
 
 impl KernelCopy {
     /// Prepares it; a reason where it can't be.
-    pub fn prepare(
-        source: &Layout,
-        destination: &Layout,
-        plan: &Plan,
-        most_ctas: u32,
-    ) -> std::result::Result<Self, String> {
-        let (source, destination) = (source.placement(), destination.placement());
-        let grid = plan.grid(source, destination);
+    pub fn prepare(plan: &Plan, most_ctas: u32) -> std::result::Result<Self, String> {
+        let grid = plan.grid();
         let most_blocks = typical_length(plan.runs().len(), plan.blocks());
         let runs = cut_runs(plan.runs().iter().map(of_plan), most_blocks, u32::MAX);
         let first = plan::Run { source: 0, destination: 0, length: 1 };
         let layers: Vec<_> = (0..grid.layers)
             .map(|layer| {
-                let start = plan.unit_move(source, destination, layer, 0, first);
+                let start = plan.unit_move(layer, 0, first);
                 Layer { source: start.source, destination: start.destination }
             })
             .collect();
@@ -48,7 +41,7 @@ impl KernelCopy {
             unit_size: grid.unit_size,
             outers: grid.outers,
             block_strides: grid.strides,
-            outer_strides: [source.geometry().outer_stride(), destination.geometry().outer_stride()],
+            outer_strides: grid.outer_strides,
             most_blocks,
             most_tile: most_tile(plan.bytes()),
         };

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::Sides;
 use crate::error::{Error, Result, Status};
-use crate::nixl::gds::Ends;
+use crate::nixl::gds::GdsEndpoints;
 use crate::nixl::{Agent, cufile};
 use crate::transfer::engine::nixl::NixlMove;
 use crate::transfer::plan::Plan;
@@ -78,7 +78,7 @@ fn agent<'a>(sides: &Sides<'a>) -> std::result::Result<&'a Arc<Agent>, String> {
     let (file, memory) = (sides.file.agent(), sides.memory.agent());
     let both = file.filter(|agent| memory.is_some_and(|other| Arc::ptr_eq(agent, other)));
     let agent = both.ok_or(NONE)?;
-    let backend = agent.call(|driver| Ok(driver.gds_backend())).map_err(|error| error.to_string())?;
+    let backend = agent.call(|state| Ok(state.gds_backend())).map_err(|error| error.to_string())?;
     match backend {
         Ok(_) => Ok(agent),
         Err(others) => Err(format!("{NONE}; '{}' does, and has {others}", agent.name())),
@@ -127,7 +127,7 @@ fn try_out(agent: &Arc<Agent>, sides: &Sides<'_>) -> std::result::Result<(), Str
     let device = sides.memory.memory().regions().first().and_then(|region| region.ordinal());
     let ordinal = device.ok_or("the memory is no GPU's")?;
     for file in sides.file.memory().regions().iter().filter_map(|region| region.file()) {
-        let ends = Ends { ordinal, file_system: file.file_system(), is_direct: file.is_direct() };
+        let ends = GdsEndpoints { ordinal, file_system: file.file_system(), is_direct: file.is_direct() };
         agent.trials.once(ends, || {
             probe::there_and_back(agent, ordinal, file).map_err(|error| format!("it was tried out: {error}"))
         })?;

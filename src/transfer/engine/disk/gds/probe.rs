@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Result, ensure};
-use crate::layout::{Allocation, Builder, Dimensions, Layout, NeedsMemory, Ready};
+use crate::layout::{AllocationConfig, Builder, Dimensions, Layout, NeedsMemory, Ready};
 use crate::nixl::Agent;
 use crate::region::{DeviceConfig, DiskFile, Region, SystemConfig};
 use crate::transfer::engine::nixl::NixlMove;
@@ -25,8 +25,8 @@ const PAIRS: [BlockPair; 1] = [BlockPair { source: 0, destination: 0 }];
 pub fn there_and_back(agent: &Arc<Agent>, ordinal: i32, file: &DiskFile) -> Result<()> {
     let known = |layout: Builder<Ready>| layout.agent(Some(agent.clone())).build();
     let disk = known(block()?.regions(vec![Region::disk_beside(file, SIZE)?]))?;
-    let device = known(block()?.allocate(Allocation::Device(DeviceConfig { ordinal, size: SIZE })))?;
-    let host = block()?.allocate(Allocation::System(SystemConfig::default())).build()?;
+    let device = known(block()?.allocate(AllocationConfig::Device(DeviceConfig { ordinal, size: SIZE })))?;
+    let host = block()?.allocate(AllocationConfig::System(SystemConfig::default())).build()?;
     for (path, source, destination, salt) in
         [(Path::NixlFileWrite, &device, &disk, 0x5a), (Path::NixlFileRead, &disk, &device, 0xa4)]
     {
@@ -69,7 +69,7 @@ fn copy(source: &Arc<Layout>, destination: &Arc<Layout>) -> Result<()> {
 }
 
 fn by_nixl(source: &Arc<Layout>, destination: &Arc<Layout>, path: Path) -> Result<()> {
-    let plan = Plan::new(source, destination, &PAIRS, Wanted::default())?;
+    let plan = Plan::once(source, destination, &PAIRS, Wanted::default())?;
     let moved = NixlMove::prepare(source, destination, path, plan, None)?;
     let completion = Arc::new(Completion::new(SIZE, 1, None, None));
     moved.prepare_start(Run::start(completion.clone(), Arc::default(), Default::default()))()?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Prepared;
 use super::ring::Ring;
 use crate::error::Error;
-use crate::kept;
+use crate::leak;
 use crate::transfer::run::disposal;
 use crate::transfer::run::{Run, Stop, cancelled};
 
@@ -74,7 +74,7 @@ impl Flight {
     pub fn give_up(self, error: Error) {
         let Self { prepared, ring, run, .. } = self;
         ring.retire();
-        kept::for_good((prepared, ring));
+        leak::intentionally((prepared, ring));
         run.end_for_good(error);
     }
 }

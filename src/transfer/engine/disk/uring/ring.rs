@@ -36,7 +36,8 @@ fn refusal(error: std::io::Error) -> String {
         Some(code) => {
             let errno = rustix::io::Errno::from_raw_os_error(code);
             let error = Error::errno("io_uring cannot be set up", errno);
-            advice::with_locked_memory(error).to_string()
+            let advice = (errno == rustix::io::Errno::NOMEM).then(advice::locked_memory).flatten();
+            error.with_advice(advice).to_string()
         }
         None => format!("io_uring cannot be set up: {error}"),
     }

@@ -143,7 +143,7 @@ proptest! {
             }
         }
         let expected: BTreeMap<_, _> = plan
-            .moves(source, destination)
+            .moves()
             .flat_map(|each| (0..each.size).map(move |byte| (each.destination + byte, Some(each.source + byte))))
             .collect();
         prop_assert_eq!(moved, expected);

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/hot_path.hpp"
+
+#include "common/block_ids.hpp"
+#include "common/clock.hpp"
+
+#include <cstdio>
+
+namespace bench {
+
+namespace {
+
+constexpr uint32_t counts[] = {1, 2, 4, 16, 64, 1000};
+// So many different lists of blocks, one per step.
+constexpr size_t num_steps = 16;
+
+kvmem_layout_config blocks_of_kind(uint32_t kind)
+{
+    kvmem_layout_config config;
+    kvmem_layout_config_init(&config, sizeof config);
+    config.num_blocks = hot_pool;
+    config.num_layers = hot_pieces;
+    config.outer_dim = 1;
+    config.page_size = 16;
+    config.dtype_width = 2;
+    config.inner_dim = hot_piece_bytes / (config.page_size * config.dtype_width);
+    config.kind = kind;
+    return config;
+}
+
+std::vector<kv::pairs> steps_of(uint32_t count)
+{
+    std::mt19937 random(18 + count);
+    std::vector<kv::pairs> steps;
+    for (size_t step = 0; step < num_steps; ++step) {
+        const std::vector<uint32_t> sources = scattered_ids(count, hot_pool, 1, random);
+        const std::vector<uint32_t> destinations = scattered_ids(count, hot_pool, 1, random);
+        kv::pairs pairs;
+        for (uint32_t index = 0; index < count; ++index)
+            pairs.push_back({sources[index], destinations[index]});
+        steps.push_back(pairs);
+    }
+    return steps;
+}
+
+samples in_us(samples ns)
+{
+    for (double &value : ns)
+        value /= 1000;
+    return ns;
+}
+
+class hot_path {
+  public:
+    hot_path(const options &chosen, const hot_route &route, uint32_t count)
+        : chosen_(chosen), route_(route), count_(count), steps_(steps_of(count)), prepared_(create()),
+          repeated_(create())
+    {
+    }
+
+    void measure(results &found)
+    {
+        const std::vector<samples> taken = alternate(chosen_.rounds(2001), {
+            [this] { return timed([this](kv::transfer &made) { made = start(); }); },
+            [this] {
+                next();
+                const double calling = time_ns([this] { submit_pairs(); });
+                kv::wait(prepared_);
+                return calling;
+            },
+            [this] {
+                return timed([this](kv::transfer &made) {
+                    made = create();
+                    kv::submit(made);
+                });
+            },
+            [this] {
+                const double calling = time_ns([this] { kv::submit(repeated_); });
+                kv::wait(repeated_);
+                return calling;
+            },
+        });
+        next();
+        submit_pairs();
+        kv::wait(prepared_);
+        route_.verify(pairs());
+        add(found, "kvmem_transfer_start", taken[0], taken);
+        add(found, "kvmem_transfer_submit_pairs", taken[1], taken);
+    }
+
+  private:
+    const kv::pairs &pairs() const { return steps_[step_ % num_steps]; }
+    void next() { ++step_; }
+
+    kv::transfer create() const { return kv::make_transfer(route_.from, route_.to, pairs(), {}, route_.wished); }
+    kv::transfer start() const { return kv::start_transfer(route_.from, route_.to, pairs(), route_.wished); }
+
+    void submit_pairs() const
+    {
+        kvmem_submit_options options;
+        kvmem_submit_options_init(&options, sizeof options);
+        options.pairs = pairs().data();
+        options.num_pairs = pairs().size();
+        kv::call(kvmem_transfer_submit_pairs, prepared_.get(), &options);
+    }
+
+    // A transfer made and submitted; it ends, and is destroyed, outside the time.
+    template <typename Calls> double timed(Calls calls)
+    {
+        next();
+        kv::transfer made;
+        const double calling = time_ns([&] { calls(made); });
+        kv::wait(made);
+        return calling;
+    }
+
+    void add(results &found, const char *call, const samples &ours, const std::vector<samples> &taken) const
+    {
+        parameters all = route_.told;
+        all.emplace_back("direction", route_.name);
+        all.emplace_back("pairs", count_);
+        all.emplace_back("piece_bytes", hot_piece_bytes);
+        all.emplace_back("pieces_per_pair", hot_pieces);
+        all.emplace_back("call", call);
+        all.emplace_back("path", kv::path_of(prepared_));
+        all.emplace_back("ceiling_is", "kvmem_transfer_submit of the same pairs again");
+        found.add({"18-hot-path", all, in_us(ours), "kvmem_transfer_create, kvmem_transfer_submit",
+                   in_us(taken[2]), in_us(taken[3]), "us"});
+    }
+
+    const options &chosen_;
+    const hot_route &route_;
+    uint32_t count_;
+    std::vector<kv::pairs> steps_;
+    size_t step_ = 0;
+    kv::transfer prepared_;
+    kv::transfer repeated_;
+};
+
+} // namespace
+
+kvmem_layout_config hot_source() { return blocks_of_kind(KVMEM_LAYOUT_LAYER_SEPARATE); }
+
+kvmem_layout_config hot_destination() { return blocks_of_kind(KVMEM_LAYOUT_FULLY_CONTIGUOUS); }
+
+void measure_hot_path(const options &chosen, const hot_route &route, results &found)
+{
+    for (const uint32_t count : counts)
+        hot_path(chosen, route, count).measure(found);
+}
+
+} // namespace bench

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Preparing the NIXL lists of a layout.
+
+use super::{Layout, Memory, Unit};
+use crate::error::Result;
+use crate::nixl::request::Side;
+use crate::nixl::{AgentState, ListId, MemoryType, Span};
+
+impl Layout {
+    /// The prepared list of its units, created at first use; on the agent's thread.
+    pub fn prepared_list(&self, state: &mut AgentState, unit: Unit) -> Result<ListId> {
+        self.lists.get_or_prepare(state, unit, |state| {
+            state.prepare_list(&side(self), self.memory_type(), spans(self, unit))
+        })
+    }
+}
+
+/// The side a layout stands on in a request.
+fn side(layout: &Layout) -> Side {
+    match layout.memory() {
+        Memory::Remote(remote) => Side::Peer(remote.peer.clone()),
+        Memory::Local(_) if layout.memory_type() == MemoryType::File => Side::Own,
+        Memory::Local(_) => Side::Local,
+    }
+}
+
+fn spans(layout: &Layout, unit: Unit) -> impl Iterator<Item = Span> {
+    let dimensions = layout.geometry().dimensions();
+    let (layers, outers) = match unit {
+        Unit::Block => (1, 1),
+        Unit::Layer => (dimensions.num_layers, 1),
+        Unit::Piece => (dimensions.num_layers, dimensions.outer_dim),
+    };
+    let (blocks, size, descriptors) =
+        (dimensions.num_blocks, unit.size(layout.geometry()), layout.descriptors());
+    (0..layers).flat_map(move |layer| {
+        (0..outers).flat_map(move |outer| {
+            (0..blocks).map(move |block| {
+                let (region, address) = layout.placement().address(block, layer, outer);
+                Span { address, size, device_id: descriptors[region].device_id }
+            })
+        })
+    })
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How an agent is configured.
+
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use super::sys;
+
+/// How NIXL guards an agent against its own callers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncMode {
+    /// Not at all: enough while only this library calls, one thread at a time.
+    None,
+    /// One lock.
+    Strict,
+    /// A read-write lock.
+    ReadWrite,
+}
+
+/// How an agent runs.
+#[derive(Clone, Debug)]
+pub struct AgentConfig {
+    /// NIXL's own progress thread serves peers while this process does something else.
+    pub progress_thread: bool,
+    /// How long it sleeps between rounds; also how often this library drives an idle agent without one.
+    pub progress_delay: Duration,
+    /// A thread that answers peers who fetch metadata by address.
+    pub listen_thread: bool,
+    /// Its TCP port.
+    pub listen_port: u16,
+    /// How long it sleeps between rounds.
+    pub listen_delay: Duration,
+    /// How NIXL guards the agent.
+    pub sync_mode: SyncMode,
+    /// Whether NIXL measures transfers.
+    pub telemetry: bool,
+}
+
+impl Default for AgentConfig {
+    fn default() -> Self {
+        Self {
+            progress_thread: true,
+            progress_delay: Duration::from_millis(1),
+            listen_thread: false,
+            listen_port: 8888,
+            listen_delay: Duration::from_millis(100),
+            sync_mode: SyncMode::ReadWrite,
+            telemetry: false,
+        }
+    }
+}
+
+impl AgentConfig {
+    pub(super) fn raw(&self) -> sys::nixl_capi_agent_config_t {
+        sys::nixl_capi_agent_config_t {
+            enable_prog_thread: self.progress_thread,
+            enable_listen_thread: self.listen_thread,
+            listen_port: self.listen_port.into(),
+            thread_sync: match self.sync_mode {
+                SyncMode::None => 0,
+                SyncMode::Strict => 1,
+                SyncMode::ReadWrite => 2,
+            },
+            num_workers: 1,
+            pthr_delay_us: micros(self.progress_delay),
+            lthr_delay_us: micros(self.listen_delay),
+            capture_telemetry: self.telemetry,
+        }
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

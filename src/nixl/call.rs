@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What all calls of NIXL have in common: statuses as results, and strings in both directions.
+
+use std::ffi::{CStr, CString, c_char};
+
+use super::sys;
+use crate::error::{Cause, Error, Result, Status};
+
+/// A status of NIXL's as a result; `action` is made only for an error.
+pub(super) fn check(status: sys::nixl_capi_status_t, action: impl FnOnce() -> String) -> Result<()> {
+    if status >= 0 {
+        return Ok(());
+    }
+    let kind = if status == sys::NIXL_CAPI_ERROR_NOT_FOUND { Status::NotFound } else { Status::Nixl };
+    Err(Error::new(kind, format!("{}: NIXL answers {}", action(), sys::status_name(status)))
+        .with_cause(Cause::Nixl(status)))
+}
+
+/// A NUL-terminated copy, or an error that names what held the NUL.
+pub(super) fn c_string(what: &str, text: &str) -> Result<CString> {
+    CString::new(text).map_err(|_| Error::new(Status::InvalidArgument, format!("{what} holds a NUL byte")))
+}
+
+/// A copy of a C string; empty for NULL.
+///
+/// # Safety
+/// `text` must be NULL or a NUL-terminated string.
+pub(super) unsafe fn copied(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}

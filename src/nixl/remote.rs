@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Peers whose metadata an agent has loaded.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use once_cell::sync::OnceCell;
+
+use crate::error::{Error, Result, Status, fail};
+use crate::process::ProcessIdentity;
+
+/// A peer whose metadata is loaded. Once it is invalidated this value stays invalid, also if a peer of the same name is
+/// loaded later: that one is another.
+#[derive(Debug)]
+pub struct Remote {
+    name: String,
+    /// How many transfers with it are in flight, or [`INVALID`].
+    in_flight: AtomicUsize,
+    /// The process of the peer, once a layout was imported that names it: metadata does not.
+    process: OnceCell<ProcessIdentity>,
+}
+
+const INVALID: usize = usize::MAX;
+
+impl Remote {
+    pub(super) fn new(name: &str) -> Arc<Self> {
+        Arc::new(Self { name: name.to_string(), in_flight: AtomicUsize::new(0), process: OnceCell::new() })
+    }
+
+    /// The peer agent's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Notes the process of the peer, as its layouts state it.
+    pub fn note_process(&self, process: &ProcessIdentity) {
+        let _ = self.process.set(process.clone());
+    }
+
+    /// A failure of a request to the peer: NIXL does not say that a peer's process has ended.
+    pub fn explain(&self, error: Error) -> Error {
+        match self.process.get().filter(|process| process.is_gone()) {
+            Some(process) => error
+                .context(format!("agent '{}' is lost: its process {} has ended", self.name, process.pid))
+                .with_status(Status::PeerLost),
+            None => error,
+        }
+    }
+
+    /// Fails if the metadata of the peer was invalidated.
+    pub fn ensure_valid(&self) -> Result<()> {
+        if self.in_flight.load(Ordering::Acquire) == INVALID { Err(self.stale()) } else { Ok(()) }
+    }
+
+    /// Prevents invalidation until the hold is dropped.
+    pub fn hold(self: &Arc<Self>) -> Result<RemoteHold> {
+        let one_more = |count| if count == INVALID { None } else { Some(count + 1) };
+        match self.in_flight.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more) {
+            Ok(_) => Ok(RemoteHold(self.clone())),
+            Err(_) => Err(self.stale()),
+        }
+    }
+
+    pub(super) fn invalidate(&self) -> Result<()> {
+        match self.in_flight.compare_exchange(0, INVALID, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) | Err(INVALID) => Ok(()),
+            Err(count) => fail!(
+                Busy,
+                "{count} transfers with agent '{}' are in flight; wait for them, or cancel them and wait, then \
+                 invalidate its metadata",
+                self.name
+            ),
+        }
+    }
+
+    fn stale(&self) -> Error {
+        let message = format!(
+            "the metadata of agent '{}' was invalidated; load it again and import its layouts again",
+            self.name
+        );
+        Error::new(Status::Stale, message)
+    }
+}
+
+/// A transfer with a peer that is in flight. The peer's metadata can't be invalidated meanwhile.
+#[derive(Debug)]
+pub struct RemoteHold(Arc<Remote>);
+
+impl Drop for RemoteHold {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+}

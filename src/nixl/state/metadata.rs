@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Metadata: what an agent tells a peer so that the peer reaches its memory, and the peers it knows itself.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::Arc;
+
+use super::AgentState;
+use crate::error::{Error, Result, Status, ensure, fail};
+use crate::log::log;
+use crate::nixl::arguments::Arguments;
+use crate::nixl::call::{c_string, check, copied};
+use crate::nixl::descriptor::Descriptor;
+use crate::nixl::remote::Remote;
+use crate::nixl::request::Span;
+use crate::nixl::sys;
+
+impl AgentState {
+    /// The agent's own metadata, for a peer to load.
+    pub fn local_metadata(&self) -> Result<Vec<u8>> {
+        let (mut data, mut size) = (ptr::null_mut(), 0);
+        // SAFETY: live agent; the outputs are ours on success.
+        let status = unsafe { sys::nixl_capi_get_local_md(self.agent, &mut data, &mut size) };
+        check(status, || {
+            format!(
+                "get the metadata of agent '{}', which has {} (a backend that reaches peers, such as UCX, is needed)",
+                self.display_name(),
+                self.backend_names()
+            )
+        })?;
+        if data.is_null() {
+            fail!(Nixl, "agent '{}' has no metadata", self.display_name());
+        }
+        // SAFETY: `size` bytes from malloc that are ours now.
+        let bytes = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size) }.to_vec();
+        // SAFETY: see above; copied, not used again.
+        unsafe { libc::free(data) };
+        Ok(bytes)
+    }
+
+    /// Fails if the agent has no backend that reaches peers: then it has no metadata either.
+    pub fn ensure_reaches_peers(&self) -> Result<()> {
+        let unreachable =
+            |error: Error| error.context("no peer could reach it").with_status(Status::InvalidState);
+        self.local_metadata().map(drop).map_err(unreachable)
+    }
+
+    /// Loads a peer's metadata and answers the peer's name.
+    pub fn load_remote(&mut self, metadata: &[u8]) -> Result<String> {
+        ensure!(!metadata.is_empty(), InvalidArgument, "the metadata is empty");
+        let mut name = ptr::null_mut();
+        // SAFETY: live agent; `metadata` is copied; the name is ours on success.
+        let status = unsafe {
+            sys::nixl_capi_load_remote_md(
+                self.agent,
+                metadata.as_ptr().cast::<c_void>(),
+                metadata.len(),
+                &mut name,
+            )
+        };
+        check(status, || format!("load {} bytes of metadata", metadata.len()))
+            .map_err(|error| self.explain_load(error, metadata))?;
+        // SAFETY: a string from malloc that is ours now.
+        let peer = unsafe { copied(name) };
+        // SAFETY: see above; copied, not used again.
+        unsafe { libc::free(name.cast()) };
+        self.remotes.entry(peer.clone()).or_insert_with(|| Remote::new(&peer));
+        log!(Debug, "agent {} loaded {} bytes of metadata of '{peer}'", self.log_name(), metadata.len());
+        Ok(peer)
+    }
+
+    /// NIXL says only that loading failed. A peer that came back under a name still loaded is the usual reason.
+    fn explain_load(&self, error: Error, metadata: &[u8]) -> Error {
+        let holds = |name: &str| metadata.windows(name.len()).any(|window| window == name.as_bytes());
+        match self.remotes.keys().find(|name| holds(name)) {
+            Some(name) => error
+                .context(format!(
+                    "agent '{name}' is loaded already, and this is another of that name; if it restarted, \
+                     invalidate its metadata first"
+                ))
+                .with_status(Status::AlreadyExists),
+            None if holds(&self.display_name()) => error
+                .context(format!(
+                    "the bytes are the metadata of agent '{}' itself; load that of a peer",
+                    self.display_name()
+                ))
+                .with_status(Status::InvalidArgument),
+            None => error.context("the bytes are not NIXL metadata, or no backend here reaches that peer"),
+        }
+    }
+
+    /// Refuses what can only be done with a peer.
+    pub(super) fn ensure_peer(&self, name: &str, what: &str) -> Result<()> {
+        ensure!(
+            name.as_bytes() != self.name.as_bytes(),
+            InvalidArgument,
+            "'{name}' is the agent itself; {what}"
+        );
+        Ok(())
+    }
+
+    /// The peer of this name, if its metadata is loaded: by a call here, or by NIXL's listen thread.
+    pub fn remote(&mut self, name: &str) -> Result<Arc<Remote>> {
+        if let Some(remote) = self.remotes.get(name) {
+            return Ok(remote.clone());
+        }
+        let peer = c_string("the peer's name", name)?;
+        // SAFETY: live handles; a null list asks for the agent alone.
+        let status = unsafe { sys::nixl_capi_check_remote_md(self.agent, peer.as_ptr(), ptr::null_mut()) };
+        ensure!(
+            status == sys::NIXL_CAPI_SUCCESS,
+            NotFound,
+            "agent '{}' has not loaded the metadata of agent '{name}'",
+            self.display_name()
+        );
+        let remote = Remote::new(name);
+        self.remotes.insert(name.to_string(), remote.clone());
+        Ok(remote)
+    }
+
+    /// Whether a peer's metadata is loaded and covers all of `descriptors`.
+    pub fn check_remote(&mut self, name: &str, descriptors: &[Descriptor]) -> Result<()> {
+        self.remote(name)?;
+        let peer = c_string("the peer's name", name)?;
+        let list = match descriptors {
+            [] => None,
+            [first, ..] => {
+                let spans = descriptors.iter().map(Span::from);
+                Some(self.descriptor_list(first.memory_type, spans)?)
+            }
+        };
+        let raw = list.as_ref().map_or(ptr::null_mut(), |list| list.raw());
+        // SAFETY: live handles; a null list asks for the agent alone.
+        let status = unsafe { sys::nixl_capi_check_remote_md(self.agent, peer.as_ptr(), raw) };
+        check(status, || format!("the loaded metadata of agent '{name}' does not cover that memory")).map_err(
+            |error| {
+                let advice = "the owner must take it after building the layout; then load it again";
+                error.with_status(Status::NotFound).followed_by(advice)
+            },
+        )
+    }
+
+    /// Forgets a peer; what was imported from it becomes stale. Fails while a transfer with it is in flight.
+    pub fn invalidate_remote(&mut self, name: &str) -> Result<()> {
+        // NIXL knows an agent under its own name, too, and does not forget that.
+        self.ensure_peer(name, "only the metadata of a peer can be invalidated")?;
+        self.remote(name)?.invalidate()?;
+        log!(Debug, "agent {} invalidates the metadata of '{name}'", self.log_name());
+        self.forget_remote(name)
+    }
+
+    /// Forgets a peer: first its requests, all of which are idle, then its lists.
+    pub(super) fn forget_remote(&mut self, name: &str) -> Result<()> {
+        let Some(remote) = self.remotes.remove(name) else { return Ok(()) };
+        let requests: Vec<_> =
+            self.requests.iter().filter(|(_, r)| r.is_for(&remote)).map(|(id, _)| *id).collect();
+        self.release_idle_requests(requests);
+        let lists: Vec<_> = self.lists.iter().filter(|(_, l)| l.is_for(&remote)).map(|(id, _)| *id).collect();
+        lists.into_iter().for_each(|id| self.release_list(id));
+
+        let peer = c_string("the peer's name", name)?;
+        // SAFETY: live agent and string.
+        let status = unsafe { sys::nixl_capi_invalidate_remote_md(self.agent, peer.as_ptr()) };
+        // NOT_FOUND: NIXL has dropped it by itself, which is what was asked.
+        if status == sys::NIXL_CAPI_ERROR_NOT_FOUND {
+            return Ok(());
+        }
+        check(status, || format!("invalidate the metadata of agent '{name}'"))
+    }
+
+    /// Asks the listen thread of a peer at `address`:`port` for its metadata. It arrives later.
+    pub fn request_remote(&mut self, name: &str, address: &str, port: u16) -> Result<()> {
+        let peer = c_string("the peer's name", name)?;
+        let arguments = Arguments::of_address(address, port)?;
+        // SAFETY: live handles.
+        let status = unsafe { sys::nixl_capi_fetch_remote_md(self.agent, peer.as_ptr(), arguments.raw()) };
+        check(status, || format!("fetch the metadata of agent '{name}' from {address}:{port}"))?;
+        log!(Debug, "agent {} requested the metadata of '{name}' from {address}:{port}", self.log_name());
+        Ok(())
+    }
+
+    /// Sends the agent's own metadata to the listen thread of a peer.
+    pub fn send_local(&mut self, address: &str, port: u16) -> Result<()> {
+        let arguments = Arguments::of_address(address, port)?;
+        // SAFETY: live handles.
+        let status = unsafe { sys::nixl_capi_send_local_md(self.agent, arguments.raw()) };
+        check(status, || format!("send the metadata of agent '{}' to {address}:{port}", self.display_name()))
+    }
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The NIXL objects of one agent, and the order in which they are destroyed.
+//!
+//! The methods are in the files of the objects that they handle.
+
+mod backends;
+mod metadata;
+mod notifications;
+mod registrations;
+mod requests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::CString;
+use std::net::{Ipv4Addr, TcpListener};
+use std::ptr;
+use std::sync::Arc;
+
+use super::agent_config::AgentConfig;
+use super::backend::Backend;
+use super::call::{c_string, check};
+use super::descriptor::Descriptor;
+use super::notification::{NotificationInbox, NotificationSupport};
+use super::remote::Remote;
+use super::request::{ListId, PreparedList, RequestHandle, RequestId};
+use super::{signals, sys};
+use crate::error::{Error, Result};
+use crate::log::log;
+use crate::log_id::LogId;
+
+/// The NIXL objects of one agent. Only the thread that drives the agent uses it.
+pub struct AgentState {
+    pub(super) agent: sys::nixl_capi_agent_t,
+    pub(super) name: CString,
+    log_id: LogId,
+    /// By plugin.
+    pub(super) backends: BTreeMap<String, Backend>,
+    /// The plugins that each span is registered with.
+    pub(super) registered: HashMap<Descriptor, Vec<String>>,
+    pub(super) remotes: HashMap<String, Arc<Remote>>,
+    pub(super) lists: HashMap<ListId, PreparedList>,
+    pub(super) requests: HashMap<RequestId, RequestHandle>,
+    /// Requests that could not be released. Nothing is done with them; they stay reachable for leak checkers.
+    pub(super) unreleased: Vec<RequestHandle>,
+    pub(super) inbox: NotificationInbox,
+    pub(super) carrier: NotificationSupport,
+    pub(super) uses_gpu: bool,
+    next_id: u64,
+}
+
+impl AgentState {
+    /// Creates the agent. The library must be loaded.
+    pub(super) fn create(name: &str, log_id: LogId, config: &AgentConfig) -> Result<Self> {
+        let name = c_string("the agent's name", name)?;
+        let raw = config.raw();
+        let mut agent = ptr::null_mut();
+        let _dispositions = signals::Preserved::new();
+        // SAFETY: the library is loaded; both inputs live through the call.
+        let status = unsafe { sys::nixl_capi_create_configured_agent(name.as_ptr(), &raw, &mut agent) };
+        check(status, || format!("create agent '{}'", name.to_string_lossy()))
+            .map_err(|error| explain_creation(error, config))?;
+        Ok(Self::around(agent, name, log_id))
+    }
+
+    /// The state of an agent that has nothing yet.
+    fn around(agent: sys::nixl_capi_agent_t, name: CString, log_id: LogId) -> Self {
+        Self {
+            agent,
+            name,
+            log_id,
+            backends: BTreeMap::new(),
+            registered: HashMap::new(),
+            remotes: HashMap::new(),
+            lists: HashMap::new(),
+            requests: HashMap::new(),
+            unreleased: Vec::new(),
+            inbox: NotificationInbox::default(),
+            carrier: NotificationSupport::Unknown,
+            uses_gpu: false,
+            next_id: 0,
+        }
+    }
+
+    /// The agent's name, for messages.
+    pub(super) fn display_name(&self) -> std::borrow::Cow<'_, str> {
+        self.name.to_string_lossy()
+    }
+
+    /// What the log calls the agent: several agents of a process may have one name.
+    pub(super) fn log_name(&self) -> String {
+        format!("{} '{}'", self.log_id, self.display_name())
+    }
+
+    /// Whether it has to do with GPU memory, its own or a peer's.
+    pub(super) fn uses_gpu(&self) -> bool {
+        self.uses_gpu
+    }
+
+    pub(super) fn next_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+}
+
+#[cfg(test)]
+impl AgentState {
+    /// One without NIXL, for code that calls none of it. It must not be dropped.
+    pub(super) fn unloaded() -> std::mem::ManuallyDrop<Self> {
+        std::mem::ManuallyDrop::new(Self::around(ptr::null_mut(), CString::default(), LogId::next()))
+    }
+}
+
+impl Drop for AgentState {
+    /// Requests, then prepared lists, then remotes, then registrations, then backends, then the agent.
+    fn drop(&mut self) {
+        let requests: Vec<_> = self.requests.keys().copied().collect();
+        self.release_idle_requests(requests);
+        let lists: Vec<_> = self.lists.keys().copied().collect();
+        lists.into_iter().for_each(|id| self.release_list(id));
+        let remotes: Vec<_> = self.remotes.keys().cloned().collect();
+        for remote in remotes {
+            if let Err(error) = self.forget_remote(&remote) {
+                log!(Warn, "{error}");
+            }
+        }
+        let registered: Vec<_> = self.registered.keys().copied().collect();
+        for descriptor in registered {
+            if let Err(error) = self.deregister(&descriptor) {
+                log!(Warn, "{error}");
+            }
+        }
+        self.backends.clear();
+        // SAFETY: the agent is ours, and nothing that points into it is left.
+        let status = unsafe { sys::nixl_capi_destroy_agent(self.agent) };
+        if status != sys::NIXL_CAPI_SUCCESS {
+            log!(Warn, "destroy agent {}: {}", self.log_name(), sys::status_name(status));
+        }
+    }
+}
+
+/// NIXL does not say why it can't create an agent. A port that another program listens on is the usual reason.
+fn explain_creation(error: Error, config: &AgentConfig) -> Error {
+    let port = config.listen_port;
+    match config.listen_thread.then(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))) {
+        Some(Err(reason)) => error.followed_by(format!(
+            "its listen thread cannot listen on TCP port {port}: {reason}; set listen_port to another port"
+        )),
+        _ => error,
+    }
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Notifications: short messages between agents, sent alone or when a transfer is done.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use super::AgentState;
+use crate::error::{Error, Result, Status};
+use crate::log::{Count, log};
+use crate::nixl::call::{c_string, check};
+use crate::nixl::notification::{Notification, NotificationMap, NotificationSupport};
+use crate::nixl::sys;
+
+impl AgentState {
+    /// Sends a message to a peer whose metadata is loaded.
+    pub fn notify(&mut self, peer: &str, message: &[u8]) -> Result<()> {
+        self.ensure_peer(peer, "a notification is sent to a peer")?;
+        let remote = self.remote(peer)?;
+        remote.ensure_valid()?;
+        let name = c_string("the peer's name", peer)?;
+        // NIXL refuses a null pointer, also where there is nothing to read.
+        let data = if message.is_empty() { c"".as_ptr().cast::<c_void>() } else { message.as_ptr().cast() };
+        // SAFETY: live agent; the message is copied.
+        let status = unsafe {
+            sys::nixl_capi_gen_notif(self.agent, name.as_ptr(), data, message.len(), ptr::null_mut())
+        };
+        check(status, || format!("send a notification of {} bytes to agent '{peer}'", message.len()))
+            .map_err(|error| remote.explain(error))?;
+        log!(
+            Debug,
+            "agent {} sent a notification of {} to '{peer}'",
+            self.log_name(),
+            Count(message.len() as u64, "byte")
+        );
+        Ok(())
+    }
+
+    /// Moves what has arrived into the inbox; nothing if no backend carries notifications. Without a progress thread this
+    /// is also what drives the agent as a target.
+    pub fn receive(&mut self) -> Result<()> {
+        if self.carrier == NotificationSupport::Missing || self.backends.is_empty() {
+            return Ok(());
+        }
+        let map = NotificationMap::new()?;
+        // SAFETY: live handles.
+        let status = unsafe { sys::nixl_capi_get_notifs(self.agent, map.0, ptr::null_mut()) };
+        // Such a backend has metadata, which fails without one.
+        if status < 0 && self.carrier == NotificationSupport::Unknown && self.local_metadata().is_err() {
+            self.carrier = NotificationSupport::Missing;
+            return Ok(());
+        }
+        self.carrier = NotificationSupport::Present;
+        check(status, || format!("get the notifications of agent '{}'", self.display_name()))?;
+        map.copy_into(&mut self.inbox.0);
+        Ok(())
+    }
+
+    pub(in crate::nixl) fn none_arrived(&self) -> Error {
+        let agent = self.display_name();
+        let message = match self.carrier == NotificationSupport::Missing || self.backends.is_empty() {
+            true => format!(
+                "no notification can arrive for agent '{agent}': it has {}; create a backend that carries notifications, \
+                 such as UCX",
+                self.backend_names()
+            ),
+            false => format!("no notification has arrived for agent '{agent}' in time"),
+        };
+        Error::new(Status::TimedOut, message)
+    }
+
+    pub(in crate::nixl) fn take_inbox(&mut self) -> Vec<Notification> {
+        std::mem::take(&mut self.inbox.0)
+    }
+}

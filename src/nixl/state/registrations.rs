@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Registering memory with an agent's backends.
+
+use std::ptr;
+
+use super::AgentState;
+use crate::error::{Error, Result, Status, ensure, fail};
+use crate::log::log;
+use crate::nixl::arguments::Arguments;
+use crate::nixl::backend::Backend;
+use crate::nixl::call::check;
+use crate::nixl::descriptor::{Descriptor, MemoryType};
+use crate::nixl::sys;
+
+impl AgentState {
+    /// Registers a span with every backend that accepts its memory type. One of them is enough.
+    ///
+    /// Each backend gets a call of its own. NIXL reports success if one backend of a list accepts the span, and does not
+    /// report which. It deregisters from every backend that has memory of the type, also from one that was added later
+    /// and does not have this span, and reports that as a failure. So the backends are stored with the span.
+    pub fn register(&mut self, descriptor: Descriptor) -> Result<()> {
+        ensure!(
+            !self.registered.contains_key(&descriptor),
+            AlreadyExists,
+            "{} is already registered with agent '{}'",
+            describe(&descriptor),
+            self.display_name()
+        );
+        self.uses_gpu |= descriptor.memory_type == MemoryType::Vram;
+        let list = RegistrationList::new(&descriptor)?;
+        let mut accepted = Vec::new();
+        let mut refused: Option<Error> = None;
+        for (plugin, backend) in self.backends.iter().filter(|(_, backend)| backend.accepts(&descriptor)) {
+            match self.register_with(backend, &list) {
+                Ok(()) => accepted.push(plugin.clone()),
+                Err(error) => {
+                    let error = error.context(format!("with its {plugin} backend"));
+                    refused = Some(match refused {
+                        Some(first) => first.followed_by(error),
+                        None => error,
+                    });
+                }
+            }
+        }
+        if accepted.is_empty() {
+            return Err(self.registration_failure(&descriptor, refused));
+        }
+        if let Some(error) = refused {
+            log!(Warn, "register {} with agent '{}': {error}", describe(&descriptor), self.display_name());
+        }
+        self.registered.insert(descriptor, accepted);
+        Ok(())
+    }
+
+    fn register_with(&self, backend: &Backend, list: &RegistrationList) -> Result<()> {
+        let arguments = Arguments::of_backend(backend.raw())?;
+        // SAFETY: live handles; the list is copied.
+        let status = unsafe { sys::nixl_capi_register_mem(self.agent, list.0, arguments.raw()) };
+        check(status, || "register".to_string())
+    }
+
+    fn registration_failure(&self, descriptor: &Descriptor, refused: Option<Error>) -> Error {
+        let doing = format!("register {} with agent '{}'", describe(descriptor), self.display_name());
+        let memory_type = descriptor.memory_type.name();
+        let error = refused.unwrap_or_else(|| {
+            let has = self.backend_names();
+            let message = format!("it has {has}; create a backend that accepts {memory_type} memory first");
+            Error::new(Status::Nixl, message)
+        });
+        error.context(doing).with_status(Status::Nixl)
+    }
+
+    /// Deregisters a span from the backends it was registered with. After a failure the memory may still be in use and
+    /// must not be freed.
+    pub fn deregister(&mut self, descriptor: &Descriptor) -> Result<()> {
+        let Some(plugins) = self.registered.remove(descriptor) else {
+            fail!(
+                InvalidState,
+                "{} is not registered with agent '{}'",
+                describe(descriptor),
+                self.display_name()
+            );
+        };
+        let list = RegistrationList::new(descriptor)?;
+        let mut outcome: Result<()> = Ok(());
+        for plugin in &plugins {
+            if let Err(error) = self.deregister_from(plugin, &list) {
+                let error = error.context(format!("from its {plugin} backend")).with_status(Status::Nixl);
+                outcome = Err(match outcome {
+                    Ok(()) => error,
+                    Err(first) => first.followed_by(error),
+                });
+            }
+        }
+        outcome.map_err(|error| {
+            error.context(format!("deregister {} from agent '{}'", describe(descriptor), self.display_name()))
+        })
+    }
+
+    fn deregister_from(&self, plugin: &str, list: &RegistrationList) -> Result<()> {
+        // Backends are never removed before the agent.
+        let missing = || Error::new(Status::Nixl, "the backend does not exist");
+        let backend = self.backends.get(plugin).ok_or_else(missing)?;
+        let arguments = Arguments::of_backend(backend.raw())?;
+        // SAFETY: live handles; the list is copied.
+        let status = unsafe { sys::nixl_capi_deregister_mem(self.agent, list.0, arguments.raw()) };
+        check(status, || "deregister".to_string())
+    }
+}
+
+fn describe(descriptor: &Descriptor) -> String {
+    let Descriptor { address, size, device_id, memory_type } = descriptor;
+    format!("{} memory at {address:#x} of {size} bytes on device {device_id}", memory_type.name())
+}
+
+/// NIXL's list of spans to register. It always holds one.
+struct RegistrationList(sys::nixl_capi_reg_dlist_t);
+
+impl RegistrationList {
+    fn new(descriptor: &Descriptor) -> Result<Self> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: the output is ours on success.
+        let status = unsafe { sys::nixl_capi_create_reg_dlist(descriptor.memory_type.raw(), &mut raw) };
+        check(status, || "create a registration list".to_string())?;
+        let list = Self(raw);
+        // SAFETY: live list; no metadata.
+        let status = unsafe {
+            sys::nixl_capi_reg_dlist_add_desc(
+                list.0,
+                descriptor.address as usize,
+                descriptor.size as usize,
+                descriptor.device_id,
+                ptr::null(),
+                0,
+            )
+        };
+        check(status, || format!("list {}", describe(descriptor)))?;
+        Ok(list)
+    }
+}
+
+impl Drop for RegistrationList {
+    fn drop(&mut self) {
+        // SAFETY: made by this value alone.
+        unsafe { sys::nixl_capi_destroy_reg_dlist(self.0) };
+    }
+}

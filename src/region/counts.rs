@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Counts of what holds a region in this process.
+
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::AtomicU64;
+
+/// Each counts one kind of holder.
+#[derive(Default)]
+pub(super) struct Counts {
+    pub views: AtomicU64,
+    pub shares: AtomicU64,
+    pub handles: AtomicU64,
+}

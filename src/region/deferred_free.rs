@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Device memory that its owner has freed while other processes have it open by its IPC handle.
+//!
+//! The driver forbids freeing the memory before they close it, so it is kept until then. It is checked whenever a region is
+//! shared, freed or asked about, and before device memory is allocated.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use super::{Control, DeviceConfig, DeviceMemory};
+use crate::cuda::memory::Allocation;
+use crate::error::Result;
+use crate::process::PerProcess;
+use crate::sync::{Mutex, MutexGuard};
+
+impl DeviceMemory {
+    /// Allocates memory of one device.
+    pub fn allocate(config: &DeviceConfig) -> Result<Self> {
+        sweep();
+        Allocation::new(config.ordinal, config.size).map(Self::Owned)
+    }
+}
+
+/// The memory, and the control block that shows whether importers are left.
+type Waiting = Vec<(Arc<DeviceMemory>, Arc<Control>)>;
+
+/// Of this process: the memory is not a forked child's to free.
+fn waiting() -> MutexGuard<'static, Waiting> {
+    static WAITING: PerProcess<Mutex<Waiting>> = PerProcess::new();
+    WAITING.get(Mutex::default).lock()
+}
+
+/// Frees device memory once no importer has it open.
+pub(super) fn free_later(memory: &Arc<DeviceMemory>, control: &Arc<Control>) {
+    waiting().push((memory.clone(), control.clone()));
+}
+
+/// Frees the memory that no importer has open any more.
+pub(super) fn sweep() {
+    // An importer may have made the kernel slow to answer with many locks, so it is asked without the lock, which
+    // every thread that shares, frees or allocates device memory needs.
+    let candidates: Waiting = waiting().clone();
+    let is_free = |(_, control): &&(Arc<DeviceMemory>, Arc<Control>)| !control.may_have_importers();
+    let over: Vec<_> = candidates.iter().filter(is_free).map(|(memory, _)| Arc::as_ptr(memory)).collect();
+    let is_over = |waits: &mut (Arc<DeviceMemory>, _)| over.contains(&Arc::as_ptr(&waits.0));
+    let free: Vec<_> = waiting().extract_if(.., is_over).collect();
+    // Freed without the lock, which every thread that shares, frees or allocates device memory needs: freeing waits for
+    // the device.
+    drop((candidates, free));
+}

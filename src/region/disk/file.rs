@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//! An open file of fixed size.
+
+#![forbid(unsafe_code)]
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{self, OFlags};
+
+use super::direct_io;
+use super::name::{self, NewName};
+use crate::error::{Error, Result, Status, ensure};
+use crate::region::file_lock::FileLock;
+use crate::region::{FileId, FileSystemId, reopened};
+use crate::sync::Mutex;
+
+/// An open file of fixed size.
+pub struct DiskFile {
+    /// Before the lock: the name of a file that is given up goes before another writer can open it.
+    pub(super) new_name: Mutex<Option<NewName>>,
+    pub(super) _lock: Option<FileLock>,
+    pub(super) fd: OwnedFd,
+    pub(super) path: Option<PathBuf>,
+    pub(super) id: FileId,
+    pub(super) temporary: bool,
+    pub(super) writable: bool,
+    pub(super) size: u64,
+    pub(super) direct: bool,
+    pub(super) io_alignment: u64,
+    pub(super) preallocated: bool,
+}
+
+impl DiskFile {
+    /// The file stays when the value is dropped: all that it was created for has succeeded.
+    pub fn keep(&self) {
+        let mut new_name = self.new_name.lock();
+        if let Some(name) = new_name.take() {
+            name.keep();
+        }
+    }
+
+    /// An open file that may be written and has no name.
+    pub(super) fn of(fd: OwnedFd, size: u64, direct: bool) -> Result<Self> {
+        let io_alignment = if direct { direct_io::alignment(&fd) } else { 1 };
+        let id = FileId::of(fd.as_fd())?;
+        Ok(Self {
+            new_name: Mutex::default(),
+            _lock: None,
+            fd,
+            path: None,
+            id,
+            temporary: false,
+            writable: true,
+            size,
+            direct,
+            io_alignment,
+            preallocated: false,
+        })
+    }
+
+    /// Uses a file that another process has opened and shared.
+    ///
+    /// If the file is on a file system that a process serves (FUSE), fstat and all I/O wait for that process, and no
+    /// deadline can end such a wait: the kernel offers none. The caller holds no lock, so that only the thread that opens
+    /// the share waits, as it would with any file of that file system; docs/share.md states it under "Trust".
+    pub fn shared(fd: OwnedFd, size: u64, writable: bool) -> Result<Self> {
+        let doing = |errno| Error::errno("open a shared file", errno);
+        let stat = fs::fstat(&fd).map_err(doing)?;
+        let flags = fs::fcntl_getfl(&fd).map_err(doing)?;
+        let length = stat.st_size as u64;
+        ensure!(
+            fs::FileType::from_raw_mode(stat.st_mode) == fs::FileType::RegularFile && size <= length,
+            Corrupt,
+            "the shared fd is of no regular file with the {size} bytes it is said to have"
+        );
+        ensure!(
+            !writable || flags.contains(OFlags::RDWR),
+            PermissionDenied,
+            "the file was shared to be read only, and is to be opened to be written"
+        );
+        let file = Self::of(fd, size, flags.contains(OFlags::DIRECT))?;
+        Ok(Self { temporary: stat.st_nlink == 0, writable, ..file })
+    }
+
+    /// The file system that it is on.
+    pub fn file_system(&self) -> FileSystemId {
+        self.id.file_system()
+    }
+
+    /// An open of the file for another process.
+    pub fn for_sharing(&self, writable: bool) -> Result<OwnedFd> {
+        ensure!(
+            self.writable || !writable,
+            PermissionDenied,
+            "the file was opened to be read only; share it with KVMEM_SHARE_READ_ONLY"
+        );
+        let direct = if self.direct { OFlags::DIRECT } else { OFlags::empty() };
+        reopened(&self.fd, direct | if writable { OFlags::RDWR } else { OFlags::RDONLY })
+    }
+
+    /// The open file.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// The absolute path that it was opened at. Fails if it has none, or if that names another file by now,
+    /// or none.
+    pub fn path(&self) -> Result<&Path> {
+        let nameless = || Error::new(Status::NotFound, "the file has no name in this process");
+        let path = self.path.as_deref().ok_or_else(nameless)?;
+        name::ensure_names(path, self.id)?;
+        Ok(path)
+    }
+
+    /// Which file of the machine it is, by whatever name or fd it was opened.
+    pub fn id(&self) -> FileId {
+        self.id
+    }
+
+    /// Whether it may be written.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Whether it has no name anywhere, and goes with those who have it open.
+    pub fn is_temporary(&self) -> bool {
+        self.temporary
+    }
+
+    /// Bytes of the region.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Whether I/O bypasses the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    /// Whether its space is reserved.
+    pub fn is_preallocated(&self) -> bool {
+        self.preallocated
+    }
+
+    /// What offsets, sizes and memory addresses of I/O must be multiples of.
+    pub fn io_alignment(&self) -> u64 {
+        self.io_alignment
+    }
+
+    /// Puts what was written on the medium.
+    pub fn sync(&self) -> Result<()> {
+        fs::fdatasync(&self.fd).map_err(|errno| Error::errno("put a file's data on the medium", errno))
+    }
+}

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Sizes of host memory.
+
+#![forbid(unsafe_code)]
+
+use crate::error::{Error, Result, Status, ensure};
+
+/// Converts a size in bytes to the type of this machine's sizes.
+pub fn host_size(what: &str, size: u64) -> Result<usize> {
+    ensure!(size > 0, InvalidArgument, "{what} of 0 bytes can't be made");
+    match usize::try_from(size) {
+        Ok(size) if size <= isize::MAX as usize => Ok(size),
+        _ => Err(Error::new(
+            Status::InvalidArgument,
+            format!("{what} of {size} bytes is more than can be addressed"),
+        )),
+    }
+}

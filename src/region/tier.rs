@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The tiers of memory.
+
+#![forbid(unsafe_code)]
+
+use serde::{Deserialize, Serialize};
+
+use crate::nixl::MemoryType;
+
+/// Where memory is located.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Tier {
+    /// Host memory.
+    System,
+    /// A file.
+    Disk,
+    /// Host memory that devices reach by DMA.
+    Pinned,
+    /// Memory of a GPU.
+    Device,
+    /// Memory of a GPU that grows and shrinks behind fixed addresses.
+    Elastic,
+}
+
+impl Tier {
+    /// Its name, for messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::Disk => "disk",
+            Self::Pinned => "pinned",
+            Self::Device => "device",
+            Self::Elastic => "elastic",
+        }
+    }
+
+    /// The kind of memory NIXL sees.
+    pub fn memory_type(self) -> MemoryType {
+        match self {
+            Self::System | Self::Pinned => MemoryType::Dram,
+            Self::Disk => MemoryType::File,
+            Self::Device | Self::Elastic => MemoryType::Vram,
+        }
+    }
+}
