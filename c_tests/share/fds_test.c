@@ -151,7 +151,7 @@ static bool is_refused_well(memory_kind kind, size_t index, make_fd make, kvmem_
     if (index > 0 && memory_has_driver_fds(kind)) {
         return status < 0 && status != KVMEM_STATUS_PANIC;
     }
-    if (index > 0 && make == an_unsealed_memfd) {
+    if (index > 0 && make == an_unsealed_memfd && kind != MEMORY_PART /* which starts behind an offset */) {
         return status == KVMEM_STATUS_OK; /* the owner is trusted here; share.adopted_file tests it without trust */
     }
     return status == KVMEM_STATUS_CORRUPT;
