@@ -706,15 +706,15 @@ typedef struct kvmem_adopt_file_options {
     uint64_t offset;
     /// Bytes, at least 1. The part must be within the file.
     uint64_t size;
-    /// Where the caller has mapped this part of the file with MAP_SHARED. It must stay mapped until release is
-    /// called. NULL: kvmem maps it, and unmaps it before it calls release.
+    /// Where the caller has mapped this part of the file with MAP_SHARED. It must stay mapped until release
+    /// is called. NULL: kvmem maps it, and unmaps it before it calls release.
     void *address;
     /// Called when kvmem no longer uses the memory; may be NULL.
     kvmem_release_callback release;
     /// Passed to release.
     void *user_data;
-    /// The file: one of memfd_create, or a file on tmpfs or hugetlbfs. Open with O_RDWR, or with O_RDONLY for
-    /// KVMEM_ADOPT_READ_ONLY. kvmem keeps an open of its own, so the caller may close it after the call.
+    /// The file: from memfd_create, or on tmpfs or hugetlbfs. Open with O_RDWR, or with O_RDONLY for
+    /// KVMEM_ADOPT_READ_ONLY. kvmem opens it again, so the caller may close it after the call.
     int32_t fd;
     /// 0.
     uint32_t reserved;
@@ -731,23 +731,23 @@ void kvmem_adopt_file_options_init(kvmem_adopt_file_options *options, size_t str
 /// The region is host memory like that of kvmem_region_adopt_host. kvmem_share_create_region and
 /// kvmem_share_create_layout share it: importers map the same pages.
 ///
-/// kvmem adds F_SEAL_SHRINK to the file, which then cannot be truncated any more: a process that touches memory
-/// behind the end of a file gets SIGBUS. With KVMEM_ADOPT_KEEP_SEALS, and for a file that cannot be sealed
-/// (created without MFD_ALLOW_SEALING, on tmpfs or hugetlbfs, or open with O_RDONLY), importers must trust all
-/// processes that may write the file, by KVMEM_OPEN_TRUST_OWNER. Do not truncate such a file while the region
-/// or an importer uses it.
+/// kvmem adds F_SEAL_SHRINK to the file, which then cannot be truncated any more: a process that accesses
+/// memory past the end of a file gets SIGBUS. With KVMEM_ADOPT_KEEP_SEALS, and for a file that cannot be
+/// sealed (created without MFD_ALLOW_SEALING, on tmpfs or hugetlbfs, or open with O_RDONLY), importers must
+/// trust all processes that may write the file, by KVMEM_OPEN_TRUST_OWNER. Do not truncate such a file while
+/// the region or an importer uses it.
 ///
-/// Any process that has the file descriptor or may open the file can change the bytes, whatever a share grants.
-/// memfd_create creates files of mode 0777; fchmod them to 0600 before memory is shared to be read only with
-/// processes of another user.
+/// Any process that may open the file for writing can change the bytes, whatever a share grants.
+/// memfd_create creates files of mode 0777; fchmod them to 0600 before the memory is shared to be read only
+/// with processes of another user.
 ///
 /// @param options the memory
 /// @param region gets the region; the caller destroys it
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK.
-///         KVMEM_STATUS_INVALID_ARGUMENT: the file descriptor is not open, not open as flags need it, or not of
-///         a memory file; the file is sealed against writing; the offset is no multiple of the page size; or the
-///         memory at the address is not this part of the file, or lacks PROT_READ or PROT_WRITE.
+///         KVMEM_STATUS_INVALID_ARGUMENT: the file descriptor is not open, not open as flags need it, or not
+///         of a memory file; the file is sealed against writing; the offset is no multiple of the page size;
+///         or the memory at the address is not this part of the file, or lacks PROT_READ or PROT_WRITE.
 ///         KVMEM_STATUS_OUT_OF_RANGE: the part is not within the file.
 ///         KVMEM_STATUS_OUT_OF_MEMORY: no address space, huge pages or file descriptor, or no thread for the
 ///         release callback.
