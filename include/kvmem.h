@@ -712,6 +712,67 @@ kvmem_status kvmem_region_adopt_device(const kvmem_adopt_options *options,
                                        kvmem_region **region,
                                        kvmem_error **error);
 
+/// Memory files: do not add F_SEAL_SHRINK to the seals of the file.
+#define KVMEM_ADOPT_KEEP_SEALS 2
+
+/// Part of a memory file to adopt.
+typedef struct kvmem_adopt_file_options {
+    /// sizeof(kvmem_adopt_file_options)
+    size_t struct_size;
+    /// KVMEM_ADOPT_* flags.
+    uint64_t flags;
+    /// Bytes from the start of the file to the memory, a multiple of the page size of the file.
+    uint64_t offset;
+    /// Bytes, at least 1. The part must be within the file.
+    uint64_t size;
+    /// Address at which the caller has mapped this part of the file with MAP_SHARED. It must stay mapped
+    /// until release is called. NULL: kvmem maps it, and unmaps it before it calls release.
+    void *address;
+    /// Called when kvmem no longer uses the memory; may be NULL.
+    kvmem_release_callback release;
+    /// Passed to release.
+    void *user_data;
+    /// File from memfd_create, or on tmpfs or hugetlbfs, open with O_RDWR, or with O_RDONLY for
+    /// KVMEM_ADOPT_READ_ONLY. kvmem opens it again, so the caller may close it after the call.
+    int32_t fd;
+    /// Must be 0.
+    uint32_t reserved;
+} kvmem_adopt_file_options;
+
+/// Sets options to their defaults. fd and size have none.
+void kvmem_adopt_file_options_init(kvmem_adopt_file_options *options, size_t struct_size);
+
+/// Adopts a part of a memory file of the caller, so that it can be shared with other processes. If the call
+/// fails, release is not called.
+///
+/// The region is host memory like that of kvmem_region_adopt_host. kvmem_share_create_region and
+/// kvmem_share_create_layout share it: importers map the same pages.
+///
+/// kvmem adds F_SEAL_SHRINK to the file, which then cannot be truncated: a process that accesses memory past
+/// the end of a file gets SIGBUS. With KVMEM_ADOPT_KEEP_SEALS, and for a file that cannot be sealed (created
+/// without MFD_ALLOW_SEALING, on tmpfs or hugetlbfs, or open with O_RDONLY), importers must trust all
+/// processes that can write to the file, by KVMEM_OPEN_TRUST_OWNER. Do not truncate such a file while the
+/// region or an importer uses it.
+///
+/// @param options the memory
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not open, not open as the flags require, or not a memory
+///           file; the file is sealed against writing; the offset is not a multiple of the page size; or the
+///           memory at the address is not this part of the file, or lacks PROT_READ or PROT_WRITE
+///         KVMEM_STATUS_OUT_OF_RANGE: the part is not within the file
+///         KVMEM_STATUS_OUT_OF_MEMORY: no address space, huge pages or file descriptor, or no thread for the
+///           release callback
+///         KVMEM_STATUS_BUSY: a process has a lease on the file (F_SETLEASE)
+///         KVMEM_STATUS_IO, KVMEM_STATUS_NOT_FOUND: the kernel's list of mappings cannot be read
+///
+/// Notes: any process that can open the file for writing can change the bytes, whatever a share grants.
+/// memfd_create creates files of mode 0777: change it to 0600 by fchmod before the memory is shared for
+/// reading with processes of another user.
+kvmem_status kvmem_region_adopt_file(const kvmem_adopt_file_options *options,
+                                     kvmem_region **region,
+                                     kvmem_error **error);
+
 /* ---- Regions: views, information, holders ---- */
 
 /// Creates a region that is a part of another region. It keeps its parent alive.

@@ -62,9 +62,9 @@ typedef struct kvmem_agent_options {
     uint64_t flags;
     /// Microseconds between rounds of the progress thread; 0 for 1000.
     uint64_t progress_delay_us;
-    /// Microseconds between rounds of the listen thread; 0 for 100000.
+    /// Microseconds between rounds of the listen thread; 0 for 100000, and without that thread.
     uint64_t listen_delay_us;
-    /// TCP port of the listen thread; 0 for 8888.
+    /// TCP port of the listen thread; 0 for 8888, and without that thread.
     uint32_t listen_port;
     /// KVMEM_SYNC_* value.
     uint32_t sync_mode;
@@ -312,7 +312,8 @@ kvmem_status kvmem_layout_get_agent(const kvmem_layout *layout, kvmem_blob **nam
 /// @param layout a layout that was built with an agent, in memory
 /// @param descriptor receives the bytes; the caller destroys the blob
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: the layout has no agent
+///         KVMEM_STATUS_INVALID_STATE: the layout was built without an agent, or its agent has no backend
+///           that reaches peers
 ///         KVMEM_STATUS_UNSUPPORTED: the layout is remote or on disk
 kvmem_status kvmem_layout_export(const kvmem_layout *layout, kvmem_blob **descriptor, kvmem_error **error);
 

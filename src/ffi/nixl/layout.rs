@@ -44,7 +44,8 @@ pub unsafe extern "C" fn kvmem_layout_get_agent(
 /// @param layout a layout that was built with an agent, in memory
 /// @param descriptor receives the bytes; the caller destroys the blob
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: the layout has no agent
+///         KVMEM_STATUS_INVALID_STATE: the layout was built without an agent, or its agent has no backend
+///           that reaches peers
 ///         KVMEM_STATUS_UNSUPPORTED: the layout is remote or on disk
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_layout_export(
