@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kvmem: the CUDA driver. Generated from src/ffi; do not edit.
  *
- * Devices, transfers on streams, copy rates, IPC handles, virtual memory management.
- * kvmem.h says what holds for all functions: errors, handles, options, strings, threads.
+ * Devices, transfers on streams, copy rates, IPC handles, virtual memory management (VMM).
+ * kvmem.h describes what all functions have in common: errors, handles, options, strings, threads.
+ *
+ * A GPU is an ordinal, in the order of CUDA_VISIBLE_DEVICES. Ordinals differ between processes, UUIDs do not.
+ * VMM memory is memory of cuMemCreate, which is mapped with cuMemMap.
+ * CUDA does not work in a child that was forked after CUDA was initialised: the functions fail there with
+ * KVMEM_STATUS_INVALID_STATE.
  */
 
 #ifndef KVMEM_CUDA_H
@@ -16,165 +21,169 @@ extern "C" {
 
 /* ---- Driver and devices ---- */
 
-/// CUDA driver of the machine.
+/// The CUDA driver of this machine.
 typedef struct kvmem_cuda_info {
-    /// CUDA version of the driver: 1000 × major + 10 × minor.
+    /// The CUDA version that the driver implements: 1000 × major + 10 × minor.
     int32_t driver_version;
-    /// GPUs that this process can use; at least 1.
+    /// Number of GPUs that this process may use, at least 1.
     int32_t device_count;
 } kvmem_cuda_info;
 
-/// Finds and initializes the CUDA driver. Creates no context.
+/// Finds and initialises the CUDA driver, and returns its version. Creates no context.
 ///
-/// @param info receives the properties
+/// @param info receives the version and the number of GPUs
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_UNAVAILABLE_CUDA: there is no driver, it is too old, or it has no device; the message
+///         KVMEM_STATUS_UNAVAILABLE_CUDA: there is no driver, it is too old, or it has no GPU; the message
 ///           says which
+///         KVMEM_STATUS_INVALID_STATE: CUDA was initialised before this process was forked
+///         KVMEM_STATUS_CUDA
 kvmem_status kvmem_cuda_get_info(kvmem_cuda_info *info, kvmem_error **error);
 
-/// Memory can be reserved, created and mapped separately (virtual memory management).
+/// Supports virtual memory management: addresses and memory are allocated separately, then mapped.
 #define KVMEM_CUDA_VMM 1
-/// Such memory can be exported as a file descriptor. Determined by exporting some.
+/// VMM memory can be exported as a file descriptor: verified by a test export.
 #define KVMEM_CUDA_POSIX_FD 2
-/// Such memory can be exported as a fabric handle. Determined by exporting some, whatever the attribute of
-/// the driver says.
+/// VMM memory can be exported as a fabric handle: verified by a test export, because the driver's attribute
+/// is not reliable.
 #define KVMEM_CUDA_FABRIC 4
-/// Such memory can be registered for RDMA.
+/// VMM memory can be registered for RDMA.
 #define KVMEM_CUDA_RDMA_WITH_VMM 8
 /// Memory can be exported as a DMA-BUF.
 #define KVMEM_CUDA_DMA_BUF 16
-/// The GPU has stream-ordered memory pools.
+/// Supports stream-ordered memory pools.
 #define KVMEM_CUDA_MEMORY_POOLS 32
-/// Host memory of a NUMA node can be created and mapped separately.
+/// VMM memory can be created on a NUMA node of the host.
 #define KVMEM_CUDA_HOST_NUMA_VMM 64
-/// The driver can copy many ranges in one call.
+/// The driver accepts many copies in one call.
 #define KVMEM_CUDA_BATCH_COPIES 128
 
-/// Properties of a GPU.
+/// Properties of a GPU, as its driver reports them.
 typedef struct kvmem_cuda_device_info {
     /// Name, NUL-terminated.
     char name[64];
-    /// UUID, the same in every process.
+    /// UUID. Unlike the ordinal, it is the same in every process.
     uint8_t uuid[16];
-    /// Bytes of memory.
+    /// Size of its memory in bytes.
     uint64_t total_memory;
     /// KVMEM_CUDA_* flags.
     uint64_t capabilities;
-    /// Sizes and offsets of VMM memory must be multiples of this many bytes; 0 without KVMEM_CUDA_VMM. For
-    /// memory that is not exported; see kvmem_vmm_get_granularity for other memory.
+    /// Sizes and offsets of VMM memory that stays in this process must be multiples of this, in bytes; 0
+    /// without KVMEM_CUDA_VMM. For other memory, use kvmem_vmm_get_granularity.
     uint64_t minimum_granularity;
-    /// Sizes and offsets should be multiples of this many bytes; 0 without KVMEM_CUDA_VMM.
+    /// Sizes and offsets of such memory should be multiples of this, in bytes; 0 without KVMEM_CUDA_VMM.
     uint64_t recommended_granularity;
-    /// Bit i: this GPU can map memory of GPU i; its own bit is set. For GPUs from 64 on, see
-    /// kvmem_cuda_can_access.
+    /// GPUs whose memory this one can map: bit i is GPU i. The bit of the GPU itself is set. GPUs from 64 on
+    /// have no bit; use kvmem_cuda_can_access.
     uint64_t can_access;
     /// Major number of the compute capability: 9 of 9.0.
     uint32_t compute_capability_major;
-    /// Minor number of the compute capability.
+    /// Minor number of the compute capability: 0 of 9.0.
     uint32_t compute_capability_minor;
-    /// Multiprocessors.
+    /// Number of multiprocessors.
     uint32_t multiprocessors;
-    /// NUMA node that the GPU is attached to; -1 if the driver does not know.
+    /// NUMA node that the GPU is attached to; -1 if the driver does not report it.
     int32_t numa_node;
 } kvmem_cuda_device_info;
 
-/// Returns the properties of a GPU. Creates and exports a small amount of memory to find out which handle
-/// types work.
+/// Returns the properties of a GPU.
 ///
-/// @param device the GPU, in the order of CUDA_VISIBLE_DEVICES
+/// kvmem creates and exports a small amount of memory on the GPU to find out which handles work. If the GPU
+/// has no free memory, it takes the driver's attributes for the handles.
+///
+/// @param device the GPU
 /// @param info receives the properties
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
-///         KVMEM_STATUS_UNAVAILABLE_CUDA
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_cuda_get_device_info(int32_t device, kvmem_cuda_device_info *info, kvmem_error **error);
 
-/// Finds a GPU by its UUID. Ordinals differ between processes, because CUDA_VISIBLE_DEVICES selects and
-/// orders them.
+/// Returns the ordinal of the GPU with a UUID. Ordinals differ between processes, because
+/// CUDA_VISIBLE_DEVICES orders the GPUs of each process.
 ///
-/// @param uuid 16 bytes, as in kvmem_cuda_device_info
+/// @param uuid 16 bytes, as kvmem_cuda_get_device_info returns them
 /// @param device receives the ordinal in this process
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: this process cannot use the GPU
+///         KVMEM_STATUS_NOT_FOUND: this process may not use the GPU
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_cuda_find_device(const uint8_t *uuid, int32_t *device, kvmem_error **error);
 
-/// Checks whether a GPU can map memory of another GPU.
+/// Returns whether a GPU can map the memory of another GPU.
 ///
 /// @param device the GPU that maps the memory
 /// @param owner the GPU that the memory is located on
 /// @param can_access receives the result; true if both are the same GPU
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
-///         KVMEM_STATUS_UNAVAILABLE_CUDA
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_cuda_can_access(int32_t device, int32_t owner, bool *can_access, kvmem_error **error);
 
 /* ---- Transfers on streams ---- */
 
-/// A stream of the CUDA driver: a CUstream, and a cudaStream_t of the runtime, is a pointer to it.
+/// A stream of the CUDA driver. CUstream and cudaStream_t are pointers to it.
 struct CUstream_st;
 
-/// Starts a run of a transfer on a stream. It begins after the work that is already on the stream, and work
-/// that is put on the stream later begins after it. Poll, wait and the queue report its end.
+/// Starts a transfer on a stream of the caller.
 ///
-/// The call does not wait for the stream, with one exception: if host memory on the path is not page-locked,
-/// the driver copies it during the call.
+/// The transfer runs after the work that is on the stream now, and before work that is put on the stream
+/// later. Poll, wait and queue report its end, as after kvmem_transfer_submit. The call does not wait for the
+/// stream, unless host memory of the path is not page-locked: the driver then copies within the call.
 ///
-/// If the stream is captured into a graph, the transfer becomes a part of the graph and does not run. Poll,
-/// wait and the queue do not report runs of the graph. The transfer, both layouts and their memory must
-/// outlive the graph.
+/// While the stream is captured into a graph, the transfer becomes part of the graph and does not run. Poll,
+/// wait and queue do not report runs of the graph. The transfer, both layouts and their memory must outlive
+/// the graph.
+///
+/// Later work on the stream does not wait for a verification. It must not change the blocks until the end is
+/// reported.
 ///
 /// @param transfer a transfer from or to GPU memory
-/// @param stream a stream of the primary context of the destination's GPU, or of the source's if only that is
-///         GPU memory; it must exist until the call returns, because the driver cannot recognize a destroyed
-///         stream. NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are streams of the current context of the
-///         calling thread
-/// @return KVMEM_STATUS_OK: the run is on the stream
-///         KVMEM_STATUS_INVALID_ARGUMENT: the stream belongs to another context or GPU, or it is a default
-///           stream and no context is current
-///         KVMEM_STATUS_UNSUPPORTED: no GPU takes part in the transfer; or the stream is captured and the
+/// @param stream a stream of the primary context of the destination's GPU, or of the source's GPU if only
+///        that is GPU memory. NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are streams of the context that
+///        is current on the calling thread, which must have one. The stream must exist until the call
+///        returns: the driver does not detect destroyed streams, and their use is undefined
+/// @return KVMEM_STATUS_OK: the transfer is on the stream
+///         KVMEM_STATUS_INVALID_ARGUMENT: the stream is of another context or GPU, or is a default stream,
+///           and no context is current
+///         KVMEM_STATUS_UNSUPPORTED: no GPU takes part in the transfer; or the stream is captured, and the
 ///           transfer is verified
 ///         KVMEM_STATUS_INVALID_STATE: the stream is captured, and the path cannot be captured, blocks are
-///           elastic, or the capture was invalidated; an elastic block has no memory; or the GPU was reset
+///           elastic, or the capture was invalidated; elastic blocks have no memory; or the GPU was reset
 ///           after the transfer was created
-///         KVMEM_STATUS_BUSY: a run is in flight, or its staging memory is in use
+///         KVMEM_STATUS_BUSY: the transfer is in flight, or other transfers use the staging memory
 ///         KVMEM_STATUS_OUT_OF_MEMORY: the thread that watches copies on GPUs could not be started
-///         KVMEM_STATUS_STALE: the peer was invalidated
-///         KVMEM_STATUS_CUDA: the driver reported another error for the stream
+///         KVMEM_STATUS_CUDA
 ///
-/// Notes: work that is put on the stream later does not wait for a verification. It must not write to the
-/// blocks until the run has ended.
-/// If the completion event cannot be recorded, the run fails at once, its message says so, and kvmem
-/// intentionally leaks the buffers that the GPU may still use. Memory of the caller must then stay allocated
-/// until the stream has passed the transfer.
+/// Notes: if the completion event cannot be recorded, the run fails at once, and its message says so. The GPU
+/// may then still move blocks: keep the memory of both layouts until the stream has passed the transfer.
+/// kvmem intentionally leaks its own memory that the transfer uses.
 kvmem_status kvmem_transfer_submit_on_stream(kvmem_transfer *transfer,
                                              struct CUstream_st *stream,
                                              kvmem_error **error);
 
-/// Makes a stream wait for the last run of a transfer: work that is put on the stream after this call begins
-/// when the layers have moved.
+/// Makes a stream wait for layers of the last run.
 ///
-/// The host waits only until the driver has the run. If the run has not begun because other transfers use its
-/// staging memory, this call makes it begin, before others that wait.
+/// Work that is put on the stream after this call begins when the layers have moved. The host does not wait
+/// for the layers, only until the driver has the run. If the run has not begun, because other transfers use
+/// what it needs, this call starts it before other runs that wait.
 ///
-/// The stream continues even if the run fails: call kvmem_transfer_poll before using results of the work
-/// behind the wait.
+/// The stream continues even if the run fails: call kvmem_transfer_poll before you use the results.
 ///
-/// @param transfer a transfer on a KVMEM_PATH_CUDA_* path, on its own stream or on one of the caller, whose
-///         submission has returned
-/// @param num_layers number of layers, counted from the first that is moved; 0 for the whole run. Without
-///         KVMEM_TRANSFER_BY_LAYER any number is the whole run
-/// @param stream a stream as for kvmem_transfer_submit_on_stream, not captured
-/// @return KVMEM_STATUS_OK: the stream waits, or there is nothing to wait for
+/// @param transfer a transfer on a KVMEM_PATH_CUDA_* path, whose submission has returned; its stream may be
+///        kvmem's or the caller's
+/// @param num_layers number of layers, counted from the first that moves; 0: the whole run. Without
+///        KVMEM_TRANSFER_BY_LAYER, any number means the whole run
+/// @param stream a stream as for kvmem_transfer_submit_on_stream, which must exist until the call returns,
+///        and is not captured
+/// @return KVMEM_STATUS_OK: the stream waits, or the layers have moved already
 ///         KVMEM_STATUS_OUT_OF_RANGE: the transfer moves fewer layers
-///         KVMEM_STATUS_INVALID_ARGUMENT: the stream belongs to another context or GPU, or it is a default
-///           stream and no context is current
+///         KVMEM_STATUS_INVALID_ARGUMENT: the stream is of another context or GPU, or is a default stream,
+///           and no context is current
 ///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted, or the stream is captured
-///         KVMEM_STATUS_UNSUPPORTED: a run that no stream carries is in flight (between host memory, files
-///           and peers); use kvmem_transfer_wait_layers
-///         KVMEM_STATUS_BUSY: the run has not begun because others use the staging memory. The stream does
-///           not wait
-///         KVMEM_STATUS_CUDA: the driver reported another error for the stream
-///         any status of kvmem_transfer_poll: how the run failed
+///         KVMEM_STATUS_UNSUPPORTED: the path has no stream (between host memory, files and peers), and the
+///           layers have not moved yet. Wait for them with kvmem_transfer_wait_layers
+///         KVMEM_STATUS_BUSY: the run has not begun, because other transfers use the staging memory. The
+///           stream does not wait
+///         the status of the run: it has failed
+///         KVMEM_STATUS_CUDA
 kvmem_status kvmem_transfer_wait_on_stream(const kvmem_transfer *transfer,
                                            uint64_t num_layers,
                                            struct CUstream_st *stream,
@@ -332,82 +341,83 @@ kvmem_status kvmem_cuda_set_peer_rates(int32_t device,
 
 /// What another process needs to open GPU memory of this process.
 typedef struct kvmem_ipc_handle {
-    /// The driver's handle. It gives access to the whole allocation.
+    /// The driver's handle. It names the whole allocation: a process that has the handle can access all of
+    /// it.
     uint8_t handle[64];
-    /// UUID of the GPU; kvmem_cuda_find_device returns its ordinal in the other process.
+    /// UUID of the GPU. kvmem_cuda_find_device returns its ordinal in the other process.
     uint8_t uuid[16];
-    /// Address of the allocation in this process.
+    /// First address of the allocation in this process.
     uint64_t base;
-    /// Bytes of the allocation.
+    /// Size of the allocation in bytes.
     uint64_t base_size;
-    /// Bytes from the start of the allocation to the exported address.
+    /// Offset of the exported address in the allocation, in bytes.
     uint64_t offset;
-    /// The driver's id of the allocation in this process, which is never reused.
+    /// The driver's number of the allocation in this process. The driver never reuses it.
     uint64_t buffer_id;
 } kvmem_ipc_handle;
 
-/// Exports GPU memory by the driver's IPC handle. The handle does not keep the memory allocated, and does not
-/// order accesses: the memory must stay allocated while it is open elsewhere, and writes must have completed
-/// before another process reads.
+/// Returns the handle with which another process opens GPU memory.
 ///
-/// @param address any byte of memory that cuMemAlloc allocated, such as the address of a device region or of
-///         a tensor
+/// The handle does not keep the memory allocated: do not free it while another process has it open. The
+/// handle does not synchronize: complete all writes before the other process reads.
+///
+/// @param address any address in memory of cuMemAlloc, such as a device region or a tensor
 /// @param handle receives the handle
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: it is not GPU memory of this process
-///         KVMEM_STATUS_UNSUPPORTED: the memory is mapped by VMM, from a memory pool, or of another process
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not in GPU memory of this process, or is in managed
+///           memory
+///         KVMEM_STATUS_UNSUPPORTED: the memory is VMM memory, of a memory pool, or of another process
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_ipc_export(uint64_t address, kvmem_ipc_handle *handle, kvmem_error **error);
 
-/// Open the memory for the GPU `for_device`, whose kernels then access it over NVLink or PCIe.
+/// Open the memory for kernels of the GPU `for_device`, which access it over NVLink or PCIe.
 #define KVMEM_IPC_FOR_DEVICE 1
 
-/// Options of kvmem_region_open_ipc.
+/// GPU memory of another process, to be opened with kvmem_region_open_ipc.
 typedef struct kvmem_ipc_options {
     /// sizeof(kvmem_ipc_options)
     size_t struct_size;
-    /// KVMEM_IPC_FOR_DEVICE; 0: open the memory for the GPU that it is located on.
+    /// KVMEM_IPC_FOR_DEVICE, or 0 (default) to open the memory for the GPU that it is located on.
     uint64_t flags;
     /// The driver's handle.
     uint8_t handle[64];
-    /// Bytes from the start of the allocation to the region.
+    /// Offset of the region in the allocation, in bytes; 0 by default.
     uint64_t offset;
-    /// Bytes of the region, at least 1.
+    /// Size of the region in bytes, at least 1.
     uint64_t size;
-    /// Bytes of the allocation in its process, to recognize a handle that now names another allocation; 0:
-    /// not compared.
+    /// Size of the allocation in bytes, as exported: detects a stale handle that now names another
+    /// allocation. 0 (default): not compared.
     uint64_t base_size;
-    /// Id of the allocation in its process, to recognize a handle that is open here and named another
-    /// allocation then; 0: not compared.
+    /// Number of the allocation, as exported: detects a handle that is already open here and then named
+    /// another allocation. 0 (default): not compared.
     uint64_t buffer_id;
-    /// GPU that the memory is located on, in the order of CUDA_VISIBLE_DEVICES of this process.
+    /// The GPU that the memory is located on.
     int32_t device;
-    /// GPU of KVMEM_IPC_FOR_DEVICE; 0 without that flag.
+    /// The GPU that will use the memory. Must be 0 without KVMEM_IPC_FOR_DEVICE.
     int32_t for_device;
 } kvmem_ipc_options;
 
 /// Sets options to their defaults.
 void kvmem_ipc_options_init(kvmem_ipc_options *options, size_t struct_size);
 
-/// Opens GPU memory of another process as a region. It stays readable when that process ends.
+/// Opens GPU memory of another process as a region.
 ///
-/// A handle that is already open is not opened again: its regions share one mapping, which is closed with the
-/// last of them. A handle that is opened for several GPUs is mapped once for each.
+/// A handle that is already open is not opened again. All its regions for one GPU share one mapping, which is
+/// closed with the last of them. The memory stays readable here when its process ends.
 ///
-/// The driver reuses the bytes of a handle after the memory is freed: a stale handle opens whatever was
-/// allocated after it. Sizes are compared with those of the driver; set base_size and buffer_id to recognize
-/// more.
+/// The driver reuses the bytes of a handle after the memory is freed. A stale handle therefore opens a later
+/// allocation. kvmem compares sizes with what the driver has mapped; base_size and buffer_id detect more.
 ///
-/// @param options what to open
+/// @param options the memory to open
 /// @param region receives the region; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the handle names nothing that can be opened, memory of this
-///           process, or memory of another GPU
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or the range ends after the allocation
-///         KVMEM_STATUS_NOT_FOUND: this process cannot use the GPU
-///         KVMEM_STATUS_STALE: base_size or buffer_id differs
-///         KVMEM_STATUS_UNSUPPORTED: the GPU cannot access the other one, or the driver maps the memory for
-///           one GPU of a process only
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or the region ends past the allocation
+///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0; or the handle names no memory that can be opened,
+///           memory of this process, or memory of another GPU
+///         KVMEM_STATUS_NOT_FOUND: this process may not use the GPU of the memory
+///         KVMEM_STATUS_STALE: base_size or buffer_id is that of another allocation
+///         KVMEM_STATUS_UNSUPPORTED: for_device cannot access the GPU of the memory, or the driver has mapped
+///           the memory for another GPU of this process and maps it only once
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_region_open_ipc(const kvmem_ipc_options *options,
                                    kvmem_region **region,
@@ -415,125 +425,130 @@ kvmem_status kvmem_region_open_ipc(const kvmem_ipc_options *options,
 
 /* ---- Virtual memory management: memory ---- */
 
-/// Memory without an address.
+/// Physical memory without an address.
 ///
 /// Threads: all functions may use one memory at the same time, except kvmem_vmm_memory_destroy.
 typedef struct kvmem_vmm_memory kvmem_vmm_memory;
 
-/// On a GPU.
+/// Memory of a GPU.
 #define KVMEM_VMM_DEVICE 1
-/// On a NUMA node of the host.
+/// Memory of a NUMA node of the host.
 #define KVMEM_VMM_HOST_NUMA 2
 
-/// It can be exported as a file descriptor.
+/// The memory can be exported as a file descriptor.
 #define KVMEM_VMM_POSIX_FD 1
-/// It can be exported as a fabric handle.
+/// The memory can be exported as a fabric handle.
 #define KVMEM_VMM_FABRIC 2
-/// It can be registered for RDMA.
+/// The memory can be registered for RDMA.
 #define KVMEM_VMM_RDMA 4
 
-/// Options of kvmem_vmm_memory_create. The flags cannot be changed later.
+/// Properties of VMM memory. They are fixed for the life of the memory.
 typedef struct kvmem_vmm_options {
     /// sizeof(kvmem_vmm_options)
     size_t struct_size;
-    /// KVMEM_VMM_POSIX_FD, KVMEM_VMM_FABRIC, KVMEM_VMM_RDMA.
+    /// KVMEM_VMM_POSIX_FD, KVMEM_VMM_FABRIC and KVMEM_VMM_RDMA; 0 by default.
     uint64_t flags;
-    /// Bytes, a multiple of the minimum granularity. Ignored by kvmem_vmm_get_granularity.
+    /// Size in bytes, a multiple of the minimum granularity. kvmem_vmm_get_granularity ignores it.
     uint64_t size;
-    /// KVMEM_VMM_DEVICE or KVMEM_VMM_HOST_NUMA; 0 for KVMEM_VMM_DEVICE.
+    /// KVMEM_VMM_DEVICE (0 selects it too) or KVMEM_VMM_HOST_NUMA.
     uint32_t location;
-    /// GPU, in the order of CUDA_VISIBLE_DEVICES, or NUMA node.
+    /// The GPU, or the number of the NUMA node; 0 by default.
     int32_t id;
 } kvmem_vmm_options;
 
 /// Sets options to their defaults.
 void kvmem_vmm_options_init(kvmem_vmm_options *options, size_t struct_size);
 
-/// Sizes and offsets must be multiples of it.
+/// The granularity that sizes and offsets must be multiples of.
 #define KVMEM_GRANULARITY_MINIMUM 0
-/// Sizes and offsets should be multiples of it.
+/// The granularity that sizes and offsets should be multiples of.
 #define KVMEM_GRANULARITY_RECOMMENDED 1
 
-/// Returns a granularity of memory.
+/// Returns a granularity of VMM memory.
 ///
-/// @param options the memory
-/// @param which a KVMEM_GRANULARITY_* value
-/// @param granularity receives the bytes
+/// @param options properties of the memory
+/// @param which KVMEM_GRANULARITY_MINIMUM or KVMEM_GRANULARITY_RECOMMENDED
+/// @param granularity receives the granularity in bytes
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device or node
+///         KVMEM_STATUS_INVALID_ARGUMENT: a pointer is NULL, or a value is unknown
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_vmm_get_granularity(const kvmem_vmm_options *options,
                                        uint32_t which,
                                        uint64_t *granularity,
                                        kvmem_error **error);
 
-/// Creates memory.
+/// Creates VMM memory.
 ///
-/// @param options what to create
+/// @param options properties of the memory
 /// @param memory receives the memory; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the size is not a multiple of the granularity
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device or node
-///         KVMEM_STATUS_OUT_OF_MEMORY: for a GPU, the message has the bytes requested and in total, and the
-///           free bytes if the process has its primary context
-///         KVMEM_STATUS_CUDA: also if this machine does not support the handle type
+///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the minimum granularity, or a
+///           value is unknown
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_OUT_OF_MEMORY: there is too little memory. For a GPU, the message says how much was
+///           requested, and how much the GPU has; if the process has its primary context, also how much is
+///           free
+///         KVMEM_STATUS_CUDA: the driver failed, or does not support a handle type on this machine
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA
 kvmem_status kvmem_vmm_memory_create(const kvmem_vmm_options *options,
                                      kvmem_vmm_memory **memory,
                                      kvmem_error **error);
 
-/// Destroys a memory handle. The memory is freed when it is not mapped and no descriptor of it is open.
+/// Destroys a memory handle. The memory is freed when it has no mapping and no open file descriptor.
 ///
 /// @param memory memory that no other call uses; NULL does nothing
 void kvmem_vmm_memory_destroy(kvmem_vmm_memory *memory);
 
-/* ---- Virtual memory management: memory of other processes ---- */
+/* ---- Virtual memory management: export and import ---- */
 
-/// What another process on the same fabric needs to import memory.
+/// VMM memory that other processes of the same fabric can import.
 typedef struct kvmem_fabric_handle {
     /// The driver's handle.
     uint8_t bytes[64];
 } kvmem_fabric_handle;
 
-/// Exports memory as a file descriptor, which is close-on-exec. The memory stays allocated while the
-/// descriptor is open in any process.
+/// Exports memory as a file descriptor, which is close-on-exec. The memory is not freed while a descriptor is
+/// open in any process.
 ///
-/// @param memory memory created with KVMEM_VMM_POSIX_FD
-/// @param fd receives a descriptor, which the caller closes
+/// @param memory memory that was created with KVMEM_VMM_POSIX_FD
+/// @param fd receives the file descriptor; the caller closes it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: the memory was created without the flag
+///         KVMEM_STATUS_INVALID_STATE: the memory was created without KVMEM_VMM_POSIX_FD
 ///         KVMEM_STATUS_UNSUPPORTED: the memory was imported
 ///         KVMEM_STATUS_CUDA
 kvmem_status kvmem_vmm_memory_export_fd(const kvmem_vmm_memory *memory, int32_t *fd, kvmem_error **error);
 
-/// Exports memory as a fabric handle, which processes on other machines of the fabric can import as well.
+/// Exports memory as a fabric handle, which processes on other machines of the fabric can import too. The
+/// handle does not keep the memory allocated.
 ///
-/// @param memory memory created with KVMEM_VMM_FABRIC
+/// @param memory memory that was created with KVMEM_VMM_FABRIC
 /// @param handle receives the handle
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: the memory was created without the flag
+///         KVMEM_STATUS_INVALID_STATE: the memory was created without KVMEM_VMM_FABRIC
 ///         KVMEM_STATUS_UNSUPPORTED: the memory was imported
 ///         KVMEM_STATUS_CUDA
 kvmem_status kvmem_vmm_memory_export_fabric(const kvmem_vmm_memory *memory,
                                             kvmem_fabric_handle *handle,
                                             kvmem_error **error);
 
-/// Do not compare the device of imported memory.
+/// For the device of imported memory: accept any location.
 #define KVMEM_VMM_ANY_DEVICE (-1)
 
-/// Imports memory from a file descriptor. It is mapped like memory that was created here, but cannot be
+/// Imports memory from a file descriptor that another process exported. The memory can be mapped, but not
 /// exported again.
 ///
-/// @param fd the descriptor; the caller may close it after the call
-/// @param size bytes of all of the memory, as its exporter states. The driver does not report it:
-///         kvmem_vmm_mapping_create fails for a wrong size
-/// @param device GPU that the memory is located on, in the order of CUDA_VISIBLE_DEVICES of this process;
-///         compared with what the driver reports. KVMEM_VMM_ANY_DEVICE for any GPU, and for host memory
+/// @param fd the file descriptor; the caller may close it after the call
+/// @param size size of the whole memory in bytes, as its exporter reports it. The driver does not report it,
+///        so a wrong size fails only in kvmem_vmm_mapping_create
+/// @param device the GPU that the memory must be located on; KVMEM_VMM_ANY_DEVICE for any location, and for
+///        host memory
 /// @param memory receives the memory; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the descriptor is not open or not memory of the driver; it is
-///           memory of another GPU; or the size is not a multiple of the granularity
-///         KVMEM_STATUS_NOT_FOUND: this process cannot use the GPU
+///         KVMEM_STATUS_INVALID_ARGUMENT: the file descriptor is not open, or not of VMM memory; the memory
+///           is not located on `device`; or the size is 0 or not a multiple of the granularity
+///         KVMEM_STATUS_NOT_FOUND: this process may not use the GPU of the memory
+///         KVMEM_STATUS_UNSUPPORTED: the memory is located neither on a GPU nor on a NUMA node
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_vmm_memory_import_fd(int32_t fd,
                                         uint64_t size,
@@ -541,57 +556,63 @@ kvmem_status kvmem_vmm_memory_import_fd(int32_t fd,
                                         kvmem_vmm_memory **memory,
                                         kvmem_error **error);
 
-/// Imports memory from a fabric handle. It is mapped like memory that was created here, but cannot be
+/// Imports memory from a fabric handle that another process exported. The memory can be mapped, but not
 /// exported again.
 ///
 /// @param handle the handle
-/// @param size bytes of all of the memory, as for kvmem_vmm_memory_import_fd
-/// @param device GPU that the memory is located on, as for kvmem_vmm_memory_import_fd
+/// @param size size of the whole memory in bytes, as for kvmem_vmm_memory_import_fd
+/// @param device the GPU that the memory must be located on, as for kvmem_vmm_memory_import_fd
 /// @param memory receives the memory; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_UNSUPPORTED: fabric handles do not work here
-///         any other status of kvmem_vmm_memory_import_fd
+///         KVMEM_STATUS_INVALID_ARGUMENT: the bytes are not a fabric handle, or its memory was freed; the
+///           memory is not located on `device`; or the size is 0 or not a multiple of the granularity
+///         KVMEM_STATUS_UNSUPPORTED: fabric handles do not work here, or the memory is located neither on a
+///           GPU nor on a NUMA node
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_vmm_memory_import_fabric(const kvmem_fabric_handle *handle,
                                             uint64_t size,
                                             int32_t device,
                                             kvmem_vmm_memory **memory,
                                             kvmem_error **error);
 
-/// Returns memory that is mapped in this process, for example by an engine. It stays allocated if its owner
-/// releases it, and can be exported as it was created.
+/// Retains memory that is mapped in this process, such as by an engine. The memory stays allocated when the
+/// engine unmaps and releases it, and can be exported as it was created.
 ///
-/// @param address any byte of the mapping
+/// @param address any address in the mapping
 /// @param memory receives the memory; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: no memory that was created and mapped by VMM is at the address
+///         KVMEM_STATUS_INVALID_ARGUMENT: no VMM memory is mapped at the address
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_vmm_memory_retain(uint64_t address, kvmem_vmm_memory **memory, kvmem_error **error);
 
 /* ---- Virtual memory management: ranges of addresses ---- */
 
-/// A range of device addresses without memory.
+/// A reserved range of device addresses. It has no memory until memory is mapped into it.
 ///
 /// Threads: all functions may use one range at the same time, except kvmem_vmm_range_destroy.
 typedef struct kvmem_vmm_range kvmem_vmm_range;
 
-/// Reserves device addresses. Allocates no memory.
+/// Reserves a range of device addresses. Allocates no memory.
 ///
-/// @param size bytes, a multiple of the page size, and of the granularity if all of it is to be mapped
-/// @param alignment alignment of the first address in bytes, a power of two; 0 for the driver's choice
+/// @param size size in bytes, a multiple of the page size. Only multiples of the granularity can be mapped
+///        completely
+/// @param alignment alignment of the first address in bytes, a power of two; 0: the driver's default
 /// @param range receives the range; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_MEMORY: too few free addresses
+///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the page size, or the alignment
+///           is not a power of two
+///         KVMEM_STATUS_OUT_OF_MEMORY: there are no addresses
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 kvmem_status kvmem_vmm_range_create(uint64_t size,
                                     uint64_t alignment,
                                     kvmem_vmm_range **range,
                                     kvmem_error **error);
 
-/// Returns the addresses of a range.
+/// Returns the address and size of a range.
 ///
 /// @param range a range
 /// @param address receives the first address
-/// @param size receives the bytes
+/// @param size receives the size in bytes
 kvmem_status kvmem_vmm_range_get_span(const kvmem_vmm_range *range,
                                       uint64_t *address,
                                       uint64_t *size,
@@ -604,29 +625,30 @@ void kvmem_vmm_range_destroy(kvmem_vmm_range *range);
 
 /* ---- Virtual memory management: mappings ---- */
 
-/// Memory at an address. It keeps its range and its memory alive, so the three may be destroyed in any order.
+/// VMM memory that is mapped into a range. The mapping holds its range and its memory, so the three may be
+/// destroyed in any order.
 ///
 /// Threads: all functions may use one mapping at the same time, except kvmem_vmm_mapping_destroy.
 typedef struct kvmem_vmm_mapping kvmem_vmm_mapping;
 
 /// No access.
 #define KVMEM_ACCESS_NONE 0
-/// Read.
+/// Read access.
 #define KVMEM_ACCESS_READ 1
-/// Read and write.
+/// Read and write access.
 #define KVMEM_ACCESS_READ_WRITE 3
 
-/// Maps all of a memory into a range. No GPU has access until kvmem_vmm_mapping_set_access.
+/// Maps memory into a range, as a whole. No GPU has access until kvmem_vmm_mapping_set_access grants it.
 ///
-/// @param range the addresses
-/// @param offset bytes from the start of the range, a multiple of the granularity
+/// @param range the range
+/// @param offset offset in the range in bytes; the address there must be a multiple of the granularity
 /// @param memory the memory
 /// @param mapping receives the mapping; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the offset is not a multiple of the granularity, or the memory was
-///           imported with a wrong size
-///         KVMEM_STATUS_OUT_OF_RANGE: the memory does not fit
-///         KVMEM_STATUS_ALREADY_EXISTS: memory is already mapped there
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not such a multiple, or the memory was imported with
+///           a wrong size
+///         KVMEM_STATUS_OUT_OF_RANGE: the memory does not fit into the range at this offset
+///         KVMEM_STATUS_ALREADY_EXISTS: other memory is mapped there
 ///         KVMEM_STATUS_CUDA
 kvmem_status kvmem_vmm_mapping_create(kvmem_vmm_range *range,
                                       uint64_t offset,
@@ -637,12 +659,12 @@ kvmem_status kvmem_vmm_mapping_create(kvmem_vmm_range *range,
 /// Sets the access of a GPU to a mapping.
 ///
 /// @param mapping a mapping
-/// @param device the GPU, in the order of CUDA_VISIBLE_DEVICES
+/// @param device the GPU
 /// @param access a KVMEM_ACCESS_* value
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: access is not a KVMEM_ACCESS_* value
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
-///         KVMEM_STATUS_UNSUPPORTED: the GPU cannot access the memory
+///         KVMEM_STATUS_UNSUPPORTED: the GPU cannot access the GPU of the memory
 ///         KVMEM_STATUS_CUDA
 kvmem_status kvmem_vmm_mapping_set_access(kvmem_vmm_mapping *mapping,
                                           int32_t device,
@@ -652,7 +674,7 @@ kvmem_status kvmem_vmm_mapping_set_access(kvmem_vmm_mapping *mapping,
 /// Returns the access of a GPU to a mapping.
 ///
 /// @param mapping a mapping
-/// @param device the GPU, in the order of CUDA_VISIBLE_DEVICES
+/// @param device the GPU
 /// @param access receives a KVMEM_ACCESS_* value
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
@@ -662,17 +684,17 @@ kvmem_status kvmem_vmm_mapping_get_access(const kvmem_vmm_mapping *mapping,
                                           uint32_t *access,
                                           kvmem_error **error);
 
-/// Returns the addresses of a mapping.
+/// Returns the address and size of a mapping.
 ///
 /// @param mapping a mapping
 /// @param address receives the first address
-/// @param size receives the bytes
+/// @param size receives the size in bytes
 kvmem_status kvmem_vmm_mapping_get_span(const kvmem_vmm_mapping *mapping,
                                         uint64_t *address,
                                         uint64_t *size,
                                         kvmem_error **error);
 
-/// Unmaps memory. No GPU may access the addresses any more.
+/// Destroys a mapping: unmaps the memory. No GPU may use its addresses any more.
 ///
 /// @param mapping a mapping that no other call uses; NULL does nothing
 void kvmem_vmm_mapping_destroy(kvmem_vmm_mapping *mapping);

@@ -10,22 +10,24 @@ use crate::ffi::common::guard::call;
 use crate::ffi::common::pointer::{null, out};
 use crate::ffi::common::status::kvmem_status;
 
-/// CUDA driver of the machine.
+/// The CUDA driver of this machine.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_cuda_info {
-    /// CUDA version of the driver: 1000 × major + 10 × minor.
+    /// The CUDA version that the driver implements: 1000 × major + 10 × minor.
     pub driver_version: i32,
-    /// GPUs that this process can use; at least 1.
+    /// Number of GPUs that this process may use, at least 1.
     pub device_count: i32,
 }
 
-/// Finds and initializes the CUDA driver. Creates no context.
+/// Finds and initialises the CUDA driver, and returns its version. Creates no context.
 ///
-/// @param info receives the properties
+/// @param info receives the version and the number of GPUs
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_UNAVAILABLE_CUDA: there is no driver, it is too old, or it has no device; the message
+///         KVMEM_STATUS_UNAVAILABLE_CUDA: there is no driver, it is too old, or it has no GPU; the message
 ///           says which
+///         KVMEM_STATUS_INVALID_STATE: CUDA was initialised before this process was forked
+///         KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_get_info(
     info: *mut kvmem_cuda_info,
@@ -42,62 +44,64 @@ pub unsafe extern "C" fn kvmem_cuda_get_info(
     unsafe { call(error, body) }
 }
 
-/// Memory can be reserved, created and mapped separately (virtual memory management).
+/// Supports virtual memory management: addresses and memory are allocated separately, then mapped.
 pub const KVMEM_CUDA_VMM: u64 = 1;
-/// Such memory can be exported as a file descriptor. Determined by exporting some.
+/// VMM memory can be exported as a file descriptor: verified by a test export.
 pub const KVMEM_CUDA_POSIX_FD: u64 = 2;
-/// Such memory can be exported as a fabric handle. Determined by exporting some, whatever the attribute of
-/// the driver says.
+/// VMM memory can be exported as a fabric handle: verified by a test export, because the driver's attribute
+/// is not reliable.
 pub const KVMEM_CUDA_FABRIC: u64 = 4;
-/// Such memory can be registered for RDMA.
+/// VMM memory can be registered for RDMA.
 pub const KVMEM_CUDA_RDMA_WITH_VMM: u64 = 8;
 /// Memory can be exported as a DMA-BUF.
 pub const KVMEM_CUDA_DMA_BUF: u64 = 16;
-/// The GPU has stream-ordered memory pools.
+/// Supports stream-ordered memory pools.
 pub const KVMEM_CUDA_MEMORY_POOLS: u64 = 32;
-/// Host memory of a NUMA node can be created and mapped separately.
+/// VMM memory can be created on a NUMA node of the host.
 pub const KVMEM_CUDA_HOST_NUMA_VMM: u64 = 64;
-/// The driver can copy many ranges in one call.
+/// The driver accepts many copies in one call.
 pub const KVMEM_CUDA_BATCH_COPIES: u64 = 128;
 
-/// Properties of a GPU.
+/// Properties of a GPU, as its driver reports them.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_cuda_device_info {
     /// Name, NUL-terminated.
     pub name: [c_char; 64],
-    /// UUID, the same in every process.
+    /// UUID. Unlike the ordinal, it is the same in every process.
     pub uuid: [u8; 16],
-    /// Bytes of memory.
+    /// Size of its memory in bytes.
     pub total_memory: u64,
     /// KVMEM_CUDA_* flags.
     pub capabilities: u64,
-    /// Sizes and offsets of VMM memory must be multiples of this many bytes; 0 without KVMEM_CUDA_VMM. For
-    /// memory that is not exported; see kvmem_vmm_get_granularity for other memory.
+    /// Sizes and offsets of VMM memory that stays in this process must be multiples of this, in bytes; 0
+    /// without KVMEM_CUDA_VMM. For other memory, use kvmem_vmm_get_granularity.
     pub minimum_granularity: u64,
-    /// Sizes and offsets should be multiples of this many bytes; 0 without KVMEM_CUDA_VMM.
+    /// Sizes and offsets of such memory should be multiples of this, in bytes; 0 without KVMEM_CUDA_VMM.
     pub recommended_granularity: u64,
-    /// Bit i: this GPU can map memory of GPU i; its own bit is set. For GPUs from 64 on, see
-    /// kvmem_cuda_can_access.
+    /// GPUs whose memory this one can map: bit i is GPU i. The bit of the GPU itself is set. GPUs from 64 on
+    /// have no bit; use kvmem_cuda_can_access.
     pub can_access: u64,
     /// Major number of the compute capability: 9 of 9.0.
     pub compute_capability_major: u32,
-    /// Minor number of the compute capability.
+    /// Minor number of the compute capability: 0 of 9.0.
     pub compute_capability_minor: u32,
-    /// Multiprocessors.
+    /// Number of multiprocessors.
     pub multiprocessors: u32,
-    /// NUMA node that the GPU is attached to; -1 if the driver does not know.
+    /// NUMA node that the GPU is attached to; -1 if the driver does not report it.
     pub numa_node: i32,
 }
 
-/// Returns the properties of a GPU. Creates and exports a small amount of memory to find out which handle
-/// types work.
+/// Returns the properties of a GPU.
 ///
-/// @param device the GPU, in the order of CUDA_VISIBLE_DEVICES
+/// kvmem creates and exports a small amount of memory on the GPU to find out which handles work. If the GPU
+/// has no free memory, it takes the driver's attributes for the handles.
+///
+/// @param device the GPU
 /// @param info receives the properties
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
-///         KVMEM_STATUS_UNAVAILABLE_CUDA
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_get_device_info(
     device: i32,
@@ -114,13 +118,13 @@ pub unsafe extern "C" fn kvmem_cuda_get_device_info(
     unsafe { call(error, body) }
 }
 
-/// Finds a GPU by its UUID. Ordinals differ between processes, because CUDA_VISIBLE_DEVICES selects and
-/// orders them.
+/// Returns the ordinal of the GPU with a UUID. Ordinals differ between processes, because
+/// CUDA_VISIBLE_DEVICES orders the GPUs of each process.
 ///
-/// @param uuid 16 bytes, as in kvmem_cuda_device_info
+/// @param uuid 16 bytes, as kvmem_cuda_get_device_info returns them
 /// @param device receives the ordinal in this process
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_NOT_FOUND: this process cannot use the GPU
+///         KVMEM_STATUS_NOT_FOUND: this process may not use the GPU
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_find_device(
@@ -138,14 +142,14 @@ pub unsafe extern "C" fn kvmem_cuda_find_device(
     unsafe { call(error, body) }
 }
 
-/// Checks whether a GPU can map memory of another GPU.
+/// Returns whether a GPU can map the memory of another GPU.
 ///
 /// @param device the GPU that maps the memory
 /// @param owner the GPU that the memory is located on
 /// @param can_access receives the result; true if both are the same GPU
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
-///         KVMEM_STATUS_UNAVAILABLE_CUDA
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_cuda_can_access(
     device: i32,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Legacy IPC: GPU memory between processes by a handle of 64 bytes, for engines that carry such handles themselves.
+//! Legacy IPC: GPU memory of another process by a handle of 64 bytes, for engines that transfer such handles themselves.
 
 use crate::cuda::ipc;
 use crate::error::{Result, ensure};
@@ -19,30 +19,32 @@ use crate::region::{DeviceMemory, IpcConfig, Region};
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_ipc_handle {
-    /// The driver's handle. It gives access to the whole allocation.
+    /// The driver's handle. It names the whole allocation: a process that has the handle can access all of
+    /// it.
     pub handle: [u8; 64],
-    /// UUID of the GPU; kvmem_cuda_find_device returns its ordinal in the other process.
+    /// UUID of the GPU. kvmem_cuda_find_device returns its ordinal in the other process.
     pub uuid: [u8; 16],
-    /// Address of the allocation in this process.
+    /// First address of the allocation in this process.
     pub base: u64,
-    /// Bytes of the allocation.
+    /// Size of the allocation in bytes.
     pub base_size: u64,
-    /// Bytes from the start of the allocation to the exported address.
+    /// Offset of the exported address in the allocation, in bytes.
     pub offset: u64,
-    /// The driver's id of the allocation in this process, which is never reused.
+    /// The driver's number of the allocation in this process. The driver never reuses it.
     pub buffer_id: u64,
 }
 
-/// Exports GPU memory by the driver's IPC handle. The handle does not keep the memory allocated, and does not
-/// order accesses: the memory must stay allocated while it is open elsewhere, and writes must have completed
-/// before another process reads.
+/// Returns the handle with which another process opens GPU memory.
 ///
-/// @param address any byte of memory that cuMemAlloc allocated, such as the address of a device region or of
-///         a tensor
+/// The handle does not keep the memory allocated: do not free it while another process has it open. The
+/// handle does not synchronize: complete all writes before the other process reads.
+///
+/// @param address any address in memory of cuMemAlloc, such as a device region or a tensor
 /// @param handle receives the handle
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: it is not GPU memory of this process
-///         KVMEM_STATUS_UNSUPPORTED: the memory is mapped by VMM, from a memory pool, or of another process
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not in GPU memory of this process, or is in managed
+///           memory
+///         KVMEM_STATUS_UNSUPPORTED: the memory is VMM memory, of a memory pool, or of another process
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_ipc_export(
@@ -68,32 +70,32 @@ pub unsafe extern "C" fn kvmem_ipc_export(
     unsafe { call(error, body) }
 }
 
-/// Open the memory for the GPU `for_device`, whose kernels then access it over NVLink or PCIe.
+/// Open the memory for kernels of the GPU `for_device`, which access it over NVLink or PCIe.
 pub const KVMEM_IPC_FOR_DEVICE: u64 = 1;
 
-/// Options of kvmem_region_open_ipc.
+/// GPU memory of another process, to be opened with kvmem_region_open_ipc.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_ipc_options {
     /// sizeof(kvmem_ipc_options)
     pub struct_size: usize,
-    /// KVMEM_IPC_FOR_DEVICE; 0: open the memory for the GPU that it is located on.
+    /// KVMEM_IPC_FOR_DEVICE, or 0 (default) to open the memory for the GPU that it is located on.
     pub flags: u64,
     /// The driver's handle.
     pub handle: [u8; 64],
-    /// Bytes from the start of the allocation to the region.
+    /// Offset of the region in the allocation, in bytes; 0 by default.
     pub offset: u64,
-    /// Bytes of the region, at least 1.
+    /// Size of the region in bytes, at least 1.
     pub size: u64,
-    /// Bytes of the allocation in its process, to recognize a handle that now names another allocation; 0:
-    /// not compared.
+    /// Size of the allocation in bytes, as exported: detects a stale handle that now names another
+    /// allocation. 0 (default): not compared.
     pub base_size: u64,
-    /// Id of the allocation in its process, to recognize a handle that is open here and named another
-    /// allocation then; 0: not compared.
+    /// Number of the allocation, as exported: detects a handle that is already open here and then named
+    /// another allocation. 0 (default): not compared.
     pub buffer_id: u64,
-    /// GPU that the memory is located on, in the order of CUDA_VISIBLE_DEVICES of this process.
+    /// The GPU that the memory is located on.
     pub device: i32,
-    /// GPU of KVMEM_IPC_FOR_DEVICE; 0 without that flag.
+    /// The GPU that will use the memory. Must be 0 without KVMEM_IPC_FOR_DEVICE.
     pub for_device: i32,
 }
 options!(kvmem_ipc_options);
@@ -105,25 +107,24 @@ pub unsafe extern "C" fn kvmem_ipc_options_init(options: *mut kvmem_ipc_options,
     unsafe { init(options, struct_size) };
 }
 
-/// Opens GPU memory of another process as a region. It stays readable when that process ends.
+/// Opens GPU memory of another process as a region.
 ///
-/// A handle that is already open is not opened again: its regions share one mapping, which is closed with the
-/// last of them. A handle that is opened for several GPUs is mapped once for each.
+/// A handle that is already open is not opened again. All its regions for one GPU share one mapping, which is
+/// closed with the last of them. The memory stays readable here when its process ends.
 ///
-/// The driver reuses the bytes of a handle after the memory is freed: a stale handle opens whatever was
-/// allocated after it. Sizes are compared with those of the driver; set base_size and buffer_id to recognize
-/// more.
+/// The driver reuses the bytes of a handle after the memory is freed. A stale handle therefore opens a later
+/// allocation. kvmem compares sizes with what the driver has mapped; base_size and buffer_id detect more.
 ///
-/// @param options what to open
+/// @param options the memory to open
 /// @param region receives the region; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the handle names nothing that can be opened, memory of this
-///           process, or memory of another GPU
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or the range ends after the allocation
-///         KVMEM_STATUS_NOT_FOUND: this process cannot use the GPU
-///         KVMEM_STATUS_STALE: base_size or buffer_id differs
-///         KVMEM_STATUS_UNSUPPORTED: the GPU cannot access the other one, or the driver maps the memory for
-///           one GPU of a process only
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device, or the region ends past the allocation
+///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0; or the handle names no memory that can be opened,
+///           memory of this process, or memory of another GPU
+///         KVMEM_STATUS_NOT_FOUND: this process may not use the GPU of the memory
+///         KVMEM_STATUS_STALE: base_size or buffer_id is that of another allocation
+///         KVMEM_STATUS_UNSUPPORTED: for_device cannot access the GPU of the memory, or the driver has mapped
+///           the memory for another GPU of this process and maps it only once
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_open_ipc(
@@ -147,7 +148,7 @@ fn config(options: &kvmem_ipc_options) -> Result<IpcConfig> {
     ensure!(
         options.for_device == 0 || has_user,
         InvalidArgument,
-        "for_device is {}, which means nothing without KVMEM_IPC_FOR_DEVICE",
+        "for_device is {}, and KVMEM_IPC_FOR_DEVICE is not set: set the flag, or set for_device to 0",
         options.for_device
     );
     let user = if has_user { options.for_device } else { options.device };

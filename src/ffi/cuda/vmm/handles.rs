@@ -13,7 +13,7 @@ use crate::ffi::common::pointer::{null, out};
 use crate::ffi::common::status::kvmem_status;
 use crate::ffi::cuda::vmm::memory::kvmem_vmm_memory;
 
-/// What another process on the same fabric needs to import memory.
+/// VMM memory that other processes of the same fabric can import.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_fabric_handle {
@@ -21,13 +21,13 @@ pub struct kvmem_fabric_handle {
     pub bytes: [u8; 64],
 }
 
-/// Exports memory as a file descriptor, which is close-on-exec. The memory stays allocated while the
-/// descriptor is open in any process.
+/// Exports memory as a file descriptor, which is close-on-exec. The memory is not freed while a descriptor is
+/// open in any process.
 ///
-/// @param memory memory created with KVMEM_VMM_POSIX_FD
-/// @param fd receives a descriptor, which the caller closes
+/// @param memory memory that was created with KVMEM_VMM_POSIX_FD
+/// @param fd receives the file descriptor; the caller closes it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: the memory was created without the flag
+///         KVMEM_STATUS_INVALID_STATE: the memory was created without KVMEM_VMM_POSIX_FD
 ///         KVMEM_STATUS_UNSUPPORTED: the memory was imported
 ///         KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
@@ -46,12 +46,13 @@ pub unsafe extern "C" fn kvmem_vmm_memory_export_fd(
     }
 }
 
-/// Exports memory as a fabric handle, which processes on other machines of the fabric can import as well.
+/// Exports memory as a fabric handle, which processes on other machines of the fabric can import too. The
+/// handle does not keep the memory allocated.
 ///
-/// @param memory memory created with KVMEM_VMM_FABRIC
+/// @param memory memory that was created with KVMEM_VMM_FABRIC
 /// @param handle receives the handle
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_STATE: the memory was created without the flag
+///         KVMEM_STATUS_INVALID_STATE: the memory was created without KVMEM_VMM_FABRIC
 ///         KVMEM_STATUS_UNSUPPORTED: the memory was imported
 ///         KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
@@ -70,22 +71,23 @@ pub unsafe extern "C" fn kvmem_vmm_memory_export_fabric(
     }
 }
 
-/// Do not compare the device of imported memory.
+/// For the device of imported memory: accept any location.
 pub const KVMEM_VMM_ANY_DEVICE: i32 = -1;
 
-/// Imports memory from a file descriptor. It is mapped like memory that was created here, but cannot be
+/// Imports memory from a file descriptor that another process exported. The memory can be mapped, but not
 /// exported again.
 ///
-/// @param fd the descriptor; the caller may close it after the call
-/// @param size bytes of all of the memory, as its exporter states. The driver does not report it:
-///         kvmem_vmm_mapping_create fails for a wrong size
-/// @param device GPU that the memory is located on, in the order of CUDA_VISIBLE_DEVICES of this process;
-///         compared with what the driver reports. KVMEM_VMM_ANY_DEVICE for any GPU, and for host memory
+/// @param fd the file descriptor; the caller may close it after the call
+/// @param size size of the whole memory in bytes, as its exporter reports it. The driver does not report it,
+///        so a wrong size fails only in kvmem_vmm_mapping_create
+/// @param device the GPU that the memory must be located on; KVMEM_VMM_ANY_DEVICE for any location, and for
+///        host memory
 /// @param memory receives the memory; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the descriptor is not open or not memory of the driver; it is
-///           memory of another GPU; or the size is not a multiple of the granularity
-///         KVMEM_STATUS_NOT_FOUND: this process cannot use the GPU
+///         KVMEM_STATUS_INVALID_ARGUMENT: the file descriptor is not open, or not of VMM memory; the memory
+///           is not located on `device`; or the size is 0 or not a multiple of the granularity
+///         KVMEM_STATUS_NOT_FOUND: this process may not use the GPU of the memory
+///         KVMEM_STATUS_UNSUPPORTED: the memory is located neither on a GPU nor on a NUMA node
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_memory_import_fd(
@@ -107,16 +109,19 @@ pub unsafe extern "C" fn kvmem_vmm_memory_import_fd(
     unsafe { call(error, body) }
 }
 
-/// Imports memory from a fabric handle. It is mapped like memory that was created here, but cannot be
+/// Imports memory from a fabric handle that another process exported. The memory can be mapped, but not
 /// exported again.
 ///
 /// @param handle the handle
-/// @param size bytes of all of the memory, as for kvmem_vmm_memory_import_fd
-/// @param device GPU that the memory is located on, as for kvmem_vmm_memory_import_fd
+/// @param size size of the whole memory in bytes, as for kvmem_vmm_memory_import_fd
+/// @param device the GPU that the memory must be located on, as for kvmem_vmm_memory_import_fd
 /// @param memory receives the memory; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_UNSUPPORTED: fabric handles do not work here
-///         any other status of kvmem_vmm_memory_import_fd
+///         KVMEM_STATUS_INVALID_ARGUMENT: the bytes are not a fabric handle, or its memory was freed; the
+///           memory is not located on `device`; or the size is 0 or not a multiple of the granularity
+///         KVMEM_STATUS_UNSUPPORTED: fabric handles do not work here, or the memory is located neither on a
+///           GPU nor on a NUMA node
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_memory_import_fabric(
     handle: *const kvmem_fabric_handle,
@@ -136,13 +141,13 @@ pub unsafe extern "C" fn kvmem_vmm_memory_import_fabric(
     unsafe { call(error, body) }
 }
 
-/// Returns memory that is mapped in this process, for example by an engine. It stays allocated if its owner
-/// releases it, and can be exported as it was created.
+/// Retains memory that is mapped in this process, such as by an engine. The memory stays allocated when the
+/// engine unmaps and releases it, and can be exported as it was created.
 ///
-/// @param address any byte of the mapping
+/// @param address any address in the mapping
 /// @param memory receives the memory; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: no memory that was created and mapped by VMM is at the address
+///         KVMEM_STATUS_INVALID_ARGUMENT: no VMM memory is mapped at the address
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_memory_retain(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory at an address.
+//! VMM memory that is mapped at an address.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use crate::ffi::common::status::kvmem_status;
 use crate::ffi::cuda::vmm::memory::kvmem_vmm_memory;
 use crate::ffi::cuda::vmm::range::kvmem_vmm_range;
 
-/// Memory at an address. It keeps its range and its memory alive, so the three may be destroyed in any order.
+/// VMM memory that is mapped into a range. The mapping holds its range and its memory, so the three may be
+/// destroyed in any order.
 ///
 /// Threads: all functions may use one mapping at the same time, except kvmem_vmm_mapping_destroy.
 pub struct kvmem_vmm_mapping {
@@ -23,22 +24,22 @@ opaque!(kvmem_vmm_mapping, Arc<DeviceMapping>, "mapping");
 
 /// No access.
 pub const KVMEM_ACCESS_NONE: u32 = 0;
-/// Read.
+/// Read access.
 pub const KVMEM_ACCESS_READ: u32 = 1;
-/// Read and write.
+/// Read and write access.
 pub const KVMEM_ACCESS_READ_WRITE: u32 = 3;
 
-/// Maps all of a memory into a range. No GPU has access until kvmem_vmm_mapping_set_access.
+/// Maps memory into a range, as a whole. No GPU has access until kvmem_vmm_mapping_set_access grants it.
 ///
-/// @param range the addresses
-/// @param offset bytes from the start of the range, a multiple of the granularity
+/// @param range the range
+/// @param offset offset in the range in bytes; the address there must be a multiple of the granularity
 /// @param memory the memory
 /// @param mapping receives the mapping; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the offset is not a multiple of the granularity, or the memory was
-///           imported with a wrong size
-///         KVMEM_STATUS_OUT_OF_RANGE: the memory does not fit
-///         KVMEM_STATUS_ALREADY_EXISTS: memory is already mapped there
+///         KVMEM_STATUS_INVALID_ARGUMENT: the address is not such a multiple, or the memory was imported with
+///           a wrong size
+///         KVMEM_STATUS_OUT_OF_RANGE: the memory does not fit into the range at this offset
+///         KVMEM_STATUS_ALREADY_EXISTS: other memory is mapped there
 ///         KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_mapping_create(
@@ -61,12 +62,12 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_create(
 /// Sets the access of a GPU to a mapping.
 ///
 /// @param mapping a mapping
-/// @param device the GPU, in the order of CUDA_VISIBLE_DEVICES
+/// @param device the GPU
 /// @param access a KVMEM_ACCESS_* value
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_INVALID_ARGUMENT: access is not a KVMEM_ACCESS_* value
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
-///         KVMEM_STATUS_UNSUPPORTED: the GPU cannot access the memory
+///         KVMEM_STATUS_UNSUPPORTED: the GPU cannot access the GPU of the memory
 ///         KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_mapping_set_access(
@@ -92,7 +93,7 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_set_access(
 /// Returns the access of a GPU to a mapping.
 ///
 /// @param mapping a mapping
-/// @param device the GPU, in the order of CUDA_VISIBLE_DEVICES
+/// @param device the GPU
 /// @param access receives a KVMEM_ACCESS_* value
 /// @return KVMEM_STATUS_OK
 ///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
@@ -118,11 +119,11 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_get_access(
     }
 }
 
-/// Returns the addresses of a mapping.
+/// Returns the address and size of a mapping.
 ///
 /// @param mapping a mapping
 /// @param address receives the first address
-/// @param size receives the bytes
+/// @param size receives the size in bytes
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_mapping_get_span(
     mapping: *const kvmem_vmm_mapping,
@@ -142,7 +143,7 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_get_span(
     }
 }
 
-/// Unmaps memory. No GPU may access the addresses any more.
+/// Destroys a mapping: unmaps the memory. No GPU may use its addresses any more.
 ///
 /// @param mapping a mapping that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory without an address.
+//! Physical VMM memory, which has no address.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::ffi::common::options::{check_flags, init, not_one_of, options, read};
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 
-/// Memory without an address.
+/// Physical memory without an address.
 ///
 /// Threads: all functions may use one memory at the same time, except kvmem_vmm_memory_destroy.
 pub struct kvmem_vmm_memory {
@@ -20,31 +20,31 @@ pub struct kvmem_vmm_memory {
 }
 opaque!(kvmem_vmm_memory, Arc<PhysicalMemory>, "memory");
 
-/// On a GPU.
+/// Memory of a GPU.
 pub const KVMEM_VMM_DEVICE: u32 = 1;
-/// On a NUMA node of the host.
+/// Memory of a NUMA node of the host.
 pub const KVMEM_VMM_HOST_NUMA: u32 = 2;
 
-/// It can be exported as a file descriptor.
+/// The memory can be exported as a file descriptor.
 pub const KVMEM_VMM_POSIX_FD: u64 = 1;
-/// It can be exported as a fabric handle.
+/// The memory can be exported as a fabric handle.
 pub const KVMEM_VMM_FABRIC: u64 = 2;
-/// It can be registered for RDMA.
+/// The memory can be registered for RDMA.
 pub const KVMEM_VMM_RDMA: u64 = 4;
 
-/// Options of kvmem_vmm_memory_create. The flags cannot be changed later.
+/// Properties of VMM memory. They are fixed for the life of the memory.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_vmm_options {
     /// sizeof(kvmem_vmm_options)
     pub struct_size: usize,
-    /// KVMEM_VMM_POSIX_FD, KVMEM_VMM_FABRIC, KVMEM_VMM_RDMA.
+    /// KVMEM_VMM_POSIX_FD, KVMEM_VMM_FABRIC and KVMEM_VMM_RDMA; 0 by default.
     pub flags: u64,
-    /// Bytes, a multiple of the minimum granularity. Ignored by kvmem_vmm_get_granularity.
+    /// Size in bytes, a multiple of the minimum granularity. kvmem_vmm_get_granularity ignores it.
     pub size: u64,
-    /// KVMEM_VMM_DEVICE or KVMEM_VMM_HOST_NUMA; 0 for KVMEM_VMM_DEVICE.
+    /// KVMEM_VMM_DEVICE (0 selects it too) or KVMEM_VMM_HOST_NUMA.
     pub location: u32,
-    /// GPU, in the order of CUDA_VISIBLE_DEVICES, or NUMA node.
+    /// The GPU, or the number of the NUMA node; 0 by default.
     pub id: i32,
 }
 options!(kvmem_vmm_options);
@@ -56,18 +56,19 @@ pub unsafe extern "C" fn kvmem_vmm_options_init(options: *mut kvmem_vmm_options,
     unsafe { init(options, struct_size) };
 }
 
-/// Sizes and offsets must be multiples of it.
+/// The granularity that sizes and offsets must be multiples of.
 pub const KVMEM_GRANULARITY_MINIMUM: u32 = 0;
-/// Sizes and offsets should be multiples of it.
+/// The granularity that sizes and offsets should be multiples of.
 pub const KVMEM_GRANULARITY_RECOMMENDED: u32 = 1;
 
-/// Returns a granularity of memory.
+/// Returns a granularity of VMM memory.
 ///
-/// @param options the memory
-/// @param which a KVMEM_GRANULARITY_* value
-/// @param granularity receives the bytes
+/// @param options properties of the memory
+/// @param which KVMEM_GRANULARITY_MINIMUM or KVMEM_GRANULARITY_RECOMMENDED
+/// @param granularity receives the granularity in bytes
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device or node
+///         KVMEM_STATUS_INVALID_ARGUMENT: a pointer is NULL, or a value is unknown
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_get_granularity(
@@ -91,16 +92,18 @@ pub unsafe extern "C" fn kvmem_vmm_get_granularity(
     unsafe { call(error, body) }
 }
 
-/// Creates memory.
+/// Creates VMM memory.
 ///
-/// @param options what to create
+/// @param options properties of the memory
 /// @param memory receives the memory; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_INVALID_ARGUMENT: the size is not a multiple of the granularity
-///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device or node
-///         KVMEM_STATUS_OUT_OF_MEMORY: for a GPU, the message has the bytes requested and in total, and the
-///           free bytes if the process has its primary context
-///         KVMEM_STATUS_CUDA: also if this machine does not support the handle type
+///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the minimum granularity, or a
+///           value is unknown
+///         KVMEM_STATUS_OUT_OF_RANGE: there is no such device
+///         KVMEM_STATUS_OUT_OF_MEMORY: there is too little memory. For a GPU, the message says how much was
+///           requested, and how much the GPU has; if the process has its primary context, also how much is
+///           free
+///         KVMEM_STATUS_CUDA: the driver failed, or does not support a handle type on this machine
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_memory_create(
@@ -118,7 +121,7 @@ pub unsafe extern "C" fn kvmem_vmm_memory_create(
     unsafe { call(error, body) }
 }
 
-/// Destroys a memory handle. The memory is freed when it is not mapped and no descriptor of it is open.
+/// Destroys a memory handle. The memory is freed when it has no mapping and no open file descriptor.
 ///
 /// @param memory memory that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]

@@ -10,7 +10,7 @@ use crate::ffi::common::handle::{Handle, Out, borrow, destroy, opaque};
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 
-/// A range of device addresses without memory.
+/// A reserved range of device addresses. It has no memory until memory is mapped into it.
 ///
 /// Threads: all functions may use one range at the same time, except kvmem_vmm_range_destroy.
 pub struct kvmem_vmm_range {
@@ -18,13 +18,16 @@ pub struct kvmem_vmm_range {
 }
 opaque!(kvmem_vmm_range, Arc<AddressRange>, "range");
 
-/// Reserves device addresses. Allocates no memory.
+/// Reserves a range of device addresses. Allocates no memory.
 ///
-/// @param size bytes, a multiple of the page size, and of the granularity if all of it is to be mapped
-/// @param alignment alignment of the first address in bytes, a power of two; 0 for the driver's choice
+/// @param size size in bytes, a multiple of the page size. Only multiples of the granularity can be mapped
+///        completely
+/// @param alignment alignment of the first address in bytes, a power of two; 0: the driver's default
 /// @param range receives the range; the caller destroys it
 /// @return KVMEM_STATUS_OK
-///         KVMEM_STATUS_OUT_OF_MEMORY: too few free addresses
+///         KVMEM_STATUS_INVALID_ARGUMENT: the size is 0 or not a multiple of the page size, or the alignment
+///           is not a power of two
+///         KVMEM_STATUS_OUT_OF_MEMORY: there are no addresses
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_range_create(
@@ -43,11 +46,11 @@ pub unsafe extern "C" fn kvmem_vmm_range_create(
     unsafe { call(error, body) }
 }
 
-/// Returns the addresses of a range.
+/// Returns the address and size of a range.
 ///
 /// @param range a range
 /// @param address receives the first address
-/// @param size receives the bytes
+/// @param size receives the size in bytes
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_vmm_range_get_span(
     range: *const kvmem_vmm_range,
