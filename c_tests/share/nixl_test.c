@@ -284,7 +284,7 @@ TEST(an_agent_that_reaches_no_peer_does_not_keep_memory_from_being_shared) {
     kvmem_layout *layout = blocks_build(MEMORY_SYSTEM, &config, BLOCKS_TOGETHER, agent);
     const uint32_t ways[] = {KVMEM_SHARE_AUTO, KVMEM_SHARE_FD};
     for (size_t i = 0; i < NUM(ways); i++) {
-        const kvmem_share_options options = {.struct_size = sizeof(options), .way = ways[i]};
+        const kvmem_share_options options = {.struct_size = sizeof(options), .transport = ways[i]};
         kvmem_share *share = NULL;
         EXPECT_OK(kvmem_share_create_layout(layout, &options, &share, ERR));
         parcel parcel = parcel_of(share);
