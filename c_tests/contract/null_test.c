@@ -24,10 +24,7 @@ static void status_version_and_errors(void) {
 static void log_and_libraries(void) {
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, NULL, NULL, ERR)); /* NULL switches it off */
     EXPECT_OK(kvmem_nixl_load(NULL, ERR)); /* NULL is the environment's */
-    char path[4096];
-    INVALID(kvmem_nixl_get_path, path, sizeof(path), NULL);
-    size_t size = 0;
-    INVALID_KEEPS(size, kvmem_nixl_get_path, NULL, sizeof(path), &size);
+    INVALID(kvmem_nixl_get_path, NULL);
 }
 
 static void blobs(void) {
@@ -40,6 +37,7 @@ static void options_are_initialised_or_left(void) {
     kvmem_system_options_init(NULL, sizeof(kvmem_system_options));
     kvmem_disk_options_init(NULL, sizeof(kvmem_disk_options));
     kvmem_adopt_options_init(NULL, sizeof(kvmem_adopt_options));
+    kvmem_adopt_file_options_init(NULL, sizeof(kvmem_adopt_file_options));
     kvmem_agent_options_init(NULL, sizeof(kvmem_agent_options));
     kvmem_layout_config_init(NULL, sizeof(kvmem_layout_config));
     kvmem_layout_options_init(NULL, sizeof(kvmem_layout_options));
@@ -63,6 +61,11 @@ static void regions(void) {
     INVALID_NULLS(region, kvmem_region_adopt_host, &adopt, &region); /* its address is NULL */
     adopt.address = &w;
     INVALID(kvmem_region_adopt_host, &adopt, NULL);
+    kvmem_adopt_file_options file;
+    kvmem_adopt_file_options_init(&file, sizeof(file));
+    INVALID_NULLS(region, kvmem_region_adopt_file, NULL, &region);
+    INVALID_NULLS(region, kvmem_region_adopt_file, &file, &region); /* fd 0 is no memory file */
+    INVALID(kvmem_region_adopt_file, &file, NULL);
     INVALID_NULLS(region, kvmem_region_create_view, NULL, 0, 1, &region);
     INVALID(kvmem_region_create_view, w.region, 0, 1, NULL);
     kvmem_region_destroy(NULL);
@@ -75,14 +78,11 @@ static void region_answers(void) {
     kvmem_region_residency residency;
     INVALID_KEEPS(residency, kvmem_region_get_residency, NULL, &residency);
     INVALID(kvmem_region_get_residency, w.region, NULL);
-    char text[64];
-    size_t size = 0;
-    INVALID_KEEPS(size, kvmem_region_get_path, NULL, text, sizeof(text), &size);
-    INVALID(kvmem_region_get_path, w.file, text, sizeof(text), NULL);
-    INVALID_KEEPS(size, kvmem_region_get_path, w.file, NULL, sizeof(text), &size);
-    INVALID_KEEPS(size, kvmem_region_get_agent, NULL, 0, text, sizeof(text), &size);
-    INVALID_KEEPS(size, kvmem_region_get_agent, w.region, 0, NULL, sizeof(text), &size);
-    INVALID(kvmem_region_get_agent, w.region, 0, text, sizeof(text), NULL);
+    kvmem_blob *text = NULL;
+    INVALID_NULLS(text, kvmem_region_get_path, NULL, &text);
+    INVALID(kvmem_region_get_path, w.file, NULL);
+    INVALID_NULLS(text, kvmem_region_get_agent, NULL, 0, &text);
+    INVALID(kvmem_region_get_agent, w.region, 0, NULL);
     INVALID(kvmem_region_sync, NULL);
 }
 
@@ -177,11 +177,9 @@ static void layout_answers(void) {
     kvmem_layout_info info;
     INVALID_KEEPS(info, kvmem_layout_get_info, NULL, &info);
     INVALID(kvmem_layout_get_info, w.local.layout, NULL);
-    char name[16];
-    size_t size = 0;
-    INVALID_KEEPS(size, kvmem_layout_get_agent, NULL, name, sizeof(name), &size);
-    INVALID_KEEPS(size, kvmem_layout_get_agent, w.near.layout, NULL, sizeof(name), &size);
-    INVALID(kvmem_layout_get_agent, w.near.layout, name, sizeof(name), NULL);
+    kvmem_blob *name = NULL;
+    INVALID_NULLS(name, kvmem_layout_get_agent, NULL, &name);
+    INVALID(kvmem_layout_get_agent, w.near.layout, NULL);
     kvmem_region *region = NULL;
     INVALID_NULLS(region, kvmem_layout_get_region, NULL, 0, &region);
     INVALID(kvmem_layout_get_region, w.local.layout, 0, NULL);

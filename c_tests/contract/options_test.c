@@ -44,6 +44,7 @@ static void init_states_the_size_and_nothing_else(void) {
         kvmem_publish_options publish;
         kvmem_fetch_options fetch;
         kvmem_adopt_options adopt;
+        kvmem_adopt_file_options adopt_file;
         kvmem_ipc_options ipc;
         kvmem_agent_options agent;
         kvmem_layout_config config;
@@ -73,6 +74,7 @@ static void init_states_the_size_and_nothing_else(void) {
     CHECK_INIT(kvmem_publish_options_init, publish);
     CHECK_INIT(kvmem_fetch_options_init, fetch);
     CHECK_INIT(kvmem_adopt_options_init, adopt);
+    CHECK_INIT(kvmem_adopt_file_options_init, adopt_file);
     CHECK_INIT(kvmem_ipc_options_init, ipc);
     CHECK_INIT(kvmem_agent_options_init, agent);
     CHECK_INIT(kvmem_layout_config_init, config);
@@ -195,7 +197,7 @@ static void values_out_of_range_are_refused(void) {
         {"transfer", "compute", offsetof(kvmem_transfer_options, compute)},
         {"transfer", "path", offsetof(kvmem_transfer_options, path)},
         {"vmm", "location", offsetof(kvmem_vmm_options, location)},
-        {"share", "way", offsetof(kvmem_share_options, way)},
+        {"share", "transport", offsetof(kvmem_share_options, transport)},
     };
     static const uint32_t wrong[] = {70, 255, 0x80000000u, UINT32_MAX};
     for (size_t i = 0; i < NUM(wrong); i++) {

@@ -148,9 +148,8 @@ TEST(devices_that_are_not_there_are_refused) {
 
 TEST(there_is_nothing_to_sync_and_no_path) {
     kvmem_region *region = create(0, MIB);
-    char path[8];
-    size_t size = 0;
+    kvmem_blob *path = NULL;
     EXPECT_OK(kvmem_region_sync(region, ERR));
-    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_path(region, path, sizeof(path), &size, ERR));
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_path(region, &path, ERR));
     CALL(kvmem_region_destroy(region));
 }

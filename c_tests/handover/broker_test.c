@@ -100,7 +100,7 @@ TEST(a_token_to_read_does_not_let_write) {
     shop shop;
     shop_open_plain(&shop);
     kvmem_publish_options reading = terms();
-    reading.flags = KVMEM_SHARE_READ_ONLY;
+    reading.flags = KVMEM_PUBLISH_READ_ONLY;
     order order = order_from(&shop);
     order.token = grant(&shop, &reading);
     order.flags = KVMEM_FETCH_READ_WRITE;
@@ -113,7 +113,7 @@ TEST(what_is_granted_is_fetched) {
     shop shop;
     shop_open_plain(&shop);
     kvmem_publish_options reading = terms();
-    reading.flags = KVMEM_SHARE_READ_ONLY;
+    reading.flags = KVMEM_PUBLISH_READ_ONLY;
     order order = order_from(&shop);
     const struct {
         kvmem_token token;
@@ -121,10 +121,10 @@ TEST(what_is_granted_is_fetched) {
         uint32_t read_only;
     } asked[] = {
         {grant(&shop, &reading), 0, 1},
-        {grant(&shop, &reading), KVMEM_SHARE_READ_ONLY, 1},
+        {grant(&shop, &reading), KVMEM_FETCH_READ_ONLY, 1},
         {shop.token, 0, 0},
         {shop.token, KVMEM_FETCH_READ_WRITE, 0},
-        {shop.token, KVMEM_SHARE_READ_ONLY, 1},
+        {shop.token, KVMEM_FETCH_READ_ONLY, 1},
     };
     for (size_t i = 0; i < NUM(asked); i++) {
         order.token = asked[i].token;
@@ -133,7 +133,7 @@ TEST(what_is_granted_is_fetched) {
         CHECK_EQ(receipt.status, KVMEM_STATUS_OK);
         CHECK_EQ(receipt.read_only, asked[i].read_only);
     }
-    order.flags = KVMEM_SHARE_READ_ONLY | KVMEM_FETCH_READ_WRITE;
+    order.flags = KVMEM_FETCH_READ_ONLY | KVMEM_FETCH_READ_WRITE;
     customer_expect(&order, KVMEM_STATUS_INVALID_ARGUMENT, "exclude each other");
     shop_close(&shop);
 }
@@ -148,7 +148,7 @@ TEST(what_is_shared_to_be_read_is_never_granted_more) {
     EXPECT_OK(kvmem_broker_publish(shop.broker, "other", other.share, NULL, &order.token, ERR));
     order.flags = KVMEM_FETCH_READ_WRITE;
     customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "");
-    static const uint64_t enough[] = {0, KVMEM_SHARE_READ_ONLY};
+    static const uint64_t enough[] = {0, KVMEM_FETCH_READ_ONLY};
     for (size_t i = 0; i < NUM(enough); i++) {
         order.flags = enough[i];
         const receipt receipt = customer_send(&order);

@@ -120,7 +120,7 @@ TEST(what_is_published_keeps_its_extents) {
 
     peer writer = send_fetcher(&order);
     CHECK(!(await_taken(&writer) & KVMEM_REGION_READ_ONLY));
-    order.flags = KVMEM_SHARE_READ_ONLY;
+    order.flags = KVMEM_FETCH_READ_ONLY;
     peer reader = send_fetcher(&order);
     CHECK(await_taken(&reader) & KVMEM_REGION_READ_ONLY);
     kvmem_region_holders holders;

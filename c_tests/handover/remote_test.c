@@ -25,7 +25,7 @@ TEST(who_may_only_read_gets_no_memory_either) {
     shop_open_plain(&shop);
     kvmem_agent *agent = agent_open("owner");
     kvmem_layout *layout = build(agent);
-    const kvmem_share_options by_nixl = {.struct_size = sizeof(by_nixl), .way = KVMEM_SHARE_REMOTE};
+    const kvmem_share_options by_nixl = {.struct_size = sizeof(by_nixl), .transport = KVMEM_SHARE_REMOTE};
     kvmem_share *share = NULL;
     EXPECT_OK(kvmem_share_create_layout(layout, &by_nixl, &share, ERR));
     order order = order_from(&shop);

@@ -56,10 +56,10 @@ TEST(an_import_is_the_exported_layout) {
         EXPECT_OK(kvmem_layout_import(near, descriptor.data, descriptor.size, &imported, ERR));
         check_same_addresses(imported, side.layout, &config);
         check_same_info(imported, side.layout);
-        char name[8];
-        size_t size = 0;
-        EXPECT_OK(kvmem_layout_get_agent(imported, name, sizeof(name), &size, ERR));
-        CHECK_STR(name, "far");
+        kvmem_blob *name = NULL;
+        EXPECT_OK(kvmem_layout_get_agent(imported, &name, ERR));
+        CHECK_STR((const char *)kvmem_blob_data(name), "far");
+        kvmem_blob_destroy(name);
         kvmem_layout_destroy(imported);
         EXPECT_OK(kvmem_agent_invalidate_remote_metadata(near, "far", ERR));
         kv_side_close(&side);

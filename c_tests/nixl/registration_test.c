@@ -96,12 +96,13 @@ TEST(a_registration_says_what_it_is) {
     CHECK_EQ(info.memory_type, KVMEM_MEMORY_DRAM);
     CHECK_EQ(info.registered, 1);
     CHECK_EQ(registration_count(region), 1);
-    char name[16];
-    size_t size = 0;
-    EXPECT_OK(kvmem_region_get_agent(region, 0, name, sizeof(name), &size, ERR));
-    CHECK_STR(name, "registrar");
-    CHECK_EQ(size, strlen("registrar") + 1);
-    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_agent(region, 1, name, sizeof(name), &size, ERR));
+    kvmem_blob *name = NULL;
+    EXPECT_OK(kvmem_region_get_agent(region, 0, &name, ERR));
+    CHECK_STR((const char *)kvmem_blob_data(name), "registrar");
+    CHECK_EQ(kvmem_blob_size(name), strlen("registrar"));
+    kvmem_blob_destroy(name);
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_agent(region, 1, &name, ERR));
+    CHECK(name == NULL);
     kvmem_registration_destroy(registration);
     CHECK_EQ(registration_count(region), 0);
     kvmem_region_destroy(region);
@@ -261,10 +262,10 @@ TEST(a_layout_over_regions_registers_them) {
     kvmem_layout_info info;
     EXPECT_OK(kvmem_layout_get_info(side.layout, &info, ERR));
     CHECK_EQ(info.locality, KVMEM_LOCALITY_REGISTERED);
-    char name[16];
-    size_t size = 0;
-    EXPECT_OK(kvmem_layout_get_agent(side.layout, name, sizeof(name), &size, ERR));
-    CHECK_STR(name, "builder");
+    kvmem_blob *name = NULL;
+    EXPECT_OK(kvmem_layout_get_agent(side.layout, &name, ERR));
+    CHECK_STR((const char *)kvmem_blob_data(name), "builder");
+    kvmem_blob_destroy(name);
     for (size_t i = 0; i < side.num_regions; i++) {
         CHECK_EQ(registration_count(side.regions[i]), 1);
     }

@@ -23,7 +23,7 @@ static void write_region(const char *name, memory_kind kind, uint64_t flags) {
     kvmem_share_options options;
     kvmem_share_options_init(&options, sizeof(options));
     options.flags = flags;
-    options.way = memory_way(kind);
+    options.transport = memory_way(kind);
     kvmem_region *region = memory_create(kind, MEMORY_SIZE, NULL);
     kvmem_region *part = NULL;
     EXPECT_OK(kvmem_region_create_view(region, MEMORY_EXTENT, MEMORY_EXTENT, &part, ERR));

@@ -54,7 +54,7 @@ static kvmem_status make_share(const holder_request *request, kvmem_share **shar
     kvmem_share_options options;
     kvmem_share_options_init(&options, sizeof(options));
     options.flags = request->flags;
-    options.way = request->way == KVMEM_SHARE_AUTO ? own_way : request->way;
+    options.transport = request->way == KVMEM_SHARE_AUTO ? own_way : request->way;
     if (own_layout != NULL) {
         return kvmem_share_create_layout(own_layout, &options, share, ERR);
     }

@@ -90,7 +90,7 @@ static void check_way(const parcel *parcel, memory_kind kind) {
     kvmem_share *share = parcel_share(parcel);
     kvmem_share_info info;
     EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
-    CHECK_EQ(info.way, memory_way_found(kind));
+    CHECK_EQ(info.transport, memory_way_found(kind));
     CALL(kvmem_share_destroy(share));
 }
 

@@ -161,7 +161,7 @@ TEST(each_right_has_one_mapping) {
 }
 
 static kvmem_share *share_region(const kvmem_region *region, memory_kind kind) {
-    const kvmem_share_options options = {.struct_size = sizeof(options), .way = memory_way(kind)};
+    const kvmem_share_options options = {.struct_size = sizeof(options), .transport = memory_way(kind)};
     kvmem_share *share = NULL;
     EXPECT_OK(kvmem_share_create_region(region, &options, &share, ERR));
     return share;
@@ -227,7 +227,7 @@ TEST(the_way_is_taken_or_refused) {
         for (size_t i = 0; i < NUM(ways); i++) {
             kvmem_share_options options;
             kvmem_share_options_init(&options, sizeof(options));
-            options.way = ways[i].way;
+            options.transport = ways[i].way;
             kvmem_share *share = NULL;
             EXPECT(ways[i].status, kvmem_share_create_region(region, &options, &share, ERR));
             CALL(kvmem_share_destroy(share));

@@ -97,7 +97,7 @@ TEST(what_is_shared_to_be_read_is_read) {
         kvmem_share_info info;
         EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
         CHECK_EQ(info.read_only, 1);
-        CHECK_EQ(info.way, memory_way_found(kind));
+        CHECK_EQ(info.transport, memory_way_found(kind));
         kvmem_share_destroy(share);
         kvmem_region *region = open_parcel(&fixture.parcel, 0);
         memory_check(region, 1);
@@ -149,7 +149,7 @@ TEST(writing_is_asked_for_or_left_to_the_grant) {
         fixture fixture;
         set_up(&fixture, kind, &to_be_read);
         refuse_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE, KVMEM_STATUS_PERMISSION_DENIED,
-                      "shared to be read only");
+                      "KVMEM_SHARE_READ_ONLY");
         refuse_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE | KVMEM_OPEN_READ_ONLY,
                       KVMEM_STATUS_INVALID_ARGUMENT, "exclude each other");
         tear_down(&fixture);

@@ -82,7 +82,7 @@ TEST(without_file_descriptors_handles_are_taken) {
     EXPECT_OK(kvmem_share_get_info(share, &info, ERR));
     CHECK_EQ(info.num_fds, 1); /* the control block */
     CALL(kvmem_share_destroy(share));
-    options.way = KVMEM_SHARE_FD;
+    options.transport = KVMEM_SHARE_FD;
     share = NULL;
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "a file descriptor",
                    kvmem_share_create_region(region, &options, &share, ERR));

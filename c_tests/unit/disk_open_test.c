@@ -202,9 +202,8 @@ TEST(a_fifo_is_no_file) {
 }
 
 static void expect_no_path(const kvmem_region *region) {
-    char text[256];
-    size_t size = 0;
-    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_path(region, text, sizeof(text), &size, ERR));
+    kvmem_blob *path = NULL;
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_path(region, &path, ERR));
 }
 
 TEST(a_path_that_is_not_the_files_any_more_is_not_returned) {
@@ -221,10 +220,10 @@ TEST(a_path_that_is_not_the_files_any_more_is_not_returned) {
     expect_no_path(region);
     CHECK_HAS(test_last_message(), "another file");
     CHECK_EQ(rename(second, first), 0);
-    char text[256];
-    size_t size = 0;
-    EXPECT_OK(kvmem_region_get_path(region, text, sizeof(text), &size, ERR));
-    CHECK_STR(text, first);
+    kvmem_blob *path = NULL;
+    EXPECT_OK(kvmem_region_get_path(region, &path, ERR));
+    CHECK_STR((const char *)kvmem_blob_data(path), first);
+    kvmem_blob_destroy(path);
     CHECK_EQ(unlink(first), 0);
     expect_no_path(region);
     kvmem_region_destroy(region);

@@ -55,8 +55,9 @@ TEST(a_temporary_has_no_name_and_goes_with_its_region) {
     CHECK_EQ(state.st_nlink, 0);
     CHECK(state.st_size >= (off_t)MIB);
     CHECK(fcntl(info.fd, F_GETFD) & FD_CLOEXEC);
-    size_t size = 0;
-    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_path(region, NULL, 0, &size, ERR));
+    kvmem_blob *path = (kvmem_blob *)&region;
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_path(region, &path, ERR));
+    CHECK(path == NULL);
     kvmem_region_destroy(region);
     CHECK_EQ(count_open_files(), files);
     scratch_remove(&directory);
@@ -117,20 +118,16 @@ TEST(a_named_file_stays_when_its_region_goes) {
     scratch_remove(&directory);
 }
 
-TEST(the_path_is_answered_in_two_calls) {
+TEST(the_path_is_returned_as_text) {
     scratch directory = scratch_create(temporary_directory());
     kvmem_disk_options options = disk_options(4096);
     options.path = scratch_file(&directory, "named");
     kvmem_region *region = region_create_disk(&options);
-    char buffer[256] = "untouched";
-    size_t size = 0;
-    EXPECT_OK(kvmem_region_get_path(region, NULL, 0, &size, ERR));
-    CHECK_EQ(size, strlen(options.path) + 1);
-    EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_region_get_path(region, buffer, size - 1, &size, ERR));
-    CHECK_EQ(size, strlen(options.path) + 1);
-    CHECK_STR(buffer, "untouched");
-    EXPECT_OK(kvmem_region_get_path(region, buffer, size, &size, ERR));
-    CHECK_STR(buffer, options.path);
+    kvmem_blob *path = NULL;
+    EXPECT_OK(kvmem_region_get_path(region, &path, ERR));
+    CHECK_EQ(kvmem_blob_size(path), strlen(options.path));
+    CHECK_STR((const char *)kvmem_blob_data(path), options.path);
+    kvmem_blob_destroy(path);
     kvmem_region_destroy(region);
     scratch_remove(&directory);
 }
@@ -224,7 +221,7 @@ TEST(contradictions_are_refused) {
 
 TEST(sizes_that_cannot_be_are_refused) {
     kvmem_disk_options options = disk_options(0);
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes");
+    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "needs a size");
     options.size = UINT64_MAX;
     kvmem_region *region = NULL;
     const size_t files = count_open_files();

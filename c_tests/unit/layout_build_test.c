@@ -256,7 +256,8 @@ TEST(a_local_layout_cannot_be_exported) {
     kvmem_blob *descriptor = (kvmem_blob *)&layout;
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "agent", kvmem_layout_export(layout, &descriptor, ERR));
     CHECK(descriptor == NULL);
-    size_t size = 0;
-    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_layout_get_agent(layout, NULL, 0, &size, ERR));
+    kvmem_blob *name = (kvmem_blob *)&layout;
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_layout_get_agent(layout, &name, ERR));
+    CHECK(name == NULL);
     kvmem_layout_destroy(layout);
 }

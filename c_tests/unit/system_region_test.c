@@ -57,10 +57,9 @@ TEST(info_says_what_it_is) {
     CHECK_EQ(info.numa_node, -1);
     CHECK_EQ(info.fd, -1);
     CHECK_EQ(info.registration_count, 0);
-    char name[8];
-    size_t size = 0;
-    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_path(region, name, sizeof(name), &size, ERR));
-    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_agent(region, 0, name, sizeof(name), &size, ERR));
+    kvmem_blob *text = NULL;
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_path(region, &text, ERR));
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_agent(region, 0, &text, ERR));
     EXPECT_OK(kvmem_region_sync(region, ERR));
     kvmem_region_destroy(region);
 }
@@ -239,6 +238,22 @@ TEST(more_than_the_machine_has_is_refused) {
             refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, text);
         }
     }
+}
+
+/* A checksum of such a layout read one page after the other until the kernel ended the process. */
+TEST(a_layout_of_more_than_the_machine_has_is_refused) {
+    kvmem_layout_config config = kv_config(&kv_kinds[0]);
+    config.num_blocks = machine_memory() / kv_block_stride(&config) + (UINT64_C(1) << 30) / kv_block_stride(&config);
+    kvmem_system_options system = {.struct_size = sizeof(system), .flags = KVMEM_SYSTEM_SHAREABLE};
+    kvmem_layout_options options;
+    kvmem_layout_options_init(&options, sizeof(options));
+    options.config = &config;
+    options.source = KVMEM_LAYOUT_ALLOCATE;
+    options.system = &system;
+    kvmem_layout *layout = NULL;
+    const bool is_refused = read_number("/proc/sys/vm/overcommit_memory") != 1;
+    EXPECT(is_refused ? KVMEM_STATUS_OUT_OF_MEMORY : KVMEM_STATUS_OK, kvmem_layout_build(&options, &layout, ERR));
+    kvmem_layout_destroy(layout);
 }
 
 /* RLIMIT_FSIZE is a limit on memory files too. The signal's default action would end the child. */

@@ -20,40 +20,37 @@ use crate::share::Share;
 use crate::share::broker::Token;
 use crate::share::client::{Fetch, fetch};
 
-/// The broker is a process of `broker_user`.
+/// Fetch for reading, even if writing is granted.
+pub const KVMEM_FETCH_READ_ONLY: u64 = 1;
+/// The broker must run as `broker_user`. Without this flag it must run as the user of the caller.
 pub const KVMEM_FETCH_BROKER_USER: u64 = 2;
-/// Ask for reading and writing: KVMEM_STATUS_PERMISSION_DENIED where less is granted.
+/// Fail with KVMEM_STATUS_PERMISSION_DENIED unless reading and writing is granted.
 pub const KVMEM_FETCH_READ_WRITE: u64 = 4;
 
-/// What to fetch, and from whom.
+/// Options of kvmem_share_fetch.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_fetch_options {
     /// sizeof(kvmem_fetch_options)
     pub struct_size: usize,
-    /// Without a flag all that is granted is fetched. KVMEM_SHARE_READ_ONLY to ask for no more than reading,
-    /// KVMEM_FETCH_READ_WRITE to be refused less than all; KVMEM_FETCH_BROKER_USER.
+    /// KVMEM_FETCH_* flags; 0 fetches all granted rights.
     pub flags: u64,
-    /// Where the broker listens.
+    /// Path of the broker's socket.
     pub path: *const c_char,
-    /// What the share was published as.
+    /// Name of the published share.
     pub name: *const c_char,
-    /// The token that goes with it; read during the call.
+    /// Token for that share; read during the call.
     pub token: *const kvmem_token,
-    /// How long to wait, in nanoseconds; 0 for 10 seconds, KVMEM_TIMEOUT_FOREVER for ever.
+    /// Nanoseconds; 0 for 10 seconds; KVMEM_TIMEOUT_FOREVER.
     pub timeout_ns: u64,
-    /// Whose process the broker must be, with KVMEM_FETCH_BROKER_USER; else 0, and it must be of the caller's
-    /// own user.
+    /// User id of KVMEM_FETCH_BROKER_USER; 0 without that flag.
     pub broker_user: u32,
     /// Must be 0.
     pub reserved: u32,
 }
 options!(kvmem_fetch_options);
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_fetch_options_init(options: *mut kvmem_fetch_options, struct_size: usize) {
     // SAFETY: by contract.
@@ -62,18 +59,21 @@ pub unsafe extern "C" fn kvmem_fetch_options_init(options: *mut kvmem_fetch_opti
 
 /// Fetches a share from a broker.
 ///
-/// @param options what to fetch, and from whom
-/// @param share gets the share; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_PERMISSION_DENIED for a wrong user, name or token, which are not
-///         told apart, a token that is used up, KVMEM_FETCH_READ_WRITE where less is granted, or a broker of
-///         another user; KVMEM_STATUS_NOT_FOUND when nothing is at the path; KVMEM_STATUS_INVALID_ARGUMENT
-///         when a file is there that is no socket; KVMEM_STATUS_PEER_LOST when the broker there has ended, or
-///         ends meanwhile; KVMEM_STATUS_BUSY when this user has too many clients, bytes or file descriptors
-///         under way; KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_CORRUPT; KVMEM_STATUS_OUT_OF_MEMORY also without
-///         file descriptors; what kvmem_share_create_region returns where the broker cannot share what was
-///         published, such as KVMEM_STATUS_UNSUPPORTED for read access to a share that the broker's process
-///         has received itself
+/// @param options what to fetch, and from which broker
+/// @param share receives the share; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_PERMISSION_DENIED: wrong user, name or token, which are not distinguished; the token
+///           is used up; KVMEM_FETCH_READ_WRITE is set and less is granted; or the broker runs as another
+///           user
+///         KVMEM_STATUS_NOT_FOUND: there is no socket at the path
+///         KVMEM_STATUS_INVALID_ARGUMENT: the file at the path is not a socket
+///         KVMEM_STATUS_PEER_LOST: the broker has ended
+///         KVMEM_STATUS_BUSY: this user has too many clients, bytes or file descriptors in transit
+///         KVMEM_STATUS_TIMED_OUT: the broker did not reply in time
+///         KVMEM_STATUS_CORRUPT: the reply is damaged
+///         KVMEM_STATUS_OUT_OF_MEMORY: also if no file descriptor is free
+///         any status of kvmem_share_create_region: the broker cannot grant what was requested, for example
+///           read-only access to a share that it received itself
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_fetch(
     options: *const kvmem_fetch_options,
@@ -99,17 +99,17 @@ const DEFAULT_FETCH_NS: u64 = 10_000_000_000;
 /// # Safety
 /// The strings must be NULL or NUL-terminated, the token NULL or readable.
 unsafe fn wanted(options: &kvmem_fetch_options) -> Result<Fetch> {
-    let read_only = crate::ffi::share::create::KVMEM_SHARE_READ_ONLY;
-    let known = read_only | KVMEM_FETCH_READ_WRITE | KVMEM_FETCH_BROKER_USER;
+    let known = KVMEM_FETCH_READ_ONLY | KVMEM_FETCH_READ_WRITE | KVMEM_FETCH_BROKER_USER;
     check_flags("kvmem_fetch_options", options.flags, known)?;
-    let access = match (options.flags & read_only != 0, options.flags & KVMEM_FETCH_READ_WRITE != 0) {
-        (false, false) => None,
-        (true, false) => Some(Access::Read),
-        (false, true) => Some(Access::ReadWrite),
-        (true, true) => {
-            fail!(InvalidArgument, "KVMEM_SHARE_READ_ONLY and KVMEM_FETCH_READ_WRITE exclude each other")
-        }
-    };
+    let access =
+        match (options.flags & KVMEM_FETCH_READ_ONLY != 0, options.flags & KVMEM_FETCH_READ_WRITE != 0) {
+            (false, false) => None,
+            (true, false) => Some(Access::Read),
+            (false, true) => Some(Access::ReadWrite),
+            (true, true) => {
+                fail!(InvalidArgument, "KVMEM_FETCH_READ_ONLY and KVMEM_FETCH_READ_WRITE exclude each other")
+            }
+        };
     ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
     let names_user = options.flags & KVMEM_FETCH_BROKER_USER != 0;
     ensure!(

@@ -8,26 +8,24 @@ use crate::ffi::common::handle::{borrow, destroy};
 use crate::ffi::common::pointer::out;
 use crate::ffi::common::status::kvmem_status;
 
-/// What a broker has done.
+/// Statistics of a broker.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_broker_info {
-    /// Names published now.
+    /// Shares that are published.
     pub publications: u64,
-    /// Clients connected now.
+    /// Clients that are connected.
     pub clients: u64,
-    /// Shares handed out.
+    /// Shares that were sent.
     pub granted: u64,
-    /// Clients that were told no.
+    /// Requests that were denied.
     pub refused: u64,
 }
 
-/// Tells what a broker has done.
+/// Returns the statistics of a broker.
 ///
 /// @param broker a broker
-/// @param info gets the answer
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+/// @param info receives the statistics
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_broker_get_info(
     broker: *const kvmem_broker,

@@ -15,11 +15,10 @@ use crate::ffi::common::text;
 use crate::ffi::share::kvmem_share;
 use crate::share::Share;
 
-/// The bytes of a share, for a way of the caller's own to the other process. They hold no secret but
-/// addresses.
+/// Returns the bytes of a share, for a transport of the caller. They contain addresses, and no other secret.
 ///
-/// @param share a share; NULL answers NULL
-/// @param size gets how many; may be NULL
+/// @param share a share; NULL returns NULL
+/// @param size receives the number of bytes; may be NULL
 /// @return the first byte; valid as long as the share
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_data(share: *const kvmem_share, size: *mut usize) -> *const c_void {
@@ -32,13 +31,14 @@ pub unsafe extern "C" fn kvmem_share_data(share: *const kvmem_share, size: *mut 
     if bytes.is_empty() { std::ptr::null() } else { bytes.as_ptr().cast() }
 }
 
-/// One of the file descriptors of a share. They go to the other process in this order.
+/// Returns one of the file descriptors of a share. Send them to the other process in the order of their
+/// index.
 ///
 /// @param share a share
-/// @param index which one, below num_fds
-/// @param fd gets it: valid as long as the share, and not to be closed
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE past the last
+/// @param index less than num_fds of kvmem_share_info
+/// @param fd receives the descriptor, which is valid as long as the share; the caller must not close it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_OUT_OF_RANGE: the index is too large
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_get_fd(
     share: *const kvmem_share,
@@ -58,18 +58,20 @@ pub unsafe extern "C" fn kvmem_share_get_fd(
     }
 }
 
-/// Makes a share of what came from another process by a way of the caller's own. Any bytes may be given.
+/// Creates a share from bytes and file descriptors that another process sent. The bytes are not trusted.
 ///
-/// @param data the bytes of kvmem_share_data; copied
-/// @param size how many
-/// @param fds the file descriptors, in the order of kvmem_share_get_fd; duplicated, so that the caller closes
-///        its own; may be NULL with num_fds 0
-/// @param num_fds how many
-/// @param share gets the share; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_CORRUPT for bytes that are damaged, hostile or none, and for file
-///         descriptors that are not as many as the bytes say; KVMEM_STATUS_VERSION_MISMATCH;
-///         KVMEM_STATUS_INVALID_ARGUMENT for a file descriptor that is not open; KVMEM_STATUS_OUT_OF_MEMORY
+/// @param data bytes of kvmem_share_data; copied
+/// @param size number of bytes
+/// @param fds file descriptors, in the order of kvmem_share_get_fd; duplicated, so the caller closes its own.
+///         NULL with num_fds 0
+/// @param num_fds number of file descriptors
+/// @param share receives the share; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_CORRUPT: the bytes are damaged, malicious or not a share, or the number of file
+///           descriptors is wrong
+///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
+///         KVMEM_STATUS_INVALID_ARGUMENT: a file descriptor is not open
+///         KVMEM_STATUS_OUT_OF_MEMORY
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_create_received(
     data: *const c_void,
@@ -99,7 +101,8 @@ fn ensure_open(fd: i32) -> Result<()> {
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     let asked = rustix::io::fcntl_getfd(borrowed);
     asked.map(|_| ()).map_err(|errno| {
-        Error::errno(format!("look at fd {fd}"), errno).with_status(crate::error::Status::InvalidArgument)
+        Error::errno(format!("fd {fd} is not open in this process"), errno)
+            .with_status(crate::error::Status::InvalidArgument)
     })
 }
 

@@ -15,60 +15,59 @@ use crate::ffi::share::kvmem_share;
 use crate::region::Access;
 use crate::share::{Share, ShareOptions, Transport};
 
-/// As the tier allows: file descriptors for system, pinned, elastic and disk, and for device memory that an
-/// engine has mapped itself; the driver's IPC handle for all other device memory.
+/// Select by tier: file descriptors for system, pinned, elastic and disk, and for GPU memory that an engine
+/// mapped itself; the driver's IPC handle for other GPU memory.
 pub const KVMEM_SHARE_AUTO: u32 = 0;
-/// By file descriptors.
+/// File descriptors.
 pub const KVMEM_SHARE_FD: u32 = 1;
-/// By the driver's IPC handle.
+/// The driver's IPC handle.
 pub const KVMEM_SHARE_IPC: u32 = 2;
-/// No memory is carried: other processes reach a layout by NIXL.
+/// None: other processes access a layout by NIXL only.
 pub const KVMEM_SHARE_REMOTE: u32 = 3;
-/// By the driver's fabric handles: elastic memory made with KVMEM_ELASTIC_FABRIC, or what an engine has
-/// mapped so.
+/// The driver's fabric handles: for elastic memory created with KVMEM_ELASTIC_FABRIC, or memory that an
+/// engine created and mapped so.
 pub const KVMEM_SHARE_FABRIC: u32 = 4;
 
-/// Importers may only read. A file descriptor then can't be mapped to be written; a GPU is given no right to
-/// write extents; device memory by IPC handle is the importer's to respect, whose kvmem refuses to write.
+/// Importers may only read. A file descriptor cannot be mapped for writing, and GPUs get no write access to
+/// extents. For memory by IPC handle, only the importer's kvmem enforces it.
 pub const KVMEM_SHARE_READ_ONLY: u64 = 1;
 
-/// What to share, and how. All zeroes but struct_size grants everything.
+/// Options of kvmem_share_create_region and kvmem_share_create_layout.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_share_options {
     /// sizeof(kvmem_share_options)
     pub struct_size: usize,
-    /// KVMEM_SHARE_READ_ONLY, or 0.
+    /// KVMEM_SHARE_READ_ONLY; 0 grants reading and writing.
     pub flags: u64,
-    /// KVMEM_SHARE_AUTO, KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_REMOTE or KVMEM_SHARE_FABRIC.
-    pub way: u32,
+    /// How the memory is shared: KVMEM_SHARE_AUTO, KVMEM_SHARE_FD, KVMEM_SHARE_IPC, KVMEM_SHARE_REMOTE or
+    /// KVMEM_SHARE_FABRIC.
+    pub transport: u32,
     /// Must be 0.
     pub reserved: u32,
 }
 options!(kvmem_share_options);
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_options_init(options: *mut kvmem_share_options, struct_size: usize) {
     // SAFETY: by contract.
     unsafe { init(options, struct_size) };
 }
 
-/// Shares a region, or the part of one that a view is. Of a view all of its parent is carried.
+/// Shares a region. A share of a view carries all of its parent, of which importers see the part.
 ///
-/// @param region the region: system or pinned memory made shareable, device memory allocated by kvmem or
-///        adopted (also what an engine has mapped itself, if it created it exportable), elastic memory (the
-///        extents that are committed now), or a file
-/// @param options what to grant, and how; NULL for everything
-/// @param share gets the share; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNSUPPORTED for memory that can't be carried, or not in the way
-///         asked for, with the reason; KVMEM_STATUS_CUDA; KVMEM_STATUS_OUT_OF_MEMORY also without file
-///         descriptors; KVMEM_STATUS_PERMISSION_DENIED to grant writing to a file that was opened to be read
-///         only
+/// @param region system or pinned memory that is shareable; device memory that was allocated or adopted, also
+///         memory that an engine created exportable and mapped; elastic memory, of which the committed
+///         extents are shared; or a file
+/// @param options what to grant, and how; NULL for the defaults
+/// @param share receives the share; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_UNSUPPORTED: the memory cannot be shared, or not by the requested transport; the
+///           message has the reason
+///         KVMEM_STATUS_PERMISSION_DENIED: writing is granted for a file that was opened for reading
+///         KVMEM_STATUS_OUT_OF_MEMORY: also if no file descriptor is free
+///         KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_create_region(
     region: *const kvmem_region,
@@ -86,15 +85,14 @@ pub unsafe extern "C" fn kvmem_share_create_region(
     }
 }
 
-/// Shares a layout: its shape and its regions, and, where it was built with an agent, what peers need to
-/// reach it by NIXL. A layout shared to be read only is not reached by NIXL, which knows no such right.
+/// Shares a layout: its shape, its regions, and if it was built with an agent, what peers need to access it
+/// by NIXL. A layout that is shared for reading is not accessible by NIXL, which has no read-only access.
 ///
 /// @param layout a layout of this process
-/// @param options what to grant, and how; NULL for everything
-/// @param share gets the share; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return as kvmem_share_create_region.
-///         KVMEM_STATUS_INVALID_STATE: no memory is carried and no agent knows the layout.
+/// @param options what to grant, and how; NULL for the defaults
+/// @param share receives the share; the caller destroys it
+/// @return any status of kvmem_share_create_region, and
+///         KVMEM_STATUS_INVALID_STATE: no memory is carried, and the layout has no agent
 ///         KVMEM_STATUS_NIXL: the agent of the layout has no backend that reaches peers
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_create_layout(
@@ -120,13 +118,15 @@ fn grant(options: Option<kvmem_share_options>) -> Result<ShareOptions> {
     check_flags("kvmem_share_options", options.flags, KVMEM_SHARE_READ_ONLY)?;
     ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
     let read_only = options.flags & KVMEM_SHARE_READ_ONLY != 0;
-    let way = match options.way {
+    let way = match options.transport {
         KVMEM_SHARE_AUTO => Transport::Auto,
         KVMEM_SHARE_FD => Transport::Fd,
         KVMEM_SHARE_IPC => Transport::Ipc,
         KVMEM_SHARE_REMOTE => Transport::Remote,
         KVMEM_SHARE_FABRIC => Transport::Fabric,
-        other => return Err(not_one_of("way", other, "KVMEM_SHARE_AUTO, _FD, _IPC, _REMOTE or _FABRIC")),
+        other => {
+            return Err(not_one_of("transport", other, "KVMEM_SHARE_AUTO, _FD, _IPC, _REMOTE or _FABRIC"));
+        }
     };
     Ok(ShareOptions { access: if read_only { Access::Read } else { Access::ReadWrite }, way })
 }

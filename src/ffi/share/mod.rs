@@ -13,10 +13,10 @@ use crate::ffi::common::handle::{Handle, opaque};
 use crate::share::Share;
 
 /// A region or a layout on its way to another process: bytes, and file descriptors that belong to them. The
-/// owner of the memory creates it; another process receives and opens it. The owner's share keeps the memory
-/// allocated, and extents of an elastic region that it carries can't be decommitted.
+/// owner of the memory creates it; another process receives and opens it. A share of the owner keeps the
+/// memory allocated: the extents of an elastic region that it carries cannot be decommitted.
 ///
-/// Threads: all functions on one share may run at once, except kvmem_share_destroy.
+/// Threads: all functions may use one share at the same time, except kvmem_share_destroy.
 pub struct kvmem_share {
     handle: Handle<Arc<Share>>,
 }

@@ -21,49 +21,49 @@ use crate::ffi::share::kvmem_share;
 use crate::region::{Access, DeviceUsers};
 use crate::share::{OpenOptions, Reach};
 
-/// Open for reading only, even if writing is granted.
+/// Open for reading, even if writing is granted.
 pub const KVMEM_OPEN_READ_ONLY: u64 = 1;
-/// Page-lock host memory, for `device`: it is pinned memory then. What may only be read can be locked for a
-/// GPU that has CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED: KVMEM_STATUS_UNSUPPORTED for another.
+/// Page-lock host memory for `device`, which makes it pinned memory. Memory that can only be read needs a GPU
+/// with CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED; other GPUs fail with KVMEM_STATUS_UNSUPPORTED.
 /// No effect on files.
 pub const KVMEM_OPEN_PIN: u64 = 2;
-/// Map the memory of a layout or fail: do not turn to NIXL.
+/// Map the memory of a layout, or fail: do not use NIXL.
 pub const KVMEM_OPEN_MAPPED_ONLY: u64 = 4;
-/// Reach a layout by NIXL, also where its memory could be mapped.
+/// Access a layout by NIXL, even if its memory can be mapped.
 pub const KVMEM_OPEN_REMOTE: u64 = 8;
 /// Register a mapped layout with `agent`.
 pub const KVMEM_OPEN_REGISTER: u64 = 16;
-/// Open memory of a GPU for the GPU `device` to use: its kernels then read and write it, over NVLink or PCIe.
-/// Without it, the memory is opened for the GPU that it is located on, and kernels of another GPU fail to
-/// access it. Elastic memory, and memory that an engine has mapped, stays open for its own GPU too. kvmem
-/// opens it for another GPU when a transfer first runs there, which delays the creation of that transfer: 0.3
-/// ms per extent of 64 MiB, 20 ms per extent of 1 GiB on an H200. Plain device memory is opened for one GPU
-/// at a time. No effect on host memory, on files, and on memory of this process.
+/// Open GPU memory for the GPU `device`, whose kernels then access it over NVLink or PCIe. Without this flag
+/// it is opened for the GPU that it is located on, and kernels of other GPUs fail to access it. Plain device
+/// memory is opened for one GPU at a time. Elastic memory, and memory that an engine mapped, stays open for
+/// its own GPU too; kvmem opens it for another GPU when a transfer first runs there, which delays the
+/// creation of that transfer (on an H200 0.3 ms per extent of 64 MiB, 20 ms per extent of 1 GiB). No effect
+/// on host memory, files, and memory of this process.
 pub const KVMEM_OPEN_FOR_DEVICE: u64 = 32;
-/// Open to read and write: KVMEM_STATUS_PERMISSION_DENIED where less is granted. Without it, and without
-/// KVMEM_OPEN_READ_ONLY, the region gets all granted rights; KVMEM_REGION_READ_ONLY is set in its flags if
-/// it may only be read.
+/// Open for reading and writing, or fail with KVMEM_STATUS_PERMISSION_DENIED. Without this flag and
+/// KVMEM_OPEN_READ_ONLY the region gets all granted rights, and the flags of its info have
+/// KVMEM_REGION_READ_ONLY if it can only be read.
 pub const KVMEM_OPEN_READ_WRITE: u64 = 64;
-/// Map reserved huge pages (`huge_page_size` of kvmem_system_options). The owner, and every importer that may
-/// write, can take them away again, and this process then ends with SIGBUS when it touches the memory.
-/// Without the flag such memory fails with KVMEM_STATUS_UNSUPPORTED.
+/// Map reserved huge pages (`huge_page_size` of kvmem_system_options). The owner and every importer with
+/// write access can remove such pages, and this process then ends with SIGBUS when it accesses them. Without
+/// this flag such memory fails with KVMEM_STATUS_UNSUPPORTED.
 pub const KVMEM_OPEN_TRUST_OWNER: u64 = 128;
-/// Open elastic memory, and memory that an engine has mapped, for every GPU of this process that can access
-/// the GPU it is located on: for an engine whose own kernels use it on several GPUs. Takes as long for each
-/// GPU as KVMEM_OPEN_FOR_DEVICE does. No effect on other memory. Not together with KVMEM_OPEN_FOR_DEVICE.
+/// Open elastic memory, and memory that an engine mapped, for every GPU of this process that can access its
+/// GPU, for engines whose kernels use it on several GPUs. Takes as long per GPU as KVMEM_OPEN_FOR_DEVICE. No
+/// effect on other memory. Not together with KVMEM_OPEN_FOR_DEVICE.
 pub const KVMEM_OPEN_FOR_ALL_DEVICES: u64 = 256;
 
-/// How to open a share. All zeroes but struct_size maps the memory with all that is granted.
+/// Options of kvmem_share_open_region and kvmem_share_open_layout.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kvmem_open_options {
     /// sizeof(kvmem_open_options)
     pub struct_size: usize,
-    /// KVMEM_OPEN_* flags.
+    /// KVMEM_OPEN_* flags; 0 maps the memory with all granted rights.
     pub flags: u64,
-    /// Who reaches a layout by NIXL where it can't be mapped, or registers it; may be NULL.
+    /// Agent that accesses a layout by NIXL if it cannot be mapped, or that registers it; may be NULL.
     pub agent: *mut kvmem_agent,
-    /// The GPU that KVMEM_OPEN_PIN and KVMEM_OPEN_FOR_DEVICE mean, as CUDA_VISIBLE_DEVICES orders them here;
+    /// GPU of KVMEM_OPEN_PIN and KVMEM_OPEN_FOR_DEVICE, in the order of CUDA_VISIBLE_DEVICES of this process;
     /// 0 without those flags.
     pub device: i32,
     /// Must be 0.
@@ -71,44 +71,40 @@ pub struct kvmem_open_options {
 }
 options!(kvmem_open_options);
 
-/// Fills options with defaults.
-///
-/// @param options the caller's struct; NULL does nothing
-/// @param struct_size sizeof(*options); no more is written
+/// Sets options to their defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_open_options_init(options: *mut kvmem_open_options, struct_size: usize) {
     // SAFETY: by contract.
     unsafe { init(options, struct_size) };
 }
 
-/// Opens the region that a share is of. In the process that shares it this is the region itself; opened twice
-/// in another process it is mapped once.
+/// Opens the region of a share. In the process that created the share this is the region itself. A region
+/// that is opened twice in another process is mapped once.
 ///
-/// kvmem does not trust the bytes: it queries sizes, device and kind of memory from the kernel and the
-/// driver. A device is found by its UUID, whatever its ordinal is here. Extents of elastic memory that their
-/// owner decommits later answer KVMEM_STATUS_STALE to new transfers; memory whose owner has ended stays
-/// readable, and kvmem_region_check_owner tells.
+/// kvmem does not trust the bytes: it queries size, device and kind of the memory from the kernel and the
+/// driver. A GPU is found by its UUID, whatever its ordinal is here. New transfers of elastic extents that
+/// the owner has decommitted fail with KVMEM_STATUS_STALE. Memory of an owner that has ended stays readable;
+/// see kvmem_region_check_owner.
 ///
 /// @param share a share of a region
-/// @param options how to open it; NULL for all that is granted
-/// @param region gets the region; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK, or
-///         - KVMEM_STATUS_CORRUPT: the memory is not what the bytes say, or opening its control block would
-///           wait.
-///         - KVMEM_STATUS_PERMISSION_DENIED: KVMEM_OPEN_READ_WRITE, and less is granted.
-///         - KVMEM_STATUS_NOT_FOUND: this process does not see the GPU.
-///         - KVMEM_STATUS_PEER_LOST: the owner has freed the device memory, or has ended.
-///         - KVMEM_STATUS_UNSUPPORTED: the memory is of another machine; it has reserved huge pages
-///           (KVMEM_OPEN_TRUST_OWNER); the GPU can't page-lock what may only be read, or does not reach the
-///           memory; fabric handles do not work here; or the driver does not open an IPC handle from another
-///           PID namespace.
-///         - KVMEM_STATUS_STALE: extents by fabric handle, or plain device memory, were freed and given anew
-///           since.
-///         - KVMEM_STATUS_OUT_OF_MEMORY: also with KVMEM_OPEN_PIN, if there is no room for pages that the
-///           owner has not touched.
-///         - KVMEM_STATUS_INVALID_ARGUMENT: the share is of a layout.
-///         - KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
+/// @param options how to open it; NULL for the defaults
+/// @param region receives the region; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_INVALID_ARGUMENT: the share is of a layout
+///         KVMEM_STATUS_PERMISSION_DENIED: KVMEM_OPEN_READ_WRITE is set, and less is granted
+///         KVMEM_STATUS_NOT_FOUND: this process cannot use the GPU
+///         KVMEM_STATUS_PEER_LOST: the owner has freed the device memory, or has ended
+///         KVMEM_STATUS_STALE: extents by fabric handle, or plain device memory, were freed and allocated
+///           again
+///         KVMEM_STATUS_UNSUPPORTED: the memory belongs to another machine; it has reserved huge pages
+///           (KVMEM_OPEN_TRUST_OWNER); the GPU cannot page-lock memory that can only be read, or cannot
+///           access the memory; fabric handles do not work here; or the driver cannot open an IPC handle of
+///           another PID namespace
+///         KVMEM_STATUS_CORRUPT: the memory is not what the bytes say, or opening its control block would
+///           block
+///         KVMEM_STATUS_OUT_OF_MEMORY: also with KVMEM_OPEN_PIN, if pages that the owner has not touched
+///           cannot be allocated
+///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_open_region(
     share: *const kvmem_share,
@@ -126,17 +122,15 @@ pub unsafe extern "C" fn kvmem_share_open_region(
     }
 }
 
-/// Opens the layout that a share is of: mapped where that is possible, else reached by NIXL if there is an
-/// agent, in either case whole. Its regions are of one tier and device and a transfer of it goes one way, so
-/// no part is mapped where another can't be. Its info says which it is (locality), the log why it is not
-/// mapped (KVMEM_LOG_INFO).
+/// Opens the layout of a share: mapped if that is possible, otherwise by NIXL if there is an agent, in both
+/// cases as a whole. Its info has the locality, and the log has the reason if it is not mapped
+/// (KVMEM_LOG_INFO).
 ///
 /// @param share a share of a layout
-/// @param options how to open it; NULL for all that is granted
-/// @param layout gets the layout; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return as kvmem_share_open_region; for a layout reached by NIXL as kvmem_agent_load_remote_metadata and
-///         kvmem_layout_import
+/// @param options how to open it; NULL for the defaults
+/// @param layout receives the layout; the caller destroys it
+/// @return any status of kvmem_share_open_region; for a layout that is opened by NIXL, any status of
+///         kvmem_agent_load_remote_metadata and kvmem_layout_import
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_open_layout(
     share: *const kvmem_share,

@@ -15,17 +15,18 @@ use crate::ffi::common::time::timeout;
 use crate::ffi::share::kvmem_share;
 use crate::share::{Share, socket};
 
-/// Sends a share over a connected Unix socket of the caller's: SOCK_STREAM or SOCK_SEQPACKET, blocking or
-/// not. The share stays the caller's, and can be sent to others. docs/share-transport.md has what goes over
-/// the socket.
+/// Sends a share over a connected Unix socket of the caller: SOCK_STREAM or SOCK_SEQPACKET, blocking or not.
+/// The share can be sent to others afterwards. docs/share-transport.md describes the bytes.
 ///
 /// @param share a share
-/// @param fd the socket; nothing else may be sent on it meanwhile
-/// @param timeout_ns how long to wait for the peer to read, in nanoseconds; KVMEM_TIMEOUT_FOREVER for ever
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK when all of it is in the socket; KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_PEER_LOST
-///         when the other end is closed; KVMEM_STATUS_INVALID_ARGUMENT for what is no connected Unix socket;
-///         KVMEM_STATUS_IO. After a failure the message says whether the socket can still be used.
+/// @param fd the socket; nothing else may be sent on it during the call
+/// @param timeout_ns nanoseconds to wait for the peer to read; KVMEM_TIMEOUT_FOREVER
+/// @return KVMEM_STATUS_OK: all bytes are in the socket
+///         KVMEM_STATUS_TIMED_OUT: the peer did not read in time
+///         KVMEM_STATUS_PEER_LOST: the other end is closed
+///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not a connected Unix socket
+///         KVMEM_STATUS_IO
+///         After a failure the message says whether the socket can still be used
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_send(
     share: *const kvmem_share,
@@ -42,18 +43,19 @@ pub unsafe extern "C" fn kvmem_share_send(
     }
 }
 
-/// Receives a share that kvmem_share_send sent. The bytes are not trusted.
+/// Receives a share that kvmem_share_send sent. The bytes are not trusted. After a failure, close the socket,
+/// unless the message says that the call can be repeated.
 ///
-/// After a failure, close the socket, unless the message says that the call may be tried again.
-///
-/// @param fd a connected Unix socket; nothing else may be received on it meanwhile
-/// @param timeout_ns how long to wait, in nanoseconds; KVMEM_TIMEOUT_FOREVER for ever
-/// @param share gets the share; the caller destroys it
-/// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_TIMED_OUT; KVMEM_STATUS_PEER_LOST when the other end is closed;
-///         KVMEM_STATUS_CORRUPT for what is no share; KVMEM_STATUS_VERSION_MISMATCH;
-///         KVMEM_STATUS_OUT_OF_MEMORY also without file descriptors; KVMEM_STATUS_INVALID_ARGUMENT for what
-///         is no connected Unix socket
+/// @param fd a connected Unix socket; nothing else may be received on it during the call
+/// @param timeout_ns nanoseconds; KVMEM_TIMEOUT_FOREVER
+/// @param share receives the share; the caller destroys it
+/// @return KVMEM_STATUS_OK
+///         KVMEM_STATUS_TIMED_OUT: the share did not arrive in time
+///         KVMEM_STATUS_PEER_LOST: the other end is closed
+///         KVMEM_STATUS_CORRUPT: the bytes are not a share
+///         KVMEM_STATUS_VERSION_MISMATCH: the bytes have a version that this library cannot read
+///         KVMEM_STATUS_OUT_OF_MEMORY: also if no file descriptor is free
+///         KVMEM_STATUS_INVALID_ARGUMENT: fd is not a connected Unix socket
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_share_receive(
     fd: i32,
