@@ -21,7 +21,7 @@ const PTX: &str = concat!(include_str!("kernels/copy.ptx"), "\0");
 /// Blocks that follow each other on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct Run {
+pub struct KernelRun {
     /// First block id in the source.
     pub source: u32,
     /// First block id in the destination.
@@ -31,7 +31,7 @@ pub struct Run {
     reserved: u32,
 }
 
-impl Run {
+impl KernelRun {
     /// So many blocks from these on.
     pub fn new(source: u32, destination: u32, length: u32) -> Self {
         Self { source, destination, length, reserved: 0 }
@@ -93,7 +93,7 @@ const _: () = assert!(size_of::<Blocks>() == 80 + 16 * MOST_LAYERS && size_of::<
 
 impl Blocks {
     /// The same with its runs behind the layers, if they fit: nothing else need be read then before the first byte moves.
-    pub fn with_runs(&self, runs: &[Run]) -> Option<Self> {
+    pub fn with_runs(&self, runs: &[KernelRun]) -> Option<Self> {
         let mut blocks = Self { runs: 0, ..*self };
         let behind = blocks.layers.get_mut(self.num_layers as usize..)?;
         behind.get_mut(..runs.len())?.iter_mut().zip(runs).for_each(|(place, run)| *place = run.as_layer());
@@ -155,7 +155,7 @@ mod tests {
         let mut blocks: Blocks = unsafe { std::mem::zeroed() };
         blocks.num_layers = 3;
         blocks.layers[2] = Layer { source: 5, destination: 6 };
-        let runs: Vec<_> = (0..MOST_LAYERS as u32 - 3).map(|i| Run::new(i, 1000 + i, 1)).collect();
+        let runs: Vec<_> = (0..MOST_LAYERS as u32 - 3).map(|i| KernelRun::new(i, 1000 + i, 1)).collect();
         let with_runs = blocks.with_runs(&runs).unwrap();
         assert_eq!((with_runs.runs, with_runs.layers[2]), (0, blocks.layers[2]));
         assert_eq!(with_runs.layers[3 + 7], Layer { source: 7 | 1007 << 32, destination: 1 });

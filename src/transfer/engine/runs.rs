@@ -12,7 +12,7 @@ use crate::error::{Result, ensure};
 use crate::layout::{Layout, TouchedExtents};
 use crate::transfer::plan::Plan;
 use crate::transfer::run::completion::Completion;
-use crate::transfer::run::{Held, Run};
+use crate::transfer::run::{Run, RunHolds};
 
 /// Runs of one transfer, whichever engine carries them.
 pub struct Runs {
@@ -56,7 +56,7 @@ impl Runs {
             Busy,
             "the transfer is in flight; poll it or wait for it, then submit it again"
         );
-        let held = Held { layouts: Some(self.layouts.clone()), extents, peer };
+        let held = RunHolds { layouts: Some(self.layouts.clone()), extents, peer };
         Ok(Run::start(self.completion.clone(), self.busy.clone(), held))
     }
 

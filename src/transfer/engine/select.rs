@@ -18,7 +18,7 @@ use crate::transfer::path::Path;
 use crate::transfer::plan::Plan;
 use crate::transfer::request::{BlockPair, Preferences, Wanted};
 use crate::transfer::run::completion::Completion;
-use crate::transfer::run::steps::InTurn;
+use crate::transfer::run::steps::PartSequence;
 
 /// The path between two layouts, or one of several that the engine compares. NIXL moves blocks between a local file and
 /// host memory only if the caller requests it. Fails if the requested path is not possible.
@@ -84,7 +84,7 @@ pub fn prepare(
     if DiskMove::takes(path, source, destination) {
         let prepare = |plan: &Plan| DiskMove::prepare(source, destination, plan, preferences);
         let parts: Vec<_> = plans.iter().map(prepare).collect::<Result<_>>()?;
-        return Ok(Box::new(InTurn::new(parts)));
+        return Ok(Box::new(PartSequence::new(parts)));
     }
     nixl::ensure_allowed(path, sides, preferences)?;
     // The peer is notified after the last byte.
@@ -95,7 +95,7 @@ pub fn prepare(
         NixlMove::prepare(source, destination, path, plan, notification)
     };
     let parts: Vec<_> = plans.into_iter().enumerate().map(prepare).collect::<Result<_>>()?;
-    Ok(Box::new(InTurn::new(parts)))
+    Ok(Box::new(PartSequence::new(parts)))
 }
 
 /// Moves blocks by the fastest path, and waits for the end.

@@ -2,7 +2,7 @@
 //! Moves of equal size at regular distances on both sides, taken together: the rows of a matrix.
 
 use super::progressions::{self, Limits, Progression};
-use super::{Grid, Move, Plan, Run};
+use super::{BlockRun, Grid, Move, Plan};
 
 /// Rows of equal size at regular distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +172,7 @@ impl Matrices<'_> {
         }
     }
 
-    fn unit(&self, layer: u64, outer: u64, run: Run) -> Move {
+    fn unit(&self, layer: u64, outer: u64, run: BlockRun) -> Move {
         self.plan.unit_move(layer, outer, run)
     }
 }

@@ -44,7 +44,7 @@ pub struct Move {
 
 /// Blocks that follow each other on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct BlockRun {
     /// First block id in the source layout.
     pub source: u32,
     /// First block id in the destination layout.
@@ -110,7 +110,7 @@ impl Plan {
     }
 
     /// The runs of blocks, in order of destination.
-    pub fn runs(&self) -> &[Run] {
+    pub fn runs(&self) -> &[BlockRun] {
         self.blocks.runs()
     }
 
@@ -155,8 +155,8 @@ impl Plan {
     }
 
     /// The first unit of a run in one of the grid's layers and outer slots.
-    pub fn unit_move(&self, layer: u64, outer: u64, run: Run) -> Move {
-        self.shape().at(Run { length: 1, ..run }, layer, outer)
+    pub fn unit_move(&self, layer: u64, outer: u64, run: BlockRun) -> Move {
+        self.shape().at(BlockRun { length: 1, ..run }, layer, outer)
     }
 
     /// How many (block, layer, outer) are moved.

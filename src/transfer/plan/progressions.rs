@@ -2,7 +2,7 @@
 //! Runs at regular distances. They are looked for among runs of blocks rather than among moves: all layers and outer
 //! slots have the same, and there are many times as many moves.
 
-use super::Run;
+use super::BlockRun;
 
 /// Any two runs lie at one distance; more that do so were laid out like that.
 const FEWEST: usize = 3;
@@ -11,7 +11,7 @@ const FEWEST: usize = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progression {
     /// The first of them.
-    pub first: Run,
+    pub first: BlockRun,
     /// How many.
     pub count: u64,
     /// Blocks from a run to the next, in source and destination.
@@ -28,7 +28,7 @@ pub(super) struct Limits {
 }
 
 /// Finds the fewest.
-pub(super) fn find(mut runs: &[Run], limits: Limits) -> impl Iterator<Item = Progression> + '_ {
+pub(super) fn find(mut runs: &[BlockRun], limits: Limits) -> impl Iterator<Item = Progression> + '_ {
     std::iter::from_fn(move || {
         let first = *runs.first()?;
         let count = runs.windows(FEWEST).take_while(|runs| is_regular(runs, &limits)).count();
@@ -39,13 +39,13 @@ pub(super) fn find(mut runs: &[Run], limits: Limits) -> impl Iterator<Item = Pro
 }
 
 /// Blocks from the first run to the second; of no meaning where that lies before the first.
-fn steps(runs: &[Run]) -> [u32; 2] {
+fn steps(runs: &[BlockRun]) -> [u32; 2] {
     [runs[1].source.wrapping_sub(runs[0].source), runs[1].destination.wrapping_sub(runs[0].destination)]
 }
 
 /// Whether three runs lie at regular distances. Of scattered blocks the answer to the first question is no, time and
 /// again, which a CPU learns; the answers to the others it would have to guess.
-fn is_regular(runs: &[Run], limits: &Limits) -> bool {
+fn is_regular(runs: &[BlockRun], limits: &Limits) -> bool {
     let both = |[here, there]: [u32; 2]| u64::from(here) << 32 | u64::from(there);
     if both(steps(runs)) != both(steps(&runs[1..])) {
         return false;
@@ -68,8 +68,8 @@ mod tests {
 
     use super::*;
 
-    fn run((source, destination, length): (u32, u32, u32)) -> Run {
-        Run { source, destination, length }
+    fn run((source, destination, length): (u32, u32, u32)) -> BlockRun {
+        BlockRun { source, destination, length }
     }
 
     fn found(list: &[(u32, u32, u32)], limits: Limits) -> Vec<(u64, [u64; 2])> {

@@ -2,7 +2,7 @@
 //! From pairs in any order to runs of blocks in order of destination: checked, and with no destination twice.
 #![forbid(unsafe_code)]
 
-use super::{BlockPair, Run};
+use super::{BlockPair, BlockRun};
 use crate::error::{Error, Result, Status, ensure};
 
 /// Below this, sorting is cheaper than a table of all destinations.
@@ -12,7 +12,7 @@ const FEW: usize = 256;
 /// it has ever held.
 #[derive(Debug, Default)]
 pub struct BlockRuns {
-    runs: Vec<Run>,
+    runs: Vec<BlockRun>,
     blocks: u64,
     /// The blocks before each run; empty if all runs are of one block.
     before: Vec<u64>,
@@ -22,7 +22,7 @@ pub struct BlockRuns {
 
 #[derive(Debug, Default)]
 struct Scratch {
-    runs: Vec<Run>,
+    runs: Vec<BlockRun>,
     keys: Vec<u64>,
     table: Vec<u32>,
 }
@@ -47,7 +47,7 @@ impl BlockRuns {
     }
 
     /// The runs.
-    pub fn runs(&self) -> &[Run] {
+    pub fn runs(&self) -> &[BlockRun] {
         &self.runs
     }
 
@@ -138,15 +138,15 @@ fn check_range(pairs: &[BlockPair], sources: u64, destinations: u64) -> Result<(
 }
 
 /// Replaces `runs` by those of pairs that follow each other on both sides.
-fn join(runs: &mut Vec<Run>, pairs: impl Iterator<Item = BlockPair>) {
+fn join(runs: &mut Vec<BlockRun>, pairs: impl Iterator<Item = BlockPair>) {
     runs.clear();
     for BlockPair { source, destination } in pairs {
-        push(runs, Run { source, destination, length: 1 });
+        push(runs, BlockRun { source, destination, length: 1 });
     }
 }
 
 /// Adds a run, or lengthens the last one if this one follows it on both sides.
-fn push(runs: &mut Vec<Run>, run: Run) {
+fn push(runs: &mut Vec<BlockRun>, run: BlockRun) {
     match runs.last_mut() {
         Some(last)
             if u64::from(last.source) + u64::from(last.length) == u64::from(run.source)
@@ -159,11 +159,11 @@ fn push(runs: &mut Vec<Run>, run: Run) {
 }
 
 /// Ascending by destination, and none of them twice.
-fn are_in_order(runs: &[Run]) -> bool {
+fn are_in_order(runs: &[BlockRun]) -> bool {
     runs.windows(2).all(|pair| end(&pair[0]) <= u64::from(pair[1].destination))
 }
 
-fn end(run: &Run) -> u64 {
+fn end(run: &BlockRun) -> u64 {
     u64::from(run.destination) + u64::from(run.length)
 }
 
@@ -184,12 +184,12 @@ mod tests {
         found
     }
 
-    fn sorted(pairs: &[BlockPair]) -> Result<Vec<Run>> {
+    fn sorted(pairs: &[BlockPair]) -> Result<Vec<BlockRun>> {
         let mut found = as_given(pairs);
         found.sort().map(|()| found.runs)
     }
 
-    fn sorted_by_table(pairs: &[BlockPair], destinations: usize) -> Result<Vec<Run>> {
+    fn sorted_by_table(pairs: &[BlockPair], destinations: usize) -> Result<Vec<BlockRun>> {
         let mut found = as_given(pairs);
         found.sort_by_table(pairs, destinations).map(|()| found.runs)
     }
@@ -261,7 +261,7 @@ mod tests {
         let mut found = BlockRuns::default();
         found.fill(&[pair(0, 5), pair(1, 5)], 12, 12).unwrap_err();
         found.fill(&[pair(7, 1), pair(2, 0)], 12, 12).unwrap();
-        let run = |source, destination| Run { source, destination, length: 1 };
+        let run = |source, destination| BlockRun { source, destination, length: 1 };
         assert_eq!(found.runs(), [run(2, 0), run(7, 1)]);
     }
 }

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::side::Side;
-use super::{Move, Run, Selection};
+use super::{BlockRun, Move, Selection};
 use crate::layout::{BlockDim, LayoutKind, Placement, Unit};
 
 /// Which loops are left once everything that is always contiguous is one unit. It does not depend on the blocks.
@@ -72,7 +72,7 @@ impl Shape {
     }
 
     /// The move of one layer and outer slot of adjacent blocks that are contiguous, or of one block.
-    pub fn at(&self, blocks: Run, layer: u64, outer: u64) -> Move {
+    pub fn at(&self, blocks: BlockRun, layer: u64, outer: u64) -> Move {
         Lane::of(self, layer, outer).at(self, blocks)
     }
 }
@@ -90,7 +90,7 @@ impl Lane {
         Self { source: source.at(layer, outer), destination: destination.at(layer, outer) }
     }
 
-    fn at(&self, shape: &Shape, blocks: Run) -> Move {
+    fn at(&self, shape: &Shape, blocks: BlockRun) -> Move {
         let [source, destination] = &shape.sides;
         Move {
             source: self.source.1 + u64::from(blocks.source) * source.block_stride(),
@@ -107,7 +107,7 @@ impl Lane {
 /// before gives the largest moves.
 pub(super) struct Units<'a> {
     shape: &'a Shape,
-    runs: &'a [Run],
+    runs: &'a [BlockRun],
     run: usize,
     /// Of the run.
     block: u32,
@@ -141,7 +141,7 @@ impl Slot {
 
 impl<'a> Units<'a> {
     /// From one of the units on: `slots` whole passes over all blocks, then as many blocks, then as many slots of a block.
-    pub fn from(shape: &'a Shape, runs: &'a [Run], place: Place) -> Self {
+    pub fn from(shape: &'a Shape, runs: &'a [BlockRun], place: Place) -> Self {
         let first = Slot::numbered(shape, place.pass * shape.slots_of_block);
         let slot = Slot::numbered(shape, place.pass * shape.slots_of_block + place.slot);
         Self {
@@ -164,7 +164,7 @@ impl<'a> Units<'a> {
     }
 
     /// Past the slot of these blocks.
-    fn step(&mut self, run: &Run, blocks: u32) {
+    fn step(&mut self, run: &BlockRun, blocks: u32) {
         self.left -= 1;
         if self.left > 0 {
             return self.go_to(self.slot.next(self.shape));
@@ -193,7 +193,7 @@ impl Iterator for Units<'_> {
         let run = self.runs.get(self.run)?;
         let length = if self.shape.blocks_together { run.length - self.block } else { 1 };
         let blocks =
-            Run { source: run.source + self.block, destination: run.destination + self.block, length };
+            BlockRun { source: run.source + self.block, destination: run.destination + self.block, length };
         let found = self.lane.at(self.shape, blocks);
         self.step(run, length);
         Some(found)

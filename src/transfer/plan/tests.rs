@@ -262,7 +262,7 @@ fn runs_of_blocks_join_whatever_order_they_come_in() {
     let (a, b) = (contiguous(4096), contiguous(1 << 20));
     let plan = Plan::between(&a, &b, &shuffled, Wanted::default()).unwrap();
     assert_eq!(plan.moves().count(), 2);
-    let run = |source, destination, length| Run { source, destination, length };
+    let run = |source, destination, length| BlockRun { source, destination, length };
     assert_eq!(plan.runs(), [run(4, 0, 3), run(1, 8, 2)]);
 }
 

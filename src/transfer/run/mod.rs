@@ -35,7 +35,7 @@ pub struct Run {
     told: bool,
     ended: bool,
     /// Dropped before the end is reported.
-    held: Option<Held>,
+    held: Option<RunHolds>,
     /// The parts that run in order, and the index of the current one.
     steps: Option<(Arc<dyn Steps>, u64)>,
     /// What is compared when all has moved.
@@ -80,7 +80,7 @@ pub fn cancelled() -> Error {
 
 /// What a run keeps of the caller's.
 #[derive(Default)]
-pub struct Held {
+pub struct RunHolds {
     /// The source and the destination.
     pub layouts: Option<[Arc<Layout>; 2]>,
     /// The extents of the two that it touches.
@@ -89,7 +89,7 @@ pub struct Held {
     pub peer: Option<RemoteHold>,
 }
 
-impl Held {
+impl RunHolds {
     /// Drops all of it. Returns whether it was the last holder of a layout.
     fn release(self) -> bool {
         drop((self.extents, self.peer));
@@ -99,7 +99,7 @@ impl Held {
 
 impl Run {
     /// Begins a run; `busy` is cleared when it is over.
-    pub fn start(completion: Arc<Completion>, busy: Arc<AtomicBool>, held: Held) -> Self {
+    pub fn start(completion: Arc<Completion>, busy: Arc<AtomicBool>, held: RunHolds) -> Self {
         let before = completion.begin();
         let started = Instant::now();
         Self {
@@ -237,7 +237,7 @@ impl Run {
     /// Drops what the run keeps. Returns whether it was the last holder of a layout.
     fn release(&mut self) -> bool {
         drop((self.steps.take(), self.verification.take()));
-        self.held.take().is_some_and(Held::release)
+        self.held.take().is_some_and(RunHolds::release)
     }
 
     /// Ends the run while something may still move its bytes and no longer reports when it is done. Intentionally leaks
@@ -329,7 +329,7 @@ mod tests {
         let completion = Arc::new(Completion::new(0, 2, None, None));
         let parts =
             Arc::new_cyclic(|own: &Weak<Parts>| Parts { completion: completion.clone(), own: own.clone() });
-        let run = Run::start(completion.clone(), Arc::default(), Held::default());
+        let run = Run::start(completion.clone(), Arc::default(), RunHolds::default());
         run.in_steps(parts).unwrap();
         completion.wait(None).unwrap();
     }

@@ -14,11 +14,11 @@ pub trait Part: Send + Sync + 'static {
 }
 
 /// All parts of a transfer: one, or one a layer.
-pub struct InTurn<P>(Arc<Parts<P>>);
+pub struct PartSequence<P>(Arc<Parts<P>>);
 
 struct Parts<P>(Vec<P>);
 
-impl<P: Part> InTurn<P> {
+impl<P: Part> PartSequence<P> {
     /// At least one part.
     pub fn new(parts: Vec<P>) -> Self {
         Self(Arc::new(Parts(parts)))

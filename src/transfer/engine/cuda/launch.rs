@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::direction::Direction;
-use crate::cuda::kernel::{Blocks, Layer, MOST_LAYERS, Run};
+use crate::cuda::kernel::{Blocks, KernelRun, Layer, MOST_LAYERS};
 
 /// One round of eight 16-byte loads by each thread of a warp.
 pub const TILE: u64 = 4096;
@@ -37,7 +37,7 @@ impl LaunchShape {
         let mut table = [Layer::default(); MOST_LAYERS];
         table[..layers.len()].copy_from_slice(layers);
         Blocks {
-            runs: (first_run * size_of::<Run>()) as u64,
+            runs: (first_run * size_of::<KernelRun>()) as u64,
             unit_size: self.unit_size,
             source_block_stride: self.block_strides[0],
             destination_block_stride: self.block_strides[1],
@@ -75,14 +75,14 @@ pub fn typical_length(runs: usize, blocks: u64) -> u32 {
 }
 
 /// Cuts runs to `most` blocks, and where a destination is a multiple of `every`.
-pub fn cut_runs(runs: impl Iterator<Item = Run>, most: u32, every: u32) -> Vec<Run> {
+pub fn cut_runs(runs: impl Iterator<Item = KernelRun>, most: u32, every: u32) -> Vec<KernelRun> {
     let mut cut = Vec::with_capacity(runs.size_hint().0);
     for mut left in runs {
         while left.length > 0 {
             // Avoids a division in the common case: there may be tens of thousands of runs.
             let into = if left.destination < every { left.destination } else { left.destination % every };
             let length = left.length.min(most).min(every - into);
-            cut.push(Run::new(left.source, left.destination, length));
+            cut.push(KernelRun::new(left.source, left.destination, length));
             left.source += length;
             left.destination += length;
             left.length -= length;
@@ -131,10 +131,13 @@ mod tests {
 
     #[test]
     fn runs_are_cut_to_a_length_and_at_bounds() {
-        let runs = [Run::new(10, 3, 7), Run::new(90, 20, 1)];
+        let runs = [KernelRun::new(10, 3, 7), KernelRun::new(90, 20, 1)];
         let cut = cut_runs(runs.into_iter(), 3, 4);
         let expected = [(10, 3, 1), (11, 4, 3), (14, 7, 1), (15, 8, 2), (90, 20, 1)];
-        assert_eq!(cut, expected.map(|(source, destination, length)| Run::new(source, destination, length)));
+        assert_eq!(
+            cut,
+            expected.map(|(source, destination, length)| KernelRun::new(source, destination, length))
+        );
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::io::Errno;
 
-use super::operation::{Ask, Next, Operation};
-use super::requests::Requests;
+use super::operation::{IoCall, IoStep, Operation};
+use super::requests::FileRequests;
 use super::work::{Ending, Work};
 use crate::error::{Error, Result};
 use crate::file_limit::FileSizeSignal;
@@ -28,7 +28,7 @@ pub fn start(work: Work, most_threads: usize) {
     }
     let worth = requests.bytes() / BYTES_A_THREAD;
     let threads = (worth as usize).min(range.len()).clamp(1, most_threads);
-    let job = Job {
+    let job = FileJob {
         requests,
         next: AtomicUsize::new(range.start),
         left: AtomicUsize::new(range.len()),
@@ -40,9 +40,9 @@ pub fn start(work: Work, most_threads: usize) {
     Pool::files().run(&(Arc::new(job) as Arc<dyn Shared>), threads);
 }
 
-/// Requests that threads take in order.
-struct Job {
-    requests: Arc<Requests>,
+/// FileRequests that threads take in order.
+struct FileJob {
+    requests: Arc<FileRequests>,
     range: Range<usize>,
     next: AtomicUsize,
     left: AtomicUsize,
@@ -52,7 +52,7 @@ struct Job {
     ending: Mutex<Option<Ending>>,
 }
 
-impl Shared for Job {
+impl Shared for FileJob {
     fn run(&self) {
         // This may be the caller's thread.
         let _limit_reports_itself = FileSizeSignal::block();
@@ -71,7 +71,7 @@ impl Shared for Job {
     }
 }
 
-impl Job {
+impl FileJob {
     fn carry_out(&self, index: usize) -> Result<()> {
         if self.failure().is_some() {
             return Ok(());
@@ -85,10 +85,10 @@ impl Job {
             // hears of the end.
             let answer = unsafe { call(operation.ask(&self.requests), self.requests.writes()) };
             match operation.advance(&self.requests, answer) {
-                Next::Done => return Ok(()),
-                Next::Failed(error) => return Err(error),
-                Next::Again if operation.is_delayed() => std::thread::yield_now(),
-                Next::Again => {}
+                IoStep::Done => return Ok(()),
+                IoStep::Failed(error) => return Err(error),
+                IoStep::Again if operation.is_delayed() => std::thread::yield_now(),
+                IoStep::Again => {}
             }
         }
     }
@@ -108,7 +108,7 @@ impl Job {
 
 /// # Safety
 /// The spans are memory of this process that may be read or written; the file is open.
-unsafe fn call(ask: Ask<'_>, writes: bool) -> std::result::Result<u64, Errno> {
+unsafe fn call(ask: IoCall<'_>, writes: bool) -> std::result::Result<u64, Errno> {
     let (spans, count) = (ask.spans.as_ptr().cast::<libc::iovec>(), ask.spans.len() as libc::c_int);
     let offset = ask.offset as libc::off_t;
     // SAFETY: a span is laid out as an iovec; the caller's promise.

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::io::Io;
-use super::requests::{Piece, Requests};
-use super::sides::Sides;
+use super::requests::{FileRequests, Piece};
+use super::sides::FileSides;
 use super::work::Work;
 use crate::transfer::plan::Plan;
 use crate::transfer::run::completion::Outcome;
@@ -14,16 +14,16 @@ use crate::transfer::run::{Run, Start};
 
 /// Prepared reads or writes.
 pub struct HostIo {
-    requests: Arc<Requests>,
+    requests: Arc<FileRequests>,
     moves: u64,
     io: Io,
 }
 
 impl HostIo {
-    pub fn prepare(sides: &Sides<'_>, plan: &Plan, io: Io) -> Self {
+    pub fn prepare(sides: &FileSides<'_>, plan: &Plan, io: Io) -> Self {
         let mut list = Vec::with_capacity(plan.room());
         list.extend(pieces(sides, plan).map(|(piece, _)| piece));
-        Self { moves: list.len() as u64, requests: Arc::new(Requests::gather(list, sides.writes)), io }
+        Self { moves: list.len() as u64, requests: Arc::new(FileRequests::gather(list, sides.writes)), io }
     }
 
     pub fn prepare_start(&self, run: Run) -> Start {
@@ -55,7 +55,10 @@ fn end(run: Run, outcome: Outcome) {
 }
 
 /// The moves by file and memory rather than source and destination, with the memory's region.
-pub(super) fn pieces<'a>(sides: &'a Sides<'_>, plan: &'a Plan) -> impl Iterator<Item = (Piece, u32)> + 'a {
+pub(super) fn pieces<'a>(
+    sides: &'a FileSides<'_>,
+    plan: &'a Plan,
+) -> impl Iterator<Item = (Piece, u32)> + 'a {
     let files: Vec<_> =
         sides.file.memory().regions().iter().map(|region| region.fd().unwrap_or(-1)).collect();
     let writes = sides.writes;

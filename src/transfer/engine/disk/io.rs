@@ -23,7 +23,7 @@ pub enum Io {
 
 /// The methods by name.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Who {
+pub enum IoMethod {
     /// io_uring.
     Ring,
     /// Threads that call preadv and pwritev.
@@ -53,7 +53,7 @@ impl Io {
     ///
     /// io_uring is better for direct I/O: one thread saturates the device. For a buffered file the kernel
     /// copies the bytes within the call, so several threads are faster than one ring.
-    pub fn choose(is_direct: bool, writes: bool, asked: Option<Who>) -> Result<(Self, Reasons)> {
+    pub fn choose(is_direct: bool, writes: bool, asked: Option<IoMethod>) -> Result<(Self, Reasons)> {
         let threads = match (is_direct, writes) {
             (true, _) => AT_DEVICE,
             (false, false) => Pool::parallelism().clamp(FEWEST_READERS, AT_DEVICE),
@@ -61,8 +61,8 @@ impl Io {
         };
         let calls = Self::Calls { threads };
         let because = |reason: &str| Some(reason.to_string());
-        let wanted = asked.unwrap_or(if is_direct { Who::Ring } else { Who::Threads });
-        if wanted == Who::Threads {
+        let wanted = asked.unwrap_or(if is_direct { IoMethod::Ring } else { IoMethod::Threads });
+        if wanted == IoMethod::Threads {
             let reason = match asked {
                 Some(_) => because("another path was requested"),
                 None => because("the file is buffered, and several threads copy faster"),
@@ -87,10 +87,10 @@ impl Io {
     }
 
     /// The name of the method.
-    pub fn who(&self) -> Who {
+    pub fn who(&self) -> IoMethod {
         match self {
-            Self::Uring(_) => Who::Ring,
-            Self::Calls { .. } => Who::Threads,
+            Self::Uring(_) => IoMethod::Ring,
+            Self::Calls { .. } => IoMethod::Threads,
         }
     }
 

@@ -15,8 +15,8 @@ mod work;
 use std::sync::Arc;
 
 use self::host::HostIo;
-use self::io::{Io, Reasons, Who};
-use self::sides::Sides;
+use self::io::{Io, IoMethod, Reasons};
+use self::sides::FileSides;
 use self::staged::StagedIo;
 use super::contexts::Contexts;
 use super::nixl::NixlMove;
@@ -28,7 +28,7 @@ use crate::nixl::MemoryType;
 use crate::transfer::path::Path;
 use crate::transfer::plan::Plan;
 use crate::transfer::request::Preferences;
-use crate::transfer::run::steps::{InTurn, Part};
+use crate::transfer::run::steps::{Part, PartSequence};
 use crate::transfer::run::{Run, Start};
 
 /// A prepared transfer from or to a file.
@@ -52,7 +52,7 @@ impl DiskMove {
         plan: &Plan,
         preferences: &Preferences,
     ) -> Result<Self> {
-        let sides = Sides::of(source, destination);
+        let sides = FileSides::of(source, destination);
         let is_staged = sides.memory.memory_type() == MemoryType::Vram;
         crate::transfer::plan::alignment::ensure_io_alignment(source, destination, plan)?;
         let against_gds = match is_staged {
@@ -77,7 +77,7 @@ impl DiskMove {
         Ok(Self { engine, path, candidates: candidates(&sides, against_gds, reasons, is_gds_impossible) })
     }
 
-    fn by_gds(sides: &Sides<'_>, taken: gds::Taken) -> Self {
+    fn by_gds(sides: &FileSides<'_>, taken: gds::Taken) -> Self {
         let (path, gds::Taken { moved, doubt }) = (gds::path(sides), taken);
         let staged = || Some("its bytes pass through host memory".to_string());
         let candidates = vec![
@@ -120,7 +120,7 @@ impl DiskMove {
     }
 }
 
-impl Engine for InTurn<DiskMove> {
+impl Engine for PartSequence<DiskMove> {
     fn path(&self) -> Path {
         self.first().path
     }
@@ -160,21 +160,21 @@ impl Part for DiskMove {
     }
 }
 
-fn path(who: Who, is_staged: bool) -> Path {
+fn path(who: IoMethod, is_staged: bool) -> Path {
     match (who, is_staged) {
-        (Who::Ring, false) => Path::Uring,
-        (Who::Threads, false) => Path::Pread,
-        (Who::Ring, true) => Path::UringStaged,
-        (Who::Threads, true) => Path::PreadStaged,
+        (IoMethod::Ring, false) => Path::Uring,
+        (IoMethod::Threads, false) => Path::Pread,
+        (IoMethod::Ring, true) => Path::UringStaged,
+        (IoMethod::Threads, true) => Path::PreadStaged,
     }
 }
 
-fn asked_for(path: Path) -> Who {
-    if matches!(path, Path::Uring | Path::UringStaged) { Who::Ring } else { Who::Threads }
+fn asked_for(path: Path) -> IoMethod {
+    if matches!(path, Path::Uring | Path::UringStaged) { IoMethod::Ring } else { IoMethod::Threads }
 }
 
 fn candidates(
-    sides: &Sides<'_>,
+    sides: &FileSides<'_>,
     against_gds: Option<String>,
     reasons: Reasons,
     is_gds_impossible: bool,
@@ -185,9 +185,9 @@ fn candidates(
     vec![
         Candidate {
             is_impossible: reasons.is_uring_impossible,
-            ..candidate(path(Who::Ring, is_staged), reasons.uring)
+            ..candidate(path(IoMethod::Ring, is_staged), reasons.uring)
         },
-        candidate(path(Who::Threads, is_staged), reasons.calls),
+        candidate(path(IoMethod::Threads, is_staged), reasons.calls),
         Candidate { is_impossible: is_gds_impossible, ..candidate(gds::path(sides), Some(against_nixl)) },
     ]
 }

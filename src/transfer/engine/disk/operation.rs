@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
 
-use super::requests::{Request, Requests, Span, after};
+use super::requests::{FileRequest, FileRequests, IoSpan, after};
 use crate::advice;
 use crate::error::{Error, Result, Status};
 
@@ -18,23 +18,23 @@ pub struct Operation {
     request: usize,
     done: u64,
     /// The remaining spans, once some bytes are transferred.
-    left: Vec<Span>,
+    left: Vec<IoSpan>,
     delays: u32,
 }
 
 /// The arguments of a system call.
-pub struct Ask<'a> {
+pub struct IoCall<'a> {
     /// The open file.
     pub file: i32,
     /// The offset in the file.
     pub offset: u64,
     /// Buffers in memory.
-    pub spans: &'a [Span],
+    pub spans: &'a [IoSpan],
 }
 
 /// The next step.
 #[derive(Debug)]
-pub enum Next {
+pub enum IoStep {
     /// All is done.
     Done,
     /// Repeat, for the remaining bytes.
@@ -50,10 +50,10 @@ impl Operation {
     }
 
     /// The arguments for the remaining bytes.
-    pub fn ask<'a>(&'a self, requests: &'a Requests) -> Ask<'a> {
-        let Request { file, offset, .. } = *requests.get(self.request);
+    pub fn ask<'a>(&'a self, requests: &'a FileRequests) -> IoCall<'a> {
+        let FileRequest { file, offset, .. } = *requests.get(self.request);
         let spans = if self.done == 0 { requests.spans(self.request) } else { &self.left };
-        Ask { file, offset: offset + self.done, spans }
+        IoCall { file, offset: offset + self.done, spans }
     }
 
     /// Whether the kernel has returned EINTR or EAGAIN since the last byte.
@@ -62,41 +62,41 @@ impl Operation {
     }
 
     /// Size of the request in bytes.
-    pub fn size(&self, requests: &Requests) -> u64 {
+    pub fn size(&self, requests: &FileRequests) -> u64 {
         requests.get(self.request).size
     }
 
     /// Handles the result of a system call.
-    pub fn advance(&mut self, requests: &Requests, answer: std::result::Result<u64, Errno>) -> Next {
+    pub fn advance(&mut self, requests: &FileRequests, answer: std::result::Result<u64, Errno>) -> IoStep {
         let size = self.size(requests);
         match answer {
-            Ok(0) => Next::Failed(self.ended(requests, None)),
+            Ok(0) => IoStep::Failed(self.ended(requests, None)),
             Ok(moved) => {
                 self.done += moved;
                 self.delays = 0;
                 if self.done >= size {
-                    return Next::Done;
+                    return IoStep::Done;
                 }
                 self.left = after(requests.spans(self.request), self.done as usize);
-                Next::Again
+                IoStep::Again
             }
             Err(Errno::INTR | Errno::AGAIN) if self.delays < MOST_DELAYS => {
                 self.delays += 1;
-                Next::Again
+                IoStep::Again
             }
             // Direct I/O fails with EINVAL at the unaligned end of a truncated file.
-            Err(Errno::INVAL) if self.done > 0 => Next::Failed(self.ended(requests, Some(Errno::INVAL))),
-            Err(errno) => Next::Failed(self.refused(requests, errno)),
+            Err(Errno::INVAL) if self.done > 0 => IoStep::Failed(self.ended(requests, Some(Errno::INVAL))),
+            Err(errno) => IoStep::Failed(self.refused(requests, errno)),
         }
     }
 
-    fn doing(&self, requests: &Requests) -> String {
-        let Request { offset, size, .. } = *requests.get(self.request);
+    fn doing(&self, requests: &FileRequests) -> String {
+        let FileRequest { offset, size, .. } = *requests.get(self.request);
         let (verb, way) = if requests.writes() { ("write", "to") } else { ("read", "from") };
         format!("{verb} {} bytes {way} a file at {}", size - self.done, offset + self.done)
     }
 
-    fn refused(&self, requests: &Requests, errno: Errno) -> Error {
+    fn refused(&self, requests: &FileRequests, errno: Errno) -> Error {
         let file = requests.get(self.request).file;
         // SAFETY: the transfer holds the layout, and so the region with the open file, until its run is over.
         let file = unsafe { BorrowedFd::borrow_raw(file) };
@@ -105,7 +105,7 @@ impl Operation {
     }
 
     /// The kernel transferred nothing and reported no error: the file was truncated.
-    fn ended(&self, requests: &Requests, errno: Option<Errno>) -> Error {
+    fn ended(&self, requests: &FileRequests, errno: Option<Errno>) -> Error {
         let doing = self.doing(requests);
         let length = length(requests.get(self.request).file);
         match (length, errno) {
@@ -118,8 +118,8 @@ impl Operation {
         }
     }
 
-    fn end(&self, requests: &Requests) -> u64 {
-        let Request { offset, size, .. } = *requests.get(self.request);
+    fn end(&self, requests: &FileRequests) -> u64 {
+        let FileRequest { offset, size, .. } = *requests.get(self.request);
         offset + size
     }
 }
@@ -136,19 +136,19 @@ mod tests {
     use super::super::requests::Piece;
     use super::*;
 
-    fn requests(writes: bool) -> Requests {
+    fn requests(writes: bool) -> FileRequests {
         let piece = |offset, address| Piece { file: 0, offset, address, size: 100 };
-        Requests::gather(vec![piece(1000, 1), piece(1100, 5000)], writes)
+        FileRequests::gather(vec![piece(1000, 1), piece(1100, 5000)], writes)
     }
 
     #[test]
     fn a_short_answer_is_asked_again_for_the_rest() {
         let requests = requests(true);
         let mut operation = Operation::new(0);
-        assert!(matches!(operation.advance(&requests, Ok(130)), Next::Again));
+        assert!(matches!(operation.advance(&requests, Ok(130)), IoStep::Again));
         let ask = operation.ask(&requests);
-        assert_eq!((ask.offset, ask.spans), (1130, &[Span { address: 5030, size: 70 }][..]));
-        assert!(matches!(operation.advance(&requests, Ok(70)), Next::Done));
+        assert_eq!((ask.offset, ask.spans), (1130, &[IoSpan { address: 5030, size: 70 }][..]));
+        assert!(matches!(operation.advance(&requests, Ok(70)), IoStep::Done));
     }
 
     #[test]
@@ -156,9 +156,11 @@ mod tests {
         let requests = requests(false);
         let mut operation = Operation::new(0);
         for _ in 0..MOST_DELAYS {
-            assert!(matches!(operation.advance(&requests, Err(Errno::INTR)), Next::Again));
+            assert!(matches!(operation.advance(&requests, Err(Errno::INTR)), IoStep::Again));
         }
-        let Next::Failed(error) = operation.advance(&requests, Err(Errno::AGAIN)) else { panic!("goes on") };
+        let IoStep::Failed(error) = operation.advance(&requests, Err(Errno::AGAIN)) else {
+            panic!("goes on")
+        };
         assert_eq!(error.status(), Status::Io);
     }
 
@@ -166,7 +168,7 @@ mod tests {
     fn what_the_kernel_refuses_keeps_its_cause() {
         let requests = requests(true);
         for (errno, status) in [(Errno::NOSPC, Status::OutOfMemory), (Errno::IO, Status::Io)] {
-            let Next::Failed(error) = Operation::new(0).advance(&requests, Err(errno)) else {
+            let IoStep::Failed(error) = Operation::new(0).advance(&requests, Err(errno)) else {
                 panic!("goes on")
             };
             assert_eq!(error.status(), status);
@@ -176,7 +178,7 @@ mod tests {
 
     #[test]
     fn no_bytes_and_no_error_is_an_error() {
-        let Next::Failed(error) = Operation::new(0).advance(&requests(true), Ok(0)) else {
+        let IoStep::Failed(error) = Operation::new(0).advance(&requests(true), Ok(0)) else {
             panic!("goes on")
         };
         assert_eq!(error.status(), Status::Io);

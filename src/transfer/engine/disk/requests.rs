@@ -25,17 +25,17 @@ pub struct Piece {
 /// A span of memory, with the layout of `struct iovec`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct IoSpan {
     /// Its address.
     pub address: usize,
     /// Its size.
     pub size: usize,
 }
-const _: () = assert!(size_of::<Span>() == size_of::<libc::iovec>());
+const _: () = assert!(size_of::<IoSpan>() == size_of::<libc::iovec>());
 
 /// One read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct FileRequest {
     /// The open file.
     pub file: RawFd,
     /// Offset in the file.
@@ -48,13 +48,13 @@ pub struct Request {
 
 /// Reads or writes.
 #[derive(Debug, Default)]
-pub struct Requests {
+pub struct FileRequests {
     writes: bool,
-    spans: Vec<Span>,
-    list: Vec<Request>,
+    spans: Vec<IoSpan>,
+    list: Vec<FileRequest>,
 }
 
-impl Requests {
+impl FileRequests {
     /// Merges pieces that are adjacent in a file.
     pub fn gather(mut pieces: Vec<Piece>, writes: bool) -> Self {
         let place = |piece: &Piece| (piece.file, piece.offset);
@@ -78,9 +78,9 @@ impl Requests {
                 last.size += size;
                 last.count += 1;
             }
-            _ => self.list.push(Request { file, offset, size, first: self.spans.len(), count: 1 }),
+            _ => self.list.push(FileRequest { file, offset, size, first: self.spans.len(), count: 1 }),
         }
-        self.spans.push(Span { address: address as usize, size: size as usize });
+        self.spans.push(IoSpan { address: address as usize, size: size as usize });
     }
 
     /// Whether they write to the file.
@@ -94,13 +94,13 @@ impl Requests {
     }
 
     /// One request.
-    pub fn get(&self, index: usize) -> &Request {
+    pub fn get(&self, index: usize) -> &FileRequest {
         &self.list[index]
     }
 
     /// The buffers of a request.
-    pub fn spans(&self, index: usize) -> &[Span] {
-        let Request { first, count, .. } = self.list[index];
+    pub fn spans(&self, index: usize) -> &[IoSpan] {
+        let FileRequest { first, count, .. } = self.list[index];
         &self.spans[first..first + count]
     }
 
@@ -121,13 +121,13 @@ fn cut(piece: Piece) -> impl Iterator<Item = Piece> {
 }
 
 /// The spans without their first `done` bytes.
-pub fn after(spans: &[Span], mut done: usize) -> Vec<Span> {
+pub fn after(spans: &[IoSpan], mut done: usize) -> Vec<IoSpan> {
     let mut left = Vec::new();
     for span in spans {
         let skipped = done.min(span.size);
         done -= skipped;
         if skipped < span.size {
-            left.push(Span { address: span.address + skipped, size: span.size - skipped });
+            left.push(IoSpan { address: span.address + skipped, size: span.size - skipped });
         }
     }
     left
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn what_is_adjacent_in_the_file_is_one_request() {
         let pieces = vec![piece(4096, 100, 4096), piece(0, 90_000, 4096), piece(12288, 0, 10)];
-        let requests = Requests::gather(pieces, false);
+        let requests = FileRequests::gather(pieces, false);
         assert_eq!(requests.len(), 2);
         assert_eq!((requests.get(0).offset, requests.get(0).size), (0, 8192));
         assert_eq!(requests.spans(0)[0].address, 90_000);
@@ -157,14 +157,14 @@ mod tests {
     #[test]
     fn files_are_told_apart() {
         let other = Piece { file: 4, ..piece(4096, 100, 4096) };
-        assert_eq!(Requests::gather(vec![piece(0, 0, 4096), other], true).len(), 2);
+        assert_eq!(FileRequests::gather(vec![piece(0, 0, 4096), other], true).len(), 2);
     }
 
     #[test]
     fn what_is_left_begins_where_it_ended() {
-        let spans = [Span { address: 1000, size: 10 }, Span { address: 50, size: 5 }];
+        let spans = [IoSpan { address: 1000, size: 10 }, IoSpan { address: 50, size: 5 }];
         assert_eq!(after(&spans, 0), spans);
-        assert_eq!(after(&spans, 4), [Span { address: 1004, size: 6 }, spans[1]]);
+        assert_eq!(after(&spans, 4), [IoSpan { address: 1004, size: 6 }, spans[1]]);
         assert_eq!(after(&spans, 10), [spans[1]]);
         assert_eq!(after(&spans, 15), []);
     }
@@ -179,11 +179,11 @@ mod tests {
                 pieces.push(piece(offset, 3 * offset, units * UNIT));
                 offset += units * UNIT;
             }
-            let requests = Requests::gather(pieces, true);
+            let requests = FileRequests::gather(pieces, true);
             for index in 0..requests.len() {
-                let Request { offset, size, .. } = *requests.get(index);
+                let FileRequest { offset, size, .. } = *requests.get(index);
                 prop_assert!(offset.is_multiple_of(UNIT) && size.is_multiple_of(UNIT));
-                let is_whole = |span: &Span| (span.address | span.size).is_multiple_of(UNIT as usize);
+                let is_whole = |span: &IoSpan| (span.address | span.size).is_multiple_of(UNIT as usize);
                 prop_assert!(requests.spans(index).iter().all(is_whole));
             }
         }
@@ -199,7 +199,7 @@ mod tests {
             }
             let turn = turn % pieces.len();
             pieces.rotate_left(turn);
-            let requests = Requests::gather(pieces.clone(), true);
+            let requests = FileRequests::gather(pieces.clone(), true);
             let mut asked = Vec::new();
             for index in 0..requests.len() {
                 let request = requests.get(index);

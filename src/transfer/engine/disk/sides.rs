@@ -11,7 +11,7 @@ use crate::transfer::engine::promises;
 use crate::transfer::request::Preferences;
 
 /// Which side is in a file, and which in memory.
-pub struct Sides<'a> {
+pub struct FileSides<'a> {
     /// The side in a file.
     pub file: &'a Arc<Layout>,
     /// The side in memory.
@@ -20,7 +20,7 @@ pub struct Sides<'a> {
     pub writes: bool,
 }
 
-impl<'a> Sides<'a> {
+impl<'a> FileSides<'a> {
     pub fn of(source: &'a Arc<Layout>, destination: &'a Arc<Layout>) -> Self {
         match destination.memory_type() {
             MemoryType::File => Self { file: destination, memory: source, writes: true },

@@ -5,14 +5,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::requests::Requests;
+use super::requests::FileRequests;
 use crate::error::Result;
 use crate::transfer::run::Stop;
 
 /// Some requests. `ending` is called once the kernel no longer uses any memory that they name.
 pub struct Work {
     /// The requests.
-    pub requests: Arc<Requests>,
+    pub requests: Arc<FileRequests>,
     /// Which of them.
     pub range: Range<usize>,
     /// Whether the caller cancelled those that have not begun.

@@ -37,7 +37,7 @@ const NONE_LEFT: usize = usize::MAX / 2;
 pub struct HostCopy {
     chunks: Arc<Chunks>,
     moves: OnceCell<u64>,
-    current: Mutex<Option<Arc<Job>>>,
+    current: Mutex<Option<Arc<HostRun>>>,
 }
 
 impl HostCopy {
@@ -61,7 +61,7 @@ impl HostCopy {
     /// Starts the copy; a small one has ended on return.
     fn start(&self, run: Run) {
         let stop = (self.chunks.bytes() > INLINE).then(|| run.stop());
-        let job = Job::new(self.chunks.clone(), run);
+        let job = HostRun::new(self.chunks.clone(), run);
         let Some(stop) = stop else { return job.work(|| true) };
         let (job, threads) = (Arc::new(job), self.threads());
         *self.current() = Some(job.clone());
@@ -71,7 +71,7 @@ impl HostCopy {
         Pool::get().run(&(job as Arc<dyn Shared>), threads);
     }
 
-    fn current(&self) -> crate::sync::MutexGuard<'_, Option<Arc<Job>>> {
+    fn current(&self) -> crate::sync::MutexGuard<'_, Option<Arc<HostRun>>> {
         self.current.lock()
     }
 }
@@ -179,7 +179,7 @@ impl Chunks {
 }
 
 /// One run of the copy.
-struct Job {
+struct HostRun {
     next: AtomicUsize,
     left: AtomicUsize,
     /// Chunks left of each layer.
@@ -193,13 +193,13 @@ struct Job {
     run: Mutex<Option<Run>>,
 }
 
-impl Shared for Job {
+impl Shared for HostRun {
     fn run(&self) {
         self.work(|| true);
     }
 }
 
-impl Job {
+impl HostRun {
     fn new(chunks: Arc<Chunks>, run: Run) -> Self {
         Self {
             next: AtomicUsize::new(0),

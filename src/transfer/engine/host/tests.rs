@@ -82,6 +82,6 @@ fn a_chunk_that_panics_ends_the_run() {
     // One more than there is: it starts behind the last byte.
     chunks.each += 1;
     let (completion, run) = run(1);
-    Job::new(Arc::new(chunks), run).work(|| true);
+    HostRun::new(Arc::new(chunks), run).work(|| true);
     assert_eq!(completion.poll().unwrap_err().status(), Status::Panic);
 }

@@ -3,7 +3,7 @@
 //! transfer and after its last. NIXL does not report that; the owner's control block does, and is read by
 //! NIXL too.
 
-use super::recipe::Recipe;
+use super::request_plan::RequestPlan;
 use crate::error::{Result, ensure, fail};
 use crate::layout::{Layout, Memory, RemoteElastic};
 use crate::nixl::AgentState;
@@ -22,10 +22,10 @@ pub(super) struct Guard {
 impl Guard {
     /// For a layout on a peer's elastic memory; `None` for others. Fails for extents that had no memory when
     /// the layout was exported.
-    pub fn prepare(agent: &Arc<Agent>, recipe: &Recipe) -> Result<Option<Self>> {
-        let Some(elastic) = elastic_of(&recipe.remote) else { return Ok(None) };
-        let spans = recipe.plan.moves().map(|each| {
-            let address = if recipe.reads { each.source } else { each.destination };
+    pub fn prepare(agent: &Arc<Agent>, request_plan: &RequestPlan) -> Result<Option<Self>> {
+        let Some(elastic) = elastic_of(&request_plan.remote) else { return Ok(None) };
+        let spans = request_plan.plan.moves().map(|each| {
+            let address = if request_plan.reads { each.source } else { each.destination };
             (address, each.size)
         });
         let used = elastic.used(spans)?;
@@ -35,8 +35,8 @@ impl Guard {
     }
 
     /// The request that reads the block.
-    pub fn request(&self, state: &mut AgentState, recipe: &Recipe) -> Result<RequestId> {
-        let Memory::Remote(remote) = recipe.remote.memory() else {
+    pub fn request(&self, state: &mut AgentState, request_plan: &RequestPlan) -> Result<RequestId> {
+        let Memory::Remote(remote) = request_plan.remote.memory() else {
             fail!(Panic, "the control block of local memory was requested");
         };
         let span = |address| Span { address, size: self.control.size, device_id: 0 };

@@ -5,9 +5,9 @@
 //! a large request would block the agent; and with many requests a failure is seen early.
 
 mod allowed;
-mod flight;
+mod run;
 mod guard;
-mod recipe;
+mod request_plan;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +17,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
+use self::guard::Guard;
+use self::request_plan::RequestPlan;
+use self::run::NixlRun;
 use super::{BeginRun, Candidate, Engine};
 use crate::error::{Error, Result, Status, ensure};
 use crate::layout::{Layout, Memory, RemoteMemory};
@@ -25,24 +28,21 @@ use crate::nixl::{Agent, RemoteHold, RequestId};
 use crate::sync::{Mutex, MutexGuard};
 use crate::transfer::path::Path;
 use crate::transfer::plan::Plan;
-use crate::transfer::run::steps::{InTurn, Part};
+use crate::transfer::run::steps::{Part, PartSequence};
 use crate::transfer::run::{Run, Start};
-use flight::Flight;
-use guard::Guard;
-use recipe::Recipe;
 
 /// A prepared transfer.
 pub struct NixlMove {
-    shared: Arc<Prepared>,
+    shared: Arc<PreparedRequests>,
 }
 
 /// What all runs of a transfer share; released with the last of them.
-struct Prepared {
+struct PreparedRequests {
     path: Path,
     agent: Arc<Agent>,
-    recipe: Recipe,
+    request_plan: RequestPlan,
     /// Created by the first run, on the agent's thread, so that the caller does not wait.
-    made: Mutex<Made>,
+    made: Mutex<RequestCache>,
     notification: Option<Vec<u8>>,
     /// For a peer's elastic memory.
     guard: Option<Guard>,
@@ -50,7 +50,7 @@ struct Prepared {
 
 /// Requests, and the generation of the memory that they were created for.
 #[derive(Default)]
-struct Made {
+struct RequestCache {
     generation: u64,
     requests: Vec<RequestId>,
     look: Option<RequestId>,
@@ -60,7 +60,7 @@ struct Made {
 }
 
 /// The requests of one run.
-struct Errands {
+struct RunRequests {
     requests: VecDeque<RequestId>,
     /// Reads the peer's control block, before and after those.
     look: Option<RequestId>,
@@ -79,9 +79,10 @@ impl NixlMove {
         let (local, remote) = if reads { (destination, source) } else { (source, destination) };
         let agent = shared_agent(local, remote)?.clone();
         crate::transfer::plan::alignment::ensure_io_alignment(source, destination, &plan)?;
-        let recipe = Recipe { local: local.clone(), remote: remote.clone(), reads, plan };
-        let guard = Guard::prepare(&agent, &recipe)?;
-        let shared = Prepared { path, agent, recipe, made: Mutex::default(), notification, guard };
+        let request_plan = RequestPlan { local: local.clone(), remote: remote.clone(), reads, plan };
+        let guard = Guard::prepare(&agent, &request_plan)?;
+        let shared =
+            PreparedRequests { path, agent, request_plan, made: Mutex::default(), notification, guard };
         let this = Self { shared: Arc::new(shared) };
         this.peer_hold()?;
         Ok(this)
@@ -95,12 +96,12 @@ impl NixlMove {
 
     /// Number of contiguous spans that it moves.
     pub fn moves(&self) -> u64 {
-        self.shared.recipe.plan.moves().count() as u64
+        self.shared.request_plan.plan.moves().count() as u64
     }
 
     /// Number of requests.
     pub fn requests(&self) -> u64 {
-        self.shared.recipe.count()
+        self.shared.request_plan.count()
     }
 
     fn peer_hold(&self) -> Result<Option<RemoteHold>> {
@@ -113,7 +114,7 @@ impl NixlMove {
     }
 }
 
-impl Engine for InTurn<NixlMove> {
+impl Engine for PartSequence<NixlMove> {
     fn path(&self) -> Path {
         self.first().shared.path
     }
@@ -155,12 +156,12 @@ impl Engine for InTurn<NixlMove> {
 impl Part for NixlMove {
     fn prepare_start(&self, run: Run) -> Start {
         let agent = self.shared.agent.clone();
-        let flight = Flight::new(self.shared.clone(), run.carried_by(agent.clone()));
+        let flight = NixlRun::new(self.shared.clone(), run.carried_by(agent.clone()));
         Box::new(move || agent.start(Box::new(flight)))
     }
 }
 
-impl Drop for Prepared {
+impl Drop for PreparedRequests {
     fn drop(&mut self) {
         let made = self.made.get_mut();
         let mut requests = std::mem::take(&mut made.requests);
@@ -171,32 +172,32 @@ impl Drop for Prepared {
     }
 }
 
-impl Prepared {
+impl PreparedRequests {
     fn peer(&self) -> Option<&RemoteMemory> {
-        match self.recipe.remote.memory() {
+        match self.request_plan.remote.memory() {
             Memory::Remote(remote) => Some(remote),
             Memory::Local(_) => None,
         }
     }
 
-    fn made(&self) -> MutexGuard<'_, Made> {
+    fn made(&self) -> MutexGuard<'_, RequestCache> {
         self.made.lock()
     }
 
     /// The requests, created unless an earlier run did for the current memory.
-    fn requests(&self, state: &mut AgentState) -> Result<Errands> {
+    fn requests(&self, state: &mut AgentState) -> Result<RunRequests> {
         let mut made = self.made();
         made.ensure_usable()?;
-        let generation = self.recipe.generation();
+        let generation = self.request_plan.generation();
         if made.requests.is_empty() || made.generation != generation {
             state.release_idle_requests(made.requests.drain(..));
-            made.requests = self.recipe.make(state)?;
+            made.requests = self.request_plan.make(state)?;
             made.generation = generation;
         }
         if let (Some(guard), None) = (&self.guard, made.look) {
-            made.look = Some(guard.request(state, &self.recipe)?);
+            made.look = Some(guard.request(state, &self.request_plan)?);
         }
-        Ok(Errands { requests: made.requests.iter().copied().collect(), look: made.look })
+        Ok(RunRequests { requests: made.requests.iter().copied().collect(), look: made.look })
     }
 
     /// Releases all requests after one has failed; the next run creates new ones. If that fails, NIXL may
@@ -217,7 +218,7 @@ impl Prepared {
     }
 }
 
-impl Made {
+impl RequestCache {
     fn ensure_usable(&self) -> Result<()> {
         ensure!(
             !self.is_abandoned,

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::flight::Flight;
+use super::run::NixlRun;
 use super::*;
 use crate::layout::{AllocationConfig, Dimensions};
 use crate::nixl::{AgentTask, Step, step_once};
@@ -14,8 +14,8 @@ use crate::sync::Mutex;
 use crate::transfer::request::{BlockPair, Wanted};
 use crate::transfer::run::completion::Completion;
 use crate::transfer::run::queue::{Entry, Queue};
-use crate::transfer::run::steps::InTurn;
-use crate::transfer::run::{Held, Steps};
+use crate::transfer::run::steps::PartSequence;
+use crate::transfer::run::{RunHolds, Steps};
 
 fn layout() -> Arc<Layout> {
     let dimensions = Dimensions {
@@ -36,11 +36,11 @@ fn layout() -> Arc<Layout> {
 fn a_move(agent: Arc<Agent>, local: Arc<Layout>, remote: Arc<Layout>) -> NixlMove {
     let pairs = [BlockPair { source: 0, destination: 0 }];
     let plan = Plan::once(&remote, &local, &pairs, Wanted::default()).unwrap();
-    let recipe = Recipe { local, remote, reads: true, plan };
-    let prepared = Prepared {
+    let request_plan = RequestPlan { local, remote, reads: true, plan };
+    let prepared = PreparedRequests {
         path: Path::NixlRead,
         agent,
-        recipe,
+        request_plan,
         made: Mutex::default(),
         notification: None,
         guard: None,
@@ -49,7 +49,7 @@ fn a_move(agent: Arc<Agent>, local: Arc<Layout>, remote: Arc<Layout>) -> NixlMov
 }
 
 /// A flight whose next step panics.
-struct Panics(Flight);
+struct Panics(NixlRun);
 
 impl AgentTask for Panics {
     fn step(&mut self, _: &mut AgentState) -> Step {
@@ -70,7 +70,7 @@ fn after_a_step_that_panics_memory_is_kept_and_no_run_begins() {
     let completion = Arc::new(Completion::new(64, 1, None, None));
     let run = Run::start(completion.clone(), Arc::default(), Default::default());
     assert!(moved.ensure_usable().is_ok());
-    step_once(Box::new(Panics(Flight::new(moved.shared.clone(), run))));
+    step_once(Box::new(Panics(NixlRun::new(moved.shared.clone(), run))));
     let error = completion.poll().unwrap_err();
     assert_eq!(error.status(), Status::Panic);
     assert!(error.message().contains("deliberate"), "{error}");
@@ -85,9 +85,9 @@ fn fails_to_submit(completion: &Arc<Completion>, parts: usize) {
     drop(commands);
     let (local, remote) = (layout(), layout());
     let part = || a_move(agent.clone(), local.clone(), remote.clone());
-    let moves = InTurn::new((0..parts).map(|_| part()).collect());
+    let moves = PartSequence::new((0..parts).map(|_| part()).collect());
     let busy = Arc::new(AtomicBool::new(true));
-    let held = Held { layouts: Some([remote.clone(), local.clone()]), ..Held::default() };
+    let held = RunHolds { layouts: Some([remote.clone(), local.clone()]), ..RunHolds::default() };
     let holders = Arc::strong_count(&local);
     let error = moves.start(Run::start(completion.clone(), busy.clone(), held)).unwrap_err();
     assert!(error.message().contains("the agent's thread ended"), "{error}");
@@ -111,7 +111,7 @@ fn a_failed_submit_reports_no_completion() {
         assert_eq!(completion.poll().unwrap_err().status(), Status::InvalidState, "it was never submitted");
         assert_eq!(completion.wait(None).unwrap_err().status(), Status::InvalidState);
 
-        Run::start(completion.clone(), Arc::default(), Held::default()).end(Ok(()));
+        Run::start(completion.clone(), Arc::default(), RunHolds::default()).end(Ok(()));
         assert_eq!(completions(&queue), [None]);
         fails_to_submit(&completion, parts);
         assert_eq!(completions(&queue), []);
@@ -130,7 +130,7 @@ fn a_later_part_that_cannot_be_started_is_reported_with_its_cause() {
     let part = || a_move(agent.clone(), local.clone(), remote.clone());
     let queue = Queue::create().unwrap();
     let completion = Arc::new(Completion::new(64, 2, Some((queue.clone(), 7)), None));
-    let run = Run::start(completion.clone(), Arc::default(), Held::default());
+    let run = Run::start(completion.clone(), Arc::default(), RunHolds::default());
     let first_of_two = FirstEnds { next: part(), left_by: Mutex::new(Some(Box::new(commands))) };
     run.in_steps(Arc::new(first_of_two)).unwrap();
     assert_eq!(completions(&queue), [Some(Status::Panic)]);

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::cuda::kernel::Run;
+use crate::cuda::kernel::KernelRun;
 use crate::error::Result;
 use crate::region::{PinnedConfig, PinnedMemory};
 use crate::sync::{Mutex, MutexGuard};
@@ -14,7 +14,7 @@ use crate::sync::{Mutex, MutexGuard};
 /// Bytes of a ring.
 const SIZE: u64 = 8 << 20;
 /// The maximum for one transfer, so that several fit.
-const MOST_RUNS: usize = (SIZE as usize / 4) / size_of::<Run>();
+const MOST_RUNS: usize = (SIZE as usize / 4) / size_of::<KernelRun>();
 /// Slots start at a cache line of the device.
 const LINE: u64 = 128;
 
@@ -32,7 +32,7 @@ impl DescriptorRing {
     }
 
     /// Writes the runs of one prepared copy to separate memory, if they are too many for the ring.
-    pub fn of_one_copy(ordinal: i32, runs: &[Run]) -> Result<Option<DescriptorSlot>> {
+    pub fn of_one_copy(ordinal: i32, runs: &[KernelRun]) -> Result<Option<DescriptorSlot>> {
         if runs.len() <= MOST_RUNS {
             return Ok(None);
         }
@@ -50,22 +50,22 @@ impl DescriptorRing {
     }
 
     /// Writes runs for a kernel to read; `None` while there is no space.
-    pub fn put(self: &Arc<Self>, runs: &[Run]) -> Option<DescriptorSlot> {
+    pub fn put(self: &Arc<Self>, runs: &[KernelRun]) -> Option<DescriptorSlot> {
         self.write(runs, false)
     }
 
     /// Writes runs that stay until the slot is dropped.
-    pub fn keep(self: &Arc<Self>, runs: &[Run]) -> Option<DescriptorSlot> {
+    pub fn keep(self: &Arc<Self>, runs: &[KernelRun]) -> Option<DescriptorSlot> {
         self.write(runs, true)
     }
 
-    fn write(self: &Arc<Self>, runs: &[Run], is_kept: bool) -> Option<DescriptorSlot> {
+    fn write(self: &Arc<Self>, runs: &[KernelRun], is_kept: bool) -> Option<DescriptorSlot> {
         let size = slot_size(runs);
         let offset = self.free(is_kept).take(size)?;
         let slot = DescriptorSlot { ring: self.clone(), offset, size, is_kept };
         // SAFETY: the slot is this value's alone, large enough and aligned; the ring's memory lives as long as it.
         unsafe {
-            let to = slot.address() as *mut Run;
+            let to = slot.address() as *mut KernelRun;
             std::ptr::copy_nonoverlapping(runs.as_ptr(), to, runs.len());
         }
         Some(slot)
@@ -77,7 +77,7 @@ impl DescriptorRing {
     }
 }
 
-fn slot_size(runs: &[Run]) -> u64 {
+fn slot_size(runs: &[KernelRun]) -> u64 {
     (size_of_val(runs) as u64).next_multiple_of(LINE)
 }
 

@@ -14,7 +14,7 @@ use super::pool::{Pooled, ResourcePool};
 use super::resource::WaitCounts;
 use super::run_counter::RunCounter;
 use super::staging::Staging;
-use crate::cuda::kernel::{CopyKernel, Run};
+use crate::cuda::kernel::{CopyKernel, KernelRun};
 use crate::cuda::stream::Stream;
 use crate::cuda::{Context, Device, Event};
 use crate::error::{Error, Result, Status};
@@ -102,18 +102,18 @@ impl DeviceState {
 
     /// Writes runs that kernels read repeatedly; `None` if the ring has no space. Runs that are too many for
     /// the ring get separate memory.
-    pub fn keep(&self, runs: &[Run]) -> Result<Option<DescriptorSlot>> {
+    pub fn keep(&self, runs: &[KernelRun]) -> Result<Option<DescriptorSlot>> {
         let own = DescriptorRing::of_one_copy(self.context.device().ordinal(), runs)?;
         Ok(own.or_else(|| self.rings().iter().find_map(|ring| ring.keep(runs))))
     }
 
     /// Writes runs for a kernel to read; `None` while the ring is full.
-    pub fn put(&self, runs: &[Run]) -> Option<DescriptorSlot> {
+    pub fn put(&self, runs: &[KernelRun]) -> Option<DescriptorSlot> {
         self.rings().iter().find_map(|ring| ring.put(runs))
     }
 
     /// Writes runs for a kernel to read; allocates another ring if the ring is full.
-    pub fn put_now(&self, runs: &[Run]) -> Result<DescriptorSlot> {
+    pub fn put_now(&self, runs: &[KernelRun]) -> Result<DescriptorSlot> {
         loop {
             if let Some(slot) = self.put(runs) {
                 return Ok(slot);

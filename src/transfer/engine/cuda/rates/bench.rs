@@ -11,7 +11,7 @@ use super::super::launch::{LaunchShape, TILE};
 use super::task::{BATCH_BLOCK, BLOCK, DEVICE_SIZE, FEW_CTAS, HOST_SIZE, PAGEABLE_SIZE, PEER_SIZE, Task};
 use crate::cuda::copy::{Batch, Copy, EngineLoad, SourceOrder};
 use crate::cuda::ending::is_over;
-use crate::cuda::kernel::{CopyKernel, Layer, Run};
+use crate::cuda::kernel::{CopyKernel, KernelRun, Layer};
 use crate::cuda::memory::Allocation;
 use crate::cuda::stream::{Active, Stream};
 use crate::cuda::vmm::{
@@ -244,7 +244,7 @@ impl Memory {
             .map_err(|_| Error::new(Status::Panic, "the buffer has more blocks than one run can have"))?;
         let runs = self.host.memory().address() as u64 + self.host.memory().size() as u64 - BLOCK;
         // SAFETY: the end of the page-locked buffer, which is aligned; no kernel reads it now, for each is waited for.
-        unsafe { (runs as *mut Run).write(Run::new(0, 0, length)) };
+        unsafe { (runs as *mut KernelRun).write(KernelRun::new(0, 0, length)) };
         let shape = LaunchShape {
             unit_size: BLOCK,
             outers: 1,

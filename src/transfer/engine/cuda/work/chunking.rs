@@ -5,7 +5,7 @@
 use super::super::launch::{LaunchShape, most_tile};
 use super::division::{Division, HostOrder, HostUnit};
 use crate::cuda::copy::Copy;
-use crate::cuda::kernel::{Blocks, Layer, Run};
+use crate::cuda::kernel::{Blocks, KernelRun, Layer};
 use crate::layout::{BlockDim, LayoutKind, Placement};
 use crate::transfer::plan::{Move, Plan, Slots};
 
@@ -18,13 +18,13 @@ pub struct Chunk {
 }
 
 /// Runs from device blocks to indices in the order of the host.
-pub fn pack(order: &HostOrder) -> Vec<Run> {
-    let mut packed: Vec<Run> = Vec::with_capacity(order.runs.len());
+pub fn pack(order: &HostOrder) -> Vec<KernelRun> {
+    let mut packed: Vec<KernelRun> = Vec::with_capacity(order.runs.len());
     let mut index = 0;
     for run in &order.runs {
         match packed.last_mut() {
             Some(last) if last.source + last.length == run.source => last.length += run.length,
-            _ => packed.push(Run::new(run.source, index, run.length)),
+            _ => packed.push(KernelRun::new(run.source, index, run.length)),
         }
         index += run.length;
     }
@@ -61,7 +61,7 @@ impl Chunking<'_> {
     /// All chunks in order. `runs` are from blocks of the device to indices in the order of the host. Fails
     /// with a reason if a chunk has more tiles than one launch supports: if a few runs are long and most are
     /// short, each run counts as many tiles as a typical one.
-    pub fn chunks(&self, runs: &[Run]) -> std::result::Result<Vec<Chunk>, String> {
+    pub fn chunks(&self, runs: &[KernelRun]) -> std::result::Result<Vec<Chunk>, String> {
         let (layers, blocks) = (self.plan.layers().count, self.order.blocks);
         let mut chunks = Vec::new();
         for first_layer in (0..layers).step_by(self.division.layers as usize) {

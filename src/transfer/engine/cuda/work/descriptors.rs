@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::super::device::descriptor_ring::DescriptorSlot;
 use super::super::device::resource::Resource;
 use super::super::device::state::DeviceState;
-use crate::cuda::kernel::Run;
+use crate::cuda::kernel::KernelRun;
 use crate::error::{Error, Result, Status};
 
 /// Runs of blocks of a prepared copy.
@@ -18,7 +18,7 @@ pub enum PreparedRuns {
     /// In the descriptor ring.
     InRing(Arc<DescriptorSlot>),
     /// Written to the ring for each run of the copy.
-    Here(Vec<Run>),
+    Here(Vec<KernelRun>),
 }
 
 impl PreparedRuns {

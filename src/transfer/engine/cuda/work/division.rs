@@ -2,7 +2,7 @@
 //! Divides a transfer into chunks for staging memory: blocks in order of the host, and how many of them and
 //! of their layers fit. Pure.
 
-use crate::cuda::kernel::{MOST_LAYERS, Run};
+use crate::cuda::kernel::{KernelRun, MOST_LAYERS};
 use crate::layout::{BlockDim, Geometry, LayoutKind};
 use crate::transfer::plan::Plan;
 
@@ -29,7 +29,7 @@ pub struct Division {
 /// Blocks in order of the host, and which of them are adjacent there.
 pub struct HostOrder {
     /// Device block, host block, number of blocks.
-    pub runs: Vec<Run>,
+    pub runs: Vec<KernelRun>,
     /// Index of the first, host block, number of blocks.
     pub stretches: Vec<(u64, u64, u64)>,
     /// Number of blocks.
@@ -43,8 +43,8 @@ impl HostOrder {
             .runs()
             .iter()
             .map(|run| match to_host {
-                true => Run::new(run.source, run.destination, run.length),
-                false => Run::new(run.destination, run.source, run.length),
+                true => KernelRun::new(run.source, run.destination, run.length),
+                false => KernelRun::new(run.destination, run.source, run.length),
             })
             .collect();
         if !runs.is_sorted_by_key(|run| run.destination) {

@@ -4,7 +4,7 @@
 use super::super::device::descriptor_ring::DescriptorSlot;
 use super::super::launch::{LaunchShape, cut_runs, most_tile, typical_length};
 use super::descriptors::PreparedRuns;
-use crate::cuda::kernel::{Blocks, CopyKernel, Layer, MOST_LAYERS, Run};
+use crate::cuda::kernel::{Blocks, CopyKernel, KernelRun, Layer, MOST_LAYERS};
 use crate::cuda::stream::Active;
 use crate::error::Result;
 use crate::transfer::plan::{self, Plan};
@@ -24,7 +24,7 @@ impl KernelCopy {
         let grid = plan.grid();
         let most_blocks = typical_length(plan.runs().len(), plan.blocks());
         let runs = cut_runs(plan.runs().iter().map(of_plan), most_blocks, u32::MAX);
-        let first = plan::Run { source: 0, destination: 0, length: 1 };
+        let first = plan::BlockRun { source: 0, destination: 0, length: 1 };
         let layers: Vec<_> = (0..grid.layers)
             .map(|layer| {
                 let start = plan.unit_move(layer, 0, first);
@@ -72,6 +72,6 @@ impl KernelCopy {
     }
 }
 
-fn of_plan(run: &plan::Run) -> Run {
-    Run::new(run.source, run.destination, run.length)
+fn of_plan(run: &plan::BlockRun) -> KernelRun {
+    KernelRun::new(run.source, run.destination, run.length)
 }

@@ -16,7 +16,7 @@ use super::descriptors::PreparedRuns;
 use super::division::{Division, HostOrder};
 use super::quick;
 use crate::cuda::copy::{Batch, Copy, EngineLoad, SourceOrder};
-use crate::cuda::kernel::{Blocks, CopyKernel, Run};
+use crate::cuda::kernel::{Blocks, CopyKernel, KernelRun};
 use crate::cuda::stream::{Active, Stream};
 use crate::error::Result;
 use crate::layout::Layout;
@@ -156,9 +156,9 @@ impl StagedCopy {
 
 /// Makes the runs part of each launch, if those of all chunks fit. Returns whether they do. Warps that read
 /// them from host memory would wait behind the writes of the copy engine.
-fn take_along(chunks: &mut [Chunk], runs: &[Run]) -> bool {
+fn take_along(chunks: &mut [Chunk], runs: &[KernelRun]) -> bool {
     let with_runs = |Chunk { blocks, .. }: &Chunk| {
-        let first = blocks.runs as usize / size_of::<Run>();
+        let first = blocks.runs as usize / size_of::<KernelRun>();
         blocks.with_runs(&runs[first..first + blocks.num_runs as usize])
     };
     let Some(launches) = chunks.iter().map(with_runs).collect::<Option<Vec<_>>>() else { return false };
@@ -185,13 +185,13 @@ mod tests {
     fn chunk(first_run: usize, num_runs: u32) -> Chunk {
         // SAFETY: integers, for which zero is a value.
         let zero: Blocks = unsafe { std::mem::zeroed() };
-        let runs = (first_run * size_of::<Run>()) as u64;
+        let runs = (first_run * size_of::<KernelRun>()) as u64;
         Chunk { blocks: Blocks { runs, num_runs, num_layers: 2, ..zero }, copies: Vec::new() }
     }
 
     #[test]
     fn each_launch_takes_its_own_runs_along() {
-        let runs: Vec<_> = (0..5).map(|index| Run::new(index, 10 + index, 1)).collect();
+        let runs: Vec<_> = (0..5).map(|index| KernelRun::new(index, 10 + index, 1)).collect();
         let mut chunks = [chunk(0, 3), chunk(3, 2)];
         let expected = [&runs[..3], &runs[3..]].map(|own| chunk(0, 0).blocks.with_runs(own).unwrap().layers);
         assert!(take_along(&mut chunks, &runs));
@@ -201,10 +201,10 @@ mod tests {
 
     #[test]
     fn where_the_runs_of_one_do_not_fit_all_stay() {
-        let runs = vec![Run::new(1, 2, 3); 400];
+        let runs = vec![KernelRun::new(1, 2, 3); 400];
         let mut chunks = [chunk(0, 1), chunk(1, 399)];
         assert!(!take_along(&mut chunks, &runs));
         assert_eq!(chunks[0].blocks.layers[2..], [Default::default(); crate::cuda::kernel::MOST_LAYERS - 2]);
-        assert_eq!(chunks.map(|chunk| chunk.blocks.runs), [0, size_of::<Run>() as u64]);
+        assert_eq!(chunks.map(|chunk| chunk.blocks.runs), [0, size_of::<KernelRun>() as u64]);
     }
 }

@@ -8,7 +8,7 @@ mod probe;
 
 use std::sync::Arc;
 
-use super::sides::Sides;
+use super::sides::FileSides;
 use crate::error::{Error, Result, Status};
 use crate::nixl::gds::GdsEndpoints;
 use crate::nixl::{Agent, cufile};
@@ -30,13 +30,13 @@ pub struct Taken {
 }
 
 /// Its path.
-pub fn path(sides: &Sides<'_>) -> Path {
+pub fn path(sides: &FileSides<'_>) -> Path {
     if sides.writes { Path::NixlFileWrite } else { Path::NixlFileRead }
 }
 
 /// The transfer, or the reason for another path. Fails if this path was requested and is not possible.
 pub fn choose(
-    sides: &Sides<'_>,
+    sides: &FileSides<'_>,
     plan: &Plan,
     preferences: &Preferences,
 ) -> Result<std::result::Result<Taken, String>> {
@@ -55,7 +55,7 @@ pub fn choose(
 }
 
 fn attempt(
-    sides: &Sides<'_>,
+    sides: &FileSides<'_>,
     plan: &Plan,
     preferences: &Preferences,
     is_asked: bool,
@@ -74,7 +74,7 @@ fn attempt(
 }
 
 /// The one agent that knows both layouts and has a backend for them.
-fn agent<'a>(sides: &Sides<'a>) -> std::result::Result<&'a Arc<Agent>, String> {
+fn agent<'a>(sides: &FileSides<'a>) -> std::result::Result<&'a Arc<Agent>, String> {
     const NONE: &str = "no agent with a GDS backend knows both layouts";
     let (file, memory) = (sides.file.agent(), sides.memory.agent());
     let both = file.filter(|agent| memory.is_some_and(|other| Arc::ptr_eq(agent, other)));
@@ -87,7 +87,7 @@ fn agent<'a>(sides: &Sides<'a>) -> std::result::Result<&'a Arc<Agent>, String> {
 }
 
 /// Why bytes may pass through host memory.
-fn doubt(sides: &Sides<'_>) -> Option<String> {
+fn doubt(sides: &FileSides<'_>) -> Option<String> {
     if !sides.is_direct() {
         return Some("the file is buffered, and its bytes pass through the page cache".to_string());
     }
@@ -126,7 +126,7 @@ fn ensure_worth_it(plan: &Plan) -> std::result::Result<(), String> {
 }
 
 /// Moves bytes of our own, once per file system.
-fn try_out(agent: &Arc<Agent>, sides: &Sides<'_>) -> std::result::Result<(), String> {
+fn try_out(agent: &Arc<Agent>, sides: &FileSides<'_>) -> std::result::Result<(), String> {
     let device = sides.memory.memory().regions().first().and_then(|region| region.ordinal());
     let ordinal = device.ok_or("the memory is not GPU memory")?;
     for file in sides.file.memory().regions().iter().filter_map(|region| region.file()) {
@@ -140,7 +140,7 @@ fn try_out(agent: &Arc<Agent>, sides: &Sides<'_>) -> std::result::Result<(), Str
 }
 
 /// NIXL reports errors now, before anything is submitted.
-fn prepare(sides: &Sides<'_>, plan: &Plan) -> std::result::Result<NixlMove, String> {
+fn prepare(sides: &FileSides<'_>, plan: &Plan) -> std::result::Result<NixlMove, String> {
     let (source, destination) = match sides.writes {
         true => (sides.memory, sides.file),
         false => (sides.file, sides.memory),

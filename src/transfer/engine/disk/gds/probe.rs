@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::super::host::HostIo;
 use super::super::io::Io;
-use super::super::sides::Sides;
+use super::super::sides::FileSides;
 use crate::error::{Result, ensure};
 use crate::layout::{AllocationConfig, Builder, Dimensions, Layout, NeedsMemory, Ready};
 use crate::nixl::{Agent, MemoryType};
@@ -75,7 +75,7 @@ fn copy(source: &Arc<Layout>, destination: &Arc<Layout>) -> Result<()> {
         let copy = CudaCopy::prepare(source, destination, plan, &Preferences::default())?;
         return run(|run| copy.submit(&|| Ok(run())));
     }
-    let sides = Sides::of(source, destination);
+    let sides = FileSides::of(source, destination);
     let (io, _) = Io::choose(sides.is_direct(), sides.writes, None)?;
     let copy = HostIo::prepare(&sides, &plan, io);
     run(|run| copy.prepare_start(run())())

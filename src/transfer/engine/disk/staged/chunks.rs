@@ -8,7 +8,7 @@ use crate::cuda::copy::Copy;
 
 /// What passes through a slot at a time.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Chunk {
+pub struct FileChunk {
     /// Its pieces, which are contiguous in the slot in order of the file.
     pub pieces: Range<usize>,
     /// Its size in bytes.
@@ -17,7 +17,7 @@ pub struct Chunk {
 
 /// A piece of a file and of GPU memory, and its offset in the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct SlotPiece {
     /// In the file, and on the GPU.
     pub piece: Piece,
     /// Offset in the slot.
@@ -28,9 +28,9 @@ pub struct Part {
 #[derive(Debug, Default)]
 pub struct Chunks {
     /// The pieces of all chunks.
-    pub parts: Vec<Part>,
+    pub parts: Vec<SlotPiece>,
     /// The chunks.
-    pub list: Vec<Chunk>,
+    pub list: Vec<FileChunk>,
 }
 
 impl Chunks {
@@ -62,20 +62,20 @@ impl Chunks {
 
     fn add(&mut self, piece: Piece, slot: u64) {
         let (at, index) = (self.filled(slot), self.parts.len());
-        self.parts.push(Part { piece, at });
+        self.parts.push(SlotPiece { piece, at });
         match self.list.last_mut() {
             Some(chunk) if at > 0 => {
                 chunk.pieces.end += 1;
                 chunk.size += piece.size;
             }
-            _ => self.list.push(Chunk { pieces: index..index + 1, size: piece.size }),
+            _ => self.list.push(FileChunk { pieces: index..index + 1, size: piece.size }),
         }
     }
 
     /// The reads or writes for a slot at `base`: pieces that are adjacent in the file are adjacent there.
-    pub fn in_file(&self, chunk: &Chunk, base: u64) -> Vec<Piece> {
+    pub fn in_file(&self, chunk: &FileChunk, base: u64) -> Vec<Piece> {
         let mut joined: Vec<Piece> = Vec::new();
-        for Part { piece, at } in &self.parts[chunk.pieces.clone()] {
+        for SlotPiece { piece, at } in &self.parts[chunk.pieces.clone()] {
             match joined.last_mut() {
                 Some(last) if last.file == piece.file && last.offset + last.size == piece.offset => {
                     last.size += piece.size;
@@ -87,10 +87,10 @@ impl Chunks {
     }
 
     /// The copies between a slot at `base` and the GPU.
-    pub fn on_device(&self, chunk: &Chunk, base: u64, to_device: bool) -> Vec<Copy> {
+    pub fn on_device(&self, chunk: &FileChunk, base: u64, to_device: bool) -> Vec<Copy> {
         let parts = self.parts[chunk.pieces.clone()].iter();
         parts
-            .map(|Part { piece, at }| {
+            .map(|SlotPiece { piece, at }| {
                 let (host, device) = (base + at, piece.address);
                 let (source, destination) = if to_device { (host, device) } else { (device, host) };
                 Copy { source, destination, size: piece.size }
@@ -162,7 +162,7 @@ mod tests {
             }
             pieces.sort_unstable_by_key(|(piece, _)| piece.offset);
             let ends: Vec<_> = pieces.iter().map(|(piece, _)| piece.offset + piece.size).collect();
-            for Part { piece, at } in &chunks.parts {
+            for SlotPiece { piece, at } in &chunks.parts {
                 let is_end = ends.contains(&(piece.offset + piece.size))
                     || at + piece.size == SLOT
                     || (piece.address + piece.size).is_multiple_of(BOUND);

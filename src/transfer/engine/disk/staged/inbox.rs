@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::flight::Flight;
-use super::session::Session;
+use super::run::StagedRun;
+use super::session::StagingSession;
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
 use crate::log::log;
@@ -23,7 +23,7 @@ pub struct Inbox {
 
 #[derive(Default)]
 struct State {
-    new: Vec<Flight>,
+    new: Vec<StagedRun>,
     answers: VecDeque<Answer>,
     is_served: bool,
     /// The thread has panicked, and may have left slots in use.
@@ -40,7 +40,7 @@ pub struct Answer {
 
 impl Inbox {
     /// Starts a run.
-    pub fn start(self: &Arc<Self>, flight: Flight) {
+    pub fn start(self: &Arc<Self>, flight: StagedRun) {
         let mut state = self.state();
         if let Some(error) = state.failure.clone() {
             drop(state);
@@ -66,7 +66,7 @@ impl Inbox {
     }
 
     /// What is new, or `None` if the thread may end.
-    pub fn take_new(&self, is_idle: bool) -> Option<(Vec<Flight>, VecDeque<Answer>)> {
+    pub fn take_new(&self, is_idle: bool) -> Option<(Vec<StagedRun>, VecDeque<Answer>)> {
         let mut state = self.state();
         if is_idle && state.new.is_empty() {
             state.is_served = false;
@@ -99,7 +99,7 @@ impl Inbox {
 
 impl Shared for Inbox {
     fn run(&self) {
-        let mut session = Session::new(self);
+        let mut session = StagingSession::new(self);
         if let Err(panic) = guarded(|| session.run()) {
             log!(Error, "panic on the thread of a staging ring: {panic}");
             session.give_up(&panic);

@@ -3,7 +3,7 @@
 //! GPU copies another.
 
 mod chunks;
-mod flight;
+mod run;
 mod inbox;
 mod ring;
 mod session;
@@ -11,11 +11,11 @@ mod session;
 use std::sync::Arc;
 
 use self::chunks::Chunks;
-use self::flight::Flight;
-use self::ring::{Ring, SLOTS};
+use self::ring::{SLOTS, StagingRing};
+use self::run::StagedRun;
 use super::host::pieces;
 use super::io::Io;
-use super::sides::Sides;
+use super::sides::FileSides;
 use crate::cuda::ContextIdentity;
 use crate::error::{Error, Result, Status, ensure};
 use crate::transfer::plan::Plan;
@@ -26,14 +26,14 @@ const STAGING: u64 = 64 << 20;
 
 /// A prepared transfer.
 pub struct StagedIo {
-    prepared: Arc<Prepared>,
-    ring: Arc<Ring>,
+    prepared: Arc<PreparedChunks>,
+    ring: Arc<StagingRing>,
     moves: u64,
     requests: u64,
 }
 
 /// What all runs share.
-pub struct Prepared {
+pub struct PreparedChunks {
     chunks: Chunks,
     /// Blocks go to the file.
     writes: bool,
@@ -41,7 +41,7 @@ pub struct Prepared {
 }
 
 impl StagedIo {
-    pub fn prepare(sides: &Sides<'_>, plan: &Plan, io: Io, staging_size: u64) -> Result<Self> {
+    pub fn prepare(sides: &FileSides<'_>, plan: &Plan, io: Io, staging_size: u64) -> Result<Self> {
         let slot = slot_size(sides, staging_size)?;
         let moved: Vec<_> = pieces(sides, plan).collect();
         let moves = moved.len() as u64;
@@ -49,15 +49,20 @@ impl StagedIo {
         let requests = chunks.list.iter().map(|chunk| chunks.in_file(chunk, 0).len() as u64).sum();
         let place = sides.memory.memory().regions().first().and_then(|region| region.place());
         let place = place.ok_or_else(|| Error::new(Status::Unsupported, "the memory is not GPU memory"))?;
-        let ring = Ring::of(place.user, slot)?;
+        let ring = StagingRing::of(place.user, slot)?;
         // Page-locking takes long, so the layout keeps the ring for the next transfer.
         sides.memory.keep(ring.clone());
-        Ok(Self { prepared: Arc::new(Prepared { chunks, writes: sides.writes, io }), ring, moves, requests })
+        Ok(Self {
+            prepared: Arc::new(PreparedChunks { chunks, writes: sides.writes, io }),
+            ring,
+            moves,
+            requests,
+        })
     }
 
     pub fn prepare_start(&self, run: Run) -> Start {
         let inbox = self.ring.inbox.clone();
-        let flight = Flight::new(self.prepared.clone(), self.ring.clone(), run);
+        let flight = StagedRun::new(self.prepared.clone(), self.ring.clone(), run);
         Box::new(move || {
             inbox.start(flight);
             Ok(())
@@ -80,7 +85,7 @@ impl StagedIo {
 
 /// Size of a slot: a share of the staging memory that holds a piece, in multiples of the file's I/O
 /// alignment.
-fn slot_size(sides: &Sides<'_>, staging_size: u64) -> Result<u64> {
+fn slot_size(sides: &FileSides<'_>, staging_size: u64) -> Result<u64> {
     let piece = sides.file.geometry().piece_size();
     let regions = sides.file.memory().regions();
     let unit = regions.iter().map(|region| region.io_alignment()).max().unwrap_or(1);

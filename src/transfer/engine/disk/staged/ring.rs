@@ -20,7 +20,7 @@ const PAGE: u64 = 4096;
 
 /// Page-locked memory, and the stream that copies between it and the GPU. Transfers, runs and layouts of the
 /// GPU hold it.
-pub struct Ring {
+pub struct StagingRing {
     ordinal: i32,
     slot_size: u64,
     memory: PinnedMemory,
@@ -34,10 +34,10 @@ pub struct Ring {
     pub inbox: Arc<Inbox>,
 }
 
-impl Ring {
+impl StagingRing {
     /// A ring of a device with slots of at least `slot` bytes: an existing one, or a new one.
     pub fn of(ordinal: i32, slot: u64) -> Result<Arc<Self>> {
-        static RINGS: PerProcess<Mutex<Vec<Weak<Ring>>>> = PerProcess::new();
+        static RINGS: PerProcess<Mutex<Vec<Weak<StagingRing>>>> = PerProcess::new();
         let rings = RINGS.get(Mutex::default);
         let mut rings = rings.lock();
         rings.retain(|ring| ring.strong_count() > 0);

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::requests::Requests;
+use super::super::requests::FileRequests;
 use super::super::work::Work;
-use super::flight::Flight;
 use super::inbox::{Answer, Inbox};
-use super::ring::{Ring, SLOTS};
+use super::ring::{SLOTS, StagingRing};
+use super::run::StagedRun;
 use crate::cuda::copy::{Batch, EngineLoad, SourceOrder};
 use crate::cuda::ending::{is_fatal, is_over};
 use crate::error::{Error, Result};
@@ -21,9 +21,9 @@ const SLEEP: Duration = Duration::from_micros(20);
 const LONG: Duration = Duration::from_secs(1);
 
 /// What the thread knows of runs under way.
-pub struct Session<'a> {
+pub struct StagingSession<'a> {
     inbox: &'a Inbox,
-    flights: Vec<Option<Flight>>,
+    flights: Vec<Option<StagedRun>>,
     vacant: Vec<usize>,
     /// Runs with chunks to begin with, in order of submission.
     waiting: VecDeque<usize>,
@@ -36,20 +36,20 @@ enum Slot {
     #[default]
     Free,
     /// The file is read to it, or written from it.
-    AtFile(Chunk),
+    AtFile(ChunkOfRun),
     /// The GPU copies from or to it.
-    AtDevice(Chunk),
+    AtDevice(ChunkOfRun),
     /// Some copies were started, and then one could not be.
-    Failing(Chunk),
+    Failing(ChunkOfRun),
 }
 
 #[derive(Clone, Copy)]
-struct Chunk {
+struct ChunkOfRun {
     flight: usize,
     index: usize,
 }
 
-impl<'a> Session<'a> {
+impl<'a> StagingSession<'a> {
     pub fn new(inbox: &'a Inbox) -> Self {
         Self {
             inbox,
@@ -96,7 +96,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn begin(&mut self, new: Vec<Flight>) {
+    fn begin(&mut self, new: Vec<StagedRun>) {
         for flight in new {
             let index = self.vacant.pop().unwrap_or(self.flights.len());
             match self.flights.get_mut(index) {
@@ -121,7 +121,7 @@ impl<'a> Session<'a> {
                 continue;
             };
             let Some(slot) = self.slots.iter().position(|slot| matches!(slot, Slot::Free)) else { return };
-            let chunk = Chunk { flight: which, index: flight.next };
+            let chunk = ChunkOfRun { flight: which, index: flight.next };
             flight.next += 1;
             flight.under_way += 1;
             match flight.prepared.writes {
@@ -132,11 +132,11 @@ impl<'a> Session<'a> {
     }
 
     /// Starts a chunk's I/O.
-    fn transfer(&mut self, slot: usize, chunk: Chunk) {
+    fn transfer(&mut self, slot: usize, chunk: ChunkOfRun) {
         let Some(flight) = &self.flights[chunk.flight] else { return };
-        let Flight { prepared, ring, .. } = flight;
+        let StagedRun { prepared, ring, .. } = flight;
         let pieces = prepared.chunks.in_file(&prepared.chunks.list[chunk.index], ring.slot(slot));
-        let requests = Arc::new(Requests::gather(pieces, prepared.writes));
+        let requests = Arc::new(FileRequests::gather(pieces, prepared.writes));
         let (inbox, stop) = (ring.inbox.clone(), flight.stop());
         let ending = Box::new(move |outcome| inbox.answer(Answer { slot, outcome }));
         self.slots[slot] = Slot::AtFile(chunk);
@@ -154,7 +154,7 @@ impl<'a> Session<'a> {
     }
 
     /// Starts a chunk's copies.
-    fn copy(&mut self, slot: usize, chunk: Chunk) {
+    fn copy(&mut self, slot: usize, chunk: ChunkOfRun) {
         let outcome = self.enqueue(slot, chunk);
         self.slots[slot] = match outcome {
             Ok(()) => Slot::AtDevice(chunk),
@@ -165,9 +165,9 @@ impl<'a> Session<'a> {
         };
     }
 
-    fn enqueue(&self, slot: usize, chunk: Chunk) -> Result<()> {
+    fn enqueue(&self, slot: usize, chunk: ChunkOfRun) -> Result<()> {
         let Some(flight) = &self.flights[chunk.flight] else { return Ok(()) };
-        let Flight { prepared, ring, .. } = flight;
+        let StagedRun { prepared, ring, .. } = flight;
         let part = &prepared.chunks.list[chunk.index];
         let copies = prepared.chunks.on_device(part, ring.slot(slot), !prepared.writes);
         // What comes from the file is in the slot by now.
@@ -208,15 +208,15 @@ impl<'a> Session<'a> {
 
     fn ask(
         &self,
-        chunk: Chunk,
+        chunk: ChunkOfRun,
         failure: &mut Option<Error>,
-        is_done: impl Fn(&Ring) -> Result<bool>,
+        is_done: impl Fn(&StagingRing) -> Result<bool>,
     ) -> bool {
         let flight = self.flights[chunk.flight].as_ref();
         flight.is_none_or(|flight| is_over(|| is_done(&flight.ring), failure))
     }
 
-    fn copied(&mut self, slot: usize, chunk: Chunk) {
+    fn copied(&mut self, slot: usize, chunk: ChunkOfRun) {
         let is_failing = matches!(self.slots[slot], Slot::Failing(_));
         let writes = self.flights[chunk.flight].as_ref().is_some_and(|flight| flight.prepared.writes);
         match writes && !is_failing {
@@ -225,7 +225,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn fail(&mut self, chunk: Chunk, error: Error) {
+    fn fail(&mut self, chunk: ChunkOfRun, error: Error) {
         if let Some(flight) = &mut self.flights[chunk.flight] {
             if is_fatal(&error) {
                 flight.ring.retire();
@@ -235,7 +235,7 @@ impl<'a> Session<'a> {
     }
 
     /// A chunk is done with its slot.
-    fn leave(&mut self, slot: usize, chunk: Chunk, outcome: Result<()>) {
+    fn leave(&mut self, slot: usize, chunk: ChunkOfRun, outcome: Result<()>) {
         self.slots[slot] = Slot::Free;
         if let Some(flight) = &mut self.flights[chunk.flight] {
             flight.under_way -= 1;
@@ -247,7 +247,7 @@ impl<'a> Session<'a> {
     }
 
     fn end_if_over(&mut self, which: usize) {
-        let is_over = |flight: &mut Flight| flight.under_way == 0 && flight.is_begun();
+        let is_over = |flight: &mut StagedRun| flight.under_way == 0 && flight.is_begun();
         if let Some(flight) = self.flights[which].take_if(is_over) {
             self.vacant.push(which);
             flight.end();

@@ -21,7 +21,7 @@ use crate::log::log;
 use crate::process::PerProcess;
 use crate::sync::{Mutex, MutexGuard};
 use crate::transfer::run::threads::{Pool, Shared};
-use session::Session;
+use session::UringSession;
 
 /// The ring, and what is to go through it. It is there while a transfer, or a layout that one was made for, is.
 pub struct Uring {
@@ -128,7 +128,7 @@ impl Shared for Uring {
 impl Uring {
     /// Until nothing is left to do, or a panic, with which all runs end.
     fn serve(&self) -> Result<(), Error> {
-        let mut session = Session::new(self);
+        let mut session = UringSession::new(self);
         let served = guarded(|| {
             while let Some(new) = self.take_new(session.is_idle()) {
                 session.begin(new);

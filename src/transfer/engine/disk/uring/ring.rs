@@ -6,7 +6,7 @@ use io_uring::{IoUring, Probe, opcode};
 use crate::advice;
 use crate::error::Error;
 
-/// Requests at the kernel at a time.
+/// FileRequests at the kernel at a time.
 pub const DEPTH: usize = 64;
 /// Room for those, and for looking at what wakes the thread.
 const ENTRIES: u32 = 2 * DEPTH as u32;

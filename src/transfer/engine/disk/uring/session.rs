@@ -11,7 +11,7 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::{opcode, types};
 use rustix::io::Errno;
 
-use super::super::operation::{Ask, Next, Operation};
+use super::super::operation::{IoCall, IoStep, Operation};
 use super::super::work::Work;
 use super::Uring;
 use super::ring::DEPTH;
@@ -28,16 +28,16 @@ const WAKE: u64 = u64::MAX;
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// What the thread knows of requests under way.
-pub struct Session<'a> {
+pub struct UringSession<'a> {
     uring: &'a Uring,
     /// Work that has come, and was not looked at.
     new: VecDeque<Work>,
-    flights: Vec<Option<Flight>>,
+    flights: Vec<Option<WorkInFlight>>,
     vacant: Vec<usize>,
     /// Flights with requests to begin, which take turns.
     ready: VecDeque<usize>,
     /// What is at the kernel; the index is the entry's `user_data`.
-    slots: Vec<Option<Slot>>,
+    slots: Vec<Option<RingSlot>>,
     free: Vec<usize>,
     /// Entries of the ring that the kernel has not taken yet, by their `user_data`.
     untaken: VecDeque<u64>,
@@ -47,18 +47,18 @@ pub struct Session<'a> {
 }
 
 /// Work under way.
-struct Flight {
+struct WorkInFlight {
     work: Work,
     at_kernel: usize,
     failure: Option<Error>,
 }
 
-struct Slot {
+struct RingSlot {
     flight: usize,
     operation: Operation,
 }
 
-impl<'a> Session<'a> {
+impl<'a> UringSession<'a> {
     pub fn new(uring: &'a Uring) -> Self {
         Self {
             uring,
@@ -87,7 +87,7 @@ impl<'a> Session<'a> {
                 (work.ending)(Ok(()));
                 continue;
             }
-            let flight = Some(Flight { work, at_kernel: 0, failure: None });
+            let flight = Some(WorkInFlight { work, at_kernel: 0, failure: None });
             let index = self.vacant.pop().unwrap_or(self.flights.len());
             match self.flights.get_mut(index) {
                 Some(place) => *place = flight,
@@ -149,12 +149,14 @@ impl<'a> Session<'a> {
     fn fill(&mut self) {
         while let (Some(flight), true) = (self.ready.front().copied(), self.has_room()) {
             self.ready.pop_front();
-            if self.flights[flight].as_mut().is_some_and(Flight::is_cancelled) {
+            if self.flights[flight].as_mut().is_some_and(WorkInFlight::is_cancelled) {
                 self.end_if_over(flight);
                 continue;
             }
-            let Some(request) = self.flights[flight].as_mut().and_then(Flight::take_next) else { continue };
-            self.enter(Slot { flight, operation: Operation::new(request) });
+            let Some(request) = self.flights[flight].as_mut().and_then(WorkInFlight::take_next) else {
+                continue;
+            };
+            self.enter(RingSlot { flight, operation: Operation::new(request) });
             if self.flights[flight].as_ref().is_some_and(|flight| !flight.work.range.is_empty()) {
                 self.ready.push_back(flight);
             }
@@ -165,7 +167,7 @@ impl<'a> Session<'a> {
         !self.free.is_empty() && (self.bytes < MOST_BYTES || self.free.len() == DEPTH)
     }
 
-    fn enter(&mut self, slot: Slot) {
+    fn enter(&mut self, slot: RingSlot) {
         let (Some(flight), Some(index)) = (&self.flights[slot.flight], self.free.pop()) else { return };
         self.bytes += slot.operation.size(&flight.work.requests);
         self.slots[index] = Some(slot);
@@ -229,7 +231,7 @@ impl<'a> Session<'a> {
     }
 
     fn answered(&mut self, index: usize, answer: i32) {
-        let Some(Slot { flight: which, operation }) = self.slots.get_mut(index).and_then(Option::as_mut)
+        let Some(RingSlot { flight: which, operation }) = self.slots.get_mut(index).and_then(Option::as_mut)
         else {
             return;
         };
@@ -237,9 +239,9 @@ impl<'a> Session<'a> {
         let Some(flight) = &mut self.flights[which] else { return };
         let answer = u64::try_from(answer).map_err(|_| Errno::from_raw_os_error(-answer));
         match operation.advance(&flight.work.requests, answer) {
-            Next::Again => return self.hand_over(index),
-            Next::Failed(error) => flight.fail(error),
-            Next::Done => {}
+            IoStep::Again => return self.hand_over(index),
+            IoStep::Failed(error) => flight.fail(error),
+            IoStep::Done => {}
         }
         self.bytes -= operation.size(&flight.work.requests);
         flight.at_kernel -= 1;
@@ -249,7 +251,7 @@ impl<'a> Session<'a> {
     }
 
     fn end_if_over(&mut self, which: usize) {
-        let is_over = |flight: &mut Flight| flight.at_kernel == 0 && flight.work.range.is_empty();
+        let is_over = |flight: &mut WorkInFlight| flight.at_kernel == 0 && flight.work.range.is_empty();
         let Some(flight) = self.flights[which].take_if(is_over) else { return };
         self.vacant.push(which);
         (flight.work.ending)(flight.failure.map_or(Ok(()), Err));
@@ -278,7 +280,7 @@ impl<'a> Session<'a> {
     }
 }
 
-impl Flight {
+impl WorkInFlight {
     fn take_next(&mut self) -> Option<usize> {
         let next = self.work.range.next()?;
         self.at_kernel += 1;
@@ -301,7 +303,7 @@ impl Flight {
     }
 }
 
-fn entry(ask: &Ask<'_>, writes: bool) -> Entry {
+fn entry(ask: &IoCall<'_>, writes: bool) -> Entry {
     let file = types::Fd(ask.file);
     let count = ask.spans.len() as u32;
     match ask.spans {

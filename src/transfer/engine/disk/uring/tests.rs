@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use super::super::requests::{Piece, Requests};
+use super::super::requests::{FileRequests, Piece};
 use super::*;
 use crate::error::Result;
 use crate::transfer::run::completion::Completion;
@@ -23,7 +23,7 @@ fn stop() -> Stop {
 /// A read of a pipe, which is over when somebody has written there.
 fn read(file: i32, into: &'static mut [u8], ending: impl FnOnce(Result<()>) + Send + 'static) -> Work {
     let piece = Piece { file, offset: 0, address: into.as_mut_ptr() as u64, size: into.len() as u64 };
-    let requests = Arc::new(Requests::gather(vec![piece], false));
+    let requests = Arc::new(FileRequests::gather(vec![piece], false));
     Work { range: 0..requests.len(), requests, stop: stop(), ending: Box::new(ending) }
 }
 

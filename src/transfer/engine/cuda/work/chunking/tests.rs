@@ -58,8 +58,8 @@ fn any_range(most: u64) -> impl Strategy<Value = PairedRange> {
 }
 
 /// What a launch copies: where each byte goes, and where it comes from.
-fn launched(blocks: &Blocks, runs: &[Run]) -> BTreeMap<u64, u64> {
-    let first = blocks.runs as usize / size_of::<Run>();
+fn launched(blocks: &Blocks, runs: &[KernelRun]) -> BTreeMap<u64, u64> {
+    let first = blocks.runs as usize / size_of::<KernelRun>();
     let mut bytes = BTreeMap::new();
     for run in &runs[first..first + blocks.num_runs as usize] {
         assert!(run.length <= blocks.most_blocks);

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Errands, Prepared};
+use super::{PreparedRequests, RunRequests};
 use crate::error::{Error, Result, Status};
 use crate::layout::RemoteMemory;
 use crate::leak;
@@ -23,10 +23,10 @@ const DYING: Duration = Duration::from_millis(500);
 
 /// One run, executed in steps on the agent's thread. It ends when NIXL no longer uses the memory, whatever
 /// happens to the peer.
-pub(super) struct Flight {
+pub(super) struct NixlRun {
     /// `None` until the first step has created the requests.
     waiting: Option<VecDeque<RequestId>>,
-    look: Option<Look>,
+    look: Option<ControlRead>,
     in_flight: Vec<RequestId>,
     failure: Option<(Error, Instant)>,
     /// NIXL reported the failure of a request. The backend may still be busy with parts of it.
@@ -36,25 +36,25 @@ pub(super) struct Flight {
     is_reported: bool,
     /// Dropped before the end of the run is reported, because then the caller may free the memory. Declared before the
     /// run, so that this holds for a flight that is dropped too.
-    prepared: Option<Arc<Prepared>>,
+    prepared: Option<Arc<PreparedRequests>>,
     run: Option<Run>,
 }
 
 /// The reads of the control block of a peer's elastic memory: before the first request, and after the last.
-struct Look {
+struct ControlRead {
     request: RequestId,
-    state: LookState,
+    state: ControlReadState,
     last: bool,
 }
 
 #[derive(PartialEq)]
-enum LookState {
+enum ControlReadState {
     Due,
     InFlight,
     Over,
 }
 
-impl AgentTask for Flight {
+impl AgentTask for NixlRun {
     fn step(&mut self, state: &mut AgentState) -> Step {
         self.give_up_if_cancelled();
         if self.waiting.is_none() {
@@ -103,8 +103,8 @@ impl AgentTask for Flight {
     }
 }
 
-impl Flight {
-    pub fn new(prepared: Arc<Prepared>, run: Run) -> Self {
+impl NixlRun {
+    pub fn new(prepared: Arc<PreparedRequests>, run: Run) -> Self {
         Self {
             waiting: None,
             look: None,
@@ -132,9 +132,10 @@ impl Flight {
         let made = prepared.requests(state);
         self.waiting = Some(VecDeque::new());
         match made {
-            Ok(Errands { requests, look }) => {
+            Ok(RunRequests { requests, look }) => {
                 self.waiting = Some(requests);
-                self.look = look.map(|request| Look { request, state: LookState::Due, last: false });
+                self.look =
+                    look.map(|request| ControlRead { request, state: ControlReadState::Due, last: false });
             }
             Err(error) => self.fail(error),
         }
@@ -150,12 +151,12 @@ impl Flight {
 
     /// Continues a read of the peer's control block, if one is due.
     fn look(&mut self, state: &mut AgentState) -> Option<Step> {
-        let look = self.look.as_mut().filter(|look| look.state != LookState::Over)?;
+        let look = self.look.as_mut().filter(|look| look.state != ControlReadState::Over)?;
         let seen = match look.state {
-            LookState::Due => state.post(look.request),
+            ControlReadState::Due => state.post(look.request),
             _ => state.is_done(look.request),
         };
-        look.state = if let Ok(false) = seen { LookState::InFlight } else { LookState::Over };
+        look.state = if let Ok(false) = seen { ControlReadState::InFlight } else { ControlReadState::Over };
         self.has_failed_request |= seen.is_err();
         let guard = self.prepared.as_ref().and_then(|prepared| prepared.guard.as_ref());
         let outcome = seen.and_then(|done| match guard {
@@ -178,7 +179,7 @@ impl Flight {
         let failed = self.failure.is_some();
         let Some(look) = self.look.as_mut().filter(|look| !look.last && !failed) else { return false };
         look.last = true;
-        look.state = LookState::Due;
+        look.state = ControlReadState::Due;
         true
     }
 

@@ -3,19 +3,19 @@
 
 use std::sync::Arc;
 
-use super::Prepared;
-use super::ring::Ring;
+use super::PreparedChunks;
+use super::ring::StagingRing;
 use crate::error::Error;
 use crate::leak;
 use crate::transfer::run::disposal;
 use crate::transfer::run::{Run, Stop, cancelled};
 
 /// One run.
-pub struct Flight {
+pub struct StagedRun {
     /// The prepared transfer.
-    pub prepared: Arc<Prepared>,
+    pub prepared: Arc<PreparedChunks>,
     /// The staging ring.
-    pub ring: Arc<Ring>,
+    pub ring: Arc<StagingRing>,
     /// Index of the next chunk.
     pub next: usize,
     /// Chunks in slots.
@@ -24,9 +24,9 @@ pub struct Flight {
     run: Run,
 }
 
-impl Flight {
+impl StagedRun {
     /// A run that has not begun.
-    pub fn new(prepared: Arc<Prepared>, ring: Arc<Ring>, run: Run) -> Self {
+    pub fn new(prepared: Arc<PreparedChunks>, ring: Arc<StagingRing>, run: Run) -> Self {
         Self { prepared, ring, next: 0, under_way: 0, failure: None, run }
     }
 

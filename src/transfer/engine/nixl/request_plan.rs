@@ -9,7 +9,7 @@ use crate::layout::{Layout, Memory, Unit};
 use crate::nixl::AgentState;
 use crate::nixl::request::Side;
 use crate::nixl::{Operation, RequestId, Span};
-use crate::transfer::plan::{Move, Plan, Run, Slots};
+use crate::transfer::plan::{BlockRun, Move, Plan, Slots};
 
 /// Maximum size of a request in bytes.
 const REQUEST_BYTES: u64 = 16 << 20;
@@ -20,14 +20,14 @@ const MOST_UNITS: u64 = 1 << 20;
 const UNITS_A_MOVE: u64 = 25;
 
 /// What to request.
-pub(super) struct Recipe {
+pub(super) struct RequestPlan {
     pub local: Arc<Layout>,
     pub remote: Arc<Layout>,
     pub reads: bool,
     pub plan: Plan,
 }
 
-impl Recipe {
+impl RequestPlan {
     /// Creates all requests, or none.
     pub fn make(&self, state: &mut AgentState) -> Result<Vec<RequestId>> {
         let mut made = Vec::new();
@@ -41,7 +41,7 @@ impl Recipe {
         result.map(|()| made)
     }
 
-    /// Prepared lists avoid listing spans, but each unit of each run has to be named: a few large moves are
+    /// PreparedRequests lists avoid listing spans, but each unit of each run has to be named: a few large moves are
     /// cheaper to list.
     fn chosen_unit(&self) -> Option<Unit> {
         // A list of all units would contain memory that an elastic layout does not have.
@@ -125,7 +125,7 @@ impl Recipe {
 
     /// Runs of blocks in the order in which UCX copies them. Reads are ordered by source: reading memory in order is
     /// prefetched, and writes to scattered addresses do not wait for memory. Bench row 8 measures it on scattered blocks.
-    fn runs(&self) -> Cow<'_, [Run]> {
+    fn runs(&self) -> Cow<'_, [BlockRun]> {
         let runs = self.plan.runs();
         if !self.reads {
             return Cow::Borrowed(runs);
