@@ -15,17 +15,14 @@ static kvmem_device_options device_options(int device, uint64_t size) {
 
 static kvmem_region *create(int device, uint64_t size) {
     const kvmem_device_options options = device_options(device, size);
-    kvmem_region *region = NULL;
-    EXPECT_OK(kvmem_region_create_device(&options, &region, ERR));
+    GET(kvmem_region *, region, kvmem_region_create_device, &options);
     CHECK(region != NULL);
     return region;
 }
 
 static void refuse(int device, uint64_t size, kvmem_status status, const char *part) {
     const kvmem_device_options options = device_options(device, size);
-    kvmem_region *region = (kvmem_region *)&region;
-    EXPECT_MESSAGE(status, part, kvmem_region_create_device(&options, &region, ERR));
-    CHECK(region == NULL);
+    REFUSE(status, part, kvmem_region_create_device, &options);
 }
 
 /* Whether the driver knows an address as memory of a device. */
@@ -41,7 +38,7 @@ static const uint64_t sizes[] = {1, 511, 4096, 2 * MIB + 1, 64 * MIB};
 TEST(info_says_what_it_is) {
     for (int device = 0; device < driver_devices(); device++) {
         for (size_t i = 0; i < NUM(sizes); i++) {
-            kvmem_region *region = create(device, sizes[i]);
+            OWNED(kvmem_region) region = create(device, sizes[i]);
             const kvmem_region_info info = region_info(region);
             CHECK(info.address != 0);
             CHECK_EQ(info.size, sizes[i]);
@@ -54,14 +51,13 @@ TEST(info_says_what_it_is) {
             CHECK_EQ(info.numa_node, -1);
             CHECK_EQ(info.fd, -1);
             CHECK_EQ(info.registration_count, 0);
-            CALL(kvmem_region_destroy(region));
         }
     }
 }
 
 TEST(the_driver_finds_it_on_that_device) {
     for (int device = 0; device < driver_devices(); device++) {
-        kvmem_region *region = create(device, 3 * MIB);
+        OWNED(kvmem_region) region = create(device, 3 * MIB);
         const uint64_t ends[] = {region_info(region).address, region_info(region).address + 3 * MIB - 1};
         for (size_t i = 0; i < NUM(ends); i++) {
             int ordinal = -1;
@@ -69,13 +65,12 @@ TEST(the_driver_finds_it_on_that_device) {
             CU(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ends[i]));
             CHECK_EQ(ordinal, device);
         }
-        CALL(kvmem_region_destroy(region));
     }
 }
 
 TEST(every_byte_holds_what_is_written) {
     for (size_t i = 0; i < NUM(sizes); i++) {
-        kvmem_region *region = create(0, sizes[i]);
+        OWNED(kvmem_region) region = create(0, sizes[i]);
         unsigned char *bytes = test_allocate(sizes[i]);
         memset(bytes, 0x5A, sizes[i]);
         write_device(0, region_info(region).address, bytes, sizes[i]);
@@ -83,7 +78,6 @@ TEST(every_byte_holds_what_is_written) {
         read_device(0, bytes, region_info(region).address, sizes[i]);
         CHECK_FILLED(bytes, 0x5A, sizes[i]);
         free(bytes);
-        CALL(kvmem_region_destroy(region));
     }
 }
 
@@ -101,8 +95,7 @@ TEST(destroying_frees) {
 TEST(views_keep_it) {
     kvmem_region *region = create(0, MIB);
     const uint64_t address = region_info(region).address;
-    kvmem_region *view = NULL;
-    EXPECT_OK(kvmem_region_create_view(region, 4096, 8192, &view, ERR));
+    OWN(kvmem_region, view, kvmem_region_create_view, region, 4096, 8192);
     CALL(kvmem_region_destroy(region));
     const kvmem_region_info info = region_info(view);
     CHECK_EQ(info.address, address + 4096);
@@ -112,7 +105,6 @@ TEST(views_keep_it) {
     CHECK_EQ(info.device_id, 0);
     CHECK(is_device_memory(info.address));
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_region_create_view(view, 1, 8192, &region, ERR));
-    CALL(kvmem_region_destroy(view));
 }
 
 TEST(more_than_the_device_has_says_asked_and_free) {
@@ -147,10 +139,9 @@ TEST(devices_that_are_not_there_are_refused) {
 }
 
 TEST(there_is_nothing_to_sync_and_no_path) {
-    kvmem_region *region = create(0, MIB);
+    OWNED(kvmem_region) region = create(0, MIB);
     char path[8];
     size_t size = 0;
     EXPECT_OK(kvmem_region_sync(region, ERR));
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_path(region, path, sizeof(path), &size, ERR));
-    CALL(kvmem_region_destroy(region));
 }

@@ -63,21 +63,18 @@ static void run(flight *flight, bool to_file, const kv_move *move, uint32_t path
     kvmem_transfer_options options = kv_transfer_options(move);
     options.path = path;
     options.staging_size = staging_size;
-    kvmem_transfer *transfer = NULL;
+    OWNED(kvmem_transfer) transfer = NULL;
     CHECK_EQ(create(flight, to_file, &options, &transfer), KVMEM_STATUS_OK);
-    kvmem_transfer_info info;
-    EXPECT_OK(kvmem_transfer_get_info(transfer, &info, ERR));
+    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
     CHECK_EQ(info.path, path != 0 ? path : best_path(flight));
     CHECK(info.num_requests > 0);
     for (int again = 0; again < 2; again++) {
-        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        RUN(transfer);
         EXPECT_OK(kvmem_transfer_poll(transfer, ERR));
         kv_expect_moved(destination, source, move);
         side_check(&flight->device);
         file_side_check(&flight->file);
     }
-    CALL(kvmem_transfer_destroy(transfer));
 }
 
 static void out_and_back(flight *flight, const kv_move *move, uint64_t staging_size) {
@@ -183,7 +180,7 @@ TEST(why_it_is_not_gds_is_told) {
     options.flags = 0;
     for (int to_file = 0; to_file < 2; to_file++) {
         const uint32_t path = to_file ? KVMEM_PATH_NIXL_FILE_WRITE : KVMEM_PATH_NIXL_FILE_READ;
-        kvmem_transfer *transfer = NULL;
+        OWNED(kvmem_transfer) transfer = NULL;
         options.path = path;
         CHECK_EQ(create(&flight, to_file, &options, &transfer), KVMEM_STATUS_UNSUPPORTED);
         CHECK_HAS(test_last_message(), reason);
@@ -191,16 +188,13 @@ TEST(why_it_is_not_gds_is_told) {
         CHECK_HAS(test_last_message(), "is not possible between these layouts");
         options.path = 0;
         CHECK_EQ(create(&flight, to_file, &options, &transfer), KVMEM_STATUS_OK);
-        kvmem_blob *text = NULL;
-        EXPECT_OK(kvmem_transfer_explain(transfer, NULL, &text, ERR));
+        OWN(kvmem_blob, text, kvmem_transfer_explain, transfer, NULL);
         char said[2048] = {0};
         CHECK(kvmem_blob_size(text) < sizeof(said));
         memcpy(said, kvmem_blob_data(text), kvmem_blob_size(text));
         char line[256];
         snprintf(line, sizeof(line), "%s: not taken: %s", kvmem_path_name(path), reason);
         CHECK_HAS(said, line);
-        CALL(kvmem_blob_destroy(text));
-        CALL(kvmem_transfer_destroy(transfer));
     }
     close_flight(&flight);
 }
@@ -211,7 +205,7 @@ TEST(elastic_blocks_without_memory_are_refused) {
     static const kvmem_block_pair back[] = {{2, 1}, {3, 13}};
     const kvmem_layout_config disk = kv_aligned_config(&kv_kinds[2]);
     const kvmem_layout_config device = kv_aligned_config(&kv_kinds[0]);
-    retain_device(0);
+    RETAIN_DEVICE(0);
     flight flight;
     open_flight(&flight, PLACE_ELASTIC_PARTLY, &device, &disk, 0);
     for (int to_file = 0; to_file < 2; to_file++) {
@@ -227,7 +221,6 @@ TEST(elastic_blocks_without_memory_are_refused) {
     }
     out_and_back(&flight, &moves[0], 4 * 4096);
     close_flight(&flight);
-    release_device(0);
 }
 
 TEST(spans_that_direct_io_does_not_take_are_refused) {
@@ -267,8 +260,7 @@ TEST(hundreds_in_flight_lose_nothing) {
     config.outer_dim = 1;
     static kvmem_transfer *transfers[MANY];
     flight flight;
-    kvmem_queue *queue = NULL;
-    EXPECT_OK(kvmem_queue_create(&queue, ERR));
+    OWN(kvmem_queue, queue, kvmem_queue_create);
     open_flight(&flight, PLACE_DEVICE, &config, &config, 0);
     for (int to_file = 0; to_file < 2; to_file++) {
         kv_side *source = to_file ? &flight.device.model : &flight.file.model;
@@ -300,5 +292,4 @@ TEST(hundreds_in_flight_lose_nothing) {
         file_side_check(&flight.file);
     }
     close_flight(&flight);
-    CALL(kvmem_queue_destroy(queue));
 }

@@ -42,8 +42,7 @@ void file_flight_run(file_flight *flight, bool to_file, kvmem_transfer *transfer
     kv_side *destination = to_file ? &flight->file.model : &flight->device.model;
     for (uint32_t again = 0; again < 2; again++) {
         side_refill(&flight->device, 50 + again);
-        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        RUN(transfer);
         kv_expect_moved(destination, source, flight->move);
         side_check(&flight->device);
         file_side_check(&flight->file);

@@ -5,14 +5,12 @@
 #include <limits.h>
 
 static kvmem_cuda_device_info device_info(int device) {
-    kvmem_cuda_device_info info;
-    EXPECT_OK(kvmem_cuda_get_device_info(device, &info, ERR));
+    GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, device);
     return info;
 }
 
 TEST(the_driver_says_its_version_and_devices) {
-    kvmem_cuda_info info;
-    EXPECT_OK(kvmem_cuda_get_info(&info, ERR));
+    GET(kvmem_cuda_info, info, kvmem_cuda_get_info);
     int version = 0;
     int count = 0;
     CU(cuDriverGetVersion(&version));
@@ -200,8 +198,7 @@ TEST(asking_creates_no_context) {
     for (int device = 0; device < driver_devices(); device++) {
         CHECK(!has_primary_context(device));
         device_info(device);
-        bool can = false;
-        EXPECT_OK(kvmem_cuda_can_access(device, 0, &can, ERR));
+        GET(bool, can, kvmem_cuda_can_access, device, 0);
     }
     for (int device = 0; device < driver_devices(); device++) {
         CHECK(!has_primary_context(device));

@@ -27,7 +27,7 @@ static uint32_t scattered(uint32_t index, uint32_t factor) {
 static void repeat(place from, place to, uint32_t path, bool host_contiguous) {
     const kvmem_layout_config config = many_blocks();
     const uint32_t moved = blocks / 2 + blocks / 8;
-    kvmem_block_pair *pairs = test_allocate(moved * sizeof(*pairs));
+    CLEANUP(test_free) kvmem_block_pair *pairs = test_allocate(moved * sizeof(*pairs));
     for (uint32_t i = 0; i < moved; i++) {
         pairs[i] = (kvmem_block_pair){scattered(i, 5), scattered(i, 7)};
         if (host_contiguous) {
@@ -37,33 +37,25 @@ static void repeat(place from, place to, uint32_t path, bool host_contiguous) {
     const kv_move move = {pairs, moved, 0, 0, 1};
     kvmem_transfer_options options = kv_transfer_options(&move);
     options.path = path;
-    side source;
-    side destination;
-    side_open(&source, from, 0, &config, NULL, 1);
-    side_open(&destination, to, 0, &config, NULL, 2);
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source.model.layout, destination.model.layout, &options, &transfer, ERR));
+    OPENED(side, source, from, 0, &config, NULL, 1);
+    OPENED(side, destination, to, 0, &config, NULL, 2);
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source.model.layout, destination.model.layout,
+        &options);
     for (uint32_t round = 0; round < rounds; round++) {
         side_refill(&source, 10 + round);
-        EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-        EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+        RUN(transfer);
         kv_expect_moved(&destination.model, &source.model, &move);
         side_check(&destination);
     }
-    CALL(kvmem_transfer_destroy(transfer));
-    side_close(&source);
-    side_close(&destination);
-    free(pairs);
 }
 
 /* To the device and back, the host's blocks scattered, and one after the other. */
 static void repeat_all(uint32_t path) {
-    retain_device(0);
+    RETAIN_DEVICE(0);
     for (int contiguous = 0; contiguous < 2; contiguous++) {
         repeat(PLACE_PINNED, PLACE_DEVICE, path, contiguous);
         repeat(PLACE_DEVICE, PLACE_PINNED, path, contiguous);
     }
-    release_device(0);
 }
 
 TEST_CALL(by_the_kernel, repeat_all(KVMEM_PATH_CUDA_KERNEL))

@@ -31,23 +31,18 @@ ROLE(foreign_broker) {
     memcpy(&order, asked.data, sizeof(order));
     free(asked.data);
     become(order.user);
-    goods goods;
-    goods_make(&goods);
+    OPENED(goods, goods);
     const uint32_t users[] = {order.user, 0};
     kvmem_broker_options options = shop_options();
     options.path = order.path;
     options.users = users;
     options.num_users = NUM(users);
     options.mode = 0666;
-    kvmem_broker *broker = NULL;
-    kvmem_token token;
-    EXPECT_OK(kvmem_broker_create(&options, &broker, ERR));
-    EXPECT_OK(kvmem_broker_publish(broker, "kv", goods.share, NULL, &token, ERR));
+    OWN(kvmem_broker, broker, kvmem_broker_create, &options);
+    GET(kvmem_token, token, kvmem_broker_publish, broker, "kv", goods.share, NULL);
     frame_send(socket, TAG_TOKEN, &token, sizeof(token));
     char end = 0;
     CHECK_EQ(recv(socket, &end, 1, 0), 0);
-    kvmem_broker_destroy(broker);
-    goods_give_up(&goods);
 }
 
 static peer start_foreign_broker(const scratch *directory, order *order) {
@@ -77,7 +72,7 @@ TEST(a_broker_of_another_user_is_trusted_only_by_name) {
     EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "is trusted", kvmem_share_fetch(&options, &share, ERR));
     options.broker_user = NOBODY;
     EXPECT_OK(kvmem_share_fetch(&options, &share, ERR));
-    kvmem_region *region = goods_open(share);
+    kvmem_region *region = goods_region(share);
     goods_mark(region);
     kvmem_region_destroy(region);
     kvmem_share_destroy(share);
@@ -98,9 +93,7 @@ TEST(a_socket_that_another_user_left_stays) {
     peer_kill(&peer);
     kvmem_broker_options options = shop_options();
     options.path = order.path;
-    kvmem_broker *broker = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_ALREADY_EXISTS, "user 65534", kvmem_broker_create(&options, &broker, ERR));
-    CHECK(broker == NULL);
+    REFUSE(KVMEM_STATUS_ALREADY_EXISTS, "user 65534", kvmem_broker_create, &options);
     CHECK_EQ(count_directory_entries(directory.path), 1);
     scratch_remove(&directory);
 }
@@ -209,17 +202,14 @@ static void use_in_child(void) {
     /* A client like any other. */
     shop_check_service(&forked);
     /* Its own broker is its own. */
-    shop own;
-    shop_open_plain(&own);
+    OPENED(shop, own, NULL);
     shop_check_service(&own);
-    shop_close(&own);
 }
 
 TEST(a_forked_child_has_no_broker) {
-    const size_t files = count_open_files();
-    shop_open_plain(&forked);
+    KEEPS_FILES;
+    shop_open(&forked, NULL);
     in_a_forked_child(use_in_child);
     shop_check_service(&forked);
     shop_close(&forked);
-    CHECK_EQ(count_open_files(), files);
 }

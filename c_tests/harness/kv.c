@@ -13,17 +13,9 @@ const kv_kind kv_kinds[KV_NUM_KINDS] = {
 };
 
 kvmem_layout_config kv_config(const kv_kind *kind) {
-    kvmem_layout_config config;
-    kvmem_layout_config_init(&config, sizeof(config));
-    config.num_blocks = 7;
-    config.num_layers = 3;
-    config.outer_dim = 2;
-    config.page_size = 4;
-    config.inner_dim = 6;
-    config.dtype_width = 2;
-    config.kind = kind->kind;
-    config.block_dim = kind->block_dim;
-    return config;
+    return OPTIONS(kvmem_layout_config, it.num_blocks = 7, it.num_layers = 3, it.outer_dim = 2,
+                   it.page_size = 4, it.inner_dim = 6, it.dtype_width = 2, it.kind = kind->kind,
+                   it.block_dim = kind->block_dim);
 }
 
 kvmem_layout_config kv_large_config(const kv_kind *kind) {
@@ -168,14 +160,9 @@ void kv_side_check(const kv_side *side) {
 }
 
 kvmem_transfer_options kv_transfer_options(const kv_move *move) {
-    kvmem_transfer_options options;
-    kvmem_transfer_options_init(&options, sizeof(options));
-    options.pairs = move->pairs;
-    options.num_pairs = move->num_pairs;
-    options.source_layer = move->source_layer;
-    options.destination_layer = move->destination_layer;
-    options.num_layers = move->num_layers;
-    return options;
+    return OPTIONS(kvmem_transfer_options, it.pairs = move->pairs, it.num_pairs = move->num_pairs,
+                   it.source_layer = move->source_layer, it.destination_layer = move->destination_layer,
+                   it.num_layers = move->num_layers);
 }
 
 kvmem_transfer_options kv_outers_options(const kv_move *move, kv_outers outers) {
@@ -199,13 +186,9 @@ kvmem_transfer_info kv_run_by(const kvmem_layout *source, const kvmem_layout *de
 
 kvmem_transfer_info kv_run_with(const kvmem_layout *source, const kvmem_layout *destination,
                                 const kvmem_transfer_options *options) {
-    kvmem_transfer *transfer = NULL;
-    EXPECT_OK(kvmem_transfer_create(source, destination, options, &transfer, ERR));
-    EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
-    EXPECT_OK(kvmem_transfer_wait(transfer, PATIENCE, ERR));
+    OWN(kvmem_transfer, transfer, kvmem_transfer_create, source, destination, options);
+    RUN(transfer);
     EXPECT_OK(kvmem_transfer_poll(transfer, ERR));
-    kvmem_transfer_info info;
-    EXPECT_OK(kvmem_transfer_get_info(transfer, &info, ERR));
-    kvmem_transfer_destroy(transfer);
+    GET(kvmem_transfer_info, info, kvmem_transfer_get_info, transfer);
     return info;
 }

@@ -23,20 +23,15 @@ TEST(failures_do_not_spoil_the_good_library) {
     fail_to_load(KVMEM_TEST_TOO_OLD_LIBRARY, "too old");
     scratch_remove(&directory);
     EXPECT_OK(kvmem_nixl_load(NULL, ERR));
-    kvmem_agent *agent = NULL;
-    EXPECT_OK(kvmem_agent_create("after_failures", NULL, &agent, ERR));
+    OWN(kvmem_agent, agent, kvmem_agent_create, "after_failures", NULL);
     EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
-    kvmem_blob *metadata = NULL;
-    EXPECT_OK(kvmem_agent_get_local_metadata(agent, &metadata, ERR));
-    kvmem_blob_destroy(metadata);
-    kvmem_agent_destroy(agent);
+    OWN(kvmem_blob, metadata, kvmem_agent_get_local_metadata, agent);
 }
 
 TEST(the_path_is_answered_in_two_calls) {
     EXPECT_OK(kvmem_nixl_load(NULL, ERR));
-    size_t size = 0;
-    EXPECT_OK(kvmem_nixl_get_path(NULL, 0, &size, ERR));
-    char *path = test_allocate(size);
+    GET(size_t, size, kvmem_nixl_get_path, NULL, 0);
+    CLEANUP(test_free) char *path = test_allocate(size);
     EXPECT_OK(kvmem_nixl_get_path(path, size, &size, ERR));
     CHECK_EQ(strlen(path) + 1, size);
     CHECK_HAS(path, "libnixl_capi.so");
@@ -45,7 +40,6 @@ TEST(the_path_is_answered_in_two_calls) {
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_nixl_get_path(small, sizeof(small), &needed, ERR));
     CHECK_EQ(needed, size);
     CHECK_STR(small, "abc");
-    free(path);
 }
 
 TEST(loading_again_is_fine_by_file_and_by_directory) {

@@ -12,7 +12,6 @@
 #else
 #define FIRST_KIND MEMORY_SYSTEM
 #define END_KIND MEMORY_ON_HOST
-#define CALL(call) call
 #endif
 
 #define EACH_KIND(kind) (memory_kind kind = FIRST_KIND; kind < END_KIND; kind++)

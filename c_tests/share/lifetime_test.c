@@ -18,7 +18,7 @@ typedef struct fixture {
 } fixture;
 
 /* A process that shares a region of that kind, filled from seed 1. */
-static void set_up(fixture *fixture, memory_kind kind) {
+static void fixture_open(fixture *fixture, memory_kind kind) {
     fixture->directory = scratch_create(temporary_directory());
     fixture->owner = holder_start();
     holder_make(&fixture->owner, kind, scratch_file(&fixture->directory, "region"), 1);
@@ -31,22 +31,20 @@ static void forget(fixture *fixture) {
     scratch_remove(&fixture->directory);
 }
 
-static void tear_down(fixture *fixture) {
+static void fixture_close(fixture *fixture) {
     peer_finish(&fixture->owner);
     forget(fixture);
 }
 
 static kvmem_region_holders holders_of(const kvmem_region *region) {
-    kvmem_region_holders holders;
-    EXPECT_OK(kvmem_region_get_holders(region, &holders, ERR));
+    GET(kvmem_region_holders, holders, kvmem_region_get_holders, region);
     return holders;
 }
 
 TEST(what_was_opened_outlives_the_share) {
     for EACH_KIND(kind) {
-        fixture fixture;
-        set_up(&fixture, kind);
-        kvmem_region *region = open_parcel(&fixture.parcel, 0);
+        OPENED(fixture, fixture, kind);
+        OWNED(kvmem_region) region = open_parcel(&fixture.parcel, 0);
         holder_end_shares(&fixture.owner);
         EXPECT_OK(kvmem_region_check_owner(region, ERR));
         holder_fill(&fixture.owner, HOLDING_OWN, 2);
@@ -54,8 +52,6 @@ TEST(what_was_opened_outlives_the_share) {
         kvmem_region *again = open_parcel(&fixture.parcel, 0); /* its file descriptors are still open here */
         memory_check(again, 2);
         CALL(kvmem_region_destroy(again));
-        CALL(kvmem_region_destroy(region));
-        tear_down(&fixture);
     }
 }
 
@@ -75,18 +71,15 @@ static void check_late_opening(const parcel *parcel, memory_kind kind) {
         refuse_parcel(parcel, 0, KVMEM_STATUS_PEER_LOST, "has freed it or has ended");
         return;
     }
-    kvmem_region *late = open_parcel(parcel, 0);
+    OWNED(kvmem_region) late = open_parcel(parcel, 0);
     EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(late, ERR));
-    CALL(kvmem_region_destroy(late));
 }
 
 TEST(an_owner_that_frees_is_known_to_have) {
     for EACH_KIND(kind) {
-        fixture fixture;
-        set_up(&fixture, kind);
+        OPENED(fixture, fixture, kind);
         kvmem_region *region = open_parcel(&fixture.parcel, 0);
-        kvmem_region *view = NULL;
-        EXPECT_OK(kvmem_region_create_view(region, 4096, 4096, &view, ERR));
+        GET(kvmem_region *, view, kvmem_region_create_view, region, 4096, 4096);
         holder_destroy(&fixture.owner);
         EXPECT_OK(kvmem_region_check_owner(region, ERR)); /* the share keeps it */
         holder_end_shares(&fixture.owner);
@@ -94,17 +87,15 @@ TEST(an_owner_that_frees_is_known_to_have) {
         CALL(kvmem_region_destroy(view));
         CALL(kvmem_region_destroy(region));
         check_late_opening(&fixture.parcel, kind);
-        tear_down(&fixture);
     }
 }
 
 TEST(an_owner_that_is_killed_leaves_its_memory) {
     for EACH_KIND(kind) {
         fixture fixture;
-        set_up(&fixture, kind);
+        fixture_open(&fixture, kind);
         kvmem_region *region = open_parcel(&fixture.parcel, 0);
-        kvmem_region *view = NULL;
-        EXPECT_OK(kvmem_region_create_view(region, 4096, 4096, &view, ERR));
+        GET(kvmem_region *, view, kvmem_region_create_view, region, 4096, 4096);
         peer_kill(&fixture.owner);
         check_orphan(region, view, 1);
         CALL(kvmem_region_destroy(view));
@@ -118,7 +109,7 @@ TEST(an_owner_that_is_killed_leaves_its_memory) {
 TEST(an_owner_killed_on_the_way_does_no_harm) {
     for EACH_KIND(kind) {
         fixture fixture;
-        set_up(&fixture, kind);
+        fixture_open(&fixture, kind);
         kvmem_share *share = parcel_share(&fixture.parcel);
         peer_kill(&fixture.owner);
         kvmem_region *region = NULL;
@@ -141,8 +132,7 @@ static void expect_importers(const peer *owner, uint64_t count) {
 
 TEST(importers_are_counted_as_they_come_and_go) {
     for EACH_KIND(kind) {
-        fixture fixture;
-        set_up(&fixture, kind);
+        OPENED(fixture, fixture, kind);
         peer importers[5];
         for (size_t i = 0; i < NUM(importers); i++) {
             importers[i] = holder_start();
@@ -161,7 +151,6 @@ TEST(importers_are_counted_as_they_come_and_go) {
         peer_kill(&importers[2]);
         peer_kill(&importers[4]);
         expect_importers(&fixture.owner, 0);
-        tear_down(&fixture);
     }
 }
 
@@ -171,8 +160,7 @@ TEST(holders_tell_all_that_keeps_a_region) {
         kvmem_region *region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
         CHECK_EQ(holders_of(region).references, 1);
         CHECK_EQ(holders_of(region).shares, 0);
-        kvmem_region *view = NULL;
-        EXPECT_OK(kvmem_region_create_view(region, 0, 4096, &view, ERR));
+        GET(kvmem_region *, view, kvmem_region_create_view, region, 0, 4096);
         kvmem_share *shares[2];
         EXPECT_OK(kvmem_share_create_region(region, NULL, &shares[0], ERR));
         EXPECT_OK(kvmem_share_create_region(view, NULL, &shares[1], ERR));
@@ -205,8 +193,7 @@ TEST(holders_tell_all_that_keeps_a_region) {
 
 TEST(a_thousand_openings_are_one_mapping) {
     for EACH_KIND(kind) {
-        fixture fixture;
-        set_up(&fixture, kind);
+        OPENED(fixture, fixture, kind);
         const size_t files = count_open_files();
         static kvmem_region *opened[MANY];
         opened[0] = open_parcel(&fixture.parcel, 0);
@@ -228,7 +215,6 @@ TEST(a_thousand_openings_are_one_mapping) {
         }
         CHECK_EQ(count_open_files(), files);
         expect_importers(&fixture.owner, 0);
-        tear_down(&fixture);
     }
 }
 
@@ -247,8 +233,7 @@ static int lock_as_an_importer(const parcel *parcel, off_t start, off_t length) 
 
 /* As importers that are not kvmem would lock, in no order. */
 TEST(a_thousand_locks_are_counted) {
-    fixture fixture;
-    set_up(&fixture, FIRST_KIND);
+    OPENED(fixture, fixture, FIRST_KIND);
     static int locks[MANY];
     for (size_t i = 0; i < MANY; i++) {
         const off_t place = (off_t)(i * 7919 % MANY) * 10;
@@ -259,7 +244,6 @@ TEST(a_thousand_locks_are_counted) {
         close(locks[i]);
     }
     expect_importers(&fixture.owner, 0);
-    tear_down(&fixture);
 }
 
 #define CROWD_OF_LOCKS 5000
@@ -267,8 +251,7 @@ TEST(a_thousand_locks_are_counted) {
 
 /* To find one lock the kernel passes those before it: to count them all takes the square of their number. */
 TEST(more_locks_than_are_counted_stall_nobody) {
-    fixture fixture;
-    set_up(&fixture, FIRST_KIND);
+    OPENED(fixture, fixture, FIRST_KIND);
     const int locks = lock_as_an_importer(&fixture.parcel, FIRST_IMPORTER_LOCK + 2 * CROWD_OF_LOCKS, 1);
     for (off_t i = CROWD_OF_LOCKS - 1; i > 0; i--) { /* apart from each other, the last first: that is quick */
         struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1};
@@ -278,29 +261,24 @@ TEST(more_locks_than_are_counted_stall_nobody) {
     expect_importers(&fixture.owner, MOST_COUNTED);
     close(locks);
     expect_importers(&fixture.owner, 0);
-    tear_down(&fixture);
 }
 
 #ifndef KVMEM_TEST_SHARE_GPU
 /* A context for each of them would be more than a GPU has room for. */
 TEST(a_thousand_processes_are_counted) {
-    fixture fixture;
-    set_up(&fixture, MEMORY_SYSTEM);
+    OPENED(fixture, fixture, MEMORY_SYSTEM);
     peer crowd = crowd_start(&fixture.parcel, MANY, 1);
     expect_importers(&fixture.owner, MANY);
     crowd_end(&crowd);
     expect_importers(&fixture.owner, 0);
     holder_check(&fixture.owner, HOLDING_OWN, 1);
-    tear_down(&fixture);
 }
 #endif
 
 TEST(a_lock_on_everything_holds_nobody_up) {
-    fixture fixture;
-    set_up(&fixture, FIRST_KIND);
+    OPENED(fixture, fixture, FIRST_KIND);
     const int lock = lock_as_an_importer(&fixture.parcel, FIRST_IMPORTER_LOCK, 0);
     expect_importers(&fixture.owner, 1);
     close(lock);
     expect_importers(&fixture.owner, 0);
-    tear_down(&fixture);
 }

@@ -51,9 +51,8 @@ void operations_close(void) {
 
 static kvmem_status share(memory_kind kind) {
     const kvmem_share_options options = {.struct_size = sizeof(options), .way = memory_way(kind)};
-    kvmem_share *share = NULL;
+    OWNED(kvmem_share) share = NULL;
     const kvmem_status status = kvmem_share_create_region(own[kind], &options, &share, ERR);
-    kvmem_share_destroy(share);
     return status;
 }
 
@@ -74,9 +73,8 @@ static kvmem_status share_mapped_memory(void) {
 }
 
 static kvmem_status share_a_layout(void) {
-    kvmem_share *share = NULL;
+    OWNED(kvmem_share) share = NULL;
     const kvmem_status status = kvmem_share_create_layout(own_layout, NULL, &share, ERR);
-    kvmem_share_destroy(share);
     return status;
 }
 

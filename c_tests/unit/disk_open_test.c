@@ -12,18 +12,11 @@
 #include <sys/wait.h>
 
 static kvmem_disk_options disk_options(const char *path, uint64_t flags, uint64_t size) {
-    kvmem_disk_options options;
-    kvmem_disk_options_init(&options, sizeof(options));
-    options.path = path;
-    options.flags = flags;
-    options.size = size;
-    return options;
+    return OPTIONS(kvmem_disk_options, it.path = path, it.flags = flags, it.size = size);
 }
 
 static void refuse(const kvmem_disk_options *options, kvmem_status status, const char *part) {
-    kvmem_region *region = (kvmem_region *)&region;
-    EXPECT_MESSAGE(status, part, kvmem_region_create_disk(options, &region, ERR));
-    CHECK(region == NULL);
+    REFUSE(status, part, kvmem_region_create_disk, options);
 }
 
 static void expect_cause(int code) {
@@ -34,10 +27,9 @@ static void expect_cause(int code) {
 }
 
 static void write_text(const char *path, const char *text) {
-    const int file = open(path, O_WRONLY | O_CLOEXEC);
+    CLEANUP(test_close) const int file = open(path, O_WRONLY | O_CLOEXEC);
     CHECK(file >= 0);
     CHECK_EQ(write(file, text, strlen(text)), strlen(text));
-    close(file);
 }
 
 /* Mounts a file system without O_DIRECT over a directory, for this process alone. */
@@ -104,7 +96,7 @@ TEST(without_direct_io_a_file_is_buffered_or_removed) {
 
 /* The file exists when the limit is found to be too low. The signal's default action would end the child. */
 static void limited_file(void) {
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     const struct rlimit limit = {12345, 12345};
     CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
     kvmem_disk_options options = disk_options(scratch_file(&directory, "limited"), 0, MIB);
@@ -122,7 +114,6 @@ static void limited_file(void) {
     struct stat state;
     CHECK_EQ(stat(options.path, &state), 0);
     CHECK_EQ(state.st_size, 0);
-    scratch_remove(&directory);
 }
 
 TEST_CALL(a_limit_on_files_is_an_error_and_no_signal, in_a_forked_child(limited_file))
@@ -141,7 +132,7 @@ static void limited_descriptors(void) {
 TEST_CALL(a_limit_on_descriptors_is_told_with_its_value, in_a_forked_child(limited_descriptors))
 
 TEST(a_file_that_exists_names_the_flags) {
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     kvmem_disk_options options = disk_options(scratch_file(&directory, "there"), 0, 4096);
     write_file(options.path, "there", 5);
     refuse(&options, KVMEM_STATUS_ALREADY_EXISTS, "KVMEM_DISK_OPEN_EXISTING");
@@ -149,22 +140,20 @@ TEST(a_file_that_exists_names_the_flags) {
     options.flags = KVMEM_DISK_OPEN_EXISTING;
     options.path = scratch_file(&directory, "missing");
     refuse(&options, KVMEM_STATUS_NOT_FOUND, "KVMEM_DISK_OPEN_OR_CREATE");
-    scratch_remove(&directory);
 }
 
 TEST(open_or_create_does_either) {
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     kvmem_disk_options options = disk_options(scratch_file(&directory, "cache"), KVMEM_DISK_OPEN_OR_CREATE, 8192);
     options.flags |= KVMEM_DISK_BUFFERED;
     for (int i = 0; i < 2; i++) {
-        kvmem_region *region = region_create_disk(&options);
+        OWNED(kvmem_region) region = region_create_disk(&options);
         const kvmem_region_info info = region_info(region);
         CHECK_EQ(info.size, 8192);
         unsigned char byte = 0;
         CHECK_EQ(pread(info.fd, &byte, 1, 8191), 1);
         CHECK_EQ(byte, i == 0 ? 0 : 0x5A);
         CHECK_EQ(pwrite(info.fd, "\x5A", 1, 8191), 1);
-        kvmem_region_destroy(region);
     }
     options.size = 8193;
     refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "8193");
@@ -178,7 +167,6 @@ TEST(open_or_create_does_either) {
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, directory.path);
     options.path = NULL;
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "path");
-    scratch_remove(&directory);
 }
 
 TEST(flags_that_contradict_each_other_are_refused) {
@@ -193,12 +181,11 @@ TEST(flags_that_contradict_each_other_are_refused) {
 
 /* An open of a FIFO without a writer would block for ever. */
 TEST(a_fifo_is_no_file) {
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     kvmem_disk_options options =
         disk_options(scratch_file(&directory, "fifo"), KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_READ_ONLY, 4096);
     CHECK_EQ(mkfifo(options.path, 0600), 0);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "regular file");
-    scratch_remove(&directory);
 }
 
 static void expect_no_path(const kvmem_region *region) {
@@ -208,12 +195,12 @@ static void expect_no_path(const kvmem_region *region) {
 }
 
 TEST(a_path_that_is_not_the_files_any_more_is_not_returned) {
-    scratch directory = scratch_create(temporary_directory());
+    CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     char first[160], second[160];
     strcpy(first, scratch_file(&directory, "first"));
     strcpy(second, scratch_file(&directory, "second"));
     const kvmem_disk_options options = disk_options(first, 0, 4096);
-    kvmem_region *region = region_create_disk(&options);
+    OWNED(kvmem_region) region = region_create_disk(&options);
     CHECK_EQ(rename(first, second), 0);
     expect_no_path(region);
     CHECK_HAS(test_last_message(), first);
@@ -222,11 +209,8 @@ TEST(a_path_that_is_not_the_files_any_more_is_not_returned) {
     CHECK_HAS(test_last_message(), "another file");
     CHECK_EQ(rename(second, first), 0);
     char text[256];
-    size_t size = 0;
-    EXPECT_OK(kvmem_region_get_path(region, text, sizeof(text), &size, ERR));
+    GET(size_t, size, kvmem_region_get_path, region, text, sizeof(text));
     CHECK_STR(text, first);
     CHECK_EQ(unlink(first), 0);
     expect_no_path(region);
-    kvmem_region_destroy(region);
-    scratch_remove(&directory);
 }

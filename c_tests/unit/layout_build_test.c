@@ -3,9 +3,7 @@
 #include "harness.h"
 
 static void refuse(const kvmem_layout_options *options, kvmem_status status, const char *part) {
-    kvmem_layout *layout = (kvmem_layout *)&layout;
-    EXPECT_MESSAGE(status, part, kvmem_layout_build(options, &layout, ERR));
-    CHECK(layout == NULL);
+    REFUSE(status, part, kvmem_layout_build, options);
 }
 
 static kvmem_layout_options allocate_options(const kvmem_layout_config *config,
@@ -46,8 +44,7 @@ static const struct {
 };
 
 TEST(impossible_dimensions_are_refused_before_allocation) {
-    kvmem_system_options system;
-    kvmem_system_options_init(&system, sizeof(system));
+    kvmem_system_options system = OPTIONS(kvmem_system_options);
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
         for (size_t i = 0; i < NUM(broken); i++) {
             kvmem_layout_config config = kv_config(&kv_kinds[kind]);
@@ -62,8 +59,7 @@ TEST(impossible_dimensions_are_refused_before_allocation) {
 }
 
 TEST(unknown_kinds_are_refused) {
-    kvmem_system_options system;
-    kvmem_system_options_init(&system, sizeof(system));
+    kvmem_system_options system = OPTIONS(kvmem_system_options);
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
     const kvmem_layout_options options = allocate_options(&config, &system);
     const uint32_t kinds[] = {0, 3, UINT32_MAX};
@@ -80,8 +76,7 @@ TEST(unknown_kinds_are_refused) {
 }
 
 TEST(heads_must_divide_the_inner_dimension) {
-    kvmem_system_options system;
-    kvmem_system_options_init(&system, sizeof(system));
+    kvmem_system_options system = OPTIONS(kvmem_system_options);
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
     config.num_heads = 4; /* of an inner dimension of 6 */
     const kvmem_layout_options options = allocate_options(&config, &system);
@@ -90,13 +85,8 @@ TEST(heads_must_divide_the_inner_dimension) {
 
 static kvmem_layout_options region_options(const kvmem_layout_config *config, kvmem_region *const *regions,
                                            size_t count) {
-    kvmem_layout_options options;
-    kvmem_layout_options_init(&options, sizeof(options));
-    options.config = config;
-    options.source = KVMEM_LAYOUT_REGIONS;
-    options.regions = regions;
-    options.count = count;
-    return options;
+    return OPTIONS(kvmem_layout_options, it.config = config, it.source = KVMEM_LAYOUT_REGIONS,
+                   it.regions = regions, it.count = count);
 }
 
 static void destroy_all(kvmem_region **regions, size_t count) {
@@ -143,8 +133,7 @@ TEST(a_large_region_is_fine) {
         region_adopt(memory[2], 673),
     };
     const kvmem_layout_options options = region_options(&config, regions, 3);
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
+    GET(kvmem_layout *, layout, kvmem_layout_build, &options);
     kvmem_layout_destroy(layout);
     destroy_all(regions, 3);
 }
@@ -162,10 +151,9 @@ TEST(mixed_memory_is_refused_naming_both) {
 TEST(a_region_off_the_alignment_is_refused) {
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
     config.alignment = 256;
-    kvmem_region *region = region_adopt(memory[0] + 128, 8000);
+    OWNED(kvmem_region) region = region_adopt(memory[0] + 128, 8000);
     const kvmem_layout_options options = region_options(&config, &region, 1);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "256");
-    kvmem_region_destroy(region);
 }
 
 TEST(overlapping_regions_are_refused) {
@@ -190,11 +178,9 @@ TEST(a_missing_region_is_named) {
 
 TEST(the_source_and_what_it_needs_must_agree) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kvmem_system_options system;
-    kvmem_system_options_init(&system, sizeof(system));
-    kvmem_disk_options disk;
-    kvmem_disk_options_init(&disk, sizeof(disk));
-    kvmem_region *region = region_adopt(memory[0], sizeof(memory[0]));
+    kvmem_system_options system = OPTIONS(kvmem_system_options);
+    kvmem_disk_options disk = OPTIONS(kvmem_disk_options);
+    OWNED(kvmem_region) region = region_adopt(memory[0], sizeof(memory[0]));
     kvmem_layout_options options = allocate_options(&config, &system);
     options.disk = &disk;
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "disk");
@@ -210,8 +196,7 @@ TEST(the_source_and_what_it_needs_must_agree) {
     options = region_options(&config, &region, 1);
     options.system = &system;
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "system");
-    kvmem_device_options device;
-    kvmem_device_options_init(&device, sizeof(device));
+    kvmem_device_options device = OPTIONS(kvmem_device_options);
     options = region_options(&config, &region, 1);
     options.device = &device;
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "device");
@@ -222,41 +207,31 @@ TEST(the_source_and_what_it_needs_must_agree) {
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "source");
     options.source = 4;
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "source");
-    kvmem_region_destroy(region);
 }
 
 TEST(a_failed_allocation_leaves_no_file) {
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
     config.page_size = UINT64_C(1) << 40; /* half a PiB: fits 64 bits, not the machine */
-    kvmem_system_options system;
-    kvmem_system_options_init(&system, sizeof(system));
+    kvmem_system_options system = OPTIONS(kvmem_system_options);
     const kvmem_layout_options options = allocate_options(&config, &system);
     refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "bytes");
-    const size_t files = count_open_files();
-    kvmem_disk_options disk;
-    kvmem_disk_options_init(&disk, sizeof(disk));
-    scratch directory = scratch_create("/dev/shm");
+    KEEPS_FILES;
+    kvmem_disk_options disk = OPTIONS(kvmem_disk_options);
+    CLEANUP(scratch_remove) scratch directory = scratch_create("/dev/shm");
     disk.directory = directory.path;
     kvmem_layout_options on_disk = allocate_options(&config, NULL);
     on_disk.disk = &disk;
     kvmem_layout *layout = NULL;
     CHECK(kvmem_layout_build(&on_disk, &layout, ERR) < 0);
     CHECK(layout == NULL);
-    CHECK_EQ(count_open_files(), files);
-    scratch_remove(&directory);
 }
 
 TEST(a_local_layout_cannot_be_exported) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kvmem_system_options system;
-    kvmem_system_options_init(&system, sizeof(system));
+    kvmem_system_options system = OPTIONS(kvmem_system_options);
     const kvmem_layout_options options = allocate_options(&config, &system);
-    kvmem_layout *layout = NULL;
-    EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
-    kvmem_blob *descriptor = (kvmem_blob *)&layout;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "agent", kvmem_layout_export(layout, &descriptor, ERR));
-    CHECK(descriptor == NULL);
+    OWN(kvmem_layout, layout, kvmem_layout_build, &options);
+    REFUSE(KVMEM_STATUS_INVALID_STATE, "agent", kvmem_layout_export, layout);
     size_t size = 0;
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_layout_get_agent(layout, NULL, 0, &size, ERR));
-    kvmem_layout_destroy(layout);
 }

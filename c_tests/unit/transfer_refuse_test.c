@@ -16,10 +16,7 @@ static kvmem_transfer_options options_for(const kvmem_block_pair *pairs, size_t 
 /* Refused at creation, with nothing moved. */
 static void refuse(const kv_side *source, const kv_side *destination, const kvmem_transfer_options *options,
                    kvmem_status status, const char *part) {
-    kvmem_transfer *transfer = (kvmem_transfer *)&transfer;
-    EXPECT_MESSAGE(status, part,
-                   kvmem_transfer_create(source->layout, destination->layout, options, &transfer, ERR));
-    CHECK(transfer == NULL);
+    REFUSE(status, part, kvmem_transfer_create, source->layout, destination->layout, options);
     kv_side_check(source);
     kv_side_check(destination);
 }
@@ -171,32 +168,26 @@ TEST(a_block_read_and_written_at_once_is_refused) {
         size_t count;
     } overlapping[] = {{onto_itself, 1}, {chain, 2}, {swap, 2}};
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kv_side side;
-    kv_side_open(&side, &config, NULL, 1);
+    OPENED(kv_side, side, &config, NULL, 1);
     for (size_t i = 0; i < NUM(overlapping); i++) {
         const kvmem_transfer_options options = options_for(overlapping[i].pairs, overlapping[i].count);
         refuse(&side, &side, &options, KVMEM_STATUS_INVALID_ARGUMENT, "overlap");
     }
-    kv_side_close(&side);
 }
 
 /* Two layouts over the same bytes, one block apart: the overlap shows in addresses, not in ids. */
 TEST(layouts_that_share_memory_are_compared_by_address) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    kv_side side;
-    kv_side_open(&side, &config, NULL, 1);
+    OPENED(kv_side, side, &config, NULL, 1);
     kvmem_layout_config small = config;
     small.num_blocks = 6;
-    kvmem_region *shifted = NULL;
-    EXPECT_OK(kvmem_region_create_view(side.regions[0], kv_block_stride(&config), kv_region_size(&small),
-                                       &shifted, ERR));
+    OWN(kvmem_region, shifted, kvmem_region_create_view, side.regions[0], kv_block_stride(&config),
+        kv_region_size(&small));
     kv_side shifted_side = {.config = small, .layout = regions_lay_out(&small, &shifted, 1, NULL)};
     static const kvmem_block_pair same_bytes[] = {{3, 2}};
     const kvmem_transfer_options options = options_for(same_bytes, 1);
     refuse(&side, &shifted_side, &options, KVMEM_STATUS_INVALID_ARGUMENT, "overlap");
     kvmem_layout_destroy(shifted_side.layout);
-    kvmem_region_destroy(shifted);
-    kv_side_close(&side);
 }
 
 TEST(a_notification_needs_a_remote_side) {

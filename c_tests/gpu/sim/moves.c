@@ -9,15 +9,11 @@ static CUstream stream;
 
 void moves_open(void) {
     retain_device(0);
-    enter_device(0);
-    CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    leave_device(0);
+    CU_ON(0, cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 }
 
 void moves_close(void) {
-    enter_device(0);
-    CU(cuStreamDestroy_v2(stream));
-    leave_device(0);
+    CU_ON(0, cuStreamDestroy_v2(stream));
     release_device(0);
 }
 
@@ -76,14 +72,12 @@ kvmem_status move_by(const kvmem_layout *source, const kvmem_layout *destination
 }
 
 kvmem_status copy_from_a_device_as(move_function *as, uint32_t path, start start) {
-    kvmem_layout *pinned = NULL;
-    kvmem_layout *device = NULL;
+    OWNED(kvmem_layout) pinned = NULL;
+    OWNED(kvmem_layout) device = NULL;
     kvmem_status status = build_both(&kv_kinds[1], &pinned, &device);
     if (status == KVMEM_STATUS_OK) {
         status = as(device, pinned, path, start);
     }
-    kvmem_layout_destroy(pinned);
-    kvmem_layout_destroy(device);
     return status;
 }
 
