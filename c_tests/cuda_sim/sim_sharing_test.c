@@ -89,8 +89,7 @@ TEST(other_bytes_are_no_fabric_handle) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemExportToShareableHandle(&bytes, by_fd, FABRIC, 0));
     CU(cuMemRelease(by_fd));
     sim_reset();
-    CUmemAllocationProp prop = device_prop(0);
-    prop.requestedHandleTypes = FABRIC;
+    CUmemAllocationProp prop = WITH(device_prop(0), it.requestedHandleTypes = FABRIC);
     CU_EXPECT(CUDA_ERROR_NOT_PERMITTED, cuMemCreate(&handle, GRANULE, &prop, 0));
     check_nothing_left();
 }

@@ -38,8 +38,7 @@ TEST(sizes_out_of_range_are_refused) {
 
 TEST(properties_are_checked) {
     CU(cuInit(0));
-    CUmemAllocationProp prop = device_prop(0);
-    prop.type = CU_MEM_ALLOCATION_TYPE_INVALID;
+    CUmemAllocationProp prop = WITH(device_prop(0), it.type = CU_MEM_ALLOCATION_TYPE_INVALID);
     refuses(CUDA_ERROR_INVALID_VALUE, GRANULE, &prop);
     prop = device_prop(99);
     refuses(CUDA_ERROR_INVALID_DEVICE, GRANULE, &prop);

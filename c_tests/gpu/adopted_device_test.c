@@ -47,14 +47,12 @@ static void check_adopted(uint64_t address, uint64_t size, int device) {
     CHECK_EQ(info.numa_node, -1);
 }
 
-TEST(an_allocation_is_adopted_whole_or_in_part) {
-    for (int device = 0; device < driver_devices(); device++) {
-        const uint64_t address = engine_allocate(device, ALLOCATION);
-        check_adopted(address, ALLOCATION, device);
-        check_adopted(address + 12345, 54321, device);
-        check_adopted(address + ALLOCATION - 1, 1, device);
-        engine_free(device, address);
-    }
+TEST_EACH_DEVICE(an_allocation_is_adopted_whole_or_in_part) {
+    const uint64_t address = engine_allocate(device, ALLOCATION);
+    check_adopted(address, ALLOCATION, device);
+    check_adopted(address + 12345, 54321, device);
+    check_adopted(address + ALLOCATION - 1, 1, device);
+    engine_free(device, address);
 }
 
 TEST(it_is_left_as_it_is) {

@@ -36,11 +36,8 @@ TEST(odd_sizes_have_the_same_checksums) {
     static const place places[] = {PLACE_PINNED, PLACE_DEVICE, PLACE_ELASTIC};
     RETAIN_DEVICE(0);
     for (size_t i = 0; i < NUM(places) * KV_NUM_KINDS; i++) {
-        kvmem_layout_config config = side_config(&kv_kinds[i % KV_NUM_KINDS]);
-        config.page_size = 7;
-        config.inner_dim = 151;
-        config.dtype_width = 1;
-        config.num_heads = 0;
+        kvmem_layout_config config = WITH(side_config(&kv_kinds[i % KV_NUM_KINDS]), it.page_size = 7,
+                                          it.inner_dim = 151, it.dtype_width = 1, it.num_heads = 0);
         OPENED(side, side, places[i / KV_NUM_KINDS], 0, &config, NULL, 12);
         check_checksums(&side);
     }
@@ -48,11 +45,8 @@ TEST(odd_sizes_have_the_same_checksums) {
 
 /* 40 blocks of 1 MiB in an order of their own. */
 TEST(many_blocks_are_read_part_by_part) {
-    kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    config.num_blocks = 40;
-    config.num_layers = 4;
-    config.page_size = 64;
-    config.inner_dim = 1024;
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[1]), it.num_blocks = 40, it.num_layers = 4,
+                                      it.page_size = 64, it.inner_dim = 1024);
     uint32_t blocks[40];
     uint32_t checksums[40];
     for (uint32_t i = 0; i < NUM(blocks); i++) {
@@ -71,11 +65,10 @@ TEST(many_layers_and_many_small_blocks_are_put_together) {
         uint64_t blocks, layers;
     } sizes[] = {{270000, 1}, {20000, 3}, {9, 250}};
     for (size_t i = 0; i < NUM(sizes) * KV_NUM_KINDS; i++) {
-        kvmem_layout_config config = kv_config(&kv_kinds[i / NUM(sizes)]);
-        config.num_blocks = sizes[i % NUM(sizes)].blocks;
-        config.num_layers = sizes[i % NUM(sizes)].layers;
-        config.page_size = 1;
-        config.inner_dim = 16;
+        kvmem_layout_config config = WITH(kv_config(&kv_kinds[i / NUM(sizes)]),
+                                          it.num_blocks = sizes[i % NUM(sizes)].blocks,
+                                          it.num_layers = sizes[i % NUM(sizes)].layers, it.page_size = 1,
+                                          it.inner_dim = 16);
         OPENED(side, side, PLACE_DEVICE, 0, &config, NULL, 14);
         const uint32_t count = (uint32_t)config.num_blocks;
         CLEANUP(test_free) uint32_t *blocks = test_allocate(count * sizeof(*blocks));
@@ -98,9 +91,8 @@ static void end(kvmem_transfer *transfer, kvmem_status status, const char *part)
 
 static void run(const side *source, const side *destination, const kv_move *move, const uint32_t *checksums,
                 uint64_t flags, kvmem_status status, const char *part) {
-    kvmem_transfer_options options = kv_transfer_options(move);
-    options.checksums = checksums;
-    options.flags = flags;
+    kvmem_transfer_options options = WITH(kv_transfer_options(move), it.checksums = checksums,
+                                          it.flags = flags);
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, source->model.layout, destination->model.layout,
         &options);
     end(transfer, status, part);
@@ -167,8 +159,7 @@ TEST(transfers_on_a_stream_are_verified_and_graphs_refused) {
     for (int i = 0; i < 2; i++) {
         const kvmem_status expected = i == 0 ? KVMEM_STATUS_OK : KVMEM_STATUS_CORRUPT;
         checksums[0] += (uint32_t)i;
-        kvmem_transfer_options options = kv_transfer_options(&move);
-        options.checksums = checksums;
+        kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.checksums = checksums);
         OWN(kvmem_transfer, transfer, kvmem_transfer_create, source.model.layout, destination.model.layout,
             &options);
         const CUstream stream = open_stream();

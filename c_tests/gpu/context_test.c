@@ -17,26 +17,22 @@ static void work_with(CUcontext context) {
     stance_take(before);
 }
 
-TEST(the_current_context_stays) {
-    for (int device = 0; device < driver_devices(); device++) {
-        CUcontext own = NULL;
-        CUcontext popped = NULL;
-        CU(cuCtxCreate_v2(&own, 0, device));
-        CU(cuCtxPopCurrent_v2(&popped));
-        work_with(own);
-        CU(cuCtxDestroy_v2(own));
-    }
+TEST_EACH_DEVICE(the_current_context_stays) {
+    CUcontext own = NULL;
+    CUcontext popped = NULL;
+    CU(cuCtxCreate_v2(&own, 0, device));
+    CU(cuCtxPopCurrent_v2(&popped));
+    work_with(own);
+    CU(cuCtxDestroy_v2(own));
 }
 
 /* What an engine with the CUDA runtime has. */
-TEST(a_primary_context_stays_current) {
-    for (int device = 0; device < driver_devices(); device++) {
-        CUcontext primary = NULL;
-        CU(cuDevicePrimaryCtxRetain(&primary, device));
-        work_with(primary);
-        CHECK(has_primary_context(device));
-        release_device(device);
-    }
+TEST_EACH_DEVICE(a_primary_context_stays_current) {
+    CUcontext primary = NULL;
+    CU(cuDevicePrimaryCtxRetain(&primary, device));
+    work_with(primary);
+    CHECK(has_primary_context(device));
+    release_device(device);
 }
 
 TEST_CALL(having_none_stays_so, work_with(NULL))
@@ -97,28 +93,24 @@ TEST(host_memory_needs_no_context) {
     check_no_contexts();
 }
 
-TEST(a_context_lives_as_long_as_what_needs_it) {
-    for (int device = 0; device < driver_devices(); device++) {
-        check_no_contexts();
-        kvmem_device_options options = OPTIONS(kvmem_device_options, it.device = device, it.size = MIB);
-        GET(kvmem_region *, region, kvmem_region_create_device, &options);
-        CHECK(has_primary_context(device));
-        GET(kvmem_region *, view, kvmem_region_create_view, region, 0, 1);
-        CALL(kvmem_region_destroy(region));
-        CHECK(has_primary_context(device));
-        CALL(kvmem_region_destroy(view));
-        check_no_contexts();
-    }
+TEST_EACH_DEVICE(a_context_lives_as_long_as_what_needs_it) {
+    check_no_contexts();
+    kvmem_device_options options = OPTIONS(kvmem_device_options, it.device = device, it.size = MIB);
+    GET(kvmem_region *, region, kvmem_region_create_device, &options);
+    CHECK(has_primary_context(device));
+    GET(kvmem_region *, view, kvmem_region_create_view, region, 0, 1);
+    CALL(kvmem_region_destroy(region));
+    CHECK(has_primary_context(device));
+    CALL(kvmem_region_destroy(view));
+    check_no_contexts();
 }
 
-TEST(after_the_work_no_context_is_left) {
-    for (int device = 0; device < driver_devices(); device++) {
-        work_on_memory(device);
-        check_no_contexts();
-        work_on(device);
-        await_no_context(device);
-        check_no_contexts();
-    }
+TEST_EACH_DEVICE(after_the_work_no_context_is_left) {
+    work_on_memory(device);
+    check_no_contexts();
+    work_on(device);
+    await_no_context(device);
+    check_no_contexts();
 }
 
 TEST(what_is_refused_leaves_no_context) {

@@ -25,9 +25,8 @@ static void flight_open(flight *flight, place from, place to) {
     side_open(&flight->source, from, 0, &source, NULL, 7);
     side_open(&flight->destination, to, 0, &destination, NULL, 8);
     EXPECT_OK(kvmem_queue_create(&flight->queue, ERR));
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.queue = flight->queue;
-    options.user_data = 42;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = flight->queue,
+                                          it.user_data = 42);
     EXPECT_OK(kvmem_transfer_create(flight->source.model.layout, flight->destination.model.layout, &options,
                                     &flight->transfer, ERR));
 }
@@ -114,8 +113,7 @@ TEST(all_handles_may_go_at_once) {
         layout_with_release(&config, memory[1]),
     };
     GET(kvmem_queue *, queue, kvmem_queue_create);
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.queue = queue;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, layouts[0], layouts[1], &options);
     const int before = releases_so_far();
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
@@ -141,9 +139,7 @@ TEST(many_in_flight_are_each_reported_once) {
     for (uint32_t i = 0; i < MANY; i++) {
         const kvmem_block_pair pair = {i % 7, i};
         const kv_move one = {&pair, 1, 0, 0, 3};
-        kvmem_transfer_options options = kv_transfer_options(&one);
-        options.queue = queue;
-        options.user_data = i;
+        kvmem_transfer_options options = WITH(kv_transfer_options(&one), it.queue = queue, it.user_data = i);
         EXPECT_OK(kvmem_transfer_create(source.model.layout, destination.model.layout, &options,
                                         &transfers[i], ERR));
         kv_expect_moved(&destination.model, &source.model, &one);
@@ -182,12 +178,9 @@ static void wait_at_the_gate(int number) {
 }
 
 static kvmem_layout *adopted_block(void *memory) {
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.num_blocks = 1;
-    config.num_layers = 1;
-    config.outer_dim = 1;
-    config.page_size = 64;
-    config.inner_dim = STUCK_SIZE / config.page_size / config.dtype_width;
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 1, it.num_layers = 1,
+                                      it.outer_dim = 1, it.page_size = 64,
+                                      it.inner_dim = STUCK_SIZE / it.page_size / it.dtype_width);
     CHECK_EQ(kv_region_size(&config), STUCK_SIZE);
     kvmem_adopt_options adopt = OPTIONS(kvmem_adopt_options, it.address = memory, it.size = STUCK_SIZE);
     OWN(kvmem_region, region, kvmem_region_adopt_host, &adopt);

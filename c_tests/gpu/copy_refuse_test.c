@@ -88,9 +88,8 @@ TEST(a_notification_has_nobody_to_go_to) {
     OPENED(side, device, PLACE_DEVICE, 0, &config, NULL, 1);
     OPENED(side, pinned, PLACE_PINNED, 0, &config, NULL, 2);
     const kv_move move = {one_pair, 1, 0, 0, 3};
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.notification = "done";
-    options.notification_size = 4;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.notification = "done",
+                                          it.notification_size = 4);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "notification", kvmem_transfer_create, device.model.layout,
            pinned.model.layout, &options);
 }

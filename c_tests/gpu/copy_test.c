@@ -95,9 +95,8 @@ TEST(the_numbers_of_blocks_and_layers_may_differ) {
     const kv_move move = {pairs, NUM(pairs), 1, 6, 2};
     for (size_t way = 0; way < NUM(ways); way++) {
         const kvmem_layout_config source = side_config(&kv_kinds[way % KV_NUM_KINDS]);
-        kvmem_layout_config destination = side_config(&kv_kinds[1]);
-        destination.num_blocks = 32;
-        destination.num_layers = 8;
+        kvmem_layout_config destination = WITH(side_config(&kv_kinds[1]), it.num_blocks = 32,
+                                               it.num_layers = 8);
         copy(ways[way].from, &source, ways[way].to, &destination, &move);
     }
 }
@@ -137,11 +136,8 @@ TEST(a_layout_copies_to_itself) {
 
 /* 256 blocks of 256 KiB, every second one to a place at the other end. */
 TEST(large_transfers_are_exact_too) {
-    kvmem_layout_config from = kv_config(&kv_kinds[0]);
-    from.num_blocks = 256;
-    from.num_layers = 4;
-    from.page_size = 16;
-    from.inner_dim = 1024;
+    kvmem_layout_config from = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 256, it.num_layers = 4,
+                                    it.page_size = 16, it.inner_dim = 1024);
     kvmem_layout_config to = from;
     to.kind = KVMEM_LAYOUT_LAYER_SEPARATE;
     to.block_dim = KVMEM_BLOCK_DIM_SECOND;

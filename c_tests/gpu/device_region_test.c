@@ -35,36 +35,32 @@ static bool is_device_memory(uint64_t address) {
 
 static const uint64_t sizes[] = {1, 511, 4096, 2 * MIB + 1, 64 * MIB};
 
-TEST(info_says_what_it_is) {
-    for (int device = 0; device < driver_devices(); device++) {
-        for (size_t i = 0; i < NUM(sizes); i++) {
-            OWNED(kvmem_region) region = create(device, sizes[i]);
-            const kvmem_region_info info = region_info(region);
-            CHECK(info.address != 0);
-            CHECK_EQ(info.size, sizes[i]);
-            CHECK_EQ(info.page_size, sysconf(_SC_PAGESIZE));
-            CHECK_EQ(info.alignment, 1);
-            CHECK_EQ(info.flags, 0);
-            CHECK_EQ(info.tier, KVMEM_TIER_DEVICE);
-            CHECK_EQ(info.origin, KVMEM_ORIGIN_ALLOCATED);
-            CHECK_EQ(info.device_id, device);
-            CHECK_EQ(info.numa_node, -1);
-            CHECK_EQ(info.fd, -1);
-            CHECK_EQ(info.registration_count, 0);
-        }
+TEST_EACH_DEVICE(info_says_what_it_is) {
+    for (size_t i = 0; i < NUM(sizes); i++) {
+        OWNED(kvmem_region) region = create(device, sizes[i]);
+        const kvmem_region_info info = region_info(region);
+        CHECK(info.address != 0);
+        CHECK_EQ(info.size, sizes[i]);
+        CHECK_EQ(info.page_size, sysconf(_SC_PAGESIZE));
+        CHECK_EQ(info.alignment, 1);
+        CHECK_EQ(info.flags, 0);
+        CHECK_EQ(info.tier, KVMEM_TIER_DEVICE);
+        CHECK_EQ(info.origin, KVMEM_ORIGIN_ALLOCATED);
+        CHECK_EQ(info.device_id, device);
+        CHECK_EQ(info.numa_node, -1);
+        CHECK_EQ(info.fd, -1);
+        CHECK_EQ(info.registration_count, 0);
     }
 }
 
-TEST(the_driver_finds_it_on_that_device) {
-    for (int device = 0; device < driver_devices(); device++) {
-        OWNED(kvmem_region) region = create(device, 3 * MIB);
-        const uint64_t ends[] = {region_info(region).address, region_info(region).address + 3 * MIB - 1};
-        for (size_t i = 0; i < NUM(ends); i++) {
-            int ordinal = -1;
-            CHECK(is_device_memory(ends[i]));
-            CU(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ends[i]));
-            CHECK_EQ(ordinal, device);
-        }
+TEST_EACH_DEVICE(the_driver_finds_it_on_that_device) {
+    OWNED(kvmem_region) region = create(device, 3 * MIB);
+    const uint64_t ends[] = {region_info(region).address, region_info(region).address + 3 * MIB - 1};
+    for (size_t i = 0; i < NUM(ends); i++) {
+        int ordinal = -1;
+        CHECK(is_device_memory(ends[i]));
+        CU(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ends[i]));
+        CHECK_EQ(ordinal, device);
     }
 }
 
@@ -107,24 +103,22 @@ TEST(views_keep_it) {
     EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_region_create_view(view, 1, 8192, &region, ERR));
 }
 
-TEST(more_than_the_device_has_says_asked_and_free) {
-    for (int device = 0; device < driver_devices(); device++) {
-        size_t memory = 0;
-        CU(cuDeviceTotalMem_v2(&memory, device));
-        const uint64_t too_much[] = {2 * memory, UINT64_C(1) << 50, UINT64_C(1) << 62, UINT64_MAX};
-        for (size_t i = 0; i < NUM(too_much); i++) {
-            char asked[48];
-            snprintf(asked, sizeof(asked), "%llu bytes", (unsigned long long)too_much[i]);
-            refuse(device, too_much[i], KVMEM_STATUS_OUT_OF_MEMORY, asked);
-            CHECK_HAS(test_last_message(), "free");
-            kvmem_error_cause cause;
-            EXPECT_OK(kvmem_error_get_cause(test_last_error(), &cause));
-            CHECK_EQ(cause.domain, KVMEM_DOMAIN_CUDA);
-            CHECK_EQ(cause.code, CUDA_ERROR_OUT_OF_MEMORY);
-            CHECK_STR(cause.name, "CUDA_ERROR_OUT_OF_MEMORY");
-        }
-        CALL(kvmem_region_destroy(create(device, MIB))); /* the device is none the worse */
+TEST_EACH_DEVICE(more_than_the_device_has_says_asked_and_free) {
+    size_t memory = 0;
+    CU(cuDeviceTotalMem_v2(&memory, device));
+    const uint64_t too_much[] = {2 * memory, UINT64_C(1) << 50, UINT64_C(1) << 62, UINT64_MAX};
+    for (size_t i = 0; i < NUM(too_much); i++) {
+        char asked[48];
+        snprintf(asked, sizeof(asked), "%llu bytes", (unsigned long long)too_much[i]);
+        refuse(device, too_much[i], KVMEM_STATUS_OUT_OF_MEMORY, asked);
+        CHECK_HAS(test_last_message(), "free");
+        kvmem_error_cause cause;
+        EXPECT_OK(kvmem_error_get_cause(test_last_error(), &cause));
+        CHECK_EQ(cause.domain, KVMEM_DOMAIN_CUDA);
+        CHECK_EQ(cause.code, CUDA_ERROR_OUT_OF_MEMORY);
+        CHECK_STR(cause.name, "CUDA_ERROR_OUT_OF_MEMORY");
     }
+    CALL(kvmem_region_destroy(create(device, MIB))); /* the device is none the worse */
 }
 
 TEST_CALL(nothing_is_refused, refuse(0, 0, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes"))

@@ -34,9 +34,8 @@ static void close_flight(flight *flight) {
 
 /* Slots of two pieces: what comes before the failure has been through the ring. */
 static kvmem_transfer *create(const flight *flight, bool to_file, uint32_t path) {
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.path = path;
-    options.staging_size = 4 * 2 * 4096;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = path,
+                                          it.staging_size = 4 * 2 * 4096);
     const kvmem_layout *device = flight->device.model.layout;
     const kvmem_layout *file = flight->file.model.layout;
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, to_file ? device : file, to_file ? file : device,

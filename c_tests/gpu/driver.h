@@ -116,3 +116,13 @@ uint64_t free_memory(int device);
 /* To and from any memory of a device that one copy of the driver's takes. */
 void write_device(int device, uint64_t to, const void *from, size_t size);
 void read_device(int device, void *to, uint64_t from, size_t size);
+
+/* A case that runs once for each device, which it names `device`. */
+#define TEST_EACH_DEVICE(name)                                                                       \
+    static void name##_of(int device);                                                               \
+    TEST(name) {                                                                                     \
+        for (int device = 0; device < driver_devices(); device++) {                                  \
+            name##_of(device);                                                                       \
+        }                                                                                            \
+    }                                                                                                \
+    static void name##_of(int device)

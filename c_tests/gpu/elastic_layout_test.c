@@ -7,16 +7,9 @@
 
 /* Pieces of 32 KiB, so that a few blocks fill an extent. */
 static kvmem_layout_config config_of(const kv_kind *kind) {
-    kvmem_layout_config config = kv_config(kind);
-    config.num_blocks = BLOCKS;
-    config.num_layers = 2;
-    config.outer_dim = 2;
-    config.page_size = 16;
-    config.inner_dim = 1024;
-    config.dtype_width = 2;
-    config.alignment = 0;
-    config.num_heads = 0;
-    return config;
+    return WITH(kv_config(kind), it.num_blocks = BLOCKS, it.num_layers = 2, it.outer_dim = 2,
+                it.page_size = 16, it.inner_dim = 1024, it.dtype_width = 2, it.alignment = 0,
+                it.num_heads = 0);
 }
 
 static size_t pairs_between(kvmem_block_pair *pairs, uint32_t first, uint32_t last, uint32_t step) {
@@ -118,7 +111,7 @@ TEST(blocks_lie_in_elastic_regions_of_the_callers) {
     for (size_t i = 0; i < KV_NUM_KINDS; i++) {
         const kvmem_layout_config config = config_of(&kv_kinds[i]);
         const uint64_t size = kv_num_regions(&config) * kv_region_size(&config);
-        kvmem_region *region = elastic_region(EXTENT + size, EXTENT);
+        kvmem_region *region = region_create_elastic(EXTENT + size, EXTENT, 0);
         elastic_parts parts;
         elastic_parts_open(&parts, &config, region, EXTENT);
         GET(kvmem_layout *, layout, kvmem_layout_build, &parts.options);
@@ -152,7 +145,7 @@ TEST(blocks_lie_in_elastic_regions_of_the_callers) {
 }
 
 static void refuse_parts(const kvmem_layout_config *config, uint64_t offset, const char *numbers) {
-    OWNED(kvmem_region) region = elastic_region(64 * MIB, EXTENT);
+    OWNED(kvmem_region) region = region_create_elastic(64 * MIB, EXTENT, 0);
     OPENED(elastic_parts, parts, config, region, offset);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, numbers, kvmem_layout_build, &parts.options);
 }

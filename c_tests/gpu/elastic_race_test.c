@@ -65,11 +65,8 @@ static void check_whole(const kvmem_region *region, int trial) {
 
 /* One layer-separate kind, whose regions are views, and the fully contiguous one, whose region is the whole. */
 static kvmem_layout *layout_of(const kv_kind *kind) {
-    kvmem_layout_config config = kv_config(kind);
-    config.num_blocks = BLOCKS;
-    config.num_layers = 2;
-    config.outer_dim = 2;
-    config.page_size = 16;
+    kvmem_layout_config config = WITH(kv_config(kind), it.num_blocks = BLOCKS, it.num_layers = 2,
+                                      it.outer_dim = 2, it.page_size = 16);
     config.inner_dim = 16384; /* a few extents */
     config.dtype_width = 2;
     config.alignment = 0;
@@ -104,7 +101,7 @@ static void check_decommitted(const step *step) {
 }
 
 TEST(a_region_is_committed_and_decommitted_by_two_threads) {
-    OWNED(kvmem_region) region = elastic_region(16 * MIB, 2 * MIB);
+    OWNED(kvmem_region) region = region_create_elastic(16 * MIB, 2 * MIB, 0);
     for (int trial = 0; trial < TRIALS; trial++) {
         step grow = {.run = commit, .region = region}, shrink = {.run = decommit, .region = region};
         run_at_once(&grow, &shrink);

@@ -15,13 +15,6 @@ kvmem_layout *elastic_layout(const kvmem_layout_config *config, int device, kvme
     return layout;
 }
 
-kvmem_region *elastic_region(uint64_t size, uint64_t extent_size) {
-    kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.size = size,
-                                            it.extent_size = extent_size);
-    GET(kvmem_region *, region, kvmem_region_create_elastic, &options);
-    return region;
-}
-
 void elastic_parts_open(elastic_parts *parts, const kvmem_layout_config *config, kvmem_region *region,
                         uint64_t offset) {
     *parts = (elastic_parts){0};

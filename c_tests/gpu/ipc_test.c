@@ -212,7 +212,7 @@ static void *open_and_close(void *argument) {
     const kvmem_ipc_options *options = argument;
     kvmem_status status = KVMEM_STATUS_OK;
     for (int i = 0; i < 200 && status == KVMEM_STATUS_OK; i++) {
-        OWNED(kvmem_region) region = NULL;
+        CLEANUP(test_end_kvmem_region) kvmem_region *region = NULL; /* a thread: not in the stance */
         status = kvmem_region_open_ipc(options, &region, NULL);
     }
     return (void *)(intptr_t)status;

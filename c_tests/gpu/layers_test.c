@@ -20,10 +20,7 @@ typedef struct work {
 
 /* Layers of 2 MiB, so that a reader that did not wait would come too early. */
 static kvmem_layout_config config_of(const kv_kind *kind) {
-    kvmem_layout_config config = side_config(kind);
-    config.page_size = 64;
-    config.inner_dim = 1024;
-    return config;
+    return WITH(side_config(kind), it.page_size = 64, it.inner_dim = 1024);
 }
 
 static void open_streams(work *work) {
@@ -49,9 +46,7 @@ static void work_open(work *work, place from, place to, uint32_t path, uint64_t 
     side_open(&work->destination, to, 0, &destination, NULL, 2);
     work->after = engine_allocate_host(0, work->destination.model.size);
     open_streams(work);
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.path = path;
-    options.flags = flags;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = path, it.flags = flags);
     EXPECT_OK(kvmem_transfer_create(work->source.model.layout, work->destination.model.layout, &options,
                                     &work->transfer, ERR));
 }
@@ -253,10 +248,9 @@ TEST(thousands_in_flight_are_each_reported_once) {
     for (uint32_t i = 0; i < MANY; i++) {
         const kvmem_block_pair pair = {i % BLOCKS % 7, i % BLOCKS};
         const kv_move one = {&pair, 1, 0, 0, LAYERS};
-        kvmem_transfer_options options = kv_transfer_options(&one);
-        options.flags = i % 2 ? KVMEM_TRANSFER_BY_LAYER : 0;
-        options.queue = queue;
-        options.user_data = i;
+        kvmem_transfer_options options = WITH(kv_transfer_options(&one),
+                                              it.flags = i % 2 ? KVMEM_TRANSFER_BY_LAYER : 0,
+                                              it.queue = queue, it.user_data = i);
         EXPECT_OK(kvmem_transfer_create(work.source.model.layout, work.destination.model.layout, &options,
                                         &transfers[i], ERR));
         ends[i] = KVMEM_STATUS_IN_PROGRESS;

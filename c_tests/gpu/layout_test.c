@@ -9,10 +9,6 @@ static kvmem_layout_options options_for(const kvmem_layout_config *config, uint3
     return OPTIONS(kvmem_layout_options, it.config = config, it.source = source);
 }
 
-static void refuse(const kvmem_layout_options *options, kvmem_status status, const char *part) {
-    REFUSE(status, part, kvmem_layout_build, options);
-}
-
 /* Every piece lies where the formula says, from the base of its region. */
 static void check_addresses(const kvmem_layout *layout, const kvmem_layout_config *config) {
     GET(kvmem_layout_strides, strides, kvmem_layout_get_strides, layout);
@@ -57,29 +53,25 @@ static void check_info(const kvmem_layout *layout, const kvmem_layout_config *co
     CHECK_EQ(info.num_blocks, config->num_blocks);
 }
 
-TEST(device_memory_is_allocated) {
-    for (int device = 0; device < driver_devices(); device++) {
-        for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
-            const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
-            OWNED(kvmem_layout) layout = NULL;
-            EXPECT_OK(build_on_device(device, &config, &layout));
-            check_info(layout, &config, KVMEM_TIER_DEVICE, KVMEM_MEMORY_VRAM, device);
-            check_addresses(layout, &config);
-            check_regions(layout, &config, KVMEM_TIER_DEVICE, device);
-        }
+TEST_EACH_DEVICE(device_memory_is_allocated) {
+    for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
+        const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
+        OWNED(kvmem_layout) layout = NULL;
+        EXPECT_OK(build_on_device(device, &config, &layout));
+        check_info(layout, &config, KVMEM_TIER_DEVICE, KVMEM_MEMORY_VRAM, device);
+        check_addresses(layout, &config);
+        check_regions(layout, &config, KVMEM_TIER_DEVICE, device);
     }
 }
 
-TEST(pinned_memory_is_allocated) {
-    for (int device = 0; device < driver_devices(); device++) {
-        for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
-            const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
-            OWNED(kvmem_layout) layout = NULL;
-            EXPECT_OK(build_pinned(device, &config, &layout));
-            check_info(layout, &config, KVMEM_TIER_PINNED, KVMEM_MEMORY_DRAM, 0);
-            check_addresses(layout, &config);
-            check_regions(layout, &config, KVMEM_TIER_PINNED, device);
-        }
+TEST_EACH_DEVICE(pinned_memory_is_allocated) {
+    for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
+        const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
+        OWNED(kvmem_layout) layout = NULL;
+        EXPECT_OK(build_pinned(device, &config, &layout));
+        check_info(layout, &config, KVMEM_TIER_PINNED, KVMEM_MEMORY_DRAM, 0);
+        check_addresses(layout, &config);
+        check_regions(layout, &config, KVMEM_TIER_PINNED, device);
     }
 }
 
@@ -128,13 +120,12 @@ static void build_over_views(const uint64_t *offsets, kvmem_status status, const
     for (size_t i = 0; i < NUM(views); i++) {
         EXPECT_OK(kvmem_region_create_view(region, offsets[i], kv_region_size(&config), &views[i], ERR));
     }
-    kvmem_layout_options options = options_for(&config, KVMEM_LAYOUT_REGIONS);
-    options.regions = views;
-    options.count = NUM(views);
+    kvmem_layout_options options = WITH(options_for(&config, KVMEM_LAYOUT_REGIONS), it.regions = views,
+                                        it.count = NUM(views));
     if (status == KVMEM_STATUS_OK) {
         OWN(kvmem_layout, layout, kvmem_layout_build, &options);
     } else {
-        refuse(&options, status, part);
+        REFUSE(status, part, kvmem_layout_build, &options);
     }
     for (size_t i = 0; i < NUM(views); i++) {
         CALL(kvmem_region_destroy(views[i]));
@@ -156,10 +147,9 @@ TEST(regions_that_are_too_small_are_refused) {
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
     OPENED(side, side, PLACE_ADOPTED, 0, &config, NULL, 1);
     config.num_blocks++;
-    kvmem_layout_options options = options_for(&config, KVMEM_LAYOUT_REGIONS);
-    options.regions = side.model.regions;
-    options.count = side.model.num_regions;
-    refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "2016 bytes, the layout needs 2304");
+    kvmem_layout_options options = WITH(options_for(&config, KVMEM_LAYOUT_REGIONS),
+                                        it.regions = side.model.regions, it.count = side.model.num_regions);
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "2016 bytes, the layout needs 2304", kvmem_layout_build, &options);
 }
 
 /* A layout's three regions, the last of another kind. */
@@ -168,10 +158,9 @@ static void mix(place first, place last, const char *first_name, const char *las
     OPENED(side, two, first, 0, &config, NULL, 1);
     OPENED(side, one, last, 0, &config, NULL, 2);
     kvmem_region *mixed[] = {two.model.regions[0], two.model.regions[1], one.model.regions[2]};
-    kvmem_layout_options options = options_for(&config, KVMEM_LAYOUT_REGIONS);
-    options.regions = mixed;
-    options.count = NUM(mixed);
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, first_name);
+    kvmem_layout_options options = WITH(options_for(&config, KVMEM_LAYOUT_REGIONS), it.regions = mixed,
+                                        it.count = NUM(mixed));
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, first_name, kvmem_layout_build, &options);
     CHECK_HAS(test_last_message(), last_name);
 }
 
@@ -186,29 +175,25 @@ TEST(wrong_options_are_refused) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_device_options device = OPTIONS(kvmem_device_options);
     kvmem_pinned_options pinned = OPTIONS(kvmem_pinned_options);
-    kvmem_layout_options options = options_for(&config, KVMEM_LAYOUT_ALLOCATE);
-    options.device = &device;
-    options.pinned = &pinned;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "2 are given");
+    kvmem_layout_options options = WITH(options_for(&config, KVMEM_LAYOUT_ALLOCATE), it.device = &device,
+                                        it.pinned = &pinned);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "2 are given", kvmem_layout_build, &options);
     options.pinned = NULL;
     device.size = 4096;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "size is 4096");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "size is 4096", kvmem_layout_build, &options);
     device.size = 0;
     device.device = driver_devices();
-    refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "no device");
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "no device", kvmem_layout_build, &options);
     options.device = NULL;
     options.pinned = &pinned;
     pinned.device = -1;
-    refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "no device -1");
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "no device -1", kvmem_layout_build, &options);
 }
 
 TEST(more_than_the_device_has_is_refused) {
-    kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    config.num_blocks = UINT64_C(1) << 31;
-    config.page_size = 1024;
-    config.inner_dim = 1024;
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[1]), it.num_blocks = UINT64_C(1) << 31,
+                                      it.page_size = 1024, it.inner_dim = 1024);
     kvmem_device_options device = OPTIONS(kvmem_device_options);
-    kvmem_layout_options options = options_for(&config, KVMEM_LAYOUT_ALLOCATE);
-    options.device = &device;
-    refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "free");
+    kvmem_layout_options options = WITH(options_for(&config, KVMEM_LAYOUT_ALLOCATE), it.device = &device);
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "free", kvmem_layout_build, &options);
 }

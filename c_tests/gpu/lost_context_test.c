@@ -76,8 +76,7 @@ static const uint32_t ways[] = {0, KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_2D, KVM
 /* By this way, to the host and from there. */
 static void prepare(const kvmem_layout *lost, const kvmem_layout *host, uint32_t way,
                     kvmem_transfer *transfers[2]) {
-    kvmem_transfer_options options = kv_transfer_options(&two_blocks);
-    options.path = way;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&two_blocks), it.path = way);
     EXPECT_OK(kvmem_transfer_create(lost, host, &options, &transfers[0], ERR));
     EXPECT_OK(kvmem_transfer_create(host, lost, &options, &transfers[1], ERR));
 }
@@ -103,8 +102,7 @@ static void expect_nothing_new(const own_context *own, const kvmem_layout *host)
 }
 
 static void expect_not_created(const kvmem_layout *source, const kvmem_layout *destination, uint32_t way) {
-    kvmem_transfer_options options = kv_transfer_options(&two_blocks);
-    options.path = way;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&two_blocks), it.path = way);
     REFUSE(KVMEM_STATUS_INVALID_STATE, gone, kvmem_transfer_create, source, destination, &options);
 }
 

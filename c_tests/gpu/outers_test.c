@@ -64,10 +64,9 @@ static size_t move_by_all(side *source, side *destination, const kv_move *move, 
     size_t taken = 0;
     for (size_t i = 0; i < NUM(paths); i++) {
         side_refill(source, 100 + (uint32_t)i);
-        kvmem_transfer_options options = kv_outers_options(move, slots);
-        options.path = paths[i].path;
-        options.staging_size = paths[i].staging_size;
-        options.flags = i % 2 == 0 ? KVMEM_TRANSFER_BY_LAYER : 0;
+        kvmem_transfer_options options = WITH(kv_outers_options(move, slots), it.path = paths[i].path,
+                                              it.staging_size = paths[i].staging_size,
+                                              it.flags = i % 2 == 0 ? KVMEM_TRANSFER_BY_LAYER : 0);
         taken += move_by(source, destination, move, slots, &options);
     }
     return taken;
@@ -147,9 +146,8 @@ TEST(slots_go_between_files_and_a_gpu) {
         CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
         OPENED(side, device, places[i / KV_NUM_KINDS], 0, &here, NULL, 1);
         OPENED(file_side, file, &there, NULL, &directory, KVMEM_DISK_BUFFERED, 2);
-        kvmem_transfer_options options = kv_outers_options(move, slots);
-        options.staging_size = 4 * 480;
-        options.flags = KVMEM_TRANSFER_VERIFY;
+        kvmem_transfer_options options = WITH(kv_outers_options(move, slots), it.staging_size = 4 * 480,
+                                              it.flags = KVMEM_TRANSFER_VERIFY);
         kv_run_with(device.model.layout, file.model.layout, &options);
         kv_expect_outers_moved(&file.model, &device.model, move, slots);
         file_side_check(&file);

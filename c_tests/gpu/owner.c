@@ -116,10 +116,8 @@ static void ask(const peer *owner, uint32_t tag, request wanted) {
 kvmem_ipc_handle owner_allocate(const peer *owner, int device, uint64_t size, uint64_t offset,
                                 unsigned char value) {
     ask(owner, ALLOCATE, (request){size, offset, device, value});
-    CLEANUP(message_free) const message answer = frame_expect(owner->socket, DONE);
     kvmem_ipc_handle handle;
-    CHECK_EQ(answer.size, sizeof(handle));
-    memcpy(&handle, answer.data, sizeof(handle));
+    frame_expect_into(owner->socket, DONE, &handle, sizeof(handle));
     return handle;
 }
 

@@ -43,9 +43,7 @@ static bool may_be_refused(uint32_t path, const side *source, const side *destin
 }
 
 static kvmem_transfer_options options_for(const kv_move *move, uint32_t path) {
-    kvmem_transfer_options options = kv_transfer_options(move);
-    options.path = path;
-    return options;
+    return WITH(kv_transfer_options(move), it.path = path);
 }
 
 /* Whether the path was there; then every byte is as it must be. */
@@ -209,11 +207,8 @@ TEST(a_grid_may_be_capped) {
 /* Blocks whose order takes many runs, in more tiles than a CTA has warps. */
 TEST(many_blocks_arrive_by_every_path) {
     enum { BLOCKS = 700 };
-    kvmem_layout_config from = kv_config(&kv_kinds[0]);
-    from.num_blocks = BLOCKS;
-    from.num_layers = 2;
-    from.page_size = 16;
-    from.inner_dim = 136;
+    kvmem_layout_config from = WITH(kv_config(&kv_kinds[0]), it.num_blocks = BLOCKS, it.num_layers = 2,
+                                    it.page_size = 16, it.inner_dim = 136);
     kvmem_layout_config to = from;
     to.kind = KVMEM_LAYOUT_LAYER_SEPARATE;
     to.block_dim = KVMEM_BLOCK_DIM_SECOND;
@@ -231,8 +226,7 @@ TEST(many_blocks_arrive_by_every_path) {
 /* As many runs of blocks as go with a launch of the kernel behind its layers, 240 in all, and some more or less. */
 TEST(runs_go_with_a_launch_or_lie_in_the_ring) {
     enum { BLOCKS = 244 };
-    kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    config.num_blocks = BLOCKS;
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[1]), it.num_blocks = BLOCKS);
     kvmem_block_pair pairs[BLOCKS];
     for (uint32_t i = 0; i < BLOCKS; i++) {
         pairs[i] = (kvmem_block_pair){i, BLOCKS - 1 - i};
@@ -253,10 +247,8 @@ TEST(runs_go_with_a_launch_or_lie_in_the_ring) {
 TEST(more_runs_than_the_ring_takes_arrive_by_kernels) {
     enum { BLOCKS = 140000 };
     static const uint32_t kernels[] = {KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED};
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.num_blocks = BLOCKS;
-    config.num_layers = config.page_size = 1;
-    config.inner_dim = 16;
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = BLOCKS,
+                                      it.num_layers = it.page_size = 1, it.inner_dim = 16);
     CLEANUP(test_free) kvmem_block_pair *pairs = calloc(BLOCKS, sizeof(*pairs));
     CHECK(pairs != NULL);
     for (uint32_t i = 0; i < BLOCKS; i++) {
@@ -283,8 +275,7 @@ TEST(what_can_not_be_taken_is_refused_with_the_reason) {
            "neither side is host");
     refuse(PLACE_DEVICE, PLACE_DEVICE, options_for(move, KVMEM_PATH_MEMCPY), kind, "memcpy");
     refuse(PLACE_PINNED, PLACE_SYSTEM, options_for(move, KVMEM_PATH_CUDA_KERNEL), kind, "possible: memcpy");
-    kvmem_transfer_options options = options_for(move, 0);
-    options.flags = KVMEM_TRANSFER_NO_HOST_BOUNCE;
+    kvmem_transfer_options options = WITH(options_for(move, 0), it.flags = KVMEM_TRANSFER_NO_HOST_BOUNCE);
     refuse(PLACE_SYSTEM, PLACE_DEVICE, options, kind, "host memory of its own");
     options.flags = KVMEM_TRANSFER_ZERO_COPY;
     refuse(PLACE_DEVICE, PLACE_SYSTEM, options, kind, "host memory of its own");

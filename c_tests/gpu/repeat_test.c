@@ -10,13 +10,8 @@ static uint32_t rounds = 12;
 static uint32_t blocks = 16384;
 
 static kvmem_layout_config many_blocks(void) {
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.num_blocks = blocks;
-    config.num_layers = 1;
-    config.outer_dim = 1;
-    config.page_size = 16;
-    config.inner_dim = 128;
-    return config;
+    return WITH(kv_config(&kv_kinds[0]), it.num_blocks = blocks, it.num_layers = 1, it.outer_dim = 1,
+                it.page_size = 16, it.inner_dim = 128);
 }
 
 /* An odd factor makes a permutation of the blocks in which none follows its neighbour. */
@@ -35,8 +30,7 @@ static void repeat(place from, place to, uint32_t path, bool host_contiguous) {
         }
     }
     const kv_move move = {pairs, moved, 0, 0, 1};
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.path = path;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = path);
     OPENED(side, source, from, 0, &config, NULL, 1);
     OPENED(side, destination, to, 0, &config, NULL, 2);
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, source.model.layout, destination.model.layout,

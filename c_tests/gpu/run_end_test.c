@@ -25,10 +25,8 @@ static void run_once(kv_side *const *sides, kvmem_queue *queue, uint32_t path, u
         layouts[side] =
             regions_lay_out(&sides[side]->config, sides[side]->regions, sides[side]->num_regions, NULL);
     }
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.path = path;
-    options.flags = flags;
-    options.queue = queue;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = path, it.flags = flags,
+                                          it.queue = queue);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, layouts[0], layouts[1], &options);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     if (cancel) {

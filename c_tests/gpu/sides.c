@@ -22,9 +22,7 @@ bool place_is_pageable(place place) {
 }
 
 kvmem_layout_config side_config(const kv_kind *kind) {
-    kvmem_layout_config config = kv_config(kind);
-    config.inner_dim = 60;
-    return config;
+    return WITH(kv_config(kind), it.inner_dim = 60);
 }
 
 static void create_system(side *side) {

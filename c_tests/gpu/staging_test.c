@@ -21,7 +21,7 @@ static void *create_and_destroy(void *argument) {
     const world *w = argument;
     kvmem_status status = KVMEM_STATUS_OK;
     for (int i = 0; i < ROUNDS && status == KVMEM_STATUS_OK; i++) {
-        OWNED(kvmem_transfer) transfer = NULL;
+        CLEANUP(test_end_kvmem_transfer) kvmem_transfer *transfer = NULL; /* a thread: not in the stance */
         status = kvmem_transfer_create(w->device.model.layout, w->host.model.layout, &w->options, &transfer, NULL);
     }
     return (void *)(intptr_t)status;
@@ -60,9 +60,7 @@ TEST(creating_a_transfer_makes_no_other_busy) {
     kvmem_status submitted = KVMEM_STATUS_OK;
     for (int i = 0; i < ROUNDS && submitted == KVMEM_STATUS_OK; i++) {
         submitted = kvmem_transfer_submit_on_stream(w.transfer, w.stream, ERR);
-        if (submitted == KVMEM_STATUS_OK) {
-            submitted = kvmem_transfer_wait(w.transfer, PATIENCE, ERR);
-        }
+        THEN(submitted, kvmem_transfer_wait(w.transfer, PATIENCE, ERR));
     }
     for (size_t i = 0; i < THREADS; i++) {
         void *status = NULL;

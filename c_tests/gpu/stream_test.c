@@ -33,8 +33,7 @@ static void prepare_move(work *work, place from, place to, uint32_t path, const 
     work->before = engine_allocate_host(0, work->source.model.size);
     work->after = engine_allocate_host(0, work->destination.model.size);
     open_stream(work);
-    kvmem_transfer_options options = kv_transfer_options(move);
-    options.path = path;
+    kvmem_transfer_options options = WITH(kv_transfer_options(move), it.path = path);
     EXPECT_OK(kvmem_transfer_create(work->source.model.layout, work->destination.model.layout, &options,
                                     &work->transfer, ERR));
 }

@@ -87,8 +87,7 @@ TEST(a_kernel_pulls_from_the_other) {
 
 static void expect_no_kernel(const kvmem_layout *source, const kvmem_layout *destination,
                              const char *reason) {
-    kvmem_transfer_options options = kv_transfer_options(&all_layers);
-    options.path = KVMEM_PATH_CUDA_KERNEL;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&all_layers), it.path = KVMEM_PATH_CUDA_KERNEL);
     REFUSE(KVMEM_STATUS_UNSUPPORTED, reason, kvmem_transfer_create, source, destination, &options);
 }
 

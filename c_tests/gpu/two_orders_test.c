@@ -83,11 +83,8 @@ enum { TOLD = 1 };
 /* Sees one GPU alone, and is handed memory of the other. */
 ROLE(be_blind) {
     driver_get(); /* now, for it makes a call of the library's, whose error is the last one then */
-    const message told = frame_expect(socket, TOLD);
     kvmem_ipc_handle handle;
-    CHECK_EQ(told.size, sizeof(handle));
-    memcpy(&handle, told.data, sizeof(handle));
-    free(told.data);
+    frame_expect_into(socket, TOLD, &handle, sizeof(handle));
     int32_t device = 77;
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "GPU-", kvmem_cuda_find_device(handle.uuid, &device, ERR));
     CHECK_HAS(test_last_message(), "none of the 1 GPUs");

@@ -19,10 +19,6 @@ static kvmem_vmm_memory *import(int fd, int32_t device) {
     return memory;
 }
 
-static void refuse(int fd, uint64_t size, int32_t device, const char *part) {
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, part, kvmem_vmm_memory_import_fd, fd, size, device);
-}
-
 static kvmem_vmm_memory *create(uint64_t flags) {
     kvmem_vmm_options options = OPTIONS(kvmem_vmm_options, it.flags = flags, it.size = SIZE);
     GET(kvmem_vmm_memory *, memory, kvmem_vmm_memory_create, &options);
@@ -98,8 +94,8 @@ TEST(a_wrong_size_is_refused_when_it_is_mapped) {
     CLEANUP(test_close) const int fd = owner_create(&owner, 0, SIZE, 0x35);
     refuse_to_map(fd, 2 * SIZE);
     refuse_to_map(fd, SIZE / 2);
-    refuse(fd, SIZE + 1, 0, "granularity");
-    refuse(fd, 0, 0, "0 bytes");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "granularity", kvmem_vmm_memory_import_fd, fd, SIZE + 1, 0);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes", kvmem_vmm_memory_import_fd, fd, 0, 0);
 }
 
 TEST(the_wrong_device_is_refused) {
@@ -107,24 +103,25 @@ TEST(the_wrong_device_is_refused) {
     CLEANUP(test_close) const int fd = owner_create(&owner, 0, SIZE, 0x36);
     const int32_t wrong[] = {driver_devices(), 1, INT32_MAX};
     for (size_t i = 0; i < NUM(wrong); i++) {
-        refuse(fd, SIZE, wrong[i], "the memory lies on device 0, not on device");
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "the memory lies on device 0, not on device",
+               kvmem_vmm_memory_import_fd, fd, SIZE, wrong[i]);
     }
-    refuse(fd, SIZE, -2, "KVMEM_VMM_ANY_DEVICE");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_VMM_ANY_DEVICE", kvmem_vmm_memory_import_fd, fd, SIZE, -2);
     CALL(kvmem_vmm_memory_destroy(import(fd, KVMEM_VMM_ANY_DEVICE)));
 }
 
 TEST(what_is_no_memory_is_refused_by_what_it_is) {
     int ends[2];
     CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
-    refuse(ends[0], SIZE, 0, "is a pipe");
-    refuse(ends[1], SIZE, 0, "is a pipe");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "is a pipe", kvmem_vmm_memory_import_fd, ends[0], SIZE, 0);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "is a pipe", kvmem_vmm_memory_import_fd, ends[1], SIZE, 0);
     close(ends[0]);
     close(ends[1]);
-    refuse(ends[0], SIZE, 0, "is not open");
-    refuse(-1, SIZE, 0, "is not open");
-    refuse(1 << 30, SIZE, 0, "is not open");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "is not open", kvmem_vmm_memory_import_fd, ends[0], SIZE, 0);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "is not open", kvmem_vmm_memory_import_fd, -1, SIZE, 0);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "is not open", kvmem_vmm_memory_import_fd, 1 << 30, SIZE, 0);
     CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-    refuse(ends[0], SIZE, 0, "is a socket");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "is a socket", kvmem_vmm_memory_import_fd, ends[0], SIZE, 0);
     close(ends[0]);
     close(ends[1]);
     static const char *const paths[] = {"/dev/null", "/proc/self/exe", "/"};
@@ -132,7 +129,7 @@ TEST(what_is_no_memory_is_refused_by_what_it_is) {
     for (size_t i = 0; i < NUM(paths); i++) {
         CLEANUP(test_close) const int fd = open(paths[i], O_RDONLY | O_CLOEXEC);
         CHECK(fd >= 0);
-        refuse(fd, SIZE, 0, parts[i]);
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, parts[i], kvmem_vmm_memory_import_fd, fd, SIZE, 0);
     }
 }
 
@@ -156,7 +153,8 @@ TEST(no_descriptor_is_left_behind) {
     KEEPS_FILES;
     for (int i = 0; i < 10; i++) {
         CALL(kvmem_vmm_memory_destroy(import(fd, 0)));
-        refuse(fd, SIZE, 1000, "not on device 1000");
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "not on device 1000", kvmem_vmm_memory_import_fd, fd, SIZE,
+               1000);
     }
 }
 

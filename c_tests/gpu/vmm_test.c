@@ -52,11 +52,6 @@ static void take_down(kvmem_vmm_range *range, kvmem_vmm_memory *memory, kvmem_vm
     CALL(kvmem_vmm_range_destroy(range));
 }
 
-static void refuse_mapping(kvmem_vmm_range *range, uint64_t offset, kvmem_vmm_memory *memory,
-                           kvmem_status status, const char *part) {
-    REFUSE(status, part, kvmem_vmm_mapping_create, range, offset, memory);
-}
-
 static void allow(kvmem_vmm_mapping *mapping) {
     EXPECT_OK(kvmem_vmm_mapping_set_access(mapping, 0, KVMEM_ACCESS_READ_WRITE, ERR));
 }
@@ -108,8 +103,7 @@ TEST(memory_outlives_its_mapping) {
 TEST(memory_of_a_numa_node_is_mapped_too) {
     GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, 0);
     CHECK(info.capabilities & KVMEM_CUDA_HOST_NUMA_VMM);
-    kvmem_vmm_options options = vmm_options(info.numa_node, 0);
-    options.location = KVMEM_VMM_HOST_NUMA;
+    kvmem_vmm_options options = WITH(vmm_options(info.numa_node, 0), it.location = KVMEM_VMM_HOST_NUMA);
     EXPECT_OK(kvmem_vmm_get_granularity(&options, KVMEM_GRANULARITY_MINIMUM, &options.size, ERR));
     kvmem_vmm_range *range = reserve(options.size / granule() + 1);
     kvmem_vmm_memory *memory = create(&options);
@@ -178,9 +172,9 @@ TEST(a_mapping_over_a_mapping_is_refused) {
     const kvmem_status refused = KVMEM_STATUS_ALREADY_EXISTS;
     char there[48];
     snprintf(there, sizeof(there), "mapped at offset %llu", 2 * (unsigned long long)unit);
-    refuse_mapping(range, 2 * unit, one, refused, there);
+    REFUSE(refused, there, kvmem_vmm_mapping_create, range, 2 * unit, one);
     for (uint64_t first = 0; first <= 2; first++) {
-        refuse_mapping(range, first * unit, three, refused, there);
+        REFUSE(refused, there, kvmem_vmm_mapping_create, range, first * unit, three);
     }
     kvmem_vmm_mapping *beside = map(range, 3 * unit, one);
     CALL(kvmem_vmm_mapping_destroy(beside));
@@ -193,11 +187,11 @@ TEST(places_that_cannot_be_are_refused) {
     const uint64_t unit = granule();
     OWNED(kvmem_vmm_range) range = reserve(3);
     OWNED(kvmem_vmm_memory) memory = create_granules(2);
-    refuse_mapping(range, unit / 2, memory, KVMEM_STATUS_INVALID_ARGUMENT, "granularity");
-    refuse_mapping(range, 1, memory, KVMEM_STATUS_INVALID_ARGUMENT, "granularity");
-    refuse_mapping(range, 2 * unit, memory, KVMEM_STATUS_OUT_OF_RANGE, "do not fit");
-    refuse_mapping(range, 3 * unit, memory, KVMEM_STATUS_OUT_OF_RANGE, "do not fit");
-    refuse_mapping(range, 0 - unit, memory, KVMEM_STATUS_OUT_OF_RANGE, "do not fit");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "granularity", kvmem_vmm_mapping_create, range, unit / 2, memory);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "granularity", kvmem_vmm_mapping_create, range, 1, memory);
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "do not fit", kvmem_vmm_mapping_create, range, 2 * unit, memory);
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "do not fit", kvmem_vmm_mapping_create, range, 3 * unit, memory);
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "do not fit", kvmem_vmm_mapping_create, range, 0 - unit, memory);
 }
 
 static void refuse_range(uint64_t size, uint64_t alignment, const char *part) {

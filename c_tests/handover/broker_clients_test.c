@@ -14,10 +14,8 @@ SHOP_ROLES
 enum { TAG_ORDER = 10, TAG_THERE, TAG_GO_ON, TAG_TOKEN };
 
 static order take_order(int socket) {
-    CLEANUP(message_free) message asked = frame_expect(socket, TAG_ORDER);
     order order;
-    CHECK_EQ(asked.size, sizeof(order));
-    memcpy(&order, asked.data, sizeof(order));
+    frame_expect_into(socket, TAG_ORDER, &order, sizeof(order));
     return order;
 }
 
@@ -178,8 +176,7 @@ static void expect_timed_out(int client) {
 }
 
 TEST(clients_that_stall_are_let_go_while_others_are_served) {
-    kvmem_broker_options options = shop_options();
-    options.client_timeout_ns = SECONDS(2);
+    kvmem_broker_options options = WITH(shop_options(), it.client_timeout_ns = SECONDS(2));
     OPENED(shop, shop, &options);
     unsigned char request[REQUEST_SIZE("kv")];
     write_request(request, "kv", &shop.token);
@@ -227,8 +224,7 @@ ROLE(serve) {
     const order order = take_order(socket);
     shop shop;
     goods_open(&shop.goods);
-    kvmem_broker_options options = shop_options();
-    options.path = order.path;
+    kvmem_broker_options options = WITH(shop_options(), it.path = order.path);
     EXPECT_OK(kvmem_broker_create(&options, &shop.broker, ERR));
     EXPECT_OK(kvmem_broker_publish(shop.broker, "kv", shop.goods.share, NULL, &shop.token, ERR));
     frame_send(socket, TAG_TOKEN, &shop.token, sizeof(shop.token));
@@ -261,8 +257,7 @@ TEST(a_broker_that_is_killed_leaves_what_was_fetched) {
     kvmem_share_destroy(second);
 
     /* The socket that it left is replaced. */
-    kvmem_broker_options again = shop_options();
-    again.path = order.path;
+    kvmem_broker_options again = WITH(shop_options(), it.path = order.path);
     GET(kvmem_broker *, broker, kvmem_broker_create, &again);
     kvmem_broker_destroy(broker);
     CHECK_EQ(count_directory_entries(directory.path), 0);

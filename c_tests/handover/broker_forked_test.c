@@ -21,8 +21,7 @@ ROLE(forking_broker) {
     frame_expect_into(socket, TAG_TASK, &task, sizeof(task));
     goods goods;
     goods_open(&goods);
-    kvmem_broker_options options = shop_options();
-    options.path = task.path;
+    kvmem_broker_options options = WITH(shop_options(), it.path = task.path);
     order order = {.name = "kv"};
     GET(kvmem_broker *, broker, kvmem_broker_create, &options);
     EXPECT_OK(kvmem_broker_publish(broker, "kv", goods.share, NULL, &order.token, ERR));

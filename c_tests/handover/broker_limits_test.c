@@ -32,10 +32,8 @@ static void publish_large(const shop *shop, many_goods *large, kvmem_token *toke
 
 TEST(a_user_has_so_many_clients_at_once) {
     const uint32_t users[] = {(uint32_t)geteuid(), NOBODY};
-    kvmem_broker_options options = shop_options();
-    options.users = users;
-    options.num_users = NUM(users);
-    options.mode = 0666;
+    kvmem_broker_options options = WITH(shop_options(), it.users = users, it.num_users = NUM(users),
+                                        it.mode = 0666);
     options.max_clients = 4; /* two for each */
     OPENED(shop, shop, &options);
     const int stalled[] = {connect_raw(shop.path), connect_raw(shop.path)};
@@ -54,8 +52,7 @@ TEST(a_user_has_so_many_clients_at_once) {
 }
 
 TEST(a_user_has_so_many_bytes_on_their_way) {
-    kvmem_broker_options options = shop_options();
-    options.max_bytes_per_user = 1;
+    kvmem_broker_options options = WITH(shop_options(), it.max_bytes_per_user = 1);
     OPENED(shop, shop, &options);
     kvmem_token token;
     CLEANUP(many_goods_close) many_goods large;
@@ -71,14 +68,12 @@ TEST(a_user_has_so_many_bytes_on_their_way) {
 }
 
 TEST(who_comes_to_a_full_broker_waits) {
-    kvmem_broker_options options = shop_options();
-    options.max_clients = 2;
+    kvmem_broker_options options = WITH(shop_options(), it.max_clients = 2);
     OPENED(shop, shop, &options);
     const int stalled[] = {connect_raw(shop.path), connect_raw(shop.path)};
     shop_await_clients(&shop, NUM(stalled));
     const order order = order_from(&shop);
-    kvmem_fetch_options fetch = order_options(&order);
-    fetch.timeout_ns = MILLISECONDS(10);
+    kvmem_fetch_options fetch = WITH(order_options(&order), it.timeout_ns = MILLISECONDS(10));
     kvmem_share *share = NULL;
     for (int i = 0; i < 8; i++) { /* at first in the kernel's queue, then not even there */
         EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_share_fetch(&fetch, &share, ERR));
@@ -190,8 +185,7 @@ static void expect_end(int client) {
 
 TEST(a_broker_that_ends_sends_all_its_clients_away) {
     KEEPS_FILES;
-    kvmem_broker_options options = shop_options();
-    options.max_clients = 4;
+    kvmem_broker_options options = WITH(shop_options(), it.max_clients = 4);
     OPENED(shop, shop, &options);
     many_goods large;
     kvmem_token token;

@@ -40,8 +40,7 @@ TEST(what_is_published_stays_after_its_handles) {
     goods_open(&other);
     GET(kvmem_token, token, kvmem_broker_publish, shop.broker, "other", other.share, NULL);
     goods_close(&other);
-    order order = order_from(&shop);
-    order.token = token;
+    order order = WITH(order_from(&shop), it.token = token);
     strcpy(order.name, "other");
     customer_expect(&order, KVMEM_STATUS_OK, "");
     EXPECT_OK(kvmem_broker_unpublish(shop.broker, "other", ERR));
@@ -69,15 +68,13 @@ TEST(a_token_that_is_wrong_used_up_or_expired_opens_nothing) {
     strcpy(order.name, "vk");
     customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "token is wrong");
 
-    kvmem_publish_options once = terms();
-    once.max_uses = 1;
+    kvmem_publish_options once = WITH(terms(), it.max_uses = 1);
     order = order_from(&shop);
     order.token = grant(&shop, &once);
     customer_expect(&order, KVMEM_STATUS_OK, "");
     customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "used up");
 
-    kvmem_publish_options short_lived = terms();
-    short_lived.lifetime_ns = 1;
+    kvmem_publish_options short_lived = WITH(terms(), it.lifetime_ns = 1);
     order.token = grant(&shop, &short_lived);
     customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "expired");
     CHECK_EQ(shop_info(&shop).refused, 4);
@@ -85,19 +82,16 @@ TEST(a_token_that_is_wrong_used_up_or_expired_opens_nothing) {
 
 TEST(a_token_to_read_does_not_let_write) {
     OPENED(shop, shop, NULL);
-    kvmem_publish_options reading = terms();
-    reading.flags = KVMEM_SHARE_READ_ONLY;
-    order order = order_from(&shop);
-    order.token = grant(&shop, &reading);
-    order.flags = KVMEM_FETCH_READ_WRITE;
+    kvmem_publish_options reading = WITH(terms(), it.flags = KVMEM_SHARE_READ_ONLY);
+    order order = WITH(order_from(&shop), it.token = grant(&shop, &reading),
+                       it.flags = KVMEM_FETCH_READ_WRITE);
     customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "write");
 }
 
 /* Without a flag all that is granted; with one no more than to read, or no less than to write. */
 TEST(what_is_granted_is_fetched) {
     OPENED(shop, shop, NULL);
-    kvmem_publish_options reading = terms();
-    reading.flags = KVMEM_SHARE_READ_ONLY;
+    kvmem_publish_options reading = WITH(terms(), it.flags = KVMEM_SHARE_READ_ONLY);
     order order = order_from(&shop);
     const struct {
         kvmem_token token;
@@ -142,10 +136,8 @@ TEST(what_is_shared_to_be_read_is_never_granted_more) {
 /* Without root there is no becoming another user: then the list names everybody but this one. */
 TEST(a_user_that_is_not_allowed_gets_nothing) {
     const uint32_t strangers[] = {geteuid() == 0 ? NOBODY : (uint32_t)geteuid() + 1};
-    kvmem_broker_options options = shop_options();
-    options.users = strangers;
-    options.num_users = NUM(strangers);
-    options.mode = 0666;
+    kvmem_broker_options options = WITH(shop_options(), it.users = strangers, it.num_users = NUM(strangers),
+                                        it.mode = 0666);
     OPENED(shop, shop, &options);
     order order = order_from(&shop);
     /* Root too, when it is not on the list. */
@@ -185,8 +177,7 @@ TEST(the_socket_has_the_mode_asked_whatever_the_umask) {
     const mode_t before = umask(0);
     for (size_t i = 0; i < NUM(masks); i++) {
         for (size_t j = 0; j < NUM(modes); j++) {
-            kvmem_broker_options options = shop_options();
-            options.mode = modes[j];
+            kvmem_broker_options options = WITH(shop_options(), it.mode = modes[j]);
             umask(masks[i] & 077);
             OPENED(shop, shop, &options);
             umask(before);
@@ -199,8 +190,7 @@ TEST(the_socket_has_the_mode_asked_whatever_the_umask) {
 
 TEST(a_place_that_is_taken_stays_as_it_is) {
     OPENED(shop, shop, NULL);
-    kvmem_broker_options options = shop_options();
-    options.path = shop.path;
+    kvmem_broker_options options = WITH(shop_options(), it.path = shop.path);
     REFUSE(KVMEM_STATUS_ALREADY_EXISTS, "", kvmem_broker_create, &options);
     shop_check_service(&shop);
 
@@ -217,10 +207,8 @@ TEST(a_place_that_is_taken_stays_as_it_is) {
 TEST(options_that_can_not_work_are_refused) {
     CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     const uint32_t other = (uint32_t)geteuid() + 1;
-    kvmem_broker_options options = shop_options();
-    options.path = scratch_file(&directory, "broker");
-    options.users = &other;
-    options.num_users = 1;
+    kvmem_broker_options options = WITH(shop_options(), it.path = scratch_file(&directory, "broker"),
+                                        it.users = &other, it.num_users = 1);
     kvmem_broker *broker = NULL;
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "0666", kvmem_broker_create(&options, &broker, ERR));
     options = shop_options();

@@ -25,19 +25,13 @@ static void have_few_files(void) {
 /* Role: a broker of the user it is told to become, for that user and for root. */
 ROLE(foreign_broker) {
     have_few_files();
-    message asked = frame_expect(socket, TAG_ORDER);
     order order;
-    CHECK_EQ(asked.size, sizeof(order));
-    memcpy(&order, asked.data, sizeof(order));
-    free(asked.data);
+    frame_expect_into(socket, TAG_ORDER, &order, sizeof(order));
     become(order.user);
     OPENED(goods, goods);
     const uint32_t users[] = {order.user, 0};
-    kvmem_broker_options options = shop_options();
-    options.path = order.path;
-    options.users = users;
-    options.num_users = NUM(users);
-    options.mode = 0666;
+    kvmem_broker_options options = WITH(shop_options(), it.path = order.path, it.users = users,
+                                        it.num_users = NUM(users), it.mode = 0666);
     OWN(kvmem_broker, broker, kvmem_broker_create, &options);
     GET(kvmem_token, token, kvmem_broker_publish, broker, "kv", goods.share, NULL);
     frame_send(socket, TAG_TOKEN, &token, sizeof(token));
@@ -91,8 +85,7 @@ TEST(a_socket_that_another_user_left_stays) {
     order order = {.flags = 0};
     peer peer = start_foreign_broker(&directory, &order);
     peer_kill(&peer);
-    kvmem_broker_options options = shop_options();
-    options.path = order.path;
+    kvmem_broker_options options = WITH(shop_options(), it.path = order.path);
     REFUSE(KVMEM_STATUS_ALREADY_EXISTS, "user 65534", kvmem_broker_create, &options);
     CHECK_EQ(count_directory_entries(directory.path), 1);
     scratch_remove(&directory);
@@ -149,8 +142,7 @@ TEST(what_is_no_broker_is_neither_replaced_nor_believed) {
     order order = {.name = "kv", .token = token};
     snprintf(order.path, sizeof(order.path), "%s", scratch_file(&directory, "broker"));
     const kvmem_fetch_options fetch = order_options(&order);
-    kvmem_broker_options options = shop_options();
-    options.path = order.path;
+    kvmem_broker_options options = WITH(shop_options(), it.path = order.path);
     kvmem_broker *broker = NULL;
     kvmem_share *share = NULL;
 

@@ -253,11 +253,8 @@ TEST(a_broker_killed_at_any_step_is_lost) {
     extents_allow_files();
     keep_device();
     peer lives = peer_start("broker");
-    message told = frame_expect(lives.socket, TAG_TOKEN);
     order order;
-    CHECK_EQ(told.size, sizeof(order));
-    memcpy(&order, told.data, sizeof(order));
-    free(told.data);
+    frame_expect_into(lives.socket, TAG_TOKEN, &order, sizeof(order));
     scratch directory = scratch_create(temporary_directory());
     char path[160];
     snprintf(path, sizeof(path), "%s", scratch_file(&directory, "broker"));

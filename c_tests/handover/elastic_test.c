@@ -15,10 +15,7 @@ enum { TAG_ORDER = 10, TAG_TAKEN };
 
 static kvmem_region *create(uint64_t extents) {
     keep_device();
-    kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.size = extents * EXTENT,
-                                            it.extent_size = EXTENT);
-    GET(kvmem_region *, region, kvmem_region_create_elastic, &options);
-    EXPECT_OK(kvmem_region_commit(region, 0, extents * EXTENT, ERR));
+    kvmem_region *region = region_create_elastic(extents * EXTENT, EXTENT, extents * EXTENT);
     unsigned char sample[SAMPLE];
     for (uint64_t i = 0; i < extents; i++) {
         memset(sample, (int)(i % 251), sizeof(sample));
@@ -57,11 +54,8 @@ ROLE(importer) {
 
 /* Role: fetches a share from a broker. */
 ROLE(fetcher) {
-    message asked = frame_expect(socket, TAG_ORDER);
     order order;
-    CHECK_EQ(asked.size, sizeof(order));
-    memcpy(&order, asked.data, sizeof(order));
-    free(asked.data);
+    frame_expect_into(socket, TAG_ORDER, &order, sizeof(order));
     const kvmem_fetch_options options = order_options(&order);
     GET(kvmem_share *, share, kvmem_share_fetch, &options);
     take(socket, share);
@@ -126,8 +120,7 @@ TEST(what_is_published_keeps_its_extents) {
 }
 
 static kvmem_share *fetch_read_only(const order *order) {
-    kvmem_fetch_options options = order_options(order);
-    options.flags = KVMEM_SHARE_READ_ONLY;
+    kvmem_fetch_options options = WITH(order_options(order), it.flags = KVMEM_SHARE_READ_ONLY);
     GET(kvmem_share *, share, kvmem_share_fetch, &options);
     return share;
 }

@@ -21,13 +21,6 @@ void extents_allow_files(void) {
     }
 }
 
-static kvmem_region *create_layer(void) {
-    kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.size = LAYER, it.extent_size = LAYER);
-    GET(kvmem_region *, region, kvmem_region_create_elastic, &options);
-    EXPECT_OK(kvmem_region_commit(region, 0, LAYER, ERR));
-    return region;
-}
-
 /* Regions that an engine has made: of elastic memory that a layout allocates there is one. */
 static kvmem_layout *build(void) {
     kvmem_layout_config config = {.struct_size = sizeof(config), .kind = KVMEM_LAYOUT_LAYER_SEPARATE};
@@ -39,7 +32,7 @@ static kvmem_layout *build(void) {
     config.dtype_width = 2;
     kvmem_region *layers[EXTENTS_LAYERS];
     for (size_t i = 0; i < EXTENTS_LAYERS; i++) {
-        layers[i] = create_layer();
+        layers[i] = region_create_elastic(LAYER, LAYER, LAYER);
     }
     kvmem_layout *layout = regions_lay_out(&config, layers, EXTENTS_LAYERS, NULL);
     for (size_t i = 0; i < EXTENTS_LAYERS; i++) {

@@ -81,11 +81,8 @@ static kvmem_region *take_home(const kvmem_share *share, receipt *receipt) {
 }
 
 void customer(int socket) {
-    message asked = frame_expect(socket, TAG_ORDER);
     order order;
-    CHECK_EQ(asked.size, sizeof(order));
-    memcpy(&order, asked.data, sizeof(order));
-    free(asked.data);
+    frame_expect_into(socket, TAG_ORDER, &order, sizeof(order));
     if (order.user != 0) {
         become(order.user);
     }

@@ -7,11 +7,7 @@
 #include <fcntl.h>
 
 kvmem_layout_config kv_aligned_config(const kv_kind *kind) {
-    kvmem_layout_config config = kv_config(kind);
-    config.page_size = 16;
-    config.inner_dim = 128;
-    config.alignment = 4096;
-    return config;
+    return WITH(kv_config(kind), it.page_size = 16, it.inner_dim = 128, it.alignment = 4096);
 }
 
 void file_side_open(file_side *side, const kvmem_layout_config *config, kvmem_agent *agent,

@@ -160,6 +160,13 @@ _Noreturn void test_fail(const char *file, int line, const char *format, ...)
         TEST_REST(__VA_ARGS__, (void)0);                                                             \
         it;                                                                                          \
     })
+/* A value with some of its fields changed: `WITH(kv_config(&kv_kinds[0]), it.num_blocks = 4)`. */
+#define WITH(value, ...)                                                                             \
+    __extension__({                                                                                  \
+        __typeof__(value) it = value;                                                                \
+        __VA_ARGS__;                                                                                 \
+        it;                                                                                          \
+    })
 #define TEST_OPTIONS_INIT(type) TEST_OPTIONS_INIT_OF(type)
 #define TEST_OPTIONS_INIT_OF(type) type##_init
 
@@ -187,6 +194,14 @@ TEST_HANDLES(TEST_END)
 /* For memory of test_allocate, and for file descriptors. */
 void test_free(void *pointer_to_memory);
 void test_close(const int *fd);
+
+/* Goes on with a call if all calls before it have succeeded: `THEN(status, kvmem_transfer_submit(transfer, ERR));`. */
+#define THEN(status, call)                                                                           \
+    do {                                                                                             \
+        if ((status) == KVMEM_STATUS_OK) {                                                           \
+            (status) = (call);                                                                       \
+        }                                                                                            \
+    } while (0)
 
 /* Submits a transfer and waits until it has succeeded. */
 #define RUN(transfer)                                                                                \

@@ -19,12 +19,8 @@ kvmem_layout_config kv_config(const kv_kind *kind) {
 }
 
 kvmem_layout_config kv_large_config(const kv_kind *kind) {
-    kvmem_layout_config config = kv_config(kind);
-    config.num_blocks = 64;
-    config.num_layers = 4;
-    config.page_size = 16;
-    config.inner_dim = 1024;
-    return config;
+    return WITH(kv_config(kind), it.num_blocks = 64, it.num_layers = 4, it.page_size = 16,
+                it.inner_dim = 1024);
 }
 
 static uint64_t round_up(uint64_t value, uint64_t multiple) {
@@ -166,11 +162,8 @@ kvmem_transfer_options kv_transfer_options(const kv_move *move) {
 }
 
 kvmem_transfer_options kv_outers_options(const kv_move *move, kv_outers outers) {
-    kvmem_transfer_options options = kv_transfer_options(move);
-    options.source_outer = outers.source;
-    options.destination_outer = outers.destination;
-    options.num_outers = outers.count;
-    return options;
+    return WITH(kv_transfer_options(move), it.source_outer = outers.source,
+                it.destination_outer = outers.destination, it.num_outers = outers.count);
 }
 
 kvmem_transfer_info kv_run(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move) {
@@ -179,8 +172,7 @@ kvmem_transfer_info kv_run(const kvmem_layout *source, const kvmem_layout *desti
 
 kvmem_transfer_info kv_run_by(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move,
                               uint32_t path) {
-    kvmem_transfer_options options = kv_transfer_options(move);
-    options.path = path;
+    kvmem_transfer_options options = WITH(kv_transfer_options(move), it.path = path);
     return kv_run_with(source, destination, &options);
 }
 

@@ -74,6 +74,16 @@ kvmem_region *region_adopt_noting_release(void *address, uint64_t size) {
     return adopt(address, size, note_release);
 }
 
+kvmem_region *region_create_elastic(uint64_t size, uint64_t extent_size, uint64_t committed) {
+    kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.size = size,
+                                            it.extent_size = extent_size);
+    GET(kvmem_region *, region, kvmem_region_create_elastic, &options);
+    if (committed != 0) {
+        EXPECT_OK(kvmem_region_commit(region, 0, committed, ERR));
+    }
+    return region;
+}
+
 kvmem_region *region_create_on_gpu(uint64_t size) {
     kvmem_device_options options = OPTIONS(kvmem_device_options, it.size = size);
     GET(kvmem_region *, region, kvmem_region_create_device, &options);

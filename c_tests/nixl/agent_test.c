@@ -19,36 +19,29 @@ static void expect_works(const kvmem_agent_options *options) {
     CHECK(metadata.size > 0);
 }
 
-static void refuse(const char *name, const kvmem_agent_options *options, const char *part) {
-    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, part, kvmem_agent_create, name, options);
-}
-
 TEST(every_option_makes_a_working_agent) {
     const uint64_t flags[] = {0, KVMEM_AGENT_NO_PROGRESS_THREAD, KVMEM_AGENT_TELEMETRY};
     for (size_t i = 0; i < NUM(flags); i++) {
-        kvmem_agent_options options = agent_options();
-        options.flags = flags[i];
-        options.progress_delay_us = 2000 * i;
+        kvmem_agent_options options = WITH(agent_options(), it.flags = flags[i],
+                                           it.progress_delay_us = 2000 * i);
         expect_works(&options);
     }
     for (uint32_t mode = KVMEM_SYNC_DEFAULT; mode <= KVMEM_SYNC_RW; mode++) {
-        kvmem_agent_options options = agent_options();
-        options.sync_mode = mode;
+        kvmem_agent_options options = WITH(agent_options(), it.sync_mode = mode);
         expect_works(&options);
     }
     expect_works(NULL);
 }
 
 TEST(impossible_options_are_refused) {
-    kvmem_agent_options options = agent_options();
-    options.listen_port = 65536;
-    refuse("a", &options, "65536");
+    kvmem_agent_options options = WITH(agent_options(), it.listen_port = 65536);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "65536", kvmem_agent_create, "a", &options);
     options = agent_options();
     options.sync_mode = 4;
-    refuse("a", &options, "sync_mode");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "sync_mode", kvmem_agent_create, "a", &options);
     options = agent_options();
     options.flags = UINT64_C(1) << 63;
-    refuse("a", &options, "flags");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "flags", kvmem_agent_create, "a", &options);
 }
 
 TEST(names_are_kept_and_checked) {
@@ -58,8 +51,8 @@ TEST(names_are_kept_and_checked) {
     CHECK_STR(kvmem_agent_name(agent), "caf\xC3\xA9 42");
     kvmem_agent_destroy(agent);
     CHECK(kvmem_agent_name(NULL) == NULL);
-    refuse("", NULL, "name");
-    refuse("not \xFF utf-8", NULL, "UTF-8");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "name", kvmem_agent_create, "", NULL);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "UTF-8", kvmem_agent_create, "not \xFF utf-8", NULL);
 }
 
 TEST(two_agents_live_side_by_side) {

@@ -18,8 +18,7 @@ typedef struct fixture {
 } fixture;
 
 static void fixture_open(fixture *fixture, uint64_t num_blocks) {
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.num_blocks = num_blocks;
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = num_blocks);
     fixture->agent = agent_open("near");
     kv_side_open(&fixture->side, &config, fixture->agent, 1);
     kv_peer_open(&fixture->peer, "far", &config, 2);
@@ -37,9 +36,7 @@ static kvmem_transfer *create_nth(fixture *fixture, kvmem_queue *queue, uint32_t
     const kvmem_block_pair pair = {i, MANY - 1 - i};
     const kv_move move = {&pair, 1, 0, 0, 3};
     kv_expect_moved(&fixture->peer.model, &fixture->side, &move);
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.queue = queue;
-    options.user_data = i;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue, it.user_data = i);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, fixture->side.layout, fixture->peer.model.layout,
         &options);
     return transfer;
@@ -87,12 +84,8 @@ static kvmem_status go_once(const worker *worker, const kvmem_layout *source,
     const kvmem_transfer_options options = kv_transfer_options(&move);
     OWNED(kvmem_transfer) transfer = NULL;
     kvmem_status status = kvmem_transfer_create(source, destination, &options, &transfer, NULL);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_submit(transfer, NULL);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait(transfer, PATIENCE, NULL);
-    }
+    THEN(status, kvmem_transfer_submit(transfer, NULL));
+    THEN(status, kvmem_transfer_wait(transfer, PATIENCE, NULL));
     return status;
 }
 

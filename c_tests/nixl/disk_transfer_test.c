@@ -75,17 +75,14 @@ TEST(a_limit_on_files_is_an_error_and_no_signal) {
     OWNED(kvmem_agent) agent = disk_agent("offload");
     OWNED(kvmem_layout) file = temporary_disk_layout(&config, agent, 0);
     OPENED(kv_side, host, &config, agent, 7);
-    kvmem_transfer_options options = kv_transfer_options(&one);
-    options.path = KVMEM_PATH_NIXL_FILE_WRITE;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&one), it.path = KVMEM_PATH_NIXL_FILE_WRITE);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, host.layout, file, &options);
     struct rlimit before;
     CHECK_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
     const struct rlimit little = {4096, before.rlim_max};
     CHECK_EQ(setrlimit(RLIMIT_FSIZE, &little), 0);
     kvmem_status status = kvmem_transfer_submit(transfer, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait(transfer, PATIENCE, ERR);
-    }
+    THEN(status, kvmem_transfer_wait(transfer, PATIENCE, ERR));
     CHECK_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
     CHECK_EQ(status, KVMEM_STATUS_NIXL);
     kvmem_transfer_destroy(transfer);
@@ -102,20 +99,16 @@ TEST(a_file_cut_short_is_an_error) {
     OPENED(kv_side, host, &config, agent, 6);
     GET(kvmem_layout_info, info, kvmem_layout_get_info, file);
     CHECK_EQ(ftruncate((int)info.device_id, 4096), 0);
-    kvmem_transfer_options options = kv_transfer_options(&one);
-    options.path = KVMEM_PATH_NIXL_FILE_READ;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&one), it.path = KVMEM_PATH_NIXL_FILE_READ);
     OWN(kvmem_transfer, transfer, kvmem_transfer_create, file, host.layout, &options);
     kvmem_status status = kvmem_transfer_submit(transfer, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait(transfer, PATIENCE, ERR);
-    }
+    THEN(status, kvmem_transfer_wait(transfer, PATIENCE, ERR));
     CHECK(status == KVMEM_STATUS_NIXL || status == KVMEM_STATUS_IO);
 }
 
 static void refuse(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path,
                    kvmem_status status, const char *part) {
-    kvmem_transfer_options options = kv_transfer_options(&out);
-    options.path = path;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&out), it.path = path);
     REFUSE(status, part, kvmem_transfer_create, source, destination, &options);
 }
 

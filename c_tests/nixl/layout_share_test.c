@@ -5,10 +5,6 @@
 KV_PEER_ROLE
 
 /* The agent knows nothing, or too little, of the one that exported it. */
-static void refuse_import(kvmem_agent *agent, const message *descriptor, const char *part) {
-    REFUSE(KVMEM_STATUS_NOT_FOUND, part, kvmem_layout_import, agent, descriptor->data, descriptor->size);
-}
-
 /* An imported layout lies where the exported one does. */
 static void check_same_addresses(const kvmem_layout *imported, const kvmem_layout *original,
                                  const kvmem_layout_config *config) {
@@ -37,9 +33,7 @@ TEST(an_import_is_the_exported_layout) {
     OWNED(kvmem_agent) near = agent_open("near");
     OWNED(kvmem_agent) far = agent_open("far");
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
-        kvmem_layout_config config = kv_config(&kv_kinds[kind]);
-        config.alignment = 64;
-        config.num_heads = 2;
+        kvmem_layout_config config = WITH(kv_config(&kv_kinds[kind]), it.alignment = 64, it.num_heads = 2);
         OPENED(kv_side, side, &config, far, 1);
         CLEANUP(message_free) message metadata = agent_metadata(far);
         agent_load(near, &metadata);
@@ -68,7 +62,8 @@ TEST(metadata_comes_before_the_layout) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     OWNED(kvmem_agent) near = agent_open("near");
     OPENED(kv_peer, peer, "far", &config, 1);
-    refuse_import(near, &peer.descriptor, "far");
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "far", kvmem_layout_import, near, (&peer.descriptor)->data,
+           (&peer.descriptor)->size);
     kv_peer_meet(&peer, near);
 }
 
@@ -81,7 +76,7 @@ TEST(metadata_must_cover_the_layout) {
     OPENED(kv_side, side, &config, far, 1);
     CLEANUP(message_free) message descriptor = layout_descriptor(side.layout);
     agent_load(near, &too_early);
-    refuse_import(near, &descriptor, "far");
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "far", kvmem_layout_import, near, descriptor.data, descriptor.size);
 }
 
 /* The offsets of a file mean nothing in another process. */

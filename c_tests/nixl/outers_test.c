@@ -21,8 +21,7 @@ static void check_info(const kvmem_transfer_info *info, const kv_side *source, c
 
 static void write_there(kv_side *local, kv_peer *peer, const kv_move *move, kv_outers slots,
                         uint64_t flags) {
-    kvmem_transfer_options options = kv_outers_options(move, slots);
-    options.flags = flags;
+    kvmem_transfer_options options = WITH(kv_outers_options(move, slots), it.flags = flags);
     const kvmem_transfer_info info = kv_run_with(local->layout, peer->model.layout, &options);
     check_info(&info, local, move, slots, KVMEM_PATH_NIXL_WRITE);
     kv_expect_outers_moved(&peer->model, local, move, slots);
@@ -39,9 +38,8 @@ static void read_from_there(kv_side *local, kv_peer *peer, const kv_move *move, 
         checksums[i] = crc_of_slots(&peer->model, move->pairs[i].source, move->source_layer,
                                     move->num_layers, slots.source, slots.count);
     }
-    kvmem_transfer_options options = kv_outers_options(move, slots);
-    options.flags = flags;
-    options.checksums = flags == 0 ? checksums : NULL;
+    kvmem_transfer_options options = WITH(kv_outers_options(move, slots), it.flags = flags,
+                                          it.checksums = flags == 0 ? checksums : NULL);
     const kvmem_transfer_info info = kv_run_with(peer->model.layout, local->layout, &options);
     check_info(&info, local, move, slots, KVMEM_PATH_NIXL_READ);
     kv_expect_outers_moved(local, &peer->model, move, slots);
@@ -84,8 +82,7 @@ TEST(layouts_of_keys_alone_take_part) {
     const kv_move in_order = {run, NUM(run), 0, 0, 3};
     OWNED(kvmem_agent) agent = agent_open("near");
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
-        kvmem_layout_config both = kv_config(&kv_kinds[kind]);
-        both.num_blocks = 64;
+        kvmem_layout_config both = WITH(kv_config(&kv_kinds[kind]), it.num_blocks = 64);
         kvmem_layout_config one = both;
         one.outer_dim = 1;
         kv_peer peer;

@@ -39,8 +39,7 @@ static void prepare(flight *flight, kv_peer *peer, const char *name) {
     flight->remote = peer->model.layout;
     peer->model.layout = NULL;
     EXPECT_OK(kvmem_queue_create(&flight->queue, ERR));
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.queue = flight->queue;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = flight->queue);
     EXPECT_OK(kvmem_transfer_create(flight->remote, flight->local, &options, &flight->transfer, ERR));
     RUN(flight->transfer);
     next_completion(flight->queue);

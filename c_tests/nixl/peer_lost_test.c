@@ -86,9 +86,7 @@ TEST(killed_before_the_first_contact) {
     kvmem_transfer *transfer = NULL;
     kvmem_status status = kvmem_transfer_create(fixture.side.layout, fixture.peer.model.layout, &options,
                                                 &transfer, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = submit_and_wait(transfer, SOON);
-    }
+    THEN(status, submit_and_wait(transfer, SOON));
     expect_peer_lost(status);
     kvmem_transfer_destroy(transfer);
     expect_survivor_works(&fixture);
@@ -140,8 +138,7 @@ TEST(killed_under_many_in_a_queue) {
     OPENED(fixture, fixture);
     GET(kvmem_queue *, queue, kvmem_queue_create);
     kvmem_transfer *transfers[200];
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.queue = queue;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue);
     size_t submitted = 0;
     for (size_t i = 0; i < NUM(transfers); i++) {
         options.user_data = i;

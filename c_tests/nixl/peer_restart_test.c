@@ -18,9 +18,7 @@ static kvmem_transfer *create(const kvmem_layout *source, const kvmem_layout *de
 /* Refused, or failed under way, as stale; nothing new can be made of it either. */
 static void expect_stale(const kvmem_layout *local, const kvmem_layout *old, kvmem_transfer *old_transfer) {
     kvmem_status status = kvmem_transfer_submit(old_transfer, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait(old_transfer, PATIENCE, ERR);
-    }
+    THEN(status, kvmem_transfer_wait(old_transfer, PATIENCE, ERR));
     CHECK_EQ(status, KVMEM_STATUS_STALE);
     CHECK_HAS(kvmem_error_message(test_last_error(), NULL), "phoenix");
     const kvmem_transfer_options options = kv_transfer_options(&move);

@@ -103,9 +103,8 @@ TEST(the_end_of_a_run_holds_nothing) {
     kvmem_region *region = region_adopt(memory, kv_region_size(&config));
     for (int i = 0; i < ENDS; i++) {
         kvmem_layout *local = regions_lay_out(&config, &region, 1, agent);
-        kvmem_transfer_options options = kv_transfer_options(&move);
-        options.queue = queue;
-        options.flags = i % 2 == 0 ? 0 : KVMEM_TRANSFER_BY_LAYER;
+        kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue,
+                                              it.flags = i % 2 == 0 ? 0 : KVMEM_TRANSFER_BY_LAYER);
         GET(kvmem_transfer *, transfer, kvmem_transfer_create, peer.model.layout, local, &options);
         EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
         if (i % 4 >= 2) {

@@ -61,8 +61,7 @@ TEST(every_pair_of_kinds_is_read_and_written) {
         kv_peer_open(&peer, kv_kinds[there].name, &remote, 100);
         kv_peer_meet(&peer, agent);
         for (size_t here = 0; here < KV_NUM_KINDS; here++) {
-            kvmem_layout_config local = kv_config(&kv_kinds[here]);
-            local.alignment = here == 0 ? 64 : 1;
+            kvmem_layout_config local = WITH(kv_config(&kv_kinds[here]), it.alignment = here == 0 ? 64 : 1);
             OPENED(kv_side, side, &local, agent, (uint32_t)here);
             write_there(&side, &peer, &all_layers);
             read_from_there(&side, &peer, &some_layers);
@@ -76,9 +75,8 @@ TEST(every_pair_of_kinds_is_read_and_written) {
 
 static kvmem_transfer *create_with_notification(const kvmem_layout *source, const kvmem_layout *destination,
                                                 const void *data, size_t size) {
-    kvmem_transfer_options options = kv_transfer_options(&all_layers);
-    options.notification = data;
-    options.notification_size = size;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&all_layers), it.notification = data,
+                                          it.notification_size = size);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, source, destination, &options);
     return transfer;
 }
@@ -146,9 +144,8 @@ TEST(layers_follow_each_other_and_the_peer_hears_once) {
 
 static kvmem_status try_create(const kvmem_layout *source, const kvmem_layout *destination,
                                const uint32_t *checksums, uint64_t flags, kvmem_transfer **transfer) {
-    kvmem_transfer_options options = kv_transfer_options(&all_layers);
-    options.checksums = checksums;
-    options.flags = flags;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&all_layers), it.checksums = checksums,
+                                          it.flags = flags);
     return kvmem_transfer_create(source, destination, &options, transfer, ERR);
 }
 
@@ -188,11 +185,8 @@ TEST(what_is_read_from_there_is_verified) {
 
 /* Two hundred blocks of many pieces, so that one request is not one message. */
 TEST(large_transfers_are_exact_too) {
-    kvmem_layout_config here = kv_config(&kv_kinds[0]);
-    here.num_blocks = 200;
-    here.num_layers = 8;
-    here.page_size = 16;
-    here.inner_dim = 256;
+    kvmem_layout_config here = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 200, it.num_layers = 8,
+                                    it.page_size = 16, it.inner_dim = 256);
     kvmem_layout_config there = here;
     there.kind = KVMEM_LAYOUT_LAYER_SEPARATE;
     there.block_dim = KVMEM_BLOCK_DIM_SECOND;

@@ -14,9 +14,7 @@ KV_PEER_ROLE
 
 /* 32 MiB, which are two requests. */
 static kvmem_layout_config two_requests(void) {
-    kvmem_layout_config config = kv_large_config(&kv_kinds[0]);
-    config.num_blocks = NUM_BLOCKS;
-    return config;
+    return WITH(kv_large_config(&kv_kinds[0]), it.num_blocks = NUM_BLOCKS);
 }
 
 /* All blocks in the opposite order. */

@@ -123,7 +123,6 @@ TEST(disk_transfers_work) {
     kv_run(file, memory.layout, &in);
     kv_expect_moved(&memory, &memory, &both);
     kv_side_check(&memory);
-    kvmem_transfer_options options = kv_transfer_options(&out);
-    options.path = KVMEM_PATH_NIXL_FILE_WRITE;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&out), it.path = KVMEM_PATH_NIXL_FILE_WRITE);
     REFUSE(KVMEM_STATUS_INVALID_STATE, "agent", kvmem_transfer_create, memory.layout, file, &options);
 }

@@ -3,8 +3,7 @@
 #include "blocks.h"
 
 kvmem_layout_config blocks_config(const kv_kind *kind) {
-    kvmem_layout_config config = kv_config(kind);
-    config.page_size = 16;
+    kvmem_layout_config config = WITH(kv_config(kind), it.page_size = 16);
     config.inner_dim = 128; /* 4 KiB */
     return config;
 }

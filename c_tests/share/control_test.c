@@ -144,45 +144,41 @@ static kvmem_status open_forged(const parcel *parcel, kvmem_region **region) {
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 
-TEST(a_changed_byte_is_an_error_or_a_value) {
-    for EACH_KIND(kind) {
-        OPENED(fixture, fixture, kind);
-        block *block = &fixture.block;
-        for (size_t i = 0; i < block->size * NUM(changes); i++) {
-            const size_t at = i / NUM(changes);
-            block->bytes[at] ^= changes[i % NUM(changes)];
-            put_block(&fixture.forged, block, block->size, SEALS);
-            block->bytes[at] ^= changes[i % NUM(changes)];
-            kvmem_region *region = NULL;
-            const kvmem_status status = open_forged(&fixture.forged, &region);
-            check_opening(status, kind, at);
-            if (status == KVMEM_STATUS_OK) {
-                look(region, kind, at);
-            }
-            CALL(kvmem_region_destroy(region));
-            forget_block(block);
-        }
-    }
-}
-
-TEST(an_owner_may_write_what_it_likes_meanwhile) {
-    for EACH_KIND(kind) {
-        OPENED(fixture, fixture, kind);
-        block *block = &fixture.block;
+TEST_EACH_KIND(a_changed_byte_is_an_error_or_a_value) {
+    OPENED(fixture, fixture, kind);
+    block *block = &fixture.block;
+    for (size_t i = 0; i < block->size * NUM(changes); i++) {
+        const size_t at = i / NUM(changes);
+        block->bytes[at] ^= changes[i % NUM(changes)];
         put_block(&fixture.forged, block, block->size, SEALS);
+        block->bytes[at] ^= changes[i % NUM(changes)];
         kvmem_region *region = NULL;
-        EXPECT_OK(open_forged(&fixture.forged, &region));
-        for (size_t i = 0; i < block->size * NUM(changes); i++) {
-            const size_t at = i / NUM(changes);
-            const unsigned char changed = block->bytes[at] ^ changes[i % NUM(changes)];
-            CHECK_EQ(pwrite(block->file, &changed, 1, (off_t)at), 1);
+        const kvmem_status status = open_forged(&fixture.forged, &region);
+        check_opening(status, kind, at);
+        if (status == KVMEM_STATUS_OK) {
             look(region, kind, at);
-            CHECK_EQ(pwrite(block->file, &block->bytes[at], 1, (off_t)at), 1);
         }
-        look(region, kind, GENERATION);
         CALL(kvmem_region_destroy(region));
         forget_block(block);
     }
+}
+
+TEST_EACH_KIND(an_owner_may_write_what_it_likes_meanwhile) {
+    OPENED(fixture, fixture, kind);
+    block *block = &fixture.block;
+    put_block(&fixture.forged, block, block->size, SEALS);
+    kvmem_region *region = NULL;
+    EXPECT_OK(open_forged(&fixture.forged, &region));
+    for (size_t i = 0; i < block->size * NUM(changes); i++) {
+        const size_t at = i / NUM(changes);
+        const unsigned char changed = block->bytes[at] ^ changes[i % NUM(changes)];
+        CHECK_EQ(pwrite(block->file, &changed, 1, (off_t)at), 1);
+        look(region, kind, at);
+        CHECK_EQ(pwrite(block->file, &block->bytes[at], 1, (off_t)at), 1);
+    }
+    look(region, kind, GENERATION);
+    CALL(kvmem_region_destroy(region));
+    forget_block(block);
 }
 
 static void refuse_block(fixture *fixture, size_t size, int seals) {
@@ -194,16 +190,14 @@ static void refuse_block(fixture *fixture, size_t size, int seals) {
     forget_block(&fixture->block);
 }
 
-TEST(a_block_of_another_size_is_corrupt) {
-    for EACH_KIND(kind) {
-        OPENED(fixture, fixture, kind);
-        const size_t size = fixture.block.size;
-        for (size_t cut = 0; cut < size; cut++) {
-            refuse_block(&fixture, cut, SEALS);
-        }
-        for (size_t more = 1; more <= HEAD; more++) {
-            refuse_block(&fixture, size + more, SEALS);
-        }
-        refuse_block(&fixture, size, F_SEAL_GROW);
+TEST_EACH_KIND(a_block_of_another_size_is_corrupt) {
+    OPENED(fixture, fixture, kind);
+    const size_t size = fixture.block.size;
+    for (size_t cut = 0; cut < size; cut++) {
+        refuse_block(&fixture, cut, SEALS);
     }
+    for (size_t more = 1; more <= HEAD; more++) {
+        refuse_block(&fixture, size + more, SEALS);
+    }
+    refuse_block(&fixture, size, F_SEAL_GROW);
 }

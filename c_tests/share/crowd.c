@@ -69,11 +69,8 @@ static void end_all(meeting *meeting, const pid_t *children, uint32_t count) {
 }
 
 void crowd_role(int socket) {
-    message received = frame_expect(socket, CROWD_ASSEMBLE);
     crowd_request request;
-    CHECK_EQ(received.size, sizeof(request));
-    memcpy(&request, received.data, sizeof(request));
-    free(received.data);
+    frame_expect_into(socket, CROWD_ASSEMBLE, &request, sizeof(request));
     CLEANUP(parcel_close) parcel parcel = parcel_receive(socket);
     CLEANUP(test_free) pid_t *children = test_allocate(request.count * sizeof(*children));
     meeting meeting;

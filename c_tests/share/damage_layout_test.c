@@ -67,9 +67,7 @@ static kvmem_status open_and_read(const parcel *forged) {
     kvmem_share *share = NULL;
     OWNED(kvmem_layout) layout = NULL;
     kvmem_status status = parcel_read(forged, &share);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_share_open_layout(share, NULL, &layout, ERR);
-    }
+    THEN(status, kvmem_share_open_layout(share, NULL, &layout, ERR));
     CALL(kvmem_share_destroy(share));
     if (status == KVMEM_STATUS_OK) {
         read_layout(layout);

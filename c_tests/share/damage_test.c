@@ -57,25 +57,23 @@ static void refuse_bytes(const parcel *parcel, const void *bytes, size_t size, c
     CHECK(share == NULL);
 }
 
-TEST(damaged_bytes_are_corrupt) {
-    for EACH_KIND(kind) {
-        OPENED(fixture, fixture, kind, NULL);
-        const message whole = fixture.parcel.bytes;
-        unsigned char *bytes = test_allocate(whole.size + 64);
-        memcpy(bytes, whole.data, whole.size);
-        for (size_t size = 1; size < whole.size; size++) {
-            refuse_bytes(&fixture.parcel, bytes, size, "cut", size);
-        }
-        for (size_t more = 1; more <= 64; more++) {
-            refuse_bytes(&fixture.parcel, bytes, whole.size + more, "extended", more);
-        }
-        for (size_t bit = 0; bit < whole.size * 8; bit++) {
-            bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
-            refuse_bytes(&fixture.parcel, bytes, whole.size, "bit flipped", bit);
-            bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
-        }
-        free(bytes);
+TEST_EACH_KIND(damaged_bytes_are_corrupt) {
+    OPENED(fixture, fixture, kind, NULL);
+    const message whole = fixture.parcel.bytes;
+    unsigned char *bytes = test_allocate(whole.size + 64);
+    memcpy(bytes, whole.data, whole.size);
+    for (size_t size = 1; size < whole.size; size++) {
+        refuse_bytes(&fixture.parcel, bytes, size, "cut", size);
     }
+    for (size_t more = 1; more <= 64; more++) {
+        refuse_bytes(&fixture.parcel, bytes, whole.size + more, "extended", more);
+    }
+    for (size_t bit = 0; bit < whole.size * 8; bit++) {
+        bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
+        refuse_bytes(&fixture.parcel, bytes, whole.size, "bit flipped", bit);
+        bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
+    }
+    free(bytes);
 }
 
 /* Whatever it says of itself, what is opened can be read as a whole. */
@@ -83,9 +81,7 @@ static void open_and_read(const parcel *forged, const char *how, size_t at) {
     kvmem_share *share = NULL;
     OWNED(kvmem_region) region = NULL;
     kvmem_status status = parcel_read(forged, &share);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_share_open_region(share, NULL, &region, ERR);
-    }
+    THEN(status, kvmem_share_open_region(share, NULL, &region, ERR));
     kvmem_share_destroy(share);
     if (status == KVMEM_STATUS_OK) {
         const uint64_t size = region_info(region).size / 4096 * 4096; /* files are read in blocks */
@@ -203,11 +199,9 @@ static void larger_than_its_memory(parcel *parcel) {
     forge_integer(parcel, "size", MEMORY_SIZE + extent);
 }
 
-TEST(sizes_are_asked_of_the_memory) {
-    for EACH_KIND(kind) {
-        OPENED(fixture, fixture, kind, NULL);
-        refuse_forged(&fixture, larger_than_its_memory, KVMEM_STATUS_CORRUPT, "");
-    }
+TEST_EACH_KIND(sizes_are_asked_of_the_memory) {
+    OPENED(fixture, fixture, kind, NULL);
+    refuse_forged(&fixture, larger_than_its_memory, KVMEM_STATUS_CORRUPT, "");
 }
 
 #ifndef KVMEM_TEST_SHARE_GPU

@@ -43,38 +43,30 @@ static bool has_memory_fds(memory_kind kind) {
     return !memory_goes_by_handle(kind);
 }
 
-static void refuse_count(const parcel *parcel, size_t count) {
-    REFUSE(KVMEM_STATUS_CORRUPT, "file descriptors", kvmem_share_create_received, parcel->bytes.data,
-           parcel->bytes.size, parcel->fds, count);
-}
-
-TEST(as_many_come_as_are_said) {
-    for EACH_KIND(kind) {
-        OPENED(fixture, fixture, kind);
-        CLEANUP(parcel_close) parcel longer = parcel_copy(&fixture.parcel);
-        longer.fds = realloc(longer.fds, (longer.num_fds + 1) * sizeof(int));
-        CHECK(longer.fds != NULL);
-        longer.fds[longer.num_fds] = fcntl(longer.fds[0], F_DUPFD_CLOEXEC, 0);
-        longer.num_fds++;
-        for (size_t count = 0; count <= longer.num_fds; count++) {
-            if (count != fixture.parcel.num_fds) {
-                refuse_count(&longer, count);
-            }
+TEST_EACH_KIND(as_many_come_as_are_said) {
+    OPENED(fixture, fixture, kind);
+    CLEANUP(parcel_close) parcel longer = parcel_copy(&fixture.parcel);
+    longer.fds = realloc(longer.fds, (longer.num_fds + 1) * sizeof(int));
+    CHECK(longer.fds != NULL);
+    longer.fds[longer.num_fds] = fcntl(longer.fds[0], F_DUPFD_CLOEXEC, 0);
+    longer.num_fds++;
+    for (size_t count = 0; count <= longer.num_fds; count++) {
+        if (count != fixture.parcel.num_fds) {
+            REFUSE(KVMEM_STATUS_CORRUPT, "file descriptors", kvmem_share_create_received, longer.bytes.data,
+                   longer.bytes.size, longer.fds, count);
         }
     }
 }
 
-TEST(a_closed_one_is_the_callers_mistake) {
-    for EACH_KIND(kind) {
-        OPENED(fixture, fixture, kind);
-        for (size_t i = 0; i < fixture.parcel.num_fds; i++) {
-            CLEANUP(parcel_close) parcel holed = parcel_copy(&fixture.parcel);
-            close(holed.fds[i]);
-            kvmem_share *share = (kvmem_share *)&holed;
-            EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "look at fd", parcel_read(&holed, &share));
-            CHECK(share == NULL);
-            holed.fds[i] = fcntl(fixture.parcel.fds[0], F_DUPFD_CLOEXEC, 0); /* for parcel_close to close */
-        }
+TEST_EACH_KIND(a_closed_one_is_the_callers_mistake) {
+    OPENED(fixture, fixture, kind);
+    for (size_t i = 0; i < fixture.parcel.num_fds; i++) {
+        CLEANUP(parcel_close) parcel holed = parcel_copy(&fixture.parcel);
+        close(holed.fds[i]);
+        kvmem_share *share = (kvmem_share *)&holed;
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "look at fd", parcel_read(&holed, &share));
+        CHECK(share == NULL);
+        holed.fds[i] = fcntl(fixture.parcel.fds[0], F_DUPFD_CLOEXEC, 0); /* for parcel_close to close */
     }
 }
 
@@ -148,49 +140,43 @@ static bool is_refused_well(memory_kind kind, size_t index, make_fd make, kvmem_
     return status == KVMEM_STATUS_CORRUPT;
 }
 
-TEST(anything_else_is_corrupt) {
-    for EACH_KIND(kind) {
-        OPENED(fixture, fixture, kind);
-        for (size_t index = 0; index < fixture.parcel.num_fds; index++) {
-            for (size_t i = 0; i < NUM(foreign); i++) {
-                CLEANUP(parcel_close) parcel odd = parcel_copy(&fixture.parcel);
-                foreign_put(&odd, index, foreign[i].make());
-                const kvmem_status status = try_parcel(&odd, 0);
-                if (!is_refused_well(kind, index, foreign[i].make, status)) {
-                    FAIL("%s with %s as fd %zu: %s: %s", memory_names[kind], foreign[i].name, index,
-                         kvmem_status_name(status), test_last_message());
-                }
+TEST_EACH_KIND(anything_else_is_corrupt) {
+    OPENED(fixture, fixture, kind);
+    for (size_t index = 0; index < fixture.parcel.num_fds; index++) {
+        for (size_t i = 0; i < NUM(foreign); i++) {
+            CLEANUP(parcel_close) parcel odd = parcel_copy(&fixture.parcel);
+            foreign_put(&odd, index, foreign[i].make());
+            const kvmem_status status = try_parcel(&odd, 0);
+            if (!is_refused_well(kind, index, foreign[i].make, status)) {
+                FAIL("%s with %s as fd %zu: %s: %s", memory_names[kind], foreign[i].name, index,
+                     kvmem_status_name(status), test_last_message());
             }
         }
     }
 }
 
-TEST(swapped_they_are_corrupt) {
-    for EACH_KIND(kind) {
-        OPENED(fixture, fixture, kind);
-        if (has_memory_fds(kind)) {
-            CLEANUP(parcel_close) parcel swapped = parcel_copy(&fixture.parcel);
-            const int control = swapped.fds[0];
-            swapped.fds[0] = swapped.fds[1];
-            swapped.fds[1] = control;
-            refuse_parcel(&swapped, 0, KVMEM_STATUS_CORRUPT, "");
-        }
+TEST_EACH_KIND(swapped_they_are_corrupt) {
+    OPENED(fixture, fixture, kind);
+    if (has_memory_fds(kind)) {
+        CLEANUP(parcel_close) parcel swapped = parcel_copy(&fixture.parcel);
+        const int control = swapped.fds[0];
+        swapped.fds[0] = swapped.fds[1];
+        swapped.fds[1] = control;
+        refuse_parcel(&swapped, 0, KVMEM_STATUS_CORRUPT, "");
     }
 }
 
-TEST(anothers_control_block_is_found_out) {
-    for EACH_KIND(kind) {
-        OPENED(fixture, fixture, kind);
-        CLEANUP(peer_finish) peer other = holder_start();
-        holder_make(&other, FIRST_KIND, NULL, 2);
-        parcel theirs = holder_share(&other, NULL);
-        parcel mixed = parcel_copy(&fixture.parcel);
-        foreign_put(&mixed, 0, fcntl(theirs.fds[0], F_DUPFD_CLOEXEC, 0));
-        refuse_parcel(&mixed, 0, KVMEM_STATUS_CORRUPT, "another region's");
-        parcel_close(&mixed);
-        parcel_close(&theirs);
-        CHECK_EQ(holder_holders(&other, HOLDING_OWN).importers, 0);
-    }
+TEST_EACH_KIND(anothers_control_block_is_found_out) {
+    OPENED(fixture, fixture, kind);
+    CLEANUP(peer_finish) peer other = holder_start();
+    holder_make(&other, FIRST_KIND, NULL, 2);
+    parcel theirs = holder_share(&other, NULL);
+    parcel mixed = parcel_copy(&fixture.parcel);
+    foreign_put(&mixed, 0, fcntl(theirs.fds[0], F_DUPFD_CLOEXEC, 0));
+    refuse_parcel(&mixed, 0, KVMEM_STATUS_CORRUPT, "another region's");
+    parcel_close(&mixed);
+    parcel_close(&theirs);
+    CHECK_EQ(holder_holders(&other, HOLDING_OWN).importers, 0);
 }
 
 TEST(a_control_block_must_be_whole) {
@@ -234,14 +220,12 @@ TEST(another_memory_under_a_known_id_is_never_taken_for_it) {
 }
 
 /* Sealed when it came, it can't be cut short under the importer afterwards either. */
-TEST(memory_that_was_opened_keeps_its_size) {
-    for EACH_KIND(kind) {
-        if (memory_has_fd_mapping(kind)) {
-            OPENED(fixture, fixture, kind);
-            OWNED(kvmem_region) region = open_parcel(&fixture.parcel, 0);
-            CHECK_EQ(ftruncate(fixture.parcel.fds[1], 0), -1);
-            CHECK_EQ(ftruncate(fixture.parcel.fds[0], 0), -1);
-            memory_check(region, 1);
-        }
+TEST_EACH_KIND(memory_that_was_opened_keeps_its_size) {
+    if (memory_has_fd_mapping(kind)) {
+        OPENED(fixture, fixture, kind);
+        OWNED(kvmem_region) region = open_parcel(&fixture.parcel, 0);
+        CHECK_EQ(ftruncate(fixture.parcel.fds[1], 0), -1);
+        CHECK_EQ(ftruncate(fixture.parcel.fds[0], 0), -1);
+        memory_check(region, 1);
     }
 }

@@ -97,9 +97,7 @@ static kvmem_status open_shared(int socket, const holder_request *request) {
     CHECK(num_opened < MOST_OPENED);
     kvmem_status status = parcel_read(&parcel, &share);
     parcel_close(&parcel);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_share_open_region(share, &options, &opened[num_opened], ERR);
-    }
+    THEN(status, kvmem_share_open_region(share, &options, &opened[num_opened], ERR));
     kvmem_share_destroy(share);
     num_opened += status == KVMEM_STATUS_OK;
     return status;

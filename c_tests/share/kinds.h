@@ -15,3 +15,13 @@
 #endif
 
 #define EACH_KIND(kind) (memory_kind kind = FIRST_KIND; kind < END_KIND; kind++)
+
+/* A case that runs once for each kind, which it names `kind`. */
+#define TEST_EACH_KIND(name)                                                                         \
+    static void name##_of(memory_kind kind);                                                         \
+    TEST(name) {                                                                                     \
+        for EACH_KIND(kind) {                                                                        \
+            name##_of(kind);                                                                         \
+        }                                                                                            \
+    }                                                                                                \
+    static void name##_of(memory_kind kind)

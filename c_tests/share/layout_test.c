@@ -166,8 +166,7 @@ TEST(blocks_are_aligned_in_both_processes) {
         if (memory_tier(places[place]) == KVMEM_TIER_DEVICE) {
             continue; /* the driver places them */
         }
-        kvmem_layout_config config = blocks_config(&kv_kinds[1]);
-        config.alignment = MIB;
+        kvmem_layout_config config = WITH(blocks_config(&kv_kinds[1]), it.alignment = MIB);
         OWNED(kvmem_layout) layout = blocks_build(places[place], &config, BLOCKS_TOGETHER, NULL);
         OWN(kvmem_share, share, kvmem_share_create_layout, layout, NULL);
         CLEANUP(parcel_close) parcel parcel = parcel_of(share);

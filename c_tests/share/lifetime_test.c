@@ -41,18 +41,16 @@ static kvmem_region_holders holders_of(const kvmem_region *region) {
     return holders;
 }
 
-TEST(what_was_opened_outlives_the_share) {
-    for EACH_KIND(kind) {
-        OPENED(fixture, fixture, kind);
-        OWNED(kvmem_region) region = open_parcel(&fixture.parcel, 0);
-        holder_end_shares(&fixture.owner);
-        EXPECT_OK(kvmem_region_check_owner(region, ERR));
-        holder_fill(&fixture.owner, HOLDING_OWN, 2);
-        memory_check(region, 2);
-        kvmem_region *again = open_parcel(&fixture.parcel, 0); /* its file descriptors are still open here */
-        memory_check(again, 2);
-        CALL(kvmem_region_destroy(again));
-    }
+TEST_EACH_KIND(what_was_opened_outlives_the_share) {
+    OPENED(fixture, fixture, kind);
+    OWNED(kvmem_region) region = open_parcel(&fixture.parcel, 0);
+    holder_end_shares(&fixture.owner);
+    EXPECT_OK(kvmem_region_check_owner(region, ERR));
+    holder_fill(&fixture.owner, HOLDING_OWN, 2);
+    memory_check(region, 2);
+    kvmem_region *again = open_parcel(&fixture.parcel, 0); /* its file descriptors are still open here */
+    memory_check(again, 2);
+    CALL(kvmem_region_destroy(again));
 }
 
 /* Readable, and known to be nobody's any more. */
@@ -75,147 +73,135 @@ static void check_late_opening(const parcel *parcel, memory_kind kind) {
     EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_region_check_owner(late, ERR));
 }
 
-TEST(an_owner_that_frees_is_known_to_have) {
-    for EACH_KIND(kind) {
-        OPENED(fixture, fixture, kind);
-        kvmem_region *region = open_parcel(&fixture.parcel, 0);
-        GET(kvmem_region *, view, kvmem_region_create_view, region, 4096, 4096);
-        holder_destroy(&fixture.owner);
-        EXPECT_OK(kvmem_region_check_owner(region, ERR)); /* the share keeps it */
-        holder_end_shares(&fixture.owner);
-        check_orphan(region, view, 1);
-        CALL(kvmem_region_destroy(view));
-        CALL(kvmem_region_destroy(region));
-        check_late_opening(&fixture.parcel, kind);
-    }
+TEST_EACH_KIND(an_owner_that_frees_is_known_to_have) {
+    OPENED(fixture, fixture, kind);
+    kvmem_region *region = open_parcel(&fixture.parcel, 0);
+    GET(kvmem_region *, view, kvmem_region_create_view, region, 4096, 4096);
+    holder_destroy(&fixture.owner);
+    EXPECT_OK(kvmem_region_check_owner(region, ERR)); /* the share keeps it */
+    holder_end_shares(&fixture.owner);
+    check_orphan(region, view, 1);
+    CALL(kvmem_region_destroy(view));
+    CALL(kvmem_region_destroy(region));
+    check_late_opening(&fixture.parcel, kind);
 }
 
-TEST(an_owner_that_is_killed_leaves_its_memory) {
-    for EACH_KIND(kind) {
-        fixture fixture;
-        fixture_open(&fixture, kind);
-        kvmem_region *region = open_parcel(&fixture.parcel, 0);
-        GET(kvmem_region *, view, kvmem_region_create_view, region, 4096, 4096);
-        peer_kill(&fixture.owner);
-        check_orphan(region, view, 1);
-        CALL(kvmem_region_destroy(view));
-        CALL(kvmem_region_destroy(region));
-        check_late_opening(&fixture.parcel, kind);
-        forget(&fixture);
-    }
+TEST_EACH_KIND(an_owner_that_is_killed_leaves_its_memory) {
+    fixture fixture;
+    fixture_open(&fixture, kind);
+    kvmem_region *region = open_parcel(&fixture.parcel, 0);
+    GET(kvmem_region *, view, kvmem_region_create_view, region, 4096, 4096);
+    peer_kill(&fixture.owner);
+    check_orphan(region, view, 1);
+    CALL(kvmem_region_destroy(view));
+    CALL(kvmem_region_destroy(region));
+    check_late_opening(&fixture.parcel, kind);
+    forget(&fixture);
 }
 
 /* Killed before, between and after the steps of the hand-over. */
-TEST(an_owner_killed_on_the_way_does_no_harm) {
-    for EACH_KIND(kind) {
-        fixture fixture;
-        fixture_open(&fixture, kind);
-        kvmem_share *share = parcel_share(&fixture.parcel);
-        peer_kill(&fixture.owner);
-        kvmem_region *region = NULL;
-        if (memory_goes_by_handle(kind)) {
-            EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_open_region(share, NULL, &region, ERR));
-            CHECK(region == NULL);
-        } else {
-            EXPECT_OK(kvmem_share_open_region(share, NULL, &region, ERR));
-            memory_check(region, 1);
-        }
-        CALL(kvmem_share_destroy(share));
-        CALL(kvmem_region_destroy(region));
-        forget(&fixture);
+TEST_EACH_KIND(an_owner_killed_on_the_way_does_no_harm) {
+    fixture fixture;
+    fixture_open(&fixture, kind);
+    kvmem_share *share = parcel_share(&fixture.parcel);
+    peer_kill(&fixture.owner);
+    kvmem_region *region = NULL;
+    if (memory_goes_by_handle(kind)) {
+        EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_open_region(share, NULL, &region, ERR));
+        CHECK(region == NULL);
+    } else {
+        EXPECT_OK(kvmem_share_open_region(share, NULL, &region, ERR));
+        memory_check(region, 1);
     }
+    CALL(kvmem_share_destroy(share));
+    CALL(kvmem_region_destroy(region));
+    forget(&fixture);
 }
 
 static void expect_importers(const peer *owner, uint64_t count) {
     CHECK_EQ(holder_holders(owner, HOLDING_OWN).importers, count);
 }
 
-TEST(importers_are_counted_as_they_come_and_go) {
-    for EACH_KIND(kind) {
-        OPENED(fixture, fixture, kind);
-        peer importers[5];
-        for (size_t i = 0; i < NUM(importers); i++) {
-            importers[i] = holder_start();
-            CHECK_EQ(holder_open(&importers[i], &fixture.parcel, 0), KVMEM_STATUS_OK);
-            CHECK_EQ(holder_open(&importers[i], &fixture.parcel, 0), KVMEM_STATUS_OK);
-            expect_importers(&fixture.owner, i + 1);
-        }
-        holder_close(&importers[1]);
-        expect_importers(&fixture.owner, 4);
-        peer_kill(&importers[3]);
-        expect_importers(&fixture.owner, 3);
-        peer_finish(&importers[1]);
-        peer_finish(&importers[0]);
-        expect_importers(&fixture.owner, 2);
-        holder_check(&importers[4], HOLDING_OPENED, 1);
-        peer_kill(&importers[2]);
-        peer_kill(&importers[4]);
-        expect_importers(&fixture.owner, 0);
+TEST_EACH_KIND(importers_are_counted_as_they_come_and_go) {
+    OPENED(fixture, fixture, kind);
+    peer importers[5];
+    for (size_t i = 0; i < NUM(importers); i++) {
+        importers[i] = holder_start();
+        CHECK_EQ(holder_open(&importers[i], &fixture.parcel, 0), KVMEM_STATUS_OK);
+        CHECK_EQ(holder_open(&importers[i], &fixture.parcel, 0), KVMEM_STATUS_OK);
+        expect_importers(&fixture.owner, i + 1);
     }
+    holder_close(&importers[1]);
+    expect_importers(&fixture.owner, 4);
+    peer_kill(&importers[3]);
+    expect_importers(&fixture.owner, 3);
+    peer_finish(&importers[1]);
+    peer_finish(&importers[0]);
+    expect_importers(&fixture.owner, 2);
+    holder_check(&importers[4], HOLDING_OPENED, 1);
+    peer_kill(&importers[2]);
+    peer_kill(&importers[4]);
+    expect_importers(&fixture.owner, 0);
 }
 
-TEST(holders_tell_all_that_keeps_a_region) {
-    for EACH_KIND(kind) {
-        const scratch directory = scratch_create(temporary_directory());
-        kvmem_region *region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
-        CHECK_EQ(holders_of(region).references, 1);
-        CHECK_EQ(holders_of(region).shares, 0);
-        GET(kvmem_region *, view, kvmem_region_create_view, region, 0, 4096);
-        kvmem_share *shares[2];
-        EXPECT_OK(kvmem_share_create_region(region, NULL, &shares[0], ERR));
-        EXPECT_OK(kvmem_share_create_region(view, NULL, &shares[1], ERR));
-        CHECK_EQ(holders_of(region).views, 1);
-        CHECK_EQ(holders_of(region).shares, 2);
-        CHECK_EQ(holders_of(view).shares, 0);
-        CHECK_EQ(holders_of(region).importers, 0);
-        parcel parcel = parcel_of(shares[1]);
-        peer importer = holder_start();
-        CHECK_EQ(holder_open(&importer, &parcel, 0), KVMEM_STATUS_OK);
-        const kvmem_region_holders full = holders_of(region);
-        CHECK_EQ(full.importers, 1);
-        CHECK_EQ(full.registrations, 0);
-        CHECK(full.references >= 4); /* the handle, the view, two shares */
-        CALL(kvmem_share_destroy(shares[0]));
-        CHECK_EQ(holders_of(region).shares, 1);
-        CALL(kvmem_share_destroy(shares[1]));
-        CALL(kvmem_region_destroy(view));
-        peer_kill(&importer);
-        const kvmem_region_holders alone = holders_of(region);
-        CHECK_EQ(alone.references, 1);
-        CHECK_EQ(alone.views + alone.shares + alone.importers, 0);
-        parcel_close(&parcel);
-        CALL(kvmem_region_destroy(region));
-        scratch_remove(&directory);
-    }
+TEST_EACH_KIND(holders_tell_all_that_keeps_a_region) {
+    const scratch directory = scratch_create(temporary_directory());
+    kvmem_region *region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
+    CHECK_EQ(holders_of(region).references, 1);
+    CHECK_EQ(holders_of(region).shares, 0);
+    GET(kvmem_region *, view, kvmem_region_create_view, region, 0, 4096);
+    kvmem_share *shares[2];
+    EXPECT_OK(kvmem_share_create_region(region, NULL, &shares[0], ERR));
+    EXPECT_OK(kvmem_share_create_region(view, NULL, &shares[1], ERR));
+    CHECK_EQ(holders_of(region).views, 1);
+    CHECK_EQ(holders_of(region).shares, 2);
+    CHECK_EQ(holders_of(view).shares, 0);
+    CHECK_EQ(holders_of(region).importers, 0);
+    parcel parcel = parcel_of(shares[1]);
+    peer importer = holder_start();
+    CHECK_EQ(holder_open(&importer, &parcel, 0), KVMEM_STATUS_OK);
+    const kvmem_region_holders full = holders_of(region);
+    CHECK_EQ(full.importers, 1);
+    CHECK_EQ(full.registrations, 0);
+    CHECK(full.references >= 4); /* the handle, the view, two shares */
+    CALL(kvmem_share_destroy(shares[0]));
+    CHECK_EQ(holders_of(region).shares, 1);
+    CALL(kvmem_share_destroy(shares[1]));
+    CALL(kvmem_region_destroy(view));
+    peer_kill(&importer);
+    const kvmem_region_holders alone = holders_of(region);
+    CHECK_EQ(alone.references, 1);
+    CHECK_EQ(alone.views + alone.shares + alone.importers, 0);
+    parcel_close(&parcel);
+    CALL(kvmem_region_destroy(region));
+    scratch_remove(&directory);
 }
 
 #define MANY 1000
 
-TEST(a_thousand_openings_are_one_mapping) {
-    for EACH_KIND(kind) {
-        OPENED(fixture, fixture, kind);
-        const size_t files = count_open_files();
-        static kvmem_region *opened[MANY];
-        opened[0] = open_parcel(&fixture.parcel, 0);
-        const size_t mappings = count_mappings();
-        const size_t files_of_one = count_open_files();
-        for (size_t i = 1; i < MANY; i++) {
-            opened[i] = open_parcel(&fixture.parcel, 0);
-        }
-        CHECK_EQ(count_open_files(), files_of_one);
-        CHECK(count_mappings() <= mappings + 8); /* the heap may have grown */
-        expect_importers(&fixture.owner, 1);
-        for (size_t i = 0; i < MANY; i++) {
-            CALL(kvmem_region_destroy(opened[i]));
-        }
-        CHECK_EQ(count_open_files(), files);
-        expect_importers(&fixture.owner, 0);
-        for (size_t i = 0; i < MANY; i++) { /* and opened and closed as often */
-            CALL(kvmem_region_destroy(open_parcel(&fixture.parcel, 0)));
-        }
-        CHECK_EQ(count_open_files(), files);
-        expect_importers(&fixture.owner, 0);
+TEST_EACH_KIND(a_thousand_openings_are_one_mapping) {
+    OPENED(fixture, fixture, kind);
+    const size_t files = count_open_files();
+    static kvmem_region *opened[MANY];
+    opened[0] = open_parcel(&fixture.parcel, 0);
+    const size_t mappings = count_mappings();
+    const size_t files_of_one = count_open_files();
+    for (size_t i = 1; i < MANY; i++) {
+        opened[i] = open_parcel(&fixture.parcel, 0);
     }
+    CHECK_EQ(count_open_files(), files_of_one);
+    CHECK(count_mappings() <= mappings + 8); /* the heap may have grown */
+    expect_importers(&fixture.owner, 1);
+    for (size_t i = 0; i < MANY; i++) {
+        CALL(kvmem_region_destroy(opened[i]));
+    }
+    CHECK_EQ(count_open_files(), files);
+    expect_importers(&fixture.owner, 0);
+    for (size_t i = 0; i < MANY; i++) { /* and opened and closed as often */
+        CALL(kvmem_region_destroy(open_parcel(&fixture.parcel, 0)));
+    }
+    CHECK_EQ(count_open_files(), files);
+    expect_importers(&fixture.owner, 0);
 }
 
 /* docs/share-manifest.md: the control block is the first file descriptor, and importers lock bytes from here on. */

@@ -13,9 +13,7 @@ static kvmem_status open_with_device(const parcel *parcel, uint64_t flags, int d
     kvmem_open_options options = OPTIONS(kvmem_open_options, it.flags = flags | trust, it.device = device);
     OWNED(kvmem_share) share = NULL;
     kvmem_status status = parcel_read(parcel, &share);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_share_open_region(share, &options, region, ERR);
-    }
+    THEN(status, kvmem_share_open_region(share, &options, region, ERR));
     return status;
 }
 

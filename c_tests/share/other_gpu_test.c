@@ -191,8 +191,7 @@ TEST(opened_for_another_it_is_left_to_the_driver) {
     fixture_open(&fixture, 0);
     const kvmem_layout *own = fixture.here.model.layout;
     kvmem_layout *opened = open_layout(&fixture.parcel, KVMEM_OPEN_MAPPED_ONLY, NULL);
-    kvmem_transfer_options options = kv_transfer_options(&all_layers);
-    options.path = KVMEM_PATH_CUDA_KERNEL;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&all_layers), it.path = KVMEM_PATH_CUDA_KERNEL);
     REFUSE(KVMEM_STATUS_UNSUPPORTED, "was opened for device 0", kvmem_transfer_create, opened, own, &options);
     kv_run(opened, own, &all_layers);
     kv_expect_moved(&fixture.here.model, &fixture.there, &all_layers);

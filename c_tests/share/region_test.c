@@ -54,20 +54,18 @@ static void check_info(const kvmem_region *region, memory_kind kind, const peer 
     CHECK((here.fd >= 0) == (there.fd >= 0));
 }
 
-TEST(bytes_are_seen_both_ways) {
-    for EACH_KIND(kind) {
-        OPENED(fixture, fixture, kind);
-        CLEANUP(parcel_close) parcel parcel = holder_share(&fixture.holder, NULL);
-        check_share(&parcel, kind, &fixture.holder);
-        OWNED(kvmem_region) region = open_parcel(&parcel, 0);
-        check_info(region, kind, &fixture.holder);
-        memory_check(region, 1);
-        memory_fill(region, 2);
-        holder_check(&fixture.holder, HOLDING_OWN, 2);
-        holder_fill(&fixture.holder, HOLDING_OWN, 3);
-        memory_check(region, 3);
-        EXPECT_OK(kvmem_region_check_owner(region, ERR));
-    }
+TEST_EACH_KIND(bytes_are_seen_both_ways) {
+    OPENED(fixture, fixture, kind);
+    CLEANUP(parcel_close) parcel parcel = holder_share(&fixture.holder, NULL);
+    check_share(&parcel, kind, &fixture.holder);
+    OWNED(kvmem_region) region = open_parcel(&parcel, 0);
+    check_info(region, kind, &fixture.holder);
+    memory_check(region, 1);
+    memory_fill(region, 2);
+    holder_check(&fixture.holder, HOLDING_OWN, 2);
+    holder_fill(&fixture.holder, HOLDING_OWN, 3);
+    memory_check(region, 3);
+    EXPECT_OK(kvmem_region_check_owner(region, ERR));
 }
 
 TEST(views_are_shared_as_parts) {
@@ -96,50 +94,46 @@ TEST(views_are_shared_as_parts) {
     }
 }
 
-TEST(opened_twice_it_is_mapped_once) {
-    for EACH_KIND(kind) {
-        OPENED(fixture, fixture, kind);
-        CLEANUP(parcel_close) parcel first = holder_share(&fixture.holder, NULL);
-        CLEANUP(parcel_close) parcel second = holder_share(&fixture.holder, NULL);
-        const size_t before = count_mappings();
-        kvmem_region *one = open_parcel(&first, 0);
-        const size_t once = count_mappings();
-        kvmem_region *again = open_parcel(&first, 0);
-        kvmem_region *other = open_parcel(&second, 0);
-        CHECK(before < once);
-        CHECK_EQ(count_mappings(), once);
-        CHECK_EQ(region_info(again).address, region_info(one).address);
-        CHECK_EQ(region_info(other).address, region_info(one).address);
-        CHECK_EQ(region_info(other).fd, region_info(one).fd);
-        CHECK_EQ(holder_holders(&fixture.holder, HOLDING_OWN).importers, 1);
-        CALL(kvmem_region_destroy(one));
-        CALL(kvmem_region_destroy(again));
-        memory_check(other, 1);
-        CALL(kvmem_region_destroy(other));
-        CHECK_EQ(holder_holders(&fixture.holder, HOLDING_OWN).importers, 0);
-    }
+TEST_EACH_KIND(opened_twice_it_is_mapped_once) {
+    OPENED(fixture, fixture, kind);
+    CLEANUP(parcel_close) parcel first = holder_share(&fixture.holder, NULL);
+    CLEANUP(parcel_close) parcel second = holder_share(&fixture.holder, NULL);
+    const size_t before = count_mappings();
+    kvmem_region *one = open_parcel(&first, 0);
+    const size_t once = count_mappings();
+    kvmem_region *again = open_parcel(&first, 0);
+    kvmem_region *other = open_parcel(&second, 0);
+    CHECK(before < once);
+    CHECK_EQ(count_mappings(), once);
+    CHECK_EQ(region_info(again).address, region_info(one).address);
+    CHECK_EQ(region_info(other).address, region_info(one).address);
+    CHECK_EQ(region_info(other).fd, region_info(one).fd);
+    CHECK_EQ(holder_holders(&fixture.holder, HOLDING_OWN).importers, 1);
+    CALL(kvmem_region_destroy(one));
+    CALL(kvmem_region_destroy(again));
+    memory_check(other, 1);
+    CALL(kvmem_region_destroy(other));
+    CHECK_EQ(holder_holders(&fixture.holder, HOLDING_OWN).importers, 0);
 }
 
 /* One mapping for each right that it is opened with, however often. */
-TEST(each_right_has_one_mapping) {
-    for EACH_KIND(kind) {
-        OPENED(fixture, fixture, kind);
-        CLEANUP(parcel_close) parcel parcel = holder_share(&fixture.holder, NULL);
-        kvmem_region *both[2][2];
-        for (size_t i = 0; i < 2; i++) {
-            both[i][0] = open_parcel(&parcel, KVMEM_OPEN_READ_ONLY);
-            both[i][1] = open_parcel(&parcel, 0);
-        }
-        for (size_t right = 0; right < 2; right++) {
-            CHECK_EQ(region_info(both[0][right]).address, region_info(both[1][right]).address);
-            CHECK_EQ(region_info(both[0][right]).flags & KVMEM_REGION_READ_ONLY,
-                     right ? 0 : KVMEM_REGION_READ_ONLY);
-        }
-        CHECK_EQ(holder_holders(&fixture.holder, HOLDING_OWN).importers, 2);
-        for (size_t i = 0; i < 4; i++) {
-            memory_check(both[i / 2][i % 2], 1);
-            CALL(kvmem_region_destroy(both[i / 2][i % 2]));
-        }
+TEST_EACH_KIND(each_right_has_one_mapping) {
+    OPENED(fixture, fixture, kind);
+    CLEANUP(parcel_close) parcel parcel = holder_share(&fixture.holder, NULL);
+    kvmem_region *both[2][2];
+    for (size_t i = 0; i < 2; i++) {
+        both[i][0] = open_parcel(&parcel, KVMEM_OPEN_READ_ONLY);
+        both[i][1] = open_parcel(&parcel, 0);
+    }
+    for (size_t right = 0; right < 2; right++) {
+        CHECK_EQ(region_info(both[0][right]).address, region_info(both[1][right]).address);
+        CHECK_EQ(region_info(both[0][right]).flags & KVMEM_REGION_READ_ONLY,
+                 right ? 0 : KVMEM_REGION_READ_ONLY);
+    }
+    CHECK_EQ(holder_holders(&fixture.holder, HOLDING_OWN).importers, 2);
+    for (size_t i = 0; i < 4; i++) {
+        memory_check(both[i / 2][i % 2], 1);
+        CALL(kvmem_region_destroy(both[i / 2][i % 2]));
     }
 }
 
@@ -149,60 +143,54 @@ static kvmem_share *share_region(const kvmem_region *region, memory_kind kind) {
     return share;
 }
 
-TEST(opened_where_it_was_made_it_is_the_original) {
-    for EACH_KIND(kind) {
-        const scratch directory = scratch_create(temporary_directory());
-        kvmem_region *region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
-        kvmem_share *share = share_region(region, kind);
-        parcel parcel = parcel_of(share);
-        kvmem_region *opened = open_parcel(&parcel, 0);
-        CHECK_EQ(region_info(opened).address, region_info(region).address);
-        CHECK(region_info(opened).origin != KVMEM_ORIGIN_IMPORTED);
-        CALL(kvmem_region_destroy(region));
-        CALL(kvmem_region_destroy(opened));
-        opened = open_parcel(&parcel, 0); /* the share keeps it */
-        CALL(kvmem_region_destroy(opened));
-        CALL(kvmem_share_destroy(share));
-        refuse_parcel(&parcel, 0, KVMEM_STATUS_NOT_FOUND, "has freed it");
-        parcel_close(&parcel);
-        scratch_remove(&directory);
-    }
+TEST_EACH_KIND(opened_where_it_was_made_it_is_the_original) {
+    const scratch directory = scratch_create(temporary_directory());
+    kvmem_region *region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
+    kvmem_share *share = share_region(region, kind);
+    parcel parcel = parcel_of(share);
+    kvmem_region *opened = open_parcel(&parcel, 0);
+    CHECK_EQ(region_info(opened).address, region_info(region).address);
+    CHECK(region_info(opened).origin != KVMEM_ORIGIN_IMPORTED);
+    CALL(kvmem_region_destroy(region));
+    CALL(kvmem_region_destroy(opened));
+    opened = open_parcel(&parcel, 0); /* the share keeps it */
+    CALL(kvmem_region_destroy(opened));
+    CALL(kvmem_share_destroy(share));
+    refuse_parcel(&parcel, 0, KVMEM_STATUS_NOT_FOUND, "has freed it");
+    parcel_close(&parcel);
+    scratch_remove(&directory);
 }
 
-TEST(what_was_opened_is_its_owners_to_share) {
-    for EACH_KIND(kind) {
-        OPENED(fixture, fixture, kind);
-        CLEANUP(parcel_close) parcel parcel = holder_share(&fixture.holder, NULL);
-        OWNED(kvmem_region) region = open_parcel(&parcel, 0);
-        OWN(kvmem_region, view, kvmem_region_create_view, region, 0, 4096);
-        REFUSE(KVMEM_STATUS_UNSUPPORTED, "another process's", kvmem_share_create_region, region, NULL);
-        REFUSE(KVMEM_STATUS_UNSUPPORTED, "", kvmem_share_create_region, view, NULL);
-    }
+TEST_EACH_KIND(what_was_opened_is_its_owners_to_share) {
+    OPENED(fixture, fixture, kind);
+    CLEANUP(parcel_close) parcel parcel = holder_share(&fixture.holder, NULL);
+    OWNED(kvmem_region) region = open_parcel(&parcel, 0);
+    OWN(kvmem_region, view, kvmem_region_create_view, region, 0, 4096);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "another process's", kvmem_share_create_region, region, NULL);
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "", kvmem_share_create_region, view, NULL);
 }
 
-TEST(the_way_is_taken_or_refused) {
-    for EACH_KIND(kind) {
-        const scratch directory = scratch_create(temporary_directory());
-        kvmem_region *region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
-        const bool by_ipc = kind == MEMORY_DEVICE || kind == MEMORY_ADOPTED;
-        const bool by_fabric = kind == MEMORY_FABRIC;
-        const struct {
-            uint32_t way;
-            kvmem_status status;
-        } ways[] = {
-            {KVMEM_SHARE_AUTO, KVMEM_STATUS_OK},
-            {KVMEM_SHARE_FD, by_ipc ? KVMEM_STATUS_UNSUPPORTED : KVMEM_STATUS_OK},
-            {KVMEM_SHARE_IPC, by_ipc ? KVMEM_STATUS_OK : KVMEM_STATUS_UNSUPPORTED},
-            {KVMEM_SHARE_REMOTE, KVMEM_STATUS_INVALID_ARGUMENT},
-            {KVMEM_SHARE_FABRIC, by_fabric ? KVMEM_STATUS_OK : KVMEM_STATUS_UNSUPPORTED},
-            {KVMEM_SHARE_FABRIC + 1, KVMEM_STATUS_INVALID_ARGUMENT},
-        };
-        for (size_t i = 0; i < NUM(ways); i++) {
-            kvmem_share_options options = OPTIONS(kvmem_share_options, it.way = ways[i].way);
-            OWNED(kvmem_share) share = NULL;
-            EXPECT(ways[i].status, kvmem_share_create_region(region, &options, &share, ERR));
-        }
-        CALL(kvmem_region_destroy(region));
-        scratch_remove(&directory);
+TEST_EACH_KIND(the_way_is_taken_or_refused) {
+    const scratch directory = scratch_create(temporary_directory());
+    kvmem_region *region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
+    const bool by_ipc = kind == MEMORY_DEVICE || kind == MEMORY_ADOPTED;
+    const bool by_fabric = kind == MEMORY_FABRIC;
+    const struct {
+        uint32_t way;
+        kvmem_status status;
+    } ways[] = {
+        {KVMEM_SHARE_AUTO, KVMEM_STATUS_OK},
+        {KVMEM_SHARE_FD, by_ipc ? KVMEM_STATUS_UNSUPPORTED : KVMEM_STATUS_OK},
+        {KVMEM_SHARE_IPC, by_ipc ? KVMEM_STATUS_OK : KVMEM_STATUS_UNSUPPORTED},
+        {KVMEM_SHARE_REMOTE, KVMEM_STATUS_INVALID_ARGUMENT},
+        {KVMEM_SHARE_FABRIC, by_fabric ? KVMEM_STATUS_OK : KVMEM_STATUS_UNSUPPORTED},
+        {KVMEM_SHARE_FABRIC + 1, KVMEM_STATUS_INVALID_ARGUMENT},
+    };
+    for (size_t i = 0; i < NUM(ways); i++) {
+        kvmem_share_options options = OPTIONS(kvmem_share_options, it.way = ways[i].way);
+        OWNED(kvmem_share) share = NULL;
+        EXPECT(ways[i].status, kvmem_share_create_region(region, &options, &share, ERR));
     }
+    CALL(kvmem_region_destroy(region));
+    scratch_remove(&directory);
 }

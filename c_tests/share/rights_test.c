@@ -89,80 +89,72 @@ static void check_cannot_be_written(const kvmem_region *region, memory_kind kind
     }
 }
 
-TEST(what_is_shared_to_be_read_is_read) {
-    for EACH_KIND(kind) {
-        OPENED(fixture, fixture, kind, &to_be_read);
-        kvmem_share *share = parcel_share(&fixture.parcel);
-        GET(kvmem_share_info, info, kvmem_share_get_info, share);
-        CHECK_EQ(info.read_only, 1);
-        CHECK_EQ(info.way, memory_way_found(kind));
-        kvmem_share_destroy(share);
-        OWNED(kvmem_region) region = open_parcel(&fixture.parcel, 0);
-        memory_check(region, 1);
-        check_cannot_be_written(region, kind);
-        memory_check(region, 1);
-        holder_check(&fixture.owner, HOLDING_OWN, 1);
-        OWN(kvmem_region, view, kvmem_region_create_view, region, 0, 4096);
-        CHECK_EQ(region_info(view).flags & KVMEM_REGION_READ_ONLY, KVMEM_REGION_READ_ONLY);
-        holder_fill(&fixture.owner, HOLDING_OWN, 2);
-        memory_check(region, 2);
-    }
+TEST_EACH_KIND(what_is_shared_to_be_read_is_read) {
+    OPENED(fixture, fixture, kind, &to_be_read);
+    kvmem_share *share = parcel_share(&fixture.parcel);
+    GET(kvmem_share_info, info, kvmem_share_get_info, share);
+    CHECK_EQ(info.read_only, 1);
+    CHECK_EQ(info.way, memory_way_found(kind));
+    kvmem_share_destroy(share);
+    OWNED(kvmem_region) region = open_parcel(&fixture.parcel, 0);
+    memory_check(region, 1);
+    check_cannot_be_written(region, kind);
+    memory_check(region, 1);
+    holder_check(&fixture.owner, HOLDING_OWN, 1);
+    OWN(kvmem_region, view, kvmem_region_create_view, region, 0, 4096);
+    CHECK_EQ(region_info(view).flags & KVMEM_REGION_READ_ONLY, KVMEM_REGION_READ_ONLY);
+    holder_fill(&fixture.owner, HOLDING_OWN, 2);
+    memory_check(region, 2);
 }
 
-TEST(an_importer_may_take_less_than_is_granted) {
-    for EACH_KIND(kind) {
-        OPENED(fixture, fixture, kind, NULL);
-        OWNED(kvmem_region) reader = open_parcel(&fixture.parcel, KVMEM_OPEN_READ_ONLY);
-        OWNED(kvmem_region) writer = open_parcel(&fixture.parcel, 0);
-        if (region_info(reader).tier == KVMEM_TIER_SYSTEM) {
-            int ends[2];
-            CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
-            CHECK_EQ(write(ends[1], "x", 1), 1);
-            CHECK_EQ(read(ends[0], (void *)(uintptr_t)region_info(reader).address, 1), -1);
-            CHECK_EQ(errno, EFAULT);
-            close(ends[0]);
-            close(ends[1]);
-        } else if (memory_is_mapped_apart(kind)) {
-            check_driver_cannot_write(reader);
-            memory_check(reader, 1);
-        }
-        CHECK_EQ(region_info(reader).flags & KVMEM_REGION_READ_ONLY, KVMEM_REGION_READ_ONLY);
-        CHECK_EQ(region_info(writer).flags & KVMEM_REGION_READ_ONLY, 0);
-        memory_fill(writer, 2);
-        memory_check(reader, 2);
+TEST_EACH_KIND(an_importer_may_take_less_than_is_granted) {
+    OPENED(fixture, fixture, kind, NULL);
+    OWNED(kvmem_region) reader = open_parcel(&fixture.parcel, KVMEM_OPEN_READ_ONLY);
+    OWNED(kvmem_region) writer = open_parcel(&fixture.parcel, 0);
+    if (region_info(reader).tier == KVMEM_TIER_SYSTEM) {
+        int ends[2];
+        CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
+        CHECK_EQ(write(ends[1], "x", 1), 1);
+        CHECK_EQ(read(ends[0], (void *)(uintptr_t)region_info(reader).address, 1), -1);
+        CHECK_EQ(errno, EFAULT);
+        close(ends[0]);
+        close(ends[1]);
+    } else if (memory_is_mapped_apart(kind)) {
+        check_driver_cannot_write(reader);
+        memory_check(reader, 1);
     }
+    CHECK_EQ(region_info(reader).flags & KVMEM_REGION_READ_ONLY, KVMEM_REGION_READ_ONLY);
+    CHECK_EQ(region_info(writer).flags & KVMEM_REGION_READ_ONLY, 0);
+    memory_fill(writer, 2);
+    memory_check(reader, 2);
 }
 
 /* Asked for by name it is all or nothing; without a flag it is what is granted. */
-TEST(writing_is_asked_for_or_left_to_the_grant) {
-    for EACH_KIND(kind) {
-        fixture fixture;
-        fixture_open(&fixture, kind, &to_be_read);
-        refuse_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE, KVMEM_STATUS_PERMISSION_DENIED,
-                      "shared to be read only");
-        refuse_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE | KVMEM_OPEN_READ_ONLY,
-                      KVMEM_STATUS_INVALID_ARGUMENT, "exclude each other");
-        fixture_close(&fixture);
-        fixture_open(&fixture, kind, NULL);
-        kvmem_region *asked = open_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE);
-        kvmem_region *given = open_parcel(&fixture.parcel, 0);
-        CHECK_EQ(region_info(asked).address, region_info(given).address);
-        CHECK_EQ(region_info(asked).flags & KVMEM_REGION_READ_ONLY, 0);
-        CALL(kvmem_region_destroy(asked));
-        CALL(kvmem_region_destroy(given));
-        fixture_close(&fixture);
-    }
+TEST_EACH_KIND(writing_is_asked_for_or_left_to_the_grant) {
+    fixture fixture;
+    fixture_open(&fixture, kind, &to_be_read);
+    refuse_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE, KVMEM_STATUS_PERMISSION_DENIED,
+                  "shared to be read only");
+    refuse_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE | KVMEM_OPEN_READ_ONLY,
+                  KVMEM_STATUS_INVALID_ARGUMENT, "exclude each other");
+    fixture_close(&fixture);
+    fixture_open(&fixture, kind, NULL);
+    kvmem_region *asked = open_parcel(&fixture.parcel, KVMEM_OPEN_READ_WRITE);
+    kvmem_region *given = open_parcel(&fixture.parcel, 0);
+    CHECK_EQ(region_info(asked).address, region_info(given).address);
+    CHECK_EQ(region_info(asked).flags & KVMEM_REGION_READ_ONLY, 0);
+    CALL(kvmem_region_destroy(asked));
+    CALL(kvmem_region_destroy(given));
+    fixture_close(&fixture);
 }
 
 /* Every file descriptor of a share to be read. */
-TEST(its_descriptors_can_only_be_read) {
-    for EACH_KIND(kind) {
-        OPENED(fixture, fixture, kind, &to_be_read);
-        check_file_cannot_be_written(fixture.parcel.fds[0]); /* the control block */
-        if (memory_tier(kind) != KVMEM_TIER_DEVICE && memory_tier(kind) != KVMEM_TIER_ELASTIC) {
-            CHECK_EQ(fixture.parcel.num_fds, 2);
-            check_file_cannot_be_written(fixture.parcel.fds[1]);
-        }
+TEST_EACH_KIND(its_descriptors_can_only_be_read) {
+    OPENED(fixture, fixture, kind, &to_be_read);
+    check_file_cannot_be_written(fixture.parcel.fds[0]); /* the control block */
+    if (memory_tier(kind) != KVMEM_TIER_DEVICE && memory_tier(kind) != KVMEM_TIER_ELASTIC) {
+        CHECK_EQ(fixture.parcel.num_fds, 2);
+        check_file_cannot_be_written(fixture.parcel.fds[1]);
     }
 }
 
@@ -201,16 +193,14 @@ static int reopened_by_another_user(int fd) {
 }
 
 /* The kernel lets whoever may write a file open a descriptor of it anew: that must be its owner alone. */
-TEST(no_other_user_opens_it_anew_to_write) {
-    for EACH_KIND(kind) {
-        OPENED(fixture, fixture, kind, &to_be_read);
-        struct stat file;
-        CHECK_EQ(fstat(fixture.parcel.fds[1], &file), 0);
-        CHECK_EQ(file.st_mode & 0077, 0);
-        CHECK_EQ(file.st_uid, geteuid());
-        if (can_test_other_users("another user that opens a descriptor anew")) {
-            CHECK_EQ(reopened_by_another_user(fixture.parcel.fds[1]), EACCES);
-        }
+TEST_EACH_KIND(no_other_user_opens_it_anew_to_write) {
+    OPENED(fixture, fixture, kind, &to_be_read);
+    struct stat file;
+    CHECK_EQ(fstat(fixture.parcel.fds[1], &file), 0);
+    CHECK_EQ(file.st_mode & 0077, 0);
+    CHECK_EQ(file.st_uid, geteuid());
+    if (can_test_other_users("another user that opens a descriptor anew")) {
+        CHECK_EQ(reopened_by_another_user(fixture.parcel.fds[1]), EACCES);
     }
 }
 #endif

@@ -38,15 +38,6 @@ TEST(sparse_memory_is_not_page_locked) {
 #define MANY_EXTENTS (UINT64_C(1) << 20)
 #define MANY_LAYERS 4096
 
-/* Of which one has memory. */
-static kvmem_region *many_extents(void) {
-    kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.size = MANY_EXTENTS * EXTENT,
-                                            it.extent_size = EXTENT);
-    GET(kvmem_region *, region, kvmem_region_create_elastic, &options);
-    EXPECT_OK(kvmem_region_commit(region, 0, EXTENT, ERR));
-    return region;
-}
-
 /* A layout with each layer in a part of the region, so far from each other. */
 static kvmem_layout *lay_out_parts(const kvmem_layout_config *config, const kvmem_region *whole, uint64_t size,
                                    uint64_t stride) {
@@ -87,7 +78,7 @@ TEST(a_transfer_takes_memory_for_the_extents_it_touches) {
     config.dtype_width = 2;
     GET(kvmem_layout_requirements, needed, kvmem_layout_get_requirements, &config);
     const uint64_t size = needed.region_size;
-    OWNED(kvmem_region) elastic = many_extents();
+    OWNED(kvmem_region) elastic = region_create_elastic(MANY_EXTENTS * EXTENT, EXTENT, EXTENT);
     OWNED(kvmem_region) system = memory_create(MEMORY_SYSTEM, size * MANY_LAYERS, NULL);
     OWNED(kvmem_layout) from = lay_out_parts(&config, elastic, size, EXTENT);
     OWNED(kvmem_layout) to = lay_out_parts(&config, system, size, size);

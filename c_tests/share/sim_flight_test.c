@@ -46,16 +46,14 @@ TEST(an_owner_that_ends_meanwhile_leaves_the_bytes) {
     shrunk.owner = holder_in_common(); /* for shrunk_close to clear */
 }
 
-TEST(everything_is_given_back) {
-    for EACH_KIND(kind) {
-        CLEANUP(peer_finish) peer owner = holder_start();
-        holder_make(&owner, kind, NULL, 1);
-        CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
-        CLEANUP(await_live) const sim_counts before = sim_live_now();
-        OWNED(kvmem_region) region = open_parcel(&parcel, kind == MEMORY_PINNED ? KVMEM_OPEN_PIN : 0);
-        OWNED(kvmem_region) reader = open_parcel(&parcel, KVMEM_OPEN_READ_ONLY);
-        memory_check(reader, 1);
-    }
+TEST_EACH_KIND(everything_is_given_back) {
+    CLEANUP(peer_finish) peer owner = holder_start();
+    holder_make(&owner, kind, NULL, 1);
+    CLEANUP(parcel_close) parcel parcel = holder_share(&owner, NULL);
+    CLEANUP(await_live) const sim_counts before = sim_live_now();
+    OWNED(kvmem_region) region = open_parcel(&parcel, kind == MEMORY_PINNED ? KVMEM_OPEN_PIN : 0);
+    OWNED(kvmem_region) reader = open_parcel(&parcel, KVMEM_OPEN_READ_ONLY);
+    memory_check(reader, 1);
 }
 
 /* A driver whose memory leaves by fabric handle alone. */

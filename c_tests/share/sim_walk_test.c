@@ -2,8 +2,8 @@
 // Every driver call of sharing and opening fails in turn. Needs the stand-in.
 #include "control.h"
 #include "holder.h"
-#include "kinds.h"
 #include "layouts.h"
+#include "memory.h"
 #include "moves.h"
 #include "opened.h"
 #include "operations.h"
@@ -134,9 +134,7 @@ static kvmem_status copy_from_a_mapped_share(uint32_t path) {
         const kvmem_layout_config config = blocks_config(&kv_kinds[1]);
         status = build_on_device(0, &config, &destination);
     }
-    if (status == KVMEM_STATUS_OK) {
-        status = move_by(layout, destination, path, ON_ITS_OWN);
-    }
+    THEN(status, move_by(layout, destination, path, ON_ITS_OWN));
     kvmem_layout_destroy(destination);
     kvmem_layout_destroy(layout);
     return status;

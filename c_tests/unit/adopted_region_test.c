@@ -93,8 +93,7 @@ TEST(layouts_keep_adopted_memory) {
 
 TEST(a_failed_adoption_releases_nothing) {
     int releases = 0;
-    kvmem_adopt_options options = adopt_options(&releases);
-    options.address = NULL;
+    kvmem_adopt_options options = WITH(adopt_options(&releases), it.address = NULL);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "address", kvmem_region_adopt_host, &options);
     options = adopt_options(&releases);
     options.size = 0;

@@ -17,14 +17,9 @@ static void check_checksums(const kvmem_layout *layout, const kv_side *model) {
 
 /* The check value that catalogues of CRCs give for CRC-32C. */
 TEST(it_is_the_checksum_it_says_it_is) {
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.num_blocks = 1;
-    config.num_layers = 1;
-    config.outer_dim = 1;
-    config.page_size = 1;
-    config.inner_dim = 9;
-    config.dtype_width = 1;
-    config.num_heads = 0;
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 1, it.num_layers = 1,
+                                      it.outer_dim = 1, it.page_size = 1, it.inner_dim = 9,
+                                      it.dtype_width = 1, it.num_heads = 0);
     OPENED(kv_side, side, &config, NULL, 1);
     memcpy(kv_side_piece(&side, 0, 0, 0), "123456789", 9);
     const uint32_t block = 0;
@@ -52,11 +47,8 @@ TEST(kind_and_alignment_make_no_difference) {
 
 /* 24 blocks of 1 MiB, which several threads read. */
 TEST(many_bytes_are_read_by_several_threads) {
-    kvmem_layout_config config = kv_config(&kv_kinds[2]);
-    config.num_blocks = 24;
-    config.num_layers = 4;
-    config.page_size = 64;
-    config.inner_dim = 1024;
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[2]), it.num_blocks = 24, it.num_layers = 4,
+                                      it.page_size = 64, it.inner_dim = 1024);
     OPENED(kv_side, side, &config, NULL, 3);
     check_checksums(side.layout, &side);
 }
@@ -77,8 +69,7 @@ TEST(files_have_the_same_checksums) {
 
 /* More blocks than the library brings to memory at a time. */
 TEST(a_large_file_is_read_part_by_part) {
-    kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-    config.num_blocks = 40;
+    kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[0]), it.num_blocks = 40);
     config.page_size *= 32;
     uint32_t blocks[40];
     uint32_t found[40];
@@ -117,9 +108,8 @@ TEST(bad_input_is_refused) {
 /* Runs a transfer twice and answers how both ended; its completion says the same. */
 static kvmem_status run(const kvmem_layout *source, const kvmem_layout *destination, const kv_move *move,
                         const uint32_t *checksums, uint64_t flags, const char *part) {
-    kvmem_transfer_options options = kv_transfer_options(move);
-    options.checksums = checksums;
-    options.flags = flags;
+    kvmem_transfer_options options = WITH(kv_transfer_options(move), it.checksums = checksums,
+                                          it.flags = flags);
     EXPECT_OK(kvmem_queue_create(&options.queue, ERR));
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, source, destination, &options);
     kvmem_status first = KVMEM_STATUS_OK;
@@ -191,9 +181,8 @@ TEST(transfers_from_and_to_files_are_verified) {
 
 static void refuse(const kv_side *source, const kv_side *destination, uint64_t flags,
                    const uint32_t *checksums, kvmem_status status, const char *part) {
-    kvmem_transfer_options options = kv_transfer_options(&all_layers);
-    options.flags = flags;
-    options.checksums = checksums;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&all_layers), it.flags = flags,
+                                          it.checksums = checksums);
     REFUSE(status, part, kvmem_transfer_create, source->layout, destination->layout, &options);
 }
 
@@ -218,9 +207,8 @@ TEST(a_transfer_that_was_given_up_is_verified_too) {
     OPENED(kv_side, source, &config, NULL, 1);
     OPENED(kv_side, destination, &config, NULL, 2);
     OWN(kvmem_queue, queue, kvmem_queue_create);
-    kvmem_transfer_options options = kv_transfer_options(&all_layers);
-    options.checksums = wrong;
-    options.queue = queue;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&all_layers), it.checksums = wrong,
+                                          it.queue = queue);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, source.layout, destination.layout, &options);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     kvmem_transfer_destroy(transfer);

@@ -35,8 +35,7 @@ static void sides_close(pair_of_sides *sides) {
 
 static kvmem_transfer *create_of(const pair_of_sides *sides, const kv_move *move, bool to_file,
                                  uint32_t path) {
-    kvmem_transfer_options options = kv_transfer_options(move);
-    options.path = path;
+    kvmem_transfer_options options = WITH(kv_transfer_options(move), it.path = path);
     const kvmem_layout *file = sides->file.model.layout;
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, to_file ? sides->host.layout : file,
         to_file ? file : sides->host.layout, &options);
@@ -103,10 +102,8 @@ TEST(the_queue_hears_of_a_failure) {
         CLEANUP(sides_close) pair_of_sides sides;
         sides_open(&sides, KVMEM_DISK_BUFFERED);
         OWN(kvmem_queue, queue, kvmem_queue_create);
-        kvmem_transfer_options options = kv_transfer_options(&all);
-        options.path = ways[i];
-        options.queue = queue;
-        options.user_data = 7;
+        kvmem_transfer_options options = WITH(kv_transfer_options(&all), it.path = ways[i], it.queue = queue,
+                                              it.user_data = 7);
         const kvmem_layout *file = sides.file.model.layout;
         OWN(kvmem_transfer, transfer, kvmem_transfer_create, file, sides.host.layout, &options);
         file_side_truncate(&sides.file, 8192);
@@ -196,8 +193,7 @@ static void without_a_ring(void) {
     kvmem_blob_destroy(text);
     kvmem_transfer_destroy(transfer);
     expect_to_work(&sides, 0);
-    kvmem_transfer_options options = kv_transfer_options(&all);
-    options.path = KVMEM_PATH_URING;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&all), it.path = KVMEM_PATH_URING);
     const kvmem_layout *file = sides.file.model.layout;
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "io_uring",
                    kvmem_transfer_create(sides.host.layout, file, &options, &transfer, ERR));

@@ -82,10 +82,8 @@ TEST(the_same_layout_finds_its_blocks_again) {
 TEST(all_blocks_can_be_written_beside_the_fingerprint) {
     CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     const char *path = scratch_file(&directory, "cache");
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.page_size = 16;
-    config.inner_dim = 128;
-    config.alignment = 4096;
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.page_size = 16, it.inner_dim = 128,
+                                      it.alignment = 4096);
     static const kvmem_block_pair pairs[] = {{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 6}};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
     OWNED(kvmem_layout) memory = layout_allocate_system(&config);
@@ -191,8 +189,7 @@ TEST(a_plain_region_has_no_fingerprint) {
 
 /* Two regions of one layer each. */
 static kvmem_status lay_out_two(kvmem_region *first, kvmem_region *second) {
-    kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    config.num_layers = 2;
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[1]), it.num_layers = 2);
     kvmem_region *const regions[] = {first, second};
     kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,
                                            it.source = KVMEM_LAYOUT_REGIONS, it.regions = regions,

@@ -15,10 +15,6 @@ static kvmem_disk_options disk_options(const char *path, uint64_t flags, uint64_
     return OPTIONS(kvmem_disk_options, it.path = path, it.flags = flags, it.size = size);
 }
 
-static void refuse(const kvmem_disk_options *options, kvmem_status status, const char *part) {
-    REFUSE(status, part, kvmem_region_create_disk, options);
-}
-
 static void expect_cause(int code) {
     kvmem_error_cause cause;
     EXPECT_OK(kvmem_error_get_cause(test_last_error(), &cause));
@@ -55,11 +51,11 @@ static void on_ramfs(void) {
     }
     kvmem_disk_options options =
         disk_options(scratch_file(&mount_point, "required"), KVMEM_DISK_DIRECT_REQUIRED, 8192);
-    refuse(&options, KVMEM_STATUS_UNSUPPORTED, "O_DIRECT");
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "O_DIRECT", kvmem_region_create_disk, &options);
     CHECK_EQ(count_directory_entries(mount_point.path), 0);
     options.path = NULL;
     options.directory = mount_point.path;
-    refuse(&options, KVMEM_STATUS_UNSUPPORTED, "O_DIRECT");
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "O_DIRECT", kvmem_region_create_disk, &options);
     options.flags = 0;
     kvmem_region_destroy(region_create_disk(&options));
     CHECK_EQ(count_directory_entries(mount_point.path), 0);
@@ -70,7 +66,7 @@ static void on_ramfs(void) {
     kvmem_region_destroy(region);
     CHECK_EQ(count_directory_entries(mount_point.path), 1);
     options.flags = KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_DIRECT_REQUIRED;
-    refuse(&options, KVMEM_STATUS_UNSUPPORTED, "O_DIRECT");
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "O_DIRECT", kvmem_region_create_disk, &options);
     CHECK_EQ(access(options.path, F_OK), 0); /* this one was there before */
     _exit(0);
 }
@@ -100,17 +96,17 @@ static void limited_file(void) {
     const struct rlimit limit = {12345, 12345};
     CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
     kvmem_disk_options options = disk_options(scratch_file(&directory, "limited"), 0, MIB);
-    refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE");
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE", kvmem_region_create_disk, &options);
     expect_cause(EFBIG);
     CHECK_HAS(test_last_message(), "12345 bytes");
     CHECK_HAS(test_last_message(), options.path);
     CHECK_EQ(count_directory_entries(directory.path), 0);
     options.flags = KVMEM_DISK_OPEN_OR_CREATE;
-    refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE");
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE", kvmem_region_create_disk, &options);
     CHECK_EQ(count_directory_entries(directory.path), 0);
     /* An empty file that was there stays, and stays empty. */
     write_file(options.path, "", 0);
-    refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE");
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE", kvmem_region_create_disk, &options);
     struct stat state;
     CHECK_EQ(stat(options.path, &state), 0);
     CHECK_EQ(state.st_size, 0);
@@ -124,7 +120,7 @@ static void limited_descriptors(void) {
     while (dup(0) >= 0) {
     }
     kvmem_disk_options options = disk_options(NULL, 0, 4096);
-    refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_NOFILE");
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_NOFILE", kvmem_region_create_disk, &options);
     expect_cause(EMFILE);
     CHECK_HAS(test_last_message(), "64 file descriptors");
 }
@@ -135,11 +131,11 @@ TEST(a_file_that_exists_names_the_flags) {
     CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     kvmem_disk_options options = disk_options(scratch_file(&directory, "there"), 0, 4096);
     write_file(options.path, "there", 5);
-    refuse(&options, KVMEM_STATUS_ALREADY_EXISTS, "KVMEM_DISK_OPEN_EXISTING");
+    REFUSE(KVMEM_STATUS_ALREADY_EXISTS, "KVMEM_DISK_OPEN_EXISTING", kvmem_region_create_disk, &options);
     CHECK_HAS(test_last_message(), "KVMEM_DISK_OPEN_OR_CREATE");
     options.flags = KVMEM_DISK_OPEN_EXISTING;
     options.path = scratch_file(&directory, "missing");
-    refuse(&options, KVMEM_STATUS_NOT_FOUND, "KVMEM_DISK_OPEN_OR_CREATE");
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "KVMEM_DISK_OPEN_OR_CREATE", kvmem_region_create_disk, &options);
 }
 
 TEST(open_or_create_does_either) {
@@ -156,7 +152,7 @@ TEST(open_or_create_does_either) {
         CHECK_EQ(pwrite(info.fd, "\x5A", 1, 8191), 1);
     }
     options.size = 8193;
-    refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "8193");
+    REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "8193", kvmem_region_create_disk, &options);
     options.path = scratch_file(&directory, "empty");
     write_file(options.path, "", 0);
     kvmem_region_destroy(region_create_disk(&options));
@@ -164,19 +160,19 @@ TEST(open_or_create_does_either) {
     CHECK_EQ(stat(options.path, &state), 0);
     CHECK_EQ(state.st_size, 8193);
     options.path = directory.path;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, directory.path);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, directory.path, kvmem_region_create_disk, &options);
     options.path = NULL;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "path");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "path", kvmem_region_create_disk, &options);
 }
 
 TEST(flags_that_contradict_each_other_are_refused) {
     kvmem_disk_options options =
         disk_options("/tmp/a", KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_OPEN_OR_CREATE, 4096);
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "exclude");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "exclude", kvmem_region_create_disk, &options);
     options.flags = KVMEM_DISK_READ_ONLY;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_DISK_OPEN_EXISTING");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_DISK_OPEN_EXISTING", kvmem_region_create_disk, &options);
     options.flags = KVMEM_DISK_READ_ONLY | KVMEM_DISK_OPEN_OR_CREATE;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_DISK_OPEN_EXISTING");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_DISK_OPEN_EXISTING", kvmem_region_create_disk, &options);
 }
 
 /* An open of a FIFO without a writer would block for ever. */
@@ -185,7 +181,7 @@ TEST(a_fifo_is_no_file) {
     kvmem_disk_options options =
         disk_options(scratch_file(&directory, "fifo"), KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_READ_ONLY, 4096);
     CHECK_EQ(mkfifo(options.path, 0600), 0);
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "regular file");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "regular file", kvmem_region_create_disk, &options);
 }
 
 static void expect_no_path(const kvmem_region *region) {

@@ -41,8 +41,7 @@ static bool takes_direct_io(const char *directory) {
 TEST(a_temporary_has_no_name_and_goes_with_its_region) {
     CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     KEEPS_FILES;
-    kvmem_disk_options options = disk_options(MIB);
-    options.directory = directory.path;
+    kvmem_disk_options options = WITH(disk_options(MIB), it.directory = directory.path);
     OWNED(kvmem_region) region = region_create_disk(&options);
     const kvmem_region_info info = region_info(region);
     CHECK(info.flags & KVMEM_REGION_TEMPORARY);
@@ -83,8 +82,7 @@ TEST(the_file_is_allocated_in_advance) {
 }
 
 TEST(buffered_means_no_direct_io) {
-    kvmem_disk_options options = disk_options(MIB);
-    options.flags = KVMEM_DISK_BUFFERED;
+    kvmem_disk_options options = WITH(disk_options(MIB), it.flags = KVMEM_DISK_BUFFERED);
     OWNED(kvmem_region) region = region_create_disk(&options);
     const kvmem_region_info info = region_info(region);
     CHECK_EQ(info.flags & KVMEM_REGION_DIRECT_IO, 0);
@@ -95,8 +93,7 @@ TEST(buffered_means_no_direct_io) {
 TEST(a_named_file_stays_when_its_region_goes) {
     CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     const size_t files = count_open_files();
-    kvmem_disk_options options = disk_options(MIB);
-    options.path = scratch_file(&directory, "cache");
+    kvmem_disk_options options = WITH(disk_options(MIB), it.path = scratch_file(&directory, "cache"));
     kvmem_region *region = region_create_disk(&options);
     CHECK_EQ(region_info(region).flags & KVMEM_REGION_TEMPORARY, 0);
     EXPECT_OK(kvmem_region_sync(region, ERR));
@@ -109,8 +106,7 @@ TEST(a_named_file_stays_when_its_region_goes) {
 
 TEST(the_path_is_answered_in_two_calls) {
     CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
-    kvmem_disk_options options = disk_options(4096);
-    options.path = scratch_file(&directory, "named");
+    kvmem_disk_options options = WITH(disk_options(4096), it.path = scratch_file(&directory, "named"));
     OWNED(kvmem_region) region = region_create_disk(&options);
     char buffer[256] = "untouched";
     GET(size_t, size, kvmem_region_get_path, region, NULL, 0);
@@ -124,8 +120,7 @@ TEST(the_path_is_answered_in_two_calls) {
 
 TEST(a_file_that_exists_is_left_alone) {
     CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
-    kvmem_disk_options options = disk_options(4096);
-    options.path = scratch_file(&directory, "precious");
+    kvmem_disk_options options = WITH(disk_options(4096), it.path = scratch_file(&directory, "precious"));
     write_file(options.path, "precious", 8);
     refuse(&options, KVMEM_STATUS_ALREADY_EXISTS, options.path);
     struct stat state;
@@ -135,23 +130,20 @@ TEST(a_file_that_exists_is_left_alone) {
 
 TEST(a_directory_is_no_file) {
     CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
-    kvmem_disk_options options = disk_options(4096);
-    options.path = directory.path;
+    kvmem_disk_options options = WITH(disk_options(4096), it.path = directory.path);
     refuse(&options, KVMEM_STATUS_ALREADY_EXISTS, directory.path);
     options.flags = KVMEM_DISK_OPEN_EXISTING;
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, directory.path);
 }
 
 TEST(a_device_is_no_file) {
-    kvmem_disk_options options = disk_options(4096);
-    options.path = "/dev/zero";
-    options.flags = KVMEM_DISK_OPEN_EXISTING;
+    kvmem_disk_options options = WITH(disk_options(4096), it.path = "/dev/zero",
+                                      it.flags = KVMEM_DISK_OPEN_EXISTING);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "/dev/zero");
 }
 
 TEST(a_missing_directory_is_named) {
-    kvmem_disk_options options = disk_options(4096);
-    options.path = "/nonexistent/directory/file";
+    kvmem_disk_options options = WITH(disk_options(4096), it.path = "/nonexistent/directory/file");
     refuse(&options, KVMEM_STATUS_NOT_FOUND, options.path);
     expect_cause(ENOENT);
     options.path = NULL;
@@ -177,8 +169,7 @@ TEST(no_space_leaves_nothing_behind) {
 }
 
 TEST(a_file_system_in_memory_does_what_it_can) {
-    kvmem_disk_options options = disk_options(MIB);
-    options.directory = MEMORY_FILE_SYSTEM;
+    kvmem_disk_options options = WITH(disk_options(MIB), it.directory = MEMORY_FILE_SYSTEM);
     const bool direct = takes_direct_io(MEMORY_FILE_SYSTEM);
     kvmem_region *region = region_create_disk(&options);
     const kvmem_region_info info = region_info(region);
@@ -224,9 +215,8 @@ TEST(an_existing_file_is_opened_as_it_is) {
     write_file(path, bytes, sizeof(bytes));
     const uint64_t sizes[] = {0, 4096, 8192};
     for (size_t i = 0; i < NUM(sizes); i++) {
-        kvmem_disk_options options = disk_options(sizes[i]);
-        options.path = path;
-        options.flags = KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_BUFFERED;
+        kvmem_disk_options options = WITH(disk_options(sizes[i]), it.path = path,
+                                          it.flags = KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_BUFFERED);
         OWNED(kvmem_region) region = region_create_disk(&options);
         CHECK_EQ(region_info(region).size, sizes[i] ? sizes[i] : sizeof(bytes));
         unsigned char read_back[sizeof(bytes)];
@@ -238,9 +228,8 @@ TEST(an_existing_file_is_opened_as_it_is) {
 
 TEST(an_existing_file_must_be_there_and_large_enough) {
     CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
-    kvmem_disk_options options = disk_options(100);
-    options.path = scratch_file(&directory, "small");
-    options.flags = KVMEM_DISK_OPEN_EXISTING;
+    kvmem_disk_options options = WITH(disk_options(100), it.path = scratch_file(&directory, "small"),
+                                      it.flags = KVMEM_DISK_OPEN_EXISTING);
     refuse(&options, KVMEM_STATUS_NOT_FOUND, options.path);
     CHECK_EQ(count_directory_entries(directory.path), 0);
     write_file(options.path, "small", 5);

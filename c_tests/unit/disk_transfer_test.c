@@ -57,11 +57,7 @@ TEST_CALL(every_pair_of_kinds_goes_out_and_comes_back, every_pair_of_kinds(kv_co
 TEST_CALL(direct_io_moves_the_same_bytes, every_pair_of_kinds(kv_aligned_config, 0))
 
 static kvmem_layout_config odd_config(const kv_kind *kind) {
-    kvmem_layout_config config = kv_config(kind);
-    config.page_size = 7;
-    config.inner_dim = 391;
-    config.dtype_width = 1;
-    return config;
+    return WITH(kv_config(kind), it.page_size = 7, it.inner_dim = 391, it.dtype_width = 1);
 }
 
 TEST_CALL(odd_sizes_go_through_the_page_cache, every_pair_of_kinds(odd_config, KVMEM_DISK_BUFFERED))
@@ -86,10 +82,8 @@ TEST(a_temporary_file_gives_back_what_it_took) {
 
 /* 64 MiB in pieces of 512 KiB: more requests than are at the kernel at a time, and pieces that are cut. */
 TEST(large_transfers_are_exact_too) {
-    kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
-    config.num_blocks = 32;
-    config.num_layers = 2;
-    config.inner_dim = 16384;
+    kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[1]), it.num_blocks = 32, it.num_layers = 2,
+                                      it.inner_dim = 16384);
     kvmem_block_pair pairs[16];
     for (uint32_t i = 0; i < NUM(pairs); i++) {
         pairs[i] = (kvmem_block_pair){2 * i, 31 - i};
@@ -130,10 +124,8 @@ static void take_off(const kvmem_layout *source, const kvmem_layout *destination
     for (uint32_t i = 0; i < MANY; i++) {
         const kvmem_block_pair pair = {i, MANY - 1 - i};
         const kv_move move = {&pair, 1, 0, 0, 1};
-        kvmem_transfer_options options = kv_transfer_options(&move);
-        options.queue = queue;
-        options.user_data = i;
-        options.path = path;
+        kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue, it.user_data = i,
+                                              it.path = path);
         EXPECT_OK(kvmem_transfer_create(source, destination, &options, &transfers[i], ERR));
     }
     for (uint32_t i = 0; i < MANY; i++) {
@@ -156,10 +148,8 @@ static void await_all(kvmem_queue *queue, uint64_t bytes) {
 }
 
 TEST(thousands_in_flight_lose_nothing) {
-    kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-    config.num_blocks = MANY;
-    config.num_layers = 1;
-    config.outer_dim = 1;
+    kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[0]), it.num_blocks = MANY,
+                                      it.num_layers = 1, it.outer_dim = 1);
     kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
     scratch directory = scratch_create(temporary_directory());
     GET(kvmem_queue *, queue, kvmem_queue_create);
@@ -189,10 +179,8 @@ TEST(thousands_in_flight_lose_nothing) {
 
 /* What is in flight holds what it needs. */
 TEST(handles_may_go_while_it_is_in_flight) {
-    kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-    config.num_blocks = MANY;
-    config.num_layers = 1;
-    config.outer_dim = 1;
+    kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[0]), it.num_blocks = MANY,
+                                      it.num_layers = 1, it.outer_dim = 1);
     kvmem_transfer **transfers = test_allocate(MANY * sizeof(*transfers));
     uint32_t paths[3];
     const size_t num_paths = paths_here(paths);
@@ -210,19 +198,16 @@ TEST(handles_may_go_while_it_is_in_flight) {
     free(transfers);
 }
 
-static void refuse_by(const kvmem_layout *source, const kvmem_layout *destination,
-                      const kvmem_transfer_options *options, kvmem_status status, const char *part) {
-    REFUSE(status, part, kvmem_transfer_create, source, destination, options);
-}
-
 TEST(spans_that_direct_io_does_not_take_are_refused) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     const kvmem_transfer_options options = kv_transfer_options(&out);
     CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     OPENED(kv_side, host, &config, NULL, 1);
     OPENED(file_side, file, &config, NULL, &directory, KVMEM_DISK_DIRECT_REQUIRED, 2);
-    refuse_by(host.layout, file.model.layout, &options, KVMEM_STATUS_INVALID_ARGUMENT, "direct I/O");
-    refuse_by(file.model.layout, host.layout, &options, KVMEM_STATUS_INVALID_ARGUMENT, "direct I/O");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "direct I/O", kvmem_transfer_create, host.layout, file.model.layout,
+           &options);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "direct I/O", kvmem_transfer_create, file.model.layout, host.layout,
+           &options);
     kv_side_check(&host);
     file_side_check(&file);
 }
@@ -233,24 +218,25 @@ TEST(what_does_not_fit_is_refused) {
     OWNED(kvmem_layout) buffered = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
     OPENED(kv_side, host, &config, NULL, 1);
     kvmem_transfer_options options = kv_transfer_options(&out);
-    refuse_by(file, buffered, &options, KVMEM_STATUS_UNSUPPORTED, "disk");
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "disk", kvmem_transfer_create, file, buffered, &options);
     const uint32_t strange[] = {KVMEM_PATH_MEMCPY, KVMEM_PATH_NIXL_READ, KVMEM_PATH_CUDA_COPY,
                                 KVMEM_PATH_URING_STAGED, KVMEM_PATH_PREAD_STAGED};
     for (size_t i = 0; i < NUM(strange); i++) {
         options.path = strange[i];
-        refuse_by(host.layout, file, &options, KVMEM_STATUS_UNSUPPORTED, kvmem_path_name(strange[i]));
+        REFUSE(KVMEM_STATUS_UNSUPPORTED, kvmem_path_name(strange[i]), kvmem_transfer_create, host.layout,
+               file, &options);
     }
     options.path = KVMEM_PATH_NIXL_FILE_READ;
-    refuse_by(host.layout, file, &options, KVMEM_STATUS_UNSUPPORTED, "NIXL file read");
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "NIXL file read", kvmem_transfer_create, host.layout, file, &options);
     options.path = KVMEM_PATH_NIXL_FILE_WRITE;
-    refuse_by(host.layout, file, &options, KVMEM_STATUS_INVALID_STATE, "agent");
+    REFUSE(KVMEM_STATUS_INVALID_STATE, "agent", kvmem_transfer_create, host.layout, file, &options);
     options.path = 0;
     options.flags = KVMEM_TRANSFER_ZERO_COPY;
-    refuse_by(host.layout, buffered, &options, KVMEM_STATUS_UNSUPPORTED, "page cache");
+    REFUSE(KVMEM_STATUS_UNSUPPORTED, "page cache", kvmem_transfer_create, host.layout, buffered, &options);
     options.notification = "done";
     options.notification_size = 4;
     options.flags = 0;
-    refuse_by(host.layout, file, &options, KVMEM_STATUS_INVALID_ARGUMENT, "notification");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "notification", kvmem_transfer_create, host.layout, file, &options);
 }
 
 TEST(bytes_between_memory_and_a_direct_file_touch_nothing_else) {

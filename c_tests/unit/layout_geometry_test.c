@@ -12,15 +12,10 @@ static const struct {
 };
 
 static kvmem_layout_config shape_config(size_t shape, const kv_kind *kind) {
-    kvmem_layout_config config = kv_config(kind);
-    config.num_blocks = shapes[shape].blocks;
-    config.num_layers = shapes[shape].layers;
-    config.outer_dim = shapes[shape].outer;
-    config.page_size = shapes[shape].page;
-    config.inner_dim = shapes[shape].inner;
-    config.dtype_width = shapes[shape].width;
-    config.alignment = shapes[shape].alignment;
-    return config;
+    return WITH(kv_config(kind), it.num_blocks = shapes[shape].blocks, it.num_layers = shapes[shape].layers,
+                it.outer_dim = shapes[shape].outer, it.page_size = shapes[shape].page,
+                it.inner_dim = shapes[shape].inner, it.dtype_width = shapes[shape].width,
+                it.alignment = shapes[shape].alignment);
 }
 
 static kvmem_layout_strides strides_of(const kvmem_layout *layout) {
@@ -146,8 +141,7 @@ TEST(allocated_regions_follow_each_other) {
 
 TEST(alignment_beyond_a_page_holds_for_allocated_memory) {
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
-        kvmem_layout_config config = kv_config(&kv_kinds[kind]);
-        config.alignment = 2 * MIB;
+        kvmem_layout_config config = WITH(kv_config(&kv_kinds[kind]), it.alignment = 2 * MIB);
         OWNED(kvmem_layout) layout = layout_allocate_system(&config);
         for (uint64_t layer = 0; layer < config.num_layers; layer++) {
             const bool starts_block = kv_num_regions(&config) > 1 || layer == 0;
@@ -189,9 +183,7 @@ TEST(disk_layouts_answer_file_offsets) {
 }
 
 TEST(info_repeats_the_configuration) {
-    kvmem_layout_config config = kv_config(&kv_kinds[2]);
-    config.alignment = 64;
-    config.num_heads = 3;
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[2]), it.alignment = 64, it.num_heads = 3);
     OWNED(kvmem_layout) layout = layout_allocate_system(&config);
     GET(kvmem_layout_info, info, kvmem_layout_get_info, layout);
     CHECK_EQ(info.num_blocks, 7);

@@ -23,8 +23,7 @@ static void copy_between(const kvmem_layout_config *from, const kvmem_layout_con
                          kv_outers slots, uint64_t flags) {
     OPENED(kv_side, source, from, NULL, 11);
     OPENED(kv_side, destination, to, NULL, 22);
-    kvmem_transfer_options options = kv_outers_options(move, slots);
-    options.flags = flags;
+    kvmem_transfer_options options = WITH(kv_outers_options(move, slots), it.flags = flags);
     const kvmem_transfer_info info = kv_run_with(source.layout, destination.layout, &options);
     kv_expect_outers_moved(&destination, &source, move, slots);
     kv_side_check(&destination);
@@ -49,8 +48,7 @@ TEST(slots_move_between_every_pair_of_kinds) {
 TEST(layouts_of_keys_alone_take_part) {
     for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
         const kvmem_layout_config both = kv_config(&kv_kinds[kinds / KV_NUM_KINDS]);
-        kvmem_layout_config one = kv_config(&kv_kinds[kinds % KV_NUM_KINDS]);
-        one.outer_dim = 1;
+        kvmem_layout_config one = WITH(kv_config(&kv_kinds[kinds % KV_NUM_KINDS]), it.outer_dim = 1);
         copy_between(&both, &one, &moves[0], (kv_outers){1, 0, 1}, 0);
         copy_between(&one, &both, &moves[0], (kv_outers){0, 1, 1}, 0);
         copy_between(&one, &both, &moves[1], (kv_outers){0, 0, 1}, 0);
@@ -96,8 +94,7 @@ static void verify_between(kv_side *source, kv_side *destination, const kv_move 
         checksums[i] = crc_of_slots(source, move->pairs[i].source, move->source_layer, move->num_layers,
                                     slots.source, slots.count);
     }
-    kvmem_transfer_options options = kv_outers_options(move, slots);
-    options.flags = KVMEM_TRANSFER_VERIFY;
+    kvmem_transfer_options options = WITH(kv_outers_options(move, slots), it.flags = KVMEM_TRANSFER_VERIFY);
     kv_run_with(source->layout, destination->layout, &options);
     options.flags = 0;
     options.checksums = checksums;
@@ -127,8 +124,7 @@ static void out_and_back(const scratch *directory, const kvmem_layout_config *me
                          const kvmem_layout_config *disk, uint64_t flags, uint32_t path, kv_outers slots) {
     OPENED(kv_side, host, memory, NULL, 1);
     OPENED(file_side, file, disk, NULL, directory, flags, 2);
-    kvmem_transfer_options options = kv_outers_options(&moves[0], slots);
-    options.path = path;
+    kvmem_transfer_options options = WITH(kv_outers_options(&moves[0], slots), it.path = path);
     kvmem_transfer_info info = kv_run_with(host.layout, file.model.layout, &options);
     check_info(&info, &host, &moves[0], slots);
     kv_expect_outers_moved(&file.model, &host, &moves[0], slots);
@@ -184,8 +180,7 @@ TEST(slots_that_are_not_there_are_refused) {
         {{0, 0, 0}, KVMEM_STATUS_INVALID_ARGUMENT, "outer_dim is 2 in the source layout and 1"},
     };
     const kvmem_layout_config from = kv_config(&kv_kinds[0]);
-    kvmem_layout_config to = kv_config(&kv_kinds[1]);
-    to.outer_dim = 1;
+    kvmem_layout_config to = WITH(kv_config(&kv_kinds[1]), it.outer_dim = 1);
     OPENED(kv_side, source, &from, NULL, 1);
     OPENED(kv_side, destination, &to, NULL, 2);
     for (size_t i = 0; i < NUM(wrong); i++) {

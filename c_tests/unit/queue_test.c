@@ -27,9 +27,8 @@ static bool is_readable(int fd, int timeout_ms) {
 
 static kvmem_transfer *create_transfer(const kv_side *source, const kv_side *destination, kvmem_queue *queue,
                                        uint64_t user_data) {
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.queue = queue;
-    options.user_data = user_data;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue,
+                                          it.user_data = user_data);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, source->layout, destination->layout, &options);
     return transfer;
 }

@@ -29,16 +29,11 @@ typedef struct on_release {
 
 /* Creates a transfer, waits for it and destroys it. A failed check would end the case on the wrong thread. */
 static kvmem_status move_all(const move_sides *sides) {
-    kvmem_transfer_options options = kv_transfer_options(&all_blocks);
-    options.path = sides->path;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&all_blocks), it.path = sides->path);
     OWNED(kvmem_transfer) transfer = NULL;
     kvmem_status status = kvmem_transfer_create(sides->source, sides->destination, &options, &transfer, NULL);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_submit(transfer, NULL);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, NULL);
-    }
+    THEN(status, kvmem_transfer_submit(transfer, NULL));
+    THEN(status, kvmem_transfer_wait(transfer, KVMEM_TIMEOUT_FOREVER, NULL));
     return status;
 }
 
@@ -50,8 +45,7 @@ static void move_on_release(void *user_data) {
 }
 
 static kvmem_layout_config config_of_many(void) {
-    kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-    config.num_blocks = BLOCKS;
+    kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[0]), it.num_blocks = BLOCKS);
     for (uint32_t i = 0; i < BLOCKS; i++) {
         pairs[i] = (kvmem_block_pair){i, i};
     }
@@ -79,8 +73,7 @@ static void *page_aligned(uint64_t size) {
 static void destroy_in_flight(const kvmem_layout_config *config, void *memory, kvmem_layout *destination,
                               on_release *release, void *gate) {
     kvmem_layout *source = adopted_layout(config, memory, release);
-    kvmem_transfer_options options = kv_transfer_options(&all_blocks);
-    options.path = release->sides.path;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&all_blocks), it.path = release->sides.path);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, source, destination, &options);
     if (gate != NULL) {
         gate_close(gate, 4096);

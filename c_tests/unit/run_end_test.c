@@ -57,10 +57,8 @@ static void run_once(world *world, uint32_t path, uint64_t flags, bool cancel) {
     for (int side = 0; side < 2; side++) {
         layouts[side] = regions_lay_out(&world->config, &world->regions[side], 1, NULL);
     }
-    kvmem_transfer_options options = kv_transfer_options(&all_blocks);
-    options.path = path;
-    options.flags = flags;
-    options.queue = world->queue;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&all_blocks), it.path = path, it.flags = flags,
+                                          it.queue = world->queue);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, layouts[0], layouts[1], &options);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     if (cancel) {

@@ -14,9 +14,7 @@ static kvmem_status submit(void *transfer) {
 
 static kvmem_transfer *create(const kv_side *source, const kv_side *destination, const kv_move *move,
                               uint32_t path, uint64_t flags) {
-    kvmem_transfer_options options = kv_transfer_options(move);
-    options.path = path;
-    options.flags = flags;
+    kvmem_transfer_options options = WITH(kv_transfer_options(move), it.path = path, it.flags = flags);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, source->layout, destination->layout, &options);
     return transfer;
 }

@@ -21,10 +21,6 @@ static kvmem_region *create(const kvmem_system_options *options) {
     return region;
 }
 
-static void refuse(const kvmem_system_options *options, kvmem_status status, const char *part) {
-    REFUSE(status, part, kvmem_region_create_system, options);
-}
-
 TEST(memory_is_zeroed_aligned_and_writable) {
     const uint64_t sizes[] = {1, 4095, 4096, 4097, 3 * MIB + 123};
     for (size_t i = 0; i < NUM(sizes); i++) {
@@ -83,9 +79,9 @@ TEST(nothing_leaks) {
 
 TEST(sizes_that_cannot_be_are_refused) {
     const kvmem_system_options none = system_options(0);
-    refuse(&none, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes", kvmem_region_create_system, &none);
     const kvmem_system_options beyond_the_machine = system_options(UINT64_C(1) << 56);
-    refuse(&beyond_the_machine, KVMEM_STATUS_OUT_OF_MEMORY, "72057594037927936");
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "72057594037927936", kvmem_region_create_system, &beyond_the_machine);
     const kvmem_system_options overflowing = system_options(UINT64_MAX);
     kvmem_region *region = NULL;
     const kvmem_status status = kvmem_region_create_system(&overflowing, &region, ERR);
@@ -94,8 +90,7 @@ TEST(sizes_that_cannot_be_are_refused) {
 }
 
 TEST(huge_pages_are_had_or_their_fallback_is_visible) {
-    kvmem_system_options options = system_options(4 * MIB);
-    options.huge_page_size = 2 * MIB;
+    kvmem_system_options options = WITH(system_options(4 * MIB), it.huge_page_size = 2 * MIB);
     OWNED(kvmem_region) region = create(&options);
     const kvmem_region_info info = region_info(region);
     if (ready_huge_pages() >= 2) {
@@ -113,17 +108,16 @@ TEST(required_huge_pages_do_not_fall_back) {
     kvmem_system_options options = system_options((ready_huge_pages() + 1) * 2 * MIB);
     options.huge_page_size = 2 * MIB;
     options.flags = KVMEM_SYSTEM_HUGE_PAGES_REQUIRED;
-    refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "huge page");
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "huge page", kvmem_region_create_system, &options);
     CHECK_HAS(test_last_message(), "nr_hugepages");
 }
 
 /* The kernel reserves huge pages on no node in particular: the first touch could raise SIGBUS. */
 TEST(huge_pages_of_a_node_are_taken_at_once) {
-    kvmem_system_options options = system_options(2 * MIB);
-    options.huge_page_size = 2 * MIB;
-    options.flags = KVMEM_SYSTEM_NUMA_BIND | KVMEM_SYSTEM_HUGE_PAGES_REQUIRED;
+    kvmem_system_options options = WITH(system_options(2 * MIB), it.huge_page_size = 2 * MIB,
+                                        it.flags = KVMEM_SYSTEM_NUMA_BIND | KVMEM_SYSTEM_HUGE_PAGES_REQUIRED);
     if (ready_huge_pages() == 0) {
-        refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "nr_hugepages");
+        REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "nr_hugepages", kvmem_region_create_system, &options);
         SKIP_PART("reserved huge pages: this machine has none free (see /proc/sys/vm/nr_hugepages)");
         return;
     }
@@ -133,12 +127,11 @@ TEST(huge_pages_of_a_node_are_taken_at_once) {
 }
 
 TEST(impossible_huge_pages_are_refused) {
-    kvmem_system_options options = system_options(4 * MIB);
-    options.huge_page_size = 3 * MIB;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "3145728");
+    kvmem_system_options options = WITH(system_options(4 * MIB), it.huge_page_size = 3 * MIB);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "3145728", kvmem_region_create_system, &options);
     options.huge_page_size = 0;
     options.flags = KVMEM_SYSTEM_HUGE_PAGES_REQUIRED;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "huge pages");
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "huge pages", kvmem_region_create_system, &options);
 }
 
 TEST(transparent_huge_pages_are_counted) {
@@ -156,8 +149,7 @@ TEST(transparent_huge_pages_are_counted) {
 TEST(what_is_resident_is_counted) {
     const uint64_t flags[] = {0, KVMEM_SYSTEM_SHAREABLE};
     for (size_t i = 0; i < NUM(flags); i++) {
-        kvmem_system_options options = system_options(4 * MIB);
-        options.flags = flags[i];
+        kvmem_system_options options = WITH(system_options(4 * MIB), it.flags = flags[i]);
         OWNED(kvmem_region) region = create(&options);
         OWN(kvmem_region, view, kvmem_region_create_view, region, MIB, MIB);
         /* The kernel may have joined a private mapping with a neighbour, whose pages then count too. */
@@ -216,14 +208,13 @@ TEST(more_than_the_machine_has_is_refused) {
     const uint64_t flags[] = {0, KVMEM_SYSTEM_SHAREABLE,
                               KVMEM_SYSTEM_SHAREABLE | KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES};
     for (size_t i = 0; i < NUM(flags); i++) {
-        kvmem_system_options options = system_options(size);
-        options.flags = flags[i];
+        kvmem_system_options options = WITH(system_options(size), it.flags = flags[i]);
         if (read_number("/proc/sys/vm/overcommit_memory") == 1) {
             kvmem_region_destroy(create(&options)); /* the administrator wants nothing to be refused */
         } else {
             char text[32];
             snprintf(text, sizeof(text), "%llu", (unsigned long long)size);
-            refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, text);
+            REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, text, kvmem_region_create_system, &options);
         }
     }
 }
@@ -232,11 +223,10 @@ TEST(more_than_the_machine_has_is_refused) {
 static void make_limited_memory_files(void) {
     const struct rlimit limit = {MIB, MIB};
     CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    kvmem_system_options options = system_options(MIB);
-    options.flags = KVMEM_SYSTEM_SHAREABLE;
+    kvmem_system_options options = WITH(system_options(MIB), it.flags = KVMEM_SYSTEM_SHAREABLE);
     OWNED(kvmem_region) region = create(&options);
     options.size = MIB + 1;
-    refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE");
+    REFUSE(KVMEM_STATUS_OUT_OF_MEMORY, "RLIMIT_FSIZE", kvmem_region_create_system, &options);
     CHECK_HAS(test_last_message(), "1048576 bytes");
     /* The control block of a share is a file as well. */
     const struct rlimit none = {0, MIB};
@@ -250,10 +240,8 @@ TEST_CALL(a_limit_on_files_is_an_error_and_no_signal, in_a_forked_child(make_lim
 TEST(a_numa_node_that_exists_is_bound) {
     const uint32_t nodes[] = {0, numa_node_to_test()};
     for (size_t i = 0; i < NUM(nodes); i++) {
-        kvmem_system_options options = system_options(MIB);
-        options.flags = KVMEM_SYSTEM_NUMA_BIND;
-        options.numa_node = nodes[i];
-        options.prefault_threads = 1;
+        kvmem_system_options options = WITH(system_options(MIB), it.flags = KVMEM_SYSTEM_NUMA_BIND,
+                                            it.numa_node = nodes[i], it.prefault_threads = 1);
         OWNED(kvmem_region) region = create(&options);
         const kvmem_region_info info = region_info(region);
         CHECK_EQ(info.numa_node, nodes[i]);
@@ -264,26 +252,23 @@ TEST(a_numa_node_that_exists_is_bound) {
 TEST(a_numa_node_that_does_not_exist_is_refused) {
     const uint32_t nodes[] = {1023, 1000000, UINT32_MAX};
     for (size_t i = 0; i < NUM(nodes); i++) {
-        kvmem_system_options options = system_options(MIB);
-        options.flags = KVMEM_SYSTEM_NUMA_BIND;
-        options.numa_node = nodes[i];
+        kvmem_system_options options = WITH(system_options(MIB), it.flags = KVMEM_SYSTEM_NUMA_BIND,
+                                            it.numa_node = nodes[i]);
         char text[16];
         snprintf(text, sizeof(text), "%u", nodes[i]);
-        refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, text);
+        REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, text, kvmem_region_create_system, &options);
     }
 }
 
 TEST(a_numa_node_without_its_flag_is_refused) {
-    kvmem_system_options options = system_options(MIB);
-    options.numa_node = 3;
-    refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "numa_node");
+    kvmem_system_options options = WITH(system_options(MIB), it.numa_node = 3);
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "numa_node", kvmem_region_create_system, &options);
 }
 
 TEST(prefault_makes_every_page_resident) {
     const uint32_t threads[] = {1, 2, 64};
     for (size_t i = 0; i < NUM(threads); i++) {
-        kvmem_system_options options = system_options(4 * MIB + 1);
-        options.prefault_threads = threads[i];
+        kvmem_system_options options = WITH(system_options(4 * MIB + 1), it.prefault_threads = threads[i]);
         OWNED(kvmem_region) region = create(&options);
         const kvmem_region_info info = region_info(region);
         CHECK_EQ(count_resident_pages(info.address, info.size), 1025);

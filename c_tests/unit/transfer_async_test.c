@@ -18,9 +18,8 @@ static void flight_open(flight *flight) {
     kv_side_open(&flight->source, &from, NULL, 7);
     kv_side_open(&flight->destination, &to, NULL, 8);
     EXPECT_OK(kvmem_queue_create(&flight->queue, ERR));
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.queue = flight->queue;
-    options.user_data = 42;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = flight->queue,
+                                          it.user_data = 42);
     flight->transfer = NULL;
     EXPECT_OK(kvmem_transfer_create(flight->source.layout, flight->destination.layout, &options,
                                     &flight->transfer, ERR));
@@ -103,9 +102,8 @@ TEST(the_pairs_are_the_callers_after_create) {
     kvmem_block_pair mine[NUM(pairs)];
     memcpy(mine, pairs, sizeof(pairs));
     const kv_move my_move = {mine, NUM(mine), 0, 0, 4};
-    kvmem_transfer_options options = kv_transfer_options(&my_move);
-    options.queue = flight.queue;
-    options.user_data = 42;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&my_move), it.queue = flight.queue,
+                                          it.user_data = 42);
     EXPECT_OK(kvmem_transfer_create(flight.source.layout, flight.destination.layout, &options,
                                     &flight.transfer, ERR));
     memset(mine, 0xFF, sizeof(mine));
@@ -149,8 +147,7 @@ static void destroy_in_order_while_in_flight(const int *order) {
     OPENED(kv_side, destination, &config, NULL, 2);
     kvmem_layout *layouts[] = {layout_with_release(&source), layout_with_release(&destination)};
     GET(kvmem_queue *, queue, kvmem_queue_create);
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.queue = queue;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = queue);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, layouts[SOURCE], layouts[DESTINATION], &options);
     const int before = releases_so_far();
     gate_close(kv_side_piece(&source, 0, 0, 0), 4096);

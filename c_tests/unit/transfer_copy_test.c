@@ -55,9 +55,8 @@ TEST(the_numbers_of_blocks_and_layers_may_differ) {
     for (size_t from = 0; from < KV_NUM_KINDS; from++) {
         for (size_t to = 0; to < KV_NUM_KINDS; to++) {
             const kvmem_layout_config source = kv_config(&kv_kinds[from]);
-            kvmem_layout_config destination = kv_config(&kv_kinds[to]);
-            destination.num_blocks = 32;
-            destination.num_layers = 8;
+            kvmem_layout_config destination = WITH(kv_config(&kv_kinds[to]), it.num_blocks = 32,
+                                                   it.num_layers = 8);
             copy_between(&source, &destination, &move);
         }
     }
@@ -128,11 +127,8 @@ TEST(a_submit_again_copies_again) {
 
 /* Large enough that a copy is shared between threads, with ids in reverse. */
 TEST(large_copies_are_exact_too) {
-    kvmem_layout_config from = kv_config(&kv_kinds[0]);
-    from.num_blocks = 64;
-    from.page_size = 16;
-    from.inner_dim = 1024;
-    from.num_layers = 4;
+    kvmem_layout_config from = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 64, it.page_size = 16,
+                                    it.inner_dim = 1024, it.num_layers = 4);
     kvmem_layout_config to = from;
     to.kind = KVMEM_LAYOUT_LAYER_SEPARATE;
     to.block_dim = KVMEM_BLOCK_DIM_SECOND;

@@ -19,10 +19,8 @@ typedef struct flight {
 } flight;
 
 static kvmem_transfer *create(flight *flight, const kv_move *what, uint64_t flags, uint64_t user_data) {
-    kvmem_transfer_options options = kv_transfer_options(what);
-    options.flags = flags;
-    options.queue = flight->queue;
-    options.user_data = user_data;
+    kvmem_transfer_options options = WITH(kv_transfer_options(what), it.flags = flags,
+                                          it.queue = flight->queue, it.user_data = user_data);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, flight->source.layout, flight->destination.layout,
         &options);
     return transfer;
@@ -226,10 +224,8 @@ static void submit_and_take_back(kvmem_transfer *transfer, bool by_layer) {
 
 /* 32 MiB in pieces of 512 KiB: more than the kernel and threads have at a time. */
 static void take_back_a_file_transfer(uint32_t path, bool to_file, bool by_layer) {
-    kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
-    config.num_blocks = 32;
-    config.num_layers = 2;
-    config.inner_dim = 16384;
+    kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[1]), it.num_blocks = 32, it.num_layers = 2,
+                                      it.inner_dim = 16384);
     kvmem_block_pair scattered[16];
     for (uint32_t i = 0; i < NUM(scattered); i++) {
         scattered[i] = (kvmem_block_pair){2 * i, 31 - 2 * i};
@@ -243,9 +239,8 @@ static void take_back_a_file_transfer(uint32_t path, bool to_file, bool by_layer
     file_side_open(&file, &config, NULL, &directory, 0, 2);
     kv_side *source = to_file ? &host : &file.model;
     kv_side *destination = to_file ? &file.model : &host;
-    kvmem_transfer_options options = kv_transfer_options(&all);
-    options.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0;
-    options.path = path;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&all),
+                                          it.flags = by_layer ? KVMEM_TRANSFER_BY_LAYER : 0, it.path = path);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, source->layout, destination->layout, &options);
     for (int again = 0; again < 3; again++) {
         submit_and_take_back(transfer, by_layer);

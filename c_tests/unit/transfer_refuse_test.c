@@ -81,10 +81,9 @@ TEST(layers_out_of_range_are_refused) {
     kv_side destination;
     open_sides(&source, &destination);
     for (size_t i = 0; i < NUM(outside); i++) {
-        kvmem_transfer_options options = options_for(one_pair, 1);
-        options.source_layer = outside[i].source;
-        options.destination_layer = outside[i].destination;
-        options.num_layers = outside[i].count;
+        kvmem_transfer_options options = WITH(options_for(one_pair, 1), it.source_layer = outside[i].source,
+                                              it.destination_layer = outside[i].destination,
+                                              it.num_layers = outside[i].count);
         refuse(&source, &destination, &options, KVMEM_STATUS_OUT_OF_RANGE, "layer");
     }
     close_sides(&source, &destination);
@@ -94,8 +93,7 @@ TEST(all_layers_means_from_the_first) {
     kv_side source;
     kv_side destination;
     open_sides(&source, &destination);
-    kvmem_transfer_options options = options_for(one_pair, 1);
-    options.source_layer = 1;
+    kvmem_transfer_options options = WITH(options_for(one_pair, 1), it.source_layer = 1);
     refuse(&source, &destination, &options, KVMEM_STATUS_INVALID_ARGUMENT, "layer");
     options = options_for(one_pair, 1);
     options.destination_layer = 1;
@@ -105,8 +103,7 @@ TEST(all_layers_means_from_the_first) {
 
 TEST(all_layers_needs_as_many_on_both_sides) {
     const kvmem_layout_config from = kv_config(&kv_kinds[0]);
-    kvmem_layout_config to = kv_config(&kv_kinds[0]);
-    to.num_layers = 5;
+    kvmem_layout_config to = WITH(kv_config(&kv_kinds[0]), it.num_layers = 5);
     kv_side source;
     kv_side destination;
     kv_side_open(&source, &from, NULL, 1);
@@ -194,9 +191,8 @@ TEST(a_notification_needs_a_remote_side) {
     kv_side source;
     kv_side destination;
     open_sides(&source, &destination);
-    kvmem_transfer_options options = options_for(one_pair, 1);
-    options.notification = "done";
-    options.notification_size = 4;
+    kvmem_transfer_options options = WITH(options_for(one_pair, 1), it.notification = "done",
+                                          it.notification_size = 4);
     refuse(&source, &destination, &options, KVMEM_STATUS_INVALID_ARGUMENT, "notification");
     close_sides(&source, &destination);
 }

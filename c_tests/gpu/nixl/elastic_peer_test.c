@@ -13,10 +13,7 @@ enum { EXPORT = 1, RESIZE, LOAD, CHECK_BLOCK };
 
 /* Blocks of 1.5 MiB, so that a few of them lie in extents of their own. */
 static kvmem_layout_config block_config(void) {
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.page_size = 16;
-    config.inner_dim = 8192;
-    return config;
+    return WITH(kv_config(&kv_kinds[0]), it.page_size = 16, it.inner_dim = 8192);
 }
 
 static uint64_t block_size(const kvmem_layout_config *config) {

@@ -11,10 +11,7 @@ SIDE_PEER_ROLE
 
 /* Blocks of 1.5 MiB, so that a few of them lie in extents of their own. */
 static kvmem_layout_config block_config(void) {
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.page_size = 16;
-    config.inner_dim = 8192;
-    return config;
+    return WITH(kv_config(&kv_kinds[0]), it.page_size = 16, it.inner_dim = 8192);
 }
 
 /* A block here holds what the peer's block must hold. */

@@ -123,10 +123,8 @@ TEST(small_blocks_go_through_the_ring) {
 
 /* Blocks of 2 MiB, some of them neighbours, as is expected to be fastest: GDS where it is proven. */
 TEST(large_blocks_go_one_way_or_the_other) {
-    kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
-    config.num_blocks = 16;
-    config.num_layers = 2;
-    config.inner_dim = 16384;
+    kvmem_layout_config config = WITH(kv_aligned_config(&kv_kinds[0]), it.num_blocks = 16, it.num_layers = 2,
+                                      it.inner_dim = 16384);
     CLEANUP(file_flight_close) file_flight flight;
     open_flight(&flight, PLACE_DEVICE, &config, 0);
     flight.move = &neighbours;

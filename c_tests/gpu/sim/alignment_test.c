@@ -47,8 +47,7 @@ static const uint64_t alignments[] = {1, 256, 512, 1024, 2048, 4096, 8192, 65536
 static void check_every_alignment(int memory) {
     for (size_t i = 0; i < NUM(alignments); i++) {
         for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
-            kvmem_layout_config config = kv_config(&kv_kinds[kind]);
-            config.alignment = alignments[i];
+            kvmem_layout_config config = WITH(kv_config(&kv_kinds[kind]), it.alignment = alignments[i]);
             memories memories;
             const kvmem_layout_options options = options_of(&memories, memory, &config);
             OWN(kvmem_layout, layout, kvmem_layout_build, &options);

@@ -104,8 +104,7 @@ TEST(a_comparison_that_fails_is_told) {
     CLEANUP(side_close) side device;
     open_device_side(&device);
     OPENED(side, host, PLACE_SYSTEM, 0, &config, NULL, 8);
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.flags = KVMEM_TRANSFER_VERIFY;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.flags = KVMEM_TRANSFER_VERIFY);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, device.model.layout, host.model.layout, &options);
     RUN(transfer);
     SIM(sim_reset());

@@ -27,10 +27,8 @@ static void flight_open(flight *flight, bool to_file) {
     side_open(&flight->device, PLACE_DEVICE, 0, &config, NULL, 7);
     file_side_open(&flight->file, &config, NULL, &flight->directory, KVMEM_DISK_BUFFERED, 8);
     EXPECT_OK(kvmem_queue_create(&flight->queue, ERR));
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.queue = flight->queue;
-    options.user_data = 42;
-    options.staging_size = 4 * 480;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = flight->queue,
+                                          it.user_data = 42, it.staging_size = 4 * 480);
     const kvmem_layout *device = flight->device.model.layout;
     const kvmem_layout *file = flight->file.model.layout;
     EXPECT_OK(kvmem_transfer_create(to_file ? device : file, to_file ? file : device, &options,

@@ -23,9 +23,8 @@ static void prepare_from(flight *flight, place place) {
     side_open(&flight->source, place, 0, &config, NULL, 7);
     side_open(&flight->destination, PLACE_PINNED, 0, &config, NULL, 8);
     EXPECT_OK(kvmem_queue_create(&flight->queue, ERR));
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.queue = flight->queue;
-    options.user_data = 42;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.queue = flight->queue,
+                                          it.user_data = 42);
     options.path = KVMEM_PATH_CUDA_COPY; /* whose copies are counted and fail here */
     EXPECT_OK(kvmem_transfer_create(flight->source.model.layout, flight->destination.model.layout, &options,
                                     &flight->transfer, ERR));
@@ -99,14 +98,11 @@ TEST(memory_in_flight_is_not_taken_away) {
 TEST(extents_in_flight_are_not_decommitted) {
     static const kvmem_block_pair one[] = {{0, 1}};
     const kv_move first = {one, 1, 0, 0, 3};
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.num_blocks = 2;
-    config.inner_dim = 512;
-    config.page_size = 512;
-    config.num_layers = 2;
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 2, it.inner_dim = 512,
+                                      it.page_size = 512, it.num_layers = 2);
     const uint64_t block = kv_block_stride(&config);
     CHECK_EQ(block, EXTENT);
-    kvmem_region *region = elastic_region(2 * EXTENT, EXTENT);
+    kvmem_region *region = region_create_elastic(2 * EXTENT, EXTENT, 0);
     elastic_parts parts;
     elastic_parts_open(&parts, &config, region, 0);
     GET(kvmem_layout *, layout, kvmem_layout_build, &parts.options);
@@ -115,8 +111,7 @@ TEST(extents_in_flight_are_not_decommitted) {
     side_open(&host, PLACE_PINNED, 0, &config, NULL, 1);
     kv_move move = first;
     move.num_layers = 2;
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.path = KVMEM_PATH_CUDA_COPY;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = KVMEM_PATH_CUDA_COPY);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, layout, host.model.layout, &options);
     SIM(sim_reset());
     SIM(sim_hold());
@@ -327,16 +322,14 @@ TEST(a_host_copy_does_not_wait_for_gpus) {
     const kv_move host_move = {blocks, NUM(blocks), 0, 0, 3};
     CLEANUP(test_free) flight *flights = test_allocate(MANY * sizeof(*flights));
     prepare_many(flights);
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.page_size = 64;
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.page_size = 64);
     config.inner_dim = 1024; /* blocks of 768 KiB: too large to be copied on the spot */
     kv_side source;
     kv_side destination;
     kv_side_open(&source, &config, NULL, 1);
     kv_side_open(&destination, &config, NULL, 2);
     GET(kvmem_queue *, queue, kvmem_queue_create);
-    kvmem_transfer_options options = kv_transfer_options(&host_move);
-    options.queue = queue;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&host_move), it.queue = queue);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, source.layout, destination.layout, &options);
     EXPECT_OK(kvmem_transfer_submit(transfer, ERR));
     CHECK_EQ(next_completion(queue).status, KVMEM_STATUS_OK);

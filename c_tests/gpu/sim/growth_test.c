@@ -7,13 +7,6 @@
 #define EXTENT (4 * MIB)
 #define EXTENTS 16
 
-static kvmem_region *reserve(void) {
-    kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.size = EXTENTS * EXTENT,
-                                            it.extent_size = EXTENT);
-    GET(kvmem_region *, region, kvmem_region_create_elastic, &options);
-    return region;
-}
-
 static void expect_calls(const char *function, uint64_t count) {
     const uint64_t calls = SIM(sim_calls(function));
     if (calls != count) {
@@ -35,7 +28,7 @@ static void expect_nothing_else(void) {
 }
 
 TEST(an_extent_takes_two_calls_and_a_step_one_more) {
-    OWNED(kvmem_region) region = reserve();
+    OWNED(kvmem_region) region = region_create_elastic(EXTENTS * EXTENT, EXTENT, 0);
     SIM(sim_reset());
     EXPECT_OK(kvmem_region_commit(region, 0, EXTENTS * EXTENT, ERR));
     expect_calls("cuMemCreate", EXTENTS);
@@ -53,7 +46,7 @@ TEST(an_extent_takes_two_calls_and_a_step_one_more) {
 
 /* Holes in between: a call for each run of extents side by side. */
 TEST(extents_apart_are_opened_run_by_run) {
-    OWNED(kvmem_region) region = reserve();
+    OWNED(kvmem_region) region = region_create_elastic(EXTENTS * EXTENT, EXTENT, 0);
     EXPECT_OK(kvmem_region_commit(region, 4 * EXTENT, 2 * EXTENT, ERR));
     SIM(sim_reset());
     EXPECT_OK(kvmem_region_commit(region, 0, EXTENTS * EXTENT, ERR));

@@ -25,9 +25,7 @@ static void crowd_open(crowd *crowd, uint32_t path, uint64_t flags) {
     retain_device(0);
     side_open(&crowd->source, PLACE_PINNED, 0, &config, NULL, 1);
     side_open(&crowd->destination, PLACE_DEVICE, 0, &config, NULL, 2);
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.path = path;
-    options.flags = flags;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = path, it.flags = flags);
     for (size_t i = 0; i < MANY; i++) {
         EXPECT_OK(kvmem_transfer_create(crowd->source.model.layout, crowd->destination.model.layout, &options,
                                         &crowd->transfers[i], ERR));

@@ -13,9 +13,7 @@ kvmem_status build_both(const kv_kind *pinned_kind, kvmem_layout **pinned, kvmem
 }
 
 kvmem_status build_elastic_layout(kvmem_layout **layout) {
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.num_blocks = 8;
-    config.num_layers = 2;
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 8, it.num_layers = 2);
     config.alignment = UINT64_C(1) << 20; /* what is padding need not be filled */
     kvmem_elastic_options elastic = OPTIONS(kvmem_elastic_options);
     kvmem_layout_options options = OPTIONS(kvmem_layout_options, it.config = &config,

@@ -51,8 +51,7 @@ TEST(a_batch_by_name_is_refused) {
     CLEANUP(side_close) side source;
     CLEANUP(side_close) side destination;
     open_sides(&source, &destination);
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.path = KVMEM_PATH_CUDA_BATCH;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = KVMEM_PATH_CUDA_BATCH);
     REFUSE(KVMEM_STATUS_UNSUPPORTED, reason, kvmem_transfer_create, source.model.layout,
            destination.model.layout, &options);
 }

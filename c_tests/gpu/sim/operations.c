@@ -122,25 +122,17 @@ static kvmem_status map(kvmem_vmm_memory *memory, uint64_t size) {
     OWNED(kvmem_vmm_range) range = NULL;
     OWNED(kvmem_vmm_mapping) mapping = NULL;
     kvmem_status status = kvmem_vmm_range_create(size, 0, &range, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_vmm_mapping_create(range, 0, memory, &mapping, ERR);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_vmm_mapping_set_access(mapping, 0, KVMEM_ACCESS_READ_WRITE, ERR);
-    }
+    THEN(status, kvmem_vmm_mapping_create(range, 0, memory, &mapping, ERR));
+    THEN(status, kvmem_vmm_mapping_set_access(mapping, 0, KVMEM_ACCESS_READ_WRITE, ERR));
     uint32_t access = 0;
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_vmm_mapping_get_access(mapping, 0, &access, ERR);
-    }
+    THEN(status, kvmem_vmm_mapping_get_access(mapping, 0, &access, ERR));
     return status;
 }
 
 static kvmem_status import_memory(int32_t device) {
     OWNED(kvmem_vmm_memory) memory = NULL;
     kvmem_status status = kvmem_vmm_memory_import_fd(shared_fd, 2 * SIZE, device, &memory, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = map(memory, 2 * SIZE);
-    }
+    THEN(status, map(memory, 2 * SIZE));
     return status;
 }
 
@@ -155,9 +147,7 @@ static kvmem_status import_of_the_wrong_device(void) {
 static kvmem_status retain_and_map(void) {
     OWNED(kvmem_vmm_memory) memory = NULL;
     kvmem_status status = kvmem_vmm_memory_retain(mappings.address + 1, &memory, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = map(memory, mappings.granule);
-    }
+    THEN(status, map(memory, mappings.granule));
     return status;
 }
 
@@ -222,12 +212,8 @@ static kvmem_status grow(kvmem_region *region, uint64_t first, uint64_t count) {
 
 static kvmem_status use_elastic(kvmem_region *region) {
     kvmem_status status = grow(region, 1, 1);
-    if (status == KVMEM_STATUS_OK) {
-        status = grow(region, 0, 4);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_region_decommit(region, 2 * EXTENT, EXTENT, ERR);
-    }
+    THEN(status, grow(region, 0, 4));
+    THEN(status, kvmem_region_decommit(region, 2 * EXTENT, EXTENT, ERR));
     return status;
 }
 
@@ -236,9 +222,7 @@ static kvmem_status have_elastic_memory(void) {
                                             it.extent_size = EXTENT);
     OWNED(kvmem_region) region = NULL;
     kvmem_status status = kvmem_region_create_elastic(&options, &region, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = use_elastic(region);
-    }
+    THEN(status, use_elastic(region));
     return status;
 }
 
@@ -258,9 +242,7 @@ static kvmem_status have_virtual_memory(void) {
     OWNED(kvmem_vmm_memory) memory = NULL;
     int32_t fd = -1;
     kvmem_status status = kvmem_vmm_memory_create(&options, &memory, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_vmm_memory_export_fd(memory, &fd, ERR);
-    }
+    THEN(status, kvmem_vmm_memory_export_fd(memory, &fd, ERR));
     if (status == KVMEM_STATUS_OK) {
         close(fd);
         status = map(memory, EXTENT);

@@ -11,10 +11,8 @@ static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
 
 static kvmem_transfer *create(const side *source, const side *destination, const kv_move *moved,
                               uint32_t path, kvmem_queue *queue, uint64_t user_data) {
-    kvmem_transfer_options options = kv_transfer_options(moved);
-    options.path = path;
-    options.queue = queue;
-    options.user_data = user_data;
+    kvmem_transfer_options options = WITH(kv_transfer_options(moved), it.path = path, it.queue = queue,
+                                          it.user_data = user_data);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, source->model.layout, destination->model.layout,
         &options);
     return transfer;
@@ -24,13 +22,8 @@ static kvmem_transfer *create(const side *source, const side *destination, const
 enum { BLOCKS = 16384 };
 
 static kvmem_layout_config many_blocks(void) {
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.num_blocks = BLOCKS;
-    config.num_layers = 1;
-    config.outer_dim = 1;
-    config.page_size = 4;
-    config.inner_dim = 8;
-    return config;
+    return WITH(kv_config(&kv_kinds[0]), it.num_blocks = BLOCKS, it.num_layers = 1, it.outer_dim = 1,
+                it.page_size = 4, it.inner_dim = 8);
 }
 
 /* Transfers of `count` scattered blocks each, all under way at once; every one lands and is reported once. */
@@ -121,8 +114,7 @@ static uint64_t calls_of_rows(const kv_kind *from, const kv_kind *to, const kv_m
     SIM(sim_reset());
     OPENED(side, source, PLACE_PINNED, 0, &here, NULL, 1);
     OPENED(side, destination, PLACE_DEVICE, 0, &there, NULL, 2);
-    kvmem_transfer_options options = kv_outers_options(moved, outers);
-    options.path = KVMEM_PATH_CUDA_2D;
+    kvmem_transfer_options options = WITH(kv_outers_options(moved, outers), it.path = KVMEM_PATH_CUDA_2D);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, source.model.layout, destination.model.layout,
         &options);
     const uint64_t before = SIM(sim_calls("cuMemcpy2DAsync_v2"));
@@ -241,8 +233,7 @@ TEST(without_a_kernel_the_driver_copies) {
     CALL(kvmem_transfer_destroy(transfer));
     kv_expect_moved(&destination.model, &source.model, &move);
     side_check(&destination);
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.path = KVMEM_PATH_CUDA_KERNEL;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = KVMEM_PATH_CUDA_KERNEL);
     EXPECT(KVMEM_STATUS_CUDA, kvmem_transfer_create(source.model.layout, destination.model.layout, &options,
                                                     &transfer, ERR));
     SIM(sim_reset());
@@ -254,10 +245,8 @@ TEST(without_a_kernel_the_driver_copies) {
 
 /* A device without room for staging memory: another path is taken. */
 TEST(without_staging_memory_another_path_is_taken) {
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.num_blocks = 64;
-    config.page_size = 16;
-    config.inner_dim = 512;
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 64, it.page_size = 16,
+                                      it.inner_dim = 512);
     static kvmem_block_pair blocks[64];
     for (uint32_t i = 0; i < NUM(blocks); i++) {
         blocks[i] = (kvmem_block_pair){i * 7 % 64, i};

@@ -50,12 +50,8 @@ static kvmem_status pull(int from, uint32_t path, start start) {
     OWNED(kvmem_layout) source = NULL;
     OWNED(kvmem_layout) destination = NULL;
     kvmem_status status = build_on(from, &kv_kinds[2], &source);
-    if (status == KVMEM_STATUS_OK) {
-        status = build_on(1 - from, &kv_kinds[1], &destination);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = move_by(source, destination, path, start);
-    }
+    THEN(status, build_on(1 - from, &kv_kinds[1], &destination));
+    THEN(status, move_by(source, destination, path, start));
     return status;
 }
 
@@ -79,9 +75,7 @@ static kvmem_status pull_on_a_stream(void) {
 static kvmem_status pull_memory_of_the_engine(void) {
     OWNED(kvmem_layout) destination = NULL;
     kvmem_status status = build_on(1, &kv_kinds[2], &destination);
-    if (status == KVMEM_STATUS_OK) {
-        status = move_by(adopted, destination, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN);
-    }
+    THEN(status, move_by(adopted, destination, KVMEM_PATH_CUDA_KERNEL, ON_ITS_OWN));
     return status;
 }
 

@@ -134,9 +134,8 @@ static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
 
 static kvmem_status create(const asking *asking, uint32_t path) {
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.path = path;
-    OWNED(kvmem_transfer) transfer = NULL;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = path);
+    CLEANUP(test_end_kvmem_transfer) kvmem_transfer *transfer = NULL; /* a thread: not in the stance */
     const kvmem_status status = kvmem_transfer_create(
         asking->source->model.layout, asking->destination->model.layout, &options, &transfer, NULL);
     return status;

@@ -24,9 +24,7 @@ typedef struct world {
 static world open_world(void) {
     world w;
     nixl_find_stand_in();
-    kvmem_elastic_options options = OPTIONS(kvmem_elastic_options, it.size = 4 * EXTENT,
-                                            it.extent_size = EXTENT);
-    EXPECT_OK(kvmem_region_create_elastic(&options, &w.region, ERR));
+    w.region = region_create_elastic(4 * EXTENT, EXTENT, 0);
     w.address = region_info(w.region).address;
     for (size_t i = 0; i < NUM(w.agents); i++) {
         EXPECT_OK(kvmem_agent_create(i == 0 ? "first" : "second", NULL, &w.agents[i], ERR));
@@ -217,12 +215,9 @@ TEST(holders_are_told_by_what_they_are) {
 }
 
 TEST(handles_are_counted_whoever_gives_them) {
-    kvmem_region *region = elastic_region(EXTENT, EXTENT);
-    kvmem_layout_config config = kv_config(&kv_kinds[0]);
-    config.num_blocks = 1;
-    config.inner_dim = 512;
-    config.page_size = 512;
-    config.num_layers = 2;
+    kvmem_region *region = region_create_elastic(EXTENT, EXTENT, 0);
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[0]), it.num_blocks = 1, it.inner_dim = 512,
+                                      it.page_size = 512, it.num_layers = 2);
     kvmem_layout *layout = regions_lay_out(&config, &region, 1, NULL);
     CHECK_EQ(holders_of(region).handles, 1);
     OWN(kvmem_region, again, kvmem_layout_get_region, layout, 0);
@@ -236,13 +231,11 @@ TEST(handles_are_counted_whoever_gives_them) {
 /* Parts of an elastic region are known by the region, and a peer can be told of one. */
 TEST(a_layout_over_parts_registers_the_whole_once) {
     CLEANUP(await_live) const sim_counts before = sim_live_now();
-    kvmem_layout_config config = kv_config(&kv_kinds[1]);
-    config.inner_dim = 512;
-    config.page_size = 512;
-    config.num_blocks = 2;
+    kvmem_layout_config config = WITH(kv_config(&kv_kinds[1]), it.inner_dim = 512, it.page_size = 512,
+                                      it.num_blocks = 2);
     CHECK_EQ(kv_region_size(&config) % EXTENT, 0);
     world w = open_world();
-    kvmem_region *other = elastic_region(4 * EXTENT, EXTENT);
+    kvmem_region *other = region_create_elastic(4 * EXTENT, EXTENT, 0);
     GET(kvmem_agent *, agent, kvmem_agent_create, "third", NULL);
     EXPECT_OK(kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
     elastic_parts parts;

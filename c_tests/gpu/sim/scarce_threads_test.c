@@ -9,8 +9,7 @@ static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
 
 static kvmem_transfer *create(const kvmem_layout *source, const kvmem_layout *destination, uint32_t path) {
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.path = path;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = path);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, source, destination, &options);
     return transfer;
 }

@@ -64,8 +64,7 @@ TEST(what_is_refused_is_closed_again) {
 TEST(a_device_out_of_reach_is_refused) {
     CLEANUP(peer_finish) peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 1);
-    kvmem_ipc_options options = ipc_options(&handle, SIZE);
-    options.device = 1;
+    kvmem_ipc_options options = WITH(ipc_options(&handle, SIZE), it.device = 1);
     CLEANUP(await_live) const sim_counts before = sim_live_now();
     SIM(sim_set_peer_access(false));
     refuse_ipc(&options, KVMEM_STATUS_CUDA, "PEER_ACCESS_UNSUPPORTED");
@@ -105,9 +104,8 @@ TEST(it_is_opened_for_another_device) {
 TEST(a_device_it_can_not_be_opened_for_is_told) {
     CLEANUP(peer_finish) peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 1);
-    kvmem_ipc_options options = ipc_options(&handle, SIZE);
-    options.flags = KVMEM_IPC_FOR_DEVICE;
-    options.for_device = 1;
+    kvmem_ipc_options options = WITH(ipc_options(&handle, SIZE), it.flags = KVMEM_IPC_FOR_DEVICE,
+                                     it.for_device = 1);
     const sim_counts before = sim_live_now();
     SIM(sim_set_peer_access(false));
     refuse_ipc(&options, KVMEM_STATUS_UNSUPPORTED, "can't be opened for device 1");
@@ -126,7 +124,7 @@ TEST(a_device_it_can_not_be_opened_for_is_told) {
 static void *open_and_close(void *argument) {
     const kvmem_ipc_options *options = argument;
     for (int i = 0; i < 200; i++) {
-        OWNED(kvmem_region) region = NULL;
+        CLEANUP(test_end_kvmem_region) kvmem_region *region = NULL; /* a thread: not in the stance */
         kvmem_region_open_ipc(options, &region, NULL);
     }
     return NULL;

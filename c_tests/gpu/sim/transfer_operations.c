@@ -29,9 +29,7 @@ static kvmem_status move(const kvmem_layout *source, const kvmem_layout *destina
 static kvmem_status copy_to_a_device(void) {
     OWNED(kvmem_layout) layout = NULL;
     kvmem_status status = build_layout(true, &kv_kinds[1], &layout);
-    if (status == KVMEM_STATUS_OK) {
-        status = move(host.layout, layout);
-    }
+    THEN(status, move(host.layout, layout));
     return status;
 }
 
@@ -50,9 +48,7 @@ static kvmem_status move_by_disk(bool to_disk) {
         const contents contents = to_disk ? scattered_contents(device, disk) : scattered_contents(disk, device);
         status = create_moving(&contents, &options, &moving);
     }
-    if (status == KVMEM_STATUS_OK) {
-        status = run_move(&moving, ON_ITS_OWN);
-    }
+    THEN(status, run_move(&moving, ON_ITS_OWN));
     return status;
 }
 
@@ -85,9 +81,7 @@ static kvmem_status copy_in_rows_as(move_function *as) {
     OWNED(kvmem_layout) pinned = NULL;
     OWNED(kvmem_layout) device = NULL;
     kvmem_status status = build_both(&kv_kinds[2], &pinned, &device);
-    if (status == KVMEM_STATUS_OK) {
-        status = as(pinned, device, KVMEM_PATH_CUDA_2D, ON_ITS_OWN);
-    }
+    THEN(status, as(pinned, device, KVMEM_PATH_CUDA_2D, ON_ITS_OWN));
     return status;
 }
 
@@ -142,8 +136,7 @@ static kvmem_status compute_checksums(void) {
 static kvmem_status move_elastic(kvmem_layout *layout, uint32_t path) {
     static const kvmem_block_pair pairs[] = {{0, 3}, {1, 2}};
     const kv_move across = {pairs, NUM(pairs), 0, 0, 2};
-    kvmem_transfer_options options = kv_transfer_options(&across);
-    options.path = path;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&across), it.path = path);
     const contents contents = {layout, layout, &across, 4};
     moving moving;
     const kvmem_status status = create_moving(&contents, &options, &moving);
@@ -153,12 +146,8 @@ static kvmem_status move_elastic(kvmem_layout *layout, uint32_t path) {
 static kvmem_status copy_elastic(uint32_t path) {
     OWNED(kvmem_layout) layout = NULL;
     kvmem_status status = build_elastic_layout(&layout);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_layout_resize(layout, 4, ERR);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = move_elastic(layout, path);
-    }
+    THEN(status, kvmem_layout_resize(layout, 4, ERR));
+    THEN(status, move_elastic(layout, path));
     return status;
 }
 

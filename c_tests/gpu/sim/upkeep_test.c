@@ -41,10 +41,8 @@ static void close_world(world *w) {
 }
 
 static kvmem_transfer *create(const world *w, uint32_t path, uint64_t staging_size) {
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.path = path;
-    options.staging_size = staging_size;
-    options.queue = w->queue;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = path,
+                                          it.staging_size = staging_size, it.queue = w->queue);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, w->device.model.layout, w->host.model.layout,
         &options);
     return transfer;

@@ -37,15 +37,9 @@ static kvmem_status use_mapping(kvmem_vmm_range *range, kvmem_vmm_memory *memory
     uint64_t size = 0;
     uint32_t access = 0;
     kvmem_status status = kvmem_vmm_mapping_create(range, 0, memory, &mapping, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_vmm_mapping_set_access(mapping, 0, KVMEM_ACCESS_READ_WRITE, ERR);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_vmm_mapping_get_access(mapping, 0, &access, ERR);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_vmm_mapping_get_span(mapping, &address, &size, ERR);
-    }
+    THEN(status, kvmem_vmm_mapping_set_access(mapping, 0, KVMEM_ACCESS_READ_WRITE, ERR));
+    THEN(status, kvmem_vmm_mapping_get_access(mapping, 0, &access, ERR));
+    THEN(status, kvmem_vmm_mapping_get_span(mapping, &address, &size, ERR));
     if (status == KVMEM_STATUS_OK) {
         CHECK_EQ(access, KVMEM_ACCESS_READ_WRITE);
         if (is_first) {
@@ -59,12 +53,8 @@ static kvmem_status use_mapping(kvmem_vmm_range *range, kvmem_vmm_memory *memory
 static kvmem_status use(kvmem_vmm_memory *memory, kvmem_vmm_memory *again, uint64_t size) {
     OWNED(kvmem_vmm_range) range = NULL;
     kvmem_status status = kvmem_vmm_range_create(size, 0, &range, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = use_mapping(range, memory, true);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = use_mapping(range, again, false);
-    }
+    THEN(status, use_mapping(range, memory, true));
+    THEN(status, use_mapping(range, again, false));
     return status;
 }
 
@@ -73,9 +63,7 @@ static kvmem_status export_by_fabric(void) {
     OWNED(kvmem_vmm_memory) memory = NULL;
     kvmem_fabric_handle made;
     kvmem_status status = kvmem_vmm_memory_create(&options, &memory, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_vmm_memory_export_fabric(memory, &made, ERR);
-    }
+    THEN(status, kvmem_vmm_memory_export_fabric(memory, &made, ERR));
     return status;
 }
 
@@ -83,9 +71,7 @@ static kvmem_status export_by_fabric(void) {
 static kvmem_status import_by_fabric(void) {
     OWNED(kvmem_vmm_memory) memory = NULL;
     kvmem_status status = kvmem_vmm_memory_import_fabric(&handle, SIZE, 0, &memory, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = use(memory, exported, SIZE);
-    }
+    THEN(status, use(memory, exported, SIZE));
     return status;
 }
 
@@ -100,12 +86,8 @@ static kvmem_status have_memory_of_a_node(void) {
     OWNED(kvmem_vmm_memory) memory = NULL;
     kvmem_status status =
         kvmem_vmm_get_granularity(&options, KVMEM_GRANULARITY_MINIMUM, &options.size, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_vmm_memory_create(&options, &memory, ERR);
-    }
-    if (status == KVMEM_STATUS_OK) {
-        status = use(memory, memory, options.size);
-    }
+    THEN(status, kvmem_vmm_memory_create(&options, &memory, ERR));
+    THEN(status, use(memory, memory, options.size));
     return status;
 }
 
@@ -126,9 +108,7 @@ static kvmem_status have_elastic_memory_for_the_fabric(void) {
                                             it.size = 2 * SIZE, it.extent_size = SIZE);
     OWNED(kvmem_region) region = NULL;
     kvmem_status status = kvmem_region_create_elastic(&options, &region, ERR);
-    if (status == KVMEM_STATUS_OK) {
-        status = kvmem_region_commit(region, 0, 2 * SIZE, ERR);
-    }
+    THEN(status, kvmem_region_commit(region, 0, 2 * SIZE, ERR));
     if (status == KVMEM_STATUS_OK) {
         check_committed(region);
         status = kvmem_region_decommit(region, SIZE, SIZE, ERR);

@@ -14,9 +14,7 @@ static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, LAYERS};
 
 static kvmem_transfer *create(side *source, side *destination, uint32_t path, kvmem_queue *queue) {
-    kvmem_transfer_options options = kv_transfer_options(&move);
-    options.path = path;
-    options.queue = queue;
+    kvmem_transfer_options options = WITH(kv_transfer_options(&move), it.path = path, it.queue = queue);
     GET(kvmem_transfer *, transfer, kvmem_transfer_create, source->model.layout, destination->model.layout,
         &options);
     return transfer;
