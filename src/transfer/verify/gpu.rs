@@ -9,14 +9,14 @@ use super::remainder::{ENDS, power, product};
 use crate::cuda::checksum::{ChecksumKernel, MOST_LAYERS, ROW, Tiles};
 use crate::cuda::copy::Copy;
 use crate::cuda::ending::{is_fatal, is_over};
-use crate::cuda::ipc::Place;
+use crate::cuda::ipc::DevicePair;
 use crate::cuda::memory::Allocation;
 use crate::cuda::stream::{Active, Stream};
 use crate::error::Result;
 use crate::layout::Layout;
 use crate::log::log;
 use crate::region::{ExtentHold, PinnedConfig, PinnedMemory};
-use crate::transfer::engine::cuda::device::state::Engine;
+use crate::transfer::engine::cuda::device::state::DeviceState;
 use crate::transfer::plan::Slots;
 
 /// What a warp divides at a time.
@@ -49,7 +49,7 @@ pub struct Checker {
 
 impl Checker {
     /// Makes one for an engine's device.
-    pub fn new(engine: &Engine) -> Result<Self> {
+    pub fn new(engine: &DeviceState) -> Result<Self> {
         let ordinal = engine.context().device().ordinal();
         let size = (2 * MOST_BLOCKS + MOST_TILES) * WORD;
         let config =
@@ -185,7 +185,7 @@ impl Part {
 pub fn of_slots(layout: &Arc<Layout>, blocks: &[u32], slots: &Slots) -> Result<Option<Vec<u32>>> {
     let pieces = Pieces::of(layout, slots);
     let Some(ordinal) = own_device(layout).filter(|_| most_layers(&pieces) > 0) else { return Ok(None) };
-    let engine = Engine::of(ordinal)?;
+    let engine = DeviceState::of(ordinal)?;
     layout.keep(engine.clone());
     let mut checker = match engine.checker() {
         Ok(checker) => checker,
@@ -242,7 +242,7 @@ fn behind_tiles(pieces: &Pieces, layers: usize, after: u64) -> Vec<u32> {
 /// The device that a layout lies on, where its kernels reach it without further ado.
 fn own_device(layout: &Layout) -> Option<i32> {
     let owner = layout.memory().regions().first()?.ordinal()?;
-    let is_own = |place: Option<Place>| place == Some(Place::on(owner));
+    let is_own = |place: Option<DevicePair>| place == Some(DevicePair::on(owner));
     layout.memory().regions().iter().all(|region| is_own(region.place())).then_some(owner)
 }
 

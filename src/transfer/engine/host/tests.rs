@@ -3,9 +3,10 @@
 
 use super::*;
 use crate::error::Status;
-use crate::layout::{Allocation, BlockDim, Dimensions, LayoutKind};
+use crate::layout::{AllocationConfig, BlockDim, Dimensions, LayoutKind};
 use crate::region::SystemConfig;
-use crate::transfer::plan::{BlockPair, Outline, Wanted};
+use crate::transfer::plan::Outline;
+use crate::transfer::request::{BlockPair, Wanted};
 use crate::transfer::run::completion::Completion;
 
 /// Blocks of two layers of 96 KiB, so that chunks end within pieces.
@@ -20,7 +21,7 @@ fn layout(kind: LayoutKind) -> Arc<Layout> {
         alignment: 1,
         num_heads: None,
     };
-    let memory = Allocation::System(SystemConfig::default());
+    let memory = AllocationConfig::System(SystemConfig::default());
     Layout::builder(dimensions).kind(kind).unwrap().allocate(memory).build().unwrap()
 }
 

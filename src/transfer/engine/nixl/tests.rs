@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::flight::Flight;
 use super::*;
-use crate::layout::{Allocation, Dimensions};
-use crate::nixl::{Step, Work, step_once};
+use crate::layout::{AllocationConfig, Dimensions};
+use crate::nixl::{AgentTask, Step, step_once};
 use crate::region::SystemConfig;
 use crate::sync::Mutex;
+use crate::transfer::request::{BlockPair, Wanted};
 use crate::transfer::run::completion::Completion;
 use crate::transfer::run::queue::{Entry, Queue};
 use crate::transfer::run::steps::InTurn;
 use crate::transfer::run::{Held, Steps};
-use crate::transfer::{BlockPair, Wanted};
 
 fn layout() -> Arc<Layout> {
     let dimensions = Dimensions {
@@ -29,7 +29,7 @@ fn layout() -> Arc<Layout> {
         num_heads: None,
     };
     let blocks = Layout::builder(dimensions).fully_contiguous().unwrap();
-    blocks.allocate(Allocation::System(SystemConfig::default())).build().unwrap()
+    blocks.allocate(AllocationConfig::System(SystemConfig::default())).build().unwrap()
 }
 
 /// A move of one block; how far it gets does not matter to these tests.
@@ -37,14 +37,21 @@ fn a_move(agent: Arc<Agent>, local: Arc<Layout>, remote: Arc<Layout>) -> NixlMov
     let pairs = [BlockPair { source: 0, destination: 0 }];
     let plan = Plan::once(&remote, &local, &pairs, Wanted::default()).unwrap();
     let recipe = Recipe { local, remote, reads: true, plan };
-    let prepared = Prepared { agent, recipe, made: Mutex::default(), notification: None, guard: None };
+    let prepared = Prepared {
+        path: Path::NixlRead,
+        agent,
+        recipe,
+        made: Mutex::default(),
+        notification: None,
+        guard: None,
+    };
     NixlMove { shared: Arc::new(prepared) }
 }
 
 /// A flight whose next step panics.
 struct Panics(Flight);
 
-impl Work for Panics {
+impl AgentTask for Panics {
     fn step(&mut self, _: &mut AgentState) -> Step {
         panic!("deliberate")
     }
@@ -82,7 +89,7 @@ fn fails_to_submit(completion: &Arc<Completion>, parts: usize) {
     let busy = Arc::new(AtomicBool::new(true));
     let held = Held { layouts: Some([remote.clone(), local.clone()]), ..Held::default() };
     let holders = Arc::strong_count(&local);
-    let error = moves.submit(Run::start(completion.clone(), busy.clone(), held)).unwrap_err();
+    let error = moves.start(Run::start(completion.clone(), busy.clone(), held)).unwrap_err();
     assert!(error.message().contains("the agent's thread ended"), "{error}");
     assert!(!busy.load(Ordering::Acquire), "no other run can be submitted");
     assert_eq!(Arc::strong_count(&local), holders - 1, "the run still holds its layouts");

@@ -7,14 +7,14 @@
 use super::super::device::descriptor_ring::Slot;
 use super::super::device::need::Need;
 use super::super::device::pool::Taken;
-use super::super::device::state::{Engine, Staging};
+use super::super::device::state::{DeviceState, Staging};
 use super::super::sides::Sides;
 use super::chunking::{Chunk, Chunking, pack};
 use super::descriptors::PreparedRuns;
 use super::division::{Division, HostOrder};
 use super::kernel::{cut_runs, typical_length};
 use super::task::{QUICK_BATCH, QUICK_CALLS};
-use crate::cuda::copy::{Ahead, Batch, Copy, Reading};
+use crate::cuda::copy::{Batch, Copy, EngineLoad, SourceOrder};
 use crate::cuda::kernel::{Blocks, CopyKernel, Run};
 use crate::cuda::stream::{Active, Stream};
 use crate::error::Result;
@@ -81,12 +81,12 @@ impl StagedCopy {
     }
 
     /// Its staging memory; `None` while it is in use.
-    pub fn staging(&self, engine: &Engine) -> Result<Option<Taken<Staging>>> {
+    pub fn staging(&self, engine: &DeviceState) -> Result<Option<Taken<Staging>>> {
         engine.staging(self.parts as u64 * self.part_size, self.to_host)
     }
 
     /// Has its staging memory allocated, unless there is enough or it is in use.
-    pub fn provide_staging(&self, engine: &Engine) -> Result<()> {
+    pub fn provide_staging(&self, engine: &DeviceState) -> Result<()> {
         engine.provide_staging(self.parts as u64 * self.part_size, self.to_host)
     }
 
@@ -122,7 +122,7 @@ impl StagedCopy {
         let (fills, drains) = if self.to_host { (&gather, &copier) } else { (&copier, &gather) };
         for (index, chunk) in self.chunks.iter().enumerate() {
             let (address, part) = staging.part(index, self.parts, self.part_size);
-            let ahead = if index == 0 { Ahead::Nothing } else { Ahead::Copies };
+            let ahead = if index == 0 { EngineLoad::Idle } else { EngineLoad::Busy };
             if index >= self.parts {
                 fills.wait_for(&part.drained)?;
             }
@@ -145,7 +145,7 @@ impl StagedCopy {
     }
 
     /// Starts the copy engine's share of a chunk. One by one, copies of 1 MiB took a quarter longer beside a GEMM.
-    unsafe fn copy(&self, chunk: &Chunk, part: u64, on: &Active<'_>, ahead: Ahead) -> Result<()> {
+    unsafe fn copy(&self, chunk: &Chunk, part: u64, on: &Active<'_>, ahead: EngineLoad) -> Result<()> {
         let mut batch = self.batch.lock();
         batch.clear();
         for copy in &chunk.copies {
@@ -155,7 +155,7 @@ impl StagedCopy {
             });
         }
         // SAFETY: the caller's promise.
-        unsafe { on.copy_all(&batch, Reading::InTurn, ahead) }
+        unsafe { on.copy_all(&batch, SourceOrder::Stream, ahead) }
     }
 }
 

@@ -8,13 +8,14 @@ mod probe;
 
 use std::sync::Arc;
 
-use super::Sides;
+use super::sides::Sides;
 use crate::error::{Error, Result, Status};
-use crate::nixl::gds::Ends;
+use crate::nixl::gds::GdsEndpoints;
 use crate::nixl::{Agent, cufile};
 use crate::transfer::engine::nixl::NixlMove;
+use crate::transfer::path::Path;
 use crate::transfer::plan::Plan;
-use crate::transfer::{Path, Preferences};
+use crate::transfer::request::Preferences;
 
 /// The least a move has on average to be worth it: NIXL makes a request of each, the staging ring one of up to so much
 /// that lies together in the file.
@@ -127,7 +128,7 @@ fn try_out(agent: &Arc<Agent>, sides: &Sides<'_>) -> std::result::Result<(), Str
     let device = sides.memory.memory().regions().first().and_then(|region| region.ordinal());
     let ordinal = device.ok_or("the memory is no GPU's")?;
     for file in sides.file.memory().regions().iter().filter_map(|region| region.file()) {
-        let ends = Ends { ordinal, file_system: file.file_system(), is_direct: file.is_direct() };
+        let ends = GdsEndpoints { ordinal, file_system: file.file_system(), is_direct: file.is_direct() };
         agent.trials.once(ends, || {
             probe::there_and_back(agent, ordinal, file).map_err(|error| format!("it was tried out: {error}"))
         })?;

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Page-locking host memory, so that devices reach it by DMA.
+
+use std::ffi::c_void;
+
+use super::context::{Context, ContextIdentity, is_lost};
+use crate::error::{Result, ensure};
+use crate::log::log;
+
+/// CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP: for every context, and mapped.
+const PORTABLE_AND_MAPPED: u32 = 1 | 2;
+/// CU_MEMHOSTREGISTER_READ_ONLY: devices only read it, as this process does.
+const READ_ONLY: u32 = 8;
+
+/// A range of host memory that is page-locked, chunk by chunk, until [`PageLock::release`].
+pub struct PageLock {
+    context: Context,
+    flags: u32,
+    chunks: Vec<usize>,
+}
+
+impl PageLock {
+    /// A lock of nothing yet.
+    pub fn new(context: Context) -> Self {
+        Self { context, flags: PORTABLE_AND_MAPPED, chunks: Vec::new() }
+    }
+
+    /// The same for memory that may only be read, which not every device can lock.
+    pub fn of_read_only(context: Context) -> Result<Self> {
+        ensure!(
+            context.device().locks_read_only(),
+            Unsupported,
+            "memory that may only be read can't be page-locked for device {}: it does not have \
+             CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED; open it without page-locking, or ask for a share \
+             that may be written",
+            context.device().ordinal()
+        );
+        Ok(Self { flags: PORTABLE_AND_MAPPED | READ_ONLY, ..Self::new(context) })
+    }
+
+    /// Page-locks one more chunk. It must stay mapped until this value is dropped.
+    pub fn add(&mut self, address: usize, length: usize) -> Result<()> {
+        let driver = self.context.driver();
+        let _entered = self.context.enter()?;
+        // SAFETY: mapped memory of the caller's of this file; it stays mapped until this value is dropped.
+        let answer = unsafe { driver.api.mem_host_register.call(address as *mut c_void, length, self.flags) };
+        driver.check(answer, format_args!("page-lock {length} bytes at {address:#x}"))?;
+        self.chunks.push(address);
+        Ok(())
+    }
+
+    /// The context that it goes with.
+    pub fn identity(&self) -> ContextIdentity {
+        self.context.identity()
+    }
+
+    /// Unlocks everything, and returns whether that worked: memory that is still locked must not be unmapped.
+    pub fn release(&mut self) -> bool {
+        match self.context.enter_to_free() {
+            Ok(_entered) => self.chunks.iter().filter(|address| !self.unlock(**address)).count() == 0,
+            // A reset has unlocked it already.
+            Err(error) if is_lost(&error) => true,
+            Err(error) => {
+                log!(Error, "{error}");
+                self.chunks.is_empty()
+            }
+        }
+    }
+
+    fn unlock(&self, address: usize) -> bool {
+        // CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED: the call before has unlocked it and told of an earlier failure.
+        const NOT_REGISTERED: u32 = 713;
+        let driver = self.context.driver();
+        // SAFETY: registered by this value.
+        let unlock = || unsafe { driver.api.mem_host_unregister.call(address as *mut c_void) };
+        // Tried again once: what is not given back now never is.
+        let first = unlock();
+        let answer = if first.is_success() { first } else { unlock() };
+        let unlocked = answer.is_success() || answer.code == NOT_REGISTERED;
+        if !unlocked
+            && let Err(error) = driver.check(answer, format_args!("release the page lock at {address:#x}"))
+        {
+            log!(Error, "{error}; the memory stays");
+        }
+        unlocked
+    }
+}

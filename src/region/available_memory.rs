@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How much memory the kernel can give, checked before it is allocated or touched: touching more than there
+//! is does not fail, the kernel ends processes then.
+//!
+//! What can be had must not be refused: all that could be dropped or swapped out counts as free, and
+//! without a figure from the kernel there is no bound.
+
+#![forbid(unsafe_code)]
+
+use std::path::{Path, PathBuf};
+
+use super::numa::NumaPlacement;
+use crate::error::{Result, ensure};
+
+/// Refuses to touch more of the system's own pages than there can be.
+pub fn ensure_available(size: u64, numa: Option<NumaPlacement>) -> Result<()> {
+    System(PathBuf::from("/")).ensure_available(size, numa)
+}
+
+/// Refuses memory that will be touched later, and can never be there as a whole. The kernel refuses it for
+/// private mappings alone, and only if it exceeds the whole machine: a memory file has any size.
+pub fn ensure_fits(size: u64, numa: Option<NumaPlacement>) -> Result<()> {
+    System(PathBuf::from("/")).ensure_fits(size, numa)
+}
+
+/// Refuses to take more huge pages from a node than it has free.
+pub fn ensure_huge_pages_of(node: u32, size: u64, page: u64) -> Result<()> {
+    System(PathBuf::from("/")).ensure_huge_pages_of(node, size, page)
+}
+
+/// Where the kernel's files are.
+struct System(PathBuf);
+
+/// Bytes that can be had, and where that is the bound.
+struct Available {
+    bytes: u64,
+    place: String,
+}
+
+impl System {
+    fn ensure_available(&self, size: u64, numa: Option<NumaPlacement>) -> Result<()> {
+        let bound = numa.and_then(|placement| match placement {
+            NumaPlacement::Bind(node) => self.of_node(node),
+            NumaPlacement::Prefer(_) => None,
+        });
+        let limits = self.of_machine().into_iter().chain(bound).chain(self.of_groups(Group::left));
+        within_all(limits, size)
+    }
+
+    fn ensure_fits(&self, size: u64, numa: Option<NumaPlacement>) -> Result<()> {
+        // The administrator wants nothing to be refused.
+        if self.number("proc/sys/vm/overcommit_memory") == Some(1) {
+            return Ok(());
+        }
+        let bound = numa.and_then(|placement| match placement {
+            NumaPlacement::Bind(node) => self.whole_node(node),
+            NumaPlacement::Prefer(_) => None,
+        });
+        let limits = self.whole_machine().into_iter().chain(bound).chain(self.of_groups(Group::whole));
+        within_all(limits, size)
+    }
+
+    fn ensure_huge_pages_of(&self, node: u32, size: u64, page: u64) -> Result<()> {
+        let name = format!("hugepages/hugepages-{}kB", page / 1024);
+        // The kernel makes more pages while they are asked for.
+        if self.number(&format!("sys/kernel/mm/{name}/nr_overcommit_hugepages")) != Some(0) {
+            return Ok(());
+        }
+        let file = format!("sys/devices/system/node/node{node}/{name}");
+        let Some(free) = self.number(&format!("{file}/free_hugepages")) else { return Ok(()) };
+        ensure!(
+            size.div_ceil(page) <= free,
+            OutOfMemory,
+            "{} of them are needed on NUMA node {node}, which has {free} free; raise /{file}/nr_hugepages",
+            size.div_ceil(page)
+        );
+        Ok(())
+    }
+
+    fn whole_machine(&self) -> Option<Available> {
+        let text = self.read("proc/meminfo")?;
+        let bytes = kilobytes(&text, "MemTotal:")? + kilobytes(&text, "SwapTotal:").unwrap_or(0);
+        Some(Available { bytes, place: "on this machine".to_string() })
+    }
+
+    fn whole_node(&self, node: u32) -> Option<Available> {
+        let text = self.read(&format!("sys/devices/system/node/node{node}/meminfo"))?;
+        let bytes = kilobytes(&text, "MemTotal:")? + self.swap("SwapTotal:");
+        Some(Available { bytes, place: format!("on NUMA node {node}") })
+    }
+
+    fn of_machine(&self) -> Option<Available> {
+        let text = self.read("proc/meminfo")?;
+        let bytes = kilobytes(&text, "MemAvailable:")? + kilobytes(&text, "SwapFree:").unwrap_or(0);
+        Some(Available { bytes, place: "on this machine".to_string() })
+    }
+
+    fn swap(&self, name: &str) -> u64 {
+        self.read("proc/meminfo").and_then(|text| kilobytes(&text, name)).unwrap_or(0)
+    }
+
+    fn of_node(&self, node: u32) -> Option<Available> {
+        let text = self.read(&format!("sys/devices/system/node/node{node}/meminfo"))?;
+        let bytes = |name| kilobytes(&text, name).unwrap_or(0);
+        let droppable = bytes("FilePages:").saturating_sub(bytes("Shmem:")) + bytes("SReclaimable:");
+        let bytes = kilobytes(&text, "MemFree:")? + droppable + self.swap("SwapFree:");
+        Some(Available { bytes, place: format!("on NUMA node {node}") })
+    }
+
+    /// Under the limits of the control group that the process is in, and of all above it.
+    fn of_groups(&self, bytes: impl Fn(&Group, &Self) -> Option<u64>) -> Vec<Available> {
+        let Some(text) = self.read("proc/self/cgroup") else { return Vec::new() };
+        let groups = text.lines().filter_map(Group::of_line).flat_map(Group::with_all_above);
+        let available = |group: Group| {
+            let place = format!("under the memory limit of control group {}", group.path);
+            bytes(&group, self).map(|bytes| Available { bytes, place })
+        };
+        groups.filter_map(available).collect()
+    }
+
+    fn number(&self, path: &str) -> Option<u64> {
+        self.read(path)?.trim().parse().ok()
+    }
+
+    fn read(&self, path: &str) -> Option<String> {
+        std::fs::read_to_string(self.0.join(path)).ok()
+    }
+}
+
+fn within_all(limits: impl Iterator<Item = Available>, size: u64) -> Result<()> {
+    if let Some(Available { bytes, place }) = limits.min_by_key(|available| available.bytes) {
+        ensure!(size <= bytes, OutOfMemory, "{size} bytes of host memory asked, {bytes} can be had {place}");
+    }
+    Ok(())
+}
+
+/// A control group of the first or the second version.
+#[derive(Clone)]
+struct Group {
+    is_first_version: bool,
+    path: String,
+}
+
+impl Group {
+    /// From a line of /proc/self/cgroup: "0::/path", or "4:memory:/path" in the first version.
+    fn of_line(line: &str) -> Option<Self> {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        let is_first_version = controllers.split(',').any(|controller| controller == "memory");
+        (is_first_version || controllers.is_empty())
+            .then(|| Self { is_first_version, path: path.to_string() })
+    }
+
+    fn with_all_above(self) -> Vec<Self> {
+        let paths = Path::new(&self.path).ancestors();
+        paths.map(|path| Self { path: path.to_string_lossy().into_owned(), ..self.clone() }).collect()
+    }
+
+    /// Bytes that can still be had under its limit; `None` without one.
+    fn left(&self, system: &System) -> Option<u64> {
+        let [limit, usage, _, swap_usage] = self.files();
+        let left = self.number(system, limit)?.saturating_sub(self.number(system, usage)?);
+        let stat = system.read(&format!("{}/memory.stat", self.folder())).unwrap_or_default();
+        let droppable: u64 = self.droppable().iter().filter_map(|name| field(&stat, name)).sum();
+        let swapped = self.number(system, swap_usage).unwrap_or(0);
+        let swap = self.swap_limit(system).saturating_sub(swapped).min(system.swap("SwapFree:"));
+        Some(left.saturating_add(droppable).saturating_add(swap))
+    }
+
+    /// Bytes that could be had under its limit if nothing else were; `None` without one.
+    fn whole(&self, system: &System) -> Option<u64> {
+        let limit = self.number(system, self.files()[0])?;
+        Some(limit.saturating_add(self.swap_limit(system).min(system.swap("SwapTotal:"))))
+    }
+
+    fn swap_limit(&self, system: &System) -> u64 {
+        self.number(system, self.files()[2]).unwrap_or(u64::MAX)
+    }
+
+    fn number(&self, system: &System, name: &str) -> Option<u64> {
+        system.number(&format!("{}/{name}", self.folder()))
+    }
+
+    fn folder(&self) -> String {
+        let controller = if self.is_first_version { "/memory" } else { "" };
+        format!("sys/fs/cgroup{controller}{}", self.path)
+    }
+
+    /// Of memory its limit and its usage, and the same of what may be swapped out.
+    fn files(&self) -> [&'static str; 4] {
+        if self.is_first_version {
+            // The limits of memory and swap together say nothing of swap alone.
+            ["memory.limit_in_bytes", "memory.usage_in_bytes", "", ""]
+        } else {
+            ["memory.max", "memory.current", "memory.swap.max", "memory.swap.current"]
+        }
+    }
+
+    fn droppable(&self) -> &'static [&'static str] {
+        if self.is_first_version {
+            &["total_inactive_file", "total_active_file"]
+        } else {
+            &["inactive_file", "active_file", "slab_reclaimable"]
+        }
+    }
+}
+
+/// A line of meminfo, also of a node's, which begins with the node's number.
+fn kilobytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.split_whitespace().any(|word| word == name))?;
+    let number = line.split_whitespace().skip_while(|word| *word != name).nth(1)?;
+    number.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// A line of memory.stat.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.split_whitespace().next() == Some(name))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{create_dir_all, remove_dir_all, write};
+
+    use super::*;
+    use crate::error::Status;
+
+    /// The kernel's files as a machine has them.
+    struct Machine(System);
+
+    impl Machine {
+        fn new(name: &str, files: &[(&str, &str)]) -> Self {
+            let root = std::env::temp_dir().join(format!("kvmem-room-{name}-{}", std::process::id()));
+            for (path, text) in files {
+                let path = root.join(path);
+                create_dir_all(path.parent().unwrap()).unwrap();
+                write(path, text).unwrap();
+            }
+            Self(System(root))
+        }
+
+        fn expect_available(&self, bytes: u64, numa: Option<NumaPlacement>, place: &str) {
+            assert!(self.0.ensure_available(bytes, numa).is_ok());
+            let error = self.0.ensure_available(bytes + 1, numa).unwrap_err();
+            assert_eq!(error.status(), Status::OutOfMemory);
+            let expected = format!("{} bytes of host memory asked, {bytes} can be had {place}", bytes + 1);
+            assert_eq!(error.message(), expected);
+        }
+    }
+
+    impl Drop for Machine {
+        fn drop(&mut self) {
+            let _ = remove_dir_all(&self.0.0);
+        }
+    }
+
+    const MEMINFO: &str = "MemTotal: 100 kB\nMemFree: 1 kB\nMemAvailable:   50 kB\nSwapFree: 2 kB\n";
+
+    #[test]
+    fn the_machine_is_the_bound_and_swap_counts() {
+        let machine = Machine::new("machine", &[("proc/meminfo", MEMINFO)]);
+        machine.expect_available(52 << 10, None, "on this machine");
+        machine.expect_available(52 << 10, Some(NumaPlacement::Prefer(0)), "on this machine");
+    }
+
+    fn expect_fit(machine: &Machine, bytes: u64, numa: Option<NumaPlacement>, place: &str) {
+        assert!(machine.0.ensure_fits(bytes, numa).is_ok());
+        let error = machine.0.ensure_fits(bytes + 1, numa).unwrap_err();
+        assert_eq!(error.status(), Status::OutOfMemory);
+        assert!(error.message().contains(place), "{error}");
+    }
+
+    #[test]
+    fn memory_of_later_fits_the_whole_machine_its_node_and_its_group() {
+        let meminfo = format!("{MEMINFO}SwapTotal: 7 kB\n");
+        let node = "Node 1 MemTotal: 40 kB\nNode 1 MemFree: 4 kB\n";
+        let files = [("proc/meminfo", meminfo.as_str()), ("sys/devices/system/node/node1/meminfo", node)];
+        let machine = Machine::new("whole", &files);
+        expect_fit(&machine, 107 << 10, None, "on this machine");
+        expect_fit(&machine, 47 << 10, Some(NumaPlacement::Bind(1)), "on NUMA node 1");
+        expect_fit(&machine, 107 << 10, Some(NumaPlacement::Prefer(1)), "on this machine");
+        let group = [
+            ("proc/meminfo", meminfo.as_str()),
+            ("proc/self/cgroup", "0::/job\n"),
+            ("sys/fs/cgroup/job/memory.max", "30000\n"),
+            ("sys/fs/cgroup/job/memory.current", "29000\n"),
+            ("sys/fs/cgroup/job/memory.swap.max", "500\n"),
+        ];
+        let machine = Machine::new("whole-group", &group);
+        expect_fit(&machine, 30_500, None, "under the memory limit of control group /job");
+    }
+
+    #[test]
+    fn an_administrator_who_wants_overcommitment_gets_it() {
+        let files = [("proc/meminfo", MEMINFO), ("proc/sys/vm/overcommit_memory", "1\n")];
+        assert!(Machine::new("overcommit", &files).0.ensure_fits(u64::MAX, None).is_ok());
+    }
+
+    #[test]
+    fn huge_pages_are_counted_on_their_node() {
+        let node = "sys/devices/system/node/node1/hugepages/hugepages-2048kB/free_hugepages";
+        let overcommit = "sys/kernel/mm/hugepages/hugepages-2048kB/nr_overcommit_hugepages";
+        let machine = Machine::new("huge", &[(node, "3\n"), (overcommit, "0\n")]);
+        assert!(machine.0.ensure_huge_pages_of(1, 6 << 20, 2 << 20).is_ok());
+        let error = machine.0.ensure_huge_pages_of(1, (6 << 20) + 1, 2 << 20).unwrap_err();
+        assert_eq!(error.status(), Status::OutOfMemory);
+        assert!(error.message().contains("4 of them") && error.message().contains("3 free"), "{error}");
+        let machine = Machine::new("more-huge", &[(node, "3\n"), (overcommit, "1\n")]);
+        assert!(machine.0.ensure_huge_pages_of(1, 8 << 20, 2 << 20).is_ok());
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_say_bounds_nothing() {
+        let machine = Machine::new("silent", &[("proc/meminfo", "MemTotal: 100 kB\nMemFree: 1 kB\n")]);
+        assert!(machine.0.ensure_available(u64::MAX, None).is_ok());
+    }
+
+    #[test]
+    fn a_node_is_the_bound_of_what_is_bound_to_it() {
+        let node =
+            "Node 1 MemFree: 4 kB\nNode 1 FilePages: 9 kB\nNode 1 Shmem: 6 kB\nNode 1 SReclaimable: 1 kB\n";
+        let files = [("proc/meminfo", MEMINFO), ("sys/devices/system/node/node1/meminfo", node)];
+        let machine = Machine::new("node", &files);
+        machine.expect_available(10 << 10, Some(NumaPlacement::Bind(1)), "on NUMA node 1");
+        machine.expect_available(52 << 10, Some(NumaPlacement::Prefer(1)), "on this machine");
+    }
+
+    #[test]
+    fn the_narrowest_control_group_is_the_bound() {
+        let files = [
+            ("proc/meminfo", MEMINFO),
+            ("proc/self/cgroup", "0::/outer/inner\n"),
+            ("sys/fs/cgroup/outer/memory.max", "30000\n"),
+            ("sys/fs/cgroup/outer/memory.current", "20000\n"),
+            (
+                "sys/fs/cgroup/outer/memory.stat",
+                "anon 7\ninactive_file 500\nactive_file 20\nslab_reclaimable 3\n",
+            ),
+            ("sys/fs/cgroup/outer/memory.swap.max", "0\n"),
+            ("sys/fs/cgroup/outer/inner/memory.max", "max\n"),
+            ("sys/fs/cgroup/outer/inner/memory.current", "20000\n"),
+        ];
+        let machine = Machine::new("groups", &files);
+        machine.expect_available(10_523, None, "under the memory limit of control group /outer");
+    }
+
+    #[test]
+    fn control_groups_of_the_first_version_bound_too() {
+        let files = [
+            ("proc/meminfo", MEMINFO),
+            ("proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/job\n"),
+            ("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "9000\n"),
+            ("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "8000\n"),
+            (
+                "sys/fs/cgroup/memory/job/memory.stat",
+                "inactive_file 1\ntotal_inactive_file 100\ntotal_active_file 1\n",
+            ),
+        ];
+        let machine = Machine::new("first", &files);
+        machine.expect_available(1101 + 2048, None, "under the memory limit of control group /job");
+    }
+}

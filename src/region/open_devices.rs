@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The devices that imported mappings are open for. The driver takes far longer to open a mapping for a second device
+//! than for the one that it is located on, and every device that can write to memory is one more that can damage it:
+//! each device is added when it is first needed.
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::cuda::Device;
+use crate::cuda::vmm::{DeviceAccess, DeviceMapping};
+use crate::error::Result;
+use crate::sync::{Mutex, MutexGuard};
+
+/// Which devices of this process are to use imported memory, besides the one that it is located on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceUsers {
+    /// None until a transfer needs one.
+    #[default]
+    Owner,
+    /// This one.
+    Device(i32),
+    /// All that reach the memory.
+    All,
+}
+
+/// The devices that some mappings are open for, all with the same access.
+pub struct OpenDevices {
+    access: DeviceAccess,
+    devices: Mutex<BTreeSet<i32>>,
+}
+
+impl DeviceUsers {
+    /// The device whose kernels are to use plain memory, which is opened for one device at a time; `None` for its own.
+    pub fn device(self) -> Option<i32> {
+        match self {
+            Self::Device(ordinal) => Some(ordinal),
+            Self::Owner | Self::All => None,
+        }
+    }
+
+    /// The devices that memory of device `owner` is to be open for, its own first.
+    fn of(self, owner: i32) -> Result<BTreeSet<i32>> {
+        let own = Device::get(owner)?;
+        let mut devices = BTreeSet::from([owner]);
+        match self {
+            Self::Owner => {}
+            Self::Device(ordinal) => {
+                devices.insert(ordinal);
+            }
+            Self::All => {
+                for ordinal in 0..own.driver().device_count() {
+                    if Device::get(ordinal)?.can_access(&own)? {
+                        devices.insert(ordinal);
+                    }
+                }
+            }
+        }
+        Ok(devices)
+    }
+}
+
+impl OpenDevices {
+    /// Opens mappings of memory of device `owner` for that device and for `users`, in one call per run of neighbours.
+    pub fn open(
+        mappings: &[Arc<DeviceMapping>],
+        owner: i32,
+        users: DeviceUsers,
+        writable: bool,
+    ) -> Result<Self> {
+        let reach = Self {
+            access: if writable { DeviceAccess::ReadWrite } else { DeviceAccess::Read },
+            devices: Mutex::default(),
+        };
+        reach.extend(mappings, owner, users)?;
+        Ok(reach)
+    }
+
+    /// Opens the same mappings for more devices. Devices that have access already cost nothing.
+    ///
+    /// The lock is held through the call, so that a thread that finds a device in the set can use the memory.
+    pub fn extend(&self, mappings: &[Arc<DeviceMapping>], owner: i32, users: DeviceUsers) -> Result<()> {
+        let mut devices = self.devices();
+        let missing: Vec<_> =
+            users.of(owner)?.into_iter().filter(|ordinal| !devices.contains(ordinal)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let accesses: Vec<_> = missing.iter().map(|ordinal| (*ordinal, self.access)).collect();
+        DeviceMapping::set_access_of_all(mappings, &accesses)?;
+        devices.extend(missing);
+        Ok(())
+    }
+
+    fn devices(&self) -> MutexGuard<'_, BTreeSet<i32>> {
+        self.devices.lock()
+    }
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The mappings of this process, as the kernel lists them: with which protection, and of which file.
+//!
+//! Reading the list costs about a microsecond for each mapping up to the one that is looked for. So it is
+//! read when memory is adopted or a layout built, and never for a transfer.
+
+#![forbid(unsafe_code)]
+
+use std::io::{BufRead, BufReader};
+use std::ops::Range;
+use std::path::Path;
+
+use rustix::fs::{FileType, stat};
+
+use crate::error::{Error, Result};
+
+/// The list of the thread that asks: it is there also after the main thread has ended, when that of the
+/// process is empty.
+const LIST: &str = "/proc/thread-self/maps";
+
+/// One mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapsEntry {
+    /// Its addresses.
+    pub addresses: Range<u64>,
+    /// It may be read.
+    pub readable: bool,
+    /// It may be written.
+    pub writable: bool,
+    /// Which pages these are, if another mapping can show them too.
+    pub pages: Option<SharedPages>,
+}
+
+/// A part of a file, or of anonymous memory that is shared, which the kernel lists like a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedPages {
+    /// The device and the inode, as the list has them: another notation than that of stat on some file
+    /// systems.
+    pub file: (String, u64),
+    /// Where in it the mapping starts.
+    pub offset: u64,
+}
+
+/// The mappings that each of some ranges of addresses overlaps, in order. The list is read once for all.
+pub fn within(ranges: &[Range<u64>]) -> Result<Vec<Vec<MapsEntry>>> {
+    let unreadable = |error: std::io::Error| {
+        let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
+        Error::errno(format!("find out from {LIST} what is mapped"), errno)
+    };
+    let list = BufReader::with_capacity(1 << 16, std::fs::File::open(LIST).map_err(unreadable)?);
+    let last = ranges.iter().map(|range| range.end).max().unwrap_or(0);
+    let mut found = vec![Vec::new(); ranges.len()];
+    for line in list.split(b'\n') {
+        let line = line.map_err(unreadable)?;
+        let line = String::from_utf8_lossy(&line);
+        let Some(addresses) = addresses(&line) else { continue };
+        if addresses.start >= last {
+            break;
+        }
+        let overlaps = |range: &Range<u64>| addresses.start < range.end && addresses.end > range.start;
+        if !ranges.iter().any(overlaps) {
+            continue;
+        }
+        let Some(mapped) = parse(&line) else { continue };
+        for (range, found) in ranges.iter().zip(&mut found) {
+            if overlaps(range) {
+                found.push(mapped.clone());
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// What a line of the list begins with: "start-end ".
+fn addresses(line: &str) -> Option<Range<u64>> {
+    let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+    Some(hexadecimal(start)?..hexadecimal(end)?)
+}
+
+fn hexadecimal(text: &str) -> Option<u64> {
+    u64::from_str_radix(text, 16).ok()
+}
+
+/// A line of the list: "start-end rwxp offset device inode path".
+fn parse(line: &str) -> Option<MapsEntry> {
+    let mut fields = line.splitn(6, ' ');
+    let addresses = addresses(line)?;
+    fields.next()?;
+    let protection = fields.next()?.as_bytes();
+    let offset = hexadecimal(fields.next()?)?;
+    let device = fields.next()?.to_string();
+    let inode = fields.next()?.parse().ok()?;
+    let path = fields.next().unwrap_or_default().trim_start();
+    let is_shared = protection.get(3) == Some(&b's') && has_pages(path);
+    Some(MapsEntry {
+        addresses,
+        readable: protection.first() == Some(&b'r'),
+        writable: protection.get(1) == Some(&b'w'),
+        pages: is_shared.then_some(SharedPages { file: (device, inode), offset }),
+    })
+}
+
+/// Whether the same offset of what is mapped is the same bytes. That holds for files, in memory too, but
+/// not for devices, whose drivers give offsets meanings of their own, nor for anonymous inodes, of which
+/// all have one number.
+fn has_pages(path: &str) -> bool {
+    let is_device = || {
+        let kind = stat(Path::new(path)).map(|stat| FileType::from_raw_mode(stat.st_mode));
+        matches!(kind, Ok(FileType::CharacterDevice | FileType::BlockDevice))
+    };
+    path.starts_with('/') && !(path.starts_with("/dev/") && is_device())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_read_as_the_kernel_writes_it() {
+        let shared = parse("7f10-7f20 rw-s 00001000 00:01 4242       /memfd:kv cache (deleted)").unwrap();
+        assert_eq!(shared.addresses, 0x7f10..0x7f20);
+        assert!(shared.readable && shared.writable);
+        assert_eq!(shared.pages, Some(SharedPages { file: ("00:01".into(), 4242), offset: 0x1000 }));
+        let private = parse("7f10-7f20 r--p 00000000 fe:00 4242 /usr/lib/libc.so.6").unwrap();
+        assert!(private.readable && !private.writable && private.pages.is_none());
+        let guard = parse("7f10-7f20 ---p 00000000 00:00 0 ").unwrap();
+        assert!(!guard.readable && !guard.writable && guard.pages.is_none());
+        for other in ["/dev/null", "anon_inode:[vfio-device]", ""] {
+            let line = format!("7f10-7f20 rw-s 00000000 00:0e 7 {other}");
+            assert_eq!(parse(&line).unwrap().pages, None, "{other}");
+        }
+        assert_eq!(parse("nonsense"), None);
+    }
+
+    #[test]
+    fn a_variable_is_within_a_mapping() {
+        let variable = 0u8;
+        let address = &raw const variable as u64;
+        let found = within(&[address..address + 1, 0..1]).unwrap();
+        assert_eq!((found[0].len(), found[1].len()), (1, 0));
+        assert!(found[0][0].writable && found[0][0].addresses.contains(&address));
+    }
+}
