@@ -5,6 +5,8 @@
 #include "skip.h"
 
 #include <kvmem.h>
+#include <kvmem_cuda.h>
+#include <kvmem_nixl.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
