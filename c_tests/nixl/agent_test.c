@@ -34,8 +34,15 @@ TEST(every_option_makes_a_working_agent) {
 }
 
 TEST(impossible_options_are_refused) {
-    kvmem_agent_options options = WITH(agent_options(), it.listen_port = 65536);
+    kvmem_agent_options options = WITH(agent_options(), it.listen_port = 65536,
+                                       it.flags = KVMEM_AGENT_LISTEN_THREAD);
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "65536", kvmem_agent_create, "a", &options);
+    options = agent_options();
+    options.listen_port = 7777;
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "KVMEM_AGENT_LISTEN_THREAD", kvmem_agent_create, "a", &options);
+    options = agent_options();
+    options.listen_delay_us = 1000;
+    REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "listen_delay_us is 1000", kvmem_agent_create, "a", &options);
     options = agent_options();
     options.sync_mode = 4;
     REFUSE(KVMEM_STATUS_INVALID_ARGUMENT, "sync_mode", kvmem_agent_create, "a", &options);

@@ -129,7 +129,7 @@ TEST(what_is_shared_to_be_read_is_no_destination) {
         static const uint64_t ways[] = {0, KVMEM_OPEN_MAPPED_ONLY, KVMEM_OPEN_REMOTE};
         for (size_t i = 0; i < NUM(ways); i++) {
             refuse_layout(&fixture.parcel, KVMEM_OPEN_READ_WRITE | ways[i], NULL,
-                          KVMEM_STATUS_PERMISSION_DENIED, "to be read only");
+                          KVMEM_STATUS_PERMISSION_DENIED, "KVMEM_SHARE_READ_ONLY");
         }
         check_both(&fixture);
     }
@@ -166,12 +166,15 @@ TEST(blocks_are_aligned_in_both_processes) {
         if (memory_tier(places[place]) == KVMEM_TIER_DEVICE) {
             continue; /* the driver places them */
         }
-        kvmem_layout_config config = WITH(blocks_config(&kv_kinds[1]), it.alignment = MIB);
-        OWNED(kvmem_layout) layout = blocks_build(places[place], &config, BLOCKS_TOGETHER, NULL);
-        OWN(kvmem_share, share, kvmem_share_create_layout, layout, NULL);
-        CLEANUP(parcel_close) parcel parcel = parcel_of(share);
-        CLEANUP(peer_finish) peer importer = holder_start();
-        CHECK_EQ(holder_open_layout(&importer, &parcel), KVMEM_STATUS_OK);
+        const uint64_t alignments[] = {MIB, 4 * MEMORY_EXTENT};
+        for (size_t i = 0; i < NUM(alignments); i++) {
+            kvmem_layout_config config = WITH(blocks_config(&kv_kinds[1]), it.alignment = alignments[i]);
+            OWNED(kvmem_layout) layout = blocks_build(places[place], &config, BLOCKS_TOGETHER, NULL);
+            OWN(kvmem_share, share, kvmem_share_create_layout, layout, NULL);
+            CLEANUP(parcel_close) parcel parcel = parcel_of(share);
+            CLEANUP(peer_finish) peer importer = holder_start();
+            CHECK_EQ(holder_open_layout(&importer, &parcel), KVMEM_STATUS_OK);
+        }
     }
 }
 
