@@ -16,10 +16,9 @@ static void load_nixl(fuzz *fuzz) {
 }
 
 static void get_nixl_path(fuzz *fuzz) {
-    char buffer[512];
-    size_t size = 0;
-    const size_t capacity = random_one_in(fuzz, 3) ? random_below(fuzz, 20) : sizeof(buffer);
-    TRY(fuzz, kvmem_nixl_get_path, buffer, capacity, or_null(fuzz, &size));
+    kvmem_blob *path = NULL;
+    TRY(fuzz, kvmem_nixl_get_path, or_null(fuzz, &path));
+    kvmem_blob_destroy(path);
 }
 
 static void create_agent(fuzz *fuzz) {

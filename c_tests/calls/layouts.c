@@ -92,10 +92,7 @@ static void layout_get_info(fuzz *fuzz) {
 }
 
 static void layout_get_agent(fuzz *fuzz) {
-    char buffer[64];
-    size_t size = 0;
-    const size_t capacity = random_one_in(fuzz, 3) ? random_below(fuzz, 10) : sizeof(buffer);
-    TRY(fuzz, kvmem_layout_get_agent, table_pick(fuzz, LAYOUTS), buffer, capacity, or_null(fuzz, &size));
+    CREATE(fuzz, BLOBS, kvmem_layout_get_agent, table_pick(fuzz, LAYOUTS));
 }
 
 static void layout_get_region(fuzz *fuzz) {

@@ -42,7 +42,7 @@ static kvmem_share_options share_options(fuzz *fuzz) {
     kvmem_share_options options;
     DO(fuzz, kvmem_share_options_init, &options, sizeof(options));
     options.flags = random_flags(fuzz, KVMEM_SHARE_READ_ONLY);
-    options.way = random_one_in(fuzz, 4) ? (uint32_t)random_below(fuzz, 6) : KVMEM_SHARE_AUTO;
+    options.transport = random_one_in(fuzz, 4) ? (uint32_t)random_below(fuzz, 6) : KVMEM_SHARE_AUTO;
     options_spoil(fuzz, &options.reserved);
     options.struct_size = random_struct_size(fuzz, sizeof(options));
     return options;
@@ -170,7 +170,7 @@ static const char *share_name(fuzz *fuzz) {
 static kvmem_publish_options publish_options(fuzz *fuzz) {
     kvmem_publish_options options;
     DO(fuzz, kvmem_publish_options_init, &options, sizeof(options));
-    options.flags = random_flags(fuzz, KVMEM_SHARE_READ_ONLY);
+    options.flags = random_flags(fuzz, KVMEM_PUBLISH_READ_ONLY);
     options.max_uses = random_below(fuzz, 3);
     options.lifetime_ns = random_one_in(fuzz, 6) ? random_timeout(fuzz) : 0;
     options.struct_size = random_struct_size(fuzz, sizeof(options));
@@ -210,7 +210,7 @@ static void fetch(fuzz *fuzz) {
     const kvmem_token token = some_token(fuzz);
     kvmem_fetch_options options;
     DO(fuzz, kvmem_fetch_options_init, &options, sizeof(options));
-    options.flags = random_one_in(fuzz, 3) ? random_flags(fuzz, KVMEM_SHARE_READ_ONLY | KVMEM_FETCH_READ_WRITE) : 0;
+    options.flags = random_one_in(fuzz, 3) ? random_flags(fuzz, KVMEM_FETCH_READ_ONLY | KVMEM_FETCH_READ_WRITE) : 0;
     options.flags |= random_one_in(fuzz, 10) ? KVMEM_FETCH_BROKER_USER : 0;
     options.path = owned_socket_path(fuzz);
     options.name = share_name(fuzz);

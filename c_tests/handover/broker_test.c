@@ -82,7 +82,7 @@ TEST(a_token_that_is_wrong_used_up_or_expired_opens_nothing) {
 
 TEST(a_token_to_read_does_not_let_write) {
     OPENED(shop, shop, NULL);
-    kvmem_publish_options reading = WITH(terms(), it.flags = KVMEM_SHARE_READ_ONLY);
+    kvmem_publish_options reading = WITH(terms(), it.flags = KVMEM_PUBLISH_READ_ONLY);
     order order = WITH(order_from(&shop), it.token = grant(&shop, &reading),
                        it.flags = KVMEM_FETCH_READ_WRITE);
     customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "write");
@@ -91,7 +91,7 @@ TEST(a_token_to_read_does_not_let_write) {
 /* Without a flag all that is granted; with one no more than to read, or no less than to write. */
 TEST(what_is_granted_is_fetched) {
     OPENED(shop, shop, NULL);
-    kvmem_publish_options reading = WITH(terms(), it.flags = KVMEM_SHARE_READ_ONLY);
+    kvmem_publish_options reading = WITH(terms(), it.flags = KVMEM_PUBLISH_READ_ONLY);
     order order = order_from(&shop);
     const struct {
         kvmem_token token;
@@ -99,10 +99,10 @@ TEST(what_is_granted_is_fetched) {
         uint32_t read_only;
     } asked[] = {
         {grant(&shop, &reading), 0, 1},
-        {grant(&shop, &reading), KVMEM_SHARE_READ_ONLY, 1},
+        {grant(&shop, &reading), KVMEM_FETCH_READ_ONLY, 1},
         {shop.token, 0, 0},
         {shop.token, KVMEM_FETCH_READ_WRITE, 0},
-        {shop.token, KVMEM_SHARE_READ_ONLY, 1},
+        {shop.token, KVMEM_FETCH_READ_ONLY, 1},
     };
     for (size_t i = 0; i < NUM(asked); i++) {
         order.token = asked[i].token;
@@ -111,7 +111,7 @@ TEST(what_is_granted_is_fetched) {
         CHECK_EQ(receipt.status, KVMEM_STATUS_OK);
         CHECK_EQ(receipt.read_only, asked[i].read_only);
     }
-    order.flags = KVMEM_SHARE_READ_ONLY | KVMEM_FETCH_READ_WRITE;
+    order.flags = KVMEM_FETCH_READ_ONLY | KVMEM_FETCH_READ_WRITE;
     customer_expect(&order, KVMEM_STATUS_INVALID_ARGUMENT, "exclude each other");
 }
 
@@ -124,7 +124,7 @@ TEST(what_is_shared_to_be_read_is_never_granted_more) {
     EXPECT_OK(kvmem_broker_publish(shop.broker, "other", other.share, NULL, &order.token, ERR));
     order.flags = KVMEM_FETCH_READ_WRITE;
     customer_expect(&order, KVMEM_STATUS_PERMISSION_DENIED, "");
-    static const uint64_t enough[] = {0, KVMEM_SHARE_READ_ONLY};
+    static const uint64_t enough[] = {0, KVMEM_FETCH_READ_ONLY};
     for (size_t i = 0; i < NUM(enough); i++) {
         order.flags = enough[i];
         const receipt receipt = customer_send(&order);

@@ -104,7 +104,7 @@ TEST(what_is_published_keeps_its_extents) {
 
     CLEANUP(peer_finish) peer writer = send_fetcher(&order);
     CHECK(!(await_taken(&writer) & KVMEM_REGION_READ_ONLY));
-    order.flags = KVMEM_SHARE_READ_ONLY;
+    order.flags = KVMEM_FETCH_READ_ONLY;
     CLEANUP(peer_finish) peer reader = send_fetcher(&order);
     CHECK(await_taken(&reader) & KVMEM_REGION_READ_ONLY);
     GET(kvmem_region_holders, holders, kvmem_region_get_holders, region);

@@ -24,7 +24,7 @@ TEST(who_may_only_read_gets_no_memory_either) {
     shop_open(&shop, NULL);
     kvmem_agent *agent = agent_open("owner");
     kvmem_layout *layout = build(agent);
-    const kvmem_share_options by_nixl = {.struct_size = sizeof(by_nixl), .way = KVMEM_SHARE_REMOTE};
+    const kvmem_share_options by_nixl = {.struct_size = sizeof(by_nixl), .transport = KVMEM_SHARE_REMOTE};
     GET(kvmem_share *, share, kvmem_share_create_layout, layout, &by_nixl);
     order order = order_from(&shop);
     strcpy(order.name, "remote");

@@ -41,9 +41,8 @@ TEST(an_import_is_the_exported_layout) {
         GET(kvmem_layout *, imported, kvmem_layout_import, near, descriptor.data, descriptor.size);
         check_same_addresses(imported, side.layout, &config);
         check_same_info(imported, side.layout);
-        char name[8];
-        GET(size_t, size, kvmem_layout_get_agent, imported, name, sizeof(name));
-        CHECK_STR(name, "far");
+        OWN(kvmem_blob, name, kvmem_layout_get_agent, imported);
+        CHECK_STR((const char *)kvmem_blob_data(name), "far");
         kvmem_layout_destroy(imported);
         EXPECT_OK(kvmem_agent_invalidate_remote_metadata(near, "far", ERR));
     }

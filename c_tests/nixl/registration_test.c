@@ -74,11 +74,10 @@ TEST(a_registration_says_what_it_is) {
     CHECK_EQ(info.memory_type, KVMEM_MEMORY_DRAM);
     CHECK_EQ(info.registered, 1);
     CHECK_EQ(registration_count(region), 1);
-    char name[16];
-    GET(size_t, size, kvmem_region_get_agent, region, 0, name, sizeof(name));
-    CHECK_STR(name, "registrar");
-    CHECK_EQ(size, strlen("registrar") + 1);
-    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_agent(region, 1, name, sizeof(name), &size, ERR));
+    OWN(kvmem_blob, name, kvmem_region_get_agent, region, 0);
+    CHECK_STR((const char *)kvmem_blob_data(name), "registrar");
+    CHECK_EQ(kvmem_blob_size(name), strlen("registrar"));
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "", kvmem_region_get_agent, region, 1);
     kvmem_registration_destroy(registration);
     CHECK_EQ(registration_count(region), 0);
 }
@@ -198,9 +197,8 @@ TEST(a_layout_over_regions_registers_them) {
     OPENED(kv_side, side, &config, agent, 1);
     GET(kvmem_layout_info, info, kvmem_layout_get_info, side.layout);
     CHECK_EQ(info.locality, KVMEM_LOCALITY_REGISTERED);
-    char name[16];
-    GET(size_t, size, kvmem_layout_get_agent, side.layout, name, sizeof(name));
-    CHECK_STR(name, "builder");
+    OWN(kvmem_blob, name, kvmem_layout_get_agent, side.layout);
+    CHECK_STR((const char *)kvmem_blob_data(name), "builder");
     for (size_t i = 0; i < side.num_regions; i++) {
         CHECK_EQ(registration_count(side.regions[i]), 1);
     }

@@ -20,7 +20,7 @@ static void write_parcel(const char *name, parcel *parcel) {
 }
 
 static void write_region(const char *name, memory_kind kind, uint64_t flags) {
-    kvmem_share_options options = OPTIONS(kvmem_share_options, it.flags = flags, it.way = memory_way(kind));
+    kvmem_share_options options = OPTIONS(kvmem_share_options, it.flags = flags, it.transport = memory_way(kind));
     OWNED(kvmem_region) region = memory_create(kind, MEMORY_SIZE, NULL);
     OWN(kvmem_region, part, kvmem_region_create_view, region, MEMORY_EXTENT, MEMORY_EXTENT);
     OWN(kvmem_share, share, kvmem_share_create_region, part, &options);

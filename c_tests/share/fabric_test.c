@@ -6,7 +6,7 @@
 
 HOLDER_ROLE
 
-static const kvmem_share_options by_fabric = {.struct_size = sizeof(by_fabric), .way = KVMEM_SHARE_FABRIC};
+static const kvmem_share_options by_fabric = {.struct_size = sizeof(by_fabric), .transport = KVMEM_SHARE_FABRIC};
 
 static bool there_are_some(void) {
     GET(kvmem_cuda_device_info, info, kvmem_cuda_get_device_info, 0);
@@ -72,7 +72,7 @@ TEST(file_descriptors_come_first) {
     };
     OWNED(kvmem_region) region = memory_create(MEMORY_FABRIC, MEMORY_SIZE, NULL);
     for (size_t i = 0; i < NUM(ways); i++) {
-        const kvmem_share_options options = {.struct_size = sizeof(options), .way = ways[i].way};
+        const kvmem_share_options options = {.struct_size = sizeof(options), .transport = ways[i].way};
         OWN(kvmem_share, share, kvmem_share_create_region, region, &options);
         CLEANUP(parcel_close) parcel parcel = parcel_of(share);
         CHECK_EQ(parcel.num_fds, ways[i].fds);

@@ -52,7 +52,7 @@ static void build(const holder_request *request) {
 
 static kvmem_status make_share(const holder_request *request, kvmem_share **share) {
     kvmem_share_options options = OPTIONS(kvmem_share_options, it.flags = request->flags,
-                                          it.way = request->way == KVMEM_SHARE_AUTO ? own_way : request->way);
+                                          it.transport = request->way == KVMEM_SHARE_AUTO ? own_way : request->way);
     if (own_layout != NULL) {
         return kvmem_share_create_layout(own_layout, &options, share, ERR);
     }

@@ -70,7 +70,7 @@ TEST(what_it_lies_in_is_carried_and_no_more) {
 }
 
 static void refuse_share(const kvmem_region *region, uint32_t way, const char *part) {
-    const kvmem_share_options options = {.struct_size = sizeof(options), .way = way};
+    const kvmem_share_options options = {.struct_size = sizeof(options), .transport = way};
     REFUSE(KVMEM_STATUS_UNSUPPORTED, part, kvmem_share_create_region, region, &options);
 }
 

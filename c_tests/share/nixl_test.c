@@ -67,7 +67,7 @@ static void refuse_transfer(const kvmem_layout *source, const kvmem_layout *dest
     REFUSE(status, part, kvmem_transfer_create, source, destination, &options);
 }
 
-static const kvmem_share_options by_nixl = {.struct_size = sizeof(by_nixl), .way = KVMEM_SHARE_REMOTE};
+static const kvmem_share_options by_nixl = {.struct_size = sizeof(by_nixl), .transport = KVMEM_SHARE_REMOTE};
 static const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
                                                .flags = KVMEM_SHARE_READ_ONLY};
 
@@ -78,7 +78,7 @@ TEST(without_memory_it_is_reached_by_nixl) {
     CHECK_EQ(info.num_fds, 0);
     CHECK_EQ(info.memory_size, 0);
     CHECK_EQ(info.tier, 0);
-    CHECK_EQ(info.way, KVMEM_SHARE_REMOTE);
+    CHECK_EQ(info.transport, KVMEM_SHARE_REMOTE);
     CHECK_EQ(info.object, KVMEM_SHARED_LAYOUT);
     kvmem_share_destroy(share);
     refuse_layout(&fixture.parcel, 0, NULL, KVMEM_STATUS_UNSUPPORTED, "agent");
@@ -245,7 +245,7 @@ TEST(an_agent_that_reaches_no_peer_does_not_keep_memory_from_being_shared) {
     kvmem_layout *layout = blocks_build(MEMORY_SYSTEM, &config, BLOCKS_TOGETHER, agent);
     const uint32_t ways[] = {KVMEM_SHARE_AUTO, KVMEM_SHARE_FD};
     for (size_t i = 0; i < NUM(ways); i++) {
-        const kvmem_share_options options = {.struct_size = sizeof(options), .way = ways[i]};
+        const kvmem_share_options options = {.struct_size = sizeof(options), .transport = ways[i]};
         kvmem_share *share = NULL;
         EXPECT_OK(kvmem_share_create_layout(layout, &options, &share, ERR));
         parcel parcel = parcel_of(share);

@@ -87,7 +87,7 @@ typedef struct visitor {
 static void check_way(const parcel *parcel, memory_kind kind) {
     OWNED(kvmem_share) share = parcel_share(parcel);
     GET(kvmem_share_info, info, kvmem_share_get_info, share);
-    CHECK_EQ(info.way, memory_way_found(kind));
+    CHECK_EQ(info.transport, memory_way_found(kind));
 }
 
 static void visitor_open(visitor *visitor, const guest *from, peer owner, size_t layout_kind, uint32_t seed) {

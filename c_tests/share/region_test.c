@@ -138,7 +138,7 @@ TEST_EACH_KIND(each_right_has_one_mapping) {
 }
 
 static kvmem_share *share_region(const kvmem_region *region, memory_kind kind) {
-    const kvmem_share_options options = {.struct_size = sizeof(options), .way = memory_way(kind)};
+    const kvmem_share_options options = {.struct_size = sizeof(options), .transport = memory_way(kind)};
     GET(kvmem_share *, share, kvmem_share_create_region, region, &options);
     return share;
 }
@@ -187,7 +187,7 @@ TEST_EACH_KIND(the_way_is_taken_or_refused) {
         {KVMEM_SHARE_FABRIC + 1, KVMEM_STATUS_INVALID_ARGUMENT},
     };
     for (size_t i = 0; i < NUM(ways); i++) {
-        kvmem_share_options options = OPTIONS(kvmem_share_options, it.way = ways[i].way);
+        kvmem_share_options options = OPTIONS(kvmem_share_options, it.transport = ways[i].way);
         OWNED(kvmem_share) share = NULL;
         EXPECT(ways[i].status, kvmem_share_create_region(region, &options, &share, ERR));
     }

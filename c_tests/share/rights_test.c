@@ -94,7 +94,7 @@ TEST_EACH_KIND(what_is_shared_to_be_read_is_read) {
     kvmem_share *share = parcel_share(&fixture.parcel);
     GET(kvmem_share_info, info, kvmem_share_get_info, share);
     CHECK_EQ(info.read_only, 1);
-    CHECK_EQ(info.way, memory_way_found(kind));
+    CHECK_EQ(info.transport, memory_way_found(kind));
     kvmem_share_destroy(share);
     OWNED(kvmem_region) region = open_parcel(&fixture.parcel, 0);
     memory_check(region, 1);

@@ -65,7 +65,7 @@ TEST(without_file_descriptors_handles_are_taken) {
     GET(kvmem_share_info, info, kvmem_share_get_info, share);
     CHECK_EQ(info.num_fds, 1); /* the control block */
     CALL(kvmem_share_destroy(share));
-    options.way = KVMEM_SHARE_FD;
+    options.transport = KVMEM_SHARE_FD;
     share = NULL;
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "a file descriptor",
                    kvmem_share_create_region(region, &options, &share, ERR));

@@ -50,7 +50,7 @@ void operations_close(void) {
 }
 
 static kvmem_status share(memory_kind kind) {
-    const kvmem_share_options options = {.struct_size = sizeof(options), .way = memory_way(kind)};
+    const kvmem_share_options options = {.struct_size = sizeof(options), .transport = memory_way(kind)};
     OWNED(kvmem_share) share = NULL;
     const kvmem_status status = kvmem_share_create_region(own[kind], &options, &share, ERR);
     return status;

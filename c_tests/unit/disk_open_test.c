@@ -185,9 +185,8 @@ TEST(a_fifo_is_no_file) {
 }
 
 static void expect_no_path(const kvmem_region *region) {
-    char text[256];
-    size_t size = 0;
-    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_path(region, text, sizeof(text), &size, ERR));
+    kvmem_blob *path = NULL;
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_path(region, &path, ERR));
 }
 
 TEST(a_path_that_is_not_the_files_any_more_is_not_returned) {
@@ -204,9 +203,8 @@ TEST(a_path_that_is_not_the_files_any_more_is_not_returned) {
     expect_no_path(region);
     CHECK_HAS(test_last_message(), "another file");
     CHECK_EQ(rename(second, first), 0);
-    char text[256];
-    GET(size_t, size, kvmem_region_get_path, region, text, sizeof(text));
-    CHECK_STR(text, first);
+    OWN(kvmem_blob, path, kvmem_region_get_path, region);
+    CHECK_STR((const char *)kvmem_blob_data(path), first);
     CHECK_EQ(unlink(first), 0);
     expect_no_path(region);
 }

@@ -51,8 +51,7 @@ TEST(a_temporary_has_no_name_and_goes_with_its_region) {
     CHECK_EQ(state.st_nlink, 0);
     CHECK(state.st_size >= (off_t)MIB);
     CHECK(fcntl(info.fd, F_GETFD) & FD_CLOEXEC);
-    size_t size = 0;
-    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_path(region, NULL, 0, &size, ERR));
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "", kvmem_region_get_path, region);
 }
 
 TEST(info_says_what_it_is) {
@@ -104,18 +103,13 @@ TEST(a_named_file_stays_when_its_region_goes) {
     CHECK_EQ(state.st_size, MIB);
 }
 
-TEST(the_path_is_answered_in_two_calls) {
+TEST(the_path_is_returned_as_text) {
     CLEANUP(scratch_remove) scratch directory = scratch_create(temporary_directory());
     kvmem_disk_options options = WITH(disk_options(4096), it.path = scratch_file(&directory, "named"));
     OWNED(kvmem_region) region = region_create_disk(&options);
-    char buffer[256] = "untouched";
-    GET(size_t, size, kvmem_region_get_path, region, NULL, 0);
-    CHECK_EQ(size, strlen(options.path) + 1);
-    EXPECT(KVMEM_STATUS_OUT_OF_RANGE, kvmem_region_get_path(region, buffer, size - 1, &size, ERR));
-    CHECK_EQ(size, strlen(options.path) + 1);
-    CHECK_STR(buffer, "untouched");
-    EXPECT_OK(kvmem_region_get_path(region, buffer, size, &size, ERR));
-    CHECK_STR(buffer, options.path);
+    OWN(kvmem_blob, path, kvmem_region_get_path, region);
+    CHECK_EQ(kvmem_blob_size(path), strlen(options.path));
+    CHECK_STR((const char *)kvmem_blob_data(path), options.path);
 }
 
 TEST(a_file_that_exists_is_left_alone) {

@@ -225,6 +225,5 @@ TEST(a_local_layout_cannot_be_exported) {
     const kvmem_layout_options options = allocate_options(&config, &system);
     OWN(kvmem_layout, layout, kvmem_layout_build, &options);
     REFUSE(KVMEM_STATUS_INVALID_STATE, "agent", kvmem_layout_export, layout);
-    size_t size = 0;
-    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_layout_get_agent(layout, NULL, 0, &size, ERR));
+    REFUSE(KVMEM_STATUS_NOT_FOUND, "", kvmem_layout_get_agent, layout);
 }

@@ -212,7 +212,7 @@ TEST(indices_are_checked_one_by_one) {
     EXPECT_MESSAGE(outside, "block 7", kvmem_layout_get_block(layout, 7, 0, 0, &piece, ERR));
     EXPECT_MESSAGE(outside, "layer 3", kvmem_layout_get_block(layout, 0, 3, 0, &piece, ERR));
     EXPECT_MESSAGE(outside, "outer", kvmem_layout_get_block(layout, 0, 0, 2, &piece, ERR));
-    EXPECT(outside, kvmem_layout_get_block(layout, UINT64_MAX, 0, 0, &piece, ERR));
+    EXPECT(outside, kvmem_layout_get_block(layout, UINT32_MAX, 0, 0, &piece, ERR));
     CHECK_EQ(piece.address, 77);
     REFUSE(KVMEM_STATUS_OUT_OF_RANGE, "", kvmem_layout_get_region, layout, 1);
 }

@@ -49,10 +49,9 @@ TEST(info_says_what_it_is) {
     CHECK_EQ(info.numa_node, -1);
     CHECK_EQ(info.fd, -1);
     CHECK_EQ(info.registration_count, 0);
-    char name[8];
-    size_t size = 0;
-    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_path(region, name, sizeof(name), &size, ERR));
-    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_agent(region, 0, name, sizeof(name), &size, ERR));
+    kvmem_blob *text = NULL;
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_path(region, &text, ERR));
+    EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_agent(region, 0, &text, ERR));
     EXPECT_OK(kvmem_region_sync(region, ERR));
 }
 

@@ -18,7 +18,7 @@ KEEPING_HOLDER_ROLE
 /* How long a transfer may take to find out that the peer is dead: longer than UCX's keepalive is apart. */
 #define LONG SECONDS(60)
 
-static const kvmem_share_options by_nixl = {.struct_size = sizeof(by_nixl), .way = KVMEM_SHARE_REMOTE};
+static const kvmem_share_options by_nixl = {.struct_size = sizeof(by_nixl), .transport = KVMEM_SHARE_REMOTE};
 
 static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
 static const kvmem_block_pair few[] = {{2, 4}, {5, 1}};
@@ -37,7 +37,7 @@ static void check_carries_no_memory(const parcel *parcel) {
     OWNED(kvmem_share) share = parcel_share(parcel);
     GET(kvmem_share_info, info, kvmem_share_get_info, share);
     CHECK_EQ(info.object, KVMEM_SHARED_LAYOUT);
-    CHECK_EQ(info.way, KVMEM_SHARE_REMOTE);
+    CHECK_EQ(info.transport, KVMEM_SHARE_REMOTE);
     CHECK_EQ(info.num_fds, 0);
     CHECK_EQ(info.memory_size, 0);
 }
