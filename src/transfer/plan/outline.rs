@@ -2,11 +2,12 @@
 //! What all plans between the same two layouts have in common, whatever the blocks: computed once.
 #![forbid(unsafe_code)]
 
+use super::Selection;
 use super::runs::BlockRuns;
 use super::shape::Shape;
-use super::{BlockPair, Selection, Wanted};
 use crate::error::Result;
 use crate::layout::{Layout, Placement};
+use crate::transfer::request::{BlockPair, Wanted};
 
 /// Two layouts that blocks can move between, what is moved of each block, and the loops over it.
 #[derive(Clone, Debug)]
