@@ -8,7 +8,7 @@ use super::path::PATHS;
 use super::text;
 use super::transfer::*;
 use crate::error::{Result, ensure};
-use crate::transfer::{BlockPair, Expected, PairedRange, Preferences, Request, Wanted};
+use crate::transfer::{BlockPair, PairedRange, Preferences, Request, Step, Wanted};
 
 /// What is asked for.
 ///
@@ -27,31 +27,28 @@ pub(super) unsafe fn request<'a>(scope: &Scope<'_>, options: &kvmem_transfer_opt
         let message = text::bytes(options.notification, options.notification_size, "notification")?;
         let queue = borrow_nullable(scope, options.queue)?;
         Ok(Request {
-            pairs,
+            step: Step {
+                pairs,
+                user_data: options.user_data,
+                notification: (!options.notification.is_null()).then(|| message.to_vec()),
+                checksums: checksums(options.checksums, options.num_pairs)?,
+            },
             wanted: wanted(options)?,
-            notification: (!options.notification.is_null()).then(|| message.to_vec()),
-            queue: queue.map(|queue| (queue.0.clone(), options.user_data)),
+            queue: queue.map(|queue| queue.0.clone()),
             preferences: preferences(options)?,
-            expected: expected(options)?,
+            verifies_source: options.flags & KVMEM_TRANSFER_VERIFY != 0,
         })
     }
 }
 
 /// # Safety
-/// The checksums must be NULL or readable, one a pair.
-unsafe fn expected<'a>(options: &kvmem_transfer_options) -> Result<Option<Expected<'a>>> {
-    let by_source = options.flags & KVMEM_TRANSFER_VERIFY != 0;
-    if options.checksums.is_null() {
-        return Ok(by_source.then_some(Expected::Source));
+/// The checksums must be NULL or readable, one per pair.
+unsafe fn checksums<'a>(checksums: *const u32, num_pairs: usize) -> Result<Option<&'a [u32]>> {
+    if checksums.is_null() {
+        return Ok(None);
     }
-    ensure!(
-        !by_source,
-        InvalidArgument,
-        "checksums are given, and KVMEM_TRANSFER_VERIFY asks for the source's; one of the two says what is expected"
-    );
     // SAFETY: the caller's promise.
-    let checksums = unsafe { text::items(options.checksums, options.num_pairs, "checksums") }?;
-    Ok(Some(Expected::Checksums(checksums)))
+    unsafe { text::items(checksums, num_pairs, "checksums") }.map(Some)
 }
 
 fn preferences(options: &kvmem_transfer_options) -> Result<Preferences> {

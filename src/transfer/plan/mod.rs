@@ -95,9 +95,9 @@ impl Plan {
         }
     }
 
-    /// The blocks, for the next plan.
-    pub fn into_blocks(self) -> Arc<BlockRuns> {
-        self.blocks
+    /// The blocks, whose memory the next plan can use once this one is gone.
+    pub fn shared_blocks(&self) -> Arc<BlockRuns> {
+        self.blocks.clone()
     }
 
     fn part(&self) -> &Part {
