@@ -26,8 +26,8 @@ help:
 	@echo "              (SKIPS=allowed: also if this machine skips more than .ci/expected-skips lists)"
 	@echo "make demo     install the package, build the prefill/decode program against it, run it"
 	@echo "              (DEMO_ARGS='--blocks 512' and the like go to the program)"
-	@echo "make bench    measure beside the references; rows and plots under build/bench"
-	@echo "              (BENCH_ARGS=--quick only sees that it works; bench/run --help tells more)"
+	@echo "make bench    measure kvmem and the references; rows and plots under build/bench"
+	@echo "              (BENCH_ARGS=--quick only shows that they work; bench/run --help lists the options)"
 	@echo "make sanitized-test"
 	@echo "              only the C tests under the address and undefined behaviour sanitizers"
 	@echo "make package  a tarball and Debian packages of the library, under build/packages"
@@ -102,7 +102,7 @@ fuzz-calls: build
 test: lint rust-test c-test sanitized-test
 	@echo "make test: all passed, in $$(($$(date +%s) - $(STARTED))) s"
 
-# An outside project that knows nothing but the installed package.
+# A project of its own that uses only the installed package.
 DEMO := build/demo
 demo: library
 	@cmake --install $(TREE) --prefix $(DEMO)/prefix >/dev/null
@@ -118,7 +118,7 @@ bench: build
 package: build
 	cd $(TREE) && cpack -G "TGZ;DEB" -B "$(CURDIR)/build/packages"
 
-# Copied to a GPU host, its `run` tells the rest.
+# Copy it to a GPU host; its `run` lists the commands.
 gpu-bundle: build
 	@scripts/gpu-bundle.sh
 

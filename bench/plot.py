@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws SVGs of each group of rows, from a results.json and nothing else: plot.py RESULTS DIRECTORY"""
+"""Draws an SVG per group of rows, from a results.json: plot.py RESULTS DIRECTORY"""
 
 import json
 import pathlib
@@ -43,7 +43,7 @@ def machine_of(row):
 
 
 def draw_submit(rows):
-    """The cost of the calls on the left, what then arrives on the right."""
+    """The cost of the calls on the left, the throughput on the right."""
     rows = [row for row in rows if row["parameters"]["progress_thread"] == "off"]
     calls = [row for row in rows if row["unit"] == "us"]
     moves = [row for row in rows if row["unit"] == "GB/s" and row["parameters"]["block_bytes"] == 4096]
@@ -61,7 +61,7 @@ def draw_completion(rows):
     figure, axes = plt.subplots(1, 2, figsize=(11, 7), sharey=True)
     for part, statistic in zip(axes, ("p50", "p99")):
         chosen = [row for row in rows if row["parameters"]["statistic"] == statistic]
-        title = f"from submission to its end seen, {statistic}, µs (less is better)"
+        title = f"from submission until its end is seen, {statistic}, µs (less is better)"
         bars(part, merged(chosen, ["transport", "way", "bytes"]), title, ceiling="raw NIXL, polled without pause")
         part.set_xscale("log")
     return figure
@@ -78,13 +78,13 @@ def draw_host_copy(rows):
                 [row for row in chosen if row["reference_name"].endswith(f"{count} thread{ending}")]
                 for count, ending in ((1, ""), (2, "s"))
             )
-            line(part, one, "ours", OURS, style, f"ours: {timed}")
+            line(part, one, "ours", OURS, style, f"kvmem: {timed}")
         line(part, one, "reference", REFERENCE, "-", "memcpy of the pieces, 1 thread")
         line(part, two, "reference", SECOND, "-", "memcpy of the pieces, 2 threads")
         line(part, one, "ceiling", CEILING, "--", "one large memcpy")
         part.set_xscale("log", base=2)
         part.set_xticks([4096 << shift for shift in (0, 4, 8)], ["4K", "64K", "1M"])
-        part.set_xlabel("bytes of a block")
+        part.set_xlabel("block size in bytes")
     axes[0].set_ylim(bottom=0)
     axes[0].set_ylabel("GB/s")
     handles, labels = axes[0].get_legend_handles_labels()
@@ -93,7 +93,7 @@ def draw_host_copy(rows):
 
 
 def draw_disk(rows):
-    """Bytes moved above, the CPU time of that below; a column for each direction and order, direct I/O first."""
+    """Throughput above, its CPU time below; a column for each direction and order, direct I/O first."""
     keys = ("io", "direction", "file")
     columns = list(dict.fromkeys(tuple(row["parameters"][key] for key in keys) for row in rows))
     figure, axes = plt.subplots(2, len(columns), figsize=(2.4 * len(columns), 6), sharex=True, squeeze=False)
@@ -107,15 +107,15 @@ def draw_disk(rows):
             for name, shade in zip(names, shades):
                 line(part, [row for row in measured if row["reference_name"] == name], "reference", shade, "-", name)
             first = [row for row in measured if row["reference_name"] == names[0]]
-            line(part, first, "ours", OURS, "-", "ours")
+            line(part, first, "ours", OURS, "-", "kvmem")
             if unit == "GB/s":
                 line(part, first, "ceiling", CEILING, "--", "1 MiB after 1 MiB, 8 threads")
             part.set_xscale("log", base=2)
             part.set_xticks([1 << 14, 1 << 18, 1 << 22], ["16K", "256K", "4M"])
             part.set_ylim(bottom=0)
-        axes[1][column].set_xlabel("bytes of a block")
+        axes[1][column].set_xlabel("block size in bytes")
     axes[0][0].set_ylabel("GB/s")
-    axes[1][0].set_ylabel("CPU seconds a GB (less is better)")
+    axes[1][0].set_ylabel("CPU seconds per GB (less is better)")
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=3, fontsize=8)
     return figure
@@ -133,7 +133,7 @@ def draw_footprint(rows):
     for entry, row in zip(entries.values(), rows):
         for value in (entry["ours"], *entry["references"].values()):
             value.update({key: value[key] / row["parameters"]["limit"] for key in value})
-    bars(axes, entries, "what kvmem costs while nothing moves, 1 = its limit (less is better)")
+    bars(axes, entries, "cost of kvmem while idle, 1 = its limit (less is better)")
     return figure
 
 

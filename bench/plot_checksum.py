@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The drawing of checksums, of the host's and a GPU's rows alike."""
+"""Plots of checksums, for rows of the host and of a GPU."""
 
 import matplotlib.pyplot as plt
 
@@ -10,7 +10,7 @@ CEILINGS = {"checksums": "memory read, or one large copy within the GPU"}
 
 
 def draw(rows):
-    """Bandwidth against the size of a block: checksums alone, then each kind of transfer, verified and not."""
+    """Bandwidth against block size: checksums alone, then each kind of transfer, verified and not."""
     rows = [row for row in rows if row["unit"] == "GB/s"]
     panels = list(dict.fromkeys(row["parameters"]["what"] for row in rows))
     figure, axes = plt.subplots(1, len(panels), figsize=(1 + 3.6 * len(panels), 4.4), squeeze=False)
@@ -28,7 +28,7 @@ def draw(rows):
         part.set_xticks([4 << 10, 16 << 10, 256 << 10, 1 << 20], ["4K", "16K", "256K", "1M"])
         part.minorticks_off()
         part.set_yscale("log")
-        part.set_xlabel("bytes of a block")
+        part.set_xlabel("block size in bytes")
         part.legend(fontsize=7, loc="upper left", bbox_to_anchor=(0, -0.15))
     axes[0][0].set_ylabel("GB/s")
     return figure

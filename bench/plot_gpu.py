@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drawings of what was measured on a GPU: scattered copies, changes of layout, pulls, growth, and compute beside."""
+"""Plots of GPU benches: scattered copies, changes of layout, pulls, growth, and transfers beside compute."""
 
 import math
 
@@ -14,28 +14,28 @@ COLOURS = {POINTERS: "#edae49", POINTERS + ", 16 CTAs": "#b5651d", BATCH: REFERE
 
 
 def draw_grid(rows):
-    """Size of a block by number of blocks: ours to the best reference above, ours to one large copy below."""
+    """Block size by number of blocks: kvmem to the best reference above, kvmem to one large copy below."""
     panels = panels_of(seen(rows), ["direction", "host"])
     figure, axes = plt.subplots(2, len(panels), figsize=(1 + 3.1 * len(panels), 6.2), squeeze=False)
     for column, (title, chosen) in enumerate(panels.items()):
         best = best_references(chosen)
         heat(axes[0][column], best, "ratio", f"{title}\n× the better reference", "RdBu", LogNorm(1 / 20, 20))
-        heat(axes[1][column], best, "ceiling_ratio", "of one large copy", "YlGn", Normalize(0, 1))
+        heat(axes[1][column], best, "ceiling_ratio", "fraction of one large copy", "YlGn", Normalize(0, 1))
     for part in axes[:, 0]:
         part.set_ylabel("blocks")
     for part in axes[1]:
-        part.set_xlabel("bytes of a block")
+        part.set_xlabel("block size in bytes")
     return figure
 
 
 def draw_curves(rows):
-    """Bandwidth against the size of a block, with the most blocks that were measured at each size."""
+    """Bandwidth against block size, with the most blocks that were measured at each size."""
     panels = panels_of(most(seen(rows), "blocks", "block_bytes"), ["direction", "host"])
-    return curves(panels, "block_bytes", "bytes of a block")
+    return curves(panels, "block_bytes", "block size in bytes")
 
 
 def draw_layout_change(rows):
-    """Bandwidth against the size of a chunk above, what the submitting call takes below."""
+    """Bandwidth against chunk size above, the duration of the submitting call below."""
     rows = most([row for row in rows if row["parameters"]["blocks"] == "scattered"], "chunks", "chunk_bytes")
     above = panels_of(seen(rows), ["direction", "change"])
     below = panels_of([row for row in rows if row["parameters"]["timed"] == "submitting call"], ["direction", "change"])
@@ -44,18 +44,18 @@ def draw_layout_change(rows):
         curve(axes[0][column], title.replace(", ", "\n").replace(" to ", "\n→ "), above[title], "chunk_bytes")
         each = [row for row in below[title] if row["parameters"]["way"] == "created each time"]
         again = [row for row in below[title] if row["parameters"]["way"] == "prepared"]
-        line(axes[1][column], one_reference(again), "ours", OURS, "-", "ours, prepared", "chunk_bytes")
-        line(axes[1][column], one_reference(each), "ours", OURS, ":", "ours, created each time", "chunk_bytes")
+        line(axes[1][column], one_reference(again), "ours", OURS, "-", "kvmem, prepared", "chunk_bytes")
+        line(axes[1][column], one_reference(each), "ours", OURS, ":", "kvmem, created each time", "chunk_bytes")
         lines_of_references(axes[1][column], again, "chunk_bytes")
-        sizes_on(axes[1][column], again, "chunk_bytes", "bytes of a chunk")
+        sizes_on(axes[1][column], again, "chunk_bytes", "chunk size in bytes")
         axes[1][column].set_yscale("log")
-    axes[0][0].set_ylabel("GB/s, submit to seen")
+    axes[0][0].set_ylabel("GB/s, from submission until the end is seen")
     axes[1][0].set_ylabel("µs, the submitting call")
     return with_legend(figure, axes)
 
 
 def draw_completion(rows):
-    """What a user sees above, what is left of it once the GPU's own time is taken off below."""
+    """The latency that a user sees above, and without the time on the GPU below."""
     figure, axes = plt.subplots(2, 2, figsize=(11, 10), sharey=True)
     for parts, timed in zip(axes, ("submit to seen", "seen after the end")):
         for part, statistic in zip(parts, ("p50", "p99")):
@@ -68,19 +68,19 @@ def draw_completion(rows):
 
 
 def draw_peer_pull(rows):
-    """Bandwidth against the size of a block, for each place and kind of the other process's memory."""
+    """Bandwidth against block size, for each location and kind of the other process's memory."""
     panels = panels_of(seen(rows), ["peer", "memory"])
     figure, axes = plt.subplots(1, len(panels), figsize=(3 + 2.6 * len(panels), 4.2), sharey=True, squeeze=False)
     for part, (title, chosen) in zip(axes[0], panels.items()):
-        # Where NIXL is slow it is compared on fewer blocks: those rows show what NIXL does, the others what we do.
+        # Where NIXL is slow it is compared on fewer blocks: those rows show NIXL, the others kvmem.
         whole = [row for row in chosen if "bounded" not in row["parameters"]]
         part.set_title(title, fontsize=8)
         line(part, one_reference(whole), "ceiling", CEILING, "--", "one large copy", "block_bytes")
         lines_of_references(part, chosen, "block_bytes")
-        line(part, one_reference(whole), "ours", OURS, "-", "ours", "block_bytes")
-        sizes_on(part, whole, "block_bytes", "bytes of a block")
+        line(part, one_reference(whole), "ours", OURS, "-", "kvmem", "block_bytes")
+        sizes_on(part, whole, "block_bytes", "block size in bytes")
         part.set_yscale("log")
-    axes[0][0].set_ylabel("GB/s, submit to seen")
+    axes[0][0].set_ylabel("GB/s, from submission until the end is seen")
     return with_legend(figure, axes)
 
 
@@ -88,12 +88,12 @@ def draw_growth(rows):
     figure, axes = plt.subplots(figsize=(7, 4))
     for row in rows:
         row["parameters"]["to"] = f"to {row['parameters']['MiB'] >> 10} GiB"
-    bars(axes, merged(rows, ["timed", "to"]), "ms per GiB in steps of 1 GiB (less is better)", "one handle a step")
+    bars(axes, merged(rows, ["timed", "to"]), "ms per GiB in steps of 1 GiB (less is better)", "one handle per step")
     return figure
 
 
 def draw_regret(rows):
-    """The share of points within a regret on the left, and where the others are on the right."""
+    """The share of points within a regret on the left, and the sizes of the others on the right."""
     rows = [row for row in rows if "best_path" in row["parameters"]]
     kinds = list(dict.fromkeys(row["parameters"]["compute"] for row in rows))
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5))
@@ -106,18 +106,18 @@ def draw_regret(rows):
                       s=[6 + 160 * max(0, min(1, 1 / row["ratio"] - 1)) for row in chosen], color=colour, alpha=0.6)
     for bound in (1.02, 1.10):
         left.axvline(bound, color=CEILING, linewidth=0.7, linestyle="--")
-    left.set_xlabel("the chosen path's time × the best forced one's")
+    left.set_xlabel("time of the chosen path, relative to the best forced path")
     left.set_ylabel("share of points")
     left.legend(fontsize=7, loc="lower right")
     right.set_xscale("log", base=2)
     right.set_yscale("log", base=2)
-    right.set_xlabel("bytes of a piece")
-    right.set_ylabel("bytes in all; larger marks: more regret")
+    right.set_xlabel("piece size in bytes")
+    right.set_ylabel("total bytes; larger marks: more regret")
     return figure
 
 
 def draw_beside(rows):
-    """What each way costs a GEMM, and what the link still carries: the target is the corner at the upper left."""
+    """The slowdown of a GEMM and the throughput, per method: the target is the corner at the upper left."""
     rows = [row for row in rows if row["parameters"]["way"] == "prepared" and row["ceiling"]]
     works = list(dict.fromkeys(row["parameters"]["work"] for row in rows))
     directions = list(dict.fromkeys(row["parameters"]["direction"] for row in rows))
@@ -130,9 +130,9 @@ def draw_beside(rows):
             costs(axes[down][across], chosen)
             axes[down][across].set_title(f"{work.replace(', ', chr(10))}, {direction}", fontsize=8)
     for part in axes[-1]:
-        part.set_xlabel("a GEMM takes × alone")
+        part.set_xlabel("GEMM duration, relative to alone")
     for part in axes[:, 0]:
-        part.set_ylabel("of one large copy")
+        part.set_ylabel("fraction of one large copy")
     return with_legend(figure, axes)
 
 
@@ -142,7 +142,7 @@ def costs(axes, rows):
     gemms = {(size_of(row), row["reference_name"].removeprefix("beside ")): row for row in rows if row["unit"] == "us"}
     for row in links:
         gemm = gemms[size_of(row), row["reference_name"]]
-        point(axes, gemm, row, "ours", "ours", OURS)
+        point(axes, gemm, row, "ours", "kvmem", OURS)
         point(axes, gemm, row, "reference", row["reference_name"], COLOURS[row["reference_name"]])
     axes.set_xscale("log", base=2)
     axes.set_xticks([1, 1.5, 2, 4], ["1", "1.5", "2", "4"])
@@ -160,7 +160,7 @@ def point(axes, gemm, link, field, name, colour):
 
 def draw_share(rows):
     figure, axes = plt.subplots(figsize=(7, 3.5))
-    bars(axes, merged(rows, ["extents", "timed"]), "ms to share an elastic region, by its extents (less is better)")
+    bars(axes, merged(rows, ["extents", "timed"]), "ms to share an elastic region, by number of extents (less is better)")
     return figure
 
 
@@ -168,7 +168,7 @@ def draw_share(rows):
 
 
 def seen(rows):
-    """As kvmem chooses by itself, on the caller's clock."""
+    """The default choice of kvmem, on the caller's clock."""
     return [row for row in rows
             if row["parameters"]["timed"] == "submit to seen" and row["parameters"]["way"] == "prepared"]
 
@@ -207,7 +207,7 @@ def size_of(row):
 
 
 def one_reference(rows):
-    """Ours once, whatever the references."""
+    """The rows of kvmem once, whatever the references."""
     return list({row["parameters"]["chunk_bytes"] if "chunk_bytes" in row["parameters"]
                  else row["parameters"]["block_bytes"]: row for row in rows}.values())
 
@@ -241,7 +241,7 @@ def curves(panels, across, label):
     for part, (title, rows) in zip(axes[0], panels.items()):
         curve(part, title, rows, across)
         sizes_on(part, rows, across, label)
-    axes[0][0].set_ylabel("GB/s, submit to seen")
+    axes[0][0].set_ylabel("GB/s, from submission until the end is seen")
     return with_legend(figure, axes)
 
 
@@ -249,7 +249,7 @@ def curve(axes, title, rows, across):
     axes.set_title(title, fontsize=8)
     line(axes, one_reference(rows), "ceiling", CEILING, "--", "one large copy", across)
     lines_of_references(axes, rows, across)
-    line(axes, one_reference(rows), "ours", OURS, "-", "ours", across)
+    line(axes, one_reference(rows), "ours", OURS, "-", "kvmem", across)
     sizes_on(axes, rows, across, None)
     axes.set_ylim(bottom=0)
 
@@ -283,7 +283,7 @@ def with_legend(figure, axes):
     return figure
 
 
-# File: rows whose names begin so, and who draws them.
+# File: the beginning of its rows' names, and the function that draws them.
 GROUPS = {
     "01-scattered-host": ("01-scattered-host", draw_grid),
     "01-scattered-host-curves": ("01-scattered-host", draw_curves),

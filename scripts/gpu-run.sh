@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The bundle's runner: tests, measures and shows kvmem on the GPU of this host, with what lies beside it.
+# The bundle's runner: tests, measures and demonstrates kvmem on the GPU of this host, with the files beside it.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 readonly here
@@ -32,26 +32,27 @@ main() {
 
 usage() {
     cat <<END
-./run test [NAME...]    run the tests, and write what they tell to tests.txt in \$OUT, else in ./results, too: all, or
-                        those named of $(names tests | xargs)
+./run test [NAME...]    runs the tests, all or the named ones of
+                        $(names tests | xargs)
+                        and also writes their output to tests.txt in \$OUT, or in ./results
 ./run bench [NAME...] [OPTION...]
-                        measure, and write results.json to \$OUT, else to ./results: all, or those named of
+                        measures, and writes results.json to \$OUT, or to ./results: all benches, or the named ones of
                         $(names bench | xargs)
-                        with --quick only to see that it works; with --seconds N none takes much longer;
-                        with --only POINT only points with that in their titles (bench/README.md in the project)
-./run demo [OPTION...]  prefill and decode on every tier, over NIXL and by shared memory, or as the options say
+                        --quick only shows that they work; --seconds N limits the duration of each;
+                        --only POINT selects the points with that text in their titles (bench/README.md in the project)
+./run demo [OPTION...]  runs prefill and decode on every tier, over NIXL and by shared memory, or with the given options
                         (--help lists them)
-./run clients [NAME...] have programs that were not made for kvmem share memory with it, or those named:
+./run clients [NAME...] shares memory between kvmem and programs that do not use it, all or the named ones of
                         $(client_names | xargs); the last two need CuPy, or CuPy and PyTorch
-                        with Python (\$PYTHON, else python3)
+                        with Python (\$PYTHON, or python3)
 END
     exit 2
 }
 
 names() { find "$here/$1" -type f -printf '%f\n' | sort; }
 
-# A line for each program, and at the end how many passed; what failed is followed by its output, what skipped something
-# by its reasons.
+# Prints a line per program, and at the end how many passed. A failed program is followed by its output, one that skipped
+# something by the reasons.
 run_tests() {
     local passed=0 failed=0 skipped=0 name status
     cat "$here/about"

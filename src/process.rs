@@ -11,7 +11,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
 use crate::sync::{Mutex, MutexGuard};
 
-pub use identity::{Identity, pid_has_ended};
+pub use identity::{ProcessIdentity, pid_has_ended};
 pub use local_fd::LocalFd;
 
 /// A number that is the same for the life of a process and differs in a forked child, and in a child of that.
@@ -108,36 +108,36 @@ impl<T: Send + Sync> Default for PerProcess<T> {
 /// What one thread of a process does at a time. In a child that is forked amid it, it stays half done: the thread is
 /// not there.
 #[derive(Default)]
-pub struct Undertaking {
+pub struct ForkCheckedLock {
     turns: PerProcess<Mutex<()>>,
     /// The generation of the process in which it is under way; 0 in none.
     begun_in: AtomicU64,
 }
 
-impl Undertaking {
+impl ForkCheckedLock {
     /// Nobody is at it.
     pub const fn new() -> Self {
         Self { turns: PerProcess::new(), begun_in: AtomicU64::new(0) }
     }
 
     /// Waits for this thread's turn; `None` where this process was forked amid somebody's.
-    pub fn begin(&'static self) -> Option<Turn> {
+    pub fn lock(&'static self) -> Option<ForkCheckedGuard> {
         let turn = self.turns.get(Mutex::default).lock();
         let own = generation();
         // No other thread of this process is at it now: if somebody is, the process that this one was forked from.
         let is_free = self.begun_in.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        is_free.then(|| Turn { begun_in: &self.begun_in, _turn: turn })
+        is_free.then(|| ForkCheckedGuard { begun_in: &self.begun_in, _turn: turn })
     }
 }
 
 /// Over when it is dropped.
-pub struct Turn {
+pub struct ForkCheckedGuard {
     begun_in: &'static AtomicU64,
     // Let go after that is noted.
     _turn: MutexGuard<'static, ()>,
 }
 
-impl Drop for Turn {
+impl Drop for ForkCheckedGuard {
     fn drop(&mut self) {
         self.begun_in.store(0, Ordering::Relaxed);
     }
@@ -162,15 +162,15 @@ mod tests {
 
     #[test]
     fn an_undertaking_may_be_begun_again_when_it_is_over() {
-        static WORK: Undertaking = Undertaking::new();
+        static WORK: ForkCheckedLock = ForkCheckedLock::new();
         for _ in 0..2 {
-            assert!(WORK.begin().is_some());
+            assert!(WORK.lock().is_some());
         }
         let panicked = std::thread::spawn(|| {
-            let _turn = WORK.begin();
+            let _turn = WORK.lock();
             panic!("deliberate");
         });
         assert!(panicked.join().is_err());
-        assert!(WORK.begin().is_some());
+        assert!(WORK.lock().is_some());
     }
 }

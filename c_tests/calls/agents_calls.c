@@ -3,10 +3,6 @@
 #include "settings.h"
 #include "table.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* Agents of one name are other agents: peers are told apart by name. */
 static const char *const names[] = {"fuzz-a", "fuzz-b"};
 

@@ -4,7 +4,6 @@
 // be left. See fuzz/README.md.
 #include "driver.h"
 #include "fuzz.h"
-#include "harness.h"
 #include "leftovers.h"
 #include "minimise.h"
 #include "owned.h"
@@ -13,8 +12,6 @@
 #include "table.h"
 
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <time.h>
 

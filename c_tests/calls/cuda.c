@@ -4,9 +4,6 @@
 #include "options.h"
 #include "table.h"
 
-#include <string.h>
-#include <unistd.h>
-
 #define GRANULE (2 * MIB)
 
 static void get_cuda_info(fuzz *fuzz) {

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A fuzzer of call sequences over the C ABI: what one thread of it knows, and how it calls a function and checks the
 // result against the header.
-#ifndef KVMEM_TEST_CALLS_FUZZ_H
-#define KVMEM_TEST_CALLS_FUZZ_H
+#pragma once
+
+#include "harness.h"
 
 #include "statuses.h" /* generated: FUZZ_FUNCTIONS */
-
-#include <kvmem.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 #define KIB UINT64_C(1024)
@@ -145,5 +141,3 @@ void call_run(fuzz *fuzz, uint64_t sequence, uint64_t index, unsigned thread);
    all were called, and all that can succeed here have. */
 bool calls_report(bool prints, bool needs_all);
 uint64_t calls_made(void);
-
-#endif

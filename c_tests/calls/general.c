@@ -2,8 +2,6 @@
 // Calls that need no handle: versions, statuses, errors, blobs, the log.
 #include "table.h"
 
-#include <string.h>
-
 static void versions(fuzz *fuzz) {
     const char *text = (call_note(fuzz, FUNCTION_kvmem_version_string), kvmem_version_string());
     call_note(fuzz, FUNCTION_kvmem_version_number);

@@ -3,8 +3,6 @@
 #include "options.h"
 #include "table.h"
 
-#include <string.h>
-
 #define MOST_REGIONS 8
 
 static const kvmem_layout_options *base_options(fuzz *fuzz, kvmem_layout_options *options,

@@ -4,18 +4,12 @@
 
 #include "control.h"
 #include "driver.h"
-#include "harness.h"
 #include "owned.h"
-#include "resources.h"
 #include "settings.h"
 
 #include <dirent.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #define MOST_NAMES 256
 

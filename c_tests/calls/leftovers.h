@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a process holds beside its heap: open files, mappings of files, threads, files in its directory, and what the
 // stand-in driver has given it. All of it must be as before once every handle is destroyed.
-#ifndef KVMEM_TEST_CALLS_LEFTOVERS_H
-#define KVMEM_TEST_CALLS_LEFTOVERS_H
+#pragma once
 
 #include "fuzz.h"
 
@@ -12,5 +11,3 @@ void leftovers_note(void);
 void leftovers_check(const fuzz *fuzz);
 /* The same with threads: those that had no work for a while have ended. */
 void leftovers_check_threads(const fuzz *fuzz);
-
-#endif

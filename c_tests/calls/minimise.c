@@ -2,17 +2,11 @@
 // Delta debugging: leaves out halves, then quarters, and so on, until no single call can be left out.
 #include "minimise.h"
 
-#include "harness.h"
 #include "settings.h"
 
 #include <fcntl.h>
 #include <spawn.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 extern char **environ;
 

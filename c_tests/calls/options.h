@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Options of memory, good and bad, for regions and for layouts.
-#ifndef KVMEM_TEST_CALLS_OPTIONS_H
-#define KVMEM_TEST_CALLS_OPTIONS_H
+#pragma once
 
 #include "fuzz.h"
 
@@ -15,5 +14,3 @@ kvmem_elastic_options options_elastic(fuzz *fuzz, bool has_size);
 kvmem_layout_config options_config(fuzz *fuzz);
 /* At times sets what must be 0. */
 void options_spoil(fuzz *fuzz, uint32_t *reserved);
-
-#endif

@@ -3,15 +3,9 @@
 #include "owned.h"
 
 #include "driver.h"
-#include "harness.h"
-#include "resources.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #define NUM_PATHS 2
 

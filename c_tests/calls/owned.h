@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the fuzzer itself owns and gives to the library: memory that is adopted, and paths in a directory of its own.
-#ifndef KVMEM_TEST_CALLS_OWNED_H
-#define KVMEM_TEST_CALLS_OWNED_H
+#pragma once
 
 #include "fuzz.h"
 
@@ -27,5 +26,3 @@ void owned_open(void);
 void owned_remove_files(void);
 /* Removes the directory. */
 void owned_close(void);
-
-#endif

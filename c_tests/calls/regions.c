@@ -4,9 +4,6 @@
 #include "owned.h"
 #include "table.h"
 
-#include <string.h>
-#include <unistd.h>
-
 static void create_system(fuzz *fuzz) {
     const kvmem_system_options options = options_system(fuzz, true);
     CREATE(fuzz, REGIONS, kvmem_region_create_system, or_null(fuzz, &options));

@@ -3,16 +3,12 @@
 #include "sequence.h"
 
 #include "fuzz.h"
-#include "harness.h"
 #include "leftovers.h"
 #include "settings.h"
 #include "table.h"
 
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 /* No sequence takes longer, unless a call hangs. */
 #define DEADLINE_SECONDS 120

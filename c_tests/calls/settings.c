@@ -2,9 +2,6 @@
 // Reads the options.
 #include "settings.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 settings_values settings = {.calls = 120, .threads = 1, .patience = 20};

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the fuzzer runs: from its arguments and its environment.
-#ifndef KVMEM_TEST_CALLS_SETTINGS_H
-#define KVMEM_TEST_CALLS_SETTINGS_H
+#pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "harness.h"
 
 typedef struct settings_values {
     const char *program;
@@ -33,5 +30,3 @@ void settings_print_replay(uint64_t sequence);
 bool settings_has_call(uint64_t index);
 /* Whether a function cannot succeed with these settings. */
 bool settings_cannot_succeed(const char *function);
-
-#endif

@@ -5,9 +5,7 @@
 #include "table.h"
 
 #include <pthread.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #define MOST_FDS 24
 #define NUM_TOKENS 3

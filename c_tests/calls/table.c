@@ -3,10 +3,8 @@
 #include "table.h"
 
 #include "driver.h"
-#include "harness.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 
 #define SLOTS 10 /* of a kind */
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The handles that are alive, for all threads. A handle that a call uses is not destroyed: the header allows all
 // functions on one object at once, but for the one that destroys it.
-#ifndef KVMEM_TEST_CALLS_TABLE_H
-#define KVMEM_TEST_CALLS_TABLE_H
+#pragma once
 
 #include "fuzz.h"
 
@@ -22,5 +21,3 @@ void table_release(fuzz *fuzz);
 void table_destroy(fuzz *fuzz, kind kind);
 /* Destroys all handles, in an order of chance. No other thread uses the table. */
 void table_destroy_all(fuzz *fuzz);
-
-#endif

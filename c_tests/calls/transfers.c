@@ -5,7 +5,6 @@
 #include "table.h"
 
 #include <poll.h>
-#include <string.h>
 
 #define MOST_PAIRS 6
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a driver call begins and ends: the lock, the count, the failure on demand, what must be there before.
-#ifndef CUDA_SIM_CALL_H
-#define CUDA_SIM_CALL_H
+#pragma once
 
 #include "cuda_api.h"
 #include "cuda_functions.h"
@@ -50,5 +49,3 @@ CUresult call_released(const call *call, CUresult result);
 
 /* In faults.c: counts the call and takes the failure that is planned for it. */
 bool faults_take(function which, failing *when, CUresult *result);
-
-#endif

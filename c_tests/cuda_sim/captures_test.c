@@ -79,7 +79,7 @@ static void check(CUstreamCaptureMode mode, bool elsewhere, action action, bool 
     close_device(0);
 }
 
-static void a_global_capture_forbids_it_everywhere(void) {
+TEST(a_global_capture_forbids_it_everywhere) {
     static const action forbidden[] = {query, allocate, synchronize};
     for (size_t i = 0; i < NUM(forbidden); i++) {
         check(CU_STREAM_CAPTURE_MODE_GLOBAL, false, forbidden[i], true);
@@ -88,13 +88,13 @@ static void a_global_capture_forbids_it_everywhere(void) {
     check(CU_STREAM_CAPTURE_MODE_GLOBAL, true, create, false);
 }
 
-static void a_local_capture_forbids_it_to_its_thread(void) {
+TEST(a_local_capture_forbids_it_to_its_thread) {
     check(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, false, query, true);
     check(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, true, query, false);
     check(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, true, allocate, false);
 }
 
-static void a_relaxed_capture_or_thread_forbids_nothing_but_the_context(void) {
+TEST(a_relaxed_capture_or_thread_forbids_nothing_but_the_context) {
     check(CU_STREAM_CAPTURE_MODE_RELAXED, false, query, false);
     check(CU_STREAM_CAPTURE_MODE_RELAXED, true, allocate, false);
     check(CU_STREAM_CAPTURE_MODE_GLOBAL, false, query_relaxed, false);
@@ -102,10 +102,3 @@ static void a_relaxed_capture_or_thread_forbids_nothing_but_the_context(void) {
     check(CU_STREAM_CAPTURE_MODE_GLOBAL, true, synchronize_relaxed, true);
     check(CU_STREAM_CAPTURE_MODE_RELAXED, false, synchronize, true);
 }
-
-static const test_case cases[] = {
-    CASE(a_global_capture_forbids_it_everywhere),
-    CASE(a_local_capture_forbids_it_to_its_thread),
-    CASE(a_relaxed_capture_or_thread_forbids_nothing_but_the_context),
-};
-TEST_MAIN

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contexts: which one is current on this thread, and the end of one with all that it holds.
-#ifndef CUDA_SIM_CONTEXTS_H
-#define CUDA_SIM_CONTEXTS_H
+#pragma once
 
 #include "state.h"
 
@@ -19,5 +18,3 @@ context *context_find(CUcontext wanted);
 /* Puts a context on the stack of the calling thread, or takes the top away. */
 void context_push(context *pushed);
 void context_pop(void);
-
-#endif

@@ -17,7 +17,7 @@ static bool is_active(CUdevice device) {
     return active != 0;
 }
 
-static void stack_pushes_pops_and_sets(void) {
+TEST(stack_pushes_pops_and_sets) {
     CUcontext first = NULL;
     CUcontext second = NULL;
     CUcontext popped = NULL;
@@ -51,7 +51,7 @@ static void *read_current(void *answer) {
     return NULL;
 }
 
-static void stack_is_of_the_thread(void) {
+TEST(stack_is_of_the_thread) {
     CUcontext elsewhere = (CUcontext)&elsewhere;
     open_device(0);
     pthread_t thread;
@@ -61,7 +61,7 @@ static void stack_is_of_the_thread(void) {
     close_device(0);
 }
 
-static void memory_needs_a_context(void) {
+TEST(memory_needs_a_context) {
     CUdeviceptr address = 0;
     void *host = NULL;
     size_t bytes = 0;
@@ -88,7 +88,7 @@ static void memory_needs_a_context(void) {
     CU_EXPECT(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, cuMemHostUnregister(local));
 }
 
-static void vmm_needs_no_context(void) {
+TEST(vmm_needs_no_context) {
     CU(cuInit(0));
     const CUdeviceptr address = map_fresh(0, GRANULE);
     CHECK(!is_active(0));
@@ -96,7 +96,7 @@ static void vmm_needs_no_context(void) {
     check_nothing_left();
 }
 
-static void primary_is_counted(void) {
+TEST(primary_is_counted) {
     CUcontext first = NULL;
     CUcontext again = NULL;
     CU(cuInit(0));
@@ -129,7 +129,7 @@ static void expect_destroyed(CUcontext context, CUdevice device) {
     CU_EXPECT(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuMemGetInfo_v2(&bytes, &bytes));
 }
 
-static void released_primary_takes_its_memory_along(void) {
+TEST(released_primary_takes_its_memory_along) {
     const CUcontext context = open_device(0);
     const CUdeviceptr address = allocate_filled(4096, 1);
     CU(cuDevicePrimaryCtxRelease_v2(0));
@@ -139,7 +139,7 @@ static void released_primary_takes_its_memory_along(void) {
     check_nothing_left();
 }
 
-static void reset_primary_is_dead_until_retained(void) {
+TEST(reset_primary_is_dead_until_retained) {
     CUcontext again = NULL;
     const CUcontext context = open_device(0);
     const CUdeviceptr mapped = map_fresh(0, GRANULE);
@@ -162,7 +162,7 @@ static uint64_t id_of(CUcontext context) {
 }
 
 /* A primary context has the same handle each time it comes back to life, and another id. */
-static void every_context_has_an_id_of_its_own(void) {
+TEST(every_context_has_an_id_of_its_own) {
     CUcontext again = NULL;
     CUcontext created = NULL;
     unsigned long long id = 0;
@@ -187,7 +187,7 @@ static void every_context_has_an_id_of_its_own(void) {
     CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuCtxGetId(NULL, &id));
 }
 
-static void created_context_is_current_until_destroyed(void) {
+TEST(created_context_is_current_until_destroyed) {
     CUcontext created = NULL;
     const CUcontext primary = open_device(0);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuCtxCreate_v2(&created, 0x1000, 0));
@@ -205,17 +205,3 @@ static void created_context_is_current_until_destroyed(void) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuCtxDestroy_v2(NULL));
     close_device(0);
 }
-
-static const test_case cases[] = {
-    CASE(memory_needs_a_context),
-    CASE(vmm_needs_no_context),
-    CASE(stack_pushes_pops_and_sets),
-    CASE(stack_is_of_the_thread),
-    CASE(primary_is_counted),
-    CASE(released_primary_takes_its_memory_along),
-    CASE(reset_primary_is_dead_until_retained),
-    CASE(every_context_has_an_id_of_its_own),
-    CASE(created_context_is_current_until_destroyed),
-};
-
-TEST_MAIN

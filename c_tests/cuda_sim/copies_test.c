@@ -2,8 +2,6 @@
 // Copies: bytes arrive, ranges are checked, page-locked memory ends where its registration ends; batches.
 #include "driver_test.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #define SIZE ((size_t)64 * 1024)
@@ -38,7 +36,7 @@ static void expect_back(const unsigned char *back, const sides *sides) {
     CHECK_BYTES(back, sides->host, SIZE);
 }
 
-static void every_form_moves_the_bytes(void) {
+TEST(every_form_moves_the_bytes) {
     sides sides;
     set_up(&sides);
     unsigned char *back = test_allocate(SIZE);
@@ -64,7 +62,7 @@ static void every_form_moves_the_bytes(void) {
     tear_down(&sides);
 }
 
-static void ranges_are_checked(void) {
+TEST(ranges_are_checked) {
     sides sides;
     set_up(&sides);
     const CUdeviceptr host = ADDRESS(sides.host);
@@ -85,7 +83,7 @@ static void ranges_are_checked(void) {
     tear_down(&sides);
 }
 
-static void a_registration_is_one_range(void) {
+TEST(a_registration_is_one_range) {
     sides sides;
     set_up(&sides);
     const size_t half = SIZE / 2;
@@ -106,7 +104,7 @@ static void a_registration_is_one_range(void) {
     tear_down(&sides);
 }
 
-static void peers_copy_but_do_not_fill(void) {
+TEST(peers_copy_but_do_not_fill) {
     CUcontext other = NULL;
     CUdeviceptr far = 0;
     sides sides;
@@ -125,7 +123,7 @@ static void peers_copy_but_do_not_fill(void) {
     tear_down(&sides);
 }
 
-static void a_stream_brings_its_context(void) {
+TEST(a_stream_brings_its_context) {
     CUcontext popped = NULL;
     sides sides;
     set_up(&sides);
@@ -168,7 +166,7 @@ static CUresult submit(batch *batch, size_t *failed, CUstream stream) {
                               batch->attributes, batch->first_copies, batch->num_attributes, failed, stream);
 }
 
-static void a_batch_moves_its_copies(void) {
+TEST(a_batch_moves_its_copies) {
     size_t failed = 0;
     sides sides;
     set_up(&sides);
@@ -196,7 +194,7 @@ static void refuses(batch batch, CUstream stream, size_t expected_failed) {
     CHECK_EQ(failed, expected_failed);
 }
 
-static void a_batch_is_checked(void) {
+TEST(a_batch_is_checked) {
     sides sides;
     set_up(&sides);
     const batch good = batch_of(&sides);
@@ -227,15 +225,3 @@ static void a_batch_is_checked(void) {
     refuses(bad, sides.stream, 1);
     tear_down(&sides);
 }
-
-static const test_case cases[] = {
-    CASE(every_form_moves_the_bytes),
-    CASE(ranges_are_checked),
-    CASE(a_registration_is_one_range),
-    CASE(peers_copy_but_do_not_fill),
-    CASE(a_stream_brings_its_context),
-    CASE(a_batch_moves_its_copies),
-    CASE(a_batch_is_checked),
-};
-
-TEST_MAIN

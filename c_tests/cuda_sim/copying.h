@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every copy does: check both sides, then move the bytes now or on a stream.
-#ifndef CUDA_SIM_COPYING_H
-#define CUDA_SIM_COPYING_H
+#pragma once
 
 #include "call.h"
 #include "queue.h"
@@ -29,5 +28,3 @@ const unsigned char *copy_read_early(const copy *copy);
 /* As the synchronous functions copy, and the asynchronous ones. */
 CUresult copy_now(const copy *copy);
 CUresult copy_on_stream(const copy *copy, CUstream stream, const call *call);
-
-#endif

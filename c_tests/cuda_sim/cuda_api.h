@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The driver's functions, by the names that its library exports.
-#ifndef CUDA_SIM_API_H
-#define CUDA_SIM_API_H
+#pragma once
 
 #include "cuda_types.h"
 
@@ -123,5 +122,3 @@ CUresult cuEventElapsedTime(float *milliseconds, CUevent first, CUevent last);
 CUresult cuEventDestroy_v2(CUevent event);
 
 #pragma GCC visibility pop
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every driver function of the stand-in: FUNCTION(name, what must be there before, how it fails on demand).
-#ifndef CUDA_SIM_FUNCTIONS_H
-#define CUDA_SIM_FUNCTIONS_H
+#pragma once
 
 /* What must be there: NOTHING; DRIVER: cuInit; HANDLE: what the handle names, which the real driver follows before it
  * looks at the current context: it crashes where that went with a context that was reset or destroyed, and so does the
@@ -101,5 +100,3 @@
     FUNCTION(cuEventSynchronize, HANDLE, ACTS)                                                       \
     FUNCTION(cuEventElapsedTime, HANDLE, ACTS)                                                       \
     FUNCTION(cuEventDestroy_v2, HANDLE, RELEASES)
-
-#endif

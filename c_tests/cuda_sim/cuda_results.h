@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The driver's result codes as a list: RESULT(name without CUDA_ERROR_, number, sentence).
-#ifndef CUDA_SIM_RESULTS_H
-#define CUDA_SIM_RESULTS_H
+#pragma once
 
 #define CUDA_ERRORS(RESULT)                                                                          \
     RESULT(INVALID_VALUE, 1, "an argument is out of its range")                                      \
@@ -44,5 +43,3 @@
     RESULT(SYSTEM_DRIVER_MISMATCH, 803, "the parts of the driver are of different versions")         \
     RESULT(TIMEOUT, 909, "the time is up")                                                           \
     RESULT(UNKNOWN, 999, "an error of unknown kind")
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The test's side of the stand-in driver: failing on demand, holding work back, and counting what is alive.
 // A test finds these functions with dlsym in the libcuda.so.1 that the library under test has loaded.
-#ifndef CUDA_SIM_H
-#define CUDA_SIM_H
+#pragma once
 
 #include "cuda_types.h"
 
@@ -102,5 +101,3 @@ void sim_copy_bytes(uint64_t destination, uint64_t source, size_t size);
 size_t sim_current_context_depth(void);
 
 #pragma GCC visibility pop
-
-#endif

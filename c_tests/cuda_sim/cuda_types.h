@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The types and numbers of the driver's public ABI, as far as the stand-in and its tests use them.
-#ifndef CUDA_SIM_TYPES_H
-#define CUDA_SIM_TYPES_H
+#pragma once
 
 #include "cuda_results.h"
 
@@ -208,5 +207,3 @@ enum {
     CU_EVENT_INTERPROCESS = 4,
     CU_CTX_FLAGS_MASK = 0xff,
 };
-
-#endif

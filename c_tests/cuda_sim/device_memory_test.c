@@ -2,7 +2,7 @@
 // Plain device memory: allocated, measured, freed, out of the program's own reach.
 #include "driver_test.h"
 
-static void allocation_has_its_exact_range(void) {
+TEST(allocation_has_its_exact_range) {
     CUdeviceptr base = 0;
     size_t size = 0;
     open_device(0);
@@ -19,7 +19,7 @@ static void allocation_has_its_exact_range(void) {
     close_device(0);
 }
 
-static void program_cannot_touch_it(void) {
+TEST(program_cannot_touch_it) {
     open_device(0);
     const CUdeviceptr address = allocate_filled(4096, 1);
     check_untouchable(address);
@@ -28,7 +28,7 @@ static void program_cannot_touch_it(void) {
     close_device(0);
 }
 
-static void sizes_out_of_range_are_refused(void) {
+TEST(sizes_out_of_range_are_refused) {
     CUdeviceptr address = 0;
     size_t free = 0;
     size_t total = 0;
@@ -42,7 +42,7 @@ static void sizes_out_of_range_are_refused(void) {
     close_device(0);
 }
 
-static void free_memory_goes_and_comes(void) {
+TEST(free_memory_goes_and_comes) {
     size_t before = 0;
     size_t during = 0;
     size_t after = 0;
@@ -57,7 +57,7 @@ static void free_memory_goes_and_comes(void) {
     close_device(0);
 }
 
-static void only_a_start_is_freed_once(void) {
+TEST(only_a_start_is_freed_once) {
     unsigned char local = 0;
     open_device(0);
     const CUdeviceptr address = allocate_filled(4096, 1);
@@ -73,7 +73,7 @@ static void only_a_start_is_freed_once(void) {
     close_device(0);
 }
 
-static void freeing_needs_no_context_of_its_own(void) {
+TEST(freeing_needs_no_context_of_its_own) {
     CUcontext popped = NULL;
     open_device(0);
     const CUdeviceptr one = allocate_filled(4096, 1);
@@ -89,14 +89,3 @@ static void freeing_needs_no_context_of_its_own(void) {
     CU(cuCtxPushCurrent_v2(popped));
     close_device(0);
 }
-
-static const test_case cases[] = {
-    CASE(allocation_has_its_exact_range),
-    CASE(program_cannot_touch_it),
-    CASE(sizes_out_of_range_are_refused),
-    CASE(free_memory_goes_and_comes),
-    CASE(only_a_start_is_freed_once),
-    CASE(freeing_needs_no_context_of_its_own),
-};
-
-TEST_MAIN

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Devices: which there are, what they can do, whether they reach each other.
-#ifndef CUDA_SIM_DEVICES_H
-#define CUDA_SIM_DEVICES_H
+#pragma once
 
 #include "state.h"
 
@@ -15,5 +14,3 @@ CUdevice device_of_physical(int physical);
 bool attribute_get(CUdevice_attribute attribute, int *value);
 bool attribute_is_set(CUdevice_attribute attribute);
 void attributes_reset(void);
-
-#endif

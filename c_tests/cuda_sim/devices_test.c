@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Devices: their questions, their peers, and the order that CUDA_VISIBLE_DEVICES gives them.
 #include "driver_test.h"
-#include "peer.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 enum { TELL_COUNT = 1, TELL_UUID };
 
 /* Tells the count of devices, and the UUID of each. */
-static void tell_devices(int socket) {
+ROLE(tell_devices) {
     int count = 0;
     CU(cuInit(0));
     CU(cuDeviceGetCount(&count));
@@ -20,8 +16,6 @@ static void tell_devices(int socket) {
         frame_send(socket, TELL_UUID, &uuid, sizeof(uuid));
     }
 }
-
-static const test_role roles[] = {{"tell_devices", tell_devices}};
 
 static CUuuid uuid_of(CUdevice device) {
     CUuuid uuid;
@@ -46,7 +40,7 @@ static void expect_visible(const char *list, int count, const CUdevice *devices)
     peer_finish(&other);
 }
 
-static void visible_devices_are_reordered(void) {
+TEST(visible_devices_are_reordered) {
     CU(cuInit(0));
     expect_visible("0,1", 2, (const CUdevice[]){0, 1});
     expect_visible("1,0", 2, (const CUdevice[]){1, 0});
@@ -55,7 +49,7 @@ static void visible_devices_are_reordered(void) {
     expect_visible("0,-1,1", 1, (const CUdevice[]){0});
 }
 
-static void devices_differ(void) {
+TEST(devices_differ) {
     int count = 0;
     CU(cuInit(0));
     CU(cuDeviceGetCount(&count));
@@ -74,7 +68,7 @@ static void devices_differ(void) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuDeviceGetPCIBusId(ids[0], 5, 0));
 }
 
-static void names_are_cut_to_the_buffer(void) {
+TEST(names_are_cut_to_the_buffer) {
     char name[64];
     char start[4];
     CU(cuInit(0));
@@ -84,7 +78,7 @@ static void names_are_cut_to_the_buffer(void) {
     CHECK(strncmp(name, start, 3) == 0);
 }
 
-static void unknown_devices_are_refused(void) {
+TEST(unknown_devices_are_refused) {
     CU(cuInit(0));
     const CUdevice unknown[] = {-1, 100};
     for (size_t i = 0; i < NUM(unknown); i++) {
@@ -108,7 +102,7 @@ static void unknown_devices_are_refused(void) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuDeviceGet(NULL, 0));
 }
 
-static void attributes_are_those_of_the_card(void) {
+TEST(attributes_are_those_of_the_card) {
     static const struct {
         CUdevice_attribute attribute;
         int value;
@@ -131,7 +125,7 @@ static void attributes_are_those_of_the_card(void) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuDeviceGetAttribute(&value, (CUdevice_attribute)9999, 0));
 }
 
-static void peers_reach_each_other(void) {
+TEST(peers_reach_each_other) {
     int can = 0;
     CU(cuInit(0));
     CU(cuDeviceCanAccessPeer(&can, 0, 1));
@@ -139,14 +133,3 @@ static void peers_reach_each_other(void) {
     CU(cuDeviceCanAccessPeer(&can, 1, 1));
     CHECK_EQ(can, 0); /* a device is no peer of itself */
 }
-
-static const test_case cases[] = {
-    CASE(visible_devices_are_reordered),
-    CASE(devices_differ),
-    CASE(names_are_cut_to_the_buffer),
-    CASE(unknown_devices_are_refused),
-    CASE(attributes_are_those_of_the_card),
-    CASE(peers_reach_each_other),
-};
-
-TEST_MAIN_WITH_ROLES

@@ -5,10 +5,7 @@
 #include "cuda_sim.h"
 
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 /* A real driver has no such function. */
 #pragma weak sim_live

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the tests of the stand-in share. Those that only state rules of the driver hold on a real one too:
 // there, nothing is counted.
-#ifndef CUDA_SIM_DRIVER_TEST_H
-#define CUDA_SIM_DRIVER_TEST_H
+#pragma once
 
 #include "cuda_api.h"
 #include "harness.h"
@@ -39,5 +38,3 @@ void check_device_filled(CUdeviceptr address, unsigned char value, size_t size);
 void check_unknown(CUdeviceptr address);
 /* A touch of the address by the program is a fault; tried in a forked child. */
 void check_untouchable(CUdeviceptr address);
-
-#endif

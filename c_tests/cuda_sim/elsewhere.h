@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files that another process has open: what handles of 64 bytes stand for.
-#ifndef CUDA_SIM_ELSEWHERE_H
-#define CUDA_SIM_ELSEWHERE_H
+#pragma once
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -22,5 +21,3 @@ uint64_t inode_of(int fd);
 elsewhere elsewhere_of(int fd);
 /* Opens the file anew; below 0 when its process has closed it, or has ended. */
 int elsewhere_open(const elsewhere *where);
-
-#endif

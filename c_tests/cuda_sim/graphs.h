@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graphs: work of captured streams, to be done as often as they are launched.
-#ifndef CUDA_SIM_GRAPHS_H
-#define CUDA_SIM_GRAPHS_H
+#pragma once
 
 #include "queue.h"
 
@@ -15,5 +14,3 @@ struct CUgraph_st {
 
 /* Puts a copy of the work at its end. */
 void graph_add(graph *captured, const work *work);
-
-#endif

@@ -21,7 +21,7 @@ static void refuses(CUresult expected, void *start, size_t size) {
     CU_EXPECT(expected, cuMemHostRegister_v2(start, size, PORTABLE_AND_MAPPED));
 }
 
-static void allocations_are_host_memory(void) {
+TEST(allocations_are_host_memory) {
     void *host = &host;
     CUdeviceptr base = 0;
     size_t size = 0;
@@ -43,7 +43,7 @@ static void allocations_are_host_memory(void) {
     close_device(0);
 }
 
-static void only_mapped_host_memory_is_registered(void) {
+TEST(only_mapped_host_memory_is_registered) {
     unsigned char *host = map_host(4 * MIB, PROT_READ | PROT_WRITE);
     unsigned char *untouchable = map_host(MIB, PROT_NONE);
     void *allocated = NULL;
@@ -66,7 +66,7 @@ static void only_mapped_host_memory_is_registered(void) {
     close_device(0);
 }
 
-static void a_byte_is_registered_once(void) {
+TEST(a_byte_is_registered_once) {
     unsigned char *host = map_host(4 * MIB, PROT_READ | PROT_WRITE);
     const CUresult again = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     open_device(0);
@@ -92,7 +92,7 @@ static void a_byte_is_registered_once(void) {
     close_device(0);
 }
 
-static void only_a_start_is_unregistered_once(void) {
+TEST(only_a_start_is_unregistered_once) {
     unsigned char *host = map_host(MIB, PROT_READ | PROT_WRITE);
     CUcontext popped = NULL;
     open_device(0);
@@ -111,7 +111,7 @@ static void only_a_start_is_unregistered_once(void) {
     close_device(0);
 }
 
-static void the_device_sees_it_at_the_same_address(void) {
+TEST(the_device_sees_it_at_the_same_address) {
     unsigned char *host = map_host(MIB, PROT_READ | PROT_WRITE);
     CUdeviceptr device = 0;
     open_device(0);
@@ -129,7 +129,7 @@ static void the_device_sees_it_at_the_same_address(void) {
     close_device(0);
 }
 
-static void registrations_go_with_their_context(void) {
+TEST(registrations_go_with_their_context) {
     unsigned char *host = map_host(MIB, PROT_READ | PROT_WRITE);
     open_device(0);
     registers(host, MIB);
@@ -142,14 +142,3 @@ static void registrations_go_with_their_context(void) {
     munmap(host, MIB);
     close_device(0);
 }
-
-static const test_case cases[] = {
-    CASE(allocations_are_host_memory),
-    CASE(only_mapped_host_memory_is_registered),
-    CASE(a_byte_is_registered_once),
-    CASE(only_a_start_is_unregistered_once),
-    CASE(the_device_sees_it_at_the_same_address),
-    CASE(registrations_go_with_their_context),
-};
-
-TEST_MAIN

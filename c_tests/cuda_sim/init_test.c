@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Before cuInit, in a forked child, without a device; and the results' names.
 #include "driver_test.h"
-#include "peer.h"
 
-#include <stdlib.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 /* All that may be asked of a driver that is not initialised, and some of what may not. */
 static void check_uninitialised(void) {
@@ -30,42 +27,37 @@ static void check_uninitialised(void) {
               cuPointerGetAttribute(&number, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 1));
 }
 
-static void be_uninitialised(int socket) {
+ROLE(be_uninitialised) {
     (void)socket;
     check_uninitialised();
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuInit(1));
     check_uninitialised();
 }
 
-static void be_without_device(int socket) {
+ROLE(be_without_device) {
     (void)socket;
     CU_EXPECT(CUDA_ERROR_NO_DEVICE, cuInit(0));
     check_uninitialised();
 }
 
-static const test_role roles[] = {
-    {"uninitialised", be_uninitialised},
-    {"without_device", be_without_device},
-};
-
-static void nothing_works_before_init(void) {
-    peer fresh = peer_start("uninitialised");
+TEST(nothing_works_before_init) {
+    peer fresh = peer_start("be_uninitialised");
     peer_finish(&fresh);
 }
 
-static void init_without_a_device_fails(void) {
+TEST(init_without_a_device_fails) {
     setenv("CUDA_VISIBLE_DEVICES", "", 1);
-    peer hidden = peer_start("without_device");
+    peer hidden = peer_start("be_without_device");
     unsetenv("CUDA_VISIBLE_DEVICES");
     peer_finish(&hidden);
 }
 
-static void init_may_be_repeated(void) {
+TEST(init_may_be_repeated) {
     CU(cuInit(0));
     CU(cuInit(0));
 }
 
-static void nothing_works_in_a_forked_child(void) {
+TEST(nothing_works_in_a_forked_child) {
     open_device(0);
     const pid_t child = fork();
     CHECK(child >= 0);
@@ -81,7 +73,7 @@ static void nothing_works_in_a_forked_child(void) {
     close_device(0);
 }
 
-static void results_have_names_and_sentences(void) {
+TEST(results_have_names_and_sentences) {
     static const struct {
         CUresult result;
         const char *name;
@@ -102,13 +94,3 @@ static void results_have_names_and_sentences(void) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuGetErrorName((CUresult)12345, &text));
     CHECK(text == NULL);
 }
-
-static const test_case cases[] = {
-    CASE(nothing_works_before_init),
-    CASE(init_without_a_device_fails),
-    CASE(init_may_be_repeated),
-    CASE(nothing_works_in_a_forked_child),
-    CASE(results_have_names_and_sentences),
-};
-
-TEST_MAIN_WITH_ROLES

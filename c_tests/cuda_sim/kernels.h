@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the library's kernels do, done by the host.
-#ifndef CUDA_SIM_KERNELS_H
-#define CUDA_SIM_KERNELS_H
+#pragma once
 
 #include "state.h"
 
@@ -22,5 +21,3 @@ CUresult checksum_run(const struct kvmem_checksum *asked, const context *on);
 
 /* Whether kernels of a context reach all of a range. */
 bool kernel_reaches(CUdeviceptr start, size_t size, CUmemAccess_flags needed, const context *on);
-
-#endif

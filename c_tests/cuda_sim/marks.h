@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Marks between the works of a stream: what an event stands for from one record to the next.
-#ifndef CUDA_SIM_MARKS_H
-#define CUDA_SIM_MARKS_H
+#pragma once
 
 #include "state.h"
 
@@ -21,5 +20,3 @@ void mark_release(mark *released);
 /* The work before it is done. */
 void mark_reach(mark *reached, CUresult error);
 bool mark_is_reached(const mark *asked);
-
-#endif

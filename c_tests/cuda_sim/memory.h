@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory as such, before it has an address: a file in memory that other processes can open too.
-#ifndef CUDA_SIM_MEMORY_H
-#define CUDA_SIM_MEMORY_H
+#pragma once
 
 #include "state.h"
 
@@ -25,5 +24,3 @@ memory *memory_of_handle(CUmemGenericAllocationHandle handle);
 
 /* Where /proc says an open file of this process leads. */
 void memory_file_name(int fd, char *name, size_t size);
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Code that was loaded into contexts.
-#ifndef CUDA_SIM_MODULES_H
-#define CUDA_SIM_MODULES_H
+#pragma once
 
 #include "state.h"
 
@@ -19,5 +18,3 @@ typedef struct CUmod_st {
 
 /* Destroys all that belong to a context, and answers how many. */
 uint64_t modules_destroy_of(const context *ended);
-
-#endif

@@ -2,13 +2,10 @@
 // Modules and their kernels, rows of bytes, and what a captured stream puts into a graph.
 #include "driver_test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static const char ptx[] =
     ".version 7.0\n.target sm_52\n.address_size 64\n.visible .entry nothing()\n{\nret;\n}\n";
 
-static void a_module_gives_its_kernels_by_name(void) {
+TEST(a_module_gives_its_kernels_by_name) {
     open_device(0);
     CUmodule module = NULL;
     CUfunction function = NULL;
@@ -20,7 +17,7 @@ static void a_module_gives_its_kernels_by_name(void) {
     close_device(0);
 }
 
-static void without_a_context_nothing_is_loaded(void) {
+TEST(without_a_context_nothing_is_loaded) {
     CUmodule module = NULL;
     CU(cuInit(0));
     CU_EXPECT(CUDA_ERROR_INVALID_CONTEXT, cuModuleLoadData(&module, ptx));
@@ -29,7 +26,7 @@ static void without_a_context_nothing_is_loaded(void) {
 #define SIZE ((size_t)4096)
 
 /* Rows of 16 bytes, 64 apart here and 32 apart there. */
-static void rows_move_and_what_lies_between_stays(void) {
+TEST(rows_move_and_what_lies_between_stays) {
     open_device(0);
     unsigned char *host = test_allocate(SIZE);
     unsigned char *back = test_allocate(SIZE);
@@ -64,7 +61,7 @@ static CUstreamCaptureStatus status_of(CUstream stream) {
     return status;
 }
 
-static void a_graph_does_its_work_when_it_is_launched(void) {
+TEST(a_graph_does_its_work_when_it_is_launched) {
     open_device(0);
     const CUdeviceptr from = allocate_filled(SIZE, 1);
     const CUdeviceptr to = allocate_filled(SIZE, 2);
@@ -94,14 +91,14 @@ static void a_graph_does_its_work_when_it_is_launched(void) {
     close_device(0);
 }
 
-static void the_default_stream_is_not_captured(void) {
+TEST(the_default_stream_is_not_captured) {
     open_device(0);
     CU_EXPECT(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
               cuStreamBeginCapture_v2(NULL, CU_STREAM_CAPTURE_MODE_RELAXED));
     close_device(0);
 }
 
-static void a_stream_knows_its_context(void) {
+TEST(a_stream_knows_its_context) {
     const CUcontext context = open_device(0);
     CUcontext owner = NULL;
     CUstream stream = NULL;
@@ -113,13 +110,3 @@ static void a_stream_knows_its_context(void) {
     CU(cuStreamDestroy_v2(stream));
     close_device(0);
 }
-
-static const test_case cases[] = {
-    CASE(without_a_context_nothing_is_loaded),
-    CASE(a_module_gives_its_kernels_by_name),
-    CASE(rows_move_and_what_lies_between_stays),
-    CASE(a_graph_does_its_work_when_it_is_launched),
-    CASE(the_default_stream_is_not_captured),
-    CASE(a_stream_knows_its_context),
-};
-TEST_MAIN

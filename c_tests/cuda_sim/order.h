@@ -19,8 +19,7 @@
 // Of all pieces that may be done the one is taken that was submitted last, so that what should have waited for
 // something comes before it. With a seed (KVMEM_SIM_ORDER in the environment, or sim_set_order) it is one of
 // them by chance, the same again for the same seed and calls.
-#ifndef CUDA_SIM_ORDER_H
-#define CUDA_SIM_ORDER_H
+#pragma once
 
 #include "queue.h"
 
@@ -32,5 +31,3 @@ bool order_is_left(const stream *asked, uint64_t number);
 bool order_is_left_before_legacy(const context *of, uint64_t number);
 /* Back to what the environment says. */
 void order_reset(void);
-
-#endif

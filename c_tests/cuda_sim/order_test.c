@@ -37,7 +37,7 @@ static void fill(pair *pair, unsigned char value, CUstream stream) {
     CU(cuMemcpyDtoDAsync_v2(pair->middle, pair->source, SIZE, stream));
 }
 
-static void read(pair *pair, CUstream stream) {
+static void read_pair(pair *pair, CUstream stream) {
     CU(cuMemcpyDtoDAsync_v2(pair->end, pair->middle, SIZE, stream));
 }
 
@@ -46,21 +46,21 @@ static void expect_read(pair *pair, unsigned char value, CUstream stream) {
     check_device_filled(pair->end, value, SIZE);
 }
 
-static void a_stream_waits_for_an_event(void) {
+TEST(a_stream_waits_for_an_event) {
     pair pair;
     set_up(&pair, CU_STREAM_NON_BLOCKING);
     for (unsigned char value = 4; value < 8; value++) {
         fill(&pair, value, pair.first);
         CU(cuEventRecord(pair.event, pair.first));
         CU(cuStreamWaitEvent(pair.second, pair.event, 0));
-        read(&pair, pair.second);
+        read_pair(&pair, pair.second);
         expect_read(&pair, value, pair.second);
     }
     tear_down(&pair);
 }
 
 /* What was recorded, not the event, is waited for: after the second record the first is as good as ever. */
-static void an_event_that_is_recorded_again_moves_no_wait(void) {
+TEST(an_event_that_is_recorded_again_moves_no_wait) {
     pair pair;
     CUstream third = NULL;
     set_up(&pair, CU_STREAM_NON_BLOCKING);
@@ -69,21 +69,21 @@ static void an_event_that_is_recorded_again_moves_no_wait(void) {
     CU(cuEventRecord(pair.event, pair.first));
     CU(cuStreamWaitEvent(pair.second, pair.event, 0));
     CU(cuEventRecord(pair.event, third)); /* of nothing */
-    read(&pair, pair.second);
+    read_pair(&pair, pair.second);
     expect_read(&pair, 4, pair.second);
     /* Neither does one that is destroyed. */
     fill(&pair, 5, pair.first);
     CU(cuEventRecord(pair.event, pair.first));
     CU(cuStreamWaitEvent(pair.second, pair.event, 0));
     CU(cuEventDestroy_v2(pair.event));
-    read(&pair, pair.second);
+    read_pair(&pair, pair.second);
     expect_read(&pair, 5, pair.second);
     CU(cuEventCreate(&pair.event, CU_EVENT_DISABLE_TIMING));
     CU(cuStreamDestroy_v2(third));
     tear_down(&pair);
 }
 
-static void an_event_is_waited_for_through_another_stream(void) {
+TEST(an_event_is_waited_for_through_another_stream) {
     pair pair;
     CUstream third = NULL;
     CUevent next = NULL;
@@ -95,25 +95,25 @@ static void an_event_is_waited_for_through_another_stream(void) {
     CU(cuStreamWaitEvent(third, pair.event, 0));
     CU(cuEventRecord(next, third));
     CU(cuStreamWaitEvent(pair.second, next, 0));
-    read(&pair, pair.second);
+    read_pair(&pair, pair.second);
     CU(cuStreamDestroy_v2(third)); /* which goes on */
     expect_read(&pair, 4, pair.second);
     CU(cuEventDestroy_v2(next));
     tear_down(&pair);
 }
 
-static void an_event_is_synchronised_with_what_came_before_it(void) {
+TEST(an_event_is_synchronised_with_what_came_before_it) {
     pair pair;
     set_up(&pair, CU_STREAM_NON_BLOCKING);
     fill(&pair, 4, pair.first);
-    read(&pair, pair.first);
+    read_pair(&pair, pair.first);
     CU(cuEventRecord(pair.event, pair.first));
     CU(cuEventSynchronize(pair.event));
     check_device_filled(pair.end, 4, SIZE);
     tear_down(&pair);
 }
 
-static void streams_of_two_devices_wait_for_each_other(void) {
+TEST(streams_of_two_devices_wait_for_each_other) {
     pair pair;
     CUcontext other = NULL;
     CUstream far = NULL;
@@ -126,53 +126,53 @@ static void streams_of_two_devices_wait_for_each_other(void) {
     CU(cuEventRecord(pair.event, pair.first));
     CU(cuStreamWaitEvent(far, pair.event, 0));
     CU(cuStreamSynchronize(far));
-    read(&pair, pair.second);
+    read_pair(&pair, pair.second);
     expect_read(&pair, 4, pair.second);
     CU(cuStreamDestroy_v2(far));
     CU(cuDevicePrimaryCtxRelease_v2(1));
     tear_down(&pair);
 }
 
-static void blocking_streams_and_the_default_stream_wait_for_each_other(void) {
+TEST(blocking_streams_and_the_default_stream_wait_for_each_other) {
     pair pair;
     set_up(&pair, 0);
     fill(&pair, 4, pair.first);
-    read(&pair, NULL);
+    read_pair(&pair, NULL);
     expect_read(&pair, 4, NULL);
     fill(&pair, 5, NULL);
-    read(&pair, pair.second);
+    read_pair(&pair, pair.second);
     expect_read(&pair, 5, pair.second);
     fill(&pair, 6, CU_STREAM_PER_THREAD);
-    read(&pair, CU_STREAM_LEGACY);
+    read_pair(&pair, CU_STREAM_LEGACY);
     expect_read(&pair, 6, NULL);
     fill(&pair, 7, pair.first);
     CU(cuMemsetD8_v2(pair.end, 0, 1)); /* on the default stream: between the two others, that it orders */
-    read(&pair, pair.second);
+    read_pair(&pair, pair.second);
     expect_read(&pair, 7, pair.second);
     fill(&pair, 8, pair.first);
-    read(&pair, pair.first);
+    read_pair(&pair, pair.first);
     check_device_filled(pair.end, 8, SIZE); /* a synchronous copy is of the default stream */
     tear_down(&pair);
 }
 
 /* The default stream takes part in events like any other. */
-static void the_default_stream_waits_for_events(void) {
+TEST(the_default_stream_waits_for_events) {
     pair pair;
     set_up(&pair, CU_STREAM_NON_BLOCKING);
     fill(&pair, 4, pair.first);
     CU(cuEventRecord(pair.event, pair.first));
     CU(cuStreamWaitEvent(NULL, pair.event, 0));
-    read(&pair, NULL);
+    read_pair(&pair, NULL);
     expect_read(&pair, 4, NULL);
     fill(&pair, 5, NULL);
     CU(cuEventRecord(pair.event, NULL));
     CU(cuStreamWaitEvent(pair.second, pair.event, 0));
-    read(&pair, pair.second);
+    read_pair(&pair, pair.second);
     expect_read(&pair, 5, pair.second);
     tear_down(&pair);
 }
 
-static void launches_of_a_graph_follow_each_other(void) {
+TEST(launches_of_a_graph_follow_each_other) {
     pair pair;
     CUgraph graph = NULL;
     CUgraphExec executable = NULL;
@@ -189,16 +189,3 @@ static void launches_of_a_graph_follow_each_other(void) {
     CU(cuGraphExecDestroy(executable));
     tear_down(&pair);
 }
-
-static const test_case cases[] = {
-    CASE(a_stream_waits_for_an_event),
-    CASE(an_event_that_is_recorded_again_moves_no_wait),
-    CASE(an_event_is_waited_for_through_another_stream),
-    CASE(an_event_is_synchronised_with_what_came_before_it),
-    CASE(streams_of_two_devices_wait_for_each_other),
-    CASE(blocking_streams_and_the_default_stream_wait_for_each_other),
-    CASE(the_default_stream_waits_for_events),
-    CASE(launches_of_a_graph_follow_each_other),
-};
-
-TEST_MAIN

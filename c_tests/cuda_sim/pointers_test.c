@@ -25,7 +25,7 @@ static void refuses(CUpointer_attribute attribute, CUdeviceptr address) {
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuPointerGetAttribute(&answer, attribute, address));
 }
 
-static void device_memory(void) {
+TEST(device_memory) {
     const CUcontext context = open_device(1);
     const CUdeviceptr address = allocate_filled(1000, 1);
     CHECK_EQ(ask_int(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address + 3), CU_MEMORYTYPE_DEVICE);
@@ -48,7 +48,7 @@ static void device_memory(void) {
     close_device(1);
 }
 
-static void buffers_have_numbers_of_their_own(void) {
+TEST(buffers_have_numbers_of_their_own) {
     open_device(0);
     const CUdeviceptr first = allocate_filled(64, 1);
     const CUdeviceptr second = allocate_filled(64, 1);
@@ -63,7 +63,7 @@ static void buffers_have_numbers_of_their_own(void) {
     close_device(0);
 }
 
-static void managed_memory(void) {
+TEST(managed_memory) {
     open_device(0);
     CUdeviceptr address = 0;
     CU(cuMemAllocManaged(&address, 4096, CU_MEM_ATTACH_GLOBAL));
@@ -75,7 +75,7 @@ static void managed_memory(void) {
     close_device(0);
 }
 
-static void mapped_memory(void) {
+TEST(mapped_memory) {
     const CUmemAccessDesc none = access_for(0, CU_MEM_ACCESS_FLAGS_PROT_NONE);
     const CUmemAccessDesc all = access_for(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     open_device(0);
@@ -101,7 +101,7 @@ static void mapped_memory(void) {
     close_device(0);
 }
 
-static void page_locked_memory(void) {
+TEST(page_locked_memory) {
     void *host = NULL;
     const CUcontext context = open_device(1);
     CU(cuMemHostAlloc(&host, 1000, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
@@ -117,7 +117,7 @@ static void page_locked_memory(void) {
     close_device(1);
 }
 
-static void many_attributes_at_once_never_fail_for_a_pointer(void) {
+TEST(many_attributes_at_once_never_fail_for_a_pointer) {
     CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
                                         CU_POINTER_ATTRIBUTE_DEVICE_POINTER};
     int type = 77;
@@ -142,21 +142,9 @@ static void many_attributes_at_once_never_fail_for_a_pointer(void) {
     close_device(0);
 }
 
-static void unknown_memory(void) {
+TEST(unknown_memory) {
     unsigned char local = 0;
     CU(cuInit(0));
     refuses(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ADDRESS(&local));
     refuses(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 0);
 }
-
-static const test_case cases[] = {
-    CASE(device_memory),
-    CASE(buffers_have_numbers_of_their_own),
-    CASE(managed_memory),
-    CASE(mapped_memory),
-    CASE(page_locked_memory),
-    CASE(many_attributes_at_once_never_fail_for_a_pointer),
-    CASE(unknown_memory),
-};
-
-TEST_MAIN

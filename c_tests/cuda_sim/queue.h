@@ -2,8 +2,7 @@
 // Work on streams. Each stream has a queue of its own, and nothing is done when it is submitted: the device
 // gets on with it when somebody looks (a query: a few pieces further) or waits, in the order that order.h
 // tells of.
-#ifndef CUDA_SIM_QUEUE_H
-#define CUDA_SIM_QUEUE_H
+#pragma once
 
 #include "call.h"
 #include "marks.h"
@@ -73,5 +72,3 @@ uint64_t streams_destroy_of(const context *context);
 uint64_t events_destroy_of(const context *context);
 /* Frees destroyed ones that have no work any more. */
 void streams_sweep(void);
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which bytes lie behind an address, and whether a device may reach them.
-#ifndef CUDA_SIM_REACH_H
-#define CUDA_SIM_REACH_H
+#pragma once
 
 #include "state.h"
 
@@ -22,5 +21,3 @@ CUresult check_reach(range range, CUmemAccess_flags needed, must_be must_be, CUd
 /* Both after they have been checked. */
 void reach_copy(CUdeviceptr destination, CUdeviceptr source, size_t size);
 void reach_fill(CUdeviceptr destination, unsigned char value, size_t size);
-
-#endif

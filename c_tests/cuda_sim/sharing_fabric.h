@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fabric handles: 64 bytes that name memory of another process, and keep nothing.
-#ifndef CUDA_SIM_SHARING_FABRIC_H
-#define CUDA_SIM_SHARING_FABRIC_H
+#pragma once
 
 #include "state.h"
 
@@ -13,5 +12,3 @@ void fabric_reset(void);
 CUresult fabric_export(const memory *exported, void *handle);
 /* A file on the memory that a handle names. */
 CUresult fabric_open(const void *handle, int *fd);
-
-#endif

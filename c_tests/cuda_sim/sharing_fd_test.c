@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Handles as file descriptors, from one process to another.
 #include "driver_test.h"
-#include "fds.h"
-#include "peer.h"
-#include "resources.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #define POSIX_FD CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 #define DEVICE 1
@@ -37,7 +32,7 @@ static CUdeviceptr map_handle(CUmemGenericAllocationHandle handle, CUmemAccess_f
 }
 
 /* Maps what comes, for reading; reads it when told to, and checks that its own promise holds. */
-static void be_importer(int socket) {
+ROLE(be_importer) {
     open_device(DEVICE);
     const int fd = receive_fd(socket);
     const CUmemGenericAllocationHandle handle = import(fd);
@@ -65,7 +60,7 @@ static void be_importer(int socket) {
 }
 
 /* Exports memory, and kills itself when told to. */
-static void be_exporter(int socket) {
+ROLE(be_exporter) {
     open_device(DEVICE);
     const CUmemGenericAllocationHandle handle = create_handle(DEVICE, GRANULE);
     const int fd = export(handle);
@@ -76,19 +71,17 @@ static void be_exporter(int socket) {
     free(frame_expect(socket, STOP).data);
 }
 
-static const test_role roles[] = {{"importer", be_importer}, {"exporter", be_exporter}};
-
 static void reads(const peer *importer, unsigned char value) {
     frame_send(importer->socket, READ_IT, &value, 1);
     free(frame_expect(importer->socket, HAVE_READ).data);
 }
 
-static void another_process_sees_the_same_bytes(void) {
+TEST(another_process_sees_the_same_bytes) {
     open_device(DEVICE);
     const CUmemGenericAllocationHandle handle = create_handle(DEVICE, GRANULE);
     const int fd = export(handle);
     const CUdeviceptr address = map_handle(handle, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    peer importer = peer_start("importer");
+    peer importer = peer_start("be_importer");
     send_fd(importer.socket, fd);
     close(fd);
     for (unsigned char value = 1; value < 4; value++) {
@@ -103,9 +96,9 @@ static void another_process_sees_the_same_bytes(void) {
     close_device(DEVICE);
 }
 
-static void memory_outlives_a_killed_exporter(void) {
+TEST(memory_outlives_a_killed_exporter) {
     open_device(DEVICE);
-    peer exporter = peer_start("exporter");
+    peer exporter = peer_start("be_exporter");
     const int fd = receive_fd(exporter.socket);
     const CUdeviceptr address = map_handle(import(fd), CU_MEM_ACCESS_FLAGS_PROT_READ);
     peer_kill(&exporter);
@@ -115,7 +108,7 @@ static void memory_outlives_a_killed_exporter(void) {
     close_device(DEVICE);
 }
 
-static void exports_are_files_closed_on_exec(void) {
+TEST(exports_are_files_closed_on_exec) {
     CU(cuInit(0));
     const CUmemGenericAllocationHandle handle = create_handle(DEVICE, GRANULE);
     const int first = export(handle);
@@ -128,7 +121,7 @@ static void exports_are_files_closed_on_exec(void) {
     check_nothing_left();
 }
 
-static void exports_are_checked(void) {
+TEST(exports_are_checked) {
     int fd = -1;
     CUmemAllocationProp prop = device_prop(0);
     CUmemGenericAllocationHandle plain = 0;
@@ -149,7 +142,7 @@ static void exports_are_checked(void) {
     check_nothing_left();
 }
 
-static void imports_are_checked(void) {
+TEST(imports_are_checked) {
     CUmemGenericAllocationHandle handle = 77;
     CU(cuInit(0));
     const int null_file = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -164,7 +157,7 @@ static void imports_are_checked(void) {
     check_nothing_left();
 }
 
-static void an_own_export_comes_back_as_another_handle(void) {
+TEST(an_own_export_comes_back_as_another_handle) {
     open_device(DEVICE);
     const CUmemGenericAllocationHandle handle = create_handle(DEVICE, GRANULE);
     const int fd = export(handle);
@@ -180,7 +173,7 @@ static void an_own_export_comes_back_as_another_handle(void) {
     close_device(DEVICE);
 }
 
-static void an_import_leaves_no_file_behind(void) {
+TEST(an_import_leaves_no_file_behind) {
     CU(cuInit(0));
     const CUmemGenericAllocationHandle handle = create_handle(DEVICE, GRANULE);
     const int fd = export(handle);
@@ -192,15 +185,3 @@ static void an_import_leaves_no_file_behind(void) {
     CU(cuMemRelease(handle));
     check_nothing_left();
 }
-
-static const test_case cases[] = {
-    CASE(another_process_sees_the_same_bytes),
-    CASE(memory_outlives_a_killed_exporter),
-    CASE(exports_are_files_closed_on_exec),
-    CASE(exports_are_checked),
-    CASE(imports_are_checked),
-    CASE(an_own_export_comes_back_as_another_handle),
-    CASE(an_import_leaves_no_file_behind),
-};
-
-TEST_MAIN_WITH_ROLES

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Legacy IPC handles, from one process to another.
 #include "driver_test.h"
-#include "peer.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 /* Large enough that a real driver keeps none of them in one allocation of its own with another. */
 #define SIZE ((size_t)4 * MIB)
@@ -23,7 +19,7 @@ static CUipcMemHandle handle_of(CUdeviceptr address) {
     return handle;
 }
 
-static void be_owner(int socket) {
+ROLE(be_owner) {
     open_device(0);
     const CUdeviceptr one = allocate_filled(SIZE, 1);
     const CUdeviceptr two = allocate_filled(SIZE, 2);
@@ -39,10 +35,8 @@ static void be_owner(int socket) {
     close_device(0);
 }
 
-static const test_role roles[] = {{"owner", be_owner}};
-
 static peer start_owner(handles *shared) {
-    peer owner = peer_start("owner");
+    peer owner = peer_start("be_owner");
     frame_expect_into(owner.socket, HANDLES, shared, sizeof(*shared));
     return owner;
 }
@@ -53,7 +47,7 @@ static CUdeviceptr open_handle(CUipcMemHandle handle) {
     return address;
 }
 
-static void another_process_reads_and_writes(void) {
+TEST(another_process_reads_and_writes) {
     handles shared;
     CUdeviceptr base = 0;
     size_t size = 0;
@@ -79,7 +73,7 @@ static void another_process_reads_and_writes(void) {
     close_device(0);
 }
 
-static void openings_are_counted(void) {
+TEST(openings_are_counted) {
     handles shared;
     open_device(0);
     peer owner = start_owner(&shared);
@@ -98,7 +92,7 @@ static void openings_are_counted(void) {
     close_device(0);
 }
 
-static void a_killed_owner_leaves_open_memory(void) {
+TEST(a_killed_owner_leaves_open_memory) {
     handles shared;
     CUdeviceptr refused = 0;
     open_device(0);
@@ -111,7 +105,7 @@ static void a_killed_owner_leaves_open_memory(void) {
     close_device(0);
 }
 
-static void openings_are_checked(void) {
+TEST(openings_are_checked) {
     handles shared;
     CUipcMemHandle nonsense;
     CUdeviceptr address = 0;
@@ -130,7 +124,7 @@ static void openings_are_checked(void) {
     close_device(0);
 }
 
-static void a_handle_names_the_base_allocation(void) {
+TEST(a_handle_names_the_base_allocation) {
     CUdeviceptr opened = 0;
     CUipcMemHandle refused;
     void *host = NULL;
@@ -152,13 +146,3 @@ static void a_handle_names_the_base_allocation(void) {
     unmap_and_free(mapped, GRANULE);
     close_device(0);
 }
-
-static const test_case cases[] = {
-    CASE(another_process_reads_and_writes),
-    CASE(openings_are_counted),
-    CASE(a_killed_owner_leaves_open_memory),
-    CASE(openings_are_checked),
-    CASE(a_handle_names_the_base_allocation),
-};
-
-TEST_MAIN_WITH_ROLES

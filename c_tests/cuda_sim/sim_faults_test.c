@@ -21,7 +21,7 @@ static sim_counts live(void) {
     return counts;
 }
 
-static void the_nth_call_fails_once(void) {
+TEST(the_nth_call_fails_once) {
     CUdeviceptr addresses[3] = {0};
     set_up();
     CHECK(sim_last_failed() == NULL);
@@ -37,7 +37,7 @@ static void the_nth_call_fails_once(void) {
     tear_down();
 }
 
-static void two_failures_are_planned_at_once(void) {
+TEST(two_failures_are_planned_at_once) {
     CUdeviceptr address = 0;
     int count = 0;
     set_up();
@@ -48,7 +48,7 @@ static void two_failures_are_planned_at_once(void) {
     tear_down();
 }
 
-static void every_call_fails_until_reset(void) {
+TEST(every_call_fails_until_reset) {
     int count = 0;
     set_up();
     sim_fail("cuDeviceGetCount", SIM_EVERY_CALL, FAILURE);
@@ -60,7 +60,7 @@ static void every_call_fails_until_reset(void) {
     tear_down();
 }
 
-static void the_nth_of_all_calls_fails(void) {
+TEST(the_nth_of_all_calls_fails) {
     int count = 0;
     CUdevice device = 0;
     CUdeviceptr address = 0;
@@ -75,7 +75,7 @@ static void the_nth_of_all_calls_fails(void) {
 }
 
 /* What the library calls first can fail too. */
-static void init_fails_on_demand(void) {
+TEST(init_fails_on_demand) {
     sim_reset();
     sim_fail("cuInit", 1, CUDA_ERROR_SYSTEM_NOT_READY);
     CU_EXPECT(CUDA_ERROR_SYSTEM_NOT_READY, cuInit(0));
@@ -83,7 +83,7 @@ static void init_fails_on_demand(void) {
     sim_reset();
 }
 
-static void calls_are_counted(void) {
+TEST(calls_are_counted) {
     int count = 0;
     CUdevice device = 0;
     set_up();
@@ -100,7 +100,7 @@ static void calls_are_counted(void) {
 }
 
 /* A failing release has let go, as when the driver tells of earlier work. */
-static void a_failed_release_has_released(void) {
+TEST(a_failed_release_has_released) {
     set_up();
     const CUdeviceptr address = allocate_filled(64, 1);
     sim_fail("cuMemFree_v2", 1, FAILURE);
@@ -117,7 +117,7 @@ static void a_failed_release_has_released(void) {
     sim_reset();
 }
 
-static void a_refused_release_has_not(void) {
+TEST(a_refused_release_has_not) {
     set_up();
     const CUdeviceptr address = allocate_filled(64, 1);
     sim_refuse("cuMemFree_v2", 1, FAILURE);
@@ -127,7 +127,7 @@ static void a_refused_release_has_not(void) {
     tear_down();
 }
 
-static void work_fails_later_and_is_told_once(void) {
+TEST(work_fails_later_and_is_told_once) {
     CUstream stream = NULL;
     CUstream other = NULL;
     set_up();
@@ -156,7 +156,7 @@ static void work_fails_later_and_is_told_once(void) {
     tear_down();
 }
 
-static void an_event_after_failed_work_tells_of_it(void) {
+TEST(an_event_after_failed_work_tells_of_it) {
     CUstream stream = NULL;
     CUevent event = NULL;
     set_up();
@@ -176,18 +176,3 @@ static void an_event_after_failed_work_tells_of_it(void) {
     CU(cuStreamDestroy_v2(stream));
     tear_down();
 }
-
-static const test_case cases[] = {
-    CASE(init_fails_on_demand),
-    CASE(the_nth_call_fails_once),
-    CASE(two_failures_are_planned_at_once),
-    CASE(every_call_fails_until_reset),
-    CASE(the_nth_of_all_calls_fails),
-    CASE(calls_are_counted),
-    CASE(a_failed_release_has_released),
-    CASE(a_refused_release_has_not),
-    CASE(work_fails_later_and_is_told_once),
-    CASE(an_event_after_failed_work_tells_of_it),
-};
-
-TEST_MAIN

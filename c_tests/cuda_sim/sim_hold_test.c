@@ -24,7 +24,7 @@ static void tear_down(void) {
     close_device(0);
 }
 
-static void held_work_is_not_ready(void) {
+TEST(held_work_is_not_ready) {
     set_up();
     CU(cuMemsetD8Async(address, 2, 64, stream));
     CU(cuEventRecord(event, stream));
@@ -68,7 +68,7 @@ static void *wait_elsewhere(void *argument) {
     return NULL;
 }
 
-static void waiting_blocks_until_the_work_goes(void) {
+TEST(waiting_blocks_until_the_work_goes) {
     CUresult (*const ways[])(void) = {wait_for_stream, wait_for_event, cuCtxSynchronize};
     for (size_t i = 0; i < NUM(ways); i++) {
         pthread_t thread;
@@ -87,7 +87,7 @@ static void waiting_blocks_until_the_work_goes(void) {
     }
 }
 
-static void work_that_comes_too_late_is_an_illegal_address(void) {
+TEST(work_that_comes_too_late_is_an_illegal_address) {
     set_up();
     const CUdeviceptr mapped = map_fresh(0, GRANULE);
     CU(cuMemsetD8Async(mapped, 2, 64, stream));
@@ -97,7 +97,7 @@ static void work_that_comes_too_late_is_an_illegal_address(void) {
     tear_down();
 }
 
-static void destroyed_streams_finish_their_work(void) {
+TEST(destroyed_streams_finish_their_work) {
     CUstream ended = NULL;
     set_up();
     CU(cuStreamCreate(&ended, CU_STREAM_NON_BLOCKING));
@@ -108,7 +108,7 @@ static void destroyed_streams_finish_their_work(void) {
     tear_down();
 }
 
-static void reset_lets_work_go(void) {
+TEST(reset_lets_work_go) {
     set_up();
     CU(cuMemsetD8Async(address, 6, 64, stream));
     sim_reset();
@@ -116,13 +116,3 @@ static void reset_lets_work_go(void) {
     check_device_filled(address, 6, 64);
     tear_down();
 }
-
-static const test_case cases[] = {
-    CASE(held_work_is_not_ready),
-    CASE(waiting_blocks_until_the_work_goes),
-    CASE(work_that_comes_too_late_is_an_illegal_address),
-    CASE(destroyed_streams_finish_their_work),
-    CASE(reset_lets_work_go),
-};
-
-TEST_MAIN

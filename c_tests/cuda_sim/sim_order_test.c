@@ -3,8 +3,6 @@
 #include "cuda_sim.h"
 #include "driver_test.h"
 
-#include <string.h>
-
 #define SIZE ((size_t)64)
 #define MOST 8
 
@@ -35,7 +33,7 @@ static void tear_down(void) {
     close_device(0);
 }
 
-static void write(unsigned char value, CUstream stream) {
+static void write_value(unsigned char value, CUstream stream) {
     CU(cuMemsetD8Async(board, value, SIZE, stream));
 }
 
@@ -48,14 +46,14 @@ static unsigned char last(void) {
     return read[0];
 }
 
-static void without_an_event_what_came_last_is_done_first(void) {
+TEST(without_an_event_what_came_last_is_done_first) {
     set_up(CU_STREAM_NON_BLOCKING);
     for (int held = 0; held < 2; held++) {
         if (held) {
             sim_hold();
         }
         for (unsigned char i = 0; i < MOST; i++) {
-            write(i, streams[i]);
+            write_value(i, streams[i]);
         }
         if (held) {
             sim_go();
@@ -65,17 +63,17 @@ static void without_an_event_what_came_last_is_done_first(void) {
     tear_down();
 }
 
-static void with_an_event_it_is_not(void) {
+TEST(with_an_event_it_is_not) {
     set_up(CU_STREAM_NON_BLOCKING);
     for (int held = 0; held < 2; held++) {
         if (held) {
             sim_hold();
         }
-        write(1, streams[1]);
+        write_value(1, streams[1]);
         CU(cuEventRecord(event, streams[1]));
         CU(cuStreamWaitEvent(streams[2], event, 0));
         CU(cuEventRecord(event, streams[3])); /* moves nothing */
-        write(2, streams[2]);
+        write_value(2, streams[2]);
         if (held) {
             sim_go();
         }
@@ -85,16 +83,16 @@ static void with_an_event_it_is_not(void) {
 }
 
 /* Only what comes after the wait waits, and only for what came before the record. */
-static void an_event_orders_no_more_than_it_says(void) {
+TEST(an_event_orders_no_more_than_it_says) {
     set_up(CU_STREAM_NON_BLOCKING);
     CU(cuEventRecord(event, streams[1]));
-    write(1, streams[1]);
+    write_value(1, streams[1]);
     CU(cuStreamWaitEvent(streams[2], event, 0));
-    write(2, streams[2]);
+    write_value(2, streams[2]);
     CHECK_EQ(last(), 1);
-    write(3, streams[1]);
+    write_value(3, streams[1]);
     CU(cuEventRecord(event, streams[1]));
-    write(4, streams[2]);
+    write_value(4, streams[2]);
     CU(cuStreamWaitEvent(streams[2], event, 0));
     CHECK_EQ(last(), 3);
     CU(cuStreamWaitEvent(streams[2], event, 0)); /* of what is done: holds nothing back */
@@ -102,45 +100,45 @@ static void an_event_orders_no_more_than_it_says(void) {
 }
 
 /* An event that is recorded after the wait is not what was waited for. */
-static void a_wait_before_the_record_is_none(void) {
+TEST(a_wait_before_the_record_is_none) {
     set_up(CU_STREAM_NON_BLOCKING);
     CU(cuStreamWaitEvent(streams[2], event, 0));
-    write(1, streams[1]);
+    write_value(1, streams[1]);
     CU(cuEventRecord(event, streams[1]));
-    write(2, streams[2]);
+    write_value(2, streams[2]);
     CHECK_EQ(last(), 1);
     tear_down();
 }
 
-static void the_default_stream_leaves_streams_alone_that_do_not_block(void) {
+TEST(the_default_stream_leaves_streams_alone_that_do_not_block) {
     set_up(CU_STREAM_NON_BLOCKING);
-    write(1, NULL);
-    write(2, streams[2]);
+    write_value(1, NULL);
+    write_value(2, streams[2]);
     CHECK_EQ(last(), 1);
-    write(3, streams[3]);
-    write(4, NULL);
+    write_value(3, streams[3]);
+    write_value(4, NULL);
     CHECK_EQ(last(), 3);
-    write(5, streams[3]);
+    write_value(5, streams[3]);
     CU(cuStreamSynchronize(NULL)); /* does not wait for it */
     CU(cuMemsetD8_v2(board, 6, SIZE));
     CHECK_EQ(last(), 5);
     tear_down();
 }
 
-static void streams_that_block_have_no_order_without_it(void) {
+TEST(streams_that_block_have_no_order_without_it) {
     set_up(0);
-    write(1, streams[1]);
-    write(2, streams[2]);
+    write_value(1, streams[1]);
+    write_value(2, streams[2]);
     CHECK_EQ(last(), 1);
-    write(3, streams[3]);
-    write(4, NULL);
-    write(5, streams[5]);
+    write_value(3, streams[3]);
+    write_value(4, NULL);
+    write_value(5, streams[5]);
     CHECK_EQ(last(), 5);
     tear_down();
 }
 
 /* Work is nobody's business but its stream's: what waits for one leaves others undone. */
-static void what_waits_for_a_stream_waits_for_no_other(void) {
+TEST(what_waits_for_a_stream_waits_for_no_other) {
     set_up(CU_STREAM_NON_BLOCKING);
     CUcontext other = NULL;
     CUstream far = NULL;
@@ -149,7 +147,7 @@ static void what_waits_for_a_stream_waits_for_no_other(void) {
     CU(cuStreamCreate(&far, CU_STREAM_NON_BLOCKING));
     CU(cuCtxPopCurrent_v2(NULL));
     sim_hold();
-    write(1, streams[1]);
+    write_value(1, streams[1]);
     CU(cuStreamSynchronize(streams[2]));
     CU(cuStreamQuery(streams[2]));
     CU_EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(streams[1]));
@@ -164,10 +162,10 @@ static void what_waits_for_a_stream_waits_for_no_other(void) {
 }
 
 /* A query has the device do some pieces. */
-static void looking_is_enough_for_work_to_go_on(void) {
+TEST(looking_is_enough_for_work_to_go_on) {
     set_up(CU_STREAM_NON_BLOCKING);
     for (unsigned char i = 0; i < 3 * 16; i++) {
-        write(i, streams[1]);
+        write_value(i, streams[1]);
     }
     CU(cuEventRecord(event, streams[1]));
     CU_EXPECT(CUDA_ERROR_NOT_READY, cuStreamQuery(streams[1]));
@@ -177,7 +175,7 @@ static void looking_is_enough_for_work_to_go_on(void) {
     tear_down();
 }
 
-static void the_order_by_chance_is_the_same_for_a_seed(void) {
+TEST(the_order_by_chance_is_the_same_for_a_seed) {
     unsigned char first[16];
     set_up(CU_STREAM_NON_BLOCKING);
     bool differs = false;
@@ -185,7 +183,7 @@ static void the_order_by_chance_is_the_same_for_a_seed(void) {
         sim_set_order(turn < 2 ? 7 : 8);
         for (size_t i = 0; i < NUM(first); i++) {
             for (unsigned char value = 0; value < MOST; value++) {
-                write(value, streams[value]);
+                write_value(value, streams[value]);
             }
             const unsigned char was_last = last();
             CHECK(turn != 1 || was_last == first[i]);
@@ -195,16 +193,16 @@ static void the_order_by_chance_is_the_same_for_a_seed(void) {
     }
     CHECK(differs);
     /* What is ordered stays so. */
-    write(1, streams[1]);
+    write_value(1, streams[1]);
     CU(cuEventRecord(event, streams[1]));
     CU(cuStreamWaitEvent(streams[2], event, 0));
-    write(2, streams[2]);
+    write_value(2, streams[2]);
     CHECK_EQ(last(), 2);
     tear_down();
 }
 
 /* Inside a device and for fills of it the driver's synchronous functions wait for nothing. */
-static void copies_inside_a_device_are_not_waited_for(void) {
+TEST(copies_inside_a_device_are_not_waited_for) {
     set_up(CU_STREAM_NON_BLOCKING);
     const CUdeviceptr source = allocate_filled(SIZE, 9);
     sim_hold();
@@ -215,26 +213,26 @@ static void copies_inside_a_device_are_not_waited_for(void) {
     check_device_filled(board, 8, SIZE / 2);
     check_device_filled(board + SIZE / 2, 9, SIZE / 2);
     CU(cuMemcpyDtoD_v2(board, source, SIZE));
-    write(7, streams[1]);
+    write_value(7, streams[1]);
     CHECK_EQ(last(), 9);
     CU(cuMemFree_v2(source));
     tear_down();
 }
 
 /* From pageable memory they leave before it gets to the device. */
-static void pageable_memory_is_on_its_way_when_the_call_returns(void) {
+TEST(pageable_memory_is_on_its_way_when_the_call_returns) {
     unsigned char bytes[SIZE];
     set_up(CU_STREAM_NON_BLOCKING);
     memset(bytes, 1, SIZE);
     CU(cuMemcpyHtoD_v2(board, bytes, SIZE));
     memset(bytes, 2, SIZE);
-    write(3, streams[1]);
+    write_value(3, streams[1]);
     CHECK_EQ(last(), 1);
     tear_down();
 }
 
 /* Unless it is told to read in turn, a batch reads its sources as they are at the call. */
-static void a_batch_reads_as_early_as_it_may(void) {
+TEST(a_batch_reads_as_early_as_it_may) {
     static const CUmemcpySrcAccessOrder orders[] = {CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
                                                     CU_MEMCPY_SRC_ACCESS_ORDER_ANY};
     set_up(CU_STREAM_NON_BLOCKING);
@@ -256,20 +254,3 @@ static void a_batch_reads_as_early_as_it_may(void) {
     CU(cuMemFreeHost(host));
     tear_down();
 }
-
-static const test_case cases[] = {
-    CASE(without_an_event_what_came_last_is_done_first),
-    CASE(with_an_event_it_is_not),
-    CASE(an_event_orders_no_more_than_it_says),
-    CASE(a_wait_before_the_record_is_none),
-    CASE(the_default_stream_leaves_streams_alone_that_do_not_block),
-    CASE(streams_that_block_have_no_order_without_it),
-    CASE(what_waits_for_a_stream_waits_for_no_other),
-    CASE(looking_is_enough_for_work_to_go_on),
-    CASE(the_order_by_chance_is_the_same_for_a_seed),
-    CASE(copies_inside_a_device_are_not_waited_for),
-    CASE(pageable_memory_is_on_its_way_when_the_call_returns),
-    CASE(a_batch_reads_as_early_as_it_may),
-};
-
-TEST_MAIN

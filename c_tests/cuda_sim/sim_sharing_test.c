@@ -2,10 +2,6 @@
 // Sharing as a test has it: fabric handles that work, and memory opened by an IPC handle for another device.
 #include "cuda_sim.h"
 #include "driver_test.h"
-#include "peer.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 #define FABRIC CU_MEM_HANDLE_TYPE_FABRIC
 #define SIZE ((size_t)4 * MIB)
@@ -26,7 +22,7 @@ static CUmemGenericAllocationHandle create_with_fabric(void) {
 }
 
 /* Memory that is mapped, and memory that is not. */
-static void be_owner(int socket) {
+ROLE(be_owner) {
     sim_set_fabric(true);
     open_device(0);
     handles shared;
@@ -43,10 +39,8 @@ static void be_owner(int socket) {
     close_device(0);
 }
 
-static const test_role roles[] = {{"owner", be_owner}};
-
 static peer start_owner(handles *shared) {
-    peer owner = peer_start("owner");
+    peer owner = peer_start("be_owner");
     frame_expect_into(owner.socket, HANDLES, shared, sizeof(*shared));
     return owner;
 }
@@ -61,7 +55,7 @@ static void stop(peer *owner) {
     peer_finish(owner);
 }
 
-static void a_fabric_handle_opens_memory_and_keeps_none(void) {
+TEST(a_fabric_handle_opens_memory_and_keeps_none) {
     handles shared;
     CUmemGenericAllocationHandle first = 0;
     CUmemGenericAllocationHandle late = 0;
@@ -85,7 +79,7 @@ static void a_fabric_handle_opens_memory_and_keeps_none(void) {
     sim_reset();
 }
 
-static void other_bytes_are_no_fabric_handle(void) {
+TEST(other_bytes_are_no_fabric_handle) {
     CUmemFabricHandle bytes;
     CUmemGenericAllocationHandle handle = 0;
     CU(cuInit(0));
@@ -115,7 +109,7 @@ static CUdeviceptr open_for(CUdevice device, CUipcMemHandle handle, int ordinal)
     return address;
 }
 
-static void each_device_has_a_mapping_of_its_own(void) {
+TEST(each_device_has_a_mapping_of_its_own) {
     handles shared;
     open_device(0);
     peer owner = start_owner(&shared);
@@ -139,10 +133,3 @@ static void each_device_has_a_mapping_of_its_own(void) {
     stop(&owner);
     close_device(0);
 }
-
-static const test_case cases[] = {
-    CASE(a_fabric_handle_opens_memory_and_keeps_none),
-    CASE(other_bytes_are_no_fabric_handle),
-    CASE(each_device_has_a_mapping_of_its_own),
-};
-TEST_MAIN_WITH_ROLES

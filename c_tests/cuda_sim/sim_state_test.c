@@ -2,17 +2,12 @@
 // Counting what is alive; sizes from the environment; attributes and peers as a test sets them; misuse.
 #include "cuda_sim.h"
 #include "driver_test.h"
-#include "peer.h"
-#include "resources.h"
 
 #include <fcntl.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 static sim_counts live(void) {
     sim_counts counts;
@@ -20,7 +15,7 @@ static sim_counts live(void) {
     return counts;
 }
 
-static void everything_alive_is_counted(void) {
+TEST(everything_alive_is_counted) {
     CUcontext created = NULL;
     CUdeviceptr plain = 0;
     CUmemGenericAllocationHandle again = 0;
@@ -64,7 +59,7 @@ static void everything_alive_is_counted(void) {
     close_device(0);
 }
 
-static void what_dies_with_its_context_is_counted(void) {
+TEST(what_dies_with_its_context_is_counted) {
     CUstream stream = NULL;
     const uint64_t before = live().lost_with_context;
     open_device(0);
@@ -74,7 +69,7 @@ static void what_dies_with_its_context_is_counted(void) {
     CHECK_EQ(live().lost_with_context, before + 2);
 }
 
-static void cycles_leave_nothing_in_the_process(void) {
+TEST(cycles_leave_nothing_in_the_process) {
     size_t files = 0;
     size_t mappings = 0;
     for (int cycle = 0; cycle < 100; cycle++) {
@@ -91,7 +86,7 @@ static void cycles_leave_nothing_in_the_process(void) {
     CHECK_EQ(count_mappings(), mappings);
 }
 
-static void attributes_can_be_taken_away(void) {
+TEST(attributes_can_be_taken_away) {
     const CUmemAllocationProp prop = device_prop(0);
     CUmemAllocationProp rdma = prop;
     CUmemAllocationProp numa = prop;
@@ -121,7 +116,7 @@ static void attributes_can_be_taken_away(void) {
     check_nothing_left();
 }
 
-static void peer_access_can_be_taken_away(void) {
+TEST(peer_access_can_be_taken_away) {
     const CUmemAccessDesc peer = access_for(1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     int can = 1;
     CU(cuInit(0));
@@ -139,7 +134,7 @@ static void peer_access_can_be_taken_away(void) {
 enum { HANDLE = 1, STOP };
 
 /* Shares memory that it has freed, and allocates other memory in its place. */
-static void be_stale_owner(int socket) {
+ROLE(be_stale_owner) {
     CUipcMemHandle handle;
     open_device(0);
     const CUdeviceptr freed = allocate_filled(64, 1);
@@ -153,11 +148,11 @@ static void be_stale_owner(int socket) {
 }
 
 /* A real driver may well open the other memory. */
-static void a_stale_ipc_handle_opens_nothing_else(void) {
+TEST(a_stale_ipc_handle_opens_nothing_else) {
     CUipcMemHandle handle;
     CUdeviceptr address = 0;
     open_device(0);
-    peer owner = peer_start("stale_owner");
+    peer owner = peer_start("be_stale_owner");
     const message told = frame_expect(owner.socket, HANDLE);
     memcpy(&handle, told.data, sizeof(handle));
     free(told.data);
@@ -169,7 +164,7 @@ static void a_stale_ipc_handle_opens_nothing_else(void) {
 }
 
 /* As the environment of the case below says. */
-static void be_small(int socket) {
+ROLE(be_small) {
     (void)socket;
     int count = 0;
     size_t total = 0;
@@ -189,7 +184,7 @@ static void be_small(int socket) {
     close_device(2);
 }
 
-static void be_two_devices_of_8_gib(int socket) {
+ROLE(be_two_devices_of_8_gib) {
     (void)socket;
     int count = 0;
     size_t total = 0;
@@ -279,7 +274,7 @@ static void expect_abort(void (*misuse)(void)) {
 }
 
 /* In a process whose driver is not initialised, so that its children may do so. */
-static void be_misused(int socket) {
+ROLE(be_misused) {
     (void)socket;
     expect_abort(map_a_released_handle);
     expect_abort(query_a_destroyed_stream);
@@ -291,32 +286,25 @@ static void be_misused(int socket) {
     expect_abort(fail_later_what_submits_nothing);
 }
 
-static const test_role roles[] = {
-    {"stale_owner", be_stale_owner},
-    {"small", be_small},
-    {"as_it_is", be_two_devices_of_8_gib},
-    {"misused", be_misused},
-};
-
-static void the_environment_sets_count_and_size(void) {
-    peer as_it_is = peer_start("as_it_is");
+TEST(the_environment_sets_count_and_size) {
+    peer as_it_is = peer_start("be_two_devices_of_8_gib");
     peer_finish(&as_it_is);
     setenv("KVMEM_SIM_DEVICES", "3", 1);
     setenv("KVMEM_SIM_MEMORY", "4194304", 1);
-    peer small = peer_start("small");
+    peer small = peer_start("be_small");
     unsetenv("KVMEM_SIM_DEVICES");
     unsetenv("KVMEM_SIM_MEMORY");
     peer_finish(&small);
 }
 
 /* Where the real driver would crash, and where a test itself is wrong. */
-static void misuse_stops_the_process(void) {
-    peer misused = peer_start("misused");
+TEST(misuse_stops_the_process) {
+    peer misused = peer_start("be_misused");
     peer_finish(&misused);
 }
 
 /* Without the flag what may only be read is not registered; with it where the device can. */
-static void read_only_memory_is_registered_where_the_attribute_says(void) {
+TEST(read_only_memory_is_registered_where_the_attribute_says) {
     const unsigned plain = CU_MEMHOSTREGISTER_PORTABLE;
     const unsigned to_read = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_READ_ONLY;
     void *host = mmap(NULL, MIB, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -331,17 +319,3 @@ static void read_only_memory_is_registered_where_the_attribute_says(void) {
     close_device(0);
     munmap(host, MIB);
 }
-
-static const test_case cases[] = {
-    CASE(everything_alive_is_counted),
-    CASE(what_dies_with_its_context_is_counted),
-    CASE(cycles_leave_nothing_in_the_process),
-    CASE(attributes_can_be_taken_away),
-    CASE(read_only_memory_is_registered_where_the_attribute_says),
-    CASE(peer_access_can_be_taken_away),
-    CASE(a_stale_ipc_handle_opens_nothing_else),
-    CASE(the_environment_sets_count_and_size),
-    CASE(misuse_stops_the_process),
-};
-
-TEST_MAIN_WITH_ROLES

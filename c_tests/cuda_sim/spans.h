@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranges of addresses that the driver knows, each with what lies behind it.
-#ifndef CUDA_SIM_SPANS_H
-#define CUDA_SIM_SPANS_H
+#pragma once
 
 #include "state.h"
 
@@ -30,5 +29,3 @@ CUdevice span_device(const span *span);
 
 /* Removes all that belong to a context, and answers how many. */
 uint64_t spans_destroy_of(const context *context);
-
-#endif

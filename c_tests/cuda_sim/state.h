@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // All that the stand-in driver knows, behind one lock.
-#ifndef CUDA_SIM_STATE_H
-#define CUDA_SIM_STATE_H
+#pragma once
 
 #include "cuda_types.h"
 
@@ -149,5 +148,3 @@ uint64_t next_number(void);
 
 /* Ends the process with a sentence: where the real driver would crash. */
 _Noreturn void sim_crash(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-#endif

@@ -2,7 +2,7 @@
 // Streams and events: made, asked, waited for, destroyed; which context they need.
 #include "driver_test.h"
 
-static void streams_are_made_and_destroyed(void) {
+TEST(streams_are_made_and_destroyed) {
     CUstream stream = NULL;
     open_device(0);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuStreamCreate(&stream, 0x100));
@@ -16,7 +16,7 @@ static void streams_are_made_and_destroyed(void) {
     close_device(0);
 }
 
-static void special_streams_are_of_the_current_context(void) {
+TEST(special_streams_are_of_the_current_context) {
     CUcontext popped = NULL;
     const CUstream special[] = {NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
     open_device(0);
@@ -30,7 +30,7 @@ static void special_streams_are_of_the_current_context(void) {
     close_device(0);
 }
 
-static void events_are_made_and_destroyed(void) {
+TEST(events_are_made_and_destroyed) {
     CUevent event = NULL;
     open_device(0);
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuEventCreate(&event, 0x100));
@@ -44,7 +44,7 @@ static void events_are_made_and_destroyed(void) {
     close_device(0);
 }
 
-static void an_event_follows_its_stream(void) {
+TEST(an_event_follows_its_stream) {
     CUstream stream = NULL;
     CUevent event = NULL;
     open_device(0);
@@ -62,7 +62,7 @@ static void an_event_follows_its_stream(void) {
     close_device(0);
 }
 
-static void events_tell_the_time_between_them(void) {
+TEST(events_tell_the_time_between_them) {
     CUstream stream = NULL;
     CUevent events[3];
     float milliseconds = -1;
@@ -88,7 +88,7 @@ static void events_tell_the_time_between_them(void) {
     close_device(0);
 }
 
-static void streams_work_under_any_context(void) {
+TEST(streams_work_under_any_context) {
     CUstream stream = NULL;
     CUevent event = NULL;
     CUcontext other = NULL;
@@ -113,14 +113,3 @@ static void streams_work_under_any_context(void) {
     CU(cuCtxPushCurrent_v2(own));
     close_device(0);
 }
-
-static const test_case cases[] = {
-    CASE(streams_are_made_and_destroyed),
-    CASE(special_streams_are_of_the_current_context),
-    CASE(events_are_made_and_destroyed),
-    CASE(an_event_follows_its_stream),
-    CASE(events_tell_the_time_between_them),
-    CASE(streams_work_under_any_context),
-};
-
-TEST_MAIN

@@ -2,9 +2,7 @@
 // Handles of memory: what may be asked for, what the card can hold, how releases are counted.
 #include "driver_test.h"
 
-#include <string.h>
-
-static void granularity_is_2_mib(void) {
+TEST(granularity_is_2_mib) {
     const CUmemAllocationProp prop = device_prop(0);
     size_t granularity = 0;
     CU(cuInit(0));
@@ -22,7 +20,7 @@ static void refuses(CUresult expected, size_t size, const CUmemAllocationProp *p
     CHECK_EQ(handle, 77);
 }
 
-static void sizes_out_of_range_are_refused(void) {
+TEST(sizes_out_of_range_are_refused) {
     const CUmemAllocationProp prop = device_prop(0);
     CUmemGenericAllocationHandle handle = 0;
     size_t total = 0;
@@ -38,7 +36,7 @@ static void sizes_out_of_range_are_refused(void) {
     check_nothing_left();
 }
 
-static void properties_are_checked(void) {
+TEST(properties_are_checked) {
     CU(cuInit(0));
     CUmemAllocationProp prop = device_prop(0);
     prop.type = CU_MEM_ALLOCATION_TYPE_INVALID;
@@ -64,7 +62,7 @@ static void properties_are_checked(void) {
     check_nothing_left();
 }
 
-static void fabric_is_promised_but_not_permitted(void) {
+TEST(fabric_is_promised_but_not_permitted) {
     int promised = 0;
     CUmemAllocationProp prop = device_prop(0);
     CU(cuInit(0));
@@ -76,7 +74,7 @@ static void fabric_is_promised_but_not_permitted(void) {
     refuses(CUDA_ERROR_NOT_PERMITTED, GRANULE, &prop);
 }
 
-static void properties_are_kept(void) {
+TEST(properties_are_kept) {
     CUmemAllocationProp kept;
     CUmemAllocationProp prop = device_prop(1);
     CUmemGenericAllocationHandle handle = 0;
@@ -93,7 +91,7 @@ static void properties_are_kept(void) {
     check_nothing_left();
 }
 
-static void releases_are_counted(void) {
+TEST(releases_are_counted) {
     CUmemGenericAllocationHandle again = 0;
     open_device(0);
     const CUdeviceptr address = map_fresh(0, GRANULE); /* released already */
@@ -112,7 +110,7 @@ static void releases_are_counted(void) {
     close_device(0);
 }
 
-static void memory_is_back_when_released_and_unmapped(void) {
+TEST(memory_is_back_when_released_and_unmapped) {
     size_t before = 0;
     size_t free = 0;
     open_device(0);
@@ -125,15 +123,3 @@ static void memory_is_back_when_released_and_unmapped(void) {
     CHECK_EQ(free, before);
     close_device(0);
 }
-
-static const test_case cases[] = {
-    CASE(granularity_is_2_mib),
-    CASE(sizes_out_of_range_are_refused),
-    CASE(properties_are_checked),
-    CASE(fabric_is_promised_but_not_permitted),
-    CASE(properties_are_kept),
-    CASE(releases_are_counted),
-    CASE(memory_is_back_when_released_and_unmapped),
-};
-
-TEST_MAIN

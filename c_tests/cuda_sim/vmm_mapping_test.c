@@ -2,7 +2,7 @@
 // Reserving, mapping, unmapping, and access: per device, all or nothing, checked by every copy.
 #include "driver_test.h"
 
-static void reservations_are_aligned_and_freed_whole(void) {
+TEST(reservations_are_aligned_and_freed_whole) {
     CUdeviceptr address = 0;
     CU(cuInit(0));
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemAddressReserve(&address, 0, 0, 0, 0));
@@ -21,7 +21,7 @@ static void reservations_are_aligned_and_freed_whole(void) {
     check_nothing_left();
 }
 
-static void a_handle_is_mapped_whole_and_once(void) {
+TEST(a_handle_is_mapped_whole_and_once) {
     CU(cuInit(0));
     const CUdeviceptr address = reserve(16 * MIB);
     const CUmemGenericAllocationHandle handle = create_handle(0, 4 * MIB);
@@ -59,7 +59,7 @@ static CUdeviceptr map_two(void) {
     return address;
 }
 
-static void a_mapping_is_unmapped_whole(void) {
+TEST(a_mapping_is_unmapped_whole) {
     CU(cuInit(0));
     const CUdeviceptr address = map_two();
     CU_EXPECT(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(address, 2 * MIB));
@@ -80,7 +80,7 @@ static CUmemAccess_flags access_at(CUdeviceptr address, CUdevice device) {
     return (CUmemAccess_flags)flags;
 }
 
-static void nothing_is_reached_before_access_is_set(void) {
+TEST(nothing_is_reached_before_access_is_set) {
     CUdeviceptr base = 0;
     size_t size = 0;
     unsigned char local[64];
@@ -96,7 +96,7 @@ static void nothing_is_reached_before_access_is_set(void) {
     close_device(0);
 }
 
-static void one_access_covers_many_mappings(void) {
+TEST(one_access_covers_many_mappings) {
     const CUmemAccessDesc access = access_for(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     CUdeviceptr base = 0;
     size_t size = 0;
@@ -120,7 +120,7 @@ static void refuses(CUresult expected, CUdeviceptr address, size_t size, CUmemLo
     CU_EXPECT(expected, cuMemSetAccess(address, size, &access, 1));
 }
 
-static void access_is_checked(void) {
+TEST(access_is_checked) {
     unsigned long long flags = 0;
     const CUmemLocation unknown = {CU_MEM_LOCATION_TYPE_DEVICE, 99};
     const CUmemAccessDesc access = access_for(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
@@ -145,7 +145,7 @@ static void access_is_checked(void) {
     check_nothing_left();
 }
 
-static void access_is_set_for_all_or_none(void) {
+TEST(access_is_set_for_all_or_none) {
     const CUmemAccessDesc both[] = {
         access_for(0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
         access_for(99, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
@@ -158,7 +158,7 @@ static void access_is_set_for_all_or_none(void) {
     unmap_and_free(address, 8 * MIB);
 }
 
-static void read_only_is_not_written(void) {
+TEST(read_only_is_not_written) {
     unsigned char local[64];
     const CUmemAccessDesc read = access_for(0, CU_MEM_ACCESS_FLAGS_PROT_READ);
     const CUmemAccessDesc none = access_for(0, CU_MEM_ACCESS_FLAGS_PROT_NONE);
@@ -179,7 +179,7 @@ static void read_only_is_not_written(void) {
     close_device(0);
 }
 
-static void access_is_of_each_device(void) {
+TEST(access_is_of_each_device) {
     const CUmemAccessDesc peer = access_for(1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     const CUmemAccessDesc none = access_for(0, CU_MEM_ACCESS_FLAGS_PROT_NONE);
     unsigned char local[64];
@@ -200,7 +200,7 @@ static void access_is_of_each_device(void) {
     close_device(0);
 }
 
-static void host_memory_can_be_opened_to_the_host(void) {
+TEST(host_memory_can_be_opened_to_the_host) {
     CUmemAllocationProp prop = device_prop(0);
     prop.location = (CUmemLocation){CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};
     const CUmemAccessDesc both[] = {
@@ -221,18 +221,3 @@ static void host_memory_can_be_opened_to_the_host(void) {
     unmap_and_free(address, GRANULE);
     close_device(0);
 }
-
-static const test_case cases[] = {
-    CASE(reservations_are_aligned_and_freed_whole),
-    CASE(a_handle_is_mapped_whole_and_once),
-    CASE(a_mapping_is_unmapped_whole),
-    CASE(nothing_is_reached_before_access_is_set),
-    CASE(one_access_covers_many_mappings),
-    CASE(access_is_checked),
-    CASE(access_is_set_for_all_or_none),
-    CASE(read_only_is_not_written),
-    CASE(access_is_of_each_device),
-    CASE(host_memory_can_be_opened_to_the_host),
-};
-
-TEST_MAIN

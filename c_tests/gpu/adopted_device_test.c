@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An engine's device memory as regions: checked with the driver, left as it is, released once.
 #include "engine.h"
-#include "regions.h"
 #include "stance.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 #define ALLOCATION (8 * MIB)
 
@@ -57,7 +53,7 @@ static void check_adopted(uint64_t address, uint64_t size, int device) {
     CALL(kvmem_region_destroy(region));
 }
 
-static void an_allocation_is_adopted_whole_or_in_part(void) {
+TEST(an_allocation_is_adopted_whole_or_in_part) {
     for (int device = 0; device < driver_devices(); device++) {
         const uint64_t address = engine_allocate(device, ALLOCATION);
         check_adopted(address, ALLOCATION, device);
@@ -67,7 +63,7 @@ static void an_allocation_is_adopted_whole_or_in_part(void) {
     }
 }
 
-static void it_is_left_as_it_is(void) {
+TEST(it_is_left_as_it_is) {
     unsigned char *bytes = test_allocate(ALLOCATION);
     memset(bytes, 0x3C, ALLOCATION);
     const uint64_t address = engine_allocate(0, ALLOCATION);
@@ -80,7 +76,7 @@ static void it_is_left_as_it_is(void) {
     free(bytes);
 }
 
-static void it_is_released_once_by_the_last_who_holds_it(void) {
+TEST(it_is_released_once_by_the_last_who_holds_it) {
     int releases = 0;
     const uint64_t address = engine_allocate(0, ALLOCATION);
     kvmem_region *region = adopt(address, ALLOCATION, 0, &releases);
@@ -97,7 +93,7 @@ static void it_is_released_once_by_the_last_who_holds_it(void) {
     engine_free(0, address);
 }
 
-static void the_same_memory_may_be_adopted_twice(void) {
+TEST(the_same_memory_may_be_adopted_twice) {
     int releases = 0;
     const uint64_t address = engine_allocate(0, ALLOCATION);
     kvmem_region *first = adopt(address, ALLOCATION, 0, &releases);
@@ -111,7 +107,7 @@ static void the_same_memory_may_be_adopted_twice(void) {
     engine_free(0, address);
 }
 
-static void a_range_past_the_end_is_refused(void) {
+TEST(a_range_past_the_end_is_refused) {
     size_t memory = 0;
     CU(cuDeviceTotalMem_v2(&memory, 0));
     const uint64_t address = engine_allocate(0, ALLOCATION);
@@ -122,7 +118,7 @@ static void a_range_past_the_end_is_refused(void) {
     engine_free(0, address);
 }
 
-static void freed_memory_is_refused(void) {
+TEST(freed_memory_is_refused) {
     retain_device(0);
     const uint64_t freed = engine_allocate(0, ALLOCATION);
     engine_free(0, freed);
@@ -131,7 +127,7 @@ static void freed_memory_is_refused(void) {
     release_device(0);
 }
 
-static void host_memory_is_refused(void) {
+TEST(host_memory_is_refused) {
     static int of_the_program;
     int on_the_stack = 0;
     void *on_the_heap = test_allocate(4096);
@@ -146,7 +142,7 @@ static void host_memory_is_refused(void) {
 }
 
 /* The driver calls it memory of a device, but its pages come and go. */
-static void managed_memory_is_refused(void) {
+TEST(managed_memory_is_refused) {
     CUdeviceptr address = 0;
     retain_device(0);
     enter_device(0);
@@ -159,14 +155,14 @@ static void managed_memory_is_refused(void) {
     release_device(0);
 }
 
-static void nothing_is_refused(void) {
+TEST(nothing_is_refused) {
     const uint64_t address = engine_allocate(0, ALLOCATION);
     refuse(0, ALLOCATION, 0, KVMEM_STATUS_INVALID_ARGUMENT, "NULL");
     refuse(address, 0, 0, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes");
     engine_free(0, address);
 }
 
-static void the_wrong_device_is_refused(void) {
+TEST(the_wrong_device_is_refused) {
     const uint64_t address = engine_allocate(0, ALLOCATION);
     const int wrong[] = {driver_devices(), 1, -1, 1000000};
     for (size_t i = 0; i < NUM(wrong); i++) {
@@ -175,7 +171,7 @@ static void the_wrong_device_is_refused(void) {
     engine_free(0, address);
 }
 
-static void memory_of_several_mappings_is_adopted(void) {
+TEST(memory_of_several_mappings_is_adopted) {
     span span;
     span_open(&span, 0, 4, 3);
     check_adopted(span.address, 3 * span.granule, 0);
@@ -184,7 +180,7 @@ static void memory_of_several_mappings_is_adopted(void) {
     span_close(&span);
 }
 
-static void memory_that_ends_before_the_range_is_refused(void) {
+TEST(memory_that_ends_before_the_range_is_refused) {
     span span;
     span_open(&span, 0, 4, 2);
     refuse(span.address, 2 * span.granule + 1, 0, KVMEM_STATUS_OUT_OF_RANGE, "only the first");
@@ -194,7 +190,7 @@ static void memory_that_ends_before_the_range_is_refused(void) {
 }
 
 /* Not every engine works in the device's primary context. */
-static void memory_of_another_context_is_adopted(void) {
+TEST(memory_of_another_context_is_adopted) {
     CUcontext own = NULL;
     CUcontext popped = NULL;
     CUdeviceptr address = 0;
@@ -204,20 +200,3 @@ static void memory_of_another_context_is_adopted(void) {
     check_adopted(address + 512, ALLOCATION - 512, 0);
     CU(cuCtxDestroy_v2(own));
 }
-
-static const test_case cases[] = {
-    CASE(an_allocation_is_adopted_whole_or_in_part),
-    CASE(it_is_left_as_it_is),
-    CASE(it_is_released_once_by_the_last_who_holds_it),
-    CASE(the_same_memory_may_be_adopted_twice),
-    CASE(a_range_past_the_end_is_refused),
-    CASE(freed_memory_is_refused),
-    CASE(host_memory_is_refused),
-    CASE(managed_memory_is_refused),
-    CASE(nothing_is_refused),
-    CASE(the_wrong_device_is_refused),
-    CASE(memory_of_several_mappings_is_adopted),
-    CASE(memory_that_ends_before_the_range_is_refused),
-    CASE(memory_of_another_context_is_adopted),
-};
-GPU_MAIN

@@ -2,8 +2,6 @@
 // One allocation for all that a layout needs.
 #include "allocated.h"
 
-#include "harness.h"
-
 kvmem_status build_on_device(int device, const kvmem_layout_config *config, kvmem_layout **layout) {
     kvmem_device_options memory;
     kvmem_device_options_init(&memory, sizeof(memory));

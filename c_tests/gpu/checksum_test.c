@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checksums of blocks in every kind of memory, and verified transfers from and to a GPU.
-#include "crc.h"
 #include "driver.h"
 #include "engine.h"
 #include "sides.h"
 #include "stance.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const uint32_t some_blocks[] = {6, 0, 3, 3, 5};
 static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
@@ -22,7 +17,7 @@ static void check_checksums(const side *side) {
     }
 }
 
-static void every_place_has_the_checksums_of_the_bytes(void) {
+TEST(every_place_has_the_checksums_of_the_bytes) {
     static const uint64_t alignments[] = {1, 64};
     retain_device(0);
     for (place place = 0; place < NUM_PLACES; place++) {
@@ -40,7 +35,7 @@ static void every_place_has_the_checksums_of_the_bytes(void) {
 }
 
 /* Pieces whose size is no multiple of a word. */
-static void odd_sizes_have_the_same_checksums(void) {
+TEST(odd_sizes_have_the_same_checksums) {
     static const place places[] = {PLACE_PINNED, PLACE_DEVICE, PLACE_ELASTIC};
     retain_device(0);
     for (size_t i = 0; i < NUM(places) * KV_NUM_KINDS; i++) {
@@ -58,7 +53,7 @@ static void odd_sizes_have_the_same_checksums(void) {
 }
 
 /* 40 blocks of 1 MiB in an order of their own. */
-static void many_blocks_are_read_part_by_part(void) {
+TEST(many_blocks_are_read_part_by_part) {
     kvmem_layout_config config = kv_config(&kv_kinds[1]);
     config.num_blocks = 40;
     config.num_layers = 4;
@@ -79,7 +74,7 @@ static void many_blocks_are_read_part_by_part(void) {
 }
 
 /* More layers, and more tiles, than the library has a GPU read at a time. */
-static void many_layers_and_many_small_blocks_are_put_together(void) {
+TEST(many_layers_and_many_small_blocks_are_put_together) {
     static const struct {
         uint64_t blocks, layers;
     } sizes[] = {{270000, 1}, {20000, 3}, {9, 250}};
@@ -152,7 +147,7 @@ static void verify_between(place from, place to, const kv_move *move) {
     side_close(&destination);
 }
 
-static void transfers_from_and_to_a_gpu_are_verified(void) {
+TEST(transfers_from_and_to_a_gpu_are_verified) {
     static const struct {
         place from, to;
     } ways[] = {
@@ -182,7 +177,7 @@ static void close_stream(CUstream stream) {
 }
 
 /* The host compares when the stream has moved them; a graph's runs it does not see. */
-static void transfers_on_a_stream_are_verified_and_graphs_refused(void) {
+TEST(transfers_on_a_stream_are_verified_and_graphs_refused) {
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     uint32_t checksums[NUM(pairs)];
@@ -224,13 +219,3 @@ static void transfers_on_a_stream_are_verified_and_graphs_refused(void) {
     side_close(&destination);
     release_device(0);
 }
-
-static const test_case cases[] = {
-    CASE(every_place_has_the_checksums_of_the_bytes),
-    CASE(odd_sizes_have_the_same_checksums),
-    CASE(many_blocks_are_read_part_by_part),
-    CASE(many_layers_and_many_small_blocks_are_put_together),
-    CASE(transfers_from_and_to_a_gpu_are_verified),
-    CASE(transfers_on_a_stream_are_verified_and_graphs_refused),
-};
-GPU_MAIN

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contexts: the caller's stay as they are, none is made that nobody asked for, and the library's go with its
 // last object.
-#include "kv.h"
 #include "engine.h"
 #include "stance.h"
 #include "work.h"
@@ -18,7 +17,7 @@ static void work_with(CUcontext context) {
     stance_take(before);
 }
 
-static void the_current_context_stays(void) {
+TEST(the_current_context_stays) {
     for (int device = 0; device < driver_devices(); device++) {
         CUcontext own = NULL;
         CUcontext popped = NULL;
@@ -30,7 +29,7 @@ static void the_current_context_stays(void) {
 }
 
 /* What an engine with the CUDA runtime has. */
-static void a_primary_context_stays_current(void) {
+TEST(a_primary_context_stays_current) {
     for (int device = 0; device < driver_devices(); device++) {
         CUcontext primary = NULL;
         CU(cuDevicePrimaryCtxRetain(&primary, device));
@@ -40,11 +39,9 @@ static void a_primary_context_stays_current(void) {
     }
 }
 
-static void having_none_stays_so(void) {
-    work_with(NULL);
-}
+TEST_CALL(having_none_stays_so, work_with(NULL))
 
-static void the_stack_below_stays(void) {
+TEST(the_stack_below_stays) {
     const CUcontext before = current_context();
     CUcontext stack[3] = {NULL};
     for (size_t i = 0; i < NUM(stack); i++) {
@@ -74,7 +71,7 @@ static void *use_a_region(void *argument) {
     return NULL;
 }
 
-static void another_thread_has_its_own_stack(void) {
+TEST(another_thread_has_its_own_stack) {
     bool good = false;
     pthread_t thread;
     CHECK_EQ(pthread_create(&thread, NULL, use_a_region, &good), 0);
@@ -88,7 +85,7 @@ static void check_no_contexts(void) {
     }
 }
 
-static void host_memory_needs_no_context(void) {
+TEST(host_memory_needs_no_context) {
     static const kvmem_block_pair pair[] = {{1, 2}};
     const kv_move move = {pair, 1, 0, 0, 3};
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
@@ -102,7 +99,7 @@ static void host_memory_needs_no_context(void) {
     check_no_contexts();
 }
 
-static void a_context_lives_as_long_as_what_needs_it(void) {
+TEST(a_context_lives_as_long_as_what_needs_it) {
     for (int device = 0; device < driver_devices(); device++) {
         check_no_contexts();
         kvmem_device_options options;
@@ -121,7 +118,7 @@ static void a_context_lives_as_long_as_what_needs_it(void) {
     }
 }
 
-static void after_the_work_no_context_is_left(void) {
+TEST(after_the_work_no_context_is_left) {
     for (int device = 0; device < driver_devices(); device++) {
         work_on_memory(device);
         check_no_contexts();
@@ -131,7 +128,7 @@ static void after_the_work_no_context_is_left(void) {
     }
 }
 
-static void what_is_refused_leaves_no_context(void) {
+TEST(what_is_refused_leaves_no_context) {
     kvmem_device_options options;
     kvmem_device_options_init(&options, sizeof(options));
     options.size = UINT64_C(1) << 50;
@@ -150,16 +147,3 @@ static void what_is_refused_leaves_no_context(void) {
     EXPECT(KVMEM_STATUS_INVALID_ARGUMENT, kvmem_region_adopt_device(&adopt, 0, &region, ERR));
     check_no_contexts();
 }
-
-static const test_case cases[] = {
-    CASE(the_current_context_stays),
-    CASE(a_primary_context_stays_current),
-    CASE(having_none_stays_so),
-    CASE(the_stack_below_stays),
-    CASE(another_thread_has_its_own_stack),
-    CASE(host_memory_needs_no_context),
-    CASE(a_context_lives_as_long_as_what_needs_it),
-    CASE(after_the_work_no_context_is_left),
-    CASE(what_is_refused_leaves_no_context),
-};
-GPU_MAIN

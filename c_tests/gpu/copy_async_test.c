@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // GPU copies as asynchronous work: submitted again, reported once to their queue, outliving their handles,
 // many at a time.
-#include "completions.h"
-#include "regions.h"
 #include "sides.h"
 #include "stance.h"
 
 #include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 static const kvmem_block_pair pairs[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 4};
@@ -53,7 +48,7 @@ static void clean_up(flight *flight) {
     side_close(&flight->destination);
 }
 
-static void before_the_first_submit_nothing_moves(void) {
+TEST(before_the_first_submit_nothing_moves) {
     flight flight;
     prepare(&flight, PLACE_PINNED, PLACE_DEVICE);
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(flight.transfer, ERR));
@@ -67,11 +62,9 @@ static void before_the_first_submit_nothing_moves(void) {
     clean_up(&flight);
 }
 
-static void the_path_has_a_name(void) {
-    CHECK_STR(kvmem_path_name(KVMEM_PATH_CUDA_COPY), "CUDA copy");
-}
+TEST_CALL(the_path_has_a_name, CHECK_STR(kvmem_path_name(KVMEM_PATH_CUDA_COPY), "CUDA copy"))
 
-static void submitted_again_it_moves_what_is_there_then(void) {
+TEST(submitted_again_it_moves_what_is_there_then) {
     static const struct {
         place from, to;
     } ways[] = {{PLACE_PINNED, PLACE_DEVICE}, {PLACE_DEVICE, PLACE_SYSTEM}, {PLACE_DEVICE, PLACE_ADOPTED}};
@@ -89,7 +82,7 @@ static void submitted_again_it_moves_what_is_there_then(void) {
     }
 }
 
-static void the_queue_wakes_who_polls_its_fd(void) {
+TEST(the_queue_wakes_who_polls_its_fd) {
     flight flight;
     prepare(&flight, PLACE_PINNED, PLACE_DEVICE);
     struct pollfd ready = {.events = POLLIN};
@@ -102,7 +95,7 @@ static void the_queue_wakes_who_polls_its_fd(void) {
     clean_up(&flight);
 }
 
-static void destroyed_at_once_it_still_arrives(void) {
+TEST(destroyed_at_once_it_still_arrives) {
     flight flight;
     prepare(&flight, PLACE_DEVICE, PLACE_PINNED);
     EXPECT_OK(kvmem_transfer_submit(flight.transfer, ERR));
@@ -126,7 +119,7 @@ static kvmem_layout *layout_with_release(const kvmem_layout_config *config, uint
     return layout;
 }
 
-static void all_handles_may_go_at_once(void) {
+TEST(all_handles_may_go_at_once) {
     const kvmem_layout_config config = kv_large_config(&kv_kinds[0]);
     const size_t size = kv_region_size(&config);
     const uint64_t memory[] = {engine_allocate(0, size), engine_allocate(0, size)};
@@ -152,7 +145,7 @@ static void all_handles_may_go_at_once(void) {
 }
 
 /* Each of many transfers to its own block, all in flight together; no completion is lost or doubled. */
-static void many_in_flight_are_each_reported_once(void) {
+TEST(many_in_flight_are_each_reported_once) {
     enum { MANY = 200 };
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_layout_config wide = config;
@@ -237,7 +230,7 @@ static void *map_memory(void) {
 }
 
 /* The end of a GPU copy is told by its queue while no thread is left that copies host memory. */
-static void stuck_host_copies_delay_no_gpu_copy(void) {
+TEST(stuck_host_copies_delay_no_gpu_copy) {
     static const kvmem_block_pair one[] = {{0, 0}};
     const kv_move whole = {one, 1, 0, 0, 1};
     struct sigaction before;
@@ -276,15 +269,3 @@ static void stuck_host_copies_delay_no_gpu_copy(void) {
     CHECK_EQ(close(gate[0]), 0);
     clean_up(&flight);
 }
-
-static const test_case cases[] = {
-    CASE(before_the_first_submit_nothing_moves),
-    CASE(the_path_has_a_name),
-    CASE(submitted_again_it_moves_what_is_there_then),
-    CASE(the_queue_wakes_who_polls_its_fd),
-    CASE(destroyed_at_once_it_still_arrives),
-    CASE(all_handles_may_go_at_once),
-    CASE(many_in_flight_are_each_reported_once),
-    CASE(stuck_host_copies_delay_no_gpu_copy),
-};
-GPU_MAIN

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers with GPU memory that must not be created: overlaps, blocks that are not there, and pairs of
 // layouts without a path between them.
-#include "regions.h"
 #include "sides.h"
 #include "stance.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 static const kvmem_block_pair one_pair[] = {{0, 0}};
 
@@ -20,7 +16,7 @@ static void refuse(const kvmem_layout *source, const kvmem_layout *destination, 
     CHECK(transfer == NULL);
 }
 
-static void what_is_read_is_not_written(void) {
+TEST(what_is_read_is_not_written) {
     static const kvmem_block_pair onto_itself[] = {{2, 2}};
     static const kvmem_block_pair chain[] = {{0, 1}, {1, 2}};
     static const kvmem_block_pair swap[] = {{0, 5}, {5, 0}};
@@ -52,7 +48,7 @@ static kvmem_layout *second_layout(side *side, uint64_t offset, kvmem_layout_con
 }
 
 /* Blocks of 288 bytes; the other layout begins 100 bytes into the third. */
-static void another_layout_in_the_same_memory_is_seen(void) {
+TEST(another_layout_in_the_same_memory_is_seen) {
     static const kvmem_block_pair meeting[] = {{2, 0}};
     static const kvmem_block_pair apart[] = {{1, 0}};
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
@@ -70,7 +66,7 @@ static void another_layout_in_the_same_memory_is_seen(void) {
     side_close(&side);
 }
 
-static void blocks_that_are_not_there_are_named(void) {
+TEST(blocks_that_are_not_there_are_named) {
     static const kvmem_block_pair source_out[] = {{0, 0}, {7, 1}};
     static const kvmem_block_pair destination_out[] = {{0, 0}, {1, 4294967295u}};
     static const kvmem_block_pair twice[] = {{0, 3}, {1, 5}, {2, 3}};
@@ -90,7 +86,7 @@ static void blocks_that_are_not_there_are_named(void) {
     side_close(&pinned);
 }
 
-static void blocks_that_differ_are_refused_by_the_field(void) {
+TEST(blocks_that_differ_are_refused_by_the_field) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_layout_config wider = config;
     wider.inner_dim = 7;
@@ -103,7 +99,7 @@ static void blocks_that_differ_are_refused_by_the_field(void) {
     side_close(&pinned);
 }
 
-static void a_notification_has_nobody_to_go_to(void) {
+TEST(a_notification_has_nobody_to_go_to) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     side device;
     side pinned;
@@ -120,12 +116,3 @@ static void a_notification_has_nobody_to_go_to(void) {
     side_close(&device);
     side_close(&pinned);
 }
-
-static const test_case cases[] = {
-    CASE(what_is_read_is_not_written),
-    CASE(another_layout_in_the_same_memory_is_seen),
-    CASE(blocks_that_are_not_there_are_named),
-    CASE(blocks_that_differ_are_refused_by_the_field),
-    CASE(a_notification_has_nobody_to_go_to),
-};
-GPU_MAIN

@@ -3,9 +3,6 @@
 #include "sides.h"
 #include "stance.h"
 
-#include <stdio.h>
-#include <string.h>
-
 /* Ids scattered at both ends, runs that merge and runs that only look as if they did. */
 static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};
 static const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
@@ -47,41 +44,15 @@ static void copy_from(place from) {
     release_device(0);
 }
 
-static void from_system_memory_to_every_place(void) {
-    copy_from(PLACE_SYSTEM);
-}
-
-static void from_pinned_memory_to_every_place(void) {
-    copy_from(PLACE_PINNED);
-}
-
-static void from_pinned_memory_in_chunks_to_every_place(void) {
-    copy_from(PLACE_CHUNKED);
-}
-
-static void from_pinned_memory_of_the_engine_to_every_place(void) {
-    copy_from(PLACE_ENGINE_PINNED);
-}
-
-static void from_device_memory_to_every_place(void) {
-    copy_from(PLACE_DEVICE);
-}
-
-static void from_adopted_memory_to_every_place(void) {
-    copy_from(PLACE_ADOPTED);
-}
-
-static void from_several_mappings_to_every_place(void) {
-    copy_from(PLACE_SPANNED);
-}
-
-static void from_elastic_memory_to_every_place(void) {
-    copy_from(PLACE_ELASTIC);
-}
-
-static void from_elastic_memory_with_holes_to_every_place(void) {
-    copy_from(PLACE_ELASTIC_PARTLY);
-}
+TEST_CALL(from_system_memory_to_every_place, copy_from(PLACE_SYSTEM))
+TEST_CALL(from_pinned_memory_to_every_place, copy_from(PLACE_PINNED))
+TEST_CALL(from_pinned_memory_in_chunks_to_every_place, copy_from(PLACE_CHUNKED))
+TEST_CALL(from_pinned_memory_of_the_engine_to_every_place, copy_from(PLACE_ENGINE_PINNED))
+TEST_CALL(from_device_memory_to_every_place, copy_from(PLACE_DEVICE))
+TEST_CALL(from_adopted_memory_to_every_place, copy_from(PLACE_ADOPTED))
+TEST_CALL(from_several_mappings_to_every_place, copy_from(PLACE_SPANNED))
+TEST_CALL(from_elastic_memory_to_every_place, copy_from(PLACE_ELASTIC))
+TEST_CALL(from_elastic_memory_with_holes_to_every_place, copy_from(PLACE_ELASTIC_PARTLY))
 
 /* The ways between a GPU and the rest that engines take most. */
 static const struct {
@@ -93,7 +64,7 @@ static const struct {
     {PLACE_ELASTIC, PLACE_PINNED},
 };
 
-static void layer_ranges_land_at_other_layers(void) {
+TEST(layer_ranges_land_at_other_layers) {
     static const struct {
         uint64_t source, destination, count;
     } ranges[] = {{0, 0, 1}, {2, 2, 1}, {0, 2, 1}, {2, 0, 1}, {0, 1, 2}, {1, 0, 2}, {1, 1, 2}};
@@ -110,7 +81,7 @@ static void layer_ranges_land_at_other_layers(void) {
     release_device(0);
 }
 
-static void padding_may_differ_and_stays_as_it_is(void) {
+TEST(padding_may_differ_and_stays_as_it_is) {
     static const uint64_t alignments[] = {1, 64, 512};
     retain_device(0);
     for (size_t way = 0; way < NUM(ways); way++) {
@@ -125,7 +96,7 @@ static void padding_may_differ_and_stays_as_it_is(void) {
     release_device(0);
 }
 
-static void the_numbers_of_blocks_and_layers_may_differ(void) {
+TEST(the_numbers_of_blocks_and_layers_may_differ) {
     static const kvmem_block_pair pairs[] = {{6, 30}, {0, 31}};
     const kv_move move = {pairs, NUM(pairs), 1, 6, 2};
     for (size_t way = 0; way < NUM(ways); way++) {
@@ -137,7 +108,7 @@ static void the_numbers_of_blocks_and_layers_may_differ(void) {
     }
 }
 
-static void one_source_may_feed_many_destinations(void) {
+TEST(one_source_may_feed_many_destinations) {
     static const kvmem_block_pair fan_out[] = {{3, 0}, {3, 1}, {3, 2}, {3, 6}};
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     const kv_move move = {fan_out, NUM(fan_out), 0, 0, 3};
@@ -146,7 +117,7 @@ static void one_source_may_feed_many_destinations(void) {
     }
 }
 
-static void whole_neighbouring_blocks_merge_into_one_move(void) {
+TEST(whole_neighbouring_blocks_merge_into_one_move) {
     static const kvmem_block_pair run[] = {{2, 3}, {3, 4}, {4, 5}};
     const kvmem_layout_config config = side_config(&kv_kinds[0]);
     const kv_move move = {run, NUM(run), 0, 0, 3};
@@ -162,7 +133,7 @@ static void whole_neighbouring_blocks_merge_into_one_move(void) {
 }
 
 /* Blocks may move within one layout while none is both read and written. */
-static void a_layout_copies_to_itself(void) {
+TEST(a_layout_copies_to_itself) {
     static const kvmem_block_pair pairs[] = {{0, 6}, {1, 5}};
     static const place places[] = {PLACE_DEVICE, PLACE_ELASTIC};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
@@ -177,7 +148,7 @@ static void a_layout_copies_to_itself(void) {
 }
 
 /* 256 blocks of 256 KiB, every second one to a place at the other end. */
-static void large_transfers_are_exact_too(void) {
+TEST(large_transfers_are_exact_too) {
     kvmem_layout_config from = kv_config(&kv_kinds[0]);
     from.num_blocks = 256;
     from.num_layers = 4;
@@ -195,23 +166,3 @@ static void large_transfers_are_exact_too(void) {
         copy(ways[way].from, &from, ways[way].to, &to, &move);
     }
 }
-
-static const test_case cases[] = {
-    CASE(from_system_memory_to_every_place),
-    CASE(from_pinned_memory_to_every_place),
-    CASE(from_pinned_memory_in_chunks_to_every_place),
-    CASE(from_pinned_memory_of_the_engine_to_every_place),
-    CASE(from_device_memory_to_every_place),
-    CASE(from_adopted_memory_to_every_place),
-    CASE(from_several_mappings_to_every_place),
-    CASE(from_elastic_memory_to_every_place),
-    CASE(from_elastic_memory_with_holes_to_every_place),
-    CASE(layer_ranges_land_at_other_layers),
-    CASE(padding_may_differ_and_stays_as_it_is),
-    CASE(the_numbers_of_blocks_and_layers_may_differ),
-    CASE(one_source_may_feed_many_destinations),
-    CASE(whole_neighbouring_blocks_merge_into_one_move),
-    CASE(a_layout_copies_to_itself),
-    CASE(large_transfers_are_exact_too),
-};
-GPU_MAIN

@@ -3,15 +3,11 @@
 #include "cycles.h"
 
 #include "patience.h"
-#include "resources.h"
 #include "stance.h"
 #include "usage.h"
 
 #include <ctype.h>
 #include <malloc.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #define WARM_UP 20
 /* Each run has a deadline of its own in place of the process's: thousands of cycles take a minute or two. */

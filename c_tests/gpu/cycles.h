@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Running the same thing often, and seeing that the process holds no more afterwards than before.
-#ifndef KVMEM_TEST_GPU_CYCLES_H
-#define KVMEM_TEST_GPU_CYCLES_H
+#pragma once
 
 #include "sides.h"
 
@@ -12,5 +11,3 @@ int cycles_take_count(int argc, char **argv);
  * threads are then what they were after the warm-up, and the process has not grown: under the stand-in
  * by less than 1 MiB, on a GPU by less than that and half a page a cycle, for the driver. */
 void cycles_run(void (*cycle)(place place, uint32_t seed), place place);
-
-#endif

@@ -19,26 +19,11 @@ static void one_cycle(place place, uint32_t seed) {
     side_close(&there);
 }
 
-static void device_memory_comes_and_goes(void) {
-    cycles_run(one_cycle, PLACE_DEVICE);
-}
-
-static void adopted_memory_comes_and_goes(void) {
-    cycles_run(one_cycle, PLACE_ADOPTED);
-}
-
-static void elastic_memory_comes_and_goes(void) {
-    cycles_run(one_cycle, PLACE_ELASTIC);
-}
-
-static const test_case cases[] = {
-    CASE(device_memory_comes_and_goes),
-    CASE(adopted_memory_comes_and_goes),
-    CASE(elastic_memory_comes_and_goes),
-};
+TEST_CALL(device_memory_comes_and_goes, cycles_run(one_cycle, PLACE_DEVICE))
+TEST_CALL(adopted_memory_comes_and_goes, cycles_run(one_cycle, PLACE_ADOPTED))
+TEST_CALL(elastic_memory_comes_and_goes, cycles_run(one_cycle, PLACE_ELASTIC))
 
 int main(int argc, char **argv) {
-    const test_suite suite = {.cases = cases, .num_cases = NUM(cases)};
     argc = cycles_take_count(argc, argv);
-    return test_main(argc, argv, &suite); /* in one stance: it takes long enough */
+    return test_main(argc, argv, test_registered()); /* in one stance: it takes long enough */
 }

@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Regions of device memory: as large as asked, on the device asked for, and gone when destroyed.
-#include "regions.h"
 #include "stance.h"
 
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 static kvmem_device_options device_options(int device, uint64_t size) {
     kvmem_device_options options;
@@ -43,7 +38,7 @@ static bool is_device_memory(uint64_t address) {
 
 static const uint64_t sizes[] = {1, 511, 4096, 2 * MIB + 1, 64 * MIB};
 
-static void info_says_what_it_is(void) {
+TEST(info_says_what_it_is) {
     for (int device = 0; device < driver_devices(); device++) {
         for (size_t i = 0; i < NUM(sizes); i++) {
             kvmem_region *region = create(device, sizes[i]);
@@ -64,7 +59,7 @@ static void info_says_what_it_is(void) {
     }
 }
 
-static void the_driver_finds_it_on_that_device(void) {
+TEST(the_driver_finds_it_on_that_device) {
     for (int device = 0; device < driver_devices(); device++) {
         kvmem_region *region = create(device, 3 * MIB);
         const uint64_t ends[] = {region_info(region).address, region_info(region).address + 3 * MIB - 1};
@@ -78,7 +73,7 @@ static void the_driver_finds_it_on_that_device(void) {
     }
 }
 
-static void every_byte_holds_what_is_written(void) {
+TEST(every_byte_holds_what_is_written) {
     for (size_t i = 0; i < NUM(sizes); i++) {
         kvmem_region *region = create(0, sizes[i]);
         unsigned char *bytes = test_allocate(sizes[i]);
@@ -92,7 +87,7 @@ static void every_byte_holds_what_is_written(void) {
     }
 }
 
-static void destroying_frees(void) {
+TEST(destroying_frees) {
     retain_device(0); /* without a context the driver would forget all memory */
     kvmem_region *region = create(0, 64 * MIB);
     const uint64_t address = region_info(region).address;
@@ -103,7 +98,7 @@ static void destroying_frees(void) {
     release_device(0);
 }
 
-static void views_keep_it(void) {
+TEST(views_keep_it) {
     kvmem_region *region = create(0, MIB);
     const uint64_t address = region_info(region).address;
     kvmem_region *view = NULL;
@@ -120,7 +115,7 @@ static void views_keep_it(void) {
     CALL(kvmem_region_destroy(view));
 }
 
-static void more_than_the_device_has_says_asked_and_free(void) {
+TEST(more_than_the_device_has_says_asked_and_free) {
     for (int device = 0; device < driver_devices(); device++) {
         size_t memory = 0;
         CU(cuDeviceTotalMem_v2(&memory, device));
@@ -140,11 +135,9 @@ static void more_than_the_device_has_says_asked_and_free(void) {
     }
 }
 
-static void nothing_is_refused(void) {
-    refuse(0, 0, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes");
-}
+TEST_CALL(nothing_is_refused, refuse(0, 0, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes"))
 
-static void devices_that_are_not_there_are_refused(void) {
+TEST(devices_that_are_not_there_are_refused) {
     const int missing[] = {driver_devices(), -1, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < NUM(missing); i++) {
         char text[16];
@@ -153,7 +146,7 @@ static void devices_that_are_not_there_are_refused(void) {
     }
 }
 
-static void there_is_nothing_to_sync_and_no_path(void) {
+TEST(there_is_nothing_to_sync_and_no_path) {
     kvmem_region *region = create(0, MIB);
     char path[8];
     size_t size = 0;
@@ -161,16 +154,3 @@ static void there_is_nothing_to_sync_and_no_path(void) {
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_path(region, path, sizeof(path), &size, ERR));
     CALL(kvmem_region_destroy(region));
 }
-
-static const test_case cases[] = {
-    CASE(info_says_what_it_is),
-    CASE(the_driver_finds_it_on_that_device),
-    CASE(every_byte_holds_what_is_written),
-    CASE(destroying_frees),
-    CASE(views_keep_it),
-    CASE(more_than_the_device_has_says_asked_and_free),
-    CASE(nothing_is_refused),
-    CASE(devices_that_are_not_there_are_refused),
-    CASE(there_is_nothing_to_sync_and_no_path),
-};
-GPU_MAIN

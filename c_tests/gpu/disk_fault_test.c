@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files that fail a transfer from or to a GPU in the middle: the error says why, and the ring is fit for the
 // next one.
-#include "child.h"
-#include "file_side.h"
-#include "peer.h"
 #include "sides.h"
 #include "stance.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
@@ -72,7 +67,7 @@ static void expect_to_work(flight *flight, bool to_file, kvmem_transfer *transfe
 
 /* The process may write no further than the middle of the file; once it may, all goes through. The
    default action of SIGXFSZ, which the kernel sends too, would end the process. */
-static void there_is_no_room_in_the_middle(void) {
+TEST(there_is_no_room_in_the_middle) {
     for (size_t i = 0; i < NUM(modes) * (can_test_io_uring() ? 2 : 1); i++) {
         flight flight;
         open_flight(&flight, modes[i % NUM(modes)]);
@@ -90,7 +85,7 @@ static void there_is_no_room_in_the_middle(void) {
 }
 
 /* In a process of its own: the file's second half can't be read or written, by threads that start later. */
-static void failing_role(int socket) {
+ROLE(failing_role) {
     message told = frame_expect(socket, 1);
     int code = 0;
     CHECK_EQ(told.size, sizeof(code));
@@ -112,18 +107,11 @@ static void failing_role(int socket) {
     close_flight(&flight);
 }
 
-static void what_the_kernel_answers_is_kept(void) {
+TEST(what_the_kernel_answers_is_kept) {
     const int codes[] = {EIO, ENOSPC};
     for (size_t i = 0; i < NUM(codes); i++) {
-        peer other = peer_start("failing");
+        peer other = peer_start("failing_role");
         frame_send(other.socket, 1, &codes[i], sizeof(codes[i]));
         peer_finish(&other);
     }
 }
-
-static const test_case cases[] = {
-    CASE(there_is_no_room_in_the_middle),
-    CASE(what_the_kernel_answers_is_kept),
-};
-static const test_role roles[] = {{"failing", failing_role}};
-GPU_MAIN_WITH_ROLES

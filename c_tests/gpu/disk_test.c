@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks between a file and GPU memory, through a ring of page-locked memory: every byte of both, whatever the
 // slots hold, and what is refused.
-#include "child.h"
-#include "file_side.h"
 #include "sides.h"
 #include "stance.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}};
 static const kvmem_block_pair fan_out[] = {{3, 0}, {3, 1}, {5, 6}};
@@ -112,21 +106,21 @@ static void every_kind_from_and_to(const place *places, size_t num_places,
     release_device(0);
 }
 
-static void buffered_files_from_and_to_every_place(void) {
+TEST(buffered_files_from_and_to_every_place) {
     every_kind_from_and_to(device_places, NUM(device_places), side_config, KVMEM_DISK_BUFFERED, 4 * 480);
 }
 
-static void direct_files_from_and_to_every_place(void) {
+TEST(direct_files_from_and_to_every_place) {
     every_kind_from_and_to(device_places, NUM(device_places), kv_aligned_config, 0, 4 * 4096);
 }
 
-static void files_from_and_to_pinned_memory(void) {
+TEST(files_from_and_to_pinned_memory) {
     every_kind_from_and_to(pinned_places, NUM(pinned_places), side_config, KVMEM_DISK_BUFFERED, 0);
     every_kind_from_and_to(pinned_places, NUM(pinned_places), kv_aligned_config, 0, 0);
 }
 
 /* Pieces of 512 KiB through slots that hold one and a half. */
-static void pieces_that_are_cut_are_exact_too(void) {
+TEST(pieces_that_are_cut_are_exact_too) {
     kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
     config.num_blocks = 16;
     config.num_layers = 2;
@@ -150,7 +144,7 @@ static void refuse(const flight *flight, const kvmem_transfer_options *options, 
     }
 }
 
-static void what_does_not_fit_is_refused(void) {
+TEST(what_does_not_fit_is_refused) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
     flight flight;
     open_flight(&flight, PLACE_DEVICE, &config, &config, 0);
@@ -178,7 +172,7 @@ static void what_does_not_fit_is_refused(void) {
 }
 
 /* GDS is NIXL's, and here no agent knows either side: that is said wherever it would have mattered. */
-static void why_it_is_not_gds_is_told(void) {
+TEST(why_it_is_not_gds_is_told) {
     const char *const reason = "no agent with a GDS backend knows both layouts";
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
     flight flight;
@@ -212,7 +206,7 @@ static void why_it_is_not_gds_is_told(void) {
 }
 
 /* Blocks past the seventh have no memory: what touches them does not start, and what does not is as ever. */
-static void elastic_blocks_without_memory_are_refused(void) {
+TEST(elastic_blocks_without_memory_are_refused) {
     static const kvmem_block_pair beyond[] = {{1, 2}, {9, 3}};
     static const kvmem_block_pair back[] = {{2, 1}, {3, 13}};
     const kvmem_layout_config disk = kv_aligned_config(&kv_kinds[2]);
@@ -236,7 +230,7 @@ static void elastic_blocks_without_memory_are_refused(void) {
     release_device(0);
 }
 
-static void spans_that_direct_io_does_not_take_are_refused(void) {
+TEST(spans_that_direct_io_does_not_take_are_refused) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     flight flight;
     open_flight(&flight, PLACE_DEVICE, &config, &config, KVMEM_DISK_DIRECT_REQUIRED);
@@ -245,7 +239,7 @@ static void spans_that_direct_io_does_not_take_are_refused(void) {
     close_flight(&flight);
 }
 
-static void a_file_cut_short_is_an_error(void) {
+TEST(a_file_cut_short_is_an_error) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     const uint64_t modes[] = {0, KVMEM_DISK_BUFFERED};
     for (size_t i = 0; i < NUM(modes); i++) {
@@ -266,7 +260,7 @@ static void a_file_cut_short_is_an_error(void) {
 #define MANY 500
 
 /* Many small transfers share the ring; all are in flight at once. */
-static void hundreds_in_flight_lose_nothing(void) {
+TEST(hundreds_in_flight_lose_nothing) {
     kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     config.num_blocks = MANY;
     config.num_layers = 1;
@@ -308,17 +302,3 @@ static void hundreds_in_flight_lose_nothing(void) {
     close_flight(&flight);
     CALL(kvmem_queue_destroy(queue));
 }
-
-static const test_case cases[] = {
-    CASE(buffered_files_from_and_to_every_place),
-    CASE(direct_files_from_and_to_every_place),
-    CASE(files_from_and_to_pinned_memory),
-    CASE(pieces_that_are_cut_are_exact_too),
-    CASE(what_does_not_fit_is_refused),
-    CASE(why_it_is_not_gds_is_told),
-    CASE(elastic_blocks_without_memory_are_refused),
-    CASE(spans_that_direct_io_does_not_take_are_refused),
-    CASE(a_file_cut_short_is_an_error),
-    CASE(hundreds_in_flight_lose_nothing),
-};
-GPU_MAIN

@@ -2,11 +2,7 @@
 // Looks the functions up in the loaded library, and wraps what the tests need most.
 #include "driver.h"
 
-#include "harness.h"
-
 #include <dlfcn.h>
-#include <stdint.h>
-#include <string.h>
 
 static void *library;
 static driver functions;

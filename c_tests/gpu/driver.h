@@ -2,12 +2,10 @@
 // The CUDA driver as an engine uses it beside the library: contexts, memory and copies of the test's own.
 //
 // It is the driver that the library found, whether the machine's or the stand-in of the tests.
-#ifndef KVMEM_TEST_GPU_DRIVER_H
-#define KVMEM_TEST_GPU_DRIVER_H
+#pragma once
 
 #include "cuda_api.h"
-
-#include <stdbool.h>
+#include "harness.h"
 
 /* Every function that the tests call by themselves. */
 #define DRIVER_FUNCTIONS(FUNCTION)                                                                   \
@@ -107,5 +105,3 @@ uint64_t free_memory(int device);
 /* To and from any memory of a device that one copy of the driver's takes. */
 void write_device(int device, uint64_t to, const void *from, size_t size);
 void read_device(int device, void *to, uint64_t from, size_t size);
-
-#endif

@@ -3,8 +3,6 @@
 #include "elastic_side.h"
 #include "stance.h"
 
-#include <string.h>
-
 #define BLOCKS 64
 
 /* Pieces of 32 KiB, so that a few blocks fill an extent. */
@@ -29,7 +27,7 @@ static size_t pairs_between(kvmem_block_pair *pairs, uint32_t first, uint32_t la
     return count;
 }
 
-static void blocks_survive_growing_and_shrinking(void) {
+TEST(blocks_survive_growing_and_shrinking) {
     for (size_t i = 0; i < KV_NUM_KINDS; i++) {
         const kvmem_layout_config config = config_of(&kv_kinds[i]);
         kv_side host, back;
@@ -100,7 +98,7 @@ static void check_plan(const kvmem_layout *layout, const plan *expected) {
     }
 }
 
-static void addresses_and_strides_stay(void) {
+TEST(addresses_and_strides_stay) {
     static const uint64_t sizes[] = {16, BLOCKS, 3, 0, BLOCKS};
     for (size_t i = 0; i < KV_NUM_KINDS; i++) {
         const kvmem_layout_config config = config_of(&kv_kinds[i]);
@@ -117,7 +115,7 @@ static void addresses_and_strides_stay(void) {
 #define EXTENT (2 * MIB)
 
 /* Memory of the caller's, who commits it. */
-static void blocks_lie_in_elastic_regions_of_the_callers(void) {
+TEST(blocks_lie_in_elastic_regions_of_the_callers) {
     for (size_t i = 0; i < KV_NUM_KINDS; i++) {
         const kvmem_layout_config config = config_of(&kv_kinds[i]);
         const uint64_t size = kv_num_regions(&config) * kv_region_size(&config);
@@ -168,7 +166,7 @@ static void refuse_parts(const kvmem_layout_config *config, uint64_t offset, con
     CALL(kvmem_region_destroy(region));
 }
 
-static void blocks_that_would_straddle_extents_are_refused_with_the_numbers(void) {
+TEST(blocks_that_would_straddle_extents_are_refused_with_the_numbers) {
     kvmem_layout_config config = config_of(&kv_kinds[0]);
     refuse_parts(&config, MIB, "blocks 131072 bytes apart, from offset 1048576 of the elastic region on, straddle its "
                                "extents of 2097152 bytes");
@@ -176,7 +174,7 @@ static void blocks_that_would_straddle_extents_are_refused_with_the_numbers(void
     refuse_parts(&config, 0, "blocks 196608 bytes apart, from offset 0");
 }
 
-static void no_block_straddles_an_extent(void) {
+TEST(no_block_straddles_an_extent) {
     for (size_t i = 0; i < KV_NUM_KINDS; i++) {
         kvmem_layout_config config = config_of(&kv_kinds[i]);
         config.inner_dim = 577; /* blocks of an odd size are padded, and nothing else changes */
@@ -197,7 +195,7 @@ static void no_block_straddles_an_extent(void) {
     }
 }
 
-static void blocks_without_memory_are_refused_when_they_are_moved(void) {
+TEST(blocks_without_memory_are_refused_when_they_are_moved) {
     const kvmem_layout_config config = config_of(&kv_kinds[0]);
     kv_side host;
     kv_side_open(&host, &config, NULL, 3);
@@ -220,7 +218,7 @@ static void blocks_without_memory_are_refused_when_they_are_moved(void) {
     kv_side_close(&host);
 }
 
-static void what_cannot_be_is_refused(void) {
+TEST(what_cannot_be_is_refused) {
     const kvmem_layout_config config = config_of(&kv_kinds[1]);
     kvmem_layout *layout = elastic_layout(&config, 0, NULL);
     kvmem_blob *descriptor = NULL;
@@ -233,14 +231,3 @@ static void what_cannot_be_is_refused(void) {
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_layout_resize(host.layout, 1, ERR));
     kv_side_close(&host);
 }
-
-static const test_case cases[] = {
-    CASE(blocks_survive_growing_and_shrinking),
-    CASE(addresses_and_strides_stay),
-    CASE(blocks_lie_in_elastic_regions_of_the_callers),
-    CASE(blocks_that_would_straddle_extents_are_refused_with_the_numbers),
-    CASE(no_block_straddles_an_extent),
-    CASE(blocks_without_memory_are_refused_when_they_are_moved),
-    CASE(what_cannot_be_is_refused),
-};
-GPU_MAIN

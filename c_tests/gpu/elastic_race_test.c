@@ -84,7 +84,7 @@ static kvmem_region *region_of(const kvmem_layout *layout) {
     return region;
 }
 
-static void a_layout_is_resized_by_two_threads(void) {
+TEST(a_layout_is_resized_by_two_threads) {
     for (size_t i = 0; i < KV_NUM_KINDS; i++) {
         kvmem_layout *layout = layout_of(&kv_kinds[i]);
         kvmem_region *region = region_of(layout);
@@ -107,7 +107,7 @@ static void check_decommitted(const step *step) {
     CHECK(step->status == KVMEM_STATUS_OK || step->status == KVMEM_STATUS_INVALID_STATE);
 }
 
-static void a_region_is_committed_and_decommitted_by_two_threads(void) {
+TEST(a_region_is_committed_and_decommitted_by_two_threads) {
     kvmem_region *region = elastic_region(16 * MIB, 2 * MIB);
     for (int trial = 0; trial < TRIALS; trial++) {
         step grow = {.run = commit, .region = region}, shrink = {.run = decommit, .region = region};
@@ -120,7 +120,7 @@ static void a_region_is_committed_and_decommitted_by_two_threads(void) {
 }
 
 /* The one region of a fully contiguous layout can also be committed by itself. */
-static void a_layout_is_resized_while_its_region_is_committed(void) {
+TEST(a_layout_is_resized_while_its_region_is_committed) {
     kvmem_layout *layout = layout_of(&kv_kinds[0]);
     kvmem_region *region = region_of(layout);
     for (int trial = 0; trial < TRIALS; trial++) {
@@ -139,10 +139,3 @@ static void a_layout_is_resized_while_its_region_is_committed(void) {
     CALL(kvmem_region_destroy(region));
     CALL(kvmem_layout_destroy(layout));
 }
-
-static const test_case cases[] = {
-    CASE(a_layout_is_resized_by_two_threads),
-    CASE(a_region_is_committed_and_decommitted_by_two_threads),
-    CASE(a_layout_is_resized_while_its_region_is_committed),
-};
-GPU_MAIN

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elastic regions: addresses that stay, memory that comes and goes in extents.
-#include "regions.h"
 #include "stance.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define EXTENT (4 * MIB)
 
@@ -48,7 +43,7 @@ static void expect_extent(const kvmem_region *region, uint64_t extent, int value
     free(bytes);
 }
 
-static void it_is_reserved_without_memory(void) {
+TEST(it_is_reserved_without_memory) {
     kvmem_region *region = reserve(4 * EXTENT - 1); /* rounded up */
     const kvmem_region_info info = region_info(region);
     CHECK(info.address != 0);
@@ -62,7 +57,7 @@ static void it_is_reserved_without_memory(void) {
     CALL(kvmem_region_destroy(region));
 }
 
-static void it_grows_and_shrinks_behind_the_same_addresses(void) {
+TEST(it_grows_and_shrinks_behind_the_same_addresses) {
     kvmem_region *region = reserve(4 * EXTENT);
     const uint64_t address = region_info(region).address;
     EXPECT_OK(kvmem_region_commit(region, EXTENT, 1, ERR)); /* one byte takes its extent */
@@ -82,7 +77,7 @@ static void it_grows_and_shrinks_behind_the_same_addresses(void) {
     CALL(kvmem_region_destroy(region));
 }
 
-static void what_changes_nothing_counts_nothing(void) {
+TEST(what_changes_nothing_counts_nothing) {
     kvmem_region *region = reserve(2 * EXTENT);
     EXPECT_OK(kvmem_region_commit(region, 0, EXTENT, ERR));
     EXPECT_OK(kvmem_region_commit(region, 0, EXTENT, ERR));
@@ -90,7 +85,7 @@ static void what_changes_nothing_counts_nothing(void) {
     CALL(kvmem_region_destroy(region));
 }
 
-static void what_cannot_be_is_refused_and_changes_nothing(void) {
+TEST(what_cannot_be_is_refused_and_changes_nothing) {
     kvmem_region *region = reserve(4 * EXTENT);
     EXPECT_OK(kvmem_region_commit(region, EXTENT, EXTENT, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_STATE, "the 4194304 bytes at offset 0 are not committed",
@@ -123,7 +118,7 @@ static void what_cannot_be_is_refused_and_changes_nothing(void) {
     CALL(kvmem_region_destroy(rigid));
 }
 
-static void growing_past_the_device_takes_nothing(void) {
+TEST(growing_past_the_device_takes_nothing) {
     size_t memory = 0;
     CU(cuDeviceTotalMem_v2(&memory, 0));
     kvmem_region *region = reserve(2 * memory);
@@ -155,7 +150,7 @@ static uint64_t recommended_granularity(void) {
     return granularity;
 }
 
-static void an_extent_is_64_mib_unless_asked_otherwise(void) {
+TEST(an_extent_is_64_mib_unless_asked_otherwise) {
     kvmem_elastic_options options;
     kvmem_elastic_options_init(&options, sizeof(options));
     options.size = 1;
@@ -171,7 +166,7 @@ static void an_extent_is_64_mib_unless_asked_otherwise(void) {
     CALL(kvmem_region_destroy(region));
 }
 
-static void extents_are_whole_granules(void) {
+TEST(extents_are_whole_granules) {
     kvmem_elastic_options options = {
         .struct_size = sizeof(options),
         .size = EXTENT,
@@ -200,7 +195,7 @@ static kvmem_status reserve_extents_of(uint64_t size, uint64_t extent_size) {
     return status;
 }
 
-static void more_than_there_can_be_is_refused(void) {
+TEST(more_than_there_can_be_is_refused) {
     const uint64_t most = UINT64_C(1) << 24;
     const uint64_t granule = recommended_granularity();
     EXPECT_MESSAGE(KVMEM_STATUS_OUT_OF_RANGE, "16777217 extents",
@@ -216,15 +211,3 @@ static void more_than_there_can_be_is_refused(void) {
     CHECK(status == KVMEM_STATUS_OUT_OF_MEMORY ||
           (driver_symbol("sim_reset") == NULL && status == KVMEM_STATUS_CUDA));
 }
-
-static const test_case cases[] = {
-    CASE(it_is_reserved_without_memory),
-    CASE(it_grows_and_shrinks_behind_the_same_addresses),
-    CASE(what_changes_nothing_counts_nothing),
-    CASE(what_cannot_be_is_refused_and_changes_nothing),
-    CASE(growing_past_the_device_takes_nothing),
-    CASE(an_extent_is_64_mib_unless_asked_otherwise),
-    CASE(extents_are_whole_granules),
-    CASE(more_than_there_can_be_is_refused),
-};
-GPU_MAIN

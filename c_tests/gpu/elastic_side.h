@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elastic layouts, and those that are a side of transfers: their blocks lie far apart, and some may be
 // without memory.
-#ifndef KVMEM_TEST_GPU_ELASTIC_SIDE_H
-#define KVMEM_TEST_GPU_ELASTIC_SIDE_H
+#pragma once
 
 #include "sides.h"
 
@@ -28,5 +27,3 @@ void elastic_side_open(side *side, const kvmem_layout_config *config, kvmem_agen
  * memory. What has none stays there as it is. */
 void elastic_side_write(const side *side);
 void elastic_side_read(side *side);
-
-#endif

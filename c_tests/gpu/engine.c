@@ -4,7 +4,6 @@
 #include "engine.h"
 
 #include "driver.h"
-#include "harness.h"
 
 #include <sys/mman.h>
 

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that an engine owns, made with the driver alone.
-#ifndef KVMEM_TEST_GPU_ENGINE_H
-#define KVMEM_TEST_GPU_ENGINE_H
+#pragma once
 
-#include <stddef.h>
-#include <stdint.h>
+#include "harness.h"
 
 /* Plain memory of a device. */
 uint64_t engine_allocate(int device, uint64_t size);
@@ -60,5 +58,3 @@ void span_open_exportable(span *span, int device, unsigned handle_types, size_t 
 /* Maps one more, of any device. */
 void span_grow(span *span, int device);
 void span_close(span *span);
-
-#endif

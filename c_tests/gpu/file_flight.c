@@ -2,7 +2,6 @@
 // The GPU's side has other bytes before each run.
 #include "file_flight.h"
 
-#include "harness.h"
 #include "stance.h"
 
 void file_flight_open(file_flight *flight, const kv_move *move, kvmem_agent *agent, place place,

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A GPU's memory and a file, both known to an agent, and transfers between the two.
-#ifndef KVMEM_TEST_GPU_FILE_FLIGHT_H
-#define KVMEM_TEST_GPU_FILE_FLIGHT_H
+#pragma once
 
-#include "file_side.h"
+#include "harness.h"
 #include "sides.h"
 
 typedef struct file_flight {
@@ -25,5 +24,3 @@ kvmem_status file_flight_create(const file_flight *flight, bool to_file, uint32_
                                 kvmem_transfer **transfer);
 /* Runs it twice, looks at every byte of both sides each time, and destroys it. */
 void file_flight_run(file_flight *flight, bool to_file, kvmem_transfer *transfer);
-
-#endif

@@ -3,10 +3,6 @@
 #include "filled.h"
 
 #include "driver.h"
-#include "harness.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 void fill_device(int device, uint64_t address, uint64_t size, unsigned char value) {
     unsigned char *bytes = test_allocate(size);

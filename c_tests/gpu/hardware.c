@@ -5,7 +5,6 @@
 #include "driver.h"
 
 #include <dlfcn.h>
-#include <stddef.h>
 
 const char *lacks_real_gpu(void) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);

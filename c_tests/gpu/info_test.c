@@ -3,9 +3,6 @@
 #include "stance.h"
 
 #include <limits.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 static kvmem_cuda_device_info device_info(int device) {
     kvmem_cuda_device_info info;
@@ -13,7 +10,7 @@ static kvmem_cuda_device_info device_info(int device) {
     return info;
 }
 
-static void the_driver_says_its_version_and_devices(void) {
+TEST(the_driver_says_its_version_and_devices) {
     kvmem_cuda_info info;
     EXPECT_OK(kvmem_cuda_get_info(&info, ERR));
     int version = 0;
@@ -25,7 +22,7 @@ static void the_driver_says_its_version_and_devices(void) {
     CHECK_EQ(info.device_count, count);
 }
 
-static void a_device_says_who_it_is(void) {
+TEST(a_device_says_who_it_is) {
     for (int device = 0; device < driver_devices(); device++) {
         const kvmem_cuda_device_info info = device_info(device);
         char name[sizeof(info.name)] = "";
@@ -78,7 +75,7 @@ static bool can_export(int device, CUmemAllocationHandleType type) {
     return exported;
 }
 
-static void a_device_says_what_it_can_do(void) {
+TEST(a_device_says_what_it_can_do) {
     for (int device = 0; device < driver_devices(); device++) {
         const uint64_t can = device_info(device).capabilities;
         CHECK_EQ((can & KVMEM_CUDA_VMM) != 0,
@@ -99,7 +96,7 @@ static void a_device_says_what_it_can_do(void) {
     }
 }
 
-static void a_device_says_how_large_its_processor_is(void) {
+TEST(a_device_says_how_large_its_processor_is) {
     for (int device = 0; device < driver_devices(); device++) {
         const kvmem_cuda_device_info info = device_info(device);
         CHECK(info.compute_capability_major > 0);
@@ -123,7 +120,7 @@ static size_t granularity(int device, CUmemAllocationGranularity_flags which) {
     return bytes;
 }
 
-static void a_device_says_its_granularities(void) {
+TEST(a_device_says_its_granularities) {
     for (int device = 0; device < driver_devices(); device++) {
         const kvmem_cuda_device_info info = device_info(device);
         CHECK(info.capabilities & KVMEM_CUDA_VMM);
@@ -132,7 +129,7 @@ static void a_device_says_its_granularities(void) {
     }
 }
 
-static void a_device_says_its_numa_node(void) {
+TEST(a_device_says_its_numa_node) {
     for (int device = 0; device < driver_devices(); device++) {
         int node = -1;
         if (driver_get()->cuDeviceGetAttribute(&node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device) !=
@@ -154,7 +151,7 @@ static const int32_t *missing_devices(size_t *count) {
     return missing;
 }
 
-static void devices_that_are_not_there_are_refused(void) {
+TEST(devices_that_are_not_there_are_refused) {
     size_t count = 0;
     const int32_t *missing = missing_devices(&count);
     for (size_t i = 0; i < count; i++) {
@@ -167,7 +164,7 @@ static void devices_that_are_not_there_are_refused(void) {
     }
 }
 
-static void access_to_or_from_a_device_that_is_not_there_is_refused(void) {
+TEST(access_to_or_from_a_device_that_is_not_there_is_refused) {
     size_t count = 0;
     const int32_t *missing = missing_devices(&count);
     for (size_t i = 0; i < count; i++) {
@@ -182,7 +179,7 @@ static void access_to_or_from_a_device_that_is_not_there_is_refused(void) {
     }
 }
 
-static void a_device_reaches_what_the_driver_says(void) {
+TEST(a_device_reaches_what_the_driver_says) {
     for (int device = 0; device < driver_devices(); device++) {
         uint64_t accessible = 0;
         for (int owner = 0; owner < driver_devices(); owner++) {
@@ -199,7 +196,7 @@ static void a_device_reaches_what_the_driver_says(void) {
     }
 }
 
-static void asking_creates_no_context(void) {
+TEST(asking_creates_no_context) {
     for (int device = 0; device < driver_devices(); device++) {
         CHECK(!has_primary_context(device));
         device_info(device);
@@ -210,17 +207,3 @@ static void asking_creates_no_context(void) {
         CHECK(!has_primary_context(device));
     }
 }
-
-static const test_case cases[] = {
-    CASE(the_driver_says_its_version_and_devices),
-    CASE(a_device_says_who_it_is),
-    CASE(a_device_says_what_it_can_do),
-    CASE(a_device_says_how_large_its_processor_is),
-    CASE(a_device_says_its_granularities),
-    CASE(a_device_says_its_numa_node),
-    CASE(devices_that_are_not_there_are_refused),
-    CASE(access_to_or_from_a_device_that_is_not_there_is_refused),
-    CASE(a_device_reaches_what_the_driver_says),
-    CASE(asking_creates_no_context),
-};
-GPU_MAIN

@@ -2,20 +2,18 @@
 // Legacy IPC handles: another process's memory as a region, counted, checked, and closed once.
 #include "engine.h"
 #include "filled.h"
-#include "kv.h"
 #include "opened.h"
 #include "owner.h"
-#include "regions.h"
 #include "stance.h"
 
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
+
+OWNER_ROLE
 
 /* Large enough that no driver keeps two of them in one allocation of its own. */
 #define SIZE (4 * MIB)
 
-static void it_is_a_region_like_any_other(void) {
+TEST(it_is_a_region_like_any_other) {
     peer owner = owner_start();
     for (int device = 0; device < driver_devices(); device++) {
         const kvmem_ipc_handle handle = owner_allocate(&owner, device, SIZE, 0, 0x21);
@@ -35,7 +33,7 @@ static void it_is_a_region_like_any_other(void) {
     peer_finish(&owner);
 }
 
-static void an_address_inside_names_the_allocation(void) {
+TEST(an_address_inside_names_the_allocation) {
     peer owner = owner_start();
     const kvmem_ipc_handle whole = owner_allocate(&owner, 0, SIZE, 0, 1);
     const kvmem_ipc_handle part = owner_allocate(&owner, 0, SIZE, 12345, 2);
@@ -51,7 +49,7 @@ static void an_address_inside_names_the_allocation(void) {
     peer_finish(&owner);
 }
 
-static void one_mapping_serves_all_who_open_it(void) {
+TEST(one_mapping_serves_all_who_open_it) {
     peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 3);
     kvmem_ipc_options options = ipc_options(&handle, SIZE);
@@ -70,7 +68,7 @@ static void one_mapping_serves_all_who_open_it(void) {
     peer_finish(&owner);
 }
 
-static void a_part_past_the_end_is_refused(void) {
+TEST(a_part_past_the_end_is_refused) {
     peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 4);
     kvmem_ipc_options options = ipc_options(&handle, SIZE);
@@ -91,7 +89,7 @@ static void a_part_past_the_end_is_refused(void) {
     peer_finish(&owner);
 }
 
-static void what_the_exporter_told_is_compared(void) {
+TEST(what_the_exporter_told_is_compared) {
     peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 5);
     kvmem_ipc_options options = ipc_options(&handle, SIZE);
@@ -110,7 +108,7 @@ static void what_the_exporter_told_is_compared(void) {
     peer_finish(&owner);
 }
 
-static void a_handle_of_ones_own_is_refused(void) {
+TEST(a_handle_of_ones_own_is_refused) {
     const uint64_t address = engine_allocate(0, SIZE);
     kvmem_ipc_handle handle;
     EXPECT_OK(kvmem_ipc_export(address + 7, &handle, ERR));
@@ -120,7 +118,7 @@ static void a_handle_of_ones_own_is_refused(void) {
     engine_free(0, address);
 }
 
-static void bytes_that_are_no_handle_are_refused(void) {
+TEST(bytes_that_are_no_handle_are_refused) {
     kvmem_ipc_options options;
     kvmem_ipc_options_init(&options, sizeof(options));
     options.size = 1;
@@ -131,7 +129,7 @@ static void bytes_that_are_no_handle_are_refused(void) {
     }
 }
 
-static void a_device_that_is_not_there_is_refused(void) {
+TEST(a_device_that_is_not_there_is_refused) {
     peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 6);
     kvmem_ipc_options options = ipc_options(&handle, SIZE);
@@ -143,7 +141,7 @@ static void a_device_that_is_not_there_is_refused(void) {
     peer_finish(&owner);
 }
 
-static void memory_that_was_freed_is_refused(void) {
+TEST(memory_that_was_freed_is_refused) {
     peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 7);
     const kvmem_ipc_options options = ipc_options(&handle, SIZE);
@@ -152,7 +150,7 @@ static void memory_that_was_freed_is_refused(void) {
     peer_finish(&owner);
 }
 
-static void memory_outlives_a_killed_owner_where_it_is_open(void) {
+TEST(memory_outlives_a_killed_owner_where_it_is_open) {
     peer owner = owner_start();
     const kvmem_ipc_handle opened = owner_allocate(&owner, 0, SIZE, 0, 8);
     const kvmem_ipc_handle not_opened = owner_allocate(&owner, 0, SIZE, 0, 9);
@@ -172,7 +170,7 @@ static void refuse_export(uint64_t address, kvmem_status status, const char *par
     CHECK_FILLED(&handle, 0xEE, sizeof(handle));
 }
 
-static void what_has_no_handle_is_refused(void) {
+TEST(what_has_no_handle_is_refused) {
     int host = 0;
     span span;
     span_open(&span, 0, 1, 1);
@@ -187,7 +185,7 @@ static void what_has_no_handle_is_refused(void) {
     engine_free_host(0, pinned);
 }
 
-static void memory_of_another_process_has_none_here(void) {
+TEST(memory_of_another_process_has_none_here) {
     peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 10);
     const kvmem_ipc_options options = ipc_options(&handle, SIZE);
@@ -212,7 +210,7 @@ static void move(const kvmem_layout *source, const kvmem_layout *destination) {
     CALL(kvmem_transfer_destroy(transfer));
 }
 
-static void blocks_are_moved_into_it(void) {
+TEST(blocks_are_moved_into_it) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     const uint64_t size = kv_region_size(&config);
     peer owner = owner_start();
@@ -245,7 +243,7 @@ static void *open_and_close(void *argument) {
     return (void *)(intptr_t)status;
 }
 
-static void threads_open_and_close_it_at_once(void) {
+TEST(threads_open_and_close_it_at_once) {
     peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 13);
     kvmem_ipc_options options = ipc_options(&handle, SIZE);
@@ -264,7 +262,7 @@ static void threads_open_and_close_it_at_once(void) {
     peer_finish(&owner);
 }
 
-static void every_device_is_found_by_its_uuid(void) {
+TEST(every_device_is_found_by_its_uuid) {
     for (int device = 0; device < driver_devices(); device++) {
         kvmem_cuda_device_info info;
         int32_t found = -1;
@@ -278,23 +276,3 @@ static void every_device_is_found_by_its_uuid(void) {
                    kvmem_cuda_find_device(nobody, &found, ERR));
     CHECK_EQ(found, 77);
 }
-
-static const test_role roles[] = {OWNER_ROLE};
-static const test_case cases[] = {
-    CASE(it_is_a_region_like_any_other),
-    CASE(an_address_inside_names_the_allocation),
-    CASE(one_mapping_serves_all_who_open_it),
-    CASE(a_part_past_the_end_is_refused),
-    CASE(what_the_exporter_told_is_compared),
-    CASE(a_handle_of_ones_own_is_refused),
-    CASE(bytes_that_are_no_handle_are_refused),
-    CASE(a_device_that_is_not_there_is_refused),
-    CASE(memory_that_was_freed_is_refused),
-    CASE(memory_outlives_a_killed_owner_where_it_is_open),
-    CASE(what_has_no_handle_is_refused),
-    CASE(memory_of_another_process_has_none_here),
-    CASE(blocks_are_moved_into_it),
-    CASE(threads_open_and_close_it_at_once),
-    CASE(every_device_is_found_by_its_uuid),
-};
-GPU_MAIN_WITH_ROLES

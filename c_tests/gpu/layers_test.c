@@ -4,9 +4,6 @@
 #include "sides.h"
 #include "stance.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define LAYERS 3
 
 static const uint32_t paths[] = {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,
@@ -107,7 +104,7 @@ static void check_layers(work *work) {
     check_what_was_read(work);
 }
 
-static void each_layer_is_there_when_its_reader_begins(void) {
+TEST(each_layer_is_there_when_its_reader_begins) {
     static const struct {
         place from, to;
     } ways[] = {{PLACE_PINNED, PLACE_DEVICE}, {PLACE_DEVICE, PLACE_PINNED}};
@@ -131,7 +128,7 @@ static void each_layer_is_there_when_its_reader_begins(void) {
 }
 
 /* With the flag and without, a stream waits for all of a run. */
-static void the_whole_run_is_there_when_its_reader_begins(void) {
+TEST(the_whole_run_is_there_when_its_reader_begins) {
     for (size_t i = 0; i < NUM(paths) * 4; i++) {
         work work;
         prepare(&work, PLACE_PINNED, PLACE_DEVICE, paths[i / 4], i % 2 ? KVMEM_TRANSFER_BY_LAYER : 0);
@@ -148,7 +145,7 @@ static void the_whole_run_is_there_when_its_reader_begins(void) {
 }
 
 /* The driver does what is left on a stream that was destroyed; the library does not look at it any more. */
-static void its_streams_may_go_while_it_is_in_flight(void) {
+TEST(its_streams_may_go_while_it_is_in_flight) {
     for (size_t i = 0; i < NUM(paths) * 4; i++) {
         const bool to_device = i % 2;
         work work;
@@ -182,7 +179,7 @@ static void its_streams_may_go_while_it_is_in_flight(void) {
     }
 }
 
-static void the_host_waits_for_layers_too(void) {
+TEST(the_host_waits_for_layers_too) {
     for (size_t i = 0; i < NUM(paths); i++) {
         work work;
         prepare(&work, PLACE_DEVICE, PLACE_PINNED, paths[i], KVMEM_TRANSFER_BY_LAYER);
@@ -203,7 +200,7 @@ static void the_host_waits_for_layers_too(void) {
     }
 }
 
-static void a_graph_moves_all_layers(void) {
+TEST(a_graph_moves_all_layers) {
     work work;
     prepare(&work, PLACE_PINNED, PLACE_DEVICE, KVMEM_PATH_CUDA_KERNEL, KVMEM_TRANSFER_BY_LAYER);
     CUgraph graph = NULL;
@@ -225,7 +222,7 @@ static void a_graph_moves_all_layers(void) {
     clean_up(&work);
 }
 
-static void what_can_not_wait_is_refused(void) {
+TEST(what_can_not_wait_is_refused) {
     work work;
     prepare(&work, PLACE_PINNED, PLACE_DEVICE, 0, KVMEM_TRANSFER_BY_LAYER);
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_wait_on_stream(work.transfer, 1, work.reader, ERR));
@@ -260,7 +257,7 @@ static void what_can_not_wait_is_refused(void) {
 }
 
 /* Some by layer, some taken back, some waited for by a stream: each is reported once, as what it came to. */
-static void thousands_in_flight_are_each_reported_once(void) {
+TEST(thousands_in_flight_are_each_reported_once) {
     enum { MANY = 3000, BLOCKS = 500 };
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_layout_config wide = config;
@@ -324,14 +321,3 @@ static void thousands_in_flight_are_each_reported_once(void) {
     side_close(&work.destination);
     release_device(0);
 }
-
-static const test_case cases[] = {
-    CASE(each_layer_is_there_when_its_reader_begins),
-    CASE(the_whole_run_is_there_when_its_reader_begins),
-    CASE(its_streams_may_go_while_it_is_in_flight),
-    CASE(the_host_waits_for_layers_too),
-    CASE(a_graph_moves_all_layers),
-    CASE(what_can_not_wait_is_refused),
-    CASE(thousands_in_flight_are_each_reported_once),
-};
-GPU_MAIN

@@ -2,12 +2,8 @@
 // Layouts in GPU and pinned memory: allocated or over regions, at the addresses of the formula; what does not
 // fit together is refused.
 #include "allocated.h"
-#include "regions.h"
 #include "sides.h"
 #include "stance.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 static kvmem_layout_options options_for(const kvmem_layout_config *config, uint32_t source) {
     kvmem_layout_options options;
@@ -73,7 +69,7 @@ static void check_info(const kvmem_layout *layout, const kvmem_layout_config *co
     CHECK_EQ(info.num_blocks, config->num_blocks);
 }
 
-static void device_memory_is_allocated(void) {
+TEST(device_memory_is_allocated) {
     for (int device = 0; device < driver_devices(); device++) {
         for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
             const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
@@ -87,7 +83,7 @@ static void device_memory_is_allocated(void) {
     }
 }
 
-static void pinned_memory_is_allocated(void) {
+TEST(pinned_memory_is_allocated) {
     for (int device = 0; device < driver_devices(); device++) {
         for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
             const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
@@ -109,7 +105,7 @@ static uint32_t tier_of(place place) {
 }
 
 /* An elastic layout has no regions of the caller's. */
-static void regions_of_every_place_are_laid_out(void) {
+TEST(regions_of_every_place_are_laid_out) {
     for (place place = 0; !place_is_elastic(place); place++) {
         for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
             const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
@@ -124,7 +120,7 @@ static void regions_of_every_place_are_laid_out(void) {
     }
 }
 
-static void a_layout_keeps_its_memory(void) {
+TEST(a_layout_keeps_its_memory) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     const place places[] = {PLACE_PINNED, PLACE_DEVICE};
     for (size_t i = 0; i < NUM(places); i++) {
@@ -169,7 +165,7 @@ static void build_over_views(const uint64_t *offsets, kvmem_status status, const
     CALL(kvmem_region_destroy(region));
 }
 
-static void regions_may_touch_and_must_not_overlap(void) {
+TEST(regions_may_touch_and_must_not_overlap) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     const uint64_t size = kv_region_size(&config);
     const uint64_t touching[] = {size, 0, 2 * size};
@@ -180,7 +176,7 @@ static void regions_may_touch_and_must_not_overlap(void) {
     build_over_views(twice, KVMEM_STATUS_INVALID_ARGUMENT, "0 and 2 overlap");
 }
 
-static void regions_that_are_too_small_are_refused(void) {
+TEST(regions_that_are_too_small_are_refused) {
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
     side side;
     side_open(&side, PLACE_ADOPTED, 0, &config, NULL, 1);
@@ -209,14 +205,14 @@ static void mix(place first, place last, const char *first_name, const char *las
     side_close(&one);
 }
 
-static void regions_of_different_tiers_are_refused(void) {
+TEST(regions_of_different_tiers_are_refused) {
     mix(PLACE_DEVICE, PLACE_SYSTEM, "region 0 is device", "region 2 is system");
     mix(PLACE_DEVICE, PLACE_PINNED, "region 0 is device", "region 2 is pinned");
     mix(PLACE_PINNED, PLACE_DEVICE, "region 0 is pinned", "region 2 is device");
     mix(PLACE_SYSTEM, PLACE_ADOPTED, "region 0 is system", "region 2 is device");
 }
 
-static void wrong_options_are_refused(void) {
+TEST(wrong_options_are_refused) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_device_options device;
     kvmem_pinned_options pinned;
@@ -238,7 +234,7 @@ static void wrong_options_are_refused(void) {
     refuse(&options, KVMEM_STATUS_OUT_OF_RANGE, "no device -1");
 }
 
-static void more_than_the_device_has_is_refused(void) {
+TEST(more_than_the_device_has_is_refused) {
     kvmem_layout_config config = kv_config(&kv_kinds[1]);
     config.num_blocks = UINT64_C(1) << 31;
     config.page_size = 1024;
@@ -249,16 +245,3 @@ static void more_than_the_device_has_is_refused(void) {
     options.device = &device;
     refuse(&options, KVMEM_STATUS_OUT_OF_MEMORY, "free");
 }
-
-static const test_case cases[] = {
-    CASE(device_memory_is_allocated),
-    CASE(pinned_memory_is_allocated),
-    CASE(regions_of_every_place_are_laid_out),
-    CASE(a_layout_keeps_its_memory),
-    CASE(regions_may_touch_and_must_not_overlap),
-    CASE(regions_that_are_too_small_are_refused),
-    CASE(regions_of_different_tiers_are_refused),
-    CASE(wrong_options_are_refused),
-    CASE(more_than_the_device_has_is_refused),
-};
-GPU_MAIN

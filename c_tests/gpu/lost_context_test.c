@@ -4,7 +4,6 @@
 #include "engine.h"
 #include "filled.h"
 #include "own_context.h"
-#include "regions.h"
 #include "sides.h"
 #include "stance.h"
 
@@ -22,7 +21,7 @@ static void check_works(void) {
     side_close(&there);
 }
 
-static void regions_are_destroyed_without_harm(void) {
+TEST(regions_are_destroyed_without_harm) {
     kvmem_region *region = region_create_on_gpu(MIB);
     kvmem_pinned_options options;
     kvmem_pinned_options_init(&options, sizeof(options));
@@ -39,7 +38,7 @@ static void regions_are_destroyed_without_harm(void) {
 }
 
 /* The engine may be given the addresses of what was lost. */
-static void memory_of_the_engine_that_lies_there_now_is_left_alone(void) {
+TEST(memory_of_the_engine_that_lies_there_now_is_left_alone) {
     enum { COUNT = 16 };
     CUdeviceptr engine[COUNT];
     kvmem_region *regions[COUNT];
@@ -64,7 +63,7 @@ static void memory_of_the_engine_that_lies_there_now_is_left_alone(void) {
 }
 
 /* It needs no context, and is none the worse. */
-static void elastic_memory_goes_on_growing(void) {
+TEST(elastic_memory_goes_on_growing) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     side elastic;
     retain_device(0);
@@ -125,7 +124,7 @@ static void expect_not_created(const kvmem_layout *source, const kvmem_layout *d
 }
 
 /* The context is the engine's again, with its memory: whatever was prepared before is refused before it runs. */
-static void what_was_prepared_before_a_reset_is_refused(void) {
+TEST(what_was_prepared_before_a_reset_is_refused) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     const kvmem_layout_config in_rows = kv_config(&kv_kinds[2]);
     kvmem_transfer *lost[NUM(ways)][2] = {{NULL}};
@@ -180,7 +179,7 @@ static void what_was_prepared_before_a_reset_is_refused(void) {
 }
 
 /* With new memory of the host's, by a new kernel. */
-static void elastic_memory_moves_on_by_every_path(void) {
+TEST(elastic_memory_moves_on_by_every_path) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     const kvmem_layout_config in_rows = kv_config(&kv_kinds[2]);
     for (size_t i = 0; i < NUM(ways); i++) {
@@ -221,7 +220,7 @@ static void elastic_memory_moves_on_by_every_path(void) {
 }
 
 /* It has ended before the reset, or fails with what the driver says. */
-static void a_transfer_in_flight_ends(void) {
+TEST(a_transfer_in_flight_ends) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     const kvmem_layout_config in_rows = kv_config(&kv_kinds[2]);
     for (size_t i = 0; i < 2 * NUM(ways); i++) {
@@ -249,7 +248,7 @@ static void a_transfer_in_flight_ends(void) {
 }
 
 /* A kernel that read what is gone would take the device's context along; and other memory may lie there by then. */
-static void adopted_memory_goes_with_an_engines_own_context(void) {
+TEST(adopted_memory_goes_with_an_engines_own_context) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     const kvmem_layout_config in_rows = kv_config(&kv_kinds[2]);
     kvmem_transfer *transfers[NUM(ways)][2] = {{NULL}};
@@ -284,14 +283,3 @@ static void adopted_memory_goes_with_an_engines_own_context(void) {
     release_device(0);
     check_works();
 }
-
-static const test_case cases[] = {
-    CASE(regions_are_destroyed_without_harm),
-    CASE(memory_of_the_engine_that_lies_there_now_is_left_alone),
-    CASE(elastic_memory_goes_on_growing),
-    CASE(what_was_prepared_before_a_reset_is_refused),
-    CASE(elastic_memory_moves_on_by_every_path),
-    CASE(a_transfer_in_flight_ends),
-    CASE(adopted_memory_goes_with_an_engines_own_context),
-};
-GPU_MAIN

@@ -2,8 +2,6 @@
 // Reserves, maps, and sets access.
 #include "mapped.h"
 
-#include "harness.h"
-
 mapped map_memory(kvmem_vmm_memory *memory, int device, uint64_t size, uint32_t access) {
     kvmem_vmm_range *range = NULL;
     mapped made = {0};

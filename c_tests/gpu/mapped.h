@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory at addresses of its own, by the library's steps.
-#ifndef KVMEM_TEST_GPU_MAPPED_H
-#define KVMEM_TEST_GPU_MAPPED_H
+#pragma once
 
-#include <kvmem.h>
+#include "harness.h"
 
 /* The handles of the range and the memory are given up: the mapping holds both. */
 typedef struct mapped {
@@ -14,5 +13,3 @@ typedef struct mapped {
 /* Takes the memory over. */
 mapped map_memory(kvmem_vmm_memory *memory, int device, uint64_t size, uint32_t access);
 void unmap_memory(const mapped *mapped);
-
-#endif

@@ -4,8 +4,6 @@
 
 #include "stance.h"
 
-#include <string.h>
-
 kvmem_ipc_options ipc_options(const kvmem_ipc_handle *handle, uint64_t size) {
     kvmem_ipc_options options;
     memset(&options, 0xEE, sizeof(options)); /* init must overwrite every byte */

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers of some outer slots, keys or values alone, from and to GPU memory: every path by name, layer by
 // layer, verified, and between a file and a GPU. The other slot stays as it was.
-#include "child.h"
-#include "crc.h"
-#include "file_side.h"
 #include "sides.h"
 #include "stance.h"
 
@@ -78,7 +75,7 @@ static size_t move_by_all(side *source, side *destination, const kv_move *move, 
     return taken;
 }
 
-static void every_path_moves_the_slots_alone(void) {
+TEST(every_path_moves_the_slots_alone) {
     retain_device(0);
     for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
         for (size_t way = 0; way < NUM(ways); way++) {
@@ -98,7 +95,7 @@ static void every_path_moves_the_slots_alone(void) {
     release_device(0);
 }
 
-static void layouts_of_keys_alone_take_part(void) {
+TEST(layouts_of_keys_alone_take_part) {
     retain_device(0);
     for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
         for (size_t way = 0; way < 2; way++) {
@@ -119,7 +116,7 @@ static void layouts_of_keys_alone_take_part(void) {
 }
 
 /* The GPU divides the slots that were moved, and no others. */
-static void the_checksums_of_what_is_moved_are_compared(void) {
+TEST(the_checksums_of_what_is_moved_are_compared) {
     retain_device(0);
     for (size_t i = 0; i < NUM(ways) * KV_NUM_KINDS; i++) {
         const kvmem_layout_config from = side_config(&kv_kinds[i % KV_NUM_KINDS]);
@@ -157,7 +154,7 @@ static void the_checksums_of_what_is_moved_are_compared(void) {
 }
 
 /* Slots of the ring that hold a piece each, so that most copies go round it. */
-static void slots_go_between_files_and_a_gpu(void) {
+TEST(slots_go_between_files_and_a_gpu) {
     static const place places[] = {PLACE_DEVICE, PLACE_SPANNED, PLACE_ELASTIC};
     retain_device(0);
     for (size_t i = 0; i < NUM(places) * KV_NUM_KINDS; i++) {
@@ -187,11 +184,3 @@ static void slots_go_between_files_and_a_gpu(void) {
     }
     release_device(0);
 }
-
-static const test_case cases[] = {
-    CASE(every_path_moves_the_slots_alone),
-    CASE(layouts_of_keys_alone_take_part),
-    CASE(the_checksums_of_what_is_moved_are_compared),
-    CASE(slots_go_between_files_and_a_gpu),
-};
-GPU_MAIN

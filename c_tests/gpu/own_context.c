@@ -2,9 +2,6 @@
 // One allocation a context, from whose start the regions follow each other.
 #include "own_context.h"
 
-#include "harness.h"
-#include "kv.h"
-#include "regions.h"
 #include "stance.h"
 
 const char *const gone = "went with its context";

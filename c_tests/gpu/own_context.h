@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that goes with its context: the library's on a device that is reset, and an engine's in a context that it has
 // made for itself and destroys.
-#ifndef KVMEM_TEST_GPU_OWN_CONTEXT_H
-#define KVMEM_TEST_GPU_OWN_CONTEXT_H
+#pragma once
 
 #include "cuda_types.h"
-
-#include <kvmem.h>
-#include <stddef.h>
+#include "harness.h"
 
 /* What is said of memory that is gone. */
 extern const char *const gone;
@@ -26,5 +23,3 @@ typedef struct own_context {
 void own_context_open(own_context *own, const kvmem_layout_config *config);
 /* Destroys the handles and waits for the releases; the context is the test's to destroy. */
 void own_context_close(own_context *own);
-
-#endif

@@ -2,15 +2,8 @@
 // Both sides of the owner: what the test asks, and what the process does.
 #include "owner.h"
 
-#include "fds.h"
 #include "filled.h"
-#include "harness.h"
 #include "mapped.h"
-#include "regions.h"
-
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 enum { ALLOCATE = 1, CREATE, LOOK, FREE, DONE };
 

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Another process that owns device memory, and shares it by handle or by descriptor.
-#ifndef KVMEM_TEST_GPU_OWNER_H
-#define KVMEM_TEST_GPU_OWNER_H
+#pragma once
 
-#include "peer.h"
+#include "harness.h"
 
-#include <kvmem.h>
-
-/* A program that starts owners has this among its roles. */
-#define OWNER_ROLE {"owner", owner_role}
+/* Each program that starts owners has this line. */
+#define OWNER_ROLE USES_ROLE(owner, owner_role)
 void owner_role(int socket);
 
 peer owner_start(void);
@@ -23,5 +20,3 @@ int owner_create(const peer *owner, int device, uint64_t size, unsigned char val
 void owner_check(const peer *owner, unsigned char value);
 /* Has it free all it has made. */
 void owner_free(const peer *owner);
-
-#endif

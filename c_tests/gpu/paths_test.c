@@ -4,9 +4,6 @@
 #include "sides.h"
 #include "stance.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static const uint32_t paths[] = {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,
                                  KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED};
 
@@ -98,7 +95,7 @@ static size_t move_between(place from, const kvmem_layout_config *source_config,
 }
 
 /* All places and all kinds of layout; the moves take turns. */
-static void every_path_between_every_two_places(void) {
+TEST(every_path_between_every_two_places) {
     size_t turn = 0;
     retain_device(0);
     for (place from = 0; from < NUM_PLACES; from++) {
@@ -125,7 +122,7 @@ static const struct {
 };
 
 /* Sizes that no vector divides, at addresses that no two sides share. */
-static void odd_sizes_at_odd_addresses(void) {
+TEST(odd_sizes_at_odd_addresses) {
     static const struct {
         uint64_t page_size, inner_dim, dtype_width, outer_dim, alignment;
     } shapes[] = {
@@ -153,7 +150,7 @@ static void odd_sizes_at_odd_addresses(void) {
 }
 
 /* Staging memory that holds the transfer in many chunks: a few blocks of a layer, a few layers, or all. */
-static void staging_memory_of_any_size_does(void) {
+TEST(staging_memory_of_any_size_does) {
     static const uint64_t sizes[] = {1 << 10, 2000, 3 << 10, 8 << 10, 20000, 1 << 20};
     retain_device(0);
     for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
@@ -201,7 +198,7 @@ static void refuse(place from, place to, kvmem_transfer_options options, const k
 }
 
 /* Every second of blocks that are one stretch each: rows, also where memory is in several pieces. */
-static void whole_blocks_at_regular_distances_are_rows(void) {
+TEST(whole_blocks_at_regular_distances_are_rows) {
     static const place places[] = {PLACE_PINNED, PLACE_CHUNKED, PLACE_DEVICE, PLACE_SPANNED, PLACE_ELASTIC};
     const kv_move move = {every_second, NUM(every_second), 0, 0, 3};
     const kvmem_layout_config config = side_config(&kv_kinds[0]);
@@ -222,7 +219,7 @@ static void whole_blocks_at_regular_distances_are_rows(void) {
 }
 
 /* However few CTAs do it. */
-static void a_grid_may_be_capped(void) {
+TEST(a_grid_may_be_capped) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     side source;
     side destination;
@@ -239,7 +236,7 @@ static void a_grid_may_be_capped(void) {
 }
 
 /* Blocks whose order takes many runs, in more tiles than a CTA has warps. */
-static void many_blocks_arrive_by_every_path(void) {
+TEST(many_blocks_arrive_by_every_path) {
     enum { BLOCKS = 700 };
     kvmem_layout_config from = kv_config(&kv_kinds[0]);
     from.num_blocks = BLOCKS;
@@ -262,7 +259,7 @@ static void many_blocks_arrive_by_every_path(void) {
 }
 
 /* As many runs of blocks as go with a launch of the kernel behind its layers, 240 in all, and some more or less. */
-static void runs_go_with_a_launch_or_lie_in_the_ring(void) {
+TEST(runs_go_with_a_launch_or_lie_in_the_ring) {
     enum { BLOCKS = 244 };
     kvmem_layout_config config = kv_config(&kv_kinds[1]);
     config.num_blocks = BLOCKS;
@@ -288,7 +285,7 @@ static void runs_go_with_a_launch_or_lie_in_the_ring(void) {
 }
 
 /* More runs than the ring takes of one copy: they get memory of their own. */
-static void more_runs_than_the_ring_takes_arrive_by_kernels(void) {
+TEST(more_runs_than_the_ring_takes_arrive_by_kernels) {
     enum { BLOCKS = 140000 };
     static const uint32_t kernels[] = {KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED};
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
@@ -317,7 +314,7 @@ static void more_runs_than_the_ring_takes_arrive_by_kernels(void) {
     free(pairs);
 }
 
-static void what_can_not_be_taken_is_refused_with_the_reason(void) {
+TEST(what_can_not_be_taken_is_refused_with_the_reason) {
     const kv_move *move = &moves[0];
     const kv_kind *kind = &kv_kinds[1];
     refuse(PLACE_SYSTEM, PLACE_DEVICE, options_for(move, KVMEM_PATH_CUDA_KERNEL), kind, "not page-locked");
@@ -362,7 +359,7 @@ static kvmem_transfer_explanation explain(place from, place to, kvmem_transfer_o
     return explanation;
 }
 
-static void the_choice_is_explained(void) {
+TEST(the_choice_is_explained) {
     kvmem_transfer_options options = options_for(&moves[0], 0);
     CHECK(explain(PLACE_PINNED, PLACE_SYSTEM, options, "by memcpy").bytes_per_second > 0);
     CHECK(explain(PLACE_SYSTEM, PLACE_DEVICE, options, "not page-locked").bytes_per_second > 0);
@@ -375,25 +372,10 @@ static void the_choice_is_explained(void) {
     explain(PLACE_DEVICE, PLACE_PINNED, options, "another path was asked for");
 }
 
-static void names_of_paths(void) {
+TEST(names_of_paths) {
     CHECK_STR(kvmem_path_name(KVMEM_PATH_CUDA_KERNEL), "CUDA kernel");
     CHECK_STR(kvmem_path_name(KVMEM_PATH_CUDA_STAGED), "CUDA staged");
     CHECK_STR(kvmem_path_name(KVMEM_PATH_CUDA_BATCH), "CUDA batch");
     CHECK_STR(kvmem_path_name(KVMEM_PATH_CUDA_2D), "CUDA 2D copy");
     CHECK_STR(kvmem_path_name(KVMEM_PATH_CUDA_STAGED + 1000), "unknown");
 }
-
-static const test_case cases[] = {
-    CASE(every_path_between_every_two_places),
-    CASE(odd_sizes_at_odd_addresses),
-    CASE(staging_memory_of_any_size_does),
-    CASE(whole_blocks_at_regular_distances_are_rows),
-    CASE(a_grid_may_be_capped),
-    CASE(many_blocks_arrive_by_every_path),
-    CASE(runs_go_with_a_launch_or_lie_in_the_ring),
-    CASE(more_runs_than_the_ring_takes_arrive_by_kernels),
-    CASE(what_can_not_be_taken_is_refused_with_the_reason),
-    CASE(the_choice_is_explained),
-    CASE(names_of_paths),
-};
-GPU_MAIN

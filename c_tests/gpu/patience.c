@@ -2,8 +2,6 @@
 // A deadline on the monotonic clock.
 #include "patience.h"
 
-#include "harness.h"
-
 #include <sched.h>
 #include <time.h>
 

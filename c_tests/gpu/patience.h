@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Waiting for what must happen, with an end to it.
-#ifndef KVMEM_TEST_GPU_PATIENCE_H
-#define KVMEM_TEST_GPU_PATIENCE_H
+#pragma once
 
-#include <stdint.h>
+#include "harness.h"
 
 /* On the monotonic clock, in nanoseconds. */
 uint64_t patience_now(void);
@@ -11,5 +10,3 @@ uint64_t patience_now(void);
 uint64_t patience_end(void);
 /* Lets other threads run; after the end it fails the case with what it waited for. */
 void patience_wait(uint64_t end, const char *what);
-
-#endif

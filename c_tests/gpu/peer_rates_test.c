@@ -7,7 +7,8 @@
 #include "work.h"
 
 #include <math.h>
-#include <string.h>
+
+REQUIRES(lacks_two_gpus)
 
 #define BLOCK_SIZE (64 * MIB)
 
@@ -57,7 +58,7 @@ static void check_measured(int device, const kvmem_peer_rates *rates) {
     }
 }
 
-static void rates_are_measured_once_and_without_a_context_of_the_peer(void) {
+TEST(rates_are_measured_once_and_without_a_context_of_the_peer) {
     for (int device = 0; device < 2; device++) {
         bool can = false;
         EXPECT_OK(kvmem_cuda_can_access(device, 1 - device, &can, ERR));
@@ -106,7 +107,7 @@ static double seconds_expected(const kvmem_layout *source, const kvmem_layout *d
 }
 
 /* The GPU of the destination does the work, and reads. */
-static void a_transfer_has_them_measured_and_is_explained_by_them(void) {
+TEST(a_transfer_has_them_measured_and_is_explained_by_them) {
     for (int device = 0; device < 2; device++) {
         kvmem_layout *source = build(1 - device);
         kvmem_layout *destination = build(device);
@@ -128,7 +129,7 @@ static void a_transfer_has_them_measured_and_is_explained_by_them(void) {
     }
 }
 
-static void what_is_loaded_comes_back_for_the_one_that_does_the_work(void) {
+TEST(what_is_loaded_comes_back_for_the_one_that_does_the_work) {
     kvmem_peer_rates given;
     kvmem_peer_rates_init(&given, sizeof(given));
     given.write.bytes_per_second = 5e9;
@@ -145,7 +146,7 @@ static void what_is_loaded_comes_back_for_the_one_that_does_the_work(void) {
     load_defaults(0);
 }
 
-static void what_can_not_be_is_refused(void) {
+TEST(what_can_not_be_is_refused) {
     const double wrong[] = {-1, NAN, INFINITY};
     const int missing[] = {-1, driver_devices()};
     kvmem_peer_rates rates;
@@ -165,11 +166,3 @@ static void what_can_not_be_is_refused(void) {
     }
     CHECK_EQ(get_rates(0).source, KVMEM_RATES_LOADED); /* as before */
 }
-
-static const test_case cases[] = {
-    CASE(rates_are_measured_once_and_without_a_context_of_the_peer),
-    CASE(a_transfer_has_them_measured_and_is_explained_by_them),
-    CASE(what_is_loaded_comes_back_for_the_one_that_does_the_work),
-    CASE(what_can_not_be_is_refused),
-};
-GPU_MAIN_LACKS(lacks_two_gpus)

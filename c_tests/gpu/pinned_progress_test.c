@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The progress callback of pinned memory: called once a chunk, able to cancel, and a cancelled allocation
 // leaves nothing.
-#include "kv.h"
-#include "regions.h"
-#include "resources.h"
 #include "stance.h"
 #include "usage.h"
 
 #include <pthread.h>
-#include <stdio.h>
-#include <string.h>
 
 /* What the callback saw, and when it shall cancel. It may not end its case: the library is underneath. */
 typedef struct journal {
@@ -47,7 +42,7 @@ static kvmem_pinned_options options_with(journal *journal, uint64_t size, uint64
     return options;
 }
 
-static void it_is_called_once_a_chunk(void) {
+TEST(it_is_called_once_a_chunk) {
     static const struct {
         uint64_t size, chunk, calls;
     } shapes[] = {
@@ -80,14 +75,14 @@ static void cancel(uint64_t at, int32_t answer) {
     CHECK_EQ(journal.surprises, 0);
 }
 
-static void any_other_answer_cancels(void) {
+TEST(any_other_answer_cancels) {
     static const int32_t answers[] = {1, -1, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < NUM(answers); i++) {
         cancel(1, answers[i]);
     }
 }
 
-static void cancelled_anywhere_it_leaves_nothing(void) {
+TEST(cancelled_anywhere_it_leaves_nothing) {
     retain_device(0); /* what a context takes shall not count */
     cancel(1, 1);
     const uint64_t space = address_space();
@@ -113,7 +108,7 @@ static int32_t use_the_library(uint64_t done, uint64_t total, void *user_data) {
     return 0;
 }
 
-static void the_callback_may_use_the_library(void) {
+TEST(the_callback_may_use_the_library) {
     int successes = 0;
     kvmem_pinned_options options;
     kvmem_pinned_options_init(&options, sizeof(options));
@@ -127,7 +122,7 @@ static void the_callback_may_use_the_library(void) {
     CALL(kvmem_region_destroy(region));
 }
 
-static void a_layout_does_not_call_it(void) {
+TEST(a_layout_does_not_call_it) {
     journal journal;
     kvmem_pinned_options options = options_with(&journal, 0, 4096);
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
@@ -142,12 +137,3 @@ static void a_layout_does_not_call_it(void) {
     CHECK_EQ(journal.calls, 0);
     CALL(kvmem_layout_destroy(layout));
 }
-
-static const test_case cases[] = {
-    CASE(it_is_called_once_a_chunk),
-    CASE(any_other_answer_cancels),
-    CASE(cancelled_anywhere_it_leaves_nothing),
-    CASE(the_callback_may_use_the_library),
-    CASE(a_layout_does_not_call_it),
-};
-GPU_MAIN

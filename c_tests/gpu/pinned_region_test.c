@@ -1,17 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Regions of pinned memory: reached by devices chunk by chunk, placed as asked, and gone when destroyed.
-#include "kv.h"
 #include "engine.h"
-#include "numa.h"
-#include "regions.h"
-#include "resources.h"
 #include "stance.h"
 
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 static kvmem_pinned_options pinned_options(uint64_t size) {
     kvmem_pinned_options options;
@@ -70,7 +62,7 @@ static void check_device_reads(int device, const kvmem_region *region) {
     engine_free(device, there);
 }
 
-static void devices_read_every_byte(void) {
+TEST(devices_read_every_byte) {
     static const uint64_t sizes[] = {1, 4095, 4096, 4097, 3 * MIB + 123};
     for (size_t i = 0; i < NUM(sizes); i++) {
         const kvmem_pinned_options options = pinned_options(sizes[i]);
@@ -94,7 +86,7 @@ static int near_node(int device) {
     return access(path, F_OK) == 0 ? info.numa_node : -1;
 }
 
-static void info_says_what_it_is(void) {
+TEST(info_says_what_it_is) {
     for (int device = 0; device < driver_devices(); device++) {
         kvmem_pinned_options options = pinned_options(5 * MIB + 7);
         options.device = device;
@@ -113,7 +105,7 @@ static void info_says_what_it_is(void) {
     }
 }
 
-static void destroying_unlocks_and_unmaps(void) {
+TEST(destroying_unlocks_and_unmaps) {
     retain_device(0); /* without a context the driver would forget all locks */
     const kvmem_pinned_options options = pinned_options(8 * MIB);
     kvmem_region *region = create(&options);
@@ -125,7 +117,7 @@ static void destroying_unlocks_and_unmaps(void) {
     release_device(0);
 }
 
-static void views_keep_it(void) {
+TEST(views_keep_it) {
     const kvmem_pinned_options options = pinned_options(MIB);
     kvmem_region *region = create(&options);
     const uint64_t address = region_info(region).address;
@@ -143,7 +135,7 @@ static void views_keep_it(void) {
     CHECK(!is_mapped(address));
 }
 
-static void huge_pages_are_had_or_their_absence_is_visible(void) {
+TEST(huge_pages_are_had_or_their_absence_is_visible) {
     const kvmem_pinned_options options = pinned_options(16 * MIB);
     kvmem_region *region = create(&options);
     const kvmem_region_info info = region_info(region);
@@ -159,7 +151,7 @@ static void huge_pages_are_had_or_their_absence_is_visible(void) {
     CALL(kvmem_region_destroy(region));
 }
 
-static void without_huge_pages_there_are_none(void) {
+TEST(without_huge_pages_there_are_none) {
     kvmem_pinned_options options = pinned_options(16 * MIB);
     options.flags = KVMEM_PINNED_NO_HUGE_PAGES;
     kvmem_region *region = create(&options);
@@ -170,7 +162,7 @@ static void without_huge_pages_there_are_none(void) {
     CALL(kvmem_region_destroy(region));
 }
 
-static void any_number_of_threads_touches_it(void) {
+TEST(any_number_of_threads_touches_it) {
     static const uint32_t threads[] = {0, 1, 3, 64};
     for (size_t i = 0; i < NUM(threads); i++) {
         kvmem_pinned_options options = pinned_options(40 * MIB);
@@ -181,7 +173,7 @@ static void any_number_of_threads_touches_it(void) {
     }
 }
 
-static void a_numa_node_that_exists_is_bound(void) {
+TEST(a_numa_node_that_exists_is_bound) {
     const uint32_t nodes[] = {0, numa_node_to_test()};
     for (size_t i = 0; i < NUM(nodes); i++) {
         kvmem_pinned_options options = pinned_options(MIB);
@@ -195,7 +187,7 @@ static void a_numa_node_that_exists_is_bound(void) {
     }
 }
 
-static void pages_come_from_the_node_of_the_gpu(void) {
+TEST(pages_come_from_the_node_of_the_gpu) {
     for (int device = 0; device < driver_devices(); device++) {
         kvmem_pinned_options options = pinned_options(MIB);
         options.device = device;
@@ -208,7 +200,7 @@ static void pages_come_from_the_node_of_the_gpu(void) {
     }
 }
 
-static void a_numa_node_that_does_not_exist_is_refused(void) {
+TEST(a_numa_node_that_does_not_exist_is_refused) {
     static const uint32_t nodes[] = {1023, 1000000, UINT32_MAX};
     for (size_t i = 0; i < NUM(nodes); i++) {
         kvmem_pinned_options options = pinned_options(MIB);
@@ -220,13 +212,13 @@ static void a_numa_node_that_does_not_exist_is_refused(void) {
     }
 }
 
-static void a_numa_node_without_its_flag_is_refused(void) {
+TEST(a_numa_node_without_its_flag_is_refused) {
     kvmem_pinned_options options = pinned_options(MIB);
     options.numa_node = 3;
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "numa_node");
 }
 
-static void chunks_are_whole_pages(void) {
+TEST(chunks_are_whole_pages) {
     static const uint64_t wrong[] = {1, 4095, 4097, UINT64_MAX};
     for (size_t i = 0; i < NUM(wrong); i++) {
         kvmem_pinned_options options = pinned_options(MIB);
@@ -237,7 +229,7 @@ static void chunks_are_whole_pages(void) {
     }
 }
 
-static void sizes_that_cannot_be_are_refused(void) {
+TEST(sizes_that_cannot_be_are_refused) {
     const kvmem_pinned_options none = pinned_options(0);
     refuse(&none, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes");
     const kvmem_pinned_options beyond_the_machine = pinned_options(UINT64_C(1) << 56);
@@ -247,7 +239,7 @@ static void sizes_that_cannot_be_are_refused(void) {
     refuse(&overflowing, KVMEM_STATUS_INVALID_ARGUMENT, "18446744073709551615");
 }
 
-static void devices_that_are_not_there_are_refused(void) {
+TEST(devices_that_are_not_there_are_refused) {
     const int missing[] = {driver_devices(), -1, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < NUM(missing); i++) {
         kvmem_pinned_options options = pinned_options(MIB);
@@ -259,7 +251,7 @@ static void devices_that_are_not_there_are_refused(void) {
 }
 
 /* Neighbours in the address space are locked and unlocked each for itself. */
-static void many_small_ones_do_not_meet(void) {
+TEST(many_small_ones_do_not_meet) {
     kvmem_region *regions[64];
     const kvmem_pinned_options options = pinned_options(4096);
     for (size_t i = 0; i < NUM(regions); i++) {
@@ -274,22 +266,3 @@ static void many_small_ones_do_not_meet(void) {
         CALL(kvmem_region_destroy(regions[i]));
     }
 }
-
-static const test_case cases[] = {
-    CASE(devices_read_every_byte),
-    CASE(info_says_what_it_is),
-    CASE(destroying_unlocks_and_unmaps),
-    CASE(views_keep_it),
-    CASE(huge_pages_are_had_or_their_absence_is_visible),
-    CASE(without_huge_pages_there_are_none),
-    CASE(any_number_of_threads_touches_it),
-    CASE(a_numa_node_that_exists_is_bound),
-    CASE(pages_come_from_the_node_of_the_gpu),
-    CASE(a_numa_node_that_does_not_exist_is_refused),
-    CASE(a_numa_node_without_its_flag_is_refused),
-    CASE(chunks_are_whole_pages),
-    CASE(sizes_that_cannot_be_are_refused),
-    CASE(devices_that_are_not_there_are_refused),
-    CASE(many_small_ones_do_not_meet),
-};
-GPU_MAIN

@@ -4,7 +4,6 @@
 #include "stance.h"
 
 #include <math.h>
-#include <string.h>
 
 static kvmem_copy_rates get_rates(int device) {
     kvmem_copy_rates rates;
@@ -37,7 +36,7 @@ static void load_defaults(int device) {
     EXPECT_OK(kvmem_cuda_set_copy_rates(device, &defaults, ERR));
 }
 
-static void rates_are_measured_once(void) {
+TEST(rates_are_measured_once) {
     EXPECT_OK(kvmem_cuda_set_copy_rates(0, NULL, ERR));
     const kvmem_copy_rates first = get_rates(0);
     check_figures(&first);
@@ -51,7 +50,7 @@ static void rates_are_measured_once(void) {
     load_defaults(0);
 }
 
-static void a_transfer_has_them_measured(void) {
+TEST(a_transfer_has_them_measured) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
@@ -76,7 +75,7 @@ static void a_transfer_has_them_measured(void) {
     side_close(&destination);
 }
 
-static void what_is_loaded_comes_back(void) {
+TEST(what_is_loaded_comes_back) {
     kvmem_copy_rates given;
     kvmem_copy_rates_init(&given, sizeof(given));
     given.copy_ns = 1234;
@@ -94,7 +93,7 @@ static void what_is_loaded_comes_back(void) {
     load_defaults(0);
 }
 
-static void figures_that_can_not_be_are_refused(void) {
+TEST(figures_that_can_not_be_are_refused) {
     const double wrong[] = {-1, NAN, INFINITY};
     const kvmem_copy_rates before = get_rates(0);
     for (size_t i = 0; i < NUM(wrong); i++) {
@@ -107,7 +106,7 @@ static void figures_that_can_not_be_are_refused(void) {
     CHECK_EQ(memcmp(&before, &after, sizeof(before)), 0);
 }
 
-static void a_struct_that_is_too_small_is_not_written(void) {
+TEST(a_struct_that_is_too_small_is_not_written) {
     static const size_t sizes[] = {3, sizeof(void *), 16, sizeof(kvmem_copy_rates) - 8};
     for (size_t i = 0; i < NUM(sizes); i++) {
         kvmem_copy_rates rates;
@@ -120,7 +119,7 @@ static void a_struct_that_is_too_small_is_not_written(void) {
     }
 }
 
-static void a_device_that_is_not_there_has_none(void) {
+TEST(a_device_that_is_not_there_has_none) {
     kvmem_copy_rates rates;
     kvmem_copy_rates_init(&rates, sizeof(rates));
     const int missing[] = {-1, driver_devices()};
@@ -145,7 +144,7 @@ static uint32_t path_by(const side *source, const side *destination, const kvmem
     return info.path;
 }
 
-static void the_path_follows_the_rates(void) {
+TEST(the_path_follows_the_rates) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     side source;
     side destination;
@@ -165,14 +164,3 @@ static void the_path_follows_the_rates(void) {
     side_close(&source);
     side_close(&destination);
 }
-
-static const test_case cases[] = {
-    CASE(rates_are_measured_once),
-    CASE(a_transfer_has_them_measured),
-    CASE(what_is_loaded_comes_back),
-    CASE(figures_that_can_not_be_are_refused),
-    CASE(a_struct_that_is_too_small_is_not_written),
-    CASE(a_device_that_is_not_there_has_none),
-    CASE(the_path_follows_the_rates),
-};
-GPU_MAIN

@@ -6,8 +6,6 @@
 #include "sides.h"
 #include "stance.h"
 
-#include <stdlib.h>
-
 static uint32_t rounds = 12;
 static uint32_t blocks = 16384;
 
@@ -68,30 +66,15 @@ static void repeat_all(uint32_t path) {
     release_device(0);
 }
 
-static void by_the_kernel(void) {
-    repeat_all(KVMEM_PATH_CUDA_KERNEL);
-}
-
-static void by_staging(void) {
-    repeat_all(KVMEM_PATH_CUDA_STAGED);
-}
-
-static void by_the_drivers_batch(void) {
-    repeat_all(KVMEM_PATH_CUDA_BATCH);
-}
-
-static const test_case cases[] = {
-    CASE(by_the_kernel),
-    CASE(by_staging),
-    CASE(by_the_drivers_batch),
-};
+TEST_CALL(by_the_kernel, repeat_all(KVMEM_PATH_CUDA_KERNEL))
+TEST_CALL(by_staging, repeat_all(KVMEM_PATH_CUDA_STAGED))
+TEST_CALL(by_the_drivers_batch, repeat_all(KVMEM_PATH_CUDA_BATCH))
 
 int main(int argc, char **argv) {
-    const test_suite suite = {.cases = cases, .num_cases = NUM(cases)};
     if (argc == 3) {
         rounds = (uint32_t)strtoul(argv[1], NULL, 10);
         blocks = (uint32_t)strtoul(argv[2], NULL, 10);
         argc = 1;
     }
-    return test_main(argc, argv, &suite); /* in one stance: it takes long enough */
+    return test_main(argc, argv, test_registered()); /* in one stance: it takes long enough */
 }

@@ -3,14 +3,9 @@
 // damages the engine's new context, and what can still be done works.
 #include "engine.h"
 #include "filled.h"
-#include "kv.h"
 #include "own_context.h"
 #include "sides.h"
 #include "stance.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { SIDES = 6, TRANSFERS = 6, STEPS = 40 };
 static uint32_t num_sequences = 30;
@@ -307,7 +302,7 @@ static void end(world *w) {
     }
 }
 
-static void no_sequence_of_resets_does_harm(void) {
+TEST(no_sequence_of_resets_does_harm) {
     for (uint32_t sequence = 1; sequence <= num_sequences; sequence++) {
         world w = {.random = UINT64_C(0x9E3779B97F4A7C15) * sequence};
         printf("%s%u", sequence == 1 ? "        sequences: " : " ", sequence);
@@ -323,15 +318,10 @@ static void no_sequence_of_resets_does_harm(void) {
     printf("\n");
 }
 
-static const test_case cases[] = {
-    CASE(no_sequence_of_resets_does_harm),
-};
-
 /* An argument is the number of sequences. */
 int main(int argc, char **argv) {
-    const test_suite suite = {.cases = cases, .num_cases = NUM(cases)};
     if (argc == 2) {
         num_sequences = (uint32_t)strtoul(argv[1], NULL, 10);
     }
-    return stance_main(1, argv, &suite);
+    return stance_main(1, argv, test_registered());
 }

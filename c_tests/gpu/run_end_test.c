@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Once the end of a run on a GPU is reported, nothing in the library holds the caller's regions for it.
-#include "completions.h"
-#include "file_side.h"
-#include "regions.h"
 #include "sides.h"
 #include "stance.h"
 
@@ -58,7 +55,7 @@ static void every_end_holds_nothing(kv_side *const *sides, const uint32_t *paths
     CALL(kvmem_queue_destroy(queue));
 }
 
-static void of_copies_by_the_gpu(void) {
+TEST(of_copies_by_the_gpu) {
     static const uint32_t paths[] = {0, KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED};
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     static const place places[] = {PLACE_SYSTEM, PLACE_PINNED};
@@ -75,7 +72,7 @@ static void of_copies_by_the_gpu(void) {
     }
 }
 
-static void of_transfers_with_a_file(void) {
+TEST(of_transfers_with_a_file) {
     static const uint32_t paths[] = {0, KVMEM_PATH_PREAD_STAGED};
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     scratch directory = scratch_create(temporary_directory());
@@ -89,9 +86,3 @@ static void of_transfers_with_a_file(void) {
     CALL(file_side_close(&file));
     scratch_remove(&directory);
 }
-
-static const test_case cases[] = {
-    CASE(of_copies_by_the_gpu),
-    CASE(of_transfers_with_a_file),
-};
-GPU_MAIN

@@ -5,8 +5,6 @@
 #include "elastic_side.h"
 #include "stance.h"
 
-#include <string.h>
-
 bool place_is_device(place place) {
     return place >= PLACE_DEVICE;
 }

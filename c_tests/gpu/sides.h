@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // KV layouts in every kind of memory this machine has: the sides of transfers, with guard bands and a model
 // of what every byte must be.
-#ifndef KVMEM_TEST_GPU_SIDES_H
-#define KVMEM_TEST_GPU_SIDES_H
+#pragma once
 
-#include "kv.h"
 #include "engine.h"
-
-#include <kvmem.h>
+#include "harness.h"
 
 /* Where a layout lies: in host memory, then in memory of a GPU. */
 typedef enum place {
@@ -63,5 +60,3 @@ void side_check(side *side);
 void side_refill(side *side, uint32_t seed);
 /* Copies by the library and checks that exactly the moved blocks changed at the destination. */
 kvmem_transfer_info side_move(side *source, side *destination, const kv_move *move);
-
-#endif

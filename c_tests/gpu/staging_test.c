@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one staging memory of each direction: transfers that are only created do not take it from those that run.
-#include "kv.h"
 #include "sides.h"
 #include "stance.h"
 
@@ -55,7 +54,7 @@ static void close_world(world *w) {
     release_device(0);
 }
 
-static void creating_a_transfer_makes_no_other_busy(void) {
+TEST(creating_a_transfer_makes_no_other_busy) {
     world w;
     pthread_t threads[THREADS];
     bool is_created = true;
@@ -79,8 +78,3 @@ static void creating_a_transfer_makes_no_other_busy(void) {
     CHECK_EQ(submitted, KVMEM_STATUS_OK);
     close_world(&w);
 }
-
-static const test_case cases[] = {
-    CASE(creating_a_transfer_makes_no_other_busy),
-};
-GPU_MAIN

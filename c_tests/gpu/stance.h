@@ -3,8 +3,7 @@
 // the library must leave it as it is.
 //
 // Included after harness.h: from here EXPECT looks at the current context after each call.
-#ifndef KVMEM_TEST_GPU_STANCE_H
-#define KVMEM_TEST_GPU_STANCE_H
+#pragma once
 
 #include "driver.h"
 #include "hardware.h"
@@ -29,27 +28,6 @@ void stance_check(const char *file, int line, const char *call);
 /* Makes a context current, to be found so after every call; NULL for none. */
 void stance_take(CUcontext context);
 
-/* Runs the cases in each stance. */
+/* Runs the cases in each stance: the main function of every program that kvmem_gpu_program builds and that has none of
+   its own. */
 int stance_main(int argc, char **argv, const test_suite *suite);
-
-/* A main function for a table of cases called `cases`; `what` is NULL, or a function of hardware.h. */
-#define GPU_MAIN_LACKS(what)                                                                         \
-    int main(int argc, char **argv) {                                                                \
-        const test_suite suite = {.cases = cases, .num_cases = NUM(cases), .lacks = what};           \
-        return stance_main(argc, argv, &suite);                                                      \
-    }
-#define GPU_MAIN GPU_MAIN_LACKS(NULL)
-
-/* The same with the roles of its peers, called `roles`. */
-#define GPU_MAIN_WITH_ROLES_LACKS(what)                                                              \
-    int main(int argc, char **argv) {                                                                \
-        const test_suite suite = {.cases = cases,                                                    \
-                                  .num_cases = NUM(cases),                                           \
-                                  .roles = roles,                                                    \
-                                  .num_roles = NUM(roles),                                           \
-                                  .lacks = what};                                                    \
-        return stance_main(argc, argv, &suite);                                                      \
-    }
-#define GPU_MAIN_WITH_ROLES GPU_MAIN_WITH_ROLES_LACKS(NULL)
-
-#endif

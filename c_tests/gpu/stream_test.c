@@ -4,9 +4,6 @@
 #include "sides.h"
 #include "stance.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static const uint32_t paths[] = {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_BATCH, KVMEM_PATH_CUDA_2D,
                                  KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED};
 static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
@@ -79,7 +76,7 @@ static void run_in_order(work *work, uint32_t seed) {
     side_check(&work->destination);
 }
 
-static void a_transfer_keeps_its_place_on_the_stream(void) {
+TEST(a_transfer_keeps_its_place_on_the_stream) {
     static const struct {
         place from, to;
     } ways[] = {{PLACE_PINNED, PLACE_DEVICE}, {PLACE_DEVICE, PLACE_PINNED}, {PLACE_DEVICE, PLACE_ADOPTED}};
@@ -99,7 +96,7 @@ static void a_transfer_keeps_its_place_on_the_stream(void) {
 }
 
 /* The default streams are those of whichever context is current. */
-static void the_default_streams_are_streams_too(void) {
+TEST(the_default_streams_are_streams_too) {
     static CUstream const streams[] = {NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
     for (size_t i = 0; i < NUM(streams) * NUM(paths); i++) {
         work work;
@@ -122,7 +119,7 @@ static void the_default_streams_are_streams_too(void) {
     }
 }
 
-static void a_stream_of_another_context_is_refused(void) {
+TEST(a_stream_of_another_context_is_refused) {
     work work;
     prepare(&work, PLACE_PINNED, PLACE_DEVICE, 0);
     CUcontext other = NULL;
@@ -141,7 +138,7 @@ static void a_stream_of_another_context_is_refused(void) {
 }
 
 /* The default streams are the current context's: without one there are none. */
-static void a_default_stream_needs_the_primary_context(void) {
+TEST(a_default_stream_needs_the_primary_context) {
     static CUstream const streams[] = {NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
     const char *const reason = current_context() == NULL ? "make the primary context of the GPU current"
                                                          : "primary context of device 0";
@@ -160,7 +157,7 @@ static void a_default_stream_needs_the_primary_context(void) {
     clean_up(&work);
 }
 
-static void a_transfer_of_no_gpu_takes_no_stream(void) {
+TEST(a_transfer_of_no_gpu_takes_no_stream) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     work work = {0};
     kv_side host;
@@ -233,7 +230,7 @@ static void move_by_graph(uint32_t path, const kv_move *move, uint64_t num_block
 }
 
 /* A few blocks, and more than go with a launch of the kernel. */
-static void a_graph_moves_what_is_there_when_it_runs(void) {
+TEST(a_graph_moves_what_is_there_when_it_runs) {
     kvmem_block_pair many[300];
     for (uint32_t i = 0; i < NUM(many); i++) {
         many[i] = (kvmem_block_pair){i, NUM(many) - 1 - i};
@@ -279,7 +276,7 @@ static void move_with_a_queue(const work *work) {
 }
 
 /* The driver ends a capture in failure when memory is allocated or an event is queried meanwhile, on any thread. */
-static void a_capture_is_not_disturbed(void) {
+TEST(a_capture_is_not_disturbed) {
     static const CUstreamCaptureMode modes[] = {
         CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_RELAXED};
     for (size_t i = 0; i < NUM(modes); i++) {
@@ -305,7 +302,7 @@ static void a_capture_is_not_disturbed(void) {
     }
 }
 
-static void a_staged_transfer_is_refused_in_a_graph(void) {
+TEST(a_staged_transfer_is_refused_in_a_graph) {
     work work;
     prepare(&work, PLACE_DEVICE, PLACE_PINNED, KVMEM_PATH_CUDA_STAGED);
     CUgraph graph = NULL;
@@ -320,7 +317,7 @@ static void a_staged_transfer_is_refused_in_a_graph(void) {
     clean_up(&work);
 }
 
-static void elastic_memory_is_refused_in_a_graph(void) {
+TEST(elastic_memory_is_refused_in_a_graph) {
     for (int to_elastic = 0; to_elastic < 2; to_elastic++) {
         work work;
         const place from = to_elastic ? PLACE_PINNED : PLACE_ELASTIC;
@@ -342,7 +339,7 @@ static void elastic_memory_is_refused_in_a_graph(void) {
 }
 
 /* A wait for a stream that is captured spoils the capture: nothing can be put there until it is ended. */
-static void a_capture_that_was_invalidated_takes_nothing(void) {
+TEST(a_capture_that_was_invalidated_takes_nothing) {
     work work;
     prepare(&work, PLACE_PINNED, PLACE_DEVICE, 0);
     run_in_order(&work, 3);
@@ -366,17 +363,3 @@ static void a_capture_that_was_invalidated_takes_nothing(void) {
     run_in_order(&work, 4);
     clean_up(&work);
 }
-
-static const test_case cases[] = {
-    CASE(a_transfer_keeps_its_place_on_the_stream),
-    CASE(the_default_streams_are_streams_too),
-    CASE(a_stream_of_another_context_is_refused),
-    CASE(a_default_stream_needs_the_primary_context),
-    CASE(a_transfer_of_no_gpu_takes_no_stream),
-    CASE(a_graph_moves_what_is_there_when_it_runs),
-    CASE(a_capture_is_not_disturbed),
-    CASE(a_staged_transfer_is_refused_in_a_graph),
-    CASE(elastic_memory_is_refused_in_a_graph),
-    CASE(a_capture_that_was_invalidated_takes_nothing),
-};
-GPU_MAIN

@@ -2,17 +2,16 @@
 // Two GPUs in one process: told apart, never mixed in one layout, copied between. Fails where there is one.
 #include "filled.h"
 #include "mapped.h"
-#include "regions.h"
 #include "sides.h"
 #include "stance.h"
 #include "work.h"
 
-#include <string.h>
+REQUIRES(lacks_two_gpus)
 
 static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};
 static const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
 
-static void there_are_two_and_they_differ(void) {
+TEST(there_are_two_and_they_differ) {
     kvmem_cuda_device_info infos[2];
     CHECK(driver_devices() >= 2);
     EXPECT_OK(kvmem_cuda_get_device_info(0, &infos[0], ERR));
@@ -46,7 +45,7 @@ static void release_both(void) {
     release_device(1);
 }
 
-static void blocks_go_from_one_to_the_other(void) {
+TEST(blocks_go_from_one_to_the_other) {
     static const place places[] = {PLACE_DEVICE, PLACE_ADOPTED};
     retain_both();
     for (int from = 0; from < 2; from++) {
@@ -58,7 +57,7 @@ static void blocks_go_from_one_to_the_other(void) {
 }
 
 /* Pinned memory serves every device, whichever it was made for. */
-static void pinned_memory_serves_both(void) {
+TEST(pinned_memory_serves_both) {
     retain_both();
     for (int from = 0; from < 2; from++) {
         copy(PLACE_PINNED, from, PLACE_DEVICE, 1 - from);
@@ -70,7 +69,7 @@ static void pinned_memory_serves_both(void) {
 }
 
 /* The kernel of one reads memory of the other: the library's, or an engine's tensors. */
-static void a_kernel_pulls_from_the_other(void) {
+TEST(a_kernel_pulls_from_the_other) {
     static const place places[] = {PLACE_DEVICE, PLACE_ADOPTED};
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     retain_both();
@@ -106,7 +105,7 @@ static void expect_no_kernel(const kvmem_layout *source, const kvmem_layout *des
 }
 
 /* What an engine has mapped says itself who reaches it, mapping by mapping. */
-static void mappings_of_an_engine_are_pulled_where_they_may_be(void) {
+TEST(mappings_of_an_engine_are_pulled_where_they_may_be) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     retain_both();
@@ -129,7 +128,7 @@ static void mappings_of_an_engine_are_pulled_where_they_may_be(void) {
 }
 
 /* Enabling peers opens the primary context's memory alone. */
-static void memory_of_another_context_is_not_pulled(void) {
+TEST(memory_of_another_context_is_not_pulled) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     CUcontext other = NULL;
     CUcontext popped = NULL;
@@ -162,7 +161,7 @@ static void memory_of_another_context_is_not_pulled(void) {
 }
 
 /* A stream of the other device has another context: nothing is put there, and nothing waits there. */
-static void a_stream_of_the_other_is_refused(void) {
+TEST(a_stream_of_the_other_is_refused) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     retain_both();
     for (int device = 0; device < 2; device++) {
@@ -200,7 +199,7 @@ static void a_stream_of_the_other_is_refused(void) {
     release_both();
 }
 
-static void regions_of_both_make_no_layout(void) {
+TEST(regions_of_both_make_no_layout) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     static const place places[] = {PLACE_DEVICE, PLACE_ADOPTED};
     for (size_t i = 0; i < NUM(places); i++) {
@@ -239,7 +238,7 @@ static void refuse_adoption(uint64_t address, uint64_t size, int device, const c
     CHECK(region == NULL);
 }
 
-static void memory_of_the_other_is_not_adopted(void) {
+TEST(memory_of_the_other_is_not_adopted) {
     for (int device = 0; device < 2; device++) {
         const uint64_t address = engine_allocate(device, MIB);
         refuse_adoption(address, MIB, 1 - device, device == 0 ? "memory of device 0" : "memory of device 1",
@@ -248,7 +247,7 @@ static void memory_of_the_other_is_not_adopted(void) {
     }
 }
 
-static void a_range_over_both_is_not_adopted(void) {
+TEST(a_range_over_both_is_not_adopted) {
     span span;
     span_open(&span, 0, 2, 1);
     span_grow(&span, 1);
@@ -257,7 +256,7 @@ static void a_range_over_both_is_not_adopted(void) {
 }
 
 /* What one may do with mapped memory of the other is for the program to say, where the hardware can. */
-static void mapped_memory_is_allowed_to_the_other(void) {
+TEST(mapped_memory_is_allowed_to_the_other) {
     kvmem_vmm_options options;
     kvmem_vmm_options_init(&options, sizeof(options));
     options.size = 2 * MIB;
@@ -278,26 +277,10 @@ static void mapped_memory_is_allowed_to_the_other(void) {
     CALL(unmap_memory(&it));
 }
 
-static void work_on_one_makes_no_context_on_the_other(void) {
+TEST(work_on_one_makes_no_context_on_the_other) {
     for (int device = 0; device < 2; device++) {
         work_on(device);
         CHECK(!has_primary_context(1 - device));
         await_no_context(device);
     }
 }
-
-static const test_case cases[] = {
-    CASE(there_are_two_and_they_differ),
-    CASE(blocks_go_from_one_to_the_other),
-    CASE(pinned_memory_serves_both),
-    CASE(a_kernel_pulls_from_the_other),
-    CASE(mappings_of_an_engine_are_pulled_where_they_may_be),
-    CASE(memory_of_another_context_is_not_pulled),
-    CASE(a_stream_of_the_other_is_refused),
-    CASE(regions_of_both_make_no_layout),
-    CASE(memory_of_the_other_is_not_adopted),
-    CASE(a_range_over_both_is_not_adopted),
-    CASE(mapped_memory_is_allowed_to_the_other),
-    CASE(work_on_one_makes_no_context_on_the_other),
-};
-GPU_MAIN_LACKS(lacks_two_gpus)

@@ -4,12 +4,10 @@
 #include "mapped.h"
 #include "opened.h"
 #include "owner.h"
-#include "regions.h"
 #include "stance.h"
 
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+OWNER_ROLE
+REQUIRES(lacks_two_gpus)
 
 #define SIZE (4 * MIB)
 
@@ -35,7 +33,7 @@ static void check_there_are_two(void) {
     CHECK(driver_devices() >= 2);
 }
 
-static void a_handle_is_opened_where_its_memory_lies(void) {
+TEST(a_handle_is_opened_where_its_memory_lies) {
     check_there_are_two();
     peer owner = start_seeing("owner", "1,0");
     for (int device = 0; device < 2; device++) {
@@ -52,7 +50,7 @@ static void a_handle_is_opened_where_its_memory_lies(void) {
     peer_finish(&owner);
 }
 
-static void a_descriptor_is_of_the_device_where_its_memory_lies(void) {
+TEST(a_descriptor_is_of_the_device_where_its_memory_lies) {
     check_there_are_two();
     peer owner = start_seeing("owner", "1,0");
     for (int device = 0; device < 2; device++) {
@@ -70,7 +68,7 @@ static void a_descriptor_is_of_the_device_where_its_memory_lies(void) {
 }
 
 /* The other's memory, reached from the GPU it does not lie on. */
-static void a_descriptor_is_mapped_for_another_device(void) {
+TEST(a_descriptor_is_mapped_for_another_device) {
     check_there_are_two();
     peer owner = start_seeing("owner", "1");
     const int fd = owner_create(&owner, 0, SIZE, 0x53);
@@ -88,7 +86,7 @@ static void a_descriptor_is_mapped_for_another_device(void) {
 enum { TOLD = 1 };
 
 /* Sees one GPU alone, and is handed memory of the other. */
-static void be_blind(int socket) {
+ROLE(be_blind) {
     driver_get(); /* now, for it makes a call of the library's, whose error is the last one then */
     const message told = frame_expect(socket, TOLD);
     kvmem_ipc_handle handle;
@@ -114,7 +112,7 @@ static void be_blind(int socket) {
     frame_send(socket, TOLD, "", 0);
 }
 
-static void memory_of_a_hidden_device_is_not_found(void) {
+TEST(memory_of_a_hidden_device_is_not_found) {
     check_there_are_two();
     kvmem_device_options options;
     kvmem_device_options_init(&options, sizeof(options));
@@ -124,18 +122,9 @@ static void memory_of_a_hidden_device_is_not_found(void) {
     EXPECT_OK(kvmem_region_create_device(&options, &region, ERR));
     kvmem_ipc_handle handle;
     EXPECT_OK(kvmem_ipc_export(region_info(region).address, &handle, ERR));
-    peer blind = start_seeing("blind", "0");
+    peer blind = start_seeing("be_blind", "0");
     frame_send(blind.socket, TOLD, &handle, sizeof(handle));
     free(frame_expect(blind.socket, TOLD).data);
     peer_finish(&blind);
     CALL(kvmem_region_destroy(region));
 }
-
-static const test_role roles[] = {OWNER_ROLE, {"blind", be_blind}};
-static const test_case cases[] = {
-    CASE(a_handle_is_opened_where_its_memory_lies),
-    CASE(a_descriptor_is_of_the_device_where_its_memory_lies),
-    CASE(a_descriptor_is_mapped_for_another_device),
-    CASE(memory_of_a_hidden_device_is_not_found),
-};
-GPU_MAIN_WITH_ROLES_LACKS(lacks_two_gpus)

@@ -2,11 +2,6 @@
 // Reads /proc/self.
 #include "usage.h"
 
-#include "harness.h"
-#include "resources.h"
-
-#include <stdio.h>
-
 typedef struct pages {
     unsigned long long mapped;
     unsigned long long resident;

@@ -4,14 +4,12 @@
 #include "filled.h"
 #include "mapped.h"
 #include "owner.h"
-#include "regions.h"
-#include "resources.h"
 #include "stance.h"
 
 #include <fcntl.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
+
+OWNER_ROLE
 
 #define SIZE (4 * MIB)
 
@@ -45,7 +43,7 @@ static int export(const kvmem_vmm_memory *memory) {
     return fd;
 }
 
-static void both_processes_have_the_same_bytes(void) {
+TEST(both_processes_have_the_same_bytes) {
     peer owner = owner_start();
     for (int device = 0; device < driver_devices(); device++) {
         const int fd = owner_create(&owner, device, SIZE, 0x31);
@@ -60,7 +58,7 @@ static void both_processes_have_the_same_bytes(void) {
     peer_finish(&owner);
 }
 
-static void it_outlives_a_killed_owner(void) {
+TEST(it_outlives_a_killed_owner) {
     peer owner = owner_start();
     const int fd = owner_create(&owner, 0, SIZE, 0x32);
     const mapped here = map_memory(import(fd, KVMEM_VMM_ANY_DEVICE), 0, SIZE, KVMEM_ACCESS_READ_WRITE);
@@ -71,7 +69,7 @@ static void it_outlives_a_killed_owner(void) {
 }
 
 /* The importer's own promise, which the driver holds it to. */
-static void reading_alone_can_be_asked_for(void) {
+TEST(reading_alone_can_be_asked_for) {
     peer owner = owner_start();
     const int fd = owner_create(&owner, 0, SIZE, 0x33);
     const mapped here = map_memory(import(fd, 0), 0, SIZE, KVMEM_ACCESS_READ);
@@ -86,7 +84,7 @@ static void reading_alone_can_be_asked_for(void) {
     peer_finish(&owner);
 }
 
-static void it_is_not_exported_again(void) {
+TEST(it_is_not_exported_again) {
     peer owner = owner_start();
     const int fd = owner_create(&owner, 0, SIZE, 0x34);
     kvmem_vmm_memory *memory = import(fd, 0);
@@ -114,7 +112,7 @@ static void refuse_to_map(int fd, uint64_t size) {
     CALL(kvmem_vmm_range_destroy(range));
 }
 
-static void a_wrong_size_is_refused_when_it_is_mapped(void) {
+TEST(a_wrong_size_is_refused_when_it_is_mapped) {
     peer owner = owner_start();
     const int fd = owner_create(&owner, 0, SIZE, 0x35);
     refuse_to_map(fd, 2 * SIZE);
@@ -125,7 +123,7 @@ static void a_wrong_size_is_refused_when_it_is_mapped(void) {
     peer_finish(&owner);
 }
 
-static void the_wrong_device_is_refused(void) {
+TEST(the_wrong_device_is_refused) {
     peer owner = owner_start();
     const int fd = owner_create(&owner, 0, SIZE, 0x36);
     const int32_t wrong[] = {driver_devices(), 1, INT32_MAX};
@@ -138,7 +136,7 @@ static void the_wrong_device_is_refused(void) {
     peer_finish(&owner);
 }
 
-static void what_is_no_memory_is_refused_by_what_it_is(void) {
+TEST(what_is_no_memory_is_refused_by_what_it_is) {
     int ends[2];
     CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
     refuse(ends[0], SIZE, 0, "is a pipe");
@@ -162,7 +160,7 @@ static void what_is_no_memory_is_refused_by_what_it_is(void) {
     }
 }
 
-static void ones_own_comes_back_as_another_handle(void) {
+TEST(ones_own_comes_back_as_another_handle) {
     kvmem_vmm_memory *memory = create(KVMEM_VMM_POSIX_FD);
     const int fd = export(memory);
     const mapped there = map_memory(memory, 0, SIZE, KVMEM_ACCESS_READ_WRITE);
@@ -175,7 +173,7 @@ static void ones_own_comes_back_as_another_handle(void) {
     unmap_memory(&here);
 }
 
-static void no_descriptor_is_left_behind(void) {
+TEST(no_descriptor_is_left_behind) {
     kvmem_vmm_memory *memory = create(KVMEM_VMM_POSIX_FD);
     const int fd = export(memory);
     CALL(kvmem_vmm_memory_destroy(import(fd, 0)));
@@ -189,7 +187,7 @@ static void no_descriptor_is_left_behind(void) {
     CALL(kvmem_vmm_memory_destroy(memory));
 }
 
-static void memory_without_the_flag_is_not_exported(void) {
+TEST(memory_without_the_flag_is_not_exported) {
     kvmem_vmm_memory *memory = create(0);
     int32_t fd = 77;
     kvmem_fabric_handle handle;
@@ -202,7 +200,7 @@ static void memory_without_the_flag_is_not_exported(void) {
 }
 
 /* Whether fabric handles work or not: these bytes are none. */
-static void bytes_that_are_no_fabric_handle_are_refused(void) {
+TEST(bytes_that_are_no_fabric_handle_are_refused) {
     kvmem_fabric_handle handle;
     memset(&handle, 0x33, sizeof(handle));
     kvmem_vmm_memory *memory = (kvmem_vmm_memory *)&memory;
@@ -219,7 +217,7 @@ static kvmem_vmm_memory *retain(uint64_t address) {
     return memory;
 }
 
-static void what_an_engine_mapped_stays_when_it_lets_go(void) {
+TEST(what_an_engine_mapped_stays_when_it_lets_go) {
     span span;
     span_open(&span, 0, 3, 2);
     const uint64_t size = span.granule;
@@ -233,7 +231,7 @@ static void what_an_engine_mapped_stays_when_it_lets_go(void) {
     unmap_memory(&here);
 }
 
-static void what_is_retained_is_exported_as_it_was_created(void) {
+TEST(what_is_retained_is_exported_as_it_was_created) {
     const mapped there = map_memory(create(KVMEM_VMM_POSIX_FD), 0, SIZE, KVMEM_ACCESS_READ_WRITE);
     fill_device(0, there.address, SIZE, 0x39);
     kvmem_vmm_memory *memory = retain(there.address + SIZE - 1);
@@ -253,7 +251,7 @@ static void refuse_to_retain(uint64_t address) {
     CHECK(memory == NULL);
 }
 
-static void what_was_not_mapped_apart_is_not_retained(void) {
+TEST(what_was_not_mapped_apart_is_not_retained) {
     int host = 0;
     const uint64_t address = engine_allocate(0, SIZE);
     refuse_to_retain(address);
@@ -265,22 +263,3 @@ static void what_was_not_mapped_apart_is_not_retained(void) {
     refuse_to_retain(span.address + span.granule);
     span_close(&span);
 }
-
-static const test_role roles[] = {OWNER_ROLE};
-static const test_case cases[] = {
-    CASE(both_processes_have_the_same_bytes),
-    CASE(it_outlives_a_killed_owner),
-    CASE(reading_alone_can_be_asked_for),
-    CASE(it_is_not_exported_again),
-    CASE(a_wrong_size_is_refused_when_it_is_mapped),
-    CASE(the_wrong_device_is_refused),
-    CASE(what_is_no_memory_is_refused_by_what_it_is),
-    CASE(ones_own_comes_back_as_another_handle),
-    CASE(no_descriptor_is_left_behind),
-    CASE(memory_without_the_flag_is_not_exported),
-    CASE(bytes_that_are_no_fabric_handle_are_refused),
-    CASE(what_an_engine_mapped_stays_when_it_lets_go),
-    CASE(what_is_retained_is_exported_as_it_was_created),
-    CASE(what_was_not_mapped_apart_is_not_retained),
-};
-GPU_MAIN_WITH_ROLES

@@ -6,9 +6,6 @@
 #include "stance.h"
 
 #include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 static kvmem_vmm_options vmm_options(int device, uint64_t size) {
     kvmem_vmm_options options;
@@ -83,7 +80,7 @@ static uint64_t start_of(const kvmem_vmm_mapping *mapping) {
     return address;
 }
 
-static void memory_holds_bytes_where_it_is_mapped(void) {
+TEST(memory_holds_bytes_where_it_is_mapped) {
     const uint64_t unit = granule();
     kvmem_vmm_range *range = reserve(4);
     kvmem_vmm_memory *memory = create_granules(2);
@@ -103,7 +100,7 @@ static void memory_holds_bytes_where_it_is_mapped(void) {
     take_down(range, memory, mapping);
 }
 
-static void memory_outlives_its_mapping(void) {
+TEST(memory_outlives_its_mapping) {
     kvmem_vmm_range *range = reserve(2);
     kvmem_vmm_memory *memory = create_granules(1);
     kvmem_vmm_mapping *mapping = map(range, 0, memory);
@@ -116,7 +113,7 @@ static void memory_outlives_its_mapping(void) {
     take_down(range, memory, mapping);
 }
 
-static void memory_of_a_numa_node_is_mapped_too(void) {
+TEST(memory_of_a_numa_node_is_mapped_too) {
     kvmem_cuda_device_info info;
     EXPECT_OK(kvmem_cuda_get_device_info(0, &info, ERR));
     CHECK(info.capabilities & KVMEM_CUDA_HOST_NUMA_VMM);
@@ -132,7 +129,7 @@ static void memory_of_a_numa_node_is_mapped_too(void) {
     take_down(range, memory, mapping);
 }
 
-static void access_is_what_was_said_last(void) {
+TEST(access_is_what_was_said_last) {
     static const uint32_t accesses[] = {KVMEM_ACCESS_READ, KVMEM_ACCESS_READ_WRITE, KVMEM_ACCESS_NONE};
     kvmem_vmm_range *range = reserve(1);
     kvmem_vmm_memory *memory = create_granules(1);
@@ -156,7 +153,7 @@ static void await_free(uint64_t bytes) {
 }
 
 /* What a mapping needs stays as long as it; whoever goes last gives all of it back. */
-static void any_order_of_destruction_is_safe(void) {
+TEST(any_order_of_destruction_is_safe) {
     static const char *const orders[] = {"rxm", "rmx", "xrm", "xmr", "mrx", "mxr"}; /* x: the mapping */
     retain_device(0);
     const uint64_t before = free_memory(0);
@@ -182,7 +179,7 @@ static void any_order_of_destruction_is_safe(void) {
     release_device(0);
 }
 
-static void a_mapping_over_a_mapping_is_refused(void) {
+TEST(a_mapping_over_a_mapping_is_refused) {
     const uint64_t unit = granule();
     kvmem_vmm_range *range = reserve(5);
     kvmem_vmm_memory *one = create_granules(1);
@@ -205,7 +202,7 @@ static void a_mapping_over_a_mapping_is_refused(void) {
     CALL(kvmem_vmm_range_destroy(range));
 }
 
-static void places_that_cannot_be_are_refused(void) {
+TEST(places_that_cannot_be_are_refused) {
     const uint64_t unit = granule();
     kvmem_vmm_range *range = reserve(3);
     kvmem_vmm_memory *memory = create_granules(2);
@@ -225,13 +222,13 @@ static void refuse_range(uint64_t size, uint64_t alignment, const char *part) {
     CHECK(range == NULL);
 }
 
-static void ranges_that_cannot_be_are_refused(void) {
+TEST(ranges_that_cannot_be_are_refused) {
     refuse_range(0, 0, "0 bytes");
     refuse_range(granule() + 1, 0, "page size");
     refuse_range(granule(), 3 * granule(), "power of two");
 }
 
-static void a_range_is_aligned_as_asked(void) {
+TEST(a_range_is_aligned_as_asked) {
     const uint64_t alignment = 64 * MIB;
     kvmem_vmm_range *range = NULL;
     uint64_t address = 0;
@@ -249,7 +246,7 @@ static void refuse_memory(const kvmem_vmm_options *options, kvmem_status status,
     CHECK(memory == NULL);
 }
 
-static void sizes_that_cannot_be_are_refused(void) {
+TEST(sizes_that_cannot_be_are_refused) {
     kvmem_vmm_options options = vmm_options(0, 0);
     refuse_memory(&options, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes");
     options.size = granule() + 1;
@@ -259,7 +256,7 @@ static void sizes_that_cannot_be_are_refused(void) {
 }
 
 /* How much is free takes a context to ask for: none is made for it, and the message tells what there is. */
-static void more_than_the_device_has_says_asked_and_free(void) {
+TEST(more_than_the_device_has_says_asked_and_free) {
     size_t memory = 0;
     CU(cuDeviceTotalMem_v2(&memory, 0));
     const uint64_t asked = 2 * memory / granule() * granule();
@@ -276,7 +273,7 @@ static void more_than_the_device_has_says_asked_and_free(void) {
     release_device(0);
 }
 
-static void devices_that_are_not_there_are_refused(void) {
+TEST(devices_that_are_not_there_are_refused) {
     const int32_t missing[] = {driver_devices(), -1, INT32_MAX, INT32_MIN};
     kvmem_vmm_range *range = reserve(1);
     kvmem_vmm_memory *memory = create_granules(1);
@@ -298,7 +295,7 @@ static void devices_that_are_not_there_are_refused(void) {
     take_down(range, memory, mapping);
 }
 
-static void memory_is_exported_as_it_was_created(void) {
+TEST(memory_is_exported_as_it_was_created) {
     kvmem_vmm_options options = vmm_options(0, granule());
     kvmem_vmm_memory *inside = create(&options);
     int32_t fd = -5;
@@ -314,7 +311,7 @@ static void memory_is_exported_as_it_was_created(void) {
     CHECK_EQ(close(fd), 0);
 }
 
-static void none_of_it_makes_a_context(void) {
+TEST(none_of_it_makes_a_context) {
     kvmem_vmm_range *range = reserve(1);
     kvmem_vmm_memory *memory = create_granules(1);
     kvmem_vmm_mapping *mapping = map(range, 0, memory);
@@ -323,21 +320,3 @@ static void none_of_it_makes_a_context(void) {
     take_down(range, memory, mapping);
     CHECK(!has_primary_context(0));
 }
-
-static const test_case cases[] = {
-    CASE(none_of_it_makes_a_context),
-    CASE(memory_holds_bytes_where_it_is_mapped),
-    CASE(memory_outlives_its_mapping),
-    CASE(memory_of_a_numa_node_is_mapped_too),
-    CASE(access_is_what_was_said_last),
-    CASE(any_order_of_destruction_is_safe),
-    CASE(a_mapping_over_a_mapping_is_refused),
-    CASE(places_that_cannot_be_are_refused),
-    CASE(ranges_that_cannot_be_are_refused),
-    CASE(a_range_is_aligned_as_asked),
-    CASE(sizes_that_cannot_be_are_refused),
-    CASE(more_than_the_device_has_says_asked_and_free),
-    CASE(devices_that_are_not_there_are_refused),
-    CASE(memory_is_exported_as_it_was_created),
-};
-GPU_MAIN

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A little of everything the library does with a GPU, call by call in the current stance.
-#ifndef KVMEM_TEST_GPU_WORK_H
-#define KVMEM_TEST_GPU_WORK_H
+#pragma once
 
 /* Regions, views, adoption, layouts and copies on one device, and what is refused there; leaves nothing. */
 void work_on(int device);
@@ -10,5 +9,3 @@ void work_on(int device);
 void work_on_memory(int device);
 /* Waits until nobody holds the device's primary context. */
 void await_no_context(int device);
-
-#endif

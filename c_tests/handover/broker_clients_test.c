@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Many clients of a broker at once, and clients and brokers that stall or are killed at any step.
-#include "harness.h"
-#include "regions.h"
 #include "shop.h"
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
+
+SHOP_ROLES
 
 #define CROWDS 8
 #define CROWD 25
@@ -48,7 +44,7 @@ static void *fetch_in_crowd(void *unused) {
 }
 
 /* Role: many threads that all fetch at once. */
-static void crowd(int socket) {
+ROLE(crowd) {
     crowd_order = take_order(socket);
     pthread_t threads[CROWD];
     CHECK_EQ(pthread_barrier_init(&crowd_gathered, NULL, CROWD + 1), 0);
@@ -75,7 +71,7 @@ static void seat_bad_company(const shop *shop, int clients[BAD_COMPANY]) {
     }
 }
 
-static void two_hundred_clients_at_once_are_served(void) {
+TEST(two_hundred_clients_at_once_are_served) {
     shop shop;
     int bad_company[BAD_COMPANY];
     shop_open_plain(&shop);
@@ -129,23 +125,23 @@ static void go_as_far_as(int socket, const struct step *step) {
 }
 
 /* Roles: go so far, and stop. */
-static void stop_connected(int socket) {
+ROLE(stop_connected) {
     go_as_far_as(socket, &steps[0]);
 }
-static void stop_in_header(int socket) {
+ROLE(stop_in_header) {
     go_as_far_as(socket, &steps[1]);
 }
-static void stop_in_request(int socket) {
+ROLE(stop_in_request) {
     go_as_far_as(socket, &steps[2]);
 }
-static void stop_asked(int socket) {
+ROLE(stop_asked) {
     go_as_far_as(socket, &steps[3]);
 }
-static void stop_in_answer(int socket) {
+ROLE(stop_in_answer) {
     go_as_far_as(socket, &steps[4]);
 }
 
-static void a_client_killed_at_any_step_is_let_go(void) {
+TEST(a_client_killed_at_any_step_is_let_go) {
     const size_t before = count_open_files();
     shop shop;
     shop_open_plain(&shop);
@@ -168,7 +164,7 @@ static void a_client_killed_at_any_step_is_let_go(void) {
     CHECK_EQ(count_open_files(), before);
 }
 
-static void an_importer_killed_after_its_fetch_holds_nothing(void) {
+TEST(an_importer_killed_after_its_fetch_holds_nothing) {
     shop shop;
     shop_open_plain(&shop);
     const order order = order_from(&shop);
@@ -195,7 +191,7 @@ static void expect_timed_out(int client) {
     close(client);
 }
 
-static void clients_that_stall_are_let_go_while_others_are_served(void) {
+TEST(clients_that_stall_are_let_go_while_others_are_served) {
     kvmem_broker_options options = shop_options();
     options.client_timeout_ns = SECONDS(2);
     shop shop;
@@ -219,7 +215,7 @@ static void clients_that_stall_are_let_go_while_others_are_served(void) {
     shop_close(&shop);
 }
 
-static void rubbish_is_refused_and_the_broker_goes_on(void) {
+TEST(rubbish_is_refused_and_the_broker_goes_on) {
     shop shop;
     shop_open_plain(&shop);
     unsigned seed = 4;
@@ -246,7 +242,7 @@ static void rubbish_is_refused_and_the_broker_goes_on(void) {
 }
 
 /* Role: a broker. */
-static void serve(int socket) {
+ROLE(serve) {
     const order order = take_order(socket);
     shop shop;
     goods_make(&shop.goods);
@@ -258,7 +254,7 @@ static void serve(int socket) {
     pause();
 }
 
-static void a_broker_that_is_killed_leaves_what_was_fetched(void) {
+TEST(a_broker_that_is_killed_leaves_what_was_fetched) {
     scratch directory = scratch_create(temporary_directory());
     order order = {.name = "kv"};
     snprintf(order.path, sizeof(order.path), "%s", scratch_file(&directory, "broker"));
@@ -295,25 +291,3 @@ static void a_broker_that_is_killed_leaves_what_was_fetched(void) {
     CHECK_EQ(count_directory_entries(directory.path), 0);
     scratch_remove(&directory);
 }
-
-static const test_case cases[] = {
-    CASE(two_hundred_clients_at_once_are_served),
-    CASE(a_client_killed_at_any_step_is_let_go),
-    CASE(an_importer_killed_after_its_fetch_holds_nothing),
-    CASE(clients_that_stall_are_let_go_while_others_are_served),
-    CASE(rubbish_is_refused_and_the_broker_goes_on),
-    CASE(a_broker_that_is_killed_leaves_what_was_fetched),
-};
-
-static const test_role roles[] = {
-    SHOP_ROLES,
-    {"crowd", crowd},
-    {"stop_connected", stop_connected},
-    {"stop_in_header", stop_in_header},
-    {"stop_in_request", stop_in_request},
-    {"stop_asked", stop_asked},
-    {"stop_in_answer", stop_in_answer},
-    {"serve", serve},
-};
-
-TEST_MAIN_WITH_ROLES

@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A broker whose process has forked and is killed: the child that lives on is no broker. Clients are told at once, and
 // another broker takes the path.
-#include "child.h"
-#include "harness.h"
 #include "shop.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 enum { TAG_TASK = 10, TAG_OPEN, TAG_FORK, TAG_FORKED };
 
@@ -22,7 +16,7 @@ typedef struct task {
 } task;
 
 /* Role: a broker that makes a child when it is told to, and waits to be killed. */
-static void forking_broker(int socket) {
+ROLE(forking_broker) {
     task task;
     frame_expect_into(socket, TAG_TASK, &task, sizeof(task));
     goods goods;
@@ -69,7 +63,7 @@ static kvmem_status fetch(const order *order) {
     return status;
 }
 
-static void a_killed_broker_is_replaced_though_a_child_of_it_lives(void) {
+TEST(a_killed_broker_is_replaced_though_a_child_of_it_lives) {
     for (int by_clone = 0; by_clone < 2; by_clone++) {
         scratch directory = scratch_create(temporary_directory());
         char path[160];
@@ -89,7 +83,7 @@ static void a_killed_broker_is_replaced_though_a_child_of_it_lives(void) {
 }
 
 /* It neither reads what they ask nor keeps them waiting. */
-static void clients_of_a_killed_broker_are_not_kept_by_its_child(void) {
+TEST(clients_of_a_killed_broker_are_not_kept_by_its_child) {
     scratch directory = scratch_create(temporary_directory());
     char path[160];
     snprintf(path, sizeof(path), "%s", scratch_file(&directory, "broker"));
@@ -108,12 +102,3 @@ static void clients_of_a_killed_broker_are_not_kept_by_its_child(void) {
     CHECK_EQ(unlink(path), 0);
     scratch_remove(&directory);
 }
-
-static const test_case cases[] = {
-    CASE(a_killed_broker_is_replaced_though_a_child_of_it_lives),
-    CASE(clients_of_a_killed_broker_are_not_kept_by_its_child),
-};
-
-static const test_role roles[] = {{"forking_broker", forking_broker}};
-
-TEST_MAIN_WITH_ROLES

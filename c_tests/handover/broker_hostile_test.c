@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A broker that is not what it should be: it answers rubbish, cuts or damages its answer, says nothing, or is killed
 // at any step. Who fetches from it gets an error, in the time given, and keeps nothing.
-#include "harness.h"
 #include "shop.h"
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 enum { TAG_PATH = 10, TAG_LISTENING, TAG_THERE };
 
@@ -104,7 +99,7 @@ static void expect_error(kvmem_status status, const char *what, size_t which) {
     }
 }
 
-static void an_answer_as_it_must_be_is_taken(void) {
+TEST(an_answer_as_it_must_be_is_taken) {
     fixture fixture;
     set_up(&fixture);
     const wire *answer = &fixture.answer;
@@ -112,7 +107,7 @@ static void an_answer_as_it_must_be_is_taken(void) {
     tear_down(&fixture);
 }
 
-static void rubbish_is_an_error(void) {
+TEST(rubbish_is_an_error) {
     fixture fixture;
     set_up(&fixture);
     unsigned seed = 7;
@@ -128,7 +123,7 @@ static void rubbish_is_an_error(void) {
     tear_down(&fixture);
 }
 
-static void an_answer_that_ends_early_is_an_error(void) {
+TEST(an_answer_that_ends_early_is_an_error) {
     fixture fixture;
     set_up(&fixture);
     const wire *answer = &fixture.answer;
@@ -139,7 +134,7 @@ static void an_answer_that_ends_early_is_an_error(void) {
     tear_down(&fixture);
 }
 
-static void an_answer_with_a_bit_flipped_is_an_error(void) {
+TEST(an_answer_with_a_bit_flipped_is_an_error) {
     fixture fixture;
     set_up(&fixture);
     for (size_t i = 0; i < fixture.answer.size; i++) {
@@ -151,7 +146,7 @@ static void an_answer_with_a_bit_flipped_is_an_error(void) {
     tear_down(&fixture);
 }
 
-static void a_request_is_no_answer(void) {
+TEST(a_request_is_no_answer) {
     fixture fixture;
     set_up(&fixture);
     wire request = wire_copy(&fixture.answer);
@@ -163,7 +158,7 @@ static void a_request_is_no_answer(void) {
     tear_down(&fixture);
 }
 
-static void silence_ends_with_the_time_given(void) {
+TEST(silence_ends_with_the_time_given) {
     fixture fixture;
     set_up(&fixture);
     const int64_t times[] = {0, 1, INT64_C(50000000)};
@@ -207,19 +202,19 @@ static void go_as_far_as(int socket, const struct step *step) {
 }
 
 /* Roles: a broker that goes so far, and is killed there. */
-static void die_connected(int socket) {
+ROLE(die_connected) {
     go_as_far_as(socket, &steps[0]);
 }
-static void die_asked(int socket) {
+ROLE(die_asked) {
     go_as_far_as(socket, &steps[1]);
 }
-static void die_in_header(int socket) {
+ROLE(die_in_header) {
     go_as_far_as(socket, &steps[2]);
 }
-static void die_after_header(int socket) {
+ROLE(die_after_header) {
     go_as_far_as(socket, &steps[3]);
 }
-static void die_before_the_end(int socket) {
+ROLE(die_before_the_end) {
     go_as_far_as(socket, &steps[4]);
 }
 
@@ -235,7 +230,7 @@ static void *fetch_patiently(void *argument) {
     return NULL;
 }
 
-static void a_broker_killed_at_any_step_is_lost(void) {
+TEST(a_broker_killed_at_any_step_is_lost) {
     const size_t files = count_open_files();
     for (size_t i = 0; i < NUM(steps); i++) {
         scratch directory = scratch_create(temporary_directory());
@@ -256,19 +251,3 @@ static void a_broker_killed_at_any_step_is_lost(void) {
         CHECK_EQ(count_open_files(), files);
     }
 }
-
-static const test_role roles[] = {
-    {"die_connected", die_connected},       {"die_asked", die_asked},
-    {"die_in_header", die_in_header},       {"die_after_header", die_after_header},
-    {"die_before_the_end", die_before_the_end},
-};
-static const test_case cases[] = {
-    CASE(an_answer_as_it_must_be_is_taken),
-    CASE(rubbish_is_an_error),
-    CASE(an_answer_that_ends_early_is_an_error),
-    CASE(an_answer_with_a_bit_flipped_is_an_error),
-    CASE(a_request_is_no_answer),
-    CASE(silence_ends_with_the_time_given),
-    CASE(a_broker_killed_at_any_step_is_lost),
-};
-TEST_MAIN_WITH_ROLES

@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What clients of a broker may have at once, and what becomes of them when an offer or the broker goes.
-#include "harness.h"
-#include "regions.h"
 #include "shop.h"
-#include "users.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
+
+SHOP_ROLES
 
 #define NOBODY 65534u
 #define THREADS 16
@@ -34,7 +30,7 @@ static void publish_large(const shop *shop, many_goods *large, kvmem_token *toke
     EXPECT_OK(kvmem_broker_publish(shop->broker, "large", large->share, NULL, token, ERR));
 }
 
-static void a_user_has_so_many_clients_at_once(void) {
+TEST(a_user_has_so_many_clients_at_once) {
     const uint32_t users[] = {(uint32_t)geteuid(), NOBODY};
     kvmem_broker_options options = shop_options();
     options.users = users;
@@ -59,7 +55,7 @@ static void a_user_has_so_many_clients_at_once(void) {
     shop_close(&shop);
 }
 
-static void a_user_has_so_many_bytes_on_their_way(void) {
+TEST(a_user_has_so_many_bytes_on_their_way) {
     kvmem_broker_options options = shop_options();
     options.max_bytes_per_user = 1;
     shop shop;
@@ -79,7 +75,7 @@ static void a_user_has_so_many_bytes_on_their_way(void) {
     shop_close(&shop);
 }
 
-static void who_comes_to_a_full_broker_waits(void) {
+TEST(who_comes_to_a_full_broker_waits) {
     kvmem_broker_options options = shop_options();
     options.max_clients = 2;
     shop shop;
@@ -100,7 +96,7 @@ static void who_comes_to_a_full_broker_waits(void) {
     shop_close(&shop);
 }
 
-static void what_is_unpublished_while_it_is_sent_still_arrives(void) {
+TEST(what_is_unpublished_while_it_is_sent_still_arrives) {
     const size_t files = count_open_files();
     shop shop;
     shop_open_plain(&shop);
@@ -154,7 +150,7 @@ static void end_fetching(const pthread_t threads[THREADS]) {
     CHECK_EQ(outcomes[0] + outcomes[1], THREADS);
 }
 
-static void of_many_at_once_as_many_are_served_as_the_token_has_uses(void) {
+TEST(of_many_at_once_as_many_are_served_as_the_token_has_uses) {
     shop shop;
     shop_open_plain(&shop);
     shared_order = order_from(&shop);
@@ -167,7 +163,7 @@ static void of_many_at_once_as_many_are_served_as_the_token_has_uses(void) {
     shop_close(&shop);
 }
 
-static void what_goes_while_many_fetch_is_there_or_not(void) {
+TEST(what_goes_while_many_fetch_is_there_or_not) {
     const size_t files = count_open_files();
     shop shop;
     shop_open_plain(&shop);
@@ -211,7 +207,7 @@ static void expect_end(int client) {
     close(client);
 }
 
-static void a_broker_that_ends_sends_all_its_clients_away(void) {
+TEST(a_broker_that_ends_sends_all_its_clients_away) {
     const size_t files = count_open_files();
     kvmem_broker_options options = shop_options();
     options.max_clients = 4;
@@ -248,17 +244,3 @@ static void a_broker_that_ends_sends_all_its_clients_away(void) {
     shop_close(&shop);
     CHECK_EQ(count_open_files(), files);
 }
-
-static const test_case cases[] = {
-    CASE(a_user_has_so_many_clients_at_once),
-    CASE(a_user_has_so_many_bytes_on_their_way),
-    CASE(who_comes_to_a_full_broker_waits),
-    CASE(what_is_unpublished_while_it_is_sent_still_arrives),
-    CASE(of_many_at_once_as_many_are_served_as_the_token_has_uses),
-    CASE(what_goes_while_many_fetch_is_there_or_not),
-    CASE(a_broker_that_ends_sends_all_its_clients_away),
-};
-
-static const test_role roles[] = {SHOP_ROLES};
-
-TEST_MAIN_WITH_ROLES

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a broker gives to other processes: to whom, for which token, and what those hear who get nothing.
-#include "harness.h"
-#include "regions.h"
 #include "shop.h"
-#include "users.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <unistd.h>
+
+SHOP_ROLES
 
 /* Users that are not root. */
 #define SOMEBODY 65533u
@@ -27,7 +23,7 @@ static kvmem_publish_options terms(void) {
     return options;
 }
 
-static void another_process_fetches_and_maps(void) {
+TEST(another_process_fetches_and_maps) {
     const size_t open = count_open_files();
     shop shop;
     shop_open_plain(&shop);
@@ -44,7 +40,7 @@ static void another_process_fetches_and_maps(void) {
     CHECK_EQ(count_open_files(), open);
 }
 
-static void what_is_published_stays_after_its_handles(void) {
+TEST(what_is_published_stays_after_its_handles) {
     shop shop;
     shop_open_plain(&shop);
     goods other;
@@ -62,7 +58,7 @@ static void what_is_published_stays_after_its_handles(void) {
     shop_close(&shop);
 }
 
-static void a_name_is_published_once(void) {
+TEST(a_name_is_published_once) {
     shop shop;
     shop_open_plain(&shop);
     kvmem_token token;
@@ -74,7 +70,7 @@ static void a_name_is_published_once(void) {
     shop_close(&shop);
 }
 
-static void a_token_that_is_wrong_used_up_or_expired_opens_nothing(void) {
+TEST(a_token_that_is_wrong_used_up_or_expired_opens_nothing) {
     shop shop;
     shop_open_plain(&shop);
     order order = order_from(&shop);
@@ -100,7 +96,7 @@ static void a_token_that_is_wrong_used_up_or_expired_opens_nothing(void) {
     shop_close(&shop);
 }
 
-static void a_token_to_read_does_not_let_write(void) {
+TEST(a_token_to_read_does_not_let_write) {
     shop shop;
     shop_open_plain(&shop);
     kvmem_publish_options reading = terms();
@@ -113,7 +109,7 @@ static void a_token_to_read_does_not_let_write(void) {
 }
 
 /* Without a flag all that is granted; with one no more than to read, or no less than to write. */
-static void what_is_granted_is_fetched(void) {
+TEST(what_is_granted_is_fetched) {
     shop shop;
     shop_open_plain(&shop);
     kvmem_publish_options reading = terms();
@@ -142,7 +138,7 @@ static void what_is_granted_is_fetched(void) {
     shop_close(&shop);
 }
 
-static void what_is_shared_to_be_read_is_never_granted_more(void) {
+TEST(what_is_shared_to_be_read_is_never_granted_more) {
     shop shop;
     shop_open_plain(&shop);
     goods other;
@@ -164,7 +160,7 @@ static void what_is_shared_to_be_read_is_never_granted_more(void) {
 }
 
 /* Without root there is no becoming another user: then the list names everybody but this one. */
-static void a_user_that_is_not_allowed_gets_nothing(void) {
+TEST(a_user_that_is_not_allowed_gets_nothing) {
     const uint32_t strangers[] = {geteuid() == 0 ? NOBODY : (uint32_t)geteuid() + 1};
     kvmem_broker_options options = shop_options();
     options.users = strangers;
@@ -188,7 +184,7 @@ static void a_user_that_is_not_allowed_gets_nothing(void) {
     shop_close(&shop);
 }
 
-static void by_default_nobody_else_can_even_connect(void) {
+TEST(by_default_nobody_else_can_even_connect) {
     shop shop;
     shop_open_plain(&shop);
     struct stat found;
@@ -207,7 +203,7 @@ static void by_default_nobody_else_can_even_connect(void) {
     shop_close(&shop);
 }
 
-static void the_socket_has_the_mode_asked_whatever_the_umask(void) {
+TEST(the_socket_has_the_mode_asked_whatever_the_umask) {
     const mode_t masks[] = {0, 0022, 0177, 0777};
     const uint32_t modes[] = {0600, 0660, 0666};
     const mode_t before = umask(0);
@@ -227,7 +223,7 @@ static void the_socket_has_the_mode_asked_whatever_the_umask(void) {
     }
 }
 
-static void a_place_that_is_taken_stays_as_it_is(void) {
+TEST(a_place_that_is_taken_stays_as_it_is) {
     shop shop;
     shop_open_plain(&shop);
     kvmem_broker_options options = shop_options();
@@ -248,7 +244,7 @@ static void a_place_that_is_taken_stays_as_it_is(void) {
     shop_close(&shop);
 }
 
-static void options_that_can_not_work_are_refused(void) {
+TEST(options_that_can_not_work_are_refused) {
     scratch directory = scratch_create(temporary_directory());
     const uint32_t other = (uint32_t)geteuid() + 1;
     kvmem_broker_options options = shop_options();
@@ -267,22 +263,3 @@ static void options_that_can_not_work_are_refused(void) {
     CHECK_EQ(count_directory_entries(directory.path), 0);
     scratch_remove(&directory);
 }
-
-static const test_case cases[] = {
-    CASE(another_process_fetches_and_maps),
-    CASE(what_is_published_stays_after_its_handles),
-    CASE(a_name_is_published_once),
-    CASE(a_token_that_is_wrong_used_up_or_expired_opens_nothing),
-    CASE(a_token_to_read_does_not_let_write),
-    CASE(what_is_granted_is_fetched),
-    CASE(what_is_shared_to_be_read_is_never_granted_more),
-    CASE(a_user_that_is_not_allowed_gets_nothing),
-    CASE(by_default_nobody_else_can_even_connect),
-    CASE(the_socket_has_the_mode_asked_whatever_the_umask),
-    CASE(a_place_that_is_taken_stays_as_it_is),
-    CASE(options_that_can_not_work_are_refused),
-};
-
-static const test_role roles[] = {SHOP_ROLES};
-
-TEST_MAIN_WITH_ROLES

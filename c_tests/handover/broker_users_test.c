@@ -1,21 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Brokers and clients of different users, brokers that were forked, and what else lies at a broker's path.
-#include "child.h"
-#include "harness.h"
-#include "regions.h"
 #include "shop.h"
-#include "users.h"
 
 #include <fcntl.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <unistd.h>
+
+SHOP_ROLES
 
 #define NOBODY 65534u
 #define FEW_FILES 200
@@ -29,7 +23,7 @@ static void have_few_files(void) {
 }
 
 /* Role: a broker of the user it is told to become, for that user and for root. */
-static void foreign_broker(int socket) {
+ROLE(foreign_broker) {
     have_few_files();
     message asked = frame_expect(socket, TAG_ORDER);
     order order;
@@ -68,7 +62,7 @@ static peer start_foreign_broker(const scratch *directory, order *order) {
 }
 
 /* Whoever listens first at a path where a broker should be is not believed for that. */
-static void a_broker_of_another_user_is_trusted_only_by_name(void) {
+TEST(a_broker_of_another_user_is_trusted_only_by_name) {
     require_other_users("a broker of another user");
     const scratch directory = scratch_create(temporary_directory());
     order order = {.flags = 0};
@@ -95,7 +89,7 @@ static void a_broker_of_another_user_is_trusted_only_by_name(void) {
 }
 
 /* Not even root takes the place of a socket that another user has left. */
-static void a_socket_that_another_user_left_stays(void) {
+TEST(a_socket_that_another_user_left_stays) {
     require_other_users("a socket that another user left");
     const scratch directory = scratch_create(temporary_directory());
     CHECK_EQ(chmod(directory.path, 0777), 0);
@@ -121,7 +115,7 @@ static int leave_unread(const order *order) {
 }
 
 /* The kernel lets a user have so many files on their way, all receivers together. */
-static void files_that_a_user_leaves_unread_are_missed_by_nobody_else(void) {
+TEST(files_that_a_user_leaves_unread_are_missed_by_nobody_else) {
     require_other_users("files that another user leaves unread");
     const scratch directory = scratch_create(temporary_directory());
     order order = {.flags = 0};
@@ -156,7 +150,7 @@ static int socket_at(const char *path, int kind) {
 }
 
 /* Sockets of other kinds are somebody's too while they are open. */
-static void what_is_no_broker_is_neither_replaced_nor_believed(void) {
+TEST(what_is_no_broker_is_neither_replaced_nor_believed) {
     const scratch directory = scratch_create(temporary_directory());
     const kvmem_token token = {{0}};
     order order = {.name = "kv", .token = token};
@@ -221,7 +215,7 @@ static void use_in_child(void) {
     shop_close(&own);
 }
 
-static void a_forked_child_has_no_broker(void) {
+TEST(a_forked_child_has_no_broker) {
     const size_t files = count_open_files();
     shop_open_plain(&forked);
     in_a_forked_child(use_in_child);
@@ -229,15 +223,3 @@ static void a_forked_child_has_no_broker(void) {
     shop_close(&forked);
     CHECK_EQ(count_open_files(), files);
 }
-
-static const test_case cases[] = {
-    CASE(a_broker_of_another_user_is_trusted_only_by_name),
-    CASE(a_socket_that_another_user_left_stays),
-    CASE(files_that_a_user_leaves_unread_are_missed_by_nobody_else),
-    CASE(what_is_no_broker_is_neither_replaced_nor_believed),
-    CASE(a_forked_child_has_no_broker),
-};
-
-static const test_role roles[] = {SHOP_ROLES, {"foreign_broker", foreign_broker}};
-
-TEST_MAIN_WITH_ROLES

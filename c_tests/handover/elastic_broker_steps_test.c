@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elastic memory goes from a broker in several messages, and one side is killed after each of them and amid each:
 // the other is told, keeps nothing of it, and serves or fetches the next. Needs the stand-in.
-#include "regions.h"
 #include "shop.h"
 #include "stance.h"
 #include "steps.h"
 #include "survivor.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 enum { TAG_TASK = 10, TAG_TOKEN, TAG_THERE };
 
@@ -69,7 +64,7 @@ static void fetch_whole(const order *order, kvmem_status owner) {
 /* ---- the client dies ---- */
 
 /* Role: asks, reads as many messages of the answer as it is told, and dies there. */
-static void dying_client(int socket) {
+ROLE(dying_client) {
     const task task = begin(socket);
     unsigned char request[REQUEST_SIZE(NAME)];
     const int client = connect_raw(task.order.path);
@@ -82,7 +77,7 @@ static void dying_client(int socket) {
 }
 
 /* Role: fetches, opens if it is told to, says so and waits to be killed. */
-static void doomed_client(int socket) {
+ROLE(doomed_client) {
     const task task = begin(socket);
     kvmem_share *share = NULL;
     EXPECT_OK(fetch(&task.order, &share));
@@ -94,7 +89,7 @@ static void doomed_client(int socket) {
 }
 
 /* Role: fetches and opens, for as long as it is told to. */
-static void client(int socket) {
+ROLE(client) {
     while (frame_comes(socket)) {
         const task task = begin(socket);
         fetch_whole(&task.order, KVMEM_STATUS_OK);
@@ -134,7 +129,7 @@ static void serve_next(const stall *stall) {
     CHECK_EQ(extents_importers(&stall->extents), 0);
 }
 
-static void a_client_killed_after_any_message_leaves_nothing(void) {
+TEST(a_client_killed_after_any_message_leaves_nothing) {
     static const size_t asks[] = {0, 1, WIRE_HEADER, REQUEST_SIZE(NAME) - 1, REQUEST_SIZE(NAME)};
     stall stall;
     stall_open(&stall);
@@ -152,7 +147,7 @@ static void a_client_killed_after_any_message_leaves_nothing(void) {
     stall_close(&stall);
 }
 
-static void a_client_killed_before_or_after_it_opens_holds_nothing(void) {
+TEST(a_client_killed_before_or_after_it_opens_holds_nothing) {
     stall stall;
     stall_open(&stall);
     serve_next(&stall);
@@ -186,7 +181,7 @@ static void kill_client_at(int listener, const task *task, const wire *messages)
     close(client);
 }
 
-static void what_a_client_had_when_it_was_killed_is_free(void) {
+TEST(what_a_client_had_when_it_was_killed_is_free) {
     stall stall;
     stall_open(&stall);
     wire messages[ALL];
@@ -215,7 +210,7 @@ static void what_a_client_had_when_it_was_killed_is_free(void) {
 /* ---- the broker dies ---- */
 
 /* Role: answers one client as far as it is told, as a broker would, and dies there. */
-static void dying_broker(int socket) {
+ROLE(dying_broker) {
     const task task = begin(socket);
     const int listener = listen_raw(task.order.path);
     extents extents;
@@ -232,7 +227,7 @@ static void dying_broker(int socket) {
 }
 
 /* Role: a broker that lives, and says where it is and by what token. */
-static void broker(int socket) {
+ROLE(broker) {
     stall stall;
     stall_open(&stall);
     const task task = task_of(stall.shop.path, &stall.token, &steps[0]);
@@ -263,7 +258,7 @@ static void fetch_step(const char *path, const step *step) {
     CHECK_EQ(unlink(path), 0);
 }
 
-static void a_broker_killed_at_any_step_is_lost(void) {
+TEST(a_broker_killed_at_any_step_is_lost) {
     extents_allow_files();
     keep_device();
     peer lives = peer_start("broker");
@@ -287,16 +282,4 @@ static void a_broker_killed_at_any_step_is_lost(void) {
     scratch_remove(&directory);
 }
 
-static const test_case cases[] = {
-    CASE(a_client_killed_after_any_message_leaves_nothing),
-    CASE(a_client_killed_before_or_after_it_opens_holds_nothing),
-    CASE(what_a_client_had_when_it_was_killed_is_free),
-    CASE(a_broker_killed_at_any_step_is_lost),
-};
-
-static const test_role roles[] = {
-    {"client", client}, {"dying_client", dying_client}, {"doomed_client", doomed_client},
-    {"broker", broker}, {"dying_broker", dying_broker},
-};
-
-TEST_MAIN_WITH_ROLES
+TEST_MAIN_ONCE

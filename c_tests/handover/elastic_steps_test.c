@@ -2,16 +2,11 @@
 // Elastic memory goes over a socket in several messages, and one side is killed after each of them and amid each:
 // the other is told, keeps nothing of it, and hands over the next. Needs the stand-in.
 #include "extents.h"
-#include "fds.h"
-#include "peer.h"
 #include "stance.h"
 #include "steps.h"
 #include "survivor.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 enum { TAG_STEP = 1, TAG_THERE };
 
@@ -42,7 +37,7 @@ static int begin(int socket, step *step) {
 /* ---- the sender dies ---- */
 
 /* Role: sends as much as it is told of what kvmem sends of elastic memory, and dies there. */
-static void dying_sender(int socket) {
+ROLE(dying_sender) {
     step step;
     const int hand_over = begin(socket, &step);
     extents extents;
@@ -54,7 +49,7 @@ static void dying_sender(int socket) {
 }
 
 /* Role: hands elastic memory over for as long as somebody wants it. */
-static void sender(int socket) {
+ROLE(sender) {
     extents_allow_files();
     extents extents;
     extents_make(&extents);
@@ -105,7 +100,7 @@ static void take_step(int kind, const step *step) {
     close(socket);
 }
 
-static void a_sender_killed_at_any_step_is_lost(void) {
+TEST(a_sender_killed_at_any_step_is_lost) {
     extents_allow_files();
     keep_device();
     for (size_t k = 0; k < NUM(kinds); k++) {
@@ -125,7 +120,7 @@ static void a_sender_killed_at_any_step_is_lost(void) {
 /* ---- the receiver dies ---- */
 
 /* Role: reads as many messages as it is told, and dies there. */
-static void dying_reader(int socket) {
+ROLE(dying_reader) {
     step step;
     const int hand_over = begin(socket, &step);
     for (size_t i = 0; i < step.messages; i++) {
@@ -135,7 +130,7 @@ static void dying_reader(int socket) {
 }
 
 /* Role: receives, opens if it is told to, says so and waits to be killed. */
-static void doomed_receiver(int socket) {
+ROLE(doomed_receiver) {
     step step;
     const int hand_over = begin(socket, &step);
     kvmem_share *share = NULL;
@@ -148,7 +143,7 @@ static void doomed_receiver(int socket) {
 }
 
 /* Role: receives elastic memory and opens it, for as long as it comes. */
-static void receiver(int socket) {
+ROLE(receiver) {
     extents_allow_files();
     while (frame_comes(socket)) {
         step step;
@@ -180,7 +175,7 @@ static void make_narrow(int socket, int kind) {
     CHECK_EQ(setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)), 0);
 }
 
-static void a_receiver_killed_after_any_message_is_told_of(void) {
+TEST(a_receiver_killed_after_any_message_is_told_of) {
     extents_allow_files();
     extents extents;
     extents_make(&extents);
@@ -224,7 +219,7 @@ static void kill_receiver_at(const extents *extents, const wire *messages, int k
     CHECK_EQ(extents_importers(extents), 0);
 }
 
-static void what_a_receiver_had_when_it_was_killed_is_free(void) {
+TEST(what_a_receiver_had_when_it_was_killed_is_free) {
     static const step opened = {ALL, 0, true};
     extents_allow_files();
     extents extents;
@@ -252,15 +247,4 @@ static void what_a_receiver_had_when_it_was_killed_is_free(void) {
     extents_give_up(&extents);
 }
 
-static const test_case cases[] = {
-    CASE(a_sender_killed_at_any_step_is_lost),
-    CASE(a_receiver_killed_after_any_message_is_told_of),
-    CASE(what_a_receiver_had_when_it_was_killed_is_free),
-};
-
-static const test_role roles[] = {
-    {"sender", sender},     {"dying_sender", dying_sender},       {"dying_reader", dying_reader},
-    {"receiver", receiver}, {"doomed_receiver", doomed_receiver},
-};
-
-TEST_MAIN_WITH_ROLES
+TEST_MAIN_ONCE

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elastic memory of a GPU handed over: a file an extent, more than a message carries, and extents that a broker keeps.
-#include "regions.h"
 #include "shop.h"
 #include "stance.h"
 
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #define EXTENT (2 * MIB)
@@ -58,14 +55,14 @@ static void take(int socket, kvmem_share *share) {
 }
 
 /* Role: takes a share from its socket. */
-static void importer(int socket) {
+ROLE(importer) {
     kvmem_share *share = NULL;
     EXPECT_OK(kvmem_share_receive(socket, PATIENCE, &share, ERR));
     take(socket, share);
 }
 
 /* Role: fetches a share from a broker. */
-static void fetcher(int socket) {
+ROLE(fetcher) {
     message asked = frame_expect(socket, TAG_ORDER);
     order order;
     CHECK_EQ(asked.size, sizeof(order));
@@ -87,7 +84,7 @@ static uint64_t await_taken(const peer *peer) {
     return flags;
 }
 
-static void more_extents_than_a_message_has_files_arrive(void) {
+TEST(more_extents_than_a_message_has_files_arrive) {
     const size_t files = count_open_files();
     kvmem_region *region = create(MANY_EXTENTS);
     kvmem_share *share = share_of(region);
@@ -110,7 +107,7 @@ static peer send_fetcher(const order *order) {
 }
 
 /* As it was published, and narrowed for a client that may only read. */
-static void what_is_published_keeps_its_extents(void) {
+TEST(what_is_published_keeps_its_extents) {
     kvmem_region *region = create(FEW_EXTENTS);
     shop shop;
     shop_open_plain(&shop);
@@ -152,7 +149,7 @@ static kvmem_share *fetch_read_only(const order *order) {
 }
 
 /* What the region got after it was shared is neither handed out nor held. */
-static void a_read_only_fetch_has_what_was_shared_and_no_more(void) {
+TEST(a_read_only_fetch_has_what_was_shared_and_no_more) {
     kvmem_region *region = create(FEW_EXTENTS);
     EXPECT_OK(kvmem_region_decommit(region, EXTENT, EXTENT, ERR));
     shop shop;
@@ -254,7 +251,7 @@ static void *make_and_free(void *argument) {
 }
 
 /* What users may do at once with a region and a broker. */
-static void sharing_fetching_resizing_and_freeing_run_at_once(void) {
+TEST(sharing_fetching_resizing_and_freeing_run_at_once) {
     static void *(*const works[])(void *) = {resize, share_and_publish, fetch_and_open, make_and_free};
     kvmem_region *region = create(FEW_EXTENTS);
     EXPECT_OK(kvmem_region_decommit(region, EXTENT, 2 * EXTENT, ERR));
@@ -280,7 +277,7 @@ static void sharing_fetching_resizing_and_freeing_run_at_once(void) {
     CALL(kvmem_region_destroy(region));
 }
 
-static void a_broker_that_ends_keeps_no_extents(void) {
+TEST(a_broker_that_ends_keeps_no_extents) {
     kvmem_region *region = create(FEW_EXTENTS);
     shop shop;
     shop_open_plain(&shop);
@@ -293,15 +290,3 @@ static void a_broker_that_ends_keeps_no_extents(void) {
     EXPECT_OK(kvmem_region_decommit(region, 0, EXTENT, ERR));
     CALL(kvmem_region_destroy(region));
 }
-
-static const test_case cases[] = {
-    CASE(more_extents_than_a_message_has_files_arrive),
-    CASE(what_is_published_keeps_its_extents),
-    CASE(a_read_only_fetch_has_what_was_shared_and_no_more),
-    CASE(sharing_fetching_resizing_and_freeing_run_at_once),
-    CASE(a_broker_that_ends_keeps_no_extents),
-};
-
-static const test_role roles[] = {{"importer", importer}, {"fetcher", fetcher}};
-
-GPU_MAIN_WITH_ROLES

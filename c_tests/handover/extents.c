@@ -3,10 +3,7 @@
 #include "extents.h"
 
 #include "driver.h"
-#include "harness.h"
-#include "regions.h"
 
-#include <string.h>
 #include <sys/resource.h>
 
 #define FILES 6000

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elastic memory of a GPU to hand over: so many layers, each with an extent and a control block of its own, that
 // the file descriptors and the bytes of its share go in several messages.
-#ifndef KVMEM_TEST_EXTENTS_H
-#define KVMEM_TEST_EXTENTS_H
+#pragma once
 
+#include "harness.h"
 #include "wire.h"
-
-#include <kvmem.h>
 
 #define EXTENTS_LAYERS 254
 #define EXTENTS_FDS (2 * EXTENTS_LAYERS)
@@ -31,5 +29,3 @@ void extents_check_free(extents *extents);
 kvmem_layout *extents_open(const kvmem_share *share);
 /* Whether the process that shared it is there, as its first region tells. With the error slot. */
 kvmem_status extents_check_owner(const kvmem_layout *layout);
-
-#endif

@@ -2,13 +2,8 @@
 // Memory to hand over.
 #include "goods.h"
 
-#include "harness.h"
-#include "regions.h"
-
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define MARK 0xA5u
 #define MANY_PARTS 30000

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is handed over: memory that shows whose it is, and how to tell that another process has mapped it.
-#ifndef KVMEM_TEST_GOODS_H
-#define KVMEM_TEST_GOODS_H
+#pragma once
 
-#include <kvmem.h>
+#include "harness.h"
 
 #define GOODS_SIZE UINT64_C(65536)
 
@@ -40,5 +39,3 @@ void many_goods_make(many_goods *goods, uint64_t regions);
 /* Of so many parts of one region that no socket holds the bytes at once. */
 void large_goods_make(many_goods *goods);
 void many_goods_give_up(many_goods *goods);
-
-#endif

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A layout that is shared to be reached by NIXL alone, and published: no client gets its memory. Needs NIXL.
-#include "agents.h"
-#include "harness.h"
 #include "shop.h"
-
-#include <string.h>
 
 static kvmem_layout *build(kvmem_agent *agent) {
     kvmem_layout_config config = {.struct_size = sizeof(config), .kind = KVMEM_LAYOUT_FULLY_CONTIGUOUS};
@@ -24,7 +20,7 @@ static kvmem_layout *build(kvmem_agent *agent) {
 }
 
 /* To be read, memory would have to be carried; that was not asked for. */
-static void who_may_only_read_gets_no_memory_either(void) {
+TEST(who_may_only_read_gets_no_memory_either) {
     shop shop;
     shop_open_plain(&shop);
     kvmem_agent *agent = agent_open("owner");
@@ -50,6 +46,3 @@ static void who_may_only_read_gets_no_memory_either(void) {
     kvmem_layout_destroy(layout);
     kvmem_agent_destroy(agent);
 }
-
-static const test_case cases[] = {CASE(who_may_only_read_gets_no_memory_either)};
-TEST_MAIN

@@ -2,18 +2,11 @@
 // Runs the broker of a test, and its customers.
 #include "shop.h"
 
-#include "harness.h"
-#include "regions.h"
-
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { TAG_ORDER = 1, TAG_RECEIPT };
 

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A broker with something on offer, and customers: other processes that fetch it.
-#ifndef KVMEM_TEST_SHOP_H
-#define KVMEM_TEST_SHOP_H
+#pragma once
 
 #include "goods.h"
-#include "peer.h"
-#include "resources.h"
+#include "harness.h"
 #include "wire.h"
-
-#include <kvmem.h>
 
 /* A broker that offers goods as "kv". */
 typedef struct shop {
@@ -54,7 +50,7 @@ typedef struct receipt {
 } receipt;
 
 /* Roles. A customer opens what it got, leaves its mark if it may, and holds it until its socket closes. */
-#define SHOP_ROLES {"customer", customer}
+#define SHOP_ROLES USES_ROLE(customer, customer)
 void customer(int socket);
 
 /* Starts a customer, and answers how its order went. */
@@ -66,5 +62,3 @@ void customer_expect(const order *order, kvmem_status status, const char *part);
 
 /* In another process: another user for good. */
 void become(uint32_t user);
-
-#endif

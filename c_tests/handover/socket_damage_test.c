@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A share that was damaged or forged on its way: an error each, and no file descriptor left open.
 #include "goods.h"
-#include "harness.h"
-#include "resources.h"
 #include "wire.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 static const int kinds[] = {SOCK_STREAM, SOCK_SEQPACKET};
 
@@ -55,7 +50,7 @@ static void expect_of(int kind, const wire *message, size_t num_fds, kvmem_statu
     }
 }
 
-static void as_it_was_sent_it_is_a_share(void) {
+TEST(as_it_was_sent_it_is_a_share) {
     fixture fixture;
     set_up(&fixture);
     for (size_t i = 0; i < NUM(kinds); i++) {
@@ -68,7 +63,7 @@ static void as_it_was_sent_it_is_a_share(void) {
     tear_down(&fixture);
 }
 
-static void every_byte_that_is_changed_is_found(void) {
+TEST(every_byte_that_is_changed_is_found) {
     fixture fixture;
     set_up(&fixture);
     for (size_t i = 0; i < NUM(kinds); i++) {
@@ -82,7 +77,7 @@ static void every_byte_that_is_changed_is_found(void) {
     tear_down(&fixture);
 }
 
-static void cut_at_any_length_it_is_no_share(void) {
+TEST(cut_at_any_length_it_is_no_share) {
     fixture fixture;
     set_up(&fixture);
     const wire *sent = &fixture.sent;
@@ -123,7 +118,7 @@ static const struct lie {
     {"no files with the message", WIRE_FDS, 4, 0, KVMEM_STATUS_CORRUPT},
 };
 
-static void a_header_that_lies_is_not_believed(void) {
+TEST(a_header_that_lies_is_not_believed) {
     fixture fixture;
     set_up(&fixture);
     for (size_t i = 0; i < NUM(kinds); i++) {
@@ -139,7 +134,7 @@ static void a_header_that_lies_is_not_believed(void) {
 }
 
 /* Within the limits it may still come, so it is waited for, and no longer than asked. */
-static void what_is_still_to_come_is_waited_for_in_vain(void) {
+TEST(what_is_still_to_come_is_waited_for_in_vain) {
     fixture fixture;
     set_up(&fixture);
     wire copy = wire_copy(&fixture.sent);
@@ -160,7 +155,7 @@ static void what_is_still_to_come_is_waited_for_in_vain(void) {
 }
 
 /* The goods have two files: their control block and their memory. */
-static void files_are_as_many_as_are_said(void) {
+TEST(files_are_as_many_as_are_said) {
     fixture fixture;
     set_up(&fixture);
     wire copy = wire_copy(&fixture.sent);
@@ -185,7 +180,7 @@ static void files_are_as_many_as_are_said(void) {
 }
 
 /* A message that is well formed, around something that is no share. */
-static void rubbish_in_a_good_message_is_corrupt(void) {
+TEST(rubbish_in_a_good_message_is_corrupt) {
     fixture fixture;
     set_up(&fixture);
     unsigned seed = 7;
@@ -201,14 +196,3 @@ static void rubbish_in_a_good_message_is_corrupt(void) {
     }
     tear_down(&fixture);
 }
-
-static const test_case cases[] = {
-    CASE(as_it_was_sent_it_is_a_share),
-    CASE(every_byte_that_is_changed_is_found),
-    CASE(cut_at_any_length_it_is_no_share),
-    CASE(a_header_that_lies_is_not_believed),
-    CASE(what_is_still_to_come_is_waited_for_in_vain),
-    CASE(files_are_as_many_as_are_said),
-    CASE(rubbish_in_a_good_message_is_corrupt),
-};
-TEST_MAIN

@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each step of the way over a socket: slow readers, peers that are killed there, and no room for files.
 #include "goods.h"
-#include "harness.h"
-#include "peer.h"
-#include "regions.h"
-#include "resources.h"
 #include "wire.h"
 
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 enum { TAG_STEP = 1, TAG_THERE };
 
@@ -38,7 +31,7 @@ static void open_layout(const kvmem_share *share) {
 }
 
 /* More files than a message carries go over, whatever the socket, and its flags stay. */
-static void no_flag_of_a_socket_changes(void) {
+TEST(no_flag_of_a_socket_changes) {
     const size_t files = count_open_files();
     many_goods goods;
     many_goods_make(&goods, 200);
@@ -63,7 +56,7 @@ static void no_flag_of_a_socket_changes(void) {
 }
 
 /* Role: sends more than a socket holds, and says when all is sent. */
-static void patient_sender(int socket) {
+ROLE(patient_sender) {
     many_goods large;
     large_goods_make(&large);
     EXPECT_OK(kvmem_share_send(large.share, socket, PATIENCE, ERR));
@@ -79,7 +72,7 @@ static void await_bytes(int socket, int count) {
     }
 }
 
-static void a_slow_reader_is_waited_for(void) {
+TEST(a_slow_reader_is_waited_for) {
     peer peer = peer_start("patient_sender");
     await_bytes(peer.socket, 100000);
     peer_freeze(&peer);
@@ -100,13 +93,13 @@ static void a_slow_reader_is_waited_for(void) {
 }
 
 /* Role: receives, once it is thawed, what is cut short. */
-static void frozen_receiver(int socket) {
+ROLE(frozen_receiver) {
     frame_send(socket, TAG_THERE, NULL, 0);
     kvmem_share *share = NULL;
     EXPECT(KVMEM_STATUS_PEER_LOST, kvmem_share_receive(socket, PATIENCE, &share, ERR));
 }
 
-static void a_frozen_reader_is_given_up(void) {
+TEST(a_frozen_reader_is_given_up) {
     many_goods large;
     large_goods_make(&large);
     peer peer = peer_start("frozen_receiver");
@@ -121,7 +114,7 @@ static void a_frozen_reader_is_given_up(void) {
 }
 
 /* A packet goes whole or not at all. */
-static void what_found_no_room_may_be_tried_again(void) {
+TEST(what_found_no_room_may_be_tried_again) {
     goods goods;
     goods_make(&goods);
     int ends[2];
@@ -145,7 +138,7 @@ static void what_found_no_room_may_be_tried_again(void) {
 }
 
 /* Role: sends so many bytes of a share, and so many files, as it is told, and stays. */
-static void part_sender(int socket) {
+ROLE(part_sender) {
     message asked = frame_expect(socket, TAG_STEP);
     size_t size = 0;
     memcpy(&size, asked.data, sizeof(size));
@@ -160,7 +153,7 @@ static void part_sender(int socket) {
     pause();
 }
 
-static void a_sender_killed_at_any_step_is_lost(void) {
+TEST(a_sender_killed_at_any_step_is_lost) {
     static const size_t sizes[] = {0, 1, 20, WIRE_HEADER, WIRE_HEADER + 1, WIRE_HEADER + 100};
     for (size_t i = 0; i < NUM(sizes); i++) {
         const size_t files = count_open_files();
@@ -179,7 +172,7 @@ static void a_sender_killed_at_any_step_is_lost(void) {
 }
 
 /* A share that is all there outlives its sender: the file descriptors hold the memory. */
-static void a_sender_killed_after_all_is_sent_has_shared(void) {
+TEST(a_sender_killed_after_all_is_sent_has_shared) {
     const size_t files = count_open_files();
     const size_t all = SIZE_MAX;
     peer peer = peer_start("part_sender");
@@ -198,7 +191,7 @@ static void a_sender_killed_after_all_is_sent_has_shared(void) {
 }
 
 /* Role: reads so many bytes as it is told, and stays. */
-static void part_receiver(int socket) {
+ROLE(part_receiver) {
     message asked = frame_expect(socket, TAG_STEP);
     size_t size = 0;
     memcpy(&size, asked.data, sizeof(size));
@@ -213,7 +206,7 @@ static void part_receiver(int socket) {
     pause();
 }
 
-static void a_receiver_killed_at_any_step_is_lost(void) {
+TEST(a_receiver_killed_at_any_step_is_lost) {
     static const size_t sizes[] = {0, 1, WIRE_HEADER, WIRE_HEADER + 32768, 3 * (WIRE_HEADER + 32768) + 7};
     many_goods large;
     large_goods_make(&large);
@@ -233,7 +226,7 @@ static void a_receiver_killed_at_any_step_is_lost(void) {
 }
 
 /* Role: receives, and opens if it is told to, and stays. */
-static void stuck_importer(int socket) {
+ROLE(stuck_importer) {
     message asked = frame_expect(socket, TAG_STEP);
     const bool opens = asked.data[0] != 0;
     free(asked.data);
@@ -244,7 +237,7 @@ static void stuck_importer(int socket) {
     kvmem_region_destroy(region);
 }
 
-static void an_importer_killed_before_or_after_it_opens_holds_nothing(void) {
+TEST(an_importer_killed_before_or_after_it_opens_holds_nothing) {
     for (unsigned char opens = 0; opens < 2; opens++) {
         goods goods;
         goods_make(&goods);
@@ -263,7 +256,7 @@ static void an_importer_killed_before_or_after_it_opens_holds_nothing(void) {
 }
 
 /* Whatever the number of those that are left, it is told when they are too few, and none is kept. */
-static void with_any_number_of_files_left_none_is_lost(void) {
+TEST(with_any_number_of_files_left_none_is_lost) {
     many_goods goods;
     many_goods_make(&goods, 140);
     for (size_t i = 0; i < NUM(kinds); i++) {
@@ -290,22 +283,3 @@ static void with_any_number_of_files_left_none_is_lost(void) {
     }
     many_goods_give_up(&goods);
 }
-
-static const test_case cases[] = {
-    CASE(no_flag_of_a_socket_changes),
-    CASE(a_slow_reader_is_waited_for),
-    CASE(a_frozen_reader_is_given_up),
-    CASE(what_found_no_room_may_be_tried_again),
-    CASE(a_sender_killed_at_any_step_is_lost),
-    CASE(a_sender_killed_after_all_is_sent_has_shared),
-    CASE(a_receiver_killed_at_any_step_is_lost),
-    CASE(an_importer_killed_before_or_after_it_opens_holds_nothing),
-    CASE(with_any_number_of_files_left_none_is_lost),
-};
-
-static const test_role roles[] = {
-    {"patient_sender", patient_sender}, {"frozen_receiver", frozen_receiver}, {"part_sender", part_sender},
-    {"part_receiver", part_receiver},   {"stuck_importer", stuck_importer},
-};
-
-TEST_MAIN_WITH_ROLES

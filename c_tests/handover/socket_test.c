@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shares over a socket of the engine's own, between two processes: what arrives, and what is told when not.
 #include "goods.h"
-#include "harness.h"
-#include "peer.h"
-#include "resources.h"
 
 #include <fcntl.h>
 #include <poll.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 /* More file descriptors than one message carries. */
 #define MANY 130
@@ -43,7 +37,7 @@ static kvmem_share *receive(int socket) {
 }
 
 /* Role: takes a share from the socket, and leaves its mark. */
-static void importer(int socket) {
+ROLE(importer) {
     kvmem_share *share = receive(socket);
     kvmem_region *region = goods_open(share);
     goods_mark(region);
@@ -51,7 +45,7 @@ static void importer(int socket) {
     kvmem_share_destroy(share);
 }
 
-static void another_process_maps_what_was_sent(void) {
+TEST(another_process_maps_what_was_sent) {
     const size_t open = count_open_files();
     goods goods;
     goods_make(&goods);
@@ -64,7 +58,7 @@ static void another_process_maps_what_was_sent(void) {
 }
 
 /* Role: takes a layout from a socket that keeps messages apart, at the path it is told. */
-static void packet_importer(int socket) {
+ROLE(packet_importer) {
     message place = frame_expect(socket, TAG_PLACE);
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     CHECK(place.size < sizeof(address.sun_path));
@@ -93,7 +87,7 @@ static int listen_at(const char *path) {
     return listener;
 }
 
-static void more_files_than_one_message_carries_arrive_on_packets(void) {
+TEST(more_files_than_one_message_carries_arrive_on_packets) {
     scratch directory = scratch_create(temporary_directory());
     const char *path = scratch_file(&directory, "packets");
     const int listener = listen_at(path);
@@ -112,7 +106,7 @@ static void more_files_than_one_message_carries_arrive_on_packets(void) {
     scratch_remove(&directory);
 }
 
-static void a_socket_that_does_not_block_stays_so(void) {
+TEST(a_socket_that_does_not_block_stays_so) {
     goods goods;
     goods_make(&goods);
     int ends[2];
@@ -140,7 +134,7 @@ static void shrink(int socket) {
 }
 
 /* Role: sends what nobody reads, for as long as it lives. */
-static void stuck_sender(int socket) {
+ROLE(stuck_sender) {
     many_goods goods;
     many_goods_make(&goods, MANY);
     shrink(socket);
@@ -148,7 +142,7 @@ static void stuck_sender(int socket) {
     FAIL("all of it was sent");
 }
 
-static void a_sender_killed_half_way_is_lost(void) {
+TEST(a_sender_killed_half_way_is_lost) {
     const size_t open = count_open_files();
     peer peer = peer_start("stuck_sender");
     struct pollfd begun = {.fd = peer.socket, .events = POLLIN};
@@ -163,14 +157,14 @@ static void a_sender_killed_half_way_is_lost(void) {
 }
 
 /* Role: reads the beginning of a share, and no more. */
-static void stuck_receiver(int socket) {
+ROLE(stuck_receiver) {
     char begin[100];
     CHECK_EQ(recv(socket, begin, sizeof(begin), MSG_WAITALL), (ssize_t)sizeof(begin));
     frame_send(socket, TAG_THERE, NULL, 0);
     pause();
 }
 
-static void a_receiver_killed_half_way_is_lost(void) {
+TEST(a_receiver_killed_half_way_is_lost) {
     many_goods goods;
     many_goods_make(&goods, MANY);
     peer peer = peer_start("stuck_receiver");
@@ -185,7 +179,7 @@ static void a_receiver_killed_half_way_is_lost(void) {
     many_goods_give_up(&goods);
 }
 
-static void what_is_no_share_is_corrupt(void) {
+TEST(what_is_no_share_is_corrupt) {
     static const char rubbish[] = "GET / HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n";
     const int kinds[] = {SOCK_STREAM, SOCK_SEQPACKET};
     for (size_t i = 0; i < NUM(kinds); i++) {
@@ -205,7 +199,7 @@ static void expect_refused(const kvmem_share *share, int fd) {
     close(fd);
 }
 
-static void what_is_no_connected_unix_socket_is_refused(void) {
+TEST(what_is_no_connected_unix_socket_is_refused) {
     goods goods;
     goods_make(&goods);
     int ends[2];
@@ -228,7 +222,7 @@ static void what_is_no_connected_unix_socket_is_refused(void) {
     goods_give_up(&goods);
 }
 
-static void without_room_for_files_the_limit_is_named(void) {
+TEST(without_room_for_files_the_limit_is_named) {
     many_goods goods;
     many_goods_make(&goods, 20);
     int ends[2];
@@ -247,23 +241,3 @@ static void without_room_for_files_the_limit_is_named(void) {
     close_pair(ends);
     many_goods_give_up(&goods);
 }
-
-static const test_case cases[] = {
-    CASE(another_process_maps_what_was_sent),
-    CASE(more_files_than_one_message_carries_arrive_on_packets),
-    CASE(a_socket_that_does_not_block_stays_so),
-    CASE(a_sender_killed_half_way_is_lost),
-    CASE(a_receiver_killed_half_way_is_lost),
-    CASE(what_is_no_share_is_corrupt),
-    CASE(what_is_no_connected_unix_socket_is_refused),
-    CASE(without_room_for_files_the_limit_is_named),
-};
-
-static const test_role roles[] = {
-    {"importer", importer},
-    {"packet_importer", packet_importer},
-    {"stuck_sender", stuck_sender},
-    {"stuck_receiver", stuck_receiver},
-};
-
-TEST_MAIN_WITH_ROLES

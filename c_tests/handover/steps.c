@@ -2,12 +2,9 @@
 // After each message, and amid each.
 #include "steps.h"
 
-#include "harness.h"
-
 #include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 const step steps[NUM_STEPS] = {
     {0, 0, false}, {0, 1, false}, {0, WIRE_HEADER, false}, {0, SIZE_MAX, false},

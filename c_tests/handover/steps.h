@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // How far one side of a hand-over gets before it is killed.
-#ifndef KVMEM_TEST_STEPS_H
-#define KVMEM_TEST_STEPS_H
+#pragma once
 
 #include "extents.h"
+#include "harness.h"
 #include "wire.h"
-
-#include <stdbool.h>
-#include <stddef.h>
 
 #define ALL EXTENTS_MESSAGES
 
@@ -30,5 +27,3 @@ void step_await_read(int socket);
 const char *step_told(const step *step);
 /* In a peer: kills it. */
 _Noreturn void step_die(void);
-
-#endif

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a process has before the other one dies, and must have when it is dead. Needs the stand-in.
-#ifndef KVMEM_TEST_SURVIVOR_H
-#define KVMEM_TEST_SURVIVOR_H
+#pragma once
 
 #include "control.h"
 #include "harness.h"
-#include "resources.h"
 
 typedef struct survivor {
     size_t files;
@@ -22,5 +20,3 @@ static inline void survivor_check(const survivor *before) {
     CHECK_EQ(count_open_files(), before->files);
     CHECK(count_mappings() <= before->mappings + 8); /* the heap may have grown */
 }
-
-#endif

@@ -2,14 +2,8 @@
 // Takes messages off a socket, changes them, and sends them on.
 #include "wire.h"
 
-#include "harness.h"
-
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #define MOST_BYTES (WIRE_HEADER + 32768)
 

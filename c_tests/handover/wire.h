@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes over a socket, in the test's own hands: byte by byte as docs/share-transport.md has it.
-#ifndef KVMEM_TEST_WIRE_H
-#define KVMEM_TEST_WIRE_H
+#pragma once
 
-#include <kvmem.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "harness.h"
 
 #define WIRE_HEADER 40
 #define WIRE_MOST_FDS 253
@@ -56,5 +53,3 @@ int listen_raw(const char *path);
 int connect_raw(const char *path);
 #define REQUEST_SIZE(name) (WIRE_HEADER + 33 + sizeof(name) - 1)
 void write_request(unsigned char *request, const char *name, const kvmem_token *token);
-
-#endif

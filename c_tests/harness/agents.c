@@ -5,9 +5,6 @@
 #include "harness.h"
 #include "kv_peer_wire.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 kvmem_agent *agent_open(const char *name) {
     EXPECT_OK(kvmem_nixl_load(NULL, ERR));
     kvmem_agent *agent = NULL;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // NIXL agents to test with, and a peer process that owns a layout and does what it is told.
-#ifndef KVMEM_TEST_AGENTS_H
-#define KVMEM_TEST_AGENTS_H
+#pragma once
 
 #include "kv.h"
 #include "peer.h"
@@ -26,9 +25,9 @@ typedef struct kv_peer {
     kv_side model; /* its bytes as they must be; model.layout is the imported layout */
 } kv_peer;
 
-/* What the peer runs: a table of roles needs this entry. */
+/* What the peer runs: each program that starts one has this line. */
 void kv_peer_role(int socket);
-#define KV_PEER_ROLE {"kv_peer", kv_peer_role}
+#define KV_PEER_ROLE USES_ROLE(kv_peer, kv_peer_role)
 
 /* Starts the process; its memory is filled from the seed. */
 void kv_peer_start(kv_peer *peer, const char *name, const kvmem_layout_config *config, uint32_t seed);
@@ -47,5 +46,3 @@ void kv_peer_stop(kv_peer *peer);
 void kv_peer_crash(kv_peer *peer);
 /* After a crash: frees what is left on this side. */
 void kv_peer_forget(kv_peer *peer);
-
-#endif

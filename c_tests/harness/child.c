@@ -11,14 +11,9 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #ifdef __SANITIZE_ADDRESS__
 /* What threads wait for work in; a wait that the kernel has broken off for its own work goes on as a restarted one. */

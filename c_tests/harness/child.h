@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A case that takes something from its process for good: it runs in a child of its own.
-#ifndef KVMEM_TEST_CHILD_H
-#define KVMEM_TEST_CHILD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,5 +24,3 @@ void refuse_system_call_from(long number, uint32_t first, int answer);
 bool has_io_uring(void);
 /* The same; if not, reports that this part of the case is skipped. */
 bool can_test_io_uring(void);
-
-#endif

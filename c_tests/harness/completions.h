@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a queue tells.
-#ifndef KVMEM_TEST_COMPLETIONS_H
-#define KVMEM_TEST_COMPLETIONS_H
+#pragma once
 
 #include <kvmem.h>
 
 /* Waits for the next completion, and takes no other. */
 kvmem_completion next_completion(kvmem_queue *queue);
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // CRC32C written down a second time, bit by bit, and that of a block of a model.
-#ifndef KVMEM_TEST_CRC_H
-#define KVMEM_TEST_CRC_H
+#pragma once
 
 #include "kv.h"
 
@@ -11,5 +10,3 @@ uint32_t crc_append(uint32_t before, const unsigned char *bytes, size_t size);
 uint32_t crc_of_block(const kv_side *side, uint64_t block, uint64_t first_layer, uint64_t num_layers);
 uint32_t crc_of_slots(const kv_side *side, uint64_t block, uint64_t first_layer, uint64_t num_layers,
                       uint64_t first_outer, uint64_t num_outers);
-
-#endif

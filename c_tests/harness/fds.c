@@ -4,7 +4,6 @@
 
 #include "harness.h"
 
-#include <string.h>
 #include <sys/socket.h>
 
 /* The kernel takes up to 253 with one message. */

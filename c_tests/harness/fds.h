@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // File descriptors on their way to a peer.
-#ifndef KVMEM_TEST_FDS_H
-#define KVMEM_TEST_FDS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -12,5 +11,3 @@ int receive_fd(int socket);
 /* Any number of them; the receiver must know how many come. */
 void send_fds(int socket, const int *fds, size_t count);
 void receive_fds(int socket, int *fds, size_t count);
-
-#endif

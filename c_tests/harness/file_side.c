@@ -3,11 +3,8 @@
 #include "file_side.h"
 
 #include "harness.h"
-#include "regions.h"
 
 #include <fcntl.h>
-#include <string.h>
-#include <unistd.h>
 
 kvmem_layout_config kv_aligned_config(const kv_kind *kind) {
     kvmem_layout_config config = kv_config(kind);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A KV layout in a file of the test's own, with guard bands and a model of what every byte must be.
-#ifndef KVMEM_TEST_FILE_SIDE_H
-#define KVMEM_TEST_FILE_SIDE_H
+#pragma once
 
 #include "kv.h"
 #include "resources.h"
@@ -29,5 +28,3 @@ void file_side_truncate(const file_side *side, uint64_t size);
 
 /* A disk layout in a nameless file of its own. */
 kvmem_layout *temporary_disk_layout(const kvmem_layout_config *config, kvmem_agent *agent, uint64_t flags);
-
-#endif

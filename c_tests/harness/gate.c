@@ -7,10 +7,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #define PAGE 4096
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pages that hold whoever touches them: a copy that reaches them is in flight until the test opens the gate.
-#ifndef KVMEM_TEST_GATE_H
-#define KVMEM_TEST_GATE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -11,5 +10,3 @@ void gate_close(void *pages, size_t size);
 void gate_await(void);
 /* Lets all through, as if nothing had been. */
 void gate_open(void);
-
-#endif

@@ -10,12 +10,9 @@
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <stddef.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 static struct {
     void (*body)(void);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A thread that stands in the middle of what it does: in a system call, which is made when the test says so.
-#ifndef KVMEM_TEST_HELD_CALL_H
-#define KVMEM_TEST_HELD_CALL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,5 +11,3 @@
 void held_call_begin(void (*body)(void), long number, bool (*wanted)(const uint64_t *arguments));
 /* Lets it go on, and waits for its end. */
 void held_call_end(void);
-
-#endif

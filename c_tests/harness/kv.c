@@ -3,10 +3,6 @@
 #include "kv.h"
 
 #include "harness.h"
-#include "regions.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 #define GUARD 4096
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // KV layouts to test with: the address formula stated a second time, memory with guard bands, and a model of
 // what a transfer must leave in every byte of it.
-#ifndef KVMEM_TEST_KV_H
-#define KVMEM_TEST_KV_H
+#pragma once
 
 #include <kvmem.h>
 #include <stddef.h>
@@ -92,5 +91,3 @@ kvmem_transfer_info kv_run_by(const kvmem_layout *source, const kvmem_layout *de
                               uint32_t path);
 
 void kv_fill(unsigned char *bytes, size_t size, uint32_t seed);
-
-#endif

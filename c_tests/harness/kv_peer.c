@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The peer process: an agent with one registered layout, serving its socket until the test closes it.
-#include "agents.h"
 #include "harness.h"
 #include "kv_peer_wire.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 static kvmem_agent *own_agent;
 static kv_side own_side;

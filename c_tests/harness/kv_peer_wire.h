@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a peer process and the test that started it say to each other.
-#ifndef KVMEM_TEST_KV_PEER_WIRE_H
-#define KVMEM_TEST_KV_PEER_WIRE_H
+#pragma once
 
 #include <kvmem.h>
 #include <stdint.h>
@@ -21,5 +20,3 @@ typedef struct kv_peer_setup {
     kvmem_layout_config config;
     uint64_t seed;
 } kv_peer_setup;
-
-#endif

@@ -6,11 +6,7 @@
 #include "harness.h"
 
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 /* Of <linux/mempolicy.h>: what get_mempolicy is asked. */
 #define OF_NODE 1

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the kernel has the pages of this process, and by what policy.
-#ifndef KVMEM_TEST_NUMA_H
-#define KVMEM_TEST_NUMA_H
+#pragma once
 
 #include <stdint.h>
 
@@ -14,5 +13,3 @@ uint32_t numa_node_to_test(void);
 /* Checks that the pages of [address, address + size) are to come from a node by such a policy, and that those of the
  * first and last byte lie there. A preferred node may have had none left: of those only the policy is checked. */
 void numa_check_placed(uint64_t address, uint64_t size, int policy, uint32_t node);
-
-#endif

@@ -8,11 +8,8 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define MAX_PEERS 8
 #define FRAME_TIMEOUT_MS 60000

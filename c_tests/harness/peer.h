@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Peer processes: the same binary started afresh with a role, spoken to in framed messages, always reaped.
-#ifndef KVMEM_TEST_PEER_H
-#define KVMEM_TEST_PEER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -53,5 +52,3 @@ void frames_serve(int socket, void (*serve)(int socket, uint32_t tag, const mess
 message frame_expect(int socket, uint32_t tag);
 /* The same, of just so many bytes, which are copied to `data`. */
 void frame_expect_into(int socket, uint32_t tag, void *data, size_t size);
-
-#endif

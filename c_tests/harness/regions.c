@@ -3,10 +3,8 @@
 #include "regions.h"
 
 #include "harness.h"
-#include "resources.h"
 
 #include <pthread.h>
-#include <stdbool.h>
 
 static pthread_mutex_t release_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t release_happened = PTHREAD_COND_INITIALIZER;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Regions in one line, and a release callback that can be waited for.
-#ifndef KVMEM_TEST_REGIONS_H
-#define KVMEM_TEST_REGIONS_H
+#pragma once
 
 #include <kvmem.h>
 #include <stddef.h>
@@ -39,5 +38,3 @@ int releases_so_far(void);
 void await_releases(int count);
 /* Waits until every release callback that is due has returned. They are called in order, on one thread. */
 void finish_releases(void);
-
-#endif

@@ -6,11 +6,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 size_t count_directory_entries(const char *directory) {
     DIR *entries = opendir(directory);

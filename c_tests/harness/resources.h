@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the process holds: open files, mappings, and scratch directories that are gone at the end.
-#ifndef KVMEM_TEST_RESOURCES_H
-#define KVMEM_TEST_RESOURCES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +29,3 @@ void scratch_remove_all(void);
 void write_file(const char *path, const void *data, size_t size);
 /* Where temporary files go: $TMPDIR, or /tmp. */
 const char *temporary_directory(void);
-
-#endif

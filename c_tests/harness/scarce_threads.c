@@ -2,7 +2,6 @@
 // A seccomp filter holds for the thread that installs it, so a thread is made for it.
 #include "scarce_threads.h"
 
-#include "child.h"
 #include "harness.h"
 
 #include <errno.h>

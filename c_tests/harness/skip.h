@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Skips: cases, and parts of cases, that this machine cannot run. Each is printed, written to the record that CI
 // compares with the skips it expects (scripts/skips.py), and makes the program exit with EXIT_SKIPPED.
-#ifndef KVMEM_TEST_SKIP_H
-#define KVMEM_TEST_SKIP_H
+#pragma once
 
 /* The exit code of a program that failed no case and skipped something: SKIP_RETURN_CODE of each test in CTest. */
 #define EXIT_SKIPPED 77
@@ -18,5 +17,3 @@ _Noreturn void test_skip(const char *file, int line, const char *format, ...)
 void test_skip_part(const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 #define SKIP_PART(...) test_skip_part(__FILE__, __LINE__, __VA_ARGS__)
-
-#endif

@@ -4,8 +4,6 @@
 
 #include "harness.h"
 
-#include <unistd.h>
-
 #define REASON "%s needs a switch to another user, and user %u may not; run as root"
 
 bool can_test_other_users(const char *what) {

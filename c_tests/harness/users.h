@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Other users: what tests of rights between users need. A user namespace does not help: without root it has one user.
-#ifndef KVMEM_TEST_USERS_H
-#define KVMEM_TEST_USERS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -9,5 +8,3 @@
 bool can_test_other_users(const char *what);
 /* The same for a whole case: skips it. */
 void require_other_users(const char *what);
-
-#endif

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Agents with every option, and their backends.
-#include "agents.h"
 #include "harness.h"
 
 #include <dlfcn.h>
-#include <stdlib.h>
-#include <string.h>
 
 static kvmem_agent_options agent_options(void) {
     kvmem_agent_options options;
@@ -31,7 +28,7 @@ static void refuse(const char *name, const kvmem_agent_options *options, const c
     CHECK(agent == NULL);
 }
 
-static void every_option_makes_a_working_agent(void) {
+TEST(every_option_makes_a_working_agent) {
     const uint64_t flags[] = {0, KVMEM_AGENT_NO_PROGRESS_THREAD, KVMEM_AGENT_TELEMETRY};
     for (size_t i = 0; i < NUM(flags); i++) {
         kvmem_agent_options options = agent_options();
@@ -47,7 +44,7 @@ static void every_option_makes_a_working_agent(void) {
     expect_works(NULL);
 }
 
-static void impossible_options_are_refused(void) {
+TEST(impossible_options_are_refused) {
     kvmem_agent_options options = agent_options();
     options.listen_port = 65536;
     refuse("a", &options, "65536");
@@ -59,7 +56,7 @@ static void impossible_options_are_refused(void) {
     refuse("a", &options, "flags");
 }
 
-static void names_are_kept_and_checked(void) {
+TEST(names_are_kept_and_checked) {
     kvmem_agent *agent = NULL;
     char name[] = "caf\xC3\xA9 42";
     EXPECT_OK(kvmem_agent_create(name, NULL, &agent, ERR));
@@ -71,7 +68,7 @@ static void names_are_kept_and_checked(void) {
     refuse("not \xFF utf-8", NULL, "UTF-8");
 }
 
-static void two_agents_live_side_by_side(void) {
+TEST(two_agents_live_side_by_side) {
     kvmem_agent *first = agent_open("first");
     kvmem_agent *second = agent_open("second");
     CHECK_STR(kvmem_agent_name(first), "first");
@@ -82,7 +79,7 @@ static void two_agents_live_side_by_side(void) {
     kvmem_agent_destroy(second);
 }
 
-static void backends_take_parameters(void) {
+TEST(backends_take_parameters) {
     const kvmem_parameter parameters[] = {{"num_workers", "2"}, {"ucx_error_handling_mode", "peer"}};
     kvmem_agent *agent = NULL;
     EXPECT_OK(kvmem_agent_create("parametrised", NULL, &agent, ERR));
@@ -92,7 +89,7 @@ static void backends_take_parameters(void) {
     kvmem_agent_destroy(agent);
 }
 
-static void bad_parameters_are_refused(void) {
+TEST(bad_parameters_are_refused) {
     const kvmem_parameter no_key[] = {{NULL, "2"}};
     const kvmem_parameter no_value[] = {{"num_workers", NULL}};
     kvmem_agent *agent = NULL;
@@ -105,7 +102,7 @@ static void bad_parameters_are_refused(void) {
     kvmem_agent_destroy(agent);
 }
 
-static void a_backend_is_made_once(void) {
+TEST(a_backend_is_made_once) {
     kvmem_agent *agent = agent_open("once");
     EXPECT_MESSAGE(KVMEM_STATUS_ALREADY_EXISTS, "UCX",
                    kvmem_agent_create_backend(agent, "UCX", NULL, 0, ERR));
@@ -114,7 +111,7 @@ static void a_backend_is_made_once(void) {
     kvmem_agent_destroy(agent);
 }
 
-static void an_unknown_plugin_is_named_beside_those_there_are(void) {
+TEST(an_unknown_plugin_is_named_beside_those_there_are) {
     kvmem_agent *agent = agent_open("unknown");
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "NO_SUCH_PLUGIN",
                    kvmem_agent_create_backend(agent, "NO_SUCH_PLUGIN", NULL, 0, ERR));
@@ -124,7 +121,7 @@ static void an_unknown_plugin_is_named_beside_those_there_are(void) {
 }
 
 /* The plugin for storage by GPUs needs libraries of CUDA's; the error names the one that is missing. */
-static void a_plugin_that_does_not_load_names_what_it_lacks(void) {
+TEST(a_plugin_that_does_not_load_names_what_it_lacks) {
     kvmem_agent *agent = NULL;
     EXPECT_OK(kvmem_agent_create("bare", NULL, &agent, ERR));
     const kvmem_status status = kvmem_agent_create_backend(agent, "GDS_MT", NULL, 0, ERR);
@@ -141,7 +138,7 @@ static void a_plugin_that_does_not_load_names_what_it_lacks(void) {
 }
 
 /* UCX names the transports that it asked for and those that it has; the error names the variable. */
-static void a_backend_that_can_not_be_created_says_why(void) {
+TEST(a_backend_that_can_not_be_created_says_why) {
     kvmem_agent *agent = NULL;
     EXPECT_OK(kvmem_agent_create("transports", NULL, &agent, ERR));
     CHECK_EQ(setenv("UCX_TLS", "nonsense", 1), 0);
@@ -156,7 +153,7 @@ static void a_backend_that_can_not_be_created_says_why(void) {
     kvmem_agent_destroy(agent);
 }
 
-static void without_a_backend_there_is_no_metadata(void) {
+TEST(without_a_backend_there_is_no_metadata) {
     kvmem_agent *agent = NULL;
     EXPECT_OK(kvmem_agent_create("bare", NULL, &agent, ERR));
     kvmem_blob *metadata = (kvmem_blob *)&agent;
@@ -168,18 +165,3 @@ static void without_a_backend_there_is_no_metadata(void) {
     kvmem_blob_destroy(metadata);
     kvmem_agent_destroy(agent);
 }
-
-static const test_case cases[] = {
-    CASE(every_option_makes_a_working_agent),
-    CASE(impossible_options_are_refused),
-    CASE(names_are_kept_and_checked),
-    CASE(two_agents_live_side_by_side),
-    CASE(backends_take_parameters),
-    CASE(bad_parameters_are_refused),
-    CASE(a_backend_is_made_once),
-    CASE(an_unknown_plugin_is_named_beside_those_there_are),
-    CASE(a_plugin_that_does_not_load_names_what_it_lacks),
-    CASE(a_backend_that_can_not_be_created_says_why),
-    CASE(without_a_backend_there_is_no_metadata),
-};
-TEST_MAIN

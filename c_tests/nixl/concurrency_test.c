@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Many at once through one agent: a thousand transfers in one queue, and four threads that do not wait for
 // each other.
-#include "agents.h"
 #include "harness.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 
 #define MANY 1000
 #define THREADS 4
 #define ROUNDS 50
 
-static const test_role roles[] = {KV_PEER_ROLE};
+KV_PEER_ROLE
 
 typedef struct fixture {
     kvmem_agent *agent;
@@ -48,7 +46,7 @@ static kvmem_transfer *create_nth(fixture *fixture, kvmem_queue *queue, uint32_t
     return transfer;
 }
 
-static void a_thousand_in_one_queue_all_arrive_once(void) {
+TEST(a_thousand_in_one_queue_all_arrive_once) {
     fixture fixture;
     set_up(&fixture, MANY);
     kvmem_queue *queue = NULL;
@@ -120,7 +118,7 @@ static void *work(void *argument) {
 }
 
 /* Pair k of worker w: block 8w + k to itself, so that there and back leaves this side as it is. */
-static void four_threads_submit_at_once(void) {
+TEST(four_threads_submit_at_once) {
     fixture fixture;
     set_up(&fixture, THREADS * 8);
     worker workers[THREADS];
@@ -154,7 +152,7 @@ static void *wait_for_note(void *argument) {
     return NULL;
 }
 
-static void waiting_for_notifications_stops_nobody(void) {
+TEST(waiting_for_notifications_stops_nobody) {
     fixture fixture;
     set_up(&fixture, 8);
     worker waiting = {.fixture = &fixture, .status = KVMEM_STATUS_PANIC};
@@ -210,7 +208,7 @@ static void *register_and_deregister(void *argument) {
 
 /* Threads that wait for transfers do the agent's work themselves, when no other thread does: then others must get theirs
    done too, and nothing is lost between the threads. */
-static void waiters_notifications_and_commands_share_the_agent(void) {
+TEST(waiters_notifications_and_commands_share_the_agent) {
     enum { WAITERS = 3, ALL = 5 };
     void *(*const bodies[ALL])(void *) = {work, work, work, take_notes, register_and_deregister};
     fixture fixture;
@@ -296,7 +294,7 @@ static void building_at_once(building both[2], void *(*body)(void *), const kvme
     }
 }
 
-static void layouts_over_one_region_are_built_by_two_threads(void) {
+TEST(layouts_over_one_region_are_built_by_two_threads) {
     kvmem_agent *agent = agent_open("near");
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     for (int round = 0; round < ROUNDS; round++) {
@@ -329,7 +327,7 @@ static void *build_and_destroy(void *argument) {
 }
 
 /* The last layout takes the registration along, while the other thread asks for it. */
-static void layouts_over_one_region_are_built_while_others_are_destroyed(void) {
+TEST(layouts_over_one_region_are_built_while_others_are_destroyed) {
     kvmem_agent *agent = agent_open("near");
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_region *region = host_region();
@@ -338,13 +336,3 @@ static void layouts_over_one_region_are_built_while_others_are_destroyed(void) {
     kvmem_region_destroy(region);
     kvmem_agent_destroy(agent);
 }
-
-static const test_case cases[] = {
-    CASE(layouts_over_one_region_are_built_by_two_threads),
-    CASE(layouts_over_one_region_are_built_while_others_are_destroyed),
-    CASE(a_thousand_in_one_queue_all_arrive_once),
-    CASE(four_threads_submit_at_once),
-    CASE(waiting_for_notifications_stops_nobody),
-    CASE(waiters_notifications_and_commands_share_the_agent),
-};
-TEST_MAIN_WITH_ROLES

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layout descriptors from outside: cut short, with one bit flipped, lengthened, or garbage. None is a layout.
-#include "agents.h"
 #include "harness.h"
-
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
 
 typedef struct fixture {
     kvmem_agent *near;
@@ -47,7 +42,7 @@ static void refuse(kvmem_agent *agent, const void *bytes, size_t size, const cha
     CHECK(layout == NULL);
 }
 
-static void every_truncation_is_refused(void) {
+TEST(every_truncation_is_refused) {
     fixture fixture;
     set_up(&fixture);
     for (size_t size = 1; size < fixture.descriptor.size; size++) {
@@ -56,7 +51,7 @@ static void every_truncation_is_refused(void) {
     tear_down(&fixture);
 }
 
-static void every_flipped_bit_is_refused(void) {
+TEST(every_flipped_bit_is_refused) {
     fixture fixture;
     set_up(&fixture);
     for (size_t bit = 0; bit < 8 * fixture.descriptor.size; bit++) {
@@ -71,7 +66,7 @@ static void every_flipped_bit_is_refused(void) {
     tear_down(&fixture);
 }
 
-static void bytes_behind_the_end_are_refused(void) {
+TEST(bytes_behind_the_end_are_refused) {
     fixture fixture;
     set_up(&fixture);
     unsigned char *longer = test_allocate(fixture.descriptor.size + 64);
@@ -82,7 +77,7 @@ static void bytes_behind_the_end_are_refused(void) {
     tear_down(&fixture);
 }
 
-static void garbage_is_refused(void) {
+TEST(garbage_is_refused) {
     fixture fixture;
     set_up(&fixture);
     unsigned char garbage[512];
@@ -121,7 +116,7 @@ static void sign(message *descriptor) {
     }
 }
 
-static void a_newer_version_is_named(void) {
+TEST(a_newer_version_is_named) {
     fixture fixture;
     set_up(&fixture);
     const message *descriptor = &fixture.descriptor;
@@ -164,7 +159,7 @@ static void check_every_block_is_registered(const kvmem_layout *layout, const kv
 }
 
 /* A hostile sender signs what it sends. It may describe other blocks, but no memory out of bounds. */
-static void a_signed_lie_reaches_no_other_memory(void) {
+TEST(a_signed_lie_reaches_no_other_memory) {
     fixture fixture;
     set_up(&fixture);
     message *lie = &fixture.descriptor;
@@ -185,13 +180,3 @@ static void a_signed_lie_reaches_no_other_memory(void) {
     CHECK(refused > 0);
     tear_down(&fixture);
 }
-
-static const test_case cases[] = {
-    CASE(every_truncation_is_refused),
-    CASE(every_flipped_bit_is_refused),
-    CASE(bytes_behind_the_end_are_refused),
-    CASE(garbage_is_refused),
-    CASE(a_newer_version_is_named),
-    CASE(a_signed_lie_reaches_no_other_memory),
-};
-TEST_MAIN

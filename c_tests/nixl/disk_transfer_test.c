@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks to disk and back through NIXL's POSIX plugin: every byte of memory and of the file.
-#include "agents.h"
-#include "file_side.h"
 #include "harness.h"
 
-#include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 static const kvmem_block_pair out_pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}};
 static const kvmem_block_pair back_pairs[] = {{5, 1}, {0, 0}, {4, 6}};
@@ -41,7 +37,7 @@ static void move_out_and_back(const kvmem_layout_config *memory, const kvmem_lay
     kv_side_close(&host);
 }
 
-static void every_pair_of_kinds_goes_out_and_comes_back(void) {
+TEST(every_pair_of_kinds_goes_out_and_comes_back) {
     kvmem_agent *agent = disk_agent("offload");
     scratch directory = scratch_create(temporary_directory());
     for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
@@ -53,7 +49,7 @@ static void every_pair_of_kinds_goes_out_and_comes_back(void) {
     kvmem_agent_destroy(agent);
 }
 
-static void direct_io_moves_the_same_bytes(void) {
+TEST(direct_io_moves_the_same_bytes) {
     kvmem_agent *agent = disk_agent("offload");
     scratch directory = scratch_create(temporary_directory());
     for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
@@ -66,7 +62,7 @@ static void direct_io_moves_the_same_bytes(void) {
 }
 
 /* Offload, wipe, restore: what an engine does with a nameless file. */
-static void a_temporary_file_gives_back_what_it_took(void) {
+TEST(a_temporary_file_gives_back_what_it_took) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     const kvmem_block_pair all[] = {{0, 6}, {1, 5}, {2, 4}, {3, 3}, {4, 2}, {5, 1}, {6, 0}};
     const kv_move there_and_back = {all, NUM(all), 0, 0, 3};
@@ -84,7 +80,7 @@ static void a_temporary_file_gives_back_what_it_took(void) {
 }
 
 /* The plugin may write on the agent's thread. The default action of SIGXFSZ would end the process. */
-static void a_limit_on_files_is_an_error_and_no_signal(void) {
+TEST(a_limit_on_files_is_an_error_and_no_signal) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     const kvmem_block_pair last[] = {{6, 6}};
     const kv_move one = {last, 1, 0, 0, 3};
@@ -114,7 +110,7 @@ static void a_limit_on_files_is_an_error_and_no_signal(void) {
 }
 
 /* A read that the file could not serve is an error, not data. */
-static void a_file_cut_short_is_an_error(void) {
+TEST(a_file_cut_short_is_an_error) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     const kvmem_block_pair last[] = {{6, 2}};
     const kv_move one = {last, 1, 0, 0, 3};
@@ -149,7 +145,7 @@ static void refuse(const kvmem_layout *source, const kvmem_layout *destination, 
     CHECK(transfer == NULL);
 }
 
-static void what_cannot_go_to_disk_is_refused(void) {
+TEST(what_cannot_go_to_disk_is_refused) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     kvmem_agent *agent = disk_agent("offload");
     kvmem_layout *file = temporary_disk_layout(&config, agent, 0);
@@ -177,7 +173,7 @@ static kvmem_status create(const kvmem_layout *host, const kvmem_layout *file, b
 }
 
 /* Bytes of a buffered file pass through the page cache, whoever reads it; those of a direct one do not. */
-static void promises_hold_for_files_as_without_nixl(void) {
+TEST(promises_hold_for_files_as_without_nixl) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     kvmem_agent *agent = disk_agent("offload");
     kvmem_layout *direct = temporary_disk_layout(&config, agent, KVMEM_DISK_DIRECT_REQUIRED);
@@ -206,7 +202,7 @@ static void promises_hold_for_files_as_without_nixl(void) {
     kvmem_agent_destroy(agent);
 }
 
-static void disk_needs_a_backend_for_files(void) {
+TEST(disk_needs_a_backend_for_files) {
     kvmem_agent *agent = agent_open("no_posix");
     kvmem_disk_options disk;
     kvmem_disk_options_init(&disk, sizeof(disk));
@@ -219,15 +215,3 @@ static void disk_needs_a_backend_for_files(void) {
     kvmem_region_destroy(region);
     kvmem_agent_destroy(agent);
 }
-
-static const test_case cases[] = {
-    CASE(every_pair_of_kinds_goes_out_and_comes_back),
-    CASE(direct_io_moves_the_same_bytes),
-    CASE(a_temporary_file_gives_back_what_it_took),
-    CASE(a_limit_on_files_is_an_error_and_no_signal),
-    CASE(a_file_cut_short_is_an_error),
-    CASE(what_cannot_go_to_disk_is_refused),
-    CASE(promises_hold_for_files_as_without_nixl),
-    CASE(disk_needs_a_backend_for_files),
-};
-TEST_MAIN

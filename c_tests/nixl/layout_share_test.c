@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A layout described to another process: what the importer sees, and what must not be exported or imported.
-#include "agents.h"
 #include "harness.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-static const test_role roles[] = {KV_PEER_ROLE};
+KV_PEER_ROLE
 
 /* The agent knows nothing, or too little, of the one that exported it. */
 static void refuse_import(kvmem_agent *agent, const message *descriptor, const char *part) {
@@ -44,7 +40,7 @@ static void check_same_info(const kvmem_layout *imported, const kvmem_layout *or
     CHECK_BYTES(&here, &there, sizeof(here));
 }
 
-static void an_import_is_the_exported_layout(void) {
+TEST(an_import_is_the_exported_layout) {
     kvmem_agent *near = agent_open("near");
     kvmem_agent *far = agent_open("far");
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
@@ -74,7 +70,7 @@ static void an_import_is_the_exported_layout(void) {
     kvmem_agent_destroy(far);
 }
 
-static void an_import_has_no_regions_here_and_is_not_exported_on(void) {
+TEST(an_import_has_no_regions_here_and_is_not_exported_on) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_agent *near = agent_open("near");
     kv_peer peer;
@@ -90,7 +86,7 @@ static void an_import_has_no_regions_here_and_is_not_exported_on(void) {
     kvmem_agent_destroy(near);
 }
 
-static void metadata_comes_before_the_layout(void) {
+TEST(metadata_comes_before_the_layout) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_agent *near = agent_open("near");
     kv_peer peer;
@@ -102,7 +98,7 @@ static void metadata_comes_before_the_layout(void) {
 }
 
 /* Metadata taken before the layout was registered does not cover its memory. */
-static void metadata_must_cover_the_layout(void) {
+TEST(metadata_must_cover_the_layout) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_agent *near = agent_open("near");
     kvmem_agent *far = agent_open("far");
@@ -120,7 +116,7 @@ static void metadata_must_cover_the_layout(void) {
 }
 
 /* The offsets of a file mean nothing in another process. */
-static void a_file_is_not_exported(void) {
+TEST(a_file_is_not_exported) {
     kvmem_agent *agent = agent_open("files");
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
@@ -142,7 +138,7 @@ static void a_file_is_not_exported(void) {
 }
 
 /* Without a backend for the memory, what was allocated already is given back. */
-static void an_agent_that_cannot_register_builds_nothing(void) {
+TEST(an_agent_that_cannot_register_builds_nothing) {
     kvmem_agent *bare = NULL;
     EXPECT_OK(kvmem_nixl_load(NULL, ERR));
     EXPECT_OK(kvmem_agent_create("bare", NULL, &bare, ERR));
@@ -160,13 +156,3 @@ static void an_agent_that_cannot_register_builds_nothing(void) {
     CHECK(layout == NULL);
     kvmem_agent_destroy(bare);
 }
-
-static const test_case cases[] = {
-    CASE(an_import_is_the_exported_layout),
-    CASE(an_import_has_no_regions_here_and_is_not_exported_on),
-    CASE(metadata_comes_before_the_layout),
-    CASE(metadata_must_cover_the_layout),
-    CASE(a_file_is_not_exported),
-    CASE(an_agent_that_cannot_register_builds_nothing),
-};
-TEST_MAIN_WITH_ROLES

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finding the real NIXL library, after other files were tried in vain, and that it is never exchanged.
 #include "harness.h"
-#include "resources.h"
 
 #include <libgen.h>
-#include <stdlib.h>
-#include <string.h>
 
 static void fail_to_load(const char *path, const char *part) {
     EXPECT_MESSAGE(KVMEM_STATUS_UNAVAILABLE_NIXL, part, kvmem_nixl_load(path, ERR));
@@ -13,7 +10,7 @@ static void fail_to_load(const char *path, const char *part) {
 }
 
 /* First in the table: nothing is loaded before it. */
-static void failures_do_not_spoil_the_good_library(void) {
+TEST(failures_do_not_spoil_the_good_library) {
     char path[4096] = "untouched";
     size_t size = 0;
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_nixl_get_path(path, sizeof(path), &size, ERR));
@@ -35,7 +32,7 @@ static void failures_do_not_spoil_the_good_library(void) {
     kvmem_agent_destroy(agent);
 }
 
-static void the_path_is_answered_in_two_calls(void) {
+TEST(the_path_is_answered_in_two_calls) {
     EXPECT_OK(kvmem_nixl_load(NULL, ERR));
     size_t size = 0;
     EXPECT_OK(kvmem_nixl_get_path(NULL, 0, &size, ERR));
@@ -51,7 +48,7 @@ static void the_path_is_answered_in_two_calls(void) {
     free(path);
 }
 
-static void loading_again_is_fine_by_file_and_by_directory(void) {
+TEST(loading_again_is_fine_by_file_and_by_directory) {
     const char *named = getenv("KVMEM_NIXL_LIBRARY");
     CHECK(named != NULL);
     EXPECT_OK(kvmem_nixl_load(NULL, ERR));
@@ -63,17 +60,9 @@ static void loading_again_is_fine_by_file_and_by_directory(void) {
     EXPECT_OK(kvmem_nixl_load(NULL, ERR));
 }
 
-static void another_library_is_refused_once_one_is_loaded(void) {
+TEST(another_library_is_refused_once_one_is_loaded) {
     EXPECT_OK(kvmem_nixl_load(NULL, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_ALREADY_EXISTS, KVMEM_TEST_TOO_OLD_LIBRARY,
                    kvmem_nixl_load(KVMEM_TEST_TOO_OLD_LIBRARY, ERR));
     EXPECT(KVMEM_STATUS_ALREADY_EXISTS, kvmem_nixl_load("/nonexistent/libnixl_capi.so", ERR));
 }
-
-static const test_case cases[] = {
-    CASE(failures_do_not_spoil_the_good_library),
-    CASE(the_path_is_answered_in_two_calls),
-    CASE(loading_again_is_fine_by_file_and_by_directory),
-    CASE(another_library_is_refused_once_one_is_loaded),
-};
-TEST_MAIN

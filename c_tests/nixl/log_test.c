@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A log callback that calls kvmem for each message: no thread waits for another for ever.
-#include "agents.h"
 #include "harness.h"
-#include "regions.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 
-static const test_role roles[] = {KV_PEER_ROLE};
+KV_PEER_ROLE
 
 static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
@@ -57,7 +54,7 @@ static void listen_no_more(void) {
 }
 
 /* The agent's thread logs that it has a backend. */
-static void what_the_agent_says_may_be_answered_by_asking_it(void) {
+TEST(what_the_agent_says_may_be_answered_by_asking_it) {
     static asked asked;
     kvmem_agent *agent = NULL;
     EXPECT_OK(kvmem_agent_create("asked", NULL, &agent, ERR));
@@ -70,7 +67,7 @@ static void what_the_agent_says_may_be_answered_by_asking_it(void) {
     kvmem_agent_destroy(agent);
 }
 
-static void all_of_a_transfer_to_a_peer_may_be_asked_about(void) {
+TEST(all_of_a_transfer_to_a_peer_may_be_asked_about) {
     static asked asked;
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     kvmem_agent *agent = agent_open("near");
@@ -107,7 +104,7 @@ static void *make_backends(void *context) {
     return NULL;
 }
 
-static void several_threads_may_ask_the_same(void) {
+TEST(several_threads_may_ask_the_same) {
     static asked asked;
     pthread_t threads[2];
     kvmem_agent *agent = agent_open("shared");
@@ -124,10 +121,3 @@ static void several_threads_may_ask_the_same(void) {
     CHECK_EQ(asked.failures, 0);
     kvmem_agent_destroy(agent);
 }
-
-static const test_case cases[] = {
-    CASE(what_the_agent_says_may_be_answered_by_asking_it),
-    CASE(all_of_a_transfer_to_a_peer_may_be_asked_about),
-    CASE(several_threads_may_ask_the_same),
-};
-TEST_MAIN_WITH_ROLES

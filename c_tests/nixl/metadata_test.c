@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Metadata between agents, by bytes and by address; and the blobs it comes in.
-#include "agents.h"
 #include "harness.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
-static void a_blob_is_bytes_with_a_nul_behind(void) {
+TEST(a_blob_is_bytes_with_a_nul_behind) {
     kvmem_agent *agent = agent_open("blob");
     kvmem_blob *blob = NULL;
     EXPECT_OK(kvmem_agent_get_local_metadata(agent, &blob, ERR));
@@ -23,7 +19,7 @@ static void a_blob_is_bytes_with_a_nul_behind(void) {
     kvmem_blob_destroy(blob);
 }
 
-static void loading_makes_a_peer_known_until_it_is_invalidated(void) {
+TEST(loading_makes_a_peer_known_until_it_is_invalidated) {
     kvmem_agent *near = agent_open("near");
     kvmem_agent *far = agent_open("far");
     message metadata = agent_metadata(far);
@@ -46,14 +42,14 @@ static void loading_makes_a_peer_known_until_it_is_invalidated(void) {
 }
 
 /* NIXL knows an agent under its own name, too, and does not forget it. */
-static void the_agents_own_metadata_is_not_invalidated(void) {
+TEST(the_agents_own_metadata_is_not_invalidated) {
     kvmem_agent *agent = agent_open("one");
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "'one' is the agent itself",
                    kvmem_agent_invalidate_remote_metadata(agent, "one", ERR));
     kvmem_agent_destroy(agent);
 }
 
-static void bytes_that_are_no_metadata_are_refused(void) {
+TEST(bytes_that_are_no_metadata_are_refused) {
     kvmem_agent *near = agent_open("near");
     kvmem_agent *far = agent_open("far");
     message metadata = agent_metadata(far);
@@ -100,7 +96,7 @@ static kvmem_agent *listening_agent(const char *name, uint32_t *port) {
     return agent;
 }
 
-static void metadata_is_fetched_by_address(void) {
+TEST(metadata_is_fetched_by_address) {
     uint32_t port = 0;
     uint32_t near_port = 0;
     kvmem_agent *far = listening_agent("far", &port);
@@ -112,7 +108,7 @@ static void metadata_is_fetched_by_address(void) {
 }
 
 /* Loaded metadata says nothing about the peer's listen thread now. */
-static void a_loaded_peer_that_no_longer_listens_is_not_fetched(void) {
+TEST(a_loaded_peer_that_no_longer_listens_is_not_fetched) {
     uint32_t port = 0;
     uint32_t near_port = 0;
     kvmem_agent *far = listening_agent("far", &port);
@@ -127,7 +123,7 @@ static void a_loaded_peer_that_no_longer_listens_is_not_fetched(void) {
     kvmem_agent_destroy(near);
 }
 
-static void an_agent_does_not_fetch_its_own_metadata(void) {
+TEST(an_agent_does_not_fetch_its_own_metadata) {
     uint32_t port = 0;
     kvmem_agent *agent = listening_agent("one", &port);
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "'one' is the agent itself",
@@ -135,7 +131,7 @@ static void an_agent_does_not_fetch_its_own_metadata(void) {
     kvmem_agent_destroy(agent);
 }
 
-static void metadata_is_sent_by_address(void) {
+TEST(metadata_is_sent_by_address) {
     uint32_t port = 0;
     uint32_t near_port = 0;
     kvmem_agent *far = listening_agent("far", &port);
@@ -150,7 +146,7 @@ static void metadata_is_sent_by_address(void) {
 }
 
 /* Whatever the timeout: the deadline of the test would come first. */
-static void an_address_where_nothing_listens_is_reported_at_once(void) {
+TEST(an_address_where_nothing_listens_is_reported_at_once) {
     uint32_t near_port = 0;
     kvmem_agent *near = listening_agent("near", &near_port);
     const uint32_t port = free_port();
@@ -166,7 +162,7 @@ static void an_address_where_nothing_listens_is_reported_at_once(void) {
 }
 
 /* Something listens there, but is no agent. */
-static void what_does_not_reply_is_an_error_in_time(void) {
+TEST(what_does_not_reply_is_an_error_in_time) {
     uint32_t near_port = 0;
     kvmem_agent *near = listening_agent("near", &near_port);
     const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -183,7 +179,7 @@ static void what_does_not_reply_is_an_error_in_time(void) {
     kvmem_agent_destroy(near);
 }
 
-static void impossible_addresses_are_refused(void) {
+TEST(impossible_addresses_are_refused) {
     const uint64_t forever = KVMEM_TIMEOUT_FOREVER;
     static const char *const texts[] = {"localhost", "127.0.0", "127.0.0.256", "::1", ""};
     uint32_t near_port = 0;
@@ -201,7 +197,7 @@ static void impossible_addresses_are_refused(void) {
     kvmem_agent_destroy(near);
 }
 
-static void without_a_listen_thread_nothing_goes_by_address(void) {
+TEST(without_a_listen_thread_nothing_goes_by_address) {
     uint32_t port = 0;
     kvmem_agent *far = listening_agent("far", &port);
     kvmem_agent *near = agent_open("near");
@@ -226,7 +222,7 @@ static size_t count_sockets(uint32_t port) {
 }
 
 /* Neither side keeps a connection that was only opened to see whether it can be. */
-static void checks_leave_no_connection_behind(void) {
+TEST(checks_leave_no_connection_behind) {
     uint32_t port = 0;
     uint32_t near_port = 0;
     kvmem_agent *far = listening_agent("far", &port);
@@ -246,20 +242,3 @@ static void checks_leave_no_connection_behind(void) {
     kvmem_agent_destroy(near);
     kvmem_agent_destroy(far);
 }
-
-static const test_case cases[] = {
-    CASE(a_blob_is_bytes_with_a_nul_behind),
-    CASE(loading_makes_a_peer_known_until_it_is_invalidated),
-    CASE(the_agents_own_metadata_is_not_invalidated),
-    CASE(bytes_that_are_no_metadata_are_refused),
-    CASE(metadata_is_fetched_by_address),
-    CASE(a_loaded_peer_that_no_longer_listens_is_not_fetched),
-    CASE(an_agent_does_not_fetch_its_own_metadata),
-    CASE(metadata_is_sent_by_address),
-    CASE(an_address_where_nothing_listens_is_reported_at_once),
-    CASE(what_does_not_reply_is_an_error_in_time),
-    CASE(impossible_addresses_are_refused),
-    CASE(without_a_listen_thread_nothing_goes_by_address),
-    CASE(checks_leave_no_connection_behind),
-};
-TEST_MAIN

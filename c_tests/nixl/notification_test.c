@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Notifications between processes: any bytes, none at all, many, large, and a wait that ends.
-#include "agents.h"
 #include "harness.h"
 
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 
-static const test_role roles[] = {KV_PEER_ROLE};
+KV_PEER_ROLE
 
 static void meet(kv_peer *peer, kvmem_agent *agent) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
@@ -15,7 +12,7 @@ static void meet(kv_peer *peer, kvmem_agent *agent) {
     kv_peer_meet(peer, agent);
 }
 
-static void any_bytes_arrive_as_they_were_sent(void) {
+TEST(any_bytes_arrive_as_they_were_sent) {
     static const unsigned char binary[] = {0x00, 0xFF, 0xFE, 0x80, 0x00, 'a', 0xC3, 0x28, 0x00};
     kvmem_agent *agent = agent_open("speaker");
     kv_peer peer;
@@ -28,7 +25,7 @@ static void any_bytes_arrive_as_they_were_sent(void) {
     kvmem_agent_destroy(agent);
 }
 
-static void an_empty_one_is_one_too(void) {
+TEST(an_empty_one_is_one_too) {
     kvmem_agent *agent = agent_open("speaker");
     kv_peer peer;
     meet(&peer, agent);
@@ -40,7 +37,7 @@ static void an_empty_one_is_one_too(void) {
     kvmem_agent_destroy(agent);
 }
 
-static void a_large_one_arrives_whole(void) {
+TEST(a_large_one_arrives_whole) {
     const size_t size = MIB;
     unsigned char *large = test_allocate(size);
     kv_fill(large, size, 99);
@@ -57,7 +54,7 @@ static void a_large_one_arrives_whole(void) {
 #define MANY 500
 
 /* None is lost, whoever takes how many at once. */
-static void many_all_arrive(void) {
+TEST(many_all_arrive) {
     kvmem_agent *agent = agent_open("speaker");
     kvmem_agent *other = agent_open("other");
     message metadata = agent_metadata(other);
@@ -86,7 +83,7 @@ static void many_all_arrive(void) {
     kvmem_agent_destroy(other);
 }
 
-static void waiting_for_none_times_out(void) {
+TEST(waiting_for_none_times_out) {
     kvmem_agent *agent = agent_open("lonely");
     kvmem_notifications *taken = (kvmem_notifications *)&agent;
     EXPECT(KVMEM_STATUS_TIMED_OUT, kvmem_agent_take_notifications(agent, 0, &taken, ERR));
@@ -103,7 +100,7 @@ static void count_notes(uint32_t level, const char *target, const char *message,
 }
 
 /* Its backend carries none: then none arrives, which is no failure. */
-static void an_agent_with_files_alone_receives_none(void) {
+TEST(an_agent_with_files_alone_receives_none) {
     static atomic_int notes;
     kvmem_agent_options options;
     kvmem_agent_options_init(&options, sizeof(options));
@@ -130,13 +127,13 @@ static void an_agent_with_files_alone_receives_none(void) {
     CHECK_EQ(notes, 0);
 }
 
-static void strangers_cannot_be_notified(void) {
+TEST(strangers_cannot_be_notified) {
     kvmem_agent *agent = agent_open("speaker");
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "stranger", kvmem_agent_notify(agent, "stranger", "x", 1, ERR));
     kvmem_agent_destroy(agent);
 }
 
-static void the_list_is_checked_and_its_own(void) {
+TEST(the_list_is_checked_and_its_own) {
     kvmem_agent *agent = agent_open("speaker");
     kvmem_agent *other = agent_open("other");
     message metadata = agent_metadata(other);
@@ -157,15 +154,3 @@ static void the_list_is_checked_and_its_own(void) {
     kvmem_notifications_destroy(NULL);
     CHECK_EQ(kvmem_notifications_count(NULL), 0);
 }
-
-static const test_case cases[] = {
-    CASE(any_bytes_arrive_as_they_were_sent),
-    CASE(an_empty_one_is_one_too),
-    CASE(a_large_one_arrives_whole),
-    CASE(many_all_arrive),
-    CASE(waiting_for_none_times_out),
-    CASE(an_agent_with_files_alone_receives_none),
-    CASE(strangers_cannot_be_notified),
-    CASE(the_list_is_checked_and_its_own),
-};
-TEST_MAIN_WITH_ROLES

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers of some outer slots, keys or values alone, through NIXL: to and from another process, and to and
 // from files, byte by byte, with the other slot as it was.
-#include "agents.h"
-#include "crc.h"
-#include "file_side.h"
 #include "harness.h"
 
-static const test_role roles[] = {KV_PEER_ROLE};
+KV_PEER_ROLE
 
 static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};
 static const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
@@ -61,7 +58,7 @@ static void to_and_from_peer(kv_side *local, kv_peer *peer) {
     }
 }
 
-static void slots_are_read_from_a_peer_and_written_there(void) {
+TEST(slots_are_read_from_a_peer_and_written_there) {
     kvmem_agent *agent = agent_open("near");
     for (size_t there = 0; there < KV_NUM_KINDS; there++) {
         const kvmem_layout_config remote = kv_config(&kv_kinds[there]);
@@ -82,7 +79,7 @@ static void slots_are_read_from_a_peer_and_written_there(void) {
 }
 
 /* A layout of keys alone, and one of keys and values; a long run, which is listed rather than named. */
-static void layouts_of_keys_alone_take_part(void) {
+TEST(layouts_of_keys_alone_take_part) {
     kvmem_block_pair run[60];
     for (uint32_t i = 0; i < NUM(run); i++) {
         run[i] = (kvmem_block_pair){i, i + 4};
@@ -135,7 +132,7 @@ static void out_and_back(kvmem_agent *agent, const scratch *directory, const kv_
     kv_side_close(&host);
 }
 
-static void slots_go_to_files_and_come_back(void) {
+TEST(slots_go_to_files_and_come_back) {
     kvmem_agent *agent = agent_open("offload");
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
     scratch directory = scratch_create(temporary_directory());
@@ -146,10 +143,3 @@ static void slots_go_to_files_and_come_back(void) {
     scratch_remove(&directory);
     kvmem_agent_destroy(agent);
 }
-
-static const test_case cases[] = {
-    CASE(slots_are_read_from_a_peer_and_written_there),
-    CASE(layouts_of_keys_alone_take_part),
-    CASE(slots_go_to_files_and_come_back),
-};
-TEST_MAIN_WITH_ROLES

@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers that wait for a peer which does not answer: over TCP a frozen process holds them in flight for as
 // long as the test likes. What may be destroyed then, what is refused, and what a kill does.
-#include "agents.h"
-#include "completions.h"
 #include "harness.h"
-#include "regions.h"
 
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 
-static const test_role roles[] = {KV_PEER_ROLE};
+KV_PEER_ROLE
 
 static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {3, 3}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
@@ -102,7 +96,7 @@ static void start(kv_peer *peer) {
     kv_peer_start(peer, "frozen", &config, 2);
 }
 
-static void in_flight_nothing_is_repeated_or_forgotten(void) {
+TEST(in_flight_nothing_is_repeated_or_forgotten) {
     kv_peer peer;
     flight flight;
     start(&peer);
@@ -120,7 +114,7 @@ static void in_flight_nothing_is_repeated_or_forgotten(void) {
     kv_peer_stop(&peer);
 }
 
-static void killed_while_a_transfer_waits_for_it(void) {
+TEST(killed_while_a_transfer_waits_for_it) {
     kv_peer peer;
     flight flight;
     start(&peer);
@@ -138,7 +132,7 @@ static void killed_while_a_transfer_waits_for_it(void) {
 }
 
 /* The new peer is met as soon as NIXL has let go of what was in flight to the old one. */
-static void killed_in_flight_and_back_under_the_same_name(void) {
+TEST(killed_in_flight_and_back_under_the_same_name) {
     kv_peer old;
     kv_peer risen;
     flight flight;
@@ -208,7 +202,7 @@ static bool next_order(int *order) {
 }
 
 /* Every seventh of the 720 orders: any three handles in all their orders, any handle in all places. */
-static void handles_go_in_any_order_while_in_flight(void) {
+TEST(handles_go_in_any_order_while_in_flight) {
     int order[NUM_HANDLES] = {0, 1, 2, 3, 4, 5};
     kv_peer peer;
     start(&peer);
@@ -225,17 +219,8 @@ static void handles_go_in_any_order_while_in_flight(void) {
     kv_peer_stop(&peer);
 }
 
-static const test_case cases[] = {
-    CASE(in_flight_nothing_is_repeated_or_forgotten),
-    CASE(killed_while_a_transfer_waits_for_it),
-    CASE(killed_in_flight_and_back_under_the_same_name),
-    CASE(handles_go_in_any_order_while_in_flight),
-};
-
 int main(int argc, char **argv) {
     /* Shared memory needs no help from the peer, TCP does. Set before NIXL is loaded; peers inherit it. */
     setenv("UCX_TLS", "tcp,self", 1);
-    const test_suite suite = {
-        .cases = cases, .num_cases = NUM(cases), .roles = roles, .num_roles = NUM(roles)};
-    return test_main(argc, argv, &suite);
+    return test_main(argc, argv, test_registered());
 }

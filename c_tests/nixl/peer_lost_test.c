@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // A peer that is killed: before a transfer, before the first contact, in the middle of many. Each ends in an
 // error in time, the process lives, and other peers are served.
-#include "agents.h"
 #include "harness.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <string.h>
 
 /* How soon a transfer with a dead peer must have failed. A timeout is a failure of the test. */
 #define SOON SECONDS(5)
 
-static const test_role roles[] = {KV_PEER_ROLE};
+KV_PEER_ROLE
 
 static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {3, 3}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
@@ -70,7 +68,7 @@ static void expect_peer_lost(kvmem_status status) {
     CHECK_HAS(test_last_message(), "victim");
 }
 
-static void killed_before_a_transfer(void) {
+TEST(killed_before_a_transfer) {
     fixture fixture;
     set_up(&fixture);
     kvmem_transfer *write = create(fixture.side.layout, fixture.peer.model.layout);
@@ -86,7 +84,7 @@ static void killed_before_a_transfer(void) {
     tear_down(&fixture);
 }
 
-static void killed_before_the_first_contact(void) {
+TEST(killed_before_the_first_contact) {
     fixture fixture;
     set_up(&fixture);
     kv_peer_crash(&fixture.peer);
@@ -122,7 +120,7 @@ static void *stream_until_it_fails(void *argument) {
     return NULL;
 }
 
-static void killed_in_the_middle_of_many(void) {
+TEST(killed_in_the_middle_of_many) {
     fixture fixture;
     set_up(&fixture);
     stream streams[] = {
@@ -147,7 +145,7 @@ static void killed_in_the_middle_of_many(void) {
     tear_down(&fixture);
 }
 
-static void killed_under_many_in_a_queue(void) {
+TEST(killed_under_many_in_a_queue) {
     fixture fixture;
     set_up(&fixture);
     kvmem_queue *queue = NULL;
@@ -187,7 +185,7 @@ static void killed_under_many_in_a_queue(void) {
     tear_down(&fixture);
 }
 
-static void a_lost_peer_is_not_notified_for_ever(void) {
+TEST(a_lost_peer_is_not_notified_for_ever) {
     fixture fixture;
     set_up(&fixture);
     EXPECT_OK(kvmem_agent_notify(fixture.agent, "victim", "x", 1, ERR));
@@ -197,12 +195,3 @@ static void a_lost_peer_is_not_notified_for_ever(void) {
     expect_survivor_works(&fixture);
     tear_down(&fixture);
 }
-
-static const test_case cases[] = {
-    CASE(killed_before_a_transfer),
-    CASE(killed_before_the_first_contact),
-    CASE(killed_in_the_middle_of_many),
-    CASE(killed_under_many_in_a_queue),
-    CASE(a_lost_peer_is_not_notified_for_ever),
-};
-TEST_MAIN_WITH_ROLES

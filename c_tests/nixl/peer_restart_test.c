@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A peer that comes back under the name of one that died: told apart, refused until the old one is forgotten.
-#include "agents.h"
 #include "harness.h"
 
 #include <sys/personality.h>
 
-
-static const test_role roles[] = {KV_PEER_ROLE};
+KV_PEER_ROLE
 
 static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {3, 3}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
@@ -33,7 +31,7 @@ static void expect_stale(const kvmem_layout *local, const kvmem_layout *old, kvm
     CHECK(transfer == NULL);
 }
 
-static void a_restarted_peer_is_told_apart(void) {
+TEST(a_restarted_peer_is_told_apart) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_agent *agent = agent_open("near");
     kv_side side;
@@ -69,7 +67,7 @@ static void a_restarted_peer_is_told_apart(void) {
 
 /* Without address randomisation both lives of the peer have their memory at the same place, and only who made
    the descriptor tells them apart. */
-static void an_old_descriptor_is_refused_though_its_addresses_fit(void) {
+TEST(an_old_descriptor_is_refused_though_its_addresses_fit) {
     const kvmem_layout_config first = kv_config(&kv_kinds[1]);
     const kvmem_layout_config second = kv_config(&kv_kinds[2]);
     kvmem_agent *agent = agent_open("near");
@@ -91,9 +89,3 @@ static void an_old_descriptor_is_refused_though_its_addresses_fit(void) {
     kv_peer_stop(&risen);
     kvmem_agent_destroy(agent);
 }
-
-static const test_case cases[] = {
-    CASE(a_restarted_peer_is_told_apart),
-    CASE(an_old_descriptor_is_refused_though_its_addresses_fit),
-};
-TEST_MAIN_WITH_ROLES

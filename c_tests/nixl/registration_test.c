@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Regions known to agents: once each, held while in use, and gone from NIXL before their memory is freed.
-#include "agents.h"
 #include "harness.h"
-#include "regions.h"
-#include "resources.h"
-
-#include <string.h>
 
 static _Alignas(4096) unsigned char memory[65536];
 
@@ -42,7 +37,7 @@ static uint32_t registration_count(const kvmem_region *region) {
 }
 
 /* NIXL knows no right to read only: a peer that writes would end this process. */
-static void memory_to_be_read_only_is_not_registered(void) {
+TEST(memory_to_be_read_only_is_not_registered) {
     kvmem_agent *agent = agent_open("registrar");
     kvmem_adopt_options options;
     kvmem_adopt_options_init(&options, sizeof(options));
@@ -61,7 +56,7 @@ static void memory_to_be_read_only_is_not_registered(void) {
 }
 
 /* The file is there before its registration fails: no backend of the agent's takes files. */
-static void a_layout_that_cannot_be_registered_leaves_no_file(void) {
+TEST(a_layout_that_cannot_be_registered_leaves_no_file) {
     kvmem_agent *agent = agent_open("registrar");
     scratch directory = scratch_create(temporary_directory());
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
@@ -90,7 +85,7 @@ static void a_layout_that_cannot_be_registered_leaves_no_file(void) {
     kvmem_agent_destroy(agent);
 }
 
-static void a_registration_says_what_it_is(void) {
+TEST(a_registration_says_what_it_is) {
     kvmem_agent *agent = agent_open("registrar");
     kvmem_region *region = adopt(NULL);
     kvmem_registration *registration = register_with(region, agent);
@@ -113,7 +108,7 @@ static void a_registration_says_what_it_is(void) {
     kvmem_agent_destroy(agent);
 }
 
-static void a_file_is_registered_by_its_descriptor(void) {
+TEST(a_file_is_registered_by_its_descriptor) {
     kvmem_agent *agent = agent_open("files");
     EXPECT_OK(kvmem_agent_create_backend(agent, "POSIX", NULL, 0, ERR));
     kvmem_region *region = region_create_temporary_file(MIB);
@@ -128,7 +123,7 @@ static void a_file_is_registered_by_its_descriptor(void) {
     kvmem_agent_destroy(agent);
 }
 
-static void twice_with_one_agent_is_refused(void) {
+TEST(twice_with_one_agent_is_refused) {
     kvmem_agent *agent = agent_open("twice");
     kvmem_region *region = adopt(NULL);
     kvmem_registration *registration = register_with(region, agent);
@@ -143,7 +138,7 @@ static void twice_with_one_agent_is_refused(void) {
     kvmem_agent_destroy(agent);
 }
 
-static void two_agents_may_know_one_region(void) {
+TEST(two_agents_may_know_one_region) {
     kvmem_agent *first = agent_open("first");
     kvmem_agent *second = agent_open("second");
     kvmem_region *region = adopt(NULL);
@@ -158,7 +153,7 @@ static void two_agents_may_know_one_region(void) {
     kvmem_agent_destroy(second);
 }
 
-static void without_a_backend_that_takes_it_nothing_is_registered(void) {
+TEST(without_a_backend_that_takes_it_nothing_is_registered) {
     kvmem_agent *agent = NULL;
     EXPECT_OK(kvmem_agent_create("bare", NULL, &agent, ERR));
     kvmem_region *region = adopt(NULL);
@@ -170,7 +165,7 @@ static void without_a_backend_that_takes_it_nothing_is_registered(void) {
     kvmem_agent_destroy(agent);
 }
 
-static void deregistering_twice_is_an_error(void) {
+TEST(deregistering_twice_is_an_error) {
     kvmem_agent *agent = agent_open("deregister");
     kvmem_region *region = adopt(NULL);
     kvmem_registration *registration = register_with(region, agent);
@@ -185,7 +180,7 @@ static void deregistering_twice_is_an_error(void) {
 }
 
 /* NIXL looks for a backend that has memory of the type, and finds the one that was added later. */
-static void a_backend_added_later_does_not_keep_memory(void) {
+TEST(a_backend_added_later_does_not_keep_memory) {
     static _Alignas(4096) unsigned char other_memory[4096];
     const int releases = releases_so_far();
     kvmem_agent *agent = agent_open("later");
@@ -222,7 +217,7 @@ static kvmem_layout_options options_over(const kvmem_layout_config *config, kvme
     return options;
 }
 
-static void a_layout_holds_its_registration(void) {
+TEST(a_layout_holds_its_registration) {
     kvmem_agent *agent = agent_open("holder");
     kvmem_region *region = adopt(NULL);
     kvmem_registration *registration = register_with(region, agent);
@@ -241,7 +236,7 @@ static void a_layout_holds_its_registration(void) {
     kvmem_agent_destroy(agent);
 }
 
-static void the_registration_of_another_agent_is_refused(void) {
+TEST(the_registration_of_another_agent_is_refused) {
     kvmem_agent *owner = agent_open("owner");
     kvmem_agent *other = agent_open("other");
     kvmem_region *region = adopt(NULL);
@@ -258,7 +253,7 @@ static void the_registration_of_another_agent_is_refused(void) {
     kvmem_agent_destroy(other);
 }
 
-static void a_layout_over_regions_registers_them(void) {
+TEST(a_layout_over_regions_registers_them) {
     kvmem_agent *agent = agent_open("builder");
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     kv_side side;
@@ -309,7 +304,7 @@ static void destroy_in_order(const int *order) {
     }
 }
 
-static void handles_go_in_any_order(void) {
+TEST(handles_go_in_any_order) {
     static const int orders[][NUM_HANDLES] = {
         {AGENT, REGION, REGISTRATION}, {AGENT, REGISTRATION, REGION}, {REGION, AGENT, REGISTRATION},
         {REGION, REGISTRATION, AGENT}, {REGISTRATION, AGENT, REGION}, {REGISTRATION, REGION, AGENT},
@@ -318,20 +313,3 @@ static void handles_go_in_any_order(void) {
         destroy_in_order(orders[i]);
     }
 }
-
-static const test_case cases[] = {
-    CASE(memory_to_be_read_only_is_not_registered),
-    CASE(a_layout_that_cannot_be_registered_leaves_no_file),
-    CASE(a_registration_says_what_it_is),
-    CASE(a_file_is_registered_by_its_descriptor),
-    CASE(twice_with_one_agent_is_refused),
-    CASE(two_agents_may_know_one_region),
-    CASE(a_backend_added_later_does_not_keep_memory),
-    CASE(without_a_backend_that_takes_it_nothing_is_registered),
-    CASE(deregistering_twice_is_an_error),
-    CASE(a_layout_holds_its_registration),
-    CASE(the_registration_of_another_agent_is_refused),
-    CASE(a_layout_over_regions_registers_them),
-    CASE(handles_go_in_any_order),
-};
-TEST_MAIN

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A release callback that calls the agent whose thread was the last to use the memory.
-#include "agents.h"
-#include "completions.h"
 #include "harness.h"
-#include "regions.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdlib.h>
 
-static const test_role roles[] = {KV_PEER_ROLE};
+KV_PEER_ROLE
 
 static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {3, 3}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
@@ -59,7 +54,7 @@ static void destroy_in_flight(kv_peer *peer, on_release *release, void *memory) 
     peer_thaw(&peer->process);
 }
 
-static void a_callback_may_call_the_agent(void) {
+TEST(a_callback_may_call_the_agent) {
     static on_release release;
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     release.agent = agent_open("near");
@@ -87,7 +82,7 @@ static void destroy_the_agent(void *user_data) {
     mine->calls++;
 }
 
-static void a_callback_may_destroy_the_agent(void) {
+TEST(a_callback_may_destroy_the_agent) {
     static unsigned char memory[4096];
     static on_release release;
     kvmem_adopt_options options;
@@ -109,7 +104,7 @@ static void a_callback_may_destroy_the_agent(void) {
 }
 
 /* One region of the test's, laid out and registered anew for each run. */
-static void the_end_of_a_run_holds_nothing(void) {
+TEST(the_end_of_a_run_holds_nothing) {
     enum { ENDS = 200 };
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_agent *agent = agent_open("near");
@@ -146,10 +141,3 @@ static void the_end_of_a_run_holds_nothing(void) {
     kvmem_agent_destroy(agent);
     free(memory);
 }
-
-static const test_case cases[] = {
-    CASE(the_end_of_a_run_holds_nothing),
-    CASE(a_callback_may_call_the_agent),
-    CASE(a_callback_may_destroy_the_agent),
-};
-TEST_MAIN_WITH_ROLES

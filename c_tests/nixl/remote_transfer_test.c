@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers to and from another process by block id, byte by byte, with notifications.
-#include "agents.h"
-#include "crc.h"
-#include "file_side.h"
 #include "harness.h"
 
-#include <string.h>
-
-static const test_role roles[] = {KV_PEER_ROLE};
+KV_PEER_ROLE
 
 static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};
 static const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
@@ -58,7 +53,7 @@ static void read_from_there(kv_side *local, kv_peer *peer, const kv_move *move) 
     kv_peer_check(peer);
 }
 
-static void every_pair_of_kinds_is_read_and_written(void) {
+TEST(every_pair_of_kinds_is_read_and_written) {
     kvmem_agent *agent = agent_open("near");
     for (size_t there = 0; there < KV_NUM_KINDS; there++) {
         const kvmem_layout_config remote = kv_config(&kv_kinds[there]);
@@ -103,7 +98,7 @@ static void run_twice(kvmem_transfer *transfer, kv_peer *peer, const void *data,
     kvmem_transfer_destroy(transfer);
 }
 
-static void the_peer_is_notified_when_the_bytes_are_there(void) {
+TEST(the_peer_is_notified_when_the_bytes_are_there) {
     static const unsigned char note[] = {'d', 'o', 'n', 'e', 0, 0xFF};
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     meeting met = meet(&config, &config);
@@ -122,7 +117,7 @@ static void the_peer_is_notified_when_the_bytes_are_there(void) {
     part(&met);
 }
 
-static void layers_follow_each_other_and_the_peer_hears_once(void) {
+TEST(layers_follow_each_other_and_the_peer_hears_once) {
     static const char note[] = "all layers";
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     meeting met = meet(&config, &config);
@@ -163,7 +158,7 @@ static kvmem_status try_create(const kvmem_layout *source, const kvmem_layout *d
 }
 
 /* What is read is compared with what the peer said; what is written only the peer can compare. */
-static void what_is_read_from_there_is_verified(void) {
+TEST(what_is_read_from_there_is_verified) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     meeting met = meet(&config, &config);
     uint32_t checksums[8];
@@ -198,7 +193,7 @@ static void what_is_read_from_there_is_verified(void) {
 }
 
 /* Two hundred blocks of many pieces, so that one request is not one message. */
-static void large_transfers_are_exact_too(void) {
+TEST(large_transfers_are_exact_too) {
     kvmem_layout_config here = kv_config(&kv_kinds[0]);
     here.num_blocks = 200;
     here.num_layers = 8;
@@ -230,7 +225,7 @@ static void refuse(const kvmem_layout *source, const kvmem_layout *destination, 
     CHECK(transfer == NULL);
 }
 
-static void what_cannot_go_there_is_refused(void) {
+TEST(what_cannot_go_there_is_refused) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_agent *agent = agent_open("near");
     kvmem_agent *other = agent_open("other");
@@ -264,7 +259,7 @@ static void what_cannot_go_there_is_refused(void) {
 }
 
 /* What UCX does with the bytes on their way kvmem can't know, and so it promises nothing. */
-static void no_promise_is_given_of_the_way_to_a_peer(void) {
+TEST(no_promise_is_given_of_the_way_to_a_peer) {
     static const uint64_t flags[] = {KVMEM_TRANSFER_ZERO_COPY, KVMEM_TRANSFER_NO_HOST_BOUNCE,
                                      KVMEM_TRANSFER_ZERO_COPY | KVMEM_TRANSFER_NO_HOST_BOUNCE};
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
@@ -279,14 +274,3 @@ static void no_promise_is_given_of_the_way_to_a_peer(void) {
     read_from_there(&met.side, &met.peer, &all_layers);
     part(&met);
 }
-
-static const test_case cases[] = {
-    CASE(every_pair_of_kinds_is_read_and_written),
-    CASE(the_peer_is_notified_when_the_bytes_are_there),
-    CASE(layers_follow_each_other_and_the_peer_hears_once),
-    CASE(what_is_read_from_there_is_verified),
-    CASE(large_transfers_are_exact_too),
-    CASE(what_cannot_go_there_is_refused),
-    CASE(no_promise_is_given_of_the_way_to_a_peer),
-};
-TEST_MAIN_WITH_ROLES

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Signals belong to the program: whatever NIXL's plugins install when they are loaded, the program's handlers and the
 // default dispositions are in force afterwards. UCX installs its handler once per process, so each case has its own.
-#include "agents.h"
 #include "harness.h"
 
 #include <signal.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define NUM_SIGNALS 32 /* those that are not for real time */
 
@@ -83,20 +78,17 @@ static void serve(int socket, void (*disposition)(int)) {
     frame_send(socket, RAISE, &hangups, sizeof(hangups));
 }
 
-static void own_handler(int socket) {
+ROLE(own_handler) {
     serve(socket, note_hangup);
 }
 
-static void default_disposition(int socket) {
+ROLE(default_disposition) {
     serve(socket, SIG_DFL);
 }
 
-static void ignored(int socket) {
+ROLE(ignored) {
     serve(socket, SIG_IGN);
 }
-
-static const test_role roles[] = {
-    {"own_handler", own_handler}, {"default_disposition", default_disposition}, {"ignored", ignored}};
 
 static peer start(const char *role) {
     const peer started = peer_start(role);
@@ -113,15 +105,10 @@ static void expect_goes_on(const char *role, int expected) {
     peer_finish(&program);
 }
 
-static void the_programs_handler_is_called(void) {
-    expect_goes_on("own_handler", 1);
-}
+TEST_CALL(the_programs_handler_is_called, expect_goes_on("own_handler", 1))
+TEST_CALL(an_ignored_signal_stays_ignored, expect_goes_on("ignored", 0))
 
-static void an_ignored_signal_stays_ignored(void) {
-    expect_goes_on("ignored", 0);
-}
-
-static void by_default_the_signal_ends_the_program(void) {
+TEST(by_default_the_signal_ends_the_program) {
     peer program = start("default_disposition");
     siginfo_t ended = {0};
     CHECK_EQ(waitid(P_PID, (id_t)program.pid, &ended, WEXITED | WNOWAIT), 0);
@@ -129,10 +116,3 @@ static void by_default_the_signal_ends_the_program(void) {
     CHECK_EQ(ended.si_status, SIGHUP);
     peer_kill(&program); /* reaps it */
 }
-
-static const test_case cases[] = {
-    CASE(the_programs_handler_is_called),
-    CASE(an_ignored_signal_stays_ignored),
-    CASE(by_default_the_signal_ends_the_program),
-};
-TEST_MAIN_WITH_ROLES

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An idle agent without a progress thread, over the stand-in for NIXL: it is driven, and a failure that repeats is logged
 // once.
-#include "harness.h"
 #include "stand_in.h"
 
 #include <sched.h>
@@ -22,7 +21,7 @@ static void await_polls(uint64_t count) {
     }
 }
 
-static void a_failure_that_repeats_is_logged_once(void) {
+TEST(a_failure_that_repeats_is_logged_once) {
     nixl_find_stand_in();
     kvmem_agent_options options;
     kvmem_agent_options_init(&options, sizeof(options));
@@ -42,8 +41,3 @@ static void a_failure_that_repeats_is_logged_once(void) {
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR)); /* waits for the calls that run */
     CHECK_EQ(warnings, 2);
 }
-
-static const test_case cases[] = {
-    CASE(a_failure_that_repeats_is_logged_once),
-};
-TEST_MAIN

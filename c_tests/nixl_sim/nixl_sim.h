@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The test's side of the stand-in for NIXL: calls that fail or wait on demand, requests that stay in flight, and counts.
 // A test finds these functions with dlsym in the libnixl_capi.so that the library under test has loaded.
-#ifndef NIXL_SIM_H
-#define NIXL_SIM_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -46,5 +45,3 @@ uint64_t nixl_sim_notification_polls(void);
 void nixl_sim_set_notifications_fail(int fail);
 
 #pragma GCC visibility pop
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the files of the stand-in share: its objects, its one lock, and calls that fail or wait on demand.
-#ifndef NIXL_SIM_INTERNAL_H
-#define NIXL_SIM_INTERNAL_H
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -52,5 +51,3 @@ void sim_pass(int call);
 
 #define EXPORTED __attribute__((visibility("default")))
 #define CAPI(name) EXPORTED int nixl_capi_##name
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the functions of the stand-in for NIXL in the library that kvmem has loaded: `NIXL(nixl_sim_go())`.
-#ifndef NIXL_STAND_IN_H
-#define NIXL_STAND_IN_H
+#pragma once
 
 #include "harness.h"
 #include "nixl_sim.h"
@@ -49,5 +48,3 @@ static inline void nixl_find_stand_in(void) {
     NIXL_FUNCTIONS(FUNCTION)
 #undef FUNCTION
 }
-
-#endif

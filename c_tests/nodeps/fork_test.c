@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Forks while another thread is in the middle of what a process does once, or has one lock for: the child works or is
 // refused, and does not wait for a thread that it does not have. Each case has a process that has not called kvmem yet.
-#include "child.h"
 #include "harness.h"
-#include "held_call.h"
-#include "regions.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
@@ -189,23 +185,9 @@ static void beside_a_log_callback_that_blocks(void) {
     CHECK_EQ(releases_so_far(), 1);
 }
 
-#define IN_A_FRESH_PROCESS(what)                                                                     \
-    static void what##_a_child_works(void) {                                                         \
-        in_a_forked_child(what);                                                                     \
-    }
-IN_A_FRESH_PROCESS(amid_the_first_call)
-IN_A_FRESH_PROCESS(amid_the_first_share)
-IN_A_FRESH_PROCESS(amid_the_loading_of_nixl)
-IN_A_FRESH_PROCESS(amid_the_initialisation_of_cuda)
-IN_A_FRESH_PROCESS(beside_changes_of_the_log_callback)
-IN_A_FRESH_PROCESS(beside_a_log_callback_that_blocks)
-
-static const test_case cases[] = {
-    CASE(amid_the_first_call_a_child_works),
-    CASE(amid_the_first_share_a_child_works),
-    CASE(amid_the_loading_of_nixl_a_child_works),
-    CASE(amid_the_initialisation_of_cuda_a_child_works),
-    CASE(beside_changes_of_the_log_callback_a_child_works),
-    CASE(beside_a_log_callback_that_blocks_a_child_works),
-};
-TEST_MAIN
+TEST_CALL(amid_the_first_call_a_child_works, in_a_forked_child(amid_the_first_call))
+TEST_CALL(amid_the_first_share_a_child_works, in_a_forked_child(amid_the_first_share))
+TEST_CALL(amid_the_loading_of_nixl_a_child_works, in_a_forked_child(amid_the_loading_of_nixl))
+TEST_CALL(amid_the_initialisation_of_cuda_a_child_works, in_a_forked_child(amid_the_initialisation_of_cuda))
+TEST_CALL(beside_changes_of_the_log_callback_a_child_works, in_a_forked_child(beside_changes_of_the_log_callback))
+TEST_CALL(beside_a_log_callback_that_blocks_a_child_works, in_a_forked_child(beside_a_log_callback_that_blocks))

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A NIXL library that is named but of no use: missing, broken and too old are three different answers.
 #include "harness.h"
-#include "resources.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 /* Named by the environment or by argument, the answer is the same, and an agent gets it too. */
 static void expect_unavailable(const char *path, const char *part, char *message, size_t capacity) {
@@ -21,7 +17,7 @@ static void expect_unavailable(const char *path, const char *part, char *message
     CHECK_EQ(unsetenv("KVMEM_NIXL_LIBRARY"), 0);
 }
 
-static void missing_broken_and_too_old_are_told_apart(void) {
+TEST(missing_broken_and_too_old_are_told_apart) {
     char missing[1024];
     char broken[1024];
     char too_old[1024];
@@ -38,14 +34,14 @@ static void missing_broken_and_too_old_are_told_apart(void) {
     scratch_remove(&directory);
 }
 
-static void a_directory_without_it_is_missing(void) {
+TEST(a_directory_without_it_is_missing) {
     scratch directory = scratch_create(temporary_directory());
     EXPECT_MESSAGE(KVMEM_STATUS_UNAVAILABLE_NIXL, "missing", kvmem_nixl_load(directory.path, ERR));
     CHECK_HAS(test_last_message(), directory.path);
     scratch_remove(&directory);
 }
 
-static void failures_leak_no_file(void) {
+TEST(failures_leak_no_file) {
     const size_t files = count_open_files();
     for (int i = 0; i < 10; i++) {
         EXPECT(KVMEM_STATUS_UNAVAILABLE_NIXL, kvmem_nixl_load(KVMEM_TEST_TOO_OLD_LIBRARY, ERR));
@@ -53,15 +49,7 @@ static void failures_leak_no_file(void) {
     CHECK_EQ(count_open_files(), files);
 }
 
-static void odd_paths_are_missing_too(void) {
+TEST(odd_paths_are_missing_too) {
     EXPECT_MESSAGE(KVMEM_STATUS_UNAVAILABLE_NIXL, "missing", kvmem_nixl_load("/not/\xFF/utf-8", ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_UNAVAILABLE_NIXL, "missing", kvmem_nixl_load("", ERR));
 }
-
-static const test_case cases[] = {
-    CASE(missing_broken_and_too_old_are_told_apart),
-    CASE(a_directory_without_it_is_missing),
-    CASE(failures_leak_no_file),
-    CASE(odd_paths_are_missing_too),
-};
-TEST_MAIN

@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A machine with neither NIXL nor CUDA: what needs them says so, the rest works, and the process lives.
 // Run with KVMEM_NIXL_LIBRARY unset and nothing for the loader to find.
-#include "file_side.h"
 #include "harness.h"
-#include "kv.h"
 
-#include <stdbool.h>
-#include <stdlib.h>
-#include <unistd.h>
-
-static void loading_nixl_is_unavailable(void) {
+TEST(loading_nixl_is_unavailable) {
     CHECK(getenv("KVMEM_NIXL_LIBRARY") == NULL);
     EXPECT_MESSAGE(KVMEM_STATUS_UNAVAILABLE_NIXL, "KVMEM_NIXL_LIBRARY", kvmem_nixl_load(NULL, ERR));
     EXPECT_MESSAGE(KVMEM_STATUS_UNAVAILABLE_NIXL, "libnixl_capi.so", kvmem_nixl_load(NULL, ERR)); /* again */
@@ -18,7 +12,7 @@ static void loading_nixl_is_unavailable(void) {
     CHECK_EQ(size, 77);
 }
 
-static void agents_are_unavailable(void) {
+TEST(agents_are_unavailable) {
     kvmem_agent *agent = (kvmem_agent *)&agent;
     EXPECT(KVMEM_STATUS_UNAVAILABLE_NIXL, kvmem_agent_create("nobody", NULL, &agent, ERR));
     CHECK(agent == NULL);
@@ -29,7 +23,7 @@ static void agents_are_unavailable(void) {
 }
 
 /* What takes an agent cannot be given one; without it, it answers and lives. */
-static void what_needs_an_agent_says_so(void) {
+TEST(what_needs_an_agent_says_so) {
     const kvmem_status invalid = KVMEM_STATUS_INVALID_ARGUMENT;
     kvmem_blob *blob = NULL;
     kvmem_notifications *notifications = NULL;
@@ -55,7 +49,7 @@ static kvmem_status cuda_answer(void) {
     return access("/dev/nvidiactl", F_OK) == 0 ? KVMEM_STATUS_OK : KVMEM_STATUS_UNAVAILABLE_CUDA;
 }
 
-static void cuda_is_unavailable(void) {
+TEST(cuda_is_unavailable) {
     kvmem_cuda_info info = {77, 77};
     kvmem_cuda_device_info device_info;
     bool can_access = false;
@@ -70,7 +64,7 @@ static void cuda_is_unavailable(void) {
     }
 }
 
-static void gpu_memory_is_unavailable(void) {
+TEST(gpu_memory_is_unavailable) {
     kvmem_pinned_options pinned;
     kvmem_pinned_options_init(&pinned, sizeof(pinned));
     pinned.size = 4096;
@@ -89,7 +83,7 @@ static void gpu_memory_is_unavailable(void) {
     kvmem_region_destroy(region);
 }
 
-static void virtual_memory_is_unavailable(void) {
+TEST(virtual_memory_is_unavailable) {
     kvmem_vmm_options options;
     kvmem_vmm_options_init(&options, sizeof(options));
     options.size = 2 * MIB;
@@ -104,7 +98,7 @@ static void virtual_memory_is_unavailable(void) {
 }
 
 /* Without a driver nothing is memory of a GPU; with one, this memory is not. */
-static void host_memory_is_not_taken_for_a_gpus(void) {
+TEST(host_memory_is_not_taken_for_a_gpus) {
     static unsigned char memory[4096];
     kvmem_adopt_options options;
     kvmem_adopt_options_init(&options, sizeof(options));
@@ -117,7 +111,7 @@ static void host_memory_is_not_taken_for_a_gpus(void) {
     CHECK(region == NULL);
 }
 
-static void local_transfers_work(void) {
+TEST(local_transfers_work) {
     static const kvmem_block_pair pairs[] = {{6, 0}, {0, 6}};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
     const kvmem_layout_config from = kv_config(&kv_kinds[0]);
@@ -133,7 +127,7 @@ static void local_transfers_work(void) {
     kv_side_close(&destination);
 }
 
-static void local_regions_work(void) {
+TEST(local_regions_work) {
     kvmem_system_options system;
     kvmem_system_options_init(&system, sizeof(system));
     system.size = MIB;
@@ -149,7 +143,7 @@ static void local_regions_work(void) {
 }
 
 /* Only what asks for NIXL by name needs it. */
-static void disk_transfers_work(void) {
+TEST(disk_transfers_work) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_layout *file = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
     kv_side memory;
@@ -172,17 +166,3 @@ static void disk_transfers_work(void) {
     kvmem_layout_destroy(file);
     kv_side_close(&memory);
 }
-
-static const test_case cases[] = {
-    CASE(loading_nixl_is_unavailable),
-    CASE(agents_are_unavailable),
-    CASE(what_needs_an_agent_says_so),
-    CASE(cuda_is_unavailable),
-    CASE(gpu_memory_is_unavailable),
-    CASE(virtual_memory_is_unavailable),
-    CASE(host_memory_is_not_taken_for_a_gpus),
-    CASE(local_transfers_work),
-    CASE(local_regions_work),
-    CASE(disk_transfers_work),
-};
-TEST_MAIN

@@ -2,11 +2,6 @@
 // Builds, and finds each piece in the region it lies in by the layout's own addresses.
 #include "blocks.h"
 
-#include "harness.h"
-#include "regions.h"
-
-#include <stdlib.h>
-
 kvmem_layout_config blocks_config(const kv_kind *kind) {
     kvmem_layout_config config = kv_config(kind);
     config.page_size = 16;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layouts in any memory, block by block against the model.
-#ifndef KVMEM_TEST_SHARE_BLOCKS_H
-#define KVMEM_TEST_SHARE_BLOCKS_H
+#pragma once
 
-#include "kv.h"
+#include "harness.h"
 #include "memory.h"
 
 /* A geometry whose pieces are whole pages, so that files take them. */
@@ -21,5 +20,3 @@ kvmem_layout *blocks_build(memory_kind memory, const kvmem_layout_config *config
    and compared with that. */
 void blocks_write(const kvmem_layout *layout, const kv_side *model);
 void blocks_check(const kvmem_layout *layout, const kv_side *model);
-
-#endif

@@ -6,17 +6,12 @@
 #include "kept_context.h"
 #include "kinds.h"
 #include "opened.h"
-#include "regions.h"
-#include "resources.h"
 
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-static const test_role roles[] = {KEEPING_HOLDER_ROLE};
+KEEPING_HOLDER_ROLE
 
 /* docs/share-manifest.md: where each word begins. The first file descriptor of a region is its control block. */
 enum { VERSION = 8, GENERATION = 32, CLOSED = 40, RESERVED = 48, HEAD = 64 };
@@ -152,7 +147,7 @@ static kvmem_status open_forged(const parcel *parcel, kvmem_region **region) {
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 
-static void a_changed_byte_is_an_error_or_a_value(void) {
+TEST(a_changed_byte_is_an_error_or_a_value) {
     for EACH_KIND(kind) {
         fixture fixture;
         set_up(&fixture, kind);
@@ -175,7 +170,7 @@ static void a_changed_byte_is_an_error_or_a_value(void) {
     }
 }
 
-static void an_owner_may_write_what_it_likes_meanwhile(void) {
+TEST(an_owner_may_write_what_it_likes_meanwhile) {
     for EACH_KIND(kind) {
         fixture fixture;
         set_up(&fixture, kind);
@@ -206,7 +201,7 @@ static void refuse_block(fixture *fixture, size_t size, int seals) {
     forget_block(&fixture->block);
 }
 
-static void a_block_of_another_size_is_corrupt(void) {
+TEST(a_block_of_another_size_is_corrupt) {
     for EACH_KIND(kind) {
         fixture fixture;
         set_up(&fixture, kind);
@@ -221,10 +216,3 @@ static void a_block_of_another_size_is_corrupt(void) {
         tear_down(&fixture);
     }
 }
-
-static const test_case cases[] = {
-    CASE(a_changed_byte_is_an_error_or_a_value),
-    CASE(an_owner_may_write_what_it_likes_meanwhile),
-    CASE(a_block_of_another_size_is_corrupt),
-};
-SHARE_MAIN

@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes fuzz/corpus/share anew: what kvmem itself makes of every kind of memory. Run by hand, under the
 // stand-in with KVMEM_SIM_FABRIC=1, with NIXL and the folder as its argument. What tells of this machine and its network is replaced.
-#include "agents.h"
 #include "forged.h"
-#include "harness.h"
 #include "memory.h"
 #include "blocks.h"
-#include "resources.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const char *folder;
 

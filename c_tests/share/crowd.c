@@ -2,18 +2,11 @@
 // A process that forks before it has called kvmem: its children are as fresh as any process, and small.
 #include "crowd.h"
 
-#include "harness.h"
-#include "kv.h"
-#include "regions.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 enum { CROWD_ASSEMBLE = 1 };
 

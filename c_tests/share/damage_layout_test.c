@@ -6,12 +6,8 @@
 #include "kept_context.h"
 #include "kinds.h"
 #include "opened.h"
-#include "regions.h"
-#include "resources.h"
 
-#include <stdlib.h>
-
-static const test_role roles[] = {KEEPING_HOLDER_ROLE};
+KEEPING_HOLDER_ROLE
 
 /* Between them every form that a layout's memory has in a share. */
 static const struct {
@@ -106,7 +102,7 @@ static void change_each_byte(const parcel *whole, const char *what) {
     parcel_close(&forged);
 }
 
-static void a_changed_byte_gives_a_layout_or_an_error(void) {
+TEST(a_changed_byte_gives_a_layout_or_an_error) {
     keep_context();
     for (size_t i = 0; i < NUM(layouts); i++) {
         if (layouts[i].memory >= END_KIND) {
@@ -124,6 +120,3 @@ static void a_changed_byte_gives_a_layout_or_an_error(void) {
         holder_clear(&owner);
     }
 }
-
-static const test_case cases[] = {CASE(a_changed_byte_gives_a_layout_or_an_error)};
-SHARE_MAIN

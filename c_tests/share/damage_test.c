@@ -5,14 +5,8 @@
 #include "kept_context.h"
 #include "kinds.h"
 #include "opened.h"
-#include "regions.h"
-#include "resources.h"
 
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
-
-static const test_role roles[] = {KEEPING_HOLDER_ROLE};
+KEEPING_HOLDER_ROLE
 
 typedef struct fixture {
     scratch directory;
@@ -63,7 +57,7 @@ static void refuse_bytes(const parcel *parcel, const void *bytes, size_t size, c
     CHECK(share == NULL);
 }
 
-static void damaged_bytes_are_corrupt(void) {
+TEST(damaged_bytes_are_corrupt) {
     for EACH_KIND(kind) {
         fixture fixture;
         set_up(&fixture, kind, NULL);
@@ -107,7 +101,7 @@ static void open_and_read(const parcel *forged, const char *how, size_t at) {
 }
 
 /* Each byte of the fields, as somebody changes it who can make the checksum right. */
-static void a_changed_byte_gives_memory_or_an_error(void) {
+TEST(a_changed_byte_gives_memory_or_an_error) {
     static const unsigned char changes[] = {0x01, 0x20, 0x80, 0xFF};
     for EACH_KIND(kind) {
         fixture fixture;
@@ -182,7 +176,7 @@ static void of_no_process(parcel *parcel) {
     forge_integer(parcel, "pid", UINT64_MAX);
 }
 
-static void lies_are_found_out(void) {
+TEST(lies_are_found_out) {
     static const struct {
         forge forge;
         kvmem_status status;
@@ -214,7 +208,7 @@ static void larger_than_its_memory(parcel *parcel) {
     forge_integer(parcel, "size", MEMORY_SIZE + extent);
 }
 
-static void sizes_are_asked_of_the_memory(void) {
+TEST(sizes_are_asked_of_the_memory) {
     for EACH_KIND(kind) {
         fixture fixture;
         set_up(&fixture, kind, NULL);
@@ -228,7 +222,7 @@ static void to_be_written(parcel *parcel) {
     forge_text(parcel, "access", "ReadWrite");
 }
 
-static void a_right_that_was_not_granted_is_not_taken(void) {
+TEST(a_right_that_was_not_granted_is_not_taken) {
     const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
                                             .flags = KVMEM_SHARE_READ_ONLY};
     for EACH_KIND(kind) {
@@ -277,7 +271,7 @@ static void of_nowhere_in_its_mappings(parcel *parcel) {
     forge_integer(parcel, "offset", MEMORY_EXTENT);
 }
 
-static void what_is_said_of_mapped_memory_is_asked_of_the_driver(void) {
+TEST(what_is_said_of_mapped_memory_is_asked_of_the_driver) {
     fixture fixture;
     set_up(&fixture, MEMORY_MAPPED, NULL);
     refuse_forged(&fixture, of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU");
@@ -299,14 +293,14 @@ static void of_the_first_version(parcel *parcel) {
     forge_seal(parcel);
 }
 
-static void what_a_version_does_not_have_is_corrupt_there(void) {
+TEST(what_a_version_does_not_have_is_corrupt_there) {
     fixture fixture;
     set_up(&fixture, MEMORY_MAPPED, NULL);
     refuse_forged(&fixture, of_the_first_version, KVMEM_STATUS_CORRUPT, "only version 2");
     tear_down(&fixture);
 }
 
-static void what_is_said_of_gpu_memory_is_asked_of_the_driver(void) {
+TEST(what_is_said_of_gpu_memory_is_asked_of_the_driver) {
     fixture fixture;
     set_up(&fixture, MEMORY_DEVICE, NULL);
     refuse_forged(&fixture, of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU");
@@ -319,7 +313,7 @@ static void what_is_said_of_gpu_memory_is_asked_of_the_driver(void) {
     tear_down(&fixture);
 }
 
-static void memory_of_another_gpu_is_not_what_was_said(void) {
+TEST(memory_of_another_gpu_is_not_what_was_said) {
     fixture fixture;
     set_up(&fixture, MEMORY_ELASTIC, NULL);
     if (driver_devices() > 1) {
@@ -336,19 +330,3 @@ static void memory_of_another_gpu_is_not_what_was_said(void) {
     tear_down(&fixture);
 }
 #endif
-
-static const test_case cases[] = {
-    CASE(damaged_bytes_are_corrupt),
-    CASE(a_changed_byte_gives_memory_or_an_error),
-    CASE(lies_are_found_out),
-    CASE(sizes_are_asked_of_the_memory),
-#ifdef KVMEM_TEST_SHARE_GPU
-    CASE(what_is_said_of_gpu_memory_is_asked_of_the_driver),
-    CASE(what_is_said_of_mapped_memory_is_asked_of_the_driver),
-    CASE(what_a_version_does_not_have_is_corrupt_there),
-    CASE(memory_of_another_gpu_is_not_what_was_said),
-#else
-    CASE(a_right_that_was_not_granted_is_not_taken),
-#endif
-};
-SHARE_MAIN

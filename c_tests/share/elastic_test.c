@@ -4,16 +4,13 @@
 #include "kept_context.h"
 #include "kinds.h"
 #include "opened.h"
-#include "regions.h"
 #include "shrunk.h"
 #include "usage.h"
 
 #include <fcntl.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
-static const test_role roles[] = {KEEPING_HOLDER_ROLE};
+KEEPING_HOLDER_ROLE
 
 static void open_shrunk(shrunk *shrunk, uint64_t num_blocks) {
     keep_context();
@@ -22,7 +19,7 @@ static void open_shrunk(shrunk *shrunk, uint64_t num_blocks) {
 
 #define FETCH(status, from, block) CHECK_EQ(shrunk_fetch(&shrunk, from, block), status)
 
-static void a_share_keeps_its_extents(void) {
+TEST(a_share_keeps_its_extents) {
     shrunk shrunk;
     open_shrunk(&shrunk, 7);
     CHECK_EQ(holder_resize(&shrunk.owner, 4), KVMEM_STATUS_BUSY);
@@ -33,7 +30,7 @@ static void a_share_keeps_its_extents(void) {
     shrunk_close(&shrunk);
 }
 
-static void what_was_taken_back_is_stale(void) {
+TEST(what_was_taken_back_is_stale) {
     shrunk shrunk;
     open_shrunk(&shrunk, 7);
     kvmem_transfer *before = shrunk_transfer(&shrunk, shrunk.mapped, 6);
@@ -54,7 +51,7 @@ static void what_was_taken_back_is_stale(void) {
 }
 
 /* Nothing is written either into memory that is nobody's. */
-static void what_was_taken_back_is_no_destination(void) {
+TEST(what_was_taken_back_is_no_destination) {
     shrunk shrunk;
     open_shrunk(&shrunk, 7);
     const kvmem_block_pair pair = {0, 6};
@@ -69,7 +66,7 @@ static void what_was_taken_back_is_no_destination(void) {
     shrunk_close(&shrunk);
 }
 
-static void growth_leaves_what_was_there(void) {
+TEST(growth_leaves_what_was_there) {
     shrunk shrunk;
     open_shrunk(&shrunk, 4);
     FETCH(KVMEM_STATUS_OK, shrunk.mapped, 3);
@@ -80,7 +77,7 @@ static void growth_leaves_what_was_there(void) {
     shrunk_close(&shrunk);
 }
 
-static void shared_again_it_has_grown_here_too(void) {
+TEST(shared_again_it_has_grown_here_too) {
     shrunk shrunk;
     open_shrunk(&shrunk, 4);
     CHECK_EQ(holder_resize(&shrunk.owner, 7), KVMEM_STATUS_OK);
@@ -102,7 +99,7 @@ static void shared_again_it_has_grown_here_too(void) {
     shrunk_close(&shrunk);
 }
 
-static void taken_back_and_shared_again_it_is_new_memory(void) {
+TEST(taken_back_and_shared_again_it_is_new_memory) {
     shrunk shrunk;
     open_shrunk(&shrunk, 7);
     holder_end_shares(&shrunk.owner);
@@ -121,7 +118,7 @@ static void taken_back_and_shared_again_it_is_new_memory(void) {
 }
 
 /* Opened after its extents were taken back. */
-static void a_share_that_comes_late_is_stale(void) {
+TEST(a_share_that_comes_late_is_stale) {
     shrunk shrunk;
     open_shrunk(&shrunk, 7);
     CALL(kvmem_layout_destroy(shrunk.mapped));
@@ -139,7 +136,7 @@ static kvmem_elastic_info elastic_info(const kvmem_region *region) {
     return info;
 }
 
-static void it_grows_and_shrinks_at_its_owners_only(void) {
+TEST(it_grows_and_shrinks_at_its_owners_only) {
     keep_context();
     peer owner = holder_in_common();
     holder_make(&owner, MEMORY_ELASTIC, NULL, 1);
@@ -186,7 +183,7 @@ static int sparse_block(const unsigned char *id) {
 }
 
 /* What is claimed to be there some day costs who opens it nothing now. */
-static void extents_that_are_only_claimed_take_no_memory(void) {
+TEST(extents_that_are_only_claimed_take_no_memory) {
     keep_context();
     peer owner = holder_in_common();
     holder_make(&owner, MEMORY_ELASTIC, NULL, 1);
@@ -210,16 +207,3 @@ static void extents_that_are_only_claimed_take_no_memory(void) {
     parcel_close(&parcel);
     holder_clear(&owner);
 }
-
-static const test_case cases[] = {
-    CASE(extents_that_are_only_claimed_take_no_memory),
-    CASE(a_share_keeps_its_extents),
-    CASE(what_was_taken_back_is_stale),
-    CASE(what_was_taken_back_is_no_destination),
-    CASE(growth_leaves_what_was_there),
-    CASE(shared_again_it_has_grown_here_too),
-    CASE(taken_back_and_shared_again_it_is_new_memory),
-    CASE(a_share_that_comes_late_is_stale),
-    CASE(it_grows_and_shrinks_at_its_owners_only),
-};
-SHARE_MAIN

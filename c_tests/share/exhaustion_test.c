@@ -5,13 +5,10 @@
 #include "holder.h"
 #include "kinds.h"
 #include "opened.h"
-#include "regions.h"
-#include "resources.h"
 
-#include <string.h>
 #include <sys/resource.h>
 
-static const test_role roles[] = {HOLDER_ROLE};
+HOLDER_ROLE
 
 /* More than any step needs. */
 #define TOO_MANY 64
@@ -65,7 +62,7 @@ static kvmem_status share_with(memory_kind kind, size_t more) {
     return status;
 }
 
-static void sharing_says_when_there_are_none(void) {
+TEST(sharing_says_when_there_are_none) {
     for EACH_KIND(kind) {
         CHECK_EQ(share_with(kind, TOO_MANY), KVMEM_STATUS_OK); /* what stays for good is there now */
         const size_t files = count_open_files();
@@ -90,7 +87,7 @@ static void sharing_says_when_there_are_none(void) {
 #define HEAP_MAPPINGS 8 /* the heap may have grown by so many */
 
 /* The first share of a region makes a control block, which is mapped before the last of its file descriptors is made. */
-static void sharing_that_fails_leaves_no_mapping(void) {
+TEST(sharing_that_fails_leaves_no_mapping) {
     for EACH_KIND(kind) {
         if (kind == MEMORY_ADOPTED || kind == MEMORY_MAPPED) {
             continue; /* the engine's allocations stay, and are mapped under the stand-in */
@@ -124,7 +121,7 @@ static void open_with_ever_more(const parcel *parcel, memory_kind kind, uint64_t
     CHECK(more > 1);
 }
 
-static void opening_says_when_there_are_none(void) {
+TEST(opening_says_when_there_are_none) {
     for EACH_KIND(kind) {
         const scratch directory = scratch_create(temporary_directory());
         peer owner = holder_start();
@@ -140,7 +137,7 @@ static void opening_says_when_there_are_none(void) {
 }
 
 /* A share that was made of the last file descriptors is as good as any: who made it is in it. */
-static void a_share_of_the_last_ones_is_whole(void) {
+TEST(a_share_of_the_last_ones_is_whole) {
     for EACH_KIND(kind) {
         const scratch directory = scratch_create(temporary_directory());
         kvmem_region *region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
@@ -167,7 +164,7 @@ static void a_share_of_the_last_ones_is_whole(void) {
 }
 
 /* Asking needs file descriptors too: without any, the living are not called dead. */
-static void an_owner_that_cannot_be_looked_for_is_not_lost(void) {
+TEST(an_owner_that_cannot_be_looked_for_is_not_lost) {
     for EACH_KIND(kind) {
         const scratch directory = scratch_create(temporary_directory());
         peer owner = holder_start();
@@ -186,12 +183,3 @@ static void an_owner_that_cannot_be_looked_for_is_not_lost(void) {
         scratch_remove(&directory);
     }
 }
-
-static const test_case cases[] = {
-    CASE(sharing_says_when_there_are_none),
-    CASE(sharing_that_fails_leaves_no_mapping),
-    CASE(opening_says_when_there_are_none),
-    CASE(a_share_of_the_last_ones_is_whole),
-    CASE(an_owner_that_cannot_be_looked_for_is_not_lost),
-};
-SHARE_MAIN

@@ -3,9 +3,8 @@
 #include "holder.h"
 #include "kinds.h"
 #include "opened.h"
-#include "regions.h"
 
-static const test_role roles[] = {HOLDER_ROLE};
+HOLDER_ROLE
 
 static const kvmem_share_options by_fabric = {.struct_size = sizeof(by_fabric), .way = KVMEM_SHARE_FABRIC};
 
@@ -22,7 +21,7 @@ static void require_fabric(void) {
 }
 
 /* Asked for, they are there, or the driver's reason is. */
-static void they_are_made_or_refused(void) {
+TEST(they_are_made_or_refused) {
     kvmem_elastic_options options;
     kvmem_elastic_options_init(&options, sizeof(options));
     options.flags = KVMEM_ELASTIC_FABRIC;
@@ -41,7 +40,7 @@ static void they_are_made_or_refused(void) {
     }
 }
 
-static void a_layout_is_built_with_them_or_refused(void) {
+TEST(a_layout_is_built_with_them_or_refused) {
     const kvmem_layout_config config = blocks_config(&kv_kinds[0]);
     kvmem_elastic_options elastic = {.struct_size = sizeof(elastic), .flags = KVMEM_ELASTIC_FABRIC};
     kvmem_layout_config own = config;
@@ -63,7 +62,7 @@ static void a_layout_is_built_with_them_or_refused(void) {
     CALL(kvmem_layout_destroy(layout));
 }
 
-static void memory_without_them_is_not_shared_by_them(void) {
+TEST(memory_without_them_is_not_shared_by_them) {
     kvmem_region *region = memory_create(MEMORY_ELASTIC, MEMORY_SIZE, NULL);
     kvmem_share *share = (kvmem_share *)&region;
     EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "KVMEM_ELASTIC_FABRIC",
@@ -73,7 +72,7 @@ static void memory_without_them_is_not_shared_by_them(void) {
 }
 
 /* An extent of such memory leaves by either way; within a machine by file descriptor, unless told. */
-static void file_descriptors_come_first(void) {
+TEST(file_descriptors_come_first) {
     require_fabric();
     static const struct {
         uint32_t way;
@@ -99,7 +98,7 @@ static void file_descriptors_come_first(void) {
 }
 
 /* The share keeps its extents; without it a handle may name other memory by now, and is not believed. */
-static void what_was_taken_back_is_not_opened(void) {
+TEST(what_was_taken_back_is_not_opened) {
     require_fabric();
     peer owner = holder_start();
     holder_make(&owner, MEMORY_FABRIC, NULL, 1);
@@ -116,12 +115,3 @@ static void what_was_taken_back_is_not_opened(void) {
     parcel_close(&parcel);
     peer_finish(&owner);
 }
-
-static const test_case cases[] = {
-    CASE(they_are_made_or_refused),
-    CASE(a_layout_is_built_with_them_or_refused),
-    CASE(memory_without_them_is_not_shared_by_them),
-    CASE(file_descriptors_come_first),
-    CASE(what_was_taken_back_is_not_opened),
-};
-SHARE_MAIN

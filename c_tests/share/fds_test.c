@@ -5,18 +5,12 @@
 #include "holder.h"
 #include "kinds.h"
 #include "opened.h"
-#include "regions.h"
-#include "resources.h"
 
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-static const test_role roles[] = {HOLDER_ROLE};
+HOLDER_ROLE
 
 typedef struct fixture {
     scratch directory;
@@ -57,7 +51,7 @@ static void refuse_count(const parcel *parcel, size_t count) {
     CHECK(share == NULL);
 }
 
-static void as_many_come_as_are_said(void) {
+TEST(as_many_come_as_are_said) {
     for EACH_KIND(kind) {
         fixture fixture;
         set_up(&fixture, kind);
@@ -76,7 +70,7 @@ static void as_many_come_as_are_said(void) {
     }
 }
 
-static void a_closed_one_is_the_callers_mistake(void) {
+TEST(a_closed_one_is_the_callers_mistake) {
     for EACH_KIND(kind) {
         fixture fixture;
         set_up(&fixture, kind);
@@ -163,7 +157,7 @@ static bool is_refused_well(memory_kind kind, size_t index, make_fd make, kvmem_
     return status == KVMEM_STATUS_CORRUPT;
 }
 
-static void anything_else_is_corrupt(void) {
+TEST(anything_else_is_corrupt) {
     for EACH_KIND(kind) {
         fixture fixture;
         set_up(&fixture, kind);
@@ -183,7 +177,7 @@ static void anything_else_is_corrupt(void) {
     }
 }
 
-static void swapped_they_are_corrupt(void) {
+TEST(swapped_they_are_corrupt) {
     for EACH_KIND(kind) {
         fixture fixture;
         set_up(&fixture, kind);
@@ -199,7 +193,7 @@ static void swapped_they_are_corrupt(void) {
     }
 }
 
-static void anothers_control_block_is_found_out(void) {
+TEST(anothers_control_block_is_found_out) {
     for EACH_KIND(kind) {
         fixture fixture;
         set_up(&fixture, kind);
@@ -217,7 +211,7 @@ static void anothers_control_block_is_found_out(void) {
     }
 }
 
-static void a_control_block_must_be_whole(void) {
+TEST(a_control_block_must_be_whole) {
     static const struct {
         uint32_t version;
         uint32_t extents;
@@ -245,7 +239,7 @@ static void a_control_block_must_be_whole(void) {
 
 /* Whoever has been given a region knows its id and has its control block, and may pass other memory off as
    it, in either of these ways. */
-static void another_memory_under_a_known_id_is_never_taken_for_it(void) {
+TEST(another_memory_under_a_known_id_is_never_taken_for_it) {
     fixture fixture;
     set_up(&fixture, FIRST_KIND);
     parcel false_memory = parcel_copy(&fixture.parcel);
@@ -268,7 +262,7 @@ static void another_memory_under_a_known_id_is_never_taken_for_it(void) {
 }
 
 /* Sealed when it came, it can't be cut short under the importer afterwards either. */
-static void memory_that_was_opened_keeps_its_size(void) {
+TEST(memory_that_was_opened_keeps_its_size) {
     for EACH_KIND(kind) {
         if (memory_has_fd_mapping(kind)) {
             fixture fixture;
@@ -282,15 +276,3 @@ static void memory_that_was_opened_keeps_its_size(void) {
         }
     }
 }
-
-static const test_case cases[] = {
-    CASE(as_many_come_as_are_said),
-    CASE(a_closed_one_is_the_callers_mistake),
-    CASE(anything_else_is_corrupt),
-    CASE(swapped_they_are_corrupt),
-    CASE(anothers_control_block_is_found_out),
-    CASE(a_control_block_must_be_whole),
-    CASE(another_memory_under_a_known_id_is_never_taken_for_it),
-    CASE(memory_that_was_opened_keeps_its_size),
-};
-SHARE_MAIN

@@ -3,13 +3,9 @@
 #include "foreign.h"
 
 #include "forged.h"
-#include "harness.h"
 
 #include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 static int sealed(uint64_t size, unsigned flags) {
     const int fd = memfd_create("foreign", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);

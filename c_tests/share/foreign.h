@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // File descriptors that a hostile sender puts into a share: memory files and control blocks of the test's own.
-#ifndef KVMEM_TEST_SHARE_FOREIGN_H
-#define KVMEM_TEST_SHARE_FOREIGN_H
+#pragma once
 
 #include "parcel.h"
 
@@ -15,5 +14,3 @@ int foreign_control(const parcel *parcel, uint32_t version, uint32_t extents, ui
 int foreign_reopen(int fd, int flags);
 /* Puts `fd` in place of one of the parcel's, which owns it from then on. */
 void foreign_put(parcel *parcel, size_t index, int fd);
-
-#endif

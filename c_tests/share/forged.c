@@ -2,11 +2,6 @@
 // Finds fields in CBOR by their names, and replaces their values.
 #include "forged.h"
 
-#include "harness.h"
-
-#include <stdlib.h>
-#include <string.h>
-
 static uint32_t crc32c(uint32_t crc, const unsigned char *bytes, size_t size) {
     crc = ~crc;
     for (size_t i = 0; i < size; i++) {

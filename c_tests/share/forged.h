@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Manifests that were tampered with by somebody who knows the checksum.
-#ifndef KVMEM_TEST_SHARE_FORGED_H
-#define KVMEM_TEST_SHARE_FORGED_H
+#pragma once
 
+#include "harness.h"
 #include "parcel.h"
-
-#include <stdbool.h>
 
 /* Bytes before the fields. */
 #define FORGED_HEADER 20
@@ -25,5 +23,3 @@ unsigned char *forged_bytes(const parcel *parcel, const char *field, size_t size
 /* Whether a byte is of a handle of the driver's, a byte string of 64. What it makes of another one is the
    driver's: an H200's may open memory that can't be read, and then fails for good. */
 bool forged_is_of_handle(const message *bytes, size_t at);
-
-#endif

@@ -6,9 +6,8 @@
 #include "opened.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
-static const test_role roles[] = {HOLDER_ROLE};
+HOLDER_ROLE
 
 typedef struct fixture {
     peer owner;
@@ -35,7 +34,7 @@ static int kill_but_not_its_child(peer *peer) {
 
 static const memory_kind kinds[] = {MEMORY_SYSTEM, MEMORY_DISK};
 
-static void an_importer_that_ended_counts_no_more(void) {
+TEST(an_importer_that_ended_counts_no_more) {
     for (size_t i = 0; i < NUM(kinds); i++) {
         fixture fixture;
         set_up(&fixture, kinds[i]);
@@ -49,7 +48,7 @@ static void an_importer_that_ended_counts_no_more(void) {
     }
 }
 
-static void an_importer_that_closed_counts_no_more(void) {
+TEST(an_importer_that_closed_counts_no_more) {
     for (int by_clone = 0; by_clone < 2; by_clone++) {
         fixture fixture;
         set_up(&fixture, MEMORY_SYSTEM);
@@ -73,7 +72,7 @@ static bool owner_has_its_lock(const parcel *parcel) {
 }
 
 /* By its lock too, which alone tells importers in other containers. */
-static void an_owner_that_ended_is_gone(void) {
+TEST(an_owner_that_ended_is_gone) {
     for (size_t i = 0; i < NUM(kinds); i++) {
         fixture fixture;
         set_up(&fixture, kinds[i]);
@@ -90,7 +89,7 @@ static void an_owner_that_ended_is_gone(void) {
     }
 }
 
-static void an_owner_that_freed_is_gone(void) {
+TEST(an_owner_that_freed_is_gone) {
     for (int by_clone = 0; by_clone < 2; by_clone++) {
         fixture fixture;
         set_up(&fixture, MEMORY_SYSTEM);
@@ -104,11 +103,3 @@ static void an_owner_that_freed_is_gone(void) {
         peer_finish(&fixture.owner);
     }
 }
-
-static const test_case cases[] = {
-    CASE(an_importer_that_ended_counts_no_more),
-    CASE(an_importer_that_closed_counts_no_more),
-    CASE(an_owner_that_ended_is_gone),
-    CASE(an_owner_that_freed_is_gone),
-};
-SHARE_MAIN

@@ -2,11 +2,7 @@
 // The test's side of a holder: asks, and unpacks the answers.
 #include "holder.h"
 
-#include "harness.h"
 #include "holder_wire.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 peer holder_start(void) {
     return peer_start("holder");

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Another process that has memory: its own, which it shares, or what it opened of somebody's share.
-#ifndef KVMEM_TEST_SHARE_HOLDER_H
-#define KVMEM_TEST_SHARE_HOLDER_H
+#pragma once
 
 #include "blocks.h"
 #include "memory.h"
 #include "parcel.h"
 
-/* A program that starts holders has this among its roles. */
-#define HOLDER_ROLE {"holder", holder_role}
+/* Each program that starts holders has this line. */
+#define HOLDER_ROLE USES_ROLE(holder, holder_role)
 void holder_role(int socket);
 
 peer holder_start(void);
@@ -60,5 +59,3 @@ kvmem_status holder_resize(const peer *holder, uint64_t num_blocks);
 void holder_fork(const peer *holder, bool by_clone);
 /* Bytes free on device 0, as that process is told. */
 uint64_t holder_free_memory(const peer *holder);
-
-#endif

@@ -1,15 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The holder's side: does what it is asked until the test closes its end.
-#include "agents.h"
-#include "child.h"
 #include "driver.h"
-#include "harness.h"
 #include "holder.h"
 #include "holder_wire.h"
-#include "regions.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 #define MOST_SHARES 64
 #define MOST_OPENED 16
@@ -27,7 +20,6 @@ static size_t num_opened;
 static void answer_status(int socket, uint32_t tag, kvmem_status status) {
     frame_send(socket, tag, &status, sizeof(status));
 }
-
 
 static const kvmem_region *region_of(uint32_t which) {
     if (which == HOLDING_OWN) {

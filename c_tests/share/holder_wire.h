@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the test asks of a holder.
-#ifndef KVMEM_TEST_SHARE_HOLDER_WIRE_H
-#define KVMEM_TEST_SHARE_HOLDER_WIRE_H
+#pragma once
 
 #include "holder.h"
 
@@ -42,5 +41,3 @@ typedef struct holder_request {
     char path[160];
     char agent[32];
 } holder_request;
-
-#endif

@@ -4,7 +4,6 @@
 #include "holder.h"
 #include "kinds.h"
 #include "opened.h"
-#include "regions.h"
 #include "served_file.h"
 
 #include <errno.h>
@@ -12,12 +11,11 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
 #include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
 
-static const test_role roles[] = {HOLDER_ROLE, SERVED_FILE_ROLE};
+HOLDER_ROLE
+SERVED_FILE_ROLE
 
 typedef struct fixture {
     peer owner;
@@ -40,7 +38,7 @@ static void tear_down(fixture *fixture) {
 }
 
 /* An open that waits for the lease to be broken takes 45 s, and then succeeds. */
-static void a_leased_control_block_is_refused(void) {
+TEST(a_leased_control_block_is_refused) {
     CHECK(signal(SIGIO, SIG_IGN) != SIG_ERR); /* tells the holder of a lease that it is to be broken */
     fixture fixture;
     set_up(&fixture, NULL);
@@ -54,7 +52,7 @@ static void a_leased_control_block_is_refused(void) {
 }
 
 /* Their owner can take them away: no page is mapped, so the test needs none. */
-static void reserved_huge_pages_need_trust(void) {
+TEST(reserved_huge_pages_need_trust) {
     fixture fixture;
     set_up(&fixture, NULL);
     trust_owners(false);
@@ -70,7 +68,7 @@ static void reserved_huge_pages_need_trust(void) {
 }
 
 /* Whoever is trusted: it is read at times that the caller does not choose. */
-static void a_control_block_has_no_reserved_huge_pages(void) {
+TEST(a_control_block_has_no_reserved_huge_pages) {
     fixture fixture;
     set_up(&fixture, NULL);
     parcel odd = parcel_copy(&fixture.parcel);
@@ -86,7 +84,7 @@ static void expect_no_seal(int fd, int seal) {
 }
 
 /* Sealed, the memory could not be opened to be written any more. */
-static void importers_add_no_seals(void) {
+TEST(importers_add_no_seals) {
     fixture fixture;
     set_up(&fixture, NULL);
     const int memory = fixture.parcel.fds[1];
@@ -105,7 +103,7 @@ static void expect_no_lease(int fd, int lease) {
 }
 
 /* While one is held, the owner can't open the file to share it to be read. */
-static void importers_take_no_leases(void) {
+TEST(importers_take_no_leases) {
     static const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
                                                    .flags = KVMEM_SHARE_READ_ONLY};
     for (int read_only = 0; read_only < 2; read_only++) {
@@ -163,7 +161,7 @@ static void check_ends(pthread_t thread) {
 }
 
 /* Its sender may keep the process that opens it waiting, but no other share of that process. */
-static void a_file_that_its_sender_serves_stalls_no_other_share(void) {
+TEST(a_file_that_its_sender_serves_stalls_no_other_share) {
     require_served_files();
     peer owner = holder_start();
     holder_make(&owner, MEMORY_DISK, NULL, 1);
@@ -193,13 +191,3 @@ static void a_file_that_its_sender_serves_stalls_no_other_share(void) {
     parcel_close(&parcel);
     peer_finish(&owner);
 }
-
-static const test_case cases[] = {
-    CASE(a_leased_control_block_is_refused),
-    CASE(reserved_huge_pages_need_trust),
-    CASE(a_control_block_has_no_reserved_huge_pages),
-    CASE(importers_add_no_seals),
-    CASE(importers_take_no_leases),
-    CASE(a_file_that_its_sender_serves_stalls_no_other_share),
-};
-SHARE_MAIN

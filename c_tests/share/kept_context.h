@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // To make a context takes a GPU longer than all else in these tests: each process keeps its own.
-#ifndef KVMEM_TEST_SHARE_KEPT_CONTEXT_H
-#define KVMEM_TEST_SHARE_KEPT_CONTEXT_H
+#pragma once
 
 #include "holder.h"
 #include "kinds.h"
@@ -18,6 +17,4 @@ static inline void keeping_holder(int socket) {
 }
 
 /* In place of HOLDER_ROLE. */
-#define KEEPING_HOLDER_ROLE {"holder", keeping_holder}
-
-#endif
+#define KEEPING_HOLDER_ROLE USES_ROLE(holder, keeping_holder)

@@ -5,9 +5,8 @@
 #include "holder.h"
 #include "kinds.h"
 #include "opened.h"
-#include "regions.h"
 
-static const test_role roles[] = {HOLDER_ROLE};
+HOLDER_ROLE
 
 /* Whether the driver knows an address as memory of a device. */
 static bool is_device_memory(uint64_t address) {
@@ -71,7 +70,7 @@ static void look_by_sharing(void) {
 
 static void (*const looks[])(void) = {look_by_asking, look_by_allocating, look_by_sharing};
 
-static void it_is_kept_until_the_importer_closes(void) {
+TEST(it_is_kept_until_the_importer_closes) {
     for (size_t i = 0; i < NUM(looks); i++) {
         fixture fixture;
         set_up(&fixture, own_region());
@@ -88,7 +87,7 @@ static void it_is_kept_until_the_importer_closes(void) {
     }
 }
 
-static void it_is_kept_until_the_importer_ends(void) {
+TEST(it_is_kept_until_the_importer_ends) {
     for (size_t i = 0; i < NUM(looks); i++) {
         fixture fixture;
         set_up(&fixture, own_region());
@@ -102,7 +101,7 @@ static void it_is_kept_until_the_importer_ends(void) {
     }
 }
 
-static void without_importers_it_is_freed_at_once(void) {
+TEST(without_importers_it_is_freed_at_once) {
     fixture fixture;
     set_up(&fixture, own_region());
     holder_close(&fixture.importer);
@@ -113,7 +112,7 @@ static void without_importers_it_is_freed_at_once(void) {
     tear_down(&fixture);
 }
 
-static void the_engines_memory_is_given_back_when_nobody_has_it(void) {
+TEST(the_engines_memory_is_given_back_when_nobody_has_it) {
     const uint64_t allocation = engine_allocate(0, MEMORY_SIZE);
     const int before = releases_so_far();
     kvmem_region *region = region_adopt_on_gpu(allocation, MEMORY_SIZE, note_release);
@@ -131,7 +130,7 @@ static void the_engines_memory_is_given_back_when_nobody_has_it(void) {
 }
 
 /* Two parts of one allocation, as an engine's tensors are: the handle is the same. */
-static void parts_of_one_allocation_are_opened_apart(void) {
+TEST(parts_of_one_allocation_are_opened_apart) {
     const uint64_t allocation = engine_allocate(0, 2 * MEMORY_SIZE);
     kvmem_region *parts[2];
     parcel parcels[2];
@@ -158,12 +157,3 @@ static void parts_of_one_allocation_are_opened_apart(void) {
     }
     engine_free(0, allocation);
 }
-
-static const test_case cases[] = {
-    CASE(it_is_kept_until_the_importer_closes),
-    CASE(it_is_kept_until_the_importer_ends),
-    CASE(without_importers_it_is_freed_at_once),
-    CASE(the_engines_memory_is_given_back_when_nobody_has_it),
-    CASE(parts_of_one_allocation_are_opened_apart),
-};
-SHARE_MAIN

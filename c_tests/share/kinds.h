@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kinds of memory a program tests: each is built twice, for those that need a GPU and for the others.
-#ifndef KVMEM_TEST_SHARE_KINDS_H
-#define KVMEM_TEST_SHARE_KINDS_H
+#pragma once
 
 #include "harness.h"
 #include "memory.h"
@@ -10,14 +9,10 @@
 #include "stance.h"
 #define FIRST_KIND MEMORY_PINNED
 #define END_KIND memory_end_of_kinds()
-#define SHARE_MAIN GPU_MAIN_WITH_ROLES
 #else
 #define FIRST_KIND MEMORY_SYSTEM
 #define END_KIND MEMORY_ON_HOST
 #define CALL(call) call
-#define SHARE_MAIN TEST_MAIN_WITH_ROLES
 #endif
 
 #define EACH_KIND(kind) (memory_kind kind = FIRST_KIND; kind < END_KIND; kind++)
-
-#endif

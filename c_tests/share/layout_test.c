@@ -11,7 +11,7 @@ static const memory_kind places[] = {MEMORY_PINNED, MEMORY_DEVICE, MEMORY_ELASTI
 static const memory_kind places[] = {MEMORY_SYSTEM};
 #endif
 
-static const test_role roles[] = {KEEPING_HOLDER_ROLE};
+KEEPING_HOLDER_ROLE
 
 typedef struct fixture {
     kvmem_layout_config config;
@@ -100,7 +100,7 @@ static void move_both_ways(const peer *owner, memory_kind place, size_t kind, bl
     holder_destroy(owner);
 }
 
-static void blocks_go_both_ways(void) {
+TEST(blocks_go_both_ways) {
     peer owner = holder_start();
     for (size_t place = 0; place < NUM(places); place++) {
         for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
@@ -121,7 +121,7 @@ static void expect_no_transfer(const kvmem_layout *source, const kvmem_layout *d
     CHECK(transfer == NULL);
 }
 
-static void what_is_shared_to_be_read_is_no_destination(void) {
+TEST(what_is_shared_to_be_read_is_no_destination) {
     const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
                                             .flags = KVMEM_SHARE_READ_ONLY};
     for (size_t place = 0; place < NUM(places); place++) {
@@ -141,7 +141,7 @@ static void what_is_shared_to_be_read_is_no_destination(void) {
     }
 }
 
-static void what_is_opened_to_be_read_is_no_destination(void) {
+TEST(what_is_opened_to_be_read_is_no_destination) {
     for (size_t place = 0; place < NUM(places); place++) {
         fixture fixture;
         set_up(&fixture, places[place], 2, BLOCKS_TOGETHER, NULL);
@@ -155,7 +155,7 @@ static void what_is_opened_to_be_read_is_no_destination(void) {
     }
 }
 
-static void the_owner_may_end_and_its_blocks_be_read(void) {
+TEST(the_owner_may_end_and_its_blocks_be_read) {
     for (size_t place = 0; place < NUM(places); place++) {
         fixture fixture;
         set_up(&fixture, places[place], 0, BLOCKS_TOGETHER, NULL);
@@ -173,7 +173,7 @@ static void the_owner_may_end_and_its_blocks_be_read(void) {
 }
 
 /* An alignment that no page has by chance: both processes must place their mappings for it. */
-static void blocks_are_aligned_in_both_processes(void) {
+TEST(blocks_are_aligned_in_both_processes) {
     for (size_t place = 0; place < NUM(places); place++) {
         if (memory_tier(places[place]) == KVMEM_TIER_DEVICE) {
             continue; /* the driver places them */
@@ -193,7 +193,7 @@ static void blocks_are_aligned_in_both_processes(void) {
     }
 }
 
-static void opened_where_it_was_built_it_is_the_original(void) {
+TEST(opened_where_it_was_built_it_is_the_original) {
     for (size_t place = 0; place < NUM(places); place++) {
         for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
             const kvmem_layout_config config = blocks_config(&kv_kinds[kind]);
@@ -220,7 +220,7 @@ static void opened_where_it_was_built_it_is_the_original(void) {
     }
 }
 
-static void a_share_of_a_layout_is_no_region(void) {
+TEST(a_share_of_a_layout_is_no_region) {
     fixture fixture;
     set_up(&fixture, places[0], 0, BLOCKS_TOGETHER, NULL);
     kvmem_share *share = parcel_share(&fixture.parcel);
@@ -239,7 +239,7 @@ static void a_share_of_a_layout_is_no_region(void) {
 }
 
 #ifdef KVMEM_TEST_SHARE_GPU
-static void host_memory_is_page_locked_on_demand(void) {
+TEST(host_memory_is_page_locked_on_demand) {
     fixture fixture;
     set_up(&fixture, MEMORY_PINNED, 1, BLOCKS_TOGETHER, NULL);
     kvmem_layout *locked = open_layout(&fixture.parcel, KVMEM_OPEN_PIN, NULL);
@@ -259,18 +259,3 @@ static void host_memory_is_page_locked_on_demand(void) {
     tear_down(&fixture);
 }
 #endif
-
-static const test_case cases[] = {
-    CASE(blocks_go_both_ways),
-    CASE(what_is_shared_to_be_read_is_no_destination),
-    CASE(what_is_opened_to_be_read_is_no_destination),
-    CASE(the_owner_may_end_and_its_blocks_be_read),
-    CASE(blocks_are_aligned_in_both_processes),
-    CASE(opened_where_it_was_built_it_is_the_original),
-    CASE(a_share_of_a_layout_is_no_region),
-#ifdef KVMEM_TEST_SHARE_GPU
-    CASE(host_memory_is_page_locked_on_demand),
-#endif
-};
-SHARE_MAIN
-

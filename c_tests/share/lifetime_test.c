@@ -5,14 +5,11 @@
 #include "holder.h"
 #include "kinds.h"
 #include "opened.h"
-#include "regions.h"
-#include "resources.h"
 
 #include <fcntl.h>
-#include <stdio.h>
-#include <unistd.h>
 
-static const test_role roles[] = {HOLDER_ROLE, CROWD_ROLE};
+HOLDER_ROLE
+CROWD_ROLE
 
 typedef struct fixture {
     scratch directory;
@@ -45,7 +42,7 @@ static kvmem_region_holders holders_of(const kvmem_region *region) {
     return holders;
 }
 
-static void what_was_opened_outlives_the_share(void) {
+TEST(what_was_opened_outlives_the_share) {
     for EACH_KIND(kind) {
         fixture fixture;
         set_up(&fixture, kind);
@@ -83,7 +80,7 @@ static void check_late_opening(const parcel *parcel, memory_kind kind) {
     CALL(kvmem_region_destroy(late));
 }
 
-static void an_owner_that_frees_is_known_to_have(void) {
+TEST(an_owner_that_frees_is_known_to_have) {
     for EACH_KIND(kind) {
         fixture fixture;
         set_up(&fixture, kind);
@@ -101,7 +98,7 @@ static void an_owner_that_frees_is_known_to_have(void) {
     }
 }
 
-static void an_owner_that_is_killed_leaves_its_memory(void) {
+TEST(an_owner_that_is_killed_leaves_its_memory) {
     for EACH_KIND(kind) {
         fixture fixture;
         set_up(&fixture, kind);
@@ -118,7 +115,7 @@ static void an_owner_that_is_killed_leaves_its_memory(void) {
 }
 
 /* Killed before, between and after the steps of the hand-over. */
-static void an_owner_killed_on_the_way_does_no_harm(void) {
+TEST(an_owner_killed_on_the_way_does_no_harm) {
     for EACH_KIND(kind) {
         fixture fixture;
         set_up(&fixture, kind);
@@ -142,7 +139,7 @@ static void expect_importers(const peer *owner, uint64_t count) {
     CHECK_EQ(holder_holders(owner, HOLDING_OWN).importers, count);
 }
 
-static void importers_are_counted_as_they_come_and_go(void) {
+TEST(importers_are_counted_as_they_come_and_go) {
     for EACH_KIND(kind) {
         fixture fixture;
         set_up(&fixture, kind);
@@ -168,7 +165,7 @@ static void importers_are_counted_as_they_come_and_go(void) {
     }
 }
 
-static void holders_tell_all_that_keeps_a_region(void) {
+TEST(holders_tell_all_that_keeps_a_region) {
     for EACH_KIND(kind) {
         const scratch directory = scratch_create(temporary_directory());
         kvmem_region *region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
@@ -206,7 +203,7 @@ static void holders_tell_all_that_keeps_a_region(void) {
 
 #define MANY 1000
 
-static void a_thousand_openings_are_one_mapping(void) {
+TEST(a_thousand_openings_are_one_mapping) {
     for EACH_KIND(kind) {
         fixture fixture;
         set_up(&fixture, kind);
@@ -249,7 +246,7 @@ static int lock_as_an_importer(const parcel *parcel, off_t start, off_t length) 
 }
 
 /* As importers that are not kvmem would lock, in no order. */
-static void a_thousand_locks_are_counted(void) {
+TEST(a_thousand_locks_are_counted) {
     fixture fixture;
     set_up(&fixture, FIRST_KIND);
     static int locks[MANY];
@@ -269,7 +266,7 @@ static void a_thousand_locks_are_counted(void) {
 #define MOST_COUNTED 1024 /* docs/share.md */
 
 /* To find one lock the kernel passes those before it: to count them all takes the square of their number. */
-static void more_locks_than_are_counted_stall_nobody(void) {
+TEST(more_locks_than_are_counted_stall_nobody) {
     fixture fixture;
     set_up(&fixture, FIRST_KIND);
     const int locks = lock_as_an_importer(&fixture.parcel, FIRST_IMPORTER_LOCK + 2 * CROWD_OF_LOCKS, 1);
@@ -286,7 +283,7 @@ static void more_locks_than_are_counted_stall_nobody(void) {
 
 #ifndef KVMEM_TEST_SHARE_GPU
 /* A context for each of them would be more than a GPU has room for. */
-static void a_thousand_processes_are_counted(void) {
+TEST(a_thousand_processes_are_counted) {
     fixture fixture;
     set_up(&fixture, MEMORY_SYSTEM);
     peer crowd = crowd_start(&fixture.parcel, MANY, 1);
@@ -298,7 +295,7 @@ static void a_thousand_processes_are_counted(void) {
 }
 #endif
 
-static void a_lock_on_everything_holds_nobody_up(void) {
+TEST(a_lock_on_everything_holds_nobody_up) {
     fixture fixture;
     set_up(&fixture, FIRST_KIND);
     const int lock = lock_as_an_importer(&fixture.parcel, FIRST_IMPORTER_LOCK, 0);
@@ -307,20 +304,3 @@ static void a_lock_on_everything_holds_nobody_up(void) {
     expect_importers(&fixture.owner, 0);
     tear_down(&fixture);
 }
-
-static const test_case cases[] = {
-    CASE(what_was_opened_outlives_the_share),
-    CASE(an_owner_that_frees_is_known_to_have),
-    CASE(an_owner_that_is_killed_leaves_its_memory),
-    CASE(an_owner_killed_on_the_way_does_no_harm),
-    CASE(importers_are_counted_as_they_come_and_go),
-    CASE(holders_tell_all_that_keeps_a_region),
-    CASE(a_thousand_openings_are_one_mapping),
-    CASE(a_thousand_locks_are_counted),
-    CASE(more_locks_than_are_counted_stall_nobody),
-#ifndef KVMEM_TEST_SHARE_GPU
-    CASE(a_thousand_processes_are_counted),
-#endif
-    CASE(a_lock_on_everything_holds_nobody_up),
-};
-SHARE_MAIN

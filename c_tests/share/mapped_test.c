@@ -6,20 +6,16 @@
 #include "holder.h"
 #include "kinds.h"
 #include "opened.h"
-#include "regions.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 static void mapper_role(int socket);
-static const test_role roles[] = {HOLDER_ROLE, {"mapper", mapper_role}};
+HOLDER_ROLE
 
 #define EXPORTABLE CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
 enum { WHERE = 1 };
 
 /* Role: four mappings, each filled with its number, of which a part is shared. */
-static void mapper_role(int socket) {
+ROLE(mapper_role) {
     span span;
     span_open_exportable(&span, 0, EXPORTABLE, 4, 4);
     for (uint64_t i = 0; i < 4; i++) {
@@ -45,13 +41,13 @@ static void mapper_role(int socket) {
 
 static peer start_mapper(uint64_t first, uint64_t quarters, parcel *parcel) {
     const uint64_t part[2] = {first, quarters};
-    peer owner = peer_start("mapper");
+    peer owner = peer_start("mapper_role");
     frame_send(owner.socket, WHERE, part, sizeof(part));
     *parcel = parcel_receive(owner.socket);
     return owner;
 }
 
-static void what_it_lies_in_is_carried_and_no_more(void) {
+TEST(what_it_lies_in_is_carried_and_no_more) {
     static const struct {
         uint64_t first;
         uint64_t quarters;
@@ -87,7 +83,7 @@ static void refuse_share(const kvmem_region *region, uint32_t way, const char *p
     CHECK(share == NULL);
 }
 
-static void what_was_created_to_stay_is_not_shared(void) {
+TEST(what_was_created_to_stay_is_not_shared) {
     span span;
     span_open(&span, 0, 2, 2);
     kvmem_region *region = region_adopt_on_gpu(span.address + 4096, span.granule, NULL);
@@ -99,7 +95,7 @@ static void what_was_created_to_stay_is_not_shared(void) {
     span_close(&span);
 }
 
-static void one_mapping_that_stays_keeps_all_of_it(void) {
+TEST(one_mapping_that_stays_keeps_all_of_it) {
     span span;
     span_open_exportable(&span, 0, EXPORTABLE, 3, 2);
     span.handle_types = 0;
@@ -116,7 +112,7 @@ static void one_mapping_that_stays_keeps_all_of_it(void) {
 }
 
 /* Plain memory has no file descriptor, and two allocations side by side no common handle. */
-static void plain_memory_has_its_own_way(void) {
+TEST(plain_memory_has_its_own_way) {
     const uint64_t address = engine_allocate(0, MIB);
     kvmem_region *region = region_adopt_on_gpu(address, MIB, NULL);
     refuse_share(region, KVMEM_SHARE_FD, "plain device memory");
@@ -127,7 +123,7 @@ static void plain_memory_has_its_own_way(void) {
 
 static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
 
-static void a_layout_of_it_is_moved_both_ways(void) {
+TEST(a_layout_of_it_is_moved_both_ways) {
     const kv_move move = {scattered, NUM(scattered), 0, 0, 3};
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
         const kvmem_layout_config config = blocks_config(&kv_kinds[kind]);
@@ -155,12 +151,3 @@ static void a_layout_of_it_is_moved_both_ways(void) {
         peer_finish(&owner);
     }
 }
-
-static const test_case cases[] = {
-    CASE(what_it_lies_in_is_carried_and_no_more),
-    CASE(what_was_created_to_stay_is_not_shared),
-    CASE(one_mapping_that_stays_keeps_all_of_it),
-    CASE(plain_memory_has_its_own_way),
-    CASE(a_layout_of_it_is_moved_both_ways),
-};
-SHARE_MAIN

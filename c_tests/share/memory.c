@@ -4,14 +4,6 @@
 
 #include "driver.h"
 #include "engine.h"
-#include "harness.h"
-#include "kv.h"
-#include "regions.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #define PAGE 4096
 #define ADOPTED_OFFSET 8192 /* in its allocation */

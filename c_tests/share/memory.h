@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of every kind that can be shared, and its bytes, wherever they lie.
-#ifndef KVMEM_TEST_SHARE_MEMORY_H
-#define KVMEM_TEST_SHARE_MEMORY_H
+#pragma once
 
-#include <kvmem.h>
-#include <stdbool.h>
+#include "harness.h"
 
 typedef enum memory_kind {
     MEMORY_SYSTEM,
@@ -53,5 +51,3 @@ void memory_fill(const kvmem_region *region, uint32_t seed);
 void memory_check(const kvmem_region *region, uint32_t seed);
 /* Of a part of a region that was filled whole. */
 void memory_check_part(const kvmem_region *part, uint64_t offset, uint32_t seed);
-
-#endif

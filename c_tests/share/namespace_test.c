@@ -4,15 +4,12 @@
 #include "holder.h"
 #include "kinds.h"
 #include "opened.h"
-#include "regions.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <string.h>
-#include <unistd.h>
 
-static const test_role roles[] = {HOLDER_ROLE};
+HOLDER_ROLE
 
 #ifdef KVMEM_TEST_SHARE_GPU
 /* What goes by file descriptors. A handle names its process in a way that the stand-in does not follow into
@@ -44,7 +41,7 @@ static peer start_in_new_namespace(void) {
     return started;
 }
 
-static void an_owner_elsewhere_is_seen_to_live_and_to_end(void) {
+TEST(an_owner_elsewhere_is_seen_to_live_and_to_end) {
     for (size_t i = 0; i < NUM(kinds); i++) {
         peer owner = start_in_new_namespace();
         holder_make(&owner, kinds[i], NULL, 1);
@@ -68,7 +65,7 @@ static void an_owner_elsewhere_is_seen_to_live_and_to_end(void) {
     }
 }
 
-static void an_importer_elsewhere_is_counted_until_it_ends(void) {
+TEST(an_importer_elsewhere_is_counted_until_it_ends) {
     for (size_t i = 0; i < NUM(kinds); i++) {
         kvmem_region *region = memory_create(kinds[i], MEMORY_SIZE, NULL);
         memory_fill(region, 1);
@@ -92,7 +89,7 @@ static void an_importer_elsewhere_is_counted_until_it_ends(void) {
 }
 
 /* Its /proc is still the outer one, which has other processes under its number and its peers'. */
-static void the_outer_proc_misleads_nobody(void) {
+TEST(the_outer_proc_misleads_nobody) {
     for (size_t i = 0; i < NUM(kinds); i++) {
         const int own = enter_new_namespace();
         peer owner = holder_start();
@@ -115,7 +112,7 @@ static void the_outer_proc_misleads_nobody(void) {
 }
 
 #ifdef KVMEM_TEST_SHARE_GPU
-static void a_handle_from_elsewhere_is_an_error(void) {
+TEST(a_handle_from_elsewhere_is_an_error) {
     peer owner = start_in_new_namespace();
     holder_make(&owner, MEMORY_DEVICE, NULL, 1);
     parcel parcel = holder_share(&owner, NULL);
@@ -128,13 +125,3 @@ static void a_handle_from_elsewhere_is_an_error(void) {
     parcel_close(&parcel);
 }
 #endif
-
-static const test_case cases[] = {
-    CASE(an_owner_elsewhere_is_seen_to_live_and_to_end),
-    CASE(an_importer_elsewhere_is_counted_until_it_ends),
-    CASE(the_outer_proc_misleads_nobody),
-#ifdef KVMEM_TEST_SHARE_GPU
-    CASE(a_handle_from_elsewhere_is_an_error),
-#endif
-};
-SHARE_MAIN

@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shares and NIXL: layouts that are reached by it where they can't be mapped, and mapped ones that are
 // registered.
-#include "agents.h"
 #include "forged.h"
-#include "harness.h"
 #include "holder.h"
 #include "opened.h"
-#include "regions.h"
 
-#include <stdio.h>
-#include <string.h>
-
-static const test_role roles[] = {HOLDER_ROLE};
+HOLDER_ROLE
 
 static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
 static const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
@@ -80,7 +74,7 @@ static const kvmem_share_options by_nixl = {.struct_size = sizeof(by_nixl), .way
 static const kvmem_share_options to_be_read = {.struct_size = sizeof(to_be_read),
                                                .flags = KVMEM_SHARE_READ_ONLY};
 
-static void without_memory_it_is_reached_by_nixl(void) {
+TEST(without_memory_it_is_reached_by_nixl) {
     fixture fixture;
     set_up(&fixture, MEMORY_SYSTEM, &by_nixl);
     kvmem_share *share = parcel_share(&fixture.parcel);
@@ -102,7 +96,7 @@ static void without_memory_it_is_reached_by_nixl(void) {
     tear_down(&fixture);
 }
 
-static void the_importer_chooses_between_mapping_and_nixl(void) {
+TEST(the_importer_chooses_between_mapping_and_nixl) {
     fixture fixture;
     set_up(&fixture, MEMORY_SYSTEM, NULL);
     kvmem_layout *mapped = open_layout(&fixture.parcel, 0, fixture.agent);
@@ -119,7 +113,7 @@ static void the_importer_chooses_between_mapping_and_nixl(void) {
 }
 
 /* As from another machine: its memory can't be mapped, its agent can be reached. */
-static void what_cannot_be_mapped_is_reached_by_nixl(void) {
+TEST(what_cannot_be_mapped_is_reached_by_nixl) {
     fixture fixture;
     set_up(&fixture, MEMORY_SYSTEM, NULL);
     forge_text(&fixture.parcel, "boot_id", "another");
@@ -136,7 +130,7 @@ static void what_cannot_be_mapped_is_reached_by_nixl(void) {
 }
 
 /* A share that is damaged is not opened by another way. */
-static void what_is_corrupt_is_not_reached_by_nixl(void) {
+TEST(what_is_corrupt_is_not_reached_by_nixl) {
     fixture fixture;
     set_up(&fixture, MEMORY_SYSTEM, NULL);
     forge_bytes(&fixture.parcel, "id");
@@ -144,7 +138,7 @@ static void what_is_corrupt_is_not_reached_by_nixl(void) {
     tear_down(&fixture);
 }
 
-static void nixl_is_not_told_what_is_only_to_be_read(void) {
+TEST(nixl_is_not_told_what_is_only_to_be_read) {
     fixture fixture;
     set_up(&fixture, MEMORY_SYSTEM, &to_be_read);
     refuse_layout(&fixture.parcel, KVMEM_OPEN_REMOTE, fixture.agent, KVMEM_STATUS_UNSUPPORTED,
@@ -162,7 +156,7 @@ static void nixl_is_not_told_what_is_only_to_be_read(void) {
     tear_down(&fixture);
 }
 
-static void a_mapped_layout_is_registered_on_demand(void) {
+TEST(a_mapped_layout_is_registered_on_demand) {
     fixture fixture;
     set_up(&fixture, MEMORY_SYSTEM, NULL);
     refuse_layout(&fixture.parcel, KVMEM_OPEN_REGISTER, NULL, KVMEM_STATUS_INVALID_ARGUMENT, "agent");
@@ -180,7 +174,7 @@ static void a_mapped_layout_is_registered_on_demand(void) {
 }
 
 /* Memory of one peer is mapped here, that of another reached by NIXL: blocks go there, but not from a file. */
-static void mapped_memory_and_a_remote_layout(void) {
+TEST(mapped_memory_and_a_remote_layout) {
     static const kvmem_block_pair back[] = {{2, 4}, {5, 1}};
     const kv_move some = {back, NUM(back), 0, 1, 2};
     fixture fixture;
@@ -224,7 +218,7 @@ static void mapped_memory_and_a_remote_layout(void) {
     tear_down(&fixture);
 }
 
-static void a_file_is_mapped_and_registered(void) {
+TEST(a_file_is_mapped_and_registered) {
     fixture fixture;
     set_up(&fixture, MEMORY_DISK, NULL);
     kvmem_layout *mapped = open_layout(&fixture.parcel, KVMEM_OPEN_REGISTER, fixture.agent);
@@ -238,7 +232,7 @@ static void a_file_is_mapped_and_registered(void) {
     tear_down(&fixture);
 }
 
-static void a_file_to_be_read_is_read(void) {
+TEST(a_file_to_be_read_is_read) {
     fixture fixture;
     set_up(&fixture, MEMORY_DISK, &to_be_read);
     kvmem_layout *mapped = open_layout(&fixture.parcel, KVMEM_OPEN_REGISTER, fixture.agent);
@@ -257,7 +251,7 @@ static void a_file_to_be_read_is_read(void) {
 }
 
 /* Memory without a file behind it, in this process; without an agent there is no way at all. */
-static void what_was_not_made_shareable_goes_by_nixl_only(void) {
+TEST(what_was_not_made_shareable_goes_by_nixl_only) {
     kvmem_agent *agents[] = {agent_open("here"), NULL};
     for (size_t i = 0; i < NUM(agents); i++) {
         const kvmem_layout_config config = blocks_config(&kv_kinds[0]);
@@ -304,7 +298,7 @@ static void expect_logged(const parcel *parcel, kvmem_agent *agent, uint32_t loc
 }
 
 /* Nobody asked for the one or the other. */
-static void why_it_is_reached_by_nixl_is_logged(void) {
+TEST(why_it_is_reached_by_nixl_is_logged) {
     fixture fixture;
     set_up(&fixture, MEMORY_SYSTEM, &by_nixl);
     expect_logged(&fixture.parcel, fixture.agent, KVMEM_LOCALITY_REMOTE, "carries no memory");
@@ -315,18 +309,3 @@ static void why_it_is_reached_by_nixl_is_logged(void) {
     expect_logged(&fixture.parcel, fixture.agent, KVMEM_LOCALITY_REMOTE, "another machine");
     tear_down(&fixture);
 }
-
-static const test_case cases[] = {
-    CASE(without_memory_it_is_reached_by_nixl),
-    CASE(the_importer_chooses_between_mapping_and_nixl),
-    CASE(what_cannot_be_mapped_is_reached_by_nixl),
-    CASE(what_is_corrupt_is_not_reached_by_nixl),
-    CASE(why_it_is_reached_by_nixl_is_logged),
-    CASE(nixl_is_not_told_what_is_only_to_be_read),
-    CASE(a_mapped_layout_is_registered_on_demand),
-    CASE(mapped_memory_and_a_remote_layout),
-    CASE(a_file_is_mapped_and_registered),
-    CASE(a_file_to_be_read_is_read),
-    CASE(what_was_not_made_shareable_goes_by_nixl_only),
-};
-TEST_MAIN_WITH_ROLES

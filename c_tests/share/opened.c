@@ -2,8 +2,6 @@
 // Makes the share, opens it, and lets go of the share.
 #include "opened.h"
 
-#include "harness.h"
-
 static uint64_t trust = KVMEM_OPEN_TRUST_OWNER;
 
 void trust_owners(bool do_trust) {

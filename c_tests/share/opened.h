@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Regions and layouts of a parcel, in one line.
-#ifndef KVMEM_TEST_SHARE_OPENED_H
-#define KVMEM_TEST_SHARE_OPENED_H
+#pragma once
 
+#include "harness.h"
 #include "parcel.h"
-
-#include <stdbool.h>
 
 /* Whether the functions below open reserved huge pages too, which memory of a kind may have. They do, unless told. */
 void trust_owners(bool do_trust);
@@ -27,5 +25,3 @@ void refuse_layout(const parcel *parcel, uint64_t flags, kvmem_agent *agent, kvm
 void refuse_parcel(const parcel *parcel, uint64_t flags, kvmem_status status, const char *part);
 /* The same, whatever comes of it. With the error slot. */
 kvmem_status try_parcel(const parcel *parcel, uint64_t flags);
-
-#endif

@@ -3,13 +3,10 @@
 #include "holder.h"
 #include "kinds.h"
 #include "opened.h"
-#include "regions.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+REQUIRES(lacks_two_gpus)
 
-static const test_role roles[] = {HOLDER_ROLE};
+HOLDER_ROLE
 
 static const memory_kind kinds[] = {MEMORY_DEVICE, MEMORY_ADOPTED, MEMORY_MAPPED, MEMORY_ELASTIC};
 
@@ -27,7 +24,7 @@ static peer start_seeing(const char *devices) {
     return started;
 }
 
-static void its_device_is_found_whatever_its_ordinal(void) {
+TEST(its_device_is_found_whatever_its_ordinal) {
     CHECK(driver_devices() >= 2);
     for (size_t i = 0; i < NUM(kinds); i++) {
         peer owner = start_seeing("1,0");
@@ -56,7 +53,7 @@ static void write_uuid(int device, char text[64]) {
     }
 }
 
-static void a_device_that_is_not_visible_is_named(void) {
+TEST(a_device_that_is_not_visible_is_named) {
     CHECK(driver_devices() >= 2);
     char uuid[64];
     write_uuid(1, uuid);
@@ -81,9 +78,3 @@ static void a_device_that_is_not_visible_is_named(void) {
         parcel_close(&parcel);
     }
 }
-
-static const test_case cases[] = {
-    CASE(its_device_is_found_whatever_its_ordinal),
-    CASE(a_device_that_is_not_visible_is_named),
-};
-GPU_MAIN_WITH_ROLES_LACKS(lacks_two_gpus)

@@ -4,12 +4,11 @@
 #include "holder.h"
 #include "kinds.h"
 #include "opened.h"
-#include "regions.h"
 #include "sides.h"
 
-#include <stdlib.h>
+REQUIRES(lacks_two_gpus)
 
-static const test_role roles[] = {HOLDER_ROLE};
+HOLDER_ROLE
 
 #define OWNER 0 /* the GPU that the memory lies on */
 #define USER 1  /* the GPU that uses it */
@@ -78,7 +77,7 @@ static void release_both(void) {
     release_device(USER);
 }
 
-static void its_kernels_pull_and_push(void) {
+TEST(its_kernels_pull_and_push) {
     require_reach();
     retain_both();
     for (size_t place = 0; place < NUM(places); place++) {
@@ -101,7 +100,7 @@ static void its_kernels_pull_and_push(void) {
 }
 
 /* Host memory of this process: the GPU that the memory was opened for does the work. */
-static void it_goes_to_the_host_and_back(void) {
+TEST(it_goes_to_the_host_and_back) {
     require_reach();
     retain_both();
     fixture fixture;
@@ -125,7 +124,7 @@ static void it_goes_to_the_host_and_back(void) {
     release_both();
 }
 
-static void out_of_reach_it_is_not_opened(void) {
+TEST(out_of_reach_it_is_not_opened) {
     if (can_reach()) {
         SKIP("GPUs that do not reach each other: %d and %d of this machine do", OWNER, USER);
     }
@@ -152,7 +151,7 @@ static void check_through_user(const kvmem_region *region, uint32_t seed) {
 }
 
 /* One mapping for each GPU, each counted for itself; or a driver that has one a process, which is told. */
-static void each_gpu_has_a_mapping_of_its_own(void) {
+TEST(each_gpu_has_a_mapping_of_its_own) {
     require_reach();
     retain_both();
     peer owner = holder_start();
@@ -192,7 +191,7 @@ static void each_gpu_has_a_mapping_of_its_own(void) {
 }
 
 /* A kernel of a GPU that it was not opened for does not reach it, and the transfer says how it would. */
-static void opened_for_another_it_is_left_to_the_driver(void) {
+TEST(opened_for_another_it_is_left_to_the_driver) {
     require_reach();
     retain_both();
     fixture fixture;
@@ -213,7 +212,7 @@ static void opened_for_another_it_is_left_to_the_driver(void) {
 }
 
 /* Where there is nothing to choose nothing is changed. */
-static void other_memory_is_opened_as_ever(void) {
+TEST(other_memory_is_opened_as_ever) {
     static const memory_kind kinds[] = {MEMORY_SYSTEM, MEMORY_DISK, MEMORY_PINNED};
     for (size_t i = 0; i < NUM(kinds); i++) {
         peer owner = holder_start();
@@ -227,7 +226,7 @@ static void other_memory_is_opened_as_ever(void) {
     }
 }
 
-static void a_gpu_that_is_not_there_is_refused(void) {
+TEST(a_gpu_that_is_not_there_is_refused) {
     peer owner = holder_start();
     holder_make(&owner, MEMORY_DEVICE, NULL, 1);
     parcel parcel = holder_share(&owner, NULL);
@@ -237,14 +236,3 @@ static void a_gpu_that_is_not_there_is_refused(void) {
     parcel_close(&parcel);
     peer_finish(&owner);
 }
-
-static const test_case cases[] = {
-    CASE(its_kernels_pull_and_push),
-    CASE(it_goes_to_the_host_and_back),
-    CASE(out_of_reach_it_is_not_opened),
-    CASE(each_gpu_has_a_mapping_of_its_own),
-    CASE(opened_for_another_it_is_left_to_the_driver),
-    CASE(other_memory_is_opened_as_ever),
-    CASE(a_gpu_that_is_not_there_is_refused),
-};
-GPU_MAIN_WITH_ROLES_LACKS(lacks_two_gpus)

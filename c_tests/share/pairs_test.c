@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every pair of tiers of which one side or both are memory mapped from a peer, on one GPU: both ways, every byte
 // of both, or refused with the reason.
-#include "child.h"
-#include "file_side.h"
 #include "holder.h"
 #include "kept_context.h"
 #include "kinds.h"
 #include "opened.h"
-#include "resources.h"
-
-#include <stdio.h>
 
 #ifdef KVMEM_TEST_SHARE_GPU
 #include "sides.h"
@@ -42,7 +37,7 @@ static const guest guests[] = {
 #define NUM_GUESTS NUM(guests)
 #endif
 
-static const test_role roles[] = {KEEPING_HOLDER_ROLE};
+KEEPING_HOLDER_ROLE
 
 static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
 static const kvmem_block_pair few[] = {{2, 4}, {5, 1}};
@@ -244,7 +239,7 @@ static void meet_native(visitor *visitor, uint32_t tier, size_t layout_kind) {
     native_close(&native);
 }
 
-static void memory_of_a_peer_and_every_tier_of_this_process(void) {
+TEST(memory_of_a_peer_and_every_tier_of_this_process) {
     keep_context();
     peer owner = holder_start();
     for (size_t i = 0; i < NUM_GUESTS; i++) {
@@ -276,7 +271,7 @@ static void meet(visitor *one, visitor *other) {
 }
 
 /* Of two processes, neither of them this one. */
-static void memory_of_two_peers(void) {
+TEST(memory_of_two_peers) {
     keep_context();
     peer first = holder_start();
     peer second = holder_start();
@@ -298,7 +293,7 @@ static void memory_of_two_peers(void) {
 /* ---- the same memory, mapped twice ---- */
 
 /* Opened to be read, and again to be written: what is one memory may not look like two. */
-static void what_is_mapped_twice_is_seen_to_be_one(void) {
+TEST(what_is_mapped_twice_is_seen_to_be_one) {
     static const kvmem_block_pair onto_itself[] = {{2, 2}};
     static const kvmem_block_pair chain[] = {{0, 1}, {1, 2}};
     static const kvmem_block_pair apart[] = {{0, 4}, {1, 5}};
@@ -332,10 +327,3 @@ static void what_is_mapped_twice_is_seen_to_be_one(void) {
     }
     peer_finish(&owner);
 }
-
-static const test_case cases[] = {
-    CASE(memory_of_a_peer_and_every_tier_of_this_process),
-    CASE(memory_of_two_peers),
-    CASE(what_is_mapped_twice_is_seen_to_be_one),
-};
-SHARE_MAIN

@@ -2,13 +2,7 @@
 // Takes shares apart and puts them together, with the functions for engines that have a channel of their own.
 #include "parcel.h"
 
-#include "fds.h"
-#include "harness.h"
-
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 enum { BYTES = 100, COUNT };
 

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a share is between two processes: bytes and file descriptors, in the test's own hands.
-#ifndef KVMEM_TEST_SHARE_PARCEL_H
-#define KVMEM_TEST_SHARE_PARCEL_H
+#pragma once
 
-#include "peer.h"
-
-#include <kvmem.h>
+#include "harness.h"
 
 typedef struct parcel {
     message bytes;
@@ -25,5 +22,3 @@ parcel parcel_receive(int socket);
 kvmem_status parcel_read(const parcel *parcel, kvmem_share **share);
 /* The same, which must succeed. */
 kvmem_share *parcel_share(const parcel *parcel);
-
-#endif

@@ -4,22 +4,17 @@
 #include "holder.h"
 #include "kinds.h"
 #include "opened.h"
-#include "regions.h"
-#include "users.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <unistd.h>
+
+HOLDER_ROLE
 
 #ifndef CLONE_NEWTIME
 #define CLONE_NEWTIME 0x00000080
@@ -35,7 +30,7 @@ static void *serve(void *socket) {
 }
 
 /* Role: a holder whose main thread ends before it is asked for anything. */
-static void headless(int socket) {
+ROLE(headless) {
     pthread_t server;
     CHECK_EQ(pthread_create(&server, NULL, serve, (void *)(intptr_t)socket), 0);
     pthread_exit(NULL);
@@ -62,7 +57,7 @@ static peer start_headless(void) {
 
 static const memory_kind kinds[] = {MEMORY_SYSTEM, MEMORY_DISK};
 
-static void an_owner_whose_main_thread_has_ended_lives(void) {
+TEST(an_owner_whose_main_thread_has_ended_lives) {
     for (size_t i = 0; i < NUM(kinds); i++) {
         peer owner = start_headless();
         holder_make(&owner, kinds[i], NULL, 1);
@@ -77,7 +72,7 @@ static void an_owner_whose_main_thread_has_ended_lives(void) {
     }
 }
 
-static void an_importer_whose_main_thread_has_ended_opens(void) {
+TEST(an_importer_whose_main_thread_has_ended_opens) {
     for (size_t i = 0; i < NUM(kinds); i++) {
         peer owner = holder_start();
         peer importer = start_headless();
@@ -97,7 +92,7 @@ static void an_importer_whose_main_thread_has_ended_opens(void) {
 /* ---- /proc that hides the processes of others ---- */
 
 /* Role: a holder of another user's, to whom /proc shows no processes but its own. */
-static void blinded(int socket) {
+ROLE(blinded) {
     CHECK_EQ(unshare(CLONE_NEWNS), 0);
     CHECK_EQ(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), 0);
     CHECK_EQ(mount("proc", "/proc", "proc", 0, "hidepid=2"), 0);
@@ -111,7 +106,7 @@ static void blinded(int socket) {
     holder_role(socket);
 }
 
-static void an_owner_that_proc_hides_lives(void) {
+TEST(an_owner_that_proc_hides_lives) {
     require_other_users("an importer of another user");
     for (size_t i = 0; i < NUM(kinds); i++) {
         peer owner = holder_start();
@@ -131,7 +126,7 @@ static void an_owner_that_proc_hides_lives(void) {
 /* ---- another time namespace ---- */
 
 /* Role: a holder to which the machine seems to have started a day earlier. */
-static void elder(int socket) {
+ROLE(elder) {
     static const char offsets[] = "boottime 86400 0\n";
     if (unshare(CLONE_NEWTIME) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWTIME) != 0) {
         FAIL("this machine allows no time namespace: %s", strerror(errno));
@@ -152,7 +147,7 @@ static void elder(int socket) {
     CHECK(WIFEXITED(state) && WEXITSTATUS(state) == EXIT_SUCCESS);
 }
 
-static void an_owner_that_counts_time_differently_lives(void) {
+TEST(an_owner_that_counts_time_differently_lives) {
     for (size_t i = 0; i < NUM(kinds); i++) {
         peer owner = peer_start("elder");
         holder_make(&owner, kinds[i], NULL, 1);
@@ -168,14 +163,3 @@ static void an_owner_that_counts_time_differently_lives(void) {
         parcel_close(&parcel);
     }
 }
-
-static const test_case cases[] = {
-    CASE(an_owner_whose_main_thread_has_ended_lives),
-    CASE(an_importer_whose_main_thread_has_ended_opens),
-    CASE(an_owner_that_proc_hides_lives),
-    CASE(an_owner_that_counts_time_differently_lives),
-};
-
-static const test_role roles[] = {
-    HOLDER_ROLE, {"headless", headless}, {"blinded", blinded}, {"elder", elder}};
-SHARE_MAIN

@@ -3,10 +3,8 @@
 #include "holder.h"
 #include "kinds.h"
 #include "opened.h"
-#include "regions.h"
-#include "resources.h"
 
-static const test_role roles[] = {HOLDER_ROLE};
+HOLDER_ROLE
 
 typedef struct fixture {
     scratch directory;
@@ -60,7 +58,7 @@ static void check_info(const kvmem_region *region, memory_kind kind, const peer 
     CHECK((here.fd >= 0) == (there.fd >= 0));
 }
 
-static void bytes_are_seen_both_ways(void) {
+TEST(bytes_are_seen_both_ways) {
     for EACH_KIND(kind) {
         fixture fixture;
         set_up(&fixture, kind);
@@ -80,7 +78,7 @@ static void bytes_are_seen_both_ways(void) {
     }
 }
 
-static void views_are_shared_as_parts(void) {
+TEST(views_are_shared_as_parts) {
     static const uint64_t offsets[] = {0, MEMORY_EXTENT, 4096};
     for EACH_KIND(kind) {
         fixture fixture;
@@ -108,7 +106,7 @@ static void views_are_shared_as_parts(void) {
     }
 }
 
-static void opened_twice_it_is_mapped_once(void) {
+TEST(opened_twice_it_is_mapped_once) {
     for EACH_KIND(kind) {
         fixture fixture;
         set_up(&fixture, kind);
@@ -137,7 +135,7 @@ static void opened_twice_it_is_mapped_once(void) {
 }
 
 /* One mapping for each right that it is opened with, however often. */
-static void each_right_has_one_mapping(void) {
+TEST(each_right_has_one_mapping) {
     for EACH_KIND(kind) {
         fixture fixture;
         set_up(&fixture, kind);
@@ -169,7 +167,7 @@ static kvmem_share *share_region(const kvmem_region *region, memory_kind kind) {
     return share;
 }
 
-static void opened_where_it_was_made_it_is_the_original(void) {
+TEST(opened_where_it_was_made_it_is_the_original) {
     for EACH_KIND(kind) {
         const scratch directory = scratch_create(temporary_directory());
         kvmem_region *region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
@@ -189,7 +187,7 @@ static void opened_where_it_was_made_it_is_the_original(void) {
     }
 }
 
-static void what_was_opened_is_its_owners_to_share(void) {
+TEST(what_was_opened_is_its_owners_to_share) {
     for EACH_KIND(kind) {
         fixture fixture;
         set_up(&fixture, kind);
@@ -209,7 +207,7 @@ static void what_was_opened_is_its_owners_to_share(void) {
     }
 }
 
-static void the_way_is_taken_or_refused(void) {
+TEST(the_way_is_taken_or_refused) {
     for EACH_KIND(kind) {
         const scratch directory = scratch_create(temporary_directory());
         kvmem_region *region = memory_create(kind, MEMORY_SIZE, scratch_file(&directory, "region"));
@@ -238,14 +236,3 @@ static void the_way_is_taken_or_refused(void) {
         scratch_remove(&directory);
     }
 }
-
-static const test_case cases[] = {
-    CASE(bytes_are_seen_both_ways),
-    CASE(views_are_shared_as_parts),
-    CASE(opened_twice_it_is_mapped_once),
-    CASE(each_right_has_one_mapping),
-    CASE(opened_where_it_was_made_it_is_the_original),
-    CASE(what_was_opened_is_its_owners_to_share),
-    CASE(the_way_is_taken_or_refused),
-};
-SHARE_MAIN

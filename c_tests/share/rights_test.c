@@ -4,23 +4,16 @@
 #include "holder.h"
 #include "kinds.h"
 #include "opened.h"
-#include "regions.h"
-#include "resources.h"
-#include "users.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define NOBODY 65534
 
-static const test_role roles[] = {HOLDER_ROLE};
+HOLDER_ROLE
 
 typedef struct fixture {
     scratch directory;
@@ -96,7 +89,7 @@ static void check_cannot_be_written(const kvmem_region *region, memory_kind kind
     }
 }
 
-static void what_is_shared_to_be_read_is_read(void) {
+TEST(what_is_shared_to_be_read_is_read) {
     for EACH_KIND(kind) {
         fixture fixture;
         set_up(&fixture, kind, &to_be_read);
@@ -122,7 +115,7 @@ static void what_is_shared_to_be_read_is_read(void) {
     }
 }
 
-static void an_importer_may_take_less_than_is_granted(void) {
+TEST(an_importer_may_take_less_than_is_granted) {
     for EACH_KIND(kind) {
         fixture fixture;
         set_up(&fixture, kind, NULL);
@@ -151,7 +144,7 @@ static void an_importer_may_take_less_than_is_granted(void) {
 }
 
 /* Asked for by name it is all or nothing; without a flag it is what is granted. */
-static void writing_is_asked_for_or_left_to_the_grant(void) {
+TEST(writing_is_asked_for_or_left_to_the_grant) {
     for EACH_KIND(kind) {
         fixture fixture;
         set_up(&fixture, kind, &to_be_read);
@@ -172,7 +165,7 @@ static void writing_is_asked_for_or_left_to_the_grant(void) {
 }
 
 /* Every file descriptor of a share to be read. */
-static void its_descriptors_can_only_be_read(void) {
+TEST(its_descriptors_can_only_be_read) {
     for EACH_KIND(kind) {
         fixture fixture;
         set_up(&fixture, kind, &to_be_read);
@@ -186,7 +179,7 @@ static void its_descriptors_can_only_be_read(void) {
 }
 
 /* Also where all is granted, the control block is its owner's to write, whoever opens it anew. */
-static void nobody_writes_the_owners_control_block(void) {
+TEST(nobody_writes_the_owners_control_block) {
     fixture fixture;
     set_up(&fixture, FIRST_KIND, NULL);
     char path[64];
@@ -222,7 +215,7 @@ static int reopened_by_another_user(int fd) {
 }
 
 /* The kernel lets whoever may write a file open a descriptor of it anew: that must be its owner alone. */
-static void no_other_user_opens_it_anew_to_write(void) {
+TEST(no_other_user_opens_it_anew_to_write) {
     for EACH_KIND(kind) {
         fixture fixture;
         set_up(&fixture, kind, &to_be_read);
@@ -273,7 +266,7 @@ static void lock_to_read(const parcel *parcel, uint64_t flags) {
     CALL(kvmem_region_destroy(locked));
 }
 
-static void what_is_only_read_is_page_locked_where_the_gpu_can(void) {
+TEST(what_is_only_read_is_page_locked_where_the_gpu_can) {
     fixture fixture;
     set_up(&fixture, MEMORY_PINNED, &to_be_read);
     lock_to_read(&fixture.parcel, 0);
@@ -287,7 +280,7 @@ static void what_is_only_read_is_page_locked_where_the_gpu_can(void) {
 }
 
 /* Plain first, then page-locked: the one does not serve for the other, the other does for the one. */
-static void page_locked_is_more_than_plain(void) {
+TEST(page_locked_is_more_than_plain) {
     fixture fixture;
     set_up(&fixture, MEMORY_PINNED, NULL);
     kvmem_region *plain = open_parcel(&fixture.parcel, 0);
@@ -310,7 +303,7 @@ static void page_locked_is_more_than_plain(void) {
 }
 
 /* The driver can copy to and from it as to what was page-locked here. */
-static void page_locked_memory_is_the_gpus_to_reach(void) {
+TEST(page_locked_memory_is_the_gpus_to_reach) {
     fixture fixture;
     set_up(&fixture, MEMORY_PINNED, NULL);
     kvmem_region *locked = open_parcel(&fixture.parcel, KVMEM_OPEN_PIN);
@@ -324,19 +317,3 @@ static void page_locked_memory_is_the_gpus_to_reach(void) {
     tear_down(&fixture);
 }
 #endif
-
-static const test_case cases[] = {
-    CASE(what_is_shared_to_be_read_is_read),
-    CASE(an_importer_may_take_less_than_is_granted),
-    CASE(writing_is_asked_for_or_left_to_the_grant),
-    CASE(its_descriptors_can_only_be_read),
-    CASE(nobody_writes_the_owners_control_block),
-#ifdef KVMEM_TEST_SHARE_GPU
-    CASE(what_is_only_read_is_page_locked_where_the_gpu_can),
-    CASE(page_locked_is_more_than_plain),
-    CASE(page_locked_memory_is_the_gpus_to_reach),
-#else
-    CASE(no_other_user_opens_it_anew_to_write),
-#endif
-};
-SHARE_MAIN

@@ -3,21 +3,15 @@
 // it serves itself can't even be killed.
 #include "served_file.h"
 
-#include "harness.h"
 #include "parcel.h"
-#include "resources.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fuse.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 enum { SERVED_OPEN = 1, SERVED_STALL_AFTER, SERVED_STALLS, SERVED_GO_ON };
 

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A file that another process serves (FUSE), and whose attributes that process may keep to itself: fstat then waits.
-#ifndef KVMEM_TEST_SHARE_SERVED_FILE_H
-#define KVMEM_TEST_SHARE_SERVED_FILE_H
+#pragma once
 
-#include "peer.h"
+#include "harness.h"
 
-#include <stdbool.h>
-#include <stdint.h>
-
-/* A program that has such files has this among its roles. */
-#define SERVED_FILE_ROLE {"served_file", served_file_role}
+/* Each program that has such files has this line. */
+#define SERVED_FILE_ROLE USES_ROLE(served_file, served_file_role)
 void served_file_role(int socket);
 
 /* Skips the case if this process may not mount. */
@@ -22,5 +18,3 @@ void served_file_stall_after(const peer *server, uint64_t answers);
 bool served_file_stalls(const peer *server);
 /* Tells them to whoever waits, and to all later. */
 void served_file_go_on(const peer *server);
-
-#endif

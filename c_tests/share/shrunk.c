@@ -2,7 +2,6 @@
 // The owner is a holder with a fully contiguous layout, the same for all cases.
 #include "shrunk.h"
 
-#include "harness.h"
 #include "opened.h"
 
 void shrunk_open(shrunk *shrunk, uint64_t num_blocks) {

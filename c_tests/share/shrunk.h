@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A layout on another process's elastic memory, and transfers out of it that may find that taken back.
-#ifndef KVMEM_TEST_SHARE_SHRUNK_H
-#define KVMEM_TEST_SHARE_SHRUNK_H
+#pragma once
 
 #include "holder.h"
 
@@ -26,5 +25,3 @@ kvmem_transfer *shrunk_transfer(const shrunk *shrunk, const kvmem_layout *from, 
 kvmem_status shrunk_run(kvmem_transfer *transfer);
 /* Makes, runs and destroys one, and checks the bytes where it went well. */
 kvmem_status shrunk_fetch(shrunk *shrunk, const kvmem_layout *from, uint32_t block);
-
-#endif

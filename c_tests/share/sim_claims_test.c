@@ -7,20 +7,16 @@
 #include "holder.h"
 #include "kinds.h"
 #include "opened.h"
-#include "regions.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
-static const test_role roles[] = {HOLDER_ROLE};
+HOLDER_ROLE
 
 /* No machine that runs this has as much. */
 #define TEBIBYTE (UINT64_C(1) << 40)
 
 /* Page-locked, it would be allocated, until the kernel ends the process. */
-static void sparse_memory_is_not_page_locked(void) {
+TEST(sparse_memory_is_not_page_locked) {
     static const uint64_t flags[] = {0, KVMEM_OPEN_READ_ONLY};
     peer owner = holder_start();
     holder_make(&owner, MEMORY_PINNED, NULL, 1);
@@ -87,7 +83,7 @@ static struct rlimit limit_addresses(uint64_t more) {
 }
 
 /* A flag for each extent of each part would take 4 GiB; of what a share may claim, 2^24 extents in 2^16 parts, 1 TiB. */
-static void a_transfer_takes_memory_for_the_extents_it_touches(void) {
+TEST(a_transfer_takes_memory_for_the_extents_it_touches) {
     kvmem_layout_config config = {.struct_size = sizeof(config), .kind = KVMEM_LAYOUT_LAYER_SEPARATE};
     config.num_blocks = 2;
     config.num_layers = MANY_LAYERS;
@@ -119,9 +115,3 @@ static void a_transfer_takes_memory_for_the_extents_it_touches(void) {
     CALL(kvmem_region_destroy(system));
     CALL(kvmem_region_destroy(elastic));
 }
-
-static const test_case cases[] = {
-    CASE(sparse_memory_is_not_page_locked),
-    CASE(a_transfer_takes_memory_for_the_extents_it_touches),
-};
-SHARE_MAIN

@@ -6,7 +6,7 @@
 #include "opened.h"
 #include "shrunk.h"
 
-static const test_role roles[] = {HOLDER_ROLE};
+HOLDER_ROLE
 
 /* Submits the block and returns with its bytes on their way. */
 static kvmem_transfer *submit_held(const shrunk *shrunk, uint32_t block) {
@@ -17,7 +17,7 @@ static kvmem_transfer *submit_held(const shrunk *shrunk, uint32_t block) {
     return transfer;
 }
 
-static void taken_back_in_flight_it_is_stale(void) {
+TEST(taken_back_in_flight_it_is_stale) {
     shrunk shrunk;
     shrunk_open(&shrunk, 7);
     holder_end_shares(&shrunk.owner);
@@ -30,7 +30,7 @@ static void taken_back_in_flight_it_is_stale(void) {
     shrunk_close(&shrunk);
 }
 
-static void what_it_does_not_touch_may_go_meanwhile(void) {
+TEST(what_it_does_not_touch_may_go_meanwhile) {
     shrunk shrunk;
     shrunk_open(&shrunk, 7);
     holder_end_shares(&shrunk.owner);
@@ -42,7 +42,7 @@ static void what_it_does_not_touch_may_go_meanwhile(void) {
     shrunk_close(&shrunk);
 }
 
-static void an_owner_that_ends_meanwhile_leaves_the_bytes(void) {
+TEST(an_owner_that_ends_meanwhile_leaves_the_bytes) {
     shrunk shrunk;
     shrunk_open(&shrunk, 7);
     kvmem_transfer *transfer = submit_held(&shrunk, 6);
@@ -54,7 +54,7 @@ static void an_owner_that_ends_meanwhile_leaves_the_bytes(void) {
     shrunk_close(&shrunk);
 }
 
-static void everything_is_given_back(void) {
+TEST(everything_is_given_back) {
     for EACH_KIND(kind) {
         peer owner = holder_start();
         holder_make(&owner, kind, NULL, 1);
@@ -72,7 +72,7 @@ static void everything_is_given_back(void) {
 }
 
 /* A driver whose memory leaves by fabric handle alone. */
-static void without_file_descriptors_handles_are_taken(void) {
+TEST(without_file_descriptors_handles_are_taken) {
     SIM(sim_set_attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 0));
     kvmem_region *region = memory_create(MEMORY_FABRIC, MEMORY_SIZE, NULL);
     kvmem_share_options options = {.struct_size = sizeof(options)};
@@ -91,7 +91,7 @@ static void without_file_descriptors_handles_are_taken(void) {
 }
 
 /* A device that locks what may only be read: a layout that is shared so is read by the GPU where it lies. */
-static void what_is_only_read_is_page_locked_to_be_read(void) {
+TEST(what_is_only_read_is_page_locked_to_be_read) {
     static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
     const kvmem_share_options to_read = {.struct_size = sizeof(to_read), .flags = KVMEM_SHARE_READ_ONLY};
@@ -128,13 +128,3 @@ static void what_is_only_read_is_page_locked_to_be_read(void) {
     parcel_close(&parcel);
     holder_clear(&owner);
 }
-
-static const test_case cases[] = {
-    CASE(taken_back_in_flight_it_is_stale),
-    CASE(what_it_does_not_touch_may_go_meanwhile),
-    CASE(an_owner_that_ends_meanwhile_leaves_the_bytes),
-    CASE(everything_is_given_back),
-    CASE(without_file_descriptors_handles_are_taken),
-    CASE(what_is_only_read_is_page_locked_to_be_read),
-};
-SHARE_MAIN

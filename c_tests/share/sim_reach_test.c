@@ -6,10 +6,9 @@
 #include "holder.h"
 #include "kinds.h"
 #include "opened.h"
-#include "regions.h"
 #include "sides.h"
 
-static const test_role roles[] = {HOLDER_ROLE};
+HOLDER_ROLE
 
 #define OWNER 0 /* the GPU that the memory is located on */
 #define OTHER 1
@@ -39,7 +38,7 @@ static kvmem_region *open_for_all(const parcel *parcel, uint64_t flags) {
     return open_parcel(parcel, flags | KVMEM_OPEN_FOR_ALL_DEVICES);
 }
 
-static void it_is_opened_for_its_own_gpu_in_one_call(void) {
+TEST(it_is_opened_for_its_own_gpu_in_one_call) {
     for (size_t i = 0; i < NUM(kinds); i++) {
         peer owner = holder_start();
         holder_make(&owner, kinds[i], NULL, 1);
@@ -54,7 +53,7 @@ static void it_is_opened_for_its_own_gpu_in_one_call(void) {
     }
 }
 
-static void another_gpu_is_asked_for(void) {
+TEST(another_gpu_is_asked_for) {
     for (size_t i = 0; i < NUM(kinds); i++) {
         peer owner = holder_start();
         holder_make(&owner, kinds[i], NULL, 1);
@@ -74,7 +73,7 @@ static void another_gpu_is_asked_for(void) {
 }
 
 /* The region that is open already gets what is missing, with its own rights. */
-static void opened_again_it_is_open_for_more(void) {
+TEST(opened_again_it_is_open_for_more) {
     for (size_t i = 0; i < NUM(kinds); i++) {
         peer owner = holder_start();
         holder_make(&owner, kinds[i], NULL, 1);
@@ -96,7 +95,7 @@ static void opened_again_it_is_open_for_more(void) {
     }
 }
 
-static void a_transfer_opens_it_for_the_gpu_it_runs_on_once(void) {
+TEST(a_transfer_opens_it_for_the_gpu_it_runs_on_once) {
     static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
     static const kv_move move = {scattered, NUM(scattered), 0, 0, 3};
     const kvmem_layout_config config = blocks_config(&kv_kinds[1]);
@@ -127,7 +126,7 @@ static void a_transfer_opens_it_for_the_gpu_it_runs_on_once(void) {
     peer_finish(&owner);
 }
 
-static void one_gpu_and_all_exclude_each_other(void) {
+TEST(one_gpu_and_all_exclude_each_other) {
     peer owner = holder_start();
     holder_make(&owner, MEMORY_ELASTIC, NULL, 1);
     parcel parcel = holder_share(&owner, NULL);
@@ -136,12 +135,3 @@ static void one_gpu_and_all_exclude_each_other(void) {
     parcel_close(&parcel);
     peer_finish(&owner);
 }
-
-static const test_case cases[] = {
-    CASE(it_is_opened_for_its_own_gpu_in_one_call),
-    CASE(another_gpu_is_asked_for),
-    CASE(opened_again_it_is_open_for_more),
-    CASE(a_transfer_opens_it_for_the_gpu_it_runs_on_once),
-    CASE(one_gpu_and_all_exclude_each_other),
-};
-SHARE_MAIN

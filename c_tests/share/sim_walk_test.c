@@ -9,7 +9,7 @@
 #include "operations.h"
 #include "walk.h"
 
-static const test_role roles[] = {HOLDER_ROLE};
+HOLDER_ROLE
 
 /* What is shared here, and what others share. */
 static kvmem_region *own[NUM_MEMORY_KINDS];
@@ -171,10 +171,4 @@ const operation operations[] = {
 };
 const size_t num_operations = NUM(operations);
 
-static const test_case cases[] = {
-    CASE(every_operation_calls_the_driver),
-    CASE(out_of_memory_anywhere),
-    CASE(illegal_address_anywhere),
-    CASE(unknown_error_anywhere),
-};
-SHARE_MAIN
+WALK_CASES

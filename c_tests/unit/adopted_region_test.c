@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adopted memory and views: never freed by the library, released once, when the last holder has gone.
 #include "harness.h"
-#include "kv.h"
-#include "regions.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 static unsigned char memory[64 * 1024];
 
@@ -43,7 +38,7 @@ static kvmem_region *view_of(const kvmem_region *parent, uint64_t offset, uint64
     return view;
 }
 
-static void adopted_memory_is_left_as_it_is(void) {
+TEST(adopted_memory_is_left_as_it_is) {
     memset(memory, 0x3C, sizeof(memory));
     kvmem_region *region = adopt(NULL);
     const kvmem_region_info info = region_info(region);
@@ -56,7 +51,7 @@ static void adopted_memory_is_left_as_it_is(void) {
     CHECK_FILLED(memory, 0x3C, sizeof(memory));
 }
 
-static void release_is_called_once(void) {
+TEST(release_is_called_once) {
     int releases = 0;
     kvmem_region *region = adopt(&releases);
     finish_releases();
@@ -66,7 +61,7 @@ static void release_is_called_once(void) {
     CHECK_EQ(releases, 1);
 }
 
-static void views_keep_adopted_memory(void) {
+TEST(views_keep_adopted_memory) {
     int releases = 0;
     kvmem_region *region = adopt(&releases);
     kvmem_region *view = view_of(region, 4096, 8192);
@@ -81,7 +76,7 @@ static void views_keep_adopted_memory(void) {
     CHECK_EQ(releases, 1);
 }
 
-static void layouts_keep_adopted_memory(void) {
+TEST(layouts_keep_adopted_memory) {
     int releases = 0;
     kvmem_region *region = adopt(&releases);
     kvmem_layout *layout = region_lay_out(region);
@@ -99,7 +94,7 @@ static void layouts_keep_adopted_memory(void) {
     CHECK_EQ(releases, 1);
 }
 
-static void a_failed_adoption_releases_nothing(void) {
+TEST(a_failed_adoption_releases_nothing) {
     int releases = 0;
     kvmem_region *region = (kvmem_region *)memory;
     kvmem_adopt_options options = adopt_options(&releases);
@@ -146,7 +141,7 @@ static void expect_adoption(kvmem_status expected, const char *part, void *addre
     kvmem_region_destroy(region);
 }
 
-static void the_protection_is_checked_before_a_copy_finds_out(void) {
+TEST(the_protection_is_checked_before_a_copy_finds_out) {
     const pages pages = map_pages();
     const uint64_t size = pages.size;
     unsigned char *writable = pages.start, *readable = writable + size, *none = readable + size;
@@ -168,7 +163,7 @@ static void the_protection_is_checked_before_a_copy_finds_out(void) {
     munmap(pages.start, 3 * size);
 }
 
-static void read_only_memory_is_a_source_and_no_destination(void) {
+TEST(read_only_memory_is_a_source_and_no_destination) {
     const pages pages = map_pages();
     kvmem_adopt_options options;
     kvmem_adopt_options_init(&options, sizeof(options));
@@ -201,7 +196,7 @@ static void read_only_memory_is_a_source_and_no_destination(void) {
     munmap(pages.start, 3 * pages.size);
 }
 
-static void a_view_says_what_it_is(void) {
+TEST(a_view_says_what_it_is) {
     kvmem_region *region = adopt(NULL);
     kvmem_region *view = view_of(region, 1, sizeof(memory) - 1);
     const kvmem_region_info info = region_info(view);
@@ -216,7 +211,7 @@ static void a_view_says_what_it_is(void) {
     kvmem_region_destroy(region);
 }
 
-static void a_view_ends_inside_its_parent(void) {
+TEST(a_view_ends_inside_its_parent) {
     static const struct {
         uint64_t offset;
         uint64_t size;
@@ -246,7 +241,7 @@ static void a_view_ends_inside_its_parent(void) {
     kvmem_region_destroy(region);
 }
 
-static void a_view_of_a_file_begins_at_its_offset(void) {
+TEST(a_view_of_a_file_begins_at_its_offset) {
     kvmem_region *file = region_create_temporary_file(MIB);
     kvmem_region *view = view_of(file, 8192, 4096);
     const kvmem_region_info info = region_info(view);
@@ -260,17 +255,3 @@ static void a_view_of_a_file_begins_at_its_offset(void) {
     kvmem_region_destroy(inner);
     kvmem_region_destroy(view);
 }
-
-static const test_case cases[] = {
-    CASE(adopted_memory_is_left_as_it_is),
-    CASE(release_is_called_once),
-    CASE(views_keep_adopted_memory),
-    CASE(layouts_keep_adopted_memory),
-    CASE(a_failed_adoption_releases_nothing),
-    CASE(the_protection_is_checked_before_a_copy_finds_out),
-    CASE(read_only_memory_is_a_source_and_no_destination),
-    CASE(a_view_says_what_it_is),
-    CASE(a_view_ends_inside_its_parent),
-    CASE(a_view_of_a_file_begins_at_its_offset),
-};
-TEST_MAIN

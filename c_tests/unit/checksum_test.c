@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checksums of blocks in memory and in files, and transfers that are verified by them.
-#include "completions.h"
-#include "crc.h"
-#include "file_side.h"
 #include "harness.h"
-#include "kv.h"
-#include "resources.h"
-
-#include <stdio.h>
-#include <string.h>
 
 static const uint32_t some_blocks[] = {6, 0, 3, 3, 5};
 static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
@@ -24,7 +16,7 @@ static void check_checksums(const kvmem_layout *layout, const kv_side *model) {
 }
 
 /* The check value that catalogues of CRCs give for CRC-32C. */
-static void it_is_the_checksum_it_says_it_is(void) {
+TEST(it_is_the_checksum_it_says_it_is) {
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
     config.num_blocks = 1;
     config.num_layers = 1;
@@ -43,7 +35,7 @@ static void it_is_the_checksum_it_says_it_is(void) {
     kv_side_close(&side);
 }
 
-static void kind_and_alignment_make_no_difference(void) {
+TEST(kind_and_alignment_make_no_difference) {
     static const uint64_t alignments[] = {1, 64, 4096};
     for (size_t i = 0; i < KV_NUM_KINDS * NUM(alignments); i++) {
         kvmem_layout_config config = kv_config(&kv_kinds[i % KV_NUM_KINDS]);
@@ -66,7 +58,7 @@ static void kind_and_alignment_make_no_difference(void) {
 }
 
 /* 24 blocks of 1 MiB, which several threads read. */
-static void many_bytes_are_read_by_several_threads(void) {
+TEST(many_bytes_are_read_by_several_threads) {
     kvmem_layout_config config = kv_config(&kv_kinds[2]);
     config.num_blocks = 24;
     config.num_layers = 4;
@@ -78,7 +70,7 @@ static void many_bytes_are_read_by_several_threads(void) {
     kv_side_close(&side);
 }
 
-static void files_have_the_same_checksums(void) {
+TEST(files_have_the_same_checksums) {
     static const struct {
         kvmem_layout_config (*config)(const kv_kind *);
         uint64_t flags;
@@ -96,7 +88,7 @@ static void files_have_the_same_checksums(void) {
 }
 
 /* More blocks than the library brings to memory at a time. */
-static void a_large_file_is_read_part_by_part(void) {
+TEST(a_large_file_is_read_part_by_part) {
     kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     config.num_blocks = 40;
     config.page_size *= 32;
@@ -120,7 +112,7 @@ static void a_large_file_is_read_part_by_part(void) {
     kv_side_close(&side);
 }
 
-static void bad_input_is_refused(void) {
+TEST(bad_input_is_refused) {
     static const uint32_t outside[] = {0, 7};
     kv_side side;
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
@@ -183,7 +175,7 @@ static void verify_between(const kvmem_layout *source, kv_side *from, const kvme
     CHECK_EQ(run(source, destination, move, checksums, 0, found), KVMEM_STATUS_CORRUPT);
 }
 
-static void transfers_in_memory_are_verified(void) {
+TEST(transfers_in_memory_are_verified) {
     static const kv_move moves[] = {
         {pairs, NUM(pairs), 0, 0, 3}, {pairs, NUM(pairs), 1, 0, 2}, {pairs, NUM(pairs), 0, 2, 1}};
     for (size_t i = 0; i < KV_NUM_KINDS * NUM(moves); i++) {
@@ -203,7 +195,7 @@ static void transfers_in_memory_are_verified(void) {
     }
 }
 
-static void transfers_from_and_to_files_are_verified(void) {
+TEST(transfers_from_and_to_files_are_verified) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
     scratch directory = scratch_create(temporary_directory());
     kv_side host;
@@ -232,7 +224,7 @@ static void refuse(const kv_side *source, const kv_side *destination, uint64_t f
     CHECK(transfer == NULL);
 }
 
-static void what_can_not_be_verified_is_refused(void) {
+TEST(what_can_not_be_verified_is_refused) {
     static const uint32_t checksums[NUM(pairs)];
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kv_side source;
@@ -251,7 +243,7 @@ static void what_can_not_be_verified_is_refused(void) {
 }
 
 /* Nobody waits for it: it holds what it needs and still tells. */
-static void a_transfer_that_was_given_up_is_verified_too(void) {
+TEST(a_transfer_that_was_given_up_is_verified_too) {
     static const uint32_t wrong[NUM(pairs)];
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kv_side source;
@@ -274,17 +266,3 @@ static void a_transfer_that_was_given_up_is_verified_too(void) {
     kv_side_close(&source);
     kv_side_close(&destination);
 }
-
-static const test_case cases[] = {
-    CASE(it_is_the_checksum_it_says_it_is),
-    CASE(kind_and_alignment_make_no_difference),
-    CASE(many_bytes_are_read_by_several_threads),
-    CASE(files_have_the_same_checksums),
-    CASE(a_large_file_is_read_part_by_part),
-    CASE(bad_input_is_refused),
-    CASE(transfers_in_memory_are_verified),
-    CASE(transfers_from_and_to_files_are_verified),
-    CASE(what_can_not_be_verified_is_refused),
-    CASE(a_transfer_that_was_given_up_is_verified_too),
-};
-TEST_MAIN

@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files and kernels that fail a transfer: what is not all moved is an error, and says which.
-#include "child.h"
-#include "file_side.h"
 #include "harness.h"
-#include "resources.h"
 
 #include <errno.h>
 #include <sched.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 static const kvmem_block_pair all_pairs[] = {{0, 0}, {6, 1}, {1, 2}, {5, 3}, {2, 4}, {4, 5}, {3, 6}};
 static const kv_move all = {all_pairs, NUM(all_pairs), 0, 0, 3};
@@ -87,7 +82,7 @@ static size_t num_ways(void) {
 }
 
 /* A read that the file can't serve is an error, not data: at a page, within one, and of an empty file. */
-static void a_file_cut_short_is_an_error(void) {
+TEST(a_file_cut_short_is_an_error) {
     for (size_t i = 0; i < NUM(modes) * num_ways(); i++) {
         const uint64_t lengths[] = {3 * 4096 + 24576, 5 * 4096 + 24576 + 777, 0};
         for (size_t k = 0; k < NUM(lengths); k++) {
@@ -107,7 +102,7 @@ static void a_file_cut_short_is_an_error(void) {
 }
 
 /* A transfer that was cut short by a failure reports so to its queue, with no bytes. */
-static void the_queue_hears_of_a_failure(void) {
+TEST(the_queue_hears_of_a_failure) {
     for (size_t i = 0; i < num_ways(); i++) {
         pair_of_sides sides;
         sides_open(&sides, KVMEM_DISK_BUFFERED);
@@ -153,9 +148,7 @@ static void no_room_in_the_middle(void) {
     }
 }
 
-static void there_is_no_room_in_the_middle(void) {
-    in_a_forked_child(no_room_in_the_middle);
-}
+TEST_CALL(there_is_no_room_in_the_middle, in_a_forked_child(no_room_in_the_middle))
 
 static int injected;
 static kvmem_status expected_of_it;
@@ -180,7 +173,7 @@ static void answer_in_the_middle(void) {
     sides_close(&sides);
 }
 
-static void what_the_kernel_answers_is_kept(void) {
+TEST(what_the_kernel_answers_is_kept) {
     static const struct {
         int code;
         kvmem_status status;
@@ -228,7 +221,7 @@ static void without_a_ring(void) {
     sides_close(&sides);
 }
 
-static void without_io_uring_threads_move_the_same_bytes(void) {
+TEST(without_io_uring_threads_move_the_same_bytes) {
     static const int answers[] = {ENOSYS, EPERM, ENOMEM, EMFILE};
     static const char *const said[NUM(answers)] = {"the kernel has no io_uring", "io_uring is not permitted",
                                                    "RLIMIT_MEMLOCK", "RLIMIT_NOFILE"};
@@ -260,9 +253,7 @@ static void a_ring_that_does_not_work(void) {
     sides_close(&sides);
 }
 
-static void a_ring_that_does_not_work_is_not_taken(void) {
-    in_a_forked_child(a_ring_that_does_not_work);
-}
+TEST_CALL(a_ring_that_does_not_work_is_not_taken, in_a_forked_child(a_ring_that_does_not_work))
 
 /* One that stops working fails what was to go through it, and is not taken again. */
 static void a_ring_taken_away(void) {
@@ -277,7 +268,7 @@ static void a_ring_taken_away(void) {
     sides_close(&sides);
 }
 
-static void a_ring_taken_away_is_an_error(void) {
+TEST(a_ring_taken_away_is_an_error) {
     if (!has_io_uring()) {
         SKIP("io_uring: this kernel has none, or does not permit it to this process");
     }
@@ -304,7 +295,7 @@ static void in_the_child(void) {
 }
 
 /* The child has a ring and threads of its own; the parent goes on with its. */
-static void a_forked_child_moves_blocks_of_its_own(void) {
+TEST(a_forked_child_moves_blocks_of_its_own) {
     sides_open(&parents, 0);
     for (int i = 0; i < 3; i++) {
         expect_to_work(&parents, 0);
@@ -316,7 +307,7 @@ static void a_forked_child_moves_blocks_of_its_own(void) {
 }
 
 /* The ring and what wakes its thread are there while a disk layout is, and no longer than its last run. */
-static void nothing_stays_open(void) {
+TEST(nothing_stays_open) {
     pair_of_sides sides;
     const size_t before = count_open_files();
     sides_open(&sides, 0);
@@ -332,16 +323,3 @@ static void nothing_stays_open(void) {
         sched_yield(); /* to the thread that had the ring; this case has a deadline */
     }
 }
-
-static const test_case cases[] = {
-    CASE(a_file_cut_short_is_an_error),
-    CASE(the_queue_hears_of_a_failure),
-    CASE(there_is_no_room_in_the_middle),
-    CASE(what_the_kernel_answers_is_kept),
-    CASE(without_io_uring_threads_move_the_same_bytes),
-    CASE(a_ring_that_does_not_work_is_not_taken),
-    CASE(a_ring_taken_away_is_an_error),
-    CASE(a_forked_child_moves_blocks_of_its_own),
-    CASE(nothing_stays_open),
-};
-TEST_MAIN

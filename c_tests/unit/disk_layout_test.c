@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layouts in named files: the file says which layout it holds, and a layout of another shape is refused.
 #include "harness.h"
-#include "kv.h"
-#include "regions.h"
-#include "resources.h"
 
 #include <fcntl.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define FINGERPRINT 4096
 
@@ -68,7 +63,7 @@ static off_t length_of(const char *path) {
     return state.st_size;
 }
 
-static void the_same_layout_finds_its_blocks_again(void) {
+TEST(the_same_layout_finds_its_blocks_again) {
     scratch directory = scratch_create(temporary_directory());
     const char *path = scratch_file(&directory, "cache");
     const uint64_t ways[] = {KVMEM_DISK_OPEN_OR_CREATE, KVMEM_DISK_OPEN_OR_CREATE, KVMEM_DISK_OPEN_EXISTING,
@@ -95,7 +90,7 @@ static void the_same_layout_finds_its_blocks_again(void) {
 }
 
 /* With direct I/O too, and with blocks that end where the fingerprint begins. */
-static void all_blocks_can_be_written_beside_the_fingerprint(void) {
+TEST(all_blocks_can_be_written_beside_the_fingerprint) {
     scratch directory = scratch_create(temporary_directory());
     const char *path = scratch_file(&directory, "cache");
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
@@ -120,7 +115,7 @@ static void all_blocks_can_be_written_beside_the_fingerprint(void) {
     scratch_remove(&directory);
 }
 
-static void another_layout_is_refused_by_name(void) {
+TEST(another_layout_is_refused_by_name) {
     static const struct {
         size_t field; /* offset of a uint64_t */
         uint64_t value;
@@ -152,7 +147,7 @@ static void another_layout_is_refused_by_name(void) {
     scratch_remove(&directory);
 }
 
-static void two_layouts_do_not_write_one_file(void) {
+TEST(two_layouts_do_not_write_one_file) {
     scratch directory = scratch_create(temporary_directory());
     const char *path = scratch_file(&directory, "cache");
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
@@ -166,7 +161,7 @@ static void two_layouts_do_not_write_one_file(void) {
     scratch_remove(&directory);
 }
 
-static void a_file_without_a_whole_fingerprint_is_refused(void) {
+TEST(a_file_without_a_whole_fingerprint_is_refused) {
     scratch directory = scratch_create(temporary_directory());
     const char *path = scratch_file(&directory, "cache");
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
@@ -201,7 +196,7 @@ static void a_file_without_a_whole_fingerprint_is_refused(void) {
 }
 
 /* A region's file has the size that was asked for, and nothing else in it. */
-static void a_plain_region_has_no_fingerprint(void) {
+TEST(a_plain_region_has_no_fingerprint) {
     scratch directory = scratch_create(temporary_directory());
     kvmem_disk_options disk;
     kvmem_disk_options_init(&disk, sizeof(disk));
@@ -231,7 +226,7 @@ static kvmem_status lay_out_two(kvmem_region *first, kvmem_region *second) {
     return status;
 }
 
-static void one_file_opened_twice_is_no_two_regions(void) {
+TEST(one_file_opened_twice_is_no_two_regions) {
     scratch directory = scratch_create(temporary_directory());
     kvmem_disk_options disk;
     kvmem_disk_options_init(&disk, sizeof(disk));
@@ -254,7 +249,7 @@ static void one_file_opened_twice_is_no_two_regions(void) {
     scratch_remove(&directory);
 }
 
-static void memory_mapped_twice_is_no_two_regions(void) {
+TEST(memory_mapped_twice_is_no_two_regions) {
     const size_t size = 65536;
     const int file = memfd_create("pages", MFD_CLOEXEC);
     CHECK(file >= 0);
@@ -280,15 +275,3 @@ static void memory_mapped_twice_is_no_two_regions(void) {
     munmap(own, size);
     close(file);
 }
-
-static const test_case cases[] = {
-    CASE(the_same_layout_finds_its_blocks_again),
-    CASE(all_blocks_can_be_written_beside_the_fingerprint),
-    CASE(another_layout_is_refused_by_name),
-    CASE(two_layouts_do_not_write_one_file),
-    CASE(a_file_without_a_whole_fingerprint_is_refused),
-    CASE(a_plain_region_has_no_fingerprint),
-    CASE(one_file_opened_twice_is_no_two_regions),
-    CASE(memory_mapped_twice_is_no_two_regions),
-};
-TEST_MAIN

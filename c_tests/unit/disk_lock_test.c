@@ -1,18 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The lock of a file's writer: a second writer is refused, a reader is not, and forked children keep nothing.
 #include "harness.h"
-#include "kv.h"
-#include "peer.h"
-#include "regions.h"
-#include "resources.h"
 
 #include <pthread.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 static kvmem_status open_with(const char *path, uint64_t flags, kvmem_region **region) {
     kvmem_disk_options options;
@@ -36,7 +29,7 @@ static void expect_busy(const char *path, uint64_t flags) {
     CHECK(region == NULL);
 }
 
-static void a_second_writer_is_refused(void) {
+TEST(a_second_writer_is_refused) {
     scratch directory = scratch_create(temporary_directory());
     char path[160];
     strcpy(path, scratch_file(&directory, "cache"));
@@ -53,7 +46,7 @@ static void a_second_writer_is_refused(void) {
 }
 
 /* It can be a source beside the writer, and never a destination. */
-static void a_reader_needs_no_lock(void) {
+TEST(a_reader_needs_no_lock) {
     scratch directory = scratch_create(temporary_directory());
     char path[160];
     strcpy(path, scratch_file(&directory, "cache"));
@@ -114,7 +107,7 @@ static void *open_or_create(void *argument) {
 }
 
 /* Of threads that open or create one file at once, one becomes its writer, and no other error comes of it. */
-static void one_of_many_at_once_becomes_the_writer(void) {
+TEST(one_of_many_at_once_becomes_the_writer) {
     scratch directory = scratch_create(temporary_directory());
     char path[160];
     strcpy(path, scratch_file(&directory, "cache"));
@@ -149,7 +142,7 @@ static void one_of_many_at_once_becomes_the_writer(void) {
 enum { OPEN = 1, OPENED };
 
 /* Another process that opens the file it is told to, until it is killed. */
-static void writer_role(int socket) {
+ROLE(writer_role) {
     message path = frame_expect(socket, OPEN);
     must_open((const char *)path.data, KVMEM_DISK_OPEN_EXISTING);
     free(path.data);
@@ -157,12 +150,12 @@ static void writer_role(int socket) {
     frame_comes(socket);
 }
 
-static void a_writer_of_another_process_counts_until_it_ends(void) {
+TEST(a_writer_of_another_process_counts_until_it_ends) {
     scratch directory = scratch_create(temporary_directory());
     char path[160];
     strcpy(path, scratch_file(&directory, "cache"));
     kvmem_region_destroy(must_open(path, 0));
-    peer writer = peer_start("writer");
+    peer writer = peer_start("writer_role");
     frame_send(writer.socket, OPEN, path, strlen(path) + 1);
     free(frame_expect(writer.socket, OPENED).data);
     expect_busy(path, KVMEM_DISK_OPEN_EXISTING);
@@ -184,7 +177,7 @@ static pid_t fork_one_that_stays(void) {
     return child;
 }
 
-static void a_forked_child_keeps_no_lock_of_its_parents(void) {
+TEST(a_forked_child_keeps_no_lock_of_its_parents) {
     scratch directory = scratch_create(temporary_directory());
     char path[160];
     strcpy(path, scratch_file(&directory, "cache"));
@@ -203,7 +196,7 @@ static void a_forked_child_keeps_no_lock_of_its_parents(void) {
 enum { CHILD = 3 };
 
 /* The same with a child made by fork alone. */
-static void forking_writer_role(int socket) {
+ROLE(forking_writer_role) {
     message path = frame_expect(socket, OPEN);
     must_open((const char *)path.data, KVMEM_DISK_OPEN_EXISTING);
     free(path.data);
@@ -220,12 +213,12 @@ static void forking_writer_role(int socket) {
     frame_comes(socket);
 }
 
-static void a_forked_child_of_a_killed_writer_keeps_no_lock(void) {
+TEST(a_forked_child_of_a_killed_writer_keeps_no_lock) {
     scratch directory = scratch_create(temporary_directory());
     char path[160];
     strcpy(path, scratch_file(&directory, "cache"));
     kvmem_region_destroy(must_open(path, 0));
-    peer writer = peer_start("forking_writer");
+    peer writer = peer_start("forking_writer_role");
     frame_send(writer.socket, OPEN, path, strlen(path) + 1);
     pid_t child = 0;
     frame_expect_into(writer.socket, CHILD, &child, sizeof(child));
@@ -238,14 +231,3 @@ static void a_forked_child_of_a_killed_writer_keeps_no_lock(void) {
     kvmem_region_destroy(again);
     scratch_remove(&directory);
 }
-
-static const test_case cases[] = {
-    CASE(a_second_writer_is_refused),
-    CASE(a_reader_needs_no_lock),
-    CASE(one_of_many_at_once_becomes_the_writer),
-    CASE(a_writer_of_another_process_counts_until_it_ends),
-    CASE(a_forked_child_keeps_no_lock_of_its_parents),
-    CASE(a_forked_child_of_a_killed_writer_keeps_no_lock),
-};
-static const test_role roles[] = {{"writer", writer_role}, {"forking_writer", forking_writer_role}};
-TEST_MAIN_WITH_ROLES

@@ -1,21 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Creating and opening files: a call that fails leaves behind no file that it created, and its message says
 // what to do.
-#include "child.h"
 #include "harness.h"
-#include "regions.h"
-#include "resources.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 static kvmem_disk_options disk_options(const char *path, uint64_t flags, uint64_t size) {
     kvmem_disk_options options;
@@ -89,7 +83,7 @@ static void on_ramfs(void) {
     _exit(0);
 }
 
-static void without_direct_io_a_file_is_buffered_or_removed(void) {
+TEST(without_direct_io_a_file_is_buffered_or_removed) {
     mount_point = scratch_create(temporary_directory());
     const pid_t child = fork();
     CHECK(child >= 0);
@@ -131,9 +125,7 @@ static void limited_file(void) {
     scratch_remove(&directory);
 }
 
-static void a_limit_on_files_is_an_error_and_no_signal(void) {
-    in_a_forked_child(limited_file);
-}
+TEST_CALL(a_limit_on_files_is_an_error_and_no_signal, in_a_forked_child(limited_file))
 
 static void limited_descriptors(void) {
     const struct rlimit limit = {64, 64};
@@ -146,11 +138,9 @@ static void limited_descriptors(void) {
     CHECK_HAS(test_last_message(), "64 file descriptors");
 }
 
-static void a_limit_on_descriptors_is_told_with_its_value(void) {
-    in_a_forked_child(limited_descriptors);
-}
+TEST_CALL(a_limit_on_descriptors_is_told_with_its_value, in_a_forked_child(limited_descriptors))
 
-static void a_file_that_exists_names_the_flags(void) {
+TEST(a_file_that_exists_names_the_flags) {
     scratch directory = scratch_create(temporary_directory());
     kvmem_disk_options options = disk_options(scratch_file(&directory, "there"), 0, 4096);
     write_file(options.path, "there", 5);
@@ -162,7 +152,7 @@ static void a_file_that_exists_names_the_flags(void) {
     scratch_remove(&directory);
 }
 
-static void open_or_create_does_either(void) {
+TEST(open_or_create_does_either) {
     scratch directory = scratch_create(temporary_directory());
     kvmem_disk_options options = disk_options(scratch_file(&directory, "cache"), KVMEM_DISK_OPEN_OR_CREATE, 8192);
     options.flags |= KVMEM_DISK_BUFFERED;
@@ -191,7 +181,7 @@ static void open_or_create_does_either(void) {
     scratch_remove(&directory);
 }
 
-static void flags_that_contradict_each_other_are_refused(void) {
+TEST(flags_that_contradict_each_other_are_refused) {
     kvmem_disk_options options =
         disk_options("/tmp/a", KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_OPEN_OR_CREATE, 4096);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "exclude");
@@ -202,7 +192,7 @@ static void flags_that_contradict_each_other_are_refused(void) {
 }
 
 /* An open of a FIFO without a writer would block for ever. */
-static void a_fifo_is_no_file(void) {
+TEST(a_fifo_is_no_file) {
     scratch directory = scratch_create(temporary_directory());
     kvmem_disk_options options =
         disk_options(scratch_file(&directory, "fifo"), KVMEM_DISK_OPEN_EXISTING | KVMEM_DISK_READ_ONLY, 4096);
@@ -217,7 +207,7 @@ static void expect_no_path(const kvmem_region *region) {
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_region_get_path(region, text, sizeof(text), &size, ERR));
 }
 
-static void a_path_that_is_not_the_files_any_more_is_not_returned(void) {
+TEST(a_path_that_is_not_the_files_any_more_is_not_returned) {
     scratch directory = scratch_create(temporary_directory());
     char first[160], second[160];
     strcpy(first, scratch_file(&directory, "first"));
@@ -240,15 +230,3 @@ static void a_path_that_is_not_the_files_any_more_is_not_returned(void) {
     kvmem_region_destroy(region);
     scratch_remove(&directory);
 }
-
-static const test_case cases[] = {
-    CASE(without_direct_io_a_file_is_buffered_or_removed),
-    CASE(a_limit_on_files_is_an_error_and_no_signal),
-    CASE(a_limit_on_descriptors_is_told_with_its_value),
-    CASE(a_file_that_exists_names_the_flags),
-    CASE(open_or_create_does_either),
-    CASE(flags_that_contradict_each_other_are_refused),
-    CASE(a_fifo_is_no_file),
-    CASE(a_path_that_is_not_the_files_any_more_is_not_returned),
-};
-TEST_MAIN

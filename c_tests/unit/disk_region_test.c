@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Regions on disk: nameless temporaries, the caller's files, and what happens to a file when things go wrong.
 #include "harness.h"
-#include "regions.h"
-#include "resources.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <unistd.h>
 
 #define MEMORY_FILE_SYSTEM "/dev/shm"
 
@@ -47,7 +41,7 @@ static bool takes_direct_io(const char *directory) {
     return file >= 0;
 }
 
-static void a_temporary_has_no_name_and_goes_with_its_region(void) {
+TEST(a_temporary_has_no_name_and_goes_with_its_region) {
     scratch directory = scratch_create(temporary_directory());
     const size_t files = count_open_files();
     kvmem_disk_options options = disk_options(MIB);
@@ -68,7 +62,7 @@ static void a_temporary_has_no_name_and_goes_with_its_region(void) {
     scratch_remove(&directory);
 }
 
-static void info_says_what_it_is(void) {
+TEST(info_says_what_it_is) {
     const kvmem_disk_options options = disk_options(MIB);
     kvmem_region *region = region_create_disk(&options);
     const kvmem_region_info info = region_info(region);
@@ -86,7 +80,7 @@ static void info_says_what_it_is(void) {
     kvmem_region_destroy(region);
 }
 
-static void the_file_is_allocated_in_advance(void) {
+TEST(the_file_is_allocated_in_advance) {
     const kvmem_disk_options options = disk_options(4 * MIB);
     kvmem_region *region = region_create_disk(&options);
     const kvmem_region_info info = region_info(region);
@@ -96,7 +90,7 @@ static void the_file_is_allocated_in_advance(void) {
     kvmem_region_destroy(region);
 }
 
-static void buffered_means_no_direct_io(void) {
+TEST(buffered_means_no_direct_io) {
     kvmem_disk_options options = disk_options(MIB);
     options.flags = KVMEM_DISK_BUFFERED;
     kvmem_region *region = region_create_disk(&options);
@@ -107,7 +101,7 @@ static void buffered_means_no_direct_io(void) {
     kvmem_region_destroy(region);
 }
 
-static void a_named_file_stays_when_its_region_goes(void) {
+TEST(a_named_file_stays_when_its_region_goes) {
     scratch directory = scratch_create(temporary_directory());
     const size_t files = count_open_files();
     kvmem_disk_options options = disk_options(MIB);
@@ -123,7 +117,7 @@ static void a_named_file_stays_when_its_region_goes(void) {
     scratch_remove(&directory);
 }
 
-static void the_path_is_answered_in_two_calls(void) {
+TEST(the_path_is_answered_in_two_calls) {
     scratch directory = scratch_create(temporary_directory());
     kvmem_disk_options options = disk_options(4096);
     options.path = scratch_file(&directory, "named");
@@ -141,7 +135,7 @@ static void the_path_is_answered_in_two_calls(void) {
     scratch_remove(&directory);
 }
 
-static void a_file_that_exists_is_left_alone(void) {
+TEST(a_file_that_exists_is_left_alone) {
     scratch directory = scratch_create(temporary_directory());
     kvmem_disk_options options = disk_options(4096);
     options.path = scratch_file(&directory, "precious");
@@ -153,7 +147,7 @@ static void a_file_that_exists_is_left_alone(void) {
     scratch_remove(&directory);
 }
 
-static void a_directory_is_no_file(void) {
+TEST(a_directory_is_no_file) {
     scratch directory = scratch_create(temporary_directory());
     kvmem_disk_options options = disk_options(4096);
     options.path = directory.path;
@@ -163,14 +157,14 @@ static void a_directory_is_no_file(void) {
     scratch_remove(&directory);
 }
 
-static void a_device_is_no_file(void) {
+TEST(a_device_is_no_file) {
     kvmem_disk_options options = disk_options(4096);
     options.path = "/dev/zero";
     options.flags = KVMEM_DISK_OPEN_EXISTING;
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "/dev/zero");
 }
 
-static void a_missing_directory_is_named(void) {
+TEST(a_missing_directory_is_named) {
     kvmem_disk_options options = disk_options(4096);
     options.path = "/nonexistent/directory/file";
     refuse(&options, KVMEM_STATUS_NOT_FOUND, options.path);
@@ -181,7 +175,7 @@ static void a_missing_directory_is_named(void) {
     expect_cause(ENOENT);
 }
 
-static void no_space_leaves_nothing_behind(void) {
+TEST(no_space_leaves_nothing_behind) {
     struct statvfs space;
     CHECK_EQ(statvfs(MEMORY_FILE_SYSTEM, &space), 0);
     scratch directory = scratch_create(MEMORY_FILE_SYSTEM);
@@ -198,7 +192,7 @@ static void no_space_leaves_nothing_behind(void) {
     scratch_remove(&directory);
 }
 
-static void a_file_system_in_memory_does_what_it_can(void) {
+TEST(a_file_system_in_memory_does_what_it_can) {
     kvmem_disk_options options = disk_options(MIB);
     options.directory = MEMORY_FILE_SYSTEM;
     const bool direct = takes_direct_io(MEMORY_FILE_SYSTEM);
@@ -216,7 +210,7 @@ static void a_file_system_in_memory_does_what_it_can(void) {
     }
 }
 
-static void contradictions_are_refused(void) {
+TEST(contradictions_are_refused) {
     kvmem_disk_options options = disk_options(4096);
     options.flags = KVMEM_DISK_BUFFERED | KVMEM_DISK_DIRECT_REQUIRED;
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "BUFFERED");
@@ -228,7 +222,7 @@ static void contradictions_are_refused(void) {
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "directory");
 }
 
-static void sizes_that_cannot_be_are_refused(void) {
+TEST(sizes_that_cannot_be_are_refused) {
     kvmem_disk_options options = disk_options(0);
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes");
     options.size = UINT64_MAX;
@@ -239,7 +233,7 @@ static void sizes_that_cannot_be_are_refused(void) {
     CHECK_EQ(count_open_files(), files);
 }
 
-static void an_existing_file_is_opened_as_it_is(void) {
+TEST(an_existing_file_is_opened_as_it_is) {
     scratch directory = scratch_create(temporary_directory());
     static unsigned char bytes[8192];
     memset(bytes, 0x5A, sizeof(bytes));
@@ -261,7 +255,7 @@ static void an_existing_file_is_opened_as_it_is(void) {
     scratch_remove(&directory);
 }
 
-static void an_existing_file_must_be_there_and_large_enough(void) {
+TEST(an_existing_file_must_be_there_and_large_enough) {
     scratch directory = scratch_create(temporary_directory());
     kvmem_disk_options options = disk_options(100);
     options.path = scratch_file(&directory, "small");
@@ -277,7 +271,7 @@ static void an_existing_file_must_be_there_and_large_enough(void) {
     scratch_remove(&directory);
 }
 
-static void nothing_leaks(void) {
+TEST(nothing_leaks) {
     const kvmem_disk_options options = disk_options(4096);
     kvmem_region_destroy(region_create_disk(&options));
     const size_t files = count_open_files();
@@ -288,24 +282,3 @@ static void nothing_leaks(void) {
     CHECK_EQ(count_open_files(), files);
     CHECK(count_mappings() < mappings + 100); /* the allocator may have mapped some of its own */
 }
-
-static const test_case cases[] = {
-    CASE(a_temporary_has_no_name_and_goes_with_its_region),
-    CASE(info_says_what_it_is),
-    CASE(the_file_is_allocated_in_advance),
-    CASE(buffered_means_no_direct_io),
-    CASE(a_named_file_stays_when_its_region_goes),
-    CASE(the_path_is_answered_in_two_calls),
-    CASE(a_file_that_exists_is_left_alone),
-    CASE(a_directory_is_no_file),
-    CASE(a_device_is_no_file),
-    CASE(a_missing_directory_is_named),
-    CASE(no_space_leaves_nothing_behind),
-    CASE(a_file_system_in_memory_does_what_it_can),
-    CASE(contradictions_are_refused),
-    CASE(sizes_that_cannot_be_are_refused),
-    CASE(an_existing_file_is_opened_as_it_is),
-    CASE(an_existing_file_must_be_there_and_large_enough),
-    CASE(nothing_leaks),
-};
-TEST_MAIN

@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks between memory and a file without NIXL: every byte of both, by io_uring and by threads.
-#include "child.h"
-#include "file_side.h"
 #include "harness.h"
-#include "resources.h"
-
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 static const kvmem_block_pair out_pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}};
 static const kvmem_block_pair back_pairs[] = {{5, 1}, {0, 0}, {4, 6}, {4, 5}};
@@ -65,13 +58,8 @@ static void every_pair_of_kinds(kvmem_layout_config (*config)(const kv_kind *), 
     scratch_remove(&directory);
 }
 
-static void every_pair_of_kinds_goes_out_and_comes_back(void) {
-    every_pair_of_kinds(kv_config, KVMEM_DISK_BUFFERED);
-}
-
-static void direct_io_moves_the_same_bytes(void) {
-    every_pair_of_kinds(kv_aligned_config, 0);
-}
+TEST_CALL(every_pair_of_kinds_goes_out_and_comes_back, every_pair_of_kinds(kv_config, KVMEM_DISK_BUFFERED))
+TEST_CALL(direct_io_moves_the_same_bytes, every_pair_of_kinds(kv_aligned_config, 0))
 
 static kvmem_layout_config odd_config(const kv_kind *kind) {
     kvmem_layout_config config = kv_config(kind);
@@ -81,12 +69,10 @@ static kvmem_layout_config odd_config(const kv_kind *kind) {
     return config;
 }
 
-static void odd_sizes_go_through_the_page_cache(void) {
-    every_pair_of_kinds(odd_config, KVMEM_DISK_BUFFERED);
-}
+TEST_CALL(odd_sizes_go_through_the_page_cache, every_pair_of_kinds(odd_config, KVMEM_DISK_BUFFERED))
 
 /* Offload, wipe, restore: what an engine does with a nameless file; the same transfers again and again. */
-static void a_temporary_file_gives_back_what_it_took(void) {
+TEST(a_temporary_file_gives_back_what_it_took) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     const kvmem_block_pair all[] = {{0, 6}, {1, 5}, {2, 4}, {3, 3}, {4, 2}, {5, 1}, {6, 0}};
     const kv_move there_and_back = {all, NUM(all), 0, 0, 3};
@@ -113,7 +99,7 @@ static void a_temporary_file_gives_back_what_it_took(void) {
 }
 
 /* 64 MiB in pieces of 512 KiB: more requests than are at the kernel at a time, and pieces that are cut. */
-static void large_transfers_are_exact_too(void) {
+TEST(large_transfers_are_exact_too) {
     kvmem_layout_config config = kv_aligned_config(&kv_kinds[1]);
     config.num_blocks = 32;
     config.num_layers = 2;
@@ -141,7 +127,7 @@ static void large_transfers_are_exact_too(void) {
 }
 
 /* Blocks that lie scattered in memory and one after the other in the file. */
-static void neighbours_in_the_file_are_one_request(void) {
+TEST(neighbours_in_the_file_are_one_request) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     const kvmem_block_pair pairs[] = {{6, 1}, {0, 2}, {4, 3}, {2, 4}, {1, 5}};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
@@ -195,7 +181,7 @@ static void await_all(kvmem_queue *queue, uint64_t bytes) {
     free(seen);
 }
 
-static void thousands_in_flight_lose_nothing(void) {
+TEST(thousands_in_flight_lose_nothing) {
     kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     config.num_blocks = MANY;
     config.num_layers = 1;
@@ -233,7 +219,7 @@ static void thousands_in_flight_lose_nothing(void) {
 }
 
 /* What is in flight holds what it needs. */
-static void handles_may_go_while_it_is_in_flight(void) {
+TEST(handles_may_go_while_it_is_in_flight) {
     kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     config.num_blocks = MANY;
     config.num_layers = 1;
@@ -266,7 +252,7 @@ static void refuse_by(const kvmem_layout *source, const kvmem_layout *destinatio
     CHECK(transfer == NULL);
 }
 
-static void spans_that_direct_io_does_not_take_are_refused(void) {
+TEST(spans_that_direct_io_does_not_take_are_refused) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     const kvmem_transfer_options options = kv_transfer_options(&out);
     scratch directory = scratch_create(temporary_directory());
@@ -283,7 +269,7 @@ static void spans_that_direct_io_does_not_take_are_refused(void) {
     scratch_remove(&directory);
 }
 
-static void what_does_not_fit_is_refused(void) {
+TEST(what_does_not_fit_is_refused) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     kvmem_layout *file = temporary_disk_layout(&config, NULL, 0);
     kvmem_layout *buffered = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
@@ -313,7 +299,7 @@ static void what_does_not_fit_is_refused(void) {
     kvmem_layout_destroy(file);
 }
 
-static void bytes_between_memory_and_a_direct_file_touch_nothing_else(void) {
+TEST(bytes_between_memory_and_a_direct_file_touch_nothing_else) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     kvmem_layout *file = temporary_disk_layout(&config, NULL, KVMEM_DISK_DIRECT_REQUIRED);
     kv_side host;
@@ -330,7 +316,7 @@ static void bytes_between_memory_and_a_direct_file_touch_nothing_else(void) {
 }
 
 /* Every way is named, and why it is not taken. */
-static void the_choice_is_explained(void) {
+TEST(the_choice_is_explained) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     const uint64_t flags[] = {KVMEM_DISK_DIRECT_REQUIRED, KVMEM_DISK_BUFFERED};
     for (size_t i = 0; i < NUM(flags); i++) {
@@ -381,7 +367,7 @@ static void expect_measured(const kvmem_transfer *transfer) {
 
 /* What is expected of a file is what runs from or to it took, whichever transfer they were of; before
  * the first, what is usual for such a file. */
-static void the_speed_of_a_file_is_known_once_it_was_used(void) {
+TEST(the_speed_of_a_file_is_known_once_it_was_used) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     kvmem_layout *file = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
     kvmem_layout *unused = temporary_disk_layout(&config, NULL, KVMEM_DISK_BUFFERED);
@@ -407,20 +393,3 @@ static void the_speed_of_a_file_is_known_once_it_was_used(void) {
     kvmem_layout_destroy(unused);
     kvmem_layout_destroy(file);
 }
-
-static const test_case cases[] = {
-    CASE(every_pair_of_kinds_goes_out_and_comes_back),
-    CASE(direct_io_moves_the_same_bytes),
-    CASE(odd_sizes_go_through_the_page_cache),
-    CASE(a_temporary_file_gives_back_what_it_took),
-    CASE(large_transfers_are_exact_too),
-    CASE(neighbours_in_the_file_are_one_request),
-    CASE(thousands_in_flight_lose_nothing),
-    CASE(handles_may_go_while_it_is_in_flight),
-    CASE(spans_that_direct_io_does_not_take_are_refused),
-    CASE(what_does_not_fit_is_refused),
-    CASE(bytes_between_memory_and_a_direct_file_touch_nothing_else),
-    CASE(the_choice_is_explained),
-    CASE(the_speed_of_a_file_is_known_once_it_was_used),
-};
-TEST_MAIN

@@ -1,32 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // The harness itself: its checks do fail, say where and why, and its counters and peers are true.
 #include "harness.h"
-#include "kv.h"
-#include "peer.h"
-#include "resources.h"
 
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-static void echo(int socket) {
+ROLE(echo) {
     uint32_t tag = 0;
     message received = frame_receive(socket, &tag);
     frame_send(socket, tag + 1, received.data, received.size);
     free(received.data);
 }
 
-static void fail_at_once(int socket) {
+ROLE(fail_at_once) {
     (void)socket;
     _exit(7);
 }
-
-static const test_role roles[] = {{"echo", echo}, {"fail_at_once", fail_at_once}};
 
 static char printed[4096];
 
@@ -110,7 +101,7 @@ static void fail_lost_error(void) {
     test_check_status(__FILE__, __LINE__, "nothing", KVMEM_STATUS_IO, KVMEM_STATUS_IO);
 }
 
-static void checks_fail_and_say_why(void) {
+TEST(checks_fail_and_say_why) {
     expect_fails(fail_condition, "expected 1 + 1 == 3");
     expect_fails(fail_number, "expected 43 (0x2b), got 42");
     expect_fails(fail_string, "expected \"right\", got \"left\"");
@@ -130,11 +121,9 @@ static void fail_guard_band(void) {
     kv_side_check(&side);
 }
 
-static void a_byte_past_a_region_is_seen(void) {
-    expect_fails(fail_guard_band, "1 of ");
-}
+TEST_CALL(a_byte_past_a_region_is_seen, expect_fails(fail_guard_band, "1 of "))
 
-static void counters_count(void) {
+TEST(counters_count) {
     const size_t files = count_open_files();
     const int file = open("/dev/null", O_RDONLY | O_CLOEXEC);
     CHECK(file >= 0);
@@ -155,7 +144,7 @@ static void counters_count(void) {
     CHECK(!is_mapped((uintptr_t)page));
 }
 
-static void a_peer_answers_and_is_reaped(void) {
+TEST(a_peer_answers_and_is_reaped) {
     const size_t files = count_open_files();
     peer peer = peer_start("echo");
     frame_send(peer.socket, 41, "hello", 5);
@@ -222,7 +211,7 @@ static void run_nested(const test_suite *suite, int code, char *record, size_t r
 
 #define NESTED(...) {.cases = (const test_case[]){__VA_ARGS__}, .num_cases = NUM(((const test_case[]){__VA_ARGS__}))}
 
-static void a_skip_is_printed_recorded_and_the_exit_code(void) {
+TEST(a_skip_is_printed_recorded_and_the_exit_code) {
     char record[1024];
     const test_suite whole = NESTED(CASE(passes), CASE(skips), CASE(passes));
     run_nested(&whole, EXIT_SKIPPED, record, sizeof(record));
@@ -236,7 +225,7 @@ static void a_skip_is_printed_recorded_and_the_exit_code(void) {
     CHECK_STR(record, "unit_harness\tskips_a_part\ta unicorn's horn\nunit_harness\tskips_a_part\ta unicorn's mane\n");
 }
 
-static void a_failure_outweighs_a_skip(void) {
+TEST(a_failure_outweighs_a_skip) {
     char record[1024];
     const test_suite other = NESTED(CASE(skips), CASE(fails));
     run_nested(&other, EXIT_FAILURE, record, sizeof(record));
@@ -248,7 +237,7 @@ static void a_failure_outweighs_a_skip(void) {
     CHECK_STR(record, "");
 }
 
-static void what_a_suite_lacks_skips_its_cases(void) {
+TEST(what_a_suite_lacks_skips_its_cases) {
     char record[1024];
     const test_case table[] = {CASE(passes), CASE(fails)};
     const test_suite suite = {.cases = table, .num_cases = NUM(table), .lacks = lacks_all};
@@ -260,9 +249,7 @@ static void skip_outside_a_case(void) {
     SKIP("nothing");
 }
 
-static void a_skip_outside_a_case_is_a_failure(void) {
-    expect_fails(skip_outside_a_case, "a skip outside a case");
-}
+TEST_CALL(a_skip_outside_a_case_is_a_failure, expect_fails(skip_outside_a_case, "a skip outside a case"))
 
 static void finish_failed_peer(void) {
     peer peer = peer_start("fail_at_once");
@@ -274,12 +261,12 @@ static void talk_to_failed_peer(void) {
     frame_expect(peer.socket, 1);
 }
 
-static void a_peer_that_fails_fails_its_test(void) {
+TEST(a_peer_that_fails_fails_its_test) {
     expect_fails(finish_failed_peer, "WEXITSTATUS(state): expected 0 (0x0), got 7");
     expect_fails(talk_to_failed_peer, "the other process went away");
 }
 
-static void peers_freeze_thaw_and_die(void) {
+TEST(peers_freeze_thaw_and_die) {
     peer peer = peer_start("echo");
     const pid_t pid = peer.pid;
     peer_freeze(&peer);
@@ -289,17 +276,3 @@ static void peers_freeze_thaw_and_die(void) {
     peer_kill(&peer);
     CHECK_EQ(kill(pid, 0), -1);
 }
-
-static const test_case cases[] = {
-    CASE(checks_fail_and_say_why),
-    CASE(a_byte_past_a_region_is_seen),
-    CASE(counters_count),
-    CASE(a_skip_is_printed_recorded_and_the_exit_code),
-    CASE(a_failure_outweighs_a_skip),
-    CASE(what_a_suite_lacks_skips_its_cases),
-    CASE(a_skip_outside_a_case_is_a_failure),
-    CASE(a_peer_answers_and_is_reaped),
-    CASE(a_peer_that_fails_fails_its_test),
-    CASE(peers_freeze_thaw_and_die),
-};
-TEST_MAIN_WITH_ROLES

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a layout refuses to be built from: impossible dimensions, regions that do not fit, mixed memory.
 #include "harness.h"
-#include "kv.h"
-#include "regions.h"
-#include "resources.h"
-
-#include <string.h>
 
 static void refuse(const kvmem_layout_options *options, kvmem_status status, const char *part) {
     kvmem_layout *layout = (kvmem_layout *)&layout;
@@ -50,7 +45,7 @@ static const struct {
     {offsetof(kvmem_layout_config, alignment), UINT64_C(1) << 62, "2^63"},
 };
 
-static void impossible_dimensions_are_refused_before_allocation(void) {
+TEST(impossible_dimensions_are_refused_before_allocation) {
     kvmem_system_options system;
     kvmem_system_options_init(&system, sizeof(system));
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
@@ -66,7 +61,7 @@ static void impossible_dimensions_are_refused_before_allocation(void) {
     }
 }
 
-static void unknown_kinds_are_refused(void) {
+TEST(unknown_kinds_are_refused) {
     kvmem_system_options system;
     kvmem_system_options_init(&system, sizeof(system));
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
@@ -84,7 +79,7 @@ static void unknown_kinds_are_refused(void) {
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "block_dim");
 }
 
-static void heads_must_divide_the_inner_dimension(void) {
+TEST(heads_must_divide_the_inner_dimension) {
     kvmem_system_options system;
     kvmem_system_options_init(&system, sizeof(system));
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
@@ -112,7 +107,7 @@ static void destroy_all(kvmem_region **regions, size_t count) {
 
 static _Alignas(4096) unsigned char memory[4][8192];
 
-static void the_number_of_regions_is_exact(void) {
+TEST(the_number_of_regions_is_exact) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     kvmem_region *regions[4];
     for (size_t i = 0; i < 4; i++) {
@@ -126,7 +121,7 @@ static void the_number_of_regions_is_exact(void) {
     destroy_all(regions, 4);
 }
 
-static void a_small_region_is_named_with_both_sizes(void) {
+TEST(a_small_region_is_named_with_both_sizes) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]); /* 7 blocks x 2 x 48 bytes = 672 */
     kvmem_region *regions[] = {
         region_adopt(memory[0], 672),
@@ -140,7 +135,7 @@ static void a_small_region_is_named_with_both_sizes(void) {
     destroy_all(regions, 3);
 }
 
-static void a_large_region_is_fine(void) {
+TEST(a_large_region_is_fine) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     kvmem_region *regions[] = {
         region_adopt(memory[0], 8192),
@@ -154,7 +149,7 @@ static void a_large_region_is_fine(void) {
     destroy_all(regions, 3);
 }
 
-static void mixed_memory_is_refused_naming_both(void) {
+TEST(mixed_memory_is_refused_naming_both) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     kvmem_region *file = region_create_temporary_file(8192);
     kvmem_region *regions[] = {region_adopt(memory[0], 8192), region_adopt(memory[1], 8192), file};
@@ -164,7 +159,7 @@ static void mixed_memory_is_refused_naming_both(void) {
     destroy_all(regions, 3);
 }
 
-static void a_region_off_the_alignment_is_refused(void) {
+TEST(a_region_off_the_alignment_is_refused) {
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
     config.alignment = 256;
     kvmem_region *region = region_adopt(memory[0] + 128, 8000);
@@ -173,7 +168,7 @@ static void a_region_off_the_alignment_is_refused(void) {
     kvmem_region_destroy(region);
 }
 
-static void overlapping_regions_are_refused(void) {
+TEST(overlapping_regions_are_refused) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     kvmem_region *regions[] = {
         region_adopt(memory[0], 672),
@@ -185,7 +180,7 @@ static void overlapping_regions_are_refused(void) {
     destroy_all(regions, 3);
 }
 
-static void a_missing_region_is_named(void) {
+TEST(a_missing_region_is_named) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     kvmem_region *regions[] = {region_adopt(memory[0], 672), NULL, region_adopt(memory[2], 672)};
     const kvmem_layout_options options = region_options(&config, regions, 3);
@@ -193,7 +188,7 @@ static void a_missing_region_is_named(void) {
     destroy_all(regions, 3);
 }
 
-static void the_source_and_what_it_needs_must_agree(void) {
+TEST(the_source_and_what_it_needs_must_agree) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_system_options system;
     kvmem_system_options_init(&system, sizeof(system));
@@ -230,7 +225,7 @@ static void the_source_and_what_it_needs_must_agree(void) {
     kvmem_region_destroy(region);
 }
 
-static void a_failed_allocation_leaves_no_file(void) {
+TEST(a_failed_allocation_leaves_no_file) {
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
     config.page_size = UINT64_C(1) << 40; /* half a PiB: fits 64 bits, not the machine */
     kvmem_system_options system;
@@ -251,7 +246,7 @@ static void a_failed_allocation_leaves_no_file(void) {
     scratch_remove(&directory);
 }
 
-static void a_local_layout_cannot_be_exported(void) {
+TEST(a_local_layout_cannot_be_exported) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_system_options system;
     kvmem_system_options_init(&system, sizeof(system));
@@ -265,20 +260,3 @@ static void a_local_layout_cannot_be_exported(void) {
     EXPECT(KVMEM_STATUS_NOT_FOUND, kvmem_layout_get_agent(layout, NULL, 0, &size, ERR));
     kvmem_layout_destroy(layout);
 }
-
-static const test_case cases[] = {
-    CASE(impossible_dimensions_are_refused_before_allocation),
-    CASE(unknown_kinds_are_refused),
-    CASE(heads_must_divide_the_inner_dimension),
-    CASE(the_number_of_regions_is_exact),
-    CASE(a_small_region_is_named_with_both_sizes),
-    CASE(a_large_region_is_fine),
-    CASE(mixed_memory_is_refused_naming_both),
-    CASE(a_region_off_the_alignment_is_refused),
-    CASE(overlapping_regions_are_refused),
-    CASE(a_missing_region_is_named),
-    CASE(the_source_and_what_it_needs_must_agree),
-    CASE(a_failed_allocation_leaves_no_file),
-    CASE(a_local_layout_cannot_be_exported),
-};
-TEST_MAIN

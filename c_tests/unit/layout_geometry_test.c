@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where blocks lie: every address against the formula, from single queries, strides and allocated regions.
 #include "harness.h"
-#include "kv.h"
-#include "regions.h"
-
-#include <stdbool.h>
-#include <string.h>
 
 /* Geometries that differ in every field, odd sizes and alignments among them. */
 static const struct {
@@ -76,7 +71,7 @@ static void check_bases(const kvmem_layout *layout, const kvmem_layout_config *c
     }
 }
 
-static void addresses_follow_the_formula(void) {
+TEST(addresses_follow_the_formula) {
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
         for (size_t shape = 0; shape < NUM(shapes); shape++) {
             const kvmem_layout_config config = shape_config(shape, &kv_kinds[kind]);
@@ -94,7 +89,7 @@ static void addresses_follow_the_formula(void) {
     }
 }
 
-static void every_block_starts_at_a_multiple_of_the_alignment(void) {
+TEST(every_block_starts_at_a_multiple_of_the_alignment) {
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
         for (size_t shape = 0; shape < NUM(shapes); shape++) {
             const kvmem_layout_config config = shape_config(shape, &kv_kinds[kind]);
@@ -111,7 +106,7 @@ static void every_block_starts_at_a_multiple_of_the_alignment(void) {
     }
 }
 
-static void requirements_tell_what_the_caller_must_bring(void) {
+TEST(requirements_tell_what_the_caller_must_bring) {
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
         for (size_t shape = 0; shape < NUM(shapes); shape++) {
             const kvmem_layout_config config = shape_config(shape, &kv_kinds[kind]);
@@ -137,7 +132,7 @@ static kvmem_region_info nth_region_info(const kvmem_layout *layout, size_t inde
 }
 
 /* One allocation holds all regions, each at the next multiple of 512, or of a larger alignment. */
-static void allocated_regions_follow_each_other(void) {
+TEST(allocated_regions_follow_each_other) {
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
         for (size_t shape = 0; shape < NUM(shapes); shape++) {
             const kvmem_layout_config config = shape_config(shape, &kv_kinds[kind]);
@@ -160,7 +155,7 @@ static void allocated_regions_follow_each_other(void) {
     }
 }
 
-static void alignment_beyond_a_page_holds_for_allocated_memory(void) {
+TEST(alignment_beyond_a_page_holds_for_allocated_memory) {
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
         kvmem_layout_config config = kv_config(&kv_kinds[kind]);
         config.alignment = 2 * MIB;
@@ -176,7 +171,7 @@ static void alignment_beyond_a_page_holds_for_allocated_memory(void) {
     }
 }
 
-static void allocated_memory_is_zeroed(void) {
+TEST(allocated_memory_is_zeroed) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     kvmem_layout *layout = layout_allocate_system(&config);
     for (size_t i = 0; i < config.num_layers; i++) {
@@ -187,7 +182,7 @@ static void allocated_memory_is_zeroed(void) {
 }
 
 /* On disk an address is a file offset. */
-static void disk_layouts_answer_file_offsets(void) {
+TEST(disk_layouts_answer_file_offsets) {
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
         const kvmem_layout_config config = kv_config(&kv_kinds[kind]);
         kvmem_disk_options disk;
@@ -214,7 +209,7 @@ static void disk_layouts_answer_file_offsets(void) {
     }
 }
 
-static void info_repeats_the_configuration(void) {
+TEST(info_repeats_the_configuration) {
     kvmem_layout_config config = kv_config(&kv_kinds[2]);
     config.alignment = 64;
     config.num_heads = 3;
@@ -240,7 +235,7 @@ static void info_repeats_the_configuration(void) {
     kvmem_layout_destroy(layout);
 }
 
-static void indices_are_checked_one_by_one(void) {
+TEST(indices_are_checked_one_by_one) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kvmem_layout *layout = layout_allocate_system(&config);
     kvmem_block piece = {77, 77};
@@ -255,16 +250,3 @@ static void indices_are_checked_one_by_one(void) {
     CHECK(region == NULL);
     kvmem_layout_destroy(layout);
 }
-
-static const test_case cases[] = {
-    CASE(addresses_follow_the_formula),
-    CASE(every_block_starts_at_a_multiple_of_the_alignment),
-    CASE(requirements_tell_what_the_caller_must_bring),
-    CASE(allocated_regions_follow_each_other),
-    CASE(alignment_beyond_a_page_holds_for_allocated_memory),
-    CASE(allocated_memory_is_zeroed),
-    CASE(disk_layouts_answer_file_offsets),
-    CASE(info_repeats_the_configuration),
-    CASE(indices_are_checked_one_by_one),
-};
-TEST_MAIN

@@ -2,14 +2,8 @@
 // What the log says: one line per operation at DEBUG, failed calls with their function, every call at TRACE, and none of
 // that at lower levels.
 #include "harness.h"
-#include "kv.h"
-#include "regions.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 /* The messages of a case. The log's thread writes them, and is done with them when the callback is removed. */
 static struct line {
@@ -83,7 +77,7 @@ static void move_once(const kvmem_layout *source, const kvmem_layout *destinatio
     kvmem_transfer_destroy(transfer);
 }
 
-static void a_layout_and_its_memory_have_lines(void) {
+TEST(a_layout_and_its_memory_have_lines) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kv_side side;
     begin_log(KVMEM_LOG_DEBUG);
@@ -97,7 +91,7 @@ static void a_layout_and_its_memory_have_lines(void) {
     expect(KVMEM_LOG_DEBUG, region, "freed");
 }
 
-static void a_transfer_has_a_line_for_each_step(void) {
+TEST(a_transfer_has_a_line_for_each_step) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kv_side side;
     kv_side_open(&side, &config, NULL, 1);
@@ -128,7 +122,7 @@ static kvmem_region *file_region(const char *path, uint64_t size) {
     return region;
 }
 
-static void a_file_and_a_transfer_that_fails_have_lines(void) {
+TEST(a_file_and_a_transfer_that_fails_have_lines) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     char path[64];
     snprintf(path, sizeof(path), "/tmp/kvmem_log_lines_%d", (int)getpid());
@@ -150,7 +144,7 @@ static void a_file_and_a_transfer_that_fails_have_lines(void) {
     expect(KVMEM_LOG_DEBUG, "kvmem_transfer_wait: KVMEM_STATUS_IO: ", "");
 }
 
-static void a_share_has_lines_on_its_way(void) {
+TEST(a_share_has_lines_on_its_way) {
     kvmem_system_options options;
     kvmem_system_options_init(&options, sizeof(options));
     options.flags = KVMEM_SYSTEM_SHAREABLE;
@@ -178,7 +172,7 @@ static void a_share_has_lines_on_its_way(void) {
     expect(KVMEM_LOG_DEBUG, "share opened as region #", "4096 bytes");
 }
 
-static void a_refused_call_has_one_line_with_its_function(void) {
+TEST(a_refused_call_has_one_line_with_its_function) {
     static unsigned char memory[4096];
     kvmem_region *region = region_adopt(memory, sizeof(memory)), *view = NULL;
     begin_log(KVMEM_LOG_DEBUG);
@@ -194,7 +188,7 @@ static void a_refused_call_has_one_line_with_its_function(void) {
 }
 
 /* A caller that polls would fill the log at DEBUG. */
-static void a_timeout_is_a_detail(void) {
+TEST(a_timeout_is_a_detail) {
     kvmem_queue *queue = NULL;
     EXPECT_OK(kvmem_queue_create(&queue, ERR));
     kvmem_completion completion;
@@ -210,7 +204,7 @@ static void a_timeout_is_a_detail(void) {
     kvmem_queue_destroy(queue);
 }
 
-static void every_call_has_a_line_at_trace(void) {
+TEST(every_call_has_a_line_at_trace) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kv_side side;
     kv_side_open(&side, &config, NULL, 1);
@@ -224,7 +218,7 @@ static void every_call_has_a_line_at_trace(void) {
 }
 
 /* The path taken for a file is its best one, also where others are possible. */
-static void a_path_that_is_possible_is_not_logged_as_impossible(void) {
+TEST(a_path_that_is_possible_is_not_logged_as_impossible) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     char path[64];
     snprintf(path, sizeof(path), "/tmp/kvmem_log_paths_%d", (int)getpid());
@@ -243,7 +237,7 @@ static void a_path_that_is_possible_is_not_logged_as_impossible(void) {
     CHECK(find(lines, "is not possible", "") == NULL);
 }
 
-static void operations_have_no_lines_at_info(void) {
+TEST(operations_have_no_lines_at_info) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kv_side side;
     kvmem_region *view = NULL;
@@ -255,16 +249,3 @@ static void operations_have_no_lines_at_info(void) {
     end_log();
     CHECK_EQ(num_lines, 0);
 }
-
-static const test_case cases[] = {
-    CASE(a_layout_and_its_memory_have_lines),
-    CASE(a_transfer_has_a_line_for_each_step),
-    CASE(a_file_and_a_transfer_that_fails_have_lines),
-    CASE(a_share_has_lines_on_its_way),
-    CASE(a_refused_call_has_one_line_with_its_function),
-    CASE(a_timeout_is_a_detail),
-    CASE(every_call_has_a_line_at_trace),
-    CASE(a_path_that_is_possible_is_not_logged_as_impossible),
-    CASE(operations_have_no_lines_at_info),
-};
-TEST_MAIN

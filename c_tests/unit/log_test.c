@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The log callback: when it is called, with what, at which levels, and that it may call kvmem.
 #include "harness.h"
-#include "regions.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 
 typedef struct log_record {
     atomic_uint messages;
@@ -35,7 +33,7 @@ static void fall_back(void) {
     kvmem_region_destroy(region_create_with_fallback());
 }
 
-static void a_fallback_is_logged_with_target_and_message(void) {
+TEST(a_fallback_is_logged_with_target_and_message) {
     log_record record = {0};
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, count_message, &record, ERR));
     fall_back();
@@ -45,7 +43,7 @@ static void a_fallback_is_logged_with_target_and_message(void) {
     CHECK(record.highest_level <= KVMEM_LOG_TRACE);
 }
 
-static void nothing_is_logged_after_it_is_switched_off(void) {
+TEST(nothing_is_logged_after_it_is_switched_off) {
     log_record record = {0};
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, count_message, &record, ERR));
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, NULL, &record, ERR));
@@ -55,7 +53,7 @@ static void nothing_is_logged_after_it_is_switched_off(void) {
     CHECK_EQ(record.messages, 0);
 }
 
-static void the_level_is_a_limit(void) {
+TEST(the_level_is_a_limit) {
     log_record record = {0};
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_ERROR, count_message, &record, ERR));
     fall_back();
@@ -63,7 +61,7 @@ static void the_level_is_a_limit(void) {
     CHECK(record.highest_level <= KVMEM_LOG_ERROR);
 }
 
-static void a_callback_may_remove_itself(void) {
+TEST(a_callback_may_remove_itself) {
     log_record record = {.switch_off = true};
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, count_message, &record, ERR));
     fall_back();
@@ -103,7 +101,7 @@ static void *log_all_the_time(void *nothing) {
     return nothing;
 }
 
-static void a_removed_callback_is_not_called_while_others_log(void) {
+TEST(a_removed_callback_is_not_called_while_others_log) {
     enum { CHANGES = 2000 };
     static revocable installed[CHANGES];
     pthread_t threads[2];
@@ -144,7 +142,7 @@ static void block(uint32_t level, const char *target, const char *message, void 
     }
 }
 
-static void a_blocked_callback_blocks_no_caller_and_no_release(void) {
+TEST(a_blocked_callback_blocks_no_caller_and_no_release) {
     static unsigned char memory[4096];
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_TRACE, block, NULL, ERR));
     fall_back();
@@ -156,21 +154,10 @@ static void a_blocked_callback_blocks_no_caller_and_no_release(void) {
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
 }
 
-static void unknown_levels_are_refused(void) {
+TEST(unknown_levels_are_refused) {
     log_record record = {0};
     EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "6",
                    kvmem_log_set_callback(KVMEM_LOG_TRACE + 1, count_message, &record, ERR));
     fall_back();
     CHECK_EQ(record.messages, 0);
 }
-
-static const test_case cases[] = {
-    CASE(a_fallback_is_logged_with_target_and_message),
-    CASE(nothing_is_logged_after_it_is_switched_off),
-    CASE(the_level_is_a_limit),
-    CASE(a_callback_may_remove_itself),
-    CASE(a_removed_callback_is_not_called_while_others_log),
-    CASE(a_blocked_callback_blocks_no_caller_and_no_release),
-    CASE(unknown_levels_are_refused),
-};
-TEST_MAIN

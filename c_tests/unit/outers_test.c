@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers of some outer slots, keys or values alone: in memory and from and to files, byte by byte, with
 // the other slot as it was; and what is refused.
-#include "child.h"
-#include "crc.h"
-#include "file_side.h"
 #include "harness.h"
-
-#include <string.h>
 
 static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};
 static const kv_move moves[] = {
@@ -41,7 +36,7 @@ static void copy_between(const kvmem_layout_config *from, const kvmem_layout_con
     kv_side_close(&destination);
 }
 
-static void slots_move_between_every_pair_of_kinds(void) {
+TEST(slots_move_between_every_pair_of_kinds) {
     static const uint64_t alignments[] = {1, 64};
     for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
         for (size_t i = 0; i < NUM(outers) * NUM(moves); i++) {
@@ -55,7 +50,7 @@ static void slots_move_between_every_pair_of_kinds(void) {
     }
 }
 
-static void layouts_of_keys_alone_take_part(void) {
+TEST(layouts_of_keys_alone_take_part) {
     for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
         const kvmem_layout_config both = kv_config(&kv_kinds[kinds / KV_NUM_KINDS]);
         kvmem_layout_config one = kv_config(&kv_kinds[kinds % KV_NUM_KINDS]);
@@ -67,7 +62,7 @@ static void layouts_of_keys_alone_take_part(void) {
 }
 
 /* The slots of a block are apart: its keys may be copied over its values. */
-static void keys_are_copied_over_values_of_the_same_block(void) {
+TEST(keys_are_copied_over_values_of_the_same_block) {
     static const kvmem_block_pair pairs[] = {{2, 2}, {3, 3}, {0, 6}};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
     const kv_outers keys_over_values = {0, 1, 1};
@@ -89,7 +84,7 @@ static void keys_are_copied_over_values_of_the_same_block(void) {
 }
 
 /* All blocks of slots that lie apart, each slot in one stretch. */
-static void a_slot_in_one_stretch_is_one_move_a_layer(void) {
+TEST(a_slot_in_one_stretch_is_one_move_a_layer) {
     static const kvmem_block_pair all[] = {{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 6}};
     const kv_move move = {all, NUM(all), 0, 0, 3};
     const kvmem_layout_config config = kv_config(&kv_kinds[2]);
@@ -128,7 +123,7 @@ static void verify_between(kv_side *source, kv_side *destination, const kv_move 
     kv_expect_outers_moved(destination, source, move, slots);
 }
 
-static void the_checksums_of_what_is_moved_are_compared(void) {
+TEST(the_checksums_of_what_is_moved_are_compared) {
     for (size_t i = 0; i < KV_NUM_KINDS * NUM(moves) * 4; i++) {
         const kvmem_layout_config from = kv_config(&kv_kinds[i % KV_NUM_KINDS]);
         const kvmem_layout_config to = kv_config(&kv_kinds[i / KV_NUM_KINDS % KV_NUM_KINDS]);
@@ -167,7 +162,7 @@ static void out_and_back(const scratch *directory, const kvmem_layout_config *me
     kv_side_close(&host);
 }
 
-static void slots_go_to_files_and_come_back(void) {
+TEST(slots_go_to_files_and_come_back) {
     static const uint32_t paths[] = {KVMEM_PATH_PREAD, 0, KVMEM_PATH_URING};
     scratch directory = scratch_create(temporary_directory());
     for (size_t i = 0; i < KV_NUM_KINDS * KV_NUM_KINDS * 2; i++) {
@@ -195,7 +190,7 @@ static void refuse(const kv_side *source, const kv_side *destination, kv_outers 
     kv_side_check(destination);
 }
 
-static void slots_that_are_not_there_are_refused(void) {
+TEST(slots_that_are_not_there_are_refused) {
     static const struct {
         kv_outers outers;
         kvmem_status status;
@@ -225,14 +220,3 @@ static void slots_that_are_not_there_are_refused(void) {
     kv_side_close(&source);
     kv_side_close(&destination);
 }
-
-static const test_case cases[] = {
-    CASE(slots_move_between_every_pair_of_kinds),
-    CASE(layouts_of_keys_alone_take_part),
-    CASE(keys_are_copied_over_values_of_the_same_block),
-    CASE(a_slot_in_one_stretch_is_one_move_a_layer),
-    CASE(the_checksums_of_what_is_moved_are_compared),
-    CASE(slots_go_to_files_and_come_back),
-    CASE(slots_that_are_not_there_are_refused),
-};
-TEST_MAIN

@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Completion queues: the event fd and the counts tell the truth, and no completion is lost.
 #include "harness.h"
-#include "kv.h"
-#include "resources.h"
 
 #include <fcntl.h>
 #include <poll.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 static const kvmem_block_pair pairs[] = {{0, 6}, {3, 1}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
@@ -48,7 +43,7 @@ static void open_sides(kv_side *source, kv_side *destination) {
     kv_side_open(destination, &config, NULL, 2);
 }
 
-static void an_empty_queue_says_so(void) {
+TEST(an_empty_queue_says_so) {
     kvmem_queue *queue = create();
     const int fd = fd_of(queue);
     CHECK(fcntl(fd, F_GETFD) & FD_CLOEXEC);
@@ -64,7 +59,7 @@ static void an_empty_queue_says_so(void) {
     kvmem_queue_destroy(queue);
 }
 
-static void destroying_closes_the_fd(void) {
+TEST(destroying_closes_the_fd) {
     kvmem_queue_destroy(create());
     const size_t files = count_open_files();
     for (int i = 0; i < 20; i++) {
@@ -74,7 +69,7 @@ static void destroying_closes_the_fd(void) {
     kvmem_queue_destroy(NULL);
 }
 
-static void a_completion_echoes_its_user_data_and_wakes_poll(void) {
+TEST(a_completion_echoes_its_user_data_and_wakes_poll) {
     kv_side source;
     kv_side destination;
     open_sides(&source, &destination);
@@ -98,7 +93,7 @@ static void a_completion_echoes_its_user_data_and_wakes_poll(void) {
     kv_side_close(&destination);
 }
 
-static void the_fd_stays_readable_until_all_are_taken(void) {
+TEST(the_fd_stays_readable_until_all_are_taken) {
     kv_side source;
     kv_side destination;
     open_sides(&source, &destination);
@@ -124,7 +119,7 @@ static void the_fd_stays_readable_until_all_are_taken(void) {
 
 #define MANY 1000
 
-static void a_thousand_in_flight_all_arrive_once(void) {
+TEST(a_thousand_in_flight_all_arrive_once) {
     kv_side source;
     kv_side destination;
     open_sides(&source, &destination);
@@ -161,7 +156,7 @@ static void a_thousand_in_flight_all_arrive_once(void) {
     kv_side_close(&destination);
 }
 
-static void a_queue_may_go_before_its_transfers(void) {
+TEST(a_queue_may_go_before_its_transfers) {
     kv_side source;
     kv_side destination;
     open_sides(&source, &destination);
@@ -176,13 +171,3 @@ static void a_queue_may_go_before_its_transfers(void) {
     kv_side_close(&source);
     kv_side_close(&destination);
 }
-
-static const test_case cases[] = {
-    CASE(an_empty_queue_says_so),
-    CASE(destroying_closes_the_fd),
-    CASE(a_completion_echoes_its_user_data_and_wakes_poll),
-    CASE(the_fd_stays_readable_until_all_are_taken),
-    CASE(a_thousand_in_flight_all_arrive_once),
-    CASE(a_queue_may_go_before_its_transfers),
-};
-TEST_MAIN

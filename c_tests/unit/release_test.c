@@ -1,19 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Release callbacks that call kvmem: everything is destroyed while a transfer is in flight, so that the
 // transfer's thread is the last to use the memory. The callback needs that thread itself.
-#include "child.h"
-#include "file_side.h"
-#include "gate.h"
 #include "harness.h"
-#include "kv.h"
-#include "regions.h"
-#include "resources.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define BLOCKS 512
 #define RUNS 20
@@ -128,18 +119,16 @@ static void a_callback_may_move_blocks(uint32_t path) {
     free(memory[1]);
 }
 
-static void on_io_uring(void) {
+TEST(on_io_uring) {
     if (can_test_io_uring()) {
         a_callback_may_move_blocks(KVMEM_PATH_URING);
     }
 }
 
-static void on_threads_that_write_files(void) {
-    a_callback_may_move_blocks(KVMEM_PATH_PREAD);
-}
+TEST_CALL(on_threads_that_write_files, a_callback_may_move_blocks(KVMEM_PATH_PREAD))
 
 /* The copy waits at the gate until its handles are destroyed. The callback's copies need the same threads. */
-static void on_threads_that_copy(void) {
+TEST(on_threads_that_copy) {
     const kvmem_layout_config config = config_of_many();
     void *memory[4];
     for (size_t i = 0; i < NUM(memory); i++) {
@@ -164,7 +153,7 @@ static void on_threads_that_copy(void) {
 }
 
 /* Not even if it is due at once: the destroying thread may hold locks of the engine's. */
-static void it_is_never_called_by_the_thread_that_destroys(void) {
+TEST(it_is_never_called_by_the_thread_that_destroys) {
     const kvmem_layout_config config = config_of_many();
     void *memory = page_aligned(kv_region_size(&config));
     static on_release release;
@@ -179,11 +168,3 @@ static void it_is_never_called_by_the_thread_that_destroys(void) {
     kvmem_layout_destroy(release.sides.destination);
     free(memory);
 }
-
-static const test_case cases[] = {
-    CASE(on_io_uring),
-    CASE(on_threads_that_write_files),
-    CASE(on_threads_that_copy),
-    CASE(it_is_never_called_by_the_thread_that_destroys),
-};
-TEST_MAIN

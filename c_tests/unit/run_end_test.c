@@ -1,15 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Once the end of a run is reported, nothing in the library holds the caller's layouts and regions for it.
-#include "child.h"
-#include "completions.h"
-#include "file_side.h"
 #include "harness.h"
-#include "kv.h"
-#include "regions.h"
-
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define BLOCKS 96 /* enough for several threads */
 #define RUNS 150
@@ -94,25 +85,17 @@ static void every_end_holds_nothing(bool from_file, bool to_file, uint32_t path)
     close_world(&world);
 }
 
-static void of_copies_in_memory(void) {
-    every_end_holds_nothing(false, false, KVMEM_PATH_MEMCPY);
-}
+TEST_CALL(of_copies_in_memory, every_end_holds_nothing(false, false, KVMEM_PATH_MEMCPY))
+TEST_CALL(of_reads_by_threads, every_end_holds_nothing(true, false, KVMEM_PATH_PREAD))
+TEST_CALL(of_writes_by_threads, every_end_holds_nothing(false, true, KVMEM_PATH_PREAD))
 
-static void of_reads_by_threads(void) {
-    every_end_holds_nothing(true, false, KVMEM_PATH_PREAD);
-}
-
-static void of_writes_by_threads(void) {
-    every_end_holds_nothing(false, true, KVMEM_PATH_PREAD);
-}
-
-static void of_reads_by_io_uring(void) {
+TEST(of_reads_by_io_uring) {
     if (can_test_io_uring()) {
         every_end_holds_nothing(true, false, KVMEM_PATH_URING);
     }
 }
 
-static void of_writes_by_io_uring(void) {
+TEST(of_writes_by_io_uring) {
     if (can_test_io_uring()) {
         every_end_holds_nothing(false, true, KVMEM_PATH_URING);
     }
@@ -134,17 +117,5 @@ static void checksums_hold_nothing(bool from_file) {
     close_world(&world);
 }
 
-static void of_checksums_of_memory(void) {
-    checksums_hold_nothing(false);
-}
-
-static void of_checksums_of_a_file(void) {
-    checksums_hold_nothing(true);
-}
-
-static const test_case cases[] = {
-    CASE(of_copies_in_memory),    CASE(of_reads_by_threads),   CASE(of_writes_by_threads),
-    CASE(of_reads_by_io_uring),   CASE(of_writes_by_io_uring), CASE(of_checksums_of_memory),
-    CASE(of_checksums_of_a_file),
-};
-TEST_MAIN
+TEST_CALL(of_checksums_of_memory, checksums_hold_nothing(false))
+TEST_CALL(of_checksums_of_a_file, checksums_hold_nothing(true))

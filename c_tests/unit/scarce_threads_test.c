@@ -1,17 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where no thread can be started, calls do the work themselves or fail with OUT_OF_MEMORY, and none waits for
 // ever. Each case needs other threads of the library, so that none is left over from the case before.
-#include "scarce_threads.h"
-
-#include "child.h"
-#include "file_side.h"
 #include "harness.h"
-#include "kv.h"
-#include "regions.h"
 
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}};
 static const kv_move some = {pairs, NUM(pairs), 0, 0, 3};
@@ -31,7 +23,7 @@ static kvmem_transfer *create(const kv_side *source, const kv_side *destination,
 }
 
 /* More than a submitting call copies itself as a rule. */
-static void a_copy_is_made_by_the_caller(void) {
+TEST(a_copy_is_made_by_the_caller) {
     static const kvmem_block_pair many[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7}};
     static const kv_move move = {many, NUM(many), 0, 0, 4};
     const kvmem_layout_config config = kv_large_config(&kv_kinds[0]);
@@ -73,7 +65,7 @@ static void file_world_check_and_close(file_world *world) {
     scratch_remove(&world->directory);
 }
 
-static void a_file_is_written_by_the_caller(void) {
+TEST(a_file_is_written_by_the_caller) {
     file_world world;
     file_world_open(&world, KVMEM_PATH_PREAD);
     CHECK_EQ(without_new_threads(submit, world.transfer), KVMEM_STATUS_OK);
@@ -81,7 +73,7 @@ static void a_file_is_written_by_the_caller(void) {
     file_world_check_and_close(&world);
 }
 
-static void io_uring_without_its_thread_fails_and_works_later(void) {
+TEST(io_uring_without_its_thread_fails_and_works_later) {
     if (!can_test_io_uring()) {
         return;
     }
@@ -95,7 +87,7 @@ static void io_uring_without_its_thread_fails_and_works_later(void) {
     file_world_check_and_close(&world);
 }
 
-static void a_verification_without_its_thread_fails_and_works_later(void) {
+TEST(a_verification_without_its_thread_fails_and_works_later) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kv_side source;
     kv_side destination;
@@ -127,7 +119,7 @@ static kvmem_status adopt(void *context) {
     return kvmem_region_adopt_host(&options, &mine->region, NULL);
 }
 
-static void memory_whose_release_could_not_be_called_is_not_adopted(void) {
+TEST(memory_whose_release_could_not_be_called_is_not_adopted) {
     static adoption adoption;
     CHECK_EQ(without_new_threads(adopt, &adoption), KVMEM_STATUS_OUT_OF_MEMORY);
     CHECK(adoption.region == NULL);
@@ -146,19 +138,9 @@ static kvmem_status install(void *user_data) {
     return kvmem_log_set_callback(KVMEM_LOG_TRACE, count_message, user_data, NULL);
 }
 
-static void a_log_callback_without_its_thread_is_not_installed(void) {
+TEST(a_log_callback_without_its_thread_is_not_installed) {
     atomic_int messages = 0;
     CHECK_EQ(without_new_threads(install, &messages), KVMEM_STATUS_OUT_OF_MEMORY);
     CHECK_EQ(install(&messages), KVMEM_STATUS_OK);
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_OFF, NULL, NULL, ERR));
 }
-
-static const test_case cases[] = {
-    CASE(a_copy_is_made_by_the_caller),
-    CASE(a_file_is_written_by_the_caller),
-    CASE(io_uring_without_its_thread_fails_and_works_later),
-    CASE(a_verification_without_its_thread_fails_and_works_later),
-    CASE(memory_whose_release_could_not_be_called_is_not_adopted),
-    CASE(a_log_callback_without_its_thread_is_not_installed),
-};
-TEST_MAIN

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Versions, statuses and their names, and error objects with their native cause.
 #include "harness.h"
-#include "resources.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <string.h>
 
-static void version_is_the_headers(void) {
+TEST(version_is_the_headers) {
     char text[32];
     snprintf(text, sizeof(text), "%d.%d.%d", KVMEM_VERSION_MAJOR, KVMEM_VERSION_MINOR, KVMEM_VERSION_PATCH);
     CHECK_STR(kvmem_version_string(), text);
@@ -46,7 +43,7 @@ static const struct {
     NAMED(PANIC),
 };
 
-static void every_status_has_a_name_and_a_sentence(void) {
+TEST(every_status_has_a_name_and_a_sentence) {
     for (size_t i = 0; i < NUM(statuses); i++) {
         CHECK_STR(kvmem_status_name(statuses[i].status), statuses[i].name);
         CHECK(strlen(kvmem_status_message(statuses[i].status)) > 1);
@@ -57,7 +54,7 @@ static void every_status_has_a_name_and_a_sentence(void) {
     }
 }
 
-static void unknown_statuses_are_named_so(void) {
+TEST(unknown_statuses_are_named_so) {
     const kvmem_status unknown[] = {
         INT32_MIN,
         KVMEM_STATUS_PANIC - 1,
@@ -81,7 +78,7 @@ static kvmem_status create_in(const char *directory, kvmem_error **error) {
     return status;
 }
 
-static void errors_carry_the_native_cause(void) {
+TEST(errors_carry_the_native_cause) {
     const kvmem_status status = create_in("/nonexistent/directory", ERR);
     CHECK(status < 0);
     CHECK_HAS(test_last_message(), "/nonexistent/directory");
@@ -92,7 +89,7 @@ static void errors_carry_the_native_cause(void) {
     CHECK_STR(cause.name, "ENOENT");
 }
 
-static void errors_without_a_native_cause_say_so(void) {
+TEST(errors_without_a_native_cause_say_so) {
     kvmem_region *region = NULL;
     kvmem_system_options options;
     kvmem_system_options_init(&options, sizeof(options));
@@ -103,7 +100,7 @@ static void errors_without_a_native_cause_say_so(void) {
     CHECK_EQ(cause.code, 0);
 }
 
-static void no_error_reads_as_ok(void) {
+TEST(no_error_reads_as_ok) {
     size_t length = 77;
     CHECK_EQ(kvmem_error_status(NULL), KVMEM_STATUS_OK);
     CHECK_STR(kvmem_error_message(NULL, &length), "");
@@ -112,7 +109,7 @@ static void no_error_reads_as_ok(void) {
     kvmem_error_destroy(NULL);
 }
 
-static void errors_outlive_the_next_call(void) {
+TEST(errors_outlive_the_next_call) {
     kvmem_error *first = NULL;
     kvmem_error *second = NULL;
     CHECK(create_in("/nonexistent/first", &first) < 0);
@@ -123,14 +120,3 @@ static void errors_outlive_the_next_call(void) {
     CHECK_HAS(kvmem_error_message(second, NULL), "/nonexistent/second");
     kvmem_error_destroy(second);
 }
-
-static const test_case cases[] = {
-    CASE(version_is_the_headers),
-    CASE(every_status_has_a_name_and_a_sentence),
-    CASE(unknown_statuses_are_named_so),
-    CASE(errors_carry_the_native_cause),
-    CASE(errors_without_a_native_cause_say_so),
-    CASE(no_error_reads_as_ok),
-    CASE(errors_outlive_the_next_call),
-};
-TEST_MAIN

@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Regions of system memory: zeroed, page-aligned, huge pages, NUMA, prefault, and gone when destroyed.
-#include "child.h"
 #include "harness.h"
-#include "numa.h"
-#include "regions.h"
-#include "resources.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
@@ -34,7 +28,7 @@ static void refuse(const kvmem_system_options *options, kvmem_status status, con
     CHECK(region == NULL);
 }
 
-static void memory_is_zeroed_aligned_and_writable(void) {
+TEST(memory_is_zeroed_aligned_and_writable) {
     const uint64_t sizes[] = {1, 4095, 4096, 4097, 3 * MIB + 123};
     for (size_t i = 0; i < NUM(sizes); i++) {
         const kvmem_system_options options = system_options(sizes[i]);
@@ -50,7 +44,7 @@ static void memory_is_zeroed_aligned_and_writable(void) {
     }
 }
 
-static void info_says_what_it_is(void) {
+TEST(info_says_what_it_is) {
     const kvmem_system_options options = system_options(10000);
     kvmem_region *region = create(&options);
     const kvmem_region_info info = region_info(region);
@@ -71,7 +65,7 @@ static void info_says_what_it_is(void) {
     kvmem_region_destroy(region);
 }
 
-static void destroying_unmaps(void) {
+TEST(destroying_unmaps) {
     const kvmem_system_options options = system_options(8 * MIB);
     kvmem_region *region = create(&options);
     const uint64_t address = region_info(region).address;
@@ -81,7 +75,7 @@ static void destroying_unmaps(void) {
     kvmem_region_destroy(NULL);
 }
 
-static void nothing_leaks(void) {
+TEST(nothing_leaks) {
     const kvmem_system_options options = system_options(MIB);
     kvmem_region_destroy(create(&options));
     const size_t mappings = count_mappings();
@@ -93,7 +87,7 @@ static void nothing_leaks(void) {
     CHECK_EQ(count_open_files(), files);
 }
 
-static void sizes_that_cannot_be_are_refused(void) {
+TEST(sizes_that_cannot_be_are_refused) {
     const kvmem_system_options none = system_options(0);
     refuse(&none, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes");
     const kvmem_system_options beyond_the_machine = system_options(UINT64_C(1) << 56);
@@ -105,7 +99,7 @@ static void sizes_that_cannot_be_are_refused(void) {
     CHECK(region == NULL);
 }
 
-static void huge_pages_are_had_or_their_fallback_is_visible(void) {
+TEST(huge_pages_are_had_or_their_fallback_is_visible) {
     kvmem_system_options options = system_options(4 * MIB);
     options.huge_page_size = 2 * MIB;
     kvmem_region *region = create(&options);
@@ -122,7 +116,7 @@ static void huge_pages_are_had_or_their_fallback_is_visible(void) {
     kvmem_region_destroy(region);
 }
 
-static void required_huge_pages_do_not_fall_back(void) {
+TEST(required_huge_pages_do_not_fall_back) {
     kvmem_system_options options = system_options((ready_huge_pages() + 1) * 2 * MIB);
     options.huge_page_size = 2 * MIB;
     options.flags = KVMEM_SYSTEM_HUGE_PAGES_REQUIRED;
@@ -131,7 +125,7 @@ static void required_huge_pages_do_not_fall_back(void) {
 }
 
 /* The kernel reserves huge pages on no node in particular: the first touch could raise SIGBUS. */
-static void huge_pages_of_a_node_are_taken_at_once(void) {
+TEST(huge_pages_of_a_node_are_taken_at_once) {
     kvmem_system_options options = system_options(2 * MIB);
     options.huge_page_size = 2 * MIB;
     options.flags = KVMEM_SYSTEM_NUMA_BIND | KVMEM_SYSTEM_HUGE_PAGES_REQUIRED;
@@ -146,7 +140,7 @@ static void huge_pages_of_a_node_are_taken_at_once(void) {
     kvmem_region_destroy(region);
 }
 
-static void impossible_huge_pages_are_refused(void) {
+TEST(impossible_huge_pages_are_refused) {
     kvmem_system_options options = system_options(4 * MIB);
     options.huge_page_size = 3 * MIB;
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "3145728");
@@ -155,7 +149,7 @@ static void impossible_huge_pages_are_refused(void) {
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "huge pages");
 }
 
-static void transparent_huge_pages_are_counted(void) {
+TEST(transparent_huge_pages_are_counted) {
     kvmem_system_options options = system_options(8 * MIB);
     options.flags = KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES;
     kvmem_region *region = create(&options);
@@ -168,7 +162,7 @@ static void transparent_huge_pages_are_counted(void) {
     kvmem_region_destroy(region);
 }
 
-static void what_is_resident_is_counted(void) {
+TEST(what_is_resident_is_counted) {
     const uint64_t flags[] = {0, KVMEM_SYSTEM_SHAREABLE};
     for (size_t i = 0; i < NUM(flags); i++) {
         kvmem_system_options options = system_options(4 * MIB);
@@ -201,7 +195,7 @@ static void count_without_proc(void) {
     kvmem_region_destroy(region);
 }
 
-static void what_cannot_be_counted_is_an_error(void) {
+TEST(what_cannot_be_counted_is_an_error) {
     static unsigned char memory[8192];
     kvmem_region *adopted = region_adopt(memory, sizeof(memory));
     kvmem_region *file = region_create_temporary_file(4096);
@@ -230,7 +224,7 @@ static uint64_t machine_memory(void) {
 }
 
 /* More than the machine has can never be touched: a memory file would be made all the same. */
-static void more_than_the_machine_has_is_refused(void) {
+TEST(more_than_the_machine_has_is_refused) {
     const uint64_t size = machine_memory() + (UINT64_C(1) << 30);
     const uint64_t flags[] = {0, KVMEM_SYSTEM_SHAREABLE,
                               KVMEM_SYSTEM_SHAREABLE | KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES};
@@ -269,11 +263,9 @@ static void make_limited_memory_files(void) {
     kvmem_region_destroy(region);
 }
 
-static void a_limit_on_files_is_an_error_and_no_signal(void) {
-    in_a_forked_child(make_limited_memory_files);
-}
+TEST_CALL(a_limit_on_files_is_an_error_and_no_signal, in_a_forked_child(make_limited_memory_files))
 
-static void a_numa_node_that_exists_is_bound(void) {
+TEST(a_numa_node_that_exists_is_bound) {
     const uint32_t nodes[] = {0, numa_node_to_test()};
     for (size_t i = 0; i < NUM(nodes); i++) {
         kvmem_system_options options = system_options(MIB);
@@ -288,7 +280,7 @@ static void a_numa_node_that_exists_is_bound(void) {
     }
 }
 
-static void a_numa_node_that_does_not_exist_is_refused(void) {
+TEST(a_numa_node_that_does_not_exist_is_refused) {
     const uint32_t nodes[] = {1023, 1000000, UINT32_MAX};
     for (size_t i = 0; i < NUM(nodes); i++) {
         kvmem_system_options options = system_options(MIB);
@@ -300,13 +292,13 @@ static void a_numa_node_that_does_not_exist_is_refused(void) {
     }
 }
 
-static void a_numa_node_without_its_flag_is_refused(void) {
+TEST(a_numa_node_without_its_flag_is_refused) {
     kvmem_system_options options = system_options(MIB);
     options.numa_node = 3;
     refuse(&options, KVMEM_STATUS_INVALID_ARGUMENT, "numa_node");
 }
 
-static void prefault_makes_every_page_resident(void) {
+TEST(prefault_makes_every_page_resident) {
     const uint32_t threads[] = {1, 2, 64};
     for (size_t i = 0; i < NUM(threads); i++) {
         kvmem_system_options options = system_options(4 * MIB + 1);
@@ -319,32 +311,9 @@ static void prefault_makes_every_page_resident(void) {
     }
 }
 
-static void without_prefault_no_page_is_resident(void) {
+TEST(without_prefault_no_page_is_resident) {
     const kvmem_system_options options = system_options(4 * MIB);
     kvmem_region *region = create(&options);
     CHECK_EQ(count_resident_pages(region_info(region).address, 4 * MIB), 0);
     kvmem_region_destroy(region);
 }
-
-static const test_case cases[] = {
-    CASE(memory_is_zeroed_aligned_and_writable),
-    CASE(info_says_what_it_is),
-    CASE(destroying_unmaps),
-    CASE(nothing_leaks),
-    CASE(sizes_that_cannot_be_are_refused),
-    CASE(huge_pages_are_had_or_their_fallback_is_visible),
-    CASE(required_huge_pages_do_not_fall_back),
-    CASE(huge_pages_of_a_node_are_taken_at_once),
-    CASE(impossible_huge_pages_are_refused),
-    CASE(transparent_huge_pages_are_counted),
-    CASE(what_is_resident_is_counted),
-    CASE(what_cannot_be_counted_is_an_error),
-    CASE(more_than_the_machine_has_is_refused),
-    CASE(a_limit_on_files_is_an_error_and_no_signal),
-    CASE(a_numa_node_that_exists_is_bound),
-    CASE(a_numa_node_that_does_not_exist_is_refused),
-    CASE(a_numa_node_without_its_flag_is_refused),
-    CASE(prefault_makes_every_page_resident),
-    CASE(without_prefault_no_page_is_resident),
-};
-TEST_MAIN

@@ -1,14 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers in flight: a gate in the source holds the copy until the test has seen what it came to see.
-#include "completions.h"
-#include "gate.h"
 #include "harness.h"
-#include "kv.h"
-#include "orders.h"
-#include "regions.h"
-#include "resources.h"
-
-#include <string.h>
 
 static const kvmem_block_pair pairs[] = {{0, 1}, {63, 0}, {5, 63}, {6, 62}, {40, 7}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 4};
@@ -57,7 +49,7 @@ static void clean_up(flight *flight) {
     kv_side_close(&flight->destination);
 }
 
-static void before_the_first_submit_there_is_no_result(void) {
+TEST(before_the_first_submit_there_is_no_result) {
     flight flight;
     prepare(&flight);
     EXPECT(KVMEM_STATUS_INVALID_STATE, kvmem_transfer_poll(flight.transfer, ERR));
@@ -70,7 +62,7 @@ static void before_the_first_submit_there_is_no_result(void) {
     clean_up(&flight);
 }
 
-static void in_flight_it_is_in_progress_and_waits_time_out(void) {
+TEST(in_flight_it_is_in_progress_and_waits_time_out) {
     flight flight;
     prepare(&flight);
     take_off(&flight);
@@ -90,7 +82,7 @@ static void in_flight_it_is_in_progress_and_waits_time_out(void) {
 
 /* A wait may copy along, but begins nothing when its time is over. With all of the source behind the gate, it
    would be caught there. */
-static void a_wait_of_no_time_copies_nothing(void) {
+TEST(a_wait_of_no_time_copies_nothing) {
     flight flight;
     prepare(&flight);
     gate_close(kv_side_piece(&flight.source, 0, 0, 0), kv_region_size(&flight.source.config));
@@ -103,7 +95,7 @@ static void a_wait_of_no_time_copies_nothing(void) {
     clean_up(&flight);
 }
 
-static void in_flight_it_cannot_be_submitted_again(void) {
+TEST(in_flight_it_cannot_be_submitted_again) {
     flight flight;
     prepare(&flight);
     take_off(&flight);
@@ -115,7 +107,7 @@ static void in_flight_it_cannot_be_submitted_again(void) {
     clean_up(&flight);
 }
 
-static void the_pairs_are_the_callers_after_create(void) {
+TEST(the_pairs_are_the_callers_after_create) {
     flight flight;
     prepare(&flight);
     kvmem_transfer_destroy(flight.transfer);
@@ -133,7 +125,7 @@ static void the_pairs_are_the_callers_after_create(void) {
     clean_up(&flight);
 }
 
-static void destroyed_in_flight_it_still_arrives(void) {
+TEST(destroyed_in_flight_it_still_arrives) {
     flight flight;
     prepare(&flight);
     take_off(&flight);
@@ -195,11 +187,11 @@ static void destroy_in_order_while_in_flight(const int *order) {
     kv_side_close(&destination);
 }
 
-static void handles_may_go_in_any_order_while_in_flight(void) {
+TEST(handles_may_go_in_any_order_while_in_flight) {
     in_every_order(NUM_HANDLES, destroy_in_order_while_in_flight);
 }
 
-static void nothing_leaks(void) {
+TEST(nothing_leaks) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kv_side source;
     kv_side destination;
@@ -216,15 +208,3 @@ static void nothing_leaks(void) {
     kv_side_close(&source);
     kv_side_close(&destination);
 }
-
-static const test_case cases[] = {
-    CASE(before_the_first_submit_there_is_no_result),
-    CASE(in_flight_it_is_in_progress_and_waits_time_out),
-    CASE(a_wait_of_no_time_copies_nothing),
-    CASE(in_flight_it_cannot_be_submitted_again),
-    CASE(the_pairs_are_the_callers_after_create),
-    CASE(destroyed_in_flight_it_still_arrives),
-    CASE(handles_may_go_in_any_order_while_in_flight),
-    CASE(nothing_leaks),
-};
-TEST_MAIN

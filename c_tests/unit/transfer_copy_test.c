@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers between local layouts, byte by byte: what moves, where to, and that nothing else changes.
 #include "harness.h"
-#include "kv.h"
-
-#include <string.h>
 
 /* Ids scattered at both ends, runs that merge and runs that only look as if they did. */
 static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};
@@ -28,7 +25,7 @@ static void copy_between(const kvmem_layout_config *from, const kvmem_layout_con
     kv_side_close(&destination);
 }
 
-static void every_pair_of_kinds_copies(void) {
+TEST(every_pair_of_kinds_copies) {
     const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
     for (size_t from = 0; from < KV_NUM_KINDS; from++) {
         for (size_t to = 0; to < KV_NUM_KINDS; to++) {
@@ -39,7 +36,7 @@ static void every_pair_of_kinds_copies(void) {
     }
 }
 
-static void layer_ranges_land_at_other_layers(void) {
+TEST(layer_ranges_land_at_other_layers) {
     static const struct {
         uint64_t source, destination, count;
     } ranges[] = {{0, 0, 1}, {2, 2, 1}, {0, 2, 1}, {2, 0, 1}, {0, 1, 2}, {1, 0, 2}, {1, 1, 2}};
@@ -56,7 +53,7 @@ static void layer_ranges_land_at_other_layers(void) {
     }
 }
 
-static void the_numbers_of_blocks_and_layers_may_differ(void) {
+TEST(the_numbers_of_blocks_and_layers_may_differ) {
     static const kvmem_block_pair pairs[] = {{6, 30}, {0, 31}};
     const kv_move move = {pairs, NUM(pairs), 1, 6, 2};
     for (size_t from = 0; from < KV_NUM_KINDS; from++) {
@@ -70,7 +67,7 @@ static void the_numbers_of_blocks_and_layers_may_differ(void) {
     }
 }
 
-static void padding_may_differ_and_stays_as_it_is(void) {
+TEST(padding_may_differ_and_stays_as_it_is) {
     static const uint64_t alignments[] = {1, 64, 512};
     const kv_move move = {scattered, NUM(scattered), 0, 0, 3};
     for (size_t kinds = 0; kinds < KV_NUM_KINDS * KV_NUM_KINDS; kinds++) {
@@ -84,14 +81,14 @@ static void padding_may_differ_and_stays_as_it_is(void) {
     }
 }
 
-static void one_source_may_feed_many_destinations(void) {
+TEST(one_source_may_feed_many_destinations) {
     static const kvmem_block_pair fan_out[] = {{3, 0}, {3, 1}, {3, 2}, {3, 6}};
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     const kv_move move = {fan_out, NUM(fan_out), 0, 0, 3};
     copy_between(&config, &config, &move);
 }
 
-static void whole_neighbouring_blocks_merge_into_one_move(void) {
+TEST(whole_neighbouring_blocks_merge_into_one_move) {
     static const kvmem_block_pair run[] = {{2, 3}, {3, 4}, {4, 5}};
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     const kv_move move = {run, NUM(run), 0, 0, 3};
@@ -109,7 +106,7 @@ static void whole_neighbouring_blocks_merge_into_one_move(void) {
 }
 
 /* Blocks may move within one layout while none is both read and written. */
-static void a_layout_copies_to_itself(void) {
+TEST(a_layout_copies_to_itself) {
     static const kvmem_block_pair pairs[] = {{0, 6}, {1, 5}};
     const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
     for (size_t kind = 0; kind < KV_NUM_KINDS; kind++) {
@@ -123,7 +120,7 @@ static void a_layout_copies_to_itself(void) {
     }
 }
 
-static void a_submit_again_copies_again(void) {
+TEST(a_submit_again_copies_again) {
     const kvmem_layout_config config = kv_config(&kv_kinds[2]);
     const kv_move move = {scattered, NUM(scattered), 0, 0, 3};
     const kvmem_transfer_options options = kv_transfer_options(&move);
@@ -147,7 +144,7 @@ static void a_submit_again_copies_again(void) {
 }
 
 /* Large enough that a copy is shared between threads, with ids in reverse. */
-static void large_copies_are_exact_too(void) {
+TEST(large_copies_are_exact_too) {
     kvmem_layout_config from = kv_config(&kv_kinds[0]);
     from.num_blocks = 64;
     from.page_size = 16;
@@ -165,16 +162,3 @@ static void large_copies_are_exact_too(void) {
     copy_between(&to, &from, &move);
     copy_between(&from, &from, &move);
 }
-
-static const test_case cases[] = {
-    CASE(every_pair_of_kinds_copies),
-    CASE(layer_ranges_land_at_other_layers),
-    CASE(the_numbers_of_blocks_and_layers_may_differ),
-    CASE(padding_may_differ_and_stays_as_it_is),
-    CASE(one_source_may_feed_many_destinations),
-    CASE(whole_neighbouring_blocks_merge_into_one_move),
-    CASE(a_layout_copies_to_itself),
-    CASE(a_submit_again_copies_again),
-    CASE(large_copies_are_exact_too),
-};
-TEST_MAIN

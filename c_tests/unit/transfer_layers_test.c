@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers that tell of their layers, and that are taken back: a gate in the source holds the copy where the
 // test wants it.
-#include "child.h"
-#include "completions.h"
-#include "file_side.h"
-#include "gate.h"
 #include "harness.h"
-#include "kv.h"
 
 #include <sched.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define PIECE 32768
 #define LAYERS 4
@@ -88,7 +81,7 @@ static void check_layer(const flight *flight, uint64_t layer) {
     }
 }
 
-static void layers_are_told_while_later_ones_move(void) {
+TEST(layers_are_told_while_later_ones_move) {
     flight flight;
     prepare(&flight, KVMEM_TRANSFER_BY_LAYER);
     take_off(&flight, 5, 2);
@@ -109,7 +102,7 @@ static void layers_are_told_while_later_ones_move(void) {
     clean_up(&flight);
 }
 
-static void without_the_flag_all_layers_come_with_the_end(void) {
+TEST(without_the_flag_all_layers_come_with_the_end) {
     flight flight;
     prepare(&flight, 0);
     take_off(&flight, 5, 2);
@@ -122,7 +115,7 @@ static void without_the_flag_all_layers_come_with_the_end(void) {
     clean_up(&flight);
 }
 
-static void what_can_not_be_asked_is_refused(void) {
+TEST(what_can_not_be_asked_is_refused) {
     flight flight;
     prepare(&flight, KVMEM_TRANSFER_BY_LAYER);
     uint64_t layers = 99;
@@ -147,7 +140,7 @@ static void what_can_not_be_asked_is_refused(void) {
     clean_up(&flight);
 }
 
-static void layers_that_have_not_begun_are_taken_back(void) {
+TEST(layers_that_have_not_begun_are_taken_back) {
     flight flight;
     prepare(&flight, KVMEM_TRANSFER_BY_LAYER);
     take_off(&flight, 5, 0);
@@ -170,7 +163,7 @@ static void layers_that_have_not_begun_are_taken_back(void) {
     clean_up(&flight);
 }
 
-static void chunks_that_have_not_begun_are_taken_back(void) {
+TEST(chunks_that_have_not_begun_are_taken_back) {
     flight flight;
     prepare(&flight, 0);
     take_off(&flight, 63, 0); /* in the first of two chunks */
@@ -184,7 +177,7 @@ static void chunks_that_have_not_begun_are_taken_back(void) {
     clean_up(&flight);
 }
 
-static void too_late_it_ends_as_it_would_have(void) {
+TEST(too_late_it_ends_as_it_would_have) {
     flight flight;
     prepare(&flight, KVMEM_TRANSFER_BY_LAYER);
     take_off(&flight, 5, LAYERS - 1);
@@ -199,7 +192,7 @@ static void too_late_it_ends_as_it_would_have(void) {
 }
 
 /* Layers small enough to be copied on the spot, and files, whose layers begin one after the other. */
-static void small_copies_and_files_go_by_layer_too(void) {
+TEST(small_copies_and_files_go_by_layer_too) {
     static const uint32_t paths[] = {KVMEM_PATH_PREAD, KVMEM_PATH_URING};
     for (size_t kind = 0; kind < KV_NUM_KINDS * (can_test_io_uring() ? NUM(paths) : 1); kind++) {
         const kvmem_layout_config config = kv_config(&kv_kinds[kind % KV_NUM_KINDS]);
@@ -296,7 +289,7 @@ static void take_back_a_file_transfer(uint32_t path, bool to_file, bool by_layer
     scratch_remove(&directory);
 }
 
-static void file_transfers_are_taken_back_too(void) {
+TEST(file_transfers_are_taken_back_too) {
     static const uint32_t paths[] = {KVMEM_PATH_PREAD, KVMEM_PATH_URING};
     for (size_t i = 0; i < 4 * (can_test_io_uring() ? NUM(paths) : 1); i++) {
         take_back_a_file_transfer(paths[i / 4], i / 2 % 2, i % 2);
@@ -304,7 +297,7 @@ static void file_transfers_are_taken_back_too(void) {
 }
 
 /* Thousands stand at the gate, every third is taken back: each is reported once, as what it came to. */
-static void thousands_in_flight_are_each_reported_once(void) {
+TEST(thousands_in_flight_are_each_reported_once) {
     enum { MANY = 3000, EACH = 3 };
     flight flight;
     prepare(&flight, 0);
@@ -351,16 +344,3 @@ static void thousands_in_flight_are_each_reported_once(void) {
     free(reported);
     clean_up(&flight);
 }
-
-static const test_case cases[] = {
-    CASE(layers_are_told_while_later_ones_move),
-    CASE(without_the_flag_all_layers_come_with_the_end),
-    CASE(what_can_not_be_asked_is_refused),
-    CASE(layers_that_have_not_begun_are_taken_back),
-    CASE(chunks_that_have_not_begun_are_taken_back),
-    CASE(too_late_it_ends_as_it_would_have),
-    CASE(small_copies_and_files_go_by_layer_too),
-    CASE(file_transfers_are_taken_back_too),
-    CASE(thousands_in_flight_are_each_reported_once),
-};
-TEST_MAIN

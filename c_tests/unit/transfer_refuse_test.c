@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers that must not be created: ids, layers and geometry that do not fit, and moves that overlap.
 #include "harness.h"
-#include "kv.h"
-#include "regions.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 static const kvmem_block_pair one_pair[] = {{0, 0}};
 
@@ -41,7 +36,7 @@ static void close_sides(kv_side *source, kv_side *destination) {
     kv_side_close(destination);
 }
 
-static void ids_out_of_range_are_named(void) {
+TEST(ids_out_of_range_are_named) {
     static const kvmem_block_pair source_out[] = {{0, 0}, {7, 1}};
     static const kvmem_block_pair destination_out[] = {{0, 0}, {1, 4294967295u}};
     kv_side source;
@@ -56,7 +51,7 @@ static void ids_out_of_range_are_named(void) {
     close_sides(&source, &destination);
 }
 
-static void a_destination_twice_is_named(void) {
+TEST(a_destination_twice_is_named) {
     static const kvmem_block_pair twice[] = {{0, 3}, {1, 5}, {2, 3}};
     kv_side source;
     kv_side destination;
@@ -67,7 +62,7 @@ static void a_destination_twice_is_named(void) {
     close_sides(&source, &destination);
 }
 
-static void no_pairs_is_refused(void) {
+TEST(no_pairs_is_refused) {
     kv_side source;
     kv_side destination;
     open_sides(&source, &destination);
@@ -78,7 +73,7 @@ static void no_pairs_is_refused(void) {
     close_sides(&source, &destination);
 }
 
-static void layers_out_of_range_are_refused(void) {
+TEST(layers_out_of_range_are_refused) {
     static const struct {
         uint64_t source, destination, count;
     } outside[] = {
@@ -98,7 +93,7 @@ static void layers_out_of_range_are_refused(void) {
     close_sides(&source, &destination);
 }
 
-static void all_layers_means_from_the_first(void) {
+TEST(all_layers_means_from_the_first) {
     kv_side source;
     kv_side destination;
     open_sides(&source, &destination);
@@ -111,7 +106,7 @@ static void all_layers_means_from_the_first(void) {
     close_sides(&source, &destination);
 }
 
-static void all_layers_needs_as_many_on_both_sides(void) {
+TEST(all_layers_needs_as_many_on_both_sides) {
     const kvmem_layout_config from = kv_config(&kv_kinds[0]);
     kvmem_layout_config to = kv_config(&kv_kinds[0]);
     to.num_layers = 5;
@@ -127,7 +122,7 @@ static void all_layers_needs_as_many_on_both_sides(void) {
 }
 
 /* Each field of the geometry that must agree, even where the bytes of a piece are as many. */
-static void geometry_is_compared_field_by_field(void) {
+TEST(geometry_is_compared_field_by_field) {
     static const struct {
         const char *named;
         uint64_t outer, page, inner, width;
@@ -153,7 +148,7 @@ static void geometry_is_compared_field_by_field(void) {
     }
 }
 
-static void heads_that_both_sides_state_must_agree(void) {
+TEST(heads_that_both_sides_state_must_agree) {
     kvmem_layout_config from = kv_config(&kv_kinds[0]);
     kvmem_layout_config to = from;
     from.num_heads = 2;
@@ -167,7 +162,7 @@ static void heads_that_both_sides_state_must_agree(void) {
     close_sides(&source, &destination);
 }
 
-static void a_block_read_and_written_at_once_is_refused(void) {
+TEST(a_block_read_and_written_at_once_is_refused) {
     static const kvmem_block_pair onto_itself[] = {{2, 2}};
     static const kvmem_block_pair chain[] = {{0, 1}, {1, 2}};
     static const kvmem_block_pair swap[] = {{0, 1}, {1, 0}};
@@ -186,7 +181,7 @@ static void a_block_read_and_written_at_once_is_refused(void) {
 }
 
 /* Two layouts over the same bytes, one block apart: the overlap shows in addresses, not in ids. */
-static void layouts_that_share_memory_are_compared_by_address(void) {
+TEST(layouts_that_share_memory_are_compared_by_address) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     kv_side side;
     kv_side_open(&side, &config, NULL, 1);
@@ -204,7 +199,7 @@ static void layouts_that_share_memory_are_compared_by_address(void) {
     kv_side_close(&side);
 }
 
-static void a_notification_needs_a_remote_side(void) {
+TEST(a_notification_needs_a_remote_side) {
     kv_side source;
     kv_side destination;
     open_sides(&source, &destination);
@@ -214,18 +209,3 @@ static void a_notification_needs_a_remote_side(void) {
     refuse(&source, &destination, &options, KVMEM_STATUS_INVALID_ARGUMENT, "notification");
     close_sides(&source, &destination);
 }
-
-static const test_case cases[] = {
-    CASE(ids_out_of_range_are_named),
-    CASE(a_destination_twice_is_named),
-    CASE(no_pairs_is_refused),
-    CASE(layers_out_of_range_are_refused),
-    CASE(all_layers_means_from_the_first),
-    CASE(all_layers_needs_as_many_on_both_sides),
-    CASE(geometry_is_compared_field_by_field),
-    CASE(heads_that_both_sides_state_must_agree),
-    CASE(a_block_read_and_written_at_once_is_refused),
-    CASE(layouts_that_share_memory_are_compared_by_address),
-    CASE(a_notification_needs_a_remote_side),
-};
-TEST_MAIN

@@ -10,8 +10,8 @@ use std::os::unix::net::UnixStream;
 use kvmem::error::{Result, Status};
 use kvmem::layout::Layout;
 use kvmem::region::Control;
-use kvmem::share::broker::{Refusal, Request};
-use kvmem::share::frame::{HEADER, Header, Kind};
+use kvmem::share::broker::{FetchRequest, Refusal};
+use kvmem::share::frame::{HEADER, Header, MessageKind};
 use kvmem::share::{Manifest, socket};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
@@ -97,7 +97,7 @@ fn messages(bytes: &[u8]) -> bool {
         return false;
     };
     assert_eq!(header.write(), bytes[..HEADER], "a header is written as it was read");
-    received || header.whole.kind != Kind::Share
+    received || header.whole.kind != MessageKind::Share
 }
 
 /// Whether a share is received of a peer that sends this, without file descriptors, and is gone.
@@ -129,7 +129,7 @@ fn sealed_messages(bytes: &[u8]) -> Vec<u8> {
 
 /// What a client asks of a broker.
 fn request(bytes: &[u8]) -> bool {
-    let read = told(Request::read(bytes));
+    let read = told(FetchRequest::read(bytes));
     if let Some(request) = &read {
         assert_eq!(request.write(), bytes, "a request is written as it was read");
     }

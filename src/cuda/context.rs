@@ -26,20 +26,20 @@ pub struct Context {
 
 /// Which context something belongs to, without retaining it.
 #[derive(Clone, Copy)]
-pub struct Identity {
+pub struct ContextIdentity {
     device: Device,
     /// The handle, which the driver knows until the process ends.
     raw: usize,
     id: u64,
 }
 
-impl PartialEq for Identity {
+impl PartialEq for ContextIdentity {
     fn eq(&self, other: &Self) -> bool {
         self.id == other.id
     }
 }
 
-impl Identity {
+impl ContextIdentity {
     /// Fails if the context was reset or destroyed.
     pub fn ensure_alive(&self) -> Result<()> {
         match id_of(self.device, self.raw as CUcontext) {
@@ -72,7 +72,7 @@ fn lost(device: Device) -> Error {
 }
 
 /// The same error where nothing was started because of it.
-pub fn refused(error: Error) -> Error {
+pub fn not_started(error: Error) -> Error {
     if is_lost(&error) { error.with_status(Status::InvalidState) } else { error }
 }
 
@@ -119,8 +119,8 @@ impl Context {
     }
 
     /// Which context it is.
-    pub fn identity(&self) -> Identity {
-        Identity { device: self.device, raw: self.raw as usize, id: self.id }
+    pub fn identity(&self) -> ContextIdentity {
+        ContextIdentity { device: self.device, raw: self.raw as usize, id: self.id }
     }
 
     /// Fails if it was reset or destroyed: then nothing of it may be passed to the driver.

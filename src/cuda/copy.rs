@@ -81,11 +81,11 @@ impl Batch {
 
 /// When the driver may read what is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reading {
+pub enum SourceOrder {
     /// When the stream gets to it: what is before it on the stream may write it.
-    InTurn,
+    Stream,
     /// At any time: it is there already. Only for host memory.
-    AtOnce,
+    Any,
 }
 
 /// Rows of equal size at regular distances on both sides.
@@ -103,11 +103,11 @@ pub struct Rows {
 
 /// What the copy engine is at when it is given a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ahead {
+pub enum EngineLoad {
     /// Nothing: it begins when the driver's call ends, so that the first calls are short.
-    Nothing,
+    Idle,
     /// Copies that take longer than the call.
-    Copies,
+    Busy,
 }
 
 /// Copies in the first call of a batch, where the copy engine waits for it.
@@ -118,8 +118,8 @@ pub const FULL_CALL: usize = 128;
 /// How many copies of a batch go in each call: the driver slows down by far when it is given thousands at once. Each
 /// call should end before what the ones before it have started does, so that they grow no faster than the copy engine
 /// gains on them.
-pub fn call_sizes(mut left: usize, ahead: Ahead) -> impl Iterator<Item = usize> {
-    let mut most = if ahead == Ahead::Copies { FULL_CALL } else { FIRST_CALL };
+pub fn call_sizes(mut left: usize, ahead: EngineLoad) -> impl Iterator<Item = usize> {
+    let mut most = if ahead == EngineLoad::Busy { FULL_CALL } else { FIRST_CALL };
     std::iter::from_fn(move || {
         let size = left.min(most);
         (left, most) = (left - size, (most + most / 2).min(FULL_CALL));
@@ -158,7 +158,7 @@ impl Active<'_> {
     ///
     /// # Safety
     /// See above.
-    pub unsafe fn copy_all(&self, batch: &Batch, reading: Reading, ahead: Ahead) -> Result<()> {
+    pub unsafe fn copy_all(&self, batch: &Batch, reading: SourceOrder, ahead: EngineLoad) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe {
             match batch.len() > 1 && self.driver().copies_batches() {
@@ -182,7 +182,7 @@ impl Active<'_> {
     ///
     /// # Safety
     /// See above.
-    pub unsafe fn copy_batch(&self, batch: &Batch, reading: Reading, ahead: Ahead) -> Result<()> {
+    pub unsafe fn copy_batch(&self, batch: &Batch, reading: SourceOrder, ahead: EngineLoad) -> Result<()> {
         let mut first = 0;
         for size in call_sizes(batch.len(), ahead) {
             // SAFETY: the caller's promise.
@@ -193,7 +193,7 @@ impl Active<'_> {
     }
 
     /// By one call.
-    unsafe fn copy_some(&self, batch: &Batch, some: Range<usize>, reading: Reading) -> Result<()> {
+    unsafe fn copy_some(&self, batch: &Batch, some: Range<usize>, reading: SourceOrder) -> Result<()> {
         let driver = self.driver();
         let Some(function) = driver.api.memcpy_batch_async else {
             return Err(Error::new(
@@ -204,8 +204,8 @@ impl Active<'_> {
         // SAFETY: an all-zero value is one of plain integers.
         let mut attributes: CUmemcpyAttributes = unsafe { std::mem::zeroed() };
         attributes.srcAccessOrder = match reading {
-            Reading::InTurn => CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
-            Reading::AtOnce => CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_ANY,
+            SourceOrder::Stream => CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+            SourceOrder::Any => CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_ANY,
         };
         let (mut first, mut failed) = (0, usize::MAX);
         let (sources, destinations, sizes) =
@@ -263,9 +263,9 @@ mod tests {
     #[test]
     fn a_batch_goes_in_calls_that_grow() {
         let sizes = |count, ahead| call_sizes(count, ahead).collect::<Vec<_>>();
-        assert_eq!(sizes(0, Ahead::Nothing), []);
-        assert_eq!(sizes(8, Ahead::Nothing), [8]);
-        assert_eq!(sizes(600, Ahead::Nothing), [8, 12, 18, 27, 40, 60, 90, 128, 128, 89]);
-        assert_eq!(sizes(300, Ahead::Copies), [128, 128, 44]);
+        assert_eq!(sizes(0, EngineLoad::Idle), []);
+        assert_eq!(sizes(8, EngineLoad::Idle), [8]);
+        assert_eq!(sizes(600, EngineLoad::Idle), [8, 12, 18, 27, 40, 60, 90, 128, 128, 89]);
+        assert_eq!(sizes(300, EngineLoad::Busy), [128, 128, 44]);
     }
 }

@@ -59,7 +59,7 @@ pub struct DeviceProperties {
 impl Device {
     /// What it is and can do.
     pub fn properties(&self) -> Result<DeviceProperties> {
-        let plain = vmm::Properties::on_device(self.ordinal());
+        let plain = vmm::AllocationProperties::on_device(self.ordinal());
         let vmm = self.has_vmm();
         let granularity = |which| if vmm { plain.granularity(which) } else { Ok(0) };
         Ok(DeviceProperties {
@@ -73,9 +73,10 @@ impl Device {
             vmm,
             minimum_granularity: granularity(vmm::Granularity::Minimum)?,
             recommended_granularity: granularity(vmm::Granularity::Recommended)?,
-            posix_fd: self.exports_posix_fd() && vmm::can_export(vmm::Properties { posix_fd: true, ..plain }),
+            posix_fd: self.exports_posix_fd()
+                && vmm::can_export(vmm::AllocationProperties { posix_fd: true, ..plain }),
             fabric: self.has(HANDLE_TYPE_FABRIC)
-                && vmm::can_export(vmm::Properties { fabric: true, ..plain }),
+                && vmm::can_export(vmm::AllocationProperties { fabric: true, ..plain }),
             rdma_with_vmm: self.registers_vmm(),
             dma_buf: self.has(DMA_BUF),
             memory_pools: self.has(MEMORY_POOLS),

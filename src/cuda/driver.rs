@@ -9,11 +9,11 @@ use rustix::io::Errno;
 
 use super::api::Api;
 use super::codes::{Code, NO_DEVICE, OUT_OF_MEMORY};
-use super::ending::says_failed;
-use super::entry::Answer;
+use super::ending::means_failed;
+use super::entry::CallResult;
 use crate::error::{Cause, Error, Result, Status, ensure, fail};
 use crate::log::log;
-use crate::process::{self, Undertaking};
+use crate::process::{self, ForkCheckedLock};
 
 /// The driver, initialised.
 pub struct Driver {
@@ -24,7 +24,7 @@ pub struct Driver {
 }
 
 static DRIVER: OnceCell<Driver> = OnceCell::new();
-static INITIALISING: Undertaking = Undertaking::new();
+static INITIALISING: ForkCheckedLock = ForkCheckedLock::new();
 
 /// Finds and initialises the driver. A failure is not remembered.
 pub fn get() -> Result<&'static Driver> {
@@ -41,7 +41,7 @@ pub fn get() -> Result<&'static Driver> {
 }
 
 fn initialise() -> Result<&'static Driver> {
-    let Some(_turn) = INITIALISING.begin() else {
+    let Some(_turn) = INITIALISING.lock() else {
         fail!(
             InvalidState,
             "CUDA was being initialised when this process was forked, and does not work in a forked child; use exec"
@@ -104,12 +104,12 @@ impl Driver {
     ///
     /// Without free file descriptors the status is OUT_OF_MEMORY, unless the code says that work or a context failed:
     /// these have one meaning, and reporting them as anything else would hide a lost context.
-    pub(super) fn check(&self, answer: Answer, action: impl std::fmt::Display) -> Result<()> {
+    pub(super) fn check(&self, answer: CallResult, action: impl std::fmt::Display) -> Result<()> {
         if answer.is_success() {
             return Ok(());
         }
         let error = self.error(answer, action);
-        if says_failed(answer.code) || !is_out_of_files() {
+        if means_failed(answer.code) || !is_out_of_files() {
             return Err(error);
         }
         let message = format!(
@@ -122,11 +122,11 @@ impl Driver {
     }
 
     /// The same for a question about work on a device, which takes no file descriptor: the code is what it says.
-    pub(super) fn check_work(&self, answer: Answer, action: impl std::fmt::Display) -> Result<()> {
+    pub(super) fn check_work(&self, answer: CallResult, action: impl std::fmt::Display) -> Result<()> {
         if answer.is_success() { Ok(()) } else { Err(self.error(answer, action)) }
     }
 
-    fn error(&self, Answer { code, function }: Answer, action: impl std::fmt::Display) -> Error {
+    fn error(&self, CallResult { code, function }: CallResult, action: impl std::fmt::Display) -> Error {
         let name = self.error_name(code);
         let status = if code == OUT_OF_MEMORY { Status::OutOfMemory } else { Status::Cuda };
         Error::new(status, format!("{action}: {function}: {name}")).with_cause(Cause::Cuda(code as i32, name))

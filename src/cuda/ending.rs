@@ -45,19 +45,19 @@ const FAILED_IF_ASKED: &[Code] = &[
 ];
 
 /// Whether a code says that work or a context failed, whatever call returns it.
-pub(super) fn says_failed(code: Code) -> bool {
+pub(super) fn means_failed(code: Code) -> bool {
     FAILED.contains(&code)
 }
 
 /// Whether an error that came twice says that nothing of the work that was asked about runs any more.
-pub fn says_lost(error: &Error) -> bool {
+pub fn means_lost(error: &Error) -> bool {
     has_code(error, FAILED) || has_code(error, FAILED_IF_ASKED)
 }
 
 /// Whether what failed so is not to be used again: the context is lost, or a panic has left it in the middle of
 /// something. After any other failure, such as one for lack of memory, it works as before.
 pub fn is_fatal(error: &Error) -> bool {
-    says_lost(error) || error.status() == Status::Panic
+    means_lost(error) || error.status() == Status::Panic
 }
 
 /// Asks whether work is over; a first failure of the work is kept in `failure`. Memory that the work uses may be let go
@@ -65,10 +65,10 @@ pub fn is_fatal(error: &Error) -> bool {
 pub fn is_over(ask: impl Fn() -> Result<bool>, failure: &mut Option<Error>) -> bool {
     match ask() {
         Ok(is_over) => is_over,
-        Err(error) if says_lost(&error) => {
+        Err(error) if means_lost(&error) => {
             failure.get_or_insert(error);
             // It may have told of earlier work: then this one is still under way.
-            ask().unwrap_or_else(|error| says_lost(&error))
+            ask().unwrap_or_else(|error| means_lost(&error))
         }
         Err(_) => false,
     }
@@ -122,10 +122,10 @@ mod tests {
     #[test]
     fn only_codes_of_one_meaning_fail_whatever_was_called() {
         for code in [4, 700, 709, 719] {
-            assert!(says_failed(code), "{code}");
+            assert!(means_failed(code), "{code}");
         }
         for code in [1, 2, 201, 304, 400, 600, 801, 901, 999] {
-            assert!(!says_failed(code), "{code}");
+            assert!(!means_failed(code), "{code}");
         }
     }
 

@@ -14,13 +14,13 @@ pub(super) struct Entry<F> {
 
 /// What a function answered.
 #[derive(Clone, Copy)]
-pub(super) struct Answer {
+pub(super) struct CallResult {
     pub code: Code,
     /// Which one it was.
     pub function: &'static str,
 }
 
-impl Answer {
+impl CallResult {
     /// Whether it did what it was asked.
     pub fn is_success(self) -> bool {
         self.code == 0
@@ -48,10 +48,10 @@ macro_rules! callable {
             /// # Safety
             /// What the function asks for.
             #[allow(clippy::too_many_arguments, reason = "they are the driver's")]
-            pub unsafe fn call(&self, $($argument: $type),+) -> Answer {
+            pub unsafe fn call(&self, $($argument: $type),+) -> CallResult {
                 // SAFETY: the caller's promise.
                 let code = unsafe { (self.pointer)($($argument),+) };
-                Answer { code, function: self.name }
+                CallResult { code, function: self.name }
             }
         }
     };

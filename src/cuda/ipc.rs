@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::codes::{
     ALREADY_MAPPED, INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_PERMITTED, has_code,
 };
-use super::context::{Context, Identity};
+use super::context::{Context, ContextIdentity};
 use super::device::Device;
 use super::memory;
 use super::raw::RawIpcHandle;
@@ -27,7 +27,7 @@ pub type IpcHandle = [u8; 64];
 
 /// An allocation as another process needs it told.
 #[derive(Clone)]
-pub struct Exported {
+pub struct IpcExport {
     /// Names the base allocation, whatever address in it was asked for.
     pub handle: IpcHandle,
     /// Where the base allocation begins in this process.
@@ -43,11 +43,11 @@ pub struct Exported {
 }
 
 /// A handle for the allocation around an address, which must live as long as others use it.
-pub fn export(address: u64) -> Result<Exported> {
+pub fn export(address: u64) -> Result<IpcExport> {
     let device = memory::owner_of(address)?;
     let context = Context::retain(device)?;
     let (base, base_size) = memory::range_in(&context, address)?;
-    Ok(Exported {
+    Ok(IpcExport {
         handle: handle_of(&context, address)?,
         base,
         base_size,
@@ -76,14 +76,14 @@ fn handle_of(context: &Context, address: u64) -> Result<IpcHandle> {
 
 /// Where memory lies, and whose kernels are to reach it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct DevicePair {
     /// The ordinal of the device it lies on.
     pub owner: i32,
     /// The ordinal of the device that it is opened for.
     pub user: i32,
 }
 
-impl Place {
+impl DevicePair {
     /// On a device, and for that one.
     pub fn on(ordinal: i32) -> Self {
         Self { owner: ordinal, user: ordinal }
@@ -107,14 +107,14 @@ pub struct IpcMapping {
     key: Key,
     address: u64,
     size: u64,
-    identity: Identity,
+    identity: ContextIdentity,
 }
 
 /// Where a handle is open. The driver counts for each device apart.
-type Key = (Place, IpcHandle);
+type Key = (DevicePair, IpcHandle);
 
 /// One opening of the driver's, and how many of ours it serves.
-struct Opening {
+struct OpenAllocation {
     context: Context,
     address: u64,
     size: u64,
@@ -126,9 +126,9 @@ struct Opening {
 }
 
 /// What is open in this process: opening and closing are done with the lock held, so that one never meets the other.
-static OPENINGS: Mutex<BTreeMap<Key, Opening>> = Mutex::new(BTreeMap::new());
+static OPENINGS: Mutex<BTreeMap<Key, OpenAllocation>> = Mutex::new(BTreeMap::new());
 
-fn openings() -> MutexGuard<'static, BTreeMap<Key, Opening>> {
+fn openings() -> MutexGuard<'static, BTreeMap<Key, OpenAllocation>> {
     OPENINGS.lock()
 }
 
@@ -138,7 +138,7 @@ impl IpcMapping {
     /// The bytes of a handle are used again: a stale one opens whatever was allocated there since. `buffer_id` is the
     /// exporter's number for the allocation, which is never used again. It means nothing to the driver here, which
     /// has numbers of its own; but it tells whether a handle that is open already still names what was opened.
-    pub fn open(place: Place, handle: &IpcHandle, buffer_id: Option<u64>) -> Result<Arc<Self>> {
+    pub fn open(place: DevicePair, handle: &IpcHandle, buffer_id: Option<u64>) -> Result<Arc<Self>> {
         place.check_reach()?;
         let context = Context::retain(Device::get(place.user)?)?;
         let key = (place, *handle);
@@ -149,7 +149,7 @@ impl IpcMapping {
             opening.serve_one_more(buffer_id)?;
             return Ok(Arc::new(opening.mapping(key)));
         }
-        let opening = Opening::new(context, key, buffer_id)?;
+        let opening = OpenAllocation::new(context, key, buffer_id)?;
         let mapping = opening.mapping(key);
         // An opening of a context that was reset is closed already.
         let lost = openings.insert(key, opening);
@@ -159,7 +159,7 @@ impl IpcMapping {
     }
 
     /// The context that it goes with.
-    pub fn identity(&self) -> Identity {
+    pub fn identity(&self) -> ContextIdentity {
         self.identity
     }
 
@@ -174,7 +174,7 @@ impl IpcMapping {
     }
 
     /// Where it lies, and for whom it is open.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> DevicePair {
         self.key.0
     }
 
@@ -201,7 +201,7 @@ impl IpcMapping {
     }
 }
 
-impl Opening {
+impl OpenAllocation {
     fn new(context: Context, (place, handle): Key, buffer_id: Option<u64>) -> Result<Self> {
         let address = open(&context, &handle)?;
         let mut opening = Self { context, address, size: 0, buffer_id, own_id: None, users: 1 };
@@ -223,10 +223,10 @@ impl Opening {
     /// Of memory that is opened for another device the ordinal may be told of where it lies or of where it is open; the
     /// documentation says neither, and a pair of GPUs has to show it. Either is taken for what was asked, so that in the
     /// second case a wrong owner is not noticed here.
-    fn look(&self, place: Place) -> Result<(u64, u64)> {
+    fn look(&self, place: DevicePair) -> Result<(u64, u64)> {
         let (base, size) = memory::range_in(&self.context, self.address)?;
         let found = memory::ordinal_of(self.address)?;
-        let Place { owner, user } = place;
+        let DevicePair { owner, user } = place;
         ensure!(
             found == owner || found == user,
             InvalidArgument,
@@ -263,7 +263,7 @@ impl Opening {
     fn close(&self) -> Result<()> {
         let driver = self.context.driver();
         self.context.free(|| {
-            memory::ensure_still(self.address, self.own_id)?;
+            memory::ensure_exists(self.address, self.own_id)?;
             // SAFETY: opened by this value, and used by nobody any more.
             let answer = unsafe { driver.api.ipc_close_mem_handle.call(self.address) };
             driver.check(answer, format_args!("close the IPC mapping of {} bytes", self.size))

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::ops::Range;
 
 use super::codes::{INVALID_VALUE, NOT_FOUND, has_code};
-use super::context::{Context, Entered, Identity};
+use super::context::{Context, ContextIdentity, Entered};
 use super::device::Device;
 use super::driver;
 use super::raw::RawLocation;
@@ -56,7 +56,7 @@ impl Allocation {
     }
 
     /// The context that it goes with.
-    pub fn identity(&self) -> Identity {
+    pub fn identity(&self) -> ContextIdentity {
         self.context.identity()
     }
 }
@@ -113,7 +113,7 @@ fn room(context: &Context) -> Result<(usize, usize)> {
 }
 
 /// Memory of one device, as the driver knows it.
-pub struct Identified {
+pub struct DeviceRange {
     /// The device.
     pub device: Device,
     /// Allocations or mappings side by side that it is a part of.
@@ -123,7 +123,7 @@ pub struct Identified {
 }
 
 /// Checks with the driver that `size` bytes at `address` are memory of one device.
-pub fn identify(address: u64, size: u64) -> Result<Identified> {
+pub fn identify(address: u64, size: u64) -> Result<DeviceRange> {
     let device = owner_of(address)?;
     let end = address.checked_add(size);
     ensure!(
@@ -157,7 +157,7 @@ pub fn identify(address: u64, size: u64) -> Result<Identified> {
         pieces += 1;
     }
     let ends = if pieces > 1 { piece_ends(address, size)? } else { Vec::new() };
-    Ok(Identified { device, pieces, ends })
+    Ok(DeviceRange { device, pieces, ends })
 }
 
 /// The range of host memory around an address that the driver knows as one: allocated by it, or page-locked by one call;
@@ -259,7 +259,7 @@ pub fn buffer_id(address: u64) -> Result<u64> {
 
 /// What tells later whether memory of somebody else's, in a context that can be reset or destroyed, is still there.
 #[derive(Clone, Copy, Debug)]
-pub struct Sighting {
+pub struct AllocationStamp {
     /// An address of it.
     address: u64,
     /// The context it goes with.
@@ -268,7 +268,7 @@ pub struct Sighting {
     buffer_id: u64,
 }
 
-impl Sighting {
+impl AllocationStamp {
     /// What the driver says of an address now; `None` for what belongs to no context, as mappings don't.
     pub fn of(address: u64) -> Result<Option<Self>> {
         let context = match attribute::<u64>(CONTEXT, address) {
@@ -287,14 +287,14 @@ impl Sighting {
     }
 
     /// Refuses memory that is not there any more.
-    pub fn ensure_still(&self) -> Result<()> {
-        ensure_still(self.address, Some(self.buffer_id))
+    pub fn ensure_exists(&self) -> Result<()> {
+        ensure_exists(self.address, Some(self.buffer_id))
     }
 }
 
 /// Refuses to give back, or to use, what is not there any more: somebody has reset or destroyed the context it was in,
 /// and the address may be other memory of somebody else's by now. Asked twice, for what is not given back now never is.
-pub(super) fn ensure_still(address: u64, known: Option<u64>) -> Result<()> {
+pub(super) fn ensure_exists(address: u64, known: Option<u64>) -> Result<()> {
     let Some(known) = known else { return Ok(()) };
     let found = match buffer_id(address).or_else(|_| buffer_id(address)) {
         Err(error) if is_unknown(&error) => None,

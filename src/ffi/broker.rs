@@ -15,7 +15,7 @@ use super::status::kvmem_status;
 use super::text;
 use crate::error::{Result, ensure, fail};
 use crate::region::Access;
-use crate::share::broker::{Broker, BrokerConfig, Terms, Token};
+use crate::share::broker::{Broker, BrokerConfig, Token, TokenTerms};
 use crate::share::client::{Fetch, fetch};
 use crate::share::{Published, Share};
 
@@ -354,12 +354,12 @@ unsafe fn config(options: &kvmem_broker_options) -> Result<BrokerConfig> {
     })
 }
 
-fn terms(options: Option<kvmem_publish_options>, granted: Access) -> Result<Terms> {
+fn terms(options: Option<kvmem_publish_options>, granted: Access) -> Result<TokenTerms> {
     let Some(options) = options else {
-        return Ok(Terms { access: granted, max_uses: 0, lifetime: None });
+        return Ok(TokenTerms { access: granted, max_uses: 0, lifetime: None });
     };
     check_flags("kvmem_publish_options", options.flags, super::share::KVMEM_SHARE_READ_ONLY)?;
-    Ok(Terms {
+    Ok(TokenTerms {
         access: if options.flags == 0 { granted } else { Access::Read },
         max_uses: options.max_uses,
         lifetime: (options.lifetime_ns > 0).then(|| Duration::from_nanos(options.lifetime_ns)),

@@ -146,7 +146,7 @@ fn config(options: &kvmem_ipc_options) -> Result<IpcConfig> {
     let user = if has_user { options.for_device } else { options.device };
     let told = |value| (value != 0).then_some(value);
     Ok(IpcConfig {
-        place: ipc::Place { owner: options.device, user },
+        place: ipc::DevicePair { owner: options.device, user },
         handle: options.handle,
         offset: options.offset,
         size: options.size,

@@ -18,7 +18,7 @@ use super::region_create::{
 use super::registration::kvmem_registration;
 use super::status::kvmem_status;
 use crate::error::{Result, ensure};
-use crate::layout::{Allocation, BlockDim, Dimensions, Geometry, Layout, LayoutKind};
+use crate::layout::{AllocationConfig, BlockDim, Dimensions, Geometry, Layout, LayoutKind};
 use crate::region::DeviceMemory;
 
 /// One region; a block holds all its layers, a layer its outer slots:
@@ -309,7 +309,7 @@ fn only_what_the_source_takes(options: &kvmem_layout_options) -> Result<()> {
 
 /// # Safety
 /// As for [`build`].
-unsafe fn allocation(options: &kvmem_layout_options) -> Result<Allocation> {
+unsafe fn allocation(options: &kvmem_layout_options) -> Result<AllocationConfig> {
     let given = [
         options.system.is_null(),
         options.disk.is_null(),
@@ -327,11 +327,15 @@ unsafe fn allocation(options: &kvmem_layout_options) -> Result<Allocation> {
     unsafe {
         if !options.system.is_null() {
             let options = read(options.system)?;
-            return unsized_yet(options.size).and_then(|()| system_config(&options)).map(Allocation::System);
+            return unsized_yet(options.size)
+                .and_then(|()| system_config(&options))
+                .map(AllocationConfig::System);
         }
         if !options.disk.is_null() {
             let options = read(options.disk)?;
-            return unsized_yet(options.size).and_then(|()| disk_config(&options)).map(Allocation::Disk);
+            return unsized_yet(options.size)
+                .and_then(|()| disk_config(&options))
+                .map(AllocationConfig::Disk);
         }
         if !options.elastic.is_null() {
             let options = read(options.elastic)?;
@@ -343,14 +347,16 @@ unsafe fn allocation(options: &kvmem_layout_options) -> Result<Allocation> {
             );
             return unsized_yet(options.size)
                 .and_then(|()| elastic_config(&options))
-                .map(Allocation::Elastic);
+                .map(AllocationConfig::Elastic);
         }
         if !options.pinned.is_null() {
             let options = read(options.pinned)?;
-            return unsized_yet(options.size).and_then(|()| pinned_config(&options)).map(Allocation::Pinned);
+            return unsized_yet(options.size)
+                .and_then(|()| pinned_config(&options))
+                .map(AllocationConfig::Pinned);
         }
         let options = read(options.device)?;
-        unsized_yet(options.size).and_then(|()| device_config(&options)).map(Allocation::Device)
+        unsized_yet(options.size).and_then(|()| device_config(&options)).map(AllocationConfig::Device)
     }
 }
 

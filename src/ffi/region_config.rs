@@ -6,7 +6,7 @@ use super::region_create::*;
 use super::text;
 use crate::error::{Error, Result, Status, ensure};
 use crate::region::{
-    DeviceConfig, DirectIo, DiskConfig, ElasticConfig, HugePages, NumaPlacement, Opening, PinnedConfig,
+    DeviceConfig, DirectIo, DiskConfig, ElasticConfig, HugePages, NumaPlacement, OpenMode, PinnedConfig,
     SystemConfig,
 };
 
@@ -71,16 +71,16 @@ pub(super) unsafe fn disk_config(options: &kvmem_disk_options) -> Result<DiskCon
         }
     };
     let opening = match (has(KVMEM_DISK_OPEN_EXISTING), has(KVMEM_DISK_OPEN_OR_CREATE)) {
-        (false, false) => Opening::Create,
-        (true, false) => Opening::Existing,
-        (false, true) => Opening::OpenOrCreate,
+        (false, false) => OpenMode::Create,
+        (true, false) => OpenMode::Existing,
+        (false, true) => OpenMode::OpenOrCreate,
         (true, true) => {
             let message = "KVMEM_DISK_OPEN_EXISTING and KVMEM_DISK_OPEN_OR_CREATE exclude each other";
             return Err(Error::new(Status::InvalidArgument, message));
         }
     };
     ensure!(
-        opening == Opening::Existing || !has(KVMEM_DISK_READ_ONLY),
+        opening == OpenMode::Existing || !has(KVMEM_DISK_READ_ONLY),
         InvalidArgument,
         "KVMEM_DISK_READ_ONLY needs KVMEM_DISK_OPEN_EXISTING: a new file is there to be written"
     );

@@ -15,7 +15,7 @@ use super::status::kvmem_status;
 use super::text;
 use crate::error::{Error, Result, ensure};
 use crate::region::Access;
-use crate::share::{Grant, Object, Share, Way};
+use crate::share::{Object, Share, ShareOptions, Transport};
 
 /// A region or a layout on its way to another process: bytes, and file descriptors that belong to them. The
 /// owner of the memory creates it; another process receives and opens it. The owner's share keeps the memory
@@ -280,20 +280,22 @@ fn duplicate(fd: i32) -> Result<OwnedFd> {
         .map_err(|errno| Error::errno(format!("duplicate fd {fd}"), errno))
 }
 
-fn grant(options: Option<kvmem_share_options>) -> Result<Grant> {
-    let Some(options) = options else { return Ok(Grant { access: Access::ReadWrite, way: Way::Auto }) };
+fn grant(options: Option<kvmem_share_options>) -> Result<ShareOptions> {
+    let Some(options) = options else {
+        return Ok(ShareOptions { access: Access::ReadWrite, way: Transport::Auto });
+    };
     check_flags("kvmem_share_options", options.flags, KVMEM_SHARE_READ_ONLY)?;
     ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
     let read_only = options.flags & KVMEM_SHARE_READ_ONLY != 0;
     let way = match options.way {
-        KVMEM_SHARE_AUTO => Way::Auto,
-        KVMEM_SHARE_FD => Way::Fd,
-        KVMEM_SHARE_IPC => Way::Ipc,
-        KVMEM_SHARE_REMOTE => Way::Remote,
-        KVMEM_SHARE_FABRIC => Way::Fabric,
+        KVMEM_SHARE_AUTO => Transport::Auto,
+        KVMEM_SHARE_FD => Transport::Fd,
+        KVMEM_SHARE_IPC => Transport::Ipc,
+        KVMEM_SHARE_REMOTE => Transport::Remote,
+        KVMEM_SHARE_FABRIC => Transport::Fabric,
         other => return Err(not_one_of("way", other, "KVMEM_SHARE_AUTO, _FD, _IPC, _REMOTE or _FABRIC")),
     };
-    Ok(Grant { access: if read_only { Access::Read } else { Access::ReadWrite }, way })
+    Ok(ShareOptions { access: if read_only { Access::Read } else { Access::ReadWrite }, way })
 }
 
 fn describe(share: &Share) -> kvmem_share_info {
@@ -314,12 +316,12 @@ fn describe(share: &Share) -> kvmem_share_info {
     }
 }
 
-fn way_value(way: Way) -> u32 {
+fn way_value(way: Transport) -> u32 {
     match way {
-        Way::Auto => KVMEM_SHARE_AUTO,
-        Way::Fd => KVMEM_SHARE_FD,
-        Way::Ipc => KVMEM_SHARE_IPC,
-        Way::Fabric => KVMEM_SHARE_FABRIC,
-        Way::Remote => KVMEM_SHARE_REMOTE,
+        Transport::Auto => KVMEM_SHARE_AUTO,
+        Transport::Fd => KVMEM_SHARE_FD,
+        Transport::Ipc => KVMEM_SHARE_IPC,
+        Transport::Fabric => KVMEM_SHARE_FABRIC,
+        Transport::Remote => KVMEM_SHARE_REMOTE,
     }
 }

@@ -11,8 +11,8 @@ use super::region::kvmem_region;
 use super::share::kvmem_share;
 use super::status::kvmem_status;
 use crate::error::{Result, ensure, fail};
-use crate::region::{Access, Users};
-use crate::share::{Opening, Reach};
+use crate::region::{Access, DeviceUsers};
+use crate::share::{OpenOptions, Reach};
 
 /// Open for reading only, even if writing is granted.
 pub const KVMEM_OPEN_READ_ONLY: u64 = 1;
@@ -143,8 +143,8 @@ pub unsafe extern "C" fn kvmem_share_open_layout(
     }
 }
 
-unsafe fn opening(scope: &Scope<'_>, options: Option<kvmem_open_options>) -> Result<Opening> {
-    let Some(options) = options else { return Ok(Opening::default()) };
+unsafe fn opening(scope: &Scope<'_>, options: Option<kvmem_open_options>) -> Result<OpenOptions> {
+    let Some(options) = options else { return Ok(OpenOptions::default()) };
     let known = KVMEM_OPEN_READ_ONLY
         | KVMEM_OPEN_PIN
         | KVMEM_OPEN_MAPPED_ONLY
@@ -172,9 +172,9 @@ unsafe fn opening(scope: &Scope<'_>, options: Option<kvmem_open_options>) -> Res
         options.device
     );
     let users = match (has(KVMEM_OPEN_FOR_DEVICE), has(KVMEM_OPEN_FOR_ALL_DEVICES)) {
-        (false, false) => Users::Owner,
-        (true, false) => Users::Device(options.device),
-        (false, true) => Users::All,
+        (false, false) => DeviceUsers::Owner,
+        (true, false) => DeviceUsers::Device(options.device),
+        (false, true) => DeviceUsers::All,
         (true, true) => fail!(
             InvalidArgument,
             "KVMEM_OPEN_FOR_DEVICE and KVMEM_OPEN_FOR_ALL_DEVICES exclude each other: give one of them"
@@ -193,7 +193,7 @@ unsafe fn opening(scope: &Scope<'_>, options: Option<kvmem_open_options>) -> Res
     if has(KVMEM_OPEN_REGISTER) && agent.is_none() {
         return Err(null("agent").context("KVMEM_OPEN_REGISTER needs one"));
     }
-    Ok(Opening {
+    Ok(OpenOptions {
         access,
         pin: has(KVMEM_OPEN_PIN).then_some(options.device),
         users,

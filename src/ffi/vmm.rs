@@ -8,32 +8,34 @@ use super::guard::call;
 use super::handle::{Handle, Out, borrow, destroy, opaque, out};
 use super::options::{check_flags, init, not_one_of, options, read};
 use super::status::kvmem_status;
-use crate::cuda::vmm::{Access, Granularity, Location, Mapping, Memory, Properties, Range};
+use crate::cuda::vmm::{
+    AddressRange, AllocationProperties, DeviceAccess, DeviceMapping, Granularity, Location, PhysicalMemory,
+};
 use crate::error::{Result, ensure};
 
 /// A range of device addresses with nothing behind them until something is mapped.
 ///
 /// Threads: all functions on one range may run at once, except kvmem_vmm_range_destroy.
 pub struct kvmem_vmm_range {
-    handle: Handle<Arc<Range>>,
+    handle: Handle<Arc<AddressRange>>,
 }
-opaque!(kvmem_vmm_range, Arc<Range>, "range");
+opaque!(kvmem_vmm_range, Arc<AddressRange>, "range");
 
-/// Memory without an address.
+/// PhysicalMemory without an address.
 ///
 /// Threads: all functions on one memory may run at once, except kvmem_vmm_memory_destroy.
 pub struct kvmem_vmm_memory {
-    handle: Handle<Arc<Memory>>,
+    handle: Handle<Arc<PhysicalMemory>>,
 }
-opaque!(kvmem_vmm_memory, Arc<Memory>, "memory");
+opaque!(kvmem_vmm_memory, Arc<PhysicalMemory>, "memory");
 
-/// Memory at an address. It holds its range and its memory, so the three may be destroyed in any order.
+/// PhysicalMemory at an address. It holds its range and its memory, so the three may be destroyed in any order.
 ///
 /// Threads: all functions on one mapping may run at once, except kvmem_vmm_mapping_destroy.
 pub struct kvmem_vmm_mapping {
-    handle: Handle<Arc<Mapping>>,
+    handle: Handle<Arc<DeviceMapping>>,
 }
-opaque!(kvmem_vmm_mapping, Arc<Mapping>, "mapping");
+opaque!(kvmem_vmm_mapping, Arc<DeviceMapping>, "mapping");
 
 /// On a GPU.
 pub const KVMEM_VMM_DEVICE: u32 = 1;
@@ -134,7 +136,7 @@ pub unsafe extern "C" fn kvmem_vmm_range_create(
     let body = |_: &_| {
         // SAFETY: by contract.
         let range = unsafe { Out::new(range) }?;
-        range.set(Range::reserve(size, alignment)?);
+        range.set(AddressRange::reserve(size, alignment)?);
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.
@@ -194,7 +196,7 @@ pub unsafe extern "C" fn kvmem_vmm_memory_create(
     let body = |_: &_| {
         // SAFETY: by contract.
         let (memory, options) = unsafe { (Out::new(memory)?, read(options)?) };
-        memory.set(Memory::create(options.size, properties(&options)?)?);
+        memory.set(PhysicalMemory::create(options.size, properties(&options)?)?);
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.
@@ -233,7 +235,7 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_create(
     unsafe {
         call(error, |scope| {
             let mapping = Out::new(mapping)?;
-            mapping.set(Mapping::create(borrow(scope, range)?, offset, borrow(scope, memory)?)?);
+            mapping.set(DeviceMapping::create(borrow(scope, range)?, offset, borrow(scope, memory)?)?);
             Ok(())
         })
     }
@@ -259,9 +261,9 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_set_access(
     unsafe {
         call(error, |scope| {
             let access = match access {
-                KVMEM_ACCESS_NONE => Access::None,
-                KVMEM_ACCESS_READ => Access::Read,
-                KVMEM_ACCESS_READ_WRITE => Access::ReadWrite,
+                KVMEM_ACCESS_NONE => DeviceAccess::None,
+                KVMEM_ACCESS_READ => DeviceAccess::Read,
+                KVMEM_ACCESS_READ_WRITE => DeviceAccess::ReadWrite,
                 other => return Err(not_one_of("access", other, "KVMEM_ACCESS_*")),
             };
             borrow(scope, mapping)?.set_access(device, access)
@@ -288,9 +290,9 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_get_access(
         call(error, |scope| {
             let access = out(access, "access")?;
             access.write(match borrow(scope, mapping)?.access(device)? {
-                Access::None => KVMEM_ACCESS_NONE,
-                Access::Read => KVMEM_ACCESS_READ,
-                Access::ReadWrite => KVMEM_ACCESS_READ_WRITE,
+                DeviceAccess::None => KVMEM_ACCESS_NONE,
+                DeviceAccess::Read => KVMEM_ACCESS_READ,
+                DeviceAccess::ReadWrite => KVMEM_ACCESS_READ_WRITE,
             });
             Ok(())
         })
@@ -332,7 +334,7 @@ pub unsafe extern "C" fn kvmem_vmm_mapping_destroy(mapping: *mut kvmem_vmm_mappi
     unsafe { destroy(mapping) };
 }
 
-fn properties(options: &kvmem_vmm_options) -> Result<Properties> {
+fn properties(options: &kvmem_vmm_options) -> Result<AllocationProperties> {
     check_flags("kvmem_vmm_options", options.flags, KVMEM_VMM_POSIX_FD | KVMEM_VMM_FABRIC | KVMEM_VMM_RDMA)?;
     let has = |flag| options.flags & flag != 0;
     let location = match options.location {
@@ -341,7 +343,7 @@ fn properties(options: &kvmem_vmm_options) -> Result<Properties> {
         other => return Err(not_one_of("location", other, "KVMEM_VMM_DEVICE or KVMEM_VMM_HOST_NUMA")),
     };
     ensure!(options.id >= 0, OutOfRange, "there is no {location}");
-    Ok(Properties {
+    Ok(AllocationProperties {
         location,
         posix_fd: has(KVMEM_VMM_POSIX_FD),
         fabric: has(KVMEM_VMM_FABRIC),

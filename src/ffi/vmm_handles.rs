@@ -8,7 +8,7 @@ use super::guard::call;
 use super::handle::{Out, borrow, null, out};
 use super::status::kvmem_status;
 use super::vmm::kvmem_vmm_memory;
-use crate::cuda::vmm::{Location, Memory};
+use crate::cuda::vmm::{Location, PhysicalMemory};
 use crate::error::{Result, ensure};
 
 /// A device of imported memory that is not compared.
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn kvmem_vmm_memory_import_fd(
         let memory = unsafe { Out::new(memory) }?;
         let expected = expected(device)?;
         // SAFETY: the descriptor stays open during the call, by contract.
-        memory.set(Memory::import_fd(unsafe { open_fd(fd) }?, size, expected)?);
+        memory.set(PhysicalMemory::import_fd(unsafe { open_fd(fd) }?, size, expected)?);
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn kvmem_vmm_memory_import_fabric(
         // SAFETY: by contract.
         let (memory, handle) = unsafe { (Out::new(memory)?, handle.as_ref()) };
         let handle = handle.ok_or_else(|| null("handle"))?;
-        memory.set(Memory::import_fabric(&handle.bytes, size, expected(device)?)?);
+        memory.set(PhysicalMemory::import_fabric(&handle.bytes, size, expected(device)?)?);
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn kvmem_vmm_memory_retain(
     let body = |_: &_| {
         // SAFETY: by contract.
         let memory = unsafe { Out::new(memory) }?;
-        memory.set(Memory::retain(address)?);
+        memory.set(PhysicalMemory::retain(address)?);
         Ok(())
     };
     // SAFETY: NULL or writable, by contract.

@@ -12,8 +12,8 @@ use super::{Layout, extents, fingerprint};
 use crate::error::{Result, ensure, fail};
 use crate::nixl::Agent;
 use crate::region::{
-    self, DeviceConfig, DeviceMemory, DiskConfig, DiskFile, ElasticConfig, Hold, PinnedConfig, Region,
-    Registration, SystemConfig, extent_granularity,
+    self, DeviceConfig, DeviceMemory, DiskConfig, DiskFile, ElasticConfig, PinnedConfig, Region,
+    Registration, RegistrationHold, SystemConfig, extent_granularity,
 };
 
 /// Dimensions are known, the kind is not.
@@ -28,7 +28,7 @@ pub struct Ready {
 }
 
 /// What one allocation for the whole layout is made of; the size is the layout's to say.
-pub enum Allocation {
+pub enum AllocationConfig {
     /// Host memory.
     System(SystemConfig),
     /// A file.
@@ -43,7 +43,7 @@ pub enum Allocation {
 }
 
 enum Source {
-    Allocate(Allocation),
+    Allocate(AllocationConfig),
     Regions(Vec<Arc<Region>>),
     Registrations(Vec<Arc<Registration>>),
 }
@@ -82,7 +82,7 @@ impl Builder<NeedsMemory> {
     }
 
     /// One new allocation holds all regions.
-    pub fn allocate(self, allocation: Allocation) -> Builder<Ready> {
+    pub fn allocate(self, allocation: AllocationConfig) -> Builder<Ready> {
         self.memory(Source::Allocate(allocation))
     }
 
@@ -119,9 +119,13 @@ impl Builder<Ready> {
     }
 }
 
-fn allocate(geometry: Geometry, allocation: Allocation, agent: Option<Arc<Agent>>) -> Result<Arc<Layout>> {
+fn allocate(
+    geometry: Geometry,
+    allocation: AllocationConfig,
+    agent: Option<Arc<Agent>>,
+) -> Result<Arc<Layout>> {
     let (base, placement) = match allocation {
-        Allocation::Elastic(config) => elastic(geometry, config)?,
+        AllocationConfig::Elastic(config) => elastic(geometry, config)?,
         allocation => fixed(geometry, allocation)?,
     };
     let region_size = placement.geometry().region_size();
@@ -143,22 +147,24 @@ fn labelled(config: DiskConfig, geometry: &Geometry) -> Result<DiskConfig> {
 /// Mapped memory starts at a page, and a file at 0. No machine has smaller pages.
 const PAGE: u64 = 4096;
 
-fn fixed(geometry: Geometry, allocation: Allocation) -> Result<(Arc<Region>, Placement)> {
+fn fixed(geometry: Geometry, allocation: AllocationConfig) -> Result<(Arc<Region>, Placement)> {
     let start_alignment = match &allocation {
-        Allocation::Device(_) => DeviceMemory::START_ALIGNMENT,
+        AllocationConfig::Device(_) => DeviceMemory::START_ALIGNMENT,
         _ => PAGE,
     };
     let size = geometry.allocation_size(start_alignment)?;
     let base = match allocation {
-        Allocation::System(config) => Region::system(&SystemConfig { size, ..config })?,
-        Allocation::Disk(config) => {
+        AllocationConfig::System(config) => Region::system(&SystemConfig { size, ..config })?,
+        AllocationConfig::Disk(config) => {
             Region::disk_unkept(&labelled(DiskConfig { size, ..config }, &geometry)?)?
         }
-        Allocation::Pinned(config) => Region::pinned(&PinnedConfig { size, ..config }, &mut |_, _| true)?,
-        Allocation::Device(config) => {
+        AllocationConfig::Pinned(config) => {
+            Region::pinned(&PinnedConfig { size, ..config }, &mut |_, _| true)?
+        }
+        AllocationConfig::Device(config) => {
             Region::device(DeviceMemory::allocate(&DeviceConfig { size, ..config })?)
         }
-        Allocation::Elastic(config) => return elastic(geometry, config),
+        AllocationConfig::Elastic(config) => return elastic(geometry, config),
     };
     let placement = Placement::within(geometry, base.address())?;
     Ok((base, placement))
@@ -189,7 +195,7 @@ fn place(geometry: Geometry, regions: Vec<Arc<Region>>, agent: Option<Arc<Agent>
 }
 
 /// A part of elastic memory is known by the whole, extent by extent.
-pub(super) fn registered(region: &Arc<Region>, agent: &Arc<Agent>) -> Result<Hold> {
+pub(super) fn registered(region: &Arc<Region>, agent: &Arc<Agent>) -> Result<RegistrationHold> {
     let region = if region.elastic_memory().is_some() { Region::root_of(region).0 } else { region };
     Registration::hold_or_create(region, agent)
 }
@@ -222,7 +228,7 @@ fn adopt(
 pub(super) fn finish(
     placement: Placement,
     regions: Vec<Arc<Region>>,
-    holds: Vec<Hold>,
+    holds: Vec<RegistrationHold>,
     agent: Option<Arc<Agent>>,
     elastic_base: Option<Arc<Region>>,
 ) -> Arc<Layout> {

@@ -13,7 +13,7 @@ use super::placement::Placement;
 use super::remote_elastic::RemoteElastic;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::nixl::{Agent, Descriptor};
-use crate::process::Identity;
+use crate::process::ProcessIdentity;
 use crate::region::{Region, Tier};
 use crate::wire::Form;
 
@@ -23,7 +23,7 @@ const FORM: Form = Form { magic: b"KVMEMLAY", versions: VERSION..=VERSION, name:
 #[derive(Serialize, Deserialize)]
 struct Payload {
     agent: String,
-    process: Identity,
+    process: ProcessIdentity,
     tier: Tier,
     kind: LayoutKind,
     dimensions: Dimensions,
@@ -54,7 +54,7 @@ fn export(layout: &Layout) -> Result<Vec<u8>> {
     let local = exportable(layout)?;
     let payload = Payload {
         agent: layout.memory().owner().unwrap_or_default().to_string(),
-        process: Identity::current()?,
+        process: ProcessIdentity::current()?,
         tier: local.tier,
         kind: layout.geometry().kind(),
         dimensions: layout.geometry().dimensions().clone(),
@@ -198,7 +198,7 @@ mod tests {
             |address| Descriptor { address, size: 16384, device_id: 0, memory_type: MemoryType::Dram };
         Payload {
             agent: "decode".into(),
-            process: Identity::sample(),
+            process: ProcessIdentity::sample(),
             tier: Tier::System,
             kind: LayoutKind::LayerSeparate(BlockDim::First),
             dimensions,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::remote_elastic::RemoteElastic;
 use crate::nixl::{Agent, Descriptor, Remote};
-use crate::process::Identity;
-use crate::region::{Hold, Region, Tier};
+use crate::process::ProcessIdentity;
+use crate::region::{Region, RegistrationHold, Tier};
 
 /// Memory of this process, or a peer's.
 pub enum Memory {
@@ -23,7 +23,7 @@ pub struct LocalMemory {
     /// What NIXL knows each of them as; a view is known by what it is a part of.
     pub descriptors: Vec<Descriptor>,
     /// Keeps them registered.
-    pub holds: Vec<Hold>,
+    pub holds: Vec<RegistrationHold>,
     /// Where they lie.
     pub tier: Tier,
     /// The agent they are registered with.
@@ -39,7 +39,7 @@ pub struct RemoteMemory {
     /// The peer.
     pub peer: Arc<Remote>,
     /// The process the peer lives in.
-    pub process: Identity,
+    pub process: ProcessIdentity,
     /// What NIXL knows each region as.
     pub descriptors: Vec<Descriptor>,
     /// Where they lie over there.

@@ -22,7 +22,7 @@ mod whole_blocks;
 use std::any::Any;
 use std::sync::Arc;
 
-pub use builder::{Allocation, Builder, NeedsMemory, Ready};
+pub use builder::{AllocationConfig, Builder, NeedsMemory, Ready};
 pub use config::{BlockDim, Dimensions, LayoutKind};
 pub use extents::TouchedExtents;
 pub use geometry::Geometry;

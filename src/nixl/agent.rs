@@ -11,12 +11,12 @@ use crossbeam_channel::{SendError, Sender, bounded, unbounded};
 
 use super::agent_config::AgentConfig;
 use super::executor::Executor;
-use super::gds::Trials;
+use super::gds::GdsTrials;
 use super::library;
 use super::notification::Notification;
-use super::receive::Receive;
+use super::receive::ReceiveTask;
 use super::state::AgentState;
-use super::thread::{Command, Work};
+use super::thread::{AgentTask, Command};
 use crate::error::{Error, Result, Status, ensure};
 use crate::file_limit::FileSizeSignal;
 use crate::log::log;
@@ -32,7 +32,7 @@ pub struct Agent {
     thread_id: ThreadId,
     has_listen_thread: bool,
     /// Where it was seen to move bytes between a GPU and a file.
-    pub trials: Trials,
+    pub trials: GdsTrials,
 }
 
 impl Agent {
@@ -72,7 +72,7 @@ impl Agent {
             thread: Some(thread),
             thread_id,
             has_listen_thread: config.listen_thread,
-            trials: Trials::default(),
+            trials: GdsTrials::default(),
         }))
     }
 
@@ -115,8 +115,8 @@ impl Agent {
         let _ = self.send(Command::Run(Box::new(function)));
     }
 
-    /// Adds work to the agent's turns. If that fails, [`Work::not_begun`] is called and the work is dropped.
-    pub fn start(&self, work: Box<dyn Work>) -> Result<()> {
+    /// Adds work to the agent's turns. If that fails, [`AgentTask::not_begun`] is called and the work is dropped.
+    pub fn start(&self, work: Box<dyn AgentTask>) -> Result<()> {
         self.send(Command::Start(work))
     }
 
@@ -145,7 +145,7 @@ impl Agent {
     /// Takes the notifications that have come, waiting for at least one. `None` waits for ever.
     pub fn take_notifications(&self, timeout: Option<Duration>) -> Result<Vec<Notification>> {
         let (reply, result) = bounded(1);
-        self.start(Box::new(Receive::new(timeout, reply)))?;
+        self.start(Box::new(ReceiveTask::new(timeout, reply)))?;
         result.recv().unwrap_or_else(|_| Err(thread_gone()))
     }
 }
@@ -157,7 +157,7 @@ impl Agent {
         let (commands, receiver) = unbounded();
         let (wakes, _) = bounded(1);
         let thread_id = std::thread::current().id();
-        let (name, trials) = ("unattended".to_string(), Trials::default());
+        let (name, trials) = ("unattended".to_string(), GdsTrials::default());
         let executor = Arc::new(Executor::new());
         (
             Arc::new(Self {

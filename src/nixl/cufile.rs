@@ -5,14 +5,14 @@ use std::ffi::{c_int, c_uint};
 
 /// CUfileError_t.
 #[repr(C)]
-struct Answer {
+struct CufileError {
     code: c_int,
     _driver: c_int,
 }
 
 /// CUfileDrvProps_t up to what is read here, and room for what newer versions have behind it.
 #[repr(C)]
-struct Properties {
+struct DriverProperties {
     _version: [c_uint; 2],
     _sizes: [usize; 2],
     _status: c_uint,
@@ -37,11 +37,11 @@ pub fn may_bounce() -> Result<bool, String> {
     if found.is_null() {
         return Err("libcufile.so.0 has no cuFileDriverGetProperties".to_string());
     }
-    type GetProperties = unsafe extern "C" fn(*mut Properties) -> Answer;
+    type GetProperties = unsafe extern "C" fn(*mut DriverProperties) -> CufileError;
     // SAFETY: the function of this name has this signature in all versions of libcufile.so.0.
     let get = unsafe { std::mem::transmute::<*mut libc::c_void, GetProperties>(found) };
     let mut properties =
-        Properties { _version: [0; 2], _sizes: [0; 2], _status: 0, control: 0, _more: [0; 64] };
+        DriverProperties { _version: [0; 2], _sizes: [0; 2], _status: 0, control: 0, _more: [0; 64] };
     // SAFETY: the struct is at least as large as cuFile's.
     let answer = unsafe { get(&mut properties) };
     match answer.code {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use super::state::AgentState;
-use super::thread::{Command, Patience, SPIN, Turn, Turns};
+use super::thread::{Command, SPIN, TaskQueue, TurnOutcome, WaitPolicy};
 use crate::file_limit::FileSizeSignal;
 use crate::sync::{Mutex, MutexGuard};
 
@@ -25,7 +25,7 @@ pub struct Executor(Mutex<Option<Running>>);
 struct Running {
     state: AgentState,
     commands: Receiver<Command>,
-    turns: Turns,
+    turns: TaskQueue,
 }
 
 // SAFETY: NIXL's objects may be used by any thread, one at a time, which the lock around this sees to; no pointer to them
@@ -58,28 +58,32 @@ impl Executor {
         idle_poll: Option<Duration>,
     ) {
         sleep_precisely();
-        *self.lock() = Some(Running { state, commands, turns: Turns::default() });
+        *self.lock() = Some(Running { state, commands, turns: TaskQueue::default() });
         let mut last_progress = Instant::now();
         while let Some((turn, patience)) = self.take_turn(last_progress, idle_poll) {
             match patience {
-                _ if turn == Turn::Progressed => last_progress = Instant::now(),
-                Patience::Spin => std::thread::yield_now(),
-                Patience::Sleep(time) => {
+                _ if turn == TurnOutcome::Progressed => last_progress = Instant::now(),
+                WaitPolicy::Spin => std::thread::yield_now(),
+                WaitPolicy::Sleep(time) => {
                     if wakes.recv_timeout(time) == Err(RecvTimeoutError::Timeout) {
                         self.drive_idle();
                     }
                 }
-                Patience::Forever => drop(wakes.recv()),
+                WaitPolicy::Forever => drop(wakes.recv()),
             }
         }
         drop(self.lock().take());
     }
 
     /// `None` once the agent has stopped.
-    fn take_turn(&self, last_progress: Instant, idle_poll: Option<Duration>) -> Option<(Turn, Patience)> {
+    fn take_turn(
+        &self,
+        last_progress: Instant,
+        idle_poll: Option<Duration>,
+    ) -> Option<(TurnOutcome, WaitPolicy)> {
         let mut running = self.lock();
         let Running { state, commands, turns } = running.as_mut()?;
-        let _here = Here::begin(self);
+        let _here = DrivingGuard::begin(self);
         if turns.are_over() {
             return None;
         }
@@ -89,7 +93,7 @@ impl Executor {
 
     fn drive_idle(&self) {
         let mut running = self.lock();
-        let _here = Here::begin(self);
+        let _here = DrivingGuard::begin(self);
         if let Some(Running { state, turns, .. }) = running.as_mut() {
             turns.drive_idle(state);
         }
@@ -115,7 +119,7 @@ impl Executor {
             };
             // NIXL's file backends write on this thread.
             let _limit_reports_itself = FileSizeSignal::block();
-            let _here = Here::begin(self);
+            let _here = DrivingGuard::begin(self);
             if !step_while(running, &mut last_progress, || !is_over() && has_time()) {
                 return;
             }
@@ -147,15 +151,15 @@ fn step_while(
 }
 
 /// Marks this thread as the one that drives an executor.
-struct Here(*const Executor);
+struct DrivingGuard(*const Executor);
 
-impl Here {
+impl DrivingGuard {
     fn begin(executor: &Executor) -> Self {
         Self(DRIVEN.replace(executor))
     }
 }
 
-impl Drop for Here {
+impl Drop for DrivingGuard {
     fn drop(&mut self) {
         DRIVEN.set(self.0);
     }

@@ -10,7 +10,7 @@ use crate::sync::Mutex;
 
 /// Between what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ends {
+pub struct GdsEndpoints {
     /// The GPU.
     pub ordinal: i32,
     /// The major and minor number of the file system's device.
@@ -21,11 +21,11 @@ pub struct Ends {
 
 /// Where an agent was seen to move bytes, or why it does not.
 #[derive(Default)]
-pub struct Trials(Mutex<HashMap<Ends, Result<(), String>>>);
+pub struct GdsTrials(Mutex<HashMap<GdsEndpoints, Result<(), String>>>);
 
-impl Trials {
+impl GdsTrials {
     /// What `trial` answers, which is asked once; others wait for it meanwhile.
-    pub fn once(&self, ends: Ends, trial: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    pub fn once(&self, ends: GdsEndpoints, trial: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
         let mut known = self.0.lock();
         match known.entry(ends) {
             Entry::Occupied(seen) => seen.get().clone(),

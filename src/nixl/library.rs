@@ -12,7 +12,7 @@ use super::signals;
 use super::sys::{self, Functions};
 use crate::error::{Result, ensure, fail};
 use crate::log::log;
-use crate::process::{self, Undertaking};
+use crate::process::{self, ForkCheckedLock};
 
 const FILE_NAME: &str = "libnixl_capi.so";
 const ENVIRONMENT: &str = "KVMEM_NIXL_LIBRARY";
@@ -24,12 +24,12 @@ pub struct Library {
 }
 
 static LIBRARY: OnceCell<Library> = OnceCell::new();
-static LOADING: Undertaking = Undertaking::new();
+static LOADING: ForkCheckedLock = ForkCheckedLock::new();
 
 /// Loads the library from `path` (a file, or the folder that holds it), else from `$KVMEM_NIXL_LIBRARY`, else from
 /// where the loader looks. A failure is not remembered: the next call may succeed.
 pub fn load(path: Option<&Path>) -> Result<&'static Library> {
-    let Some(_turn) = LOADING.begin() else {
+    let Some(_turn) = LOADING.lock() else {
         fail!(
             InvalidState,
             "NIXL was being loaded when this process was forked, and UCX does not work in a forked child; use exec"

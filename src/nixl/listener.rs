@@ -16,7 +16,7 @@ use rustix::net::sockopt::set_socket_linger;
 
 use super::agent::{Agent, thread_gone};
 use super::state::AgentState;
-use super::thread::{Step, Work};
+use super::thread::{AgentTask, Step};
 use crate::error::{Error, Result, Status, ensure};
 
 /// How long metadata may take before the peer's address is checked. The listen threads of both sides sleep 100 ms between
@@ -70,7 +70,8 @@ impl Agent {
     fn await_remote(&self, name: &str, listener: &SocketAddr, deadline: Option<Instant>) -> Result<()> {
         let (reply, result) = bounded(1);
         let waiter = Arc::new(());
-        let arrival = Arrival { name: name.to_string(), deadline, reply, waiter: Arc::downgrade(&waiter) };
+        let arrival =
+            MetadataArrival { name: name.to_string(), deadline, reply, waiter: Arc::downgrade(&waiter) };
         self.start(Box::new(arrival))?;
         let mut patience = GRACE;
         loop {
@@ -144,7 +145,7 @@ fn refusal(listener: &SocketAddr, error: &std::io::Error) -> Option<Error> {
 }
 
 /// Waits until a peer's metadata has been loaded by NIXL's listen thread.
-struct Arrival {
+struct MetadataArrival {
     name: String,
     deadline: Option<Instant>,
     reply: Sender<Result<()>>,
@@ -152,7 +153,7 @@ struct Arrival {
     waiter: Weak<()>,
 }
 
-impl Work for Arrival {
+impl AgentTask for MetadataArrival {
     fn step(&mut self, state: &mut AgentState) -> Step {
         if self.waiter.strong_count() == 0 {
             return Step::Done;

@@ -35,4 +35,4 @@ pub use state::AgentState;
 pub use sys::status_name;
 #[cfg(test)]
 pub use thread::step_once;
-pub use thread::{Step, Work};
+pub use thread::{AgentTask, Step};

@@ -18,12 +18,12 @@ pub struct Notification {
 
 /// Messages that NIXL handed over and nobody took yet.
 #[derive(Default)]
-pub struct Inbox(pub(super) Vec<Notification>);
+pub struct NotificationInbox(pub(super) Vec<Notification>);
 
 /// Whether one of the agent's backends carries notifications. NIXL has no function that returns it: without such a backend
 /// every call fails, and is reported on stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Carrier {
+pub enum NotificationSupport {
     /// Not known since the last backend was created.
     Unknown,
     /// None does.
@@ -32,7 +32,7 @@ pub enum Carrier {
     Present,
 }
 
-impl Carrier {
+impl NotificationSupport {
     pub(super) fn after_new_backend(self) -> Self {
         if self == Self::Present { Self::Present } else { Self::Unknown }
     }

@@ -9,16 +9,16 @@ use crossbeam_channel::Sender;
 
 use super::notification::Notification;
 use super::state::AgentState;
-use super::thread::{Step, Work};
+use super::thread::{AgentTask, Step};
 use crate::error::{Error, Result};
 
 /// Waits on the agent's thread until a message is there or the time is over.
-pub(super) struct Receive {
+pub(super) struct ReceiveTask {
     deadline: Option<Instant>,
     reply: Sender<Result<Vec<Notification>>>,
 }
 
-impl Receive {
+impl ReceiveTask {
     /// `timeout` of `None` waits for ever.
     pub(super) fn new(timeout: Option<Duration>, reply: Sender<Result<Vec<Notification>>>) -> Self {
         Self { deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)), reply }
@@ -37,7 +37,7 @@ impl Receive {
     }
 }
 
-impl Work for Receive {
+impl AgentTask for ReceiveTask {
     fn step(&mut self, state: &mut AgentState) -> Step {
         match self.poll(state) {
             Some(result) => {

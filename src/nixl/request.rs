@@ -71,7 +71,7 @@ impl PreparedList {
 }
 
 /// A request and its state.
-pub struct Request {
+pub struct RequestHandle {
     pub(super) raw: sys::nixl_capi_xfer_req_t,
     pub(super) remote: Side,
     pub(super) state: State,
@@ -97,7 +97,7 @@ impl State {
     }
 }
 
-impl Request {
+impl RequestHandle {
     pub(super) fn is_for(&self, remote: &Arc<Remote>) -> bool {
         self.remote.is_for(remote)
     }

@@ -2,7 +2,7 @@
 //! The order of what is done for an agent: commands in the order they come, work in flight in turns.
 //!
 //! NIXL takes one lock per agent for posting, polling and notifications, and a thread that loops on it starves the others.
-//! Here each turn runs a bounded number of commands, and every piece of work gets one step.
+//! DrivingGuard each turn runs a bounded number of commands, and every piece of work gets one step.
 
 #![forbid(unsafe_code)]
 
@@ -31,7 +31,7 @@ pub enum Step {
 }
 
 /// Something that takes many steps on the agent's thread.
-pub trait Work: Send {
+pub trait AgentTask: Send {
     /// Takes one short step.
     fn step(&mut self, state: &mut AgentState) -> Step;
 
@@ -49,8 +49,8 @@ pub enum Command {
     /// Runs once.
     Run(Box<dyn FnOnce(&mut AgentState) + Send>),
     /// Joins the work in flight.
-    Start(Box<dyn Work>),
-    /// Ends the thread once no work is left.
+    Start(Box<dyn AgentTask>),
+    /// GdsEndpoints the thread once no work is left.
     Stop,
 }
 
@@ -67,7 +67,7 @@ const SLEEP_WAITING: Duration = Duration::from_micros(500);
 
 /// What a turn came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum TurnOutcome {
     /// Commands were run, or work has progressed.
     Progressed,
     /// Neither.
@@ -75,7 +75,7 @@ pub enum Turn {
 }
 
 /// How the agent's thread waits for its next turn.
-pub enum Patience {
+pub enum WaitPolicy {
     /// Not at all.
     Spin,
     /// Until a command comes, or for so long.
@@ -86,8 +86,8 @@ pub enum Patience {
 
 /// The agent's work, and the order in which it gets its turns.
 #[derive(Default)]
-pub struct Turns {
-    work: Vec<(Box<dyn Work>, Step)>,
+pub struct TaskQueue {
+    work: Vec<(Box<dyn AgentTask>, Step)>,
     /// Commands that a waiting thread has left to the agent's thread.
     left: VecDeque<Command>,
     stopping: bool,
@@ -95,15 +95,15 @@ pub struct Turns {
     idle_failure: Option<String>,
 }
 
-impl Turns {
+impl TaskQueue {
     /// Whether no work is left, and none will come.
     pub fn are_over(&self) -> bool {
         self.stopping && self.work.is_empty() && self.left.is_empty()
     }
 
     /// Runs some commands, then takes one step of each piece of work.
-    pub fn take_turn(&mut self, state: &mut AgentState, commands: &Receiver<Command>) -> Turn {
-        let mut turn = Turn::Quiet;
+    pub fn take_turn(&mut self, state: &mut AgentState, commands: &Receiver<Command>) -> TurnOutcome {
+        let mut turn = TurnOutcome::Quiet;
         for _ in 0..COMMANDS_A_TURN {
             let next = self.left.pop_front().map_or_else(|| commands.try_recv(), Ok);
             match next {
@@ -114,10 +114,10 @@ impl Turns {
                     break;
                 }
             }
-            turn = Turn::Progressed;
+            turn = TurnOutcome::Progressed;
         }
         if self.step_all(state) {
-            turn = Turn::Progressed;
+            turn = TurnOutcome::Progressed;
         }
         turn
     }
@@ -177,25 +177,25 @@ impl Turns {
     }
 
     /// How to wait after a quiet turn, by how long nothing has progressed.
-    pub fn patience(&self, quiet: Duration, idle_poll: Option<Duration>) -> Patience {
+    pub fn patience(&self, quiet: Duration, idle_poll: Option<Duration>) -> WaitPolicy {
         if self.work.is_empty() && quiet < AWAKE {
-            return Patience::Spin;
+            return WaitPolicy::Spin;
         }
         if self.work.is_empty() {
-            return idle_poll.map_or(Patience::Forever, Patience::Sleep);
+            return idle_poll.map_or(WaitPolicy::Forever, WaitPolicy::Sleep);
         }
         let in_flight = self.work.iter().any(|(_, last)| *last == Step::InFlight);
         match (in_flight, quiet < SPIN) {
-            (true, true) => Patience::Spin,
-            (true, false) => Patience::Sleep(SLEEP_IN_FLIGHT),
+            (true, true) => WaitPolicy::Spin,
+            (true, false) => WaitPolicy::Sleep(SLEEP_IN_FLIGHT),
             // The longer nothing comes, the longer the sleep, up to its bound.
-            (false, _) => Patience::Sleep((quiet / 4).clamp(SLEEP_IN_FLIGHT, SLEEP_WAITING)),
+            (false, _) => WaitPolicy::Sleep((quiet / 4).clamp(SLEEP_IN_FLIGHT, SLEEP_WAITING)),
         }
     }
 }
 
 /// After a panic nobody knows what NIXL still does for the work, so all that it holds is leaked on purpose.
-fn abandon(mut work: Box<dyn Work>, error: Error) {
+fn abandon(mut work: Box<dyn AgentTask>, error: Error) {
     log!(Error, "on the agent's thread: {error}; its memory is never freed");
     logged(|| work.abandon(error));
     leak::intentionally(work);
@@ -208,8 +208,8 @@ fn logged<R>(function: impl FnOnce() -> R) -> Option<R> {
 
 /// Takes one step of a piece of work, as the agent's thread does.
 #[cfg(test)]
-pub fn step_once(work: Box<dyn Work>) {
-    let mut turns = Turns { work: vec![(work, Step::Progressed)], ..Turns::default() };
+pub fn step_once(work: Box<dyn AgentTask>) {
+    let mut turns = TaskQueue { work: vec![(work, Step::Progressed)], ..TaskQueue::default() };
     turns.step_all(&mut AgentState::unloaded());
 }
 
@@ -228,7 +228,7 @@ mod tests {
         _memory: Arc<()>,
     }
 
-    impl Work for Probe {
+    impl AgentTask for Probe {
         fn step(&mut self, _: &mut AgentState) -> Step {
             assert!(!self.panics, "deliberate");
             Step::InFlight
@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    fn probe(panics: bool, reported: &Sender<Error>) -> (Box<dyn Work>, Weak<()>) {
+    fn probe(panics: bool, reported: &Sender<Error>) -> (Box<dyn AgentTask>, Weak<()>) {
         let memory = Arc::new(());
         let weak = Arc::downgrade(&memory);
         (Box::new(Probe { panics, reported: reported.clone(), _memory: memory }), weak)
@@ -252,7 +252,7 @@ mod tests {
         let (broken, memory) = probe(true, &reported);
         let (after, other_memory) = probe(false, &reported);
         let work = [before, broken, after].into_iter().map(|work| (work, Step::Progressed)).collect();
-        let mut turns = Turns { work, ..Turns::default() };
+        let mut turns = TaskQueue { work, ..TaskQueue::default() };
         assert!(!turns.step_all(&mut AgentState::unloaded()));
         assert_eq!(turns.work.len(), 2);
         assert!(turns.work.iter().all(|(_, last)| *last == Step::InFlight));
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn work_that_panics_when_it_is_dropped_ends_no_thread() {
         struct Fragile;
-        impl Work for Fragile {
+        impl AgentTask for Fragile {
             fn step(&mut self, _: &mut AgentState) -> Step {
                 Step::Done
             }
@@ -276,8 +276,8 @@ mod tests {
                 panic!("deliberate");
             }
         }
-        let work: Vec<(Box<dyn Work>, Step)> = vec![(Box::new(Fragile), Step::Progressed)];
-        let mut turns = Turns { work, ..Turns::default() };
+        let work: Vec<(Box<dyn AgentTask>, Step)> = vec![(Box::new(Fragile), Step::Progressed)];
+        let mut turns = TaskQueue { work, ..TaskQueue::default() };
         assert!(turns.step_all(&mut AgentState::unloaded()));
         assert!(turns.work.is_empty());
     }
@@ -291,11 +291,11 @@ mod tests {
         commands.send(Command::Start(first)).ok().unwrap();
         commands.send(Command::Run(Box::new(|_| ()))).ok().unwrap();
         commands.send(Command::Start(second)).ok().unwrap();
-        let mut turns = Turns::default();
+        let mut turns = TaskQueue::default();
         assert!(!turns.take_starts(&receiver));
         assert!(!turns.take_starts(&receiver), "the command was not run yet");
         assert_eq!((turns.work.len(), turns.left.len(), receiver.len()), (1, 1, 1));
-        assert_eq!(turns.take_turn(&mut AgentState::unloaded(), &receiver), Turn::Progressed);
+        assert_eq!(turns.take_turn(&mut AgentState::unloaded(), &receiver), TurnOutcome::Progressed);
         assert_eq!((turns.work.len(), turns.left.len(), receiver.len()), (2, 0, 0));
         assert!(turns.take_starts(&receiver));
         commands.send(Command::Stop).ok().unwrap();

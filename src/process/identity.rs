@@ -15,7 +15,7 @@ use crate::error::{Error, Result, Status};
 
 /// Identifies a process until the machine restarts: a pid alone is reused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
+pub struct ProcessIdentity {
     /// The kernel's id of this boot of this machine.
     pub boot_id: String,
     /// The process id, as its own namespace numbers it.
@@ -29,7 +29,7 @@ pub struct Identity {
     pub time_namespace: u64,
 }
 
-impl Identity {
+impl ProcessIdentity {
     /// This process.
     pub fn current() -> Result<Self> {
         let stat = read(OWN_STAT)?;
@@ -135,7 +135,7 @@ fn start_time(stat: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-impl Identity {
+impl ProcessIdentity {
     /// An identity of no process, for tests of wire forms.
     pub fn sample() -> Self {
         Self { boot_id: "b".into(), pid: 7, start_time: 9, pid_namespace: 1, time_namespace: 2 }
@@ -147,17 +147,17 @@ mod tests {
     use super::*;
 
     /// A child that runs until it is killed.
-    fn child() -> (std::process::Child, Identity) {
+    fn child() -> (std::process::Child, ProcessIdentity) {
         let child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let stat = read(&format!("/proc/{}/stat", child.id())).unwrap();
         let start_time = start_time(&stat).unwrap();
-        let identity = Identity { pid: child.id(), start_time, ..Identity::current().unwrap() };
+        let identity = ProcessIdentity { pid: child.id(), start_time, ..ProcessIdentity::current().unwrap() };
         (child, identity)
     }
 
     #[test]
     fn a_process_is_gone_once_it_has_ended() {
-        assert!(!Identity::current().unwrap().is_gone());
+        assert!(!ProcessIdentity::current().unwrap().is_gone());
         let (mut child, identity) = child();
         assert!(!identity.is_gone());
         child.kill().unwrap();
@@ -182,22 +182,22 @@ mod tests {
     #[test]
     fn another_process_of_the_same_pid_is_recognised_by_its_start_time() {
         let (mut child, identity) = child();
-        let before = Identity { start_time: identity.start_time + 1, ..identity.clone() };
+        let before = ProcessIdentity { start_time: identity.start_time + 1, ..identity.clone() };
         assert!(before.is_gone());
-        let elsewhere = Identity { time_namespace: identity.time_namespace + 1, ..before };
+        let elsewhere = ProcessIdentity { time_namespace: identity.time_namespace + 1, ..before };
         assert!(!elsewhere.is_gone(), "start times of different time namespaces can't be compared");
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(Identity { time_namespace: 1, ..identity }.is_gone(), "ESRCH is proof in any of them");
+        assert!(ProcessIdentity { time_namespace: 1, ..identity }.is_gone(), "ESRCH is proof in any of them");
     }
 
     #[test]
     fn a_process_elsewhere_is_never_called_gone() {
-        let own = Identity::current().unwrap();
-        let absent = Identity { pid: i32::MAX as u32, ..own };
+        let own = ProcessIdentity::current().unwrap();
+        let absent = ProcessIdentity { pid: i32::MAX as u32, ..own };
         assert!(absent.is_gone());
-        assert!(!Identity { boot_id: "elsewhere".into(), ..absent.clone() }.is_gone());
-        assert!(!Identity { pid_namespace: 1, ..absent }.is_gone());
+        assert!(!ProcessIdentity { boot_id: "elsewhere".into(), ..absent.clone() }.is_gone());
+        assert!(!ProcessIdentity { pid_namespace: 1, ..absent }.is_gone());
     }
 
     #[test]

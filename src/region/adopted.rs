@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::host_size::host_size;
 use super::release::{Release, ReleaseCallback};
-use super::{Access, mapped};
+use super::{Access, proc_maps};
 use crate::error::{Result, ensure};
 
 /// Host memory of the caller's.
@@ -54,7 +54,7 @@ impl AdoptedMemory {
 fn ensure_mapped(range: Range<u64>, access: Access) -> Result<()> {
     let (start, size) = (range.start, range.end - range.start);
     let mut next = start;
-    for mapped in mapped::within(std::slice::from_ref(&range))?.into_iter().flatten() {
+    for mapped in proc_maps::within(std::slice::from_ref(&range))?.into_iter().flatten() {
         if mapped.addresses.start > next {
             break;
         }

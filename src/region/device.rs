@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use super::mapped_device::MappedDevice;
 use super::release::{Release, ReleaseCallback};
-use crate::cuda::Identity;
-use crate::cuda::context::refused;
-use crate::cuda::ipc::{IpcHandle, IpcMapping, Place};
-use crate::cuda::memory::{self, Allocation, Identified, Sighting};
-use crate::cuda::vmm::{self, Beneath};
+use crate::cuda::ContextIdentity;
+use crate::cuda::context::not_started;
+use crate::cuda::ipc::{DevicePair, IpcHandle, IpcMapping};
+use crate::cuda::memory::{self, Allocation, AllocationStamp, DeviceRange};
+use crate::cuda::vmm::{self, RetainedRange};
 use crate::error::{Result, ensure};
 
 /// What to allocate.
@@ -43,7 +43,7 @@ pub struct AdoptedDevice {
     pieces: usize,
     /// Where copies of the driver must be cut; empty if nowhere.
     ends: Vec<u64>,
-    sighting: Option<Sighting>,
+    stamp: Option<AllocationStamp>,
     _release: Option<Release>,
 }
 
@@ -51,7 +51,7 @@ pub struct AdoptedDevice {
 #[derive(Clone, Debug)]
 pub struct IpcConfig {
     /// The device it lies on and the one that is to use it, as CUDA_VISIBLE_DEVICES orders them here.
-    pub place: Place,
+    pub place: DevicePair,
     /// Names the allocation.
     pub handle: IpcHandle,
     /// Where in the allocation it begins.
@@ -88,16 +88,16 @@ impl DeviceMemory {
     pub fn adopt(address: u64, size: u64, ordinal: i32, release: Option<ReleaseCallback>) -> Result<Self> {
         ensure!(address != 0, InvalidArgument, "the address to adopt is NULL");
         ensure!(size > 0, InvalidArgument, "an adopted region of 0 bytes can't be made");
-        let Identified { device, pieces, ends } = memory::identify(address, size)?;
+        let DeviceRange { device, pieces, ends } = memory::identify(address, size)?;
         ensure!(
             device.ordinal() == ordinal,
             InvalidArgument,
             "{address:#x} is memory of device {}, not of device {ordinal}",
             device.ordinal()
         );
-        let sighting = Sighting::of(address)?;
+        let stamp = AllocationStamp::of(address)?;
         let _release = release.map(Release::new).transpose()?;
-        Ok(Self::Adopted(AdoptedDevice { address, size, ordinal, pieces, ends, sighting, _release }))
+        Ok(Self::Adopted(AdoptedDevice { address, size, ordinal, pieces, ends, stamp, _release }))
     }
 
     /// Opens memory of another process's by its legacy IPC handle.
@@ -163,15 +163,15 @@ impl DeviceMemory {
     }
 
     /// What tells whether it is still there, where it is the caller's and goes with a context.
-    pub fn sighting(&self) -> Option<Sighting> {
+    pub fn stamp(&self) -> Option<AllocationStamp> {
         match self {
-            Self::Adopted(memory) => memory.sighting,
+            Self::Adopted(memory) => memory.stamp,
             _ => None,
         }
     }
 
     /// The primary context that it goes with, where the library allocated or opened it there.
-    pub fn identity(&self) -> Option<Identity> {
+    pub fn identity(&self) -> Option<ContextIdentity> {
         match self {
             Self::Owned(memory) => Some(memory.identity()),
             Self::Imported(memory) => Some(memory.mapping.identity()),
@@ -180,18 +180,18 @@ impl DeviceMemory {
     }
 
     /// Fails if it went with its context.
-    pub fn ensure_still(&self) -> Result<()> {
+    pub fn ensure_exists(&self) -> Result<()> {
         match self.identity() {
-            Some(identity) => identity.ensure_alive().map_err(refused),
-            None => self.sighting().as_ref().map_or(Ok(()), Sighting::ensure_still),
+            Some(identity) => identity.ensure_alive().map_err(not_started),
+            None => self.stamp().as_ref().map_or(Ok(()), AllocationStamp::ensure_exists),
         }
     }
 
     /// What lies behind memory that an engine has mapped itself; `None` for all other. Refused where it is gone.
-    pub fn beneath(&self) -> Result<Option<Beneath>> {
-        self.ensure_still()?;
+    pub fn retain_mappings(&self) -> Result<Option<RetainedRange>> {
+        self.ensure_exists()?;
         match self {
-            Self::Adopted(memory) => vmm::beneath(memory.address, memory.size),
+            Self::Adopted(memory) => vmm::retain_range(memory.address, memory.size),
             _ => Ok(None),
         }
     }

@@ -12,8 +12,11 @@ use std::sync::Arc;
 
 use super::control::MOST_EXTENTS;
 use super::extent_properties::{granularity_of, properties, with_fabric};
-use super::{Control, EqualPieces, Reach, Users};
-use crate::cuda::vmm::{Access, Exported, HandleType, Mapping, Memory, Properties, Range, Shareable};
+use super::{Control, DeviceUsers, EqualPieces, OpenDevices};
+use crate::cuda::vmm::{
+    AddressRange, AllocationProperties, DeviceAccess, DeviceMapping, ExportedHandle, HandleType,
+    PhysicalMemory, Shareable,
+};
 use crate::error::{Result, ensure};
 use crate::nixl::Descriptor;
 use crate::sync::{Mutex, MutexGuard};
@@ -38,21 +41,21 @@ pub struct ElasticConfig {
 
 /// Reserved addresses, and the extents that have memory.
 pub struct ElasticMemory {
-    range: Arc<Range>,
-    properties: Properties,
+    range: Arc<AddressRange>,
+    properties: AllocationProperties,
     ordinal: i32,
     extent_size: u64,
     /// Those that have memory: what another process claims there could be takes none here.
     extents: Mutex<BTreeMap<usize, Extent>>,
     /// What NIXL may still use though it was asked to let go: never unmapped, and used again when committed again.
-    kept: Mutex<BTreeMap<usize, Arc<Mapping>>>,
+    kept: Mutex<BTreeMap<usize, Arc<DeviceMapping>>>,
     control: Arc<Control>,
     /// Of memory of another process's: the devices that it is open for here.
-    imported: Option<Reach>,
+    imported: Option<OpenDevices>,
 }
 
 struct Extent {
-    mapping: Arc<Mapping>,
+    mapping: Arc<DeviceMapping>,
     holds: usize,
     /// Its word in the control block when it became a part of the region here.
     changes: u32,
@@ -73,7 +76,7 @@ pub struct ExportedExtent {
     /// Which extent of the region.
     pub index: usize,
     /// Its memory.
-    pub memory: Exported,
+    pub memory: ExportedHandle,
     /// Its word in the control block.
     pub changes: u32,
 }
@@ -83,7 +86,7 @@ pub struct Growth {
     /// Index of each.
     pub extents: Vec<usize>,
     /// Each as it is mapped.
-    pub mappings: Vec<Arc<Mapping>>,
+    pub mappings: Vec<Arc<DeviceMapping>>,
 }
 
 impl ElasticMemory {
@@ -109,7 +112,7 @@ impl ElasticMemory {
             "{size} bytes are {count} extents of {extent_size} bytes, a region has at most {MOST_EXTENTS}: take larger \
              extents"
         );
-        let range = Range::reserve(size, granularity.max(config.alignment))?;
+        let range = AddressRange::reserve(size, granularity.max(config.alignment))?;
         Ok(Self {
             range,
             properties,
@@ -125,7 +128,7 @@ impl ElasticMemory {
     /// Maps what another process has shared of its elastic memory: `size` bytes in extents of `extent_size`. What is
     /// there now is all there will be. It is opened for its own device and for `users`.
     pub fn import(
-        (ordinal, users): (i32, Users),
+        (ordinal, users): (i32, DeviceUsers),
         (size, extent_size): (u64, u64),
         shared: Vec<ImportedExtent<'_>>,
         control: Arc<Control>,
@@ -145,22 +148,22 @@ impl ElasticMemory {
             Corrupt,
             "an extent of {extent_size} bytes is no multiple of the granularity {granularity}"
         );
-        let range = Range::reserve(size, granularity)?;
+        let range = AddressRange::reserve(size, granularity)?;
         let mut extents = BTreeMap::new();
         let mut mappings = Vec::with_capacity(shared.len());
         for ImportedExtent { index, memory, changes } in shared {
-            let memory = Memory::import(memory, extent_size, Some(properties.location))?;
-            let mapping = Mapping::create(&range, index as u64 * extent_size, &memory)?;
+            let memory = PhysicalMemory::import(memory, extent_size, Some(properties.location))?;
+            let mapping = DeviceMapping::create(&range, index as u64 * extent_size, &memory)?;
             mappings.push(mapping.clone());
             extents.insert(index, Extent { mapping, holds: 0, changes });
         }
-        let imported = Some(Reach::open(&mappings, ordinal, users, writable)?);
+        let imported = Some(OpenDevices::open(&mappings, ordinal, users, writable)?);
         let (extents, kept) = (Mutex::new(extents), Mutex::default());
         Ok(Self { range, properties, ordinal, extent_size, extents, kept, control, imported })
     }
 
-    /// Opens memory of another process's for more devices of this one. Memory of this process stays as it is.
-    pub(super) fn open_for(&self, users: Users) -> Result<()> {
+    /// Opens memory of another process's for more devices of this one. PhysicalMemory of this process stays as it is.
+    pub(super) fn open_for(&self, users: DeviceUsers) -> Result<()> {
         let Some(reach) = &self.imported else { return Ok(()) };
         reach.extend(&self.mappings(), self.ordinal, users)
     }
@@ -234,27 +237,28 @@ impl ElasticMemory {
             let doing = || format!("give {asked} bytes memory, in extents of {} bytes", self.extent_size);
             mappings.push(self.map(*extent).map_err(|error| error.context(doing()))?);
         }
-        Mapping::set_access_of_all(&mappings, &[(self.ordinal, Access::ReadWrite)])?;
+        DeviceMapping::set_access_of_all(&mappings, &[(self.ordinal, DeviceAccess::ReadWrite)])?;
         Ok(Growth { extents: missing, mappings })
     }
 
-    fn map(&self, extent: usize) -> Result<Arc<Mapping>> {
+    fn map(&self, extent: usize) -> Result<Arc<DeviceMapping>> {
         if let Some(kept) = self.kept().get(&extent) {
             return Ok(kept.clone());
         }
-        let memory = Memory::create(self.extent_size, self.properties)?;
-        Mapping::create(&self.range, extent as u64 * self.extent_size, &memory)
+        let memory = PhysicalMemory::create(self.extent_size, self.properties)?;
+        DeviceMapping::create(&self.range, extent as u64 * self.extent_size, &memory)
     }
 
     /// The mappings of the extents that have memory.
-    pub(super) fn mappings(&self) -> Vec<Arc<Mapping>> {
+    pub(super) fn mappings(&self) -> Vec<Arc<DeviceMapping>> {
         self.extents().values().map(|extent| extent.mapping.clone()).collect()
     }
 
     /// Keeps those of some mappings for ever that NIXL may still use.
-    pub(super) fn keep(&self, mappings: &[Arc<Mapping>], stuck: &[Descriptor]) {
-        let is_stuck = |mapping: &&Arc<Mapping>| stuck.iter().any(|span| span.address == mapping.address());
-        let index_of = |mapping: &Arc<Mapping>| (mapping.offset() / self.extent_size) as usize;
+    pub(super) fn keep(&self, mappings: &[Arc<DeviceMapping>], stuck: &[Descriptor]) {
+        let is_stuck =
+            |mapping: &&Arc<DeviceMapping>| stuck.iter().any(|span| span.address == mapping.address());
+        let index_of = |mapping: &Arc<DeviceMapping>| (mapping.offset() / self.extent_size) as usize;
         let stuck = mappings.iter().filter(is_stuck);
         self.kept().extend(stuck.map(|mapping| (index_of(mapping), mapping.clone())));
     }
@@ -270,7 +274,7 @@ impl ElasticMemory {
 
     /// Takes extents out of the region; their memory goes when the result is dropped. Refused, whole, where one is a
     /// hole or in use.
-    pub fn take(&self, unwanted: &[usize]) -> Result<Vec<Arc<Mapping>>> {
+    pub fn take(&self, unwanted: &[usize]) -> Result<Vec<Arc<DeviceMapping>>> {
         self.ensure_own()?;
         let mut extents = self.extents();
         for index in unwanted {
@@ -374,7 +378,7 @@ impl ElasticMemory {
         self.extents.lock()
     }
 
-    fn kept(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<Mapping>>> {
+    fn kept(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<DeviceMapping>>> {
         self.kept.lock()
     }
 }

@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use crate::cuda::Device;
-use crate::cuda::vmm::{Granularity, Location, Properties, try_export};
+use crate::cuda::vmm::{AllocationProperties, Granularity, Location, try_export};
 use crate::error::{Result, Status};
 
 /// The granularity that extents on a device are multiples of.
@@ -13,7 +13,7 @@ pub fn granularity(ordinal: i32) -> Result<u64> {
 }
 
 /// The first thing asked of the driver: a device without virtual memory management has none.
-pub(super) fn granularity_of(properties: Properties, ordinal: i32) -> Result<u64> {
+pub(super) fn granularity_of(properties: AllocationProperties, ordinal: i32) -> Result<u64> {
     properties.granularity(Granularity::Recommended).map_err(|error| match Device::get(ordinal) {
         Ok(device) if !device.has_vmm() => error
             .context(format!(
@@ -24,10 +24,10 @@ pub(super) fn granularity_of(properties: Properties, ordinal: i32) -> Result<u64
     })
 }
 
-/// Memory that can be shared and, where the device can, registered for RDMA: neither can be added later.
-pub(super) fn properties(ordinal: i32) -> Result<Properties> {
+/// PhysicalMemory that can be shared and, where the device can, registered for RDMA: neither can be added later.
+pub(super) fn properties(ordinal: i32) -> Result<AllocationProperties> {
     let device = Device::get(ordinal)?;
-    Ok(Properties {
+    Ok(AllocationProperties {
         location: Location::Device(ordinal),
         posix_fd: device.exports_posix_fd(),
         fabric: false,
@@ -37,8 +37,8 @@ pub(super) fn properties(ordinal: i32) -> Result<Properties> {
 
 /// The same with fabric handles, after one was made and exported: the device's attribute says yes also where the driver
 /// then refuses.
-pub(super) fn with_fabric(plain: Properties, ordinal: i32) -> Result<Properties> {
-    let properties = Properties { fabric: true, ..plain };
+pub(super) fn with_fabric(plain: AllocationProperties, ordinal: i32) -> Result<AllocationProperties> {
+    let properties = AllocationProperties { fabric: true, ..plain };
     match try_export(properties) {
         // A full device says nothing about handles.
         Err(error) if error.status() == Status::OutOfMemory => Ok(properties),

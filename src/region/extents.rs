@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::elastic::ElasticMemory;
-use super::spans::Failure;
+use super::span_registrar::SpanFailure;
 use super::{Backing, ExportedExtent, Region, Registration};
 use crate::cuda::vmm::HandleType;
 use crate::error::{Error, Result, Status, ensure};
@@ -197,9 +197,9 @@ impl Region {
 }
 
 /// Takes from the agents again what they were told before one of them failed; that failure comes first.
-fn take_back(told: &[Arc<Registration>], added: &[Descriptor], failure: Failure) -> Failure {
+fn take_back(told: &[Arc<Registration>], added: &[Descriptor], failure: SpanFailure) -> SpanFailure {
     let later = told.iter().filter_map(|registration| registration.reduce(added).err());
-    later.fold(failure, Failure::and)
+    later.fold(failure, SpanFailure::and)
 }
 
 fn not_elastic() -> Error {

@@ -5,15 +5,17 @@
 
 use std::sync::Arc;
 
-use super::{Reach, Users};
-use crate::cuda::vmm::{Granularity, Location, Mapping, Memory, Properties, Range, Shareable};
+use super::{DeviceUsers, OpenDevices};
+use crate::cuda::vmm::{
+    AddressRange, AllocationProperties, DeviceMapping, Granularity, Location, PhysicalMemory, Shareable,
+};
 use crate::error::{Result, ensure};
 
 /// A part of some memories side by side.
 pub struct MappedDevice {
-    range: Arc<Range>,
-    mappings: Vec<Arc<Mapping>>,
-    reach: Reach,
+    range: Arc<AddressRange>,
+    mappings: Vec<Arc<DeviceMapping>>,
+    reach: OpenDevices,
     ordinal: i32,
     offset: u64,
     size: u64,
@@ -31,13 +33,13 @@ impl MappedDevice {
     /// Maps memories side by side; the region is `size` bytes at `offset` in them. What they say must add up: at least
     /// that much, and no more than can be addressed. They are opened for their own device and for `users`.
     pub fn import(
-        (ordinal, users): (i32, Users),
+        (ordinal, users): (i32, DeviceUsers),
         (offset, size): (u64, u64),
         shared: &[ImportedMapping<'_>],
         writable: bool,
     ) -> Result<Self> {
         let location = Location::Device(ordinal);
-        let granularity = Properties::on_device(ordinal).granularity(Granularity::Minimum)?;
+        let granularity = AllocationProperties::on_device(ordinal).granularity(Granularity::Minimum)?;
         for each in shared {
             ensure!(
                 each.size.is_multiple_of(granularity),
@@ -46,20 +48,20 @@ impl MappedDevice {
                 each.size
             );
         }
-        let range = Range::reserve(shared.iter().map(|each| each.size).sum(), granularity)?;
+        let range = AddressRange::reserve(shared.iter().map(|each| each.size).sum(), granularity)?;
         let mut mappings = Vec::with_capacity(shared.len());
         let mut next = 0;
         for each in shared {
-            let memory = Memory::import(each.memory, each.size, Some(location))?;
-            mappings.push(Mapping::create(&range, next, &memory)?);
+            let memory = PhysicalMemory::import(each.memory, each.size, Some(location))?;
+            mappings.push(DeviceMapping::create(&range, next, &memory)?);
             next += each.size;
         }
-        let reach = Reach::open(&mappings, ordinal, users, writable)?;
+        let reach = OpenDevices::open(&mappings, ordinal, users, writable)?;
         Ok(Self { range, mappings, reach, ordinal, offset, size })
     }
 
     /// Opens it for more devices of this process.
-    pub(super) fn open_for(&self, users: Users) -> Result<()> {
+    pub(super) fn open_for(&self, users: DeviceUsers) -> Result<()> {
         self.reach.extend(&self.mappings, self.ordinal, users)
     }
 

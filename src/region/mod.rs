@@ -2,6 +2,7 @@
 //! Regions: spans of memory on one tier, and what makes them known to agents.
 
 mod adopted;
+mod available_memory;
 mod control;
 mod counts;
 mod creation;
@@ -14,24 +15,23 @@ mod extent_properties;
 mod extents;
 mod file_lock;
 mod host_size;
-mod mapped;
 mod mapped_device;
 mod mapping;
 mod memory_file;
 mod numa;
+mod open_devices;
 mod open_file;
 mod origin;
+mod overlap;
 mod pages;
 mod pinned;
 mod prefault;
-mod reach;
+mod proc_maps;
 mod registration;
 mod registrations;
 mod release;
-mod room;
 mod sharing;
-mod spans;
-mod stretches;
+mod span_registrar;
 mod system;
 mod tier;
 
@@ -42,32 +42,32 @@ use std::sync::Arc;
 pub use adopted::AdoptedMemory;
 pub use control::Control;
 pub use device::{DeviceConfig, DeviceMemory, IpcConfig};
-pub use disk::{DirectIo, DiskConfig, DiskFile, Label, Opening};
+pub use disk::{DirectIo, DiskConfig, DiskFile, Label, OpenMode};
 pub use elastic::{ElasticConfig, ElasticMemory, ExportedExtent, ImportedExtent};
 pub use equal_pieces::EqualPieces;
 pub use extent_properties::granularity as extent_granularity;
 pub use extents::ExtentHold;
 pub use mapped_device::{ImportedMapping, MappedDevice};
 pub use memory_file::has_reserved_pages;
-pub use numa::Placement as NumaPlacement;
+pub use numa::NumaPlacement;
+pub use open_devices::{DeviceUsers, OpenDevices};
 pub use open_file::{FileId, FileSystemId, reopened};
 pub use origin::{Access, Origin};
+pub use overlap::overlap;
 pub use pages::Residency;
 pub use pinned::{PinnedConfig, PinnedMemory, Progress};
-pub use reach::{Reach, Users};
-pub use registration::{Hold, Registration};
+pub use registration::{Registration, RegistrationHold};
 pub use release::ReleaseCallback;
-pub use sharing::{HandledRegion, Holders, SharedRegion, Wanted};
-pub use stretches::overlap;
+pub use sharing::{HandledRegion, Holders, OpenRequirements, SharedRegion};
 pub use system::{HugePages, SystemConfig, SystemMemory};
 pub use tier::Tier;
 
 use counts::Counts;
 use once_cell::sync::OnceCell;
 use registrations::Registrations;
-use spans::Failure;
+use span_registrar::SpanFailure;
 
-use crate::cuda::ipc::Place;
+use crate::cuda::ipc::DevicePair;
 use crate::error::{Error, Result, Status, fail};
 use crate::log::log;
 use crate::log_id::LogId;
@@ -209,17 +209,17 @@ impl Region {
     }
 
     /// The GPU it lies on, and the one whose kernels it is mapped for.
-    pub fn place(&self) -> Option<Place> {
+    pub fn place(&self) -> Option<DevicePair> {
         match self.root() {
-            Backing::Device(memory) => Some(Place { owner: memory.ordinal(), user: memory.user() }),
-            Backing::Elastic(memory) => Some(Place::on(memory.ordinal())),
+            Backing::Device(memory) => Some(DevicePair { owner: memory.ordinal(), user: memory.user() }),
+            Backing::Elastic(memory) => Some(DevicePair::on(memory.ordinal())),
             _ => None,
         }
     }
 
     /// Lets more devices use VMM memory that another process shared. Memory of this process, and memory that is opened
     /// for one device at a time, stays as it is.
-    pub fn open_for(&self, users: Users) -> Result<()> {
+    pub fn open_for(&self, users: DeviceUsers) -> Result<()> {
         match self.root() {
             Backing::Elastic(memory) => memory.open_for(users),
             Backing::Device(memory) => match &**memory {
@@ -329,7 +329,7 @@ impl Region {
 
     /// NIXL may still use memory that it failed to let go of: the region is never freed then, and of elastic memory
     /// nothing there is unmapped. Answers what failed.
-    fn keep(self: &Arc<Self>, failure: Failure) -> Error {
+    fn keep(self: &Arc<Self>, failure: SpanFailure) -> Error {
         if !failure.stuck.is_empty() {
             std::mem::forget(self.clone());
         }

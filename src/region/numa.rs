@@ -10,14 +10,14 @@ const MPOL_BIND: libc::c_int = 2;
 
 /// Where the pages of a range shall come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placement {
+pub enum NumaPlacement {
     /// This node only.
     Bind(u32),
     /// This node while it has pages, else any.
     Prefer(u32),
 }
 
-impl Placement {
+impl NumaPlacement {
     /// The node.
     pub fn node(self) -> u32 {
         match self {
@@ -28,11 +28,11 @@ impl Placement {
 
 /// Places the pages of a range, which must not be there yet, and answers what is in force: a preference that the
 /// system refuses, as containers do, is none.
-pub fn place(address: usize, size: usize, placement: Placement) -> Result<Option<Placement>> {
+pub fn place(address: usize, size: usize, placement: NumaPlacement) -> Result<Option<NumaPlacement>> {
     let node = placement.node();
     let mode = match placement {
-        Placement::Bind(_) => MPOL_BIND,
-        Placement::Prefer(_) => MPOL_PREFERRED,
+        NumaPlacement::Bind(_) => MPOL_BIND,
+        NumaPlacement::Prefer(_) => MPOL_PREFERRED,
     };
     ensure!(
         node_exists(node),
@@ -60,7 +60,7 @@ pub fn place(address: usize, size: usize, placement: Placement) -> Result<Option
     }
     let error = Error::last_errno(format!("place {size} bytes on NUMA node {node}"));
     let kernel_without_numa = error.cause() == Some(&Cause::Errno(libc::ENOSYS));
-    if matches!(placement, Placement::Prefer(_)) {
+    if matches!(placement, NumaPlacement::Prefer(_)) {
         log!(Warn, "{error}; they come from any node");
         return Ok(None);
     }
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_node_that_is_not_there_is_refused_by_name() {
-        let error = place(0, 4096, Placement::Bind(100_000)).err().unwrap();
+        let error = place(0, 4096, NumaPlacement::Bind(100_000)).err().unwrap();
         assert_eq!(error.status(), Status::InvalidArgument);
         assert!(error.message().contains("no NUMA node 100000"), "{error}");
     }

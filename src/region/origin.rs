@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::process::Identity;
+use crate::process::ProcessIdentity;
 
 /// What a process may do with memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub enum Access {
 #[derive(Clone, Debug)]
 pub struct Origin {
     /// The process that owns the memory.
-    pub process: Identity,
+    pub process: ProcessIdentity,
     /// What this process may do with it.
     pub access: Access,
 }

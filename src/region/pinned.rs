@@ -9,13 +9,13 @@
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use super::available_memory::ensure_available;
 use super::host_size::host_size;
 use super::memory_file::missing_bytes;
-use super::numa::Placement;
-use super::room::ensure_room;
+use super::numa::NumaPlacement;
 use super::system::{HugePages, SystemConfig, SystemMemory};
-use crate::cuda::host::PageLock;
-use crate::cuda::{Context, Device, Identity};
+use crate::cuda::page_lock::PageLock;
+use crate::cuda::{Context, ContextIdentity, Device};
 use crate::error::{Error, Result, Status, ensure};
 use crate::log::log;
 
@@ -74,7 +74,7 @@ impl PinnedMemory {
         );
         let device = Device::get(config.ordinal)?;
         let size = host_size("a pinned region", config.size)?;
-        ensure_room(size as u64, config.numa_node.map(Placement::Bind))?;
+        ensure_available(size as u64, config.numa_node.map(NumaPlacement::Bind))?;
         let memory = SystemMemory::allocate(&system_config(config, device))?;
         let lock = PageLock::new(Context::retain(device)?);
         let mut this = Self { lock, memory, ordinal: config.ordinal, chunk_size: chunk, fell_back: false };
@@ -84,7 +84,7 @@ impl PinnedMemory {
 
     /// Page-locks memory that another process has shared.
     pub fn lock(memory: SystemMemory, ordinal: i32, writable: bool) -> Result<Self> {
-        ensure_room_for(&memory)?;
+        ensure_available_for(&memory)?;
         let context = Context::retain(Device::get(ordinal)?)?;
         let lock = if writable { PageLock::new(context) } else { PageLock::of_read_only(context)? };
         let mut this = Self { lock, memory, ordinal, chunk_size: CHUNK, fell_back: false };
@@ -127,7 +127,7 @@ impl PinnedMemory {
     }
 
     /// The context that the page locks go with.
-    pub fn identity(&self) -> Identity {
+    pub fn identity(&self) -> ContextIdentity {
         self.lock.identity()
     }
 
@@ -228,19 +228,20 @@ impl Touching<'_> {
 
 /// Refuses shared memory that has not all its pages if there is no room for the others: page-locking allocates them, and
 /// its sender may claim any size. Pages of the reserved pool were reserved when they were mapped.
-fn ensure_room_for(memory: &SystemMemory) -> Result<()> {
+fn ensure_available_for(memory: &SystemMemory) -> Result<()> {
     let Some(file) = memory.file() else { return Ok(()) };
     if memory.page_size() > rustix::param::page_size() as u64 {
         return Ok(());
     }
     let missing = missing_bytes(file, memory.size() as u64)?;
-    ensure_room(missing, None).map_err(|error| error.context("page-lock shared memory"))
+    ensure_available(missing, None).map_err(|error| error.context("page-lock shared memory"))
 }
 
 fn system_config(config: &PinnedConfig, device: Device) -> SystemConfig {
-    let bound = config.numa_node.map(Placement::Bind);
+    let bound = config.numa_node.map(NumaPlacement::Bind);
     // A kernel that does not know the driver's node places the pages as it likes.
-    let near = || device.numa_node().filter(|node| super::numa::node_exists(*node)).map(Placement::Prefer);
+    let near =
+        || device.numa_node().filter(|node| super::numa::node_exists(*node)).map(NumaPlacement::Prefer);
     SystemConfig {
         size: config.size,
         huge_pages: if config.no_huge_pages { HugePages::Never } else { HugePages::Transparent },

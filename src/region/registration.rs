@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use super::spans::{Failure, Outcome, Spans};
+use super::span_registrar::{SpanFailure, SpanRegistrar, SpanResult};
 use super::{Backing, Region};
 use crate::cuda::{Context, Device};
 use crate::error::{Result, ensure, fail};
@@ -18,7 +18,7 @@ use crate::sync::{Mutex, MutexGuard};
 /// A region known to an agent. An elastic one is known extent by extent, and grows and shrinks there too.
 pub struct Registration {
     region: Arc<Region>,
-    spans: Spans,
+    spans: SpanRegistrar,
     state: Mutex<State>,
     /// Taken with the state locked, given back without: holds end on the agent's thread too, for which whoever has the
     /// state locked may be waiting.
@@ -44,7 +44,7 @@ impl Registration {
 
     /// Holds the registration that a region has with an agent, or registers it. Looking and registering are one step:
     /// otherwise two callers could both find none, and the later one would fail.
-    pub fn hold_or_create(region: &Arc<Region>, agent: &Arc<Agent>) -> Result<Hold> {
+    pub fn hold_or_create(region: &Arc<Region>, agent: &Arc<Agent>) -> Result<RegistrationHold> {
         let known; // dropped after the lock: the last holder waits for an agent
         let _unchanged = region.resizing();
         known = region.registrations();
@@ -68,7 +68,7 @@ impl Registration {
             region.ensure_writable().map_err(|error| error.context("register with NIXL"))?;
         }
         if let Backing::Device(memory) = region.root() {
-            memory.ensure_still()?;
+            memory.ensure_exists()?;
             ensure!(
                 memory.pieces() == 1,
                 Unsupported,
@@ -82,7 +82,7 @@ impl Registration {
         let descriptors = region.descriptors();
         let context = region.ordinal().map(|ordinal| Context::retain(Device::get(ordinal)?).map(Arc::new));
         let context = context.transpose()?;
-        let spans = Spans { agent: agent.clone(), context };
+        let spans = SpanRegistrar { agent: agent.clone(), context };
         spans.register(&descriptors).map_err(|failure| region.keep(failure))?;
         let registration = Arc::new(Self {
             region: region.clone(),
@@ -127,7 +127,7 @@ impl Registration {
     }
 
     /// Keeps it registered until the hold is dropped.
-    pub fn hold(self: &Arc<Self>) -> Result<Hold> {
+    pub fn hold(self: &Arc<Self>) -> Result<RegistrationHold> {
         let state = self.state();
         ensure!(
             state.registered,
@@ -136,7 +136,7 @@ impl Registration {
             self.agent().name()
         );
         self.holds.fetch_add(1, Ordering::Relaxed);
-        Ok(Hold(self.clone()))
+        Ok(RegistrationHold(self.clone()))
     }
 
     /// Takes the registration back; refused while something holds it.
@@ -166,7 +166,7 @@ impl Registration {
     }
 
     /// Registers extents that were added to the region: all of them, or none.
-    pub(super) fn extend(&self, added: &[Descriptor]) -> Outcome {
+    pub(super) fn extend(&self, added: &[Descriptor]) -> SpanResult {
         let mut state = self.state();
         if state.registered {
             self.spans.register(added).inspect_err(|failure| self.keep_region(failure))?;
@@ -176,7 +176,7 @@ impl Registration {
     }
 
     /// Deregisters extents that go from the region.
-    pub(super) fn reduce(&self, removed: &[Descriptor]) -> Outcome {
+    pub(super) fn reduce(&self, removed: &[Descriptor]) -> SpanResult {
         let mut state = self.state();
         if state.registered {
             state.descriptors.retain(|descriptor| !removed.contains(descriptor));
@@ -185,7 +185,7 @@ impl Registration {
         Ok(())
     }
 
-    fn keep_region(&self, failure: &Failure) {
+    fn keep_region(&self, failure: &SpanFailure) {
         if !failure.stuck.is_empty() {
             std::mem::forget(self.region.clone());
         }
@@ -204,7 +204,7 @@ impl Drop for Registration {
             return;
         }
         let descriptors = std::mem::take(&mut state.descriptors);
-        let going = Going { region: self.region.clone(), over: over as usize };
+        let deregistering = Deregistering { region: self.region.clone(), over: over as usize };
         log!(
             Debug,
             "region {} is deregistered from agent '{}'",
@@ -212,8 +212,8 @@ impl Drop for Registration {
             self.spans.agent.name()
         );
         self.spans.deregister_or_defer(descriptors, move |outcome| {
-            let kept = outcome.map_err(|failure| going.region.keep(failure));
-            drop(going);
+            let kept = outcome.map_err(|failure| deregistering.region.keep(failure));
+            drop(deregistering);
             if let Err(error) = kept {
                 log!(Error, "{error}; its memory is kept");
             }
@@ -222,22 +222,22 @@ impl Drop for Registration {
 }
 
 /// A registration that nobody holds any more, until its agent has deregistered it, or can't because its thread has ended.
-struct Going {
+struct Deregistering {
     region: Arc<Region>,
     /// The address of the registration.
     over: usize,
 }
 
-impl Drop for Going {
+impl Drop for Deregistering {
     fn drop(&mut self) {
         self.region.registrations.remove(self.over as *const Registration);
     }
 }
 
 /// A promise that a registration stays.
-pub struct Hold(Arc<Registration>);
+pub struct RegistrationHold(Arc<Registration>);
 
-impl std::ops::Deref for Hold {
+impl std::ops::Deref for RegistrationHold {
     type Target = Arc<Registration>;
 
     fn deref(&self) -> &Self::Target {
@@ -245,7 +245,7 @@ impl std::ops::Deref for Hold {
     }
 }
 
-impl Drop for Hold {
+impl Drop for RegistrationHold {
     fn drop(&mut self) {
         self.0.holds.fetch_sub(1, Ordering::Release);
     }
@@ -265,7 +265,7 @@ mod tests {
         let (agent, commands) = Agent::unattended();
         let region = Region::system(&SystemConfig { size: 4096, ..SystemConfig::default() }).unwrap();
         let state = Mutex::new(State { registered: true, descriptors: Vec::new() });
-        let spans = Spans { agent, context: None };
+        let spans = SpanRegistrar { agent, context: None };
         let registration = Arc::new(Registration { region, spans, state, holds: AtomicUsize::new(0) });
         let hold = registration.hold().unwrap();
         let growing = std::thread::spawn({

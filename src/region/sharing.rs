@@ -9,13 +9,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use super::deferred_free::{free_later, sweep};
-use super::{Access, Backing, Control, DeviceMemory, FileId, Origin, Region, Tier, Users};
+use super::{Access, Backing, Control, DeviceMemory, DeviceUsers, FileId, Origin, Region, Tier};
 use crate::error::{Result, ensure};
 use crate::process::PerProcess;
 use crate::sync::{Mutex, MutexGuard};
 
 /// What an opening wants of a region.
-pub struct Wanted {
+pub struct OpenRequirements {
     /// The control block that came with the share.
     pub control: FileId,
     /// The file that came as its memory; `None` for memory that is no file.
@@ -25,7 +25,7 @@ pub struct Wanted {
     /// The device it is to be page-locked for.
     pub pin: Option<i32>,
     /// The devices whose kernels are to reach device memory, besides the one that it is located on.
-    pub users: Users,
+    pub users: DeviceUsers,
     /// Its extents, each with its word in the control block.
     pub extents: Vec<(usize, u32)>,
 }
@@ -50,14 +50,19 @@ pub struct Holders {
 impl Region {
     /// A region made of another process's memory; where another thread has meanwhile opened one that serves as well,
     /// that one.
-    pub fn imported(backing: Backing, origin: Origin, control: Arc<Control>, wanted: &Wanted) -> Arc<Self> {
+    pub fn imported(
+        backing: Backing,
+        origin: Origin,
+        control: Arc<Control>,
+        wanted: &OpenRequirements,
+    ) -> Arc<Self> {
         let id = control.id();
         let region = Self::with(backing, Some(origin), control.into());
         loop {
             // Compared without the lock, which every other share of the process needs: that asks the kernel about
             // files of other processes.
             let seen = known().of(&id);
-            if let Some(first) = seen.iter().find(|open| open.serves(wanted)) {
+            if let Some(first) = seen.iter().find(|open| open.satisfies(wanted)) {
                 return first.clone();
             }
             if known().add_after(id, &region, &seen) {
@@ -67,15 +72,15 @@ impl Region {
     }
 
     /// A region of a control block's id that this process has, its own or opened, and that serves.
-    pub fn known(id: &[u8; 16], wanted: &Wanted) -> Option<Arc<Self>> {
+    pub fn known(id: &[u8; 16], wanted: &OpenRequirements) -> Option<Arc<Self>> {
         let open = known().of(id);
-        open.into_iter().find(|region| region.serves(wanted))
+        open.into_iter().find(|region| region.satisfies(wanted))
     }
 
     /// Whether an opening can be given this region: with other rights, with extents that the one here does not have, or
     /// page-locked where this one is not, it must be opened anew. The original serves in any case; another's memory
     /// under its id never does.
-    fn serves(&self, wanted: &Wanted) -> bool {
+    fn satisfies(&self, wanted: &OpenRequirements) -> bool {
         let is_it = self.control.get().is_some_and(|control| control.file_id() == wanted.control)
             && wanted.file.is_none_or(|file| {
                 self.memory_file().map(FileId::of).is_some_and(|own| own.is_ok_and(|own| own == file))
@@ -226,16 +231,16 @@ impl Drop for HandledRegion {
 /// What this process has shared or opened, by the id in the control block: what is opened again is the same region. A
 /// process has memory mapped once, so it has one such list.
 #[derive(Default)]
-struct Known {
+struct OpenRegions {
     regions: BTreeMap<[u8; 16], Vec<Weak<Region>>>,
 }
 
-fn known() -> MutexGuard<'static, Known> {
-    static KNOWN: PerProcess<Mutex<Known>> = PerProcess::new();
+fn known() -> MutexGuard<'static, OpenRegions> {
+    static KNOWN: PerProcess<Mutex<OpenRegions>> = PerProcess::new();
     KNOWN.get(Mutex::default).lock()
 }
 
-impl Known {
+impl OpenRegions {
     fn of(&self, id: &[u8; 16]) -> Vec<Arc<Region>> {
         self.regions.get(id).into_iter().flatten().filter_map(Weak::upgrade).collect()
     }

@@ -6,11 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::mm::{Advice, madvise};
 
+use super::available_memory::{ensure_available, ensure_fits, ensure_huge_pages_of};
 use super::host_size::host_size;
 use super::mapping::{Mapping, Pages};
 use super::memory_file::{memory_file, sealed_size};
 use super::pages::Residency;
-use super::room::{ensure_fits, ensure_huge_pages_of, ensure_room};
 use super::{numa, pages, prefault};
 use crate::advice;
 use crate::error::{Result, Status, ensure, fail};
@@ -40,7 +40,7 @@ pub struct SystemConfig {
     /// Fail rather than take smaller pages than asked for.
     pub huge_pages_required: bool,
     /// The NUMA node the pages come from.
-    pub numa: Option<numa::Placement>,
+    pub numa: Option<numa::NumaPlacement>,
     /// How many threads touch every page before the call returns; 0: each page comes with its first use.
     pub prefault_threads: u32,
     /// Other processes can be given it.
@@ -53,7 +53,7 @@ pub struct SystemMemory {
     size: usize,
     page_size: u64,
     fell_back: bool,
-    numa: Option<numa::Placement>,
+    numa: Option<numa::NumaPlacement>,
     file: Option<OwnedFd>,
 }
 
@@ -66,7 +66,7 @@ impl SystemMemory {
         if config.prefault_threads > 0 {
             // Reserved pages were reserved when they were mapped.
             if !memory.has_reserved_pages() {
-                ensure_room(config.size, memory.numa)?;
+                ensure_available(config.size, memory.numa)?;
             }
             memory.prefault(0, memory.mapping.size(), config.prefault_threads)?;
         }
@@ -119,7 +119,7 @@ impl SystemMemory {
         if let Some(placement) = config.numa {
             memory.numa = numa::place(memory.address(), memory.mapping.size(), placement)?;
         }
-        if let (Pages::Huge(page), Some(numa::Placement::Bind(node))) = (pages, memory.numa) {
+        if let (Pages::Huge(page), Some(numa::NumaPlacement::Bind(node))) = (pages, memory.numa) {
             memory.take_huge_pages_of(node, page, config.prefault_threads)?;
         }
         Ok(memory)
@@ -209,7 +209,7 @@ impl SystemMemory {
 
     /// The NUMA node its pages come from.
     pub fn numa_node(&self) -> Option<u32> {
-        self.numa.map(numa::Placement::node)
+        self.numa.map(numa::NumaPlacement::node)
     }
 
     /// Touches every page of a part, with up to `threads` threads.

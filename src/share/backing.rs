@@ -6,15 +6,15 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use super::carried::{Carried, Extent, FabricExtent, SharedHandle, SharedMapping};
 use super::import::not_as_told;
 use super::manifest::RegionEntry;
-use super::{Opening, Share};
+use super::memory_handle::{Extent, FabricExtent, MemoryHandle, SharedHandle, SharedMapping};
+use super::{OpenOptions, Share};
 use crate::cuda::Device;
-use crate::cuda::ipc::Place;
+use crate::cuda::ipc::DevicePair;
 use crate::cuda::vmm::Shareable;
 use crate::error::{Cause, Error, Result, Status, ensure};
-use crate::process::Identity;
+use crate::process::ProcessIdentity;
 use crate::region::{
     Access, Backing, Control, DeviceMemory, DiskFile, ElasticMemory, ImportedExtent, ImportedMapping,
     IpcConfig, MappedDevice, PinnedMemory, SystemMemory, has_reserved_pages,
@@ -26,12 +26,12 @@ impl Share {
         &self,
         entry: &RegionEntry,
         access: Access,
-        opening: &Opening,
+        opening: &OpenOptions,
         control: &Arc<Control>,
     ) -> Result<Backing> {
         let writable = access == Access::ReadWrite;
         match &entry.carried {
-            Carried::Memory { fd } => {
+            MemoryHandle::Memory { fd } => {
                 ensure_cannot_fault(self.borrowed(*fd)?, opening)?;
                 let memory = SystemMemory::open(self.fd(*fd)?, entry.size, writable)?;
                 match opening.pin {
@@ -39,12 +39,14 @@ impl Share {
                     None => Ok(Backing::System(memory)),
                 }
             }
-            Carried::Disk { fd } => DiskFile::shared(self.fd(*fd)?, entry.size, writable).map(Backing::Disk),
-            Carried::Ipc { device, handle, base_size, offset, buffer_id } => {
+            MemoryHandle::Disk { fd } => {
+                DiskFile::shared(self.fd(*fd)?, entry.size, writable).map(Backing::Disk)
+            }
+            MemoryHandle::Ipc { device, handle, base_size, offset, buffer_id } => {
                 self.ensure_kept(control)?;
                 let owner = reached(device, opening)?;
                 let memory = DeviceMemory::open(&IpcConfig {
-                    place: Place { owner, user: opening.users.device().unwrap_or(owner) },
+                    place: DevicePair { owner, user: opening.users.device().unwrap_or(owner) },
                     handle: *handle,
                     offset: *offset,
                     size: entry.size,
@@ -54,7 +56,7 @@ impl Share {
                 .map_err(|error| self.refused_handle(error))?;
                 Ok(Backing::Device(Arc::new(memory)))
             }
-            Carried::Extents { device, extent_size, extents } => {
+            MemoryHandle::Extents { device, extent_size, extents } => {
                 let (ordinal, sizes) = (reached(device, opening)?, (entry.size, *extent_size));
                 let imported = self.extents(extents)?;
                 let devices = (ordinal, opening.users);
@@ -62,7 +64,7 @@ impl Share {
                     .map(Backing::Elastic)
                     .map_err(not_as_told)
             }
-            Carried::Fabric { device, extent_size, extents } => {
+            MemoryHandle::Fabric { device, extent_size, extents } => {
                 self.ensure_kept(control)?;
                 let (ordinal, sizes) = (reached(device, opening)?, (entry.size, *extent_size));
                 let imported = extents.iter().map(by_fabric).collect();
@@ -73,7 +75,7 @@ impl Share {
                 self.ensure_kept(control)?;
                 memory.map(Backing::Elastic).map_err(not_as_told)
             }
-            Carried::Mappings { device, offset, mappings } => {
+            MemoryHandle::Mappings { device, offset, mappings } => {
                 let ordinal = reached(device, opening)?;
                 let imported = self.mappings(mappings)?;
                 let devices = (ordinal, opening.users);
@@ -112,7 +114,7 @@ impl Share {
         let owner = &self.manifest.process;
         let by_driver =
             error.status() == Status::InvalidArgument && matches!(error.cause(), Some(Cause::Cuda(..)));
-        let Ok(own) = Identity::current() else { return not_as_told(error) };
+        let Ok(own) = ProcessIdentity::current() else { return not_as_told(error) };
         if !by_driver || own.counts_like(owner) {
             return not_as_told(error);
         }
@@ -139,7 +141,7 @@ impl Share {
 }
 
 /// Refuses memory that can end this process when it is touched, unless the caller trusts its owner.
-fn ensure_cannot_fault(file: BorrowedFd<'_>, opening: &Opening) -> Result<()> {
+fn ensure_cannot_fault(file: BorrowedFd<'_>, opening: &OpenOptions) -> Result<()> {
     ensure!(
         opening.trust_owner || !has_reserved_pages(file)?,
         Unsupported,
@@ -166,7 +168,7 @@ fn ensure_extents_kept(control: &Control, extents: &[FabricExtent]) -> Result<()
 }
 
 /// The device memory lies on, which the one it is opened for must reach.
-fn reached(uuid: &[u8; 16], opening: &Opening) -> Result<i32> {
+fn reached(uuid: &[u8; 16], opening: &OpenOptions) -> Result<i32> {
     let owner = Device::by_uuid(uuid)?;
     if let Some(user) = opening.users.device() {
         ensure!(

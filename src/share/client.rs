@@ -13,11 +13,11 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 
 use super::Parcel;
-use super::broker::{Refusal, Request, Token, address, check_name};
-use super::frame::Kind;
-use super::incoming::{Boundaries, Limits};
+use super::broker::{FetchRequest, Refusal, Token, address, check_name};
+use super::frame::MessageKind;
+use super::incoming::{Boundaries, ParcelLimits};
 use super::message::{peer_pid, peer_user};
-use super::outgoing::Load;
+use super::outgoing::ParcelRef;
 use super::socket::{receive_kind, send_kind};
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
@@ -127,20 +127,20 @@ fn check_broker(socket: &LocalFd, what: &Fetch) -> Result<()> {
 }
 
 fn exchange(socket: &LocalFd, what: &Fetch, deadline: Option<Instant>) -> Result<Parcel> {
-    let request = Request { name: what.name.clone(), token: what.token, access: what.access }.write();
-    let load: Load<'_, OwnedFd> = Load { bytes: &request, fds: &[] };
-    let sent = send_kind(socket.as_fd(), Kind::Request, &load, deadline);
+    let request = FetchRequest { name: what.name.clone(), token: what.token, access: what.access }.write();
+    let load: ParcelRef<'_, OwnedFd> = ParcelRef { bytes: &request, fds: &[] };
+    let sent = send_kind(socket.as_fd(), MessageKind::Request, &load, deadline);
     if let Err(error) = &sent
         && error.status() != Status::PeerLost
     {
         return sent.map(|()| Parcel::default());
     }
     // A broker that hangs up before it has heard all may still have said why.
-    let answer = receive_kind(socket.as_fd(), Boundaries::None, Limits::SHARE, deadline);
+    let answer = receive_kind(socket.as_fd(), Boundaries::None, ParcelLimits::SHARE, deadline);
     match (sent, answer) {
-        (_, Ok((Kind::Share, parcel))) => Ok(parcel),
-        (_, Ok((Kind::Refusal, parcel))) => Err(Refusal::read(&parcel.bytes)?.0),
-        (_, Ok((Kind::Request, _))) => fail!(Corrupt, "it answered by a request"),
+        (_, Ok((MessageKind::Share, parcel))) => Ok(parcel),
+        (_, Ok((MessageKind::Refusal, parcel))) => Err(Refusal::read(&parcel.bytes)?.0),
+        (_, Ok((MessageKind::Request, _))) => fail!(Corrupt, "it answered by a request"),
         (Err(error), Err(_)) | (Ok(()), Err(error)) => Err(error),
     }
 }

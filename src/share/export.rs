@@ -8,28 +8,28 @@ use std::sync::Arc;
 
 use rustix::fs::OFlags;
 
-use super::carried::{Carried, Extent, FabricExtent, SharedHandle, SharedMapping};
 use super::manifest::{LayoutEntry, Manifest, Object, Part, RegionEntry, RemoteEntry};
-use super::{Grant, Kept, KeptRoot, Parcel, Share, Way};
-use crate::cuda::vmm::{self, Beneath, Exported, HandleType};
+use super::memory_handle::{Extent, FabricExtent, MemoryHandle, SharedHandle, SharedMapping};
+use super::{Parcel, Retained, RetainedRoot, Share, ShareOptions, Transport};
+use crate::cuda::vmm::{self, ExportedHandle, HandleType, RetainedRange};
 use crate::cuda::{Device, ipc};
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::layout::{Layout, Memory};
 use crate::log::{Count, log};
 use crate::log_id::LogId;
-use crate::process::Identity;
+use crate::process::ProcessIdentity;
 use crate::region::{
     Access, Backing, DeviceMemory, ElasticMemory, ExtentHold, Region, SharedRegion, reopened,
 };
 
 impl Share {
     /// Shares a region, or the part of one that a view is.
-    pub fn of_region(region: &Arc<Region>, grant: Grant) -> Result<Self> {
+    pub fn of_region(region: &Arc<Region>, grant: ShareOptions) -> Result<Self> {
         pack_region(region, grant).inspect(|share| share.log_creation("region", region.log_id()))
     }
 
     /// Shares a layout.
-    pub fn of_layout(layout: &Arc<Layout>, grant: Grant) -> Result<Self> {
+    pub fn of_layout(layout: &Arc<Layout>, grant: ShareOptions) -> Result<Self> {
         pack_layout(layout, grant).inspect(|share| share.log_creation("layout", layout.log_id()))
     }
 
@@ -45,24 +45,24 @@ impl Share {
     }
 }
 
-fn pack_region(region: &Arc<Region>, grant: Grant) -> Result<Share> {
+fn pack_region(region: &Arc<Region>, grant: ShareOptions) -> Result<Share> {
     ensure!(
-        grant.way != Way::Remote,
+        grant.way != Transport::Remote,
         InvalidArgument,
         "a region is reached by NIXL only as a part of a layout; share the layout"
     );
-    let mut packing = Packing::new(grant);
+    let mut packing = ShareBuilder::new(grant);
     let part = packing.add(region)?;
     packing.finish(Object::Region(part), None)
 }
 
-fn pack_layout(layout: &Arc<Layout>, grant: Grant) -> Result<Share> {
+fn pack_layout(layout: &Arc<Layout>, grant: ShareOptions) -> Result<Share> {
     let Memory::Local(local) = layout.memory() else {
         fail!(Unsupported, "a remote layout is its owner's to share");
     };
-    let mut packing = Packing::new(grant);
+    let mut packing = ShareBuilder::new(grant);
     let mut parts = Vec::new();
-    if grant.way != Way::Remote {
+    if grant.way != Transport::Remote {
         let size = layout.geometry().region_size();
         for region in &local.regions {
             parts.push(Part { size, ..packing.add(region)? });
@@ -88,28 +88,28 @@ fn pack_layout(layout: &Arc<Layout>, grant: Grant) -> Result<Share> {
 }
 
 /// A share in the making.
-struct Packing {
-    grant: Grant,
+struct ShareBuilder {
+    grant: ShareOptions,
     regions: Vec<RegionEntry>,
     fds: Vec<OwnedFd>,
-    kept: Vec<KeptRoot>,
+    kept: Vec<RetainedRoot>,
 }
 
-impl Packing {
-    fn new(grant: Grant) -> Self {
+impl ShareBuilder {
+    fn new(grant: ShareOptions) -> Self {
         Self { grant, regions: Vec::new(), fds: Vec::new(), kept: Vec::new() }
     }
 
     fn finish(self, object: Object, layout: Option<Arc<Layout>>) -> Result<Share> {
         let manifest = Manifest {
-            process: Identity::current()?,
+            process: ProcessIdentity::current()?,
             access: self.grant.access,
             fds: self.fds.len() as u32,
             regions: self.regions,
             object,
         };
         let parcel = Arc::new(Parcel { bytes: manifest.write()?, fds: self.fds });
-        Ok(Share { manifest, parcel, kept: Some(Kept { roots: self.kept, _layout: layout }) })
+        Ok(Share { manifest, parcel, kept: Some(Retained { roots: self.kept, _layout: layout }) })
     }
 
     /// Adds what a region is a part of, unless it was added, and answers which part it is.
@@ -136,32 +136,32 @@ impl Packing {
         let shared = SharedRegion::new(root)?;
         let control = root.control()?;
         let control_fd = self.keep(control.readable())?;
-        let Carriage { carried, extents, mappings } = self.carry(root)?;
+        let PackedRegion { carried, extents, mappings } = self.carry(root)?;
         let (id, tier, size) = (control.id(), root.tier(), root.size());
         self.regions.push(RegionEntry { id, control: control_fd, tier, size, carried });
-        self.kept.push(KeptRoot { region: shared, _extents: extents, _mappings: mappings });
+        self.kept.push(RetainedRoot { region: shared, _extents: extents, _mappings: mappings });
         Ok(())
     }
 
-    fn carry(&mut self, root: &Arc<Region>) -> Result<Carriage> {
+    fn carry(&mut self, root: &Arc<Region>) -> Result<PackedRegion> {
         let writable = self.grant.access == Access::ReadWrite;
         match root.backing() {
-            Backing::System(memory) => self.memory_file(memory.file()).map(Carriage::from),
-            Backing::Pinned(memory) => self.memory_file(memory.memory().file()).map(Carriage::from),
+            Backing::System(memory) => self.memory_file(memory.file()).map(PackedRegion::from),
+            Backing::Pinned(memory) => self.memory_file(memory.memory().file()).map(PackedRegion::from),
             Backing::Disk(file) => {
-                self.allow(&[Way::Fd], "a file")?;
+                self.allow(&[Transport::Fd], "a file")?;
                 let fd = self.push(file.for_sharing(writable)?);
-                Ok(Carried::Disk { fd }.into())
+                Ok(MemoryHandle::Disk { fd }.into())
             }
-            Backing::Device(memory) => match memory.beneath()? {
-                Some(beneath) => self.mappings(memory, beneath),
+            Backing::Device(memory) => match memory.retain_mappings()? {
+                Some(retained) => self.mappings(memory, retained),
                 None => {
-                    self.allow(&[Way::Ipc], "plain device memory")?;
-                    ipc_handle(memory).map(Carriage::from)
+                    self.allow(&[Transport::Ipc], "plain device memory")?;
+                    ipc_handle(memory).map(PackedRegion::from)
                 }
             },
             Backing::Elastic(memory) => {
-                self.allow(&[Way::Fd, Way::Fabric], "elastic memory")?;
+                self.allow(&[Transport::Fd, Transport::Fabric], "elastic memory")?;
                 self.extents(root, memory)
             }
             Backing::Adopted(_) => Err(Error::new(
@@ -172,15 +172,15 @@ impl Packing {
         }
     }
 
-    fn allow(&self, ways: &[Way], what: &str) -> Result<()> {
+    fn allow(&self, ways: &[Transport], what: &str) -> Result<()> {
         let way = self.grant.way;
         ensure!(
-            way == Way::Auto || ways.contains(&way),
+            way == Transport::Auto || ways.contains(&way),
             Unsupported,
             "{what} is not carried by {}",
             match way {
-                Way::Ipc => "the driver's IPC handle",
-                Way::Fabric => "fabric handles",
+                Transport::Ipc => "the driver's IPC handle",
+                Transport::Fabric => "fabric handles",
                 _ => "file descriptors",
             }
         );
@@ -191,14 +191,14 @@ impl Packing {
     /// fabric handles, and keep the memory while they are on their way.
     fn handle_type(&self, allows: impl Fn(HandleType) -> bool) -> HandleType {
         match self.grant.way {
-            Way::Fabric => HandleType::Fabric,
-            Way::Auto if !allows(HandleType::Fd) && allows(HandleType::Fabric) => HandleType::Fabric,
+            Transport::Fabric => HandleType::Fabric,
+            Transport::Auto if !allows(HandleType::Fd) && allows(HandleType::Fabric) => HandleType::Fabric,
             _ => HandleType::Fd,
         }
     }
 
-    fn memory_file(&mut self, file: Option<BorrowedFd<'_>>) -> Result<Carried> {
-        self.allow(&[Way::Fd], "host memory")?;
+    fn memory_file(&mut self, file: Option<BorrowedFd<'_>>) -> Result<MemoryHandle> {
+        self.allow(&[Transport::Fd], "host memory")?;
         let Some(file) = file else {
             fail!(Unsupported, "the region was not made shareable, so no file is behind it");
         };
@@ -208,10 +208,10 @@ impl Packing {
             Access::Read => OFlags::RDONLY,
         };
         let fd = self.push(reopened(file, flags)?);
-        Ok(Carried::Memory { fd })
+        Ok(MemoryHandle::Memory { fd })
     }
 
-    fn extents(&mut self, root: &Arc<Region>, memory: &ElasticMemory) -> Result<Carriage> {
+    fn extents(&mut self, root: &Arc<Region>, memory: &ElasticMemory) -> Result<PackedRegion> {
         let way = self.handle_type(|way| memory.allows(way));
         ensure!(
             memory.allows(way),
@@ -226,35 +226,35 @@ impl Packing {
         for each in exported {
             let (index, changes) = (each.index as u64, each.changes);
             match each.memory {
-                Exported::Fd(fd) => by_fd.push(Extent { index, fd: self.push(fd), changes }),
-                Exported::Fabric(handle) => by_fabric.push(FabricExtent { index, handle, changes }),
+                ExportedHandle::Fd(fd) => by_fd.push(Extent { index, fd: self.push(fd), changes }),
+                ExportedHandle::Fabric(handle) => by_fabric.push(FabricExtent { index, handle, changes }),
             }
         }
         let carried = match way {
-            HandleType::Fd => Carried::Extents { device, extent_size, extents: by_fd },
-            HandleType::Fabric => Carried::Fabric { device, extent_size, extents: by_fabric },
+            HandleType::Fd => MemoryHandle::Extents { device, extent_size, extents: by_fd },
+            HandleType::Fabric => MemoryHandle::Fabric { device, extent_size, extents: by_fabric },
         };
-        Ok(Carriage { extents: Some(hold), ..carried.into() })
+        Ok(PackedRegion { extents: Some(hold), ..carried.into() })
     }
 
     /// Memory that an engine has mapped itself, and kvmem adopted.
-    fn mappings(&mut self, memory: &DeviceMemory, beneath: Beneath) -> Result<Carriage> {
-        self.allow(&[Way::Fd, Way::Fabric], "device memory that was mapped apart")?;
-        let allows = |way| beneath.memories.iter().all(|memory| memory.properties().allow(way));
+    fn mappings(&mut self, memory: &DeviceMemory, retained: RetainedRange) -> Result<PackedRegion> {
+        self.allow(&[Transport::Fd, Transport::Fabric], "device memory that was mapped apart")?;
+        let allows = |way| retained.memories.iter().all(|memory| memory.properties().allow(way));
         let way = self.handle_type(allows);
-        let count = beneath.memories.len();
+        let count = retained.memories.len();
         let mut mappings = Vec::with_capacity(count);
-        for (index, memory) in beneath.memories.iter().enumerate() {
+        for (index, memory) in retained.memories.iter().enumerate() {
             let exported = memory.export(way).map_err(|error| not_exportable(error, index, count))?;
             let handle = match exported {
-                Exported::Fd(fd) => SharedHandle::Fd(self.push(fd)),
-                Exported::Fabric(handle) => SharedHandle::Fabric(handle),
+                ExportedHandle::Fd(fd) => SharedHandle::Fd(self.push(fd)),
+                ExportedHandle::Fabric(handle) => SharedHandle::Fabric(handle),
             };
             mappings.push(SharedMapping { size: memory.size(), handle });
         }
         let device = Device::get(memory.ordinal())?.uuid()?;
-        let carried = Carried::Mappings { device, offset: beneath.offset, mappings };
-        Ok(Carriage { mappings: beneath.memories, ..carried.into() })
+        let carried = MemoryHandle::Mappings { device, offset: retained.offset, mappings };
+        Ok(PackedRegion { mappings: retained.memories, ..carried.into() })
     }
 
     fn keep(&mut self, fd: BorrowedFd<'_>) -> Result<u32> {
@@ -270,14 +270,14 @@ impl Packing {
 }
 
 /// How a region is carried, and what of it is kept as long as the share.
-struct Carriage {
-    carried: Carried,
+struct PackedRegion {
+    carried: MemoryHandle,
     extents: Option<ExtentHold>,
-    mappings: Vec<Arc<vmm::Memory>>,
+    mappings: Vec<Arc<vmm::PhysicalMemory>>,
 }
 
-impl From<Carried> for Carriage {
-    fn from(carried: Carried) -> Self {
+impl From<MemoryHandle> for PackedRegion {
+    fn from(carried: MemoryHandle) -> Self {
         Self { carried, extents: None, mappings: Vec::new() }
     }
 }
@@ -293,7 +293,7 @@ fn not_exportable(error: Error, index: usize, count: usize) -> Error {
     ))
 }
 
-fn ipc_handle(memory: &DeviceMemory) -> Result<Carried> {
+fn ipc_handle(memory: &DeviceMemory) -> Result<MemoryHandle> {
     let exported = ipc::export(memory.address())?;
     ensure!(
         exported.offset + memory.size() <= exported.base_size,
@@ -301,7 +301,7 @@ fn ipc_handle(memory: &DeviceMemory) -> Result<Carried> {
         "the region reaches over the end of the allocation it begins in, and an IPC handle is of one: adopt the memory \
          of each allocation as a region"
     );
-    Ok(Carried::Ipc {
+    Ok(MemoryHandle::Ipc {
         device: Device::get(memory.ordinal())?.uuid()?,
         handle: exported.handle,
         base_size: exported.base_size,

@@ -21,7 +21,7 @@ const VERSION: u16 = 1;
 
 /// What a parcel is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MessageKind {
     /// A share.
     Share = 1,
     /// What a client asks of a broker.
@@ -30,7 +30,7 @@ pub enum Kind {
     Refusal = 3,
 }
 
-impl Kind {
+impl MessageKind {
     fn from_code(code: u16) -> Option<Self> {
         [Self::Share, Self::Request, Self::Refusal].into_iter().find(|kind| *kind as u16 == code)
     }
@@ -38,9 +38,9 @@ impl Kind {
 
 /// What all messages of a parcel say alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Whole {
+pub struct ParcelInfo {
     /// What it is.
-    pub kind: Kind,
+    pub kind: MessageKind,
     /// Its bytes.
     pub bytes: u32,
     /// Its file descriptors.
@@ -51,7 +51,7 @@ pub struct Whole {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The parcel.
-    pub whole: Whole,
+    pub whole: ParcelInfo,
     /// Which of its messages this is, from 0.
     pub chunk: u32,
     /// Bytes of the parcel in this message.
@@ -62,9 +62,9 @@ pub struct Header {
     pub checksum: u32,
 }
 
-impl Whole {
+impl ParcelInfo {
     /// The parcel of this size, unless it is too large to be one.
-    pub fn new(kind: Kind, bytes: usize, fds: usize) -> Result<Self> {
+    pub fn new(kind: MessageKind, bytes: usize, fds: usize) -> Result<Self> {
         ensure!(
             bytes <= MOST_BYTES,
             InvalidArgument,
@@ -129,10 +129,10 @@ impl Header {
             "the message is of version {}, this library reads version {VERSION}",
             half(8)
         );
-        let Some(kind) = Kind::from_code(half(10)) else {
+        let Some(kind) = MessageKind::from_code(half(10)) else {
             fail!(Corrupt, "the message is of kind {}, which is none", half(10));
         };
-        let whole = Whole { kind, bytes: word(12), fds: word(16) };
+        let whole = ParcelInfo { kind, bytes: word(12), fds: word(16) };
         let header = Self { whole, chunk: word(20), bytes: word(24), fds: word(28), checksum: word(32) };
         header.check()?;
         Ok(header)
@@ -166,7 +166,7 @@ mod tests {
     use crate::error::Status;
 
     fn header() -> Header {
-        let whole = Whole { kind: Kind::Share, bytes: 100_000, fds: 300 };
+        let whole = ParcelInfo { kind: MessageKind::Share, bytes: 100_000, fds: 300 };
         Header { whole, chunk: 1, bytes: 32 << 10, fds: 47, checksum: 0x1234_5678 }
     }
 
@@ -188,8 +188,8 @@ mod tests {
     fn sizes_beyond_the_limits_are_refused() {
         let whole = header().whole;
         let hostile = [
-            Header { whole: Whole { bytes: MOST_BYTES as u32 + 1, ..whole }, ..header() },
-            Header { whole: Whole { fds: u32::MAX, ..whole }, ..header() },
+            Header { whole: ParcelInfo { bytes: MOST_BYTES as u32 + 1, ..whole }, ..header() },
+            Header { whole: ParcelInfo { fds: u32::MAX, ..whole }, ..header() },
             Header { bytes: CHUNK as u32 + 1, ..header() },
             Header { fds: 254, ..header() },
         ];
@@ -210,7 +210,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_pieces_of_a_parcel_are_all_of_it_in_order(bytes in 0..MOST_BYTES, fds in 0..MOST_FDS) {
-            let whole = Whole::new(Kind::Share, bytes, fds).unwrap();
+            let whole = ParcelInfo::new(MessageKind::Share, bytes, fds).unwrap();
             let (mut next_byte, mut next_fd) = (0, 0);
             for chunk in 0..whole.chunks() {
                 let (bytes, fds) = whole.piece(chunk);

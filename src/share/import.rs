@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Opening a share: all of it, or nothing. What the manifest says of memory is held against the memory.
+//! OpenOptions a share: all of it, or nothing. What the manifest says of memory is held against the memory.
 
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
 
-use super::carried::Carried;
 use super::manifest::{LayoutEntry, Manifest, Object, Part, RegionEntry};
-use super::{Opening, Reach, Share};
+use super::memory_handle::MemoryHandle;
+use super::{OpenOptions, Reach, Share};
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::layout::Layout;
 use crate::log::log;
-use crate::process::Identity;
-use crate::region::{Access, Control, FileId, Origin, Region, Wanted};
+use crate::process::ProcessIdentity;
+use crate::region::{Access, Control, FileId, OpenRequirements, Origin, Region};
 
 impl Share {
     /// The shared region.
-    pub fn open_region(&self, opening: &Opening) -> Result<Arc<Region>> {
+    pub fn open_region(&self, opening: &OpenOptions) -> Result<Arc<Region>> {
         match &self.manifest.object {
             Object::Region(part) => self.open_part(part, opening).inspect(|region| {
                 log!(Debug, "share opened as region {}: {} bytes", region.log_id(), region.size());
@@ -28,7 +28,7 @@ impl Share {
     }
 
     /// The shared layout.
-    pub fn open_layout(&self, opening: &Opening) -> Result<Arc<Layout>> {
+    pub fn open_layout(&self, opening: &OpenOptions) -> Result<Arc<Layout>> {
         match &self.manifest.object {
             Object::Layout(layout) => self.open_as_layout(layout, opening).inspect(|layout| {
                 log!(Debug, "share opened as layout {}, {:?}", layout.log_id(), layout.memory().locality());
@@ -39,14 +39,14 @@ impl Share {
         }
     }
 
-    fn open_part(&self, part: &Part, opening: &Opening) -> Result<Arc<Region>> {
+    fn open_part(&self, part: &Part, opening: &OpenOptions) -> Result<Arc<Region>> {
         self.ensure_granted(opening)?;
         let entry = &self.manifest.regions[part.region as usize];
         let root = self.open_root(entry, opening)?;
         view(&root, part)
     }
 
-    fn open_as_layout(&self, layout: &LayoutEntry, opening: &Opening) -> Result<Arc<Layout>> {
+    fn open_as_layout(&self, layout: &LayoutEntry, opening: &OpenOptions) -> Result<Arc<Layout>> {
         self.ensure_granted(opening)?;
         match opening.reach {
             Reach::Mapped => self.open_mapped(layout, opening),
@@ -66,7 +66,7 @@ impl Share {
     }
 
     /// Refuses more than is granted, by whatever way.
-    fn ensure_granted(&self, opening: &Opening) -> Result<()> {
+    fn ensure_granted(&self, opening: &OpenOptions) -> Result<()> {
         ensure!(
             opening.access.is_none_or(|wanted| wanted <= self.manifest.access),
             PermissionDenied,
@@ -75,7 +75,7 @@ impl Share {
         Ok(())
     }
 
-    fn open_mapped(&self, layout: &LayoutEntry, opening: &Opening) -> Result<Arc<Layout>> {
+    fn open_mapped(&self, layout: &LayoutEntry, opening: &OpenOptions) -> Result<Arc<Layout>> {
         ensure!(
             !layout.parts.is_empty(),
             Unsupported,
@@ -91,20 +91,20 @@ impl Share {
     }
 
     /// The region an entry is of: the original where it was made, the one that is open already, or a new one.
-    fn open_root(&self, entry: &RegionEntry, opening: &Opening) -> Result<Arc<Region>> {
+    fn open_root(&self, entry: &RegionEntry, opening: &OpenOptions) -> Result<Arc<Region>> {
         let Manifest { process, access: granted, .. } = &self.manifest;
         let access = opening.access.unwrap_or(*granted);
-        let current = Identity::current()?;
+        let current = ProcessIdentity::current()?;
         ensure!(
             process.boot_id == current.boot_id,
             Unsupported,
             "the memory is of another machine, or of this one before it was started anew; only NIXL reaches it"
         );
         let file = match &entry.carried {
-            Carried::Memory { fd } | Carried::Disk { fd } => Some(FileId::of(self.borrowed(*fd)?)?),
+            MemoryHandle::Memory { fd } | MemoryHandle::Disk { fd } => Some(FileId::of(self.borrowed(*fd)?)?),
             _ => None,
         };
-        let wanted = Wanted {
+        let wanted = OpenRequirements {
             control: FileId::of(self.borrowed(entry.control)?)?,
             file,
             access,
@@ -134,10 +134,10 @@ impl Share {
 /// The extents a share carries, each with its word in the control block.
 fn seen(entry: &RegionEntry) -> Vec<(usize, u32)> {
     match &entry.carried {
-        Carried::Extents { extents, .. } => {
+        MemoryHandle::Extents { extents, .. } => {
             extents.iter().map(|extent| (extent.index as usize, extent.changes)).collect()
         }
-        Carried::Fabric { extents, .. } => {
+        MemoryHandle::Fabric { extents, .. } => {
             extents.iter().map(|extent| (extent.index as usize, extent.changes)).collect()
         }
         _ => Vec::new(),
@@ -170,11 +170,11 @@ fn may_be_elsewhere(error: &Error) -> bool {
 }
 
 /// NIXL knows no right to read only.
-fn can_go_by_nixl(layout: &LayoutEntry, opening: &Opening) -> bool {
+fn can_go_by_nixl(layout: &LayoutEntry, opening: &OpenOptions) -> bool {
     opening.agent.is_some() && layout.remote.is_some() && opening.access != Some(Access::Read)
 }
 
-fn open_by_nixl(layout: &LayoutEntry, opening: &Opening) -> Result<Arc<Layout>> {
+fn open_by_nixl(layout: &LayoutEntry, opening: &OpenOptions) -> Result<Arc<Layout>> {
     ensure!(
         opening.access != Some(Access::Read),
         Unsupported,

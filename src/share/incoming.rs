@@ -7,7 +7,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 
-use super::frame::{CHUNK, HEADER, Header, Kind, Whole};
+use super::frame::{CHUNK, HEADER, Header, MessageKind, ParcelInfo};
 use super::message::{self, FDS_A_MESSAGE, Fds, Received};
 use super::parcel::{MOST_BYTES, MOST_FDS, Parcel};
 use crate::error::{Cause, Error, Result, Status, ensure, fail};
@@ -18,27 +18,27 @@ pub enum Boundaries {
     /// It does not: SOCK_STREAM.
     None,
     /// A message is read whole or cut off: SOCK_SEQPACKET.
-    Kept,
+    Retained,
 }
 
 /// What a reader is ready for.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ParcelLimits {
     /// The most bytes.
     pub bytes: usize,
     /// The most file descriptors.
     pub fds: usize,
 }
 
-impl Limits {
+impl ParcelLimits {
     /// Any share.
     pub const SHARE: Self = Self { bytes: MOST_BYTES, fds: MOST_FDS };
 }
 
 /// How far one step came.
-pub enum Got {
+pub enum ReceiveStep {
     /// All of it.
-    All(Kind, Parcel),
+    All(MessageKind, Parcel),
     /// Some of it; there may be more.
     Some,
     /// Nothing more has come yet.
@@ -48,8 +48,8 @@ pub enum Got {
 /// How much of a parcel is in.
 pub struct Incoming {
     boundaries: Boundaries,
-    limits: Limits,
-    whole: Option<Whole>,
+    limits: ParcelLimits,
+    whole: Option<ParcelInfo>,
     next_chunk: u32,
     /// The message under way.
     buffer: Vec<u8>,
@@ -61,7 +61,7 @@ pub struct Incoming {
 
 impl Incoming {
     /// Begins to receive a parcel.
-    pub fn new(boundaries: Boundaries, limits: Limits) -> Self {
+    pub fn new(boundaries: Boundaries, limits: ParcelLimits) -> Self {
         Self {
             boundaries,
             limits,
@@ -80,16 +80,16 @@ impl Incoming {
     }
 
     /// Receives what has come, at most one message.
-    pub fn step(&mut self, socket: BorrowedFd<'_>) -> Result<Got> {
+    pub fn step(&mut self, socket: BorrowedFd<'_>) -> Result<ReceiveStep> {
         let wanted = match self.boundaries {
-            Boundaries::Kept => HEADER + CHUNK,
+            Boundaries::Retained => HEADER + CHUNK,
             Boundaries::None => HEADER + self.header()?.map_or(0, |header| header.bytes as usize),
         };
         self.buffer.resize(wanted, 0);
         let take = if self.limits.fds == 0 { Fds::Refuse } else { Fds::Take };
         let received = match message::receive(socket, &mut self.buffer[self.filled..], take, &mut self.fds) {
             Ok(received) => received,
-            Err(Errno::AGAIN) => return Ok(Got::Nothing),
+            Err(Errno::AGAIN) => return Ok(ReceiveStep::Nothing),
             Err(errno) => return Err(receive_error(errno)),
         };
         self.check_received(socket, &received)?;
@@ -101,13 +101,13 @@ impl Incoming {
                 "a message of {} bytes came, which is too short for its header",
                 self.filled
             );
-            return Ok(Got::Some);
+            return Ok(ReceiveStep::Some);
         };
         self.check_header(&header)?;
-        if self.boundaries == Boundaries::Kept || self.filled == HEADER + header.bytes as usize {
+        if self.boundaries == Boundaries::Retained || self.filled == HEADER + header.bytes as usize {
             return self.end_chunk(&header);
         }
-        Ok(Got::Some)
+        Ok(ReceiveStep::Some)
     }
 
     /// The header of the message under way, once it is in.
@@ -205,7 +205,7 @@ impl Incoming {
     }
 
     /// Adds a message to the parcel, if it is what it says.
-    fn end_chunk(&mut self, header: &Header) -> Result<Got> {
+    fn end_chunk(&mut self, header: &Header) -> Result<ReceiveStep> {
         let body = &self.buffer[HEADER..self.filled];
         ensure!(
             body.len() == header.bytes as usize,
@@ -236,7 +236,7 @@ impl Incoming {
         self.end_or_go_on(header)
     }
 
-    fn end_or_go_on(&mut self, header: &Header) -> Result<Got> {
+    fn end_or_go_on(&mut self, header: &Header) -> Result<ReceiveStep> {
         let whole = header.whole;
         let (bytes, fds) = (self.parcel.bytes.len(), self.parcel.fds.len());
         ensure!(
@@ -247,7 +247,7 @@ impl Incoming {
             whole.fds
         );
         if bytes == whole.bytes as usize && fds == whole.fds as usize {
-            return Ok(Got::All(whole.kind, std::mem::take(&mut self.parcel)));
+            return Ok(ReceiveStep::All(whole.kind, std::mem::take(&mut self.parcel)));
         }
         // Else a peer could go on for ever.
         ensure!(
@@ -255,7 +255,7 @@ impl Incoming {
             Corrupt,
             "a message carries nothing, and more is to come"
         );
-        Ok(Got::Some)
+        Ok(ReceiveStep::Some)
     }
 }
 

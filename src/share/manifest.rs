@@ -9,11 +9,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Way;
-use super::carried::Carried;
+use super::Transport;
+use super::memory_handle::MemoryHandle;
 use crate::error::{Result, Status, ensure, fail};
 use crate::layout::{Dimensions, Geometry, LayoutKind};
-use crate::process::Identity;
+use crate::process::ProcessIdentity;
 use crate::region::{Access, Tier};
 use crate::wire::Form;
 
@@ -25,7 +25,7 @@ const MOST_REGIONS: usize = 1 << 16;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// The process that shares.
-    pub process: Identity,
+    pub process: ProcessIdentity,
     /// What importers may do with the memory.
     pub access: Access,
     /// How many file descriptors come along.
@@ -93,15 +93,15 @@ pub struct RegionEntry {
     /// Its bytes.
     pub size: u64,
     /// How it is carried.
-    pub carried: Carried,
+    pub carried: MemoryHandle,
 }
 
 impl Manifest {
-    /// How the memory goes: what [`Way::Auto`] became. Itself where regions of a layout go in different ways.
-    pub fn way(&self) -> Way {
+    /// How the memory goes: what [`Transport::Auto`] became. Itself where regions of a layout go in different ways.
+    pub fn way(&self) -> Transport {
         let mut ways = self.regions.iter().map(|region| region.carried.way());
-        let first = ways.next().unwrap_or(Way::Remote);
-        if ways.all(|way| way == first) { first } else { Way::Auto }
+        let first = ways.next().unwrap_or(Transport::Remote);
+        if ways.all(|way| way == first) { first } else { Transport::Auto }
     }
 
     /// The bytes, in the oldest version that has all it says, so that as many as can read it do.
@@ -206,7 +206,7 @@ impl RegionEntry {
 pub(super) mod tests {
     use proptest::prelude::*;
 
-    use super::super::carried::{Extent, FabricExtent, SharedHandle, SharedMapping};
+    use super::super::memory_handle::{Extent, FabricExtent, SharedHandle, SharedMapping};
     use super::*;
     use crate::wire::tests::{ensure_all_damage_is_found, of_version};
 
@@ -215,8 +215,8 @@ pub(super) mod tests {
         let dimensions =
             Dimensions { num_blocks: 8, inner_dim: 32, num_heads: Some(4), ..Dimensions::small() };
         let extents = vec![Extent { index: 0, fd: 1, changes: 1 }, Extent { index: 3, fd: 2, changes: 5 }];
-        let elastic = Carried::Extents { device: [7; 16], extent_size: 8192, extents };
-        let ipc = Carried::Ipc {
+        let elastic = MemoryHandle::Extents { device: [7; 16], extent_size: 8192, extents };
+        let ipc = MemoryHandle::Ipc {
             device: [8; 16],
             handle: [9; 64],
             base_size: 1 << 20,
@@ -227,7 +227,7 @@ pub(super) mod tests {
             |control, tier, carried| RegionEntry { id: [3; 16], control, tier, size: 32768, carried };
         let part = |region| Part { region, offset: 1024, size: 16384 };
         Manifest {
-            process: Identity::sample(),
+            process: ProcessIdentity::sample(),
             access: Access::Read,
             fds: 4,
             regions: vec![region(0, Tier::Elastic, elastic), region(3, Tier::Device, ipc)],
@@ -253,9 +253,9 @@ pub(super) mod tests {
             mapping(16384, SharedHandle::Fd(3)),
         ];
         let mut manifest = manifest();
-        manifest.regions[0].carried = Carried::Fabric { device: [7; 16], extent_size: 8192, extents };
+        manifest.regions[0].carried = MemoryHandle::Fabric { device: [7; 16], extent_size: 8192, extents };
         manifest.regions[1].control = 1;
-        manifest.regions[1].carried = Carried::Mappings { device: [8; 16], offset: 4096, mappings };
+        manifest.regions[1].carried = MemoryHandle::Mappings { device: [8; 16], offset: 4096, mappings };
         manifest
     }
 
@@ -309,7 +309,7 @@ pub(super) mod tests {
             |m| layout(m).dimensions.num_blocks = u64::MAX,
             |m| layout(m).dimensions.num_blocks = 9,
             |m| {
-                let Carried::Extents { extents, .. } = &mut m.regions[0].carried else { unreachable!() };
+                let MemoryHandle::Extents { extents, .. } = &mut m.regions[0].carried else { unreachable!() };
                 extents[1].index = 4;
             },
         ];
@@ -325,7 +325,7 @@ pub(super) mod tests {
     fn a_hostile_sender_of_version_2_is_found_out() {
         fn mappings(manifest: &mut Manifest) -> (&mut u64, &mut Vec<SharedMapping>) {
             match &mut manifest.regions[1].carried {
-                Carried::Mappings { offset, mappings, .. } => (offset, mappings),
+                MemoryHandle::Mappings { offset, mappings, .. } => (offset, mappings),
                 _ => unreachable!(),
             }
         }
@@ -341,7 +341,7 @@ pub(super) mod tests {
             |m| mappings(m).1.truncate(2),
             |m| m.regions[1].size = 20480,
             |m| {
-                let Carried::Fabric { extents, .. } = &mut m.regions[0].carried else { unreachable!() };
+                let MemoryHandle::Fabric { extents, .. } = &mut m.regions[0].carried else { unreachable!() };
                 extents[1].index = 0;
             },
         ];

@@ -6,17 +6,17 @@
 
 mod backing;
 pub mod broker;
-mod carried;
+mod memory_handle;
 pub mod client;
 mod export;
 pub mod frame;
-mod grant;
+mod share_options;
 mod import;
 mod incoming;
 mod manifest;
 mod message;
 mod narrowed;
-mod opening;
+mod open_options;
 mod outgoing;
 mod parcel;
 mod publication;
@@ -25,32 +25,32 @@ pub mod socket;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-pub use grant::{Grant, Way};
 pub use manifest::{Manifest, Object};
-pub use opening::{Opening, Reach};
+pub use open_options::{OpenOptions, Reach};
 pub use parcel::Parcel;
 pub use publication::Published;
+pub use share_options::{ShareOptions, Transport};
 
-use crate::cuda::vmm::Memory;
+use crate::cuda::vmm::PhysicalMemory;
 use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
 use crate::region::{ExtentHold, SharedRegion};
 
 /// What a share keeps.
-struct Kept {
+struct Retained {
     /// One for each entry of the manifest's regions.
-    roots: Vec<KeptRoot>,
+    roots: Vec<RetainedRoot>,
     /// A shared layout, with its registrations.
     _layout: Option<Arc<Layout>>,
 }
 
 /// What a share keeps of a region that it carries.
-struct KeptRoot {
+struct RetainedRoot {
     region: SharedRegion,
     /// Extents of an elastic region.
     _extents: Option<ExtentHold>,
     /// The memory of mappings that were found under a region: it stays also if the engine that mapped it unmaps it.
-    _mappings: Vec<Arc<Memory>>,
+    _mappings: Vec<Arc<PhysicalMemory>>,
 }
 
 /// A region or a layout on its way to another process.
@@ -58,7 +58,7 @@ pub struct Share {
     manifest: Manifest,
     parcel: Arc<Parcel>,
     /// `None` if another process made the share.
-    kept: Option<Kept>,
+    kept: Option<Retained>,
 }
 
 impl Share {

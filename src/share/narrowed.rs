@@ -7,8 +7,8 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::OFlags;
 
-use super::carried::{Carried, SharedHandle};
 use super::manifest::{LayoutEntry, Manifest, Object};
+use super::memory_handle::{MemoryHandle, SharedHandle};
 use super::{Parcel, Share};
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::region::{Access, Backing, Region, reopened};
@@ -34,26 +34,26 @@ impl Share {
     }
 
     /// Adds the file descriptors of one region, in the order in which the manifest names them.
-    fn narrow(&self, carried: &Carried, region: &Region, fds: &mut Vec<OwnedFd>) -> Result<()> {
+    fn narrow(&self, carried: &MemoryHandle, region: &Region, fds: &mut Vec<OwnedFd>) -> Result<()> {
         match carried {
-            Carried::Memory { fd } => fds.push(reopened(self.borrowed(*fd)?, OFlags::RDONLY)?),
-            Carried::Disk { .. } => match region.backing() {
+            MemoryHandle::Memory { fd } => fds.push(reopened(self.borrowed(*fd)?, OFlags::RDONLY)?),
+            MemoryHandle::Disk { .. } => match region.backing() {
                 Backing::Disk(file) => fds.push(file.for_sharing(false)?),
                 _ => return Err(Error::new(Status::Panic, "a share of a file has no disk region")),
             },
-            Carried::Extents { extents, .. } => {
+            MemoryHandle::Extents { extents, .. } => {
                 for extent in extents {
                     fds.push(self.fd(extent.fd)?);
                 }
             }
-            Carried::Mappings { mappings, .. } => {
+            MemoryHandle::Mappings { mappings, .. } => {
                 for mapping in mappings {
                     if let SharedHandle::Fd(fd) = mapping.handle {
                         fds.push(self.fd(fd)?);
                     }
                 }
             }
-            Carried::Ipc { .. } | Carried::Fabric { .. } => {}
+            MemoryHandle::Ipc { .. } | MemoryHandle::Fabric { .. } => {}
         }
         Ok(())
     }

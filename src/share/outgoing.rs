@@ -7,13 +7,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
 
-use super::frame::{HEADER, Header, Kind, Whole};
+use super::frame::{HEADER, Header, MessageKind, ParcelInfo};
 use super::message;
 use super::parcel::Parcel;
 use crate::error::{Error, Result, Status};
 
 /// What is sent: bytes and file descriptors of whoever sends them.
-pub struct Load<'a, F> {
+pub struct ParcelRef<'a, F> {
     /// The bytes.
     pub bytes: &'a [u8],
     /// The file descriptors.
@@ -22,14 +22,14 @@ pub struct Load<'a, F> {
 
 impl Parcel {
     /// The parcel, to be sent.
-    pub(super) fn load(&self) -> Load<'_, std::os::fd::OwnedFd> {
-        Load { bytes: &self.bytes, fds: &self.fds }
+    pub(super) fn load(&self) -> ParcelRef<'_, std::os::fd::OwnedFd> {
+        ParcelRef { bytes: &self.bytes, fds: &self.fds }
     }
 }
 
 /// How far one step came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
+pub enum SendStep {
     /// All of it is in the socket.
     All,
     /// Some of it; there may be room for more.
@@ -43,7 +43,7 @@ pub enum Sent {
 
 /// How far a parcel is out. The parcel itself is lent anew for each step.
 pub struct Outgoing {
-    whole: Whole,
+    whole: ParcelInfo,
     chunk: u32,
     header: [u8; HEADER],
     /// Bytes of the message that are out, the header's included.
@@ -52,8 +52,8 @@ pub struct Outgoing {
 
 impl Outgoing {
     /// Begins to send a parcel.
-    pub fn new<F: AsFd>(kind: Kind, load: &Load<'_, F>) -> Result<Self> {
-        let whole = Whole::new(kind, load.bytes.len(), load.fds.len())?;
+    pub fn new<F: AsFd>(kind: MessageKind, load: &ParcelRef<'_, F>) -> Result<Self> {
+        let whole = ParcelInfo::new(kind, load.bytes.len(), load.fds.len())?;
         let mut outgoing = Self { whole, chunk: 0, header: [0; HEADER], sent: 0 };
         outgoing.begin_chunk(load);
         Ok(outgoing)
@@ -65,9 +65,9 @@ impl Outgoing {
     }
 
     /// Sends what the socket takes at once, at most one message.
-    pub fn step<F: AsFd>(&mut self, socket: BorrowedFd<'_>, load: &Load<'_, F>) -> Result<Sent> {
+    pub fn step<F: AsFd>(&mut self, socket: BorrowedFd<'_>, load: &ParcelRef<'_, F>) -> Result<SendStep> {
         if self.chunk == self.whole.chunks() {
-            return Ok(Sent::All);
+            return Ok(SendStep::All);
         }
         let (bytes, fds) = self.whole.piece(self.chunk);
         let body = &load.bytes[bytes];
@@ -76,18 +76,18 @@ impl Outgoing {
         let parts = [&self.header[self.sent.min(HEADER)..], &body[self.sent.saturating_sub(HEADER)..]];
         match message::send(socket, parts, &fds) {
             Ok(count) => self.sent += count,
-            Err(Errno::AGAIN) => return Ok(Sent::Full),
-            Err(Errno::TOOMANYREFS) => return Ok(Sent::TooManyInFlight),
+            Err(Errno::AGAIN) => return Ok(SendStep::Full),
+            Err(Errno::TOOMANYREFS) => return Ok(SendStep::TooManyInFlight),
             Err(errno) => return Err(send_error(errno, HEADER + body.len())),
         }
         if self.sent == HEADER + body.len() {
             self.chunk += 1;
             self.begin_chunk(load);
         }
-        Ok(if self.chunk == self.whole.chunks() { Sent::All } else { Sent::Some })
+        Ok(if self.chunk == self.whole.chunks() { SendStep::All } else { SendStep::Some })
     }
 
-    fn begin_chunk<F: AsFd>(&mut self, load: &Load<'_, F>) {
+    fn begin_chunk<F: AsFd>(&mut self, load: &ParcelRef<'_, F>) {
         let (bytes, fds) = self.whole.piece(self.chunk);
         let header = Header {
             whole: self.whole,

@@ -14,10 +14,10 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
 use rustix::net::{AddressFamily, SocketType};
 
-use super::frame::{CHUNK, Kind};
-use super::incoming::{Boundaries, Got, Incoming, Limits};
+use super::frame::{CHUNK, MessageKind};
+use super::incoming::{Boundaries, Incoming, ParcelLimits, ReceiveStep};
 use super::message::FDS_A_MESSAGE;
-use super::outgoing::{Load, Outgoing, Sent};
+use super::outgoing::{Outgoing, ParcelRef, SendStep};
 use super::parcel::{MOST_BYTES, MOST_FDS, Parcel};
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::log::log;
@@ -40,7 +40,7 @@ pub fn send<F: AsFd>(
 ) -> Result<()> {
     let doing = |error: Error| error.context("send a share");
     boundaries(socket).map_err(doing)?;
-    send_kind(socket, Kind::Share, &Load { bytes, fds }, deadline).map_err(doing)?;
+    send_kind(socket, MessageKind::Share, &ParcelRef { bytes, fds }, deadline).map_err(doing)?;
     log!(Debug, "share sent: {} bytes and {} file descriptors", bytes.len(), fds.len());
     Ok(())
 }
@@ -51,8 +51,8 @@ pub fn send<F: AsFd>(
 pub fn receive(socket: BorrowedFd<'_>, deadline: Option<Instant>) -> Result<Parcel> {
     let doing = |error: Error| error.context("receive a share");
     let boundaries = boundaries(socket).map_err(doing)?;
-    match receive_kind(socket, boundaries, Limits::SHARE, deadline).map_err(doing)? {
-        (Kind::Share, parcel) => {
+    match receive_kind(socket, boundaries, ParcelLimits::SHARE, deadline).map_err(doing)? {
+        (MessageKind::Share, parcel) => {
             log!(
                 Debug,
                 "share received: {} bytes and {} file descriptors",
@@ -67,17 +67,17 @@ pub fn receive(socket: BorrowedFd<'_>, deadline: Option<Instant>) -> Result<Parc
 
 pub(super) fn send_kind<F: AsFd>(
     socket: BorrowedFd<'_>,
-    kind: Kind,
-    load: &Load<'_, F>,
+    kind: MessageKind,
+    load: &ParcelRef<'_, F>,
     deadline: Option<Instant>,
 ) -> Result<()> {
     let mut outgoing = Outgoing::new(kind, load)?;
     loop {
         let in_time = match outgoing.step(socket, load)? {
-            Sent::All => return Ok(()),
-            Sent::Some => true,
-            Sent::Full => wait(socket, PollFlags::OUT, deadline)?,
-            Sent::TooManyInFlight => pause(socket, deadline)?,
+            SendStep::All => return Ok(()),
+            SendStep::Some => true,
+            SendStep::Full => wait(socket, PollFlags::OUT, deadline)?,
+            SendStep::TooManyInFlight => pause(socket, deadline)?,
         };
         if !in_time {
             let what = if outgoing.has_begun() {
@@ -93,16 +93,16 @@ pub(super) fn send_kind<F: AsFd>(
 pub(super) fn receive_kind(
     socket: BorrowedFd<'_>,
     boundaries: Boundaries,
-    limits: Limits,
+    limits: ParcelLimits,
     deadline: Option<Instant>,
-) -> Result<(Kind, Parcel)> {
+) -> Result<(MessageKind, Parcel)> {
     let mut incoming = Incoming::new(boundaries, limits);
     let mut late_steps = LATE_STEPS;
     loop {
         let in_time = match incoming.step(socket)? {
-            Got::All(kind, parcel) => return Ok((kind, parcel)),
-            Got::Some => !is_over(deadline) || spend(&mut late_steps),
-            Got::Nothing => wait(socket, PollFlags::IN, deadline)?,
+            ReceiveStep::All(kind, parcel) => return Ok((kind, parcel)),
+            ReceiveStep::Some => !is_over(deadline) || spend(&mut late_steps),
+            ReceiveStep::Nothing => wait(socket, PollFlags::IN, deadline)?,
         };
         if !in_time {
             let what = if incoming.has_begun() {
@@ -132,7 +132,7 @@ fn boundaries(socket: BorrowedFd<'_>) -> Result<Boundaries> {
     );
     let boundaries = match socket_type(socket).map_err(refused)? {
         SocketType::STREAM => Boundaries::None,
-        SocketType::SEQPACKET => Boundaries::Kept,
+        SocketType::SEQPACKET => Boundaries::Retained,
         _ => fail!(InvalidArgument, "socket {fd} is neither SOCK_STREAM nor SOCK_SEQPACKET"),
     };
     let listens = socket_acceptconn(socket).map_err(refused)?;

@@ -4,8 +4,8 @@
 
 use kvmem::error::{Error, Status};
 use kvmem::region::Access;
-use kvmem::share::broker::{Refusal, Request, Token};
-use kvmem::share::frame::{Header, Kind, Whole};
+use kvmem::share::broker::{FetchRequest, Refusal, Token};
+use kvmem::share::frame::{Header, MessageKind, ParcelInfo};
 
 use crate::reading::{self, CONTROL_HEAD, Target};
 
@@ -30,8 +30,8 @@ pub fn all() -> Vec<Seed> {
 }
 
 /// The messages of a parcel of this size, so many bytes in each.
-fn sent(kind: Kind, bytes: u32, pieces: &[u32]) -> Vec<u8> {
-    let whole = Whole { kind, bytes, fds: 0 };
+fn sent(kind: MessageKind, bytes: u32, pieces: &[u32]) -> Vec<u8> {
+    let whole = ParcelInfo { kind, bytes, fds: 0 };
     let message = |(chunk, &bytes): (usize, &u32)| {
         let header = Header { whole, chunk: chunk as u32, bytes, fds: 0, checksum: 0 };
         [&header.write()[..], &vec![0x5A; bytes as usize]].concat()
@@ -41,21 +41,25 @@ fn sent(kind: Kind, bytes: u32, pieces: &[u32]) -> Vec<u8> {
 
 /// The same with a field of the first message changed.
 fn changed(at: usize, value: u8) -> Vec<u8> {
-    let mut bytes = sent(Kind::Share, 12, &[12]);
+    let mut bytes = sent(MessageKind::Share, 12, &[12]);
     bytes[at] = value;
     bytes
 }
 
 fn messages() -> Vec<(&'static str, Vec<u8>)> {
-    let cut = |size: usize| sent(Kind::Share, 12, &[12])[..size].to_vec();
-    let another_share = [sent(Kind::Share, 12, &[5]), sent(Kind::Share, 13, &[5, 8])[45..].to_vec()].concat();
+    let cut = |size: usize| sent(MessageKind::Share, 12, &[12])[..size].to_vec();
+    let another_share =
+        [sent(MessageKind::Share, 12, &[5]), sent(MessageKind::Share, 13, &[5, 8])[45..].to_vec()].concat();
     vec![
-        ("share", sent(Kind::Share, 12, &[12])),
-        ("share-of-nothing", sent(Kind::Share, 0, &[0])),
-        ("share-in-three", sent(Kind::Share, 17, &[7, 1, 9])),
-        ("share-with-more-behind", [sent(Kind::Share, 3, &[3]), sent(Kind::Share, 3, &[3])].concat()),
-        ("request", sent(Kind::Request, 40, &[40])),
-        ("refusal", sent(Kind::Refusal, 8, &[8])),
+        ("share", sent(MessageKind::Share, 12, &[12])),
+        ("share-of-nothing", sent(MessageKind::Share, 0, &[0])),
+        ("share-in-three", sent(MessageKind::Share, 17, &[7, 1, 9])),
+        (
+            "share-with-more-behind",
+            [sent(MessageKind::Share, 3, &[3]), sent(MessageKind::Share, 3, &[3])].concat(),
+        ),
+        ("request", sent(MessageKind::Request, 40, &[40])),
+        ("refusal", sent(MessageKind::Refusal, 8, &[8])),
         ("damaged-version-2", changed(8, 2)),
         ("damaged-kind-4", changed(10, 4)),
         ("damaged-endless", changed(15, 0xFF)),
@@ -65,9 +69,9 @@ fn messages() -> Vec<(&'static str, Vec<u8>)> {
         ("damaged-fds-more-than-a-message-has", changed(28, 254)),
         ("damaged-message-too-large", changed(26, 1)),
         ("damaged-out-of-turn", changed(20, 1)),
-        ("damaged-message-of-nothing", sent(Kind::Share, 12, &[5, 0, 7])),
-        ("damaged-more-than-it-says", sent(Kind::Share, 12, &[5, 8])),
-        ("damaged-less-than-it-says", sent(Kind::Share, 12, &[5, 6])),
+        ("damaged-message-of-nothing", sent(MessageKind::Share, 12, &[5, 0, 7])),
+        ("damaged-more-than-it-says", sent(MessageKind::Share, 12, &[5, 8])),
+        ("damaged-less-than-it-says", sent(MessageKind::Share, 12, &[5, 6])),
         ("damaged-another-share-amid", another_share),
         ("damaged-cut-in-its-header", cut(39)),
         ("damaged-cut-in-its-bytes", cut(45)),
@@ -77,7 +81,7 @@ fn messages() -> Vec<(&'static str, Vec<u8>)> {
 
 fn requests() -> Vec<(&'static str, Vec<u8>)> {
     let request =
-        |access, name: &str| Request { name: name.into(), token: Token([0xA5; 32]), access }.write();
+        |access, name: &str| FetchRequest { name: name.into(), token: Token([0xA5; 32]), access }.write();
     let good = request(None, "kv");
     let with_access_3 = [&good[..32], &[3], &good[33..]].concat();
     vec![

@@ -7,7 +7,7 @@ use std::time::Duration;
 use kvmem::error::{Error, Result, Status};
 use kvmem::region::Access;
 use kvmem::share::Parcel;
-use kvmem::share::broker::{Broker, BrokerConfig, Publication, Terms, Token};
+use kvmem::share::broker::{Broker, BrokerConfig, Publication, Token, TokenTerms};
 use kvmem::share::client::{Fetch, fetch};
 
 use super::child::{NOBODY, Role, argument, ready};
@@ -35,8 +35,8 @@ fn what_is_published_is_fetched_by_name_and_token() {
 fn a_wrong_token_an_unknown_name_and_a_replayed_token_get_the_same_answer() {
     let _test = Test::begin();
     let shop = Shop::open();
-    let once = shop.broker.grant("kv", &Terms { max_uses: 1, ..terms(Access::Read) }).unwrap();
-    let over = Terms { lifetime: Some(Duration::ZERO), ..terms(Access::Read) };
+    let once = shop.broker.grant("kv", &TokenTerms { max_uses: 1, ..terms(Access::Read) }).unwrap();
+    let over = TokenTerms { lifetime: Some(Duration::ZERO), ..terms(Access::Read) };
     let over = shop.broker.grant("kv", &over).unwrap();
     check(&fetch(&Fetch { token: once, ..shop.fetch() }, soon()).unwrap(), 1000, 3);
     let errors = [
@@ -105,7 +105,7 @@ impl Publication for Broken {
 fn a_publication_that_fails_says_why_and_keeps_its_token() {
     let _test = Test::begin();
     let shop = Shop::open();
-    let once = Terms { max_uses: 1, ..terms(Access::Read) };
+    let once = TokenTerms { max_uses: 1, ..terms(Access::Read) };
     for (panics, status, words) in [(false, Status::Stale, "it has shrunk"), (true, Status::Panic, "bug")] {
         let token = shop.broker.publish("broken", Arc::new(Broken(panics)), &once).unwrap();
         for _ in 0..2 {

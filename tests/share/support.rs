@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use kvmem::error::Result;
 use kvmem::region::Access;
 use kvmem::share::Parcel;
-use kvmem::share::broker::{Broker, BrokerConfig, Publication, Terms, Token};
+use kvmem::share::broker::{Broker, BrokerConfig, Publication, Token, TokenTerms};
 use kvmem::share::client::{Fetch, fetch};
 use rustix::fs::MemfdFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -149,8 +149,8 @@ impl Publication for Offer {
 }
 
 /// Any number of uses, for as long as it is published.
-pub fn terms(access: Access) -> Terms {
-    Terms { access, max_uses: 0, lifetime: None }
+pub fn terms(access: Access) -> TokenTerms {
+    TokenTerms { access, max_uses: 0, lifetime: None }
 }
 
 /// A broker with one name, `kv`, of 1000 bytes and 3 files.

@@ -3,16 +3,10 @@
 // verified on request. A request and its answer are words in one packet of a Unix socket, a descriptor beside them.
 // Whatever fails is printed and ends the process.
 #include "driver.h"
-#include "harness.h"
 #include "mapped.h"
-#include "regions.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #define LINE 1024
 /* What is exported begins inside its allocation, so that an offset that is forgotten shows. */

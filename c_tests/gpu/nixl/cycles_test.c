@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Thousands of rounds of allocate, register, build and destroy leave memory, files and threads where they
 // were. Needs a GPU; a number as the only argument says how many, 10,000 where there is none.
-#include "agents.h"
 #include "cycles.h"
 #include "stance.h"
 
@@ -20,31 +19,14 @@ static void registered_memory_comes_and_goes(place place) {
     CALL(kvmem_agent_destroy(agent));
 }
 
-static void registered_device_memory_comes_and_goes(void) {
-    registered_memory_comes_and_goes(PLACE_DEVICE);
-}
+TEST_CALL(registered_device_memory_comes_and_goes, registered_memory_comes_and_goes(PLACE_DEVICE))
+TEST_CALL(registered_pinned_memory_comes_and_goes, registered_memory_comes_and_goes(PLACE_PINNED))
+TEST_CALL(registered_adopted_memory_comes_and_goes, registered_memory_comes_and_goes(PLACE_ADOPTED))
+TEST_CALL(registered_elastic_memory_comes_and_goes, registered_memory_comes_and_goes(PLACE_ELASTIC))
 
-static void registered_pinned_memory_comes_and_goes(void) {
-    registered_memory_comes_and_goes(PLACE_PINNED);
-}
-
-static void registered_adopted_memory_comes_and_goes(void) {
-    registered_memory_comes_and_goes(PLACE_ADOPTED);
-}
-
-static void registered_elastic_memory_comes_and_goes(void) {
-    registered_memory_comes_and_goes(PLACE_ELASTIC);
-}
-
-static const test_case cases[] = {
-    CASE(registered_device_memory_comes_and_goes),
-    CASE(registered_pinned_memory_comes_and_goes),
-    CASE(registered_adopted_memory_comes_and_goes),
-    CASE(registered_elastic_memory_comes_and_goes),
-};
+REQUIRES(lacks_real_gpu)
 
 int main(int argc, char **argv) {
-    const test_suite suite = {.cases = cases, .num_cases = NUM(cases), .lacks = lacks_real_gpu};
     argc = cycles_take_count(argc, argv);
-    return test_main(argc, argv, &suite); /* in one stance: it takes long enough */
+    return test_main(argc, argv, test_registered()); /* in one stance: it takes long enough */
 }

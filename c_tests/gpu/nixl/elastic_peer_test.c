@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elastic memory of a peer, reached by NIXL: what had memory when it was exported is read, what the peer has taken
 // back since is told, and never read as if it were there. Needs a GPU.
-#include "agents.h"
 #include "elastic_side.h"
-#include "harness.h"
 #include "stance.h"
 
-#include <kvmem.h>
 #include <poll.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
+
+REQUIRES(lacks_real_gpu)
 
 enum { EXPORT = 1, RESIZE, LOAD, CHECK_BLOCK };
 
@@ -111,7 +108,7 @@ static void owner_role(int socket) {
     kvmem_agent_destroy(agent);
 }
 
-static const test_role roles[] = {{"owner", owner_role}};
+USES_ROLE(owner, owner_role)
 
 /* ---- this side ---- */
 
@@ -224,7 +221,7 @@ static void check_theirs(const meeting *meeting, uint64_t block, unsigned char v
 }
 
 /* Every second one; those between stay as they were. */
-static void blocks_of_a_peer_are_written(void) {
+TEST(blocks_of_a_peer_are_written) {
     meeting meeting = meet(7);
     for (uint32_t block = 0; block < 7; block += 2) {
         kvmem_transfer *transfer = NULL;
@@ -240,7 +237,7 @@ static void blocks_of_a_peer_are_written(void) {
 }
 
 /* What has other memory behind its addresses now is not written. */
-static void what_was_taken_back_is_not_written(void) {
+TEST(what_was_taken_back_is_not_written) {
     meeting meeting = meet(7);
     kvmem_transfer *first = NULL;
     kvmem_transfer *last = NULL;
@@ -266,7 +263,7 @@ static void what_was_taken_back_is_not_written(void) {
     part(&meeting);
 }
 
-static void blocks_of_a_peer_are_read(void) {
+TEST(blocks_of_a_peer_are_read) {
     meeting meeting = meet(7);
     for (uint32_t block = 0; block < 7; block++) {
         read_block(&meeting, block);
@@ -274,7 +271,7 @@ static void blocks_of_a_peer_are_read(void) {
     part(&meeting);
 }
 
-static void what_had_no_memory_is_refused(void) {
+TEST(what_had_no_memory_is_refused) {
     meeting meeting = meet(2);
     read_block(&meeting, 1);
     kvmem_transfer *transfer = NULL;
@@ -282,7 +279,7 @@ static void what_had_no_memory_is_refused(void) {
     part(&meeting);
 }
 
-static void what_was_taken_back_is_stale(void) {
+TEST(what_was_taken_back_is_stale) {
     meeting meeting = meet(7);
     kvmem_transfer *first = NULL;
     kvmem_transfer *last = NULL;
@@ -301,7 +298,7 @@ static void what_was_taken_back_is_stale(void) {
     part(&meeting);
 }
 
-static void growth_leaves_what_was_there(void) {
+TEST(growth_leaves_what_was_there) {
     meeting meeting = meet(1);
     resize(&meeting, 7);
     read_block(&meeting, 0);
@@ -311,13 +308,3 @@ static void growth_leaves_what_was_there(void) {
     read_block(&meeting, 6);
     part(&meeting);
 }
-
-static const test_case cases[] = {
-    CASE(blocks_of_a_peer_are_read),
-    CASE(what_had_no_memory_is_refused),
-    CASE(what_was_taken_back_is_stale),
-    CASE(growth_leaves_what_was_there),
-    CASE(blocks_of_a_peer_are_written),
-    CASE(what_was_taken_back_is_not_written),
-};
-GPU_MAIN_WITH_ROLES_LACKS(lacks_real_gpu)

@@ -5,10 +5,9 @@
 #include "side_peer.h"
 #include "stance.h"
 
-#include <stdlib.h>
-#include <string.h>
+REQUIRES(lacks_real_gpu)
 
-static const test_role roles[] = {SIDE_PEER_ROLE};
+SIDE_PEER_ROLE
 
 /* Blocks of 1.5 MiB, so that a few of them lie in extents of their own. */
 static kvmem_layout_config block_config(void) {
@@ -44,7 +43,7 @@ static void fetch(const kv_peer *peer, uint32_t there, const kvmem_layout *layou
     check_block(layout, here, peer, there);
 }
 
-static void blocks_go_where_memory_has_come(void) {
+TEST(blocks_go_where_memory_has_come) {
     const kvmem_layout_config config = block_config();
     kvmem_agent *agent = agent_open("near");
     kv_peer peer;
@@ -68,7 +67,7 @@ static void blocks_go_where_memory_has_come(void) {
     CALL(kvmem_agent_destroy(agent));
 }
 
-static void blocks_come_from_where_memory_has_come(void) {
+TEST(blocks_come_from_where_memory_has_come) {
     static const kvmem_block_pair out[] = {{6, 2}};
     const kv_move move = {out, NUM(out), 0, 0, 3};
     const kvmem_layout_config config = block_config();
@@ -89,9 +88,3 @@ static void blocks_come_from_where_memory_has_come(void) {
     kv_peer_stop(&peer);
     CALL(kvmem_agent_destroy(agent));
 }
-
-static const test_case cases[] = {
-    CASE(blocks_go_where_memory_has_come),
-    CASE(blocks_come_from_where_memory_has_come),
-};
-GPU_MAIN_WITH_ROLES_LACKS(lacks_real_gpu)

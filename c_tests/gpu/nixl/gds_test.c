@@ -5,8 +5,8 @@
 #include "stance.h"
 
 #include <dirent.h>
-#include <stdio.h>
-#include <string.h>
+
+REQUIRES(lacks_real_gpu)
 
 static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}};
 static const kv_move scattered = {pairs, NUM(pairs), 0, 0, 3};
@@ -75,7 +75,7 @@ static void run(file_flight *flight, bool to_file, kvmem_transfer *transfer) {
     file_flight_run(flight, to_file, transfer);
 }
 
-static void every_byte_arrives_or_the_reason_is_told(void) {
+TEST(every_byte_arrives_or_the_reason_is_told) {
     static const place places[] = {PLACE_DEVICE, PLACE_ADOPTED, PLACE_ELASTIC};
     retain_device(0);
     for (size_t turn = 0; turn < NUM(places) * NUM(modes) * KV_NUM_KINDS; turn++) {
@@ -97,7 +97,7 @@ static void every_byte_arrives_or_the_reason_is_told(void) {
 }
 
 /* What bounces in host memory is not taken where that is refused, and GDS that does not is. */
-static void without_a_bounce_it_is_gds_or_nothing(void) {
+TEST(without_a_bounce_it_is_gds_or_nothing) {
     const uint64_t refusals[] = {KVMEM_TRANSFER_NO_HOST_BOUNCE, KVMEM_TRANSFER_ZERO_COPY};
     for (size_t i = 0; i < NUM(refusals) * NUM(modes); i++) {
         const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
@@ -116,7 +116,7 @@ static void without_a_bounce_it_is_gds_or_nothing(void) {
 }
 
 /* Small blocks go through the ring also where there is GDS, and of why that is, something is said. */
-static void small_blocks_go_through_the_ring(void) {
+TEST(small_blocks_go_through_the_ring) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     file_flight flight;
     open_flight(&flight, PLACE_DEVICE, &config, 0);
@@ -130,7 +130,7 @@ static void small_blocks_go_through_the_ring(void) {
 }
 
 /* Blocks of 2 MiB, some of them neighbours, as is expected to be fastest: GDS where it is proven. */
-static void large_blocks_go_one_way_or_the_other(void) {
+TEST(large_blocks_go_one_way_or_the_other) {
     kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     config.num_blocks = 16;
     config.num_layers = 2;
@@ -158,7 +158,7 @@ static size_t count_entries(const char *path) {
 }
 
 /* It is tried out on a file of its own, which has no name and does not stay open. */
-static void trying_it_out_leaves_nothing_behind(void) {
+TEST(trying_it_out_leaves_nothing_behind) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     file_flight flight;
     open_flight(&flight, PLACE_DEVICE, &config, 0);
@@ -171,12 +171,3 @@ static void trying_it_out_leaves_nothing_behind(void) {
     CHECK_EQ(count_open_files(), open_files);
     file_flight_close(&flight);
 }
-
-static const test_case cases[] = {
-    CASE(every_byte_arrives_or_the_reason_is_told),
-    CASE(without_a_bounce_it_is_gds_or_nothing),
-    CASE(small_blocks_go_through_the_ring),
-    CASE(large_blocks_go_one_way_or_the_other),
-    CASE(trying_it_out_leaves_nothing_behind),
-};
-GPU_MAIN_LACKS(lacks_real_gpu)

@@ -2,9 +2,7 @@
 // What went with its context is made known to no agent: NIXL would take its address for whatever lies there by now. The
 // agent has no backends, so that NIXL is given nothing before either, and runs over any.
 #include "engine.h"
-#include "kv.h"
 #include "own_context.h"
-#include "regions.h"
 #include "stance.h"
 
 static kvmem_agent *agent;
@@ -23,7 +21,7 @@ static void expect_offered(kvmem_region *region) {
     CALL(kvmem_registration_destroy(registration));
 }
 
-static void adopted_memory_is_not_registered_once_its_context_is_destroyed(void) {
+TEST(adopted_memory_is_not_registered_once_its_context_is_destroyed) {
     const kvmem_layout_config config = kv_config(&kv_kinds[1]);
     own_context own;
     kvmem_region *view = NULL;
@@ -57,7 +55,7 @@ static void adopted_memory_is_not_registered_once_its_context_is_destroyed(void)
     CALL(kvmem_agent_destroy(agent));
 }
 
-static void memory_of_a_device_is_not_registered_once_that_is_reset(void) {
+TEST(memory_of_a_device_is_not_registered_once_that_is_reset) {
     EXPECT_OK(kvmem_agent_create("near", NULL, &agent, ERR));
     kvmem_region *region = region_create_on_gpu(MIB);
     expect_offered(region);
@@ -66,9 +64,3 @@ static void memory_of_a_device_is_not_registered_once_that_is_reset(void) {
     CALL(kvmem_region_destroy(region));
     CALL(kvmem_agent_destroy(agent));
 }
-
-static const test_case cases[] = {
-    CASE(adopted_memory_is_not_registered_once_its_context_is_destroyed),
-    CASE(memory_of_a_device_is_not_registered_once_that_is_reset),
-};
-GPU_MAIN

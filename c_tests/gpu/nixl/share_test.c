@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layouts in memory of a GPU that a process shares by NIXL alone: another process opens them, reads and writes
 // their blocks by transfers, and is told when the owner dies. Needs a GPU.
-#include "agents.h"
 #include "holder.h"
 #include "kept_context.h"
 #include "kinds.h"
@@ -12,7 +11,9 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-static const test_role roles[] = {KEEPING_HOLDER_ROLE};
+REQUIRES(lacks_real_gpu)
+
+KEEPING_HOLDER_ROLE
 
 /* How long a transfer may take to find out that the peer is dead: longer than UCX's keepalive is apart. */
 #define LONG SECONDS(60)
@@ -123,13 +124,8 @@ static void reach(memory_kind there) {
     CALL(kvmem_agent_destroy(agent));
 }
 
-static void device_memory_is_reached(void) {
-    reach(MEMORY_DEVICE);
-}
-
-static void elastic_memory_is_reached(void) {
-    reach(MEMORY_ELASTIC);
-}
+TEST_CALL(device_memory_is_reached, reach(MEMORY_DEVICE))
+TEST_CALL(elastic_memory_is_reached, reach(MEMORY_ELASTIC))
 
 /* ---- the owner dies ---- */
 
@@ -197,18 +193,5 @@ static void lose(memory_kind there) {
     CALL(kvmem_agent_destroy(agent));
 }
 
-static void an_owner_of_device_memory_that_dies_is_lost(void) {
-    lose(MEMORY_DEVICE);
-}
-
-static void an_owner_of_elastic_memory_that_dies_is_lost(void) {
-    lose(MEMORY_ELASTIC);
-}
-
-static const test_case cases[] = {
-    CASE(device_memory_is_reached),
-    CASE(elastic_memory_is_reached),
-    CASE(an_owner_of_device_memory_that_dies_is_lost),
-    CASE(an_owner_of_elastic_memory_that_dies_is_lost),
-};
-GPU_MAIN_WITH_ROLES_LACKS(lacks_real_gpu)
+TEST_CALL(an_owner_of_device_memory_that_dies_is_lost, lose(MEMORY_DEVICE))
+TEST_CALL(an_owner_of_elastic_memory_that_dies_is_lost, lose(MEMORY_ELASTIC))

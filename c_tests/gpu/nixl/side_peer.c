@@ -2,11 +2,7 @@
 // The peer process: an agent with one registered side, serving its socket until the test closes it.
 #include "side_peer.h"
 
-#include "harness.h"
 #include "kv_peer_wire.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 /* Sent as KV_PEER_OPEN. */
 typedef struct setup {

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A peer process whose layout lies in GPU or pinned memory; past its start it is a kv_peer like any other.
-#ifndef KVMEM_TEST_GPU_SIDE_PEER_H
-#define KVMEM_TEST_GPU_SIDE_PEER_H
+#pragma once
 
-#include "agents.h"
+#include "harness.h"
 #include "sides.h"
 
-/* What the peer runs: a table of roles needs this entry. */
+/* What the peer runs: each program that starts one has this line. */
 void side_peer_role(int socket);
-#define SIDE_PEER_ROLE {"side_peer", side_peer_role}
+#define SIDE_PEER_ROLE USES_ROLE(side_peer, side_peer_role)
 
 /* Starts the process; its memory is filled from the seed. */
 void side_peer_start(kv_peer *peer, const char *name, place place, int device,
                      const kvmem_layout_config *config, uint32_t seed);
-
-#endif

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // NIXL between two processes with GPU and pinned memory, read and written by block id, byte by byte. Needs a
 // GPU.
-#include "regions.h"
 #include "side_peer.h"
 #include "stance.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+REQUIRES(lacks_real_gpu)
 
-static const test_role roles[] = {SIDE_PEER_ROLE};
+SIDE_PEER_ROLE
 
 static const kvmem_block_pair scattered[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}, {2, 1}};
 static const kv_move all_layers = {scattered, NUM(scattered), 0, 0, 3};
@@ -53,20 +50,12 @@ static void exchange_with(place there) {
     CALL(kvmem_agent_destroy(agent));
 }
 
-static void with_device_memory_there(void) {
-    exchange_with(PLACE_DEVICE);
-}
-
-static void with_pinned_memory_there(void) {
-    exchange_with(PLACE_PINNED);
-}
-
-static void with_adopted_memory_there(void) {
-    exchange_with(PLACE_ADOPTED);
-}
+TEST_CALL(with_device_memory_there, exchange_with(PLACE_DEVICE))
+TEST_CALL(with_pinned_memory_there, exchange_with(PLACE_PINNED))
+TEST_CALL(with_adopted_memory_there, exchange_with(PLACE_ADOPTED))
 
 /* What NIXL is told of a region. */
-static void regions_are_registered_as_what_they_are(void) {
+TEST(regions_are_registered_as_what_they_are) {
     static const struct {
         place place;
         uint32_t memory_type;
@@ -96,7 +85,7 @@ static void regions_are_registered_as_what_they_are(void) {
 }
 
 /* Registrations as a layout's memory: the third source, beside allocation and regions. */
-static void registrations_are_laid_out(void) {
+TEST(registrations_are_laid_out) {
     static const place places[] = {PLACE_PINNED, PLACE_DEVICE, PLACE_ADOPTED};
     kvmem_agent *agent = agent_open("near");
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
@@ -131,7 +120,7 @@ static void registrations_are_laid_out(void) {
 
 /* UCX knows the first of several mappings only: what lies behind the others must arrive all the same, or not
    be registered. */
-static void memory_of_several_mappings_arrives_whole_or_is_refused(void) {
+TEST(memory_of_several_mappings_arrives_whole_or_is_refused) {
     kvmem_agent *agent = agent_open("near");
     span span;
     span_open(&span, 0, 2, 2);
@@ -161,13 +150,3 @@ static void memory_of_several_mappings_arrives_whole_or_is_refused(void) {
     }
     CALL(kvmem_agent_destroy(agent));
 }
-
-static const test_case cases[] = {
-    CASE(regions_are_registered_as_what_they_are),
-    CASE(registrations_are_laid_out),
-    CASE(with_device_memory_there),
-    CASE(with_pinned_memory_there),
-    CASE(with_adopted_memory_there),
-    CASE(memory_of_several_mappings_arrives_whole_or_is_refused),
-};
-GPU_MAIN_WITH_ROLES_LACKS(lacks_real_gpu)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every region of a layout starts at a multiple of its alignment, wherever the driver's memory starts.
 #include "control.h"
-#include "kv.h"
 #include "stance.h"
 
 /* One allocation of each kind of memory. */
@@ -68,14 +67,14 @@ static void check_every_alignment(int memory) {
     }
 }
 
-static void regions_of_every_kind_of_memory_are_aligned(void) {
+TEST(regions_of_every_kind_of_memory_are_aligned) {
     for (int memory = 0; memory < NUM_MEMORIES; memory++) {
         check_every_alignment(memory);
     }
 }
 
 /* As on a GPU that several programs use: an address at ...400 was measured. */
-static void device_memory_may_start_anywhere(void) {
+TEST(device_memory_may_start_anywhere) {
     static const size_t offsets[] = {256, 512, 1024, 1280, 3072, 3840};
     for (size_t i = 0; i < NUM(offsets); i++) {
         SIM(sim_set_allocation_offset(offsets[i]));
@@ -83,9 +82,3 @@ static void device_memory_may_start_anywhere(void) {
     }
     SIM(sim_reset());
 }
-
-static const test_case cases[] = {
-    CASE(regions_of_every_kind_of_memory_are_aligned),
-    CASE(device_memory_may_start_anywhere),
-};
-GPU_MAIN

@@ -4,7 +4,6 @@
 
 #include "control.h"
 #include "driver.h"
-#include "harness.h"
 
 #define LAUNCHES 2
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checksums of GPU memory where the driver fails, alone and at the end of transfers.
 #include "control.h"
-#include "crc.h"
 #include "patience.h"
 #include "sides.h"
 #include "stance.h"
@@ -26,7 +25,7 @@ static void check_checksums(const side *side) {
     }
 }
 
-static void whatever_fails_is_told_and_the_next_one_works(void) {
+TEST(whatever_fails_is_told_and_the_next_one_works) {
     static const char *const calls[] = {"cuMemsetD8Async", "cuMemcpyAsync", "cuLaunchKernel"};
     side side;
     open_device_side(&side);
@@ -46,7 +45,7 @@ static void whatever_fails_is_told_and_the_next_one_works(void) {
 }
 
 /* Blocks come to the host where the kernel can't be loaded. */
-static void without_the_kernel_the_host_computes_them(void) {
+TEST(without_the_kernel_the_host_computes_them) {
     side side;
     open_device_side(&side);
     SIM(sim_fail("cuModuleLoadData", 1, CUDA_ERROR_INVALID_IMAGE));
@@ -79,7 +78,7 @@ static void *sum(void *given) {
 }
 
 /* Somebody captures a stream meanwhile: the kernel goes on, and is waited for. */
-static void a_question_without_an_answer_is_asked_again(void) {
+TEST(a_question_without_an_answer_is_asked_again) {
     side side;
     open_device_side(&side);
     check_checksums(&side);
@@ -103,7 +102,7 @@ static void a_question_without_an_answer_is_asked_again(void) {
 }
 
 /* A comparison that fails is the failure of the transfer, which can run again. */
-static void a_comparison_that_fails_is_told(void) {
+TEST(a_comparison_that_fails_is_told) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     side host;
     side device;
@@ -128,11 +127,3 @@ static void a_comparison_that_fails_is_told(void) {
     side_close(&host);
     side_close(&device);
 }
-
-static const test_case cases[] = {
-    CASE(whatever_fails_is_told_and_the_next_one_works),
-    CASE(without_the_kernel_the_host_computes_them),
-    CASE(a_question_without_an_answer_is_asked_again),
-    CASE(a_comparison_that_fails_is_told),
-};
-GPU_MAIN

@@ -3,12 +3,6 @@
 #include "contents.h"
 
 #include "control.h"
-#include "crc.h"
-#include "harness.h"
-
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 /* Pieces of a layout; no two of either side have the same value. */
 #define MOST_PIECES 120

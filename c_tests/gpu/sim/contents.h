@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What lies in every piece of a move's two layouts, before it and after it: written and read past the driver, so that
 // none of its calls is counted or fails.
-#ifndef KVMEM_TEST_GPU_SIM_CONTENTS_H
-#define KVMEM_TEST_GPU_SIM_CONTENTS_H
+#pragma once
 
-#include "kv.h"
-
-#include <kvmem.h>
-#include <stdint.h>
+#include "harness.h"
 
 /* A move between two layouts, or within one. */
 typedef struct contents {
@@ -23,5 +19,3 @@ void contents_fill(const contents *contents);
 void contents_check_moved(const contents *contents);
 /* Of a block of a layout that was filled as both sides of one move. */
 uint32_t contents_checksum(const kvmem_layout *layout, uint64_t block);
-
-#endif

@@ -3,11 +3,7 @@
 #include "control.h"
 
 #include "driver.h"
-#include "harness.h"
 #include "patience.h"
-
-#include <stdio.h>
-#include <string.h>
 
 static control functions;
 static bool is_ready;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The stand-in driver's own functions: failing on demand, holding work back, counting what is alive.
-#ifndef KVMEM_TEST_GPU_CONTROL_H
-#define KVMEM_TEST_GPU_CONTROL_H
+#pragma once
 
 #include "cuda_sim.h"
 
@@ -43,5 +42,3 @@ void await_copies(uint64_t count);
 sim_counts sim_live_now(void);
 /* Waits until just as much is alive as was; fails after PATIENCE with what is not. */
 void await_live(const sim_counts *before);
-
-#endif

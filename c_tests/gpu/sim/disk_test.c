@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers between a file and a GPU in flight: the stand-in holds their copies back until the test has seen what
 // it came to see, or lets them fail in the middle.
-#include "completions.h"
 #include "control.h"
-#include "file_side.h"
 #include "patience.h"
 #include "sides.h"
 #include "stance.h"
@@ -73,7 +71,7 @@ static void take_off(flight *flight) {
     await_copies(4); /* one a slot */
 }
 
-static void in_flight_it_is_in_progress_and_waits_time_out(void) {
+TEST(in_flight_it_is_in_progress_and_waits_time_out) {
     for (int to_file = 0; to_file < 2; to_file++) {
         flight flight;
         prepare(&flight, to_file);
@@ -92,7 +90,7 @@ static void in_flight_it_is_in_progress_and_waits_time_out(void) {
 }
 
 /* What is in flight holds what it touches, and lets go of it when it has landed. */
-static void handles_may_go_while_it_is_in_flight(void) {
+TEST(handles_may_go_while_it_is_in_flight) {
     for (int to_file = 0; to_file < 2; to_file++) {
         const sim_counts before = sim_live_now();
         flight flight;
@@ -122,7 +120,7 @@ static void handles_may_go_while_it_is_in_flight(void) {
 }
 
 /* Somebody captures a stream meanwhile: the copies go on, and are asked about again. */
-static void a_question_without_an_answer_fails_nothing(void) {
+TEST(a_question_without_an_answer_fails_nothing) {
     for (int to_file = 0; to_file < 2; to_file++) {
         flight flight;
         prepare(&flight, to_file);
@@ -143,7 +141,7 @@ static void a_question_without_an_answer_fails_nothing(void) {
 }
 
 /* Whichever copy it is that fails, now or later: the transfer fails, and works when it is submitted again. */
-static void a_copy_that_fails_in_the_middle_fails_the_transfer(void) {
+TEST(a_copy_that_fails_in_the_middle_fails_the_transfer) {
     for (uint64_t nth = 1; nth <= NUM_CHUNKS; nth++) {
         for (int way = 0; way < 4; way++) {
             flight flight;
@@ -182,17 +180,13 @@ static void refuse(const char *function, uint64_t nth, uint64_t copies) {
 }
 
 /* A copy that the driver refuses may follow some that it has begun. */
-static void after_a_refused_copy_what_was_begun_is_waited_for(void) {
-    refuse("cuMemcpyAsync", 3, 3);
-}
+TEST_CALL(after_a_refused_copy_what_was_begun_is_waited_for, refuse("cuMemcpyAsync", 3, 3))
 
 /* Where the mark behind a copy could not be, there is no mark to ask. */
-static void after_a_refused_mark_its_copy_is_waited_for(void) {
-    refuse("cuEventRecord", 1, 1);
-}
+TEST_CALL(after_a_refused_mark_its_copy_is_waited_for, refuse("cuEventRecord", 1, 1))
 
 /* A file that fails while the GPU copies: the transfer waits for the GPU, then tells of the file. */
-static void a_file_that_fails_while_the_gpu_copies(void) {
+TEST(a_file_that_fails_while_the_gpu_copies) {
     flight flight;
     prepare(&flight, false);
     file_side_truncate(&flight.file, flight.file.model.size / 2);
@@ -204,14 +198,3 @@ static void a_file_that_fails_while_the_gpu_copies(void) {
     EXPECT_MESSAGE(KVMEM_STATUS_IO, "cut short", kvmem_transfer_wait(flight.transfer, PATIENCE, ERR));
     clean_up(&flight);
 }
-
-static const test_case cases[] = {
-    CASE(in_flight_it_is_in_progress_and_waits_time_out),
-    CASE(handles_may_go_while_it_is_in_flight),
-    CASE(a_question_without_an_answer_fails_nothing),
-    CASE(a_copy_that_fails_in_the_middle_fails_the_transfer),
-    CASE(after_a_refused_copy_what_was_begun_is_waited_for),
-    CASE(after_a_refused_mark_its_copy_is_waited_for),
-    CASE(a_file_that_fails_while_the_gpu_copies),
-};
-GPU_MAIN

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // GPU copies in flight: the stand-in holds their work back until the test has seen what it came to see, or
 // lets it fail when it is done.
-#include "completions.h"
 #include "control.h"
 #include "elastic_side.h"
-#include "orders.h"
 #include "patience.h"
 #include "sides.h"
 #include "stance.h"
-
-#include <stdlib.h>
 
 static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
@@ -65,7 +61,7 @@ static void take_off(flight *flight) {
     await_copies(info.num_moves);
 }
 
-static void in_flight_it_is_in_progress_and_waits_time_out(void) {
+TEST(in_flight_it_is_in_progress_and_waits_time_out) {
     flight flight;
     prepare(&flight);
     take_off(&flight);
@@ -86,7 +82,7 @@ static void in_flight_it_is_in_progress_and_waits_time_out(void) {
 }
 
 /* Nothing waits unasked: who shrinks is told, and may come again. */
-static void memory_in_flight_is_not_taken_away(void) {
+TEST(memory_in_flight_is_not_taken_away) {
     flight flight;
     prepare_from(&flight, PLACE_ELASTIC);
     kvmem_layout *layout = flight.source.model.layout;
@@ -104,7 +100,7 @@ static void memory_in_flight_is_not_taken_away(void) {
 
 #define EXTENT (2 * MIB)
 
-static void extents_in_flight_are_not_decommitted(void) {
+TEST(extents_in_flight_are_not_decommitted) {
     static const kvmem_block_pair one[] = {{0, 1}};
     const kv_move first = {one, 1, 0, 0, 3};
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
@@ -186,12 +182,12 @@ static void destroy_in_order_while_in_flight(const int *order) {
     clean_up(&flight);
 }
 
-static void handles_may_go_in_any_order_while_in_flight(void) {
+TEST(handles_may_go_in_any_order_while_in_flight) {
     in_every_order(NUM_HANDLES, destroy_in_order_while_in_flight);
 }
 
 /* The driver tells of a failed copy when it is waited for. */
-static void a_copy_that_fails_later_fails_its_transfer_alone(void) {
+TEST(a_copy_that_fails_later_fails_its_transfer_alone) {
     flight failing;
     flight other;
     prepare(&failing);
@@ -216,7 +212,7 @@ static void a_copy_that_fails_later_fails_its_transfer_alone(void) {
 }
 
 /* A copy that the driver refuses may follow one that it has begun: that one is waited for. */
-static void after_a_refused_copy_what_was_begun_is_waited_for(void) {
+TEST(after_a_refused_copy_what_was_begun_is_waited_for) {
     flight flight;
     prepare(&flight);
     SIM(sim_hold());
@@ -234,7 +230,7 @@ static void after_a_refused_copy_what_was_begun_is_waited_for(void) {
 
 /* Somebody captures a stream, or an error of earlier work comes late: the question whether a run is over gets
    an error for an answer, and the copies go on all the same. */
-static void a_question_without_an_answer_lets_nothing_go(void) {
+TEST(a_question_without_an_answer_lets_nothing_go) {
     static const CUresult answers[] = {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUDA_ERROR_OUT_OF_MEMORY,
                                        CUDA_ERROR_LAUNCH_FAILED};
     for (size_t i = 0; i < NUM(answers); i++) {
@@ -267,7 +263,7 @@ static void a_question_without_an_answer_lets_nothing_go(void) {
 }
 
 /* The same for the mark of a run on a stream of the caller's. */
-static void a_mark_without_an_answer_lets_nothing_go(void) {
+TEST(a_mark_without_an_answer_lets_nothing_go) {
     flight flight;
     CUstream stream = NULL;
     prepare(&flight);
@@ -297,7 +293,7 @@ static void a_mark_without_an_answer_lets_nothing_go(void) {
 
 /* What was put on the stream goes on, and nobody can be asked when it is over: the run ends with the driver's error, and
    its memory stays. */
-static void a_run_without_a_mark_ends_and_keeps_its_memory(void) {
+TEST(a_run_without_a_mark_ends_and_keeps_its_memory) {
     flight flight;
     CUstream stream = NULL;
     prepare_from(&flight, PLACE_ELASTIC);
@@ -350,7 +346,7 @@ static void land_many(flight *flights) {
     }
 }
 
-static void a_host_copy_does_not_wait_for_gpus(void) {
+TEST(a_host_copy_does_not_wait_for_gpus) {
     static const kvmem_block_pair blocks[] = {{0, 1}, {2, 3}};
     const kv_move host_move = {blocks, NUM(blocks), 0, 0, 3};
     flight *flights = test_allocate(MANY * sizeof(*flights));
@@ -380,7 +376,7 @@ static void a_host_copy_does_not_wait_for_gpus(void) {
     free(flights);
 }
 
-static void all_that_was_submitted_is_handed_to_the_driver(void) {
+TEST(all_that_was_submitted_is_handed_to_the_driver) {
     flight *flights = test_allocate(MANY * sizeof(*flights));
     prepare_many(flights);
     kvmem_transfer_info info;
@@ -389,18 +385,3 @@ static void all_that_was_submitted_is_handed_to_the_driver(void) {
     land_many(flights);
     free(flights);
 }
-
-static const test_case cases[] = {
-    CASE(in_flight_it_is_in_progress_and_waits_time_out),
-    CASE(memory_in_flight_is_not_taken_away),
-    CASE(extents_in_flight_are_not_decommitted),
-    CASE(handles_may_go_in_any_order_while_in_flight),
-    CASE(a_copy_that_fails_later_fails_its_transfer_alone),
-    CASE(after_a_refused_copy_what_was_begun_is_waited_for),
-    CASE(a_question_without_an_answer_lets_nothing_go),
-    CASE(a_mark_without_an_answer_lets_nothing_go),
-    CASE(a_run_without_a_mark_ends_and_keeps_its_memory),
-    CASE(a_host_copy_does_not_wait_for_gpus),
-    CASE(all_that_was_submitted_is_handed_to_the_driver),
-};
-GPU_MAIN

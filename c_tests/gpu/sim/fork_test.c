@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // CUDA does not live through a fork: in the child every use answers INVALID_STATE and no driver is called,
 // and the parent goes on as if there had been no child.
-#include "child.h"
 #include "control.h"
 #include "engine.h"
 #include "importer.h"
-#include "regions.h"
 #include "sides.h"
 #include "stance.h"
-
-#include <string.h>
 
 static const kvmem_block_pair pair[] = {{1, 2}};
 static const kv_move move = {pair, 1, 0, 0, 3};
@@ -26,7 +22,7 @@ typedef struct world {
 
 static world w;
 
-static void open_world(void) {
+TEST(open_world) {
     const kvmem_layout_config config = kv_config(&kv_kinds[0]);
     side_open(&w.pinned, PLACE_PINNED, 0, &config, NULL, 1);
     side_open(&w.device, PLACE_DEVICE, 0, &config, NULL, 2);
@@ -37,15 +33,6 @@ static void open_world(void) {
     const kvmem_layout *here = w.pinned.model.layout;
     const kvmem_layout *there = w.device.model.layout;
     EXPECT_OK(kvmem_transfer_create(here, there, &options, &w.transfer, ERR));
-}
-
-static void close_world(void) {
-    CALL(kvmem_transfer_destroy(w.transfer));
-    side_close(&w.pinned);
-    side_close(&w.device);
-    side_close(&w.adopted);
-    side_close(&w.elastic);
-    engine_free(0, w.engine_memory);
 }
 
 static void expect_parent_works(void) {
@@ -159,25 +146,11 @@ static void in_a_child(void (*child)(void)) {
     expect_parent_works();
 }
 
-static void a_child_asks(void) {
-    in_a_child(ask);
-}
-
-static void a_child_allocates(void) {
-    in_a_child(allocate);
-}
-
-static void a_child_maps(void) {
-    in_a_child(map);
-}
-
-static void a_child_uses_what_it_inherited(void) {
-    in_a_child(use_handles);
-}
-
-static void a_child_destroys_what_it_inherited(void) {
-    in_a_child(destroy_everything);
-}
+TEST_CALL(a_child_asks, in_a_child(ask))
+TEST_CALL(a_child_allocates, in_a_child(allocate))
+TEST_CALL(a_child_maps, in_a_child(map))
+TEST_CALL(a_child_uses_what_it_inherited, in_a_child(use_handles))
+TEST_CALL(a_child_destroys_what_it_inherited, in_a_child(destroy_everything))
 
 /* A region that its owner has given up and an importer has open. */
 static struct {
@@ -230,7 +203,7 @@ static void outlive_the_importer(void) {
     CHECK_EQ(waiting.releases, 0);
 }
 
-static void a_child_frees_nothing_that_waits_for_importers(void) {
+TEST(a_child_frees_nothing_that_waits_for_importers) {
     give_up_while_imported();
     finish_releases();
     CHECK_EQ(waiting.releases, 0);
@@ -243,14 +216,11 @@ static void a_child_frees_nothing_that_waits_for_importers(void) {
     waiting.releases = 0;
 }
 
-static const test_case cases[] = {
-    CASE(open_world),
-    CASE(a_child_asks),
-    CASE(a_child_allocates),
-    CASE(a_child_maps),
-    CASE(a_child_uses_what_it_inherited),
-    CASE(a_child_destroys_what_it_inherited),
-    CASE(a_child_frees_nothing_that_waits_for_importers),
-    CASE(close_world),
-};
-GPU_MAIN
+TEST(close_world) {
+    CALL(kvmem_transfer_destroy(w.transfer));
+    side_close(&w.pinned);
+    side_close(&w.device);
+    side_close(&w.adopted);
+    side_close(&w.elastic);
+    engine_free(0, w.engine_memory);
+}

@@ -4,9 +4,6 @@
 #include "file_flight.h"
 #include "stance.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static const kvmem_block_pair small_pairs[] = {{6, 0}, {0, 5}, {1, 6}, {3, 3}, {4, 4}};
 static const kv_move small = {small_pairs, NUM(small_pairs), 0, 0, 3};
 static const kvmem_block_pair large_pairs[] = {{0, 8}, {1, 9}, {15, 1}};
@@ -76,7 +73,7 @@ static bool has_direct_io(file_flight *flight) {
     return false;
 }
 
-static void what_cannot_bounce_and_works_is_taken(void) {
+TEST(what_cannot_bounce_and_works_is_taken) {
     file_flight flight;
     open_flight(&flight, &large, 0, "false", "");
     if (!has_direct_io(&flight)) {
@@ -94,7 +91,7 @@ static void what_cannot_bounce_and_works_is_taken(void) {
     file_flight_close(&flight);
 }
 
-static void what_may_bounce_is_taken_only_where_it_is_asked_for(void) {
+TEST(what_may_bounce_is_taken_only_where_it_is_asked_for) {
     static const char *const doubt = "cuFile is free to pass bytes through host memory";
     file_flight flight;
     open_flight(&flight, &large, 0, "true", "absent");
@@ -113,7 +110,7 @@ static void what_may_bounce_is_taken_only_where_it_is_asked_for(void) {
 }
 
 /* It is tried out before a byte of the user's moves. */
-static void what_does_not_work_is_not_taken(void) {
+TEST(what_does_not_work_is_not_taken) {
     static const struct {
         const char *fault;
         const char *reason;
@@ -136,7 +133,7 @@ static void what_does_not_work_is_not_taken(void) {
 }
 
 /* The plugin fails after it was seen to work: an error, never other bytes. */
-static void a_failure_later_on_is_an_error(void) {
+TEST(a_failure_later_on_is_an_error) {
     file_flight flight;
     open_flight(&flight, &large, 0, "false", "");
     kvmem_transfer *transfer = NULL;
@@ -150,7 +147,7 @@ static void a_failure_later_on_is_an_error(void) {
 }
 
 /* Memory that the plugin was not told of can't go by it, which is known before anything is submitted. */
-static void layouts_from_before_the_backend_are_refused(void) {
+TEST(layouts_from_before_the_backend_are_refused) {
     const kvmem_layout_config config = kv_aligned_config(&kv_kinds[0]);
     CHECK_EQ(setenv("CUFILE_ALLOW_COMPAT_MODE", "false", 1), 0);
     CHECK_EQ(setenv("KVMEM_SIM_CUFILE", "", 1), 0);
@@ -165,12 +162,3 @@ static void layouts_from_before_the_backend_are_refused(void) {
     expect_moved(&flight, false, 0, false, "");
     file_flight_close(&flight);
 }
-
-static const test_case cases[] = {
-    CASE(what_cannot_bounce_and_works_is_taken),
-    CASE(what_may_bounce_is_taken_only_where_it_is_asked_for),
-    CASE(what_does_not_work_is_not_taken),
-    CASE(a_failure_later_on_is_an_error),
-    CASE(layouts_from_before_the_backend_are_refused),
-};
-GPU_MAIN

@@ -2,7 +2,6 @@
 // The driver calls that growing and shrinking take, beside queries: what an extent cannot do without, and one call that
 // opens all of them. Needs the stand-in.
 #include "control.h"
-#include "regions.h"
 #include "stance.h"
 
 #define EXTENT (4 * MIB)
@@ -38,7 +37,7 @@ static void expect_nothing_else(void) {
     }
 }
 
-static void an_extent_takes_two_calls_and_a_step_one_more(void) {
+TEST(an_extent_takes_two_calls_and_a_step_one_more) {
     kvmem_region *region = reserve();
     SIM(sim_reset());
     EXPECT_OK(kvmem_region_commit(region, 0, EXTENTS * EXTENT, ERR));
@@ -57,7 +56,7 @@ static void an_extent_takes_two_calls_and_a_step_one_more(void) {
 }
 
 /* Holes in between: a call for each run of extents side by side. */
-static void extents_apart_are_opened_run_by_run(void) {
+TEST(extents_apart_are_opened_run_by_run) {
     kvmem_region *region = reserve();
     EXPECT_OK(kvmem_region_commit(region, 4 * EXTENT, 2 * EXTENT, ERR));
     SIM(sim_reset());
@@ -68,9 +67,3 @@ static void extents_apart_are_opened_run_by_run(void) {
     expect_nothing_else();
     CALL(kvmem_region_destroy(region));
 }
-
-static const test_case cases[] = {
-    CASE(an_extent_takes_two_calls_and_a_step_one_more),
-    CASE(extents_apart_are_opened_run_by_run),
-};
-GPU_MAIN

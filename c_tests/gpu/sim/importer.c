@@ -2,12 +2,7 @@
 // Finds control blocks among open files, by the name they have there.
 #include "importer.h"
 
-#include "harness.h"
-
 #include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 #define NAME "/memfd:kvmem-control"
 /* Where importers lock a byte of their own. */

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // An importer that is nothing but its lock: what a region's owner sees of one.
-#ifndef KVMEM_TEST_GPU_IMPORTER_H
-#define KVMEM_TEST_GPU_IMPORTER_H
+#pragma once
 
-#include <kvmem.h>
-#include <stddef.h>
+#include "harness.h"
 
 /* Locks the control block of a shared region, as an importer of it does. */
 int importer_begin(const kvmem_share *share);
@@ -22,5 +20,3 @@ typedef struct block_files {
 /* From here the kernel answers nothing about their locks. */
 void block_files_break(block_files *files);
 void block_files_mend(const block_files *files);
-
-#endif

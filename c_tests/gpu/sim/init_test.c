@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A driver that fails while it is initialised: said with its cause, and tried again at the next call.
+#include "cuda_sim.h"
 #include "harness.h"
 
-#include "cuda_sim.h"
-
 #include <dlfcn.h>
-#include <string.h>
 
 /* The stand-in, loaded before the library has asked anything of it. */
 static void *stand_in(const char *name) {
@@ -39,7 +37,7 @@ static void check_cause(CUresult result, const char *name) {
     CHECK_STR(cause.name, name);
 }
 
-static void each_failure_is_told_and_forgotten(void) {
+TEST(each_failure_is_told_and_forgotten) {
     const kvmem_status unavailable = KVMEM_STATUS_UNAVAILABLE_CUDA;
     expect_failure("cuInit", CUDA_ERROR_NO_DEVICE, unavailable, "no device");
     expect_failure("cuInit", CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, unavailable, "DRIVER_MISMATCH");
@@ -54,8 +52,4 @@ static void each_failure_is_told_and_forgotten(void) {
     EXPECT_OK(kvmem_cuda_get_info(&info, ERR));
     CHECK(info.device_count >= 1);
 }
-
-static const test_case cases[] = {
-    CASE(each_failure_is_told_and_forgotten),
-};
-TEST_MAIN
+TEST_MAIN_ONCE

@@ -62,7 +62,7 @@ static void clean_up(crowd *crowd) {
     release_device(0);
 }
 
-static void a_run_that_waits_for_a_stream_is_taken_back(void) {
+TEST(a_run_that_waits_for_a_stream_is_taken_back) {
     crowd crowd;
     prepare(&crowd, KVMEM_PATH_CUDA_COPY, 0);
     EXPECT_OK(kvmem_transfer_cancel(crowd.transfers[MANY - 1], ERR));
@@ -74,7 +74,7 @@ static void a_run_that_waits_for_a_stream_is_taken_back(void) {
     clean_up(&crowd);
 }
 
-static void a_run_that_a_stream_is_to_wait_for_begins_before_others(void) {
+TEST(a_run_that_a_stream_is_to_wait_for_begins_before_others) {
     crowd crowd;
     prepare(&crowd, KVMEM_PATH_CUDA_KERNEL, 0);
     const uint64_t launches = SIM(sim_calls("cuLaunchKernel"));
@@ -88,7 +88,7 @@ static void a_run_that_a_stream_is_to_wait_for_begins_before_others(void) {
 }
 
 /* There is one staging memory, and the first run has it. */
-static void a_run_without_staging_memory_is_not_waited_for(void) {
+TEST(a_run_without_staging_memory_is_not_waited_for) {
     crowd crowd;
     prepare(&crowd, KVMEM_PATH_CUDA_STAGED, 0);
     const uint64_t end = patience_end();
@@ -107,7 +107,7 @@ static void a_run_without_staging_memory_is_not_waited_for(void) {
     clean_up(&crowd);
 }
 
-static void no_layer_is_told_before_it_has_moved(void) {
+TEST(no_layer_is_told_before_it_has_moved) {
     crowd crowd;
     prepare(&crowd, KVMEM_PATH_CUDA_COPY, KVMEM_TRANSFER_BY_LAYER);
     uint64_t layers = 99;
@@ -122,11 +122,3 @@ static void no_layer_is_told_before_it_has_moved(void) {
     CHECK_EQ(layers, LAYERS);
     clean_up(&crowd);
 }
-
-static const test_case cases[] = {
-    CASE(a_run_that_waits_for_a_stream_is_taken_back),
-    CASE(a_run_that_a_stream_is_to_wait_for_begins_before_others),
-    CASE(a_run_without_staging_memory_is_not_waited_for),
-    CASE(no_layer_is_told_before_it_has_moved),
-};
-GPU_MAIN

@@ -2,8 +2,6 @@
 // The layouts that operations build, with the error slot.
 #include "layouts.h"
 
-#include "harness.h"
-
 kvmem_status build_layout(bool on_device, const kv_kind *kind, kvmem_layout **layout) {
     const kvmem_layout_config config = kv_config(kind);
     return on_device ? build_on_device(0, &config, layout) : build_pinned(0, &config, layout);

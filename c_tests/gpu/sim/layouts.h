@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layouts in new memory, for operations whose driver calls are made to fail.
-#ifndef KVMEM_TEST_GPU_SIM_LAYOUTS_H
-#define KVMEM_TEST_GPU_SIM_LAYOUTS_H
+#pragma once
 
 #include "allocated.h"
-#include "kv.h"
-
-#include <kvmem.h>
-#include <stdbool.h>
+#include "harness.h"
 
 /* On the first GPU, or else pinned. */
 kvmem_status build_layout(bool on_device, const kv_kind *kind, kvmem_layout **layout);
@@ -15,5 +11,3 @@ kvmem_status build_layout(bool on_device, const kv_kind *kind, kvmem_layout **la
 kvmem_status build_both(const kv_kind *pinned_kind, kvmem_layout **pinned, kvmem_layout **device);
 /* Eight blocks of 1 MiB, none of which has memory yet. */
 kvmem_status build_elastic_layout(kvmem_layout **layout);
-
-#endif

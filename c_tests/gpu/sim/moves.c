@@ -3,7 +3,6 @@
 #include "moves.h"
 
 #include "driver.h"
-#include "harness.h"
 #include "layouts.h"
 
 static CUstream stream;

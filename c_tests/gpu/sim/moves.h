@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transfers as operations whose driver calls are made to fail: with the error slot, everything given back in any
 // case.
-#ifndef KVMEM_TEST_GPU_SIM_MOVES_H
-#define KVMEM_TEST_GPU_SIM_MOVES_H
+#pragma once
 
 #include "contents.h"
 #include "cuda_types.h"
-#include "kv.h"
-
-#include <kvmem.h>
+#include "harness.h"
 
 /* How a transfer is started. */
 typedef enum start { ON_ITS_OWN, ON_A_STREAM } start;
@@ -46,5 +43,3 @@ typedef kvmem_status move_function(const kvmem_layout *source, const kvmem_layou
 /* From a GPU to pinned memory, both made for it. */
 kvmem_status copy_from_a_device_as(move_function *as, uint32_t path, start start);
 kvmem_status copy_from_a_device_by(uint32_t path, start start);
-
-#endif

@@ -16,14 +16,14 @@ static void open_sides(side *source, side *destination) {
     side_open(destination, PLACE_DEVICE, 0, &config, NULL, 2);
 }
 
-static void the_device_says_so(void) {
+TEST(the_device_says_so) {
     kvmem_cuda_device_info info;
     EXPECT_OK(kvmem_cuda_get_device_info(0, &info, ERR));
     CHECK_EQ(info.capabilities & KVMEM_CUDA_BATCH_COPIES, 0);
     CHECK(driver_symbol("cuMemcpyBatchAsync") == NULL);
 }
 
-static void blocks_go_one_by_one_and_it_is_said_why(void) {
+TEST(blocks_go_one_by_one_and_it_is_said_why) {
     side source;
     side destination;
     open_sides(&source, &destination);
@@ -53,7 +53,7 @@ static void blocks_go_one_by_one_and_it_is_said_why(void) {
     side_close(&destination);
 }
 
-static void a_batch_by_name_is_refused(void) {
+TEST(a_batch_by_name_is_refused) {
     side source;
     side destination;
     open_sides(&source, &destination);
@@ -66,10 +66,3 @@ static void a_batch_by_name_is_refused(void) {
     side_close(&source);
     side_close(&destination);
 }
-
-static const test_case cases[] = {
-    CASE(the_device_says_so),
-    CASE(blocks_go_one_by_one_and_it_is_said_why),
-    CASE(a_batch_by_name_is_refused),
-};
-GPU_MAIN

@@ -4,7 +4,7 @@
 
 #include <dlfcn.h>
 
-static void a_missing_driver_is_named(void) {
+TEST(a_missing_driver_is_named) {
     if (dlopen("libcuda.so.1", RTLD_NOW) != NULL) {
         SKIP("a machine without a CUDA driver: this one has a driver");
     }
@@ -13,8 +13,4 @@ static void a_missing_driver_is_named(void) {
                    "the CUDA driver is missing: the loader does not find libcuda.so.1",
                    kvmem_cuda_get_info(&info, ERR));
 }
-
-static const test_case cases[] = {
-    CASE(a_missing_driver_is_named),
-};
-TEST_MAIN
+TEST_MAIN_ONCE

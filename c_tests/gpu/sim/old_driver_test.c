@@ -2,9 +2,8 @@
 // A driver that lacks a function which must be there: too old, and the function is named. The process lives, and what
 // needs no GPU works.
 #include "harness.h"
-#include "regions.h"
 
-static void it_is_too_old_and_says_what_it_lacks(void) {
+TEST(it_is_too_old_and_says_what_it_lacks) {
     kvmem_cuda_info info;
     kvmem_region *region = NULL;
     kvmem_device_options options;
@@ -18,7 +17,7 @@ static void it_is_too_old_and_says_what_it_lacks(void) {
     }
 }
 
-static void what_needs_no_gpu_works(void) {
+TEST(what_needs_no_gpu_works) {
     kvmem_region *region = NULL;
     kvmem_system_options options;
     kvmem_system_options_init(&options, sizeof(options));
@@ -26,9 +25,4 @@ static void what_needs_no_gpu_works(void) {
     EXPECT_OK(kvmem_region_create_system(&options, &region, ERR));
     kvmem_region_destroy(region);
 }
-
-static const test_case cases[] = {
-    CASE(it_is_too_old_and_says_what_it_lacks),
-    CASE(what_needs_no_gpu_works),
-};
-TEST_MAIN
+TEST_MAIN_ONCE

@@ -4,13 +4,8 @@
 
 #include "driver.h"
 #include "engine.h"
-#include "harness.h"
 #include "layouts.h"
-#include "kv.h"
 #include "owner.h"
-
-#include <string.h>
-#include <unistd.h>
 
 #define SIZE (UINT64_C(1) << 20)
 

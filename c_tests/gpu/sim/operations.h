@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every operation that calls the driver, as one function each: made, used, given back.
-#ifndef KVMEM_TEST_GPU_OPERATIONS_H
-#define KVMEM_TEST_GPU_OPERATIONS_H
+#pragma once
 
-#include <kvmem.h>
-#include <stddef.h>
+#include "harness.h"
 
 typedef struct operation {
     const char *name;
@@ -20,5 +18,3 @@ extern const size_t num_operations;
 /* What the operations use of the engine's. */
 void operations_open(void);
 void operations_close(void);
-
-#endif

@@ -6,8 +6,6 @@
 #include "sides.h"
 #include "stance.h"
 
-#include <stdlib.h>
-
 #define LAYERS 3
 /* Two parts of one layer of a block each: all that is staged goes through both several times. */
 #define STAGING (2 * 2 * 480)
@@ -155,14 +153,14 @@ static void play_on_a_stream(const kind *kind, bool on_default) {
     clean_up(&scene);
 }
 
-static void a_transfer_keeps_its_place_on_a_stream(void) {
+TEST(a_transfer_keeps_its_place_on_a_stream) {
     for (size_t i = 0; i < NUM_KINDS; i++) {
         const kind kind = kind_of(i);
         play_on_a_stream(&kind, false);
     }
 }
 
-static void a_transfer_keeps_its_place_on_the_default_stream(void) {
+TEST(a_transfer_keeps_its_place_on_the_default_stream) {
     for (size_t i = 0; i < NUM_KINDS; i++) {
         const kind kind = kind_of(i);
         if (kind.stream_flags == 0) {
@@ -196,16 +194,9 @@ static void play_with_a_reader(const kind *kind, bool on_carrier, bool layer_by_
     clean_up(&scene);
 }
 
-static void a_stream_finds_what_it_waited_for(void) {
+TEST(a_stream_finds_what_it_waited_for) {
     for (size_t i = 0; i < NUM_KINDS * 4; i++) {
         const kind kind = kind_of(i / 4);
         play_with_a_reader(&kind, i % 2, i / 2 % 2);
     }
 }
-
-static const test_case cases[] = {
-    CASE(a_transfer_keeps_its_place_on_a_stream),
-    CASE(a_transfer_keeps_its_place_on_the_default_stream),
-    CASE(a_stream_finds_what_it_waited_for),
-};
-GPU_MAIN

@@ -6,9 +6,6 @@
 #include "sides.h"
 #include "stance.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static const kvmem_block_pair pairs[] = {{6, 0}, {0, 5}, {1, 6}, {4, 2}};
 static const kv_move move = {pairs, NUM(pairs), 0, 0, 3};
 
@@ -87,16 +84,14 @@ static void fly_many(size_t transfers, uint32_t blocks, uint32_t path, uint64_t 
 }
 
 /* 256 KiB of runs each, of which either half of the descriptor ring holds 16. */
-static void a_full_descriptor_ring_loses_nothing(void) {
-    fly_many(100, BLOCKS, KVMEM_PATH_CUDA_KERNEL, 32);
-}
+TEST_CALL(a_full_descriptor_ring_loses_nothing, fly_many(100, BLOCKS, KVMEM_PATH_CUDA_KERNEL, 32))
 
-static void more_runs_than_streams_lose_nothing(void) {
+TEST(more_runs_than_streams_lose_nothing) {
     fly_many(1000, 3, KVMEM_PATH_CUDA_KERNEL, 64);
     fly_many(300, 3, KVMEM_PATH_CUDA_COPY, 0);
 }
 
-static void staged_runs_wait_for_each_other(void) {
+TEST(staged_runs_wait_for_each_other) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     side source;
     side destination[20];
@@ -151,7 +146,7 @@ static uint64_t calls_of_rows(const kv_kind *from, const kv_kind *to, const kv_m
     return calls;
 }
 
-static void regular_strides_take_few_calls(void) {
+TEST(regular_strides_take_few_calls) {
     static const kvmem_block_pair every_second[] = {{0, 0}, {2, 1}, {4, 2}, {6, 3}};
     static const kvmem_block_pair run[] = {{2, 0}, {3, 1}, {4, 2}, {5, 3}};
     const kv_move regular = {every_second, NUM(every_second), 0, 0, 3};
@@ -196,7 +191,7 @@ static void fail_once(uint32_t path, const char *function, uint64_t nth, bool la
     side_close(&destination);
 }
 
-static void a_failure_belongs_to_its_transfer(void) {
+TEST(a_failure_belongs_to_its_transfer) {
     for (int later = 0; later < 2; later++) {
         fail_once(KVMEM_PATH_CUDA_KERNEL, "cuLaunchKernel", 1, later);
         fail_once(KVMEM_PATH_CUDA_BATCH, "cuMemcpyBatchAsync", 1, later);
@@ -210,7 +205,7 @@ static void a_failure_belongs_to_its_transfer(void) {
 }
 
 /* Nothing of it is done before what the stream was given first, nor after what it was given next. */
-static void on_a_stream_work_waits_for_its_turn(void) {
+TEST(on_a_stream_work_waits_for_its_turn) {
     static const uint32_t paths[] = {KVMEM_PATH_CUDA_COPY, KVMEM_PATH_CUDA_KERNEL, KVMEM_PATH_CUDA_STAGED};
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     for (size_t i = 0; i < NUM(paths); i++) {
@@ -251,7 +246,7 @@ static void on_a_stream_work_waits_for_its_turn(void) {
 }
 
 /* A driver that can't compile the kernel: its own copies are taken, and the reason is told. */
-static void without_a_kernel_the_driver_copies(void) {
+TEST(without_a_kernel_the_driver_copies) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     side source;
     side destination;
@@ -286,7 +281,7 @@ static void without_a_kernel_the_driver_copies(void) {
 }
 
 /* A device without room for staging memory: another path is taken. */
-static void without_staging_memory_another_path_is_taken(void) {
+TEST(without_staging_memory_another_path_is_taken) {
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
     config.num_blocks = 64;
     config.page_size = 16;
@@ -325,22 +320,9 @@ static void without_staging_memory_another_path_is_taken(void) {
 }
 
 /* What copies on a GPU share goes with the last layout of it. */
-static void nothing_stays_behind(void) {
+TEST(nothing_stays_behind) {
     const sim_counts before = sim_live_now();
     fly_many(100, 300, KVMEM_PATH_CUDA_KERNEL, 64);
     fail_once(KVMEM_PATH_CUDA_STAGED, "cuLaunchKernel", 1, true);
     await_live(&before);
 }
-
-static const test_case cases[] = {
-    CASE(regular_strides_take_few_calls),
-    CASE(a_full_descriptor_ring_loses_nothing),
-    CASE(more_runs_than_streams_lose_nothing),
-    CASE(staged_runs_wait_for_each_other),
-    CASE(a_failure_belongs_to_its_transfer),
-    CASE(on_a_stream_work_waits_for_its_turn),
-    CASE(without_a_kernel_the_driver_copies),
-    CASE(without_staging_memory_another_path_is_taken),
-    CASE(nothing_stays_behind),
-};
-GPU_MAIN

@@ -4,10 +4,8 @@
 
 #include "driver.h"
 #include "engine.h"
-#include "harness.h"
 #include "layouts.h"
 #include "moves.h"
-#include "regions.h"
 
 #define SIZE (UINT64_C(1) << 20)
 

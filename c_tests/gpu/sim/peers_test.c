@@ -34,7 +34,7 @@ static void check_access(bool expected) {
     }
 }
 
-static void with_and_without_peer_access_blocks_arrive(void) {
+TEST(with_and_without_peer_access_blocks_arrive) {
     SIM(sim_set_peer_access(true));
     check_access(true);
     SIM(sim_set_peer_access(false));
@@ -51,7 +51,7 @@ static mapped map_on_device_0(void) {
     return map_memory(memory, 0, options.size, KVMEM_ACCESS_READ_WRITE);
 }
 
-static void access_for_a_device_that_does_not_reach_it_is_refused(void) {
+TEST(access_for_a_device_that_does_not_reach_it_is_refused) {
     static const uint32_t accesses[] = {KVMEM_ACCESS_READ, KVMEM_ACCESS_READ_WRITE};
     const mapped it = map_on_device_0();
     uint32_t access = KVMEM_ACCESS_READ;
@@ -67,7 +67,7 @@ static void access_for_a_device_that_does_not_reach_it_is_refused(void) {
     CALL(unmap_memory(&it));
 }
 
-static void without_virtual_memory_nothing_of_it_is_promised(void) {
+TEST(without_virtual_memory_nothing_of_it_is_promised) {
     kvmem_cuda_device_info info;
     kvmem_elastic_options options;
     kvmem_elastic_options_init(&options, sizeof(options));
@@ -82,10 +82,3 @@ static void without_virtual_memory_nothing_of_it_is_promised(void) {
                    kvmem_region_create_elastic(&options, &region, ERR));
     SIM(sim_reset());
 }
-
-static const test_case cases[] = {
-    CASE(access_for_a_device_that_does_not_reach_it_is_refused),
-    CASE(without_virtual_memory_nothing_of_it_is_promised),
-    CASE(with_and_without_peer_access_blocks_arrive),
-};
-GPU_MAIN

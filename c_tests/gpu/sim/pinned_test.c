@@ -3,7 +3,7 @@
 #include "control.h"
 #include "stance.h"
 
-static void a_chunk_is_one_page_lock(void) {
+TEST(a_chunk_is_one_page_lock) {
     static const struct {
         uint64_t size;
         uint64_t chunk;
@@ -26,8 +26,3 @@ static void a_chunk_is_one_page_lock(void) {
         await_live(&before);
     }
 }
-
-static const test_case cases[] = {
-    CASE(a_chunk_is_one_page_lock),
-};
-GPU_MAIN

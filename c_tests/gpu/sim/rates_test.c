@@ -5,7 +5,6 @@
 #include "stance.h"
 
 #include <stdatomic.h>
-#include <string.h>
 
 #define ALL_FIGURES 15
 
@@ -19,7 +18,7 @@ static kvmem_copy_rates measure(void) {
 }
 
 /* Calls without which nothing can be measured. */
-static void what_can_not_be_measured_is_a_default(void) {
+TEST(what_can_not_be_measured_is_a_default) {
     static const char *const needed[] = {
         "cuMemAlloc_v2", "cuMemHostRegister_v2", "cuStreamCreateWithPriority", "cuEventCreate",
         "cuEventRecord", "cuEventSynchronize",   "cuEventElapsedTime",         "cuMemcpyAsync",
@@ -37,7 +36,7 @@ static void what_can_not_be_measured_is_a_default(void) {
 }
 
 /* One call fails, now or when its work is done. */
-static void one_failure_leaves_figures_and_nothing_else(void) {
+TEST(one_failure_leaves_figures_and_nothing_else) {
     static const struct {
         const char *function;
         uint64_t nth;
@@ -61,7 +60,7 @@ static void one_failure_leaves_figures_and_nothing_else(void) {
     }
 }
 
-static void without_batches_or_a_kernel_the_rest_is_measured(void) {
+TEST(without_batches_or_a_kernel_the_rest_is_measured) {
     const sim_counts before = sim_live_now();
     SIM(sim_reset());
     SIM(sim_fail("cuModuleLoadData", SIM_EVERY_CALL, CUDA_ERROR_NO_BINARY_FOR_GPU));
@@ -71,7 +70,7 @@ static void without_batches_or_a_kernel_the_rest_is_measured(void) {
     await_live(&before);
 }
 
-static void measuring_waits_for_nobodys_work(void) {
+TEST(measuring_waits_for_nobodys_work) {
     SIM(sim_reset());
     measure();
     CHECK_EQ(SIM(sim_calls("cuCtxSynchronize")), 0);
@@ -93,7 +92,7 @@ static kvmem_peer_rates measure_peer(void) {
 }
 
 /* One call fails: any of those that prepare it, and some of the rest. */
-static void between_two_one_failure_leaves_figures_and_nothing_else(void) {
+TEST(between_two_one_failure_leaves_figures_and_nothing_else) {
     const sim_counts before = sim_live_now();
     bool has_failed = true;
     for (uint64_t nth = 1; has_failed; nth += nth < 60 ? 1 : 97) {
@@ -112,7 +111,7 @@ static void between_two_one_failure_leaves_figures_and_nothing_else(void) {
 }
 
 /* The driver's copies go through the host, and are what they are; kernels don't get there. */
-static void without_peer_access_no_kernel_is_measured(void) {
+TEST(without_peer_access_no_kernel_is_measured) {
     const sim_counts before = sim_live_now();
     SIM(sim_reset());
     SIM(sim_set_peer_access(false));
@@ -176,7 +175,7 @@ static void expect_asked(asking *asking) {
 }
 
 /* Failures to free are logged, also while rates are measured and while the kernel is loaded. */
-static void a_log_callback_may_ask_what_others_wait_for(void) {
+TEST(a_log_callback_may_ask_what_others_wait_for) {
     static const char *const failing[] = {"cuEventDestroy_v2", "cuMemFree_v2", "cuMemHostUnregister"};
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     side host;
@@ -205,14 +204,3 @@ static void a_log_callback_may_ask_what_others_wait_for(void) {
     side_close(&host);
     side_close(&device);
 }
-
-static const test_case cases[] = {
-    CASE(what_can_not_be_measured_is_a_default),
-    CASE(one_failure_leaves_figures_and_nothing_else),
-    CASE(without_batches_or_a_kernel_the_rest_is_measured),
-    CASE(measuring_waits_for_nobodys_work),
-    CASE(between_two_one_failure_leaves_figures_and_nothing_else),
-    CASE(without_peer_access_no_kernel_is_measured),
-    CASE(a_log_callback_may_ask_what_others_wait_for),
-};
-GPU_MAIN

@@ -5,7 +5,6 @@
 #include "elastic_side.h"
 #include "importer.h"
 #include "patience.h"
-#include "regions.h"
 #include "stance.h"
 #include "stand_in.h"
 
@@ -56,7 +55,7 @@ static uint64_t committed(const world *w) {
 }
 
 /* Whether the driver has something mapped behind an extent. */
-static bool is_mapped(const world *w, uint64_t extent) {
+static bool has_extent(const world *w, uint64_t extent) {
     int ordinal = -1;
     const CUdeviceptr address = w->address + extent * EXTENT;
     return driver_get()->cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) ==
@@ -74,20 +73,20 @@ static void expect_goes_on(world *w) {
     CHECK_EQ(committed(w), 0);
 }
 
-static void growth_that_an_agent_refuses_is_taken_back(void) {
+TEST(growth_that_an_agent_refuses_is_taken_back) {
     const sim_counts before = sim_live_now();
     world w = open_world();
     NIXL(nixl_sim_fail_register(4)); /* the second extent with the second agent */
     EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "register VRAM", kvmem_region_commit(w.region, 0, 2 * EXTENT, ERR));
     CHECK_EQ(registered(&w, 0) + registered(&w, 1), 0);
-    CHECK(!is_mapped(&w, 0) && !is_mapped(&w, 1));
+    CHECK(!has_extent(&w, 0) && !has_extent(&w, 1));
     expect_goes_on(&w);
     close_world(&w);
     await_live(&before);
 }
 
 /* By the agent that had been told already, or by the one that refuses. */
-static void growth_that_can_not_be_taken_back_stays_mapped(void) {
+TEST(growth_that_can_not_be_taken_back_stays_mapped) {
     for (uint64_t nth = 3; nth <= 4; nth++) {
         world w = open_world();
         NIXL(nixl_sim_fail_register(nth));
@@ -96,34 +95,34 @@ static void growth_that_can_not_be_taken_back_stays_mapped(void) {
         CHECK_HAS(test_last_message(), "while what had been done was taken back: deregister VRAM");
         CHECK_EQ(committed(&w), 0);
         CHECK_EQ(registered(&w, 0), 1);
-        CHECK(is_mapped(&w, 0));
+        CHECK(has_extent(&w, 0));
         CHECK_EQ(registered(&w, 1), 0);
-        CHECK(!is_mapped(&w, 1));
+        CHECK(!has_extent(&w, 1));
         expect_goes_on(&w);
-        CHECK(is_mapped(&w, 0)); /* by NIXL's leave it may never go */
-        CHECK(!is_mapped(&w, 1));
+        CHECK(has_extent(&w, 0)); /* by NIXL's leave it may never go */
+        CHECK(!has_extent(&w, 1));
         close_world(&w);
-        CHECK(is_mapped(&w, 0));
+        CHECK(has_extent(&w, 0));
     }
 }
 
-static void an_extent_that_an_agent_does_not_let_go_of_can_be_committed_again(void) {
+TEST(an_extent_that_an_agent_does_not_let_go_of_can_be_committed_again) {
     world w = open_world();
     EXPECT_OK(kvmem_region_commit(w.region, 0, 2 * EXTENT, ERR));
     NIXL(nixl_sim_fail_deregister(1));
     EXPECT_MESSAGE(KVMEM_STATUS_NIXL, "agent 'first'", kvmem_region_decommit(w.region, 0, 2 * EXTENT, ERR));
     CHECK_EQ(committed(&w), 0);
     CHECK_EQ(registered(&w, 0), 1); /* the other agent has let go */
-    CHECK(is_mapped(&w, 0));
+    CHECK(has_extent(&w, 0));
     CHECK_EQ(registered(&w, 1), 0);
-    CHECK(!is_mapped(&w, 1));
+    CHECK(!has_extent(&w, 1));
     expect_goes_on(&w);
-    CHECK(is_mapped(&w, 0));
+    CHECK(has_extent(&w, 0));
     close_world(&w);
-    CHECK(is_mapped(&w, 0));
+    CHECK(has_extent(&w, 0));
 }
 
-static void what_a_deregistration_leaves_behind_is_never_unmapped(void) {
+TEST(what_a_deregistration_leaves_behind_is_never_unmapped) {
     world w = open_world();
     EXPECT_OK(kvmem_region_commit(w.region, 0, 2 * EXTENT, ERR));
     NIXL(nixl_sim_fail_deregister(2)); /* after the control block */
@@ -134,7 +133,7 @@ static void what_a_deregistration_leaves_behind_is_never_unmapped(void) {
     EXPECT_OK(kvmem_region_decommit(w.region, 0, 2 * EXTENT, ERR));
     CHECK_EQ(registered(&w, 0), 1);
     CHECK_EQ(registered(&w, 1), 1);
-    CHECK(is_mapped(&w, 0) && is_mapped(&w, 1));
+    CHECK(has_extent(&w, 0) && has_extent(&w, 1));
     close_world(&w);
 }
 
@@ -164,7 +163,7 @@ static void listen_with(asking *asking) {
     EXPECT_OK(kvmem_log_set_callback(KVMEM_LOG_WARN, ask, asking, ERR)); /* the calls so far have returned then */
 }
 
-static void a_log_callback_may_ask_while_an_agent_fails(void) {
+TEST(a_log_callback_may_ask_while_an_agent_fails) {
     static unsigned char memory[4096];
     static asking asking;
     world w = open_world();
@@ -194,7 +193,7 @@ static kvmem_region_holders holders_of(const kvmem_region *region) {
     return holders;
 }
 
-static void holders_are_told_by_what_they_are(void) {
+TEST(holders_are_told_by_what_they_are) {
     world w = open_world();
     kvmem_region *view = NULL;
     kvmem_share *share = NULL;
@@ -224,7 +223,7 @@ static void holders_are_told_by_what_they_are(void) {
     close_world(&w);
 }
 
-static void handles_are_counted_whoever_gives_them(void) {
+TEST(handles_are_counted_whoever_gives_them) {
     kvmem_region *region = elastic_region(EXTENT, EXTENT);
     kvmem_layout_config config = kv_config(&kv_kinds[0]);
     config.num_blocks = 1;
@@ -244,7 +243,7 @@ static void handles_are_counted_whoever_gives_them(void) {
 }
 
 /* Parts of an elastic region are known by the region, and a peer can be told of one. */
-static void a_layout_over_parts_registers_the_whole_once(void) {
+TEST(a_layout_over_parts_registers_the_whole_once) {
     const sim_counts before = sim_live_now();
     kvmem_layout_config config = kv_config(&kv_kinds[1]);
     config.inner_dim = 512;
@@ -291,7 +290,7 @@ static void *destroy_registration(void *registration) {
 }
 
 /* Nobody holds the registration any more, and its agent is at it. */
-static void nothing_shrinks_while_an_agent_lets_go(void) {
+TEST(nothing_shrinks_while_an_agent_lets_go) {
     const sim_counts before = sim_live_now();
     world w = open_world();
     EXPECT_OK(kvmem_region_commit(w.region, 0, EXTENT, ERR));
@@ -304,25 +303,12 @@ static void nothing_shrinks_while_an_agent_lets_go(void) {
         patience_wait(end, "a deregistration to begin");
     }
     EXPECT_MESSAGE(KVMEM_STATUS_BUSY, "deregistering the region", kvmem_region_decommit(w.region, 0, EXTENT, ERR));
-    CHECK(is_mapped(&w, 0));
+    CHECK(has_extent(&w, 0));
     CHECK_EQ(committed(&w), 1);
     NIXL(nixl_sim_go());
     CHECK_EQ(pthread_join(thread, NULL), 0);
     EXPECT_OK(kvmem_region_decommit(w.region, 0, EXTENT, ERR));
-    CHECK(!is_mapped(&w, 0));
+    CHECK(!has_extent(&w, 0));
     close_world(&w);
     await_live(&before);
 }
-
-static const test_case cases[] = {
-    CASE(growth_that_an_agent_refuses_is_taken_back),
-    CASE(growth_that_can_not_be_taken_back_stays_mapped),
-    CASE(an_extent_that_an_agent_does_not_let_go_of_can_be_committed_again),
-    CASE(what_a_deregistration_leaves_behind_is_never_unmapped),
-    CASE(a_log_callback_may_ask_while_an_agent_fails),
-    CASE(nothing_shrinks_while_an_agent_lets_go),
-    CASE(holders_are_told_by_what_they_are),
-    CASE(handles_are_counted_whoever_gives_them),
-    CASE(a_layout_over_parts_registers_the_whole_once),
-};
-GPU_MAIN

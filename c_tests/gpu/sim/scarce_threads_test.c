@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs for which no thread can be started, while another thread of the library serves a run that does not end.
-#include "scarce_threads.h"
-
-#include "child.h"
 #include "control.h"
-#include "file_side.h"
 #include "patience.h"
 #include "sides.h"
 #include "stance.h"
@@ -25,7 +21,7 @@ static kvmem_status submit(void *transfer) {
 }
 
 /* A run that no thread can watch does not begin. The first case, so that the library has no thread yet. */
-static void a_copy_that_nothing_can_watch_is_refused(void) {
+TEST(a_copy_that_nothing_can_watch_is_refused) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     side device;
     side pinned;
@@ -44,7 +40,7 @@ static void a_copy_that_nothing_can_watch_is_refused(void) {
 }
 
 /* The thread that watches the copy has no time for io_uring before the copy is over. */
-static void io_uring_does_not_wait_for_the_thread_that_watches_copies(void) {
+TEST(io_uring_does_not_wait_for_the_thread_that_watches_copies) {
     if (!can_test_io_uring()) {
         return;
     }
@@ -78,9 +74,4 @@ static void io_uring_does_not_wait_for_the_thread_that_watches_copies(void) {
     side_close(&pinned);
     scratch_remove(&directory);
 }
-
-static const test_case cases[] = {
-    CASE(a_copy_that_nothing_can_watch_is_refused),
-    CASE(io_uring_does_not_wait_for_the_thread_that_watches_copies),
-};
-TEST_MAIN
+TEST_MAIN_ONCE

@@ -5,15 +5,15 @@
 #include "importer.h"
 #include "opened.h"
 #include "owner.h"
-#include "regions.h"
 #include "stance.h"
 
 #include <pthread.h>
-#include <unistd.h>
+
+OWNER_ROLE
 
 #define SIZE (4 * MIB)
 
-static void a_handle_is_open_once_and_closed_once(void) {
+TEST(a_handle_is_open_once_and_closed_once) {
     peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 1);
     const kvmem_ipc_options options = ipc_options(&handle, SIZE);
@@ -31,7 +31,7 @@ static void a_handle_is_open_once_and_closed_once(void) {
 }
 
 /* It may be somebody else's opening that a second try would close. */
-static void a_close_that_fails_is_not_tried_again(void) {
+TEST(a_close_that_fails_is_not_tried_again) {
     peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 1);
     const kvmem_ipc_options options = ipc_options(&handle, SIZE);
@@ -48,7 +48,7 @@ static void a_close_that_fails_is_not_tried_again(void) {
     peer_finish(&owner);
 }
 
-static void what_is_refused_is_closed_again(void) {
+TEST(what_is_refused_is_closed_again) {
     peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 1);
     kvmem_ipc_options options = ipc_options(&handle, SIZE);
@@ -65,7 +65,7 @@ static void what_is_refused_is_closed_again(void) {
     peer_finish(&owner);
 }
 
-static void a_device_out_of_reach_is_refused(void) {
+TEST(a_device_out_of_reach_is_refused) {
     peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 1);
     kvmem_ipc_options options = ipc_options(&handle, SIZE);
@@ -79,7 +79,7 @@ static void a_device_out_of_reach_is_refused(void) {
 }
 
 /* Whatever the driver says of a pointer that was opened for a peer: where it lies, or for whom it is. */
-static void it_is_opened_for_another_device(void) {
+TEST(it_is_opened_for_another_device) {
     peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 1);
     kvmem_ipc_options options = ipc_options(&handle, SIZE);
@@ -109,7 +109,7 @@ static void it_is_opened_for_another_device(void) {
     peer_finish(&owner);
 }
 
-static void a_device_it_can_not_be_opened_for_is_told(void) {
+TEST(a_device_it_can_not_be_opened_for_is_told) {
     peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 1);
     kvmem_ipc_options options = ipc_options(&handle, SIZE);
@@ -141,7 +141,7 @@ static void *open_and_close(void *argument) {
     return NULL;
 }
 
-static void threads_leave_nothing_open(void) {
+TEST(threads_leave_nothing_open) {
     peer owner = owner_start();
     const kvmem_ipc_handle handle = owner_allocate(&owner, 0, SIZE, 0, 1);
     kvmem_ipc_options options = ipc_options(&handle, SIZE);
@@ -159,7 +159,7 @@ static void threads_leave_nothing_open(void) {
     peer_finish(&owner);
 }
 
-static void memory_of_another_device_is_released_again(void) {
+TEST(memory_of_another_device_is_released_again) {
     peer owner = owner_start();
     const int fd = owner_create(&owner, 0, SIZE, 1);
     const sim_counts before = sim_live_now();
@@ -181,7 +181,7 @@ static kvmem_status look_at_holders(const kvmem_region *region) {
 }
 
 /* Where the kernel does not say who has memory open, somebody may. */
-static void memory_of_unknown_importers_is_kept(void) {
+TEST(memory_of_unknown_importers_is_kept) {
     int releases = 0;
     const uint64_t address = engine_allocate(0, SIZE);
     kvmem_adopt_options options;
@@ -213,17 +213,3 @@ static void memory_of_unknown_importers_is_kept(void) {
     CALL(kvmem_region_destroy(other));
     engine_free(0, address);
 }
-
-static const test_role roles[] = {OWNER_ROLE};
-static const test_case cases[] = {
-    CASE(a_handle_is_open_once_and_closed_once),
-    CASE(a_close_that_fails_is_not_tried_again),
-    CASE(what_is_refused_is_closed_again),
-    CASE(a_device_out_of_reach_is_refused),
-    CASE(it_is_opened_for_another_device),
-    CASE(a_device_it_can_not_be_opened_for_is_told),
-    CASE(threads_leave_nothing_open),
-    CASE(memory_of_another_device_is_released_again),
-    CASE(memory_of_unknown_importers_is_kept),
-};
-GPU_MAIN_WITH_ROLES

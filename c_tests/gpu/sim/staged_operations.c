@@ -2,7 +2,6 @@
 // Transfers in several steps: staged, and by layer.
 #include "operations.h"
 
-#include "harness.h"
 #include "moves.h"
 
 void operations_open(void) {

@@ -4,10 +4,4 @@
 #include "stance.h"
 #include "walk.h"
 
-static const test_case cases[] = {
-    CASE(every_operation_calls_the_driver),
-    CASE(out_of_memory_anywhere),
-    CASE(illegal_address_anywhere),
-    CASE(unknown_error_anywhere),
-};
-GPU_MAIN
+WALK_CASES

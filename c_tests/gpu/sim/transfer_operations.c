@@ -3,9 +3,6 @@
 #include "operations.h"
 
 #include "captured_move.h"
-#include "file_side.h"
-#include "harness.h"
-#include "kv.h"
 #include "layouts.h"
 #include "moves.h"
 

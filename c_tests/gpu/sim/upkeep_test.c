@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What copies on a GPU share: what is freed of it holds up no run and no caller, and it is given up for no failure but one
 // after which it is of no use.
-#include "completions.h"
 #include "control.h"
 #include "engine.h"
-#include "kv.h"
 #include "sides.h"
 #include "stance.h"
 
@@ -70,7 +68,7 @@ static void keep_device_busy(world *w) {
 }
 
 /* A transfer that needs more of it than there is, created while what there is is in use. */
-static void staging_memory_grows_without_waiting_for_the_device(void) {
+TEST(staging_memory_grows_without_waiting_for_the_device) {
     world w;
     open_world(&w);
     kvmem_transfer *small = create(&w, KVMEM_PATH_CUDA_STAGED, 16 * 1024);
@@ -92,7 +90,7 @@ static void staging_memory_grows_without_waiting_for_the_device(void) {
 }
 
 /* What a run used that failed is not used again: it is freed while the device is at other work. */
-static void what_a_failed_run_used_holds_up_no_end(void) {
+TEST(what_a_failed_run_used_holds_up_no_end) {
     world w;
     open_world(&w);
     kvmem_transfer *staged = create(&w, KVMEM_PATH_CUDA_STAGED, 16 * 1024);
@@ -126,7 +124,7 @@ static void fail_and_run_again(world *w, CUresult failure, kvmem_status status) 
 }
 
 /* Kernels that are loaded show how many sets of all that copies share were made: one is kept by the layouts. */
-static void only_what_is_of_no_use_is_made_again(void) {
+TEST(only_what_is_of_no_use_is_made_again) {
     static const CUresult harmless[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED,
                                         CUDA_ERROR_NOT_PERMITTED};
     world w;
@@ -143,7 +141,7 @@ static void only_what_is_of_no_use_is_made_again(void) {
 }
 
 /* Whether the driver could have needed one or not: what says that the work failed ends the run. */
-static void a_failure_ends_a_run_without_free_file_descriptors(void) {
+TEST(a_failure_ends_a_run_without_free_file_descriptors) {
     static const CUresult failures[] = {CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_LAUNCH_FAILED,
                                         CUDA_ERROR_CONTEXT_IS_DESTROYED, CUDA_ERROR_UNKNOWN};
     world w;
@@ -169,11 +167,3 @@ static void a_failure_ends_a_run_without_free_file_descriptors(void) {
     }
     close_world(&w);
 }
-
-static const test_case cases[] = {
-    CASE(staging_memory_grows_without_waiting_for_the_device),
-    CASE(what_a_failed_run_used_holds_up_no_end),
-    CASE(only_what_is_of_no_use_is_made_again),
-    CASE(a_failure_ends_a_run_without_free_file_descriptors),
-};
-GPU_MAIN

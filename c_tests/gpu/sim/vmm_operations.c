@@ -3,9 +3,6 @@
 #include "operations.h"
 
 #include "control.h"
-#include "harness.h"
-
-#include <string.h>
 
 #define SIZE (UINT64_C(2) << 20)
 #define VALUE 0x6B

@@ -7,10 +7,11 @@
 #include "stance.h"
 #include "walk.h"
 
-#include <string.h>
+OWNER_ROLE
+WALK_CASES
 
 /* The library sees by creating memory which handles work: that there is none left says nothing about them. */
-static void a_full_device_still_says_what_it_can_do(void) {
+TEST(a_full_device_still_says_what_it_can_do) {
     kvmem_cuda_device_info expected;
     kvmem_cuda_device_info info;
     SIM(sim_reset());
@@ -32,7 +33,7 @@ static const operation *find_operation(const char *name) {
 }
 
 /* What a newer driver may answer. */
-static void a_result_nobody_knows_is_given_by_number(void) {
+TEST(a_result_nobody_knows_is_given_by_number) {
     const operation *device_memory = find_operation("device memory");
     operations_open();
     SIM(sim_reset());
@@ -46,14 +47,3 @@ static void a_result_nobody_knows_is_given_by_number(void) {
     walk_check_works(device_memory);
     operations_close();
 }
-
-static const test_role roles[] = {OWNER_ROLE};
-static const test_case cases[] = {
-    CASE(every_operation_calls_the_driver),
-    CASE(out_of_memory_anywhere),
-    CASE(illegal_address_anywhere),
-    CASE(unknown_error_anywhere),
-    CASE(a_full_device_still_says_what_it_can_do),
-    CASE(a_result_nobody_knows_is_given_by_number),
-};
-GPU_MAIN_WITH_ROLES

@@ -43,7 +43,7 @@ static void expect_moved(side *destination, const side *source) {
 }
 
 /* To memory that is not page-locked: the driver returns when all bytes are there. */
-static void a_start_that_takes_its_time_keeps_nobody(void) {
+TEST(a_start_that_takes_its_time_keeps_nobody) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     side pageable;
     side pinned;
@@ -94,7 +94,7 @@ static void *hold_back(void *given) {
 }
 
 /* A stream can wait for what the driver has, so this is waited for, and by nobody else. */
-static void a_stream_waits_for_a_run_that_is_starting(void) {
+TEST(a_stream_waits_for_a_run_that_is_starting) {
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     side pageable;
     side device;
@@ -130,7 +130,7 @@ static void a_stream_waits_for_a_run_that_is_starting(void) {
 }
 
 /* Two staged copies to the host, of which the second waits for the staging memory of the first. */
-static void staged_copies_keep_only_their_like(void) {
+TEST(staged_copies_keep_only_their_like) {
     enum { FIRST, SECOND, OTHER_WAY, KERNEL, NUM_RUNS };
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     side device[2];
@@ -177,7 +177,7 @@ static void staged_copies_keep_only_their_like(void) {
 }
 
 /* More slow starts than there are threads for them: the last one has all it needs and waits for a thread. */
-static void a_run_that_is_cancelled_before_its_start_never_starts(void) {
+TEST(a_run_that_is_cancelled_before_its_start_never_starts) {
     enum { THREADS = 16, LAST = THREADS };
     const kvmem_layout_config config = side_config(&kv_kinds[1]);
     side pageable[THREADS + 1];
@@ -213,11 +213,3 @@ static void a_run_that_is_cancelled_before_its_start_never_starts(void) {
     }
     side_close(&device);
 }
-
-static const test_case cases[] = {
-    CASE(a_start_that_takes_its_time_keeps_nobody),
-    CASE(a_stream_waits_for_a_run_that_is_starting),
-    CASE(staged_copies_keep_only_their_like),
-    CASE(a_run_that_is_cancelled_before_its_start_never_starts),
-};
-GPU_MAIN

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory that leaves this process or comes into it: as a file descriptor, as a fabric handle, or by an address where
+//! PhysicalMemory that leaves this process or comes into it: as a file descriptor, as a fabric handle, or by an address where
 //! somebody else has mapped it.
 
 use std::ffi::c_void;
@@ -9,8 +9,8 @@ use std::sync::Arc;
 use rustix::io::FdFlags;
 
 use super::foreign;
-use super::memory::{Held, Memory, Origin};
-use super::properties::{Granularity, HANDLE_FABRIC, HANDLE_POSIX_FD, Location, Properties};
+use super::memory::{HandleOrigin, OwnedHandle, PhysicalMemory};
+use super::properties::{AllocationProperties, Granularity, HANDLE_FABRIC, HANDLE_POSIX_FD, Location};
 use super::shareable::{HandleType, refused};
 use crate::cuda::codes::{INVALID_HANDLE, INVALID_VALUE, NOT_PERMITTED, NOT_SUPPORTED, has_code};
 use crate::cuda::driver;
@@ -19,20 +19,20 @@ use crate::error::{Error, Result, Status, ensure};
 
 /// Creates and exports memory of these properties, in every way that they ask for: an attribute of the device promises
 /// more than the driver, its fabric and its permissions keep. UNSUPPORTED is what the driver won't give.
-pub fn try_export(properties: Properties) -> Result<()> {
+pub fn try_export(properties: AllocationProperties) -> Result<()> {
     let size = properties.granularity(Granularity::Minimum)?;
-    let memory = Memory::create(size, properties).map_err(refused)?;
+    let memory = PhysicalMemory::create(size, properties).map_err(refused)?;
     let mut ways = [HandleType::Fd, HandleType::Fabric].into_iter().filter(|way| properties.allow(*way));
     ways.try_for_each(|way| memory.export(way).map(drop))
 }
 
 /// Whether memory of these properties can really be created and exported here. A full device says nothing about
 /// handles.
-pub fn can_export(properties: Properties) -> bool {
+pub fn can_export(properties: AllocationProperties) -> bool {
     try_export(properties).map_or_else(|error| error.status() == Status::OutOfMemory, |()| true)
 }
 
-impl Memory {
+impl PhysicalMemory {
     /// A fabric handle for it.
     pub fn export_fabric(&self) -> Result<[u8; 64]> {
         self.check_export(self.properties().fabric, "a fabric handle")?;
@@ -66,7 +66,7 @@ impl Memory {
         Ok(fd)
     }
 
-    /// Memory of a descriptor that somebody exported. The descriptor stays the caller's, and may be closed at once.
+    /// PhysicalMemory of a descriptor that somebody exported. The descriptor stays the caller's, and may be closed at once.
     ///
     /// What the memory is, the driver says, and `expected` is compared with it. How large it is nobody says: a wrong
     /// `size` is refused when it is mapped.
@@ -76,14 +76,14 @@ impl Memory {
         Self::of_handle(held, size, expected)
     }
 
-    /// Memory of a fabric handle that somebody exported, on this machine or on another of its fabric.
+    /// PhysicalMemory of a fabric handle that somebody exported, on this machine or on another of its fabric.
     pub fn import_fabric(handle: &[u8; 64], size: u64, expected: Option<Location>) -> Result<Arc<Self>> {
         let held = import(handle.as_ptr().cast_mut().cast::<c_void>(), HANDLE_FABRIC, "a fabric handle")
             .map_err(explain_fabric)?;
         Self::of_handle(held, size, expected)
     }
 
-    /// Memory that somebody else in this process has mapped at `address`: it stays when they unmap it.
+    /// PhysicalMemory that somebody else in this process has mapped at `address`: it stays when they unmap it.
     pub fn retain(address: u64) -> Result<Arc<Self>> {
         let driver = driver::get()?;
         let mut handle = 0;
@@ -97,7 +97,7 @@ impl Memory {
                 .context("it is no memory that was created and mapped apart, as cuMemCreate and cuMemMap do")
                 .with_status(Status::InvalidArgument)
         })?;
-        let held = Held { driver, handle, origin: Origin::Retained };
+        let held = OwnedHandle { driver, handle, origin: HandleOrigin::Retained };
         // A mapping is of a whole memory: where the one ends the other does.
         let (_, size) = pointers::range_of(&pointers::owner_of(address)?, address)?;
         Self::of_handle(held, size, None)
@@ -105,7 +105,7 @@ impl Memory {
 
     fn check_export(&self, is_offered: bool, what: &str) -> Result<()> {
         ensure!(
-            self.origin != Origin::Imported,
+            self.origin != HandleOrigin::Imported,
             Unsupported,
             "memory that was imported can't be exported again: ask the process that created it for {what}"
         );
@@ -114,13 +114,13 @@ impl Memory {
     }
 }
 
-fn import(shareable: *mut c_void, kind: u32, what: &str) -> Result<Held> {
+fn import(shareable: *mut c_void, kind: u32, what: &str) -> Result<OwnedHandle> {
     let driver = driver::get()?;
     let mut handle = 0;
     // SAFETY: a descriptor by value, or 64 readable bytes, as the kind says; the output lives through the call.
     let answer = unsafe { driver.api.mem_import.call(&mut handle, shareable, kind) };
     driver.check(answer, format_args!("import memory from {what}"))?;
-    Ok(Held { driver, handle, origin: Origin::Imported })
+    Ok(OwnedHandle { driver, handle, origin: HandleOrigin::Imported })
 }
 
 fn explain_fabric(error: Error) -> Error {

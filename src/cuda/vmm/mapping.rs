@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory at an address, and what devices may do with it.
+//! PhysicalMemory at an address, and what devices may do with it.
 
 use std::sync::Arc;
 
-use super::memory::{Memory, Origin};
+use super::memory::{HandleOrigin, PhysicalMemory};
 use super::properties::{Granularity, Location};
-use super::range::Range;
+use super::range::AddressRange;
 use crate::cuda::codes::{INVALID_VALUE, NOT_SUPPORTED, has_code};
 use crate::cuda::device::Device;
 use crate::cuda::raw::{RawAccess, RawLocation};
@@ -14,7 +14,7 @@ use crate::log::log;
 
 /// What a device may do with a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum DeviceAccess {
     /// Nothing.
     None,
     /// Read.
@@ -23,25 +23,25 @@ pub enum Access {
     ReadWrite,
 }
 
-fn raw_access(ordinal: i32, access: Access) -> Result<RawAccess> {
+fn raw_access(ordinal: i32, access: DeviceAccess) -> Result<RawAccess> {
     let flags = match access {
-        Access::None => 0,
-        Access::Read => 1,
-        Access::ReadWrite => 3,
+        DeviceAccess::None => 0,
+        DeviceAccess::Read => 1,
+        DeviceAccess::ReadWrite => 3,
     };
     Ok(RawAccess { location: RawLocation::device(Device::get(ordinal)?.ordinal()), flags })
 }
 
-/// Memory at an address. Holds both.
-pub struct Mapping {
-    range: Arc<Range>,
-    memory: Arc<Memory>,
+/// PhysicalMemory at an address. Holds both.
+pub struct DeviceMapping {
+    range: Arc<AddressRange>,
+    memory: Arc<PhysicalMemory>,
     offset: u64,
 }
 
-impl Mapping {
-    /// Maps all of `memory` at `offset` in `range`. No device may touch it until [`Mapping::set_access`] says so.
-    pub fn create(range: &Arc<Range>, offset: u64, memory: &Arc<Memory>) -> Result<Arc<Self>> {
+impl DeviceMapping {
+    /// Maps all of `memory` at `offset` in `range`. No device may touch it until [`DeviceMapping::set_access`] says so.
+    pub fn create(range: &Arc<AddressRange>, offset: u64, memory: &Arc<PhysicalMemory>) -> Result<Arc<Self>> {
         let size = memory.size();
         let granularity = memory.properties().granularity(Granularity::Minimum)?;
         ensure!(
@@ -85,7 +85,7 @@ impl Mapping {
     }
 
     /// The memory behind it.
-    pub fn memory(&self) -> &Arc<Memory> {
+    pub fn memory(&self) -> &Arc<PhysicalMemory> {
         &self.memory
     }
 
@@ -95,9 +95,11 @@ impl Mapping {
     }
 
     /// Says what a device may do with it.
-    pub fn set_access(&self, ordinal: i32, access: Access) -> Result<()> {
+    pub fn set_access(&self, ordinal: i32, access: DeviceAccess) -> Result<()> {
         let device = Device::get(ordinal)?;
-        if let (Location::Device(owner), true) = (self.memory.properties().location, access != Access::None) {
+        if let (Location::Device(owner), true) =
+            (self.memory.properties().location, access != DeviceAccess::None)
+        {
             ensure!(
                 device.can_access(&Device::get(owner)?)?,
                 Unsupported,
@@ -114,7 +116,7 @@ impl Mapping {
 
     /// Says what some devices may do with some mappings, in as few calls as there are stretches of neighbours: the driver
     /// takes as long for one extent as for many.
-    pub fn set_access_of_all(mappings: &[Arc<Self>], accesses: &[(i32, Access)]) -> Result<()> {
+    pub fn set_access_of_all(mappings: &[Arc<Self>], accesses: &[(i32, DeviceAccess)]) -> Result<()> {
         let descriptions = accesses.iter().map(|(ordinal, access)| raw_access(*ordinal, *access));
         let descriptions = descriptions.collect::<Result<Vec<_>>>()?;
         for stretch in mappings.chunk_by(|one, next| one.address() + one.size() == next.address()) {
@@ -135,7 +137,7 @@ impl Mapping {
     }
 
     /// What a device may do with it.
-    pub fn access(&self, ordinal: i32) -> Result<Access> {
+    pub fn access(&self, ordinal: i32) -> Result<DeviceAccess> {
         let location = RawLocation::device(Device::get(ordinal)?.ordinal());
         let driver = self.range.driver;
         let mut flags = 0u64;
@@ -143,14 +145,14 @@ impl Mapping {
         let answer = unsafe { driver.api.mem_get_access.call(&mut flags, &location, self.address()) };
         driver.check(answer, format_args!("ask the access of device {ordinal}"))?;
         Ok(match flags {
-            3 => Access::ReadWrite,
-            1 => Access::Read,
-            _ => Access::None,
+            3 => DeviceAccess::ReadWrite,
+            1 => DeviceAccess::Read,
+            _ => DeviceAccess::None,
         })
     }
 }
 
-impl Drop for Mapping {
+impl Drop for DeviceMapping {
     fn drop(&mut self) {
         log!(Trace, "{} bytes at {:#x} are unmapped", self.size(), self.address());
         let driver = self.range.driver;
@@ -172,9 +174,9 @@ impl Drop for Mapping {
     }
 }
 
-/// Mapping is where the driver first sees the size that an importer was told.
-fn explain(memory: &Memory, error: Error) -> Error {
-    if memory.origin != Origin::Imported || !has_code(&error, &[INVALID_VALUE, NOT_SUPPORTED]) {
+/// DeviceMapping is where the driver first sees the size that an importer was told.
+fn explain(memory: &PhysicalMemory, error: Error) -> Error {
+    if memory.origin != HandleOrigin::Imported || !has_code(&error, &[INVALID_VALUE, NOT_SUPPORTED]) {
         return error;
     }
     let message = format!(

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory without an address: created here. What comes from elsewhere is in `handles`.
+//! PhysicalMemory without an address: created here. What comes from elsewhere is in `handles`.
 
 use std::sync::Arc;
 
-use super::properties::{Granularity, Location, Properties};
+use super::properties::{AllocationProperties, Granularity, Location};
 use crate::cuda::driver::{self, Driver};
 use crate::cuda::raw::RawProperties;
 use crate::cuda::{Device, memory};
@@ -12,7 +12,7 @@ use crate::log::log;
 
 /// How this process came by memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(super) enum HandleOrigin {
     /// Created here.
     Created,
     /// From a handle of another process's, with the size we were told.
@@ -21,18 +21,18 @@ pub(super) enum Origin {
     Retained,
 }
 
-/// Memory without an address.
-pub struct Memory {
+/// PhysicalMemory without an address.
+pub struct PhysicalMemory {
     pub(super) driver: &'static Driver,
     pub(super) handle: u64,
-    pub(super) origin: Origin,
+    pub(super) origin: HandleOrigin,
     size: u64,
-    properties: Properties,
+    properties: AllocationProperties,
 }
 
-impl Memory {
+impl PhysicalMemory {
     /// Creates memory; `size` must be a multiple of the granularity.
-    pub fn create(size: u64, properties: Properties) -> Result<Arc<Self>> {
+    pub fn create(size: u64, properties: AllocationProperties) -> Result<Arc<Self>> {
         let driver = driver::get()?;
         let raw = properties.raw()?;
         check_size(size, &properties)?;
@@ -43,12 +43,12 @@ impl Memory {
             .check(answer, format_args!("create {size} bytes on {}", properties.location))
             .map_err(|error| with_room(error, properties.location, size))?;
         log!(Trace, "memory of {size} bytes created on {}", properties.location);
-        Ok(Arc::new(Self { driver, handle, origin: Origin::Created, size, properties }))
+        Ok(Arc::new(Self { driver, handle, origin: HandleOrigin::Created, size, properties }))
     }
 
-    /// Memory of a handle that this process holds already. What it is, the driver says; of its size the driver says
+    /// PhysicalMemory of a handle that this process holds already. What it is, the driver says; of its size the driver says
     /// nothing until it is mapped.
-    pub(super) fn of_handle(held: Held, size: u64, expected: Option<Location>) -> Result<Arc<Self>> {
+    pub(super) fn of_handle(held: OwnedHandle, size: u64, expected: Option<Location>) -> Result<Arc<Self>> {
         let properties = held.properties()?;
         if let Some(expected) = expected {
             ensure!(
@@ -59,7 +59,7 @@ impl Memory {
             );
         }
         check_size(size, &properties)?;
-        let Held { driver, handle, origin } = held;
+        let OwnedHandle { driver, handle, origin } = held;
         std::mem::forget(held);
         Ok(Arc::new(Self { driver, handle, origin, size, properties }))
     }
@@ -70,12 +70,12 @@ impl Memory {
     }
 
     /// What it is.
-    pub fn properties(&self) -> Properties {
+    pub fn properties(&self) -> AllocationProperties {
         self.properties
     }
 }
 
-impl Drop for Memory {
+impl Drop for PhysicalMemory {
     fn drop(&mut self) {
         log!(Trace, "memory of {} bytes on {} released", self.size, self.properties.location);
         // SAFETY: held once by this value. Mappings and exported descriptors keep the memory itself.
@@ -86,24 +86,24 @@ impl Drop for Memory {
     }
 }
 
-/// A handle the driver has just given us, on its way to becoming a [`Memory`]: released when it does not.
-pub(super) struct Held {
+/// A handle the driver has just given us, on its way to becoming a [`PhysicalMemory`]: released when it does not.
+pub(super) struct OwnedHandle {
     pub(super) driver: &'static Driver,
     pub(super) handle: u64,
-    pub(super) origin: Origin,
+    pub(super) origin: HandleOrigin,
 }
 
-impl Held {
-    fn properties(&self) -> Result<Properties> {
+impl OwnedHandle {
+    fn properties(&self) -> Result<AllocationProperties> {
         let mut raw = RawProperties::empty();
         // SAFETY: a live handle; the output lives through the call.
         let answer = unsafe { self.driver.api.mem_get_properties.call(&mut raw, self.handle) };
         self.driver.check(answer, "ask what the memory is")?;
-        Properties::from_raw(&raw)
+        AllocationProperties::from_raw(&raw)
     }
 }
 
-impl Drop for Held {
+impl Drop for OwnedHandle {
     fn drop(&mut self) {
         // SAFETY: held once by this value.
         let answer = unsafe { self.driver.api.mem_release.call(self.handle) };
@@ -121,7 +121,7 @@ fn with_room(error: Error, location: Location, size: u64) -> Error {
     }
 }
 
-fn check_size(size: u64, properties: &Properties) -> Result<()> {
+fn check_size(size: u64, properties: &AllocationProperties) -> Result<()> {
     let granularity = properties.granularity(Granularity::Minimum)?;
     ensure!(size > 0, InvalidArgument, "there is no memory of 0 bytes");
     ensure!(

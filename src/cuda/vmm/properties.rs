@@ -22,7 +22,7 @@ pub enum Location {
 
 /// What memory is and how it may leave the process. Fixed for the life of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Properties {
+pub struct AllocationProperties {
     /// Where it lies.
     pub location: Location,
     /// It can be exported as a file descriptor.
@@ -42,8 +42,8 @@ pub enum Granularity {
     Recommended,
 }
 
-impl Properties {
-    /// Memory of a device that stays in the process.
+impl AllocationProperties {
+    /// PhysicalMemory of a device that stays in the process.
     pub fn on_device(ordinal: i32) -> Self {
         Self { location: Location::Device(ordinal), posix_fd: false, fabric: false, rdma: false }
     }

@@ -10,7 +10,7 @@ use crate::log::log;
 use crate::sync::{Mutex, MutexGuard};
 
 /// A range of addresses with nothing behind them until something is mapped.
-pub struct Range {
+pub struct AddressRange {
     pub(super) driver: &'static Driver,
     pub(super) address: u64,
     pub(super) size: u64,
@@ -18,7 +18,7 @@ pub struct Range {
     mapped: Mutex<BTreeMap<u64, u64>>,
 }
 
-impl Range {
+impl AddressRange {
     /// Reserves addresses. `alignment` of 0 leaves it to the driver.
     pub fn reserve(size: u64, alignment: u64) -> Result<Arc<Self>> {
         let driver = driver::get()?;
@@ -59,7 +59,7 @@ impl Range {
     }
 }
 
-impl Drop for Range {
+impl Drop for AddressRange {
     fn drop(&mut self) {
         log!(Trace, "{} bytes of addresses at {:#x} freed", self.size, self.address);
         // SAFETY: reserved by this value; every mapping in it held it, so none is left.

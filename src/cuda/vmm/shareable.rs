@@ -6,8 +6,8 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use super::memory::Memory;
-use super::properties::{Location, Properties};
+use super::memory::PhysicalMemory;
+use super::properties::{AllocationProperties, Location};
 use crate::cuda::codes::{INVALID_VALUE, NOT_PERMITTED, NOT_SUPPORTED, has_code};
 use crate::error::{Error, Result, Status, ensure};
 
@@ -20,15 +20,15 @@ pub enum HandleType {
     Fabric,
 }
 
-/// Memory on its way out.
-pub enum Exported {
+/// PhysicalMemory on its way out.
+pub enum ExportedHandle {
     /// While it is open anywhere the memory stays.
     Fd(OwnedFd),
     /// It keeps nothing.
     Fabric([u8; 64]),
 }
 
-/// Memory on its way in.
+/// PhysicalMemory on its way in.
 #[derive(Clone, Copy)]
 pub enum Shareable<'a> {
     /// It stays its owner's.
@@ -47,7 +47,7 @@ impl HandleType {
     }
 }
 
-impl Properties {
+impl AllocationProperties {
     /// Whether memory of these properties goes this way.
     pub fn allow(&self, way: HandleType) -> bool {
         match way {
@@ -57,9 +57,9 @@ impl Properties {
     }
 }
 
-impl Memory {
+impl PhysicalMemory {
     /// Exports it this way. UNSUPPORTED is memory that was not created for it, and what the driver won't give.
-    pub fn export(&self, way: HandleType) -> Result<Exported> {
+    pub fn export(&self, way: HandleType) -> Result<ExportedHandle> {
         ensure!(
             self.properties().allow(way),
             Unsupported,
@@ -67,8 +67,8 @@ impl Memory {
             way.name()
         );
         let exported = match way {
-            HandleType::Fd => self.export_fd().map(Exported::Fd),
-            HandleType::Fabric => self.export_fabric().map(Exported::Fabric),
+            HandleType::Fd => self.export_fd().map(ExportedHandle::Fd),
+            HandleType::Fabric => self.export_fabric().map(ExportedHandle::Fabric),
         };
         exported.map_err(refused)
     }

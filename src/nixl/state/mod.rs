@@ -18,9 +18,9 @@ use super::agent_config::AgentConfig;
 use super::backend::Backend;
 use super::call::{c_string, check};
 use super::descriptor::Descriptor;
-use super::notification::{Carrier, Inbox};
+use super::notification::{NotificationInbox, NotificationSupport};
 use super::remote::Remote;
-use super::request::{ListId, PreparedList, Request, RequestId};
+use super::request::{ListId, PreparedList, RequestHandle, RequestId};
 use super::{signals, sys};
 use crate::error::Result;
 use crate::log::log;
@@ -35,11 +35,11 @@ pub struct AgentState {
     pub(super) registered: HashMap<Descriptor, Vec<String>>,
     pub(super) remotes: HashMap<String, Arc<Remote>>,
     pub(super) lists: HashMap<ListId, PreparedList>,
-    pub(super) requests: HashMap<RequestId, Request>,
+    pub(super) requests: HashMap<RequestId, RequestHandle>,
     /// Requests that could not be released. Nothing is done with them; they stay reachable for leak checkers.
-    pub(super) unreleased: Vec<Request>,
-    pub(super) inbox: Inbox,
-    pub(super) carrier: Carrier,
+    pub(super) unreleased: Vec<RequestHandle>,
+    pub(super) inbox: NotificationInbox,
+    pub(super) carrier: NotificationSupport,
     pub(super) uses_gpu: bool,
     next_id: u64,
 }
@@ -68,8 +68,8 @@ impl AgentState {
             lists: HashMap::new(),
             requests: HashMap::new(),
             unreleased: Vec::new(),
-            inbox: Inbox::default(),
-            carrier: Carrier::Unknown,
+            inbox: NotificationInbox::default(),
+            carrier: NotificationSupport::Unknown,
             uses_gpu: false,
             next_id: 0,
         }

@@ -8,7 +8,7 @@ use super::AgentState;
 use crate::error::{Error, Result, Status};
 use crate::log::{Count, log};
 use crate::nixl::call::{c_string, check};
-use crate::nixl::notification::{Carrier, Notification, NotificationMap};
+use crate::nixl::notification::{Notification, NotificationMap, NotificationSupport};
 use crate::nixl::sys;
 
 impl AgentState {
@@ -36,18 +36,18 @@ impl AgentState {
     /// Moves what has arrived into the inbox; nothing if no backend carries notifications. Without a progress thread this
     /// is also what drives the agent as a target.
     pub fn receive(&mut self) -> Result<()> {
-        if self.carrier == Carrier::Missing || self.backends.is_empty() {
+        if self.carrier == NotificationSupport::Missing || self.backends.is_empty() {
             return Ok(());
         }
         let map = NotificationMap::new()?;
         // SAFETY: live handles.
         let status = unsafe { sys::nixl_capi_get_notifs(self.agent, map.0, ptr::null_mut()) };
         // Such a backend has metadata, which fails without one.
-        if status < 0 && self.carrier == Carrier::Unknown && self.local_metadata().is_err() {
-            self.carrier = Carrier::Missing;
+        if status < 0 && self.carrier == NotificationSupport::Unknown && self.local_metadata().is_err() {
+            self.carrier = NotificationSupport::Missing;
             return Ok(());
         }
-        self.carrier = Carrier::Present;
+        self.carrier = NotificationSupport::Present;
         check(status, || format!("get the notifications of agent '{}'", self.display_name()))?;
         map.copy_into(&mut self.inbox.0);
         Ok(())
@@ -55,7 +55,7 @@ impl AgentState {
 
     pub(in crate::nixl) fn none_arrived(&self) -> Error {
         let agent = self.display_name();
-        let message = match self.carrier == Carrier::Missing || self.backends.is_empty() {
+        let message = match self.carrier == NotificationSupport::Missing || self.backends.is_empty() {
             true => format!(
                 "no notification can arrive for agent '{agent}': it has {}; create a backend that carries notifications, \
                  such as UCX",

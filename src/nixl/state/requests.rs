@@ -9,7 +9,7 @@ use crate::log::log;
 use crate::nixl::call::{c_string, check};
 use crate::nixl::descriptor::MemoryType;
 use crate::nixl::request::{
-    DescriptorList, ListId, Operation, PreparedList, Request, RequestId, Side, Span, State,
+    DescriptorList, ListId, Operation, PreparedList, RequestHandle, RequestId, Side, Span, State,
 };
 use crate::nixl::sys;
 
@@ -122,7 +122,7 @@ impl AgentState {
 
     fn keep(&mut self, raw: sys::nixl_capi_xfer_req_t, remote: Side) -> RequestId {
         let id = RequestId(self.next_id());
-        self.requests.insert(id, Request { raw, remote, state: State::Idle });
+        self.requests.insert(id, RequestHandle { raw, remote, state: State::Idle });
         id
     }
 
@@ -159,7 +159,7 @@ impl AgentState {
         released
     }
 
-    fn release(&self, request: &Request) -> Result<()> {
+    fn release(&self, request: &RequestHandle) -> Result<()> {
         ensure!(request.state != State::InFlight, Nixl, "a request in flight can't be released");
         // Releasing it would free what the kernel's completions of the other parts are noted in.
         ensure!(
@@ -184,7 +184,7 @@ impl AgentState {
         }
     }
 
-    fn request(&mut self, id: RequestId) -> Result<&mut Request> {
+    fn request(&mut self, id: RequestId) -> Result<&mut RequestHandle> {
         let gone = || Error::new(Status::Stale, "the request is gone: its peer was invalidated");
         self.requests.get_mut(&id).ok_or_else(gone)
     }

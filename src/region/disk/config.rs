@@ -10,7 +10,7 @@ use super::label::Label;
 
 /// Whether a file is created or opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Opening {
+pub enum OpenMode {
     /// It is created, and must not exist.
     #[default]
     Create,
@@ -23,7 +23,7 @@ pub enum Opening {
 /// What to open.
 #[derive(Clone, Debug, Default)]
 pub struct DiskConfig {
-    /// Bytes. 0 with `Opening::Existing`: the whole file.
+    /// Bytes. 0 with `OpenMode::Existing`: the whole file.
     pub size: u64,
     /// The caller's file; `None` for a temporary one.
     pub path: Option<PathBuf>,
@@ -32,7 +32,7 @@ pub struct DiskConfig {
     /// Whether to bypass the page cache.
     pub direct_io: DirectIo,
     /// Whether the file at `path` is created or opened.
-    pub opening: Opening,
+    pub opening: OpenMode,
     /// Open it to be read only.
     pub read_only: bool,
     /// Do not lock it against other writers.

@@ -14,7 +14,7 @@ mod name;
 mod opening;
 mod writer_lock;
 
-pub use config::{DiskConfig, Opening};
+pub use config::{DiskConfig, OpenMode};
 pub use direct_io::DirectIo;
 pub use file::DiskFile;
 pub use label::Label;
@@ -51,7 +51,7 @@ mod tests {
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 4096);
         let again = DiskFile::open(&config(4096, Some(path.clone()))).err().unwrap();
         assert_eq!(again.status(), Status::AlreadyExists);
-        let open = DiskConfig { opening: Opening::Existing, ..config(0, Some(path.clone())) };
+        let open = DiskConfig { opening: OpenMode::Existing, ..config(0, Some(path.clone())) };
         assert_eq!(DiskFile::open(&open).unwrap().size(), 4096);
         let more = DiskConfig { size: 4097, ..open };
         assert_eq!(DiskFile::open(&more).err().unwrap().status(), Status::OutOfRange);
@@ -104,7 +104,7 @@ mod tests {
         drop(file);
         assert_eq!(std::fs::read(&path).unwrap(), b"another");
         // So is one that was there before.
-        let open = DiskConfig { opening: Opening::OpenOrCreate, ..config(7, Some(path.clone())) };
+        let open = DiskConfig { opening: OpenMode::OpenOrCreate, ..config(7, Some(path.clone())) };
         drop(DiskFile::open(&open).unwrap());
         std::fs::remove_file(&path).unwrap();
     }
@@ -113,9 +113,9 @@ mod tests {
     fn a_directory_is_not_a_file() {
         let invalid = Status::InvalidArgument;
         let expected = [
-            (Opening::Create, Status::AlreadyExists),
-            (Opening::Existing, invalid),
-            (Opening::OpenOrCreate, invalid),
+            (OpenMode::Create, Status::AlreadyExists),
+            (OpenMode::Existing, invalid),
+            (OpenMode::OpenOrCreate, invalid),
         ];
         for (opening, status) in expected {
             let config = DiskConfig { opening, ..config(4096, Some(std::env::temp_dir())) };

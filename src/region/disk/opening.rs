@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::{self, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::config::{DiskConfig, Opening};
+use super::config::{DiskConfig, OpenMode};
 use super::direct_io::{DirectIo, open_direct};
 use super::file::DiskFile;
 use super::label::{self, Label};
@@ -78,9 +78,9 @@ fn open_or_make(config: &DiskConfig) -> Result<DiskFile> {
         )
     })?;
     match config.opening {
-        Opening::Existing => existing(path, config),
-        Opening::Create => create(path, config).map_err(name_the_flags),
-        Opening::OpenOrCreate => open_or_create(path, config),
+        OpenMode::Existing => existing(path, config),
+        OpenMode::Create => create(path, config).map_err(name_the_flags),
+        OpenMode::OpenOrCreate => open_or_create(path, config),
     }
 }
 
@@ -156,7 +156,7 @@ fn existing(path: &Path, config: &DiskConfig) -> Result<DiskFile> {
     ensure_names(path, FileId::of(file.as_fd())?)?;
     // Now no other writer is about to give it its size.
     let length = length(&file, &what)?;
-    let is_empty = length == 0 && config.opening == Opening::OpenOrCreate && !config.read_only;
+    let is_empty = length == 0 && config.opening == OpenMode::OpenOrCreate && !config.read_only;
     let (size, preallocated) = match is_empty {
         true => (config.size, fill_empty(&file, config, &what)?),
         false => (ensure_fits(&file, length, config, &what)?, false),
@@ -203,7 +203,7 @@ fn fill_empty(file: &OwnedFd, config: &DiskConfig, what: &str) -> Result<bool> {
 /// A file without a name.
 fn temporary(config: &DiskConfig) -> Result<DiskFile> {
     ensure!(
-        config.opening == Opening::Create,
+        config.opening == OpenMode::Create,
         InvalidArgument,
         "the path is missing: a temporary file is always a new one"
     );

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::publication::Publication;
-use super::request::{Request, check_name};
+use super::request::{FetchRequest, check_name};
 use super::token::Token;
 use crate::error::{Error, Result, Status, ensure, fail};
 use crate::region::Access;
@@ -14,7 +14,7 @@ use crate::sync::{Mutex, MutexGuard};
 
 /// What a token is good for.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
+pub struct TokenTerms {
     /// What its bearer may do with the memory.
     pub access: Access,
     /// How many times it can be used; 0 for any number.
@@ -41,7 +41,7 @@ struct Grant {
 }
 
 impl Grant {
-    fn new(terms: &Terms) -> Result<Self> {
+    fn new(terms: &TokenTerms) -> Result<Self> {
         Ok(Self {
             token: Token::generate()?,
             access: terms.access,
@@ -58,7 +58,7 @@ impl Grant {
 
 impl Entry {
     /// Adds a token. Those that are good for nothing any more go, so that they do not pile up.
-    fn grant(&mut self, terms: &Terms) -> Result<Token> {
+    fn grant(&mut self, terms: &TokenTerms) -> Result<Token> {
         let now = Instant::now();
         self.grants.retain(|grant| grant.is_good(now));
         let grant = Grant::new(terms)?;
@@ -82,7 +82,12 @@ impl Entry {
 
 impl Catalogue {
     /// Adds a name.
-    pub fn publish(&self, name: &str, publication: Arc<dyn Publication>, terms: &Terms) -> Result<Token> {
+    pub fn publish(
+        &self,
+        name: &str,
+        publication: Arc<dyn Publication>,
+        terms: &TokenTerms,
+    ) -> Result<Token> {
         check_name(name)?;
         let mut entry = Entry { publication, grants: Vec::new() };
         let token = entry.grant(terms)?;
@@ -93,7 +98,7 @@ impl Catalogue {
     }
 
     /// Makes another token for a name.
-    pub fn grant(&self, name: &str, terms: &Terms) -> Result<Token> {
+    pub fn grant(&self, name: &str, terms: &TokenTerms) -> Result<Token> {
         match self.lock().get_mut(name) {
             Some(entry) => entry.grant(terms),
             None => fail!(NotFound, "'{name}' is not published"),
@@ -114,7 +119,7 @@ impl Catalogue {
     }
 
     /// What a request may have, and the access that its token grants. Nothing is used up yet.
-    pub fn look_up(&self, request: &Request) -> Result<(Arc<dyn Publication>, Access)> {
+    pub fn look_up(&self, request: &FetchRequest) -> Result<(Arc<dyn Publication>, Access)> {
         let mut entries = self.lock();
         let entry = entries.get_mut(&request.name).ok_or_else(nothing)?;
         let grant = entry.find(&request.token).ok_or_else(nothing)?;
@@ -124,7 +129,7 @@ impl Catalogue {
     }
 
     /// Uses the token of a request once, if it is still good.
-    pub fn redeem(&self, request: &Request) -> Result<()> {
+    pub fn redeem(&self, request: &FetchRequest) -> Result<()> {
         let mut entries = self.lock();
         let entry = entries.get_mut(&request.name).ok_or_else(nothing)?;
         let grant = entry.find(&request.token).ok_or_else(nothing)?;
@@ -140,7 +145,7 @@ impl Catalogue {
     }
 }
 
-fn check_access(grant: &Grant, request: &Request) -> Result<()> {
+fn check_access(grant: &Grant, request: &FetchRequest) -> Result<()> {
     ensure!(
         request.access.is_none_or(|asked| asked <= grant.access),
         PermissionDenied,
@@ -170,15 +175,15 @@ mod tests {
         }
     }
 
-    const TERMS: Terms = Terms { access: Access::Read, max_uses: 0, lifetime: None };
+    const TERMS: TokenTerms = TokenTerms { access: Access::Read, max_uses: 0, lifetime: None };
 
     fn use_once(catalogue: &Catalogue, name: &str, token: Token, access: Access) -> Result<()> {
-        let request = Request { name: name.to_string(), token, access: Some(access) };
+        let request = FetchRequest { name: name.to_string(), token, access: Some(access) };
         catalogue.look_up(&request)?;
         catalogue.redeem(&request)
     }
 
-    fn with(terms: &Terms) -> (Catalogue, Token) {
+    fn with(terms: &TokenTerms) -> (Catalogue, Token) {
         let catalogue = Catalogue::default();
         let token = catalogue.publish("kv", Arc::new(Nothing), terms).unwrap();
         (catalogue, token)
@@ -198,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_token_is_used_as_often_as_granted() {
-        let (catalogue, token) = with(&Terms { max_uses: 2, ..TERMS });
+        let (catalogue, token) = with(&TokenTerms { max_uses: 2, ..TERMS });
         for _ in 0..2 {
             use_once(&catalogue, "kv", token, Access::Read).unwrap();
         }
@@ -210,23 +215,23 @@ mod tests {
 
     #[test]
     fn a_token_ends_with_its_lifetime() {
-        let (catalogue, token) = with(&Terms { lifetime: Some(Duration::ZERO), ..TERMS });
+        let (catalogue, token) = with(&TokenTerms { lifetime: Some(Duration::ZERO), ..TERMS });
         let error = use_once(&catalogue, "kv", token, Access::Read).unwrap_err();
         assert_eq!(error.status(), Status::PermissionDenied);
-        let (catalogue, token) = with(&Terms { lifetime: Some(Duration::MAX), ..TERMS });
+        let (catalogue, token) = with(&TokenTerms { lifetime: Some(Duration::MAX), ..TERMS });
         use_once(&catalogue, "kv", token, Access::Read).unwrap();
     }
 
     #[test]
     fn a_token_to_read_does_not_let_write() {
         let (catalogue, reader) = with(&TERMS);
-        let writer = catalogue.grant("kv", &Terms { access: Access::ReadWrite, ..TERMS }).unwrap();
+        let writer = catalogue.grant("kv", &TokenTerms { access: Access::ReadWrite, ..TERMS }).unwrap();
         let error = use_once(&catalogue, "kv", reader, Access::ReadWrite).unwrap_err();
         assert_eq!(error.status(), Status::PermissionDenied);
         use_once(&catalogue, "kv", writer, Access::ReadWrite).unwrap();
         use_once(&catalogue, "kv", writer, Access::Read).unwrap();
         for (token, granted) in [(reader, Access::Read), (writer, Access::ReadWrite)] {
-            let all = Request { name: "kv".into(), token, access: None };
+            let all = FetchRequest { name: "kv".into(), token, access: None };
             assert_eq!(catalogue.look_up(&all).unwrap().1, granted);
         }
     }
@@ -251,7 +256,7 @@ mod tests {
     fn spent_tokens_do_not_pile_up() {
         let (catalogue, _) = with(&TERMS);
         for _ in 0..100 {
-            let token = catalogue.grant("kv", &Terms { max_uses: 1, ..TERMS }).unwrap();
+            let token = catalogue.grant("kv", &TokenTerms { max_uses: 1, ..TERMS }).unwrap();
             use_once(&catalogue, "kv", token, Access::Read).unwrap();
         }
         assert!(catalogue.lock()["kv"].grants.len() <= 2);

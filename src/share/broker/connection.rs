@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 
-use super::request::{MOST_REQUEST, Refusal, Request};
+use super::request::{FetchRequest, MOST_REQUEST, Refusal};
 use crate::error::{Error, Result, Status, ensure};
 use crate::process::LocalFd;
-use crate::share::frame::Kind;
-use crate::share::incoming::{Boundaries, Got, Incoming, Limits};
+use crate::share::frame::MessageKind;
+use crate::share::incoming::{Boundaries, Incoming, ParcelLimits, ReceiveStep};
 use crate::share::message::is_unread;
-use crate::share::outgoing::{Load, Outgoing, Sent};
+use crate::share::outgoing::{Outgoing, ParcelRef, SendStep};
 use crate::share::parcel::Parcel;
 use crate::share::socket::IN_FLIGHT_PAUSE;
 
@@ -33,14 +33,14 @@ pub struct Connection {
 enum Stage {
     Asking(Incoming),
     /// It has asked, and its user must first read what others of its clients were sent.
-    Queued(Request),
-    Answering(Answer),
+    Queued(FetchRequest),
+    Answering(Reply),
     /// All is sent, with so many file descriptors; the kernel counts them until they are read.
     Leaving(usize),
 }
 
 /// A share on its way to a client.
-pub struct Answer {
+pub struct Reply {
     outgoing: Outgoing,
     parcel: Arc<Parcel>,
     /// The kernel takes no more file descriptors for now.
@@ -48,11 +48,11 @@ pub struct Answer {
 }
 
 /// What a turn came to.
-pub enum Turn {
+pub enum ClientEvent {
     /// It waits for the client.
     Waits,
     /// The client has asked.
-    Asks(Request),
+    Asks(FetchRequest),
     /// The client must be told why it gets nothing.
     Wrong(Error),
     /// There is nothing left to do for it.
@@ -62,7 +62,7 @@ pub enum Turn {
 impl Connection {
     /// A client that has just come.
     pub fn new(socket: OwnedFd, user: u32, deadline: Instant) -> Self {
-        let limits = Limits { bytes: MOST_REQUEST, fds: 0 };
+        let limits = ParcelLimits { bytes: MOST_REQUEST, fds: 0 };
         Self {
             socket: LocalFd::new(socket),
             user,
@@ -132,40 +132,40 @@ impl Connection {
     }
 
     /// Has it wait, with what it asks.
-    pub fn queue(&mut self, request: Request) {
+    pub fn queue(&mut self, request: FetchRequest) {
         self.stage = Stage::Queued(request);
     }
 
     /// Begins to answer.
-    pub fn answer(&mut self, answer: Answer, deadline: Instant) {
+    pub fn answer(&mut self, answer: Reply, deadline: Instant) {
         self.deadline = deadline;
         self.stage = Stage::Answering(answer);
     }
 
     /// Moves on as far as it can without waiting, and no further than is fair.
-    pub fn turn(&mut self) -> Turn {
+    pub fn turn(&mut self) -> ClientEvent {
         let socket = self.socket.as_fd();
         match &mut self.stage {
             Stage::Asking(incoming) => listen(incoming, socket),
-            Stage::Queued(request) => Turn::Asks(request.clone()),
+            Stage::Queued(request) => ClientEvent::Asks(request.clone()),
             Stage::Answering(answer) => match answer.speak(socket) {
                 Ok(true) => self.leave(),
-                Ok(false) => Turn::Waits,
+                Ok(false) => ClientEvent::Waits,
                 // Amid an answer there is no way to say more.
-                Err(_) => Turn::Over,
+                Err(_) => ClientEvent::Over,
             },
             Stage::Leaving(_) => self.leave(),
         }
     }
 
     /// Goes when the kernel keeps no file descriptors for it any more.
-    fn leave(&mut self) -> Turn {
+    fn leave(&mut self) -> ClientEvent {
         let fds = self.fds();
         if fds == 0 || is_unread(self.socket.as_fd()) != Ok(true) {
-            return Turn::Over;
+            return ClientEvent::Over;
         }
         self.stage = Stage::Leaving(fds);
-        Turn::Waits
+        ClientEvent::Waits
     }
 }
 
@@ -179,34 +179,34 @@ impl AsFd for Connection {
 /// fail is not heard.
 pub fn refuse(socket: BorrowedFd<'_>, why: Error) {
     let bytes = Refusal(why).write();
-    let load: Load<'_, OwnedFd> = Load { bytes: &bytes, fds: &[] };
-    let _ = Outgoing::new(Kind::Refusal, &load).and_then(|mut outgoing| outgoing.step(socket, &load));
+    let load: ParcelRef<'_, OwnedFd> = ParcelRef { bytes: &bytes, fds: &[] };
+    let _ = Outgoing::new(MessageKind::Refusal, &load).and_then(|mut outgoing| outgoing.step(socket, &load));
 }
 
-fn listen(incoming: &mut Incoming, socket: BorrowedFd<'_>) -> Turn {
+fn listen(incoming: &mut Incoming, socket: BorrowedFd<'_>) -> ClientEvent {
     for _ in 0..MESSAGES_A_TURN {
         match incoming.step(socket) {
-            Ok(Got::All(kind, parcel)) => {
-                return read_request(kind, &parcel).map_or_else(Turn::Wrong, Turn::Asks);
+            Ok(ReceiveStep::All(kind, parcel)) => {
+                return read_request(kind, &parcel).map_or_else(ClientEvent::Wrong, ClientEvent::Asks);
             }
-            Ok(Got::Some) => {}
-            Ok(Got::Nothing) => return Turn::Waits,
-            Err(error) if error.status() == Status::PeerLost => return Turn::Over,
-            Err(error) => return Turn::Wrong(error),
+            Ok(ReceiveStep::Some) => {}
+            Ok(ReceiveStep::Nothing) => return ClientEvent::Waits,
+            Err(error) if error.status() == Status::PeerLost => return ClientEvent::Over,
+            Err(error) => return ClientEvent::Wrong(error),
         }
     }
-    Turn::Waits
+    ClientEvent::Waits
 }
 
-fn read_request(kind: Kind, parcel: &Parcel) -> Result<Request> {
-    ensure!(kind == Kind::Request, Corrupt, "a message came that is no request ({kind:?})");
-    Request::read(&parcel.bytes)
+fn read_request(kind: MessageKind, parcel: &Parcel) -> Result<FetchRequest> {
+    ensure!(kind == MessageKind::Request, Corrupt, "a message came that is no request ({kind:?})");
+    FetchRequest::read(&parcel.bytes)
 }
 
-impl Answer {
+impl Reply {
     /// An answer of which nothing is sent yet.
     pub fn new(parcel: Arc<Parcel>) -> Result<Self> {
-        let outgoing = Outgoing::new(Kind::Share, &parcel.load())?;
+        let outgoing = Outgoing::new(MessageKind::Share, &parcel.load())?;
         Ok(Self { outgoing, parcel, held_up: false })
     }
 
@@ -215,10 +215,10 @@ impl Answer {
         self.held_up = false;
         for _ in 0..MESSAGES_A_TURN {
             match self.outgoing.step(socket, &self.parcel.load())? {
-                Sent::All => return Ok(true),
-                Sent::Some => {}
-                Sent::Full => return Ok(false),
-                Sent::TooManyInFlight => {
+                SendStep::All => return Ok(true),
+                SendStep::Some => {}
+                SendStep::Full => return Ok(false),
+                SendStep::TooManyInFlight => {
                     self.held_up = true;
                     return Ok(false);
                 }

@@ -13,7 +13,7 @@ mod listener;
 mod publication;
 mod request;
 mod service;
-mod shared;
+mod state;
 mod token;
 
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-pub use catalogue::Terms;
+pub use catalogue::TokenTerms;
 pub use config::BrokerConfig;
 pub(super) use listener::address;
 pub use publication::Publication;
 pub(super) use request::check_name;
-pub use request::{Refusal, Request};
+pub use request::{FetchRequest, Refusal};
 pub use token::Token;
 
 use crate::error::{Error, Result, Status};
@@ -35,7 +35,7 @@ use crate::log::log;
 use catalogue::Catalogue;
 use listener::Listener;
 use service::Service;
-use shared::{Counts, Shared};
+use state::{BrokerCounts, BrokerState};
 
 /// What a broker has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub struct BrokerInfo {
 
 /// A broker. Dropping it ends its thread, and closes and removes its socket.
 pub struct Broker {
-    shared: Arc<Shared>,
+    shared: Arc<BrokerState>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -65,9 +65,9 @@ impl Broker {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| doing(Error::errno("make an event fd", errno)))?;
         let listener = Listener::bind(&config.path, config.mode, config.max_clients).map_err(doing)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(BrokerState {
             catalogue: Catalogue::default(),
-            counts: Counts::default(),
+            counts: BrokerCounts::default(),
             stopping: AtomicBool::new(false),
             wake,
         });
@@ -81,14 +81,19 @@ impl Broker {
     }
 
     /// Offers something under a name that is free, and answers the token by which it is fetched.
-    pub fn publish(&self, name: &str, publication: Arc<dyn Publication>, terms: &Terms) -> Result<Token> {
+    pub fn publish(
+        &self,
+        name: &str,
+        publication: Arc<dyn Publication>,
+        terms: &TokenTerms,
+    ) -> Result<Token> {
         let token = self.shared.catalogue.publish(name, publication, terms)?;
         log!(Debug, "broker publishes '{name}'");
         Ok(token)
     }
 
     /// Makes another token for what is published.
-    pub fn grant(&self, name: &str, terms: &Terms) -> Result<Token> {
+    pub fn grant(&self, name: &str, terms: &TokenTerms) -> Result<Token> {
         self.shared.catalogue.grant(name, terms)
     }
 
@@ -101,7 +106,7 @@ impl Broker {
 
     /// What it has done.
     pub fn info(&self) -> BrokerInfo {
-        let Counts { clients, granted, refused } = &self.shared.counts;
+        let BrokerCounts { clients, granted, refused } = &self.shared.counts;
         BrokerInfo {
             publications: self.shared.catalogue.len() as u64,
             clients: clients.load(Ordering::Relaxed),

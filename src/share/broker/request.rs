@@ -15,7 +15,7 @@ const MOST_MESSAGE: usize = 4096;
 
 /// What a client asks.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct FetchRequest {
     /// Of what.
     pub name: String,
     /// By what right.
@@ -24,7 +24,7 @@ pub struct Request {
     pub access: Option<Access>,
 }
 
-impl Request {
+impl FetchRequest {
     /// Its bytes.
     pub fn write(&self) -> Vec<u8> {
         let access: u8 = match self.access {
@@ -98,8 +98,8 @@ mod tests {
     #[test]
     fn a_request_is_read_as_it_was_written() {
         for access in [None, Some(Access::Read), Some(Access::ReadWrite)] {
-            let request = Request { name: "schlüssel".into(), token: Token([7; 32]), access };
-            let read = Request::read(&request.write()).unwrap();
+            let request = FetchRequest { name: "schlüssel".into(), token: Token([7; 32]), access };
+            let read = FetchRequest::read(&request.write()).unwrap();
             assert_eq!((read.name.as_str(), read.access), ("schlüssel", access));
             assert!(read.token.is(&request.token));
         }
@@ -107,14 +107,15 @@ mod tests {
 
     #[test]
     fn a_request_that_is_none_is_refused() {
-        let good = Request { name: "kv".into(), token: Token([7; 32]), access: Some(Access::Read) }.write();
+        let good =
+            FetchRequest { name: "kv".into(), token: Token([7; 32]), access: Some(Access::Read) }.write();
         let mut other_access = good.clone();
         other_access[TOKEN_BYTES] = 3;
         let mut no_text = good.clone();
         no_text[TOKEN_BYTES + 1] = 0xff;
         let long = [&good[..], &[b'x'; 255]].concat();
         for bytes in [&good[..33], &good[..32], &[], &other_access, &no_text, &long] {
-            assert_eq!(Request::read(bytes).unwrap_err().status(), Status::Corrupt, "{bytes:?}");
+            assert_eq!(FetchRequest::read(bytes).unwrap_err().status(), Status::Corrupt, "{bytes:?}");
         }
     }
 
@@ -132,7 +133,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_give_a_request_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-            let _ = (Request::read(&bytes), Refusal::read(&bytes));
+            let _ = (FetchRequest::read(&bytes), Refusal::read(&bytes));
         }
     }
 }

@@ -12,11 +12,11 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use super::config::BrokerConfig;
-use super::connection::{Answer, Connection, Turn, refuse};
+use super::connection::{ClientEvent, Connection, Reply, refuse};
 use super::listener::Listener;
 use super::publication::Publication;
-use super::request::Request;
-use super::shared::Shared;
+use super::request::FetchRequest;
+use super::state::BrokerState;
 use crate::error::{Error, Result, ensure, fail};
 use crate::log::log;
 use crate::region::Access;
@@ -31,7 +31,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// All that the thread owns.
 pub struct Service {
-    shared: Arc<Shared>,
+    shared: Arc<BrokerState>,
     listener: Listener,
     config: BrokerConfig,
     connections: Vec<Connection>,
@@ -46,7 +46,7 @@ struct Ready {
 
 impl Service {
     /// A service that nobody has come to yet.
-    pub fn new(shared: Arc<Shared>, listener: Listener, config: BrokerConfig) -> Self {
+    pub fn new(shared: Arc<BrokerState>, listener: Listener, config: BrokerConfig) -> Self {
         Self { shared, listener, config, connections: Vec::new(), accept_from: None }
     }
 
@@ -117,11 +117,11 @@ impl Service {
     /// Gives a client its turn, and answers whether it stays.
     fn serve_one(&mut self, index: usize) -> bool {
         match self.connections[index].turn() {
-            Turn::Waits => true,
-            Turn::Over => false,
-            Turn::Wrong(error) => self.refuse(&self.connections[index], error),
-            Turn::Asks(request) => match self.answer(index, &request) {
-                Ok(true) => matches!(self.connections[index].turn(), Turn::Waits),
+            ClientEvent::Waits => true,
+            ClientEvent::Over => false,
+            ClientEvent::Wrong(error) => self.refuse(&self.connections[index], error),
+            ClientEvent::Asks(request) => match self.answer(index, &request) {
+                Ok(true) => matches!(self.connections[index].turn(), ClientEvent::Waits),
                 Ok(false) => {
                     self.connections[index].queue(request);
                     true
@@ -150,7 +150,7 @@ impl Service {
     }
 
     /// Begins to send a client what it asked for, if it may have it. Not yet, if its user has to read first.
-    fn answer(&mut self, index: usize, request: &Request) -> Result<bool> {
+    fn answer(&mut self, index: usize, request: &FetchRequest) -> Result<bool> {
         let (publication, granted) = self.shared.catalogue.look_up(request)?;
         let parcel = parcel(&*publication, granted, request)?;
         let user = self.connections[index].user();
@@ -158,7 +158,7 @@ impl Service {
         if !self.has_room_for_fds(user, parcel.fds.len()) {
             return Ok(false);
         }
-        let answer = Answer::new(parcel)?;
+        let answer = Reply::new(parcel)?;
         // Last of all that can fail, so that a token is used up only by a share that is on its way.
         self.shared.catalogue.redeem(request)?;
         let deadline = self.deadline();
@@ -240,7 +240,7 @@ impl Service {
 }
 
 /// What a publication gives. The broker goes on whatever happens there.
-fn parcel(publication: &dyn Publication, granted: Access, request: &Request) -> Result<Arc<Parcel>> {
+fn parcel(publication: &dyn Publication, granted: Access, request: &FetchRequest) -> Result<Arc<Parcel>> {
     match catch_unwind(AssertUnwindSafe(|| publication.parcel(granted, request.access))) {
         Ok(parcel) => parcel.map_err(|error| error.context(format!("share '{}'", request.name))),
         Err(payload) => {

@@ -2,9 +2,9 @@
 //! The contexts that memory goes with: a kernel that touched what was lost would take the GPU's primary context along, so
 //! that the driver is asked before anything runs.
 
-use crate::cuda::Identity;
-use crate::cuda::context::refused;
-use crate::cuda::memory::Sighting;
+use crate::cuda::ContextIdentity;
+use crate::cuda::context::not_started;
+use crate::cuda::memory::AllocationStamp;
 use crate::error::Result;
 use crate::layout::Layout;
 use crate::region::Backing;
@@ -13,9 +13,9 @@ use crate::region::Backing;
 #[derive(Clone, Default)]
 pub struct Contexts {
     /// Those that the library's memory is in.
-    own: Vec<Identity>,
+    own: Vec<ContextIdentity>,
     /// One allocation in each of those that adopted memory is in: it is there as long as the context.
-    adopted: Vec<Sighting>,
+    adopted: Vec<AllocationStamp>,
 }
 
 impl Contexts {
@@ -26,7 +26,7 @@ impl Contexts {
             match region.root() {
                 Backing::Device(memory) => {
                     memory.identity().into_iter().for_each(|identity| contexts.add(identity));
-                    memory.sighting().into_iter().for_each(|sighting| contexts.add_adopted(sighting));
+                    memory.stamp().into_iter().for_each(|stamp| contexts.add_adopted(stamp));
                 }
                 Backing::Pinned(memory) if with_page_locks => contexts.add(memory.identity()),
                 _ => {}
@@ -36,22 +36,22 @@ impl Contexts {
     }
 
     /// One more that the library's memory is in.
-    pub fn add(&mut self, identity: Identity) {
+    pub fn add(&mut self, identity: ContextIdentity) {
         if !self.own.contains(&identity) {
             self.own.push(identity);
         }
     }
 
     /// One more that adopted memory is in.
-    pub fn add_adopted(&mut self, sighting: Sighting) {
-        if !self.adopted.iter().any(|known| known.is_of_context_of(&sighting)) {
-            self.adopted.push(sighting);
+    pub fn add_adopted(&mut self, stamp: AllocationStamp) {
+        if !self.adopted.iter().any(|known| known.is_of_context_of(&stamp)) {
+            self.adopted.push(stamp);
         }
     }
 
     /// Fails with INVALID_STATE if one of them was reset or destroyed.
     pub fn ensure_alive(&self) -> Result<()> {
-        self.own.iter().try_for_each(|identity| identity.ensure_alive().map_err(refused))?;
-        self.adopted.iter().try_for_each(Sighting::ensure_still)
+        self.own.iter().try_for_each(|identity| identity.ensure_alive().map_err(not_started))?;
+        self.adopted.iter().try_for_each(AllocationStamp::ensure_exists)
     }
 }

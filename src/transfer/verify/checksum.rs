@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{gpu, host};
 use crate::error::{Result, ensure};
-use crate::layout::{Allocation, Dimensions, Layout, Locality};
+use crate::layout::{AllocationConfig, Dimensions, Layout, Locality};
 use crate::nixl::MemoryType;
 use crate::region::SystemConfig;
 use crate::transfer::engine::contexts::Contexts;
@@ -86,7 +86,7 @@ fn buffer_for(layout: &Layout, num_blocks: u64, num_layers: u64, outer_dim: u64)
     let like = layout.geometry().dimensions();
     let io_alignment = layout.memory().regions().iter().map(|region| region.io_alignment()).max();
     let alignment = like.alignment.max(io_alignment.unwrap_or(1));
-    let memory = Allocation::System(SystemConfig::default());
+    let memory = AllocationConfig::System(SystemConfig::default());
     Layout::builder(Dimensions { num_blocks, num_layers, outer_dim, alignment, ..like.clone() })
         .kind(layout.geometry().kind())?
         .allocate(memory)

@@ -9,7 +9,7 @@ use super::remainder::{ENDS, power, product};
 use crate::cuda::checksum::{ChecksumKernel, MOST_LAYERS, ROW, Tiles};
 use crate::cuda::copy::Copy;
 use crate::cuda::ending::{is_fatal, is_over};
-use crate::cuda::ipc::Place;
+use crate::cuda::ipc::DevicePair;
 use crate::cuda::memory::Allocation;
 use crate::cuda::stream::{Active, Stream};
 use crate::error::Result;
@@ -242,7 +242,7 @@ fn behind_tiles(pieces: &Pieces, layers: usize, after: u64) -> Vec<u32> {
 /// The device that a layout lies on, where its kernels reach it without further ado.
 fn own_device(layout: &Layout) -> Option<i32> {
     let owner = layout.memory().regions().first()?.ordinal()?;
-    let is_own = |place: Option<Place>| place == Some(Place::on(owner));
+    let is_own = |place: Option<DevicePair>| place == Some(DevicePair::on(owner));
     layout.memory().regions().iter().all(|region| is_own(region.place())).then_some(owner)
 }
 

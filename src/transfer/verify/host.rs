@@ -162,7 +162,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, channel};
 
     use super::*;
-    use crate::layout::{Allocation, Dimensions};
+    use crate::layout::{AllocationConfig, Dimensions};
     use crate::region::SystemConfig;
     use crate::transfer::plan::Slots;
 
@@ -188,7 +188,7 @@ mod tests {
             num_heads: None,
         };
         let builder = Layout::builder(dimensions).fully_contiguous().unwrap();
-        let layout = builder.allocate(Allocation::System(SystemConfig::default())).build().unwrap();
+        let layout = builder.allocate(AllocationConfig::System(SystemConfig::default())).build().unwrap();
         let (go, gate) = channel::<()>();
         let blocks: Arc<dyn Shared> = Arc::new(Blocks(Mutex::new(gate)));
         // All threads of the pool, so that the shares of the reading stay in its queue.

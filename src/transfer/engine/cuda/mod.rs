@@ -24,7 +24,7 @@ use self::sides::Sides;
 use self::work::sequence::{Jobs, Unmarked};
 use super::contexts::Contexts;
 use super::{BeginRun, Candidate, Engine, OnStreams};
-use crate::cuda::memory::Sighting;
+use crate::cuda::memory::AllocationStamp;
 use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure};
 use crate::layout::Layout;
@@ -48,7 +48,7 @@ pub struct CudaCopy {
     moves: OnceCell<u64>,
     device: Arc<DeviceState>,
     /// Page locks of the caller's, one of each context.
-    locks: Vec<Sighting>,
+    locks: Vec<AllocationStamp>,
     layouts: [Arc<Layout>; 2],
     /// The last run.
     current: Mutex<Option<Arc<Flying>>>,

@@ -7,7 +7,7 @@ use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
 
 use crate::cuda::context::Entered;
-use crate::cuda::memory::{Sighting, host_range, is_mapped_at};
+use crate::cuda::memory::{AllocationStamp, host_range, is_mapped_at};
 use crate::cuda::{Context, Device};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
@@ -23,7 +23,7 @@ pub struct Locks {
     /// There may be more of them, which the driver is asked for.
     may_be_more: bool,
     /// One of each context.
-    sightings: Vec<Sighting>,
+    sightings: Vec<AllocationStamp>,
     failure: RefCell<Option<Error>>,
 }
 
@@ -61,8 +61,8 @@ impl Locks {
     }
 
     fn see(&mut self, address: u64) -> Result<()> {
-        let is_new = |new: &Sighting| !self.sightings.iter().any(|known| known.is_of_context_of(new));
-        self.sightings.extend(Sighting::of(address)?.filter(is_new));
+        let is_new = |new: &AllocationStamp| !self.sightings.iter().any(|known| known.is_of_context_of(new));
+        self.sightings.extend(AllocationStamp::of(address)?.filter(is_new));
         Ok(())
     }
 
@@ -72,7 +72,7 @@ impl Locks {
     }
 
     /// What tells whether the page locks that kernels rely on are still there, one of each context.
-    pub fn sightings(&self) -> &[Sighting] {
+    pub fn sightings(&self) -> &[AllocationStamp] {
         if self.are_complete { &self.sightings } else { &[] }
     }
 

@@ -3,13 +3,13 @@
 
 use super::choice::cost::Direction;
 use super::page_locks::Locks;
-use crate::cuda::ipc::Place;
+use crate::cuda::ipc::DevicePair;
 use crate::cuda::memory::is_accessible;
 use crate::cuda::peer::{self, PeerReach, peer_reach};
 use crate::cuda::{Context, Device};
 use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
-use crate::region::{Backing, DeviceMemory, Region, Users};
+use crate::region::{Backing, DeviceMemory, DeviceUsers, Region};
 use crate::transfer::path::Path;
 
 /// The two sides of a copy.
@@ -74,7 +74,9 @@ impl<'a> Sides<'a> {
             }
         }
         for side in [self.source, self.destination] {
-            let Some(place) = place(side).filter(|place| *place != Place::on(self.ordinal)) else { continue };
+            let Some(place) = place(side).filter(|place| *place != DevicePair::on(self.ordinal)) else {
+                continue;
+            };
             self.devices_are_apart |= !Device::get(self.ordinal)?.can_access(&Device::get(place.owner)?)?;
             if self.kernel_reaches.is_ok() {
                 self.kernel_reaches = self.reach_of_peer(side, place)?;
@@ -85,15 +87,15 @@ impl<'a> Sides<'a> {
 
     /// Whether kernels of the device that copies reach a side that lies elsewhere, or was opened for another device:
     /// VMM memory says so itself, for plain memory of this process, its engines' or ours, the driver is asked to map it.
-    fn reach_of_peer(&self, side: &Layout, place: Place) -> Result<std::result::Result<(), String>> {
-        let Place { owner, user } = place;
+    fn reach_of_peer(&self, side: &Layout, place: DevicePair) -> Result<std::result::Result<(), String>> {
+        let DevicePair { owner, user } = place;
         let own = Device::get(self.ordinal)?;
         if self.devices_are_apart {
             return Ok(Err(format!("device {} does not reach device {owner}", self.ordinal)));
         }
         let mut has_plain = false;
         for region in side.memory().regions() {
-            region.open_for(Users::Device(self.ordinal))?;
+            region.open_for(DeviceUsers::Device(self.ordinal))?;
             match peer_memory(region) {
                 PeerMemory::Opened if user == self.ordinal => {}
                 PeerMemory::Opened => {
@@ -185,7 +187,7 @@ impl<'a> Sides<'a> {
 }
 
 /// Where a layout lies, if on a device; all of its regions lie there.
-fn place(layout: &Layout) -> Option<Place> {
+fn place(layout: &Layout) -> Option<DevicePair> {
     layout.memory().regions().first().and_then(|region| region.place())
 }
 

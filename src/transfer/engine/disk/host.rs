@@ -72,7 +72,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::*;
-    use crate::layout::{Allocation, Dimensions, Layout};
+    use crate::layout::{AllocationConfig, Dimensions, Layout};
     use crate::region::{DiskConfig, SystemConfig};
     use crate::transfer::run::threads::{Pool, Shared};
     use crate::transfer::{BlockPair, Path, Preferences, Request, Step, Transfer};
@@ -96,7 +96,7 @@ mod tests {
         }
     }
 
-    fn layout(allocation: Allocation) -> Arc<Layout> {
+    fn layout(allocation: AllocationConfig) -> Arc<Layout> {
         let dimensions = Dimensions {
             num_blocks: 1,
             num_layers: 1,
@@ -113,8 +113,8 @@ mod tests {
 
     #[test]
     fn what_a_run_held_last_is_freed_by_no_thread_that_serves_files() {
-        let memory = layout(Allocation::System(SystemConfig::default()));
-        let file = layout(Allocation::Disk(DiskConfig::default()));
+        let memory = layout(AllocationConfig::System(SystemConfig::default()));
+        let file = layout(AllocationConfig::Disk(DiskConfig::default()));
         let (dropped, seen) = channel();
         memory.keep(Arc::new(Dropped(Mutex::new(dropped))));
         let (go, gate) = channel::<()>();

@@ -20,7 +20,7 @@ use self::staged::StagedIo;
 use super::contexts::Contexts;
 use super::nixl::NixlMove;
 use super::{BeginRun, Candidate, Engine};
-use crate::cuda::Identity;
+use crate::cuda::ContextIdentity;
 use crate::error::Result;
 use crate::layout::Layout;
 use crate::nixl::MemoryType;
@@ -111,7 +111,7 @@ impl DiskMove {
     }
 
     /// The context that its staging memory belongs to, if any.
-    fn identity(&self) -> Option<Identity> {
+    fn identity(&self) -> Option<ContextIdentity> {
         match &self.engine {
             Kind::Staged(io) => Some(io.identity()),
             Kind::Host(_) | Kind::Gds(_) => None,

@@ -165,7 +165,7 @@ impl Chunks {
     fn copy_one(&self, each: &Move) {
         let (from, to, size) = (each.source as *const u8, each.destination as *mut u8, each.size as usize);
         // SAFETY: the plan checked both spans against their layouts, which the run keeps alive until the last chunk is
-        // copied, and `ensure_apart` that no written byte is read. Users who write to the blocks meanwhile get what
+        // copied, and `ensure_apart` that no written byte is read. DeviceUsers who write to the blocks meanwhile get what
         // they asked for. `suits` said that this machine can stream.
         unsafe {
             match self.is_streamed {

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::error::Status;
-use crate::layout::{Allocation, BlockDim, Dimensions, LayoutKind};
+use crate::layout::{AllocationConfig, BlockDim, Dimensions, LayoutKind};
 use crate::region::SystemConfig;
 use crate::transfer::plan::Outline;
 use crate::transfer::request::{BlockPair, Wanted};
@@ -21,7 +21,7 @@ fn layout(kind: LayoutKind) -> Arc<Layout> {
         alignment: 1,
         num_heads: None,
     };
-    let memory = Allocation::System(SystemConfig::default());
+    let memory = AllocationConfig::System(SystemConfig::default());
     Layout::builder(dimensions).kind(kind).unwrap().allocate(memory).build().unwrap()
 }
 

@@ -11,7 +11,7 @@ use crate::layout::RemoteMemory;
 use crate::leak;
 use crate::log::log;
 use crate::nixl::AgentState;
-use crate::nixl::{RequestId, Step, Work};
+use crate::nixl::{AgentTask, RequestId, Step};
 use crate::transfer::run::{Run, cancelled};
 
 /// How many requests of one transfer are in flight.
@@ -53,7 +53,7 @@ enum LookState {
     Over,
 }
 
-impl Work for Flight {
+impl AgentTask for Flight {
     fn step(&mut self, state: &mut AgentState) -> Step {
         self.give_up_if_cancelled();
         if self.waiting.is_none() {

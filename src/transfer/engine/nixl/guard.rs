@@ -8,12 +8,12 @@ use crate::layout::{Layout, Memory, RemoteElastic};
 use crate::nixl::AgentState;
 use crate::nixl::request::Side;
 use crate::nixl::{Agent, Descriptor, MemoryType, Operation, RequestId, Span};
-use crate::region::{Control, Hold, Region, Registration, SystemConfig};
+use crate::region::{Control, Region, Registration, RegistrationHold, SystemConfig};
 use std::sync::Arc;
 
 /// Memory of our own for a copy of the control block, and what it must say of the extents that are used.
 pub(super) struct Guard {
-    copy: Hold,
+    copy: RegistrationHold,
     control: Descriptor,
     used: Vec<(usize, u32)>,
 }

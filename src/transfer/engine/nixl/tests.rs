@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::flight::Flight;
 use super::*;
-use crate::layout::{Allocation, Dimensions};
-use crate::nixl::{Step, Work, step_once};
+use crate::layout::{AllocationConfig, Dimensions};
+use crate::nixl::{AgentTask, Step, step_once};
 use crate::region::SystemConfig;
 use crate::sync::Mutex;
 use crate::transfer::request::{BlockPair, Wanted};
@@ -33,7 +33,7 @@ fn layout() -> Arc<Layout> {
         num_heads: None,
     };
     let blocks = Layout::builder(dimensions).fully_contiguous().unwrap();
-    blocks.allocate(Allocation::System(SystemConfig::default())).build().unwrap()
+    blocks.allocate(AllocationConfig::System(SystemConfig::default())).build().unwrap()
 }
 
 /// A move of one block; how far it gets does not matter to these tests.
@@ -55,7 +55,7 @@ fn a_move(agent: Arc<Agent>, local: Arc<Layout>, remote: Arc<Layout>) -> NixlMov
 /// A flight whose next step panics.
 struct Panics(Flight);
 
-impl Work for Panics {
+impl AgentTask for Panics {
     fn step(&mut self, _: &mut AgentState) -> Step {
         panic!("deliberate")
     }

@@ -9,7 +9,7 @@
 
 use super::super::rates::Rates;
 use super::super::work::task::{QUICK_BATCH, QUICK_CALLS};
-use crate::cuda::copy::{Ahead, FIRST_CALL, call_sizes};
+use crate::cuda::copy::{EngineLoad, FIRST_CALL, call_sizes};
 use crate::transfer::path::Path;
 
 /// Where bytes come from and go.
@@ -142,7 +142,7 @@ fn batch(copies: u64, bytes: f64, batched: f64) -> f64 {
     let wake = if copies > QUICK_BATCH as u64 { WAKE } else { 0.0 };
     let cold = copies.min(COLD_COPIES) as f64 * COLD_COPY;
     let (mut cpu, mut engine) = (START + wake + cold, 0.0f64);
-    for size in call_sizes(copies as usize, Ahead::Nothing) {
+    for size in call_sizes(copies as usize, EngineLoad::Idle) {
         let size = size as f64;
         cpu += CALL + size * batched;
         engine = engine.max(cpu) + size * (GAP + bytes);
@@ -153,7 +153,7 @@ fn batch(copies: u64, bytes: f64, batched: f64) -> f64 {
 /// Seconds that the calls of a batch take the CPU, beside what each copy costs.
 pub fn calls_of_batch(copies: u64) -> f64 {
     let cold = copies.min(COLD_COPIES) as f64 * COLD_COPY;
-    cold + call_sizes(copies as usize, Ahead::Nothing).count() as f64 * CALL
+    cold + call_sizes(copies as usize, EngineLoad::Idle).count() as f64 * CALL
 }
 
 /// Seconds that a path with a kernel takes on a device that does nothing else, and beside large kernels.

@@ -14,7 +14,7 @@ use super::super::rates::observed::{BatchDirection, Observed};
 use super::super::work::staged::is_quick;
 use super::super::work::task::{QUICK_BATCH, QUICK_CALLS};
 use super::cost::{Case, Direction, Staged, calls_of_batch, ctas, seconds};
-use crate::cuda::copy::{Ahead, call_sizes};
+use crate::cuda::copy::{EngineLoad, call_sizes};
 use crate::transfer::path::Path;
 
 const US: f64 = 1e-6;
@@ -86,7 +86,7 @@ impl Machine {
         let woken = if count > QUICK_BATCH as u64 { self.hand_over } else { 0.0 };
         let start = self.submit + woken;
         let (mut host, mut engine) = (start + count.min(COLD_COPIES) as f64 * self.cold_copy, 0.0f64);
-        for copies in call_sizes(count as usize, Ahead::Nothing) {
+        for copies in call_sizes(count as usize, EngineLoad::Idle) {
             host += self.call + copies as f64 * each;
             engine = engine.max(host) + copies as f64 * (self.batch_gap + size as f64 / self.link);
         }

@@ -9,12 +9,14 @@ use super::super::choice::cost::Direction;
 use super::super::device::state::DeviceState;
 use super::super::work::kernel::{Shape, TILE};
 use super::measure::{BATCH_BLOCK, BLOCK, DEVICE_SIZE, FEW_CTAS, HOST_SIZE, PAGEABLE_SIZE, PEER_SIZE, Task};
-use crate::cuda::copy::{Ahead, Batch, Copy, Reading};
+use crate::cuda::copy::{Batch, Copy, EngineLoad, SourceOrder};
 use crate::cuda::ending::is_over;
 use crate::cuda::kernel::{CopyKernel, Layer, Run};
 use crate::cuda::memory::Allocation;
 use crate::cuda::stream::{Active, Stream};
-use crate::cuda::vmm::{Access, Granularity, Mapping, Memory as VmmMemory, Properties, Range};
+use crate::cuda::vmm::{
+    AddressRange, AllocationProperties, DeviceAccess, DeviceMapping, Granularity, PhysicalMemory,
+};
 use crate::cuda::{Context, Device, Event};
 use crate::error::{Error, Result, Status};
 use crate::region::{PinnedConfig, PinnedMemory};
@@ -43,7 +45,7 @@ struct Memory {
 /// Memory of another device.
 enum Peer {
     /// Mapped for the device, which needs no context of the peer's.
-    Mapped(Arc<Mapping>),
+    Mapped(Arc<DeviceMapping>),
     /// Out of the device's reach: the driver's copies alone get there.
     Apart(Allocation),
 }
@@ -54,13 +56,13 @@ impl Peer {
         if !peer.has_vmm() || !device.can_access(&peer)? {
             return Allocation::new(ordinal, PEER_SIZE).map(Self::Apart);
         }
-        let properties = Properties::on_device(ordinal);
+        let properties = AllocationProperties::on_device(ordinal);
         let granularity = properties.granularity(Granularity::Minimum)?;
-        let memory = VmmMemory::create(PEER_SIZE.next_multiple_of(granularity), properties)?;
-        let range = Range::reserve(memory.size(), granularity)?;
-        let mapping = Mapping::create(&range, 0, &memory)?;
-        let accesses = [ordinal, device.ordinal()].map(|ordinal| (ordinal, Access::ReadWrite));
-        Mapping::set_access_of_all(std::slice::from_ref(&mapping), &accesses)?;
+        let memory = PhysicalMemory::create(PEER_SIZE.next_multiple_of(granularity), properties)?;
+        let range = AddressRange::reserve(memory.size(), granularity)?;
+        let mapping = DeviceMapping::create(&range, 0, &memory)?;
+        let accesses = [ordinal, device.ordinal()].map(|ordinal| (ordinal, DeviceAccess::ReadWrite));
+        DeviceMapping::set_access_of_all(std::slice::from_ref(&mapping), &accesses)?;
         Ok(Self::Mapped(mapping))
     }
 
@@ -226,7 +228,7 @@ impl Memory {
             size: BATCH_BLOCK,
         });
         // SAFETY: as above.
-        unsafe { on.copy_batch(&Batch::new(copies), Reading::InTurn, Ahead::Copies) }.map(|()| true)
+        unsafe { on.copy_batch(&Batch::new(copies), SourceOrder::Stream, EngineLoad::Busy) }.map(|()| true)
     }
 
     fn launch(

@@ -3,7 +3,7 @@
 
 use super::super::choice::rows;
 use super::super::sides::Sides;
-use crate::cuda::copy::{Ahead, Batch, Copy, Reading, Rows};
+use crate::cuda::copy::{Batch, Copy, EngineLoad, Rows, SourceOrder};
 use crate::cuda::stream::Active;
 use crate::error::Result;
 use crate::transfer::plan::{Matrix, Move, Plan};
@@ -55,7 +55,7 @@ impl DriverCopies {
         unsafe {
             match self {
                 Self::Batch(batch, from_host) if place != Place::Elsewhere => {
-                    on.copy_batch(batch, place.reading(*from_host), Ahead::Nothing)
+                    on.copy_batch(batch, place.reading(*from_host), EngineLoad::Idle)
                 }
                 Self::Batch(batch, _) => on.copy_each(batch),
                 Self::Loop(copies) => copies.iter().try_for_each(|copy| on.copy(*copy)),
@@ -81,8 +81,8 @@ pub enum Place {
 
 impl Place {
     /// When sources may be read: host memory is there when a run of its own is submitted.
-    pub fn reading(self, from_host: bool) -> Reading {
-        if self == Self::Own && from_host { Reading::AtOnce } else { Reading::InTurn }
+    pub fn reading(self, from_host: bool) -> SourceOrder {
+        if self == Self::Own && from_host { SourceOrder::Any } else { SourceOrder::Stream }
     }
 }
 

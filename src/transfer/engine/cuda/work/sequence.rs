@@ -11,7 +11,7 @@ use super::super::device::state::DeviceState;
 use super::super::rates::observer::Observer;
 use super::driver::Place;
 use super::task::Job;
-use crate::cuda::ending::says_lost;
+use crate::cuda::ending::means_lost;
 use crate::cuda::stream::{Active, CallerStream};
 use crate::error::{Error, Result, Status, ensure};
 
@@ -146,7 +146,7 @@ impl Jobs {
         if let Some(event) = held.event() {
             // Tried again once: it may have told of an earlier failure.
             match on.record(event).or_else(|_| on.record(event)) {
-                Err(error) if !says_lost(&error) => return Err(Unmarked(started.err().unwrap_or(error))),
+                Err(error) if !means_lost(&error) => return Err(Unmarked(started.err().unwrap_or(error))),
                 marked => return Ok(started.and(marked)),
             }
         }

@@ -14,7 +14,7 @@ use super::descriptors::PreparedRuns;
 use super::division::{Division, HostOrder};
 use super::kernel::{cut_runs, typical_length};
 use super::task::{QUICK_BATCH, QUICK_CALLS};
-use crate::cuda::copy::{Ahead, Batch, Copy, Reading};
+use crate::cuda::copy::{Batch, Copy, EngineLoad, SourceOrder};
 use crate::cuda::kernel::{Blocks, CopyKernel, Run};
 use crate::cuda::stream::{Active, Stream};
 use crate::error::Result;
@@ -122,7 +122,7 @@ impl StagedCopy {
         let (fills, drains) = if self.to_host { (&gather, &copier) } else { (&copier, &gather) };
         for (index, chunk) in self.chunks.iter().enumerate() {
             let (address, part) = staging.part(index, self.parts, self.part_size);
-            let ahead = if index == 0 { Ahead::Nothing } else { Ahead::Copies };
+            let ahead = if index == 0 { EngineLoad::Idle } else { EngineLoad::Busy };
             if index >= self.parts {
                 fills.wait_for(&part.drained)?;
             }
@@ -145,7 +145,7 @@ impl StagedCopy {
     }
 
     /// Starts the copy engine's share of a chunk. One by one, copies of 1 MiB took a quarter longer beside a GEMM.
-    unsafe fn copy(&self, chunk: &Chunk, part: u64, on: &Active<'_>, ahead: Ahead) -> Result<()> {
+    unsafe fn copy(&self, chunk: &Chunk, part: u64, on: &Active<'_>, ahead: EngineLoad) -> Result<()> {
         let mut batch = self.batch.lock();
         batch.clear();
         for copy in &chunk.copies {
@@ -155,7 +155,7 @@ impl StagedCopy {
             });
         }
         // SAFETY: the caller's promise.
-        unsafe { on.copy_all(&batch, Reading::InTurn, ahead) }
+        unsafe { on.copy_all(&batch, SourceOrder::Stream, ahead) }
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::sides::Sides;
 use crate::error::{Error, Result, Status};
-use crate::nixl::gds::Ends;
+use crate::nixl::gds::GdsEndpoints;
 use crate::nixl::{Agent, cufile};
 use crate::transfer::engine::nixl::NixlMove;
 use crate::transfer::path::Path;
@@ -128,7 +128,7 @@ fn try_out(agent: &Arc<Agent>, sides: &Sides<'_>) -> std::result::Result<(), Str
     let device = sides.memory.memory().regions().first().and_then(|region| region.ordinal());
     let ordinal = device.ok_or("the memory is no GPU's")?;
     for file in sides.file.memory().regions().iter().filter_map(|region| region.file()) {
-        let ends = Ends { ordinal, file_system: file.file_system(), is_direct: file.is_direct() };
+        let ends = GdsEndpoints { ordinal, file_system: file.file_system(), is_direct: file.is_direct() };
         agent.trials.once(ends, || {
             probe::there_and_back(agent, ordinal, file).map_err(|error| format!("it was tried out: {error}"))
         })?;

@@ -9,7 +9,7 @@ use super::super::host::HostIo;
 use super::super::io::Io;
 use super::super::sides::Sides;
 use crate::error::{Result, ensure};
-use crate::layout::{Allocation, Builder, Dimensions, Layout, NeedsMemory, Ready};
+use crate::layout::{AllocationConfig, Builder, Dimensions, Layout, NeedsMemory, Ready};
 use crate::nixl::{Agent, MemoryType};
 use crate::region::{DeviceConfig, DiskFile, Region, SystemConfig};
 use crate::transfer::engine::Engine;
@@ -32,8 +32,8 @@ const PAIRS: [BlockPair; 1] = [BlockPair { source: 0, destination: 0 }];
 pub fn there_and_back(agent: &Arc<Agent>, ordinal: i32, file: &DiskFile) -> Result<()> {
     let known = |layout: Builder<Ready>| layout.agent(Some(agent.clone())).build();
     let disk = known(block()?.regions(vec![Region::disk_beside(file, SIZE)?]))?;
-    let device = known(block()?.allocate(Allocation::Device(DeviceConfig { ordinal, size: SIZE })))?;
-    let host = block()?.allocate(Allocation::System(SystemConfig::default())).build()?;
+    let device = known(block()?.allocate(AllocationConfig::Device(DeviceConfig { ordinal, size: SIZE })))?;
+    let host = block()?.allocate(AllocationConfig::System(SystemConfig::default())).build()?;
     for (path, source, destination, salt) in
         [(Path::NixlFileWrite, &device, &disk, 0x5a), (Path::NixlFileRead, &disk, &device, 0xa4)]
     {

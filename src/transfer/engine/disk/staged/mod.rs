@@ -16,7 +16,7 @@ use self::ring::{Ring, SLOTS};
 use super::host::pieces;
 use super::io::Io;
 use super::sides::Sides;
-use crate::cuda::Identity;
+use crate::cuda::ContextIdentity;
 use crate::error::{Error, Result, Status, ensure};
 use crate::transfer::plan::Plan;
 use crate::transfer::run::{Run, Start};
@@ -65,7 +65,7 @@ impl StagedIo {
     }
 
     /// The context that the ring goes with.
-    pub fn identity(&self) -> Identity {
+    pub fn identity(&self) -> ContextIdentity {
         self.ring.identity()
     }
 

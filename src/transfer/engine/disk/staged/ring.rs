@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use super::inbox::Inbox;
 use crate::cuda::stream::Stream;
-use crate::cuda::{Context, Device, Event, Identity};
+use crate::cuda::{Context, ContextIdentity, Device, Event};
 use crate::error::{Error, Result, Status};
 use crate::process::PerProcess;
 use crate::region::{PinnedConfig, PinnedMemory};
@@ -78,7 +78,7 @@ impl Ring {
     }
 
     /// The context that it goes with.
-    pub fn identity(&self) -> Identity {
+    pub fn identity(&self) -> ContextIdentity {
         self.memory.identity()
     }
 

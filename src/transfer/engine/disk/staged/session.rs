@@ -10,7 +10,7 @@ use super::super::requests::Requests;
 use super::flight::Flight;
 use super::inbox::{Answer, Inbox};
 use super::ring::{Ring, SLOTS};
-use crate::cuda::copy::{Ahead, Batch, Reading};
+use crate::cuda::copy::{Batch, EngineLoad, SourceOrder};
 use crate::cuda::ending::{is_fatal, is_over};
 use crate::error::{Error, Result};
 
@@ -171,11 +171,11 @@ impl<'a> Session<'a> {
         let part = &prepared.chunks.list[chunk.index];
         let copies = prepared.chunks.on_device(part, ring.slot(slot), !prepared.writes);
         // What comes from the file is in the slot by now.
-        let reading = if prepared.writes { Reading::InTurn } else { Reading::AtOnce };
+        let reading = if prepared.writes { SourceOrder::Stream } else { SourceOrder::Any };
         let on = ring.stream.activate()?;
         // SAFETY: the plan checked the GPU's spans against their layout, which the flight holds; the slot is this
         // chunk's alone until the driver is done with it.
-        unsafe { on.copy_all(&Batch::new(copies.into_iter()), reading, Ahead::Nothing)? };
+        unsafe { on.copy_all(&Batch::new(copies.into_iter()), reading, EngineLoad::Idle)? };
         on.record(&ring.copied[slot])
     }
 

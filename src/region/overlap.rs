@@ -11,7 +11,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::mapped::{self, Mapped};
+use super::proc_maps::{self, MapsEntry};
 use super::{Backing, FileId, Region};
 use crate::error::Result;
 
@@ -57,7 +57,7 @@ pub fn overlap(regions: &[Arc<Region>], size: u64) -> Result<Option<(usize, usiz
 fn mapped_stretches(regions: &[Arc<Region>], size: u64) -> Result<Vec<Stretch>> {
     let ranges: Vec<_> = regions.iter().map(|region| span(region.address(), size)).collect();
     let mut all = Vec::new();
-    for (index, mappings) in mapped::within(&ranges)?.into_iter().enumerate() {
+    for (index, mappings) in proc_maps::within(&ranges)?.into_iter().enumerate() {
         let parts = mappings.into_iter().filter_map(|mapped| part_of(mapped, &ranges[index]));
         all.extend(parts.map(|(store, bytes)| Stretch { store, bytes, region: index }));
     }
@@ -94,7 +94,7 @@ fn stretches(region: &Arc<Region>, size: u64, by_list: bool) -> Result<Vec<(Stor
 }
 
 /// The bytes of a mapping's file that are within a range of addresses.
-fn part_of(mapped: Mapped, addresses: &Range<u64>) -> Option<(Store, Range<u64>)> {
+fn part_of(mapped: MapsEntry, addresses: &Range<u64>) -> Option<(Store, Range<u64>)> {
     let pages = mapped.pages?;
     let start = addresses.start.max(mapped.addresses.start);
     let end = addresses.end.min(mapped.addresses.end);

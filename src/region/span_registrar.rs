@@ -12,7 +12,7 @@ use crate::nixl::state::AgentState;
 use crate::nixl::{Agent, Descriptor};
 
 /// A failure, and the spans that NIXL may still use after it: they must never be unmapped.
-pub(super) struct Failure {
+pub(super) struct SpanFailure {
     /// The first thing that failed.
     pub error: Error,
     /// What NIXL did not let go of.
@@ -20,9 +20,9 @@ pub(super) struct Failure {
 }
 
 /// What came of it.
-pub(super) type Outcome = std::result::Result<(), Failure>;
+pub(super) type SpanResult = std::result::Result<(), SpanFailure>;
 
-impl Failure {
+impl SpanFailure {
     /// This failure, which came first, and what followed from it.
     pub fn and(mut self, later: Self) -> Self {
         let later_error = later.error.context("then, while what had been done was taken back");
@@ -34,25 +34,25 @@ impl Failure {
 
 /// An agent, and the context in which it is told of memory: UCX registers memory that was mapped apart only where that
 /// of its GPU is current.
-pub(super) struct Spans {
+pub(super) struct SpanRegistrar {
     pub agent: Arc<Agent>,
     pub context: Option<Arc<Context>>,
 }
 
-impl Spans {
+impl SpanRegistrar {
     /// All of them, or none.
-    pub fn register(&self, spans: &[Descriptor]) -> Outcome {
+    pub fn register(&self, spans: &[Descriptor]) -> SpanResult {
         let (context, wanted) = (self.context.clone(), spans.to_vec());
         self.call(spans, move |state| {
             let anew = anew(&context);
             let entered = anew.as_ref().or(context.as_ref()).map(|context| context.enter()).transpose();
-            let _entered = entered.map_err(|error| Failure { error, stuck: Vec::new() })?;
+            let _entered = entered.map_err(|error| SpanFailure { error, stuck: Vec::new() })?;
             register_all(state, &wanted)
         })
     }
 
     /// All of them, whatever fails.
-    pub fn deregister(&self, spans: &[Descriptor]) -> Outcome {
+    pub fn deregister(&self, spans: &[Descriptor]) -> SpanResult {
         let (context, known) = (self.context.clone(), spans.to_vec());
         self.call(spans, move |state| deregister_in(&context, state, &known))
     }
@@ -61,13 +61,13 @@ impl Spans {
     pub fn deregister_or_defer(
         &mut self,
         spans: Vec<Descriptor>,
-        then: impl FnOnce(Outcome) + Send + 'static,
+        then: impl FnOnce(SpanResult) + Send + 'static,
     ) {
         let context = self.context.take();
         self.agent.call_or_defer(move |state| {
             // After a panic NIXL may still know the memory, which `then` must learn of before anything is freed.
             let outcome = guarded(|| deregister_in(&context, state, &spans));
-            then(outcome.unwrap_or_else(|error| Err(Failure { error, stuck: spans })));
+            then(outcome.unwrap_or_else(|error| Err(SpanFailure { error, stuck: spans })));
         });
     }
 
@@ -75,17 +75,17 @@ impl Spans {
     fn call(
         &self,
         spans: &[Descriptor],
-        function: impl FnOnce(&mut AgentState) -> Outcome + Send + 'static,
-    ) -> Outcome {
+        function: impl FnOnce(&mut AgentState) -> SpanResult + Send + 'static,
+    ) -> SpanResult {
         let answer = self.agent.call(move |state| Result::Ok(function(state)));
-        answer.unwrap_or_else(|error| Err(Failure { error, stuck: spans.to_vec() }))
+        answer.unwrap_or_else(|error| Err(SpanFailure { error, stuck: spans.to_vec() }))
     }
 }
 
-fn register_all(state: &mut AgentState, spans: &[Descriptor]) -> Outcome {
+fn register_all(state: &mut AgentState, spans: &[Descriptor]) -> SpanResult {
     for (index, span) in spans.iter().enumerate() {
         if let Err(error) = state.register(*span) {
-            let failure = Failure { error, stuck: Vec::new() };
+            let failure = SpanFailure { error, stuck: Vec::new() };
             return Err(match deregister_all(state, &spans[..index]) {
                 Ok(()) => failure,
                 Err(later) => failure.and(later),
@@ -101,21 +101,21 @@ fn anew(context: &Option<Arc<Context>>) -> Option<Arc<Context>> {
     Context::retain(reset.device()).ok().map(Arc::new)
 }
 
-fn deregister_in(context: &Option<Arc<Context>>, state: &mut AgentState, spans: &[Descriptor]) -> Outcome {
+fn deregister_in(context: &Option<Arc<Context>>, state: &mut AgentState, spans: &[Descriptor]) -> SpanResult {
     let anew = anew(context);
     // Without it NIXL fails to deregister, and says so.
     let _entered = anew.as_ref().or(context.as_ref()).and_then(|context| context.enter_to_free().ok());
     deregister_all(state, spans)
 }
 
-fn deregister_all(state: &mut AgentState, spans: &[Descriptor]) -> Outcome {
-    let mut failed: Outcome = Ok(());
+fn deregister_all(state: &mut AgentState, spans: &[Descriptor]) -> SpanResult {
+    let mut failed: SpanResult = Ok(());
     for span in spans {
         if let Err(error) = state.deregister(span) {
-            let one = Failure { error, stuck: vec![*span] };
+            let one = SpanFailure { error, stuck: vec![*span] };
             failed = Err(match failed {
                 Ok(()) => one,
-                Err(first) => Failure { error: first.error, stuck: [first.stuck, one.stuck].concat() },
+                Err(first) => SpanFailure { error: first.error, stuck: [first.stuck, one.stuck].concat() },
             });
         }
     }

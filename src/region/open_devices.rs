@@ -9,13 +9,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::cuda::Device;
-use crate::cuda::vmm::{Access, Mapping};
+use crate::cuda::vmm::{DeviceAccess, DeviceMapping};
 use crate::error::Result;
 use crate::sync::{Mutex, MutexGuard};
 
 /// Which devices of this process are to use imported memory, besides the one that it is located on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Users {
+pub enum DeviceUsers {
     /// None until a transfer needs one.
     #[default]
     Owner,
@@ -26,12 +26,12 @@ pub enum Users {
 }
 
 /// The devices that some mappings are open for, all with the same access.
-pub struct Reach {
-    access: Access,
+pub struct OpenDevices {
+    access: DeviceAccess,
     devices: Mutex<BTreeSet<i32>>,
 }
 
-impl Users {
+impl DeviceUsers {
     /// The device whose kernels are to use plain memory, which is opened for one device at a time; `None` for its own.
     pub fn device(self) -> Option<i32> {
         match self {
@@ -61,11 +61,16 @@ impl Users {
     }
 }
 
-impl Reach {
+impl OpenDevices {
     /// Opens mappings of memory of device `owner` for that device and for `users`, in one call per run of neighbours.
-    pub fn open(mappings: &[Arc<Mapping>], owner: i32, users: Users, writable: bool) -> Result<Self> {
+    pub fn open(
+        mappings: &[Arc<DeviceMapping>],
+        owner: i32,
+        users: DeviceUsers,
+        writable: bool,
+    ) -> Result<Self> {
         let reach = Self {
-            access: if writable { Access::ReadWrite } else { Access::Read },
+            access: if writable { DeviceAccess::ReadWrite } else { DeviceAccess::Read },
             devices: Mutex::default(),
         };
         reach.extend(mappings, owner, users)?;
@@ -75,7 +80,7 @@ impl Reach {
     /// Opens the same mappings for more devices. Devices that have access already cost nothing.
     ///
     /// The lock is held through the call, so that a thread that finds a device in the set can use the memory.
-    pub fn extend(&self, mappings: &[Arc<Mapping>], owner: i32, users: Users) -> Result<()> {
+    pub fn extend(&self, mappings: &[Arc<DeviceMapping>], owner: i32, users: DeviceUsers) -> Result<()> {
         let mut devices = self.devices();
         let missing: Vec<_> =
             users.of(owner)?.into_iter().filter(|ordinal| !devices.contains(ordinal)).collect();
@@ -83,7 +88,7 @@ impl Reach {
             return Ok(());
         }
         let accesses: Vec<_> = missing.iter().map(|ordinal| (*ordinal, self.access)).collect();
-        Mapping::set_access_of_all(mappings, &accesses)?;
+        DeviceMapping::set_access_of_all(mappings, &accesses)?;
         devices.extend(missing);
         Ok(())
     }

@@ -3,7 +3,7 @@
 
 use std::ffi::c_void;
 
-use super::context::{Context, Identity, is_lost};
+use super::context::{Context, ContextIdentity, is_lost};
 use crate::error::{Result, ensure};
 use crate::log::log;
 
@@ -50,7 +50,7 @@ impl PageLock {
     }
 
     /// The context that it goes with.
-    pub fn identity(&self) -> Identity {
+    pub fn identity(&self) -> ContextIdentity {
         self.context.identity()
     }
 

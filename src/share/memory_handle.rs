@@ -5,13 +5,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Way;
+use super::Transport;
 use crate::error::{Result, ensure, fail};
 use crate::region::Tier;
 
 /// How memory is carried from one process to another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Carried {
+pub enum MemoryHandle {
     /// A memory file.
     Memory {
         /// Which of the file descriptors.
@@ -110,13 +110,15 @@ pub enum SharedHandle {
     Fabric(#[serde(with = "serde_bytes")] [u8; 64]),
 }
 
-impl Carried {
+impl MemoryHandle {
     /// Which way that is.
-    pub fn way(&self) -> Way {
+    pub fn way(&self) -> Transport {
         match self {
-            Self::Memory { .. } | Self::Disk { .. } | Self::Extents { .. } | Self::Mappings { .. } => Way::Fd,
-            Self::Ipc { .. } => Way::Ipc,
-            Self::Fabric { .. } => Way::Fabric,
+            Self::Memory { .. } | Self::Disk { .. } | Self::Extents { .. } | Self::Mappings { .. } => {
+                Transport::Fd
+            }
+            Self::Ipc { .. } => Transport::Ipc,
+            Self::Fabric { .. } => Transport::Fabric,
         }
     }
 

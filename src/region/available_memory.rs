@@ -9,17 +9,17 @@
 
 use std::path::{Path, PathBuf};
 
-use super::numa::Placement;
+use super::numa::NumaPlacement;
 use crate::error::{Result, ensure};
 
 /// Refuses to touch more of the system's own pages than there can be.
-pub fn ensure_room(size: u64, numa: Option<Placement>) -> Result<()> {
-    System(PathBuf::from("/")).ensure_room(size, numa)
+pub fn ensure_available(size: u64, numa: Option<NumaPlacement>) -> Result<()> {
+    System(PathBuf::from("/")).ensure_available(size, numa)
 }
 
 /// Refuses memory that will be touched later, and can never be there as a whole. The kernel refuses it for
 /// private mappings alone, and only if it exceeds the whole machine: a memory file has any size.
-pub fn ensure_fits(size: u64, numa: Option<Placement>) -> Result<()> {
+pub fn ensure_fits(size: u64, numa: Option<NumaPlacement>) -> Result<()> {
     System(PathBuf::from("/")).ensure_fits(size, numa)
 }
 
@@ -32,32 +32,32 @@ pub fn ensure_huge_pages_of(node: u32, size: u64, page: u64) -> Result<()> {
 struct System(PathBuf);
 
 /// Bytes that can be had, and where that is the bound.
-struct Room {
+struct Available {
     bytes: u64,
     place: String,
 }
 
 impl System {
-    fn ensure_room(&self, size: u64, numa: Option<Placement>) -> Result<()> {
+    fn ensure_available(&self, size: u64, numa: Option<NumaPlacement>) -> Result<()> {
         let bound = numa.and_then(|placement| match placement {
-            Placement::Bind(node) => self.of_node(node),
-            Placement::Prefer(_) => None,
+            NumaPlacement::Bind(node) => self.of_node(node),
+            NumaPlacement::Prefer(_) => None,
         });
-        let rooms = self.of_machine().into_iter().chain(bound).chain(self.of_groups(Group::left));
-        within_all(rooms, size)
+        let limits = self.of_machine().into_iter().chain(bound).chain(self.of_groups(Group::left));
+        within_all(limits, size)
     }
 
-    fn ensure_fits(&self, size: u64, numa: Option<Placement>) -> Result<()> {
+    fn ensure_fits(&self, size: u64, numa: Option<NumaPlacement>) -> Result<()> {
         // The administrator wants nothing to be refused.
         if self.number("proc/sys/vm/overcommit_memory") == Some(1) {
             return Ok(());
         }
         let bound = numa.and_then(|placement| match placement {
-            Placement::Bind(node) => self.whole_node(node),
-            Placement::Prefer(_) => None,
+            NumaPlacement::Bind(node) => self.whole_node(node),
+            NumaPlacement::Prefer(_) => None,
         });
-        let rooms = self.whole_machine().into_iter().chain(bound).chain(self.of_groups(Group::whole));
-        within_all(rooms, size)
+        let limits = self.whole_machine().into_iter().chain(bound).chain(self.of_groups(Group::whole));
+        within_all(limits, size)
     }
 
     fn ensure_huge_pages_of(&self, node: u32, size: u64, page: u64) -> Result<()> {
@@ -77,45 +77,45 @@ impl System {
         Ok(())
     }
 
-    fn whole_machine(&self) -> Option<Room> {
+    fn whole_machine(&self) -> Option<Available> {
         let text = self.read("proc/meminfo")?;
         let bytes = kilobytes(&text, "MemTotal:")? + kilobytes(&text, "SwapTotal:").unwrap_or(0);
-        Some(Room { bytes, place: "on this machine".to_string() })
+        Some(Available { bytes, place: "on this machine".to_string() })
     }
 
-    fn whole_node(&self, node: u32) -> Option<Room> {
+    fn whole_node(&self, node: u32) -> Option<Available> {
         let text = self.read(&format!("sys/devices/system/node/node{node}/meminfo"))?;
         let bytes = kilobytes(&text, "MemTotal:")? + self.swap("SwapTotal:");
-        Some(Room { bytes, place: format!("on NUMA node {node}") })
+        Some(Available { bytes, place: format!("on NUMA node {node}") })
     }
 
-    fn of_machine(&self) -> Option<Room> {
+    fn of_machine(&self) -> Option<Available> {
         let text = self.read("proc/meminfo")?;
         let bytes = kilobytes(&text, "MemAvailable:")? + kilobytes(&text, "SwapFree:").unwrap_or(0);
-        Some(Room { bytes, place: "on this machine".to_string() })
+        Some(Available { bytes, place: "on this machine".to_string() })
     }
 
     fn swap(&self, name: &str) -> u64 {
         self.read("proc/meminfo").and_then(|text| kilobytes(&text, name)).unwrap_or(0)
     }
 
-    fn of_node(&self, node: u32) -> Option<Room> {
+    fn of_node(&self, node: u32) -> Option<Available> {
         let text = self.read(&format!("sys/devices/system/node/node{node}/meminfo"))?;
         let bytes = |name| kilobytes(&text, name).unwrap_or(0);
         let droppable = bytes("FilePages:").saturating_sub(bytes("Shmem:")) + bytes("SReclaimable:");
         let bytes = kilobytes(&text, "MemFree:")? + droppable + self.swap("SwapFree:");
-        Some(Room { bytes, place: format!("on NUMA node {node}") })
+        Some(Available { bytes, place: format!("on NUMA node {node}") })
     }
 
     /// Under the limits of the control group that the process is in, and of all above it.
-    fn of_groups(&self, bytes: impl Fn(&Group, &Self) -> Option<u64>) -> Vec<Room> {
+    fn of_groups(&self, bytes: impl Fn(&Group, &Self) -> Option<u64>) -> Vec<Available> {
         let Some(text) = self.read("proc/self/cgroup") else { return Vec::new() };
         let groups = text.lines().filter_map(Group::of_line).flat_map(Group::with_all_above);
-        let room = |group: Group| {
+        let available = |group: Group| {
             let place = format!("under the memory limit of control group {}", group.path);
-            bytes(&group, self).map(|bytes| Room { bytes, place })
+            bytes(&group, self).map(|bytes| Available { bytes, place })
         };
-        groups.filter_map(room).collect()
+        groups.filter_map(available).collect()
     }
 
     fn number(&self, path: &str) -> Option<u64> {
@@ -127,8 +127,8 @@ impl System {
     }
 }
 
-fn within_all(rooms: impl Iterator<Item = Room>, size: u64) -> Result<()> {
-    if let Some(Room { bytes, place }) = rooms.min_by_key(|room| room.bytes) {
+fn within_all(limits: impl Iterator<Item = Available>, size: u64) -> Result<()> {
+    if let Some(Available { bytes, place }) = limits.min_by_key(|available| available.bytes) {
         ensure!(size <= bytes, OutOfMemory, "{size} bytes of host memory asked, {bytes} can be had {place}");
     }
     Ok(())
@@ -239,9 +239,9 @@ mod tests {
             Self(System(root))
         }
 
-        fn expect_room(&self, bytes: u64, numa: Option<Placement>, place: &str) {
-            assert!(self.0.ensure_room(bytes, numa).is_ok());
-            let error = self.0.ensure_room(bytes + 1, numa).unwrap_err();
+        fn expect_available(&self, bytes: u64, numa: Option<NumaPlacement>, place: &str) {
+            assert!(self.0.ensure_available(bytes, numa).is_ok());
+            let error = self.0.ensure_available(bytes + 1, numa).unwrap_err();
             assert_eq!(error.status(), Status::OutOfMemory);
             let expected = format!("{} bytes of host memory asked, {bytes} can be had {place}", bytes + 1);
             assert_eq!(error.message(), expected);
@@ -259,11 +259,11 @@ mod tests {
     #[test]
     fn the_machine_is_the_bound_and_swap_counts() {
         let machine = Machine::new("machine", &[("proc/meminfo", MEMINFO)]);
-        machine.expect_room(52 << 10, None, "on this machine");
-        machine.expect_room(52 << 10, Some(Placement::Prefer(0)), "on this machine");
+        machine.expect_available(52 << 10, None, "on this machine");
+        machine.expect_available(52 << 10, Some(NumaPlacement::Prefer(0)), "on this machine");
     }
 
-    fn expect_fit(machine: &Machine, bytes: u64, numa: Option<Placement>, place: &str) {
+    fn expect_fit(machine: &Machine, bytes: u64, numa: Option<NumaPlacement>, place: &str) {
         assert!(machine.0.ensure_fits(bytes, numa).is_ok());
         let error = machine.0.ensure_fits(bytes + 1, numa).unwrap_err();
         assert_eq!(error.status(), Status::OutOfMemory);
@@ -277,8 +277,8 @@ mod tests {
         let files = [("proc/meminfo", meminfo.as_str()), ("sys/devices/system/node/node1/meminfo", node)];
         let machine = Machine::new("whole", &files);
         expect_fit(&machine, 107 << 10, None, "on this machine");
-        expect_fit(&machine, 47 << 10, Some(Placement::Bind(1)), "on NUMA node 1");
-        expect_fit(&machine, 107 << 10, Some(Placement::Prefer(1)), "on this machine");
+        expect_fit(&machine, 47 << 10, Some(NumaPlacement::Bind(1)), "on NUMA node 1");
+        expect_fit(&machine, 107 << 10, Some(NumaPlacement::Prefer(1)), "on this machine");
         let group = [
             ("proc/meminfo", meminfo.as_str()),
             ("proc/self/cgroup", "0::/job\n"),
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn a_kernel_that_does_not_say_bounds_nothing() {
         let machine = Machine::new("silent", &[("proc/meminfo", "MemTotal: 100 kB\nMemFree: 1 kB\n")]);
-        assert!(machine.0.ensure_room(u64::MAX, None).is_ok());
+        assert!(machine.0.ensure_available(u64::MAX, None).is_ok());
     }
 
     #[test]
@@ -321,8 +321,8 @@ mod tests {
             "Node 1 MemFree: 4 kB\nNode 1 FilePages: 9 kB\nNode 1 Shmem: 6 kB\nNode 1 SReclaimable: 1 kB\n";
         let files = [("proc/meminfo", MEMINFO), ("sys/devices/system/node/node1/meminfo", node)];
         let machine = Machine::new("node", &files);
-        machine.expect_room(10 << 10, Some(Placement::Bind(1)), "on NUMA node 1");
-        machine.expect_room(52 << 10, Some(Placement::Prefer(1)), "on this machine");
+        machine.expect_available(10 << 10, Some(NumaPlacement::Bind(1)), "on NUMA node 1");
+        machine.expect_available(52 << 10, Some(NumaPlacement::Prefer(1)), "on this machine");
     }
 
     #[test]
@@ -341,7 +341,7 @@ mod tests {
             ("sys/fs/cgroup/outer/inner/memory.current", "20000\n"),
         ];
         let machine = Machine::new("groups", &files);
-        machine.expect_room(10_523, None, "under the memory limit of control group /outer");
+        machine.expect_available(10_523, None, "under the memory limit of control group /outer");
     }
 
     #[test]
@@ -357,6 +357,6 @@ mod tests {
             ),
         ];
         let machine = Machine::new("first", &files);
-        machine.expect_room(1101 + 2048, None, "under the memory limit of control group /job");
+        machine.expect_available(1101 + 2048, None, "under the memory limit of control group /job");
     }
 }

@@ -1,21 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the table of cases; a failed check jumps out of its case, and the rest still runs.
-#include "harness.h"
+// Registers cases and runs them; a failed check jumps out of its case, and the rest still runs.
+#include "framework.h"
 
-#include "peer.h"
-#include "resources.h"
+#include "harness.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 /* No process of the tests outlives this, whatever ctest or the terminal does. */
 #define DEADLINE_SECONDS 110
@@ -296,6 +290,13 @@ static int run_cases(const test_suite *suite, int argc, char **argv) {
     return exit_code(&tally);
 }
 
+static int list_cases(const test_suite *suite) {
+    for (size_t i = 0; i < suite->num_cases; i++) {
+        printf("%s\n", suite->cases[i].name);
+    }
+    return EXIT_SUCCESS;
+}
+
 static int run_role(const test_suite *suite, const char *name) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     running = name;
@@ -322,6 +323,9 @@ int test_main(int argc, char **argv, const test_suite *suite) {
     alarm(deadline());
     if (argc == 3 && strcmp(argv[1], PEER_ARGUMENT) == 0) {
         return run_role(suite, argv[2]);
+    }
+    if (argc == 2 && strcmp(argv[1], "--list") == 0) {
+        return list_cases(suite);
     }
     return run_cases(suite, argc, argv);
 }

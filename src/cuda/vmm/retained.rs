@@ -5,25 +5,25 @@
 
 use std::sync::Arc;
 
-use super::memory::Memory;
+use super::memory::PhysicalMemory;
 use crate::cuda::memory as pointers;
 use crate::error::{Result, Status, ensure};
 
 /// The memory behind a range of addresses.
-pub struct Beneath {
+pub struct RetainedRange {
     /// Where in the first memory the range begins.
     pub offset: u64,
     /// The memories, in the order of their addresses; held, they stay when they are unmapped.
-    pub memories: Vec<Arc<Memory>>,
+    pub memories: Vec<Arc<PhysicalMemory>>,
 }
 
 /// What lies behind `size` bytes at `address`; `None` where the first of them was not mapped apart, as memory of
 /// cuMemAlloc is not.
-pub fn beneath(address: u64, size: u64) -> Result<Option<Beneath>> {
+pub fn retain_range(address: u64, size: u64) -> Result<Option<RetainedRange>> {
     let device = pointers::owner_of(address)?;
-    let (mut next, mut found) = (address, Beneath { offset: 0, memories: Vec::new() });
+    let (mut next, mut found) = (address, RetainedRange { offset: 0, memories: Vec::new() });
     while next < address + size {
-        let memory = match Memory::retain(next) {
+        let memory = match PhysicalMemory::retain(next) {
             Err(error) if next == address && error.status() == Status::InvalidArgument => return Ok(None),
             retained => retained?,
         };

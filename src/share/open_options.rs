@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::nixl::Agent;
-use crate::region::{Access, Users};
+use crate::region::{Access, DeviceUsers};
 
 /// How a layout is to be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,13 +22,13 @@ pub enum Reach {
 
 /// How to open a share.
 #[derive(Clone, Default)]
-pub struct Opening {
+pub struct OpenOptions {
     /// What this process wants to do with the memory; `None` for all that is granted.
     pub access: Option<Access>,
     /// Page-locks host memory for this device.
     pub pin: Option<i32>,
     /// The devices whose kernels are to reach memory of a device, besides the one that it is located on.
-    pub users: Users,
+    pub users: DeviceUsers,
     /// How a layout is to be reached.
     pub reach: Reach,
     /// Who reaches a layout by NIXL.

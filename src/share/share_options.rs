@@ -7,7 +7,7 @@ use crate::region::Access;
 
 /// How memory is to be carried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Way {
+pub enum Transport {
     /// As its tier allows.
     #[default]
     Auto,
@@ -23,9 +23,9 @@ pub enum Way {
 
 /// What to grant, and how.
 #[derive(Clone, Copy, Debug)]
-pub struct Grant {
+pub struct ShareOptions {
     /// What importers may do with the memory.
     pub access: Access,
     /// How it is to be carried.
-    pub way: Way,
+    pub way: Transport,
 }

@@ -20,7 +20,7 @@ const LIST: &str = "/proc/thread-self/maps";
 
 /// One mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mapped {
+pub struct MapsEntry {
     /// Its addresses.
     pub addresses: Range<u64>,
     /// It may be read.
@@ -42,7 +42,7 @@ pub struct SharedPages {
 }
 
 /// The mappings that each of some ranges of addresses overlaps, in order. The list is read once for all.
-pub fn within(ranges: &[Range<u64>]) -> Result<Vec<Vec<Mapped>>> {
+pub fn within(ranges: &[Range<u64>]) -> Result<Vec<Vec<MapsEntry>>> {
     let unreadable = |error: std::io::Error| {
         let errno = rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::IO);
         Error::errno(format!("find out from {LIST} what is mapped"), errno)
@@ -82,7 +82,7 @@ fn hexadecimal(text: &str) -> Option<u64> {
 }
 
 /// A line of the list: "start-end rwxp offset device inode path".
-fn parse(line: &str) -> Option<Mapped> {
+fn parse(line: &str) -> Option<MapsEntry> {
     let mut fields = line.splitn(6, ' ');
     let addresses = addresses(line)?;
     fields.next()?;
@@ -92,7 +92,7 @@ fn parse(line: &str) -> Option<Mapped> {
     let inode = fields.next()?.parse().ok()?;
     let path = fields.next().unwrap_or_default().trim_start();
     let is_shared = protection.get(3) == Some(&b's') && has_pages(path);
-    Some(Mapped {
+    Some(MapsEntry {
         addresses,
         readable: protection.first() == Some(&b'r'),
         writable: protection.get(1) == Some(&b'w'),

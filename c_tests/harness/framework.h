@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// The test framework: cases that register themselves, checks that end a case, and the running kvmem error.
+#pragma once
+
+#include "skip.h"
+
+#include <kvmem.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define NUM(array) (sizeof(array) / sizeof((array)[0]))
+#define SECONDS(count) ((uint64_t)(count) * 1000000000u)
+#define MILLISECONDS(count) ((uint64_t)(count) * 1000000u)
+/* How long a test waits for what must happen: far longer than it takes, shorter than any deadline. */
+#define PATIENCE SECONDS(20)
+#define MIB (UINT64_C(1) << 20)
+
+/* One named case. It ends when it returns or when a check fails. */
+typedef struct test_case {
+    const char *name;
+    void (*run)(void);
+} test_case;
+
+/* What a peer process does: another entry point of the same binary, which talks over a socket. */
+typedef struct test_role {
+    const char *name;
+    void (*run)(int socket);
+} test_role;
+
+typedef struct test_suite {
+    const test_case *cases;
+    size_t num_cases;
+    const test_role *roles;
+    size_t num_roles;
+    /* What all cases need and this machine lacks, as the reason to skip them; NULL if it lacks nothing. May be NULL. */
+    const char *(*lacks)(void);
+} test_suite;
+
+/* Defines a case of this program: `TEST(a_thing_happens) { ... }`. Cases run in the order of their lines. */
+#define TEST(name)                                                                                   \
+    static void name(void);                                                                          \
+    TEST_REGISTER(name, test_add_case((test_case){#name, name}, __FILE__, __LINE__))                 \
+    static void name(void)
+/* A case of one call, for those that differ only in values: `TEST_CALL(case_of_one, check(1))`. */
+#define TEST_CALL(name, call)                                                                        \
+    TEST(name) {                                                                                     \
+        call;                                                                                        \
+    }
+/* Defines a role of this program's peers, which are started by its name: `ROLE(sender) { ... socket ... }`. */
+#define ROLE(name)                                                                                   \
+    static void name(int socket);                                                                    \
+    USES_ROLE(name, name)                                                                            \
+    static void name(int socket)
+/* Has peers of this program run a function of a library under this name. */
+#define USES_ROLE(name, run) TEST_REGISTER(role_##name, test_add_role((test_role){#name, run}))
+/* What all cases of this program need: a function that returns what the machine lacks, as in test_suite. */
+#define REQUIRES(lacks) TEST_REGISTER(lacks, test_set_lacks(lacks))
+
+#define TEST_REGISTER(name, call)                                                                    \
+    __attribute__((constructor)) static void register_##name(void) {                                 \
+        call;                                                                                        \
+    }
+void test_add_case(test_case added, const char *file, int line);
+void test_add_role(test_role added);
+void test_set_lacks(const char *(*lacks)(void));
+/* A main function that runs the registered cases, where the build gives a program another. */
+#define TEST_MAIN_ONCE                                                                               \
+    int main(int argc, char **argv) {                                                                \
+        return test_main(argc, argv, test_registered());                                             \
+    }
+/* All that this program has registered. */
+const test_suite *test_registered(void);
+
+/* A table of cases, and a main function for it. */
+#define CASE(function) {#function, function}
+#define TEST_MAIN                                                                                    \
+    int main(int argc, char **argv) {                                                                \
+        const test_suite suite = {.cases = cases, .num_cases = NUM(cases)};                          \
+        return test_main(argc, argv, &suite);                                                        \
+    }
+
+/* Runs all cases (or those named on the command line), or one role; with `--list` prints the cases' names. Returns the
+   process's exit code: EXIT_FAILURE if a case failed, else EXIT_SKIPPED if a case or a part of one was skipped, else
+   EXIT_SUCCESS. Programs without a main of their own call it with what is registered. */
+int test_main(int argc, char **argv, const test_suite *suite);
+
+/* From here a failed check ends the process: for a forked child, which must not go on with the cases. */
+void test_leave_cases(void);
+
+/* Ends the running case as failed. Outside a case, as in a peer, it ends the process. */
+_Noreturn void test_fail(const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+#define FAIL(...) test_fail(__FILE__, __LINE__, __VA_ARGS__)
+
+#define CHECK(condition) ((condition) ? (void)0 : FAIL("expected %s", #condition))
+
+#define CHECK_EQ(got, expected)                                                                      \
+    test_check_equal(__FILE__, __LINE__, #got, (long long)(got), (long long)(expected))
+#define CHECK_STR(got, expected) test_check_string(__FILE__, __LINE__, #got, got, expected)
+#define CHECK_HAS(text, part) test_check_contains(__FILE__, __LINE__, text, part)
+#define CHECK_BYTES(got, expected, size)                                                             \
+    test_check_bytes(__FILE__, __LINE__, #got, got, expected, size)
+#define CHECK_FILLED(got, value, size)                                                               \
+    test_check_filled(__FILE__, __LINE__, #got, got, value, size)
+
+/* The error slot for a call inside EXPECT...: `EXPECT_OK(kvmem_queue_create(&queue, ERR))`. */
+#define ERR test_error_slot()
+
+/* The call answers this status, and the error it filled agrees with it in every respect. */
+#define EXPECT(status, call) test_check_status(__FILE__, __LINE__, #call, call, status)
+#define EXPECT_OK(call) EXPECT(KVMEM_STATUS_OK, call)
+/* The same, and its message holds `part`. */
+#define EXPECT_MESSAGE(status, part, call)                                                           \
+    do {                                                                                             \
+        EXPECT(status, call);                                                                        \
+        CHECK_HAS(test_last_message(), part);                                                        \
+    } while (0)
+
+kvmem_error **test_error_slot(void);
+const kvmem_error *test_last_error(void);
+/* Destroys it; a thread of a test's own does so before it ends. */
+void test_forget_error(void);
+const char *test_last_message(void); /* "" when the last call succeeded */
+
+void test_check_equal(const char *file, int line, const char *what, long long got, long long expected);
+void test_check_string(const char *file, int line, const char *what, const char *got, const char *expected);
+void test_check_contains(const char *file, int line, const char *text, const char *part);
+void test_check_bytes(const char *file, int line, const char *what, const void *got, const void *expected,
+                      size_t size);
+void test_check_filled(const char *file, int line, const char *what, const void *got, unsigned char value,
+                       size_t size);
+void test_check_status(const char *file, int line, const char *call, kvmem_status got,
+                       kvmem_status expected);
+
+/* Memory that is zeroed, never NULL, and freed with free(). */
+void *test_allocate(size_t size);
