@@ -21,7 +21,7 @@ pub struct kvmem_vmm_range {
 }
 opaque!(kvmem_vmm_range, Arc<AddressRange>, "range");
 
-/// PhysicalMemory without an address.
+/// Memory without an address.
 ///
 /// Threads: all functions on one memory may run at once, except kvmem_vmm_memory_destroy.
 pub struct kvmem_vmm_memory {
@@ -29,7 +29,7 @@ pub struct kvmem_vmm_memory {
 }
 opaque!(kvmem_vmm_memory, Arc<PhysicalMemory>, "memory");
 
-/// PhysicalMemory at an address. It holds its range and its memory, so the three may be destroyed in any order.
+/// Memory at an address. It holds its range and its memory, so the three may be destroyed in any order.
 ///
 /// Threads: all functions on one mapping may run at once, except kvmem_vmm_mapping_destroy.
 pub struct kvmem_vmm_mapping {

@@ -162,7 +162,7 @@ impl ElasticMemory {
         Ok(Self { range, properties, ordinal, extent_size, extents, kept, control, imported })
     }
 
-    /// Opens memory of another process's for more devices of this one. PhysicalMemory of this process stays as it is.
+    /// Opens memory of another process's for more devices of this one. Memory of this process stays as it is.
     pub(super) fn open_for(&self, users: DeviceUsers) -> Result<()> {
         let Some(reach) = &self.imported else { return Ok(()) };
         reach.extend(&self.mappings(), self.ordinal, users)

@@ -24,7 +24,7 @@ pub(super) fn granularity_of(properties: AllocationProperties, ordinal: i32) -> 
     })
 }
 
-/// PhysicalMemory that can be shared and, where the device can, registered for RDMA: neither can be added later.
+/// Memory that can be shared and, where the device can, registered for RDMA: neither can be added later.
 pub(super) fn properties(ordinal: i32) -> Result<AllocationProperties> {
     let device = Device::get(ordinal)?;
     Ok(AllocationProperties {

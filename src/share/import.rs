@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! OpenOptions a share: all of it, or nothing. What the manifest says of memory is held against the memory.
+//! Opening a share: all of it, or nothing. What the manifest says of memory is held against the memory.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! PhysicalMemory that leaves this process or comes into it: as a file descriptor, as a fabric handle, or by an address where
+//! Memory that leaves this process or comes into it: as a file descriptor, as a fabric handle, or by an address where
 //! somebody else has mapped it.
 
 use std::ffi::c_void;
@@ -66,7 +66,7 @@ impl PhysicalMemory {
         Ok(fd)
     }
 
-    /// PhysicalMemory of a descriptor that somebody exported. The descriptor stays the caller's, and may be closed at once.
+    /// Memory of a descriptor that somebody exported. The descriptor stays the caller's, and may be closed at once.
     ///
     /// What the memory is, the driver says, and `expected` is compared with it. How large it is nobody says: a wrong
     /// `size` is refused when it is mapped.
@@ -76,14 +76,14 @@ impl PhysicalMemory {
         Self::of_handle(held, size, expected)
     }
 
-    /// PhysicalMemory of a fabric handle that somebody exported, on this machine or on another of its fabric.
+    /// Memory of a fabric handle that somebody exported, on this machine or on another of its fabric.
     pub fn import_fabric(handle: &[u8; 64], size: u64, expected: Option<Location>) -> Result<Arc<Self>> {
         let held = import(handle.as_ptr().cast_mut().cast::<c_void>(), HANDLE_FABRIC, "a fabric handle")
             .map_err(explain_fabric)?;
         Self::of_handle(held, size, expected)
     }
 
-    /// PhysicalMemory that somebody else in this process has mapped at `address`: it stays when they unmap it.
+    /// Memory that somebody else in this process has mapped at `address`: it stays when they unmap it.
     pub fn retain(address: u64) -> Result<Arc<Self>> {
         let driver = driver::get()?;
         let mut handle = 0;

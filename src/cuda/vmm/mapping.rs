@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! PhysicalMemory at an address, and what devices may do with it.
+//! Memory at an address, and what devices may do with it.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ fn raw_access(ordinal: i32, access: DeviceAccess) -> Result<RawAccess> {
     Ok(RawAccess { location: RawLocation::device(Device::get(ordinal)?.ordinal()), flags })
 }
 
-/// PhysicalMemory at an address. Holds both.
+/// Memory at an address. Holds both.
 pub struct DeviceMapping {
     range: Arc<AddressRange>,
     memory: Arc<PhysicalMemory>,
@@ -174,7 +174,7 @@ impl Drop for DeviceMapping {
     }
 }
 
-/// DeviceMapping is where the driver first sees the size that an importer was told.
+/// Mapping is where the driver first sees the size that an importer was told.
 fn explain(memory: &PhysicalMemory, error: Error) -> Error {
     if memory.origin != HandleOrigin::Imported || !has_code(&error, &[INVALID_VALUE, NOT_SUPPORTED]) {
         return error;

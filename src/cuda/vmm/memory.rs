@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! PhysicalMemory without an address: created here. What comes from elsewhere is in `handles`.
+//! Memory without an address: created here. What comes from elsewhere is in `handles`.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) enum HandleOrigin {
     Retained,
 }
 
-/// PhysicalMemory without an address.
+/// Memory without an address.
 pub struct PhysicalMemory {
     pub(super) driver: &'static Driver,
     pub(super) handle: u64,
@@ -46,7 +46,7 @@ impl PhysicalMemory {
         Ok(Arc::new(Self { driver, handle, origin: HandleOrigin::Created, size, properties }))
     }
 
-    /// PhysicalMemory of a handle that this process holds already. What it is, the driver says; of its size the driver says
+    /// Memory of a handle that this process holds already. What it is, the driver says; of its size the driver says
     /// nothing until it is mapped.
     pub(super) fn of_handle(held: OwnedHandle, size: u64, expected: Option<Location>) -> Result<Arc<Self>> {
         let properties = held.properties()?;

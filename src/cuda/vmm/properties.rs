@@ -43,7 +43,7 @@ pub enum Granularity {
 }
 
 impl AllocationProperties {
-    /// PhysicalMemory of a device that stays in the process.
+    /// Memory of a device that stays in the process.
     pub fn on_device(ordinal: i32) -> Self {
         Self { location: Location::Device(ordinal), posix_fd: false, fabric: false, rdma: false }
     }

@@ -20,7 +20,7 @@ pub enum HandleType {
     Fabric,
 }
 
-/// PhysicalMemory on its way out.
+/// Memory on its way out.
 pub enum ExportedHandle {
     /// While it is open anywhere the memory stays.
     Fd(OwnedFd),
@@ -28,7 +28,7 @@ pub enum ExportedHandle {
     Fabric([u8; 64]),
 }
 
-/// PhysicalMemory on its way in.
+/// Memory on its way in.
 #[derive(Clone, Copy)]
 pub enum Shareable<'a> {
     /// It stays its owner's.

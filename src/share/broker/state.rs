@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use super::catalogue::Catalogue;
 
-/// BrokerCounts that the thread keeps.
+/// Counts that the thread keeps.
 #[derive(Default)]
 pub(super) struct BrokerCounts {
     pub clients: AtomicU64,
