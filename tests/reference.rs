@@ -7,7 +7,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 /// The headers in the order in which the page lists them, each with what it contains.
-const HEADERS: [(&str, &str); 1] = [("kvmem.h", "all functions")];
+const HEADERS: [(&str, &str); 3] = [
+    ("kvmem.h", "what every engine needs"),
+    ("kvmem_cuda.h", "the CUDA driver: devices, streams, copy rates, IPC handles, virtual memory management"),
+    ("kvmem_nixl.h", "NIXL: agents, registrations, metadata, layouts of peers, notifications"),
+];
 
 /// Groups of functions that belong to no type, by prefix.
 const PREFIXES: [(&str, &str); 5] = [
