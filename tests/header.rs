@@ -9,6 +9,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+#[path = "support/reference.rs"]
+mod reference;
+
 const HEADERS: [&str; 3] = ["kvmem.h", "kvmem_cuda.h", "kvmem_nixl.h"];
 
 fn root() -> &'static Path {

@@ -5,6 +5,7 @@ pub mod completion;
 pub mod disposal;
 pub mod history;
 pub mod queue;
+mod spin;
 pub mod steps;
 pub mod threads;
 
