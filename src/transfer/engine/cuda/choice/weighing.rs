@@ -198,7 +198,10 @@ impl<'a> Weighing<'a> {
             let Some(best) = self.best() else { return Err(self.no_way()) };
             let path = self.candidates[best].path;
             match self.prepare(path) {
-                Ok(job) => return Ok((path, job)),
+                Ok(job) => {
+                    self.explain_faster(best);
+                    return Ok((path, job));
+                }
                 Err(error) => {
                     // A question that the driver did not answer says nothing against this way.
                     self.sides.locks.check()?;
@@ -225,7 +228,15 @@ impl<'a> Weighing<'a> {
 
     fn best(&self) -> Option<usize> {
         let possible = self.candidates.iter().enumerate().filter(|(_, candidate)| candidate.reason.is_none());
-        possible.min_by(|(_, a), (_, b)| a.seconds.total_cmp(&b.seconds)).map(|(index, _)| index)
+        let weight = |each: &Candidate| cost::weight(each.path, each.seconds, &self.case, &self.costs.rates);
+        possible.min_by(|(_, a), (_, b)| weight(a).total_cmp(&weight(b))).map(|(index, _)| index)
+    }
+
+    /// Says why a path that is estimated to be faster is not taken.
+    fn explain_faster(&mut self, best: usize) {
+        let seconds = self.candidates[best].seconds;
+        let faster = self.candidates.iter_mut().filter(|each| each.reason.is_none() && each.seconds < seconds);
+        faster.for_each(|each| each.reason = Some("its calls would take the submitting thread longer".to_string()));
     }
 
     fn no_way(&self) -> Error {
