@@ -86,7 +86,7 @@ impl Transfer {
         let by_layer = request.preferences.by_layer;
         let route = Route { path, sides, preferences: &request.preferences, contexts: &contexts };
         let outline = Arc::new(Outline::new(source, destination, request.wanted, by_layer)?);
-        let work = route.prepare(&outline, request.step, request.verifies_source, None)?;
+        let work = route.prepare(&outline, request.step, request.verifies_source, None, None)?;
         let completion = Completion::new(outline.selection().layers.count, request.queue);
         let transfer = Self {
             path,
@@ -163,8 +163,9 @@ impl Transfer {
             preferences: &self.preferences,
             contexts: &self.contexts,
         };
-        let work = Arc::new(route.prepare(&self.outline, step, self.verifies_source, spare)?);
-        let before = std::mem::replace(&mut *self.work.lock(), work);
+        let before = self.work();
+        let work = route.prepare(&self.outline, step, self.verifies_source, Some(&before), spare)?;
+        *self.work.lock() = Arc::new(work);
         *self.spare.lock() = Some(before.blocks.clone());
         Ok(before)
     }
@@ -333,12 +334,13 @@ struct Route<'a> {
 }
 
 impl Route<'_> {
-    /// Plans some pairs, and prepares the engine for them.
+    /// Plans some pairs, and prepares the engine for them: from that of the pairs before, if there is one.
     fn prepare(
         &self,
         outline: &Arc<Outline>,
         step: Step<'_>,
         verifies_source: bool,
+        before: Option<&Work>,
         spare: Option<Arc<BlockRuns>>,
     ) -> Result<Work> {
         let [source, destination] = self.sides;
@@ -351,7 +353,11 @@ impl Route<'_> {
             Verification::new(self.sides, step.pairs, selection, self.preferences.by_layer, expected)
         };
         let verification = expected.map(verify).transpose()?.map(Arc::new);
-        let engine = select::prepare(self.path, self.sides, plan, self.preferences, step.notification)?;
+        let next = before.and_then(|before| before.engine.prepare_next(&plan, self.preferences));
+        let engine = match next {
+            Some(next) => next?,
+            None => select::prepare(self.path, self.sides, plan, self.preferences, step.notification)?,
+        };
         let path = engine.path();
         let record = engine.learns_from_runs().then(|| history::of(path, source, destination));
         let account = Account {

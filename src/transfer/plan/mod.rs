@@ -134,6 +134,11 @@ impl Plan {
         self.selection().outers
     }
 
+    /// Whether both layouts have some memory in common.
+    pub fn has_common_memory(&self) -> bool {
+        self.outline.has_common_memory
+    }
+
     /// The largest unit that is contiguous in both layouts for every block, and of which all is moved.
     pub fn unit(&self) -> Unit {
         self.shape().unit

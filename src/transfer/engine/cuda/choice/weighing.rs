@@ -40,7 +40,7 @@ const WAYS: [Path; 5] = [Path::CudaCopy, Path::CudaBatch, Path::Cuda2d, Path::Cu
 
 /// The ways of one transfer on the scales.
 pub struct Weighing<'a> {
-    pub(super) sides: &'a Sides<'a>,
+    pub(super) sides: &'a Sides,
     pub(super) plan: &'a Plan,
     pub(super) preferences: &'a Preferences,
     engine: &'a Arc<DeviceState>,
@@ -54,7 +54,7 @@ pub struct Weighing<'a> {
 impl<'a> Weighing<'a> {
     /// Weighs all of them.
     pub fn new(
-        sides: &'a Sides<'a>,
+        sides: &'a Sides,
         plan: &'a Plan,
         preferences: &'a Preferences,
         engine: &'a Arc<DeviceState>,
@@ -235,8 +235,11 @@ impl<'a> Weighing<'a> {
     /// Says why a path that is estimated to be faster is not taken.
     fn explain_faster(&mut self, best: usize) {
         let seconds = self.candidates[best].seconds;
-        let faster = self.candidates.iter_mut().filter(|each| each.reason.is_none() && each.seconds < seconds);
-        faster.for_each(|each| each.reason = Some("its calls would take the submitting thread longer".to_string()));
+        let faster =
+            self.candidates.iter_mut().filter(|each| each.reason.is_none() && each.seconds < seconds);
+        faster.for_each(|each| {
+            each.reason = Some("its calls would take the submitting thread longer".to_string())
+        });
     }
 
     fn no_way(&self) -> Error {
