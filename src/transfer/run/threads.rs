@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ThreadId;
 use std::time::Duration;
 
@@ -88,7 +89,16 @@ impl Pool {
 
     /// How many threads are worth having, the caller's included.
     pub fn parallelism() -> usize {
-        std::thread::available_parallelism().map_or(1, |count| count.get().min(MOST_THREADS))
+        // Asked once: std opens and reads the files of control groups each time, which takes longer than waking a thread.
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        match COUNT.load(Ordering::Relaxed) {
+            0 => {
+                let count = std::thread::available_parallelism().map_or(1, |count| count.get().min(MOST_THREADS));
+                COUNT.store(count, Ordering::Relaxed);
+                count
+            }
+            known => known,
+        }
     }
 
     /// Has up to `threads` threads run `shared`. If there is no thread and none can be started, the caller runs it.

@@ -242,6 +242,11 @@ fn host_is_a_side(direction: Direction) -> bool {
     matches!(direction, Direction::ToDevice | Direction::ToHost)
 }
 
+/// No staged copy takes less, however it is divided.
+pub fn least_staged(case: &Case, rates: &Rates) -> f64 {
+    START + STAGE + case.bytes as f64 / rates.of(case.direction).link
+}
+
 fn staged(case: &Case, rates: &Rates) -> [f64; 2] {
     let Some(Staged { chunk, parts, copies, are_batched, is_quick }) = case.staged else {
         return [f64::INFINITY; 2];

@@ -85,8 +85,10 @@ impl<'a> Weighing<'a> {
             division: Err("neither side is host memory".to_string()),
             candidates: Vec::new(),
         };
-        weighing.divide();
         for path in WAYS {
+            if path == Path::CudaStaged {
+                weighing.divide();
+            }
             let reason = weighing.reason_against(path);
             let seconds = cost::seconds(path, &weighing.case, &weighing.costs.rates);
             let is_impossible = reason.is_some();
@@ -134,6 +136,12 @@ impl<'a> Weighing<'a> {
             self.division = Err(format!("less than {LEAST_STAGED} bytes are not worth staging"));
             return;
         }
+        let is_asked = self.preferences.path == Some(Path::CudaStaged);
+        if !is_asked && cost::least_staged(&self.case, &self.costs.rates) > self.least_unstaged() {
+            // Sorting the blocks by their place on the host is most of what weighing a few dozen takes.
+            self.division = Err("its launches alone take longer than another path".to_string());
+            return;
+        }
         let order = HostOrder::of(self.plan, self.sides.to_host());
         let wanted = match self.preferences.staging_size {
             0 if self.case.computes => STAGING,
@@ -152,6 +160,12 @@ impl<'a> Weighing<'a> {
             });
         }
         self.order = Some(order);
+    }
+
+    /// Seconds of the fastest path without staging and rows, whose calls are not counted yet.
+    fn least_unstaged(&self) -> f64 {
+        let others = self.candidates.iter().filter(|each| each.path != Path::Cuda2d && each.reason.is_none());
+        others.map(|each| each.seconds).fold(f64::INFINITY, f64::min)
     }
 
     /// Why a way can't be taken, or must not be.
