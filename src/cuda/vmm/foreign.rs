@@ -35,6 +35,11 @@ pub fn explain(fd: BorrowedFd<'_>, error: Error) -> Error {
     explained
 }
 
+/// What a descriptor is, in words.
+pub fn describe_fd(fd: BorrowedFd<'_>) -> String {
+    describe(fd).0
+}
+
 /// What a descriptor is, in words, and whether it can't be memory of the driver's. That has a device of the driver's,
 /// or a file without a name, behind it.
 fn describe(fd: BorrowedFd<'_>) -> (String, bool) {

@@ -40,8 +40,9 @@ impl Listener {
     }
 
     /// The next client that waits, if one does.
-    pub fn accept(&self) -> std::result::Result<Option<OwnedFd>, Errno> {
-        match net::accept_with(&self.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+    pub fn accept(&self) -> std::result::Result<Option<LocalFd>, Errno> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        match LocalFd::open(|| net::accept_with(&self.socket, flags)) {
             Ok(client) => Ok(Some(client)),
             Err(Errno::AGAIN) => Ok(None),
             // This one gave up; the next may wait behind it.
@@ -97,14 +98,9 @@ impl Drop for Name {
 
 /// A forked child closes it: nobody serves clients there.
 fn socket() -> Result<LocalFd> {
-    net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-        None,
-    )
-    .map(LocalFd::new)
-    .map_err(|errno| Error::errno("make a socket", errno))
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let create = || net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    LocalFd::open(create).map_err(|errno| Error::errno("make a socket", errno))
 }
 
 /// Binds under a name beside `path`, with exactly the permissions of `mode`.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! VMM memory that leaves this process or comes into it, for engines that carry descriptors and handles themselves.
 
-use std::os::fd::{BorrowedFd, IntoRawFd};
+use std::os::fd::IntoRawFd;
 
 use crate::cuda::vmm::{Location, PhysicalMemory};
 use crate::error::{Result, ensure};
 use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::fd::open_fd;
 use crate::ffi::common::guard::call;
 use crate::ffi::common::handle::{Out, borrow};
 use crate::ffi::common::pointer::{null, out};
@@ -163,16 +164,4 @@ fn expected(device: i32) -> Result<Option<Location>> {
         "device is {device}; it is an ordinal or KVMEM_VMM_ANY_DEVICE"
     );
     Ok((device != KVMEM_VMM_ANY_DEVICE).then_some(Location::Device(device)))
-}
-
-/// A descriptor of the caller's, if it is open.
-///
-/// # Safety
-/// The caller must keep it open as long as the result is used.
-unsafe fn open_fd<'a>(fd: i32) -> Result<BorrowedFd<'a>> {
-    // SAFETY: asks for a flag; a descriptor that is not open is answered with EBADF.
-    let is_open = unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0;
-    ensure!(is_open, InvalidArgument, "fd {fd} is not open in this process");
-    // SAFETY: open, so not -1; it stays so by promise.
-    Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }
