@@ -93,7 +93,8 @@ impl Pool {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         match COUNT.load(Ordering::Relaxed) {
             0 => {
-                let count = std::thread::available_parallelism().map_or(1, |count| count.get().min(MOST_THREADS));
+                let count =
+                    std::thread::available_parallelism().map_or(1, |count| count.get().min(MOST_THREADS));
                 COUNT.store(count, Ordering::Relaxed);
                 count
             }
