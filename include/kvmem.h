@@ -1474,8 +1474,8 @@ kvmem_status kvmem_transfer_create(const kvmem_layout *source,
 /// @param source where the blocks come from
 /// @param destination where they go
 /// @param options which blocks
-/// @param transfer gets the transfer, whose run is in flight; the caller destroys it. NULL if this fails: then
-///                 no run has started, and the queue gets no completion
+/// @param transfer gets the transfer, whose run is in flight; the caller destroys it. NULL if this fails:
+///                 then no run has started, and the queue gets no completion
 /// @param error gets the failure; may be NULL
 /// @return as kvmem_transfer_create and kvmem_transfer_submit
 kvmem_status kvmem_transfer_start(const kvmem_layout *source,
@@ -1546,8 +1546,8 @@ typedef struct kvmem_submit_options {
     size_t num_pairs;
     /// Returned in the completion. 0 by default, whatever the transfer was created with.
     uint64_t user_data;
-    /// Sent to the remote agent after the last byte has moved; copied. NULL with size 0 for none, not NULL with
-    /// size 0 for an empty one. Needs a remote layout.
+    /// Sent to the remote agent after the last byte has moved; copied. NULL with size 0 for none, not NULL
+    /// with size 0 for an empty one. Needs a remote layout.
     const void *notification;
     /// Bytes of the notification.
     size_t notification_size;
