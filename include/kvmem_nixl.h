@@ -2,7 +2,7 @@
 /* kvmem: NIXL. Generated from src/ffi; do not edit.
  *
  * Agents, registrations, metadata, layouts of peers, notifications.
- * kvmem.h says what holds for all functions: errors, handles, options, strings, threads.
+ * kvmem.h describes what all functions have in common: errors, handles, options, strings, threads.
  */
 
 #ifndef KVMEM_NIXL_H
