@@ -1583,7 +1583,6 @@ void kvmem_submit_options_init(kvmem_submit_options *options, size_t struct_size
 ///
 /// @param transfer a transfer
 /// @param options the new pairs
-/// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK once the run is started;
 ///         KVMEM_STATUS_BUSY: a run is in flight, or another thread is submitting the transfer;
 ///         KVMEM_STATUS_INVALID_ARGUMENT: there is no pair, a destination is named twice, a block is read and
