@@ -11,14 +11,14 @@ pub mod run;
 use crate::ffi::common::handle::{Handle, opaque};
 use crate::transfer::Transfer;
 
-/// A move of blocks from one layout to another: checked, planned and prepared once, submitted as often as
-/// wanted. It holds both layouts.
+/// A move of blocks from one layout to another: checked, planned and prepared once, submitted any number of
+/// times. It keeps both layouts alive.
 ///
 /// A transfer can be given new pairs with each submission: kvmem_transfer_submit_pairs. One run of a transfer
 /// is in flight at a time.
 ///
-/// Threads: all functions on one transfer may run at once, except kvmem_transfer_destroy. Of several threads
-/// that submit it, one succeeds, and the others get KVMEM_STATUS_BUSY.
+/// Threads: all functions may use one transfer at the same time, except kvmem_transfer_destroy. Of several
+/// threads that submit it, one succeeds, and the others get KVMEM_STATUS_BUSY.
 pub struct kvmem_transfer {
     handle: Handle<Transfer>,
 }

@@ -69,14 +69,14 @@ pub unsafe extern "C" fn kvmem_submit_options_init(options: *mut kvmem_submit_op
 ///
 /// @param transfer a transfer
 /// @param options the new pairs
-/// @return KVMEM_STATUS_OK once the run is started;
-///         KVMEM_STATUS_BUSY: a run is in flight, or another thread is submitting the transfer;
+/// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
+///         KVMEM_STATUS_BUSY: a run is in flight, or another thread is submitting the transfer
 ///         KVMEM_STATUS_INVALID_ARGUMENT: there is no pair, a destination is named twice, a block is read and
-///         written, a notification has no remote agent to go to, or checksums are given for a transfer with
-///         KVMEM_TRANSFER_VERIFY;
-///         KVMEM_STATUS_OUT_OF_RANGE: a layout has no such block;
-///         KVMEM_STATUS_UNSUPPORTED: no permitted path can move these blocks, or they can't be verified;
-///         any other status of kvmem_transfer_submit
+///           written, a notification has no remote agent to go to, or checksums are given for a transfer with
+///           KVMEM_TRANSFER_VERIFY
+///         KVMEM_STATUS_OUT_OF_RANGE: a layout has no such block
+///         KVMEM_STATUS_UNSUPPORTED: no permitted path can move these blocks, or they can't be verified
+///         the statuses of kvmem_transfer_create and kvmem_transfer_submit: creating or starting it failed
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_transfer_submit_pairs(
     transfer: *mut kvmem_transfer,
