@@ -1318,7 +1318,11 @@ void kvmem_queue_destroy(kvmem_queue *queue);
 /// A move of blocks from one layout to another: checked, planned and prepared once, submitted any number of
 /// times. It keeps both layouts alive.
 ///
-/// Threads: all functions may use one transfer at the same time, except kvmem_transfer_destroy.
+/// A transfer can be given new pairs with each submission: kvmem_transfer_submit_pairs. One run of a transfer
+/// is in flight at a time.
+///
+/// Threads: all functions may use one transfer at the same time, except kvmem_transfer_destroy. Of several
+/// threads that submit it, one succeeds, and the others get KVMEM_STATUS_BUSY.
 typedef struct kvmem_transfer kvmem_transfer;
 
 /// A block and its destination.
@@ -1453,6 +1457,23 @@ kvmem_status kvmem_transfer_create(const kvmem_layout *source,
                                    kvmem_transfer **transfer,
                                    kvmem_error **error);
 
+/// Creates a transfer and starts it, in one call.
+///
+/// For layouts between which blocks move again and again, kvmem_transfer_submit_pairs costs less: it keeps
+/// what depends on the layouts.
+///
+/// @param source where the blocks come from
+/// @param destination where they go
+/// @param options which blocks
+/// @param transfer gets the transfer, whose run is in flight; the caller destroys it. NULL if this fails:
+///        then no run has started, and the queue receives no completion
+/// @return as kvmem_transfer_create and kvmem_transfer_submit
+kvmem_status kvmem_transfer_start(const kvmem_layout *source,
+                                  const kvmem_layout *destination,
+                                  const kvmem_transfer_options *options,
+                                  kvmem_transfer **transfer,
+                                  kvmem_error **error);
+
 /// Starts a run of a transfer. After the run has ended, the transfer can be submitted again.
 ///
 /// If the call fails, no run has started: the queue receives no completion, and poll and wait report the
@@ -1561,14 +1582,14 @@ void kvmem_submit_options_init(kvmem_submit_options *options, size_t struct_size
 ///
 /// @param transfer a transfer
 /// @param options the new pairs
-/// @return KVMEM_STATUS_OK once the run is started;
-///         KVMEM_STATUS_BUSY: a run is in flight, or another thread is submitting the transfer;
+/// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
+///         KVMEM_STATUS_BUSY: a run is in flight, or another thread is submitting the transfer
 ///         KVMEM_STATUS_INVALID_ARGUMENT: there is no pair, a destination is named twice, a block is read and
-///         written, a notification has no remote agent to go to, or checksums are given for a transfer with
-///         KVMEM_TRANSFER_VERIFY;
-///         KVMEM_STATUS_OUT_OF_RANGE: a layout has no such block;
-///         KVMEM_STATUS_UNSUPPORTED: no permitted path can move these blocks, or they can't be verified;
-///         any other status of kvmem_transfer_submit
+///           written, a notification has no remote agent to go to, or checksums are given for a transfer with
+///           KVMEM_TRANSFER_VERIFY
+///         KVMEM_STATUS_OUT_OF_RANGE: a layout has no such block
+///         KVMEM_STATUS_UNSUPPORTED: no permitted path can move these blocks, or they can't be verified
+///         the statuses of kvmem_transfer_create and kvmem_transfer_submit: creating or starting it failed
 kvmem_status kvmem_transfer_submit_pairs(kvmem_transfer *transfer,
                                          const kvmem_submit_options *options,
                                          kvmem_error **error);
