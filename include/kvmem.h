@@ -1799,18 +1799,18 @@ kvmem_status kvmem_share_create_region(const kvmem_region *region,
 /// Creates a share of a layout: its shape, its regions, and what peers need to access it through NIXL.
 ///
 /// With any transport but KVMEM_SHARE_REMOTE, the share carries the memory of all regions of the layout. The
-/// share also carries the metadata of the agent and the layout descriptor, unless the layout is on disk, is
-/// shared read-only, or has no agent with a backend that reaches peers. NIXL has no read-only access, so a
-/// layout that is shared with KVMEM_SHARE_READ_ONLY cannot be accessed through NIXL.
+/// share also carries what NIXL needs: the metadata of the agent, and the layout descriptor. It does not if
+/// the layout is on disk, is shared read-only, or has no agent with a backend that reaches peers. NIXL has no
+/// read-only access, so a layout that is shared with KVMEM_SHARE_READ_ONLY cannot be accessed through NIXL.
 ///
 /// @param layout a layout of this process
 /// @param options access and transport; NULL for the defaults
 /// @param share receives the share; the caller destroys it
 /// @return any status of kvmem_share_create_region, and
-///         KVMEM_STATUS_UNSUPPORTED: the layout is remote; or a region starts at an offset in its memory that
-///           is not a multiple of the alignment of the layout, so importers could not align it
-///         KVMEM_STATUS_INVALID_STATE: the transport is KVMEM_SHARE_REMOTE, and the layout is on disk, was
-///           built without an agent, or is shared read-only, or its agent has no backend that reaches peers
+///         KVMEM_STATUS_UNSUPPORTED: the layout is remote; or importers could not align a region, because it
+///           starts at an offset in its memory that is not a multiple of the layout's alignment
+///         KVMEM_STATUS_INVALID_STATE: the transport is KVMEM_SHARE_REMOTE, and the share would not carry
+///           what NIXL needs
 ///         KVMEM_STATUS_NIXL
 kvmem_status kvmem_share_create_layout(const kvmem_layout *layout,
                                        const kvmem_share_options *options,
@@ -1993,10 +1993,9 @@ kvmem_status kvmem_share_open_region(const kvmem_share *share,
 
 /// Opens the layout of a share: maps its memory, or accesses it through NIXL.
 ///
-/// By default the memory is mapped. If that is not possible, the layout is accessed through NIXL, provided
-/// that there is an agent, the share carries NIXL metadata, and KVMEM_OPEN_READ_ONLY is not set. `locality`
-/// of kvmem_layout_info returns which of the two was chosen. The log says why the memory was not mapped
-/// (KVMEM_LOG_INFO).
+/// By default the memory is mapped. If that is not possible, the layout is accessed through NIXL. This needs
+/// an agent, a share that carries NIXL metadata, and no KVMEM_OPEN_READ_ONLY. `locality` of kvmem_layout_info
+/// returns which of the two was chosen. The log says why the memory was not mapped (KVMEM_LOG_INFO).
 ///
 /// A layout is mapped or accessed through NIXL as a whole. Its regions have one tier and device, and a
 /// transfer uses one path, so no region is mapped unless all can be.
