@@ -123,8 +123,8 @@ pub unsafe extern "C" fn kvmem_ipc_options_init(options: *mut kvmem_ipc_options,
 ///           memory of this process, or memory of another GPU
 ///         KVMEM_STATUS_NOT_FOUND: this process may not use the GPU of the memory
 ///         KVMEM_STATUS_STALE: base_size or buffer_id is that of another allocation
-///         KVMEM_STATUS_UNSUPPORTED: for_device cannot access the GPU of the memory, or the driver has mapped
-///           the memory for another GPU of this process and maps it only once
+///         KVMEM_STATUS_UNSUPPORTED: for_device cannot access the GPU of the memory; or the driver has mapped
+///           the memory for another GPU of this process, and maps it only once
 ///         KVMEM_STATUS_UNAVAILABLE_CUDA, KVMEM_STATUS_CUDA
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_region_open_ipc(

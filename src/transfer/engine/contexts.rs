@@ -10,7 +10,7 @@ use crate::layout::Layout;
 use crate::region::Backing;
 
 /// Each context once, so that many regions cost no more than one.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Contexts {
     /// The contexts of memory of kvmem.
     own: Vec<ContextIdentity>,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The two sides of a copy as the device sees them: which one is host memory, and what a kernel can access.
 
+use std::sync::Arc;
+
 use super::direction::Direction;
 use super::page_locks::PageLocks;
 use crate::cuda::ipc::DevicePair;
@@ -13,11 +15,11 @@ use crate::region::{Backing, DeviceMemory, DeviceUsers, Region};
 use crate::transfer::path::Path;
 
 /// The two sides of a copy.
-pub struct CudaSides<'a> {
+pub struct CudaSides {
     /// The source.
-    pub source: &'a Layout,
+    pub source: Arc<Layout>,
     /// The destination.
-    pub destination: &'a Layout,
+    pub destination: Arc<Layout>,
     /// The direction of the copy.
     pub direction: Direction,
     /// The device that the copy runs on.
@@ -34,9 +36,9 @@ pub struct CudaSides<'a> {
     devices_are_apart: bool,
 }
 
-impl<'a> CudaSides<'a> {
+impl CudaSides {
     /// Queries the driver.
-    pub fn of(source: &'a Layout, destination: &'a Layout) -> Result<Self> {
+    pub fn of(source: &Arc<Layout>, destination: &Arc<Layout>) -> Result<Self> {
         let (from, to) = (place(source), place(destination));
         let neither = || Error::new(Status::Unsupported, "neither layout is GPU memory");
         // The driver's copies cross devices by themselves, executed by the destination's device. Memory of
@@ -50,8 +52,8 @@ impl<'a> CudaSides<'a> {
             (None, _) => (Direction::ToDevice, None),
         };
         let mut sides = Self {
-            source,
-            destination,
+            source: source.clone(),
+            destination: destination.clone(),
             direction,
             ordinal,
             peer,
@@ -73,13 +75,13 @@ impl<'a> CudaSides<'a> {
                     Err("the host memory is not page-locked, so kernels cannot access it".to_string());
             }
         }
-        for side in [self.source, self.destination] {
-            let Some(place) = place(side).filter(|place| *place != DevicePair::on(self.ordinal)) else {
+        for side in [self.source.clone(), self.destination.clone()] {
+            let Some(place) = place(&side).filter(|place| *place != DevicePair::on(self.ordinal)) else {
                 continue;
             };
             self.devices_are_apart |= !Device::get(self.ordinal)?.can_access(&Device::get(place.owner)?)?;
             if self.kernel_reaches.is_ok() {
-                self.kernel_reaches = self.reach_of_peer(side, place)?;
+                self.kernel_reaches = self.reach_of_peer(&side, place)?;
             }
         }
         Ok(())
@@ -131,26 +133,26 @@ impl<'a> CudaSides<'a> {
     }
 
     /// The side in host memory.
-    pub fn host(&self) -> Option<&'a Layout> {
+    pub fn host(&self) -> Option<&Layout> {
         match self.direction {
-            Direction::ToDevice => Some(self.source),
-            Direction::ToHost => Some(self.destination),
+            Direction::ToDevice => Some(&self.source),
+            Direction::ToHost => Some(&self.destination),
             _ => None,
         }
     }
 
     /// The other side.
-    pub fn device(&self) -> Option<&'a Layout> {
+    pub fn device(&self) -> Option<&Layout> {
         match self.direction {
-            Direction::ToDevice => Some(self.destination),
-            Direction::ToHost => Some(self.source),
+            Direction::ToDevice => Some(&self.destination),
+            Direction::ToHost => Some(&self.source),
             _ => None,
         }
     }
 
     /// The side on the device that executes the copy.
-    pub fn own(&self) -> &'a Layout {
-        if self.to_host() { self.source } else { self.destination }
+    pub fn own(&self) -> &Layout {
+        if self.to_host() { &self.source } else { &self.destination }
     }
 
     /// Whether the blocks go to the host.
@@ -160,7 +162,7 @@ impl<'a> CudaSides<'a> {
 
     /// The maximum size of a driver copy that starts at an address of a side's region: it must not cross the
     /// end of an extent, of a page lock or of an allocation.
-    pub fn left(&self, side: &'a Layout) -> impl Fn(u32, u64) -> u64 {
+    pub fn left<'a>(&'a self, side: &'a Layout) -> impl Fn(u32, u64) -> u64 + 'a {
         let locks = self.locks_of(side);
         move |region, address| {
             let left = side.bytes_in_piece(region, address);

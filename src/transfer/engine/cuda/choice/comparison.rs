@@ -45,7 +45,7 @@ const WAYS: [Path; 5] = [Path::CudaCopy, Path::CudaBatch, Path::Cuda2d, Path::Cu
 
 /// The paths of one transfer, compared.
 pub struct Comparison<'a> {
-    pub(super) sides: &'a CudaSides<'a>,
+    pub(super) sides: &'a CudaSides,
     pub(super) plan: &'a Plan,
     pub(super) preferences: &'a Preferences,
     engine: &'a Arc<DeviceState>,
@@ -59,7 +59,7 @@ pub struct Comparison<'a> {
 impl<'a> Comparison<'a> {
     /// Compares all paths.
     pub fn new(
-        sides: &'a CudaSides<'a>,
+        sides: &'a CudaSides,
         plan: &'a Plan,
         preferences: &'a Preferences,
         engine: &'a Arc<DeviceState>,
@@ -90,8 +90,10 @@ impl<'a> Comparison<'a> {
             division: Err("neither side is host memory".to_string()),
             candidates: Vec::new(),
         };
-        comparison.divide();
         for path in WAYS {
+            if path == Path::CudaStaged {
+                comparison.divide();
+            }
             let reason = comparison.reason_against(path);
             let seconds = cost::seconds(path, &comparison.case, &comparison.costs.rates);
             let is_impossible = reason.is_some();
@@ -139,6 +141,12 @@ impl<'a> Comparison<'a> {
             self.division = Err(format!("less than {LEAST_STAGED} bytes are too few for staging"));
             return;
         }
+        let is_asked = self.preferences.path == Some(Path::CudaStaged);
+        if !is_asked && cost::least_staged(&self.case, &self.costs.rates) > self.least_unstaged() {
+            // Sorting the blocks by their place on the host is most of what weighing a few dozen takes.
+            self.division = Err("its launches alone take longer than another path".to_string());
+            return;
+        }
         let order = HostOrder::of(self.plan, self.sides.to_host());
         let wanted = match self.preferences.staging_size {
             0 if self.case.computes => STAGING,
@@ -162,6 +170,12 @@ impl<'a> Comparison<'a> {
             });
         }
         self.order = Some(order);
+    }
+
+    /// Duration of the fastest path without staging and rows, whose calls are not counted yet.
+    fn least_unstaged(&self) -> f64 {
+        let others = self.candidates.iter().filter(|each| each.path != Path::Cuda2d && each.reason.is_none());
+        others.map(|each| each.seconds).fold(f64::INFINITY, f64::min)
     }
 
     /// Why a path is not possible, or excluded.
@@ -208,7 +222,10 @@ impl<'a> Comparison<'a> {
             let Some(best) = self.best() else { return Err(self.no_way()) };
             let path = self.candidates[best].path;
             match self.prepare(path) {
-                Ok(task) => return Ok((path, task)),
+                Ok(task) => {
+                    self.explain_faster(best);
+                    return Ok((path, task));
+                }
                 Err(error) => {
                     // A failed query of the driver says nothing about this path.
                     self.sides.locks.check()?;
@@ -234,7 +251,18 @@ impl<'a> Comparison<'a> {
 
     fn best(&self) -> Option<usize> {
         let possible = self.candidates.iter().enumerate().filter(|(_, candidate)| candidate.reason.is_none());
-        possible.min_by(|(_, a), (_, b)| a.seconds.total_cmp(&b.seconds)).map(|(index, _)| index)
+        let weight = |each: &Candidate| cost::weight(each.path, each.seconds, &self.case, &self.costs.rates);
+        possible.min_by(|(_, a), (_, b)| weight(a).total_cmp(&weight(b))).map(|(index, _)| index)
+    }
+
+    /// Says why a path that is estimated to be faster is not taken.
+    fn explain_faster(&mut self, best: usize) {
+        let seconds = self.candidates[best].seconds;
+        let faster =
+            self.candidates.iter_mut().filter(|each| each.reason.is_none() && each.seconds < seconds);
+        faster.for_each(|each| {
+            each.reason = Some("its calls would take the submitting thread longer".to_string())
+        });
     }
 
     fn no_way(&self) -> Error {

@@ -83,14 +83,17 @@ impl Watcher {
         Ok(Reservation(self.clone()))
     }
 
-    /// New runs, or `None` if the thread may end.
-    fn take_new(&self, idle: bool) -> Option<Vec<Arc<dyn Watched>>> {
+    /// Moves new runs to `runs_in_flight`, and returns whether there were any; `None` if the thread may end. The list of new
+    /// runs keeps its memory, so that adding to it allocates nothing.
+    fn take_new(&self, runs_in_flight: &mut Vec<Arc<dyn Watched>>, idle: bool) -> Option<bool> {
         let mut watch = self.lock();
         if watch.new.is_empty() && watch.reservations == 0 && idle {
             watch.is_watched = false;
             return None;
         }
-        Some(std::mem::take(&mut watch.new))
+        let has_new = !watch.new.is_empty();
+        runs_in_flight.append(&mut watch.new);
+        Some(has_new)
     }
 
     fn lock(&self) -> MutexGuard<'_, Watch> {
@@ -110,10 +113,10 @@ impl Shared for Watcher {
         let mut runs_in_flight: Vec<Arc<dyn Watched>> = Vec::new();
         let mut rest = Rest::new();
         wake_precisely();
-        while let Some(new) = self.take_new(runs_in_flight.is_empty() && rest.quiet() > STAY) {
+        loop {
+            let idle = runs_in_flight.is_empty() && rest.quiet() > STAY;
             // A new run may end soon, so it counts as progress.
-            let mut progressed = !new.is_empty();
-            runs_in_flight.extend(new);
+            let Some(mut progressed) = self.take_new(&mut runs_in_flight, idle) else { return };
             let before = runs_in_flight.len();
             progressed |= start_all(&mut runs_in_flight);
             runs_in_flight.retain(|in_flight| !step(in_flight, || in_flight.is_over()).unwrap_or(true));

@@ -24,27 +24,27 @@ pub enum DriverCopies {
 
 impl DriverCopies {
     /// One call per copy.
-    pub fn one_by_one(sides: &CudaSides<'_>, plan: &Plan) -> Self {
+    pub fn one_by_one(sides: &CudaSides, plan: &Plan) -> Self {
         let mut list = Vec::with_capacity(plan.room());
         each_copy(sides, plan, |copy| list.push(copy));
         Self::OneByOne(list)
     }
 
     /// All in one call.
-    pub fn batch(sides: &CudaSides<'_>, plan: &Plan, from_host: bool) -> Self {
+    pub fn batch(sides: &CudaSides, plan: &Plan, from_host: bool) -> Self {
         let mut batch = Batch::with_room(plan.room());
         each_copy(sides, plan, |copy| batch.push(copy));
         Self::Batch { batch, from_host }
     }
 
     /// Rows with constant strides.
-    pub fn rows(sides: &CudaSides<'_>, plan: &Plan) -> Self {
+    pub fn rows(sides: &CudaSides, plan: &Plan) -> Self {
         let mut rows = Vec::new();
         let mut add =
             |Matrix { first, strides: [source_stride, destination_stride], rows: count }: Matrix| {
                 rows.push(Rows { first: of_move(first), source_stride, destination_stride, count });
             };
-        let (source, destination) = (sides.source, sides.destination);
+        let (source, destination) = (&*sides.source, &*sides.destination);
         matrices(plan).for_each(|matrix| matrix.cut(sides.left(source), sides.left(destination), &mut add));
         Self::Rows(rows)
     }
@@ -90,8 +90,8 @@ impl StreamKind {
 }
 
 /// Passes each contiguous span to `tell`, cut where one copy must end.
-fn each_copy(sides: &CudaSides<'_>, plan: &Plan, mut tell: impl FnMut(Copy)) {
-    let (source, destination) = (sides.source, sides.destination);
+fn each_copy(sides: &CudaSides, plan: &Plan, mut tell: impl FnMut(Copy)) {
+    let (source, destination) = (&*sides.source, &*sides.destination);
     let moves = plan.moves();
     // Most memory needs no cuts; then the moves are not checked one by one.
     if sides.is_one_piece(source) && sides.is_one_piece(destination) {

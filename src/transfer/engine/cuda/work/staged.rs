@@ -40,7 +40,7 @@ pub struct StagedCopy {
 impl StagedCopy {
     /// Prepares it. Fails with a reason.
     pub fn prepare(
-        sides: &CudaSides<'_>,
+        sides: &CudaSides,
         [host, device]: [&Layout; 2],
         plan: &Plan,
         order: &HostOrder,
