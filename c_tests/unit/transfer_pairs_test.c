@@ -164,7 +164,7 @@ TEST(bad_pairs_change_nothing) {
     } bad[] = {
         {MOVE(twice), KVMEM_STATUS_INVALID_ARGUMENT, "block 8 is a destination twice"},
         {MOVE(outside), KVMEM_STATUS_OUT_OF_RANGE, "pair 1 moves block 64"},
-        {{first, 0, 0, 0, LAYERS}, KVMEM_STATUS_INVALID_ARGUMENT, "no block"},
+        {{first, 0, 0, 0, LAYERS}, KVMEM_STATUS_INVALID_ARGUMENT, "block pairs is empty"},
         {{NULL, 3, 0, 0, LAYERS}, KVMEM_STATUS_INVALID_ARGUMENT, "pairs is NULL"},
     };
     const kv_move before = MOVE(more);
