@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use kvmem::layout::{AllocationConfig, BlockDim, Dimensions, Layout, LayoutKind};
 use kvmem::region::SystemConfig;
-use kvmem::transfer::{BlockPair, Request, Step, Transfer};
+use kvmem::transfer::{BlockPair, Step, Transfer, TransferRequest};
 
 const BLOCKS: u32 = 4096;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -83,7 +83,7 @@ fn transfer(piece: u64, first: &[BlockPair]) -> Transfer {
     let source = layout(LayoutKind::LayerSeparate(BlockDim::First), piece);
     let destination = layout(LayoutKind::FullyContiguous, piece);
     let step = Step { pairs: first, ..Step::default() };
-    Transfer::create(&source, &destination, Request { step, ..Request::default() }).unwrap()
+    Transfer::create(&source, &destination, TransferRequest { step, ..TransferRequest::default() }).unwrap()
 }
 
 #[test]

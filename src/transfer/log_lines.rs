@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::engine::Candidate;
 use super::engine::explain::Summary;
-use super::path::Path;
+use super::path::TransferPath;
 use crate::layout::Layout;
 use crate::log::{Count, Level, Microseconds, enabled, log};
 use crate::log_id::LogId;
@@ -15,7 +15,7 @@ use crate::log_id::LogId;
 /// Logs a new transfer, and why a faster path is not taken. `details` is only called if the level is enabled.
 pub fn log_creation(
     id: LogId,
-    path: Path,
+    path: TransferPath,
     details: impl FnOnce() -> (Summary, Vec<Candidate>),
     source: &Layout,
     destination: &Layout,
@@ -28,7 +28,7 @@ pub fn log_creation(
 #[cold]
 fn write_creation(
     id: LogId,
-    path: Path,
+    path: TransferPath,
     (summary, candidates): (Summary, Vec<Candidate>),
     source: &Layout,
     destination: &Layout,
@@ -58,7 +58,7 @@ fn write_creation(
 }
 
 /// No duration is known for the candidates of a file. Those marked as impossible would be taken if they were possible.
-fn faster_but_impossible(seconds: f64, candidates: &[Candidate]) -> Option<(Path, &str)> {
+fn faster_but_impossible(seconds: f64, candidates: &[Candidate]) -> Option<(TransferPath, &str)> {
     let faster = candidates.iter().filter(|other| other.is_impossible && other.seconds < seconds);
     faster.filter_map(|other| Some((other.path, other.reason.as_deref()?))).next()
 }
@@ -68,7 +68,7 @@ fn microseconds(seconds: f64) -> Microseconds {
 }
 
 /// Whether it was not logged before that one path is taken for another: an engine creates transfers by the thousand.
-fn is_news(taken: Path, faster: Path) -> bool {
+fn is_news(taken: TransferPath, faster: TransferPath) -> bool {
     static LOGGED: [AtomicU32; 32] = [const { AtomicU32::new(0) }; 32];
     let bit = 1u32 << (faster as u32 % 32);
     let known = LOGGED.get(taken as usize).map_or(0, |known| known.fetch_or(bit, Ordering::Relaxed));
@@ -81,8 +81,8 @@ mod tests {
 
     #[test]
     fn a_path_that_is_taken_for_another_is_news_once() {
-        assert!(is_news(Path::PreadStaged, Path::Memcpy));
-        assert!(!is_news(Path::PreadStaged, Path::Memcpy));
-        assert!(is_news(Path::PreadStaged, Path::NixlFileRead));
+        assert!(is_news(TransferPath::PreadStaged, TransferPath::Memcpy));
+        assert!(!is_news(TransferPath::PreadStaged, TransferPath::Memcpy));
+        assert!(is_news(TransferPath::PreadStaged, TransferPath::NixlFileRead));
     }
 }

@@ -17,9 +17,9 @@ use std::time::Duration;
 pub use engine::Candidate;
 pub use engine::cuda::rates::{self, known as known_rates, peer as peer_rates};
 pub use engine::explain::{Explanation, Summary};
-pub use path::Path;
+pub use path::TransferPath;
 pub use plan::{Outline, Plan};
-pub use request::{BlockPair, Expected, PairedRange, Preferences, Request, Step, Wanted};
+pub use request::{BlockPair, Expected, PairedRange, Preferences, Step, TransferRequest, Wanted};
 pub use run::completion::{Completion, Outcome};
 pub use run::queue::{Entry, OpenQueue, Queue};
 pub use verify::checksum;
@@ -42,7 +42,7 @@ use crate::sync::{Mutex, MutexGuard};
 /// A prepared move of blocks. It keeps its layouts alive, also while a run is in flight and the handle is gone.
 pub struct Transfer {
     /// The path, or one of several that are compared for each list of pairs.
-    path: Path,
+    path: TransferPath,
     outline: Arc<Outline>,
     preferences: Preferences,
     /// Each run compares the blocks with their source.
@@ -62,7 +62,7 @@ pub struct Transfer {
 
 /// The pairs of a transfer as an engine has them, and what else belongs to them.
 struct Work {
-    path: Path,
+    path: TransferPath,
     bytes: u64,
     pieces: u64,
     engine: Box<dyn Engine>,
@@ -76,7 +76,11 @@ struct Work {
 
 impl Transfer {
     /// Checks, plans and prepares; moves nothing.
-    pub fn create(source: &Arc<Layout>, destination: &Arc<Layout>, request: Request<'_>) -> Result<Self> {
+    pub fn create(
+        source: &Arc<Layout>,
+        destination: &Arc<Layout>,
+        request: TransferRequest<'_>,
+    ) -> Result<Self> {
         let sides = [source, destination];
         let path = select::path(source, destination, request.preferences.path)?;
         destination.memory().regions().iter().try_for_each(|region| region.ensure_writable())?;
@@ -282,7 +286,7 @@ impl Transfer {
     }
 
     /// The path that it takes with the pairs that it has.
-    pub fn path(&self) -> Path {
+    pub fn path(&self) -> TransferPath {
         self.work().path
     }
 
@@ -316,9 +320,9 @@ impl Transfer {
 }
 
 /// Fails if there is a notification and no remote agent.
-fn ensure_notifiable(path: Path, step: &Step<'_>) -> Result<()> {
+fn ensure_notifiable(path: TransferPath, step: &Step<'_>) -> Result<()> {
     ensure!(
-        step.notification.is_none() || matches!(path, Path::NixlRead | Path::NixlWrite),
+        step.notification.is_none() || matches!(path, TransferPath::NixlRead | TransferPath::NixlWrite),
         InvalidArgument,
         "a notification goes to a remote agent, and neither layout is remote"
     );
@@ -327,7 +331,7 @@ fn ensure_notifiable(path: Path, step: &Step<'_>) -> Result<()> {
 
 /// What preparing an engine depends on, whatever the pairs.
 struct Route<'a> {
-    path: Path,
+    path: TransferPath,
     sides: [&'a Arc<Layout>; 2],
     preferences: &'a Preferences,
     contexts: &'a Contexts,

@@ -4,7 +4,7 @@
 
 /// How bytes travel between two layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Path {
+pub enum TransferPath {
     /// Copied by the CPU.
     Memcpy,
     /// Read from a peer by NIXL.
@@ -35,13 +35,13 @@ pub enum Path {
     PreadStaged,
 }
 
-impl std::fmt::Display for Path {
+impl std::fmt::Display for TransferPath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.name().to_string_lossy())
     }
 }
 
-impl Path {
+impl TransferPath {
     /// Its name, for people.
     pub fn name(self) -> &'static std::ffi::CStr {
         match self {

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::path::Path;
+use super::path::TransferPath;
 use super::run::queue::Queue;
 use crate::error::{Result, ensure};
 
@@ -40,7 +40,7 @@ pub struct Wanted {
 
 /// Everything that a new transfer is created from, except the two layouts.
 #[derive(Default)]
-pub struct Request<'a> {
+pub struct TransferRequest<'a> {
     /// The first blocks.
     pub step: Step<'a>,
     /// The part of each block.
@@ -95,7 +95,7 @@ pub struct Preferences {
     /// Move one layer after the other, and report how many have moved.
     pub by_layer: bool,
     /// The path to take; `None` selects the fastest.
-    pub path: Option<Path>,
+    pub path: Option<TransferPath>,
 }
 
 /// The expected contents of a destination's blocks.

@@ -11,7 +11,7 @@ use crate::ffi::common::scope::Scope;
 use crate::ffi::common::text;
 use crate::ffi::queue::kvmem_queue;
 use crate::ffi::transfer::path::PATHS;
-use crate::transfer::{BlockPair, PairedRange, Preferences, Request, Step, Wanted};
+use crate::transfer::{BlockPair, PairedRange, Preferences, Step, TransferRequest, Wanted};
 
 /// A block and its destination.
 #[repr(C)]
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn kvmem_transfer_options_init(
 pub(in crate::ffi) unsafe fn request<'a>(
     scope: &Scope<'_>,
     options: &kvmem_transfer_options,
-) -> Result<Request<'a>> {
+) -> Result<TransferRequest<'a>> {
     let known = KVMEM_TRANSFER_ZERO_COPY
         | KVMEM_TRANSFER_NO_HOST_BOUNCE
         | KVMEM_TRANSFER_BY_LAYER
@@ -138,7 +138,7 @@ pub(in crate::ffi) unsafe fn request<'a>(
         let pairs = items(options.pairs.cast::<BlockPair>(), options.num_pairs, "pairs")?;
         let message = text::bytes(options.notification, options.notification_size, "notification")?;
         let queue = borrow_nullable(scope, options.queue)?;
-        Ok(Request {
+        Ok(TransferRequest {
             step: Step {
                 pairs,
                 user_data: options.user_data,

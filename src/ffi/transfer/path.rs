@@ -3,7 +3,7 @@
 
 use std::ffi::c_char;
 
-use crate::transfer::Path;
+use crate::transfer::TransferPath;
 
 /// Host threads copy by memcpy.
 pub const KVMEM_PATH_MEMCPY: u32 = 1;
@@ -45,24 +45,24 @@ pub extern "C" fn kvmem_path_name(path: u32) -> *const c_char {
 }
 
 /// The value of a path.
-pub(in crate::ffi) fn value_of(path: Path) -> u32 {
+pub(in crate::ffi) fn value_of(path: TransferPath) -> u32 {
     PATHS.iter().find(|(_, known)| *known == path).map_or(0, |(value, _)| *value)
 }
 
 /// The paths by their values.
-pub(in crate::ffi) const PATHS: [(u32, Path); 14] = [
-    (KVMEM_PATH_MEMCPY, Path::Memcpy),
-    (KVMEM_PATH_NIXL_READ, Path::NixlRead),
-    (KVMEM_PATH_NIXL_WRITE, Path::NixlWrite),
-    (KVMEM_PATH_NIXL_FILE_READ, Path::NixlFileRead),
-    (KVMEM_PATH_NIXL_FILE_WRITE, Path::NixlFileWrite),
-    (KVMEM_PATH_CUDA_COPY, Path::CudaCopy),
-    (KVMEM_PATH_CUDA_BATCH, Path::CudaBatch),
-    (KVMEM_PATH_CUDA_2D, Path::Cuda2d),
-    (KVMEM_PATH_CUDA_KERNEL, Path::CudaKernel),
-    (KVMEM_PATH_CUDA_STAGED, Path::CudaStaged),
-    (KVMEM_PATH_URING, Path::Uring),
-    (KVMEM_PATH_PREAD, Path::Pread),
-    (KVMEM_PATH_URING_STAGED, Path::UringStaged),
-    (KVMEM_PATH_PREAD_STAGED, Path::PreadStaged),
+pub(in crate::ffi) const PATHS: [(u32, TransferPath); 14] = [
+    (KVMEM_PATH_MEMCPY, TransferPath::Memcpy),
+    (KVMEM_PATH_NIXL_READ, TransferPath::NixlRead),
+    (KVMEM_PATH_NIXL_WRITE, TransferPath::NixlWrite),
+    (KVMEM_PATH_NIXL_FILE_READ, TransferPath::NixlFileRead),
+    (KVMEM_PATH_NIXL_FILE_WRITE, TransferPath::NixlFileWrite),
+    (KVMEM_PATH_CUDA_COPY, TransferPath::CudaCopy),
+    (KVMEM_PATH_CUDA_BATCH, TransferPath::CudaBatch),
+    (KVMEM_PATH_CUDA_2D, TransferPath::Cuda2d),
+    (KVMEM_PATH_CUDA_KERNEL, TransferPath::CudaKernel),
+    (KVMEM_PATH_CUDA_STAGED, TransferPath::CudaStaged),
+    (KVMEM_PATH_URING, TransferPath::Uring),
+    (KVMEM_PATH_PREAD, TransferPath::Pread),
+    (KVMEM_PATH_URING_STAGED, TransferPath::UringStaged),
+    (KVMEM_PATH_PREAD_STAGED, TransferPath::PreadStaged),
 ];

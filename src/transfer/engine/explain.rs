@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::Candidate;
-use crate::transfer::path::Path;
+use crate::transfer::path::TransferPath;
 
 /// The size of a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Summary {
 #[derive(Clone, Debug)]
 pub struct Explanation {
     /// The path that it takes.
-    pub path: Path,
+    pub path: TransferPath,
     /// Number of contiguous spans that it moves.
     pub moves: u64,
     /// Expected throughput: by the rates of the device, of this machine's memory, or of earlier runs.
@@ -35,7 +35,7 @@ pub struct Explanation {
 
 /// Explains a choice. `layers` is the number of layers of a transfer by layer.
 pub fn explain(
-    path: Path,
+    path: TransferPath,
     summary: Summary,
     candidates: &[Candidate],
     layers: Option<u64>,

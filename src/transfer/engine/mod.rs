@@ -15,7 +15,7 @@ pub mod select;
 use std::time::Instant;
 
 use self::contexts::Contexts;
-use super::path::Path;
+use super::path::TransferPath;
 use super::plan::Plan;
 use super::request::Preferences;
 use super::run::Run;
@@ -27,7 +27,7 @@ use crate::nixl::RemoteHold;
 #[derive(Clone, Debug)]
 pub struct Candidate {
     /// The path.
-    pub path: Path,
+    pub path: TransferPath,
     /// Estimated duration of a run; 0 if unknown.
     pub seconds: f64,
     /// Why it is not taken.
@@ -45,7 +45,7 @@ pub type BeginRun<'a> = &'a dyn Fn() -> Result<Run>;
 /// existing file but [`select`].
 pub trait Engine: Send + Sync {
     /// The path that it takes.
-    fn path(&self) -> Path;
+    fn path(&self) -> TransferPath;
 
     /// Prepares the same kind of copies for other blocks between the same layouts, with what does not depend on the blocks.
     /// `None` if there is nothing to keep, and the engine is to be selected as for a new transfer.

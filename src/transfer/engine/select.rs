@@ -14,7 +14,7 @@ use super::runs::{self, Needs, Runs};
 use crate::error::{Result, ensure, fail};
 use crate::layout::{Layout, Locality};
 use crate::nixl::MemoryType;
-use crate::transfer::path::Path;
+use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
 use crate::transfer::request::{BlockPair, Preferences, Wanted};
 use crate::transfer::run::completion::{Account, Completion};
@@ -22,7 +22,7 @@ use crate::transfer::run::steps::PartSequence;
 
 /// The path between two layouts, or one of several that the engine compares. NIXL moves blocks between a local file and
 /// host memory only if the caller requests it. Fails if the requested path is not possible.
-pub fn path(source: &Layout, destination: &Layout, requested: Option<Path>) -> Result<Path> {
+pub fn path(source: &Layout, destination: &Layout, requested: Option<TransferPath>) -> Result<TransferPath> {
     let natural = natural_path(source, destination, requested)?;
     if let Some(requested) = requested {
         ensure!(
@@ -34,7 +34,11 @@ pub fn path(source: &Layout, destination: &Layout, requested: Option<Path>) -> R
     Ok(natural)
 }
 
-fn natural_path(source: &Layout, destination: &Layout, requested: Option<Path>) -> Result<Path> {
+fn natural_path(
+    source: &Layout,
+    destination: &Layout,
+    requested: Option<TransferPath>,
+) -> Result<TransferPath> {
     use Locality::Remote;
     use MemoryType::{Dram, File};
     let side = |layout: &Layout| (layout.memory().locality() == Remote, layout.memory_type());
@@ -52,26 +56,30 @@ fn natural_path(source: &Layout, destination: &Layout, requested: Option<Path>) 
                 "NIXL moves no blocks between a file and a peer; they go through a host layout"
             )
         }
-        ((true, _), (false, _)) => Ok(Path::NixlRead),
-        ((false, _), (true, _)) => Ok(Path::NixlWrite),
-        ((false, Dram), (false, Dram)) => Ok(Path::Memcpy),
-        ((false, File), (false, _)) if requested == Some(Path::NixlFileRead) => Ok(Path::NixlFileRead),
-        ((false, _), (false, File)) if requested == Some(Path::NixlFileWrite) => Ok(Path::NixlFileWrite),
-        ((false, File), (false, Dram)) | ((false, Dram), (false, File)) => Ok(Path::Uring),
-        ((false, File), (false, _)) | ((false, _), (false, File)) => Ok(Path::UringStaged),
-        ((false, _), (false, _)) => Ok(Path::CudaCopy),
+        ((true, _), (false, _)) => Ok(TransferPath::NixlRead),
+        ((false, _), (true, _)) => Ok(TransferPath::NixlWrite),
+        ((false, Dram), (false, Dram)) => Ok(TransferPath::Memcpy),
+        ((false, File), (false, _)) if requested == Some(TransferPath::NixlFileRead) => {
+            Ok(TransferPath::NixlFileRead)
+        }
+        ((false, _), (false, File)) if requested == Some(TransferPath::NixlFileWrite) => {
+            Ok(TransferPath::NixlFileWrite)
+        }
+        ((false, File), (false, Dram)) | ((false, Dram), (false, File)) => Ok(TransferPath::Uring),
+        ((false, File), (false, _)) | ((false, _), (false, File)) => Ok(TransferPath::UringStaged),
+        ((false, _), (false, _)) => Ok(TransferPath::CudaCopy),
     }
 }
 
 /// Prepares the engine of a path.
 pub fn prepare(
-    path: Path,
+    path: TransferPath,
     sides @ [source, destination]: [&Arc<Layout>; 2],
     plan: Plan,
     preferences: &Preferences,
     notification: Option<Vec<u8>>,
 ) -> Result<Box<dyn Engine>> {
-    if path == Path::Memcpy {
+    if path == TransferPath::Memcpy {
         return Ok(Box::new(HostCopy::prepare(source, destination, plan, preferences.by_layer)?));
     }
     if path.is_cuda() {

@@ -14,7 +14,7 @@ use crate::layout::{Layout, Memory};
 use crate::nixl::MemoryType;
 use crate::process::PerProcess;
 use crate::sync::{Mutex, MutexGuard};
-use crate::transfer::path::Path;
+use crate::transfer::path::TransferPath;
 
 /// Bytes and duration of the runs on one path. Old runs count less.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -86,7 +86,7 @@ type Way = (u32, u64, u64);
 const MOST_WAYS: usize = 256;
 
 /// The runs on a path between two layouts.
-pub fn of(path: Path, source: &Layout, destination: &Layout) -> Arc<Record> {
+pub fn of(path: TransferPath, source: &Layout, destination: &Layout) -> Arc<Record> {
     static WAYS: PerProcess<Mutex<HashMap<Way, Arc<Record>>>> = PerProcess::new();
     let mut ways = lock(WAYS.get(Mutex::default));
     if ways.len() > MOST_WAYS {

@@ -31,7 +31,7 @@ use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure};
 use crate::layout::Layout;
 use crate::sync::{Mutex, MutexGuard};
-use crate::transfer::path::Path;
+use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
 use crate::transfer::plan::overlap::ensure_apart;
 use crate::transfer::request::Preferences;
@@ -42,7 +42,7 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// A prepared copy.
 pub struct CudaCopy {
     tasks: Arc<TaskSequence>,
-    path: Path,
+    path: TransferPath,
     /// Starting it takes the caller little time.
     is_quick: bool,
     candidates: Vec<Candidate>,
@@ -130,7 +130,7 @@ impl CudaCopy {
 }
 
 impl Engine for CudaCopy {
-    fn path(&self) -> Path {
+    fn path(&self) -> TransferPath {
         self.path
     }
 

@@ -12,7 +12,7 @@ use crate::cuda::{Context, Device};
 use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
 use crate::region::{Backing, DeviceMemory, DeviceUsers, Region};
-use crate::transfer::path::Path;
+use crate::transfer::path::TransferPath;
 
 /// The two sides of a copy.
 pub struct CudaSides {
@@ -184,8 +184,8 @@ impl CudaSides {
     }
 
     /// Whether bytes pass through host memory that belongs to neither side.
-    pub fn bounces(&self, path: Path) -> bool {
-        path != Path::CudaKernel && (self.is_pageable || self.devices_are_apart)
+    pub fn bounces(&self, path: TransferPath) -> bool {
+        path != TransferPath::CudaKernel && (self.is_pageable || self.devices_are_apart)
     }
 }
 

@@ -79,7 +79,7 @@ mod tests {
     use crate::layout::{AllocationConfig, Dimensions, Layout};
     use crate::region::{DiskConfig, SystemConfig};
     use crate::transfer::run::threads::{Pool, Shared};
-    use crate::transfer::{BlockPair, Path, Preferences, Request, Step, Transfer};
+    use crate::transfer::{BlockPair, Preferences, Step, Transfer, TransferPath, TransferRequest};
 
     /// Work that occupies a thread until the sender is dropped.
     struct Blocks(Mutex<Receiver<()>>);
@@ -126,9 +126,12 @@ mod tests {
         // All threads of the pool, so that the run begins after its handles are gone.
         Pool::files().run(&blocks, 64);
         let pairs = [BlockPair { source: 0, destination: 0 }];
-        let preferences = Preferences { path: Some(Path::Pread), ..Preferences::default() };
-        let request =
-            Request { step: Step { pairs: &pairs, ..Step::default() }, preferences, ..Request::default() };
+        let preferences = Preferences { path: Some(TransferPath::Pread), ..Preferences::default() };
+        let request = TransferRequest {
+            step: Step { pairs: &pairs, ..Step::default() },
+            preferences,
+            ..TransferRequest::default()
+        };
         let transfer = Transfer::create(&memory, &file, request).unwrap();
         transfer.submit().unwrap();
         drop((transfer, memory, file));

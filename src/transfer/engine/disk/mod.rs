@@ -25,7 +25,7 @@ use crate::cuda::ContextIdentity;
 use crate::error::Result;
 use crate::layout::Layout;
 use crate::nixl::MemoryType;
-use crate::transfer::path::Path;
+use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
 use crate::transfer::request::Preferences;
 use crate::transfer::run::steps::{Part, PartSequence};
@@ -34,7 +34,7 @@ use crate::transfer::run::{Run, Start};
 /// A prepared transfer from or to a file.
 pub struct DiskMove {
     engine: Kind,
-    path: Path,
+    path: TransferPath,
     candidates: Vec<Candidate>,
 }
 
@@ -82,15 +82,15 @@ impl DiskMove {
         let staged = || Some("its bytes pass through host memory".to_string());
         let candidates = vec![
             candidate(path, doubt),
-            candidate(Path::UringStaged, staged()),
-            candidate(Path::PreadStaged, staged()),
+            candidate(TransferPath::UringStaged, staged()),
+            candidate(TransferPath::PreadStaged, staged()),
         ];
         Self { engine: Kind::Gds(moved), path, candidates }
     }
 
     /// Whether this engine moves the blocks: unless NIXL moves them between a file and host memory.
-    pub fn takes(path: Path, source: &Layout, destination: &Layout) -> bool {
-        let by_nixl = matches!(path, Path::NixlFileRead | Path::NixlFileWrite);
+    pub fn takes(path: TransferPath, source: &Layout, destination: &Layout) -> bool {
+        let by_nixl = matches!(path, TransferPath::NixlFileRead | TransferPath::NixlFileWrite);
         let has_gpu = [source, destination].iter().any(|layout| layout.memory_type() == MemoryType::Vram);
         path.is_disk() || (by_nixl && has_gpu)
     }
@@ -121,7 +121,7 @@ impl DiskMove {
 }
 
 impl Engine for PartSequence<DiskMove> {
-    fn path(&self) -> Path {
+    fn path(&self) -> TransferPath {
         self.first().path
     }
 
@@ -160,17 +160,21 @@ impl Part for DiskMove {
     }
 }
 
-fn path(who: IoMethod, is_staged: bool) -> Path {
+fn path(who: IoMethod, is_staged: bool) -> TransferPath {
     match (who, is_staged) {
-        (IoMethod::Ring, false) => Path::Uring,
-        (IoMethod::Threads, false) => Path::Pread,
-        (IoMethod::Ring, true) => Path::UringStaged,
-        (IoMethod::Threads, true) => Path::PreadStaged,
+        (IoMethod::Ring, false) => TransferPath::Uring,
+        (IoMethod::Threads, false) => TransferPath::Pread,
+        (IoMethod::Ring, true) => TransferPath::UringStaged,
+        (IoMethod::Threads, true) => TransferPath::PreadStaged,
     }
 }
 
-fn asked_for(path: Path) -> IoMethod {
-    if matches!(path, Path::Uring | Path::UringStaged) { IoMethod::Ring } else { IoMethod::Threads }
+fn asked_for(path: TransferPath) -> IoMethod {
+    if matches!(path, TransferPath::Uring | TransferPath::UringStaged) {
+        IoMethod::Ring
+    } else {
+        IoMethod::Threads
+    }
 }
 
 fn candidates(
@@ -193,6 +197,6 @@ fn candidates(
 }
 
 /// The speed of files is unknown.
-fn candidate(path: Path, reason: Option<String>) -> Candidate {
+fn candidate(path: TransferPath, reason: Option<String>) -> Candidate {
     Candidate { path, seconds: 0.0, reason, is_impossible: false }
 }

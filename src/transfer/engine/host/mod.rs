@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::guarded::guarded;
 use crate::layout::Layout;
 use crate::sync::Mutex;
-use crate::transfer::path::Path;
+use crate::transfer::path::TransferPath;
 use crate::transfer::plan::overlap::ensure_apart;
 use crate::transfer::plan::{Move, Plan};
 use crate::transfer::run::threads::{Pool, Shared};
@@ -77,8 +77,8 @@ impl HostCopy {
 }
 
 impl Engine for HostCopy {
-    fn path(&self) -> Path {
-        Path::Memcpy
+    fn path(&self) -> TransferPath {
+        TransferPath::Memcpy
     }
 
     /// The first call measures how fast this machine copies.

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use crate::error::{Result, ensure};
 use crate::layout::Layout;
 use crate::transfer::engine::promises::ensure_no_page_cache;
-use crate::transfer::path::Path;
+use crate::transfer::path::TransferPath;
 use crate::transfer::request::Preferences;
 
 /// Fails if the path breaks a promise, or if that is unknown.
 pub fn ensure_allowed(
-    path: Path,
+    path: TransferPath,
     [source, destination]: [&Arc<Layout>; 2],
     preferences: &Preferences,
 ) -> Result<()> {
-    if !matches!(path, Path::NixlRead | Path::NixlWrite) {
-        let file = if path == Path::NixlFileRead { source } else { destination };
+    if !matches!(path, TransferPath::NixlRead | TransferPath::NixlWrite) {
+        let file = if path == TransferPath::NixlFileRead { source } else { destination };
         return ensure_no_page_cache(file, preferences);
     }
     ensure!(

@@ -26,7 +26,7 @@ use crate::layout::{Layout, Memory, RemoteMemory};
 use crate::nixl::AgentState;
 use crate::nixl::{Agent, RemoteHold, RequestId};
 use crate::sync::{Mutex, MutexGuard};
-use crate::transfer::path::Path;
+use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
 use crate::transfer::run::steps::{Part, PartSequence};
 use crate::transfer::run::{Run, Start};
@@ -38,7 +38,7 @@ pub struct NixlMove {
 
 /// What all runs of a transfer share; released with the last of them.
 struct PreparedRequests {
-    path: Path,
+    path: TransferPath,
     agent: Arc<Agent>,
     request_plan: RequestPlan,
     /// Created by the first run, on the agent's thread, so that the caller does not wait.
@@ -71,11 +71,11 @@ impl NixlMove {
     pub fn prepare(
         source: &Arc<Layout>,
         destination: &Arc<Layout>,
-        path: Path,
+        path: TransferPath,
         plan: Plan,
         notification: Option<Vec<u8>>,
     ) -> Result<Self> {
-        let reads = matches!(path, Path::NixlRead | Path::NixlFileRead);
+        let reads = matches!(path, TransferPath::NixlRead | TransferPath::NixlFileRead);
         let (local, remote) = if reads { (destination, source) } else { (source, destination) };
         let agent = shared_agent(local, remote)?.clone();
         crate::transfer::plan::alignment::ensure_io_alignment(source, destination, &plan)?;
@@ -115,7 +115,7 @@ impl NixlMove {
 }
 
 impl Engine for PartSequence<NixlMove> {
-    fn path(&self) -> Path {
+    fn path(&self) -> TransferPath {
         self.first().shared.path
     }
 

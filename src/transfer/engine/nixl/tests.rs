@@ -42,7 +42,7 @@ fn a_move(agent: Arc<Agent>, local: Arc<Layout>, remote: Arc<Layout>) -> NixlMov
     let plan = Plan::once(&remote, &local, &pairs, Wanted::default()).unwrap();
     let request_plan = RequestPlan { local, remote, reads: true, plan };
     let prepared = PreparedRequests {
-        path: Path::NixlRead,
+        path: TransferPath::NixlRead,
         agent,
         request_plan,
         made: Mutex::default(),

@@ -23,7 +23,7 @@ use super::cost;
 use super::cost::{CopyCase, Staged};
 use crate::error::{Error, Result, Status};
 use crate::transfer::engine::Candidate;
-use crate::transfer::path::Path;
+use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
 use crate::transfer::request::Preferences;
 
@@ -41,7 +41,13 @@ const MOST_QUEUED: u64 = 512;
 /// A shorter wait can't be distinguished from other delays of a host.
 const LEAST_WAIT: f64 = 100e-6;
 
-const WAYS: [Path; 5] = [Path::CudaCopy, Path::CudaBatch, Path::Cuda2d, Path::CudaKernel, Path::CudaStaged];
+const WAYS: [TransferPath; 5] = [
+    TransferPath::CudaCopy,
+    TransferPath::CudaBatch,
+    TransferPath::Cuda2d,
+    TransferPath::CudaKernel,
+    TransferPath::CudaStaged,
+];
 
 /// The paths of one transfer, compared.
 pub struct Comparison<'a> {
@@ -91,7 +97,7 @@ impl<'a> Comparison<'a> {
             candidates: Vec::new(),
         };
         for path in WAYS {
-            if path == Path::CudaStaged {
+            if path == TransferPath::CudaStaged {
                 comparison.divide();
             }
             let reason = comparison.reason_against(path);
@@ -105,7 +111,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// The observer of runs on this path, if they show anything.
-    pub fn observer(&self, path: Path) -> Option<CostObserver> {
+    pub fn observer(&self, path: TransferPath) -> Option<CostObserver> {
         let observed = self.costs.observed.clone();
         let direction = match self.sides.direction {
             Direction::ToDevice => BatchDirection::ToDevice,
@@ -113,8 +119,8 @@ impl<'a> Comparison<'a> {
             _ => return None,
         };
         let lesson = match path {
-            Path::CudaBatch => self.batch_lesson(direction),
-            Path::CudaKernel | Path::CudaStaged if self.case.computes => {
+            TransferPath::CudaBatch => self.batch_lesson(direction),
+            TransferPath::CudaKernel | TransferPath::CudaStaged if self.case.computes => {
                 let expected @ [alone, beside] = cost::turns(path, &self.case, &self.costs.rates);
                 (beside - alone > alone.max(LEAST_WAIT)).then_some(Measurement::Kernel { expected })
             }
@@ -137,11 +143,11 @@ impl<'a> Comparison<'a> {
     /// Determines how it would be staged, if it can be.
     fn divide(&mut self) {
         let Some(host) = self.sides.host() else { return };
-        if self.plan.bytes() < LEAST_STAGED && self.preferences.path != Some(Path::CudaStaged) {
+        if self.plan.bytes() < LEAST_STAGED && self.preferences.path != Some(TransferPath::CudaStaged) {
             self.division = Err(format!("less than {LEAST_STAGED} bytes are too few for staging"));
             return;
         }
-        let is_asked = self.preferences.path == Some(Path::CudaStaged);
+        let is_asked = self.preferences.path == Some(TransferPath::CudaStaged);
         if !is_asked && cost::least_staged(&self.case, &self.costs.rates) > self.least_unstaged() {
             // Sorting the blocks by their place on the host is most of what weighing a few dozen takes.
             self.division = Err("its launches alone take longer than another path".to_string());
@@ -174,21 +180,22 @@ impl<'a> Comparison<'a> {
 
     /// Duration of the fastest path without staging and rows, whose calls are not counted yet.
     fn least_unstaged(&self) -> f64 {
-        let others = self.candidates.iter().filter(|each| each.path != Path::Cuda2d && each.reason.is_none());
+        let others =
+            self.candidates.iter().filter(|each| each.path != TransferPath::Cuda2d && each.reason.is_none());
         others.map(|each| each.seconds).fold(f64::INFINITY, f64::min)
     }
 
     /// Why a path is not possible, or excluded.
-    fn reason_against(&self, path: Path) -> Option<String> {
+    fn reason_against(&self, path: TransferPath) -> Option<String> {
         let own = match path {
-            Path::CudaBatch if !self.engine.context().driver().copies_batches() => {
+            TransferPath::CudaBatch if !self.engine.context().driver().copies_batches() => {
                 Some("the driver has no cuMemcpyBatchAsync".to_string())
             }
-            Path::CudaBatch if self.sides.is_pageable => {
+            TransferPath::CudaBatch if self.sides.is_pageable => {
                 Some("the host memory is not page-locked".to_string())
             }
-            Path::CudaKernel => self.sides.kernel_reaches.clone().err(),
-            Path::CudaStaged => {
+            TransferPath::CudaKernel => self.sides.kernel_reaches.clone().err(),
+            TransferPath::CudaStaged => {
                 let pageable =
                     "the host memory is not page-locked, so that the copy engine would wait for the CPU";
                 match self.sides.is_pageable {
@@ -202,19 +209,19 @@ impl<'a> Comparison<'a> {
     }
 
     /// What the caller's flags exclude.
-    fn refused(&self, path: Path) -> Option<String> {
+    fn refused(&self, path: TransferPath) -> Option<String> {
         let bounces = self.sides.bounces(path);
         if bounces && (self.preferences.no_host_bounce || self.preferences.zero_copy) {
             return Some(
                 "the driver copies through its own host memory, which the flags exclude".to_string(),
             );
         }
-        (path == Path::CudaStaged && self.preferences.zero_copy)
+        (path == TransferPath::CudaStaged && self.preferences.zero_copy)
             .then(|| "the bytes pass through staging memory, which the flags exclude".to_string())
     }
 
     /// Prepares the best path. If that fails, stores the reason and prepares the next best.
-    pub fn prepare_best(&mut self) -> Result<(Path, CopyTask)> {
+    pub fn prepare_best(&mut self) -> Result<(TransferPath, CopyTask)> {
         if let Some(forced) = self.preferences.path {
             return self.prepare_forced(forced);
         }
@@ -236,7 +243,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    fn prepare_forced(&self, path: Path) -> Result<(Path, CopyTask)> {
+    fn prepare_forced(&self, path: TransferPath) -> Result<(TransferPath, CopyTask)> {
         let candidate = self.candidates.iter().find(|candidate| candidate.path == path);
         let Some(candidate) = candidate else {
             return Err(Error::new(Status::Unsupported, format!("{path} is not a path for GPU memory")));
@@ -273,19 +280,19 @@ impl<'a> Comparison<'a> {
     }
 
     /// Prepares this path, whatever its duration.
-    pub fn prepare(&self, path: Path) -> Result<CopyTask> {
+    pub fn prepare(&self, path: TransferPath) -> Result<CopyTask> {
         let unsupported = |reason| Error::new(Status::Unsupported, reason);
         let task = match path {
-            Path::CudaBatch => {
+            TransferPath::CudaBatch => {
                 let from_host = self.sides.direction == Direction::ToDevice;
                 CopyTask::Driver(DriverCopies::batch(self.sides, self.plan, from_host))
             }
-            Path::Cuda2d => CopyTask::Driver(DriverCopies::rows(self.sides, self.plan)),
-            Path::CudaKernel => {
+            TransferPath::Cuda2d => CopyTask::Driver(DriverCopies::rows(self.sides, self.plan)),
+            TransferPath::CudaKernel => {
                 let copy = KernelCopy::prepare(self.plan, self.case.ctas);
                 CopyTask::Kernel(copy.map_err(unsupported)?, self.engine.kernel()?)
             }
-            Path::CudaStaged => self.prepare_staged()?,
+            TransferPath::CudaStaged => self.prepare_staged()?,
             _ => CopyTask::Driver(DriverCopies::one_by_one(self.sides, self.plan)),
         };
         self.sides.locks.check()?;

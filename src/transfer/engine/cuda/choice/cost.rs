@@ -12,7 +12,7 @@ use super::super::launch::SMALL;
 use super::super::rates::Rates;
 use super::super::work::quick::{QUICK_BATCH, QUICK_CALLS};
 use crate::cuda::copy::{EngineLoad, FIRST_CALL, call_sizes};
-use crate::transfer::path::Path;
+use crate::transfer::path::TransferPath;
 
 /// What decides.
 #[derive(Clone, Copy, Debug)]
@@ -113,14 +113,16 @@ impl Turn {
 }
 
 /// Seconds that a path takes on a device of such rates.
-pub fn seconds(path: Path, case: &CopyCase, rates: &Rates) -> f64 {
+pub fn seconds(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
     let (bytes, moves) = (case.bytes as f64, case.moves as f64);
     let own = rates.of(case.direction);
     let rate = if case.is_pageable { rates.pageable } else { own.link };
     match path {
-        Path::CudaBatch => batch(case.moves, bytes / moves.max(1.0) / rate, own.batched),
-        Path::Cuda2d => START + case.row_calls as f64 * 3.0 * US + moves * 0.05 * US + bytes / (0.98 * rate),
-        Path::CudaKernel | Path::CudaStaged => {
+        TransferPath::CudaBatch => batch(case.moves, bytes / moves.max(1.0) / rate, own.batched),
+        TransferPath::Cuda2d => {
+            START + case.row_calls as f64 * 3.0 * US + moves * 0.05 * US + bytes / (0.98 * rate)
+        }
+        TransferPath::CudaKernel | TransferPath::CudaStaged => {
             let [alone, beside] = turns(path, case, rates);
             alone + case.busy * (beside - alone).max(0.0)
         }
@@ -143,23 +145,23 @@ fn copy_call(case: &CopyCase, rates: &Rates) -> f64 {
 
 /// What paths are compared by. That of a short transfer counts the time of the thread that submits it, too: an engine
 /// submits small transfers in every step, and the thread that does so has other work.
-pub fn weight(path: Path, seconds: f64, case: &CopyCase, rates: &Rates) -> f64 {
+pub fn weight(path: TransferPath, seconds: f64, case: &CopyCase, rates: &Rates) -> f64 {
     let share = (1.0 - seconds / SHORT).max(0.0);
     seconds + share * calling(path, case, rates)
 }
 
 /// Seconds that the driver's calls of a path take the thread that makes them.
-fn calling(path: Path, case: &CopyCase, rates: &Rates) -> f64 {
+fn calling(path: TransferPath, case: &CopyCase, rates: &Rates) -> f64 {
     let moves = case.moves as f64;
     let is_host_a_side = host_is_a_side(case.direction);
     match path {
-        Path::CudaKernel => LAUNCH,
-        Path::CudaStaged => STAGE,
-        Path::CudaBatch => {
+        TransferPath::CudaKernel => LAUNCH,
+        TransferPath::CudaStaged => STAGE,
+        TransferPath::CudaBatch => {
             let batched = rates.of(case.direction).batched;
             calls_of_batch(case.moves) + moves * if is_host_a_side { batched } else { DEVICE_COPY }
         }
-        Path::Cuda2d => {
+        TransferPath::Cuda2d => {
             case.row_calls as f64 * ROW_CALL + moves * if is_host_a_side { COLD_COPY } else { DEVICE_COPY }
         }
         _ => {
@@ -190,9 +192,9 @@ pub fn calls_of_batch(copies: u64) -> f64 {
 }
 
 /// Seconds that a path with a kernel takes on a device that does nothing else, and beside large kernels.
-pub fn turns(path: Path, case: &CopyCase, rates: &Rates) -> [f64; 2] {
+pub fn turns(path: TransferPath, case: &CopyCase, rates: &Rates) -> [f64; 2] {
     match path {
-        Path::CudaStaged => staged(case, rates),
+        TransferPath::CudaStaged => staged(case, rates),
         _ => kernel(case, rates),
     }
 }
@@ -262,7 +264,7 @@ mod tests {
     use crate::transfer::engine::cuda::launch::{UNNOTICED, ctas};
     use crate::transfer::engine::cuda::rates::DEFAULT;
 
-    fn seconds(path: Path, case: &CopyCase) -> f64 {
+    fn seconds(path: TransferPath, case: &CopyCase) -> f64 {
         super::seconds(path, case, &DEFAULT)
     }
 
@@ -280,20 +282,23 @@ mod tests {
         }
     }
 
-    fn best(case: &CopyCase, ways: &[Path]) -> Path {
-        let by_time = |a: &&Path, b: &&Path| seconds(**a, case).total_cmp(&seconds(**b, case));
+    fn best(case: &CopyCase, ways: &[TransferPath]) -> TransferPath {
+        let by_time =
+            |a: &&TransferPath, b: &&TransferPath| seconds(**a, case).total_cmp(&seconds(**b, case));
         *ways.iter().min_by(by_time).unwrap()
     }
 
-    const DIRECT: [Path; 3] = [Path::CudaCopy, Path::CudaBatch, Path::CudaKernel];
+    const DIRECT: [TransferPath; 3] =
+        [TransferPath::CudaCopy, TransferPath::CudaBatch, TransferPath::CudaKernel];
 
     const HOST_OR_DEVICE: [Direction; 3] = [Direction::ToDevice, Direction::ToHost, Direction::OnDevice];
 
     /// The path of so many pairs of eight pieces of 2 KiB, all of which are rows of one call at best.
-    fn path_of_pairs(direction: Direction, pairs: u64, computes: bool) -> (Path, CopyCase) {
+    fn path_of_pairs(direction: Direction, pairs: u64, computes: bool) -> (TransferPath, CopyCase) {
         let moves = 8 * pairs;
         let case = CopyCase { row_calls: pairs, ..case(direction, 2 << 10, moves, computes) };
-        let ways = [Path::CudaCopy, Path::CudaBatch, Path::Cuda2d, Path::CudaKernel];
+        let ways =
+            [TransferPath::CudaCopy, TransferPath::CudaBatch, TransferPath::Cuda2d, TransferPath::CudaKernel];
         let weight = |path| weight(path, seconds(path, &case), &case, &DEFAULT);
         (*ways.iter().min_by(|a, b| weight(**a).total_cmp(&weight(**b))).unwrap(), case)
     }
@@ -316,34 +321,43 @@ mod tests {
         for direction in HOST_OR_DEVICE {
             let one = case(direction, 2 << 10, 1, true);
             let of = |path| weight(path, seconds(path, &one), &one, &DEFAULT);
-            assert!(of(Path::CudaCopy) < of(Path::CudaKernel), "{direction:?}");
+            assert!(of(TransferPath::CudaCopy) < of(TransferPath::CudaKernel), "{direction:?}");
         }
     }
 
     #[test]
     fn alone_the_kernel_takes_small_blocks_and_the_batch_large_ones() {
         for direction in [Direction::ToDevice, Direction::ToHost] {
-            assert_eq!(best(&case(direction, 4 << 10, 10_000, false), &DIRECT), Path::CudaKernel);
-            assert_eq!(best(&case(direction, 16 << 10, 10_000, false), &DIRECT), Path::CudaKernel);
-            assert_eq!(best(&case(direction, 2 << 20, 1000, false), &DIRECT), Path::CudaBatch);
+            assert_eq!(best(&case(direction, 4 << 10, 10_000, false), &DIRECT), TransferPath::CudaKernel);
+            assert_eq!(best(&case(direction, 16 << 10, 10_000, false), &DIRECT), TransferPath::CudaKernel);
+            assert_eq!(best(&case(direction, 2 << 20, 1000, false), &DIRECT), TransferPath::CudaBatch);
         }
-        assert_eq!(best(&case(Direction::ToDevice, 64 << 10, 10_000, false), &DIRECT), Path::CudaBatch);
-        assert_eq!(best(&case(Direction::OnDevice, 256 << 10, 1000, false), &DIRECT), Path::CudaKernel);
+        assert_eq!(
+            best(&case(Direction::ToDevice, 64 << 10, 10_000, false), &DIRECT),
+            TransferPath::CudaBatch
+        );
+        assert_eq!(
+            best(&case(Direction::OnDevice, 256 << 10, 1000, false), &DIRECT),
+            TransferPath::CudaKernel
+        );
     }
 
     #[test]
     fn beside_compute_few_ctas_write_small_blocks_and_the_batch_larger_ones() {
-        assert_eq!(best(&case(Direction::ToHost, 4 << 10, 10_000, true), &DIRECT), Path::CudaKernel);
-        assert_eq!(best(&case(Direction::ToHost, 256 << 10, 1000, true), &DIRECT), Path::CudaBatch);
-        assert_eq!(best(&case(Direction::ToDevice, 16 << 10, 10_000, true), &DIRECT), Path::CudaKernel);
-        assert_eq!(best(&case(Direction::ToDevice, 1 << 20, 1000, true), &DIRECT), Path::CudaBatch);
+        assert_eq!(best(&case(Direction::ToHost, 4 << 10, 10_000, true), &DIRECT), TransferPath::CudaKernel);
+        assert_eq!(best(&case(Direction::ToHost, 256 << 10, 1000, true), &DIRECT), TransferPath::CudaBatch);
+        assert_eq!(
+            best(&case(Direction::ToDevice, 16 << 10, 10_000, true), &DIRECT),
+            TransferPath::CudaKernel
+        );
+        assert_eq!(best(&case(Direction::ToDevice, 1 << 20, 1000, true), &DIRECT), TransferPath::CudaBatch);
     }
 
     #[test]
     fn one_large_copy_is_the_drivers() {
         for direction in [Direction::ToDevice, Direction::ToHost, Direction::OnDevice] {
             let one = case(direction, 1 << 30, 1, false);
-            assert!(seconds(Path::CudaCopy, &one) < seconds(Path::CudaKernel, &one));
+            assert!(seconds(TransferPath::CudaCopy, &one) < seconds(TransferPath::CudaKernel, &one));
         }
     }
 
@@ -359,9 +373,9 @@ mod tests {
             }),
             ..case(Direction::ToHost, 16 << 10, 1 << 16, computes)
         };
-        let ways = [Path::CudaBatch, Path::CudaKernel, Path::CudaStaged];
-        assert_eq!(best(&in_chunks(false, 8 << 20), &ways), Path::CudaStaged);
-        assert_eq!(best(&in_chunks(true, 16 << 20), &ways), Path::CudaStaged);
+        let ways = [TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaStaged];
+        assert_eq!(best(&in_chunks(false, 8 << 20), &ways), TransferPath::CudaStaged);
+        assert_eq!(best(&in_chunks(true, 16 << 20), &ways), TransferPath::CudaStaged);
     }
 
     #[test]
@@ -376,9 +390,9 @@ mod tests {
             }),
             ..case(Direction::ToDevice, 4 << 10, count, false)
         };
-        let ways = [Path::CudaBatch, Path::CudaKernel, Path::CudaStaged];
-        assert_eq!(best(&of(10_000), &ways), Path::CudaKernel);
-        assert_eq!(best(&of(1 << 16), &ways), Path::CudaStaged);
+        let ways = [TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaStaged];
+        assert_eq!(best(&of(10_000), &ways), TransferPath::CudaKernel);
+        assert_eq!(best(&of(1 << 16), &ways), TransferPath::CudaStaged);
     }
 
     #[test]
@@ -390,7 +404,7 @@ mod tests {
             let rate = kernel_rate_beside(&of(block), &DEFAULT) / 1e9;
             assert!((rate / measured - 1.0).abs() < 0.1, "{rate} for {measured}");
         }
-        assert_eq!(best(&of(4 << 10), &DIRECT), Path::CudaKernel);
+        assert_eq!(best(&of(4 << 10), &DIRECT), TransferPath::CudaKernel);
     }
 
     #[test]
@@ -405,31 +419,31 @@ mod tests {
             let staged =
                 Some(Staged { chunk: 32 << 20, parts: 4, copies, are_batched: true, is_quick: false });
             let asked = CopyCase { staged, ..case(direction, piece, (320 << 20) / piece, true) };
-            let rate = asked.bytes as f64 / seconds(Path::CudaStaged, &asked) / 1e9;
+            let rate = asked.bytes as f64 / seconds(TransferPath::CudaStaged, &asked) / 1e9;
             assert!((rate / measured - 1.0).abs() < 0.05, "{rate} for {measured}");
             assert_eq!(
-                best(&asked, &[Path::CudaBatch, Path::CudaKernel, Path::CudaStaged]),
-                Path::CudaStaged
+                best(&asked, &[TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaStaged]),
+                TransferPath::CudaStaged
             );
         }
     }
 
     #[test]
     fn the_table_that_was_measured_is_met_within_a_third() {
-        let rows: [(Path, Direction, u64, f64); 13] = [
-            (Path::CudaCopy, Direction::ToDevice, 4 << 10, 1.4),
-            (Path::CudaCopy, Direction::ToDevice, 64 << 10, 16.5),
-            (Path::CudaCopy, Direction::ToHost, 1 << 20, 49.2),
-            (Path::CudaCopy, Direction::OnDevice, 1 << 20, 271.0),
-            (Path::CudaBatch, Direction::ToHost, 4 << 10, 13.7),
-            (Path::CudaBatch, Direction::ToHost, 16 << 10, 33.0),
-            (Path::CudaBatch, Direction::ToDevice, 16 << 10, 41.0),
-            (Path::CudaBatch, Direction::ToDevice, 64 << 10, 54.5),
-            (Path::CudaBatch, Direction::ToDevice, 2 << 20, 54.9),
-            (Path::CudaKernel, Direction::ToDevice, 4 << 10, 49.9),
-            (Path::CudaKernel, Direction::ToHost, 16 << 10, 52.4),
-            (Path::CudaKernel, Direction::OnDevice, 4 << 10, 762.0),
-            (Path::CudaKernel, Direction::OnDevice, 64 << 10, 1503.0),
+        let rows: [(TransferPath, Direction, u64, f64); 13] = [
+            (TransferPath::CudaCopy, Direction::ToDevice, 4 << 10, 1.4),
+            (TransferPath::CudaCopy, Direction::ToDevice, 64 << 10, 16.5),
+            (TransferPath::CudaCopy, Direction::ToHost, 1 << 20, 49.2),
+            (TransferPath::CudaCopy, Direction::OnDevice, 1 << 20, 271.0),
+            (TransferPath::CudaBatch, Direction::ToHost, 4 << 10, 13.7),
+            (TransferPath::CudaBatch, Direction::ToHost, 16 << 10, 33.0),
+            (TransferPath::CudaBatch, Direction::ToDevice, 16 << 10, 41.0),
+            (TransferPath::CudaBatch, Direction::ToDevice, 64 << 10, 54.5),
+            (TransferPath::CudaBatch, Direction::ToDevice, 2 << 20, 54.9),
+            (TransferPath::CudaKernel, Direction::ToDevice, 4 << 10, 49.9),
+            (TransferPath::CudaKernel, Direction::ToHost, 16 << 10, 52.4),
+            (TransferPath::CudaKernel, Direction::OnDevice, 4 << 10, 762.0),
+            (TransferPath::CudaKernel, Direction::OnDevice, 64 << 10, 1503.0),
         ];
         // Of batches that followed each other at once: those of transfers take longer.
         let mut warm = DEFAULT;

@@ -6,7 +6,7 @@ use super::super::work::driver::{LARGEST_PITCH, matrices};
 use super::comparison::Comparison;
 use super::cost;
 use super::cost::CopyCase;
-use crate::transfer::path::Path;
+use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Matrices;
 
 /// The number of calls, if not more than `limit`. Fails with the reason if there are no rows.
@@ -33,12 +33,14 @@ impl Comparison<'_> {
     /// fastest.
     pub fn compare_rows(&mut self, rates: &Rates) {
         let matrices = matrices(self.plan);
-        let Some(rows) = self.candidates.iter().position(|candidate| candidate.path == Path::Cuda2d) else {
+        let Some(rows) = self.candidates.iter().position(|candidate| candidate.path == TransferPath::Cuda2d)
+        else {
             return;
         };
-        let seconds = |row_calls| cost::seconds(Path::Cuda2d, &CopyCase { row_calls, ..self.case }, rates);
+        let seconds =
+            |row_calls| cost::seconds(TransferPath::Cuda2d, &CopyCase { row_calls, ..self.case }, rates);
         let limit = match self.preferences.path {
-            Some(Path::Cuda2d) => u64::MAX,
+            Some(TransferPath::Cuda2d) => u64::MAX,
             Some(_) => 0,
             // Negative values become 0, and too large ones the maximum.
             None => ((self.least_seconds() - seconds(0)) / (seconds(1) - seconds(0))) as u64,
@@ -58,7 +60,8 @@ impl Comparison<'_> {
 
     /// The shortest duration of the other possible paths.
     fn least_seconds(&self) -> f64 {
-        let others = self.candidates.iter().filter(|each| each.path != Path::Cuda2d && each.reason.is_none());
+        let others =
+            self.candidates.iter().filter(|each| each.path != TransferPath::Cuda2d && each.reason.is_none());
         others.map(|each| each.seconds).fold(f64::INFINITY, f64::min)
     }
 }

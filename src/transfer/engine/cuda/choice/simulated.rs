@@ -18,7 +18,7 @@ use super::super::work::quick::is_quick;
 use super::super::work::quick::{QUICK_BATCH, QUICK_CALLS};
 use super::cost::{CopyCase, Staged, calls_of_batch, seconds};
 use crate::cuda::copy::{EngineLoad, call_sizes};
-use crate::transfer::path::Path;
+use crate::transfer::path::TransferPath;
 
 const US: f64 = 1e-6;
 const MULTIPROCESSORS: u32 = 132;
@@ -124,15 +124,15 @@ impl Machine {
         engine
     }
 
-    fn seconds(&self, path: Path, transfer: &Transfer) -> f64 {
+    fn seconds(&self, path: TransferPath, transfer: &Transfer) -> f64 {
         let Transfer { piece, pieces, .. } = *transfer;
         match path {
-            Path::CudaBatch => self.batch(pieces, piece, self.batched).0,
-            Path::CudaKernel => {
+            TransferPath::CudaBatch => self.batch(pieces, piece, self.batched).0,
+            TransferPath::CudaKernel => {
                 let ctas = ctas(Direction::ToHost, false, MULTIPROCESSORS, piece);
                 self.kernel(transfer.bytes() as f64, pieces as f64, ctas)
             }
-            Path::CudaStaged => self.staged(transfer),
+            TransferPath::CudaStaged => self.staged(transfer),
             _ => self.one_by_one(pieces, piece),
         }
     }
@@ -165,10 +165,11 @@ impl Machine {
     }
 }
 
-const PATHS: [Path; 4] = [Path::CudaCopy, Path::CudaBatch, Path::CudaKernel, Path::CudaStaged];
+const PATHS: [TransferPath; 4] =
+    [TransferPath::CudaCopy, TransferPath::CudaBatch, TransferPath::CudaKernel, TransferPath::CudaStaged];
 
 /// The time of the path that is chosen, of the time of the best one.
-fn regret(machine: &Machine, rates: &Rates, transfer: &Transfer) -> (f64, Path, Path) {
+fn regret(machine: &Machine, rates: &Rates, transfer: &Transfer) -> (f64, TransferPath, TransferPath) {
     let bytes = transfer.bytes();
     let chunks = bytes.div_ceil(CHUNK);
     let copies = transfer.copies.max(chunks);
@@ -185,9 +186,10 @@ fn regret(machine: &Machine, rates: &Rates, transfer: &Transfer) -> (f64, Path, 
         row_calls: 0,
         staged: (bytes >= LEAST_STAGED).then_some(staged),
     };
-    let possible = PATHS.into_iter().filter(|path| *path != Path::CudaStaged || case.staged.is_some());
-    let least = |by: &dyn Fn(Path) -> f64| {
-        possible.clone().min_by(|a, b| by(*a).total_cmp(&by(*b))).unwrap_or(Path::CudaCopy)
+    let possible =
+        PATHS.into_iter().filter(|path| *path != TransferPath::CudaStaged || case.staged.is_some());
+    let least = |by: &dyn Fn(TransferPath) -> f64| {
+        possible.clone().min_by(|a, b| by(*a).total_cmp(&by(*b))).unwrap_or(TransferPath::CudaCopy)
     };
     let chosen = least(&|path| seconds(path, &case, rates));
     let best = least(&|path| machine.seconds(path, transfer));
@@ -285,8 +287,8 @@ fn what_batches_show_makes_the_choice_follow_the_host() {
     let slow = Machine { batched: 1.2 * US, ..fast };
     let transfer = Transfer { piece: 60_000, pieces: 1000, copies: 1000 };
     let measured = fast.rates();
-    assert_eq!(regret(&fast, &measured, &transfer).1, Path::CudaBatch);
-    assert_eq!(regret(&slow, &measured, &transfer).1, Path::CudaBatch, "nothing tells of the change");
+    assert_eq!(regret(&fast, &measured, &transfer).1, TransferPath::CudaBatch);
+    assert_eq!(regret(&slow, &measured, &transfer).1, TransferPath::CudaBatch, "nothing tells of the change");
     let (regret, chosen, _) = regret(&slow, &slow.rates(), &transfer);
-    assert_eq!((chosen, regret), (Path::CudaKernel, 1.0));
+    assert_eq!((chosen, regret), (TransferPath::CudaKernel, 1.0));
 }

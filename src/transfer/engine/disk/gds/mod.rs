@@ -13,7 +13,7 @@ use crate::error::{Error, Result, Status};
 use crate::nixl::gds::GdsEndpoints;
 use crate::nixl::{Agent, cufile};
 use crate::transfer::engine::nixl::NixlMove;
-use crate::transfer::path::Path;
+use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
 use crate::transfer::request::Preferences;
 
@@ -30,8 +30,8 @@ pub struct Taken {
 }
 
 /// Its path.
-pub fn path(sides: &FileSides<'_>) -> Path {
-    if sides.writes { Path::NixlFileWrite } else { Path::NixlFileRead }
+pub fn path(sides: &FileSides<'_>) -> TransferPath {
+    if sides.writes { TransferPath::NixlFileWrite } else { TransferPath::NixlFileRead }
 }
 
 /// The transfer, or the reason for another path. Fails if this path was requested and is not possible.

@@ -15,7 +15,7 @@ use crate::region::{DeviceConfig, DiskFile, Region, SystemConfig};
 use crate::transfer::engine::Engine;
 use crate::transfer::engine::cuda::CudaCopy;
 use crate::transfer::engine::nixl::NixlMove;
-use crate::transfer::path::Path;
+use crate::transfer::path::TransferPath;
 use crate::transfer::plan::Plan;
 use crate::transfer::request::{BlockPair, Preferences, Wanted};
 use crate::transfer::run::Run;
@@ -34,9 +34,10 @@ pub fn there_and_back(agent: &Arc<Agent>, ordinal: i32, file: &DiskFile) -> Resu
     let disk = known(block()?.regions(vec![Region::disk_beside(file, SIZE)?]))?;
     let device = known(block()?.allocate(AllocationConfig::Device(DeviceConfig { ordinal, size: SIZE })))?;
     let host = block()?.allocate(AllocationConfig::System(SystemConfig::default())).build()?;
-    for (path, source, destination, salt) in
-        [(Path::NixlFileWrite, &device, &disk, 0x5a), (Path::NixlFileRead, &disk, &device, 0xa4)]
-    {
+    for (path, source, destination, salt) in [
+        (TransferPath::NixlFileWrite, &device, &disk, 0x5a),
+        (TransferPath::NixlFileRead, &disk, &device, 0xa4),
+    ] {
         fill(&host, |index| byte(index, salt))?;
         copy(&host, source)?;
         fill(&host, |_| 0)?;
@@ -81,7 +82,7 @@ fn copy(source: &Arc<Layout>, destination: &Arc<Layout>) -> Result<()> {
     run(|run| copy.prepare_start(run())())
 }
 
-fn by_nixl(source: &Arc<Layout>, destination: &Arc<Layout>, path: Path) -> Result<()> {
+fn by_nixl(source: &Arc<Layout>, destination: &Arc<Layout>, path: TransferPath) -> Result<()> {
     let plan = Plan::once(source, destination, &PAIRS, Wanted::default())?;
     let moved = NixlMove::prepare(source, destination, path, plan, None)?;
     run(|run| moved.prepare_start(run())())
