@@ -1318,7 +1318,11 @@ void kvmem_queue_destroy(kvmem_queue *queue);
 /// A move of blocks from one layout to another: checked, planned and prepared once, submitted any number of
 /// times. It keeps both layouts alive.
 ///
-/// Threads: all functions may use one transfer at the same time, except kvmem_transfer_destroy.
+/// A transfer can be given new pairs with each submission: kvmem_transfer_submit_pairs. One run of a transfer
+/// is in flight at a time.
+///
+/// Threads: all functions may use one transfer at the same time, except kvmem_transfer_destroy. Of several
+/// threads that submit it, one succeeds, and the others get KVMEM_STATUS_BUSY.
 typedef struct kvmem_transfer kvmem_transfer;
 
 /// A block and its destination.
@@ -1453,6 +1457,23 @@ kvmem_status kvmem_transfer_create(const kvmem_layout *source,
                                    kvmem_transfer **transfer,
                                    kvmem_error **error);
 
+/// Creates a transfer and starts it, in one call.
+///
+/// For layouts between which blocks move again and again, kvmem_transfer_submit_pairs costs less: it keeps
+/// what depends on the layouts.
+///
+/// @param source where the blocks come from
+/// @param destination where they go
+/// @param options which blocks
+/// @param transfer gets the transfer, whose run is in flight; the caller destroys it. NULL if this fails:
+///        then no run has started, and the queue receives no completion
+/// @return as kvmem_transfer_create and kvmem_transfer_submit
+kvmem_status kvmem_transfer_start(const kvmem_layout *source,
+                                  const kvmem_layout *destination,
+                                  const kvmem_transfer_options *options,
+                                  kvmem_transfer **transfer,
+                                  kvmem_error **error);
+
 /// Starts a run of a transfer. After the run has ended, the transfer can be submitted again.
 ///
 /// If the call fails, no run has started: the queue receives no completion, and poll and wait report the
@@ -1511,6 +1532,67 @@ kvmem_status kvmem_transfer_wait(const kvmem_transfer *transfer, uint64_t timeou
 /// @return KVMEM_STATUS_OK: the status of the run reports the outcome
 ///         KVMEM_STATUS_INVALID_STATE: the transfer was never submitted
 kvmem_status kvmem_transfer_cancel(kvmem_transfer *transfer, kvmem_error **error);
+
+/* ---- Transfers: other blocks in every step ---- */
+
+/// The blocks of the next run of a prepared transfer, and what belongs to them.
+typedef struct kvmem_submit_options {
+    /// sizeof(kvmem_submit_options)
+    size_t struct_size;
+    /// The blocks, in any order; copied. No destination may be named twice.
+    const kvmem_block_pair *pairs;
+    /// Number of pairs, at least 1.
+    size_t num_pairs;
+    /// Returned in the completion. 0 by default, whatever the transfer was created with.
+    uint64_t user_data;
+    /// Sent to the remote agent after the last byte has moved; copied. NULL with size 0 for none, not NULL
+    /// with size 0 for an empty one. Needs a remote layout.
+    const void *notification;
+    /// Bytes of the notification.
+    size_t notification_size;
+    /// CRC32C of each block after the run, one per pair; copied. NULL for none. See `checksums` of
+    /// kvmem_transfer_options.
+    const uint32_t *checksums;
+} kvmem_submit_options;
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+void kvmem_submit_options_init(kvmem_submit_options *options, size_t struct_size);
+
+/// Gives a transfer new pairs, and starts it. This is the call for blocks that differ in every step: the
+/// layouts, the layers and outer slots, the queue and the flags stay as they were when the transfer was
+/// created.
+///
+///     kvmem_submit_options step;
+///     kvmem_submit_options_init(&step, sizeof step);
+///     step.pairs = pairs;
+///     step.num_pairs = num_pairs;
+///     step.user_data = request_id;
+///     status = kvmem_transfer_submit_pairs(transfer, &step, &error);
+///
+/// The number of pairs may change with each call. The path is selected again for the new pairs.
+/// kvmem_transfer_get_info and kvmem_transfer_explain then report the new pairs. kvmem_transfer_submit
+/// repeats the last pairs, with the same user_data, notification and checksums.
+///
+/// One run of a transfer is in flight at a time. For several steps at the same time, use as many transfers.
+///
+/// If this fails, no run has started, and the transfer keeps the pairs that it had.
+///
+/// @param transfer a transfer
+/// @param options the new pairs
+/// @return KVMEM_STATUS_OK: the run has started. Poll, wait and the queue report its end
+///         KVMEM_STATUS_BUSY: a run is in flight, or another thread is submitting the transfer
+///         KVMEM_STATUS_INVALID_ARGUMENT: there is no pair, a destination is named twice, a block is read and
+///           written, a notification has no remote agent to go to, or checksums are given for a transfer with
+///           KVMEM_TRANSFER_VERIFY
+///         KVMEM_STATUS_OUT_OF_RANGE: a layout has no such block
+///         KVMEM_STATUS_UNSUPPORTED: no permitted path can move these blocks, or they can't be verified
+///         the statuses of kvmem_transfer_create and kvmem_transfer_submit: creating or starting it failed
+kvmem_status kvmem_transfer_submit_pairs(kvmem_transfer *transfer,
+                                         const kvmem_submit_options *options,
+                                         kvmem_error **error);
 
 /* ---- Transfers: layers ---- */
 
