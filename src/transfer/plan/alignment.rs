@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What direct I/O asks of a plan.
+#![forbid(unsafe_code)]
 
 use super::Plan;
 use crate::error::{Result, ensure};

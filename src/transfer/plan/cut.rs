@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Moves cut where the driver or NIXL sees two pieces of memory, on either side. Pure.
+#![forbid(unsafe_code)]
 
 use super::Move;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Moves of equal size at regular distances on both sides, taken together: the rows of a matrix.
+#![forbid(unsafe_code)]
 
 use super::progressions::{self, Limits, Progression};
 use super::{BlockRun, Grid, Move, Plan};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether what a transfer reads and what it writes are apart: by where they lie, and where this process has memory of
 //! another's mapped more than once, by what they are.
+#![forbid(unsafe_code)]
 
 use super::Plan;
 use crate::error::{Error, Result, Status};

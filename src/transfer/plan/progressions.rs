@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs at regular distances. They are looked for among runs of blocks rather than among moves: all layers and outer
 //! slots have the same, and there are many times as many moves.
+#![forbid(unsafe_code)]
 
 use super::BlockRun;
 

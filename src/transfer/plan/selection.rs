@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which layers and outer slots of each block are moved, and from where to where.
+#![forbid(unsafe_code)]
 
 use std::ops::Range;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a plan must be, whatever the layouts: the same bytes as block by block, in fewer moves.
+#![forbid(unsafe_code)]
 
 mod cuts;
 mod matrices;

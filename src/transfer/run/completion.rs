@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The state of a transfer's last run as its caller sees it: the outcome, the duration and the layers that have moved, by
 //! polling, by waiting, or from a completion queue.
+#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Throughput of earlier runs of this process, for paths that no model predicts: to a peer, and from or to a
 //! file. Before the first run, a usual rate is assumed.
+#![forbid(unsafe_code)]
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parts of a transfer that run one after the other, one per layer, for engines without an order of their
 //! own.
+#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Threads that copy, read and write files, or watch work under way. They start when there is work and
 //! end after a while without any, so that an idle process has none.
+#![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The two sides of a copy as the device sees them: which one is host memory, and what a kernel can access.
+#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

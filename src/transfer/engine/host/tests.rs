@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A copy in chunks, and how it ends.
+#![forbid(unsafe_code)]
 
 use super::*;
 use crate::error::Status;

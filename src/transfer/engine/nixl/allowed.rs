@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the caller's flags exclude for NIXL.
+#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

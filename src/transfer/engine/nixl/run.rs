@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A run of a transfer over NIXL.
+#![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs that an agent does not carry to their end.
+#![forbid(unsafe_code)]
 
 use std::any::Any;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is cut at the ends of pieces of memory: the same bytes, none across such an end, and no cut elsewhere.
+#![forbid(unsafe_code)]
 
 use super::matrices::rows_of;
 use super::*;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a plan is as matrices: the same bytes, in rows that a driver takes, and as few matrices as are told.
+#![forbid(unsafe_code)]
 
 use super::*;
 

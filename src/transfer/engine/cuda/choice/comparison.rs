@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compares the paths of one transfer: the estimated duration of each, the reason if one is not possible, and
 //! the best of the others.
+#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

@@ -6,6 +6,7 @@
 //! terms hold for any size: nothing here is a table of sizes. What differs from machine to machine is measured there
 //! ([`Rates`]), and what changes from hour to hour is observed while transfers run (`rates::observed`). The constants
 //! are of H200 hosts with PCIe 5 x16, fitted to 300 transfers drawn at random (`bench/notes/19-regret.md`).
+#![forbid(unsafe_code)]
 
 use super::super::direction::Direction;
 use super::super::launch::SMALL;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rows with constant strides: the number of calls, and whether there are any rows.
+#![forbid(unsafe_code)]
 
 use super::super::rates::Rates;
 use super::super::work::driver::{LARGEST_PITCH, matrices};

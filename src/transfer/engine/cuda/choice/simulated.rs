@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Machines that are simulated, copy by copy and chunk by chunk: each is calibrated as a real one, shows what its batches
 //! cost as a real one, and then the choice must be right for transfers of any size.
+#![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
 

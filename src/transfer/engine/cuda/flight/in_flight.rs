@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A run that several threads check: the watcher, threads that wait for the run, and threads that poll it.
 //! The first that sees its end reports it. A poll never blocks on the driver.
+#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

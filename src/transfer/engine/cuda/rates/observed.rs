@@ -5,6 +5,7 @@
 //! Each of these is one number that moves towards a sample by a fixed share, stays within fixed bounds, and returns to
 //! what is usual while no sample comes. So one odd run changes little, no run of odd ones changes more than the bounds
 //! say, and a path that once seemed slow, and is therefore not taken, is tried again.
+#![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Takes what a run shows: how long its submission took, and how long all of it, where nothing else of the library's was
 //! under way on the device. Two looks at a clock and a lock per run.
+#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

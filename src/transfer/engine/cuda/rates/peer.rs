@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What copies between a device and a peer of it cost, where the device does the work. Pure.
+#![forbid(unsafe_code)]
 
 use super::super::direction::Direction;
 use super::{Bounds, Check, DEFAULT, DirectionRates, Rates, Source};

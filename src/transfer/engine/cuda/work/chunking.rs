@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What passes through staging memory at a time: the copies of the kernel, between it and the device's
 //! blocks, and those of the copy engine, between it and the host. Pure.
+#![forbid(unsafe_code)]
 
 use super::super::launch::{LaunchShape, most_tile};
 use super::division::{Division, HostOrder, HostUnit};

@@ -2,6 +2,7 @@
 //! The runs of blocks of a prepared copy, for the kernel. A few are part of the launch. Others stay in the
 //! descriptor ring if it has space for idle copies; otherwise they are written there for each run of the
 //! copy.
+#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Divides a transfer into chunks for staging memory: blocks in order of the host, and how many of them and
 //! of their layers fit. Pure.
+#![forbid(unsafe_code)]
 
 use crate::cuda::kernel::{KernelRun, MOST_LAYERS};
 use crate::layout::{BlockDim, Geometry, LayoutKind};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Divides a transfer into chunks that fit a slot of the staging ring. Pure.
+#![forbid(unsafe_code)]
 
 use std::ops::Range;
 

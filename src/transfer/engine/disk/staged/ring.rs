@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The staging ring of a GPU: page-locked host memory in slots, of which one is filled while another is
 //! drained.
+#![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};

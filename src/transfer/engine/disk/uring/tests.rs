@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What becomes of other runs when the ring's thread panics.
+#![forbid(unsafe_code)]
 
 use std::io::Write;
 use std::os::fd::AsRawFd;

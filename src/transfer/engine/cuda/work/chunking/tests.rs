@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What chunks must be, whatever the layouts: together the transfer that was planned, each within its part of the
 //! staging memory, and with no copy across the end of a page lock.
+#![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 
