@@ -82,7 +82,7 @@ TEST(what_cannot_bounce_and_works_is_taken) {
     expect_moved(&flight, false, KVMEM_TRANSFER_ZERO_COPY, true, "");
     file_flight_close(&flight);
     open_flight(&flight, &small, 0, "false", "");
-    expect_moved(&flight, false, 0, false, "moves of 40960 bytes are as many requests");
+    expect_moved(&flight, false, 0, false, "each move of 40960 bytes would be one request");
     expect_moved(&flight, false, KVMEM_TRANSFER_NO_HOST_BOUNCE, true, "");
     expect_moved(&flight, true, 0, true, "");
     file_flight_close(&flight);
