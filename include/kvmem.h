@@ -910,7 +910,8 @@ void kvmem_region_destroy(kvmem_region *region);
 /// layouts and transfers hold it.
 ///
 /// Threads: all functions on one agent may run at once, except kvmem_agent_destroy. Calls of NIXL are made
-/// one at a time.
+/// one at a time: a function waits for those of other threads, and for one step of each transfer in flight.
+/// None of these waits for a peer, but NIXL sets no time limit for any of them.
 typedef struct kvmem_agent kvmem_agent;
 
 /// A region that an agent knows. It holds both, and the region is deregistered before its memory goes.

@@ -227,9 +227,12 @@ kvmem_status kvmem_agent_get_local_metadata(kvmem_agent *agent, kvmem_blob **met
 /// @param size its bytes
 /// @param name gets the peer's name as text; the caller destroys the blob; may be NULL
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_ALREADY_EXISTS when another peer of that name is loaded, such as the
-///         same one before it restarted: invalidate that first; KVMEM_STATUS_NIXL or KVMEM_STATUS_NOT_FOUND
-///         for bytes that are no metadata, or of a peer no backend reaches
+/// @return KVMEM_STATUS_OK.
+///         KVMEM_STATUS_ALREADY_EXISTS: another peer of that name is loaded, such as the same one before it
+///         restarted. Invalidate that first.
+///         KVMEM_STATUS_INVALID_ARGUMENT: the metadata is empty, or the agent's own.
+///         KVMEM_STATUS_NIXL or KVMEM_STATUS_NOT_FOUND: the bytes are no metadata, or of a peer that no
+///         backend reaches.
 kvmem_status kvmem_agent_load_remote_metadata(kvmem_agent *agent,
                                               const void *data,
                                               size_t size,
@@ -385,8 +388,13 @@ typedef struct kvmem_notification {
 /// @param data the message; any bytes; may be NULL with size 0
 /// @param size its bytes
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK once it is on its way; KVMEM_STATUS_NOT_FOUND for a peer that is not loaded;
-///         KVMEM_STATUS_NIXL
+/// @return KVMEM_STATUS_OK: it is on its way.
+///         KVMEM_STATUS_NOT_FOUND: the metadata of the peer is not loaded.
+///         KVMEM_STATUS_STALE: the metadata was invalidated meanwhile.
+///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own.
+///         KVMEM_STATUS_PEER_LOST: the peer's process has ended. Reported for peers of which a layout was
+///         imported; otherwise such a failure is KVMEM_STATUS_NIXL.
+///         KVMEM_STATUS_NIXL: NIXL failed.
 kvmem_status kvmem_agent_notify(kvmem_agent *agent,
                                 const char *remote,
                                 const void *data,
@@ -403,7 +411,8 @@ kvmem_status kvmem_agent_notify(kvmem_agent *agent,
 /// @param notifications gets the messages, at least one; the caller destroys them
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK.
-///         KVMEM_STATUS_TIMED_OUT: none has arrived in time.
+///         KVMEM_STATUS_TIMED_OUT: none has arrived in time. Also if a call of NIXL's has not returned by
+///         then, 100 ms after the timeout.
 ///         KVMEM_STATUS_NIXL: NIXL failed.
 kvmem_status kvmem_agent_take_notifications(kvmem_agent *agent,
                                             uint64_t timeout_ns,

@@ -12,7 +12,8 @@ use crate::region::Registration;
 /// layouts and transfers hold it.
 ///
 /// Threads: all functions on one agent may run at once, except kvmem_agent_destroy. Calls of NIXL are made
-/// one at a time.
+/// one at a time: a function waits for those of other threads, and for one step of each transfer in flight.
+/// None of these waits for a peer, but NIXL sets no time limit for any of them.
 pub struct kvmem_agent {
     handle: Handle<Named>,
 }

@@ -44,9 +44,12 @@ pub unsafe extern "C" fn kvmem_agent_get_local_metadata(
 /// @param size its bytes
 /// @param name gets the peer's name as text; the caller destroys the blob; may be NULL
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK; KVMEM_STATUS_ALREADY_EXISTS when another peer of that name is loaded, such as the
-///         same one before it restarted: invalidate that first; KVMEM_STATUS_NIXL or KVMEM_STATUS_NOT_FOUND
-///         for bytes that are no metadata, or of a peer no backend reaches
+/// @return KVMEM_STATUS_OK.
+///         KVMEM_STATUS_ALREADY_EXISTS: another peer of that name is loaded, such as the same one before it
+///         restarted. Invalidate that first.
+///         KVMEM_STATUS_INVALID_ARGUMENT: the metadata is empty, or the agent's own.
+///         KVMEM_STATUS_NIXL or KVMEM_STATUS_NOT_FOUND: the bytes are no metadata, or of a peer that no
+///         backend reaches.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_load_remote_metadata(
     agent: *mut kvmem_agent,

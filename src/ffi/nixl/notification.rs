@@ -47,8 +47,13 @@ pub struct kvmem_notification {
 /// @param data the message; any bytes; may be NULL with size 0
 /// @param size its bytes
 /// @param error gets the failure; may be NULL
-/// @return KVMEM_STATUS_OK once it is on its way; KVMEM_STATUS_NOT_FOUND for a peer that is not loaded;
-///         KVMEM_STATUS_NIXL
+/// @return KVMEM_STATUS_OK: it is on its way.
+///         KVMEM_STATUS_NOT_FOUND: the metadata of the peer is not loaded.
+///         KVMEM_STATUS_STALE: the metadata was invalidated meanwhile.
+///         KVMEM_STATUS_INVALID_ARGUMENT: the name is the agent's own.
+///         KVMEM_STATUS_PEER_LOST: the peer's process has ended. Reported for peers of which a layout was
+///         imported; otherwise such a failure is KVMEM_STATUS_NIXL.
+///         KVMEM_STATUS_NIXL: NIXL failed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_notify(
     agent: *mut kvmem_agent,
@@ -78,7 +83,8 @@ pub unsafe extern "C" fn kvmem_agent_notify(
 /// @param notifications gets the messages, at least one; the caller destroys them
 /// @param error gets the failure; may be NULL
 /// @return KVMEM_STATUS_OK.
-///         KVMEM_STATUS_TIMED_OUT: none has arrived in time.
+///         KVMEM_STATUS_TIMED_OUT: none has arrived in time. Also if a call of NIXL's has not returned by
+///         then, 100 ms after the timeout.
 ///         KVMEM_STATUS_NIXL: NIXL failed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kvmem_agent_take_notifications(
