@@ -97,6 +97,7 @@ pub unsafe extern "C" fn kvmem_open_options_init(options: *mut kvmem_open_option
 ///           block
 ///         KVMEM_STATUS_VERSION_MISMATCH: this library does not read this version of the control block
 ///         KVMEM_STATUS_PERMISSION_DENIED: KVMEM_OPEN_READ_WRITE is set, and write access is not granted
+///         KVMEM_STATUS_OUT_OF_RANGE: device is not the ordinal of a GPU
 ///         KVMEM_STATUS_NOT_FOUND: this process cannot use the GPU, or owned the region and has freed it
 ///         KVMEM_STATUS_PEER_LOST: the owner has freed the device memory, or has ended
 ///         KVMEM_STATUS_UNSUPPORTED: the memory is on another machine, or was shared before this one was
@@ -129,10 +130,9 @@ pub unsafe extern "C" fn kvmem_share_open_region(
 
 /// Opens the layout of a share: maps its memory, or accesses it through NIXL.
 ///
-/// By default the memory is mapped. If that is not possible, the layout is accessed through NIXL, provided
-/// that there is an agent, the share carries NIXL metadata, and KVMEM_OPEN_READ_ONLY is not set. `locality`
-/// of kvmem_layout_info returns which of the two was chosen. The log says why the memory was not mapped
-/// (KVMEM_LOG_INFO).
+/// By default the memory is mapped. If that is not possible, the layout is accessed through NIXL. This needs
+/// an agent, a share that carries NIXL metadata, and no KVMEM_OPEN_READ_ONLY. `locality` of kvmem_layout_info
+/// returns which of the two was chosen. The log says why the memory was not mapped (KVMEM_LOG_INFO).
 ///
 /// A layout is mapped or accessed through NIXL as a whole. Its regions have one tier and device, and a
 /// transfer uses one path, so no region is mapped unless all can be.
