@@ -923,7 +923,8 @@ void kvmem_region_destroy(kvmem_region *region);
 /// Registrations, layouts and transfers keep the agent alive. kvmem_nixl.h has its functions.
 ///
 /// Threads: all functions may use one agent at the same time, except kvmem_agent_destroy. kvmem makes the
-/// NIXL calls of an agent one at a time.
+/// NIXL calls of an agent one at a time: a function waits for those of other threads, and for one step of
+/// each transfer in flight. None of these waits for a peer, but NIXL sets no time limit for any of them.
 typedef struct kvmem_agent kvmem_agent;
 
 /// A region that is registered with an agent. It keeps both alive. The region is deregistered before its
@@ -1977,6 +1978,7 @@ void kvmem_open_options_init(kvmem_open_options *options, size_t struct_size);
 ///           block
 ///         KVMEM_STATUS_VERSION_MISMATCH: this library does not read this version of the control block
 ///         KVMEM_STATUS_PERMISSION_DENIED: KVMEM_OPEN_READ_WRITE is set, and write access is not granted
+///         KVMEM_STATUS_OUT_OF_RANGE: device is not the ordinal of a GPU
 ///         KVMEM_STATUS_NOT_FOUND: this process cannot use the GPU, or owned the region and has freed it
 ///         KVMEM_STATUS_PEER_LOST: the owner has freed the device memory, or has ended
 ///         KVMEM_STATUS_UNSUPPORTED: the memory is on another machine, or was shared before this one was

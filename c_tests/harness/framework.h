@@ -14,8 +14,14 @@
 #define NUM(array) (sizeof(array) / sizeof((array)[0]))
 #define SECONDS(count) ((uint64_t)(count) * 1000000000u)
 #define MILLISECONDS(count) ((uint64_t)(count) * 1000000u)
+/* ThreadSanitizer makes programs many times as slow. */
+#ifdef __SANITIZE_THREAD__
+#define UNDER_THREAD_SANITIZER 1
+#else
+#define UNDER_THREAD_SANITIZER 0
+#endif
 /* How long a test waits for what must happen: far longer than it takes, shorter than any deadline. */
-#define PATIENCE SECONDS(20)
+#define PATIENCE SECONDS(UNDER_THREAD_SANITIZER ? 400 : 20)
 #define MIB (UINT64_C(1) << 20)
 
 /* One named case. It ends when it returns or when a check fails. */
