@@ -224,7 +224,8 @@ void kvmem_error_destroy(kvmem_error *error);
 /// Milestones, such as a loaded library, and slow paths that are caused by the setup.
 #define KVMEM_LOG_INFO 3
 /// Creation and destruction of regions, layouts and transfers; start and end of runs; opened files,
-/// registrations, shares; failed calls. Regions, layouts and transfers have a number, as in "transfer #7".
+/// registrations, shares; failed calls.
+/// Regions, layouts, transfers, shares, queues and agents have a number, as in "transfer #7".
 #define KVMEM_LOG_DEBUG 4
 /// All calls, timeouts, and the steps of operations.
 #define KVMEM_LOG_TRACE 5

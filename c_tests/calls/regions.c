@@ -136,15 +136,22 @@ static kvmem_region *pick_elastic(fuzz *fuzz) {
     return region;
 }
 
+/* Often the first extent, which every elastic region has. */
+static uint64_t random_extent(fuzz *fuzz) {
+    return random_one_in(fuzz, 2) ? 0 : 2 * MIB * random_below(fuzz, 4);
+}
+
 static void commit(fuzz *fuzz) {
     kvmem_region *region = pick_elastic(fuzz);
-    TRY(fuzz, kvmem_region_commit, region, 2 * MIB * random_below(fuzz, 4), random_size(fuzz, 4 * MIB));
+    const uint64_t offset = random_extent(fuzz);
+    TRY(fuzz, kvmem_region_commit, region, offset, random_size(fuzz, 4 * MIB));
 }
 
 static void decommit(fuzz *fuzz) {
     kvmem_region *region = pick_elastic(fuzz);
+    const uint64_t offset = random_extent(fuzz);
     const uint64_t size = random_one_in(fuzz, 10) ? random_size(fuzz, 4 * MIB) : 2 * MIB * (1 + random_below(fuzz, 2));
-    TRY(fuzz, kvmem_region_decommit, region, 2 * MIB * random_below(fuzz, 4), size);
+    TRY(fuzz, kvmem_region_decommit, region, offset, size);
 }
 
 static void get_elastic_info(fuzz *fuzz) {
