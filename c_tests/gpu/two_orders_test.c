@@ -56,7 +56,7 @@ TEST(a_descriptor_is_of_the_device_where_its_memory_lies) {
     for (int device = 0; device < 2; device++) {
         const int fd = owner_create(&owner, device, SIZE, 0x52);
         kvmem_vmm_memory *memory = NULL;
-        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "the memory lies on device",
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "the memory is located on device",
                        kvmem_vmm_memory_import_fd(fd, SIZE, device, &memory, ERR));
         EXPECT_OK(kvmem_vmm_memory_import_fd(fd, SIZE, 1 - device, &memory, ERR));
         close(fd);

@@ -90,7 +90,7 @@ TEST(it_is_not_exported_again) {
     kvmem_vmm_memory *memory = import(fd, 0);
     close(fd);
     int32_t again = 77;
-    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "imported can't be exported again",
+    EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "imported memory cannot be exported again",
                    kvmem_vmm_memory_export_fd(memory, &again, ERR));
     CHECK_EQ(again, 77);
     kvmem_fabric_handle handle;
@@ -105,7 +105,7 @@ static void refuse_to_map(int fd, uint64_t size) {
     kvmem_vmm_mapping *mapping = (kvmem_vmm_mapping *)&mapping;
     EXPECT_OK(kvmem_vmm_memory_import_fd(fd, size, 0, &memory, ERR));
     EXPECT_OK(kvmem_vmm_range_create(2 * SIZE, 0, &range, ERR));
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "likely of another size",
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "probably has another size",
                    kvmem_vmm_mapping_create(range, 0, memory, &mapping, ERR));
     CHECK(mapping == NULL);
     CALL(kvmem_vmm_memory_destroy(memory));
@@ -128,7 +128,7 @@ TEST(the_wrong_device_is_refused) {
     const int fd = owner_create(&owner, 0, SIZE, 0x36);
     const int32_t wrong[] = {driver_devices(), 1, INT32_MAX};
     for (size_t i = 0; i < NUM(wrong); i++) {
-        refuse(fd, SIZE, wrong[i], "the memory lies on device 0, not on device");
+        refuse(fd, SIZE, wrong[i], "the memory is located on device 0, not on device");
     }
     refuse(fd, SIZE, -2, "KVMEM_VMM_ANY_DEVICE");
     CALL(kvmem_vmm_memory_destroy(import(fd, KVMEM_VMM_ANY_DEVICE)));
@@ -246,7 +246,7 @@ TEST(what_is_retained_is_exported_as_it_was_created) {
 
 static void refuse_to_retain(uint64_t address) {
     kvmem_vmm_memory *memory = (kvmem_vmm_memory *)&memory;
-    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "created and mapped apart",
+    EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "not VMM memory",
                    kvmem_vmm_memory_retain(address, &memory, ERR));
     CHECK(memory == NULL);
 }

@@ -282,7 +282,7 @@ TEST(what_is_said_of_mapped_memory_is_asked_of_the_driver) {
         set_up(&fixture, MEMORY_FABRIC, NULL);
         refuse_forged(&fixture, of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU");
         refuse_forged(&fixture, of_another_size_of_extents, KVMEM_STATUS_CORRUPT, "");
-        refuse_forged(&fixture, of_no_allocation, KVMEM_STATUS_CORRUPT, "no fabric handle");
+        refuse_forged(&fixture, of_no_allocation, KVMEM_STATUS_CORRUPT, "not a fabric handle");
         tear_down(&fixture);
     }
 }
