@@ -1,32 +1,215 @@
 // SPDX-License-Identifier: Apache-2.0
-//! include/kvmem.h is what cbindgen makes of src/ffi. `make header` writes it anew.
+//! The headers in include/ are what src/ffi says. `make header` writes them anew.
+//!
+//! A template in src/ffi/headers has the text and the order of a header; each of its lines `@FILE` stands for the
+//! declarations of that file of src/ffi, which cbindgen makes, in the order of the file.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The files of the C face, in the order of their declarations: that is the order of the header.
-fn sources(root: &Path) -> Vec<PathBuf> {
-    let room = root.join("src/ffi");
-    let modules = std::fs::read_to_string(room.join("mod.rs")).unwrap();
-    let names = modules.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
-    names.map(|name| room.join(name).with_extension("rs")).collect()
+#[path = "support/reference.rs"]
+mod reference;
+
+const HEADERS: [&str; 3] = ["kvmem.h", "kvmem_cuda.h", "kvmem_nixl.h"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn template(header: &str) -> String {
+    read(&root().join("src/ffi/headers").join(format!("{header}.in")))
+}
+
+/// The files of src/ffi that a template includes, in its order.
+fn included(template: &str) -> Vec<&str> {
+    template.lines().filter_map(|line| line.strip_prefix('@')).collect()
+}
+
+fn generated(header: &str) -> String {
+    let line = |line: &str| match line.strip_prefix('@') {
+        Some(file) => declarations(&root().join("src/ffi").join(file)),
+        None => line.to_string(),
+    };
+    template(header).lines().map(|text| line(text) + "\n").collect()
+}
+
+/// The declarations of a file, in its order. Constants that follow each other there do so here, too. cbindgen also
+/// reads the submodules of a `mod.rs`, whose declarations are left out: a template includes them by themselves.
+fn declarations(file: &Path) -> String {
+    let source = read(file);
+    let names = source.lines().filter_map(item).filter(|name| is_exported(name));
+    let mut declared = by_name(&cbindgen_output(file, names.map(str::to_string).collect()));
+    let mut text = String::new();
+    let mut is_adjacent = false;
+    for line in source.lines() {
+        if line.is_empty() {
+            is_adjacent = false;
+        }
+        let Some(name) = item(line).filter(|name| is_exported(name)) else { continue };
+        let declaration = declared.remove(name).unwrap_or_else(|| panic!("cbindgen makes nothing of {name}"));
+        if !text.is_empty() {
+            text += if is_adjacent { "\n" } else { "\n\n" };
+        }
+        text += &declaration;
+        is_adjacent = declaration.contains("#define");
+    }
+    text
+}
+
+fn is_exported(name: &str) -> bool {
+    name.starts_with("kvmem_") || name.starts_with("KVMEM_") || name == "CUstream_st"
+}
+
+/// The name of the public item that a line of Rust begins to define.
+fn item(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix("pub ")?;
+    let rest = rest.strip_prefix("unsafe ").unwrap_or(rest);
+    let rest =
+        ["const ", "type ", "struct ", "extern \"C\" fn "].iter().find_map(|kind| rest.strip_prefix(kind))?;
+    rest.split(|character: char| !character.is_ascii_alphanumeric() && character != '_').next()
+}
+
+/// The names are those of the file's own types: no function of the file need use them.
+fn cbindgen_output(file: &Path, names: Vec<String>) -> String {
+    let mut config = cbindgen::Config::from_file(root().join("cbindgen.toml")).unwrap();
+    config.export.include = names;
+    let builder = cbindgen::Builder::new().with_src(file).with_config(config);
+    let mut output = Vec::new();
+    builder.generate().expect("cbindgen reads src/ffi").write(&mut output);
+    // CUDA's own headers define a type of this name; the name of a struct can be declared any number of times.
+    let text = String::from_utf8(output).unwrap();
+    let text = text.replace("typedef struct CUstream_st CUstream_st", "struct CUstream_st");
+    text.replace(" CUstream_st *", " struct CUstream_st *")
+}
+
+/// The declarations that cbindgen wrote, each with its comment, by name.
+fn by_name(output: &str) -> BTreeMap<String, String> {
+    let blocks = output.split("\n\n").map(str::trim).filter(|block| !block.is_empty());
+    blocks.map(|block| (declared_name(block), with_tag(&in_parentheses_if_negative(block)))).collect()
+}
+
+fn declared_name(block: &str) -> String {
+    let code: Vec<_> = block.lines().filter(|line| !line.starts_with("//")).collect();
+    let first = code.first().expect("a declaration");
+    let words = |text: &str| -> Vec<String> {
+        let is_separator = |character: char| !character.is_ascii_alphanumeric() && character != '_';
+        text.split(is_separator).filter(|word| !word.is_empty()).map(str::to_string).collect()
+    };
+    let before_parenthesis = || words(first.split('(').next().unwrap()).pop();
+    let name = if *first == "typedef struct {" {
+        code.last().and_then(|last| words(last).pop())
+    } else if first.starts_with("#define ") || first.starts_with("struct ") {
+        words(first).get(1).cloned()
+    } else if first.starts_with("typedef struct ") {
+        words(first).get(2).cloned()
+    } else if let Some((_, callback)) = first.split_once("(*") {
+        words(callback).first().cloned()
+    } else if first.starts_with("typedef ") {
+        words(first).pop()
+    } else {
+        before_parenthesis()
+    };
+    name.unwrap_or_else(|| panic!("no name in\n{block}"))
+}
+
+/// A struct with a tag can be declared before it is defined. cbindgen's style with tags names it by its tag, or without
+/// one where another file defines it; here every type goes by its name alone.
+fn with_tag(block: &str) -> String {
+    block.replace("typedef struct {", &format!("typedef struct {} {{", declared_name(block)))
+}
+
+fn in_parentheses_if_negative(block: &str) -> String {
+    let line = |line: &str| match line.rsplit_once(' ') {
+        Some((define, value)) if line.starts_with("#define") && value.starts_with('-') => {
+            format!("{define} ({value})")
+        }
+        _ => line.to_string(),
+    };
+    block.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
-fn the_committed_header_is_the_generated_one() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).unwrap();
-    let builder = sources(root).into_iter().fold(cbindgen::Builder::new(), cbindgen::Builder::with_src);
-    let mut generated = Vec::new();
-    builder.with_config(config).generate().expect("cbindgen reads src/ffi").write(&mut generated);
-    let generated = String::from_utf8(generated).unwrap();
-
-    let path = root.join("include/kvmem.h");
-    if std::env::var_os("KVMEM_BLESS").is_some() {
-        std::fs::create_dir_all(root.join("include")).unwrap();
-        std::fs::write(&path, &generated).unwrap();
+fn the_committed_headers_are_the_generated_ones() {
+    for header in HEADERS {
+        let generated = generated(header);
+        let path = root().join("include").join(header);
+        if std::env::var_os("KVMEM_BLESS").is_some() {
+            std::fs::write(&path, &generated).unwrap();
+        }
+        assert!(read(&path) == generated, "include/{header} is not what src/ffi says; run `make header`");
     }
-    let committed = std::fs::read_to_string(&path).expect("include/kvmem.h is there");
-    assert!(committed == generated, "include/kvmem.h is not what src/ffi says; run `make header`");
+}
+
+#[test]
+fn every_file_with_declarations_is_in_one_header() {
+    let templates = HEADERS.map(template);
+    let mut included: Vec<_> = templates.iter().flat_map(|text| included(text)).map(str::to_string).collect();
+    included.sort();
+    let folder = root().join("src/ffi");
+    let mut declaring = Vec::new();
+    let mut folders = vec![folder.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path: PathBuf = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs")
+                && read(&path).lines().filter_map(item).any(is_exported)
+            {
+                declaring.push(path);
+            }
+        }
+    }
+    let mut declaring: Vec<_> =
+        declaring.iter().map(|path| path.strip_prefix(&folder).unwrap().display().to_string()).collect();
+    declaring.sort();
+    assert_eq!(included, declaring);
+}
+
+#[test]
+fn no_line_is_longer_than_110_columns() {
+    for header in HEADERS {
+        for (index, line) in read(&root().join("include").join(header)).lines().enumerate() {
+            let columns = line.chars().count();
+            assert!(columns <= 110, "include/{header}:{} has {columns} columns", index + 1);
+        }
+    }
+}
+
+#[test]
+fn an_opaque_type_is_the_first_declaration_of_its_section() {
+    let texts = HEADERS.map(|header| read(&root().join("include").join(header)));
+    let mut count = 0;
+    for section in texts.iter().flat_map(|text| text.split("/* ---- ").skip(1)) {
+        let blocks: Vec<_> = section.split("\n\n").skip(1).collect();
+        let is_opaque = |block: &&str| {
+            let last = block.trim().lines().last().unwrap_or("");
+            last.starts_with("typedef struct ") && last.ends_with(';')
+        };
+        let opaque = blocks.iter().filter(|block| is_opaque(block)).count();
+        let leading = blocks.iter().take_while(|block| is_opaque(block)).count();
+        assert_eq!(opaque, leading, "{}", section.lines().next().unwrap_or(""));
+        count += opaque;
+    }
+    assert_eq!(count, 14, "every opaque type is in a section");
+}
+
+#[test]
+fn no_type_is_defined_twice() {
+    let mut count = BTreeMap::new();
+    for header in HEADERS {
+        for line in
+            read(&root().join("include").join(header)).lines().filter(|line| line.starts_with("typedef "))
+        {
+            *count.entry(line.to_string()).or_insert(0) += 1;
+        }
+    }
+    let twice: Vec<_> = count.iter().filter(|(_, times)| **times > 1).collect();
+    assert!(twice.is_empty(), "C99 forbids a second definition: {twice:?}");
 }

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <kvmem.h>
+#include <kvmem_cuda.h>
+#include <kvmem_nixl.h>
 
 #include <memory>
 #include <stdexcept>

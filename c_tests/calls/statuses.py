@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what kvmem.h documents of each function as C: statuses.py HEADER OUTPUT
+"""Writes what the headers document of each function as C: statuses.py OUTPUT HEADER...
 
 FUZZ_FUNCTIONS lists the functions, each with a bit for each status that its @return text names, or that the functions
 named there document in turn; 0 for a function that cannot fail.
@@ -61,14 +61,14 @@ def documented(function, functions, numbers, seen):
 
 
 def main():
-    header = open(sys.argv[1]).read()
-    numbers = {name: int(value) for name, value in re.findall(r"#define KVMEM_STATUS_(\w+) (-?\d+)", header)}
+    header = "\n".join(open(path).read() for path in sys.argv[2:])
+    numbers = {name: int(value) for name, value in re.findall(r"#define KVMEM_STATUS_(\w+) \(?(-?\d+)", header)}
     functions = read_functions(header)
     declared = set(re.findall(r"\b(kvmem_[a-z0-9_]+)\(", re.sub(r"//[^\n]*", "", header)))
     if declared != functions.keys():
         sys.exit(f"these functions have no comment that could be read: {declared ^ functions.keys()}")
-    with open(sys.argv[2], "w") as output:
-        output.write("// Generated from kvmem.h by statuses.py.\n#define FUZZ_FUNCTIONS(FUNCTION) \\\n")
+    with open(sys.argv[1], "w") as output:
+        output.write("// Generated from the headers by statuses.py.\n#define FUZZ_FUNCTIONS(FUNCTION) \\\n")
         for function in functions:
             statuses = documented(function, functions, numbers, set()) | EVERYWHERE
             mask = 0

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Fails when a function of kvmem.h is not called by the tests of a folder, so that a new one cannot be forgotten.
-#   cmake -DHEADER=kvmem.h -DSOURCES_DIRECTORY=contract [-DSOURCES=*_test.c] -P every_function.cmake
+# Fails if the tests of a folder do not call each function of the headers, so that a new one cannot be forgotten.
+#   cmake -DHEADERS_DIRECTORY=include -DSOURCES_DIRECTORY=contract [-DSOURCES=*_test.c] -P every_function.cmake
 
 # The text of a C file without its comments.
 function(read_code path result)
@@ -10,13 +10,18 @@ function(read_code path result)
     set(${result} "${code}" PARENT_SCOPE)
 endfunction()
 
-read_code("${HEADER}" header)
-string(REGEX MATCHALL "kvmem_[a-z0-9_]+[ \n]*\\(" functions "${header}")
+file(GLOB headers "${HEADERS_DIRECTORY}/kvmem*.h")
+set(functions "")
+foreach(header IN LISTS headers)
+    read_code("${header}" code)
+    string(REGEX MATCHALL "kvmem_[a-z0-9_]+[ \n]*\\(" declared "${code}")
+    list(APPEND functions ${declared})
+endforeach()
 list(TRANSFORM functions REPLACE "[ \n]*\\($" "")
 list(REMOVE_DUPLICATES functions)
 list(LENGTH functions count)
 if(count LESS 50)
-    message(FATAL_ERROR "only ${count} functions found in ${HEADER}: is it the header?")
+    message(FATAL_ERROR "only ${count} functions found in ${HEADERS_DIRECTORY}: are the headers there?")
 endif()
 
 if(NOT SOURCES)

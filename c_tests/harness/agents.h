@@ -6,6 +6,7 @@
 #include "peer.h"
 
 #include <kvmem.h>
+#include <kvmem_nixl.h>
 
 /* An agent with default options and a UCX backend. NIXL must be there: without it the case fails. */
 kvmem_agent *agent_open(const char *name);

@@ -21,6 +21,8 @@
 #include "users.h"
 
 #include <kvmem.h>
+#include <kvmem_cuda.h>
+#include <kvmem_nixl.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

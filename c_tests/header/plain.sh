@@ -8,13 +8,16 @@ compiler=$1 header=$2
 stumbling_blocks() {
     local code
     code=$("$compiler" -fpreprocessed -dD -E -P -x c - | grep -v '^#define __') # without comments
-    refuse 'includes more than stddef.h, stdint.h and stdbool.h' \
-        '^ *# *include' '<(stddef|stdint|stdbool)\.h>'
+    refuse 'includes more than stddef.h, stdint.h, stdbool.h and kvmem.h' \
+        '^ *# *include' '<(stddef|stdint|stdbool)\.h>|"kvmem\.h"'
     refuse 'a union' '\bunion\b'
     refuse 'an inline function' '\binline\b|\)[[:space:]]*\{'
     refuse 'a bitfield' ':[[:space:]]*[0-9]+[[:space:]]*;'
     refuse 'variable arguments' '\.\.\.'
     refuse 'a macro with parameters' '^ *# *define +[A-Za-z0-9_]+\('
+    refuse 'a number that is an expression' '^ *# *define +[A-Za-z0-9_]+ .*[0-9] *(<<|>>|[-+*/|&^])'
+    refuse 'a negative number without parentheses' '^ *# *define +[A-Za-z0-9_]+ +-'
+    refuse 'a struct without a tag' '\bstruct[[:space:]]*(\{|$)'
     refuse 'a macro that casts' '^ *# *define .*\([a-z_][a-z0-9_ ]*\**\)'
 }
 
@@ -37,6 +40,9 @@ typedef struct { unsigned a : 3; } kvmem_bits;
 int kvmem_print(const char *format, ...);
 #define KVMEM_MAX(a, b) a
 #define KVMEM_ONE (uint64_t)1
+#define KVMEM_FLAG 1 << 3
+#define KVMEM_NONE -1
+typedef struct { int a; } kvmem_untagged;
 EOS
 
 found=$(stumbling_blocks <"$header")

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# exports.sh COMPILER HEADER LIBRARY: the library exports every function that the header declares, and nothing else.
+# exports.sh COMPILER LIBRARY HEADER...: the library exports every function that the headers declare, and nothing else.
 set -euo pipefail
-compiler=$1 header=$2 library=$3
+compiler=$1 library=$2
+shift 2
 
-declared=$("$compiler" -E -P -x c "$header" | grep -oE '\bkvmem_[a-z0-9_]+ *\(' | tr -d ' (' | sort -u)
+declared=$("$compiler" -E -P -x c "$@" | grep -oE '\bkvmem_[a-z0-9_]+ *\(' | tr -d ' (' | sort -u)
 exported=$(nm -D --defined-only "$library" | awk '{ print $3 }' | sort -u)
-[[ $declared ]] || { echo "no function found in $header"; exit 1; }
+[[ $declared ]] || { echo "no function found in $*"; exit 1; }
 
 missing=$(comm -23 <(echo "$declared") <(echo "$exported"))
 extra=$(comm -13 <(echo "$declared") <(echo "$exported"))

@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Completion queues.
 
-use super::error::kvmem_error;
-use super::guard::call;
-use super::handle::{Handle, Out, borrow, destroy, opaque, out};
-use super::status::{KVMEM_STATUS_OK, kvmem_status};
-use super::text;
-use super::time::timeout;
 use crate::error::{Result, ensure};
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::Handle;
+use crate::ffi::common::handle::Out;
+use crate::ffi::common::handle::borrow;
+use crate::ffi::common::handle::destroy;
+use crate::ffi::common::handle::opaque;
+use crate::ffi::common::pointer::check_items;
+use crate::ffi::common::pointer::out;
+use crate::ffi::common::status::KVMEM_STATUS_OK;
+use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::time::timeout;
 use crate::transfer::{Entry, OpenQueue, Queue};
 
-/// A queue of completions with an event fd. Transfers hold the queue they report to; none of their completions is
-/// lost, whatever their number. A completion may come a moment after kvmem_transfer_wait has returned.
+/// A queue of completions with an event fd. Transfers hold the queue they report to; none of their
+/// completions is lost, whatever their number. A completion may come a moment after kvmem_transfer_wait has
+/// returned.
 ///
 /// Threads: all functions on one queue may run at once, except kvmem_queue_destroy.
 pub struct kvmem_queue {
@@ -127,7 +134,8 @@ pub unsafe extern "C" fn kvmem_queue_wait(
     }
 }
 
-/// Destroys a queue and closes its event fd. Transfers that report to it continue; their completions are discarded.
+/// Destroys a queue and closes its event fd. Transfers that report to it continue; their completions are
+/// discarded.
 ///
 /// @param queue a queue that no other call uses; NULL does nothing
 #[unsafe(no_mangle)]
@@ -150,7 +158,7 @@ unsafe fn collect(
     ensure!(capacity > 0, InvalidArgument, "there is no room for a completion");
     // SAFETY: the caller's promise.
     let count = unsafe { out(count, "count") }?;
-    text::check_items(completions, capacity, "completions")?;
+    check_items(completions, capacity, "completions")?;
     let mut entries = [Entry { user_data: 0, bytes: 0, status: None }; BATCH];
     let taken = take(&mut entries[..capacity.min(BATCH)])?;
     for (index, entry) in entries[..taken].iter().enumerate() {

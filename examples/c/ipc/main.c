@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GPU memory goes to another process by the driver's IPC handle, which the engine sends itself.
 #include <kvmem.h>
+#include <kvmem_cuda.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One process reads a KV block out of another's memory by NIXL: the least that two peers have to do.
 #include <kvmem.h>
+#include <kvmem_nixl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

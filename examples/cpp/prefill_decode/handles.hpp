@@ -3,6 +3,7 @@
 #pragma once
 
 #include <kvmem.h>
+#include <kvmem_nixl.h>
 
 #include <memory>
 #include <stdexcept>

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <exception>
 #include <iostream>
+#include <kvmem_cuda.h>
 
 namespace {
 

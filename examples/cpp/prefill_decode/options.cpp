@@ -22,7 +22,7 @@ struct Option {
     std::string_view help;
 };
 
-// Zero is let through where it is a question of geometry: the library answers that better than a parser.
+// Zero is accepted for the geometry: the message of the library is better than that of a parser.
 const Option table[] = {
     {"--blocks", "N", &Options::blocks, 1u << 20, "blocks in each process's cache (256)"},
     {"--layers", "N", &Options::layers, 1u << 12, "layers of the model (32)"},
@@ -30,15 +30,15 @@ const Option table[] = {
     {"--head-dim", "N", &Options::head_dim, 1u << 16, "elements in a head, bf16 (128)"},
     {"--page-size", "N", &Options::page_size, 1u << 16, "tokens in a block (16)"},
     {"--pull", "N", &Options::pull, 1u << 20, "blocks that decode pulls (half of them)"},
-    {"--tier", "NAME", &Options::tier, 0, "where the caches live (system)"},
+    {"--tier", "NAME", &Options::tier, 0, "tier of the caches (system)"},
     {"--device", "N", &Options::device, INT32_MAX, "the GPU of tiers that need one (0)"},
     {"--share", "", &Options::share, 0, "decode maps prefill's cache; NIXL is not needed"},
-    {"--disk-dir", "DIR", &Options::disk_dir, 0, "where the offload file goes ($TMPDIR, else /tmp)"},
-    {"--seed", "N", &Options::seed, UINT64_MAX, "which blocks are drawn (1)"},
-    {"--timeout", "SECONDS", &Options::timeout, 86400, "give up after so long (300)"},
+    {"--disk-dir", "DIR", &Options::disk_dir, 0, "directory of the offload file ($TMPDIR, or /tmp)"},
+    {"--seed", "N", &Options::seed, UINT64_MAX, "seed of the random choice of blocks (1)"},
+    {"--timeout", "SECONDS", &Options::timeout, 86400, "fail after this time (300)"},
 };
 
-// How the parent tells a child who it is; not for people, so not in the help.
+// Passed by the parent to its child processes; not in the help.
 const Option socket_option = {"--socket", "FD", &Options::socket, 1u << 20, ""};
 
 std::uint64_t parse_number(const Option &option, std::string_view text) {
@@ -125,7 +125,7 @@ Options parse_options(int argc, char **argv) {
 std::string help_text() {
     std::string text =
         "prefill_decode: one process fills a KV cache, another pulls blocks of it over NIXL,\n"
-        "or out of its memory (--share), offloads them to disk and restores them. Every byte is\n"
+        "or from its mapped memory (--share), offloads them to disk and restores them. Every byte is\n"
         "checked.\n\n";
     for (const Option &option : table) {
         std::string left = "  " + std::string(option.name) + " " + std::string(option.value);

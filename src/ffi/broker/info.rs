@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a broker has done.
+
+use crate::ffi::broker::kvmem_broker;
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::{borrow, destroy};
+use crate::ffi::common::pointer::out;
+use crate::ffi::common::status::kvmem_status;
+
+/// What a broker has done.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_broker_info {
+    /// Names published now.
+    pub publications: u64,
+    /// Clients connected now.
+    pub clients: u64,
+    /// Shares handed out.
+    pub granted: u64,
+    /// Clients that were told no.
+    pub refused: u64,
+}
+
+/// Tells what a broker has done.
+///
+/// @param broker a broker
+/// @param info gets the answer
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_broker_get_info(
+    broker: *const kvmem_broker,
+    info: *mut kvmem_broker_info,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let info = out(info, "info")?;
+            let now = borrow(scope, broker)?.info();
+            info.write(kvmem_broker_info {
+                publications: now.publications,
+                clients: now.clients,
+                granted: now.granted,
+                refused: now.refused,
+            });
+            Ok(())
+        })
+    }
+}
+
+/// Destroys a broker: ends its thread, closes and removes its socket, and releases its shares.
+///
+/// @param broker a broker that no other call uses; NULL does nothing
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_broker_destroy(broker: *mut kvmem_broker) {
+    // SAFETY: by contract.
+    unsafe { destroy(broker) };
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Blobs: bytes that kvmem made.
+
+use std::ffi::c_void;
+
+use crate::ffi::common::handle::Handle;
+use crate::ffi::common::handle::destroy;
+use crate::ffi::common::handle::opaque;
+use crate::ffi::common::handle::peek;
+
+/// Bytes that kvmem made and the caller frees. They never change, so any threads may read them at once. A NUL
+/// follows the last byte, for blobs that hold text.
+pub struct kvmem_blob {
+    handle: Handle<Vec<u8>>,
+}
+opaque!(kvmem_blob, Vec<u8>, "blob");
+
+/// The value of a blob with these bytes.
+pub(in crate::ffi) fn value(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.push(0);
+    bytes
+}
+
+/// The bytes of a blob.
+///
+/// @param blob a blob; NULL answers NULL
+/// @return the first byte; valid as long as the blob
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_blob_data(blob: *const kvmem_blob) -> *const c_void {
+    // SAFETY: NULL or a live blob, by contract.
+    unsafe { peek(blob) }.map_or(std::ptr::null(), |bytes| bytes.as_ptr().cast())
+}
+
+/// The size of a blob in bytes, without the NUL that follows.
+///
+/// @param blob a blob; NULL answers 0
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_blob_size(blob: *const kvmem_blob) -> usize {
+    // SAFETY: NULL or a live blob, by contract.
+    unsafe { peek(blob) }.map_or(0, |bytes| bytes.len() - 1)
+}
+
+/// Frees a blob.
+///
+/// @param blob a blob that no other call uses; NULL does nothing
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_blob_destroy(blob: *mut kvmem_blob) {
+    // SAFETY: by contract.
+    unsafe { destroy(blob) };
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Handles: what an opaque pointer points at, and what is checked each time one comes in.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::error::{Error, Result, Status};
+use crate::ffi::common::kind::{Kind, State};
+use crate::ffi::common::pointer::{self, null};
+use crate::ffi::common::scope::Scope;
+use crate::guarded::guarded;
+use crate::log::log;
+use crate::process;
+
+/// What every handle starts with, whatever its type: it is read before the type is known to be right.
+#[repr(C)]
+struct Header {
+    generation: u64,
+    poisoned: AtomicBool,
+    /// An allocator keeps its own data in the first words of free memory. The kind lies behind these words,
+    /// so that it mostly outlives the handle, and a destroyed handle is recognized until its memory is used
+    /// again.
+    _unused: [u64; 2],
+    kind: Kind,
+}
+
+/// The inside of every opaque type.
+#[repr(C)]
+pub struct Handle<T> {
+    header: Header,
+    value: T,
+}
+
+impl<T> Handle<T> {
+    /// A handle of this process.
+    pub fn new(value: T, kind: Kind) -> Self {
+        let (generation, poisoned) = (process::generation(), AtomicBool::new(false));
+        Self { header: Header { generation, poisoned, _unused: [0; 2], kind }, value }
+    }
+}
+
+/// An opaque C type.
+///
+/// # Safety
+/// It must start with its handle, and must be made by [`opaque!`].
+pub unsafe trait Opaque: Sized + 'static {
+    /// What it stands for.
+    type Value;
+    /// What to call it in messages.
+    const NAME: &'static str;
+    /// What tells its handles from those of other types.
+    const KIND: Kind;
+    /// Its inside.
+    fn handle(&self) -> &Handle<Self::Value>;
+    /// The opposite.
+    fn wrap(handle: Handle<Self::Value>) -> Self;
+}
+
+/// Makes a struct with one field `handle` opaque. Its name must be one of
+/// [`crate::ffi::common::kind::NAMES`].
+macro_rules! opaque {
+    ($type:ident, $value:ty, $name:literal) => {
+        const _: () = assert!(std::mem::offset_of!($type, handle) == 0);
+        // SAFETY: it starts with its handle.
+        unsafe impl $crate::ffi::common::handle::Opaque for $type {
+            type Value = $value;
+            const NAME: &'static str = $name;
+            const KIND: $crate::ffi::common::kind::Kind = $crate::ffi::common::kind::Kind::named($name);
+            fn handle(&self) -> &$crate::ffi::common::handle::Handle<$value> {
+                &self.handle
+            }
+            fn wrap(handle: $crate::ffi::common::handle::Handle<$value>) -> Self {
+                Self { handle }
+            }
+        }
+    };
+}
+pub(in crate::ffi) use opaque;
+
+/// The kind of handle that a pointer points at, if it points at one.
+///
+/// # Safety
+/// `pointer` must be readable for the size of a header.
+#[inline]
+unsafe fn kind_at<T>(pointer: *const T) -> Kind {
+    // SAFETY: the caller's promise; nothing is assumed about the alignment or what is there.
+    unsafe { (&raw const (*pointer.cast::<Header>()).kind).read_unaligned() }
+}
+
+/// A handle, if it is not NULL, not destroyed, and of this type, as far as that can be seen: the memory of a
+/// destroyed handle may hold another handle by now.
+///
+/// # Safety
+/// `pointer` must be NULL or point at a handle of ours, of any type; one that is destroyed must not be
+/// destroyed again at the same time.
+#[inline]
+unsafe fn checked<'a, T: Opaque>(pointer: *const T) -> Result<&'a Handle<T::Value>> {
+    if pointer.is_null() {
+        return Err(null(T::NAME));
+    }
+    // SAFETY: the caller's promise.
+    let found = unsafe { kind_at(pointer) };
+    if found != T::KIND {
+        return Err(wrong_kind(T::NAME, found));
+    }
+    // SAFETY: only live handles of this type have this kind.
+    Ok(unsafe { &*pointer }.handle())
+}
+
+/// What a handle stands for, if it may be used: of this type, not destroyed, of this process, and not left
+/// behind by a panic.
+///
+/// # Safety
+/// `pointer` must be NULL or a handle of ours.
+#[inline]
+pub unsafe fn borrow<'a, T: Opaque>(scope: &Scope<'a>, pointer: *const T) -> Result<&'a T::Value> {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { checked(pointer) }?;
+    if handle.header.generation != process::generation() {
+        return Err(forked(T::NAME));
+    }
+    if handle.header.poisoned.load(Ordering::Relaxed) {
+        return Err(poisoned(T::NAME));
+    }
+    scope.uses(&handle.header.poisoned)?;
+    Ok(&handle.value)
+}
+
+/// The same where NULL means "none".
+///
+/// # Safety
+/// As for [`borrow`].
+pub unsafe fn borrow_nullable<'a, T: Opaque>(
+    scope: &Scope<'a>,
+    pointer: *const T,
+) -> Result<Option<&'a T::Value>> {
+    // SAFETY: the caller's promise.
+    if pointer.is_null() { Ok(None) } else { unsafe { borrow(scope, pointer) }.map(Some) }
+}
+
+/// What each handle of an array stands for. All of them are used by the call.
+///
+/// # Safety
+/// `items` must be NULL or readable for `count` handles, each as for [`borrow`].
+pub unsafe fn borrow_each<'a, T: Opaque>(
+    scope: &Scope<'a>,
+    items: *const *mut T,
+    count: usize,
+    name: &str,
+) -> Result<Vec<&'a T::Value>> {
+    // SAFETY: the caller's promise.
+    let items = unsafe { pointer::items(items, count, name) }?;
+    let value = |(index, item): (usize, &*mut T)| {
+        // SAFETY: the caller's promise.
+        let value = unsafe { borrow(scope, item.cast_const()) };
+        value.map_err(|error| error.context(format!("{name}[{index}] of {count}")))
+    };
+    items.iter().enumerate().map(value).collect()
+}
+
+/// What a handle stands for, for the few questions that cannot fail: `None` if it is NULL, destroyed or of
+/// another type.
+///
+/// # Safety
+/// `pointer` must be NULL or a handle of ours.
+pub unsafe fn peek<'a, T: Opaque>(pointer: *const T) -> Option<&'a T::Value> {
+    // SAFETY: the caller's promise.
+    unsafe { checked(pointer) }.ok().map(|handle| &handle.value)
+}
+
+/// Where a function puts the handle it makes. Holds NULL until then, so that every failure leaves NULL.
+pub struct Out<T>(*mut *mut T);
+
+impl<T: Opaque> Out<T> {
+    /// # Safety
+    /// `slot` must be NULL or writable.
+    pub unsafe fn new(slot: *mut *mut T) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        unsafe { Self::nullable(slot) }.ok_or_else(|| null(T::NAME))
+    }
+
+    /// # Safety
+    /// `slot` must be NULL or writable.
+    pub unsafe fn nullable(slot: *mut *mut T) -> Option<Self> {
+        // SAFETY: the caller's promise.
+        unsafe { slot.as_mut() }.map(|place| {
+            *place = std::ptr::null_mut();
+            Self(slot)
+        })
+    }
+
+    /// Hands a new handle to C.
+    pub fn set(self, value: T::Value) {
+        let handle = new_handle(value);
+        // SAFETY: checked and written to when this was made, in the same call.
+        unsafe { *self.0 = handle };
+    }
+}
+
+/// A new handle, for C to hold.
+pub fn new_handle<T: Opaque>(value: T::Value) -> *mut T {
+    let handle = Box::into_raw(Box::new(T::wrap(Handle::new(value, T::KIND))));
+    log!(Trace, "{} handle {handle:p} created", T::NAME);
+    handle
+}
+
+/// Frees a handle. In a forked child nothing happens, because the parent still owns what it stands for. A
+/// pointer that is no live handle of this type is logged, and nothing is freed: freeing it would end the
+/// process.
+///
+/// # Safety
+/// `pointer` must be NULL or a handle of ours that is not used again.
+pub unsafe fn destroy<T: Opaque>(pointer: *mut T) {
+    quiet((), || {
+        if pointer.is_null() {
+            return;
+        }
+        // SAFETY: the caller's promise.
+        let handle = match unsafe { checked(pointer) } {
+            Ok(handle) => handle,
+            Err(error) => return log!(Error, "nothing is destroyed: {error}"),
+        };
+        if handle.header.generation == process::generation() {
+            log!(Trace, "{} handle {pointer:p} destroyed", T::NAME);
+            // SAFETY: made by `new_handle`, and marked as destroyed below, so that this happens once.
+            unsafe {
+                let kind = &raw mut (*pointer.cast::<Header>()).kind;
+                // Volatile, because the compiler may drop a store to memory that is about to be freed.
+                kind.write_volatile(T::KIND.destroyed());
+                drop(Box::from_raw(pointer));
+            }
+        }
+    });
+}
+
+/// Runs the body of a C function that can't fail; a panic is logged.
+fn quiet<R>(fallback: R, body: impl FnOnce() -> R) -> R {
+    guarded(body).unwrap_or_else(|error| {
+        log!(Error, "{error}");
+        fallback
+    })
+}
+
+/// A word of the caller's for a callback of the caller's.
+pub struct UserData(pub *mut c_void);
+
+// SAFETY: the caller promises that the callback may run on any thread with it.
+unsafe impl Send for UserData {}
+// SAFETY: see above.
+unsafe impl Sync for UserData {}
+
+#[cold]
+fn wrong_kind(wanted: &str, found: Kind) -> Error {
+    let message = match found.state() {
+        State::Live(other) => format!("the handle is of type {other}, the call needs type {wanted}"),
+        State::Destroyed(name) if name == wanted => {
+            format!("the {wanted} handle was destroyed before this call")
+        }
+        State::Destroyed(other) => {
+            format!("the handle is of type {other} and was destroyed, the call needs type {wanted}")
+        }
+        State::Unknown => format!(
+            "the pointer is no handle of kvmem, or one that was destroyed and whose memory was used again; the call needs \
+             type {wanted}"
+        ),
+    };
+    Error::new(Status::InvalidArgument, message)
+}
+
+#[cold]
+fn forked(name: &str) -> Error {
+    let message = format!("the {name} was made before this process was forked; the child must make its own");
+    Error::new(Status::InvalidState, message)
+}
+
+#[cold]
+fn poisoned(name: &str) -> Error {
+    Error::new(Status::InvalidState, format!("an earlier call on the {name} hit a bug in kvmem; destroy it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ffi::common::blob::kvmem_blob;
+
+    #[test]
+    fn an_array_with_a_wrong_handle_is_refused_with_its_index() {
+        let handle: *mut kvmem_blob = new_handle(Vec::new());
+        let items = [handle, std::ptr::null_mut()];
+        let scope = Scope::default();
+        // SAFETY: a live handle and NULL.
+        let error = unsafe { borrow_each(&scope, items.as_ptr(), 2, "blobs") }.err().unwrap();
+        assert!(error.message().contains("blobs[1] of 2"), "{error}");
+        // SAFETY: live, and not used again.
+        unsafe { destroy(handle) };
+    }
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The log callback.
+
+use std::ffi::{CString, c_char, c_void};
+
+use crate::error::ensure;
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::call_unlogged;
+use crate::ffi::common::handle::UserData;
+use crate::ffi::common::status::kvmem_status;
+use crate::log::{self, Level};
+
+/// No messages.
+pub const KVMEM_LOG_OFF: u32 = 0;
+/// Failures that no return value could report.
+pub const KVMEM_LOG_ERROR: u32 = 1;
+/// Something works, but not as well as asked.
+pub const KVMEM_LOG_WARN: u32 = 2;
+/// Milestones, such as a library that was loaded, and paths that are slower than others because of the setup.
+pub const KVMEM_LOG_INFO: u32 = 3;
+/// Creation and destruction of regions, layouts and transfers, start and end of transfers, opened files,
+/// registrations, shares, failed calls. Regions, layouts and transfers have a number, as in "transfer #7".
+pub const KVMEM_LOG_DEBUG: u32 = 4;
+/// All calls, calls that timed out, and the steps of operations.
+pub const KVMEM_LOG_TRACE: u32 = 5;
+
+/// Receives one message. Target and message are UTF-8 and valid during the call. Target is the module that
+/// logged, such as "kvmem::transfer"; targets may change between versions. Must not unwind.
+///
+/// kvmem calls it on a thread that does nothing else, one message at a time, in the order in which they
+/// were logged. It may call every function of kvmem and may block: other threads never wait for it, except
+/// in kvmem_log_set_callback. Messages that kvmem logs on the callback's own thread are not delivered.
+/// Work that the callback starts on other threads is logged. A callback that starts a transfer per transfer
+/// message therefore loops forever.
+///
+/// Up to 4 MiB of messages are queued. Beyond that, messages are dropped, and a message at KVMEM_LOG_ERROR
+/// reports how many.
+pub type kvmem_log_callback = Option<
+    unsafe extern "C" fn(level: u32, target: *const c_char, message: *const c_char, user_data: *mut c_void),
+>;
+
+/// Sets the log callback of the process, or removes it.
+///
+/// Messages logged before the change are delivered to the previous callback, then the change takes effect
+/// and the function returns. After it returns, the previous callback is not running and is not called
+/// again, so its user data can be freed. Do not hold a lock that the previous callback takes.
+///
+/// Called from within the log callback, the function cannot wait. It discards the messages still queued,
+/// and the previous callback is not called again after its running call returns.
+///
+/// Notes: messages still queued when the process ends are lost; remove the callback before. A callback in a
+/// shared object must be removed before dlclose; kvmem itself is never unloaded. A forked child starts
+/// without a callback.
+///
+/// @param level the least important level to deliver, a KVMEM_LOG_* value; KVMEM_LOG_OFF removes the callback
+/// @param callback the function to call; NULL removes the callback
+/// @param user_data passed to every call
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK;
+///         KVMEM_STATUS_INVALID_ARGUMENT: the level is not a KVMEM_LOG_* value;
+///         KVMEM_STATUS_OUT_OF_MEMORY: the callback's thread could not be started; nothing has changed
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_log_set_callback(
+    level: u32,
+    callback: kvmem_log_callback,
+    user_data: *mut c_void,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    let body = |_: &_| {
+        ensure!(
+            level <= KVMEM_LOG_TRACE,
+            InvalidArgument,
+            "{level} is not a log level; use KVMEM_LOG_OFF (0) to KVMEM_LOG_TRACE ({KVMEM_LOG_TRACE})"
+        );
+        log::set_sink(level, callback.map(|callback| sink(callback, UserData(user_data))))
+    };
+    // SAFETY: NULL or writable, by contract.
+    unsafe { call_unlogged(error, body) }
+}
+
+fn sink(
+    callback: unsafe extern "C" fn(u32, *const c_char, *const c_char, *mut c_void),
+    user_data: UserData,
+) -> log::Sink {
+    Box::new(move |level: Level, target: &str, message: &str| {
+        let user_data = &user_data;
+        let text = |text: &str| CString::new(text.replace('\0', "?")).unwrap_or_default();
+        let (target, message) = (text(target), text(message));
+        // SAFETY: a callback that does not unwind, by contract; the strings live through the call.
+        unsafe { callback(level as u32, target.as_ptr(), message.as_ptr(), user_data.0) };
+    })
+}

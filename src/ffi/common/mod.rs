@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What every function of the C interface needs: statuses, errors, handles, options, text, the log.
+
+pub mod blob;
+mod call_log;
+pub mod error;
+pub mod guard;
+pub mod handle;
+pub mod kind;
+pub mod log;
+pub mod options;
+pub mod pointer;
+pub mod scope;
+pub mod status;
+pub mod text;
+pub mod time;
+pub mod version;

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Options structs: how a struct of another size than ours is read and written, and what every field may hold.
+
+use crate::error::{Error, Result, Status, ensure};
+use crate::ffi::common::pointer::null;
+
+/// More than any options struct will ever have: a larger size is garbage.
+const MOST_BYTES: usize = 4096;
+
+/// A struct with `size_t struct_size` first and no padding.
+///
+/// # Safety
+/// It must be `repr(C)`, start with a `usize`, and all zeroes must be a valid value.
+pub unsafe trait Options: Copy {
+    /// Its C name, for messages.
+    const NAME: &'static str;
+    /// The size of the struct as it was first published. Every caller has at least these fields, so a smaller
+    /// size is a mistake, and what it cuts off would be lost in silence.
+    const FIRST_SIZE: usize;
+}
+
+/// Makes a struct an options struct: `options!(kvmem_x_options)` as long as it is what was first published.
+/// Once it is published, new fields go behind the last one, which the macro then names:
+/// `options!(kvmem_x_options, last_field)`.
+macro_rules! options {
+    ($type:ident) => {
+        $crate::ffi::common::options::options!(@ $type, size_of::<$type>());
+    };
+    ($type:ident, $last_of_first:ident) => {
+        $crate::ffi::common::options::options!(@ $type, {
+            const fn size_of_pointee<T>(_: *const T) -> usize {
+                size_of::<T>()
+            }
+            let uninit = std::mem::MaybeUninit::<$type>::uninit();
+            // SAFETY: a pointer within the struct; nothing is read.
+            let field = unsafe { &raw const (*uninit.as_ptr()).$last_of_first };
+            std::mem::offset_of!($type, $last_of_first) + size_of_pointee(field)
+        });
+    };
+    (@ $type:ident, $first_size:expr) => {
+        // SAFETY: repr(C), struct_size first, plain integers and nullable pointers only.
+        unsafe impl $crate::ffi::common::options::Options for $type {
+            const NAME: &'static str = stringify!($type);
+            const FIRST_SIZE: usize = $first_size;
+        }
+    };
+}
+pub(in crate::ffi) use options;
+
+/// Reads options of an older, equal or newer caller. Fields that an older caller does not have are zero;
+/// fields of a newer caller that are unknown here must be zero.
+///
+/// # Safety
+/// `pointer` must be NULL or readable for as many bytes as its `struct_size` says.
+pub unsafe fn read<T: Options>(pointer: *const T) -> Result<T> {
+    let known = size_of::<T>();
+    if pointer.is_null() {
+        return Err(null(T::NAME));
+    }
+    // SAFETY: the caller's promise; struct_size comes first.
+    let size = unsafe { stated_size(pointer) }?;
+    // SAFETY: `size` bytes are readable by promise, and all zeroes is a valid T.
+    let (options, tail) = unsafe {
+        let mut options = std::mem::zeroed::<T>();
+        std::ptr::copy_nonoverlapping(pointer.cast::<u8>(), (&raw mut options).cast(), size.min(known));
+        let tail =
+            std::slice::from_raw_parts(pointer.cast::<u8>().add(size.min(known)), size - size.min(known));
+        (options, tail)
+    };
+    if let Some(at) = tail.iter().position(|byte| *byte != 0) {
+        return Err(unknown_tail(T::NAME, size, known, known + at));
+    }
+    Ok(options)
+}
+
+/// The same where NULL means the defaults.
+///
+/// # Safety
+/// As for [`read`].
+pub unsafe fn read_nullable<T: Options>(pointer: *const T) -> Result<Option<T>> {
+    // SAFETY: the caller's promise.
+    if pointer.is_null() { Ok(None) } else { unsafe { read(pointer) }.map(Some) }
+}
+
+/// Fills the caller's struct with defaults: zeroes, and its size. Never writes more than the caller has.
+///
+/// # Safety
+/// `pointer` must be NULL or writable for `size` bytes.
+pub unsafe fn init<T: Options>(pointer: *mut T, size: usize) {
+    if pointer.is_null() || size < size_of::<usize>() {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        pointer.cast::<u8>().write_bytes(0, size);
+        pointer.cast::<usize>().write_unaligned(size);
+    }
+}
+
+/// Writes a struct of an older, equal or newer caller, and no more bytes than its `struct_size`. The value is
+/// computed after the destination was checked.
+///
+/// # Safety
+/// `pointer` must be NULL, or writable for as many bytes as its `struct_size` says.
+pub unsafe fn write_known<T: Options>(pointer: *mut T, value: impl FnOnce() -> Result<T>) -> Result<()> {
+    if pointer.is_null() {
+        return Err(null(T::NAME));
+    }
+    // SAFETY: the caller's promise; struct_size comes first.
+    let size = unsafe { stated_size(pointer) }?;
+    let value = value()?;
+    // SAFETY: the caller's promise, and all of the value is read.
+    unsafe {
+        let known = size.min(size_of::<T>());
+        std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), pointer.cast(), known);
+        pointer.cast::<u8>().add(known).write_bytes(0, size - known);
+        pointer.cast::<usize>().write_unaligned(size);
+    }
+    Ok(())
+}
+
+/// The size that a struct states, if a caller can have a struct of that size.
+///
+/// # Safety
+/// `pointer` must be readable for the size of a `usize`.
+unsafe fn stated_size<T: Options>(pointer: *const T) -> Result<usize> {
+    // SAFETY: the caller's promise.
+    let size = unsafe { pointer.cast::<usize>().read_unaligned() };
+    let plausible = (T::FIRST_SIZE..=MOST_BYTES).contains(&size) && size.is_multiple_of(size_of::<usize>());
+    if plausible { Ok(size) } else { Err(wrong_size(T::NAME, size, T::FIRST_SIZE)) }
+}
+
+#[cold]
+fn wrong_size(name: &str, size: usize, first: usize) -> Error {
+    let found = if size < first {
+        format!("less than the {first} bytes that every version of it has")
+    } else if size > MOST_BYTES {
+        "more than any version of it has".to_string()
+    } else {
+        format!("no multiple of {}", size_of::<usize>())
+    };
+    // sizeof of a pointer to the struct: the struct was taken through a pointer, or passed to a function.
+    let hint = match size == size_of::<*const ()>() {
+        true => format!("; {size} is the size of a pointer: is it the sizeof of a pointer to the struct?"),
+        false => String::new(),
+    };
+    let message = format!("struct_size of {name} is {size}, {found}; set it to sizeof({name}){hint}");
+    Error::new(Status::InvalidArgument, message)
+}
+
+#[cold]
+fn unknown_tail(name: &str, size: usize, known: usize, at: usize) -> Error {
+    let message = format!(
+        "{name} has {size} bytes, this library knows the first {known}, and byte {at} is not 0: the caller asks for \
+         something of a newer version"
+    );
+    Error::new(Status::InvalidArgument, message)
+}
+
+/// Refuses flags this library does not know.
+pub fn check_flags(what: &str, flags: u64, known: u64) -> Result<()> {
+    ensure!(flags & !known == 0, InvalidArgument, "{what} has unknown flags {:#x}", flags & !known);
+    Ok(())
+}
+
+/// Refuses a struct in which required fields are zero, and names all of these at once.
+pub fn ensure_given(name: &str, required: &[(&str, bool)]) -> Result<()> {
+    let missing: Vec<_> =
+        required.iter().filter(|(_, is_given)| !is_given).map(|(field, _)| *field).collect();
+    ensure!(
+        missing.is_empty(),
+        InvalidArgument,
+        "required fields of {name} are missing: {}",
+        missing.join(", ")
+    );
+    Ok(())
+}
+
+/// The error for an enum that has a value this library does not know.
+#[cold]
+pub fn not_one_of(name: &str, value: u32, values: &str) -> Error {
+    Error::new(Status::InvalidArgument, format!("{name} is {value}, which is no {values} value"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// First published with two fields; the third one came later.
+    #[repr(C)]
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    struct Known {
+        struct_size: usize,
+        first: u64,
+        second: u64,
+    }
+    options!(Known, first);
+
+    /// As it was first published.
+    #[repr(C)]
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    struct Fresh {
+        struct_size: usize,
+        only: u64,
+    }
+    options!(Fresh);
+
+    fn read_as(words: &[u64]) -> Result<Known> {
+        // SAFETY: each test states no larger size than the words have.
+        unsafe { read(words.as_ptr().cast()) }
+    }
+
+    #[test]
+    fn a_struct_is_as_large_as_first_published_at_least() {
+        assert_eq!((Known::FIRST_SIZE, Fresh::FIRST_SIZE), (16, 16));
+        let error = read_as(&[8, 7]).unwrap_err();
+        assert!(error.message().contains("struct_size of Known is 8"), "{error}");
+        assert!(error.message().contains("less than the 16 bytes"), "{error}");
+        assert!(error.message().contains("sizeof of a pointer"), "{error}");
+        let error = read_as(&[24 + 4096, 7]).unwrap_err();
+        assert!(!error.message().contains("pointer"), "{error}");
+    }
+
+    #[test]
+    fn an_older_caller_is_extended_with_zeroes() {
+        assert_eq!(read_as(&[16, 7, 9]).unwrap(), Known { struct_size: 16, first: 7, second: 0 });
+    }
+
+    #[test]
+    fn a_newer_caller_is_read_if_what_is_unknown_is_zero() {
+        assert!(read_as(&[40, 7, 8, 0, 0]).is_ok());
+        let error = read_as(&[40, 7, 8, 0, 1]).unwrap_err();
+        assert!(error.message().contains("knows the first 24, and byte 32 is not 0"), "{error}");
+    }
+
+    #[test]
+    fn a_size_that_can_not_be_is_refused() {
+        for size in [0, 7, 9, 17, 25, 1 << 40, u64::MAX] {
+            let error = read_as(&[size, 0, 0]).unwrap_err();
+            assert!(error.message().contains("sizeof(Known)"), "{error}");
+        }
+        // SAFETY: NULL is allowed.
+        assert!(unsafe { read::<Known>(std::ptr::null()) }.is_err());
+    }
+
+    #[test]
+    fn no_more_is_written_than_the_caller_has() {
+        let value = || Ok(Known { struct_size: 24, first: 7, second: 8 });
+        let mut words = [16u64, 1, 1, 1];
+        // SAFETY: it states no larger size than the words have.
+        unsafe { write_known::<Known>(words.as_mut_ptr().cast(), value) }.unwrap();
+        assert_eq!(words, [16, 7, 1, 1]);
+        let mut words = [32u64, 1, 1, 1];
+        // SAFETY: as above.
+        unsafe { write_known::<Known>(words.as_mut_ptr().cast(), value) }.unwrap();
+        assert_eq!(words, [32, 7, 8, 0]);
+        for impossible in [8, 9] {
+            let mut words = [impossible, 1, 1, 1];
+            // SAFETY: as above; the size is refused, and nothing is written.
+            assert!(unsafe { write_known::<Known>(words.as_mut_ptr().cast(), value) }.is_err());
+            assert_eq!(words, [impossible, 1, 1, 1]);
+        }
+    }
+
+    #[test]
+    fn all_missing_fields_are_named_at_once() {
+        assert!(ensure_given("kvmem_x", &[("a", true)]).is_ok());
+        let error = ensure_given("kvmem_x", &[("a", false), ("b", true), ("c", false)]).unwrap_err();
+        assert_eq!(error.message(), "required fields of kvmem_x are missing: a, c");
+    }
+
+    #[test]
+    fn init_writes_no_more_than_the_caller_has() {
+        let mut words = [u64::MAX; 3];
+        // SAFETY: 16 of 24 bytes.
+        unsafe { init::<Known>(words.as_mut_ptr().cast(), 16) };
+        assert_eq!(words, [16, 0, u64::MAX]);
+    }
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Pointers of callers: places for results, and arrays.
+
+use std::mem::MaybeUninit;
+
+use crate::error::{Error, Result, Status, ensure};
+
+/// Where a function puts a plain value; NULL is refused.
+///
+/// # Safety
+/// `slot` must be NULL or writable for as long as the call lasts.
+pub unsafe fn out<'a, T>(slot: *mut T, name: &str) -> Result<&'a mut MaybeUninit<T>> {
+    // SAFETY: the caller's promise; the value there need not be initialised.
+    unsafe { slot.cast::<MaybeUninit<T>>().as_mut() }.ok_or_else(|| null(name))
+}
+
+/// The error for a pointer that must not be NULL.
+#[cold]
+pub fn null(name: &str) -> Error {
+    Error::new(Status::InvalidArgument, format!("{name} is NULL"))
+}
+
+/// # Safety
+/// `items` must be NULL or readable for `count` items through the call.
+pub unsafe fn items<'a, T>(items: *const T, count: usize, name: &str) -> Result<&'a [T]> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    check_items(items, count, name)?;
+    // SAFETY: the caller's promise.
+    Ok(unsafe { std::slice::from_raw_parts(items, count) })
+}
+
+/// Refuses an array that can't be one.
+pub fn check_items<T>(items: *const T, count: usize, name: &str) -> Result<()> {
+    ensure!(!items.is_null(), InvalidArgument, "{name} is NULL and has {count} items");
+    let fits = count.checked_mul(size_of::<T>()).is_some_and(|size| size <= isize::MAX as usize);
+    ensure!(fits, InvalidArgument, "{name} can't have {count} items");
+    ensure!(items.is_aligned(), InvalidArgument, "{name} is not aligned");
+    Ok(())
+}

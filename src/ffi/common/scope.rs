@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The handles that a call uses.
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::error::{Result, ensure};
+
+/// The handles that a call uses, however many; they become unusable if the call panics.
+#[derive(Default)]
+pub struct Scope<'a> {
+    /// As many as nearly every call uses, without an allocation.
+    first: [Cell<Option<&'a AtomicBool>>; 4],
+    count: Cell<usize>,
+    /// The others: calls may take arrays of handles.
+    more: RefCell<Vec<&'a AtomicBool>>,
+}
+
+impl<'a> Scope<'a> {
+    /// Records a handle by its poison flag. Fails if there is no memory to record it.
+    #[inline]
+    pub fn uses(&self, poisoned: &'a AtomicBool) -> Result<()> {
+        let count = self.count.get();
+        let Some(slot) = self.first.get(count) else { return self.uses_more(poisoned) };
+        slot.set(Some(poisoned));
+        self.count.set(count + 1);
+        Ok(())
+    }
+
+    #[cold]
+    fn uses_more(&self, poisoned: &'a AtomicBool) -> Result<()> {
+        let mut more = self.more.borrow_mut();
+        let grown = more.try_reserve(1);
+        ensure!(grown.is_ok(), OutOfMemory, "there is no memory to record the handles of this call");
+        more.push(poisoned);
+        Ok(())
+    }
+
+    /// Makes the handles unusable.
+    pub fn poison(&self) {
+        let first = self.first.iter().filter_map(Cell::get);
+        let more = self.more.take();
+        first.chain(more).for_each(|poisoned| poisoned.store(true, Ordering::Release));
+    }
+}

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Timeouts.
+
+use std::time::Duration;
+
+/// A timeout that never ends, for every `timeout_ns`.
+pub const KVMEM_TIMEOUT_FOREVER: u64 = u64::MAX;
+
+/// A timeout in nanoseconds as the core has it.
+pub(in crate::ffi) fn timeout(nanoseconds: u64) -> Option<Duration> {
+    (nanoseconds != KVMEM_TIMEOUT_FOREVER).then(|| Duration::from_nanos(nanoseconds))
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Building layouts.
+
+use std::sync::Arc;
+
+use crate::error::{Result, ensure};
+use crate::ffi::agent::{kvmem_agent, kvmem_registration};
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::{Out, borrow, borrow_each, borrow_nullable};
+use crate::ffi::common::options::{check_flags, ensure_given, init, not_one_of, options, read};
+use crate::ffi::common::scope::Scope;
+use crate::ffi::common::status::kvmem_status;
+use crate::ffi::layout::config::{kvmem_layout_config, shape};
+use crate::ffi::layout::kvmem_layout;
+use crate::ffi::region::device::{device_config, kvmem_device_options};
+use crate::ffi::region::disk::{disk_config, kvmem_disk_options};
+use crate::ffi::region::elastic::{elastic_config, kvmem_elastic_options};
+use crate::ffi::region::kvmem_region;
+use crate::ffi::region::pinned::{kvmem_pinned_options, pinned_config};
+use crate::ffi::region::system::{kvmem_system_options, system_config};
+use crate::layout::{AllocationConfig, Layout};
+
+/// One new allocation holds all regions, each at a multiple of the alignment, and all but the first at a
+/// multiple of 512 bytes too.
+pub const KVMEM_LAYOUT_ALLOCATE: u32 = 1;
+/// The caller's regions; with an agent each is registered, or of an elastic one the region that it is a view
+/// of. Elastic regions, which the caller commits and decommits, must begin with an extent, and their extents
+/// be multiples of the block stride: else a block would lie in two.
+pub const KVMEM_LAYOUT_REGIONS: u32 = 2;
+/// Regions that are registered, all with one agent.
+pub const KVMEM_LAYOUT_REGISTRATIONS: u32 = 3;
+
+/// How to build a layout.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_layout_options {
+    /// sizeof(kvmem_layout_options)
+    pub struct_size: usize,
+    /// Must be 0.
+    pub flags: u64,
+    /// The shape.
+    pub config: *const kvmem_layout_config,
+    /// Who shall reach it; NULL for a layout that only this process reaches.
+    pub agent: *mut kvmem_agent,
+    /// KVMEM_LAYOUT_ALLOCATE: host memory to allocate, with size 0. Exactly one of system, disk, pinned,
+    /// device and elastic is given.
+    pub system: *const kvmem_system_options,
+    /// KVMEM_LAYOUT_ALLOCATE: a file to create or open, with size 0. A named file ends with a fingerprint of
+    /// the layout, which is checked when it is opened again; docs/files.md describes it.
+    pub disk: *const kvmem_disk_options,
+    /// KVMEM_LAYOUT_ALLOCATE: page-locked memory to allocate, with size 0.
+    pub pinned: *const kvmem_pinned_options,
+    /// KVMEM_LAYOUT_ALLOCATE: memory of a GPU to allocate, with size 0.
+    pub device: *const kvmem_device_options,
+    /// KVMEM_LAYOUT_ALLOCATE: memory of a GPU that grows and shrinks, with size and extent_size 0. At first
+    /// no block has memory: kvmem_layout_resize gives it. The block stride is padded so that no block
+    /// straddles two extents.
+    pub elastic: *const kvmem_elastic_options,
+    /// KVMEM_LAYOUT_REGIONS: the regions, in order of layers.
+    pub regions: *const *mut kvmem_region,
+    /// KVMEM_LAYOUT_REGISTRATIONS: the registrations, in order of layers.
+    pub registrations: *const *mut kvmem_registration,
+    /// How many regions or registrations.
+    pub count: usize,
+    /// KVMEM_LAYOUT_ALLOCATE, _REGIONS or _REGISTRATIONS.
+    pub source: u32,
+    /// Must be 0.
+    pub reserved: u32,
+}
+options!(kvmem_layout_options);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_layout_options_init(options: *mut kvmem_layout_options, struct_size: usize) {
+    // SAFETY: by contract.
+    unsafe { init(options, struct_size) };
+}
+
+/// Builds a layout. Everything is checked before anything is allocated or registered, and a failure changes
+/// nothing.
+///
+/// @param options how
+/// @param layout gets the layout; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a shape that can't be, no source, or options of
+///         another source, too few or too many regions, regions of mixed kinds, that overlap, are not aligned
+///         or belong to another agent; KVMEM_STATUS_OUT_OF_RANGE for a region that is too small;
+///         KVMEM_STATUS_INVALID_STATE for a deregistered registration; what kvmem_region_register returns,
+///         and the kvmem_region_create_* of the memory that is asked for. For an existing file
+///         KVMEM_STATUS_INVALID_ARGUMENT if it holds another layout, or if it is empty and
+///         KVMEM_DISK_OPEN_EXISTING is given, KVMEM_STATUS_CORRUPT if it has no fingerprint of one,
+///         KVMEM_STATUS_VERSION_MISMATCH if that is of a later version
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_layout_build(
+    options: *const kvmem_layout_options,
+    layout: *mut *mut kvmem_layout,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let (layout, options) = (Out::new(layout)?, read(options)?);
+            layout.set(build(scope, &options)?);
+            Ok(())
+        })
+    }
+}
+
+/// Gives the first blocks of a layout memory and takes it from the others, in whole extents. Addresses,
+/// strides and block ids stay what they are.
+///
+/// @param layout a layout that was built with elastic options
+/// @param num_blocks how many blocks are in use: 0 to the layout's num_blocks
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE for more blocks than the layout was built for;
+///         KVMEM_STATUS_INVALID_STATE for a layout on other memory; KVMEM_STATUS_BUSY while a transfer or a
+///         share uses what is to go, or an agent lets go of a registration of the memory;
+///         KVMEM_STATUS_OUT_OF_MEMORY; KVMEM_STATUS_CUDA; KVMEM_STATUS_NIXL
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_layout_resize(
+    layout: *mut kvmem_layout,
+    num_blocks: u64,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe { call(error, |scope| borrow(scope, layout)?.resize(num_blocks)) }
+}
+
+/// # Safety
+/// Every pointer in the options must be NULL or valid.
+unsafe fn build(scope: &Scope<'_>, options: &kvmem_layout_options) -> Result<Arc<Layout>> {
+    check_flags("kvmem_layout_options", options.flags, 0)?;
+    ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
+    let (has_config, has_source) = (!options.config.is_null(), options.source != 0);
+    ensure_given("kvmem_layout_options", &[("config", has_config), ("source", has_source)])?;
+    // SAFETY: the caller's promise, for all below.
+    unsafe {
+        let (dimensions, kind) = shape(&read(options.config)?)?;
+        let agent = borrow_nullable(scope, options.agent)?.map(|named| named.agent.clone());
+        only_what_the_source_takes(options)?;
+        let builder = Layout::builder(dimensions).kind(kind)?;
+        let builder = match options.source {
+            KVMEM_LAYOUT_ALLOCATE => builder.allocate(allocation(options)?),
+            KVMEM_LAYOUT_REGIONS => {
+                let regions = borrow_each(scope, options.regions, options.count, "regions")?;
+                builder.regions(regions.into_iter().map(|region| Arc::clone(region)).collect())
+            }
+            _ => {
+                let registrations =
+                    borrow_each(scope, options.registrations, options.count, "registrations")?;
+                builder.registrations(registrations.into_iter().cloned().collect())
+            }
+        };
+        builder.agent(agent).build()
+    }
+}
+
+/// A field that the source does not read is a mistake of the caller's: say so rather than ignore it.
+fn only_what_the_source_takes(options: &kvmem_layout_options) -> Result<()> {
+    let source = match options.source {
+        KVMEM_LAYOUT_ALLOCATE => "KVMEM_LAYOUT_ALLOCATE",
+        KVMEM_LAYOUT_REGIONS => "KVMEM_LAYOUT_REGIONS",
+        KVMEM_LAYOUT_REGISTRATIONS => "KVMEM_LAYOUT_REGISTRATIONS",
+        other => {
+            return Err(not_one_of("source", other, "KVMEM_LAYOUT_ALLOCATE, _REGIONS or _REGISTRATIONS"));
+        }
+    };
+    let given = [
+        ("system", !options.system.is_null(), KVMEM_LAYOUT_ALLOCATE),
+        ("disk", !options.disk.is_null(), KVMEM_LAYOUT_ALLOCATE),
+        ("pinned", !options.pinned.is_null(), KVMEM_LAYOUT_ALLOCATE),
+        ("device", !options.device.is_null(), KVMEM_LAYOUT_ALLOCATE),
+        ("elastic", !options.elastic.is_null(), KVMEM_LAYOUT_ALLOCATE),
+        ("regions", !options.regions.is_null(), KVMEM_LAYOUT_REGIONS),
+        ("registrations", !options.registrations.is_null(), KVMEM_LAYOUT_REGISTRATIONS),
+    ];
+    for (name, is_given, taken_by) in given {
+        ensure!(!is_given || options.source == taken_by, InvalidArgument, "{source} does not take {name}");
+    }
+    ensure!(
+        options.count == 0 || options.source != KVMEM_LAYOUT_ALLOCATE,
+        InvalidArgument,
+        "{source} does not take a count"
+    );
+    Ok(())
+}
+
+/// # Safety
+/// As for [`build`].
+unsafe fn allocation(options: &kvmem_layout_options) -> Result<AllocationConfig> {
+    let given = [
+        options.system.is_null(),
+        options.disk.is_null(),
+        options.pinned.is_null(),
+        options.device.is_null(),
+        options.elastic.is_null(),
+    ];
+    let given = given.iter().filter(|is_null| !**is_null).count();
+    ensure!(
+        given == 1,
+        InvalidArgument,
+        "KVMEM_LAYOUT_ALLOCATE needs one of system, disk, pinned, device and elastic options, {given} are given"
+    );
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !options.system.is_null() {
+            let options = read(options.system)?;
+            return unsized_yet(options.size)
+                .and_then(|()| system_config(&options))
+                .map(AllocationConfig::System);
+        }
+        if !options.disk.is_null() {
+            let options = read(options.disk)?;
+            return unsized_yet(options.size)
+                .and_then(|()| disk_config(&options))
+                .map(AllocationConfig::Disk);
+        }
+        if !options.elastic.is_null() {
+            let options = read(options.elastic)?;
+            ensure!(
+                options.extent_size == 0,
+                InvalidArgument,
+                "extent_size is {}; the layout says it",
+                options.extent_size
+            );
+            return unsized_yet(options.size)
+                .and_then(|()| elastic_config(&options))
+                .map(AllocationConfig::Elastic);
+        }
+        if !options.pinned.is_null() {
+            let options = read(options.pinned)?;
+            return unsized_yet(options.size)
+                .and_then(|()| pinned_config(&options))
+                .map(AllocationConfig::Pinned);
+        }
+        let options = read(options.device)?;
+        unsized_yet(options.size).and_then(|()| device_config(&options)).map(AllocationConfig::Device)
+    }
+}
+
+fn unsized_yet(size: u64) -> Result<()> {
+    ensure!(size == 0, InvalidArgument, "size is {size}; the layout says it, leave it 0");
+    Ok(())
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a layout is.
+
+use crate::ffi::agent::memory_type;
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::{Out, borrow, destroy};
+use crate::ffi::common::pointer::out;
+use crate::ffi::common::status::kvmem_status;
+use crate::ffi::layout::config::{
+    KVMEM_BLOCK_DIM_FIRST, KVMEM_BLOCK_DIM_SECOND, KVMEM_LAYOUT_FULLY_CONTIGUOUS, KVMEM_LAYOUT_LAYER_SEPARATE,
+};
+use crate::ffi::layout::kvmem_layout;
+use crate::ffi::region::{kvmem_region, tier};
+use crate::layout::{BlockDim, Layout, LayoutKind, Locality};
+
+/// This process alone reaches it: no agent knows it.
+pub const KVMEM_LOCALITY_LOCAL: u32 = 1;
+/// This process reaches it, and peers of its agent.
+pub const KVMEM_LOCALITY_REGISTERED: u32 = 2;
+/// It is a peer's, reached by transfers.
+pub const KVMEM_LOCALITY_REMOTE: u32 = 3;
+/// It is another process's, and mapped here: reached like memory of this process.
+pub const KVMEM_LOCALITY_MAPPED: u32 = 4;
+
+/// What a layout is.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_layout_info {
+    /// As configured.
+    pub num_blocks: u64,
+    /// As configured.
+    pub num_layers: u64,
+    /// As configured.
+    pub outer_dim: u64,
+    /// As configured.
+    pub page_size: u64,
+    /// As configured.
+    pub inner_dim: u64,
+    /// As configured.
+    pub dtype_width: u64,
+    /// As configured; 1 where that was 0.
+    pub alignment: u64,
+    /// As configured.
+    pub num_heads: u64,
+    /// NIXL's device id of its first region: 0 for host memory, the fd of a file.
+    pub device_id: u64,
+    /// Regions it lies in.
+    pub num_regions: u64,
+    /// A KVMEM_LAYOUT_* kind.
+    pub kind: u32,
+    /// A KVMEM_BLOCK_DIM_* value.
+    pub block_dim: u32,
+    /// A KVMEM_TIER_* value.
+    pub tier: u32,
+    /// A KVMEM_LOCALITY_* value, which holds for every region: all are of one tier and device, and a transfer
+    /// goes one way. A shared layout is mapped whole (MAPPED) or reached by NIXL whole (REMOTE).
+    pub locality: u32,
+    /// A KVMEM_MEMORY_* value.
+    pub memory_type: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// Tells what a layout is.
+///
+/// @param layout a layout
+/// @param info gets the answer
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_layout_get_info(
+    layout: *const kvmem_layout,
+    info: *mut kvmem_layout_info,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let info = out(info, "info")?;
+            info.write(describe(borrow(scope, layout)?));
+            Ok(())
+        })
+    }
+}
+
+/// One of the regions a layout lies in.
+///
+/// @param layout a layout
+/// @param index which one, below num_regions
+/// @param region gets a handle of its own, which the caller destroys
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE past the last; KVMEM_STATUS_UNSUPPORTED for a remote
+///         layout
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_layout_get_region(
+    layout: *const kvmem_layout,
+    index: usize,
+    region: *mut *mut kvmem_region,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let region = Out::new(region)?;
+            region.set(borrow(scope, layout)?.region(index)?.clone().into());
+            Ok(())
+        })
+    }
+}
+
+/// Destroys a layout handle. The layout is destroyed when nothing holds it.
+///
+/// @param layout a layout that no other call uses; NULL does nothing
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_layout_destroy(layout: *mut kvmem_layout) {
+    // SAFETY: by contract.
+    unsafe { destroy(layout) };
+}
+
+fn describe(layout: &Layout) -> kvmem_layout_info {
+    let (geometry, memory) = (layout.geometry(), layout.memory());
+    let dimensions = geometry.dimensions();
+    let (kind, block_dim) = match geometry.kind() {
+        LayoutKind::FullyContiguous => (KVMEM_LAYOUT_FULLY_CONTIGUOUS, KVMEM_BLOCK_DIM_FIRST),
+        LayoutKind::LayerSeparate(BlockDim::First) => (KVMEM_LAYOUT_LAYER_SEPARATE, KVMEM_BLOCK_DIM_FIRST),
+        LayoutKind::LayerSeparate(BlockDim::Second) => (KVMEM_LAYOUT_LAYER_SEPARATE, KVMEM_BLOCK_DIM_SECOND),
+    };
+    kvmem_layout_info {
+        num_blocks: dimensions.num_blocks,
+        num_layers: dimensions.num_layers,
+        outer_dim: dimensions.outer_dim,
+        page_size: dimensions.page_size,
+        inner_dim: dimensions.inner_dim,
+        dtype_width: dimensions.dtype_width,
+        alignment: dimensions.alignment,
+        num_heads: dimensions.num_heads.unwrap_or(0),
+        device_id: layout.descriptors().first().map_or(0, |descriptor| descriptor.device_id),
+        num_regions: geometry.num_regions() as u64,
+        kind,
+        block_dim,
+        tier: tier(memory.tier()),
+        locality: match memory.locality() {
+            Locality::Local => KVMEM_LOCALITY_LOCAL,
+            Locality::Registered => KVMEM_LOCALITY_REGISTERED,
+            Locality::Remote => KVMEM_LOCALITY_REMOTE,
+            Locality::Mapped => KVMEM_LOCALITY_MAPPED,
+        },
+        memory_type: memory_type(layout.memory_type()),
+        reserved: 0,
+    }
+}

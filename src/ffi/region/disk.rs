@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Regions of files.
+
+use std::ffi::c_char;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::error::{Error, Result, Status, ensure};
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::{Out, borrow};
+use crate::ffi::common::options::{check_flags, init, options, read};
+use crate::ffi::common::status::kvmem_status;
+use crate::ffi::common::text;
+use crate::ffi::region::kvmem_region;
+use crate::region::{DirectIo, DiskConfig, OpenMode, Region};
+
+/// Do not bypass the page cache.
+pub const KVMEM_DISK_BUFFERED: u64 = 1;
+/// Fail if the file system does not support O_DIRECT. Without this flag I/O then goes through the page
+/// cache, and the region's info has no KVMEM_REGION_DIRECT_IO.
+pub const KVMEM_DISK_DIRECT_REQUIRED: u64 = 2;
+/// Open the file at `path`, which must exist and not be empty, instead of creating it.
+pub const KVMEM_DISK_OPEN_EXISTING: u64 = 4;
+/// Open the file at `path` if it exists, and create it if not. An empty file is treated as a new one.
+pub const KVMEM_DISK_OPEN_OR_CREATE: u64 = 8;
+/// With KVMEM_DISK_OPEN_EXISTING: open the file for reading. The region can only be a source of transfers,
+/// and it can be open beside a writer.
+pub const KVMEM_DISK_READ_ONLY: u64 = 16;
+/// Do not lock the file against other writers: the caller keeps them apart.
+pub const KVMEM_DISK_NO_LOCK: u64 = 32;
+
+/// How to create or open a file.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_disk_options {
+    /// sizeof(kvmem_disk_options)
+    pub struct_size: usize,
+    /// KVMEM_DISK_* flags.
+    pub flags: u64,
+    /// Bytes, at least 1; 0 with KVMEM_DISK_OPEN_EXISTING for the whole file. In a layout's options 0.
+    pub size: u64,
+    /// The caller's file. kvmem creates it and never deletes it, unless the call that created it fails.
+    /// NULL for a temporary file, which has no name and is deleted with the region, or with the process.
+    pub path: *const c_char,
+    /// Directory of a temporary file; NULL for $TMPDIR, or /tmp if that is not set.
+    pub directory: *const c_char,
+}
+options!(kvmem_disk_options);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_disk_options_init(options: *mut kvmem_disk_options, struct_size: usize) {
+    // SAFETY: by contract.
+    unsafe { init(options, struct_size) };
+}
+
+/// Creates or opens a file of fixed size. Its space is reserved and the page cache bypassed if the file
+/// system supports it.
+///
+/// While the region exists, the file at a path is locked against other writers: opening it again fails with
+/// KVMEM_STATUS_BUSY, in this process and in others. KVMEM_DISK_READ_ONLY needs no lock; KVMEM_DISK_NO_LOCK
+/// takes none.
+///
+/// @param options what to create or open
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK;
+///         KVMEM_STATUS_ALREADY_EXISTS: the file exists, and no flag says to open it;
+///         KVMEM_STATUS_NOT_FOUND: its directory, or with KVMEM_DISK_OPEN_EXISTING the file, does not exist;
+///         KVMEM_STATUS_BUSY: the file is open for writing already;
+///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, the path is not of a
+///         regular file, or the existing file is empty and KVMEM_DISK_OPEN_EXISTING is given;
+///         KVMEM_STATUS_OUT_OF_RANGE: the existing file is too small;
+///         KVMEM_STATUS_OUT_OF_MEMORY: no space, a quota, RLIMIT_FSIZE, or no file descriptor;
+///         KVMEM_STATUS_UNSUPPORTED: O_DIRECT is required, or the file is to be locked, and the file system
+///         does not support it;
+///         KVMEM_STATUS_PERMISSION_DENIED; KVMEM_STATUS_IO.
+///         A call that fails removes the file that it created
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_region_create_disk(
+    options: *const kvmem_disk_options,
+    region: *mut *mut kvmem_region,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    let body = |_: &_| {
+        // SAFETY: by contract.
+        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
+        // SAFETY: by contract.
+        region.set(Region::disk(&unsafe { disk_config(&options) }?)?.into());
+        Ok(())
+    };
+    // SAFETY: NULL or writable, by contract.
+    unsafe { call(error, body) }
+}
+
+/// Returns the absolute path of a disk region's file.
+///
+/// @param region a region
+/// @param buffer gets the path and its NUL; may be NULL with capacity 0, to ask the size alone
+/// @param capacity bytes of the buffer
+/// @param size gets the bytes the path needs with its NUL, also when the buffer is too small
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK;
+///         KVMEM_STATUS_NOT_FOUND: the region is not on disk; the file is temporary or was opened from a
+///         share; or the file was renamed or unlinked;
+///         KVMEM_STATUS_OUT_OF_RANGE: the buffer is too small
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_region_get_path(
+    region: *const kvmem_region,
+    buffer: *mut c_char,
+    capacity: usize,
+    size: *mut usize,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let answer = text::Answer::new(buffer, capacity, size)?;
+            let path = borrow(scope, region)?.path()?;
+            answer.set(path.as_os_str().as_bytes())
+        })
+    }
+}
+
+/// Waits until what was written to a disk region is on the medium. Other regions have nothing to do.
+///
+/// @param region a region
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_IO or KVMEM_STATUS_OUT_OF_MEMORY when the data is not safe
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_region_sync(
+    region: *const kvmem_region,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe { call(error, |scope| borrow(scope, region)?.sync()) }
+}
+
+/// Those of a file.
+///
+/// # Safety
+/// The paths must be NULL or NUL-terminated.
+pub(in crate::ffi) unsafe fn disk_config(options: &kvmem_disk_options) -> Result<DiskConfig> {
+    let known = KVMEM_DISK_BUFFERED
+        | KVMEM_DISK_DIRECT_REQUIRED
+        | KVMEM_DISK_OPEN_EXISTING
+        | KVMEM_DISK_OPEN_OR_CREATE
+        | KVMEM_DISK_READ_ONLY
+        | KVMEM_DISK_NO_LOCK;
+    check_flags("kvmem_disk_options", options.flags, known)?;
+    let has = |flag| options.flags & flag != 0;
+    let direct_io = match (has(KVMEM_DISK_BUFFERED), has(KVMEM_DISK_DIRECT_REQUIRED)) {
+        (false, false) => DirectIo::Preferred,
+        (false, true) => DirectIo::Required,
+        (true, false) => DirectIo::Off,
+        (true, true) => {
+            let message = "KVMEM_DISK_BUFFERED and KVMEM_DISK_DIRECT_REQUIRED exclude each other";
+            return Err(Error::new(Status::InvalidArgument, message));
+        }
+    };
+    let opening = match (has(KVMEM_DISK_OPEN_EXISTING), has(KVMEM_DISK_OPEN_OR_CREATE)) {
+        (false, false) => OpenMode::Create,
+        (true, false) => OpenMode::Existing,
+        (false, true) => OpenMode::OpenOrCreate,
+        (true, true) => {
+            let message = "KVMEM_DISK_OPEN_EXISTING and KVMEM_DISK_OPEN_OR_CREATE exclude each other";
+            return Err(Error::new(Status::InvalidArgument, message));
+        }
+    };
+    ensure!(
+        opening == OpenMode::Existing || !has(KVMEM_DISK_READ_ONLY),
+        InvalidArgument,
+        "KVMEM_DISK_READ_ONLY needs KVMEM_DISK_OPEN_EXISTING: a new file is there to be written"
+    );
+    // SAFETY: the caller's promise.
+    let (path, directory) = unsafe { (text::path(options.path), text::path(options.directory)) };
+    ensure!(
+        path.is_none() || directory.is_none(),
+        InvalidArgument,
+        "path and directory are both given; directory is for a temporary file, which has no path"
+    );
+    Ok(DiskConfig {
+        size: options.size,
+        path: path.map(Into::into),
+        directory: directory.map(Into::into),
+        direct_io,
+        opening,
+        read_only: has(KVMEM_DISK_READ_ONLY),
+        no_lock: has(KVMEM_DISK_NO_LOCK),
+        label: None,
+    })
+}

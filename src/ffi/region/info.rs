@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a region is.
+
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::borrow;
+use crate::ffi::common::pointer::out;
+use crate::ffi::common::status::kvmem_status;
+use crate::ffi::region::{kvmem_region, tier};
+use crate::region::{Backing, DeviceMemory, Region, SystemMemory};
+
+/// kvmem allocated it.
+pub const KVMEM_ORIGIN_ALLOCATED: u32 = 1;
+/// It is the caller's.
+pub const KVMEM_ORIGIN_ADOPTED: u32 = 2;
+/// It is a part of another region.
+pub const KVMEM_ORIGIN_VIEW: u32 = 3;
+/// It is another process's.
+pub const KVMEM_ORIGIN_IMPORTED: u32 = 4;
+
+/// Disk: I/O bypasses the page cache.
+pub const KVMEM_REGION_DIRECT_IO: u64 = 1;
+/// Disk: the space was reserved when this region was created. Not set for a file that existed, or an opened
+/// share.
+pub const KVMEM_REGION_PREALLOCATED: u64 = 2;
+/// Disk: the file has no name and goes with the region.
+pub const KVMEM_REGION_TEMPORARY: u64 = 4;
+/// System and pinned: pages are smaller than asked for.
+pub const KVMEM_REGION_HUGE_PAGE_FALLBACK: u64 = 8;
+/// System and pinned: it lies in a memory file, so that it can be shared with other processes.
+pub const KVMEM_REGION_SHAREABLE: u64 = 16;
+/// It may only be read: it was shared, adopted or opened so.
+pub const KVMEM_REGION_READ_ONLY: u64 = 32;
+
+/// What a region is.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_region_info {
+    /// The first byte: a host address, a device address, or an offset in the file.
+    pub address: u64,
+    /// Bytes.
+    pub size: u64,
+    /// System and pinned: the size of the pages it is mapped with. Elastic: the size of an extent. Others:
+    /// the system's page size.
+    pub page_size: u64,
+    /// Disk: what offsets, sizes and memory addresses of I/O must be multiples of. Others: 1.
+    pub alignment: u64,
+    /// KVMEM_REGION_* flags.
+    pub flags: u64,
+    /// A KVMEM_TIER_* value.
+    pub tier: u32,
+    /// A KVMEM_ORIGIN_* value.
+    pub origin: u32,
+    /// The GPU it lies on, or serves; -1 for none.
+    pub device_id: i32,
+    /// The NUMA node its pages come from; -1 for any.
+    pub numa_node: i32,
+    /// Disk: the open file, valid as long as the region and not to be closed. Others: -1.
+    pub fd: i32,
+    /// Agents it is registered with; kvmem_region_get_agent names them.
+    pub registration_count: u32,
+}
+
+/// Returns what a region is.
+///
+/// @param region a region
+/// @param info gets the result
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_INVALID_ARGUMENT for a NULL pointer
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_region_get_info(
+    region: *const kvmem_region,
+    info: *mut kvmem_region_info,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let info = out(info, "info")?;
+            info.write(describe(borrow(scope, region)?));
+            Ok(())
+        })
+    }
+}
+
+/// How much of a region's memory is resident, in bytes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_region_residency {
+    /// In memory, on pages of any size.
+    pub resident_bytes: u64,
+    /// In memory, on transparent huge pages.
+    pub transparent_huge_bytes: u64,
+    /// Swapped out.
+    pub swapped_bytes: u64,
+}
+
+/// Returns how much of a region's memory is resident now. For a view, or a view of a view, returns
+/// the figures of the whole underlying region.
+///
+/// The kernel walks the pages of all mappings of the process for it (/proc/self/smaps), which takes
+/// milliseconds, and more with much memory: for diagnosis, not for each block. Pages of an adjacent mapping
+/// that the kernel has joined with the region's may count too; no figure exceeds the region's size.
+///
+/// @param region a system or pinned region
+/// @param residency gets the result
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK;
+///         KVMEM_STATUS_UNSUPPORTED: the region is adopted, or is not in host memory; KVMEM_STATUS_IO,
+///         KVMEM_STATUS_NOT_FOUND or KVMEM_STATUS_OUT_OF_MEMORY: the kernel's figures cannot be read
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_region_get_residency(
+    region: *const kvmem_region,
+    residency: *mut kvmem_region_residency,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let residency = out(residency, "residency")?;
+            let found = borrow(scope, region)?.residency()?;
+            residency.write(kvmem_region_residency {
+                resident_bytes: found.resident,
+                transparent_huge_bytes: found.transparent_huge,
+                swapped_bytes: found.swapped,
+            });
+            Ok(())
+        })
+    }
+}
+
+fn describe(region: &Region) -> kvmem_region_info {
+    let mut info = kvmem_region_info {
+        address: region.address(),
+        size: region.size(),
+        page_size: rustix::param::page_size() as u64,
+        alignment: region.io_alignment(),
+        flags: 0,
+        tier: tier(region.tier()),
+        origin: KVMEM_ORIGIN_ALLOCATED,
+        device_id: region.ordinal().unwrap_or(-1),
+        numa_node: -1,
+        fd: region.fd().unwrap_or(-1),
+        registration_count: region.registrations().len() as u32,
+    };
+    match region.root() {
+        Backing::System(memory) => describe_pages(memory, &mut info),
+        Backing::Pinned(memory) => {
+            describe_pages(memory.memory(), &mut info);
+            info.flags |= if memory.fell_back() { KVMEM_REGION_HUGE_PAGE_FALLBACK } else { 0 };
+            info.device_id = memory.ordinal();
+        }
+        Backing::Elastic(memory) => info.page_size = memory.extent_size(),
+        Backing::Device(memory) => match **memory {
+            DeviceMemory::Owned(_) => {}
+            DeviceMemory::Adopted(_) => info.origin = KVMEM_ORIGIN_ADOPTED,
+            DeviceMemory::Imported(_) | DeviceMemory::Mapped(_) => info.origin = KVMEM_ORIGIN_IMPORTED,
+        },
+        Backing::Disk(file) => {
+            info.flags |= if file.is_direct() { KVMEM_REGION_DIRECT_IO } else { 0 };
+            info.flags |= if file.is_preallocated() { KVMEM_REGION_PREALLOCATED } else { 0 };
+            info.flags |= if file.is_temporary() { KVMEM_REGION_TEMPORARY } else { 0 };
+        }
+        Backing::Adopted(_) => info.origin = KVMEM_ORIGIN_ADOPTED,
+        Backing::View { .. } => {}
+    }
+    if region.origin().is_some() {
+        info.origin = KVMEM_ORIGIN_IMPORTED;
+    }
+    info.flags |= if region.read_only_because().is_some() { KVMEM_REGION_READ_ONLY } else { 0 };
+    if matches!(region.backing(), Backing::View { .. }) {
+        info.origin = KVMEM_ORIGIN_VIEW;
+    }
+    info
+}
+
+fn describe_pages(memory: &SystemMemory, info: &mut kvmem_region_info) {
+    info.page_size = memory.page_size();
+    info.numa_node = memory.numa_node().map_or(-1, |node| node as i32);
+    info.flags |= if memory.fell_back() { KVMEM_REGION_HUGE_PAGE_FALLBACK } else { 0 };
+    info.flags |= if memory.file().is_some() { KVMEM_REGION_SHAREABLE } else { 0 };
+}

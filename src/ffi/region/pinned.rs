@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Regions of page-locked host memory.
+
+use std::ffi::c_void;
+
+use crate::error::{Result, ensure};
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::Out;
+use crate::ffi::common::options::{check_flags, init, options, read};
+use crate::ffi::common::status::kvmem_status;
+use crate::ffi::region::kvmem_region;
+use crate::region::{PinnedConfig, Region};
+
+/// Ordinary pages only.
+pub const KVMEM_PINNED_NO_HUGE_PAGES: u64 = 1;
+/// Bind the memory to `numa_node`.
+pub const KVMEM_PINNED_NUMA_BIND: u64 = 2;
+/// Make it of a memory file, so that it can be shared with other processes.
+pub const KVMEM_PINNED_SHAREABLE: u64 = 4;
+
+/// Asked after each chunk of a long allocation, within large chunks after each 512 MiB, on the calling
+/// thread, with the bytes done and the bytes in all. Answers 0 to go on; any other value cancels. Must not
+/// unwind.
+pub type kvmem_progress_callback =
+    Option<unsafe extern "C" fn(done: u64, total: u64, user_data: *mut c_void) -> i32>;
+
+/// How to allocate page-locked host memory. All zeroes but struct_size and size is a good start.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_pinned_options {
+    /// sizeof(kvmem_pinned_options)
+    pub struct_size: usize,
+    /// KVMEM_PINNED_* flags.
+    pub flags: u64,
+    /// Bytes, at least 1. In a layout's options 0: the layout says.
+    pub size: u64,
+    /// Bytes of one page lock, a multiple of the page size; 0 for 64 GiB. A copy of the driver's that
+    /// reaches over the end of one fails; kvmem's own are cut there.
+    pub chunk_size: u64,
+    /// Who is asked between chunks; may be NULL. Not called for a layout.
+    pub progress: kvmem_progress_callback,
+    /// Handed to progress.
+    pub user_data: *mut c_void,
+    /// The GPU it serves: without KVMEM_PINNED_NUMA_BIND its pages come from that GPU's NUMA node while
+    /// there are any.
+    pub device: i32,
+    /// The node KVMEM_PINNED_NUMA_BIND means; 0 without that flag.
+    pub numa_node: u32,
+    /// Threads that touch the pages; 0 for one a core, up to 8.
+    pub threads: u32,
+    /// Must be 0.
+    pub reserved: u32,
+}
+options!(kvmem_pinned_options);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_pinned_options_init(options: *mut kvmem_pinned_options, struct_size: usize) {
+    // SAFETY: by contract.
+    unsafe { init(options, struct_size) };
+}
+
+/// Allocates host memory that GPUs reach by DMA: placed near the GPU, touched by several threads,
+/// page-locked for all contexts and mapped.
+///
+/// @param options what to allocate
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_UNAVAILABLE_CUDA; KVMEM_STATUS_OUT_OF_RANGE for a device that is
+///         not there; KVMEM_STATUS_INVALID_ARGUMENT for options that can't be; KVMEM_STATUS_OUT_OF_MEMORY,
+///         also where the machine, the NUMA node it is bound to or the process's control group can't have
+///         as much, which is asked before a page is touched, and then with the bytes asked and had;
+///         KVMEM_STATUS_CANCELLED when progress said so; KVMEM_STATUS_CUDA. A failure leaves nothing
+///         allocated
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_region_create_pinned(
+    options: *const kvmem_pinned_options,
+    region: *mut *mut kvmem_region,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    let body = |_: &_| {
+        // SAFETY: by contract.
+        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
+        let user_data = options.user_data;
+        // SAFETY: a callback that does not unwind, by contract.
+        let ask = |ask: unsafe extern "C" fn(u64, u64, *mut c_void) -> i32, done, total| unsafe {
+            ask(done, total, user_data)
+        };
+        let mut progress =
+            |done, total| options.progress.is_none_or(|callback| ask(callback, done, total) == 0);
+        region.set(Region::pinned(&pinned_config(&options)?, &mut progress)?.into());
+        Ok(())
+    };
+    // SAFETY: NULL or writable, by contract.
+    unsafe { call(error, body) }
+}
+
+/// Those of pinned memory.
+pub(in crate::ffi) fn pinned_config(options: &kvmem_pinned_options) -> Result<PinnedConfig> {
+    let known = KVMEM_PINNED_NO_HUGE_PAGES | KVMEM_PINNED_NUMA_BIND | KVMEM_PINNED_SHAREABLE;
+    check_flags("kvmem_pinned_options", options.flags, known)?;
+    ensure!(options.reserved == 0, InvalidArgument, "reserved is {}, it must be 0", options.reserved);
+    let has = |flag| options.flags & flag != 0;
+    ensure!(
+        options.numa_node == 0 || has(KVMEM_PINNED_NUMA_BIND),
+        InvalidArgument,
+        "numa_node is {}, which means nothing without KVMEM_PINNED_NUMA_BIND",
+        options.numa_node
+    );
+    Ok(PinnedConfig {
+        size: options.size,
+        ordinal: options.device,
+        numa_node: has(KVMEM_PINNED_NUMA_BIND).then_some(options.numa_node),
+        threads: options.threads,
+        chunk: options.chunk_size,
+        no_huge_pages: has(KVMEM_PINNED_NO_HUGE_PAGES),
+        shareable: has(KVMEM_PINNED_SHAREABLE),
+    })
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Regions of host memory.
+
+use crate::error::{Error, Result, Status, ensure};
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::Out;
+use crate::ffi::common::options::{check_flags, init, options, read};
+use crate::ffi::common::status::kvmem_status;
+use crate::ffi::region::kvmem_region;
+use crate::region::{HugePages, NumaPlacement, Region, SystemConfig};
+
+/// Ask the kernel for transparent huge pages.
+pub const KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES: u64 = 1;
+/// Fail rather than take smaller pages than asked for. Without it the region is made of what there is, and
+/// its info says so.
+pub const KVMEM_SYSTEM_HUGE_PAGES_REQUIRED: u64 = 2;
+/// Bind the memory to `numa_node`.
+pub const KVMEM_SYSTEM_NUMA_BIND: u64 = 4;
+/// Make it of a memory file, so that it can be shared with other processes.
+pub const KVMEM_SYSTEM_SHAREABLE: u64 = 8;
+
+/// How to allocate host memory. All zeroes but struct_size and size is a good start.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kvmem_system_options {
+    /// sizeof(kvmem_system_options)
+    pub struct_size: usize,
+    /// KVMEM_SYSTEM_* flags.
+    pub flags: u64,
+    /// Bytes, at least 1. In a layout's options 0: the layout says.
+    pub size: u64,
+    /// 2097152 or 1073741824 for pages of that size from the system's reserved pool (hugetlbfs); 0 for none.
+    /// With KVMEM_SYSTEM_NUMA_BIND all of them are touched before the call returns: the kernel reserves none
+    /// of a particular node.
+    pub huge_page_size: u64,
+    /// The node KVMEM_SYSTEM_NUMA_BIND means; 0 without that flag.
+    pub numa_node: u32,
+    /// Threads that touch every page before the call returns; 0: each page comes with its first use.
+    pub prefault_threads: u32,
+}
+options!(kvmem_system_options);
+
+/// Fills options with defaults.
+///
+/// @param options the caller's struct; NULL does nothing
+/// @param struct_size sizeof(*options); no more is written
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_system_options_init(options: *mut kvmem_system_options, struct_size: usize) {
+    // SAFETY: by contract.
+    unsafe { init(options, struct_size) };
+}
+
+/// Allocates host memory: page-aligned and zeroed.
+///
+/// @param options what to allocate
+/// @param region gets the region; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK;
+///         KVMEM_STATUS_INVALID_ARGUMENT: the options contradict each other, or the NUMA node does not exist;
+///         KVMEM_STATUS_OUT_OF_MEMORY: more than the machine, the node or the control group can hold, unless
+///         vm.overcommit_memory is 1; too few huge pages; RLIMIT_FSIZE with KVMEM_SYSTEM_SHAREABLE;
+///         KVMEM_STATUS_UNSUPPORTED: huge pages are required, and the system does not offer them
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_region_create_system(
+    options: *const kvmem_system_options,
+    region: *mut *mut kvmem_region,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    let body = |_: &_| {
+        // SAFETY: by contract.
+        let (region, options) = unsafe { (Out::new(region)?, read(options)?) };
+        region.set(Region::system(&system_config(&options)?)?.into());
+        Ok(())
+    };
+    // SAFETY: NULL or writable, by contract.
+    unsafe { call(error, body) }
+}
+
+/// Those of host memory.
+pub(in crate::ffi) fn system_config(options: &kvmem_system_options) -> Result<SystemConfig> {
+    let known = KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES
+        | KVMEM_SYSTEM_HUGE_PAGES_REQUIRED
+        | KVMEM_SYSTEM_NUMA_BIND
+        | KVMEM_SYSTEM_SHAREABLE;
+    check_flags("kvmem_system_options", options.flags, known)?;
+    let has = |flag| options.flags & flag != 0;
+    let huge_pages = match (options.huge_page_size, has(KVMEM_SYSTEM_TRANSPARENT_HUGE_PAGES)) {
+        (0, false) => HugePages::None,
+        (0, true) => HugePages::Transparent,
+        (size @ (0x20_0000 | 0x4000_0000), _) => HugePages::Reserved(size),
+        (size, _) => {
+            let message = format!("huge_page_size is {size}; it is 0, 2097152 or 1073741824");
+            return Err(Error::new(Status::InvalidArgument, message));
+        }
+    };
+    ensure!(
+        huge_pages != HugePages::None || !has(KVMEM_SYSTEM_HUGE_PAGES_REQUIRED),
+        InvalidArgument,
+        "huge pages are required, but none are asked for"
+    );
+    ensure!(
+        options.numa_node == 0 || has(KVMEM_SYSTEM_NUMA_BIND),
+        InvalidArgument,
+        "numa_node is {}, which means nothing without KVMEM_SYSTEM_NUMA_BIND",
+        options.numa_node
+    );
+    Ok(SystemConfig {
+        size: options.size,
+        huge_pages,
+        huge_pages_required: has(KVMEM_SYSTEM_HUGE_PAGES_REQUIRED),
+        numa: has(KVMEM_SYSTEM_NUMA_BIND).then_some(NumaPlacement::Bind(options.numa_node)),
+        prefault_threads: options.prefault_threads,
+        shareable: has(KVMEM_SYSTEM_SHAREABLE),
+    })
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Views: a part of a region as a region of its own.
+
+use crate::ffi::common::error::kvmem_error;
+use crate::ffi::common::guard::call;
+use crate::ffi::common::handle::{Out, borrow};
+use crate::ffi::common::status::kvmem_status;
+use crate::ffi::region::kvmem_region;
+use crate::region::Region;
+
+/// Makes a part of a region a region of its own. It keeps its parent.
+///
+/// @param region the parent
+/// @param offset where in the parent it begins, in bytes
+/// @param size its bytes, at least 1
+/// @param view gets the part; the caller destroys it
+/// @param error gets the failure; may be NULL
+/// @return KVMEM_STATUS_OK; KVMEM_STATUS_OUT_OF_RANGE when it does not fit; KVMEM_STATUS_INVALID_ARGUMENT
+///         when empty
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kvmem_region_create_view(
+    region: *const kvmem_region,
+    offset: u64,
+    size: u64,
+    view: *mut *mut kvmem_region,
+    error: *mut *mut kvmem_error,
+) -> kvmem_status {
+    // SAFETY: by contract.
+    unsafe {
+        call(error, |scope| {
+            let view = Out::new(view)?;
+            view.set(Region::view(borrow(scope, region)?, offset, size)?.into());
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Shares: a region or layout for another process.
+
+pub mod bytes;
+pub mod create;
+pub mod info;
+pub mod open;
+pub mod socket;
+
+use std::sync::Arc;
+
+use crate::ffi::common::handle::{Handle, opaque};
+use crate::share::Share;
+
+/// A region or a layout on its way to another process: bytes, and file descriptors that belong to them. The
+/// owner of the memory creates it; another process receives and opens it. The owner's share keeps the memory
+/// allocated, and extents of an elastic region that it carries can't be decommitted.
+///
+/// Threads: all functions on one share may run at once, except kvmem_share_destroy.
+pub struct kvmem_share {
+    handle: Handle<Arc<Share>>,
+}
+opaque!(kvmem_share, Arc<Share>, "share");

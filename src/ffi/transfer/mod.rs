@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Transfers of blocks between two layouts.
+
+pub mod explain;
+pub mod options;
+pub mod path;
+pub mod progress;
+pub mod run;
+
+use crate::ffi::common::handle::{Handle, opaque};
+use crate::transfer::Transfer;
+
+/// A move of blocks from one layout to another: checked, planned and prepared once, submitted as often as
+/// wanted. It holds both layouts.
+///
+/// Threads: all functions on one transfer may run at once, except kvmem_transfer_destroy.
+pub struct kvmem_transfer {
+    handle: Handle<Transfer>,
+}
+opaque!(kvmem_transfer, Transfer, "transfer");
