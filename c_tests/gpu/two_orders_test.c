@@ -95,7 +95,7 @@ ROLE(be_blind) {
     free(told.data);
     int32_t device = 77;
     EXPECT_MESSAGE(KVMEM_STATUS_NOT_FOUND, "GPU-", kvmem_cuda_find_device(handle.uuid, &device, ERR));
-    CHECK_HAS(test_last_message(), "none of the 1 GPUs");
+    CHECK_HAS(test_last_message(), "not one of the 1 GPUs");
     CHECK_EQ(device, 77);
     kvmem_ipc_options options;
     kvmem_ipc_options_init(&options, sizeof(options));

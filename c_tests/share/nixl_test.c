@@ -134,7 +134,7 @@ TEST(what_is_corrupt_is_not_reached_by_nixl) {
     fixture fixture;
     set_up(&fixture, MEMORY_SYSTEM, NULL);
     forge_bytes(&fixture.parcel, "id");
-    refuse_layout(&fixture.parcel, 0, fixture.agent, KVMEM_STATUS_CORRUPT, "another region's");
+    refuse_layout(&fixture.parcel, 0, fixture.agent, KVMEM_STATUS_CORRUPT, "another region");
     tear_down(&fixture);
 }
 

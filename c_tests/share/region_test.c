@@ -196,7 +196,7 @@ TEST(what_was_opened_is_its_owners_to_share) {
         kvmem_region *view = NULL;
         EXPECT_OK(kvmem_region_create_view(region, 0, 4096, &view, ERR));
         kvmem_share *share = (kvmem_share *)&share;
-        EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "another process's",
+        EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "belongs to another process",
                        kvmem_share_create_region(region, NULL, &share, ERR));
         CHECK(share == NULL);
         EXPECT(KVMEM_STATUS_UNSUPPORTED, kvmem_share_create_region(view, NULL, &share, ERR));

@@ -82,7 +82,7 @@ fn exportable(layout: &Layout) -> Result<&LocalMemory> {
             ensure!(
                 local.regions.iter().all(|region| region.origin().is_none()),
                 Unsupported,
-                "the layout lies in another process's memory; that process can export it"
+                "the layout's memory belongs to another process; only that process can export it"
             );
             Ok(local)
         }

@@ -24,7 +24,7 @@ pub struct GdsEndpoints {
 pub struct GdsTrials(Mutex<HashMap<GdsEndpoints, Result<(), String>>>);
 
 impl GdsTrials {
-    /// What `trial` answers, which is asked once; others wait for it meanwhile.
+    /// Returns the result of `trial`, which is called once per pair. Other threads wait for it.
     pub fn once(&self, ends: GdsEndpoints, trial: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
         let mut known = self.0.lock();
         match known.entry(ends) {

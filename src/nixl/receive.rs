@@ -41,7 +41,7 @@ impl AgentTask for ReceiveTask {
     fn step(&mut self, state: &mut AgentState) -> Step {
         match self.poll(state) {
             Some(result) => {
-                // A caller that is gone left its messages to the next one.
+                // If the caller no longer waits, the next one gets its messages.
                 if let Err(unsent) = self.reply.send(result)
                     && let Ok(messages) = unsent.into_inner()
                 {

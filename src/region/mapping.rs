@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Mappings of our own: anonymous memory of this process, or a memory file that other processes can map too.
+//! Mappings of kvmem: anonymous memory of this process, or a memory file that other processes can map too.
 
 use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,19 +11,19 @@ use crate::error::{Error, Result, Status};
 use crate::file_limit::FileSizeSignal;
 use crate::log::log;
 
-/// What pages a mapping is made of.
+/// The pages of a mapping.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Pages {
-    /// The system's own.
+    /// Ordinary pages.
     Ordinary,
-    /// The system's own, beginning where huge ones could.
+    /// Ordinary pages at an address aligned for huge pages.
     AlignedTo(usize),
-    /// Of this size, a power of two, from the system's reserved pool.
+    /// Reserved huge pages of this size, a power of two.
     Huge(usize),
 }
 
 impl Pages {
-    /// What sizes are rounded up to.
+    /// The size of a page.
     pub fn unit(self) -> usize {
         match self {
             Self::Ordinary | Self::AlignedTo(_) => rustix::param::page_size(),
@@ -31,7 +31,7 @@ impl Pages {
         }
     }
 
-    /// A size in whole pages.
+    /// Rounds a size up to whole pages.
     pub fn round_up(self, size: usize) -> Result<usize> {
         size.checked_next_multiple_of(self.unit()).ok_or_else(too_large)
     }
@@ -63,7 +63,7 @@ pub fn give_size(file: &OwnedFd, size: u64) -> rustix::io::Result<()> {
     fs::ftruncate(file, size)
 }
 
-/// A mapping of our own, unmapped on drop.
+/// A mapping of kvmem. It is unmapped on drop.
 pub struct Mapping {
     address: *mut c_void,
     size: usize,
@@ -72,16 +72,16 @@ pub struct Mapping {
 
 // SAFETY: a mapping belongs to the process, not to a thread.
 unsafe impl Send for Mapping {}
-// SAFETY: the value itself is never changed; its bytes are the users' to guard.
+// SAFETY: the value itself never changes; its users synchronise access to the bytes.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Memory of this process alone.
+    /// Maps memory of this process only.
     pub fn private(size: usize, pages: Pages) -> Result<Self> {
         Self::new(None, size, pages, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    /// A memory file, from its start.
+    /// Maps a memory file from its start.
     pub fn shared(file: &OwnedFd, size: usize, pages: Pages, writable: bool) -> Result<Self> {
         let write = if writable { ProtFlags::WRITE } else { ProtFlags::empty() };
         Self::new(Some(file.as_fd()), size, pages, ProtFlags::READ | write)
@@ -92,34 +92,34 @@ impl Mapping {
         match pages {
             Pages::AlignedTo(alignment) => {
                 let place = Self::reserve(size, alignment)?;
-                // SAFETY: addresses that `place` has reserved, and where nothing points yet.
+                // SAFETY: addresses that `place` has reserved, and that nothing refers to yet.
                 unsafe { map(file, place.address, size, MapFlags::FIXED, access) }.map(|_| place)
             }
             _ => {
-                // SAFETY: a fresh mapping where the kernel likes; no memory of anyone's changes.
+                // SAFETY: a new mapping at an address that the kernel chooses; no existing mapping changes.
                 let mapped = unsafe { map(file, std::ptr::null_mut(), size, pages.map_flags(), access) };
                 mapped.map(|address| Self { address, size, is_leaked: false })
             }
         }
     }
 
-    /// Addresses that begin at a multiple of `alignment`.
+    /// Reserves addresses that start at a multiple of `alignment`.
     fn reserve(size: usize, alignment: usize) -> Result<Self> {
         let wide = size.checked_add(alignment).ok_or_else(too_large)?;
         let flags = MapFlags::NORESERVE;
-        // SAFETY: a fresh mapping where the kernel likes; no memory of anyone's changes.
+        // SAFETY: a new mapping at an address that the kernel chooses; no existing mapping changes.
         let address = unsafe { map(None, std::ptr::null_mut(), wide, flags, ProtFlags::empty()) }?;
         let mut place = Self { address, size: wide, is_leaked: false };
         place.trim((address as usize).next_multiple_of(alignment), size)?;
         Ok(place)
     }
 
-    /// Keeps `size` bytes at `start` and gives the rest back.
+    /// Keeps `size` bytes at `start`, and unmaps the rest.
     fn trim(&mut self, start: usize, size: usize) -> Result<()> {
         let (old_start, old_end) = (self.address as usize, self.address as usize + self.size);
         for (from, to) in [(old_start, start), (start + size, old_end)] {
             if to > from {
-                // SAFETY: a part of our own mapping that nothing points into yet.
+                // SAFETY: a part of this mapping that nothing refers to yet.
                 unsafe { munmap(from as *mut c_void, to - from) }
                     .map_err(|errno| Error::errno("trim a mapping", errno))?;
             }
@@ -139,7 +139,7 @@ impl Mapping {
         self.address
     }
 
-    /// Its bytes: whole pages.
+    /// Its size in bytes: whole pages.
     pub fn size(&self) -> usize {
         self.size
     }
@@ -150,7 +150,7 @@ impl Drop for Mapping {
         if self.is_leaked {
             return;
         }
-        // SAFETY: our own mapping; the region that held it has no holder left.
+        // SAFETY: created by this value; the region that held it has no holder left.
         if let Err(errno) = unsafe { munmap(self.address, self.size) } {
             log!(Error, "unmap {} bytes: {errno}", self.size);
         }
@@ -158,7 +158,7 @@ impl Drop for Mapping {
 }
 
 /// # Safety
-/// With `FIXED` in `flags`, `size` bytes at `address` must be the caller's own.
+/// With `FIXED` in `flags`, `size` bytes at `address` must belong to the caller.
 unsafe fn map(
     file: Option<BorrowedFd<'_>>,
     address: *mut c_void,
@@ -166,7 +166,7 @@ unsafe fn map(
     flags: MapFlags,
     access: ProtFlags,
 ) -> Result<*mut c_void> {
-    // SAFETY: the caller's promise; elsewhere nothing of anyone's changes.
+    // SAFETY: the caller's promise; without FIXED no existing mapping changes.
     let mapped = unsafe {
         match file {
             Some(file) => mmap(address, size, access, MapFlags::SHARED | flags, file, 0),
@@ -177,5 +177,5 @@ unsafe fn map(
 }
 
 fn too_large() -> Error {
-    Error::new(Status::InvalidArgument, "the size is more than can be addressed")
+    Error::new(Status::InvalidArgument, "the size exceeds the address space")
 }

@@ -13,7 +13,7 @@ use crate::cuda::vmm::{DeviceAccess, DeviceMapping};
 use crate::error::Result;
 use crate::sync::{Mutex, MutexGuard};
 
-/// Which devices of this process are to use imported memory, besides the one that it is located on.
+/// The devices of this process that will use imported memory, in addition to the one that it is located on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceUsers {
     /// None until a transfer needs one.
@@ -32,7 +32,7 @@ pub struct OpenDevices {
 }
 
 impl DeviceUsers {
-    /// The device whose kernels are to use plain memory, which is opened for one device at a time; `None` for its own.
+    /// The device that will use plain memory, which can be opened for one device only; `None` for its own device.
     pub fn device(self) -> Option<i32> {
         match self {
             Self::Device(ordinal) => Some(ordinal),

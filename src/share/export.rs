@@ -130,7 +130,7 @@ impl ShareBuilder {
         ensure!(
             root.origin().is_none(),
             Unsupported,
-            "the {} region is another process's; only that process can share it",
+            "the {} region belongs to another process; only that process can share it",
             root.tier().name()
         );
         let shared = SharedRegion::new(root)?;

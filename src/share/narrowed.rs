@@ -18,7 +18,10 @@ impl Share {
     /// with UNSUPPORTED for a share of another process, which alone can narrow it.
     pub fn read_only(&self) -> Result<Parcel> {
         let Some(kept) = &self.kept else {
-            fail!(Unsupported, "the share is another process's, which alone can share it to be read only");
+            fail!(
+                Unsupported,
+                "the share belongs to another process; only that process can share it read-only"
+            );
         };
         let mut fds = Vec::with_capacity(self.parcel.fds.len());
         for (entry, root) in self.manifest.regions.iter().zip(&kept.roots) {

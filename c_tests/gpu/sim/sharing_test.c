@@ -201,7 +201,7 @@ TEST(memory_of_unknown_importers_is_kept) {
     CALL(kvmem_share_destroy(share));
     block_files files;
     block_files_break(&files);
-    EXPECT_MESSAGE(KVMEM_STATUS_IO, "who has locked", look_at_holders(region));
+    EXPECT_MESSAGE(KVMEM_STATUS_IO, "get the locks of a file", look_at_holders(region));
     CALL(kvmem_region_destroy(region));
     EXPECT_OK(look_at_holders(other));
     finish_releases();
