@@ -1,58 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the log says of a transfer's creation, and of the paths that it does not take.
+//! Log lines about a new transfer, and about the paths that it does not take.
+#![forbid(unsafe_code)]
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::{Candidate, Path, Transfer};
+use super::engine::Candidate;
+use super::engine::explain::Summary;
+use super::path::Path;
 use crate::layout::Layout;
 use crate::log::{Count, Level, Microseconds, enabled, log};
+use crate::log_id::LogId;
 
-impl Transfer {
-    /// The line about a new transfer, and why a faster path is not taken.
-    pub(super) fn log_creation(&self, source: &Layout, destination: &Layout) {
-        if enabled(Level::Info) {
-            self.write_creation(source, destination);
-        }
+/// Logs a new transfer, and why a faster path is not taken. `details` is only called if the level is enabled.
+pub fn log_creation(
+    id: LogId,
+    path: Path,
+    details: impl FnOnce() -> (Summary, Vec<Candidate>),
+    source: &Layout,
+    destination: &Layout,
+) {
+    if enabled(Level::Info) {
+        write_creation(id, path, details(), source, destination);
     }
+}
 
-    #[cold]
-    fn write_creation(&self, source: &Layout, destination: &Layout) {
-        let (id, summary, candidates) = (self.completion.log_id(), self.summary(), self.candidates());
-        let taken = candidates.iter().find(|candidate| candidate.path == self.path);
-        log!(
-            Debug,
-            "transfer {id} created: {}, {} in {} and {}, layout {} to layout {}, {} expected",
-            self.path,
-            Count(summary.bytes, "byte"),
-            Count(summary.pieces, "piece"),
-            Count(summary.moves, "move"),
-            source.log_id(),
-            destination.log_id(),
-            microseconds(taken.map_or(0.0, |taken| taken.seconds))
-        );
-        for candidate in &candidates {
-            let Candidate { path, seconds, reason, .. } = candidate;
-            let reason = reason.as_deref().unwrap_or("possible");
-            log!(Trace, "transfer {id} weighed {path}: {} expected, {reason}", microseconds(*seconds));
-        }
-        if let Some((faster, reason)) = self.faster_but_impossible(&candidates)
-            && is_news(self.path, faster)
-        {
-            log!(
-                Info,
-                "transfer {id} takes the path {}, because {faster} is not possible: {reason}",
-                self.path
-            );
-        }
+#[cold]
+fn write_creation(
+    id: LogId,
+    path: Path,
+    (summary, candidates): (Summary, Vec<Candidate>),
+    source: &Layout,
+    destination: &Layout,
+) {
+    let taken = candidates.iter().find(|candidate| candidate.path == path);
+    let seconds = taken.map_or(0.0, |taken| taken.seconds);
+    log!(
+        Debug,
+        "transfer {id} created: {path}, {} in {} and {}, layout {} to layout {}, {} expected",
+        Count(summary.bytes, "byte"),
+        Count(summary.pieces, "piece"),
+        Count(summary.moves, "move"),
+        source.log_id(),
+        destination.log_id(),
+        microseconds(seconds)
+    );
+    for candidate in &candidates {
+        let Candidate { path, seconds, reason, .. } = candidate;
+        let reason = reason.as_deref().unwrap_or("possible");
+        log!(Trace, "transfer {id} weighed {path}: {} expected, {reason}", microseconds(*seconds));
     }
+    if let Some((faster, reason)) = faster_but_impossible(seconds, &candidates)
+        && is_news(path, faster)
+    {
+        log!(Info, "transfer {id} takes the path {path}, because {faster} is not possible: {reason}");
+    }
+}
 
-    fn faster_but_impossible<'a>(&self, candidates: &'a [Candidate]) -> Option<(Path, &'a str)> {
-        let taken = candidates.iter().find(|candidate| candidate.path == self.path)?;
-        // Of what a file's candidates take nothing is known. Those marked as impossible would be taken if they were possible.
-        let faster = candidates.iter().filter(|other| other.is_impossible && other.seconds < taken.seconds);
-        faster.filter_map(|other| Some((other.path, other.reason.as_deref()?))).next()
-    }
+/// No duration is known for the candidates of a file. Those marked as impossible would be taken if they were possible.
+fn faster_but_impossible(seconds: f64, candidates: &[Candidate]) -> Option<(Path, &str)> {
+    let faster = candidates.iter().filter(|other| other.is_impossible && other.seconds < seconds);
+    faster.filter_map(|other| Some((other.path, other.reason.as_deref()?))).next()
 }
 
 fn microseconds(seconds: f64) -> Microseconds {

@@ -1,140 +1,67 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Transfers: moving blocks between two layouts.
 //!
-//! A transfer is checked, planned and prepared once, and submitted as often as its user likes.
+//! A transfer is checked, planned and prepared once, and submitted any number of times. Nothing below imports this file.
 
 pub mod engine;
-mod layers;
 mod log_lines;
 mod path;
 pub mod plan;
+pub mod request;
 pub mod run;
 pub mod verify;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+pub use engine::Candidate;
 pub use engine::cuda::rates::{self, known as known_rates, peer as peer_rates};
+pub use engine::explain::{Explanation, Summary};
 pub use path::Path;
-pub use plan::{BlockPair, Outline, PairedRange, Plan, Wanted};
+pub use plan::{Outline, Plan};
+pub use request::{BlockPair, Expected, PairedRange, Preferences, Request, Wanted};
 pub use run::completion::{Completion, Outcome};
 pub use run::queue::{Entry, OpenQueue, Queue};
-pub use verify::{Expected, checksum};
+pub use verify::checksum;
 
 use engine::contexts::Contexts;
-use engine::disk::DiskMove;
-use engine::nixl::NixlMove;
-use engine::{cuda, disk, host, nixl};
+use engine::runs::{self, Runs};
+use engine::{Engine, explain, select};
+use run::Run;
 use run::history::{self, Record};
-use run::steps;
 use verify::Verification;
 
 use crate::cuda::stream::CallerStream;
 use crate::error::{Result, ensure, fail};
-use crate::layout::{Layout, TouchedExtents};
+use crate::layout::Layout;
 use crate::log::log;
-use crate::nixl::RemoteHold;
 
-/// What to move, and whom to tell.
-#[derive(Default)]
-pub struct Request<'a> {
-    /// Blocks to move.
-    pub pairs: &'a [BlockPair],
-    /// What of each.
-    pub wanted: Wanted,
-    /// Sent to the remote agent when all is done.
-    pub notification: Option<Vec<u8>>,
-    /// Where completions go, with the word that comes back in them.
-    pub queue: Option<(Arc<Queue>, u64)>,
-    /// Which way the bytes shall go.
-    pub preferences: Preferences,
-    /// What the destination's blocks are compared with before the transfer is over.
-    pub expected: Option<Expected<'a>>,
-}
-
-/// What the caller asks of the way that the bytes go.
-#[derive(Clone, Debug, Default)]
-pub struct Preferences {
-    /// Nothing computes on the GPU meanwhile.
-    pub compute_is_idle: bool,
-    /// The most CTAs of a kernel; 0 for as many as are worth having.
-    pub max_ctas: u32,
-    /// Bytes of staging memory; 0 for the default.
-    pub staging_size: u64,
-    /// Refuses ways with any memory between source and destination.
-    pub zero_copy: bool,
-    /// Refuses ways through host memory that is neither source nor destination.
-    pub no_host_bounce: bool,
-    /// Layer by layer, telling how many have moved.
-    pub by_layer: bool,
-    /// The way to take, or none.
-    pub path: Option<Path>,
-}
-
-/// A way that was weighed.
-#[derive(Clone, Debug)]
-pub struct Candidate {
-    /// The way.
-    pub path: Path,
-    /// What it is expected to take.
-    pub seconds: f64,
-    /// Why it is not taken.
-    pub reason: Option<String>,
-    /// It can't be taken at all; else the reason only says why another one is better, or was asked for.
-    pub is_impossible: bool,
-}
-
-/// A prepared move of blocks. It keeps its layouts alive, also while it is in flight and its handle is gone.
+/// A prepared move of blocks. It keeps its layouts alive, also while a run is in flight and the handle is gone.
 pub struct Transfer {
     path: Path,
     bytes: u64,
     pieces: u64,
     by_layer: bool,
-    engine: Engine,
-    layouts: [Arc<Layout>; 2],
-    completion: Arc<Completion>,
-    busy: Arc<AtomicBool>,
-    touched: [TouchedExtents; 2],
-    contexts: Contexts,
-    /// How fast earlier runs on this way were, where no model says it.
+    engine: Box<dyn Engine>,
+    runs: Runs,
+    /// Throughput of earlier runs on the same path, if no model predicts it.
     record: Option<Arc<Record>>,
-    /// What is compared when all has moved.
+    /// What is compared after the last byte.
     verification: Option<Arc<Verification>>,
-}
-
-/// The size of a transfer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
-    /// Bytes it moves.
-    pub bytes: u64,
-    /// (block, layer, outer) units it is made of.
-    pub pieces: u64,
-    /// Stretches of memory after merging neighbours.
-    pub moves: u64,
-    /// NIXL requests, or reads and writes of a file.
-    pub requests: u64,
-}
-
-enum Engine {
-    Host(host::HostCopy),
-    Cuda(Box<cuda::CudaCopy>),
-    Disk(steps::InTurn<disk::DiskMove>),
-    Nixl(steps::InTurn<nixl::NixlMove>),
 }
 
 impl Transfer {
     /// Checks, plans and prepares; moves nothing.
     ///
-    /// Nothing of it is kept for the next transfer between the same layouts: what depends on these alone (checks, the
-    /// plan's shape, weighing) is 0.2 us on the host, 0.2 us plus a statx of 0.5 us to a file, and 1 us from or to a GPU, under
-    /// the stand-in driver on 2 cores of an AMD EPYC; memory that was adopted costs 1.2 us more to ask the driver of.
-    /// The rest goes with the blocks: 64 scattered ones take 1.5 to 3 us in all, 10,000 take 100 to 250 us, of which
-    /// finding the runs is 80 us; a program with no other memory in use adds 150 us for pages that its allocator gives
-    /// back each time. Measure again before adding a cache: a lock and a look-up are 0.1 us.
+    /// Nothing of it is cached for the next transfer between the same layouts: what depends on these alone (checks, the
+    /// plan's shape, the comparison of paths) takes 0.2 us on the host, 0.2 us plus a statx of 0.5 us to a file, and 1 us
+    /// from or to a GPU, under the stand-in driver on 2 cores of an AMD EPYC; memory that was adopted costs 1.2 us more to
+    /// ask the driver. The rest depends on the blocks: 64 scattered ones take 1.5 to 3 us in all, 10,000 take 100 to
+    /// 250 us, of which finding the runs is 80 us; a program with no other memory in use adds 150 us for pages that its
+    /// allocator returns to the system each time. Measure again before adding a cache: a lock and a look-up are 0.1 us.
     pub fn create(source: &Arc<Layout>, destination: &Arc<Layout>, request: Request<'_>) -> Result<Self> {
-        let mut path = path::choose(source, destination, request.preferences.path)?;
-        path::ensure_possible(path, request.preferences.path)?;
+        let sides = [source, destination];
+        let path = select::path(source, destination, request.preferences.path)?;
         destination.memory().regions().iter().try_for_each(|region| region.ensure_writable())?;
         let remote = matches!(path, Path::NixlRead | Path::NixlWrite);
         ensure!(
@@ -148,160 +75,133 @@ impl Transfer {
         let outline = Arc::new(Outline::new(source, destination, request.wanted, by_layer)?);
         let plan = Plan::new(&outline, request.pairs, None)?;
         let (bytes, pieces) = (plan.bytes(), plan.pieces());
-        let touched = touched(source, destination, &plan);
+        let touched = runs::touched(source, destination, &plan);
         let layers = plan.layers().count;
         let verify = |expected| {
-            let sides = [source, destination];
             Verification::new(sides, request.pairs, *plan.selection(), by_layer, expected).map(Arc::new)
         };
         let verification = request.expected.map(verify).transpose()?;
-        let engine =
-            Engine::prepare(path, [source, destination], plan, request.preferences, request.notification)?;
-        match &engine {
-            Engine::Cuda(copy) => {
-                path = copy.path();
-                copy.add_contexts(&mut contexts);
-            }
-            Engine::Disk(moves) => moves.parts().iter().for_each(|part| {
-                path = part.path();
-                part.identity().into_iter().for_each(|identity| contexts.add(identity));
-            }),
-            _ => {}
-        }
-        let record = matches!(engine, Engine::Disk(_) | Engine::Nixl(_))
-            .then(|| history::of(path, source, destination));
-        // How long it takes to compare says nothing of the way.
+        let engine = select::prepare(path, sides, plan, &request.preferences, request.notification)?;
+        let path = engine.path();
+        engine.add_contexts(&mut contexts);
+        let record = engine.learns_from_runs().then(|| history::of(path, source, destination));
+        // The duration of a comparison says nothing about the path.
         let recorded = record.clone().filter(|_| verification.is_none());
-        let completion = Arc::new(Completion::new(bytes, layers, request.queue, recorded));
-        let busy = Arc::default();
-        let transfer = Self {
-            path,
-            bytes,
-            pieces,
-            by_layer,
-            engine,
-            layouts: [source.clone(), destination.clone()],
-            completion,
-            busy,
-            touched,
-            contexts,
-            record,
-            verification,
-        };
+        let completion = Completion::new(bytes, layers, request.queue, recorded);
+        let runs = Runs::new([source.clone(), destination.clone()], touched, contexts, completion);
+        let transfer = Self { path, bytes, pieces, by_layer, engine, runs, record, verification };
         transfer.log_creation(source, destination);
         Ok(transfer)
     }
 
-    /// Starts it, or starts it again.
+    /// Starts a run.
     pub fn submit(&self) -> Result<()> {
-        match &self.engine {
-            Engine::Host(copy) => {
-                copy.submit(self.begin()?);
-                Ok(())
-            }
-            Engine::Cuda(copy) => copy.submit(|| self.begin()),
-            Engine::Disk(moves) => moves.submit(self.begin()?),
-            Engine::Nixl(requests) => requests.submit(self.begin()?),
-        }
+        self.engine.submit(&|| self.begin())
     }
 
-    /// Starts it on a stream of the caller's: after what is there, and before what comes. Where the stream is captured,
-    /// it goes into the graph, and nothing runs.
+    /// Starts a run on a stream of the caller: after the work that is queued there, and before later work. If the stream
+    /// is being captured, the copies become part of the graph, and nothing runs.
     pub fn submit_on(&self, stream: CallerStream) -> Result<()> {
-        let Engine::Cuda(copy) = &self.engine else {
+        let Some(on_streams) = self.engine.on_streams() else {
             fail!(Unsupported, "{} takes no stream; submit the transfer without one", self.path)
         };
-        // Asked first: of a stream that went with the same context the driver can't be asked.
-        self.contexts.ensure_alive()?;
-        if copy.check_stream(stream)? {
+        // Checked first: the driver can't be asked about a stream that went with the same context.
+        self.runs.ensure_alive()?;
+        if on_streams.check_stream(stream)? {
             ensure!(
                 self.verification.is_none(),
                 Unsupported,
                 "a graph's runs are not verified: the host has no part in them; create the transfer without checksums"
             );
-            log!(Debug, "transfer {} captured into a graph", self.completion.log_id());
-            return copy.capture(stream);
+            log!(Debug, "transfer {} captured into a graph", self.completion().log_id());
+            return on_streams.capture(stream);
         }
-        copy.submit_on(stream, || self.begin())
+        on_streams.submit_on(stream, &|| self.begin())
     }
 
-    /// Begins a run; refused while there is one, where an extent has no memory, and where adopted memory is gone.
-    fn begin(&self) -> Result<run::Run> {
-        self.contexts.ensure_alive()?;
-        let [source, destination] = &self.touched;
-        let extents = [source.hold()?, destination.hold()?];
-        let peer = self.hold_peer()?;
-        ensure!(
-            !self.busy.swap(true, Ordering::AcqRel),
-            Busy,
-            "the transfer is in flight; poll it or wait for it, then submit it again"
-        );
-        let held = run::Held { layouts: Some(self.layouts.clone()), extents, peer };
-        let run = run::Run::start(self.completion.clone(), self.busy.clone(), held);
-        log!(Debug, "transfer {} submitted", self.completion.log_id());
-        Ok(run.verified_by(self.verification.clone()))
+    fn begin(&self) -> Result<Run> {
+        let run = self.runs.begin(&*self.engine)?;
+        log!(Debug, "transfer {} submitted", self.completion().log_id());
+        Ok(match &self.verification {
+            Some(verification) => run.verified_by(verification.clone()),
+            None => run,
+        })
     }
 
-    /// The peer of a transfer over NIXL, whose metadata can't be invalidated from now on.
-    fn hold_peer(&self) -> Result<Option<RemoteHold>> {
-        let Engine::Nixl(moves) = &self.engine else { return Ok(None) };
-        moves.parts().iter().try_for_each(NixlMove::ensure_usable)?;
-        // All parts have the same layouts.
-        moves.parts().first().map_or(Ok(None), NixlMove::hold_peer)
-    }
-
-    /// How the last run stands; `None` while it is under way.
+    /// The outcome of the last run; `None` while it is in flight.
     pub fn poll(&self) -> Result<Option<()>> {
-        if let Engine::Cuda(copy) = &self.engine {
-            copy.look();
-        }
-        self.completion.poll()
+        self.engine.poll();
+        self.completion().poll()
     }
 
-    /// Waits for the last run; without a timeout for ever. The waiting thread copies along in host memory, and does NIXL's
-    /// work if no other thread does.
+    /// Waits for the last run; without a timeout, until it ends. The calling thread copies host memory and does NIXL's work
+    /// while it waits.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<()> {
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        match &self.engine {
-            Engine::Host(copy) => copy.help(deadline, || false),
-            Engine::Cuda(copy) => copy.look_for_a_while(deadline, || false),
-            Engine::Nixl(moves) => {
-                if let Some(part) = moves.parts().first() {
-                    part.drive(deadline, || !self.completion.is_running());
-                }
-            }
-            Engine::Disk(_) => {}
-        }
-        self.completion.wait(deadline)
+        self.runs.wait(&*self.engine, timeout)
     }
 
-    /// The path it takes.
+    /// How many layers of the last run have moved, from the first on. Without `by_layer`, all at its end.
+    pub fn moved_layers(&self) -> Result<u64> {
+        self.engine.poll();
+        self.completion().moved()
+    }
+
+    /// Waits until the first `layers` of the last run have moved; 0 for all. `None` waits without a timeout.
+    pub fn wait_layers(&self, layers: u64, timeout: Option<Duration>) -> Result<()> {
+        let wanted = self.wanted(layers)?.unwrap_or(self.completion().layers());
+        self.runs.wait_layers(&*self.engine, wanted, timeout)
+    }
+
+    /// Makes later work on a stream of the caller wait for the first `layers` of the last run; 0 for all.
+    pub fn wait_on(&self, layers: u64, stream: CallerStream) -> Result<()> {
+        let wanted = self.wanted(layers)?;
+        let moved = self.completion().moved()?;
+        let Some(on_streams) = self.engine.on_streams() else {
+            let over = self.completion().poll()?.is_some();
+            ensure!(
+                over || wanted.is_some_and(|wanted| moved >= wanted),
+                Unsupported,
+                "no stream carries {}, so that none can wait for it; wait for the layers before work is put there",
+                self.path
+            );
+            return Ok(());
+        };
+        if on_streams.check_stream(stream)? {
+            fail!(InvalidState, "a graph can't wait for a run that began outside it");
+        }
+        self.completion().poll()?;
+        // Only transfers by layer have an event per layer; others have one at the end.
+        on_streams.delay(stream, wanted.filter(|_| self.by_layer))
+    }
+
+    /// Cancels what of the last run has not begun. Copies that have begun go on.
+    pub fn cancel(&self) -> Result<()> {
+        self.completion().cancel()?;
+        self.engine.cancel();
+        Ok(())
+    }
+
+    /// Fails if there are fewer layers. Returns `None` for all.
+    fn wanted(&self, layers: u64) -> Result<Option<u64>> {
+        let have = self.completion().layers();
+        ensure!(layers <= have, OutOfRange, "the transfer moves {have} layers, and {layers} are asked for");
+        Ok((layers > 0).then_some(layers))
+    }
+
+    /// The path that it takes.
     pub fn path(&self) -> Path {
         self.path
     }
 
     /// Its size.
     pub fn summary(&self) -> Summary {
-        let (moves, requests) = match &self.engine {
-            Engine::Host(copy) => (copy.moves(), 0),
-            Engine::Cuda(copy) => (copy.moves(), 0),
-            Engine::Disk(moves) => (moves.sum(DiskMove::moves), moves.sum(DiskMove::requests)),
-            Engine::Nixl(moves) => (moves.sum(NixlMove::moves), moves.sum(NixlMove::requests)),
-        };
+        let (moves, requests) = (self.engine.moves(), self.engine.requests());
         Summary { bytes: self.bytes, pieces: self.pieces, moves, requests }
     }
 
-    /// The ways that were weighed; for what has but one, that.
+    /// The paths that were compared, or the only one.
     pub fn candidates(&self) -> Vec<Candidate> {
-        let own = |seconds| vec![Candidate { path: self.path, seconds, reason: None, is_impossible: false }];
-        let mut candidates = match &self.engine {
-            Engine::Cuda(copy) => copy.candidates().to_vec(),
-            Engine::Disk(moves) => {
-                moves.parts().first().map_or(Vec::new(), |part| part.candidates().to_vec())
-            }
-            Engine::Host(copy) => own(copy.seconds()),
-            Engine::Nixl(_) => own(0.0),
-        };
+        let mut candidates = self.engine.candidates();
         if let Some(record) = &self.record {
             let taken = candidates.iter_mut().filter(|candidate| candidate.path == self.path);
             taken.for_each(|candidate| candidate.seconds = record.seconds(self.bytes).0);
@@ -309,70 +209,30 @@ impl Transfer {
         candidates
     }
 
-    /// Whether what is expected of it is neither measured nor by the figures of a device, but what is usual.
-    fn is_assumed(&self) -> bool {
-        self.record.as_ref().is_some_and(|record| !record.seconds(self.bytes).1)
+    /// Says which path it takes, the expected throughput, and why it takes no other path. Moves nothing.
+    pub fn explain(&self) -> Explanation {
+        let assumed = self.record.as_ref().is_some_and(|record| !record.seconds(self.bytes).1);
+        let layers = self.by_layer.then(|| self.completion().layers());
+        explain::explain(self.path, self.summary(), &self.candidates(), layers, assumed)
     }
 
-    /// How long its last finished run took.
+    /// Duration of the last run that ended.
     pub fn duration(&self) -> Duration {
-        self.completion.duration()
+        self.completion().duration()
+    }
+
+    fn completion(&self) -> &Completion {
+        self.runs.completion()
+    }
+
+    fn log_creation(&self, source: &Layout, destination: &Layout) {
+        let of = || (self.summary(), self.candidates());
+        log_lines::log_creation(self.completion().log_id(), self.path, of, source, destination);
     }
 }
 
 impl Drop for Transfer {
     fn drop(&mut self) {
-        log!(Debug, "transfer {} destroyed", self.completion.log_id());
+        log!(Debug, "transfer {} destroyed", self.completion().log_id());
     }
-}
-
-impl Engine {
-    fn prepare(
-        path: Path,
-        [source, destination]: [&Arc<Layout>; 2],
-        plan: Plan,
-        preferences: Preferences,
-        notification: Option<Vec<u8>>,
-    ) -> Result<Self> {
-        let by_layer = preferences.by_layer;
-        if path == Path::Memcpy {
-            return host::HostCopy::prepare(source, destination, plan, by_layer).map(Self::Host);
-        }
-        if path.is_cuda() {
-            return Ok(Self::Cuda(Box::new(cuda::CudaCopy::prepare(
-                source,
-                destination,
-                plan,
-                &preferences,
-            )?)));
-        }
-        let plans: Vec<_> = match by_layer {
-            true => (0..plan.layers().count).map(|layer| plan.layer(layer)).collect(),
-            false => vec![plan],
-        };
-        if DiskMove::takes(path, source, destination) {
-            let prepare = |plan: &Plan| DiskMove::prepare(source, destination, plan, &preferences);
-            let parts = plans.iter().map(prepare).collect::<Result<_>>()?;
-            return Ok(Self::Disk(steps::InTurn::new(parts)));
-        }
-        nixl::ensure_allowed(path, [source, destination], &preferences)?;
-        // The peer hears of it after the last byte.
-        let last = plans.len() - 1;
-        let mut notification = notification;
-        let prepare = |(index, plan)| {
-            let notification = if index == last { notification.take() } else { None };
-            NixlMove::prepare(source, destination, path, plan, notification)
-        };
-        let parts = plans.into_iter().enumerate().map(prepare).collect::<Result<_>>()?;
-        Ok(Self::Nixl(steps::InTurn::new(parts)))
-    }
-}
-
-/// What either side must have memory for while the transfer runs.
-fn touched(source: &Layout, destination: &Layout, plan: &Plan) -> [TouchedExtents; 2] {
-    [
-        source.touched_extents(plan.moves().map(|each| (each.source_region, each.source, each.size))),
-        destination
-            .touched_extents(plan.moves().map(|each| (each.destination_region, each.destination, each.size))),
-    ]
 }

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The ways that bytes can go, and which there are between two layouts.
+//! The paths of transfers.
+#![forbid(unsafe_code)]
 
-use crate::error::{Result, ensure, fail};
-use crate::layout::{Layout, Locality};
-use crate::nixl::MemoryType;
-
-/// Which way the bytes go.
+/// How bytes travel between two layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
     /// Copied by the CPU.
@@ -80,44 +77,5 @@ impl Path {
         let staged = |path| matches!(path, Self::UringStaged | Self::PreadStaged);
         (self.is_cuda() && other.is_cuda())
             || (self.is_disk() && other.is_disk() && staged(self) == staged(other))
-    }
-}
-
-/// Which way to take can only be asked of layouts between which there are several.
-pub fn ensure_possible(natural: Path, asked: Option<Path>) -> Result<()> {
-    let Some(asked) = asked else { return Ok(()) };
-    let possible = natural == asked || natural.is_alike(asked);
-    ensure!(possible, Unsupported, "path {asked} is not possible between these layouts; possible: {natural}");
-    Ok(())
-}
-
-/// The way, or one of several that are weighed later. Between a file of this machine and host memory NIXL is taken only
-/// when it is asked for.
-pub fn choose(source: &Layout, destination: &Layout, asked: Option<Path>) -> Result<Path> {
-    use Locality::Remote;
-    use MemoryType::{Dram, File};
-    let side = |layout: &Layout| (layout.memory().locality() == Remote, layout.memory_type());
-    match (side(source), side(destination)) {
-        ((true, _), (true, _)) => fail!(
-            Unsupported,
-            "both layouts are remote; one of the two agents must move the blocks, or they go through a local layout"
-        ),
-        ((false, File), (false, File)) => {
-            fail!(Unsupported, "both layouts are on disk; blocks go through a host layout")
-        }
-        ((true, _), (_, File)) | ((_, File), (true, _)) => {
-            fail!(
-                Unsupported,
-                "NIXL moves no blocks between a file and a peer; they go through a host layout"
-            )
-        }
-        ((true, _), (false, _)) => Ok(Path::NixlRead),
-        ((false, _), (true, _)) => Ok(Path::NixlWrite),
-        ((false, Dram), (false, Dram)) => Ok(Path::Memcpy),
-        ((false, File), (false, _)) if asked == Some(Path::NixlFileRead) => Ok(Path::NixlFileRead),
-        ((false, _), (false, File)) if asked == Some(Path::NixlFileWrite) => Ok(Path::NixlFileWrite),
-        ((false, File), (false, Dram)) | ((false, Dram), (false, File)) => Ok(Path::Uring),
-        ((false, File), (false, _)) | ((false, _), (false, File)) => Ok(Path::UringStaged),
-        ((false, _), (false, _)) => Ok(Path::CudaCopy),
     }
 }

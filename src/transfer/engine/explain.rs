@@ -1,54 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why a transfer goes the way it goes.
+//! Why a transfer takes its path.
+#![forbid(unsafe_code)]
 
-use crate::transfer::{Candidate, Path, Transfer};
+use super::Candidate;
+use crate::transfer::path::Path;
 
-/// The answer.
+/// The size of a transfer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Bytes that it moves.
+    pub bytes: u64,
+    /// Number of (block, layer, outer slot) units.
+    pub pieces: u64,
+    /// Number of contiguous spans after merging neighbours.
+    pub moves: u64,
+    /// Number of NIXL requests, or of reads and writes of a file.
+    pub requests: u64,
+}
+
+/// The path of a transfer, and why it is taken.
 #[derive(Clone, Debug)]
 pub struct Explanation {
-    /// The way it takes.
+    /// The path that it takes.
     pub path: Path,
-    /// Stretches of memory it moves.
+    /// Number of contiguous spans that it moves.
     pub moves: u64,
-    /// What is expected of it: by the figures of the device, by how fast this machine copies, or by what earlier runs
-    /// took.
+    /// Expected throughput: by the rates of the device, of this machine's memory, or of earlier runs.
     pub bytes_per_second: u64,
-    /// No run has been timed yet, and what is usual was taken for it.
+    /// No run has been timed yet, so a usual rate is assumed.
     pub assumed: bool,
-    /// For people: a line for each way.
+    /// For people: a line per path.
     pub text: String,
 }
 
-impl Transfer {
-    /// Says which way it takes, what is expected of it, and why it takes no other. Moves nothing.
-    pub fn explain(&self) -> Explanation {
-        let candidates = self.candidates();
-        let taken = candidates.iter().find(|candidate| candidate.path == self.path());
-        let summary = self.summary();
-        let rate = taken.map_or(0, |candidate| rate(candidate, summary.bytes));
-        let assumed = self.is_assumed();
-        let mut text = format!(
-            "{} bytes in {} moves by {}{}{}\n",
-            summary.bytes,
-            summary.moves,
-            self.path(),
-            expected(rate),
-            if assumed { ": assumed, not measured, for nothing has been moved on this way yet" } else { "" }
-        );
-        if self.by_layer {
-            text += &format!(
-                "layer by layer: {} layers in order, and nothing is joined across them\n",
-                self.completion.layers()
-            );
-        }
-        if let Some(remark) = taken.and_then(|candidate| candidate.reason.as_ref()) {
-            text += &format!("{}: taken, but {remark}\n", self.path());
-        }
-        for candidate in candidates.iter().filter(|candidate| candidate.path != self.path()) {
-            text += &line(candidate, rate, summary.bytes);
-        }
-        Explanation { path: self.path(), moves: summary.moves, bytes_per_second: rate, assumed, text }
+/// Explains a choice. `layers` is the number of layers of a transfer by layer.
+pub fn explain(
+    path: Path,
+    summary: Summary,
+    candidates: &[Candidate],
+    layers: Option<u64>,
+    assumed: bool,
+) -> Explanation {
+    let taken = candidates.iter().find(|candidate| candidate.path == path);
+    let rate = taken.map_or(0, |candidate| rate(candidate, summary.bytes));
+    let mut text = format!(
+        "{} bytes in {} moves by {path}{}{}\n",
+        summary.bytes,
+        summary.moves,
+        expected(rate),
+        if assumed { ": assumed, not measured, for nothing has been moved on this way yet" } else { "" }
+    );
+    if let Some(layers) = layers {
+        text += &format!("layer by layer: {layers} layers in order, and nothing is joined across them\n");
     }
+    if let Some(remark) = taken.and_then(|candidate| candidate.reason.as_ref()) {
+        text += &format!("{path}: taken, but {remark}\n");
+    }
+    for candidate in candidates.iter().filter(|candidate| candidate.path != path) {
+        text += &line(candidate, rate, summary.bytes);
+    }
+    Explanation { path, moves: summary.moves, bytes_per_second: rate, assumed, text }
 }
 
 fn line(candidate: &Candidate, taken: u64, bytes: u64) -> String {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The engines: each moves blocks by one kind of path.
+//! The engines: each copies blocks by one family of paths. All implement [`Engine`]; only [`select`] knows which engines
+//! exist.
 
 pub mod contexts;
 pub mod cuda;
@@ -7,3 +8,97 @@ pub mod disk;
 pub mod explain;
 pub mod host;
 pub mod nixl;
+pub mod promises;
+pub mod runs;
+pub mod select;
+
+use std::time::Instant;
+
+use self::contexts::Contexts;
+use super::path::Path;
+use super::run::Run;
+use crate::cuda::stream::CallerStream;
+use crate::error::Result;
+use crate::nixl::RemoteHold;
+
+/// A path that was compared with the others.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// The path.
+    pub path: Path,
+    /// Estimated duration of a run; 0 if unknown.
+    pub seconds: f64,
+    /// Why it is not taken.
+    pub reason: Option<String>,
+    /// The path is not possible. Otherwise the reason only says why another one is better, or was requested.
+    pub is_impossible: bool,
+}
+
+/// Begins a run: fails if one is in flight, or if memory that it needs is gone.
+pub type BeginRun<'a> = &'a dyn Fn() -> Result<Run>;
+
+/// Prepared copies between two layouts, which can be run again and again.
+///
+/// A trait object rather than an enum: a virtual call costs about a nanosecond per submission, and a new engine changes no
+/// existing file but [`select`].
+pub trait Engine: Send + Sync {
+    /// The path that it takes.
+    fn path(&self) -> Path;
+
+    /// All paths that were compared, with their own among them.
+    fn candidates(&self) -> Vec<Candidate>;
+
+    /// Whether the duration of a run is estimated from earlier runs on the same path, because no model predicts it.
+    fn learns_from_runs(&self) -> bool {
+        false
+    }
+
+    /// Number of contiguous spans that it copies.
+    fn moves(&self) -> u64;
+
+    /// Number of NIXL requests, or of reads and writes of a file.
+    fn requests(&self) -> u64 {
+        0
+    }
+
+    /// Adds the CUDA contexts that its own resources belong to.
+    fn add_contexts(&self, _contexts: &mut Contexts) {}
+
+    /// Keeps the metadata of the peer loaded during a run, if there is a peer. Fails if no further run may begin.
+    fn hold_peer(&self) -> Result<Option<RemoteHold>> {
+        Ok(None)
+    }
+
+    /// Starts a run.
+    fn submit(&self, begin: BeginRun<'_>) -> Result<()>;
+
+    /// Checks whether the last run has ended, without waiting.
+    fn poll(&self) {}
+
+    /// Uses the calling thread, which waits for the last run, to advance it. Returns early once `is_enough`, and starts
+    /// nothing new after `deadline`.
+    fn assist(&self, _deadline: Option<Instant>, _is_enough: &dyn Fn() -> bool) {}
+
+    /// Prevents further parts of the last run from beginning. Engines that check the run's own flag have nothing to add.
+    fn cancel(&self) {}
+
+    /// The operations on streams of the caller, if the engine has any.
+    fn on_streams(&self) -> Option<&dyn OnStreams> {
+        None
+    }
+}
+
+/// Runs that are ordered with other work on a CUDA stream of the caller.
+pub trait OnStreams {
+    /// Fails for a stream of another context. Returns whether the stream is being captured into a graph.
+    fn check_stream(&self, stream: CallerStream) -> Result<bool>;
+
+    /// Starts a run on the stream: after the work that is queued there, and before later work.
+    fn submit_on(&self, stream: CallerStream, begin: BeginRun<'_>) -> Result<()>;
+
+    /// Adds the copies to the graph that the stream is captured into. Nothing runs.
+    fn capture(&self, stream: CallerStream) -> Result<()>;
+
+    /// Makes later work on the stream wait for the first `layers` of the last run, or for all of it.
+    fn delay(&self, stream: CallerStream, layers: Option<u64>) -> Result<()>;
+}

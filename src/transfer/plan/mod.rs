@@ -15,7 +15,7 @@ mod side;
 pub use matrices::{Matrices, Matrix};
 pub use outline::Outline;
 pub use runs::BlockRuns;
-pub use selection::{PairedRange, Selection, Slots, Wanted};
+pub use selection::{Selection, Slots};
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,18 +23,9 @@ use std::sync::Arc;
 use self::outline::Part;
 use self::shape::{Place, Shape, Units};
 use self::side::Side;
+use super::request::{BlockPair, PairedRange, Wanted};
 use crate::error::{Error, Result, Status};
 use crate::layout::{Layout, Unit};
-
-/// A block of the source and the block of the destination it goes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(C)]
-pub struct BlockPair {
-    /// Block id in the source layout.
-    pub source: u32,
-    /// Block id in the destination layout.
-    pub destination: u32,
-}
 
 /// One stretch of bytes that lies together on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

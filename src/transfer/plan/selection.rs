@@ -5,26 +5,7 @@ use std::ops::Range;
 
 use crate::error::{Result, ensure};
 use crate::layout::{Dimensions, Placement};
-
-/// A range that may begin elsewhere on each side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PairedRange {
-    /// The first in the source.
-    pub source: u64,
-    /// The first in the destination.
-    pub destination: u64,
-    /// How many.
-    pub count: u64,
-}
-
-/// What is asked to be moved of each block; `None` for all of it, of which both sides then have as many.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Wanted {
-    /// Layers.
-    pub layers: Option<PairedRange>,
-    /// Outer slots.
-    pub outers: Option<PairedRange>,
-}
+use crate::transfer::request::{PairedRange, Wanted};
 
 /// What is moved of each block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

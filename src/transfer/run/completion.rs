@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::history::Record;
 use super::queue::{Entry, Queue};
+use super::spin::is_met_soon;
 use crate::error::{Error, Result, Status, fail};
 use crate::log::{Microseconds, log};
 use crate::log_id::LogId;
@@ -15,9 +16,6 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// How a run ended.
 pub type Outcome = Result<()>;
-
-/// How long a waiter polls before it sleeps: waking it costs more than that.
-pub const SPIN: Duration = Duration::from_micros(200);
 
 const NEVER_RUN: u8 = 0;
 const RUNNING: u8 = 1;
@@ -143,17 +141,7 @@ impl Completion {
 
     fn wait_until(&self, deadline: Option<Instant>, is_met: impl Fn() -> bool) -> Result<()> {
         self.ensure_submitted()?;
-        let now = Instant::now();
-        let spin = deadline.map_or(now + SPIN, |deadline| deadline.min(now + SPIN));
-        loop {
-            if is_met() {
-                return Ok(());
-            }
-            if Instant::now() >= spin {
-                return self.sleep(deadline, is_met);
-            }
-            std::thread::yield_now();
-        }
+        if is_met_soon(deadline, &is_met) { Ok(()) } else { self.sleep(deadline, is_met) }
     }
 
     fn sleep(&self, deadline: Option<Instant>, is_met: impl Fn() -> bool) -> Result<()> {

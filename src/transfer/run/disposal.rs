@@ -1,35 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Dropping what may take long to free, on a thread that nobody waits for: freeing memory of a device, or unlocking pages,
-//! can wait for all that the device is at.
+//! Drops objects on a thread that nobody waits for: freeing device memory or unlocking pages can wait for all work that
+//! the device has queued.
+#![forbid(unsafe_code)]
 
-use std::sync::Arc;
+use super::threads::Pool;
 
-use super::threads::{Pool, Shared};
-use crate::sync::Mutex;
-
-/// Has another thread drop some things.
+/// Drops objects on another thread.
 pub fn dispose_of<T: Send + 'static>(things: Vec<T>) {
     if !things.is_empty() {
         dispose_of_then(things, || ());
     }
 }
 
-/// Has another thread drop something, and do something else when that is done.
+/// Drops an object on another thread, and then calls `then` there.
 pub fn dispose_of_then<T: Send + 'static>(thing: T, then: impl FnOnce() + Send + 'static) {
-    let work: Box<dyn FnOnce() + Send> = Box::new(move || {
+    Pool::releases().hand_over(move |_| {
         drop(thing);
         then();
     });
-    Pool::releases().run(&(Arc::new(Disposal(Mutex::new(Some(work)))) as Arc<dyn Shared>), 1);
-}
-
-struct Disposal(Mutex<Option<Box<dyn FnOnce() + Send>>>);
-
-impl Shared for Disposal {
-    fn run(&self) {
-        let work = self.0.lock().take();
-        if let Some(work) = work {
-            work();
-        }
-    }
 }

@@ -14,7 +14,7 @@ use crate::layout::{Layout, Memory};
 use crate::nixl::MemoryType;
 use crate::process::PerProcess;
 use crate::sync::{Mutex, MutexGuard};
-use crate::transfer::Path;
+use crate::transfer::path::Path;
 
 /// What the runs on one way have moved, and how long that took. Old ones fade.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

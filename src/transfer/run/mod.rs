@@ -5,6 +5,7 @@ pub mod completion;
 pub mod disposal;
 pub mod history;
 pub mod queue;
+mod spin;
 pub mod steps;
 pub mod threads;
 
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use self::completion::{Before, Completion, Outcome};
-use super::verify::Verification;
+use self::threads::Pool;
 use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
 use crate::leak;
@@ -38,7 +39,7 @@ pub struct Run {
     /// The parts that begin one after the other, and which of them is under way.
     steps: Option<(Arc<dyn Steps>, u64)>,
     /// What is compared when all has moved.
-    verification: Option<Arc<Verification>>,
+    verification: Option<Arc<dyn Verify>>,
     /// Deregisters memory that the run was the last to use.
     agent: Option<Arc<Agent>>,
 }
@@ -49,6 +50,12 @@ pub trait Steps: Send + Sync {
     fn count(&self) -> u64;
     /// Prepares the start of one.
     fn prepare(&self, part: u64, run: Run) -> Result<Start>;
+}
+
+/// Compares moved blocks with what is expected, before the run ends.
+pub trait Verify: Send + Sync {
+    /// Fails if the blocks differ.
+    fn outcome(&self, layouts: &[Arc<Layout>; 2]) -> Outcome;
 }
 
 /// Starts a part. It holds only what the run holds too: the run may end on another thread before this returns, and the caller
@@ -117,8 +124,8 @@ impl Run {
     }
 
     /// Has what was moved compared before the run is over.
-    pub fn verified_by(mut self, verification: Option<Arc<Verification>>) -> Self {
-        self.verification = verification;
+    pub fn verified_by(mut self, verification: Arc<dyn Verify>) -> Self {
+        self.verification = Some(verification);
         self
     }
 
@@ -197,15 +204,21 @@ impl Run {
 
     /// Has what was moved compared, where that is asked for and anybody hears of it; else it is over.
     fn verify(mut self, outcome: Outcome) {
-        match self.verification.take().filter(|_| outcome.is_ok() && !self.told) {
-            Some(verification) => verification.start(self),
-            None => self.over(outcome),
-        }
-    }
-
-    /// Ends the run once what was moved is compared.
-    pub fn end_verified(mut self, outcome: Outcome) {
-        self.over(outcome);
+        let Some(verification) = self.verification.take().filter(|_| outcome.is_ok() && !self.told) else {
+            return self.over(outcome);
+        };
+        // The thread that moved the blocks has others to look after. It may also have to move them for the checksums, and
+        // must not wait for itself.
+        Pool::checks().hand_over(move |handed_over| {
+            let outcome = match self.layouts() {
+                Some(layouts) if handed_over => verification.outcome(layouts),
+                _ => {
+                    Err(Error::new(Status::OutOfMemory, "no thread could be started to verify moved blocks"))
+                }
+            };
+            drop(verification);
+            self.over(outcome);
+        });
     }
 
     /// Ends the run because its engine could not begin it, or its next part. If nothing has begun, the failure is that of

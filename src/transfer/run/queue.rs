@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::completion::SPIN;
+use super::spin::is_met_soon;
 use crate::error::{Error, Result, Status, fail};
 use crate::log::log;
 use crate::sync::{Condvar, Mutex, MutexGuard};
@@ -97,7 +97,7 @@ impl Queue {
     /// Takes at least one; `None` waits for ever.
     pub fn wait(&self, out: &mut [Entry], timeout: Option<Duration>) -> Result<usize> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        self.spin(deadline);
+        is_met_soon(deadline, || self.has_some.load(Ordering::Acquire));
         let mut state = self.lock();
         while state.entries.is_empty() {
             state = match deadline {
@@ -117,15 +117,6 @@ impl Queue {
             self.arrival.notify_one();
         }
         Ok(count)
-    }
-
-    /// Looks for a while before the thread sleeps: most completions that are waited for come sooner than it would wake.
-    fn spin(&self, deadline: Option<Instant>) {
-        let until = Instant::now() + SPIN;
-        let until = deadline.map_or(until, |deadline| deadline.min(until));
-        while !self.has_some.load(Ordering::Acquire) && Instant::now() < until {
-            std::thread::yield_now();
-        }
     }
 
     fn take(&self, State { entries, event }: &mut State, out: &mut [Entry]) -> usize {

@@ -24,7 +24,7 @@ impl<P: Part> InTurn<P> {
     }
 
     /// Starts the first; the others follow.
-    pub fn submit(&self, run: Run) -> Result<()> {
+    pub fn start(&self, run: Run) -> Result<()> {
         match &self.0.0[..] {
             [only] => only.prepare_start(run)(),
             _ => run.in_steps(self.0.clone()),
@@ -34,6 +34,11 @@ impl<P: Part> InTurn<P> {
     /// All of them.
     pub fn parts(&self) -> &[P] {
         &self.0.0
+    }
+
+    /// The first of them.
+    pub fn first(&self) -> &P {
+        &self.0.0[0]
     }
 
     /// The sum of what each has.

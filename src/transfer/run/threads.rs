@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use crate::error::{Error, Result, Status};
@@ -112,6 +113,12 @@ impl Pool {
         }
     }
 
+    /// Runs `work` on another thread. It gets false, on the calling thread, if no thread can be started.
+    pub fn hand_over(&'static self, work: impl FnOnce(bool) + Send + 'static) {
+        let once = Once { work: Mutex::new(Some(Box::new(work))), caller: std::thread::current().id() };
+        self.run(&(Arc::new(once) as Arc<dyn Shared>), 1);
+    }
+
     /// Has a thread run `shared` that runs nothing else until that returns. Fails if there is none to spare and none can be
     /// started: waiting for another would not end, because services run as long as there is anything to serve.
     pub fn run_alone(&'static self, shared: Arc<dyn Shared>) -> Result<()> {
@@ -159,6 +166,23 @@ impl Pool {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
+    }
+}
+
+type OnceWork = Box<dyn FnOnce(bool) + Send>;
+
+/// Work that is run once.
+struct Once {
+    work: Mutex<Option<OnceWork>>,
+    caller: ThreadId,
+}
+
+impl Shared for Once {
+    fn run(&self) {
+        let work = self.work.lock().take();
+        if let Some(work) = work {
+            work(std::thread::current().id() != self.caller);
+        }
     }
 }
 

@@ -10,8 +10,9 @@ use crate::layout::{AllocationConfig, Dimensions, Layout, Locality};
 use crate::nixl::MemoryType;
 use crate::region::SystemConfig;
 use crate::transfer::engine::contexts::Contexts;
-use crate::transfer::plan::{BlockPair, PairedRange, Slots, Wanted};
-use crate::transfer::{Request, Transfer};
+use crate::transfer::engine::select;
+use crate::transfer::plan::Slots;
+use crate::transfer::request::{BlockPair, PairedRange, Wanted};
 
 /// Host memory that blocks are brought to where the CPU can't read them.
 const BUFFER: u64 = 16 << 20;
@@ -99,10 +100,6 @@ fn fetch(layout: &Arc<Layout>, blocks: &[u32], wanted: Wanted, buffer: &Arc<Layo
         .zip(0..)
         .map(|(source, destination)| BlockPair { source: *source, destination })
         .collect();
-    let request = Request { pairs: &pairs, wanted, ..Request::default() };
-    let fetched = Transfer::create(layout, buffer, request).and_then(|transfer| {
-        transfer.submit()?;
-        transfer.wait(None)
-    });
+    let fetched = select::move_now(layout, buffer, &pairs, wanted);
     fetched.map_err(|error| error.context("bring blocks to host memory for their checksums"))
 }

@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::layout::Layout;
 use crate::log::log;
 use crate::region::{ExtentHold, PinnedConfig, PinnedMemory};
-use crate::transfer::engine::cuda::device::state::Engine;
+use crate::transfer::engine::cuda::device::state::DeviceState;
 use crate::transfer::plan::Slots;
 
 /// What a warp divides at a time.
@@ -49,7 +49,7 @@ pub struct Checker {
 
 impl Checker {
     /// Makes one for an engine's device.
-    pub fn new(engine: &Engine) -> Result<Self> {
+    pub fn new(engine: &DeviceState) -> Result<Self> {
         let ordinal = engine.context().device().ordinal();
         let size = (2 * MOST_BLOCKS + MOST_TILES) * WORD;
         let config =
@@ -185,7 +185,7 @@ impl Part {
 pub fn of_slots(layout: &Arc<Layout>, blocks: &[u32], slots: &Slots) -> Result<Option<Vec<u32>>> {
     let pieces = Pieces::of(layout, slots);
     let Some(ordinal) = own_device(layout).filter(|_| most_layers(&pieces) > 0) else { return Ok(None) };
-    let engine = Engine::of(ordinal)?;
+    let engine = DeviceState::of(ordinal)?;
     layout.keep(engine.clone());
     let mut checker = match engine.checker() {
         Ok(checker) => checker,

@@ -10,7 +10,7 @@ use crate::cuda::{Context, Device};
 use crate::error::{Error, Result, Status};
 use crate::layout::Layout;
 use crate::region::{Backing, DeviceMemory, DeviceUsers, Region};
-use crate::transfer::Path;
+use crate::transfer::path::Path;
 
 /// The two sides of a copy.
 pub struct Sides<'a> {

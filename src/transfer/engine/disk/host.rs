@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use super::Sides;
 use super::io::{Io, Work};
 use super::requests::{Piece, Requests};
-use crate::transfer::Outcome;
+use super::sides::Sides;
 use crate::transfer::plan::Plan;
+use crate::transfer::run::completion::Outcome;
 use crate::transfer::run::disposal;
 use crate::transfer::run::{Run, Start};
 

@@ -7,6 +7,7 @@ mod host;
 mod io;
 mod operation;
 mod requests;
+mod sides;
 mod staged;
 mod uring;
 
@@ -14,45 +15,32 @@ use std::sync::Arc;
 
 use self::host::HostIo;
 use self::io::{Io, Reasons, Who};
+use self::sides::Sides;
 use self::staged::StagedIo;
+use super::contexts::Contexts;
 use super::nixl::NixlMove;
+use super::{BeginRun, Candidate, Engine};
 use crate::cuda::ContextIdentity;
-use crate::error::{Error, Result, Status};
+use crate::error::Result;
 use crate::layout::Layout;
 use crate::nixl::MemoryType;
+use crate::transfer::path::Path;
 use crate::transfer::plan::Plan;
-use crate::transfer::run::steps::Part;
+use crate::transfer::request::Preferences;
+use crate::transfer::run::steps::{InTurn, Part};
 use crate::transfer::run::{Run, Start};
-use crate::transfer::{Candidate, Path, Preferences};
 
 /// A prepared transfer from or to a file.
 pub struct DiskMove {
-    engine: Engine,
+    engine: Kind,
     path: Path,
     candidates: Vec<Candidate>,
 }
 
-enum Engine {
+enum Kind {
     Host(HostIo),
     Staged(StagedIo),
     Gds(NixlMove),
-}
-
-/// What is where.
-struct Sides<'a> {
-    file: &'a Arc<Layout>,
-    memory: &'a Arc<Layout>,
-    /// Blocks go to the file.
-    writes: bool,
-}
-
-/// Refuses what the caller's flags rule out between a file and host memory, whoever does the I/O.
-pub fn ensure_allowed(
-    source: &Arc<Layout>,
-    destination: &Arc<Layout>,
-    preferences: &Preferences,
-) -> Result<()> {
-    Sides::of(source, destination).ensure_allowed(None, preferences)
 }
 
 impl DiskMove {
@@ -82,8 +70,8 @@ impl DiskMove {
         }
         let path = path(io.who(), is_staged);
         let engine = match is_staged {
-            true => Engine::Staged(StagedIo::prepare(&sides, plan, io, preferences.staging_size)?),
-            false => Engine::Host(HostIo::prepare(&sides, plan, io)),
+            true => Kind::Staged(StagedIo::prepare(&sides, plan, io, preferences.staging_size)?),
+            false => Kind::Host(HostIo::prepare(&sides, plan, io)),
         };
         Ok(Self { engine, path, candidates: candidates(&sides, against_gds, reasons, is_gds_impossible) })
     }
@@ -96,7 +84,7 @@ impl DiskMove {
             candidate(Path::UringStaged, staged()),
             candidate(Path::PreadStaged, staged()),
         ];
-        Self { engine: Engine::Gds(moved), path, candidates }
+        Self { engine: Kind::Gds(moved), path, candidates }
     }
 
     /// Whether this is the room for it: all that NIXL does not move between a file and host memory.
@@ -106,82 +94,68 @@ impl DiskMove {
         path.is_disk() || (by_nixl && has_gpu)
     }
 
-    /// The way it takes.
-    pub fn path(&self) -> Path {
-        self.path
-    }
-
-    /// All ways, with the reasons against those that are not taken.
-    pub fn candidates(&self) -> &[Candidate] {
-        &self.candidates
-    }
-
-    /// The context that what it was prepared with goes with, if any.
-    pub fn identity(&self) -> Option<ContextIdentity> {
+    fn part_moves(&self) -> u64 {
         match &self.engine {
-            Engine::Staged(io) => Some(io.identity()),
-            Engine::Host(_) | Engine::Gds(_) => None,
+            Kind::Host(io) => io.moves(),
+            Kind::Staged(io) => io.moves(),
+            Kind::Gds(moved) => moved.moves(),
         }
     }
 
-    /// How many stretches of memory it moves.
-    pub fn moves(&self) -> u64 {
+    fn part_requests(&self) -> u64 {
         match &self.engine {
-            Engine::Host(io) => io.moves(),
-            Engine::Staged(io) => io.moves(),
-            Engine::Gds(moved) => moved.moves(),
+            Kind::Host(io) => io.requests(),
+            Kind::Staged(io) => io.requests(),
+            Kind::Gds(moved) => moved.requests(),
         }
     }
 
-    /// How many reads or writes of a file.
-    pub fn requests(&self) -> u64 {
+    /// The context that its staging memory belongs to, if any.
+    fn identity(&self) -> Option<ContextIdentity> {
         match &self.engine {
-            Engine::Host(io) => io.requests(),
-            Engine::Staged(io) => io.requests(),
-            Engine::Gds(moved) => moved.requests(),
+            Kind::Staged(io) => Some(io.identity()),
+            Kind::Host(_) | Kind::Gds(_) => None,
         }
+    }
+}
+
+impl Engine for InTurn<DiskMove> {
+    fn path(&self) -> Path {
+        self.first().path
+    }
+
+    fn candidates(&self) -> Vec<Candidate> {
+        self.first().candidates.clone()
+    }
+
+    fn learns_from_runs(&self) -> bool {
+        true
+    }
+
+    fn moves(&self) -> u64 {
+        self.sum(DiskMove::part_moves)
+    }
+
+    fn requests(&self) -> u64 {
+        self.sum(DiskMove::part_requests)
+    }
+
+    fn add_contexts(&self, contexts: &mut Contexts) {
+        self.parts().iter().filter_map(DiskMove::identity).for_each(|identity| contexts.add(identity));
+    }
+
+    fn submit(&self, begin: BeginRun<'_>) -> Result<()> {
+        self.start(begin()?)
     }
 }
 
 impl Part for DiskMove {
     fn prepare_start(&self, run: Run) -> Start {
         match &self.engine {
-            Engine::Host(io) => io.prepare_start(run),
-            Engine::Staged(io) => io.prepare_start(run),
-            Engine::Gds(moved) => moved.prepare_start(run),
+            Kind::Host(io) => io.prepare_start(run),
+            Kind::Staged(io) => io.prepare_start(run),
+            Kind::Gds(moved) => moved.prepare_start(run),
         }
-    }
-}
-
-impl<'a> Sides<'a> {
-    fn of(source: &'a Arc<Layout>, destination: &'a Arc<Layout>) -> Self {
-        match destination.memory_type() {
-            MemoryType::File => Self { file: destination, memory: source, writes: true },
-            _ => Self { file: source, memory: destination, writes: false },
-        }
-    }
-
-    /// Whether all of it bypasses the page cache.
-    fn is_direct(&self) -> bool {
-        let mut files = self.file.memory().regions().iter().filter_map(|region| region.file());
-        files.all(|file| file.is_direct())
-    }
-
-    /// Refuses what the caller's flags rule out; between a file and a GPU there is a reason against GDS.
-    fn ensure_allowed(&self, against_gds: Option<&str>, preferences: &Preferences) -> Result<()> {
-        let refuse = |reason: &str| Err(Error::new(Status::Unsupported, reason.to_string()));
-        if let (Some(reason), true) = (against_gds, preferences.no_host_bounce || preferences.zero_copy) {
-            return refuse(&format!(
-                "bytes between a file and GPU memory pass through host memory, which is refused; by GPUDirect Storage \
-                 they can't go: {reason}"
-            ));
-        }
-        if preferences.zero_copy && !self.is_direct() {
-            return refuse(
-                "bytes of a buffered file pass through the page cache, which is refused; open it for direct I/O",
-            );
-        }
-        Ok(())
     }
 }
 

@@ -10,10 +10,12 @@ use std::time::Instant;
 
 use once_cell::sync::OnceCell;
 
+use super::{BeginRun, Candidate, Engine};
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
 use crate::layout::Layout;
 use crate::sync::Mutex;
+use crate::transfer::path::Path;
 use crate::transfer::plan::overlap::ensure_apart;
 use crate::transfer::plan::{Move, Plan};
 use crate::transfer::run::threads::{Pool, Shared};
@@ -49,23 +51,13 @@ impl HostCopy {
         Ok(Self { chunks, moves: OnceCell::new(), current: Mutex::new(None) })
     }
 
-    /// How many contiguous moves it consists of; counted when it is first asked for.
-    pub fn moves(&self) -> u64 {
-        *self.moves.get_or_init(|| self.chunks.plan.count_moves(!self.chunks.layers.is_empty()))
-    }
-
-    /// The estimated duration of a run, by how fast this machine copies. The first call waits until that is measured.
-    pub fn seconds(&self) -> f64 {
-        self.chunks.bytes() as f64 / rate::of(self.threads())
-    }
-
     /// Threads that are worth having.
     fn threads(&self) -> usize {
         (self.chunks.bytes() / BYTES_A_THREAD).clamp(1, Pool::parallelism() as u64) as usize
     }
 
     /// Starts the copy; a small one is done when this returns.
-    pub fn submit(&self, run: Run) {
+    fn start(&self, run: Run) {
         let stop = (self.chunks.bytes() > INLINE).then(|| run.stop());
         let job = Job::new(self.chunks.clone(), run);
         let Some(stop) = stop else { return job.work(|| true) };
@@ -77,24 +69,44 @@ impl HostCopy {
         Pool::get().run(&(job as Arc<dyn Shared>), threads);
     }
 
-    /// Copies along instead of waiting, but begins nothing after `deadline`, or once there is enough.
-    pub fn help(&self, deadline: Option<Instant>, is_enough: impl Fn() -> bool) {
+    fn current(&self) -> crate::sync::MutexGuard<'_, Option<Arc<Job>>> {
+        self.current.lock()
+    }
+}
+
+impl Engine for HostCopy {
+    fn path(&self) -> Path {
+        Path::Memcpy
+    }
+
+    /// The first call measures how fast this machine copies.
+    fn candidates(&self) -> Vec<Candidate> {
+        let seconds = self.chunks.bytes() as f64 / rate::of(self.threads());
+        vec![Candidate { path: self.path(), seconds, reason: None, is_impossible: false }]
+    }
+
+    /// Counted at the first call.
+    fn moves(&self) -> u64 {
+        *self.moves.get_or_init(|| self.chunks.plan.count_moves(!self.chunks.layers.is_empty()))
+    }
+
+    fn submit(&self, begin: BeginRun<'_>) -> Result<()> {
+        self.start(begin()?);
+        Ok(())
+    }
+
+    fn assist(&self, deadline: Option<Instant>, is_enough: &dyn Fn() -> bool) {
         let job = self.current().clone();
         if let Some(job) = job {
             job.work(|| !is_enough() && deadline.is_none_or(|deadline| Instant::now() < deadline));
         }
     }
 
-    /// Has no more chunks of the last run begin.
-    pub fn cancel(&self) {
+    fn cancel(&self) {
         let job = self.current().clone();
         if let Some(job) = job {
             job.cancel();
         }
-    }
-
-    fn current(&self) -> crate::sync::MutexGuard<'_, Option<Arc<Job>>> {
-        self.current.lock()
     }
 }
 

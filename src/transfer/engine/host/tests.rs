@@ -5,7 +5,8 @@ use super::*;
 use crate::error::Status;
 use crate::layout::{AllocationConfig, BlockDim, Dimensions, LayoutKind};
 use crate::region::SystemConfig;
-use crate::transfer::plan::{BlockPair, Outline, Wanted};
+use crate::transfer::plan::Outline;
+use crate::transfer::request::{BlockPair, Wanted};
 use crate::transfer::run::completion::Completion;
 
 /// Blocks of two layers of 96 KiB, so that chunks end within pieces.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use crate::error::{Result, ensure};
 use crate::layout::Layout;
-use crate::transfer::engine::disk;
-use crate::transfer::{Path, Preferences};
+use crate::transfer::engine::promises::ensure_no_page_cache;
+use crate::transfer::path::Path;
+use crate::transfer::request::Preferences;
 
 /// Refuses a way of which it is known that it breaks a promise, or not known that it keeps it.
 pub fn ensure_allowed(
@@ -15,8 +16,8 @@ pub fn ensure_allowed(
     preferences: &Preferences,
 ) -> Result<()> {
     if !matches!(path, Path::NixlRead | Path::NixlWrite) {
-        // Between a file and host memory the bytes go as they do by other ways.
-        return disk::ensure_allowed(source, destination, preferences);
+        let file = if path == Path::NixlFileRead { source } else { destination };
+        return ensure_no_page_cache(file, preferences);
     }
     ensure!(
         !preferences.zero_copy && !preferences.no_host_bounce,

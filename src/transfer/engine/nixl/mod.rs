@@ -17,14 +17,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::{BeginRun, Candidate, Engine};
 use crate::error::{Error, Result, Status, ensure};
 use crate::layout::{Layout, Memory, RemoteMemory};
 use crate::nixl::AgentState;
 use crate::nixl::{Agent, RemoteHold, RequestId};
 use crate::sync::{Mutex, MutexGuard};
-use crate::transfer::Path;
+use crate::transfer::path::Path;
 use crate::transfer::plan::Plan;
-use crate::transfer::run::steps::Part;
+use crate::transfer::run::steps::{InTurn, Part};
 use crate::transfer::run::{Run, Start};
 use flight::Flight;
 use guard::Guard;
@@ -37,6 +38,7 @@ pub struct NixlMove {
 
 /// What all runs of a transfer share; released with the last of them.
 struct Prepared {
+    path: Path,
     agent: Arc<Agent>,
     recipe: Recipe,
     /// Made by the first run, on the agent's thread: the caller need not wait for that.
@@ -78,9 +80,9 @@ impl NixlMove {
         crate::transfer::plan::alignment::ensure_io_alignment(source, destination, &plan)?;
         let recipe = Recipe { local: local.clone(), remote: remote.clone(), reads, plan };
         let guard = Guard::prepare(&agent, &recipe)?;
-        let shared = Prepared { agent, recipe, made: Mutex::default(), notification, guard };
+        let shared = Prepared { path, agent, recipe, made: Mutex::default(), notification, guard };
         let this = Self { shared: Arc::new(shared) };
-        this.hold_peer()?;
+        this.peer_hold()?;
         Ok(this)
     }
 
@@ -100,19 +102,52 @@ impl NixlMove {
         self.shared.recipe.count()
     }
 
-    /// Keeps the metadata of the peer loaded, if there is a peer. Fails if it was invalidated.
-    pub fn hold_peer(&self) -> Result<Option<RemoteHold>> {
+    fn peer_hold(&self) -> Result<Option<RemoteHold>> {
         self.shared.peer().map(|remote| remote.peer.hold()).transpose()
-    }
-
-    /// Has the calling thread, which waits for a run, do the agent's work for a while, if no other thread does.
-    pub fn drive(&self, deadline: Option<Instant>, is_over: impl Fn() -> bool) {
-        self.shared.agent.drive(deadline, is_over);
     }
 
     /// Fails if an earlier run was abandoned.
     pub fn ensure_usable(&self) -> Result<()> {
         self.shared.made().ensure_usable()
+    }
+}
+
+impl Engine for InTurn<NixlMove> {
+    fn path(&self) -> Path {
+        self.first().shared.path
+    }
+
+    /// NIXL alone knows how it moves bytes, so nothing is estimated.
+    fn candidates(&self) -> Vec<Candidate> {
+        vec![Candidate { path: self.path(), seconds: 0.0, reason: None, is_impossible: false }]
+    }
+
+    fn learns_from_runs(&self) -> bool {
+        true
+    }
+
+    fn moves(&self) -> u64 {
+        self.sum(NixlMove::moves)
+    }
+
+    fn requests(&self) -> u64 {
+        self.sum(NixlMove::requests)
+    }
+
+    /// Fails if an earlier run was abandoned, or if the peer's metadata was invalidated.
+    fn hold_peer(&self) -> Result<Option<RemoteHold>> {
+        self.parts().iter().try_for_each(NixlMove::ensure_usable)?;
+        // All parts have the same layouts.
+        self.first().peer_hold()
+    }
+
+    fn submit(&self, begin: BeginRun<'_>) -> Result<()> {
+        self.start(begin()?)
+    }
+
+    /// Does the agent's work for a while, if no other thread does.
+    fn assist(&self, deadline: Option<Instant>, is_enough: &dyn Fn() -> bool) {
+        self.first().shared.agent.drive(deadline, is_enough);
     }
 }
 

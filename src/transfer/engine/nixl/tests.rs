@@ -11,11 +11,11 @@ use crate::layout::{AllocationConfig, Dimensions};
 use crate::nixl::{AgentTask, Step, step_once};
 use crate::region::SystemConfig;
 use crate::sync::Mutex;
+use crate::transfer::request::{BlockPair, Wanted};
 use crate::transfer::run::completion::Completion;
 use crate::transfer::run::queue::{Entry, Queue};
 use crate::transfer::run::steps::InTurn;
 use crate::transfer::run::{Held, Steps};
-use crate::transfer::{BlockPair, Wanted};
 
 fn layout() -> Arc<Layout> {
     let dimensions = Dimensions {
@@ -37,7 +37,14 @@ fn a_move(agent: Arc<Agent>, local: Arc<Layout>, remote: Arc<Layout>) -> NixlMov
     let pairs = [BlockPair { source: 0, destination: 0 }];
     let plan = Plan::once(&remote, &local, &pairs, Wanted::default()).unwrap();
     let recipe = Recipe { local, remote, reads: true, plan };
-    let prepared = Prepared { agent, recipe, made: Mutex::default(), notification: None, guard: None };
+    let prepared = Prepared {
+        path: Path::NixlRead,
+        agent,
+        recipe,
+        made: Mutex::default(),
+        notification: None,
+        guard: None,
+    };
     NixlMove { shared: Arc::new(prepared) }
 }
 
@@ -82,7 +89,7 @@ fn fails_to_submit(completion: &Arc<Completion>, parts: usize) {
     let busy = Arc::new(AtomicBool::new(true));
     let held = Held { layouts: Some([remote.clone(), local.clone()]), ..Held::default() };
     let holders = Arc::strong_count(&local);
-    let error = moves.submit(Run::start(completion.clone(), busy.clone(), held)).unwrap_err();
+    let error = moves.start(Run::start(completion.clone(), busy.clone(), held)).unwrap_err();
     assert!(error.message().contains("the agent's thread ended"), "{error}");
     assert!(!busy.load(Ordering::Acquire), "no other run can be submitted");
     assert_eq!(Arc::strong_count(&local), holders - 1, "the run still holds its layouts");

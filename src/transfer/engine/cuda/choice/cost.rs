@@ -10,7 +10,7 @@
 use super::super::rates::Rates;
 use super::super::work::task::{QUICK_BATCH, QUICK_CALLS};
 use crate::cuda::copy::{EngineLoad, FIRST_CALL, call_sizes};
-use crate::transfer::Path;
+use crate::transfer::path::Path;
 
 /// Where bytes come from and go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

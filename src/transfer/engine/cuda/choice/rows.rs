@@ -5,7 +5,7 @@ use super::super::rates::Rates;
 use super::cost;
 use super::cost::Case;
 use super::weighing::Weighing;
-use crate::transfer::Path;
+use crate::transfer::path::Path;
 use crate::transfer::plan::{Matrices, Plan};
 
 /// The driver takes no rows that are further apart.

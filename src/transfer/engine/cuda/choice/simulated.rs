@@ -15,7 +15,7 @@ use super::super::work::staged::is_quick;
 use super::super::work::task::{QUICK_BATCH, QUICK_CALLS};
 use super::cost::{Case, Direction, Staged, calls_of_batch, ctas, seconds};
 use crate::cuda::copy::{EngineLoad, call_sizes};
-use crate::transfer::Path;
+use crate::transfer::path::Path;
 
 const US: f64 = 1e-6;
 const MULTIPROCESSORS: u32 = 132;

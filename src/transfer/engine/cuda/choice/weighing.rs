@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::super::device::state::Engine;
+use super::super::device::state::DeviceState;
 use super::super::rates::known;
 use super::super::rates::known::Costs;
 use super::super::rates::observed::BatchDirection;
@@ -17,8 +17,10 @@ use super::super::work::task::Job;
 use super::cost;
 use super::cost::{Case, Direction, Staged};
 use crate::error::{Error, Result, Status};
+use crate::transfer::engine::Candidate;
+use crate::transfer::path::Path;
 use crate::transfer::plan::Plan;
-use crate::transfer::{Candidate, Path, Preferences};
+use crate::transfer::request::Preferences;
 
 /// Staging memory that is not asked for otherwise: what the link takes while a large kernel keeps ours waiting.
 const STAGING: u64 = 128 << 20;
@@ -41,7 +43,7 @@ pub struct Weighing<'a> {
     pub(super) sides: &'a Sides<'a>,
     pub(super) plan: &'a Plan,
     pub(super) preferences: &'a Preferences,
-    engine: &'a Arc<Engine>,
+    engine: &'a Arc<DeviceState>,
     pub(super) case: Case,
     costs: Costs,
     order: Option<HostOrder>,
@@ -55,7 +57,7 @@ impl<'a> Weighing<'a> {
         sides: &'a Sides<'a>,
         plan: &'a Plan,
         preferences: &'a Preferences,
-        engine: &'a Arc<Engine>,
+        engine: &'a Arc<DeviceState>,
     ) -> Result<Self> {
         let computes = !preferences.compute_is_idle;
         let multiprocessors = engine.context().device().multiprocessors();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::descriptor_ring::Slot;
 use super::pool::Taken;
-use super::state::{Engine, Staging};
+use super::state::{DeviceState, Staging};
 use crate::cuda::Event;
 use crate::cuda::ending::is_over;
 use crate::cuda::stream::{CallerStream, Stream};
@@ -40,7 +40,7 @@ impl Held {
     }
 
     /// The same, with an event for each of so many layers.
-    pub fn with_layers(mut self, engine: &Engine, layers: usize) -> Result<Self> {
+    pub fn with_layers(mut self, engine: &DeviceState, layers: usize) -> Result<Self> {
         for _ in 0..layers {
             self.layers.extend(engine.event()?);
         }
@@ -83,7 +83,7 @@ impl Held {
     }
 
     /// Has what comes later on a stream of the caller's wait for the first `layers`, or for all of the run.
-    pub fn hold_back(&self, engine: &Engine, stream: CallerStream, layers: Option<u64>) -> Result<()> {
+    pub fn hold_back(&self, engine: &DeviceState, stream: CallerStream, layers: Option<u64>) -> Result<()> {
         let on = stream.activate(engine.context())?;
         let marked = layers.and_then(|layers| self.layer((layers as usize).wrapping_sub(1)));
         if let Some(event) = marked.or(self.event()) {

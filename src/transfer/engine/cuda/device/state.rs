@@ -24,7 +24,7 @@ const MOST_STREAMS: usize = 64;
 const MOST_STAGED: usize = 1;
 
 /// The engine of one device.
-pub struct Engine {
+pub struct DeviceState {
     context: Arc<Context>,
     kernel: Mutex<Option<Arc<CopyKernel>>>,
     rings: Mutex<Vec<Arc<Ring>>>,
@@ -41,9 +41,9 @@ pub struct Engine {
 }
 
 /// Engines by ordinal. Dead ones stay until somebody asks again.
-static ENGINES: Mutex<Vec<(i32, Weak<Engine>)>> = Mutex::new(Vec::new());
+static ENGINES: Mutex<Vec<(i32, Weak<DeviceState>)>> = Mutex::new(Vec::new());
 
-impl Engine {
+impl DeviceState {
     /// The engine of a device.
     pub fn of(ordinal: i32) -> Result<Arc<Self>> {
         let device = Device::get(ordinal)?;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use super::super::device::need::Need;
-use super::super::device::state::Engine;
+use super::super::device::state::DeviceState;
 use super::run::Flight;
 use super::watcher::{Full, Watched};
 use crate::cuda::stream::CallerStream;
@@ -205,7 +205,7 @@ impl Flying {
     }
 
     /// The device of a run that waits, unless something that it needs is in use there.
-    fn may_start(&self, full: &Full) -> Option<*const Engine> {
+    fn may_start(&self, full: &Full) -> Option<*const DeviceState> {
         let state = self.lock();
         let State::Waiting(flight) = &*state else { return None };
         let engine = Arc::as_ptr(flight.engine());

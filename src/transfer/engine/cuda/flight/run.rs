@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::super::device::need::{Need, Taking};
 use super::super::device::resources::Held;
-use super::super::device::state::Engine;
+use super::super::device::state::DeviceState;
 use super::super::rates::observer::Passage;
 use super::super::work::sequence::Jobs;
 use crate::cuda::ending::is_fatal;
@@ -20,7 +20,7 @@ use crate::transfer::run::{Run, cancelled};
 /// One run.
 pub struct Flight {
     jobs: Arc<Jobs>,
-    engine: Arc<Engine>,
+    engine: Arc<DeviceState>,
     /// The first failure.
     failure: Option<Error>,
     /// What it uses from its start on.
@@ -39,7 +39,7 @@ pub struct Flight {
 
 impl Flight {
     /// A run that has not begun.
-    pub fn new(jobs: &Arc<Jobs>, engine: &Arc<Engine>, run: Run) -> Self {
+    pub fn new(jobs: &Arc<Jobs>, engine: &Arc<DeviceState>, run: Run) -> Self {
         Self {
             jobs: jobs.clone(),
             engine: engine.clone(),
@@ -65,7 +65,7 @@ impl Flight {
     }
 
     /// The device that it runs on.
-    pub fn engine(&self) -> &Arc<Engine> {
+    pub fn engine(&self) -> &Arc<DeviceState> {
         &self.engine
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use once_cell::sync::OnceCell;
 
 use super::super::device::need::Need;
-use super::super::device::state::Engine;
+use super::super::device::state::DeviceState;
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
 use crate::log::log;
@@ -17,7 +17,7 @@ use crate::sync::{Mutex, MutexGuard};
 use crate::transfer::run::threads::{Pool, Shared};
 
 /// What is in use, and on which device.
-pub type Full = HashSet<(*const Engine, Need)>;
+pub type Full = HashSet<(*const DeviceState, Need)>;
 
 /// Something that is watched until it is over.
 pub trait Watched: Send + Sync {

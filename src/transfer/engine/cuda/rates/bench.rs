@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::super::choice::cost;
 use super::super::choice::cost::Direction;
-use super::super::device::state::Engine;
+use super::super::device::state::DeviceState;
 use super::super::work::kernel::{Shape, TILE};
 use super::measure::{BATCH_BLOCK, BLOCK, DEVICE_SIZE, FEW_CTAS, HOST_SIZE, PAGEABLE_SIZE, PEER_SIZE, Task};
 use crate::cuda::copy::{Batch, Copy, EngineLoad, SourceOrder};
@@ -26,7 +26,7 @@ const TINY: u64 = 512;
 
 /// A stream, and buffers on the device, at the host and, where it is about one, on a peer.
 pub struct Bench<'a> {
-    engine: &'a Engine,
+    engine: &'a DeviceState,
     stream: Stream,
     begun: Event,
     ended: Event,
@@ -76,17 +76,23 @@ impl Peer {
 
 impl<'a> Bench<'a> {
     /// For what one device does.
-    pub fn open(engine: &'a Engine) -> Result<Self> {
+    pub fn open(engine: &'a DeviceState) -> Result<Self> {
         Self::with(engine, DEVICE_SIZE, HOST_SIZE, PAGEABLE_SIZE, None)
     }
 
     /// For what a device does with memory of another.
-    pub fn open_with_peer(engine: &'a Engine, peer: i32) -> Result<Self> {
+    pub fn open_with_peer(engine: &'a DeviceState, peer: i32) -> Result<Self> {
         Self::with(engine, PEER_SIZE / 2, 0, 0, Some(peer))
     }
 
     /// Two buffers of the size that is given for the device, side by side.
-    fn with(engine: &'a Engine, device: u64, host: u64, pageable: u64, peer: Option<i32>) -> Result<Self> {
+    fn with(
+        engine: &'a DeviceState,
+        device: u64,
+        host: u64,
+        pageable: u64,
+        peer: Option<i32>,
+    ) -> Result<Self> {
         let context: &Arc<Context> = engine.context();
         let ordinal = context.device().ordinal();
         let config = PinnedConfig { size: host + BLOCK, ordinal, threads: 1, ..PinnedConfig::default() };

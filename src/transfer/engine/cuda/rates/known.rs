@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::choice::cost::Direction;
-use super::super::device::state::Engine;
+use super::super::device::state::DeviceState;
 use super::measure;
 use super::observed::{BatchDirection, Observed};
 use super::peer::PeerRates;
@@ -59,7 +59,7 @@ pub struct Costs {
 }
 
 /// What a transfer of an engine is weighed by, with the other device, if any, that it goes from or to.
-pub fn costs(engine: &Engine, peer: Option<i32>, direction: Direction) -> Costs {
+pub fn costs(engine: &DeviceState, peer: Option<i32>, direction: Direction) -> Costs {
     let mut rates = between(engine, peer, direction);
     let observed = observed(engine.context().device().ordinal());
     let (seen, now) = (*lock(&observed), Instant::now());
@@ -76,7 +76,7 @@ fn observed(ordinal: i32) -> Arc<Mutex<Observed>> {
 }
 
 /// What copies of an engine cost; never fails.
-pub fn of(engine: &Engine) -> Rates {
+pub fn of(engine: &DeviceState) -> Rates {
     let ordinal = engine.context().device().ordinal();
     DEVICES.get_or(ordinal, || {
         let started = Instant::now();
@@ -89,12 +89,12 @@ pub fn of(engine: &Engine) -> Rates {
 }
 
 /// The same of an engine and the other device, if any, that a transfer goes from or to.
-fn between(engine: &Engine, peer: Option<i32>, direction: Direction) -> Rates {
+fn between(engine: &DeviceState, peer: Option<i32>, direction: Direction) -> Rates {
     let own = of(engine);
     peer.map_or(own, |peer| of_peer(engine, peer).complete(own, direction))
 }
 
-fn of_peer(engine: &Engine, peer: i32) -> PeerRates {
+fn of_peer(engine: &DeviceState, peer: i32) -> PeerRates {
     let ordinal = engine.context().device().ordinal();
     PEERS.get_or((ordinal, peer), || {
         let started = Instant::now();
@@ -153,7 +153,7 @@ pub fn get(ordinal: i32) -> Result<Rates> {
     let answer = *lock(&DEVICES.known(ordinal));
     match answer {
         Some(rates) => Ok(rates),
-        None => Ok(of(&*Engine::of(ordinal)?)),
+        None => Ok(of(&*DeviceState::of(ordinal)?)),
     }
 }
 
@@ -163,7 +163,7 @@ pub fn get_peer(ordinal: i32, peer: i32) -> Result<PeerRates> {
     let answer = *lock(&PEERS.known((ordinal, peer)));
     match answer {
         Some(rates) => Ok(rates),
-        None => Ok(of_peer(&*Engine::of(ordinal)?, peer)),
+        None => Ok(of_peer(&*DeviceState::of(ordinal)?, peer)),
     }
 }
 

@@ -8,7 +8,7 @@
 //! busy time hit all ways alike. It takes 10 to 20 ms, and the first time what loading the kernel takes.
 
 use super::super::choice::cost::Direction;
-use super::super::device::state::Engine;
+use super::super::device::state::DeviceState;
 use super::bench::Bench;
 use super::peer::PeerRates;
 use super::{DirectionRates, Rates};
@@ -194,12 +194,12 @@ fn cold(direction: Direction) -> f64 {
 }
 
 /// Measures a device, and answers what it has got when something fails, with the failure.
-pub fn measure(engine: &Engine) -> (Times, Result<()>) {
+pub fn measure(engine: &DeviceState) -> (Times, Result<()>) {
     repeat(&TASKS, Bench::open(engine))
 }
 
 /// The same of a device, which does the work, and a peer.
-pub fn measure_peer(engine: &Engine, peer: i32) -> (Times, Result<()>) {
+pub fn measure_peer(engine: &DeviceState, peer: i32) -> (Times, Result<()>) {
     repeat(&PEER_TASKS, Bench::open_with_peer(engine, peer))
 }
 

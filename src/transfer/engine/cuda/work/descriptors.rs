@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::super::device::descriptor_ring::Slot;
 use super::super::device::need::Need;
-use super::super::device::state::Engine;
+use super::super::device::state::DeviceState;
 use crate::cuda::kernel::Run;
 use crate::error::{Error, Result, Status};
 
@@ -23,7 +23,7 @@ pub enum PreparedRuns {
 
 impl PreparedRuns {
     /// Puts them into the ring, where it has room to spare.
-    pub fn keep(&mut self, engine: &Engine) -> Result<()> {
+    pub fn keep(&mut self, engine: &DeviceState) -> Result<()> {
         if let Self::Here(runs) = self
             && let Some(slot) = engine.keep(runs)?
         {
@@ -54,7 +54,7 @@ impl PreparedRuns {
     }
 
     /// Where a kernel reads them, if not in its launch; what they need while the ring is full.
-    pub fn slot(&self, engine: &Engine) -> std::result::Result<Option<Arc<Slot>>, Need> {
+    pub fn slot(&self, engine: &DeviceState) -> std::result::Result<Option<Arc<Slot>>, Need> {
         match self {
             Self::InLaunch => Ok(None),
             Self::InRing(slot) => Ok(Some(slot.clone())),
@@ -63,7 +63,7 @@ impl PreparedRuns {
     }
 
     /// The same where nobody can wait.
-    pub fn slot_now(&self, engine: &Engine) -> Result<Option<Arc<Slot>>> {
+    pub fn slot_now(&self, engine: &DeviceState) -> Result<Option<Arc<Slot>>> {
         match self {
             Self::InLaunch => Ok(None),
             Self::InRing(slot) => Ok(Some(slot.clone())),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::super::device::descriptor_ring::Slot;
 use super::super::device::need::{Need, Taking};
 use super::super::device::resources::Held;
-use super::super::device::state::Engine;
+use super::super::device::state::DeviceState;
 use super::super::rates::observer::Observer;
 use super::driver::Place;
 use super::task::Job;
@@ -45,7 +45,7 @@ impl Jobs {
     }
 
     /// Puts the runs of blocks where kernels read them, if there is room to spare.
-    pub fn keep_runs(mut self, engine: &Engine) -> Result<Self> {
+    pub fn keep_runs(mut self, engine: &DeviceState) -> Result<Self> {
         if let Some(first) = self.jobs.first_mut() {
             first.keep_runs(engine)?;
         }
@@ -73,7 +73,7 @@ impl Jobs {
     }
 
     /// All that a run needs, or what of it is in use.
-    pub fn take(&self, engine: &Engine) -> Taking<Held> {
+    pub fn take(&self, engine: &DeviceState) -> Taking<Held> {
         let first = self.first()?;
         let Some(stream) = engine.stream()? else { return Ok(Err(Need::Stream)) };
         let staging = match first.staging(engine)? {
@@ -89,7 +89,7 @@ impl Jobs {
 
     /// The same for a run that a stream is to wait for, beyond what runs may use at a time: what would be let go for it
     /// may stand behind that wait. Staging memory may be in use all the same: there is no more of it.
-    pub fn take_urgently(&self, engine: &Engine) -> Taking<Held> {
+    pub fn take_urgently(&self, engine: &DeviceState) -> Taking<Held> {
         let first = self.first()?;
         let staging = match first.staging(engine)? {
             Ok(staging) => staging,
@@ -101,7 +101,7 @@ impl Jobs {
     }
 
     /// The same for a run on a stream of the caller's, which can't wait.
-    pub fn take_now(&self, engine: &Engine) -> Result<Held> {
+    pub fn take_now(&self, engine: &DeviceState) -> Result<Held> {
         let first = self.first()?;
         let event = engine.event()?;
         let busy = |what| Error::new(Status::Busy, format!("the {what} is in use by other transfers"));
@@ -132,7 +132,7 @@ impl Jobs {
     /// As for [`Jobs::start`]; the stream is alive.
     pub unsafe fn start_on(
         &self,
-        engine: &Engine,
+        engine: &DeviceState,
         stream: CallerStream,
         held: &Held,
     ) -> std::result::Result<Result<()>, Unmarked> {
@@ -162,7 +162,7 @@ impl Jobs {
     }
 
     /// Writes the runs for the graphs that the jobs are captured into; `None` where there are none to write.
-    pub fn slot_for_graphs(&self, engine: &Engine) -> Result<Option<Arc<Slot>>> {
+    pub fn slot_for_graphs(&self, engine: &DeviceState) -> Result<Option<Arc<Slot>>> {
         match self.first()? {
             job @ Job::Kernel(..) => job.put_now(engine),
             _ => Ok(None),
@@ -174,7 +174,12 @@ impl Jobs {
     ///
     /// # Safety
     /// As for [`Jobs::start`], for every run of the graph.
-    pub unsafe fn capture(&self, engine: &Engine, stream: CallerStream, slot: Option<&Slot>) -> Result<()> {
+    pub unsafe fn capture(
+        &self,
+        engine: &DeviceState,
+        stream: CallerStream,
+        slot: Option<&Slot>,
+    ) -> Result<()> {
         // SAFETY: the caller's promise.
         self.jobs.iter().try_for_each(|job| unsafe { job.capture(engine, stream, slot) })
     }

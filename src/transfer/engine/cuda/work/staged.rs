@@ -7,7 +7,7 @@
 use super::super::device::descriptor_ring::Slot;
 use super::super::device::need::Need;
 use super::super::device::pool::Taken;
-use super::super::device::state::{Engine, Staging};
+use super::super::device::state::{DeviceState, Staging};
 use super::super::sides::Sides;
 use super::chunking::{Chunk, Chunking, pack};
 use super::descriptors::PreparedRuns;
@@ -81,12 +81,12 @@ impl StagedCopy {
     }
 
     /// Its staging memory; `None` while it is in use.
-    pub fn staging(&self, engine: &Engine) -> Result<Option<Taken<Staging>>> {
+    pub fn staging(&self, engine: &DeviceState) -> Result<Option<Taken<Staging>>> {
         engine.staging(self.parts as u64 * self.part_size, self.to_host)
     }
 
     /// Has its staging memory allocated, unless there is enough or it is in use.
-    pub fn provide_staging(&self, engine: &Engine) -> Result<()> {
+    pub fn provide_staging(&self, engine: &DeviceState) -> Result<()> {
         engine.provide_staging(self.parts as u64 * self.part_size, self.to_host)
     }
 

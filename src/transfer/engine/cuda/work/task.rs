@@ -7,7 +7,7 @@ use super::super::device::descriptor_ring::Slot;
 use super::super::device::need::{Need, Taking};
 use super::super::device::pool::Taken;
 use super::super::device::resources::Held;
-use super::super::device::state::{Engine, Staging};
+use super::super::device::state::{DeviceState, Staging};
 use super::driver::{DriverCopies, Place};
 use super::kernel::KernelCopy;
 use super::staged::StagedCopy;
@@ -43,7 +43,7 @@ impl Job {
     }
 
     /// Puts the runs that it reads where kernels read them, if there is room to spare.
-    pub fn keep_runs(&mut self, engine: &Engine) -> Result<()> {
+    pub fn keep_runs(&mut self, engine: &DeviceState) -> Result<()> {
         match self {
             Self::Driver(_) => Ok(()),
             Self::Kernel(copy, _) => copy.runs.keep(engine),
@@ -71,7 +71,7 @@ impl Job {
     }
 
     /// Writes the runs that it reads, where there are any and there is room.
-    pub fn put(&self, engine: &Engine) -> std::result::Result<Option<Arc<Slot>>, Need> {
+    pub fn put(&self, engine: &DeviceState) -> std::result::Result<Option<Arc<Slot>>, Need> {
         match self {
             Self::Driver(_) => Ok(None),
             Self::Kernel(copy, _) => copy.runs.slot(engine),
@@ -80,7 +80,7 @@ impl Job {
     }
 
     /// The same where nobody can wait.
-    pub fn put_now(&self, engine: &Engine) -> Result<Option<Arc<Slot>>> {
+    pub fn put_now(&self, engine: &DeviceState) -> Result<Option<Arc<Slot>>> {
         match self {
             Self::Driver(_) => Ok(None),
             Self::Kernel(copy, _) => copy.runs.slot_now(engine),
@@ -89,7 +89,7 @@ impl Job {
     }
 
     /// The staging memory that it goes through.
-    pub fn staging(&self, engine: &Engine) -> Taking<Option<Taken<Staging>>> {
+    pub fn staging(&self, engine: &DeviceState) -> Taking<Option<Taken<Staging>>> {
         match self {
             Self::Staged(copy, _) => Ok(copy.staging(engine)?.ok_or(copy.need()).map(Some)),
             _ => Ok(Ok(None)),
@@ -100,7 +100,12 @@ impl Job {
     ///
     /// # Safety
     /// As for [`Job::enqueue`], for every run of the graph.
-    pub unsafe fn capture(&self, engine: &Engine, stream: CallerStream, slot: Option<&Slot>) -> Result<()> {
+    pub unsafe fn capture(
+        &self,
+        engine: &DeviceState,
+        stream: CallerStream,
+        slot: Option<&Slot>,
+    ) -> Result<()> {
         let on = stream.activate(engine.context())?;
         match (self, slot) {
             // SAFETY: the caller's promise.

@@ -8,13 +8,14 @@ mod probe;
 
 use std::sync::Arc;
 
-use super::Sides;
+use super::sides::Sides;
 use crate::error::{Error, Result, Status};
 use crate::nixl::gds::GdsEndpoints;
 use crate::nixl::{Agent, cufile};
 use crate::transfer::engine::nixl::NixlMove;
+use crate::transfer::path::Path;
 use crate::transfer::plan::Plan;
-use crate::transfer::{Path, Preferences};
+use crate::transfer::request::Preferences;
 
 /// The least a move has on average to be worth it: NIXL makes a request of each, the staging ring one of up to so much
 /// that lies together in the file.

@@ -5,15 +5,22 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::super::host::HostIo;
+use super::super::io::Io;
+use super::super::sides::Sides;
 use crate::error::{Result, ensure};
 use crate::layout::{AllocationConfig, Builder, Dimensions, Layout, NeedsMemory, Ready};
-use crate::nixl::Agent;
+use crate::nixl::{Agent, MemoryType};
 use crate::region::{DeviceConfig, DiskFile, Region, SystemConfig};
+use crate::transfer::engine::Engine;
+use crate::transfer::engine::cuda::CudaCopy;
 use crate::transfer::engine::nixl::NixlMove;
+use crate::transfer::path::Path;
+use crate::transfer::plan::Plan;
+use crate::transfer::request::{BlockPair, Preferences, Wanted};
 use crate::transfer::run::Run;
 use crate::transfer::run::completion::Completion;
 use crate::transfer::run::steps::Part;
-use crate::transfer::{BlockPair, Path, Plan, Request, Transfer, Wanted};
 
 /// Bytes that are tried.
 const SIZE: u64 = 1 << 20;
@@ -61,18 +68,29 @@ fn byte(index: usize, salt: u8) -> u8 {
     ((index ^ (index >> 8) ^ (index >> 16)) as u8 ^ salt) | 1
 }
 
-/// By the ways that need no NIXL.
+/// Copies between host memory and a GPU or a file, by an engine that needs no NIXL.
 fn copy(source: &Arc<Layout>, destination: &Arc<Layout>) -> Result<()> {
-    let transfer = Transfer::create(source, destination, Request { pairs: &PAIRS, ..Request::default() })?;
-    transfer.submit()?;
-    transfer.wait(Some(PATIENCE))
+    let plan = Plan::once(source, destination, &PAIRS, Wanted::default())?;
+    if [source, destination].iter().any(|layout| layout.memory_type() == MemoryType::Vram) {
+        let copy = CudaCopy::prepare(source, destination, plan, &Preferences::default())?;
+        return run(|run| copy.submit(&|| Ok(run())));
+    }
+    let sides = Sides::of(source, destination);
+    let (io, _) = Io::choose(sides.is_direct(), sides.writes, None)?;
+    let copy = HostIo::prepare(&sides, &plan, io);
+    run(|run| copy.prepare_start(run())())
 }
 
 fn by_nixl(source: &Arc<Layout>, destination: &Arc<Layout>, path: Path) -> Result<()> {
     let plan = Plan::once(source, destination, &PAIRS, Wanted::default())?;
     let moved = NixlMove::prepare(source, destination, path, plan, None)?;
+    run(|run| moved.prepare_start(run())())
+}
+
+/// Starts a run and waits for its end.
+fn run(start: impl FnOnce(&dyn Fn() -> Run) -> Result<()>) -> Result<()> {
     let completion = Arc::new(Completion::new(SIZE, 1, None, None));
-    moved.prepare_start(Run::start(completion.clone(), Arc::default(), Default::default()))()?;
+    start(&|| Run::start(completion.clone(), Arc::default(), Default::default()))?;
     completion.wait(Instant::now().checked_add(PATIENCE))
 }
 

@@ -10,7 +10,7 @@ use super::super::kernel::{cut_runs, typical_length};
 use super::*;
 use crate::layout::{Dimensions, Geometry};
 use crate::region::EqualPieces;
-use crate::transfer::plan::{BlockPair, PairedRange, Wanted};
+use crate::transfer::request::{BlockPair, PairedRange, Wanted};
 
 const KINDS: [LayoutKind; 3] = [
     LayoutKind::FullyContiguous,

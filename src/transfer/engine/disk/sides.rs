@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The two sides of a transfer from or to a file.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result, Status};
+use crate::layout::Layout;
+use crate::nixl::MemoryType;
+use crate::transfer::engine::promises;
+use crate::transfer::request::Preferences;
+
+/// Which side is in a file, and which in memory.
+pub struct Sides<'a> {
+    /// The side in a file.
+    pub file: &'a Arc<Layout>,
+    /// The side in memory.
+    pub memory: &'a Arc<Layout>,
+    /// Blocks go to the file.
+    pub writes: bool,
+}
+
+impl<'a> Sides<'a> {
+    pub fn of(source: &'a Arc<Layout>, destination: &'a Arc<Layout>) -> Self {
+        match destination.memory_type() {
+            MemoryType::File => Self { file: destination, memory: source, writes: true },
+            _ => Self { file: source, memory: destination, writes: false },
+        }
+    }
+
+    /// Whether all of it bypasses the page cache.
+    pub fn is_direct(&self) -> bool {
+        promises::is_direct(self.file)
+    }
+
+    /// Refuses what the caller's flags rule out; between a file and a GPU there is a reason against GDS.
+    pub fn ensure_allowed(&self, against_gds: Option<&str>, preferences: &Preferences) -> Result<()> {
+        let refuse = |reason: &str| Err(Error::new(Status::Unsupported, reason.to_string()));
+        if let (Some(reason), true) = (against_gds, preferences.no_host_bounce || preferences.zero_copy) {
+            return refuse(&format!(
+                "bytes between a file and GPU memory pass through host memory, which is refused; by GPUDirect Storage \
+                 they can't go: {reason}"
+            ));
+        }
+        promises::ensure_no_page_cache(self.file, preferences)
+    }
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the caller's flags exclude for files, whichever engine reads and writes them.
+#![forbid(unsafe_code)]
+
+use crate::error::{Result, ensure};
+use crate::layout::Layout;
+use crate::transfer::request::Preferences;
+
+/// Whether all files of a layout bypass the page cache.
+pub fn is_direct(file: &Layout) -> bool {
+    let mut files = file.memory().regions().iter().filter_map(|region| region.file());
+    files.all(|file| file.is_direct())
+}
+
+/// Fails if the page cache would be used, and the caller excludes any memory between source and destination.
+pub fn ensure_no_page_cache(file: &Layout, preferences: &Preferences) -> Result<()> {
+    ensure!(
+        !preferences.zero_copy || is_direct(file),
+        Unsupported,
+        "bytes of a buffered file pass through the page cache, which is refused; open it for direct I/O"
+    );
+    Ok(())
+}

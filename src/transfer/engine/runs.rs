@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The runs of a prepared transfer: checks and holds what each of them needs, and waits for the last one.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::Engine;
+use super::contexts::Contexts;
+use crate::error::{Result, ensure};
+use crate::layout::{Layout, TouchedExtents};
+use crate::transfer::plan::Plan;
+use crate::transfer::run::completion::Completion;
+use crate::transfer::run::{Held, Run};
+
+/// Runs of one transfer, whichever engine carries them.
+pub struct Runs {
+    layouts: [Arc<Layout>; 2],
+    touched: [TouchedExtents; 2],
+    contexts: Contexts,
+    completion: Arc<Completion>,
+    /// A run is in flight.
+    busy: Arc<AtomicBool>,
+}
+
+impl Runs {
+    /// For runs between a source and a destination, whose extents in `touched` must have memory during each run.
+    pub fn new(
+        layouts: [Arc<Layout>; 2],
+        touched: [TouchedExtents; 2],
+        contexts: Contexts,
+        completion: Completion,
+    ) -> Self {
+        Self { layouts, touched, contexts, completion: Arc::new(completion), busy: Arc::default() }
+    }
+
+    /// The state of the last run.
+    pub fn completion(&self) -> &Completion {
+        &self.completion
+    }
+
+    /// Fails if memory of the transfer went with a CUDA context.
+    pub fn ensure_alive(&self) -> Result<()> {
+        self.contexts.ensure_alive()
+    }
+
+    /// Begins a run. Fails if one is in flight, if an extent has no memory, or if adopted memory is gone.
+    pub fn begin(&self, engine: &dyn Engine) -> Result<Run> {
+        self.ensure_alive()?;
+        let [source, destination] = &self.touched;
+        let extents = [source.hold()?, destination.hold()?];
+        let peer = engine.hold_peer()?;
+        ensure!(
+            !self.busy.swap(true, Ordering::AcqRel),
+            Busy,
+            "the transfer is in flight; poll it or wait for it, then submit it again"
+        );
+        let held = Held { layouts: Some(self.layouts.clone()), extents, peer };
+        Ok(Run::start(self.completion.clone(), self.busy.clone(), held))
+    }
+
+    /// Waits for the last run; without a timeout, until it ends. The calling thread takes part in the work where it can.
+    pub fn wait(&self, engine: &dyn Engine, timeout: Option<Duration>) -> Result<()> {
+        let deadline = deadline(timeout);
+        engine.assist(deadline, &|| !self.completion.is_running());
+        self.completion.wait(deadline)
+    }
+
+    /// Waits until the first `layers` of the last run have moved.
+    pub fn wait_layers(&self, engine: &dyn Engine, layers: u64, timeout: Option<Duration>) -> Result<()> {
+        let deadline = deadline(timeout);
+        let have_moved = || self.completion.moved().is_ok_and(|moved| moved >= layers);
+        engine.assist(deadline, &|| have_moved() || !self.completion.is_running());
+        self.completion.wait_layers(layers, deadline)
+    }
+}
+
+/// What a plan touches on either side.
+pub fn touched(source: &Layout, destination: &Layout, plan: &Plan) -> [TouchedExtents; 2] {
+    [
+        source.touched_extents(plan.moves().map(|each| (each.source_region, each.source, each.size))),
+        destination
+            .touched_extents(plan.moves().map(|each| (each.destination_region, each.destination, each.size))),
+    ]
+}
+
+fn deadline(timeout: Option<Duration>) -> Option<Instant> {
+    timeout.and_then(|timeout| Instant::now().checked_add(timeout))
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Selects the engine for two layouts, by their kinds of memory.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use super::Engine;
+use super::contexts::Contexts;
+use super::cuda::CudaCopy;
+use super::disk::DiskMove;
+use super::host::HostCopy;
+use super::nixl::{self, NixlMove};
+use super::runs::{self, Runs};
+use crate::error::{Result, ensure, fail};
+use crate::layout::{Layout, Locality};
+use crate::nixl::MemoryType;
+use crate::transfer::path::Path;
+use crate::transfer::plan::Plan;
+use crate::transfer::request::{BlockPair, Preferences, Wanted};
+use crate::transfer::run::completion::Completion;
+use crate::transfer::run::steps::InTurn;
+
+/// The path between two layouts, or one of several that the engine compares. NIXL moves blocks between a local file and
+/// host memory only if the caller requests it. Fails if the requested path is not possible.
+pub fn path(source: &Layout, destination: &Layout, requested: Option<Path>) -> Result<Path> {
+    let natural = natural_path(source, destination, requested)?;
+    if let Some(requested) = requested {
+        ensure!(
+            natural == requested || natural.is_alike(requested),
+            Unsupported,
+            "path {requested} is not possible between these layouts; possible: {natural}"
+        );
+    }
+    Ok(natural)
+}
+
+fn natural_path(source: &Layout, destination: &Layout, requested: Option<Path>) -> Result<Path> {
+    use Locality::Remote;
+    use MemoryType::{Dram, File};
+    let side = |layout: &Layout| (layout.memory().locality() == Remote, layout.memory_type());
+    match (side(source), side(destination)) {
+        ((true, _), (true, _)) => fail!(
+            Unsupported,
+            "both layouts are remote; one of the two agents must move the blocks, or they go through a local layout"
+        ),
+        ((false, File), (false, File)) => {
+            fail!(Unsupported, "both layouts are on disk; blocks go through a host layout")
+        }
+        ((true, _), (_, File)) | ((_, File), (true, _)) => {
+            fail!(
+                Unsupported,
+                "NIXL moves no blocks between a file and a peer; they go through a host layout"
+            )
+        }
+        ((true, _), (false, _)) => Ok(Path::NixlRead),
+        ((false, _), (true, _)) => Ok(Path::NixlWrite),
+        ((false, Dram), (false, Dram)) => Ok(Path::Memcpy),
+        ((false, File), (false, _)) if requested == Some(Path::NixlFileRead) => Ok(Path::NixlFileRead),
+        ((false, _), (false, File)) if requested == Some(Path::NixlFileWrite) => Ok(Path::NixlFileWrite),
+        ((false, File), (false, Dram)) | ((false, Dram), (false, File)) => Ok(Path::Uring),
+        ((false, File), (false, _)) | ((false, _), (false, File)) => Ok(Path::UringStaged),
+        ((false, _), (false, _)) => Ok(Path::CudaCopy),
+    }
+}
+
+/// Prepares the engine of a path.
+pub fn prepare(
+    path: Path,
+    sides @ [source, destination]: [&Arc<Layout>; 2],
+    plan: Plan,
+    preferences: &Preferences,
+    notification: Option<Vec<u8>>,
+) -> Result<Box<dyn Engine>> {
+    if path == Path::Memcpy {
+        return Ok(Box::new(HostCopy::prepare(source, destination, plan, preferences.by_layer)?));
+    }
+    if path.is_cuda() {
+        return Ok(Box::new(CudaCopy::prepare(source, destination, plan, preferences)?));
+    }
+    let plans: Vec<_> = match preferences.by_layer {
+        true => (0..plan.layers().count).map(|layer| plan.layer(layer)).collect(),
+        false => vec![plan],
+    };
+    if DiskMove::takes(path, source, destination) {
+        let prepare = |plan: &Plan| DiskMove::prepare(source, destination, plan, preferences);
+        let parts: Vec<_> = plans.iter().map(prepare).collect::<Result<_>>()?;
+        return Ok(Box::new(InTurn::new(parts)));
+    }
+    nixl::ensure_allowed(path, sides, preferences)?;
+    // The peer is notified after the last byte.
+    let last = plans.len() - 1;
+    let mut notification = notification;
+    let prepare = |(index, plan)| {
+        let notification = if index == last { notification.take() } else { None };
+        NixlMove::prepare(source, destination, path, plan, notification)
+    };
+    let parts: Vec<_> = plans.into_iter().enumerate().map(prepare).collect::<Result<_>>()?;
+    Ok(Box::new(InTurn::new(parts)))
+}
+
+/// Moves blocks by the fastest path, and waits for the end.
+pub fn move_now(
+    source: &Arc<Layout>,
+    destination: &Arc<Layout>,
+    pairs: &[BlockPair],
+    wanted: Wanted,
+) -> Result<()> {
+    let path = path(source, destination, None)?;
+    let mut contexts = Contexts::of([&**source, &**destination], path.is_cuda());
+    contexts.ensure_alive()?;
+    let plan = Plan::once(source, destination, pairs, wanted)?;
+    let completion = Completion::new(plan.bytes(), plan.layers().count, None, None);
+    let touched = runs::touched(source, destination, &plan);
+    let engine = prepare(path, [source, destination], plan, &Preferences::default(), None)?;
+    engine.add_contexts(&mut contexts);
+    let runs = Runs::new([source.clone(), destination.clone()], touched, contexts, completion);
+    engine.submit(&|| runs.begin(&*engine))?;
+    runs.wait(&*engine, None)
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the caller asks for: blocks, layers and outer slots, preferences, expected checksums.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use super::path::Path;
+use super::run::queue::Queue;
+
+/// A block of the source and the block of the destination that it is copied to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(C)]
+pub struct BlockPair {
+    /// Block id in the source layout.
+    pub source: u32,
+    /// Block id in the destination layout.
+    pub destination: u32,
+}
+
+/// A range that may begin at a different index on each side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PairedRange {
+    /// First index in the source.
+    pub source: u64,
+    /// First index in the destination.
+    pub destination: u64,
+    /// Number of indices.
+    pub count: u64,
+}
+
+/// The part of each block that is moved. `None` selects all, and then both sides must have the same number.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted {
+    /// Layers.
+    pub layers: Option<PairedRange>,
+    /// Outer slots.
+    pub outers: Option<PairedRange>,
+}
+
+/// Everything that a new transfer is created from, except the two layouts.
+#[derive(Default)]
+pub struct Request<'a> {
+    /// Blocks to move.
+    pub pairs: &'a [BlockPair],
+    /// The part of each block.
+    pub wanted: Wanted,
+    /// Sent to the remote agent after the last byte.
+    pub notification: Option<Vec<u8>>,
+    /// Receives the completions, with the user data that each carries.
+    pub queue: Option<(Arc<Queue>, u64)>,
+    /// How the bytes may travel.
+    pub preferences: Preferences,
+    /// What the destination's blocks are compared with before the transfer ends.
+    pub expected: Option<Expected<'a>>,
+}
+
+/// How the bytes may travel.
+#[derive(Clone, Debug, Default)]
+pub struct Preferences {
+    /// No other kernel runs on the GPU during the transfer.
+    pub compute_is_idle: bool,
+    /// Maximum number of CTAs of a kernel; 0 for the default.
+    pub max_ctas: u32,
+    /// Bytes of staging memory; 0 for the default.
+    pub staging_size: u64,
+    /// Refuse paths with any memory between source and destination.
+    pub zero_copy: bool,
+    /// Refuse paths through host memory that is neither source nor destination.
+    pub no_host_bounce: bool,
+    /// Move one layer after the other, and report how many have moved.
+    pub by_layer: bool,
+    /// The path to take; `None` selects the fastest.
+    pub path: Option<Path>,
+}
+
+/// The expected contents of a destination's blocks.
+pub enum Expected<'a> {
+    /// These CRC32C, one per pair.
+    Checksums(&'a [u32]),
+    /// The same as the source's blocks.
+    Source,
+}

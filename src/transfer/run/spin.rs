@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Polling before a thread sleeps: waking it costs more than the poll.
+#![forbid(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+/// How long a waiting thread polls before it sleeps.
+const SPIN: Duration = Duration::from_micros(200);
+
+/// Polls until a condition is met; false if it is not met by the deadline, or soon.
+pub fn is_met_soon(deadline: Option<Instant>, is_met: impl Fn() -> bool) -> bool {
+    let now = Instant::now();
+    let until = deadline.map_or(now + SPIN, |deadline| deadline.min(now + SPIN));
+    loop {
+        if is_met() {
+            return true;
+        }
+        if Instant::now() >= until {
+            return false;
+        }
+        std::thread::yield_now();
+    }
+}
