@@ -233,7 +233,7 @@ TEST(sizes_that_cannot_be_are_refused) {
     const kvmem_pinned_options none = pinned_options(0);
     refuse(&none, KVMEM_STATUS_INVALID_ARGUMENT, "0 bytes");
     const kvmem_pinned_options beyond_the_machine = pinned_options(UINT64_C(1) << 56);
-    refuse(&beyond_the_machine, KVMEM_STATUS_OUT_OF_MEMORY, "72057594037927936 bytes of host memory asked");
+    refuse(&beyond_the_machine, KVMEM_STATUS_OUT_OF_MEMORY, "72057594037927936 bytes of host memory requested");
     CHECK_HAS(test_last_message(), "are available");
     const kvmem_pinned_options overflowing = pinned_options(UINT64_MAX);
     refuse(&overflowing, KVMEM_STATUS_INVALID_ARGUMENT, "18446744073709551615");

@@ -215,7 +215,7 @@ TEST(regions_of_both_make_no_layout) {
         options.regions = mixed;
         options.count = NUM(mixed);
         kvmem_layout *layout = (kvmem_layout *)&layout;
-        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "region 0 lies on device 0",
+        EXPECT_MESSAGE(KVMEM_STATUS_INVALID_ARGUMENT, "region 0 is located on device 0",
                        kvmem_layout_build(&options, &layout, ERR));
         CHECK_HAS(test_last_message(), "region 2 on device 1");
         CHECK(layout == NULL);

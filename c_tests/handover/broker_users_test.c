@@ -69,12 +69,12 @@ TEST(a_broker_of_another_user_is_trusted_only_by_name) {
     peer peer = start_foreign_broker(&directory, &order);
     kvmem_fetch_options options = order_options(&order);
     kvmem_share *share = NULL;
-    EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "process of user 65534, only one of user 0 is trusted",
+    EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "runs as user 65534, expected user 0",
                    kvmem_share_fetch(&options, &share, ERR));
     CHECK(share == NULL);
     options.flags = KVMEM_FETCH_BROKER_USER;
     options.broker_user = 1;
-    EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "is trusted", kvmem_share_fetch(&options, &share, ERR));
+    EXPECT_MESSAGE(KVMEM_STATUS_PERMISSION_DENIED, "expected user", kvmem_share_fetch(&options, &share, ERR));
     options.broker_user = NOBODY;
     EXPECT_OK(kvmem_share_fetch(&options, &share, ERR));
     kvmem_region *region = goods_open(share);

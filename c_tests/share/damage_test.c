@@ -188,7 +188,7 @@ TEST(lies_are_found_out) {
         {of_flags_nobody_knows, KVMEM_STATUS_VERSION_MISMATCH, "version"},
         {of_no_size, KVMEM_STATUS_CORRUPT, "0 bytes"},
         {of_endless_size, KVMEM_STATUS_CORRUPT, ""},
-        {of_another_tier, KVMEM_STATUS_CORRUPT, "not carried this way"},
+        {of_another_tier, KVMEM_STATUS_CORRUPT, "this type of handle is invalid"},
         {past_its_region, KVMEM_STATUS_CORRUPT, ""},
         {of_no_process, KVMEM_STATUS_CORRUPT, ""},
     };
@@ -275,7 +275,7 @@ TEST(what_is_said_of_mapped_memory_is_asked_of_the_driver) {
     fixture fixture;
     set_up(&fixture, MEMORY_MAPPED, NULL);
     refuse_forged(&fixture, of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU");
-    refuse_forged(&fixture, of_a_smaller_mapping, KVMEM_STATUS_CORRUPT, "not what the share says");
+    refuse_forged(&fixture, of_a_smaller_mapping, KVMEM_STATUS_CORRUPT, "does not match the share");
     refuse_forged(&fixture, of_nowhere_in_its_mappings, KVMEM_STATUS_CORRUPT, "mappings");
     tear_down(&fixture);
     if (memory_end_of_kinds() > MEMORY_FABRIC) {
@@ -296,7 +296,7 @@ static void of_the_first_version(parcel *parcel) {
 TEST(what_a_version_does_not_have_is_corrupt_there) {
     fixture fixture;
     set_up(&fixture, MEMORY_MAPPED, NULL);
-    refuse_forged(&fixture, of_the_first_version, KVMEM_STATUS_CORRUPT, "only version 2");
+    refuse_forged(&fixture, of_the_first_version, KVMEM_STATUS_CORRUPT, "a memory handle of version 2");
     tear_down(&fixture);
 }
 
@@ -322,7 +322,7 @@ TEST(memory_of_another_gpu_is_not_what_was_said) {
         parcel forged = parcel_copy(&fixture.parcel);
         memcpy(forged_bytes(&forged, "device", 16), info.uuid, 16);
         forge_seal(&forged);
-        refuse_parcel(&forged, 0, KVMEM_STATUS_CORRUPT, "not what the share says");
+        refuse_parcel(&forged, 0, KVMEM_STATUS_CORRUPT, "does not match the share");
         parcel_close(&forged);
     } else {
         refuse_forged(&fixture, of_a_gpu_nobody_has, KVMEM_STATUS_NOT_FOUND, "GPU");

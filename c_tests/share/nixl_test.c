@@ -265,7 +265,7 @@ TEST(what_was_not_made_shareable_goes_by_nixl_only) {
         kvmem_layout *layout = NULL;
         EXPECT_OK(kvmem_layout_build(&options, &layout, ERR));
         kvmem_share *share = NULL;
-        EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "not made shareable",
+        EXPECT_MESSAGE(KVMEM_STATUS_UNSUPPORTED, "not created as shareable",
                        kvmem_share_create_layout(layout, NULL, &share, ERR));
         EXPECT(agents[i] != NULL ? KVMEM_STATUS_OK : KVMEM_STATUS_INVALID_STATE,
                kvmem_share_create_layout(layout, &by_nixl, &share, ERR));
@@ -301,7 +301,7 @@ static void expect_logged(const parcel *parcel, kvmem_agent *agent, uint32_t loc
 TEST(why_it_is_reached_by_nixl_is_logged) {
     fixture fixture;
     set_up(&fixture, MEMORY_SYSTEM, &by_nixl);
-    expect_logged(&fixture.parcel, fixture.agent, KVMEM_LOCALITY_REMOTE, "carries no memory");
+    expect_logged(&fixture.parcel, fixture.agent, KVMEM_LOCALITY_REMOTE, "contains no memory handles");
     tear_down(&fixture);
     set_up(&fixture, MEMORY_SYSTEM, NULL);
     expect_logged(&fixture.parcel, fixture.agent, KVMEM_LOCALITY_MAPPED, "");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! File descriptors that forked children close.
 //!
-//! A lock or a socket says that its process lives for as long as any process has it open. A child made by fork has
-//! it open too: if the parent ends, others still see a living importer, owner or broker. So the child closes them, in
-//! a handler of pthread_atfork. A child made by clone alone, without the C library, runs no such handler.
+//! A lock or a socket shows that its process is alive as long as any process has it open. A forked child has it open too: if
+//! the parent ends, other processes would still see a live importer, owner or broker. So the child closes them, in a handler
+//! of pthread_atfork. A child that is created by clone without the C library runs no such handler.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use super::generation;
 use crate::log::log;
 
-/// A file descriptor of this process alone.
+/// A file descriptor of this process only.
 pub struct LocalFd {
     /// `None` only within `drop`.
     fd: Option<OwnedFd>,
@@ -20,7 +20,7 @@ pub struct LocalFd {
 }
 
 impl LocalFd {
-    /// From here on, forked children close it.
+    /// Takes a file descriptor, which forked children close from now on.
     pub fn new(fd: OwnedFd) -> Self {
         install_handler();
         let raw = fd.as_raw_fd();
@@ -36,7 +36,7 @@ impl LocalFd {
 
 impl AsFd for LocalFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: open until this is dropped; a forked child, where it is closed, is refused every handle.
+        // SAFETY: open until this is dropped. It is closed in a forked child, where every call on a handle fails.
         unsafe { BorrowedFd::borrow_raw(self.raw) }
     }
 }
@@ -45,7 +45,7 @@ impl Drop for LocalFd {
     fn drop(&mut self) {
         let fd = self.fd.take();
         if self.is_own() {
-            // First: once closed, the number may be another file's, which a child must keep.
+            // Before closing: afterwards the number may belong to another file, which a child must keep.
             set(self.raw, false);
         } else {
             std::mem::forget(fd);
@@ -53,7 +53,7 @@ impl Drop for LocalFd {
     }
 }
 
-/// Bits in a chunk: a chunk covers so many file descriptors.
+/// The number of file descriptors per chunk, with a bit each.
 const CHUNK: usize = 1 << 16;
 const WORDS: usize = CHUNK / u64::BITS as usize;
 /// A process may have more file descriptors than these chunks cover; a forked child keeps those.
@@ -61,8 +61,8 @@ const CHUNKS: usize = 1 << 10;
 
 type Chunk = [AtomicU64; WORDS];
 
-/// A bit for each file descriptor that forked children close. Read in the child of a fork at any moment, so it has
-/// no lock and its chunks are never freed.
+/// A bit per file descriptor that forked children close. A forked child may read it at any moment, so it has no lock, and
+/// its chunks are never freed.
 static OPEN: [AtomicPtr<Chunk>; CHUNKS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS];
 
 fn set(fd: RawFd, is_open: bool) {
@@ -94,7 +94,7 @@ fn chunk(slot: &'static AtomicPtr<Chunk>) -> &'static Chunk {
     }
 }
 
-/// Threads that race here install it twice; the second run of the handler finds nothing open.
+/// Concurrent threads may install it twice; the second run of the handler then finds no open file.
 fn install_handler() {
     static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
     if IS_INSTALLED.load(Ordering::Acquire) {
@@ -118,7 +118,7 @@ unsafe extern "C" fn close_all() {
             let mut open = bits.swap(0, Ordering::SeqCst);
             while open != 0 {
                 let fd = index * CHUNK + word * u64::BITS as usize + open.trailing_zeros() as usize;
-                // SAFETY: a file descriptor of the parent's that nothing in this child uses.
+                // SAFETY: a file descriptor of the parent that is not used in this child.
                 unsafe { libc::close(fd as RawFd) };
                 open &= open - 1;
             }
